@@ -29,7 +29,7 @@ use mcp_broker::auth::{
 use serde_json::{Value, json};
 
 use issuer::Issuer;
-use support::{ADMIN_KEY, administer, median, process::Broker};
+use support::{ADMIN_KEY, administer, median, process::BrokerProcess};
 
 const ROUND: usize = 10_000;
 /// Limits that nothing here comes near.
@@ -151,7 +151,7 @@ fn token() -> (String, Arc<JwtVerifier>) {
 /// How callers of one broker are looked at.
 struct AuthenticationCase {
     name: &'static str,
-    broker: Broker,
+    broker: BrokerProcess,
     /// None: nobody is asked for a key. Else the limit of their project.
     limit: Option<u32>,
     micros: Vec<f64>,
@@ -162,7 +162,7 @@ impl AuthenticationCase {
         let usual = ["--workers=1", "--log-level=warn", "--queue-capacity=100000"];
         Self {
             name,
-            broker: Broker::start(&[&usual, more].concat()),
+            broker: BrokerProcess::start(&[&usual, more].concat()),
             limit,
             micros: vec![],
         }

@@ -28,7 +28,7 @@ use socket2::{Domain, Socket, Type};
 
 use support::{
     ADMIN_KEY, administer,
-    process::Broker,
+    process::BrokerProcess,
     statistics::{Comparison, Dice, Verdict},
 };
 
@@ -275,7 +275,7 @@ fn over_http(networks: usize) -> bool {
         "--workers=1",
         "--log-level=error",
     ];
-    let broker = Broker::start(&flags);
+    let broker = BrokerProcess::start(&flags);
     let mut dice = Dice::new();
     let keys = remote_keys(broker.address, &mut dice);
     let mut times = Times::new();

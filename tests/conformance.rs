@@ -19,7 +19,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use process::Broker;
+use process::BrokerProcess;
 use serde::Deserialize;
 
 const REVISION_2025_11_25: SuiteRun = SuiteRun {
@@ -183,7 +183,7 @@ impl SuiteRun {
             .join("conformance")
             .join(self.name);
         fs::remove_dir_all(&folder).ok();
-        let broker = Broker::start(&[]);
+        let broker = BrokerProcess::start(&[]);
         let output = Command::new(node(&modules))
             .arg(modules.join(self.suite).join("dist/index.js"))
             .args(["server", "--url", &format!("http://{}/mcp", broker.address)])

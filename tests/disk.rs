@@ -16,7 +16,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use support::{Broker, PATIENCE, Tenant};
+use support::{Broker, Tenant, WAIT_TIMEOUT};
 use tungstenite::{Message, WebSocket, client::IntoClientRequest};
 
 const WINDOW: usize = 32;
@@ -45,13 +45,13 @@ fn start_broker(folder: &Path) -> Broker {
     // What ends is the room on the disk, and no budget before it.
     let budgets = ["--queue-max-mb=4096", "--waiting-max-mb=4096", "--messages-max-mb=4096"];
     let settings = ["--storage=disk", &data_dir, "--queue-capacity=100000"];
-    Broker::again(&[&settings[..], &budgets].concat())
+    Broker::on_existing_storage(&[&settings[..], &budgets].concat())
 }
 
 /// One whose agents know how to talk.
 fn start_with_protocol(folder: &Path) -> Broker {
     let broker = start_broker(folder);
-    Broker::teaches_note(&broker.visitor());
+    Broker::register_note_protocol(&broker.client());
     broker
 }
 
@@ -106,7 +106,7 @@ struct BreakableConnection(WebSocket<TcpStream>);
 impl BreakableConnection {
     fn register(address: SocketAddr, name: &str) -> Option<Self> {
         let stream = TcpStream::connect(address).ok()?;
-        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        stream.set_read_timeout(Some(WAIT_TIMEOUT)).ok()?;
         let mut request = format!("ws://{address}/ws").into_client_request().ok()?;
         let mcp = "mcp".parse().ok()?;
         request.headers_mut().insert("Sec-WebSocket-Protocol", mcp);
@@ -206,7 +206,7 @@ fn nothing_accepted_is_lost_when_the_broker_is_killed_under_load() {
             }
             held = taken;
             ledger.await_more_accepted(1000);
-            broker.is_killed();
+            broker.kill();
         });
         assert_eq!(ledger.book.lock().unwrap().refused, [Value::Null; 0]);
     }
@@ -219,7 +219,7 @@ fn nothing_accepted_is_lost_when_the_broker_is_killed_under_load() {
             scope.spawn(move || receive_until_broken(address, name, ledger));
         }
         ledger.await_all_arrived();
-        broker.is_killed();
+        broker.kill();
     });
     let book = ledger.book.into_inner().unwrap();
     assert!(!held.is_empty());
@@ -235,13 +235,16 @@ fn a_repeat_after_a_kill_sends_across_once() {
         let data_dir = format!("--data-dir={}", folder.0.display());
         let flags = ["--storage=disk", &data_dir];
         let mut doomed = Broker::secured_stalling_at(point, &flags);
-        let [here, there] = doomed.neighbours();
+        let [here, there] = doomed.two_projects();
         drop((there.agent("bob"), here.agent("carol")));
         let alice = here.agent("alice");
-        alice.sends("once").with("idempotency_key", point).off_to("bob@there");
+        alice
+            .sends("once")
+            .with("idempotency_key", point)
+            .begins_sending_to("bob@there");
         doomed.stalls();
         let keys = [(here.id, here.key), (there.id, there.key)];
-        doomed.is_killed();
+        doomed.kill();
 
         let broker = Broker::secured_with(&flags);
         let [here, there] = keys.map(|(id, key)| Tenant {
@@ -257,7 +260,7 @@ fn a_repeat_after_a_kill_sends_across_once() {
         bob.sees(["once"]);
         bob.sees_nothing();
         carol.sees_nothing();
-        alice.learns(&repeated.id, "acknowledged");
+        alice.awaits_status(&repeated.id, "acknowledged");
     }
 }
 
@@ -378,7 +381,7 @@ fn a_full_disk_refuses_what_is_new_and_gives_out_what_it_has() {
     );
 
     // Killed on a full disk, too, it comes back.
-    broker.is_killed();
+    broker.kill();
     let mut broker = start_broker(&place);
     let address = broker.address;
     thread::scope(|scope| {
@@ -386,7 +389,7 @@ fn a_full_disk_refuses_what_is_new_and_gives_out_what_it_has() {
         ledger.await_all_arrived();
         // Whatever comes of it, the reader is let go.
         let room = await_room(address, &text);
-        broker.is_killed();
+        broker.kill();
         assert!(room, "there is never room again");
     });
 }

@@ -49,7 +49,7 @@ fn it_is_true_with_the_admin_key() {
 #[test]
 fn it_is_true_with_the_key_of_a_member() {
     let broker = Broker::secured();
-    let key = broker.project("acme", &json!({})).key_of("member");
+    let key = broker.project("acme", &json!({})).new_key_with_scope("member");
     broker.project("umbrella", &json!({"discoverable": true}));
     SchemathesisRun {
         name: "member",

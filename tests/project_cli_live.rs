@@ -13,13 +13,13 @@ use serde_json::Value;
 #[path = "support/process.rs"]
 mod process;
 
-use process::Broker;
+use process::BrokerProcess;
 
 const ADMIN_KEY: &str = "admin_tests_0123456789abcdef0123456789abcdef0123456789abcdef";
 
 /// A broker that asks for keys, and whoever administers it.
 struct AdministeredBroker {
-    broker: Broker,
+    broker: BrokerProcess,
     _key: KeyFile,
 }
 
@@ -38,7 +38,7 @@ impl AdministeredBroker {
             .open(&key_file);
         file.unwrap().write_all(ADMIN_KEY.as_bytes()).unwrap();
         let flag = format!("--admin-key-file={}", key_file.display());
-        let broker = Broker::start(&["--enable-auth", &flag]);
+        let broker = BrokerProcess::start(&["--enable-auth", &flag]);
         let key = KeyFile(key_file);
         Self { broker, _key: key }
     }

@@ -17,7 +17,7 @@ use std::thread::{self, JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 use cluster_script::ClusterScript;
-use process::Broker;
+use process::BrokerProcess;
 
 /// A scenario ends itself after 30 seconds; this is for one that cannot.
 const SCENARIO_SECONDS_MAX: u64 = 60;
@@ -258,7 +258,7 @@ impl Client {
             .iter()
             .flat_map(|key| ["--enable-auth", "--admin-key", key])
             .collect();
-        let broker = Broker::start(&[&["--heartbeat-interval", HEARTBEAT_INTERVAL], &keys[..]].concat());
+        let broker = BrokerProcess::start(&[&["--heartbeat-interval", HEARTBEAT_INTERVAL], &keys[..]].concat());
         let (succeeded, said) = self.run_client(scenario, broker.address, key);
         let log = broker.stop();
         assert!(succeeded, "{scenario} failed\n{said}\nthe broker said\n{log}");

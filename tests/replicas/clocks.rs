@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf, process::Command};
 
 use actors::clock::{now, rfc3339_text};
 
-use crate::support::{Agent, Broker, Redis, TIMELESS, broker_program};
+use crate::support::{Agent, Broker, Redis, TIMEOUTS_OFF, broker_program};
 
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
@@ -79,11 +79,11 @@ fn a_wall_clock_that_jumps_decides_nothing_across_replicas() {
     let redis = Redis::start();
     let clock = Clock::new();
     let steady = Broker::replica(&redis.url(), &FLAGS);
-    let jumpy = Broker::replica_by(clock.program(), &redis.url(), &FLAGS);
-    Broker::teaches_note(&steady.visitor());
+    let jumpy = Broker::replica_with_program(clock.program(), &redis.url(), &FLAGS);
+    Broker::register_note_protocol(&steady.client());
     let alice = steady.agent("alice");
     let bob = jumpy.agent("bob");
-    let reader = jumpy.stateless("reader");
+    let reader = jumpy.http_modern("reader");
     for off_ms in JUMPS_MS {
         let (to_bob, to_alice) = (send_with_ttl(&alice, &bob), send_with_ttl(&bob, &alice));
         clock.set_offset(off_ms, 0);
@@ -112,7 +112,7 @@ fn a_wall_clock_that_jumps_decides_nothing_across_replicas() {
         alice.sees(["once"]);
         // And time goes on: what is to expire soon does.
         let brief = bob.sends("brief").with("ttl_seconds", 1).to("reader");
-        bob.learns(&brief.id, "expired");
+        bob.awaits_status(&brief.id, "expired");
     }
     assert!(alice.dead_letters("recipient_gone").is_empty());
     drop(reader);
@@ -122,9 +122,9 @@ fn a_wall_clock_that_jumps_decides_nothing_across_replicas() {
 fn a_monotonic_clock_that_jumps_at_one_replica_expires_nothing_in_redis() {
     let redis = Redis::start();
     let clock = Clock::new();
-    let steady = Broker::replica(&redis.url(), &TIMELESS);
-    let jumpy = Broker::replica_by(clock.program(), &redis.url(), &TIMELESS);
-    Broker::teaches_note(&steady.visitor());
+    let steady = Broker::replica(&redis.url(), &TIMEOUTS_OFF);
+    let jumpy = Broker::replica_with_program(clock.program(), &redis.url(), &TIMEOUTS_OFF);
+    Broker::register_note_protocol(&steady.client());
     let (alice, bob) = (steady.agent("alice"), jumpy.agent("bob"));
     let sent = [send_with_ttl(&alice, &bob), send_with_ttl(&bob, &alice)];
     clock.set_offset(0, HOUR_MS);
@@ -140,9 +140,9 @@ fn a_monotonic_clock_that_jumps_at_one_replica_expires_nothing_in_redis() {
 fn a_wall_clock_that_jumps_decides_nothing_in_one_process() {
     for storage in ["--storage=memory", "--storage=disk"] {
         let (clock, folder) = (Clock::new(), Folder::new());
-        let broker = Broker::alone_by(clock.program(), &[&FLAGS[..], &[storage, &folder.flag()]].concat());
+        let broker = Broker::with_program(clock.program(), &[&FLAGS[..], &[storage, &folder.flag()]].concat());
         let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
-        let reader = broker.stateless("reader");
+        let reader = broker.http_modern("reader");
         for off_ms in JUMPS_MS {
             let sent = send_with_ttl(&alice, &bob);
             let key = format!("key {off_ms}");
@@ -157,7 +157,7 @@ fn a_wall_clock_that_jumps_decides_nothing_in_one_process() {
             bob.sees(["short-lived", "once"]);
             assert_stamped(&alice, &bob, off_ms);
             let brief = alice.sends("brief").with("ttl_seconds", 1).to("reader");
-            alice.learns(&brief.id, "expired");
+            alice.awaits_status(&brief.id, "expired");
         }
         assert!(alice.dead_letters("recipient_gone").is_empty());
         drop(reader);
@@ -168,12 +168,15 @@ fn a_wall_clock_that_jumps_decides_nothing_in_one_process() {
 fn times_to_live_follow_the_monotonic_clock_in_one_process() {
     for storage in ["--storage=memory", "--storage=disk"] {
         let (clock, folder) = (Clock::new(), Folder::new());
-        let broker = Broker::alone_by(clock.program(), &[&TIMELESS[..], &[storage, &folder.flag()]].concat());
+        let broker = Broker::with_program(
+            clock.program(),
+            &[&TIMEOUTS_OFF[..], &[storage, &folder.flag()]].concat(),
+        );
         let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
         let sent = send_with_ttl(&alice, &bob);
         // The wall clock goes the other way.
         clock.set_offset(-DAY_MS, HOUR_MS);
-        alice.learns(&sent, "expired");
+        alice.awaits_status(&sent, "expired");
         bob.sees_nothing();
     }
 }

@@ -52,7 +52,7 @@ impl BrokerCluster {
             cluster.addresses.put(at, replica.address);
             cluster.replicas.push(replica);
         }
-        Broker::teaches_note(&cluster.replicas[0].visitor());
+        Broker::register_note_protocol(&cluster.replicas[0].client());
         cluster
     }
 
@@ -63,14 +63,14 @@ impl BrokerCluster {
 
     /// SIGKILL for one, and another in its place.
     pub fn kill(&mut self, at: usize) {
-        self.replicas[at].is_killed();
+        self.replicas[at].kill();
         self.replace(at);
     }
 
     /// Takes one out as an operator does, and puts another in its place when it has ended.
     pub fn restart(&mut self, at: usize) {
-        self.replicas[at].is_told_to_stop();
-        let status = self.replicas[at].ends();
+        self.replicas[at].terminate();
+        let status = self.replicas[at].wait_for_exit();
         assert!(status.success(), "{status:?}: {}", self.replicas[at].log());
         self.replace(at);
     }

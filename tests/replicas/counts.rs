@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     cluster::BrokerCluster,
-    support::{Agent, Caller, Redis, TIMELESS, eventually},
+    support::{Agent, HttpAgent, Redis, TIMEOUTS_OFF, eventually},
 };
 
 const UNREAD: &str = "dev.mcp-broker/unread";
@@ -12,7 +12,7 @@ const UNREAD: &str = "dev.mcp-broker/unread";
 /// What a tool returns to a stateless caller at this replica, and how many messages wait for it then.
 fn calls(cluster: &BrokerCluster, at: usize, session: &str, tool: &str, mut arguments: Value) -> (Value, u64) {
     arguments["session_id"] = session.into();
-    let caller = Caller::modern(cluster.replicas[at].address, json!({}));
+    let caller = HttpAgent::modern(cluster.replicas[at].address, json!({}));
     let result = caller.call(tool, arguments).sent().answer_to(&json!(1)).unwrap();
     assert_eq!(result["isError"], false, "{tool}: {result}");
     let unread = result["_meta"][UNREAD].as_u64().unwrap();
@@ -29,7 +29,7 @@ fn assert_unread_everywhere(cluster: &BrokerCluster, session: &str, expected: u6
         );
         let (_, unread) = calls(cluster, at, session, "list_dead_letters", json!({}));
         assert_eq!(unread, expected, "replica {at}");
-        let caller = Caller::modern(cluster.replicas[at].address, json!({}));
+        let caller = HttpAgent::modern(cluster.replicas[at].address, json!({}));
         let inbox = json!({"uri": format!("broker://sessions/{session}/inbox")});
         let read = caller.request("resources/read", inbox).unwrap();
         let inbox: Value = serde_json::from_str(read["contents"][0]["text"].as_str().unwrap()).unwrap();
@@ -44,9 +44,9 @@ fn assert_unread_everywhere(cluster: &BrokerCluster, session: &str, expected: u6
 #[test]
 fn a_stateless_caller_is_told_the_same_count_by_every_replica() {
     let redis = Redis::start();
-    let cluster = BrokerCluster::start_with(3, &redis.url(), &TIMELESS);
+    let cluster = BrokerCluster::start_with(3, &redis.url(), &TIMEOUTS_OFF);
     let alice = cluster.replicas[0].agent("alice");
-    let bob = cluster.replicas[1].stateless("bob").session.unwrap();
+    let bob = cluster.replicas[1].http_modern("bob").session.unwrap();
     assert_unread_everywhere(&cluster, &bob, 0);
     for text in ["1", "2", "3"] {
         alice.sends(text).to("bob");
@@ -62,15 +62,15 @@ fn a_stateless_caller_is_told_the_same_count_by_every_replica() {
         let (_, unread) = calls(&cluster, at, &bob, "send_message", note);
         assert_eq!(unread, expected, "replica {at}");
     }
-    alice.sends("all").for_everyone();
+    alice.sends("all").to_everyone();
     assert_unread_everywhere(&cluster, &bob, 2);
     for at in 0..3 {
         let registered = cluster.replicas[at]
-            .visitor()
+            .client()
             .calls("register_session", json!({"name": "bob"}));
         assert_eq!(registered["queue_size"], 2, "replica {at}");
     }
-    let last = cluster.replicas[0].visitor().registered("bob");
+    let last = cluster.replicas[0].client().registered("bob");
     assert_eq!(last.calls("disconnect_session", json!({}))["queue_size"], 2);
 }
 
@@ -82,11 +82,11 @@ fn heartbeat(agent: &Agent) -> (u64, u64) {
 #[test]
 fn a_connection_is_told_of_what_other_replicas_put_into_its_inbox_and_take_out_of_it() {
     let redis = Redis::start();
-    let cluster = BrokerCluster::start_with(3, &redis.url(), &TIMELESS);
+    let cluster = BrokerCluster::start_with(3, &redis.url(), &TIMEOUTS_OFF);
     let alice = cluster.replicas[0].agent("alice");
     // One reads when it likes, to the other more is sent than its window holds.
     let carol = cluster.replicas[1].agent("carol");
-    let dave = cluster.replicas[2].pushed("dave", &json!({"ack": "manual", "window": 1}));
+    let dave = cluster.replicas[2].push_agent("dave", &json!({"ack": "manual", "window": 1}));
     for text in ["1", "2", "3"] {
         alice.sends(text).to("carol");
         alice.sends(text).to("dave");

@@ -18,11 +18,11 @@ fn a_key_used_at_three_replicas_at_once_sends_across_once() {
     let redis = Redis::start();
     let [storage, url] = flags(&redis);
     let replicas = [(); REPLICAS].map(|()| Broker::secured_with(&[&storage, &url]));
-    let [here, there] = replicas[0].neighbours();
+    let [here, there] = replicas[0].two_projects();
     let bob = there.agent("bob");
-    let alice = here.stateless_as(&here.key).registered("alice");
+    let alice = here.http_modern_as(&here.key).registered("alice");
     for replica in &replicas {
-        replica.knows(&here);
+        replica.awaits_key_of(&here);
     }
     for round in 0..5 {
         let arguments = json!({
@@ -30,7 +30,7 @@ fn a_key_used_at_three_replicas_at_once_sends_across_once() {
             "payload": {"text": "once"}, "headers": {"idempotency_key": format!("key {round}")},
         });
         let send = |at: usize| {
-            let caller = alice.at(replicas[at % REPLICAS].address);
+            let caller = alice.at_replica(replicas[at % REPLICAS].address);
             caller.calls("send_message", arguments.clone())["message_id"].to_string()
         };
         let ids: HashSet<_> = thread::scope(|scope| {
@@ -48,15 +48,18 @@ fn a_repeat_after_the_death_of_a_replica_sends_across_once() {
     let redis = Redis::start();
     let [storage, url] = flags(&redis);
     let steady = Broker::secured_with(&[&storage, &url]);
-    let [here, there] = steady.neighbours();
+    let [here, there] = steady.two_projects();
     let (bob, carol) = (there.agent("bob"), here.agent("carol"));
     for point in ["crossing_reserved", "crossing_taken"] {
         let mut doomed = Broker::secured_stalling_at(point, &[&storage, &url]);
-        doomed.knows(&here);
-        let alice = here.at(&doomed).agent("alice");
-        alice.sends("once").with("idempotency_key", point).off_to("bob@there");
+        doomed.awaits_key_of(&here);
+        let alice = here.at_broker(&doomed).agent("alice");
+        alice
+            .sends("once")
+            .with("idempotency_key", point)
+            .begins_sending_to("bob@there");
         doomed.stalls();
-        doomed.is_killed();
+        doomed.kill();
 
         let alice = here.agent("alice");
         let letter = |text: &str| alice.sends(text).with("idempotency_key", point);
@@ -67,6 +70,6 @@ fn a_repeat_after_the_death_of_a_replica_sends_across_once() {
         bob.sees(["once"]);
         bob.sees_nothing();
         carol.sees_nothing();
-        alice.learns(&repeated.id, "acknowledged");
+        alice.awaits_status(&repeated.id, "acknowledged");
     }
 }

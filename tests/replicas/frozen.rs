@@ -22,23 +22,23 @@ fn a_frozen_replica_calls_nobody_silent_and_the_others_go_on_without_it() {
     let [frozen, other] = &cluster.replicas[..] else {
         panic!()
     };
-    let bob = frozen.pushed("bob", &json!({"ack": "manual"}));
-    let carol = other.pushed("carol", &json!({"ack": "manual"}));
+    let bob = frozen.push_agent("bob", &json!({"ack": "manual"}));
+    let carol = other.push_agent("carol", &json!({"ack": "manual"}));
     let alice = other.agent("alice");
     alice.sends("one").to("bob");
     bob.is_pushed(["one"]);
     // What the others judge meanwhile holds: to them bob is gone, and what he had in hand waits again.
-    frozen.freezes();
-    alice.notices("bob", "disconnected");
+    frozen.freeze();
+    alice.awaits_presence("bob", "disconnected");
     std::thread::sleep(FROZEN_FOR);
     alice.sends("two").to("bob");
-    frozen.thaws();
+    frozen.thaw();
     // It disconnects neither its own peers nor those of others, though it has not heard of them for as long.
     let dora = frozen.agent("dora");
     assert_ne!(dora.presence_of("carol").as_deref(), Some("disconnected"));
     dora.sends("hi").to("carol");
     carol.is_pushed(["hi"]);
-    alice.notices("bob", "active");
+    alice.awaits_presence("bob", "active");
     let mut seen = Vec::new();
     while !seen.contains(&"two".to_owned()) {
         seen.push(bob.next_push()["payload"]["text"].as_str().unwrap().to_owned());

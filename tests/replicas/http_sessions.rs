@@ -9,26 +9,29 @@ use serde_json::{Value, json};
 
 use crate::{
     cluster::BrokerCluster,
-    support::{Broker, Caller, Redis, Reply, Request, TIMELESS, Tenant, connect, eventually, hello},
+    support::{
+        Broker, HttpAgent, Redis, Request, ResponseReader, TIMEOUTS_OFF, Tenant, connect, eventually,
+        initialize_request,
+    },
 };
 
 const SESSION: &str = "Mcp-Session-Id";
 const INBOX: &str = "broker://inbox";
 
 fn cluster_without_timeouts(len: usize, redis: &Redis) -> BrokerCluster {
-    BrokerCluster::start_with(len, &redis.url(), &TIMELESS)
+    BrokerCluster::start_with(len, &redis.url(), &TIMEOUTS_OFF)
 }
 
 /// The same client, whose requests go to another replica.
-fn at(address: SocketAddr, caller: &Caller) -> Caller {
+fn at(address: SocketAddr, caller: &HttpAgent) -> HttpAgent {
     let mut elsewhere = caller.clone();
     elsewhere.address = address;
     elsewhere
 }
 
 /// A client of each replica, all of one session, which the first has opened.
-fn caller_at_each_replica(cluster: &BrokerCluster, version: &str, capabilities: Value, name: &str) -> Vec<Caller> {
-    let caller = Caller::legacy(cluster.replicas[0].address, version, capabilities).registered(name);
+fn caller_at_each_replica(cluster: &BrokerCluster, version: &str, capabilities: Value, name: &str) -> Vec<HttpAgent> {
+    let caller = HttpAgent::legacy(cluster.replicas[0].address, version, capabilities).registered(name);
     let replicas = cluster.replicas.iter();
     replicas.map(|replica| at(replica.address, &caller)).collect()
 }
@@ -48,29 +51,32 @@ fn a_session_is_served_at_every_replica() {
     for version in ["2025-11-25", "2025-06-18", "2025-03-26"] {
         let bob = caller_at_each_replica(&cluster, version, json!({}), version);
         // The stream, the subscription and what it tells of are each asked for somewhere else.
-        let mut stream = bob[1].reads_stream();
+        let mut stream = bob[1].opens_stream();
         bob[2].request("resources/subscribe", json!({"uri": INBOX})).unwrap();
         alice.sends("hi").to(version);
-        assert_eq!(stream.told("notifications/resources/updated"), json!({"uri": INBOX}));
+        assert_eq!(
+            stream.next_notification("notifications/resources/updated"),
+            json!({"uri": INBOX})
+        );
         assert_eq!(texts(&bob[2].reads(json!({"acknowledge": "immediate"}))), ["hi"]);
         // A call that waits at one replica is cancelled at another, and takes nothing.
         let wait = json!({"name": "receive_messages", "arguments": {"wait_seconds": 100}});
-        let wait = |id: &str, at: &Caller| at.asks_as(&json!(id), "tools/call", wait.clone()).sent();
+        let wait = |id: &str, at: &HttpAgent| at.asks_as(&json!(id), "tools/call", wait.clone()).sent();
         let mut cancelled = wait("cancelled", &bob[1]);
         // It is known there once a later request of the session is answered.
         bob[1].calls("heartbeat", json!({}));
         bob[2].cancels(&json!("cancelled"));
-        cancelled.is_over();
+        cancelled.awaits_end();
         let mut waits = wait("waits", &bob[2]);
         alice.sends("ho").to(version);
         let read = waits.answer_to(&json!("waits")).unwrap();
         let messages = read["structuredContent"]["messages"].as_array().unwrap().clone();
         assert_eq!(texts(&messages), ["ho"]);
         // It ends wherever it is told to, for all of them.
-        assert_eq!(bob[2].delete().answered().status, 204);
-        stream.is_over();
+        assert_eq!(bob[2].delete_request().answered().status, 204);
+        stream.awaits_end();
         for bob in &bob {
-            for request in [bob.asks("ping", json!({})), bob.stream(), bob.delete()] {
+            for request in [bob.asks("ping", json!({})), bob.stream_request(), bob.delete_request()] {
                 assert_eq!(request.answered().status, 404, "{request:?}");
             }
         }
@@ -84,24 +90,24 @@ fn messages_are_pushed_to_a_stream_that_another_replica_passes_on() {
     let alice = cluster.replicas[2].agent("alice");
     let push = json!({"experimental": {"dev.mcp-broker/push": {"window": 2, "ack": "manual"}}});
     let bob = caller_at_each_replica(&cluster, "2025-11-25", push, "bob");
-    let mut stream = bob[1].reads_stream();
+    let mut stream = bob[1].opens_stream();
     for round in 0..4 {
         let sent = alice.sends(&format!("{round}")).to("bob");
-        let pushed = stream.told("notifications/dev.mcp-broker/message");
+        let pushed = stream.next_notification("notifications/dev.mcp-broker/message");
         assert_eq!(pushed["message"]["message_id"], sent.id.as_str());
         // The acknowledgement goes another way.
         bob[2].notifies("notifications/dev.mcp-broker/ack", json!({"message_ids": [sent.id]}));
-        alice.learns(&sent.id, "acknowledged");
+        alice.awaits_status(&sent.id, "acknowledged");
     }
     // A later reader at another replica takes over, and goes on after the last event that it knows.
-    let other = bob[2].reads_stream();
-    stream.is_over();
-    other.leaves();
+    let other = bob[2].opens_stream();
+    stream.awaits_end();
+    other.disconnects();
 }
 
 /// A client of 2024-11-05, whose posts go to a replica by turns.
 struct SseClient {
-    stream: Reply,
+    stream: ResponseReader,
     path: String,
     replicas: Vec<SocketAddr>,
     last_id: usize,
@@ -110,7 +116,7 @@ struct SseClient {
 impl SseClient {
     fn open(cluster: &BrokerCluster) -> Self {
         let replicas: Vec<_> = cluster.replicas.iter().map(|replica| replica.address).collect();
-        let mut stream = Request::get(replicas[0]).at("/sse").sent().streams();
+        let mut stream = Request::get(replicas[0]).with_path("/sse").sent().streams();
         let endpoint = stream.next_event().unwrap();
         assert_eq!(endpoint.kind.as_deref(), Some("endpoint"));
         let mut old = Self {
@@ -129,7 +135,9 @@ impl SseClient {
         self.last_id += 1;
         let frame = json!({"jsonrpc": "2.0", "id": self.last_id, "method": method, "params": params});
         let replica = self.replicas[self.last_id % self.replicas.len()];
-        let posted = Request::post(replica, frame.to_string()).at(&self.path).answered();
+        let posted = Request::post(replica, frame.to_string())
+            .with_path(&self.path)
+            .answered();
         assert_eq!(posted.status, 202, "{posted:?}");
         self.stream.answer_to(&json!(self.last_id)).unwrap()
     }
@@ -152,7 +160,7 @@ fn an_old_stream_is_answered_whichever_replica_takes_the_posts() {
         let read = old.calls("receive_messages", json!({"acknowledge": "manual"}));
         assert_eq!(texts(read["messages"].as_array().unwrap()), [text]);
         old.calls("acknowledge_messages", json!({"message_ids": [sent.id]}));
-        alice.learns(&sent.id, "acknowledged");
+        alice.awaits_status(&sent.id, "acknowledged");
     }
 }
 
@@ -162,21 +170,21 @@ fn a_client_of_a_replica_that_was_killed_begins_again_under_its_name() {
     let mut cluster = cluster_without_timeouts(3, &redis);
     let alice = cluster.replicas[1].agent("alice");
     let bob = caller_at_each_replica(&cluster, "2025-11-25", json!({}), "bob");
-    let mut stream = bob[1].reads_stream();
+    let mut stream = bob[1].opens_stream();
     let wait = json!({"name": "receive_messages", "arguments": {"wait_seconds": 100}});
     let mut waits = bob[2].asks("tools/call", wait).sent();
     bob[2].calls("heartbeat", json!({}));
-    cluster.replicas[0].is_killed();
+    cluster.replicas[0].kill();
     // What another replica passed on ends with the replica that wrote it.
-    stream.is_over();
-    waits.is_over();
+    stream.awaits_end();
+    waits.awaits_end();
     for bob in &bob[1..] {
         let refused = bob.asks("ping", json!({})).answered();
         assert_eq!(refused.status, 404, "{refused:?}");
         assert_eq!(refused.json()["id"], 1, "{refused:?}");
     }
     alice.sends("hi").to("bob");
-    let again = Caller::legacy(cluster.replicas[2].address, "2025-11-25", json!({})).registered("bob");
+    let again = HttpAgent::legacy(cluster.replicas[2].address, "2025-11-25", json!({})).registered("bob");
     assert_eq!(again.session, bob[0].session);
     let again = at(cluster.replicas[1].address, &again);
     assert_eq!(texts(&again.reads(json!({}))), ["hi"]);
@@ -187,12 +195,12 @@ fn a_replica_that_stops_ends_what_it_passes_on() {
     let redis = Redis::start();
     let mut cluster = cluster_without_timeouts(2, &redis);
     let bob = caller_at_each_replica(&cluster, "2025-11-25", json!({}), "bob");
-    let mut stream = bob[1].reads_stream();
+    let mut stream = bob[1].opens_stream();
     cluster.restart(1);
-    stream.is_over();
+    stream.awaits_end();
     // The session is where it was.
     let bob = at(cluster.replicas[1].address, &bob[0]);
-    bob.reads_stream().leaves();
+    bob.opens_stream().disconnects();
     assert_eq!(bob.calls("heartbeat", json!({}))["status"], "active");
 }
 
@@ -210,15 +218,15 @@ fn an_id_that_names_no_session_of_the_caller_is_not_found_at_any_replica() {
     knows(&team);
     knows(&other);
     let key = ("X-API-Key", team.key.as_str());
-    let bob = Caller::legacy_with(brokers[0].address, "2025-11-25", json!({}), &[key]);
+    let bob = HttpAgent::legacy_with(brokers[0].address, "2025-11-25", json!({}), &[key]);
     let elsewhere = at(brokers[1].address, &bob);
     assert_eq!(elsewhere.asks("ping", json!({})).answered().status, 200);
-    let unknown = |caller: &Caller| {
+    let unknown = |caller: &HttpAgent| {
         let refused = caller.asks("ping", json!({})).answered();
         assert_eq!(refused.status, 404, "{refused:?}");
         refused.body
     };
-    let head = bob.stream().head();
+    let head = bob.stream_request().head();
     let id = head
         .lines()
         .find_map(|line| line.strip_prefix("Mcp-Session-Id: "))
@@ -235,12 +243,12 @@ fn an_id_that_names_no_session_of_the_caller_is_not_found_at_any_replica() {
         assert_eq!(unknown(&elsewhere.with(SESSION, &id)), answer, "{id}");
     }
     // Nobody without a key learns which is which.
-    let nobody = elsewhere.stream().without("X-API-Key").answered();
+    let nobody = elsewhere.stream_request().without("X-API-Key").answered();
     assert_eq!(nobody.status, 401);
     // What came from another replica is not sent on.
     assert_eq!(unknown(&elsewhere.with("Mcp-Broker-Forwarded", "1")), answer);
     // A request for a session that is being opened is no other.
-    let again = hello(brokers[1].address, "2025-11-25", json!({}))
+    let again = initialize_request(brokers[1].address, "2025-11-25", json!({}))
         .with("X-API-Key", &team.key)
         .with(SESSION, id);
     assert_eq!(again.answered().status, 400);
@@ -252,15 +260,15 @@ fn a_key_that_is_revoked_ends_what_is_passed_on_for_it() {
     let redis_url = format!("--redis-url={}", redis.url());
     let brokers = [(); 2].map(|()| Broker::secured_with(&["--storage=redis", &redis_url]));
     let team = brokers[0].project("team", &json!({}));
-    let key = team.key_of("member");
+    let key = team.new_key_with_scope("member");
     eventually("the second knows the key", || {
         (brokers[1].upgrade(&[("X-API-Key", &key)]).status == 101).then_some(())
     });
-    let bob = Caller::legacy_with(brokers[0].address, "2025-11-25", json!({}), &[("X-API-Key", &key)]);
+    let bob = HttpAgent::legacy_with(brokers[0].address, "2025-11-25", json!({}), &[("X-API-Key", &key)]);
     let elsewhere = at(brokers[1].address, &bob);
-    let mut stream = elsewhere.reads_stream();
-    team.revokes(&key);
-    stream.is_over();
+    let mut stream = elsewhere.opens_stream();
+    team.revoke_key(&key);
+    stream.awaits_end();
     eventually("it is refused everywhere", || {
         (elsewhere.asks("ping", json!({})).answered().status == 401).then_some(())
     });
@@ -271,7 +279,7 @@ fn a_task_of_a_modern_client_is_asked_for_at_every_replica() {
     let redis = Redis::start();
     let mut cluster = cluster_without_timeouts(3, &redis);
     let alice = cluster.replicas[2].agent("alice");
-    let bob = Caller::modern(
+    let bob = HttpAgent::modern(
         cluster.replicas[0].address,
         json!({"extensions": {"io.modelcontextprotocol/tasks": {}}}),
     );
@@ -305,7 +313,7 @@ fn a_task_of_a_modern_client_is_asked_for_at_every_replica() {
         "cancelled"
     );
     // A replica that is killed takes its tasks along; until that is known it is asked for again.
-    cluster.replicas[0].is_killed();
+    cluster.replicas[0].kill();
     let request = at(cluster.replicas[1].address, &bob).asks("tasks/get", json!({"taskId": task}));
     let refused = request.with("Mcp-Name", task).answered();
     assert_eq!(refused.status, 503, "{refused:?}");

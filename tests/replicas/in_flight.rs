@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::{
     cluster::BrokerCluster,
-    support::{Agent, Broker, Caller, Proxy, Redis, Reply, TIMELESS, eventually, texts},
+    support::{Agent, Broker, HttpAgent, Proxy, Redis, ResponseReader, TIMEOUTS_OFF, eventually, texts},
 };
 
 /// One replica whose Redis answers when the test wants it to, and one that is as fast as ever.
@@ -18,11 +18,14 @@ struct DelayedRedis {
 impl DelayedRedis {
     fn new(deadline: &str) -> Self {
         let redis = Redis::start();
-        let quick = BrokerCluster::start_with(1, &redis.url(), &TIMELESS);
+        let quick = BrokerCluster::start_with(1, &redis.url(), &TIMEOUTS_OFF);
         let proxy = Proxy::to(redis.address);
         // What one thread has answered came after what it had read before.
         let flags = ["--workers=1", "--storage-deadline", deadline, "--shutdown-grace=60s"];
-        let slow = Broker::replica(&format!("redis://{}", proxy.address), &[&TIMELESS[..], &flags].concat());
+        let slow = Broker::replica(
+            &format!("redis://{}", proxy.address),
+            &[&TIMEOUTS_OFF[..], &flags].concat(),
+        );
         Self {
             proxy,
             slow,
@@ -31,17 +34,17 @@ impl DelayedRedis {
         }
     }
 
-    fn callers(&self) -> [Caller; 2] {
-        [self.slow.stateless("modern"), self.slow.resumable("legacy")]
+    fn callers(&self) -> [HttpAgent; 2] {
+        [self.slow.http_modern("modern"), self.slow.http_legacy("legacy")]
     }
 
     /// Everything that was asked has been read.
     fn await_requests_read(&self) {
-        self.slow.visitor().wire.catches_up();
+        self.slow.client().wire.syncs();
     }
 }
 
-fn begin_send(caller: &Caller, text: &str) -> Reply {
+fn begin_send(caller: &HttpAgent, text: &str) -> ResponseReader {
     let message = json!({
         "recipient_id": "bob", "protocol_name": "note", "protocol_version": "1.0.0", "payload": {"text": text},
     });
@@ -68,25 +71,31 @@ fn nobody_is_answered_what_it_has_cancelled() {
     let held = DelayedRedis::new("60s");
     let bob = held.quick.replicas[0].agent("bob");
     let alice = held.slow.agent("alice");
-    let carol = held.slow.resumable("carol");
+    let carol = held.slow.http_legacy("carol");
     alice.sends("first").to("bob");
     held.proxy.silence();
     let calls = [
-        alice.sends("plain").off_to("bob"),
-        alice.sends("watched").and("wait_for", "acknowledged").off_to("bob"),
-        alice.sends("keyed").with("idempotency_key", "k").off_to("bob"),
-        alice.sends("all").off_to_everyone(),
+        alice.sends("plain").begins_sending_to("bob"),
+        alice
+            .sends("watched")
+            .with_argument("wait_for", "acknowledged")
+            .begins_sending_to("bob"),
+        alice
+            .sends("keyed")
+            .with("idempotency_key", "k")
+            .begins_sending_to("bob"),
+        alice.sends("all").begins_broadcast(),
     ];
-    let kept = alice.sends("kept").off_to("bob");
+    let kept = alice.sends("kept").begins_sending_to("bob");
     let mut stream = begin_send(&carol, "from carol");
     held.await_requests_read();
     for call in &calls {
         alice.wire.cancels(call);
     }
-    alice.wire.catches_up();
+    alice.wire.syncs();
     carol.cancels(&json!(1));
-    held.proxy.open();
-    assert_eq!(alice.returns("send_message", &kept)["status"], "queued");
+    held.proxy.restore();
+    assert_eq!(alice.finishes_call("send_message", &kept)["status"], "queued");
     // It is sent all the same, and acknowledged, as one of them wanted to hear.
     expect_messages(
         &bob,
@@ -95,7 +104,7 @@ fn nobody_is_answered_what_it_has_cancelled() {
     for call in &calls {
         assert_eq!(alice.wire.answer_so_far(call), None);
     }
-    stream.is_over();
+    stream.awaits_end();
 }
 
 #[test]
@@ -106,29 +115,35 @@ fn what_is_under_way_when_the_replica_stops_is_answered() {
     let callers = held.callers();
     alice.sends("first").to("bob");
     held.proxy.silence();
-    let plain = alice.sends("plain").off_to("bob");
-    let watched = alice.sends("watched").and("wait_for", "acknowledged").off_to("bob");
-    let newcomer = held.slow.visitor();
-    let registration = newcomer.begins("register_session", &json!({"name": "carol"}));
+    let plain = alice.sends("plain").begins_sending_to("bob");
+    let watched = alice
+        .sends("watched")
+        .with_argument("wait_for", "acknowledged")
+        .begins_sending_to("bob");
+    let newcomer = held.slow.client();
+    let registration = newcomer.begins_call("register_session", &json!({"name": "carol"}));
     let mut replies = callers.each_ref().map(|caller| begin_send(caller, &caller.name));
     held.await_requests_read();
-    held.slow.is_told_to_stop();
+    held.slow.terminate();
     eventually("it is about to stop", || {
         held.slow.log().contains("shutting down").then_some(())
     });
-    held.proxy.open();
+    held.proxy.restore();
     for call in [&plain, &watched] {
-        assert_eq!(alice.returns("send_message", call)["status"], "queued");
+        assert_eq!(alice.finishes_call("send_message", call)["status"], "queued");
     }
-    assert_eq!(newcomer.returns("register_session", &registration)["name"], "carol");
+    assert_eq!(
+        newcomer.finishes_call("register_session", &registration)["name"],
+        "carol"
+    );
     for agent in [&alice, &newcomer] {
-        agent.wire.is_closed_with(1012);
+        agent.wire.closes_with(1012);
     }
     for reply in &mut replies {
         let result = reply.answer_to(&json!(1)).unwrap();
         assert_eq!(result["structuredContent"]["status"], "queued", "{result}");
     }
-    assert_eq!(held.slow.ends().code(), Some(0));
+    assert_eq!(held.slow.wait_for_exit().code(), Some(0));
     expect_messages(&bob, ["first", "plain", "watched", "modern", "legacy"]);
 }
 
@@ -139,13 +154,13 @@ fn a_replica_stops_though_redis_says_nothing() {
     let alice = held.slow.agent("alice");
     alice.sends("first").to("bob");
     held.proxy.silence();
-    let call = alice.sends("lost?").off_to("bob");
-    alice.wire.catches_up();
-    held.slow.is_told_to_stop();
+    let call = alice.sends("lost?").begins_sending_to("bob");
+    alice.wire.syncs();
+    held.slow.terminate();
     // It has not been accepted, as far as anybody knows.
     let result = alice.wire.answer_to(&call).unwrap();
     assert_eq!(result["structuredContent"]["code"], "unavailable", "{result}");
-    alice.wire.is_closed_with(1012);
-    assert_eq!(held.slow.ends().code(), Some(0));
+    alice.wire.closes_with(1012);
+    assert_eq!(held.slow.wait_for_exit().code(), Some(0));
     expect_messages(&bob, ["first"]);
 }

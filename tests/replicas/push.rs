@@ -4,11 +4,11 @@ use serde_json::{Value, json};
 
 use crate::{
     cluster::BrokerCluster,
-    support::{Agent, Redis, TIMELESS, eventually},
+    support::{Agent, Redis, TIMEOUTS_OFF, eventually},
 };
 
 fn two_replicas(redis: &Redis) -> BrokerCluster {
-    BrokerCluster::start_with(2, &redis.url(), &TIMELESS)
+    BrokerCluster::start_with(2, &redis.url(), &TIMEOUTS_OFF)
 }
 
 /// What is pushed next: its text, which is a number, and its delivery count.
@@ -28,20 +28,20 @@ fn subscriptions_that_are_lost_change_neither_order_nor_count() {
     let redis = Redis::start();
     let cluster = two_replicas(&redis);
     let alice = cluster.replicas[0].agent("alice");
-    let bob = cluster.replicas[1].pushed("bob", &json!({"ack": "auto", "window": 1000}));
+    let bob = cluster.replicas[1].push_agent("bob", &json!({"ack": "auto", "window": 1000}));
     for number in 0..MESSAGES {
         alice.sends(&number.to_string()).to("bob");
         if number % 25 == 0 {
-            redis.ask(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+            redis.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
         }
     }
     for number in 0..MESSAGES {
         let (found, count, _) = next_message(&bob);
         assert_eq!((found, count), (number, 1));
     }
-    bob.is_pushed_nothing();
+    bob.sees_no_push();
     // Nothing comes after it that would show that it is missing.
-    redis.ask(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    redis.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     alice.sends("300").to("bob");
     assert_eq!(next_message(&bob).0, 300);
 }
@@ -53,33 +53,33 @@ fn what_many_get_keeps_its_place_among_what_one_gets_whatever_is_lost() {
     let cluster = two_replicas(&redis);
     let alice = cluster.replicas[0].agent("alice");
     let reads = json!({"ack": "auto", "window": 1000});
-    let bob = cluster.replicas[1].pushed("bob", &reads);
-    let others =
-        [("carol", 1), ("dave", 1), ("erin", 0)].map(|(name, replica)| cluster.replicas[replica].pushed(name, &reads));
+    let bob = cluster.replicas[1].push_agent("bob", &reads);
+    let others = [("carol", 1), ("dave", 1), ("erin", 0)]
+        .map(|(name, replica)| cluster.replicas[replica].push_agent(name, &reads));
     let is_for_many = |number: &usize| number % 3 < 2;
     for number in 0..MESSAGES {
         let message = alice.sends(&number.to_string());
         if is_for_many(&number) {
-            message.off_to_everyone();
+            message.begins_broadcast();
             continue;
         }
         // What many got just before is made bob's own by what he alone gets.
-        message.off_to("bob");
+        message.begins_sending_to("bob");
         if number % 25 == 0 {
-            redis.ask(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+            redis.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
         }
         for number in number - 2..=number {
             let (found, count, _) = next_message(&bob);
             assert_eq!((found, count), (number, 1));
         }
     }
-    bob.is_pushed_nothing();
+    bob.sees_no_push();
     for reader in &others {
         for number in (0..MESSAGES).filter(is_for_many) {
             let (found, count, _) = next_message(reader);
             assert_eq!((found, count), (number, 1));
         }
-        reader.is_pushed_nothing();
+        reader.sees_no_push();
     }
 }
 
@@ -91,7 +91,7 @@ fn a_small_window_fills_and_opens_again() {
     let alice = cluster.replicas[0].agent("alice");
     for window in [1, 3] {
         let name = format!("window{window}");
-        let bob = cluster.replicas[1].pushed(&name, &json!({"ack": "manual", "window": window}));
+        let bob = cluster.replicas[1].push_agent(&name, &json!({"ack": "manual", "window": window}));
         let mut taken = 0;
         for number in 0..MESSAGES {
             alice.sends(&number.to_string()).to(&name);
@@ -106,14 +106,14 @@ fn a_small_window_fills_and_opens_again() {
         while taken < MESSAGES {
             let ahead = window.min(MESSAGES - taken);
             let pushed: Vec<_> = (0..ahead).map(|_| next_message(&bob)).collect();
-            bob.is_pushed_nothing();
+            bob.sees_no_push();
             for (at, (found, count, message)) in pushed.into_iter().enumerate() {
                 assert_eq!((found, count), (taken + at, 1));
                 bob.acknowledges(&[message]);
             }
             taken += ahead;
         }
-        bob.is_pushed_nothing();
+        bob.sees_no_push();
     }
 }
 
@@ -122,7 +122,7 @@ fn what_was_handed_to_a_connection_that_ends_comes_again_with_the_next() {
     let redis = Redis::start();
     let cluster = two_replicas(&redis);
     let alice = cluster.replicas[0].agent("alice");
-    let first = cluster.replicas[1].pushed("bob", &json!({"ack": "manual"}));
+    let first = cluster.replicas[1].push_agent("bob", &json!({"ack": "manual"}));
     for number in 0..3 {
         alice.sends(&number.to_string()).to("bob");
     }
@@ -132,9 +132,9 @@ fn what_was_handed_to_a_connection_that_ends_comes_again_with_the_next() {
     drop(first);
     let id = alice.sends("3").to("bob").id;
     eventually("nobody has it", || {
-        (alice.looks_up(&id)[0]["status"] == "queued").then_some(())
+        (alice.recipient_statuses(&id)[0]["status"] == "queued").then_some(())
     });
-    let second = cluster.replicas[0].pushed("bob", &json!({"ack": "manual"}));
+    let second = cluster.replicas[0].push_agent("bob", &json!({"ack": "manual"}));
     let again: Vec<_> = (0..3)
         .map(|_| next_message(&second))
         .map(|(number, count, _)| (number, count))
@@ -148,16 +148,16 @@ fn an_acknowledgement_that_somebody_waits_for_does_not_wait_for_others() {
     let redis = Redis::start();
     let cluster = two_replicas(&redis);
     let alice = cluster.replicas[0].agent("alice");
-    let _bob = cluster.replicas[1].pushed("bob", &json!({"ack": "auto", "window": 1000}));
+    let _bob = cluster.replicas[1].push_agent("bob", &json!({"ack": "auto", "window": 1000}));
     for number in 0..20 {
         let waiting = alice
             .sends(&number.to_string())
-            .and("wait_for", "acknowledged")
-            .off_to("bob");
-        assert_eq!(alice.returns("send_message", &waiting)["status"], "acknowledged");
+            .with_argument("wait_for", "acknowledged")
+            .begins_sending_to("bob");
+        assert_eq!(alice.finishes_call("send_message", &waiting)["status"], "acknowledged");
         alice.sends("and one that nobody waits for").to("bob");
     }
     let id = alice.sends("the last").to("bob").id;
     // It goes with others, but there need be none.
-    alice.learns(&id, "acknowledged");
+    alice.awaits_status(&id, "acknowledged");
 }

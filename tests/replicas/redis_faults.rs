@@ -36,7 +36,7 @@ fn a_restart_of_redis_costs_time_and_no_message() {
             redis.kill();
             ledger.await_more_refusals(4);
             cluster.await_readiness(false);
-            redis.revive();
+            redis.restart();
             cluster.await_readiness(true);
         }
         ledger.await_more_accepted(100);
@@ -47,7 +47,7 @@ fn a_restart_of_redis_costs_time_and_no_message() {
 fn a_redis_that_writes_every_second_loses_no_more_than_it_says() {
     /// What `/health` says of `appendfsync everysec`.
     const WINDOW: Duration = Duration::from_secs(2);
-    let mut redis = Redis::with(&["--save", "", "--appendonly", "yes", "--appendfsync", "everysec"]);
+    let mut redis = Redis::start_with(&["--save", "", "--appendonly", "yes", "--appendfsync", "everysec"]);
     let flags = [&FLAGS[..], &["--queue-capacity=1000000"]].concat();
     let cluster = BrokerCluster::start_with(2, &redis.url(), &flags);
     let health = cluster.replicas[0].get("/health").json();
@@ -66,12 +66,12 @@ fn a_redis_that_writes_every_second_loses_no_more_than_it_says() {
     }
     let killed = Instant::now();
     redis.kill();
-    redis.revive();
+    redis.restart();
     cluster.await_readiness(true);
     let mut kept = HashSet::new();
     eventually("all that is left is read", || {
         // The first to ask after a restart may learn that the connection is none any more.
-        let call = bob.begins("receive_messages", &json!({"limit": 100}));
+        let call = bob.begins_call("receive_messages", &json!({"limit": 100}));
         let result = bob.wire.answer_to(&call).unwrap();
         if result["isError"] == true {
             return None;
@@ -108,7 +108,7 @@ fn a_cut_connection_to_redis_is_unavailable_and_comes_back_by_itself() {
             assert_eq!((health.status, &health.json()["status"]), (503, &json!("unhealthy")));
             assert_eq!(health.json()["storage_backend"], "redis");
         }
-        proxy.open();
+        proxy.restore();
         cluster.await_readiness(true);
         ledger.await_more_accepted(100);
     });
@@ -120,7 +120,7 @@ fn connections_stay_while_redis_is_away() {
     let proxy = Proxy::to(redis.address);
     let cluster = replicas_behind(&proxy, &[]);
     let alice = cluster.replicas[0].agent("alice");
-    let bob = cluster.replicas[1].pushed("bob", &json!({"ack": "manual"}));
+    let bob = cluster.replicas[1].push_agent("bob", &json!({"ack": "manual"}));
     proxy.cut();
     cluster.await_readiness(false);
     let error = alice.sends("lost?").fails_as("unavailable", "bob");
@@ -130,7 +130,7 @@ fn connections_stay_while_redis_is_away() {
     );
     // Whether another replica knows of nobody is not known now.
     alice.sends("to whom?").fails_as("unavailable", "nobody");
-    proxy.open();
+    proxy.restore();
     cluster.await_readiness(true);
     alice.sends("to whom?").fails_as("session_not_found", "nobody");
     alice.sends("not lost").to("bob");
@@ -149,7 +149,7 @@ fn a_redis_that_says_nothing_is_given_up_in_time() {
         proxy.silence();
         ledger.await_more_refusals(4);
         cluster.await_readiness(false);
-        proxy.open();
+        proxy.restore();
         cluster.await_readiness(true);
         ledger.await_more_accepted(100);
     });
@@ -164,17 +164,17 @@ fn a_slow_redis_makes_the_broker_slow_and_not_large() {
     load.run_while(&mut cluster, |cluster, ledger| {
         ledger.await_more_accepted(200);
         let before = cluster.replicas.iter().map(Broker::rss_kib).max().unwrap();
-        proxy.slow(Duration::from_millis(20));
+        proxy.delay(Duration::from_millis(20));
         ledger.await_more_accepted(100);
         // Slower than anybody waits for.
-        proxy.slow(Duration::from_millis(700));
+        proxy.delay(Duration::from_millis(700));
         ledger.await_more_refusals(20);
         for replica in &cluster.replicas {
             assert_eq!(replica.get("/livez").status, 200);
             let grown = replica.rss_kib().saturating_sub(before);
             assert!(grown < 100_000, "{grown} KiB");
         }
-        proxy.open();
+        proxy.restore();
         cluster.await_readiness(true);
         ledger.await_more_accepted(100);
     });
@@ -183,7 +183,7 @@ fn a_slow_redis_makes_the_broker_slow_and_not_large() {
 #[test]
 fn a_failover_loses_nothing_that_a_replica_had_to_have() {
     let mut first = Redis::start();
-    let second = first.replica();
+    let second = first.redis_replica();
     let proxy = Proxy::to(first.address);
     let mut cluster = replicas_behind(&proxy, &["--wait-for-replicas=1"]);
     let mut third = None;
@@ -191,12 +191,12 @@ fn a_failover_loses_nothing_that_a_replica_had_to_have() {
         ledger.await_more_accepted(100);
         first.kill();
         // The address leads to a server that is read-only still.
-        proxy.lead_to(second.address);
+        proxy.redirect_to(second.address);
         ledger.await_more_refusals(4);
-        second.ask(&["REPLICAOF", "NO", "ONE"]);
+        second.command(&["REPLICAOF", "NO", "ONE"]);
         // It has nobody that follows it: nothing is accepted until somebody does.
         ledger.await_more_refusals(4);
-        third = Some(second.replica());
+        third = Some(second.redis_replica());
         cluster.await_readiness(true);
         ledger.await_more_accepted(100);
     });
@@ -209,7 +209,7 @@ fn a_full_redis_refuses_what_is_new_and_gives_out_what_it_has() {
     let alice = cluster.replicas[0].agent("alice");
     let bob = cluster.replicas[1].agent("bob");
     let sent = alice.sends("before").to("bob");
-    redis.ask(&["CONFIG", "SET", "maxmemory", "1"]);
+    redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
     let error = alice.sends("too much").fails_as("unavailable", "bob");
     assert!(error["message"].as_str().unwrap().contains("no room"), "{error}");
     assert_eq!(alice.status_of(&sent.id), "queued");
@@ -217,9 +217,9 @@ fn a_full_redis_refuses_what_is_new_and_gives_out_what_it_has() {
     bob.sees(["before"]);
     bob.sees_nothing();
     assert_eq!(alice.status_of(&sent.id), "acknowledged");
-    redis.ask(&["CONFIG", "SET", "maxmemory", "0"]);
+    redis.command(&["CONFIG", "SET", "maxmemory", "0"]);
     eventually("there is room again", || {
-        let call = alice.begins("send_message", &alice.sends("after").arguments_to("bob"));
+        let call = alice.begins_call("send_message", &alice.sends("after").arguments_to("bob"));
         let result = alice.wire.answer_to(&call).unwrap();
         (result["isError"] == false).then_some(())
     });

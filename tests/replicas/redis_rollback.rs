@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     cluster::BrokerCluster,
-    support::{ADMIN_KEY, Agent, Broker, Caller, Proxy, Redis, TIMELESS, Tenant, eventually},
+    support::{ADMIN_KEY, Agent, Broker, HttpAgent, Proxy, Redis, TIMEOUTS_OFF, Tenant, eventually},
 };
 
 /// The close code of a connection whose session has to be registered again.
@@ -14,7 +14,7 @@ const REPLICAS: usize = 3;
 /// Replicas that ask for keys, and in which nothing happens because of time.
 fn secured(redis_url: &str) -> [Broker; REPLICAS] {
     let redis_url = format!("--redis-url={redis_url}");
-    let flags = [&TIMELESS[..], &["--storage=redis", &redis_url]].concat();
+    let flags = [&TIMEOUTS_OFF[..], &["--storage=redis", &redis_url]].concat();
     [(); REPLICAS].map(|()| Broker::secured_with(&flags))
 }
 
@@ -44,7 +44,7 @@ fn agent_at(broker: &Broker, key: &str, name: &str) -> Agent {
 /// Calls until the tool is not `unavailable`.
 fn call_until_available(agent: &Agent, tool: &str, arguments: &Value) -> Value {
     eventually(&format!("{tool} is answered"), || {
-        let call = agent.begins(tool, arguments);
+        let call = agent.begins_call(tool, arguments);
         let result = agent.wire.answer_to(&call).unwrap();
         let object = &result["structuredContent"];
         (object["code"] != "unavailable").then(|| object.clone())
@@ -101,7 +101,7 @@ struct RollbackScenario<'a> {
 impl<'a> RollbackScenario<'a> {
     fn record(replicas: &'a [Broker], moment: impl FnOnce()) -> Self {
         let team = replicas[0].project("team", &json!({}));
-        let revoked_later = team.key_of("member");
+        let revoked_later = team.new_key_with_scope("member");
         await_key_everywhere(replicas, &team.key, true);
         await_key_everywhere(replicas, &revoked_later, true);
         let alice = agent_at(&replicas[0], &team.key, "alice");
@@ -114,9 +114,9 @@ impl<'a> RollbackScenario<'a> {
         for agent in [&alice, &bob, &carol] {
             send_with_protocol(agent, "late");
         }
-        let made_later = team.key_of("member");
+        let made_later = team.new_key_with_scope("member");
         await_key_everywhere(replicas, &made_later, true);
-        team.revokes(&revoked_later);
+        team.revoke_key(&revoked_later);
         await_key_everywhere(replicas, &revoked_later, false);
         let late = replicas[0].project("late", &json!({})).key;
         await_key_everywhere(replicas, &late, true);
@@ -133,7 +133,7 @@ impl<'a> RollbackScenario<'a> {
     /// What Redis has by now holds at every replica.
     fn assert_rolled_back(self, replicas: &[Broker]) {
         for agent in &self.live {
-            agent.wire.is_closed_with(CLOSE_STORE_WENT_BACK);
+            agent.wire.closes_with(CLOSE_STORE_WENT_BACK);
         }
         for lost in [&self.made_later, &self.late] {
             await_key_everywhere(replicas, lost, false);
@@ -191,25 +191,25 @@ fn after_a_restart_from_an_older_snapshot_the_store_holds() {
     let mut redis = Redis::start();
     let replicas = secured(&redis.url());
     let story = RollbackScenario::record(&replicas, || {
-        redis.ask(&["SAVE"]);
+        redis.command(&["SAVE"]);
     });
     redis.kill();
-    redis.revive();
+    redis.restart();
     story.assert_rolled_back(&replicas);
 }
 
 #[test]
 fn after_a_failover_to_a_replica_that_lagged_the_store_holds() {
     let mut first = Redis::start();
-    let second = first.replica();
+    let second = first.redis_replica();
     let proxy = Proxy::to(first.address);
     let replicas = secured(&format!("redis://{}", proxy.address));
     let story = RollbackScenario::record(&replicas, || {
         // Once it has what was written so far it hears no more.
-        first.ask(&["WAIT", "1", "10000"]);
-        second.ask(&["REPLICAOF", "NO", "ONE"]);
+        first.command(&["WAIT", "1", "10000"]);
+        second.command(&["REPLICAOF", "NO", "ONE"]);
     });
-    proxy.lead_to(second.address);
+    proxy.redirect_to(second.address);
     first.kill();
     story.assert_rolled_back(&replicas);
 }
@@ -217,22 +217,22 @@ fn after_a_failover_to_a_replica_that_lagged_the_store_holds() {
 #[test]
 fn after_everything_was_deleted_clients_register_again_at_once() {
     let redis = Redis::start();
-    let cluster = BrokerCluster::start_with(REPLICAS, &redis.url(), &TIMELESS);
+    let cluster = BrokerCluster::start_with(REPLICAS, &redis.url(), &TIMEOUTS_OFF);
     let replicas = &cluster.replicas;
     for round in 0..2 {
         let live = replicas[0].agent("alice");
-        let pushed = replicas[1].pushed("bob", &json!({"ack": "manual"}));
-        let resumable = replicas[2].resumable("carol");
-        let stateless = replicas[0].stateless("dave");
+        let pushed = replicas[1].push_agent("bob", &json!({"ack": "manual"}));
+        let resumable = replicas[2].http_legacy("carol");
+        let stateless = replicas[0].http_modern("dave");
         live.sends("lost").to("bob");
         pushed.is_pushed(["lost"]);
-        let layout = redis.ask(&["GET", "{system}:schema:version"]);
-        redis.ask(&["FLUSHALL"]);
+        let layout = redis.command(&["GET", "{system}:schema:version"]);
+        redis.command(&["FLUSHALL"]);
         for agent in [&live, &pushed] {
-            agent.wire.is_closed_with(CLOSE_STORE_WENT_BACK);
+            agent.wire.closes_with(CLOSE_STORE_WENT_BACK);
         }
         eventually("the version of the layout is written down again", || {
-            (redis.ask(&["GET", "{system}:schema:version"]) == layout).then_some(())
+            (redis.command(&["GET", "{system}:schema:version"]) == layout).then_some(())
         });
         eventually("the HTTP session is over", || {
             let response = resumable.call("heartbeat", json!({})).answered();
@@ -248,13 +248,13 @@ fn after_everything_was_deleted_clients_register_again_at_once() {
             }
             Some(())
         });
-        Broker::teaches_note(&replicas[round].visitor());
+        Broker::register_note_protocol(&replicas[round].client());
         let live = replicas[2].agent("alice");
-        let pushed = replicas[0].pushed("bob", &json!({"ack": "manual"}));
+        let pushed = replicas[0].push_agent("bob", &json!({"ack": "manual"}));
         live.sends("kept").to("bob");
         pushed.acknowledges(&pushed.is_pushed(["kept"]));
-        pushed.settles();
-        let stateless = Caller::modern(replicas[1].address, json!({})).registered("dave");
+        pushed.syncs();
+        let stateless = HttpAgent::modern(replicas[1].address, json!({})).registered("dave");
         live.sends("kept").to("dave");
         assert_eq!(stateless.reads(json!({"wait_seconds": 20})).len(), 1, "round {round}");
     }
@@ -269,15 +269,15 @@ fn a_replica_that_was_away_while_others_wrote_more_than_was_lost_notices_it_all_
     let team = replicas[1].project("team", &json!({}));
     await_key_everywhere(&replicas, &team.key, true);
     let key = team.key.clone();
-    redis.ask(&["SAVE"]);
-    let lost = team.key_of("member");
+    redis.command(&["SAVE"]);
+    let lost = team.new_key_with_scope("member");
     await_key_everywhere(&replicas, &lost, true);
     proxy.cut();
     for replica in &mut replicas[1..] {
-        replica.is_killed();
+        replica.kill();
     }
     redis.kill();
-    redis.revive();
+    redis.restart();
     // Nobody who writes now has seen what is lost.
     let redis_url = redis.url();
     let [newer, ..] = secured(&redis_url);
@@ -286,19 +286,19 @@ fn a_replica_that_was_away_while_others_wrote_more_than_was_lost_notices_it_all_
         alice.sends(&format!("{number}")).to("alice");
     }
     assert!(!accepts_key(&newer, &lost));
-    proxy.open();
+    proxy.restore();
     await_key_everywhere(&replicas[..1], &lost, false);
     assert!(accepts_key(&replicas[0], &key));
 }
 
 fn secured_behind(proxy: &Proxy) -> Broker {
     let redis_url = format!("--redis-url=redis://{}", proxy.address);
-    Broker::secured_with(&[&TIMELESS[..], &["--storage=redis", &redis_url]].concat())
+    Broker::secured_with(&[&TIMEOUTS_OFF[..], &["--storage=redis", &redis_url]].concat())
 }
 
 /// The epoch of the default project, as Redis has it.
 fn epoch(redis: &Redis) -> String {
-    let tokens = redis.ask(&["GET", "{default}:epoch"]);
+    let tokens = redis.command(&["GET", "{default}:epoch"]);
     let (epoch, _) = tokens.split_once(' ').expect("an epoch and a timeline");
     epoch.to_owned()
 }
@@ -307,15 +307,15 @@ fn epoch(redis: &Redis) -> String {
 fn what_loses_nothing_is_not_taken_for_a_loss() {
     let mut redis = Redis::durable();
     let proxy = Proxy::to(redis.address);
-    let flags = [&TIMELESS[..], &["--storage-deadline=500ms"]].concat();
+    let flags = [&TIMEOUTS_OFF[..], &["--storage-deadline=500ms"]].concat();
     let cluster = BrokerCluster::start_with(2, &format!("redis://{}", proxy.address), &flags);
     let alice = cluster.replicas[0].agent("alice");
-    let bob = cluster.replicas[1].pushed("bob", &json!({"ack": "manual"}));
+    let bob = cluster.replicas[1].push_agent("bob", &json!({"ack": "manual"}));
     let before = epoch(&redis);
     let goes_on = |what: &str| {
         cluster.await_readiness(true);
         eventually(what, || {
-            let call = alice.begins("send_message", &alice.sends(what).arguments_to("bob"));
+            let call = alice.begins_call("send_message", &alice.sends(what).arguments_to("bob"));
             let result = alice.wire.answer_to(&call).unwrap();
             (result["isError"] == false).then_some(())
         });
@@ -330,19 +330,19 @@ fn what_loses_nothing_is_not_taken_for_a_loss() {
     goes_on("as ever");
     for _ in 0..2 {
         redis.kill();
-        redis.revive();
+        redis.restart();
         goes_on("a restart that loses nothing");
     }
     proxy.cut();
     cluster.await_readiness(false);
-    proxy.open();
+    proxy.restore();
     goes_on("a connection that was cut");
-    proxy.slow(std::time::Duration::from_millis(700));
+    proxy.delay(std::time::Duration::from_millis(700));
     cluster.await_readiness(false);
-    proxy.open();
+    proxy.restore();
     goes_on("a slow Redis");
-    redis.ask(&["FUNCTION", "FLUSH"]);
-    redis.ask(&["SCRIPT", "FLUSH"]);
+    redis.command(&["FUNCTION", "FLUSH"]);
+    redis.command(&["SCRIPT", "FLUSH"]);
     goes_on("functions that are gone");
     assert_eq!(epoch(&redis), before);
     for replica in &cluster.replicas {

@@ -14,7 +14,7 @@ use tungstenite::{Message, WebSocket, client::IntoClientRequest};
 use crate::{
     cluster::{BrokerCluster, ReplicaAddresses},
     ledger::{Balance, Ledger},
-    support::PATIENCE,
+    support::WAIT_TIMEOUT,
 };
 
 /// How often somebody who listens looks up.
@@ -45,12 +45,12 @@ impl RoamingConnection {
         let stream = TcpStream::connect(address).ok()?;
         stream.set_nodelay(true).ok()?;
         stream.set_read_timeout(Some(READ_TIMEOUT)).ok()?;
-        stream.set_write_timeout(Some(PATIENCE)).ok()?;
+        stream.set_write_timeout(Some(WAIT_TIMEOUT)).ok()?;
         let mut request = format!("ws://{address}/ws").into_client_request().ok()?;
         let subprotocol = "mcp".parse().ok()?;
         request.headers_mut().insert("Sec-WebSocket-Protocol", subprotocol);
         let mut handshake = tungstenite::client(request, stream);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         let socket = loop {
             match handshake {
                 Ok((socket, _)) => break socket,
@@ -93,7 +93,7 @@ impl RoamingConnection {
         self.last_id += 1;
         let id = json!(self.last_id);
         self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         while Instant::now() < deadline {
             match self.next().ok()? {
                 Some(frame) if frame["id"] == id => {
@@ -144,7 +144,7 @@ pub fn call_over_http(address: SocketAddr, tool: &str, arguments: &Value) -> Cal
             body.len()
         );
         let mut socket = TcpStream::connect(address).ok()?;
-        socket.set_read_timeout(Some(PATIENCE)).ok()?;
+        socket.set_read_timeout(Some(WAIT_TIMEOUT)).ok()?;
         io::Write::write_all(&mut socket, head.as_bytes()).ok()?;
         let mut text = String::new();
         io::Read::read_to_string(&mut socket, &mut text).ok()?;
@@ -198,7 +198,7 @@ impl<'a> RoamingClient<'a> {
 
     /// Asks until there is an answer, of whatever replica.
     fn call_until_answered(&mut self, tool: &str, arguments: &Value) -> Value {
-        let deadline = Instant::now() + 3 * PATIENCE;
+        let deadline = Instant::now() + 3 * WAIT_TIMEOUT;
         while Instant::now() < deadline {
             match self.connection().map(|line| line.call(tool, arguments)) {
                 Some(CallOutcome::Done(object)) => return object,

@@ -16,7 +16,7 @@ fn the_script_starts_a_cluster_behind_a_balancer_and_leaves_nothing_behind() {
     // The balancer gives each to another replica.
     let agent = |name: &str| {
         let agent = Agent::legacy(Wire::open(script.balancer), "2025-11-25", &json!({}));
-        Broker::teaches_note(&agent);
+        Broker::register_note_protocol(&agent);
         agent.registered(name)
     };
     let agents: Vec<_> = (0..3).map(|at| agent(&format!("agent{at}"))).collect();

@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use crate::{
     cluster::BrokerCluster,
     roaming_client::{CallOutcome, call_over_http},
-    support::{ADMIN_KEY, Agent, Broker, Caller, Redis, TIMELESS, eventually, texts},
+    support::{ADMIN_KEY, Agent, Broker, HttpAgent, Redis, TIMEOUTS_OFF, eventually, texts},
 };
 
 /// Replicas in which nothing happens because of time: what ought to wake somebody has to.
 fn cluster_without_timeouts(len: usize, redis: &Redis) -> BrokerCluster {
-    BrokerCluster::start_with(len, &redis.url(), &TIMELESS)
+    BrokerCluster::start_with(len, &redis.url(), &TIMEOUTS_OFF)
 }
 
 fn expect_done(answer: CallOutcome) -> Value {
@@ -28,20 +28,23 @@ fn messages_cross_replicas_in_both_directions() {
     let redis = Redis::start();
     let cluster = cluster_without_timeouts(2, &redis);
     let alice = cluster.replicas[0].agent("alice");
-    let bob = cluster.replicas[1].pushed("bob", &json!({"ack": "manual"}));
+    let bob = cluster.replicas[1].push_agent("bob", &json!({"ack": "manual"}));
     let sent = alice.sends("hi").to("bob");
     let pushed = bob.is_pushed(["hi"]);
     assert_eq!(pushed[0]["message_id"], sent.id.as_str());
-    alice.learns(&sent.id, "delivered");
+    alice.awaits_status(&sent.id, "delivered");
     bob.acknowledges(&pushed);
-    alice.learns(&sent.id, "acknowledged");
+    alice.awaits_status(&sent.id, "acknowledged");
     // Whoever waits for more than acceptance hears it from the other replica.
     bob.sends("and you").to("alice");
     alice.sees(["and you"]);
-    let waiting = alice.sends("?").and("wait_for", "acknowledged").off_to("bob");
+    let waiting = alice
+        .sends("?")
+        .with_argument("wait_for", "acknowledged")
+        .begins_sending_to("bob");
     let pushed = bob.is_pushed(["?"]);
     bob.acknowledges(&pushed);
-    assert_eq!(alice.returns("send_message", &waiting)["status"], "acknowledged");
+    assert_eq!(alice.finishes_call("send_message", &waiting)["status"], "acknowledged");
 }
 
 #[test]
@@ -50,10 +53,10 @@ fn a_read_that_waits_is_woken_from_another_replica() {
     let cluster = cluster_without_timeouts(2, &redis);
     let alice = cluster.replicas[0].agent("alice");
     let bob = cluster.replicas[1].agent("bob");
-    let reading = bob.begins("receive_messages", &json!({"wait_seconds": 100}));
-    bob.settles();
+    let reading = bob.begins_call("receive_messages", &json!({"wait_seconds": 100}));
+    bob.syncs();
     alice.sends("hi").to("bob");
-    let read = bob.returns("receive_messages", &reading);
+    let read = bob.finishes_call("receive_messages", &reading);
     assert_eq!(read["messages"][0]["payload"]["text"], "hi");
 }
 
@@ -63,9 +66,9 @@ fn a_broadcast_counts_everybody_wherever_they_are() {
     let cluster = cluster_without_timeouts(3, &redis);
     let alice = cluster.replicas[0].agent("alice");
     let everybody: Vec<_> = (0..9)
-        .map(|at| cluster.replicas[at % 3].pushed(&format!("agent{at}"), &json!({"ack": "manual"})))
+        .map(|at| cluster.replicas[at % 3].push_agent(&format!("agent{at}"), &json!({"ack": "manual"})))
         .collect();
-    let sent = alice.sends("all").for_everyone();
+    let sent = alice.sends("all").to_everyone();
     assert_eq!(sent["recipients"], 9, "{sent}");
     assert_eq!(
         sent["delivered"].as_u64().unwrap() + sent["queued"].as_u64().unwrap(),
@@ -80,7 +83,7 @@ fn a_broadcast_counts_everybody_wherever_they_are() {
     // Any replica can say what became of it.
     let carol = cluster.replicas[2].agent("carol");
     eventually("all have acknowledged", || {
-        let recipients = carol.looks_up(id);
+        let recipients = carol.recipient_statuses(id);
         assert_eq!(recipients.len(), 9);
         recipients
             .iter()
@@ -89,7 +92,7 @@ fn a_broadcast_counts_everybody_wherever_they_are() {
     });
     // Who has just gone from one replica is counted by none.
     everybody[8].calls("disconnect_session", json!({}));
-    let sent = alice.sends("again").for_everyone();
+    let sent = alice.sends("again").to_everyone();
     let counted = [&sent["recipients"], &sent["skipped"]].map(|count| count.as_u64().unwrap());
     assert_eq!(counted.iter().sum::<u64>(), 10, "{sent}");
 }
@@ -99,12 +102,12 @@ fn who_comes_back_at_another_replica_takes_its_session_along() {
     let redis = Redis::start();
     let cluster = cluster_without_timeouts(2, &redis);
     let alice = cluster.replicas[0].agent("alice");
-    let older = cluster.replicas[0].pushed("bob", &json!({"ack": "manual"}));
+    let older = cluster.replicas[0].push_agent("bob", &json!({"ack": "manual"}));
     alice.sends("1").to("bob");
     older.is_pushed(["1"]);
-    let newer = cluster.replicas[1].pushed("bob", &json!({"ack": "manual"}));
+    let newer = cluster.replicas[1].push_agent("bob", &json!({"ack": "manual"}));
     assert_eq!(newer.session, older.session);
-    older.wire.is_closed_with(4001);
+    older.wire.closes_with(4001);
     // What the older one had and did not acknowledge comes again, before what is new.
     alice.sends("2").to("bob");
     let pushed = newer.is_pushed(["1", "2"]);
@@ -113,10 +116,10 @@ fn who_comes_back_at_another_replica_takes_its_session_along() {
         [&json!(2), &json!(1)]
     );
     newer.acknowledges(&pushed);
-    newer.settles();
+    newer.syncs();
     // And back again.
-    let newest = cluster.replicas[0].pushed("bob", &json!({"ack": "manual"}));
-    newer.wire.is_closed_with(4001);
+    let newest = cluster.replicas[0].push_agent("bob", &json!({"ack": "manual"}));
+    newer.wire.closes_with(4001);
     alice.sends("3").to("bob");
     newest.is_pushed(["3"]);
 }
@@ -126,7 +129,7 @@ fn a_receipt_is_given_back_at_any_replica() {
     let redis = Redis::start();
     let cluster = cluster_without_timeouts(3, &redis);
     let alice = cluster.replicas[0].agent("alice");
-    let bob = cluster.replicas[1].stateless("bob");
+    let bob = cluster.replicas[1].http_modern("bob");
     let at = |replica: usize| {
         let mut caller = bob.clone();
         caller.address = cluster.replicas[replica].address;
@@ -169,15 +172,15 @@ fn a_stateless_caller_is_fenced_at_every_replica() {
     let redis = Redis::start();
     let cluster = cluster_without_timeouts(2, &redis);
     let alice = cluster.replicas[0].agent("alice");
-    let first = cluster.replicas[0].stateless("bob");
+    let first = cluster.replicas[0].http_modern("bob");
     let mut waiting = first.call("receive_messages", json!({"wait_seconds": 100})).sent();
-    let second = cluster.replicas[1].stateless("bob");
+    let second = cluster.replicas[1].http_modern("bob");
     // Its wait is ended by the other replica.
     let result = waiting.answer_to(&json!(1)).unwrap();
     assert_eq!(result["structuredContent"]["code"], "session_taken_over", "{result}");
     let sent = alice.sends("hi").to("bob").id;
     for replica in &cluster.replicas {
-        let at = |caller: &Caller| {
+        let at = |caller: &HttpAgent| {
             let mut caller = caller.clone();
             caller.address = replica.address;
             caller
@@ -220,7 +223,7 @@ fn a_name_is_one_session_whoever_is_first() {
                 .map(|call| call.join().unwrap()["session_id"].as_str().unwrap().to_owned());
             sessions.collect()
         });
-        let witness = cluster.replicas[0].visitor();
+        let witness = cluster.replicas[0].client();
         let listed = witness.calls("list_sessions", json!({"status": "all", "limit": 1000}));
         let has_name = |session: &&Value| session["name"] == arguments["name"];
         let rows = listed["sessions"].as_array().unwrap().iter().filter(has_name).count();
@@ -248,9 +251,9 @@ fn a_name_is_one_session_whoever_is_first() {
         });
     }
     // Of connections that register one name the last has it, and the others are told.
-    let visitors: Vec<_> = cluster.replicas.iter().map(Broker::visitor).collect();
+    let visitors: Vec<_> = cluster.replicas.iter().map(Broker::client).collect();
     for visitor in &visitors {
-        visitor.begins("register_session", &json!({"name": "wanted"}));
+        visitor.begins_call("register_session", &json!({"name": "wanted"}));
     }
     eventually("one is left", || {
         (visitors.iter().filter(|agent| agent.wire.is_open()).count() == 1).then_some(())
@@ -262,7 +265,7 @@ fn call_in_batch(from: &Agent, arguments: &Value, ids: &[&str]) {
     let params = json!({"name": "send_message", "arguments": arguments});
     let call = |id: &&str| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
     from.wire.sends(&ids.iter().map(call).collect());
-    let answers = from.wire.hears("the answers", Value::is_array);
+    let answers = from.wire.awaits_frame("the answers", Value::is_array);
     let answers = answers.as_array().unwrap();
     assert_eq!(answers.len(), ids.len());
     for answer in answers {
@@ -277,7 +280,7 @@ fn who_has_just_come_to_one_replica_is_found_at_another() {
     let alice = Agent::legacy(cluster.replicas[0].wire(), "2025-03-26", &json!({})).registered("alice");
     for round in 0..10 {
         // Of what is published now, most is lost.
-        redis.ask(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        redis.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
         let bob = cluster.replicas[1].agent(&format!("bob{round}"));
         let letter = match round % 3 {
             0 => alice.sends("hi"),
@@ -299,13 +302,13 @@ fn what_a_stateless_caller_has_just_registered_is_known_wherever_it_asks_next() 
     let carol = cluster.replicas[1].agent("carol");
     // Registered at one; the other cannot have heard of it.
     let registered = |name: &str| {
-        redis.ask(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-        let here = cluster.replicas[1].stateless(name);
+        redis.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        let here = cluster.replicas[1].http_modern(name);
         let mut elsewhere = here.clone();
         elsewhere.address = cluster.replicas[0].address;
         (here, elsewhere)
     };
-    let inbox_of = |caller: &Caller| format!("broker://sessions/{}/inbox", caller.session.as_ref().unwrap());
+    let inbox_of = |caller: &HttpAgent| format!("broker://sessions/{}/inbox", caller.session.as_ref().unwrap());
     for round in 0..3 {
         let (_, reader) = registered(&format!("reader{round}"));
         let inbox = inbox_of(&reader);
@@ -316,7 +319,7 @@ fn what_a_stateless_caller_has_just_registered_is_known_wherever_it_asks_next() 
         let inbox = inbox_of(&listener);
         let filter = json!({"notifications": {"resourceSubscriptions": [inbox]}});
         let mut stream = listener.asks("subscriptions/listen", filter).sent().streams();
-        let honored = stream.told("notifications/subscriptions/acknowledged");
+        let honored = stream.next_notification("notifications/subscriptions/acknowledged");
         assert_eq!(honored["notifications"]["resourceSubscriptions"], json!([inbox]));
 
         let (here, elsewhere) = registered(&format!("bob{round}"));
@@ -324,7 +327,7 @@ fn what_a_stateless_caller_has_just_registered_is_known_wherever_it_asks_next() 
         assert_eq!(here.reads(json!({"acknowledge": "manual"})).len(), 1);
         let params = json!({"message_ids": [sent.id], "session_id": elsewhere.session});
         elsewhere.notifies("notifications/dev.mcp-broker/ack", params);
-        carol.learns(&sent.id, "acknowledged");
+        carol.awaits_status(&sent.id, "acknowledged");
     }
 }
 
@@ -340,13 +343,13 @@ fn who_has_just_come_to_another_project_is_found_from_another_replica() {
     let [first, second]: [Broker; 2] = secured(&redis);
     let [here, there] = ["here", "there"].map(|id| first.project(id, &json!({"allow_cross_project": true})));
     // As many as are sent: that one is looked for does not count.
-    here.may_send_to("there", &json!({"message_rate_limit": 6}));
+    here.allow_sending_to("there", &json!({"message_rate_limit": 6}));
     let alice = Agent::legacy(here.wire(), "2025-03-26", &json!({})).registered("alice");
     eventually("the second knows the key", || {
         (second.upgrade(&[("X-API-Key", &there.key)]).status == 101).then_some(())
     });
     for round in 0..6 {
-        redis.ask(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        redis.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
         let wire = second.wire_with(&[("X-API-Key", &there.key)]);
         let bob = Agent::legacy(wire, "2025-11-25", &json!({})).registered(&format!("bob{round}"));
         let address = format!("{}@there", bob.name);
@@ -418,7 +421,7 @@ fn three_replicas_together_take_in_no_more_protocols_than_a_project_may_have() {
     let replicas: [Broker; 3] = secured(&redis);
     // One of them is the one that everything is said in.
     let team = replicas[0].project("team", &json!({"max_protocols": 6}));
-    let key = team.key_of("member");
+    let key = team.new_key_with_scope("member");
     let agents: Vec<_> = (0..15)
         .map(|at| {
             let replica = &replicas[at % 3];
@@ -430,7 +433,7 @@ fn three_replicas_together_take_in_no_more_protocols_than_a_project_may_have() {
         })
         .collect();
     let protocol = |at: usize| json!({"name": format!("talk{at}"), "version": "1.0.0", "schema": {}});
-    let begin = |(at, agent): (usize, &Agent)| agent.begins("register_protocol", &protocol(at));
+    let begin = |(at, agent): (usize, &Agent)| agent.begins_call("register_protocol", &protocol(at));
     let calls: Vec<_> = agents.iter().enumerate().map(begin).collect();
     let results: Vec<_> = agents
         .iter()
@@ -455,7 +458,7 @@ fn a_key_works_everywhere_and_not_after_it_was_revoked() {
     let redis = Redis::start();
     let [first, second]: [Broker; 2] = secured(&redis);
     let team = first.project("team", &json!({}));
-    let key = team.key_of("member");
+    let key = team.new_key_with_scope("member");
     eventually("the second knows the key", || {
         (second.upgrade(&[("X-API-Key", &key)]).status == 101).then_some(())
     });
@@ -464,8 +467,8 @@ fn a_key_works_everywhere_and_not_after_it_was_revoked() {
     let alice = Agent::legacy(team.wire(), "2025-11-25", &json!({})).registered("alice");
     alice.sends("hi").to("bob");
     bob.sees(["hi"]);
-    team.revokes(&key);
-    bob.wire.is_closed();
+    team.revoke_key(&key);
+    bob.wire.awaits_close();
     let refused = second.upgrade(&[("X-API-Key", &key)]);
     assert_eq!(refused.status, 401, "{refused:?}");
     // What is changed at one is what the other shows.
@@ -490,20 +493,20 @@ fn the_sessions_of_a_dead_replica_go_stale_and_end_once_for_all() {
     let mut cluster = BrokerCluster::start_with(3, &redis.url(), &flags);
     let alice = cluster.replicas[0].agent("alice");
     let carol = cluster.replicas[1].agent("carol");
-    let bob = cluster.replicas[2].pushed("bob", &json!({"ack": "manual"}));
+    let bob = cluster.replicas[2].push_agent("bob", &json!({"ack": "manual"}));
     let held = alice.sends("held").to("bob");
     bob.is_pushed(["held"]);
-    cluster.replicas[2].is_killed();
+    cluster.replicas[2].kill();
     for witness in [&alice, &carol] {
-        witness.notices("bob", "stale");
+        witness.awaits_presence("bob", "stale");
     }
     // What was delivered there and not acknowledged waits again.
-    carol.learns(&held.id, "queued");
+    carol.awaits_status(&held.id, "queued");
     for witness in [&alice, &carol] {
-        witness.notices("bob", "disconnected");
+        witness.awaits_presence("bob", "disconnected");
     }
     for witness in [&alice, &carol] {
-        witness.misses("bob");
+        witness.awaits_end_of("bob");
         assert_eq!(witness.status_of(&held.id), "dead_lettered");
         let dead = witness.dead_letters("recipient_gone");
         let letters: Vec<_> = dead.iter().map(|letter| letter["message"].clone()).collect();

@@ -44,7 +44,7 @@ fn without_redis_there_is_no_start_and_the_error_says_where_it_looked() {
 
 #[test]
 fn a_wrong_password_is_called_so() {
-    let redis = Redis::with(&["--save", "", "--requirepass", "right"]);
+    let redis = Redis::start_with(&["--save", "", "--requirepass", "right"]);
     let said = refusal(&redis.url().replace("redis://", "redis://:hunter2@"), &[]);
     assert!(said.contains("refuses the user or the password"), "{said}");
 }
@@ -52,10 +52,10 @@ fn a_wrong_password_is_called_so() {
 #[test]
 fn the_data_of_a_newer_release_is_left_alone() {
     let redis = Redis::start();
-    redis.ask(&["SET", "{system}:schema:version", "999"]);
+    redis.command(&["SET", "{system}:schema:version", "999"]);
     let said = refusal(&redis.url(), &[]);
     assert!(said.contains("schema version 999"), "{said}");
-    assert_eq!(redis.ask(&["DBSIZE"]), "1");
+    assert_eq!(redis.command(&["DBSIZE"]), "1");
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn with_a_fallback_a_single_broker_starts_on_memory_and_says_so() {
         "{health}"
     );
     assert_eq!(broker.get("/readyz").status, 200);
-    Broker::teaches_note(&broker.visitor());
+    Broker::register_note_protocol(&broker.client());
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     alice.sends("hi").to("bob");
     bob.sees(["hi"]);

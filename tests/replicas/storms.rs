@@ -34,7 +34,7 @@ fn a_reconnect_storm_takes_nothing_from_those_who_stay() {
         let crowd = arrive(0);
         let sessions: Vec<_> = crowd.iter().map(|agent| agent.session.clone()).collect();
         for agent in &crowd {
-            agent.wire.dies();
+            agent.wire.disconnects();
         }
         // All of them at the other replica, under their names.
         let crowd = arrive(1);

@@ -75,7 +75,7 @@ fn thousands_of_messages_go_through_one_inbox() {
         told("redrive");
         storage.clear_project(view.project.clone()).await.unwrap();
         told("clear");
-        let left = redis.ask(&["KEYS", "{acme}:*"]);
+        let left = redis.command(&["KEYS", "{acme}:*"]);
         let mut left: Vec<_> = left.lines().collect();
         left.sort_unstable();
         assert_eq!(
@@ -113,6 +113,6 @@ fn a_broadcast_reaches_thousands() {
         let acknowledged = join_all(ids.iter().map(|session| view.acknowledge(*session, &[id]))).await;
         assert!(acknowledged.iter().all(|done| done.as_ref().unwrap().acknowledged == 1));
         eprintln!("leased and acknowledged: {:?}", begun.elapsed());
-        assert_eq!(redis.ask(&["EXISTS", "{acme}:messages", "{acme}:copies"]), "0");
+        assert_eq!(redis.command(&["EXISTS", "{acme}:messages", "{acme}:copies"]), "0");
     });
 }

@@ -8,7 +8,7 @@ use actors::storage::{
 };
 use mcp_broker::storage::redis::{RedisSettings, RedisStorage};
 
-use crate::support::{Cluster, Redis, block_on, storage};
+use crate::support::{Redis, RedisCluster, block_on, storage};
 
 fn every_promise_is_kept_at(url: String) {
     block_on(async {
@@ -32,12 +32,12 @@ fn a_redis_server_keeps_every_promise() {
 
 #[test]
 fn a_redis_cluster_keeps_every_promise() {
-    let cluster = Cluster::start();
+    let cluster = RedisCluster::start();
     every_promise_is_kept_at(cluster.url());
 }
 
 #[test]
 fn a_server_that_belongs_to_a_cluster_is_used_as_one() {
-    let cluster = Cluster::start();
+    let cluster = RedisCluster::start();
     every_promise_is_kept_at(cluster.nodes[1].url());
 }

@@ -7,7 +7,7 @@ use crate::support::{Redis, ReplicaView, block_on, storage};
 
 /// Commands that were carried out since the statistics were reset, those of scripts too.
 fn commands(redis: &Redis) -> u64 {
-    let stats = redis.ask(&["INFO", "commandstats"]);
+    let stats = redis.command(&["INFO", "commandstats"]);
     if std::env::var_os("SHOW_COMMANDS").is_some() {
         eprintln!("{stats}");
     }
@@ -28,7 +28,7 @@ fn commands_for(recipients: usize, messages: usize) -> u64 {
         let sessions = join_all((0..recipients).map(|_| view.join())).await;
         for is_measured in [false, true] {
             let batch: Vec<_> = (0..messages).map(|at| view.direct(sessions[at % recipients])).collect();
-            redis.ask(&["CONFIG", "RESETSTAT"]);
+            redis.command(&["CONFIG", "RESETSTAT"]);
             view.store.append(batch, now()).await.unwrap();
             let leased = join_all(sessions.iter().map(|session| view.lease(*session))).await;
             let acknowledged = join_all(sessions.iter().zip(leased).map(|(session, leased)| {

@@ -17,7 +17,7 @@ use futures_util::{
 };
 use mcp_broker::storage::redis::{ConnectError, RedisSettings, RedisStorage};
 
-use crate::support::{Cluster, Proxy, Redis, ReplicaView, append, block_on, connect, eventually, record, storage};
+use crate::support::{Proxy, Redis, RedisCluster, ReplicaView, append, block_on, connect, eventually, record, storage};
 
 /// A storage whose operations take no longer than this.
 async fn connect_with_deadline(url: String, deadline: Duration) -> RedisStorage {
@@ -35,9 +35,9 @@ fn a_server_that_has_forgotten_the_functions_is_told_them_again() {
         let storage = storage(redis.url()).await;
         let view = ReplicaView::of(&*storage, "acme");
         let bob = view.join().await;
-        assert_eq!(redis.ask(&["FUNCTION", "FLUSH"]), "OK");
+        assert_eq!(redis.command(&["FUNCTION", "FLUSH"]), "OK");
         let sent = view.send(bob).await;
-        assert_eq!(redis.ask(&["FUNCTION", "FLUSH"]), "OK");
+        assert_eq!(redis.command(&["FUNCTION", "FLUSH"]), "OK");
         assert_eq!(view.lease_ids(bob).await, [(sent, 1)]);
     });
 }
@@ -46,7 +46,7 @@ fn a_server_that_has_forgotten_the_functions_is_told_them_again() {
 fn data_of_another_schema_version_is_refused_and_left_alone() {
     let redis = Redis::start();
     for (found, advice) in [(3, "run the older one"), (7, "run a newer one")] {
-        redis.ask(&["SET", "{system}:schema:version", &found.to_string()]);
+        redis.command(&["SET", "{system}:schema:version", &found.to_string()]);
         let error = block_on(connect(redis.url())).err().unwrap();
         assert_eq!(error, ConnectError::Schema { found, known: 4 });
         let text = error.to_string();
@@ -55,7 +55,7 @@ fn data_of_another_schema_version_is_refused_and_left_alone() {
             "{text}"
         );
     }
-    assert_eq!(redis.ask(&["DBSIZE"]), "1", "nothing was written");
+    assert_eq!(redis.command(&["DBSIZE"]), "1", "nothing was written");
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn a_server_that_is_not_there_is_named() {
 
 #[test]
 fn a_wrong_password_is_told_from_a_server_that_is_not_there() {
-    let redis = Redis::with(&["--requirepass", "right"]);
+    let redis = Redis::start_with(&["--requirepass", "right"]);
     for url in [redis.url(), redis.url().replace("redis://", "redis://:wrong@")] {
         let error = block_on(connect(url)).err().unwrap();
         let place = redis.address.to_string();
@@ -100,7 +100,7 @@ fn operations_fail_in_time_while_redis_is_gone_and_go_on_when_it_is_back() {
             );
         }
         assert!(matches!(storage.health(), StorageHealth::Unavailable(_)));
-        redis.revive();
+        redis.restart();
         let leased = eventually(async || view.lease(bob).await.ok()).await;
         let ids: Vec<_> = leased.deliveries.iter().map(|delivery| delivery.message.id).collect();
         assert_eq!(ids, [sent], "what was accepted is there");
@@ -120,10 +120,10 @@ fn what_was_leased_for_nobody_to_hear_is_given_back_as_if_it_had_not_been() {
         let bob = view.join().await;
         let sent = view.send(bob).await;
         // The way there is slower than the way back is waited for.
-        proxy.slow(Duration::from_millis(300));
+        proxy.delay(Duration::from_millis(300));
         let unheard = view.lease(bob).await;
         assert!(matches!(unheard, Err(StoreError::Unreachable(_))), "{unheard:?}");
-        proxy.open();
+        proxy.restore();
         let leased = eventually(async || {
             view.lease(bob)
                 .await
@@ -150,10 +150,10 @@ fn what_was_leased_and_could_not_be_read_is_given_back_too() {
         view.store.append(batch, now()).await.unwrap();
         let lease = || view.store.lease(bob, None, MESSAGES, usize::MAX, now());
         // These are too many bytes to come with the answer: there is time for that, and not for one more.
-        proxy.slow(Duration::from_millis(700));
+        proxy.delay(Duration::from_millis(700));
         let unread = lease().await;
         assert!(matches!(unread, Err(StoreError::Unreachable(_))), "{unread:?}");
-        proxy.open();
+        proxy.restore();
         let leased = eventually(async || lease().await.ok().filter(|leased| !leased.deliveries.is_empty())).await;
         assert_eq!(leased.deliveries.len(), MESSAGES);
         assert!(leased.deliveries.iter().all(|delivery| delivery.count == 1));
@@ -168,8 +168,8 @@ fn a_server_without_room_accepts_nothing_and_hands_out_what_it_has() {
         let view = ReplicaView::of(&*storage, "acme");
         let bob = view.join().await;
         let [first, second] = [view.send(bob).await, view.send(bob).await];
-        redis.ask(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
-        redis.ask(&["CONFIG", "SET", "maxmemory", "1"]);
+        redis.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+        redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
         let refused = view.store.append(vec![view.direct(bob)], now()).await;
         assert!(matches!(refused, Err(StoreError::Full(_))), "{refused:?}");
         let refused = view.store.put_session(record(None), PutSession::default());
@@ -184,7 +184,7 @@ fn a_server_without_room_accepts_nothing_and_hands_out_what_it_has() {
         assert_eq!(view.depth(bob).await, (1, 0));
         assert_eq!(storage.health(), StorageHealth::Healthy, "the server is well");
 
-        redis.ask(&["CONFIG", "SET", "maxmemory", "0"]);
+        redis.command(&["CONFIG", "SET", "maxmemory", "0"]);
         let third = view.send(bob).await;
         assert_eq!(view.lease_ids(bob).await, [(second, 2), (third, 1)]);
     });
@@ -198,9 +198,9 @@ fn a_server_that_has_become_a_follower_is_left_for_the_one_that_leads() {
         let storage = connect_with_deadline(format!("redis://{}", proxy.address), Duration::from_millis(500)).await;
         let view = ReplicaView::of(&storage, "acme");
         view.join().await;
-        proxy.lead_to(new.address);
+        proxy.redirect_to(new.address);
         let port = new.address.port().to_string();
-        old.ask(&["REPLICAOF", "127.0.0.1", &port]);
+        old.command(&["REPLICAOF", "127.0.0.1", &port]);
         let bob = eventually(async || {
             let record = record(None);
             let id = record.id;
@@ -209,7 +209,7 @@ fn a_server_that_has_become_a_follower_is_left_for_the_one_that_leads() {
         })
         .await;
         assert_eq!(view.depth(bob).await, (0, 0));
-        assert_eq!(new.ask(&["HEXISTS", "{acme}:sessions", &bob.to_string()]), "1");
+        assert_eq!(new.command(&["HEXISTS", "{acme}:sessions", &bob.to_string()]), "1");
     });
 }
 
@@ -228,7 +228,7 @@ fn what_too_few_replicas_have_is_not_accepted() {
         let refused = put.await;
         assert!(matches!(refused, Err(StoreError::Unreachable(_))), "{refused:?}");
         assert!(matches!(storage.health(), StorageHealth::Degraded(_)));
-        let replica = redis.replica();
+        let replica = redis.redis_replica();
         let bob = eventually(async || {
             let record = record(None);
             let id = record.id;
@@ -238,7 +238,7 @@ fn what_too_few_replicas_have_is_not_accepted() {
         .await;
         assert_eq!(storage.health(), StorageHealth::Healthy);
         view.send(bob).await;
-        assert_eq!(replica.ask(&["HLEN", "{acme}:messages"]), "1");
+        assert_eq!(replica.command(&["HLEN", "{acme}:messages"]), "1");
         assert_eq!(view.lease_ids(bob).await.len(), 1);
     });
 }
@@ -246,10 +246,10 @@ fn what_too_few_replicas_have_is_not_accepted() {
 #[test]
 fn the_sentinels_say_who_leads_after_a_failover() {
     let mut leader = Redis::start();
-    let follower = leader.replica();
+    let follower = leader.redis_replica();
     let sentinel = Redis::sentinel(&leader);
     block_on(async {
-        let replicas = || sentinel.ask(&["SENTINEL", "REPLICAS", "main"]);
+        let replicas = || sentinel.command(&["SENTINEL", "REPLICAS", "main"]);
         eventually(async || replicas().contains(&follower.address.to_string()).then_some(())).await;
         let url = format!("redis+sentinel://{}/main", sentinel.address);
         let storage = connect_with_deadline(url, Duration::from_millis(500)).await;
@@ -258,14 +258,14 @@ fn the_sentinels_say_who_leads_after_a_failover() {
         let view = ReplicaView::of(&storage, "acme");
         let bob = view.join().await;
         assert!(matches!(heard.next().await, Some(BridgeEvent::Frame(_))));
-        eventually(async || (follower.ask(&["EXISTS", "{acme}:sessions"]) == "1").then_some(())).await;
+        eventually(async || (follower.command(&["EXISTS", "{acme}:sessions"]) == "1").then_some(())).await;
         leader.kill();
         assert_eq!(heard.next().await, Some(BridgeEvent::Disconnected));
         assert_eq!(heard.next().await, Some(BridgeEvent::Connected));
         eventually(async || view.store.append(vec![view.direct(bob)], now()).await.ok()).await;
         assert!(matches!(heard.next().await, Some(BridgeEvent::Frame(_))));
         assert_eq!(
-            follower.ask(&["HLEN", "{acme}:messages"]),
+            follower.command(&["HLEN", "{acme}:messages"]),
             view.depth(bob).await.0.to_string()
         );
     });
@@ -283,11 +283,11 @@ fn an_operation_that_fails_half_way_spoils_neither_the_others_nor_the_counts() {
         for _ in 0..10 {
             view.send(bob).await;
         }
-        redis.ask(&["SET", &format!("{{acme}}:leases:{bob}"), "no hash"]);
+        redis.command(&["SET", &format!("{{acme}}:leases:{bob}"), "no hash"]);
         let (failed, leased) = tokio::join!(view.lease(bob), view.lease(carol));
         assert!(matches!(failed, Err(StoreError::Unreachable(_))), "{failed:?}");
         assert_eq!(leased.unwrap().deliveries[0].message.id, sent);
-        redis.ask(&["DEL", &format!("{{acme}}:leases:{bob}")]);
+        redis.command(&["DEL", &format!("{{acme}}:leases:{bob}")]);
         view.send(bob).await;
         // What was taken from the queue before it failed is lost to this test's violence, and to no count.
         let (waiting, _) = view.depth(bob).await;
@@ -298,19 +298,22 @@ fn an_operation_that_fails_half_way_spoils_neither_the_others_nor_the_counts() {
 }
 
 /// The node of a cluster that has the keys of a project.
-fn node_of<'a>(cluster: &'a mut Cluster, project: &str) -> &'a mut Redis {
-    let slot: usize = cluster.nodes[0].ask(&["CLUSTER", "KEYSLOT", project]).parse().unwrap();
+fn node_of<'a>(cluster: &'a mut RedisCluster, project: &str) -> &'a mut Redis {
+    let slot: usize = cluster.nodes[0]
+        .command(&["CLUSTER", "KEYSLOT", project])
+        .parse()
+        .unwrap();
     &mut cluster.nodes[slot * 3 / 16384]
 }
 
 #[test]
 fn a_node_of_a_cluster_that_is_gone_is_no_trouble_for_the_others_and_is_used_when_it_is_back() {
-    let mut cluster = Cluster::start();
+    let mut cluster = RedisCluster::start();
     block_on(async {
         let storage = connect_with_deadline(cluster.url(), Duration::from_millis(500)).await;
         // In slots of different nodes, and neither on that of what belongs to no project.
         let [gone, kept] = ["acme", "two"].map(|project| ReplicaView::of(&storage, project));
-        let address = |cluster: &mut Cluster, project: &str| node_of(cluster, project).address;
+        let address = |cluster: &mut RedisCluster, project: &str| node_of(cluster, project).address;
         let places: Vec<_> = ["acme", "two", "system"].map(|of| address(&mut cluster, of)).into();
         assert_eq!(places.iter().collect::<HashSet<_>>().len(), 3, "{places:?}");
         let (bob, carol) = (gone.join().await, kept.join().await);
@@ -324,7 +327,7 @@ fn a_node_of_a_cluster_that_is_gone_is_no_trouble_for_the_others_and_is_used_whe
             assert!(gone.store.depth(bob).await.is_err());
             kept.send(carol).await;
         }
-        node_of(&mut cluster, "acme").revive();
+        node_of(&mut cluster, "acme").restart();
         eventually(async || gone.store.depth(bob).await.ok()).await;
         gone.join().await;
         // It had written nothing down.
@@ -339,30 +342,30 @@ fn a_node_of_a_cluster_that_is_gone_is_no_trouble_for_the_others_and_is_used_whe
 
 #[test]
 fn a_project_whose_slot_moves_to_another_node_is_followed() {
-    let mut cluster = Cluster::start();
+    let mut cluster = RedisCluster::start();
     block_on(async {
         let storage = storage(cluster.url()).await;
         let view = ReplicaView::of(&*storage, "acme");
         let bob = view.join().await;
         let sent = view.send(bob).await;
         let from = node_of(&mut cluster, "acme").address;
-        let slot = cluster.nodes[0].ask(&["CLUSTER", "KEYSLOT", "acme"]);
+        let slot = cluster.nodes[0].command(&["CLUSTER", "KEYSLOT", "acme"]);
         let from = cluster.nodes.iter().find(|node| node.address == from).unwrap();
         let to = cluster.nodes.iter().find(|node| node.address != from.address).unwrap();
-        let [from_id, to_id] = [from, to].map(|node| node.ask(&["CLUSTER", "MYID"]));
-        to.ask(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]);
-        from.ask(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]);
-        let keys = from.ask(&["CLUSTER", "GETKEYSINSLOT", &slot, "1000"]);
+        let [from_id, to_id] = [from, to].map(|node| node.command(&["CLUSTER", "MYID"]));
+        to.command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]);
+        from.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]);
+        let keys = from.command(&["CLUSTER", "GETKEYSINSLOT", &slot, "1000"]);
         let port = to.address.port().to_string();
         for key in keys.lines() {
-            let moved = from.ask(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
+            let moved = from.command(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
             assert_eq!(moved, "OK", "{key}");
         }
         for node in [to, from] {
-            assert_eq!(node.ask(&["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]), "OK");
+            assert_eq!(node.command(&["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]), "OK");
         }
         assert_eq!(view.lease_ids(bob).await, [(sent, 1)]);
-        assert_ne!(to.ask(&["CLUSTER", "COUNTKEYSINSLOT", &slot]), "0");
+        assert_ne!(to.command(&["CLUSTER", "COUNTKEYSINSLOT", &slot]), "0");
     });
 }
 

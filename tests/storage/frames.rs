@@ -10,7 +10,9 @@ use actors::{
 };
 use futures_util::StreamExt;
 
-use crate::support::{Cluster, DELIVERY_LIMIT, Redis, ReplicaView, WAIT_TIMEOUT, append, block_on, record, storage};
+use crate::support::{
+    DELIVERY_LIMIT, Redis, RedisCluster, ReplicaView, WAIT_TIMEOUT, append, block_on, record, storage,
+};
 
 /// What is heard, from the moment it is made on.
 struct FrameReader {
@@ -157,9 +159,9 @@ fn each_change_is_published_by_a_server() {
 
 #[test]
 fn each_change_is_heard_on_every_node_of_a_cluster() {
-    let cluster = Cluster::start();
+    let cluster = RedisCluster::start();
     for node in &cluster.nodes {
-        node.ask(&["FLUSHALL"]);
+        node.command(&["FLUSHALL"]);
     }
     block_on(each_change_is_published(cluster.url()));
 }
@@ -186,7 +188,7 @@ fn the_bridge_says_what_it_may_have_missed() {
         let mut ear = FrameReader::on(&*storage).await;
         redis.kill();
         assert_eq!(ear.incoming.next().await, Some(BridgeEvent::Disconnected));
-        redis.revive();
+        redis.restart();
         assert_eq!(ear.incoming.next().await, Some(BridgeEvent::Connected));
         let view = ReplicaView::of(&*storage, "acme");
         let put = crate::support::eventually(async || {

@@ -12,7 +12,7 @@ use mcp_broker::storage::redis::RedisSettings;
 
 use crate::{
     push::PushReplica,
-    support::{Cluster, Proxy, Redis, ReplicaView, WAIT_TIMEOUT, append, block_on, connect, eventually},
+    support::{Proxy, Redis, RedisCluster, ReplicaView, WAIT_TIMEOUT, append, block_on, connect, eventually},
 };
 
 /// A sender, a replica, and three who read there.
@@ -165,7 +165,7 @@ fn what_is_written_to_many_is_acknowledged_as_one() {
 
 #[test]
 fn what_is_written_to_many_is_acknowledged_as_one_in_a_cluster_too() {
-    let cluster = Cluster::start();
+    let cluster = RedisCluster::start();
     block_on(a_group_lease_is_acknowledged_as_one(cluster.url()));
 }
 
@@ -181,7 +181,7 @@ fn nothing_stays_of_what_is_over() {
         stage.await_statuses(id, [ACKNOWLEDGED; 3]).await;
         for key in ["group_leases", "messages", "copies"] {
             let key = format!("{{acme}}:{key}");
-            assert_eq!(redis.ask(&["EXISTS", &key]), "0", "{key}");
+            assert_eq!(redis.command(&["EXISTS", &key]), "0", "{key}");
         }
     });
 }
@@ -295,7 +295,7 @@ fn a_replica_that_is_no_more_has_no_posts() {
         let other = connect(redis.url()).await.unwrap();
         let _project = ReplicaView::of(&other, "acme");
         other.release_leases_of(replica).await.unwrap();
-        assert_eq!(redis.ask(&["EXISTS", "{acme}:group_leases"]), "0");
+        assert_eq!(redis.command(&["EXISTS", "{acme}:group_leases"]), "0");
         stage.await_statuses(id, [DELIVERED; 3]).await;
         // They are for connections, which may come to another replica.
         for session in stage.sessions() {
@@ -336,7 +336,7 @@ fn what_nobody_heard_of_is_looked_up() {
             stage.replica.view.acknowledge(session, &[id]).await.unwrap();
         }
         stage.await_statuses(id, [ACKNOWLEDGED; 3]).await;
-        assert_eq!(redis.ask(&["EXISTS", "{acme}:group_leases"]), "0");
+        assert_eq!(redis.command(&["EXISTS", "{acme}:group_leases"]), "0");
     });
 }
 
@@ -417,7 +417,7 @@ fn what_was_written_while_redis_is_gone_is_acknowledged_when_it_is_back() {
                 stage.write_in_time(session, id);
             }
             stage.await_statuses(id, [DELIVERED; 3]).await;
-            proxy.open();
+            proxy.restore();
             stage.await_statuses(id, [ACKNOWLEDGED; 3]).await;
         }
     });

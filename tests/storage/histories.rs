@@ -346,22 +346,22 @@ async fn inject_faults(redis: &Arc<Mutex<Redis>>, replicas: &[Replica], dice: &m
     match dice.roll(7) {
         0 | 1 => proxy.cut(),
         2 => proxy.silence(),
-        3 => proxy.slow(Duration::from_millis(dice.roll(40))),
+        3 => proxy.delay(Duration::from_millis(dice.roll(40))),
         4 => {
             for replica in replicas {
                 replica.proxy.cut();
             }
         }
-        5 => drop(redis.lock().unwrap().ask(&["SCRIPT", "FLUSH"])),
+        5 => drop(redis.lock().unwrap().command(&["SCRIPT", "FLUSH"])),
         _ => {
             let redis = Arc::clone(redis);
-            let revived = tokio::task::spawn_blocking(move || redis.lock().unwrap().revive());
+            let revived = tokio::task::spawn_blocking(move || redis.lock().unwrap().restart());
             revived.await.unwrap();
         }
     }
     tokio::time::sleep(pause).await;
     for replica in replicas {
-        replica.proxy.open();
+        replica.proxy.restore();
     }
     tokio::time::sleep(Duration::from_millis(dice.roll(40))).await;
 }

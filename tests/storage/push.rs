@@ -9,7 +9,9 @@ use actors::{
 use futures_util::StreamExt;
 use mcp_broker::storage::redis::{RedisSettings, RedisStorage};
 
-use crate::support::{Cluster, DELIVERY_LIMIT, Redis, ReplicaView, WAIT_TIMEOUT, append, block_on, connect, record};
+use crate::support::{
+    DELIVERY_LIMIT, Redis, RedisCluster, ReplicaView, WAIT_TIMEOUT, append, block_on, connect, record,
+};
 
 /// A replica that hears what is handed to it.
 pub struct PushReplica {
@@ -160,7 +162,7 @@ fn what_comes_is_handed_over_to_whoever_stands_by() {
 
 #[test]
 fn a_replica_hears_it_whatever_node_of_a_cluster_it_listens_to() {
-    let cluster = Cluster::start();
+    let cluster = RedisCluster::start();
     block_on(accepted_messages_are_pushed(cluster.url()));
 }
 

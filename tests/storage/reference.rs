@@ -467,7 +467,7 @@ async fn compare(storage: &dyn Storage, redis: &Redis, rounds: Vec<Vec<Step>>) {
 
 /// Of a project without sessions there are dead letters, their messages, receipts, results and what counts on.
 fn assert_no_keys_left(redis: &Redis, project: &str) {
-    let keys = redis.ask(&["KEYS", &format!("{{{project}}}:*")]);
+    let keys = redis.command(&["KEYS", &format!("{{{project}}}:*")]);
     let of_sessions = [
         "inbox",
         "leases",
@@ -483,7 +483,7 @@ fn assert_no_keys_left(redis: &Redis, project: &str) {
         let kind = key.split(':').nth(1).unwrap();
         assert!(!of_sessions.contains(&kind), "{keys}");
     }
-    let len = |command: &str, key: &str| redis.ask(&[command, &format!("{{{project}}}:{key}")]);
+    let len = |command: &str, key: &str| redis.command(&[command, &format!("{{{project}}}:{key}")]);
     assert_eq!(len("ZCARD", "dead_letters"), len("HLEN", "dead_letters:info"));
     assert_eq!(len("ZCARD", "dead_letters"), len("ZCARD", "dead_letters:by_age"));
 }

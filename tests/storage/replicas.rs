@@ -229,13 +229,13 @@ fn receipts_of_calls_are_bounded_and_end_with_their_session() {
             receipts.push(receipt);
         }
         let key = format!("{{acme}}:call_receipts:{bob}");
-        assert_eq!(redis.ask(&["HLEN", &key]), "33", "the older half has gone");
+        assert_eq!(redis.command(&["HLEN", &key]), "33", "the older half has gone");
         let settled = |receipt| here.store.acknowledge_receipt(bob, receipt, 5, now());
         assert_eq!(settled(receipts[0]).await.unwrap().acknowledged, 0);
         assert_eq!(settled(receipts[64]).await.unwrap().acknowledged, 1);
         let reason = actors::model::DeadLetterReason::RecipientGone;
         here.store.remove_session(bob, reason, None, now()).await.unwrap();
-        assert_eq!(redis.ask(&["EXISTS", &key]), "0");
+        assert_eq!(redis.command(&["EXISTS", &key]), "0");
     });
 }
 
@@ -315,7 +315,12 @@ fn a_replica_that_has_fallen_silent_is_seen_off_by_another() {
         drop((there, right));
         eventually(async || (here.depth(bob).await == (1, 0)).then_some(())).await;
         assert_eq!(here.depth(carol).await, (0, 1), "its own is not silent");
-        let known = async || (!redis.ask(&["ZRANGE", "{system}:replicas", "0", "-1"]).contains(&gone)).then_some(());
+        let known = async || {
+            (!redis
+                .command(&["ZRANGE", "{system}:replicas", "0", "-1"])
+                .contains(&gone))
+            .then_some(())
+        };
         eventually(known).await;
     });
 }

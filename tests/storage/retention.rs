@@ -54,7 +54,7 @@ fn of_dead_letters_the_newest_are_kept_and_nothing_of_the_others() {
             (ids.as_slice(), view.store.dead_letter_count().await),
             (&sent[2..], Ok(3))
         );
-        assert_eq!(redis.ask(&["HLEN", "{acme}:messages"]), "3");
+        assert_eq!(redis.command(&["HLEN", "{acme}:messages"]), "3");
     });
 }
 
@@ -93,17 +93,17 @@ fn an_idempotency_key_is_free_again_after_its_window_and_when_there_are_too_many
         };
         assert!(!send("a").await && send("a").await);
         eventually(async || (!send("a").await).then_some(())).await;
-        let before = redis.ask(&["HLEN", "{acme}:idempotency"]);
+        let before = redis.command(&["HLEN", "{acme}:idempotency"]);
         for key in ["b", "c", "d"] {
             assert!(!send(key).await);
         }
         assert_eq!(
-            (before.as_str(), redis.ask(&["HLEN", "{acme}:idempotency"]).as_str()),
+            (before.as_str(), redis.command(&["HLEN", "{acme}:idempotency"]).as_str()),
             ("1", "2")
         );
         let swept = eventually(async || {
             view.store.sweep(now()).await.unwrap();
-            (redis.ask(&["EXISTS", "{acme}:idempotency", "{acme}:idempotency:until"]) == "0").then_some(())
+            (redis.command(&["EXISTS", "{acme}:idempotency", "{acme}:idempotency:until"]) == "0").then_some(())
         });
         swept.await;
     });
@@ -141,7 +141,7 @@ fn the_oldest_receipts_go_first_and_their_messages_go_on() {
                 view.append(append(message.into(), Audience::One(bob))).await;
             }
         }
-        assert_eq!(redis.ask(&["HGET", "{acme}:receipts", "len"]), "4");
+        assert_eq!(redis.command(&["HGET", "{acme}:receipts", "len"]), "4");
         let leased: Vec<_> = view.lease_ids(bob).await.into_iter().map(|(id, _)| id).collect();
         assert_eq!(leased, sent);
         // There is no receipt of the first any more: where it stands is seen from where it is.
@@ -152,7 +152,7 @@ fn the_oldest_receipts_go_first_and_their_messages_go_on() {
             view.statuses(sent[5]).await,
             [actors::model::DeliveryStatus::Acknowledged]
         );
-        let buckets = redis.ask(&["KEYS", "{acme}:receipts:*"]);
+        let buckets = redis.command(&["KEYS", "{acme}:receipts:*"]);
         assert_eq!(buckets.lines().count(), 2, "{buckets}");
     });
 }

@@ -24,7 +24,7 @@ fn they_are_kept_as_one_until_they_part() {
         let view = ReplicaView::of(&*storage, "acme");
         let bob = view.join().await;
         let ids = send_twelve(&view, bob).await;
-        let bundles = || redis.ask(&["HLEN", "{acme}:segments"]);
+        let bundles = || redis.command(&["HLEN", "{acme}:segments"]);
         assert_eq!((bundles().as_str(), view.depth(bob).await), ("1", (12, 0)));
         assert_eq!(view.statuses(ids[7]).await, [DeliveryStatus::Queued]);
         let leased = view.store.lease(bob, None, 5, usize::MAX, now()).await.unwrap();
@@ -65,9 +65,9 @@ fn who_acknowledges_one_acknowledges_no_other() {
         }
         // Nothing is kept of them but receipts.
         for key in ["messages", "segments"] {
-            assert_eq!(redis.ask(&["HLEN", &format!("{{acme}}:{key}")]), "0", "{key}");
+            assert_eq!(redis.command(&["HLEN", &format!("{{acme}}:{key}")]), "0", "{key}");
         }
-        assert_eq!(redis.ask(&["ZCARD", "{acme}:segments:index"]), "0");
+        assert_eq!(redis.command(&["ZCARD", "{acme}:segments:index"]), "0");
     });
 }
 

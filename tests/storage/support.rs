@@ -22,7 +22,7 @@ use actors::{
 use mcp_broker::storage::redis::{ConnectError, RedisSettings, RedisStorage};
 
 pub use proxy::Proxy;
-pub use redis::{Cluster, Redis};
+pub use redis::{Redis, RedisCluster};
 
 /// The longest that anything here is waited for. Far more than it takes.
 pub const WAIT_TIMEOUT: Duration = Duration::from_secs(20);

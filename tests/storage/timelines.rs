@@ -11,16 +11,16 @@ use crate::support::{Redis, ReplicaView, block_on, record, storage};
 
 /// One that goes back to the last `SAVE` when it is told to, without a restart of its process.
 fn reloadable() -> Redis {
-    Redis::with(&["--save", "", "--appendonly", "no", "--enable-debug-command", "yes"])
+    Redis::start_with(&["--save", "", "--appendonly", "no", "--enable-debug-command", "yes"])
 }
 
 fn restore_snapshot(redis: &Redis) {
-    assert_eq!(redis.ask(&["DEBUG", "RELOAD", "NOSAVE"]), "OK");
+    assert_eq!(redis.command(&["DEBUG", "RELOAD", "NOSAVE"]), "OK");
 }
 
 /// The number with which the epoch of a project begins in Redis.
 fn project_epoch(redis: &Redis, project: &str) -> u64 {
-    let tokens = redis.ask(&["GET", &format!("{{{project}}}:epoch")]);
+    let tokens = redis.command(&["GET", &format!("{{{project}}}:epoch")]);
     tokens.split_once('-').unwrap().0.parse().unwrap()
 }
 
@@ -38,7 +38,7 @@ fn what_was_learnt_before_a_loss_is_void_and_what_is_learnt_after_it_is_not() {
             ..ProjectRecord::default_project(1)
         });
         assert!(storage.put_project(Arc::clone(&kept)).await.unwrap());
-        redis.ask(&["SAVE"]);
+        redis.command(&["SAVE"]);
         let mut newer = ProjectRecord::clone(&kept);
         newer.revision = 1;
         assert!(storage.put_project(Arc::new(newer.clone())).await.unwrap());
@@ -83,7 +83,7 @@ fn a_loss_of_one_project_is_nothing_to_another() {
         for store in &stores {
             put_session(&**store).await.unwrap();
         }
-        redis.ask(&["SAVE"]);
+        redis.command(&["SAVE"]);
         put_session(&*stores[0]).await.unwrap();
         restore_snapshot(&redis);
         assert_eq!(put_session(&*stores[0]).await, Err(StoreError::RolledBack));
@@ -101,7 +101,7 @@ fn every_replica_learns_of_a_loss_that_one_has_noticed_and_it_counts_once() {
         for store in &stores {
             store.last_frame_seq().await.unwrap();
         }
-        redis.ask(&["SAVE"]);
+        redis.command(&["SAVE"]);
         put_session(&*stores[0]).await.unwrap();
         restore_snapshot(&redis);
         // What is lost the second had never heard of.
@@ -121,11 +121,11 @@ fn what_others_have_written_since_does_not_hide_a_loss() {
         let first = storage_of().await;
         let store = first.open_at(&project, first.epoch());
         put_session(&*store).await.unwrap();
-        redis.ask(&["SAVE"]);
+        redis.command(&["SAVE"]);
         put_session(&*store).await.unwrap();
         restore_snapshot(&redis);
         // So that no process of the server remembers what it had.
-        redis.ask(&["FUNCTION", "FLUSH"]);
+        redis.command(&["FUNCTION", "FLUSH"]);
         let newcomer = ReplicaView::of(&*storage_of().await, "acme");
         for _ in 0..20 {
             newcomer.join().await;
@@ -143,7 +143,7 @@ fn changes_of_inboxes_that_are_lost_are_a_loss_too() {
         let bob = view.join().await;
         let store = storage.open_at(&view.project, storage.epoch());
         let sent = view.send(bob).await;
-        redis.ask(&["SAVE"]);
+        redis.command(&["SAVE"]);
         // Neither publishes anything.
         assert_eq!(view.lease_ids(bob).await, [(sent, 1)]);
         assert_eq!(view.acknowledge(bob, &[sent]).await.unwrap().acknowledged, 1);
@@ -165,9 +165,9 @@ fn what_loses_nothing_is_no_loss() {
         for round in 0..70 {
             let sent = view.send(bob).await;
             match round % 3 {
-                0 => assert_eq!(redis.ask(&["DEBUG", "RELOAD"]), "OK"),
-                1 => assert_eq!(redis.ask(&["FUNCTION", "FLUSH"]), "OK"),
-                _ => assert_eq!(redis.ask(&["SCRIPT", "FLUSH"]), "OK"),
+                0 => assert_eq!(redis.command(&["DEBUG", "RELOAD"]), "OK"),
+                1 => assert_eq!(redis.command(&["FUNCTION", "FLUSH"]), "OK"),
+                _ => assert_eq!(redis.command(&["SCRIPT", "FLUSH"]), "OK"),
             }
             assert_eq!(view.lease_ids(bob).await, [(sent, 1)]);
             assert_eq!(view.acknowledge(bob, &[sent]).await.unwrap().acknowledged, 1);
@@ -177,12 +177,12 @@ fn what_loses_nothing_is_no_loss() {
             (project_epoch(&redis, "acme"), storage.health()),
             (1, StorageHealth::Healthy)
         );
-        let remembered: u64 = redis.ask(&["LLEN", "{acme}:forks"]).parse().unwrap();
+        let remembered: u64 = redis.command(&["LLEN", "{acme}:forks"]).parse().unwrap();
         assert!(remembered <= 64, "{remembered}");
         // The next replica does not have the functions loaded again.
-        let tokens = redis.ask(&["GET", "{acme}:epoch"]);
+        let tokens = redis.command(&["GET", "{acme}:epoch"]);
         let another = crate::support::storage(redis.url()).await;
         ReplicaView::of(&*another, "acme").depth(bob).await;
-        assert_eq!(redis.ask(&["GET", "{acme}:epoch"]), tokens);
+        assert_eq!(redis.command(&["GET", "{acme}:epoch"]), tokens);
     });
 }

@@ -10,7 +10,7 @@ use super::{Wire, eventually, keys};
 
 pub const MODERN: &str = "2026-07-28";
 const UNREAD: &str = "dev.mcp-broker/unread";
-const CODES: [&str; 21] = [
+const ERROR_CODES: [&str; 21] = [
     "authentication_failed",
     "forbidden",
     "project_mismatch",
@@ -105,28 +105,28 @@ impl Agent {
     }
 
     /// Begins a call and goes on; returns the id of the request.
-    pub fn begins(&self, tool: &str, arguments: &Value) -> Value {
+    pub fn begins_call(&self, tool: &str, arguments: &Value) -> Value {
         let params = self.params(json!({"name": tool, "arguments": arguments}));
         self.wire.asks("tools/call", params)
     }
 
     /// What a call that was begun returns.
-    pub fn returns(&self, tool: &str, id: &Value) -> Value {
+    pub fn finishes_call(&self, tool: &str, id: &Value) -> Value {
         let result = self.wire.answer_to(id).unwrap();
-        self.object(tool, &result, false)
+        self.checked_object(tool, &result, false)
     }
 
     /// What a tool returns.
     pub fn calls(&self, tool: &str, arguments: Value) -> Value {
-        let id = self.begins(tool, &arguments);
-        self.returns(tool, &id)
+        let id = self.begins_call(tool, &arguments);
+        self.finishes_call(tool, &id)
     }
 
     /// The error object a tool refuses with.
     pub fn is_refused(&self, tool: &str, arguments: Value) -> Value {
-        let id = self.begins(tool, &arguments);
+        let id = self.begins_call(tool, &arguments);
         let result = self.wire.answer_to(&id).unwrap();
-        self.object(tool, &result, true)
+        self.checked_object(tool, &result, true)
     }
 
     /// Asserts that a tool refuses with this code; returns the error object.
@@ -137,7 +137,7 @@ impl Agent {
     }
 
     /// Returns when the session has taken in everything that this agent sent before: it serves one after the other.
-    pub fn settles(&self) {
+    pub fn syncs(&self) {
         self.calls("acknowledge_messages", json!({"message_ids": []}));
     }
 
@@ -147,7 +147,7 @@ impl Agent {
     }
 
     /// The object of a tool's result, which must have the form that all results have.
-    fn object(&self, tool: &str, result: &Value, is_error: bool) -> Value {
+    fn checked_object(&self, tool: &str, result: &Value, is_error: bool) -> Value {
         let mut members = vec!["_meta", "content", "isError", "structuredContent"];
         if self.meta.is_some() {
             members.insert(3, "resultType");
@@ -169,10 +169,10 @@ impl Agent {
         let unread = unread.unwrap_or_else(|| panic!("no {UNREAD}: {result}"));
         *self.unread.lock().unwrap() = unread;
         if is_error {
-            assert!(CODES.contains(&object["code"].as_str().unwrap()), "{object}");
+            assert!(ERROR_CODES.contains(&object["code"].as_str().unwrap()), "{object}");
             assert!(!object["message"].as_str().unwrap().is_empty());
         }
-        self.fits(tool, object, is_error);
+        self.assert_schema(tool, object, is_error);
         let mut object = object.clone();
         // Every result of a caller with a session has it; what a tool adds itself is left.
         if let Some(told) = object.as_object_mut().and_then(|object| object.remove("unread")) {
@@ -182,7 +182,7 @@ impl Agent {
     }
 
     /// Checks an object against the output schema of its tool, and against the half of it that is meant.
-    fn fits(&self, tool: &str, object: &Value, is_error: bool) {
+    fn assert_schema(&self, tool: &str, object: &Value, is_error: bool) {
         let Some(validators) = self.validators(tool) else {
             // A tool that this caller may not use is not in its list, and does nothing but refuse.
             assert!(is_error, "{tool} is not listed: {object}");
@@ -214,9 +214,9 @@ impl Agent {
         known(tool)
     }
 
-    /// Begins a letter in the protocol `note`; see [`Letter`].
-    pub fn sends(&self, text: &str) -> Letter<'_> {
-        Letter {
+    /// Begins a letter in the protocol `note`; see [`OutgoingMessage`].
+    pub fn sends(&self, text: &str) -> OutgoingMessage<'_> {
+        OutgoingMessage {
             from: self,
             arguments: json!({
                 "protocol_name": "note", "protocol_version": "1.0.0", "payload": {"text": text}, "headers": {},
@@ -258,13 +258,16 @@ impl Agent {
     }
 
     pub fn next_push(&self) -> Value {
-        self.wire.told("notifications/dev.mcp-broker/message")["message"].take()
+        self.wire.next_notification("notifications/dev.mcp-broker/message")["message"].take()
     }
 
     /// No message was pushed that has not been looked at.
-    pub fn is_pushed_nothing(&self) {
-        self.settles();
-        assert_eq!(self.wire.told_so_far("notifications/dev.mcp-broker/message"), 0);
+    pub fn sees_no_push(&self) {
+        self.syncs();
+        assert_eq!(
+            self.wire.notifications_so_far("notifications/dev.mcp-broker/message"),
+            0
+        );
     }
 
     pub fn acknowledges(&self, messages: &[Value]) {
@@ -274,7 +277,7 @@ impl Agent {
     }
 
     /// Where a message stands for each recipient.
-    pub fn looks_up(&self, message: &str) -> Vec<Value> {
+    pub fn recipient_statuses(&self, message: &str) -> Vec<Value> {
         let mut status = self.calls("get_message_status", json!({"message_id": message}));
         assert_eq!(status["message_id"], message);
         match status["recipients"].take() {
@@ -285,13 +288,13 @@ impl Agent {
 
     /// The status of a message with one recipient.
     pub fn status_of(&self, message: &str) -> String {
-        let recipients = self.looks_up(message);
+        let recipients = self.recipient_statuses(message);
         assert_eq!(recipients.len(), 1, "{recipients:?}");
         recipients[0]["status"].as_str().unwrap().to_owned()
     }
 
     /// Waits until a message with one recipient has this status.
-    pub fn learns(&self, message: &str, status: &str) {
+    pub fn awaits_status(&self, message: &str, status: &str) {
         eventually(&format!("{message} is {status}"), || {
             (self.status_of(message) == status).then_some(())
         });
@@ -306,14 +309,14 @@ impl Agent {
     }
 
     /// Waits until a session, by name, has this presence.
-    pub fn notices(&self, name: &str, status: &str) {
+    pub fn awaits_presence(&self, name: &str, status: &str) {
         eventually(&format!("{name} is {status}"), || {
             (self.presence_of(name)? == status).then_some(())
         });
     }
 
     /// Waits until a session is gone.
-    pub fn misses(&self, name: &str) {
+    pub fn awaits_end_of(&self, name: &str) {
         eventually(&format!("{name} is gone"), || {
             self.presence_of(name).is_none().then_some(())
         });
@@ -341,43 +344,43 @@ pub fn texts(messages: &[Value]) -> Vec<&str> {
 
 /// A message before it is sent: `alice.sends("hi").with("priority", "high").to("bob")`.
 #[must_use]
-pub struct Letter<'a> {
+pub struct OutgoingMessage<'a> {
     from: &'a Agent,
     arguments: Value,
 }
 
 /// Whom a message can be sent to: an agent by its name, or whatever a text means.
-pub trait Address {
-    fn address(&self) -> &str;
+pub trait Recipient {
+    fn as_recipient(&self) -> &str;
 }
 
-impl Address for &str {
-    fn address(&self) -> &str {
+impl Recipient for &str {
+    fn as_recipient(&self) -> &str {
         self
     }
 }
 
-impl Address for &String {
-    fn address(&self) -> &str {
+impl Recipient for &String {
+    fn as_recipient(&self) -> &str {
         self
     }
 }
 
-impl Address for &Agent {
-    fn address(&self) -> &str {
+impl Recipient for &Agent {
+    fn as_recipient(&self) -> &str {
         &self.name
     }
 }
 
 /// What the sender of a direct message is told.
 #[derive(Debug, PartialEq)]
-pub struct Receipt {
+pub struct SendAnswer {
     pub id: String,
     pub status: String,
     pub object: Value,
 }
 
-impl Letter<'_> {
+impl OutgoingMessage<'_> {
     /// With a header.
     pub fn with(mut self, header: &str, value: impl Into<Value>) -> Self {
         self.arguments["headers"][header] = value.into();
@@ -385,22 +388,22 @@ impl Letter<'_> {
     }
 
     /// With an argument of the tool.
-    pub fn and(mut self, argument: &str, value: impl Into<Value>) -> Self {
+    pub fn with_argument(mut self, argument: &str, value: impl Into<Value>) -> Self {
         self.arguments[argument] = value.into();
         self
     }
 
-    pub fn arguments_to(&self, recipient: impl Address) -> Value {
+    pub fn arguments_to(&self, recipient: impl Recipient) -> Value {
         let mut arguments = self.arguments.clone();
-        arguments["recipient_id"] = recipient.address().into();
+        arguments["recipient_id"] = recipient.as_recipient().into();
         arguments
     }
 
     /// Sends it to an id or a name.
-    pub fn to(self, recipient: impl Address) -> Receipt {
+    pub fn to(self, recipient: impl Recipient) -> SendAnswer {
         let object = self.from.calls("send_message", self.arguments_to(recipient));
         let text = |key: &str| object[key].as_str().unwrap().to_owned();
-        Receipt {
+        SendAnswer {
             id: text("message_id"),
             status: text("status"),
             object,
@@ -408,23 +411,23 @@ impl Letter<'_> {
     }
 
     /// Sends it without waiting for the answer; returns the id of the request.
-    pub fn off_to(self, recipient: impl Address) -> Value {
-        self.from.begins("send_message", &self.arguments_to(recipient))
+    pub fn begins_sending_to(self, recipient: impl Recipient) -> Value {
+        self.from.begins_call("send_message", &self.arguments_to(recipient))
     }
 
     /// Broadcasts it without waiting for the answer.
     #[allow(dead_code, reason = "only some tests do that")]
-    pub fn off_to_everyone(self) -> Value {
-        self.from.begins("broadcast_message", &self.arguments)
+    pub fn begins_broadcast(self) -> Value {
+        self.from.begins_call("broadcast_message", &self.arguments)
     }
 
     /// Broadcasts it.
-    pub fn for_everyone(self) -> Value {
+    pub fn to_everyone(self) -> Value {
         self.from.calls("broadcast_message", self.arguments)
     }
 
     /// Asserts that sending it is refused with this code; returns the error object.
-    pub fn fails_as(self, code: &str, recipient: impl Address) -> Value {
+    pub fn fails_as(self, code: &str, recipient: impl Recipient) -> Value {
         let arguments = self.arguments_to(recipient);
         self.from.is_refused_as(code, "send_message", arguments)
     }

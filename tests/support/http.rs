@@ -8,7 +8,7 @@ use std::{
 use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
 
-use super::PATIENCE;
+use super::WAIT_TIMEOUT;
 
 /// An HTTP response that has come to its end.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl Response {
     }
 
     /// All of it but when it was sent.
-    pub fn timeless(&self) -> String {
+    pub fn without_date(&self) -> String {
         let lines = self.head.lines();
         let lines = lines.filter(|line| !line.to_ascii_lowercase().starts_with("date:"));
         let mut whole: String = lines.flat_map(|line| [line, "\n"]).collect();
@@ -70,17 +70,17 @@ fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
 pub fn exchange(socket: &TcpStream, request: &[u8]) -> Response {
     let mut socket = socket.try_clone().unwrap();
     socket.write_all(request).unwrap();
-    Reply::on(socket).whole()
+    ResponseReader::from_socket(socket).into_response()
 }
 
 /// Sends a request for an upgrade and reads the answer. What follows a 101 is no HTTP: not one byte of it is read.
 pub fn upgrade(mut socket: TcpStream, request: &[u8]) -> (Response, TcpStream) {
     socket.write_all(request).unwrap();
-    let mut reply = Reply::on(socket.try_clone().unwrap());
+    let mut reply = ResponseReader::from_socket(socket.try_clone().unwrap());
     while reply.head.is_none() {
-        assert!(reply.reads_at_most(1), "no whole head: {reply:?}");
+        assert!(reply.read_at_most(1), "no whole head: {reply:?}");
     }
-    (reply.whole(), socket)
+    (reply.into_response(), socket)
 }
 
 /// A request before it is sent, by default a POST of JSON to `/mcp`.
@@ -113,28 +113,28 @@ impl Request {
 
     pub fn get(address: SocketAddr) -> Self {
         Self::post(address, "")
-            .by("GET")
+            .with_method("GET")
             .without("Content-Type")
             .with("Accept", "text/event-stream")
     }
 
-    pub fn by(mut self, method: &str) -> Self {
+    pub fn with_method(mut self, method: &str) -> Self {
         method.clone_into(&mut self.method);
         self
     }
 
-    pub fn at(mut self, path: &str) -> Self {
+    pub fn with_path(mut self, path: &str) -> Self {
         path.clone_into(&mut self.path);
         self
     }
 
     /// With this header instead of those of the same name.
     pub fn with(self, name: &str, value: impl Into<String>) -> Self {
-        self.without(name).and(name, value)
+        self.without(name).with_another(name, value)
     }
 
     /// With this header, whatever others there are.
-    pub fn and(mut self, name: &str, value: impl Into<String>) -> Self {
+    pub fn with_another(mut self, name: &str, value: impl Into<String>) -> Self {
         self.headers.push((name.to_owned(), value.into()));
         self
     }
@@ -145,7 +145,7 @@ impl Request {
     }
 
     /// From this address of the loopback network.
-    pub fn from(mut self, source: Ipv4Addr) -> Self {
+    pub fn from_address(mut self, source: Ipv4Addr) -> Self {
         self.source = Some(source);
         self
     }
@@ -169,17 +169,17 @@ impl Request {
     }
 
     /// Sends it on a connection of its own.
-    pub fn sent(&self) -> Reply {
+    pub fn sent(&self) -> ResponseReader {
         let mut socket = self
             .source
             .map_or_else(|| connect(self.address), |source| connect_from(source, self.address));
         // That the peer does not take it all is seen by what it answers.
         let _ = socket.write_all(&self.bytes());
-        Reply::on(socket)
+        ResponseReader::from_socket(socket)
     }
 
     pub fn answered(&self) -> Response {
-        self.sent().whole()
+        self.sent().into_response()
     }
 
     /// The status and the code of the error it is refused with.
@@ -189,7 +189,7 @@ impl Request {
 }
 
 pub fn connect(address: SocketAddr) -> TcpStream {
-    patient(TcpStream::connect(address).unwrap())
+    with_timeouts(TcpStream::connect(address).unwrap())
 }
 
 /// From this address of the loopback network.
@@ -197,13 +197,13 @@ fn connect_from(source: Ipv4Addr, address: SocketAddr) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from((source, 0)).into()).unwrap();
     socket.connect(&address.into()).unwrap();
-    patient(socket.into())
+    with_timeouts(socket.into())
 }
 
-fn patient(socket: TcpStream) -> TcpStream {
+fn with_timeouts(socket: TcpStream) -> TcpStream {
     socket.set_nodelay(true).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    socket.set_write_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
+    socket.set_write_timeout(Some(WAIT_TIMEOUT)).unwrap();
     socket
 }
 
@@ -232,7 +232,7 @@ enum Length {
 
 /// A response while it comes. Dropping it closes the connection.
 #[derive(Debug)]
-pub struct Reply {
+pub struct ResponseReader {
     socket: TcpStream,
     raw: Vec<u8>,
     head: Option<(String, Length)>,
@@ -243,8 +243,8 @@ pub struct Reply {
     pub comments: usize,
 }
 
-impl Reply {
-    pub fn on(socket: TcpStream) -> Self {
+impl ResponseReader {
+    pub fn from_socket(socket: TcpStream) -> Self {
         Self {
             socket,
             raw: Vec::new(),
@@ -270,30 +270,34 @@ impl Reply {
 
     fn read_head(&mut self) {
         while self.head.is_none() {
-            assert!(self.reads(), "no whole head: {:?}", String::from_utf8_lossy(&self.raw));
+            assert!(
+                self.read_some(),
+                "no whole head: {:?}",
+                String::from_utf8_lossy(&self.raw)
+            );
         }
     }
 
     /// Reads to the end of the body.
-    pub fn whole(mut self) -> Response {
+    pub fn into_response(mut self) -> Response {
         self.read_head();
         while !self.complete {
-            assert!(self.reads(), "no whole body: {self:?}");
+            assert!(self.read_some(), "no whole body: {self:?}");
         }
-        self.take()
+        self.take_response()
     }
 
     /// What has come when the peer has closed, if that is a whole response.
-    pub fn whole_if_any(mut self) -> Option<Response> {
+    pub fn into_response_if_complete(mut self) -> Option<Response> {
         while !self.complete {
-            if !self.reads() {
+            if !self.read_some() {
                 return None;
             }
         }
-        Some(self.take())
+        Some(self.take_response())
     }
 
-    fn take(&mut self) -> Response {
+    fn take_response(&mut self) -> Response {
         let status = self.status();
         let (head, _) = self.head.take().unwrap();
         Response {
@@ -306,12 +310,12 @@ impl Reply {
     /// The result of the request of this id, or its error, in whatever form it comes.
     pub fn answer_to(&mut self, id: &Value) -> Result<Value, Value> {
         let frame = if self.is_stream() {
-            self.hears(&format!("the answer to {id}"), |frame| {
+            self.awaits_frame(&format!("the answer to {id}"), |frame| {
                 frame["id"] == *id && frame.get("method").is_none()
             })
         } else {
             while !self.complete {
-                assert!(self.reads(), "no whole body: {self:?}");
+                assert!(self.read_some(), "no whole body: {self:?}");
             }
             serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
         };
@@ -346,11 +350,11 @@ impl Reply {
             if let Some(event) = self.events.pop_front() {
                 return Some(event);
             }
-            if self.complete || !self.reads() {
+            if self.complete || !self.read_some() {
                 return None;
             }
             assert!(
-                began.elapsed() < PATIENCE,
+                began.elapsed() < WAIT_TIMEOUT,
                 "no event came, but {} comments",
                 self.comments
             );
@@ -365,7 +369,7 @@ impl Reply {
     }
 
     /// The first frame that fits; those before it are passed over.
-    pub fn hears(&mut self, what: &str, fits: impl Fn(&Value) -> bool) -> Value {
+    pub fn awaits_frame(&mut self, what: &str, fits: impl Fn(&Value) -> bool) -> Value {
         let mut others = Vec::new();
         let began = Instant::now();
         loop {
@@ -379,22 +383,22 @@ impl Reply {
                 }
                 others.push(frame);
             }
-            assert!(began.elapsed() < PATIENCE, "never heard: {what}; but {others:#?}");
+            assert!(began.elapsed() < WAIT_TIMEOUT, "never heard: {what}; but {others:#?}");
         }
     }
 
     /// The params of the next notification of this method.
-    pub fn told(&mut self, method: &str) -> Value {
-        let mut frame = self.hears(method, |frame| frame["method"] == method);
+    pub fn next_notification(&mut self, method: &str) -> Value {
+        let mut frame = self.awaits_frame(method, |frame| frame["method"] == method);
         assert!(frame.get("id").is_none(), "{frame}");
         frame["params"].take()
     }
 
     /// Waits for one more comment.
-    pub fn is_kept_alive(&mut self) {
+    pub fn awaits_comment(&mut self) {
         let before = self.comments;
         while self.comments == before {
-            assert!(!self.complete && self.reads(), "the stream ended");
+            assert!(!self.complete && self.read_some(), "the stream ended");
         }
     }
 
@@ -406,15 +410,15 @@ impl Reply {
     }
 
     /// Waits until the stream has ended, in whatever way.
-    pub fn is_over(&mut self) {
+    pub fn awaits_end(&mut self) {
         let began = Instant::now();
-        while !self.complete && self.reads() {
-            assert!(began.elapsed() < PATIENCE, "the stream goes on");
+        while !self.complete && self.read_some() {
+            assert!(began.elapsed() < WAIT_TIMEOUT, "the stream goes on");
         }
     }
 
     /// The client goes away: it will send nothing more, and is ready for nothing more.
-    pub fn leaves(self) {
+    pub fn disconnects(self) {
         drop(self);
     }
 
@@ -428,11 +432,11 @@ impl Reply {
     }
 
     /// Reads what there is; false at the end of the connection.
-    fn reads(&mut self) -> bool {
-        self.reads_at_most(16 * 1024)
+    fn read_some(&mut self) -> bool {
+        self.read_at_most(16 * 1024)
     }
 
-    fn reads_at_most(&mut self, len_max: usize) -> bool {
+    fn read_at_most(&mut self, len_max: usize) -> bool {
         let mut chunk = [0; 16 * 1024];
         let len = match self.socket.read(&mut chunk[..len_max]) {
             Ok(len) => len,
@@ -442,7 +446,7 @@ impl Reply {
                     std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut
                 ) =>
             {
-                panic!("nothing came for {PATIENCE:?}: {self:?}")
+                panic!("nothing came for {WAIT_TIMEOUT:?}: {self:?}")
             }
             Err(_) => 0,
         };
@@ -534,7 +538,7 @@ const SESSION: &str = "Mcp-Session-Id";
 
 /// A client of MCP over HTTP. Each of its requests has a connection of its own.
 #[derive(Clone, Debug)]
-pub struct Caller {
+pub struct HttpAgent {
     pub address: SocketAddr,
     headers: Vec<(String, String)>,
     /// The `_meta` of every request, in the modern era.
@@ -544,7 +548,7 @@ pub struct Caller {
     pub name: String,
 }
 
-impl Caller {
+impl HttpAgent {
     /// One that says in every request what it is (2026-07-28).
     pub fn modern(address: SocketAddr, capabilities: Value) -> Self {
         Self::modern_with(address, capabilities, &[])
@@ -577,7 +581,7 @@ impl Caller {
 
     /// The same with these headers besides in every request.
     pub fn legacy_with(address: SocketAddr, version: &str, capabilities: Value, besides: &[(&str, &str)]) -> Self {
-        let hello = hello(address, version, capabilities);
+        let hello = initialize_request(address, version, capabilities);
         let hello = besides
             .iter()
             .fold(hello, |hello, (name, value)| hello.with(name, *value));
@@ -610,7 +614,7 @@ impl Caller {
 
     /// The same client at another replica.
     #[allow(dead_code, reason = "only some tests have several")]
-    pub fn at(&self, address: SocketAddr) -> Self {
+    pub fn at_replica(&self, address: SocketAddr) -> Self {
         Self {
             address,
             ..self.clone()
@@ -625,7 +629,7 @@ impl Caller {
         caller
     }
 
-    fn headed(&self, request: Request) -> Request {
+    fn with_own_headers(&self, request: Request) -> Request {
         self.headers
             .iter()
             .fold(request, |request, (name, value)| request.with(name, value))
@@ -633,7 +637,7 @@ impl Caller {
 
     /// Any frame, in a POST with the headers that this client always sends.
     pub fn post(&self, frame: &Value) -> Request {
-        self.headed(Request::post(self.address, frame.to_string()))
+        self.with_own_headers(Request::post(self.address, frame.to_string()))
     }
 
     /// A request of this id.
@@ -703,30 +707,30 @@ impl Caller {
     }
 
     /// A GET of the stream of its session.
-    pub fn stream(&self) -> Request {
-        self.headed(Request::get(self.address))
+    pub fn stream_request(&self) -> Request {
+        self.with_own_headers(Request::get(self.address))
     }
 
     /// Reads the stream of its session from now on.
-    pub fn reads_stream(&self) -> Reply {
-        self.stream().sent().streams()
+    pub fn opens_stream(&self) -> ResponseReader {
+        self.stream_request().sent().streams()
     }
 
-    pub fn delete(&self) -> Request {
-        self.stream().by("DELETE")
+    pub fn delete_request(&self) -> Request {
+        self.stream_request().with_method("DELETE")
     }
 
     /// Listens to its own inbox (2026-07-28); returns when that has been acknowledged.
-    pub fn listens_as(&self, id: &Value) -> Reply {
-        let inbox = self.inbox();
-        let params = json!({"notifications": {"resourceSubscriptions": [inbox]}});
+    pub fn subscribes_as(&self, id: &Value) -> ResponseReader {
+        let inbox_uri = self.inbox();
+        let params = json!({"notifications": {"resourceSubscriptions": [inbox_uri]}});
         let mut reply = self.asks_as(id, "subscriptions/listen", params).sent().streams();
         let first = reply.next_frame();
         let expected = json!({
             "jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged",
             "params": {
                 "_meta": {"io.modelcontextprotocol/subscriptionId": id},
-                "notifications": {"resourceSubscriptions": [inbox]},
+                "notifications": {"resourceSubscriptions": [inbox_uri]},
             },
         });
         assert_eq!(first, expected);
@@ -748,7 +752,7 @@ impl Caller {
 }
 
 /// The `initialize` of a legacy client.
-pub fn hello(address: SocketAddr, version: &str, capabilities: Value) -> Request {
+pub fn initialize_request(address: SocketAddr, version: &str, capabilities: Value) -> Request {
     let params = json!({
         "protocolVersion": version, "capabilities": capabilities,
         "clientInfo": {"name": "a test", "version": "1"},

@@ -23,21 +23,21 @@ use serde_json::{Value, json};
 
 pub use agent::{Agent, texts};
 use http::upgrade;
-pub use http::{Caller, Event, Reply, Request, Response, connect, exchange, hello};
+pub use http::{Event, HttpAgent, Request, Response, ResponseReader, connect, exchange, initialize_request};
 pub use issuer::{Issuer, unsigned};
 #[allow(unused_imports, reason = "only some tests have servers of their own")]
 pub use proxy::Proxy;
 #[allow(unused_imports, reason = "only some tests have servers of their own")]
 pub use redis::Redis;
 pub use tenant::{ADMIN_KEY, Tenant, id_of_key};
-pub use wire::{Wire, masked, read_frame};
+pub use wire::{Wire, masked_frame, read_frame};
 
 /// The longest that anything here is waited for. Far more than it takes, so that a slow machine changes nothing.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Presence changes within a second or two, and a session that is left is soon forgotten. No shorter: an agent of a
 /// test on a busy machine must still be quick enough to count as present.
-pub const HASTY: [&str; 4] = [
+pub const FAST_TIMEOUTS: [&str; 4] = [
     "--heartbeat-interval=100ms",
     "--stale-threshold=800ms",
     "--disconnect-threshold=1600ms",
@@ -45,7 +45,7 @@ pub const HASTY: [&str; 4] = [
 ];
 
 /// Nothing happens because of time: what ought to wake somebody and does not is not made good by the next sign of life.
-pub const TIMELESS: [&str; 3] = [
+pub const TIMEOUTS_OFF: [&str; 3] = [
     "--heartbeat-interval=1h",
     "--stale-threshold=2h",
     "--disconnect-threshold=3h",
@@ -53,7 +53,7 @@ pub const TIMELESS: [&str; 3] = [
 
 /// Asks again and again until there is an answer.
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     loop {
         if let Some(found) = look() {
             return found;
@@ -87,20 +87,20 @@ pub struct Broker {
     /// Callers need keys, and this is the one for everything.
     admin_key: Option<&'static str>,
     /// Where it keeps what it knows, when it has that for itself. Goes after it.
-    place: Place,
+    place: BrokerStorage,
 }
 
 /// Where a broker keeps what it knows.
-enum Place {
+enum BrokerStorage {
     /// Wherever its settings say.
     Elsewhere,
     Disk(PathBuf),
     Redis(Redis),
 }
 
-impl Place {
+impl BrokerStorage {
     /// Of a broker of whose storage nothing is said: `TEST_STORAGE` is memory, disk or redis. The promises are the same.
-    fn of_its_own(flags: &[&str]) -> Self {
+    fn from_environment(flags: &[&str]) -> Self {
         let kind = std::env::var("TEST_STORAGE").unwrap_or_default();
         match kind.as_str() {
             _ if flags.iter().any(|flag| flag.starts_with("--storage")) => Self::Elsewhere,
@@ -120,7 +120,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for BrokerStorage {
     fn drop(&mut self) {
         if let Self::Disk(folder) = self {
             let _ = std::fs::remove_dir_all(folder);
@@ -130,22 +130,22 @@ impl Drop for Place {
 
 impl Broker {
     pub fn start() -> Self {
-        Self::with(&[])
+        Self::start_with(&[])
     }
 
     /// One whose thresholds are short.
-    pub fn hasty() -> Self {
-        Self::with(&HASTY)
+    pub fn with_fast_timeouts() -> Self {
+        Self::start_with(&FAST_TIMEOUTS)
     }
 
     /// One in which nothing happens because of time, with two threads.
-    pub fn timeless() -> Self {
-        Self::with(&[&TIMELESS[..], &["--workers=2"]].concat())
+    pub fn without_timeouts() -> Self {
+        Self::start_with(&[&TIMEOUTS_OFF[..], &["--workers=2"]].concat())
     }
 
     /// Whoever is silent is soon away, and kept.
-    pub fn impatient() -> Self {
-        Self::with(&[
+    pub fn with_fast_disconnect() -> Self {
+        Self::start_with(&[
             "--heartbeat-interval=100ms",
             "--stale-threshold=1s",
             "--disconnect-threshold=2s",
@@ -153,7 +153,7 @@ impl Broker {
         ])
     }
 
-    pub fn with(flags: &[&str]) -> Self {
+    pub fn start_with(flags: &[&str]) -> Self {
         Self::launch(flags, None)
     }
 
@@ -168,10 +168,15 @@ impl Broker {
 
     /// The same by a program that runs the broker with the arguments it is given.
     #[allow(dead_code, reason = "only some tests inject faults")]
-    pub fn secured_by(program: Command, flags: &[&str]) -> Self {
+    pub fn secured_with_program(program: Command, flags: &[&str]) -> Self {
         let flags = [flags, &["--enable-auth"]].concat();
-        let broker = Self::launch_in(Place::of_its_own(&flags), program, &flags, Some(ADMIN_KEY));
-        Self::teaches_note(&broker.visitor());
+        let broker = Self::launch_in(
+            BrokerStorage::from_environment(&flags),
+            program,
+            &flags,
+            Some(ADMIN_KEY),
+        );
+        Self::register_note_protocol(&broker.client());
         broker
     }
 
@@ -180,7 +185,7 @@ impl Broker {
     pub fn secured_stalling_at(point: &str, flags: &[&str]) -> Self {
         let mut program = broker_program();
         program.env("FAULT_STALL_AT", point);
-        Self::secured_by(program, flags)
+        Self::secured_with_program(program, flags)
     }
 
     /// Waits until it stalls where it was told to.
@@ -193,29 +198,29 @@ impl Broker {
     }
 
     /// One that asks nobody for a key, and has one for administration.
-    pub fn administered() -> Self {
+    pub fn with_admin_key() -> Self {
         Self::launch(&[], Some(ADMIN_KEY))
     }
 
     fn launch(flags: &[&str], admin_key: Option<&'static str>) -> Self {
-        let place = Place::of_its_own(flags);
+        let place = BrokerStorage::from_environment(flags);
         let program = broker_program();
         let broker = Self::launch_in(place, program, flags, admin_key);
-        Self::teaches_note(&broker.visitor());
+        Self::register_note_protocol(&broker.client());
         broker
     }
 
     /// One that goes on with what is in its storage; what they know is known already.
     #[allow(dead_code, reason = "only some tests start it again")]
-    pub fn again(flags: &[&str]) -> Self {
-        Self::launch_in(Place::Elsewhere, broker_program(), flags, None)
+    pub fn on_existing_storage(flags: &[&str]) -> Self {
+        Self::launch_in(BrokerStorage::Elsewhere, broker_program(), flags, None)
     }
 
     /// One whose storage is its own, by a program that runs the broker with the arguments it is given.
     #[allow(dead_code, reason = "only some tests set its clocks")]
-    pub fn alone_by(program: Command, flags: &[&str]) -> Self {
-        let broker = Self::launch_in(Place::Elsewhere, program, flags, None);
-        Self::teaches_note(&broker.visitor());
+    pub fn with_program(program: Command, flags: &[&str]) -> Self {
+        let broker = Self::launch_in(BrokerStorage::Elsewhere, program, flags, None);
+        Self::register_note_protocol(&broker.client());
         broker
     }
 
@@ -223,18 +228,18 @@ impl Broker {
     #[allow(dead_code, reason = "only some tests have several")]
     pub fn replica(redis_url: &str, flags: &[&str]) -> Self {
         let program = broker_program();
-        Self::replica_by(program, redis_url, flags)
+        Self::replica_with_program(program, redis_url, flags)
     }
 
     /// The same by a program that runs the broker with the arguments it is given.
     #[allow(dead_code, reason = "only some tests have several")]
-    pub fn replica_by(mut program: Command, redis_url: &str, flags: &[&str]) -> Self {
+    pub fn replica_with_program(mut program: Command, redis_url: &str, flags: &[&str]) -> Self {
         program.env("MCP_BROKER_REDIS_URL", redis_url);
         let flags = [&["--storage=redis"], flags].concat();
-        Self::launch_in(Place::Elsewhere, program, &flags, None)
+        Self::launch_in(BrokerStorage::Elsewhere, program, &flags, None)
     }
 
-    fn launch_in(place: Place, mut program: Command, flags: &[&str], admin_key: Option<&'static str>) -> Self {
+    fn launch_in(place: BrokerStorage, mut program: Command, flags: &[&str], admin_key: Option<&'static str>) -> Self {
         let mut child = program
             .envs(admin_key.map(|key| ("MCP_BROKER_ADMIN_KEY", key)))
             .args(["serve", "--port=0"])
@@ -280,20 +285,20 @@ impl Broker {
 
     /// Whether an acceptance knows already what became of the message: where it has to be written down first, its answer
     /// does not wait for its delivery.
-    pub fn answers_at_once(&self) -> bool {
-        matches!(self.place, Place::Elsewhere)
+    pub fn answers_after_delivery(&self) -> bool {
+        matches!(self.place, BrokerStorage::Elsewhere)
     }
 
     /// SIGKILL.
     #[allow(dead_code, reason = "only some tests kill it")]
-    pub fn is_killed(&mut self) {
+    pub fn kill(&mut self) {
         self.may_be_gone = true;
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
     /// Registers the protocol that everything is said in, if another replica has not.
-    pub fn teaches_note(agent: &Agent) {
+    pub fn register_note_protocol(agent: &Agent) {
         let schema = json!({
             "type": "object",
             "properties": {"text": {"type": "string"}},
@@ -308,8 +313,8 @@ impl Broker {
 
     /// Makes a project with this configuration, in which the protocol is known that everything is said in.
     pub fn project(&self, id: &str, config: &Value) -> Tenant<'_> {
-        let tenant = Tenant::created(self, id, config);
-        Self::teaches_note(&tenant.visitor());
+        let tenant = Tenant::create(self, id, config);
+        Self::register_note_protocol(&tenant.client());
         tenant
     }
 
@@ -327,13 +332,13 @@ impl Broker {
     }
 
     /// A legacy client that is initialized and has no session.
-    pub fn visitor(&self) -> Agent {
+    pub fn client(&self) -> Agent {
         Agent::legacy(self.wire(), "2025-11-25", &json!({}))
     }
 
     /// A legacy client, registered under this name.
     pub fn agent(&self, name: &str) -> Agent {
-        self.visitor().registered(name)
+        self.client().registered(name)
     }
 
     /// A client of 2026-07-28, registered under this name.
@@ -342,21 +347,21 @@ impl Broker {
     }
 
     /// A legacy client to which messages are pushed, registered under this name.
-    pub fn pushed(&self, name: &str, settings: &Value) -> Agent {
+    pub fn push_agent(&self, name: &str, settings: &Value) -> Agent {
         let capabilities = json!({"experimental": {"dev.mcp-broker/push": settings}});
         let agent = Agent::legacy(self.wire(), "2025-11-25", &capabilities).registered(name);
-        agent.settles();
+        agent.syncs();
         agent
     }
 
     /// A client of 2026-07-28 over HTTP, registered under this name.
-    pub fn stateless(&self, name: &str) -> Caller {
-        Caller::modern(self.address, json!({})).registered(name)
+    pub fn http_modern(&self, name: &str) -> HttpAgent {
+        HttpAgent::modern(self.address, json!({})).registered(name)
     }
 
     /// A client of 2025-11-25 over HTTP, registered under this name.
-    pub fn resumable(&self, name: &str) -> Caller {
-        Caller::legacy(self.address, "2025-11-25", json!({})).registered(name)
+    pub fn http_legacy(&self, name: &str) -> HttpAgent {
+        HttpAgent::legacy(self.address, "2025-11-25", json!({})).registered(name)
     }
 
     /// Several, named `prefix0`, `prefix1`, and so on.
@@ -368,7 +373,7 @@ impl Broker {
     pub fn socket(&self) -> TcpStream {
         let socket = TcpStream::connect(self.address).unwrap();
         socket.set_nodelay(true).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
         socket
     }
 
@@ -458,7 +463,7 @@ impl Broker {
     }
 
     /// Asks the process to stop.
-    pub fn is_told_to_stop(&mut self) {
+    pub fn terminate(&mut self) {
         self.may_be_gone = true;
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
@@ -466,28 +471,28 @@ impl Broker {
 
     /// The process stands still (SIGSTOP) for so long, and goes on.
     #[allow(dead_code, reason = "only some tests do that")]
-    pub fn is_frozen_for(&self, time: Duration) {
-        self.freezes();
+    pub fn freeze_for(&self, time: Duration) {
+        self.freeze();
         std::thread::sleep(time);
-        self.thaws();
+        self.thaw();
     }
 
     #[allow(dead_code, reason = "only some tests do that")]
-    pub fn freezes(&self) {
-        self.is_sent(rustix::process::Signal::STOP);
+    pub fn freeze(&self) {
+        self.send_signal(rustix::process::Signal::STOP);
     }
 
     #[allow(dead_code, reason = "only some tests do that")]
-    pub fn thaws(&self) {
-        self.is_sent(rustix::process::Signal::CONT);
+    pub fn thaw(&self) {
+        self.send_signal(rustix::process::Signal::CONT);
     }
 
-    fn is_sent(&self, signal: rustix::process::Signal) {
+    fn send_signal(&self, signal: rustix::process::Signal) {
         rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
     }
 
     /// Waits until the process has ended.
-    pub fn ends(&mut self) -> ExitStatus {
+    pub fn wait_for_exit(&mut self) -> ExitStatus {
         self.may_be_gone = true;
         eventually("the process ends", || self.child.try_wait().unwrap())
     }

@@ -8,13 +8,13 @@ use std::{
 };
 
 /// A running broker. When it is dropped nothing of it is left.
-pub struct Broker {
+pub struct BrokerProcess {
     process: Child,
     pub address: SocketAddr,
     log: Option<JoinHandle<String>>,
 }
 
-impl Broker {
+impl BrokerProcess {
     /// Starts the binary with these settings on a free port and waits until it says where to reach it.
     pub fn start(settings: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mcp-broker"));
@@ -53,19 +53,19 @@ impl Broker {
 
     /// Ends it; everything it said on stderr.
     pub fn stop(mut self) -> String {
-        self.end();
+        self.kill();
         self.log.take().unwrap().join().unwrap()
     }
 
-    fn end(&mut self) {
+    fn kill(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-impl Drop for Broker {
+impl Drop for BrokerProcess {
     fn drop(&mut self) {
-        self.end();
+        self.kill();
     }
 }
 

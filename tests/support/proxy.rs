@@ -20,18 +20,18 @@ pub struct Proxy {
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
-    over: AtomicBool,
+    is_stopped: AtomicBool,
 }
 
 struct State {
     target: SocketAddr,
-    way: Way,
+    mode: ProxyMode,
     /// Both ends of each connection.
     open: Vec<TcpStream>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum ProxyMode {
     Open,
     /// What is sent arrives so much later.
     Slow(Duration),
@@ -48,16 +48,16 @@ impl Proxy {
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
                 target,
-                way: Way::Open,
+                mode: ProxyMode::Open,
                 open: Vec::new(),
             }),
             changed: Condvar::new(),
-            over: AtomicBool::new(false),
+            is_stopped: AtomicBool::new(false),
         });
         let accepting = Arc::clone(&shared);
         thread::spawn(move || {
             for client in listener.incoming() {
-                if accepting.over.load(Ordering::SeqCst) {
+                if accepting.is_stopped.load(Ordering::SeqCst) {
                     return;
                 }
                 if let Ok(client) = client {
@@ -68,37 +68,37 @@ impl Proxy {
         Self { address, shared }
     }
 
-    pub fn open(&self) {
-        self.turn(Way::Open);
+    pub fn restore(&self) {
+        self.set_mode(ProxyMode::Open);
     }
 
-    pub fn slow(&self, delay: Duration) {
-        self.turn(Way::Slow(delay));
+    pub fn delay(&self, delay: Duration) {
+        self.set_mode(ProxyMode::Slow(delay));
     }
 
     /// Ends all connections, and those to come as soon as they are made.
     pub fn cut(&self) {
-        self.turn(Way::Cut);
-        self.break_open();
+        self.set_mode(ProxyMode::Cut);
+        self.close_connections();
     }
 
     /// Swallows everything.
     pub fn silence(&self) {
-        self.turn(Way::Silent);
+        self.set_mode(ProxyMode::Silent);
     }
 
     /// Ends all connections; those to come go to another server.
-    pub fn lead_to(&self, target: SocketAddr) {
+    pub fn redirect_to(&self, target: SocketAddr) {
         self.shared.state().target = target;
-        self.break_open();
+        self.close_connections();
     }
 
-    fn turn(&self, way: Way) {
-        self.shared.state().way = way;
+    fn set_mode(&self, way: ProxyMode) {
+        self.shared.state().mode = way;
         self.shared.changed.notify_all();
     }
 
-    fn break_open(&self) {
+    fn close_connections(&self) {
         for stream in self.shared.state().open.drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
         }
@@ -107,7 +107,7 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        self.shared.over.store(true, Ordering::SeqCst);
+        self.shared.is_stopped.store(true, Ordering::SeqCst);
         self.cut();
         // Wakes whoever accepts.
         drop(TcpStream::connect(self.address));
@@ -122,9 +122,9 @@ impl Shared {
     fn forward(self: &Arc<Self>, client: TcpStream) {
         let (target, way) = {
             let state = self.state();
-            (state.target, state.way)
+            (state.target, state.mode)
         };
-        if way == Way::Cut {
+        if way == ProxyMode::Cut {
             return;
         }
         let Ok(server) = TcpStream::connect(target) else { return };
@@ -143,7 +143,7 @@ impl Shared {
         thread::spawn(move || {
             let mut buffer = vec![0; 64 * 1024];
             while let Ok(len @ 1..) = from.read(&mut buffer) {
-                shared.wait_for_a_way();
+                shared.wait_until_open();
                 if to.write_all(&buffer[..len]).is_err() {
                     break;
                 }
@@ -152,13 +152,13 @@ impl Shared {
         });
     }
 
-    fn wait_for_a_way(&self) {
-        let is_silent = |state: &mut State| state.way == Way::Silent && !self.over.load(Ordering::SeqCst);
+    fn wait_until_open(&self) {
+        let is_silent = |state: &mut State| state.mode == ProxyMode::Silent && !self.is_stopped.load(Ordering::SeqCst);
         let way = {
             let waited = self.changed.wait_while(self.state(), is_silent);
-            waited.unwrap_or_else(PoisonError::into_inner).way
+            waited.unwrap_or_else(PoisonError::into_inner).mode
         };
-        if let Way::Slow(delay) = way {
+        if let ProxyMode::Slow(delay) = way {
             thread::sleep(delay);
         }
     }

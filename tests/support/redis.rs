@@ -9,10 +9,10 @@ use std::{
 };
 
 /// How long a server is waited for. Far more than it takes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The file of settings of a server that has one.
-const SETTINGS: &str = "redis.conf";
+const CONFIG_FILE: &str = "redis.conf";
 
 /// A server process, and the folder with what it writes down.
 pub struct Redis {
@@ -25,16 +25,16 @@ pub struct Redis {
 impl Redis {
     /// One that writes nothing down.
     pub fn start() -> Self {
-        Self::with(&["--save", "", "--appendonly", "no"])
+        Self::start_with(&["--save", "", "--appendonly", "no"])
     }
 
     /// One that has what it answered on the disk: it survives being killed.
     pub fn durable() -> Self {
-        Self::with(&["--save", "", "--appendonly", "yes", "--appendfsync", "always"])
+        Self::start_with(&["--save", "", "--appendonly", "yes", "--appendfsync", "always"])
     }
 
-    pub fn with(flags: &[&str]) -> Self {
-        Self::configured(flags, None)
+    pub fn start_with(flags: &[&str]) -> Self {
+        Self::start_configured(flags, None)
     }
 
     /// One that watches over a server and its replicas, under the name `main`.
@@ -45,21 +45,21 @@ impl Redis {
              sentinel down-after-milliseconds main 300\n\
              sentinel failover-timeout main 2000\n"
         );
-        Self::configured(&["--sentinel"], Some(&settings))
+        Self::start_configured(&["--sentinel"], Some(&settings))
     }
 
-    fn configured(flags: &[&str], settings: Option<&str>) -> Self {
+    fn start_configured(flags: &[&str], settings: Option<&str>) -> Self {
         let folder = std::env::temp_dir().join(format!("mcp-broker-redis-{}", uuid::Uuid::new_v4().simple()));
         std::fs::create_dir(&folder).unwrap();
         if let Some(settings) = settings {
-            std::fs::write(folder.join(SETTINGS), settings).unwrap();
+            std::fs::write(folder.join(CONFIG_FILE), settings).unwrap();
         }
         let flags: Vec<_> = flags.iter().map(ToString::to_string).collect();
         // Between the look for a free port and its use another program may take it.
         for _ in 0..20 {
             let address = free_address();
             let mut child = spawn(address, &folder, &flags);
-            if answers(address, &mut child) {
+            if wait_until_ready(address, &mut child) {
                 return Self {
                     address,
                     child,
@@ -73,13 +73,16 @@ impl Redis {
     }
 
     /// One that follows this one.
-    pub fn replica(&self) -> Self {
+    pub fn redis_replica(&self) -> Self {
         let port = self.address.port().to_string();
         let mut flags: Vec<_> = self.flags.iter().map(String::as_str).collect();
         flags.extend(["--replicaof", "127.0.0.1", &port, "--repl-diskless-sync-delay", "0"]);
-        let replica = Self::with(&flags);
-        let deadline = Instant::now() + PATIENCE;
-        while !replica.ask(&["INFO", "replication"]).contains("master_link_status:up") {
+        let replica = Self::start_with(&flags);
+        let deadline = Instant::now() + START_TIMEOUT;
+        while !replica
+            .command(&["INFO", "replication"])
+            .contains("master_link_status:up")
+        {
             assert!(Instant::now() < deadline, "the replica never follows");
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -97,15 +100,18 @@ impl Redis {
     }
 
     /// Starts it again where it was, with what it had written down.
-    pub fn revive(&mut self) {
+    pub fn restart(&mut self) {
         self.kill();
         self.child = spawn(self.address, &self.folder, &self.flags);
-        assert!(answers(self.address, &mut self.child), "Redis does not start again");
+        assert!(
+            wait_until_ready(self.address, &mut self.child),
+            "Redis does not start again"
+        );
     }
 
     /// The answer to one command: a text, an integer, or the texts of an array, one a line; an error as it is.
-    pub fn ask(&self, command: &[&str]) -> String {
-        ask(self.address, command).unwrap()
+    pub fn command(&self, command: &[&str]) -> String {
+        send_command(self.address, command).unwrap()
     }
 }
 
@@ -117,29 +123,29 @@ impl Drop for Redis {
 }
 
 /// Three servers that share the keys among them.
-pub struct Cluster {
+pub struct RedisCluster {
     pub nodes: [Redis; 3],
 }
 
-impl Cluster {
+impl RedisCluster {
     pub fn start() -> Self {
         let nodes = [(); 3].map(|()| {
             let bus = free_address().port().to_string();
             let flags = ["--save", "", "--cluster-enabled", "yes", "--cluster-port", &bus];
-            (Redis::with(&flags), bus)
+            (Redis::start_with(&flags), bus)
         });
         let slots = [(0, 5460), (5461, 10922), (10923, 16383)];
         for ((node, _), (first, last)) in nodes.iter().zip(slots) {
-            node.ask(&["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &last.to_string()]);
+            node.command(&["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &last.to_string()]);
         }
         for (node, bus) in &nodes[1..] {
             let port = node.address.port().to_string();
-            nodes[0].0.ask(&["CLUSTER", "MEET", "127.0.0.1", &port, bus]);
+            nodes[0].0.command(&["CLUSTER", "MEET", "127.0.0.1", &port, bus]);
         }
         let cluster = Self {
             nodes: nodes.map(|(node, _)| node),
         };
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + START_TIMEOUT;
         while !cluster.nodes.iter().all(knows_all_slots) {
             assert!(Instant::now() < deadline, "the nodes never find each other");
             std::thread::sleep(Duration::from_millis(10));
@@ -154,7 +160,7 @@ impl Cluster {
 }
 
 fn knows_all_slots(node: &Redis) -> bool {
-    let info = node.ask(&["CLUSTER", "INFO"]);
+    let info = node.command(&["CLUSTER", "INFO"]);
     ["cluster_state:ok", "cluster_slots_ok:16384", "cluster_known_nodes:3"]
         .iter()
         .all(|sign| info.contains(sign))
@@ -166,7 +172,7 @@ fn free_address() -> SocketAddr {
 }
 
 fn spawn(address: SocketAddr, folder: &PathBuf, flags: &[String]) -> Child {
-    let settings = folder.join(SETTINGS);
+    let settings = folder.join(CONFIG_FILE);
     Command::new("redis-server")
         .args(settings.exists().then_some(settings))
         .args(["--bind", "127.0.0.1", "--port", &address.port().to_string()])
@@ -180,13 +186,13 @@ fn spawn(address: SocketAddr, folder: &PathBuf, flags: &[String]) -> Child {
 }
 
 /// Waits until the server has read what it had written down; false when it has ended.
-fn answers(address: SocketAddr, child: &mut Child) -> bool {
-    let deadline = Instant::now() + PATIENCE;
+fn wait_until_ready(address: SocketAddr, child: &mut Child) -> bool {
+    let deadline = Instant::now() + START_TIMEOUT;
     while Instant::now() < deadline {
         if child.try_wait().unwrap().is_some() {
             return false;
         }
-        if ask(address, &["PING"]).is_ok_and(|answer| answer == "PONG" || answer.starts_with("NOAUTH")) {
+        if send_command(address, &["PING"]).is_ok_and(|answer| answer == "PONG" || answer.starts_with("NOAUTH")) {
             return true;
         }
         std::thread::sleep(Duration::from_millis(5));
@@ -194,9 +200,9 @@ fn answers(address: SocketAddr, child: &mut Child) -> bool {
     false
 }
 
-fn ask(address: SocketAddr, command: &[&str]) -> std::io::Result<String> {
+fn send_command(address: SocketAddr, command: &[&str]) -> std::io::Result<String> {
     let mut socket = TcpStream::connect(address)?;
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(START_TIMEOUT))?;
     let mut text = format!("*{}\r\n", command.len());
     for part in command {
         text.extend(["$", &part.len().to_string(), "\r\n", part, "\r\n"]);

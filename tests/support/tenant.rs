@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::{Agent, Broker, Caller, Request, Response, Wire, eventually};
+use super::{Agent, Broker, HttpAgent, Request, Response, Wire, eventually};
 
 /// The admin key of a broker that asks for keys.
 pub const ADMIN_KEY: &str = "admin_tests_0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -13,7 +13,7 @@ pub struct Tenant<'a> {
 }
 
 impl<'a> Tenant<'a> {
-    pub(super) fn created(broker: &'a Broker, id: &str, config: &Value) -> Self {
+    pub(super) fn create(broker: &'a Broker, id: &str, config: &Value) -> Self {
         let body = json!({"project_id": id, "name": id, "config": config});
         let response = broker.rest(ADMIN_KEY, "POST", "/api/v1/projects", &body);
         assert_eq!(response.status, 201, "{response:?}");
@@ -24,7 +24,7 @@ impl<'a> Tenant<'a> {
 
     /// The same project at another broker with the same storage.
     #[allow(dead_code, reason = "only some tests have several")]
-    pub fn at<'b>(&self, broker: &'b Broker) -> Tenant<'b> {
+    pub fn at_broker<'b>(&self, broker: &'b Broker) -> Tenant<'b> {
         Tenant {
             broker,
             id: self.id.clone(),
@@ -40,7 +40,7 @@ impl<'a> Tenant<'a> {
     }
 
     /// A key of this scope.
-    pub fn key_of(&self, scope: &str) -> String {
+    pub fn new_key_with_scope(&self, scope: &str) -> String {
         self.new_key(&json!({"scope": scope}))
     }
 
@@ -51,13 +51,13 @@ impl<'a> Tenant<'a> {
     }
 
     /// Lets the sessions of this project send to another.
-    pub fn may_send_to(&self, target: &str, grant: &Value) {
+    pub fn allow_sending_to(&self, target: &str, grant: &Value) {
         let response = self.rest("PUT", &format!("grants/{target}"), grant);
         assert_eq!(response.status, 200, "{response:?}");
     }
 
     /// Changes the project as only the operator may.
-    pub fn is_changed(&self, changes: &Value) -> Value {
+    pub fn update(&self, changes: &Value) -> Value {
         let path = format!("/api/v1/projects/{}", self.id);
         let response = self.broker.rest(ADMIN_KEY, "PATCH", &path, changes);
         assert_eq!(response.status, 200, "{response:?}");
@@ -65,20 +65,20 @@ impl<'a> Tenant<'a> {
     }
 
     /// Deletes the project as only the operator may.
-    pub fn is_deleted(&self) {
+    pub fn delete(&self) {
         let path = format!("/api/v1/projects/{}", self.id);
         let response = self.broker.rest(ADMIN_KEY, "DELETE", &path, &Value::Null);
         assert_eq!((response.status, response.body.as_str()), (204, ""), "{response:?}");
     }
 
     /// Revokes one of its keys.
-    pub fn revokes(&self, key: &str) {
+    pub fn revoke_key(&self, key: &str) {
         let response = self.rest("DELETE", &format!("keys/{}", id_of_key(key)), &Value::Null);
         assert_eq!(response.status, 200, "{response:?}");
     }
 
     /// Rotates one of its keys; the new one.
-    pub fn rotates(&self, key: &str, grace_s: u64) -> String {
+    pub fn rotate_key(&self, key: &str, grace_s: u64) -> String {
         let body = json!({"key_id": id_of_key(key), "grace_period_seconds": grace_s});
         let response = self.rest("POST", "keys/rotate", &body);
         assert_eq!(response.status, 200, "{response:?}");
@@ -94,11 +94,11 @@ impl<'a> Tenant<'a> {
     }
 
     /// A legacy client that is initialized and has no session.
-    pub fn visitor(&self) -> Agent {
-        self.visitor_as(&self.key)
+    pub fn client(&self) -> Agent {
+        self.client_as(&self.key)
     }
 
-    pub fn visitor_as(&self, key: &str) -> Agent {
+    pub fn client_as(&self, key: &str) -> Agent {
         Agent::legacy(self.wire_as(key), "2025-11-25", &json!({}))
     }
 
@@ -108,42 +108,42 @@ impl<'a> Tenant<'a> {
     }
 
     pub fn agent_as(&self, key: &str, name: &str) -> Agent {
-        self.visitor_as(key).registered(name)
+        self.client_as(key).registered(name)
     }
 
     /// A legacy client to which messages are pushed, registered under this name.
-    pub fn pushed_as(&self, key: &str, name: &str, settings: &Value) -> Agent {
+    pub fn push_agent_as(&self, key: &str, name: &str, settings: &Value) -> Agent {
         let capabilities = json!({"experimental": {"dev.mcp-broker/push": settings}});
         let agent = Agent::legacy(self.wire_as(key), "2025-11-25", &capabilities).registered(name);
-        agent.settles();
+        agent.syncs();
         agent
     }
 
     /// A client of 2026-07-28 over HTTP without a session.
-    pub fn stateless_as(&self, key: &str) -> Caller {
-        Caller::modern_with(self.broker.address, json!({}), &[("X-API-Key", key)])
+    pub fn http_modern_as(&self, key: &str) -> HttpAgent {
+        HttpAgent::modern_with(self.broker.address, json!({}), &[("X-API-Key", key)])
     }
 
     /// A client of 2025-11-25 over HTTP without a session.
-    pub fn resumable_as(&self, key: &str) -> Caller {
-        Caller::legacy_with(self.broker.address, "2025-11-25", json!({}), &[("X-API-Key", key)])
+    pub fn http_legacy_as(&self, key: &str) -> HttpAgent {
+        HttpAgent::legacy_with(self.broker.address, "2025-11-25", json!({}), &[("X-API-Key", key)])
     }
 }
 
 impl Broker {
     /// Waits until it knows the key of a project that was made at another replica.
     #[allow(dead_code, reason = "only some tests have several")]
-    pub fn knows(&self, tenant: &Tenant<'_>) {
+    pub fn awaits_key_of(&self, tenant: &Tenant<'_>) {
         eventually("the replica knows the key", || {
             (self.upgrade(&[("X-API-Key", &tenant.key)]).status == 101).then_some(())
         });
     }
 
     /// Two projects, `here` and `there`, that are open to others, and the first may send to the second.
-    pub fn neighbours(&self) -> [Tenant<'_>; 2] {
+    pub fn two_projects(&self) -> [Tenant<'_>; 2] {
         let open = json!({"allow_cross_project": true});
         let [here, there] = ["here", "there"].map(|id| self.project(id, &open));
-        here.may_send_to("there", &json!({}));
+        here.allow_sending_to("there", &json!({}));
         [here, there]
     }
 }
@@ -166,7 +166,7 @@ impl Broker {
         } else {
             body.to_string()
         };
-        let request = Request::post(self.address, text).by(method).at(path);
+        let request = Request::post(self.address, text).with_method(method).with_path(path);
         let request = headers
             .iter()
             .fold(request, |request, (name, value)| request.with(name, *value));

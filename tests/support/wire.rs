@@ -19,18 +19,18 @@ use tungstenite::{
     },
 };
 
-use super::PATIENCE;
+use super::WAIT_TIMEOUT;
 
 /// One WebSocket connection. A thread reads it and answers pings, so that it is as present as a real client.
 pub struct Wire {
     stream: TcpStream,
     writer: Arc<Mutex<TcpStream>>,
-    heard: Arc<Heard>,
+    received: Arc<ReceivedFrames>,
     last_id: Cell<u64>,
 }
 
 #[derive(Default)]
-struct Heard {
+struct ReceivedFrames {
     state: Mutex<State>,
     changed: Condvar,
     mute: AtomicBool,
@@ -59,7 +59,7 @@ impl Wire {
     pub fn open_with(address: SocketAddr, headers: &[(&str, &str)]) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(WAIT_TIMEOUT)).unwrap();
         let mut request = format!("ws://{address}/ws").into_client_request().unwrap();
         let offer = "mcp".parse().unwrap();
         request.headers_mut().insert("Sec-WebSocket-Protocol", offer);
@@ -70,23 +70,23 @@ impl Wire {
         // The handshake is tungstenite's, which checks the answer to the key and the subprotocol.
         let (socket, _) = tungstenite::client(request, stream.try_clone().unwrap()).unwrap();
         drop(socket);
-        Self::over(stream)
+        Self::on_stream(stream)
     }
 
     /// Over a socket on which the handshake is done.
-    pub fn over(stream: TcpStream) -> Self {
+    pub fn on_stream(stream: TcpStream) -> Self {
         let writer = Arc::new(Mutex::new(stream.try_clone().unwrap()));
-        let heard = Arc::new(Heard::default());
+        let received = Arc::new(ReceivedFrames::default());
         let reader = Reader {
             socket: FrameSocket::new(stream.try_clone().unwrap()),
             writer: Arc::clone(&writer),
-            heard: Arc::clone(&heard),
+            received: Arc::clone(&received),
         };
         std::thread::spawn(move || reader.run());
         Self {
             stream,
             writer,
-            heard,
+            received,
             last_id: Cell::new(0),
         }
     }
@@ -101,7 +101,7 @@ impl Wire {
 
     /// Sends one masked frame with this first byte.
     pub fn sends_frame(&self, first: u8, payload: &[u8]) {
-        self.sends_bytes(&masked(first, payload));
+        self.sends_bytes(&masked_frame(first, payload));
     }
 
     /// Sends several frames in one write.
@@ -109,7 +109,7 @@ impl Wire {
     pub fn sends_together(&self, frames: &[Value]) {
         let bytes: Vec<_> = frames
             .iter()
-            .flat_map(|frame| masked(0x81, frame.to_string().as_bytes()))
+            .flat_map(|frame| masked_frame(0x81, frame.to_string().as_bytes()))
             .collect();
         self.sends_bytes(&bytes);
     }
@@ -144,7 +144,7 @@ impl Wire {
 
     /// The response to a request: its result, or its error.
     pub fn answer_to(&self, id: &Value) -> Result<Value, Value> {
-        let mut frame = self.hears(&format!("the answer to {id}"), |frame| {
+        let mut frame = self.awaits_frame(&format!("the answer to {id}"), |frame| {
             frame["id"] == *id && frame.get("method").is_none()
         });
         assert_eq!(frame["jsonrpc"], "2.0", "{frame}");
@@ -168,26 +168,26 @@ impl Wire {
     }
 
     /// The params of the next notification of this method.
-    pub fn told(&self, method: &str) -> Value {
-        let mut frame = self.hears(method, |frame| frame["method"] == method);
+    pub fn next_notification(&self, method: &str) -> Value {
+        let mut frame = self.awaits_frame(method, |frame| frame["method"] == method);
         assert!(frame.get("id").is_none(), "{frame}");
         frame["params"].take()
     }
 
     /// How many notifications of this method have come, once everything before now has.
-    pub fn told_so_far(&self, method: &str) -> usize {
-        self.catches_up();
-        let state = self.heard.lock();
+    pub fn notifications_so_far(&self, method: &str) -> usize {
+        self.syncs();
+        let state = self.received.lock();
         state.frames.iter().filter(|frame| frame["method"] == method).count()
     }
 
     /// Returns when what the broker had sent before has been read: the answer to a ping comes after it.
-    pub fn catches_up(&self) {
+    pub fn syncs(&self) {
         assert_eq!(self.request("ping", Value::Null), Ok(json!({})));
     }
 
     /// The first frame that fits, whenever it comes; others stay.
-    pub fn hears(&self, what: &str, fits: impl Fn(&Value) -> bool) -> Value {
+    pub fn awaits_frame(&self, what: &str, fits: impl Fn(&Value) -> bool) -> Value {
         self.await_state(what, |state| {
             let at = state.frames.iter().position(&fits)?;
             state.frames.remove(at)
@@ -195,15 +195,15 @@ impl Wire {
     }
 
     /// Whether a frame with this id has come by now.
-    pub fn has_heard(&self, id: &Value) -> bool {
-        let state = self.heard.lock();
+    pub fn has_received(&self, id: &Value) -> bool {
+        let state = self.received.lock();
         state.frames.iter().any(|frame| frame["id"] == *id)
     }
 
     /// The answer to a request, if it came before what is asked now.
     pub fn answer_so_far(&self, id: &Value) -> Option<Value> {
-        self.catches_up();
-        let mut state = self.heard.lock();
+        self.syncs();
+        let mut state = self.received.lock();
         let is_it = |frame: &Value| frame["id"] == *id && frame.get("method").is_none();
         let at = state.frames.iter().position(is_it)?;
         state.frames.remove(at)
@@ -216,44 +216,44 @@ impl Wire {
 
     /// Pings received so far.
     pub fn pings(&self) -> usize {
-        self.heard.lock().pings
+        self.received.lock().pings
     }
 
     /// How the connection ends.
-    pub fn is_closed(&self) -> Closed {
-        let deadline = Instant::now() + PATIENCE;
-        let mut state = self.heard.lock();
+    pub fn awaits_close(&self) -> Closed {
+        let deadline = Instant::now() + WAIT_TIMEOUT;
+        let mut state = self.received.lock();
         loop {
             if let Some(closed) = &state.closed {
                 return closed.clone();
             }
-            state = self.heard.wait(state, deadline, "the connection ends");
+            state = self.received.wait(state, deadline, "the connection ends");
         }
     }
 
-    pub fn is_closed_with(&self, code: u16) -> String {
-        let closed = self.is_closed();
+    pub fn closes_with(&self, code: u16) -> String {
+        let closed = self.awaits_close();
         assert_eq!(closed.code, Some(code), "{closed:?}");
         closed.reason
     }
 
     pub fn is_open(&self) -> bool {
-        self.heard.lock().closed.is_none()
+        self.received.lock().closed.is_none()
     }
 
     /// From now on pings go unanswered.
-    pub fn falls_silent(&self) {
-        self.heard.mute.store(true, Ordering::SeqCst);
+    pub fn stops_answering_pings(&self) {
+        self.received.mute.store(true, Ordering::SeqCst);
     }
 
     /// The connection is gone, without a word.
-    pub fn dies(&self) {
+    pub fn disconnects(&self) {
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 
     fn await_state<T>(&self, what: &str, mut look: impl FnMut(&mut State) -> Option<T>) -> T {
-        let deadline = Instant::now() + PATIENCE;
-        let mut state = self.heard.lock();
+        let deadline = Instant::now() + WAIT_TIMEOUT;
+        let mut state = self.received.lock();
         loop {
             if let Some(found) = look(&mut state) {
                 return found;
@@ -261,18 +261,18 @@ impl Wire {
             if let Some(closed) = &state.closed {
                 panic!("waited for {what}, and the connection ended: {closed:?}");
             }
-            state = self.heard.wait(state, deadline, what);
+            state = self.received.wait(state, deadline, what);
         }
     }
 }
 
 impl Drop for Wire {
     fn drop(&mut self) {
-        self.dies();
+        self.disconnects();
     }
 }
 
-impl Heard {
+impl ReceivedFrames {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -288,7 +288,7 @@ impl Heard {
 struct Reader {
     socket: FrameSocket<TcpStream>,
     writer: Arc<Mutex<TcpStream>>,
-    heard: Arc<Heard>,
+    received: Arc<ReceivedFrames>,
 }
 
 impl Reader {
@@ -305,7 +305,7 @@ impl Reader {
                 OpCode::Control(Control::Ping) => self.ping(frame.payload()),
                 OpCode::Control(Control::Pong) => {}
                 OpCode::Control(Control::Close) => {
-                    closed = closing(frame.payload());
+                    closed = parse_close(frame.payload());
                     self.send(0x88, frame.payload());
                     break;
                 }
@@ -313,31 +313,31 @@ impl Reader {
             }
         }
         let _ = self.socket.get_ref().shutdown(Shutdown::Both);
-        self.heard.lock().closed = Some(closed);
-        self.heard.changed.notify_all();
+        self.received.lock().closed = Some(closed);
+        self.received.changed.notify_all();
     }
 
     fn text(&self, frame: &Frame) {
         let text = frame.to_text().unwrap();
         let value = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
-        self.heard.lock().frames.push_back(value);
-        self.heard.changed.notify_all();
+        self.received.lock().frames.push_back(value);
+        self.received.changed.notify_all();
     }
 
     fn ping(&self, payload: &[u8]) {
-        self.heard.lock().pings += 1;
-        self.heard.changed.notify_all();
-        if !self.heard.mute.load(Ordering::SeqCst) {
+        self.received.lock().pings += 1;
+        self.received.changed.notify_all();
+        if !self.received.mute.load(Ordering::SeqCst) {
             self.send(0x8a, payload);
         }
     }
 
     fn send(&self, first: u8, payload: &[u8]) {
-        let _ = self.writer.lock().unwrap().write_all(&masked(first, payload));
+        let _ = self.writer.lock().unwrap().write_all(&masked_frame(first, payload));
     }
 }
 
-fn closing(payload: &[u8]) -> Closed {
+fn parse_close(payload: &[u8]) -> Closed {
     let (code, reason) = match payload {
         [high, low, reason @ ..] => (Some(u16::from_be_bytes([*high, *low])), reason),
         _ => (None, &[][..]),
@@ -349,7 +349,7 @@ fn closing(payload: &[u8]) -> Closed {
 }
 
 /// One frame of a client, masked, with this first byte.
-pub fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
+pub fn masked_frame(first: u8, payload: &[u8]) -> Vec<u8> {
     const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
     const MASKED: u8 = 0x80;
     let mut out = vec![first];

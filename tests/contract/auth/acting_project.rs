@@ -57,12 +57,12 @@ fn the_key_decides_the_project_and_the_header_cannot_change_it() {
             Err((400, "invalid_argument")),
         ),
     ];
-    let status = Request::get(broker.address).at("/security/status");
+    let status = Request::get(broker.address).with_path("/security/status");
     let with = |request: Request, key: &str, projects: &[&str]| {
         let request = request.with("X-API-Key", key);
-        projects
-            .iter()
-            .fold(request, |request, project| request.and("X-Project-ID", *project))
+        projects.iter().fold(request, |request, project| {
+            request.with_another("X-Project-ID", *project)
+        })
     };
     for (projects, of_key, of_operator) in named {
         for (who, level, key) in team.insiders() {
@@ -86,7 +86,7 @@ fn the_key_decides_the_project_and_the_header_cannot_change_it() {
         // A caller that is not authenticated does not learn which projects exist.
         for (who, key) in [("a guess", "team_nosuchkey_0"), ("nonsense", "nonsense")] {
             let answer = with(status.clone(), key, projects)
-                .from(another_address(&number))
+                .from_address(another_address(&number))
                 .answered();
             assert_eq!(
                 answer.problem(),
@@ -145,7 +145,7 @@ fn without_authentication_callers_without_credentials_are_operators() {
 
 #[test]
 fn a_broker_with_an_admin_key_asks_for_it_on_administration() {
-    let broker = Broker::administered();
+    let broker = Broker::with_admin_key();
     let number = Cell::new(0);
     let made = broker.project("team", &json!({"max_protocols": 1000}));
     let _ = broker.project("other", &json!({}));
@@ -167,7 +167,7 @@ fn a_broker_with_an_admin_key_asks_for_it_on_administration() {
 
 #[test]
 fn a_single_project_broker_has_no_other_project() {
-    let broker = Broker::with(&["--enable-multi-project=false"]);
+    let broker = Broker::start_with(&["--enable-multi-project=false"]);
     let agent = broker.agent("alice");
     let listed = agent.request("tools/list", json!({})).unwrap();
     let is_listed = |name: &str| {

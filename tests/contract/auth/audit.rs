@@ -64,18 +64,18 @@ fn every_action_is_logged() {
     let ours = |action: &str, target: Option<&str>| expect_entry(&done(action), &name, Some("team"), target, None);
     team.rest("PATCH", "", &json!({"name": "A team"}));
     ours("project.change", None);
-    let key = team.key_of("observer");
+    let key = team.new_key_with_scope("observer");
     ours("key.create", Some("observer"));
-    let new = team.rotates(&key, 60);
+    let new = team.rotate_key(&key, 60);
     ours("key.rotate", Some(id_of_key(&key)));
-    team.revokes(&new);
+    team.revoke_key(&new);
     ours("key.revoke", Some(id_of_key(&new)));
-    team.may_send_to("other", &json!({}));
+    team.allow_sending_to("other", &json!({}));
     ours("grant.create", Some("other"));
     team.rest("DELETE", "grants/other", &Value::Null);
     ours("grant.revoke", Some("other"));
     // Actions of the tools are logged too.
-    let visitor = team.visitor();
+    let visitor = team.client();
     let granted = json!({"target_project_id": "third"});
     visitor.calls("grant_project_access", granted.clone());
     eventually("the action of the tool is logged", || {
@@ -86,12 +86,12 @@ fn every_action_is_logged() {
         (done("grant.revoke")["target"] == "third").then_some(())
     });
     broker
-        .visitor()
+        .client()
         .calls("create_project", json!({"project_id": "by-tool", "name": "x"}));
     eventually("the action of the tool is logged", || {
         (done("project.create")["target"] == "by-tool").then_some(())
     });
-    team.is_deleted();
+    team.delete();
     expect_entry(&done("project.delete"), "admin", Some("team"), Some("team"), None);
 }
 
@@ -101,7 +101,7 @@ fn every_refusal_is_logged() {
     let open = json!({"allow_cross_project": true});
     let (team, other) = (broker.project("team", &open), broker.project("other", &json!({})));
     let refused = |action: &str| entry(&broker, action, "refused");
-    let member = team.key_of("member");
+    let member = team.new_key_with_scope("member");
     let name = format!("key:team/{}", id_of_key(&member));
     let path = "/api/v1/projects/team/keys";
     assert_eq!(broker.rest(&member, "POST", path, &json!({})).status, 403);
@@ -138,7 +138,7 @@ fn every_refusal_is_logged() {
     let entry = refused("project.create");
     expect_entry(&entry, "admin", Some("team"), Some("team"), Some("project_exists"));
     // A tool that needs a larger scope.
-    let visitor = team.visitor_as(&member);
+    let visitor = team.client_as(&member);
     visitor.is_refused_as("forbidden", "rotate_project_keys", json!({}));
     expect_entry(&refused("key.rotate"), &name, Some("team"), None, Some("forbidden"));
     // A message to another project that was refused.
@@ -184,9 +184,9 @@ fn no_secret_is_logged() {
     let team = broker.project("team", &json!({}));
     let secret = |key: &str| key.rsplit('_').next().unwrap().to_owned();
     let mut secrets = vec![secret(&team.key), secret(ADMIN_KEY)];
-    let key = team.key_of("admin");
+    let key = team.new_key_with_scope("admin");
     secrets.push(secret(&key));
-    secrets.push(secret(&team.rotates(&key, 0)));
+    secrets.push(secret(&team.rotate_key(&key, 0)));
     let guess = "team_kguess_5ec2e75ec2e75ec2e7";
     secrets.push(secret(guess));
     let path = format!("/api/v1/projects/{guess}/{guess}?api_key={guess}");
@@ -201,7 +201,7 @@ fn no_secret_is_logged() {
     // An id that the caller mistyped is shown to it, without the secret part of a key.
     team.rest("DELETE", &format!("keys/{guess}"), &Value::Null);
     let marker = json!({"target_project_id": "marker"});
-    team.visitor().calls("grant_project_access", marker);
+    team.client().calls("grant_project_access", marker);
     eventually("all entries are logged", || {
         (entry(&broker, "grant.create", "done")["target"] == "marker").then_some(())
     });
@@ -217,8 +217,8 @@ fn no_secret_is_logged() {
 fn an_admin_sees_the_entries_of_its_project() {
     let broker = Broker::secured();
     let (team, other) = (broker.project("team", &json!({})), broker.project("other", &json!({})));
-    team.may_send_to("x", &json!({}));
-    other.may_send_to("y", &json!({}));
+    team.allow_sending_to("x", &json!({}));
+    other.allow_sending_to("y", &json!({}));
     entry(&broker, "grant.create", "done");
     let own = eventually("both entries are logged", || {
         let own = entries(&broker, &team.key, "");
@@ -238,7 +238,7 @@ fn an_admin_sees_the_entries_of_its_project() {
         );
     }
     for scope in ["member", "observer"] {
-        let response = broker.rest(&team.key_of(scope), "GET", "/api/v1/audit", &Value::Null);
+        let response = broker.rest(&team.new_key_with_scope(scope), "GET", "/api/v1/audit", &Value::Null);
         assert_eq!(response.status, 403, "{scope}");
     }
 }
@@ -247,9 +247,9 @@ fn an_admin_sees_the_entries_of_its_project() {
 fn entries_are_filtered_and_come_in_pages() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
-    let member = team.key_of("member");
+    let member = team.new_key_with_scope("member");
     for at in 0..7 {
-        team.may_send_to(&format!("p{at}"), &json!({}));
+        team.allow_sending_to(&format!("p{at}"), &json!({}));
         broker.rest(&member, "PUT", "/api/v1/projects/team/grants/x", &json!({}));
     }
     let all = eventually("all entries are logged", || {
@@ -296,9 +296,9 @@ fn entries_are_filtered_and_come_in_pages() {
 fn the_log_has_the_same_entries_as_events() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
-    let member = team.key_of("member");
+    let member = team.new_key_with_scope("member");
     broker.rest(&member, "PATCH", "/api/v1/projects/team", &json!({"name": "x"}));
-    team.may_send_to("other", &json!({}));
+    team.allow_sending_to("other", &json!({}));
     let (mut listed, logged) = eventually("all entries are logged", || {
         let listed = entries(&broker, ADMIN_KEY, "");
         let log = broker.log();
@@ -323,11 +323,11 @@ fn the_log_has_the_same_entries_as_events() {
 fn many_refusals_do_not_displace_actions() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
-    team.may_send_to("other", &json!({}));
+    team.allow_sending_to("other", &json!({}));
     entry(&broker, "grant.create", "done");
-    let visitor = team.visitor_as(&team.key_of("member"));
+    let visitor = team.client_as(&team.new_key_with_scope("member"));
     let calls: Vec<_> = (0..1000)
-        .map(|_| visitor.begins("rotate_project_keys", &json!({})))
+        .map(|_| visitor.begins_call("rotate_project_keys", &json!({})))
         .collect();
     for call in &calls {
         assert_eq!(visitor.wire.answer_to(call).unwrap()["isError"], true);
@@ -342,7 +342,7 @@ fn many_refusals_do_not_displace_actions() {
     let log = broker.log();
     assert!(log.lines().filter(|line| line.contains("\"audit\"")).count() < 900);
     // Later actions are logged too.
-    team.may_send_to("third", &json!({}));
+    team.allow_sending_to("third", &json!({}));
     eventually("the entry is logged", || {
         (entry(&broker, "grant.create", "done")["target"] == "third").then_some(())
     });

@@ -5,7 +5,10 @@ use std::{io::Write, net::Ipv4Addr};
 use serde_json::{Value, json};
 
 use super::{entry_points, handshake, identity_request, send_raw};
-use crate::support::{ADMIN_KEY, Broker, Caller, Reply, Request, Response, connect, eventually, hello, masked};
+use crate::support::{
+    ADMIN_KEY, Broker, HttpAgent, Request, Response, ResponseReader, connect, eventually, initialize_request,
+    masked_frame,
+};
 
 const UNAUTHORIZED: &str = "authentication_failed";
 
@@ -33,7 +36,7 @@ fn a_key_in_the_query_is_refused_at_every_entry_point() {
         ] {
             let path = format!("{}?cursor=1&{name}={ADMIN_KEY}", request.path);
             for request in [request.clone(), request.clone().with("X-API-Key", ADMIN_KEY)] {
-                let answer = request.at(&path).answered();
+                let answer = request.with_path(&path).answered();
                 assert_eq!(answer.problem(), (400, "invalid_argument".to_owned()), "{path}");
                 assert!(!answer.body.contains(ADMIN_KEY), "{answer:?}");
             }
@@ -41,7 +44,7 @@ fn a_key_in_the_query_is_refused_at_every_entry_point() {
         // REST refuses unknown parameters.
         if matches!(request.path.as_str(), "/mcp" | "/ws") {
             let path = format!("{}?keys=1", request.path);
-            let harmless = request.at(&path).with("X-API-Key", ADMIN_KEY);
+            let harmless = request.with_path(&path).with("X-API-Key", ADMIN_KEY);
             assert!(is_accepted(harmless.answered().status), "{path}");
         }
     }
@@ -59,13 +62,13 @@ fn ambiguous_and_malformed_credentials_are_refused() {
     for request in entry_points(&broker) {
         let keyed = request.clone().with("X-API-Key", ADMIN_KEY);
         for doubtful in [
-            keyed.clone().and("X-API-Key", ADMIN_KEY),
-            keyed.clone().and("X-API-Key", "another"),
+            keyed.clone().with_another("X-API-Key", ADMIN_KEY),
+            keyed.clone().with_another("X-API-Key", "another"),
             keyed.clone().with("Authorization", bearer("another")),
             keyed
                 .clone()
                 .with("Authorization", "Basic YTpi")
-                .and("Authorization", bearer(ADMIN_KEY)),
+                .with_another("Authorization", bearer(ADMIN_KEY)),
             request.clone().with("Authorization", bearer("é")),
             request.clone().with("X-API-Key", "ключ"),
             request.clone().with("X-API-Key", "k".repeat(20_000)),
@@ -73,7 +76,7 @@ fn ambiguous_and_malformed_credentials_are_refused() {
             keyed
                 .clone()
                 .with("X-Project-ID", "default")
-                .and("X-Project-ID", "default"),
+                .with_another("X-Project-ID", "default"),
             keyed.clone().with("X-Project-ID", "é"),
         ] {
             let answer = doubtful.answered();
@@ -113,7 +116,7 @@ fn ambiguous_and_malformed_credentials_are_refused() {
         let source = address(100 + u8::try_from(at).unwrap());
         for request in entry_points(&broker) {
             for (name, value) in [("X-API-Key", key.to_owned()), ("Authorization", bearer(key))] {
-                let answer = request.clone().with(name, value).from(source).answered();
+                let answer = request.clone().with(name, value).from_address(source).answered();
                 assert_eq!(answer.problem(), (401, UNAUTHORIZED.to_owned()), "{key}");
                 let challenge = answer.header("WWW-Authenticate").unwrap();
                 assert!(challenge.starts_with("Bearer realm=\"mcp-broker\""), "{challenge}");
@@ -127,12 +130,12 @@ fn guesses_are_limited_and_reveal_nothing() {
     const TRIES: usize = 10;
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
-    let (good, other) = (team.key_of("member"), team.key_of("member"));
+    let (good, other) = (team.new_key_with_scope("member"), team.new_key_with_scope("member"));
     let id = good.split('_').nth(1).unwrap();
     let ask = |key: &str, from: u8| {
         identity_request(&broker)
             .with("X-API-Key", key)
-            .from(address(from))
+            .from_address(address(from))
             .answered()
     };
     // A key that exists and one that does not, in a project that exists and in one that does not.
@@ -149,7 +152,7 @@ fn guesses_are_limited_and_reveal_nothing() {
         let (last, first) = answered.split_last().unwrap();
         assert_eq!(last.problem(), (429, "rate_limited".to_owned()), "{claim}");
         assert!((1..=60).contains(&last.header("Retry-After").unwrap().parse::<u32>().unwrap()));
-        answers.push(first.iter().map(Response::timeless).collect::<Vec<_>>());
+        answers.push(first.iter().map(Response::without_date).collect::<Vec<_>>());
     }
     assert!(answers.iter().all(|of_one| *of_one == answers[0]), "{answers:#?}");
     assert!(answers[0].iter().all(|answer| *answer == answers[0][0]));
@@ -162,7 +165,10 @@ fn guesses_are_limited_and_reveal_nothing() {
         (&good, 2),
     ] {
         assert_eq!(ask(key, from).status, 200);
-        let answer = handshake(&broker).with("X-API-Key", key).from(address(from)).answered();
+        let answer = handshake(&broker)
+            .with("X-API-Key", key)
+            .from_address(address(from))
+            .answered();
         assert_eq!(answer.status, 101, "{answer:?}");
     }
     // The limit holds at every entry point, for that key and from that address.
@@ -170,7 +176,7 @@ fn guesses_are_limited_and_reveal_nothing() {
     let waits = |from: u8| {
         handshake(&broker)
             .with("X-API-Key", &guess)
-            .from(address(from))
+            .from_address(address(from))
             .answered()
             .status
     };
@@ -212,7 +218,10 @@ fn no_spelling_of_a_path_bypasses_authentication() {
         "*".to_owned(),
     ] {
         for method in ["GET", "POST", "DELETE", "PATCH", "PUT", "HEAD", "TRACE", "get"] {
-            let request = Request::get(host).by(method).at(&path).with("Connection", "close");
+            let request = Request::get(host)
+                .with_method(method)
+                .with_path(&path)
+                .with("Connection", "close");
             let (statuses, text) = send_raw(&broker, &request.bytes());
             assert_eq!(statuses, [401], "{method} {path}: {text}");
         }
@@ -223,10 +232,10 @@ fn no_spelling_of_a_path_bypasses_authentication() {
         "/.well-known/oauth-protected-resource/%2e%2e/%2e%2e/api/v1/tree",
         "/.well-known/oauth-protected-resource-and-more",
     ] {
-        assert_eq!(Request::get(host).at(path).answered().status, 404, "{path}");
+        assert_eq!(Request::get(host).with_path(path).answered().status, 404, "{path}");
     }
     for path in ["/health?x=/api/v1/tree", "/health#/api/v1/tree", "/?/api/v1/tree"] {
-        let body = Request::get(host).at(path).answered().json();
+        let body = Request::get(host).with_path(path).answered().json();
         assert!(
             body.get("children").is_none() && body.get("projects").is_none(),
             "{path}: {body}"
@@ -256,7 +265,7 @@ fn no_spelling_of_a_path_bypasses_authentication() {
 fn each_request_of_a_connection_needs_its_own_key() {
     let broker = Broker::secured();
     let host = broker.address;
-    let public = Request::get(host).at("/health").bytes();
+    let public = Request::get(host).with_path("/health").bytes();
     let bare = identity_request(&broker);
     let keyed = bare.clone().with("X-API-Key", ADMIN_KEY).bytes();
     let last = bare.clone().with("Connection", "close").bytes();
@@ -269,8 +278,8 @@ fn each_request_of_a_connection_needs_its_own_key() {
     let hidden = [&keyed[..], &last].concat();
     for carrier in [
         bare.clone(),
-        Request::get(host).at("/health"),
-        Request::post(host, "").at("/mcp"),
+        Request::get(host).with_path("/health"),
+        Request::post(host, "").with_path("/mcp"),
     ] {
         let carrier = Request {
             body: hidden.clone(),
@@ -286,8 +295,8 @@ fn each_request_of_a_connection_needs_its_own_key() {
         "Transfer-Encoding: xchunked",
     ] {
         for request in [
-            Request::post(host, "").at("/api/v1/projects"),
-            Request::post(host, "").at("/health"),
+            Request::post(host, "").with_path("/api/v1/projects"),
+            Request::post(host, "").with_path("/health"),
         ] {
             let head = format!(
                 "{}{lengths}\r\n\r\n0\r\n\r\n",
@@ -314,12 +323,12 @@ fn an_upgrade_does_not_bypass_authentication() {
         "/ws/../ws",
     ] {
         for method in ["GET", "POST", "OPTIONS", "DELETE"] {
-            let status = whole.clone().by(method).at(path).answered().status;
+            let status = whole.clone().with_method(method).with_path(path).answered().status;
             assert!((400..500).contains(&status), "{method} {path}: {status}");
             let status = whole
                 .clone()
-                .by(method)
-                .at(path)
+                .with_method(method)
+                .with_path(path)
                 .with("X-API-Key", ADMIN_KEY)
                 .answered()
                 .status;
@@ -332,12 +341,12 @@ fn an_upgrade_does_not_bypass_authentication() {
     let (answered, text) = send_raw(&broker, &[&whole.bytes()[..], &behind].concat());
     assert_eq!(answered, [401], "{text}");
     // Frames behind a refused handshake are discarded.
-    let frame = masked(0x81, br#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#);
+    let frame = masked_frame(0x81, br#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#);
     let (answered, text) = send_raw(&broker, &[&whole.bytes()[..], &frame].concat());
     assert!(answered == [401] && !text.contains("jsonrpc"), "{text}");
     for protocol in ["h2c", "TLS/1.0", "mcp"] {
         for (path, status) in [("/security/status", 401), ("/mcp", 401), ("/health", 200)] {
-            let request = Request::get(broker.address).at(path).with("Upgrade", protocol);
+            let request = Request::get(broker.address).with_path(path).with("Upgrade", protocol);
             let request = request
                 .with("Connection", "Upgrade, HTTP2-Settings")
                 .with("HTTP2-Settings", "AAMAAABkAARAAAAAAAIAAAAA");
@@ -359,8 +368,8 @@ fn options_and_head_reveal_nothing_of_a_resource() {
         "/api/v1/projects/default/keys",
     ] {
         let options = Request::get(broker.address)
-            .by("OPTIONS")
-            .at(path)
+            .with_method("OPTIONS")
+            .with_path(path)
             .with("Connection", "close");
         let (answered, text) = send_raw(&broker, &options.bytes());
         assert!(matches!(answered[..], [204 | 404 | 405]), "{path}: {text}");
@@ -372,8 +381,8 @@ fn options_and_head_reveal_nothing_of_a_resource() {
         };
         assert_eq!(undated(&text), undated(&with_key), "{path}");
         let head = Request::get(broker.address)
-            .by("HEAD")
-            .at(path)
+            .with_method("HEAD")
+            .with_path(path)
             .with("Connection", "close");
         let (answered, text) = send_raw(&broker, &head.bytes());
         assert!(answered == [401] && text.ends_with("\r\n\r\n"), "{path}: {text}");
@@ -381,25 +390,25 @@ fn options_and_head_reveal_nothing_of_a_resource() {
 }
 
 /// Sends the head of a request that announces `len` bytes of body.
-fn send_head_only(request: &Request, len: usize) -> Reply {
+fn send_head_only(request: &Request, len: usize) -> ResponseReader {
     let mut socket = connect(request.address);
     let head = format!("{}Content-Length: {len}\r\n\r\n", request.head());
     socket.write_all(head.as_bytes()).unwrap();
-    Reply::on(socket)
+    ResponseReader::from_socket(socket)
 }
 
 #[test]
 fn a_key_that_is_revoked_while_the_body_is_read_has_no_effect() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
-    let stolen = team.key_of("admin");
+    let stolen = team.new_key_with_scope("admin");
     let wanted = json!({"scope": "admin"}).to_string();
     let rest = Request::post(broker.address, "")
-        .at("/api/v1/projects/team/keys")
+        .with_path("/api/v1/projects/team/keys")
         .with("X-API-Key", &stolen);
-    let modern = Caller::modern_with(broker.address, json!({}), &[("X-API-Key", &stolen)]);
+    let modern = HttpAgent::modern_with(broker.address, json!({}), &[("X-API-Key", &stolen)]);
     let mcp = modern.call("rotate_project_keys", json!({"grace_period_seconds": 3600}));
-    let legacy = hello(broker.address, "2025-11-25", json!({})).with("X-API-Key", &stolen);
+    let legacy = initialize_request(broker.address, "2025-11-25", json!({})).with("X-API-Key", &stolen);
     let requests = [
         (rest.clone(), wanted.into_bytes()),
         (mcp.clone(), mcp.body.clone()),
@@ -426,7 +435,7 @@ fn a_key_that_is_revoked_while_the_body_is_read_has_no_effect() {
     for (reply, body) in begun {
         let mut socket = reply.socket();
         let _ = socket.write_all(&body[1..]);
-        let answer = reply.whole();
+        let answer = reply.into_response();
         assert_eq!(answer.problem(), (401, UNAUTHORIZED.to_owned()), "{answer:?}");
         assert!(answer.header("WWW-Authenticate").is_some());
     }
@@ -437,10 +446,14 @@ fn a_key_that_is_revoked_while_the_body_is_read_has_no_effect() {
 fn a_rest_body_is_bounded_in_depth_and_size() {
     let broker = Broker::secured();
     let projects = Request::post(broker.address, "")
-        .at("/api/v1/projects")
+        .with_path("/api/v1/projects")
         .with("X-API-Key", ADMIN_KEY);
     let unknown = send_head_only(&projects.clone().without("X-API-Key"), 100);
-    assert_eq!(unknown.whole().status, 401, "a caller without a key is refused at once");
+    assert_eq!(
+        unknown.into_response().status,
+        401,
+        "a caller without a key is refused at once"
+    );
     let deep = |open: &str, close: &str| {
         let (open, close) = (open.repeat(10_000), close.repeat(10_000));
         format!(r#"{{"project_id": "x", "name": "x", "config": {open}1{close}}}"#)

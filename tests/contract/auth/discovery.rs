@@ -30,7 +30,7 @@ fn probe_request(broker: &Broker, (method, path): &(&str, String)) -> Request {
         "POST" => json!({"client_name": "a bridge", "redirect_uris": ["http://127.0.0.1:3334/callback"]}).to_string(),
         _ => String::new(),
     };
-    Request::post(broker.address, body).by(method).at(path)
+    Request::post(broker.address, body).with_method(method).with_path(path)
 }
 
 #[test]

@@ -5,7 +5,9 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::support::{ADMIN_KEY, Agent, Broker, Caller, Issuer, Request, Tenant, Wire, exchange, hello};
+use crate::support::{
+    ADMIN_KEY, Agent, Broker, HttpAgent, Issuer, Request, Tenant, Wire, exchange, initialize_request,
+};
 
 const TASKS: &str = "io.modelcontextprotocol/tasks";
 const VERSION: &str = "2025-11-25";
@@ -16,7 +18,7 @@ struct Belongings {
     /// A message that the agent received and has not acknowledged.
     message: String,
     task: String,
-    caller: Caller,
+    caller: HttpAgent,
     http_session: String,
 }
 
@@ -28,17 +30,18 @@ fn belongings(tenant: &Tenant<'_>, key: &str) -> Belongings {
     let protocol = json!({"name": "hidden", "version": "1.0.0", "schema": schema});
     agent.calls("register_protocol", protocol);
     let capabilities = json!({"extensions": {TASKS: {}}});
-    let patient = Caller::modern_with(tenant.broker.address, capabilities, &[("X-API-Key", key)]).registered("patient");
+    let patient =
+        HttpAgent::modern_with(tenant.broker.address, capabilities, &[("X-API-Key", key)]).registered("patient");
     let waiting = patient.call("receive_messages", json!({"wait_seconds": 60}));
     let task = waiting.sent().answer_to(&json!(1)).unwrap();
-    let answer = hello(tenant.broker.address, VERSION, json!({}))
+    let answer = initialize_request(tenant.broker.address, VERSION, json!({}))
         .with("X-API-Key", key)
         .answered();
     Belongings {
         message: received[0]["message_id"].as_str().unwrap().to_owned(),
         task: task["taskId"].as_str().unwrap().to_owned(),
         http_session: answer.header("Mcp-Session-Id").unwrap().to_owned(),
-        caller: tenant.resumable_as(key).registered("resumable"),
+        caller: tenant.http_legacy_as(key).registered("resumable"),
         agent,
     }
 }
@@ -53,7 +56,7 @@ fn similar_id(id: &str) -> String {
 struct Outsider {
     wire: Agent,
     modern: Agent,
-    stateless: Caller,
+    stateless: HttpAgent,
 }
 
 impl Outsider {
@@ -66,7 +69,7 @@ impl Outsider {
                 .registered(&name("mallory")),
             modern: Agent::modern(Wire::open_with(broker.address, &headers), capabilities.clone())
                 .registered(&name("modern")),
-            stateless: Caller::modern_with(broker.address, capabilities, &headers).registered(&name("stateless")),
+            stateless: HttpAgent::modern_with(broker.address, capabilities, &headers).registered(&name("stateless")),
         }
     }
 
@@ -87,7 +90,7 @@ impl Outsider {
         }
         let [of_it, of_none] = [there, nowhere].map(|id| {
             let answer = self.stateless.asks(method, ask(id)).answered();
-            answer.timeless().replace(id, "ID")
+            answer.without_date().replace(id, "ID")
         });
         assert_eq!(of_it, of_none, "{method} {} over HTTP", ask("ID"));
     }
@@ -105,7 +108,7 @@ impl Outsider {
             };
             let [of_it, of_none] = [there, nowhere].map(|id| {
                 let answer = self.stateless.asks("tools/call", ask(id)).answered();
-                answer.timeless().replace(id, "ID")
+                answer.without_date().replace(id, "ID")
             });
             assert_eq!(of_it, of_none, "{tool} for a session over HTTP");
         }
@@ -151,7 +154,7 @@ impl Outsider {
         });
         self.stateless.post(&frame).answered();
         self.wire.wire.sends(&frame);
-        self.wire.settles();
+        self.wire.syncs();
         assert_eq!(theirs.agent.status_of(&theirs.message), "delivered");
         let statuses = theirs.agent.calls("heartbeat", json!({}));
         assert_eq!(statuses["status"], "active");
@@ -172,7 +175,10 @@ impl Outsider {
             .modern
             .wire
             .asks("subscriptions/listen", self.modern.params(params));
-        let told = self.modern.wire.told("notifications/subscriptions/acknowledged");
+        let told = self
+            .modern
+            .wire
+            .next_notification("notifications/subscriptions/acknowledged");
         assert_eq!(told["notifications"], json!({"taskIds": []}));
         self.modern.wire.cancels(&id);
     }
@@ -181,7 +187,7 @@ impl Outsider {
         let key = |request: Request| {
             let (_, key) = self
                 .stateless
-                .stream()
+                .stream_request()
                 .headers
                 .into_iter()
                 .find(|(name, _)| name == "X-API-Key")
@@ -193,7 +199,7 @@ impl Outsider {
             self.stateless.address,
             r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
         );
-        let again = hello(self.stateless.address, VERSION, json!({}));
+        let again = initialize_request(self.stateless.address, VERSION, json!({}));
         let get = Request::get(self.stateless.address);
         let theirs = &theirs.http_session;
         for request in [
@@ -203,20 +209,22 @@ impl Outsider {
             get.clone(),
             get.clone().with("Last-Event-ID", "0-1"),
             get.clone().with("Last-Event-ID", "1-1"),
-            get.by("DELETE"),
+            get.with_method("DELETE"),
         ] {
             let [of_it, of_none] = [theirs.clone(), similar_id(theirs)].map(|id| {
                 let answer = key(request.clone()).with("Mcp-Session-Id", &id).answered();
                 assert_eq!(answer.status, 404, "{request:?} {answer:?}");
-                answer.timeless().replace(&id, "ID")
+                answer.without_date().replace(&id, "ID")
             });
             assert_eq!(of_it, of_none, "{request:?}");
         }
         for request in [ping, notification] {
             let [of_it, of_none] = [theirs.clone(), similar_id(theirs)].map(|id| {
-                let answer = key(request.clone()).at(&format!("/mcp?session_id={id}")).answered();
+                let answer = key(request.clone())
+                    .with_path(&format!("/mcp?session_id={id}"))
+                    .answered();
                 assert_eq!(answer.status, 404, "{answer:?}");
-                answer.timeless()
+                answer.without_date()
             });
             assert_eq!(of_it, of_none, "{request:?}");
         }
@@ -305,7 +313,9 @@ fn objects_of_another_project_do_not_exist() {
 fn rest_answers_the_same_for_another_project_and_for_none() {
     let broker = Broker::secured();
     let (here, _there) = (broker.project("here", &json!({})), broker.project("attic", &json!({})));
-    let keys: Vec<_> = ["observer", "member", "admin"].map(|scope| here.key_of(scope)).into();
+    let keys: Vec<_> = ["observer", "member", "admin"]
+        .map(|scope| here.new_key_with_scope(scope))
+        .into();
     let change = json!({"name": "ours"});
     for (method, path, body) in [
         ("GET", "projects/$", Value::Null),
@@ -332,7 +342,7 @@ fn rest_answers_the_same_for_another_project_and_for_none() {
                     answer.status >= 400 || path.contains("/here/"),
                     "{method} {path} {answer:?}"
                 );
-                answer.timeless().replace(id, "ID")
+                answer.without_date().replace(id, "ID")
             });
             assert_eq!(of_it, of_none, "{method} {path}");
         }
@@ -351,7 +361,7 @@ fn rest_answers_the_same_for_another_project_and_for_none() {
             "/security/status",
             &Value::Null,
         );
-        (answer.status, answer.timeless())
+        (answer.status, answer.without_date())
     };
     assert_eq!(named("attic"), named("ghost"));
     assert_eq!(named("attic").0, 403);
@@ -387,14 +397,14 @@ fn an_address_in_another_project_does_not_reveal_its_sessions() {
 fn objects_of_another_key_of_the_project_do_not_exist() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
-    let theirs = belongings(&team, &team.key_of("member"));
-    for key in [team.key_of("member"), team.key.clone()] {
+    let theirs = belongings(&team, &team.new_key_with_scope("member"));
+    for key in [team.new_key_with_scope("member"), team.key.clone()] {
         let us = Outsider::with(&broker, &key);
         us.expect_none_of(&theirs);
         // Its name is an address only: a client that registers it with another key gets no message of it.
-        let stranger = team.visitor_as(&key);
+        let stranger = team.client_as(&key);
         stranger.is_refused("register_session", json!({"name": "victim"}));
-        stranger.wire.dies();
+        stranger.wire.disconnects();
     }
     assert!(theirs.caller.calls("heartbeat", json!({}))["status"] == "active");
     // The admin key does not open sessions of others either.
@@ -412,12 +422,14 @@ fn http_sessions_of_one_project_do_not_evict_those_of_another() {
     const PLACES: usize = 60;
     let broker = Broker::secured_with(&[&format!("--connections-max={PLACES}"), "--log-level=error"]);
     let (quiet, busy) = (broker.project("quiet", &json!({})), broker.project("busy", &json!({})));
-    let ours = quiet.resumable_as(&quiet.key);
-    let first = busy.resumable_as(&busy.key);
+    let ours = quiet.http_legacy_as(&quiet.key);
+    let first = busy.http_legacy_as(&busy.key);
     // One connection for all, because the test is about many sessions. With several keys.
     let socket = broker.socket();
-    for key in [busy.key.clone(), busy.key_of("member")] {
-        let hello = hello(broker.address, VERSION, json!({})).with("X-API-Key", key).bytes();
+    for key in [busy.key.clone(), busy.new_key_with_scope("member")] {
+        let hello = initialize_request(broker.address, VERSION, json!({}))
+            .with("X-API-Key", key)
+            .bytes();
         for _ in 0..PLACES {
             assert_eq!(exchange(&socket, &hello).status, 200);
         }
@@ -434,7 +446,7 @@ fn http_sessions_of_one_project_do_not_evict_those_of_another() {
 fn an_observer_gets_no_session_in_any_way() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
-    let key = team.key_of("observer");
+    let key = team.new_key_with_scope("observer");
     let admin = team.agent("admin");
     let sessions = || {
         let listed = admin.calls("list_sessions", json!({"status": "all"}));
@@ -452,7 +464,7 @@ fn an_observer_gets_no_session_in_any_way() {
     let modern = Agent::modern(team.wire_as(&key), json!({"extensions": {"dev.mcp-broker/push": {}}}));
     let refusal = modern.request("subscriptions/listen", listen).unwrap_err();
     assert_eq!(refusal["data"]["code"], "forbidden");
-    let resumable = team.resumable_as(&key);
+    let resumable = team.http_legacy_as(&key);
     let refusal = resumable.request("resources/subscribe", inbox).unwrap_err();
     assert_eq!(refusal["data"]["code"], "forbidden");
     // The scope is checked for each call of a batch.
@@ -461,23 +473,26 @@ fn an_observer_gets_no_session_in_any_way() {
         {"jsonrpc": "2.0", "id": "one", "method": "tools/call", "params": {"name": "heartbeat", "arguments": {}}},
         {"jsonrpc": "2.0", "id": "two", "method": "tools/call", "params": {"name": "list_sessions", "arguments": {}}},
     ]));
-    let answers = batching.wire.hears("the answers", Value::is_array);
+    let answers = batching.wire.awaits_frame("the answers", Value::is_array);
     assert_eq!(
         answers[0]["result"]["structuredContent"]["code"], "forbidden",
         "{answers}"
     );
     assert_eq!(answers[1]["result"]["isError"], false, "{answers}");
-    let old = Caller::legacy_with(broker.address, "2025-03-26", json!({}), &[("X-API-Key", key.as_str())]);
+    let old = HttpAgent::legacy_with(broker.address, "2025-03-26", json!({}), &[("X-API-Key", key.as_str())]);
     let batch = json!([
         {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "receive_messages", "arguments": {}}},
     ]);
     let answer = old.post(&batch).with("Accept", "application/json").answered().body;
     assert!(answer.contains("forbidden"), "{answer}");
     assert_eq!(sessions(), 1, "only the admin has a session");
-    let broadcast = admin.sends("to all").for_everyone();
+    let broadcast = admin.sends("to all").to_everyone();
     assert_eq!(broadcast["recipients"], 0, "{broadcast}");
-    legacy.wire.catches_up();
-    assert_eq!(legacy.wire.told_so_far("notifications/dev.mcp-broker/message"), 0);
+    legacy.wire.syncs();
+    assert_eq!(
+        legacy.wire.notifications_so_far("notifications/dev.mcp-broker/message"),
+        0
+    );
 }
 
 #[test]
@@ -501,7 +516,7 @@ fn a_token_with_a_smaller_scope_does_not_use_the_session_of_an_earlier_one() {
         format!("Bearer {}", issuer.signs(&claims))
     };
     let (admin, refreshed, observer) = (bearer("admin", 3600), bearer("admin", 3601), bearer("observer", 3600));
-    let session = Caller::legacy_with(broker.address, VERSION, json!({}), &[("Authorization", &admin)]);
+    let session = HttpAgent::legacy_with(broker.address, VERSION, json!({}), &[("Authorization", &admin)]);
     let session = session.registered("alice");
     let rotate = session.call("rotate_project_keys", json!({"key_id": "nosuchkey"}));
     let answer = rotate.clone().with("Authorization", &refreshed).answered();
@@ -515,7 +530,7 @@ fn a_token_with_a_smaller_scope_does_not_use_the_session_of_an_earlier_one() {
     // An observer does not take its messages either.
     team.agent("bob").sends("hi").to("alice");
     let capabilities = json!({"extensions": {"dev.mcp-broker/push": {"ack": "auto"}}});
-    let looking = Caller::modern_with(broker.address, capabilities, &[("Authorization", &observer)]);
+    let looking = HttpAgent::modern_with(broker.address, capabilities, &[("Authorization", &observer)]);
     let alice = session.calls("register_session", json!({"name": "alice"}))["session_id"].clone();
     let inbox = format!("broker://sessions/{}/inbox", alice.as_str().unwrap());
     let listen = json!({"notifications": {"resourceSubscriptions": [inbox]}});

@@ -17,16 +17,16 @@ use std::{
 
 use serde_json::json;
 
-use crate::support::{Broker, Caller, Request, connect, hello};
+use crate::support::{Broker, HttpAgent, Request, connect, initialize_request};
 
 /// A request that reports the identity of its caller.
 fn identity_request(broker: &Broker) -> Request {
-    Request::get(broker.address).at("/security/status")
+    Request::get(broker.address).with_path("/security/status")
 }
 
 fn handshake(broker: &Broker) -> Request {
     Request::get(broker.address)
-        .at("/ws")
+        .with_path("/ws")
         .with("Connection", "Upgrade")
         .with("Upgrade", "websocket")
         .with("Sec-WebSocket-Version", "13")
@@ -36,10 +36,10 @@ fn handshake(broker: &Broker) -> Request {
 /// One request for each entry point.
 fn entry_points(broker: &Broker) -> [Request; 5] {
     [
-        Caller::modern(broker.address, json!({})).asks("tools/list", json!({})),
-        hello(broker.address, "2025-11-25", json!({})),
+        HttpAgent::modern(broker.address, json!({})).asks("tools/list", json!({})),
+        initialize_request(broker.address, "2025-11-25", json!({})),
         identity_request(broker),
-        Request::get(broker.address).at("/api/v1/projects"),
+        Request::get(broker.address).with_path("/api/v1/projects"),
         handshake(broker),
     ]
 }

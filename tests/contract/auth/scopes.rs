@@ -5,7 +5,7 @@ use std::{cell::Cell, net::Ipv4Addr};
 use serde_json::{Value, json};
 
 use self::Level::{Admin, Member, Observer, Operator, Public};
-use crate::support::{ADMIN_KEY, Agent, Broker, Caller, Request, Tenant, Wire, eventually, hello};
+use crate::support::{ADMIN_KEY, Agent, Broker, HttpAgent, Request, Tenant, Wire, eventually, initialize_request};
 
 /// The scope that a caller has, or that a tool or a route needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -113,7 +113,7 @@ fn id_part(key: &str) -> &str {
 impl Tenant<'_> {
     /// A key that has been rotated and stays valid for this many seconds.
     fn key_in_grace(&self, seconds: u64) -> String {
-        let key = self.key_of("member");
+        let key = self.new_key_with_scope("member");
         let rotation = json!({"key_id": id_part(&key), "grace_period_seconds": seconds});
         let rotated = self.rest("POST", "keys/rotate", &rotation);
         assert_eq!(rotated.status, 200, "{rotated:?}");
@@ -121,7 +121,7 @@ impl Tenant<'_> {
     }
 
     fn revoked_key(&self) -> String {
-        let key = self.key_of("member");
+        let key = self.new_key_with_scope("member");
         let revoked = self.rest("DELETE", &format!("keys/{}", id_part(&key)), &Value::Null);
         assert_eq!(revoked.status, 200, "{revoked:?}");
         key
@@ -130,8 +130,8 @@ impl Tenant<'_> {
     /// Callers that are let in, and their scopes.
     pub(super) fn insiders(&self) -> [(&'static str, Level, String); 5] {
         [
-            ("an observer", Observer, self.key_of("observer")),
-            ("a member", Member, self.key_of("member")),
+            ("an observer", Observer, self.new_key_with_scope("observer")),
+            ("a member", Member, self.new_key_with_scope("member")),
             ("a member in its grace", Member, self.key_in_grace(3600)),
             ("an admin", Admin, self.key.clone()),
             ("the operator", Operator, ADMIN_KEY.to_owned()),
@@ -140,7 +140,7 @@ impl Tenant<'_> {
 
     /// Credentials that are refused.
     pub(super) fn outsiders(&self) -> Vec<(&'static str, String)> {
-        let (project, good) = (&self.id, self.key_of("member"));
+        let (project, good) = (&self.id, self.new_key_with_scope("member"));
         let secret = good.rsplit('_').next().unwrap();
         let expired = self.new_key(&json!({"expires_in_seconds": 1}));
         let after_grace = self.key_in_grace(1);
@@ -179,7 +179,7 @@ impl Tenant<'_> {
 /// A transport on which tools are called.
 enum ToolTransport {
     WebSocket(Agent),
-    Http(Caller),
+    Http(HttpAgent),
 }
 
 impl ToolTransport {
@@ -187,7 +187,7 @@ impl ToolTransport {
     fn code(&mut self, tool: &str, arguments: Value) -> String {
         let result = match self {
             Self::WebSocket(agent) => {
-                let id = agent.begins(tool, &arguments);
+                let id = agent.begins_call(tool, &arguments);
                 agent.wire.answer_to(&id)
             }
             Self::Http(caller) => caller.call(tool, arguments).sent().answer_to(&json!(1)),
@@ -213,7 +213,7 @@ fn every_tool_needs_its_scope() {
     broker.project("other", &json!({}));
     let peer = team.agent("peer");
     let message = peer.sends("hello").to(&peer).id;
-    let listed = broker.visitor().request("tools/list", json!({})).unwrap();
+    let listed = broker.client().request("tools/list", json!({})).unwrap();
     let mut listed: Vec<_> = listed["tools"].as_array().unwrap().iter().collect();
     listed.sort_by_key(|tool| tool["name"].as_str());
     let mut known: Vec<_> = TOOLS.iter().map(|(tool, ..)| *tool).collect();
@@ -235,11 +235,11 @@ fn every_tool_needs_its_scope() {
             ),
             (
                 "HTTP",
-                ToolTransport::Http(Caller::modern_with(address, json!({}), &headers)),
+                ToolTransport::Http(HttpAgent::modern_with(address, json!({}), &headers)),
             ),
             (
                 "HTTP with a session",
-                ToolTransport::Http(Caller::legacy_with(address, "2025-11-25", json!({}), &headers)),
+                ToolTransport::Http(HttpAgent::legacy_with(address, "2025-11-25", json!({}), &headers)),
             ),
         ];
         for (name, mut way) in ways {
@@ -260,13 +260,13 @@ fn every_tool_needs_its_scope() {
 
 /// Every route: the scope it needs, and the status and code for a caller with that scope. Answers in JSON-RPC have no code here.
 pub(super) fn routes(broker: &Broker, number: &Cell<u32>) -> Vec<(Request, Level, u16, &'static str)> {
-    let bare = |method: &str, path: &str| Request::get(broker.address).by(method).at(path);
+    let bare = |method: &str, path: &str| Request::get(broker.address).with_method(method).with_path(path);
     let rest = |method: &str, path: &str, body: Value| {
         Request::post(broker.address, body.to_string())
-            .by(method)
-            .at(&format!("/api/v1/{path}"))
+            .with_method(method)
+            .with_path(&format!("/api/v1/{path}"))
     };
-    let mcp = Caller::modern(broker.address, json!({}));
+    let mcp = HttpAgent::modern(broker.address, json!({}));
     let with_session = |request: Request| request.with("Mcp-Session-Id", "0123456789abcdef0123456789abcdef");
     let handshake = bare("GET", "/ws")
         .with("Connection", "Upgrade")
@@ -291,7 +291,12 @@ pub(super) fn routes(broker: &Broker, number: &Cell<u32>) -> Vec<(Request, Level
         (bare("OPTIONS", "/api/v1/projects"), Public, 204, NO_ERROR),
         (bare("OPTIONS", "/mcp"), Public, 405, NO_ERROR),
         (mcp.asks("tools/list", json!({})), Observer, 200, NO_ERROR),
-        (hello(broker.address, "2025-11-25", json!({})), Observer, 200, NO_ERROR),
+        (
+            initialize_request(broker.address, "2025-11-25", json!({})),
+            Observer,
+            200,
+            NO_ERROR,
+        ),
         (
             with_session(Request::post(
                 broker.address,
@@ -401,7 +406,7 @@ fn every_route_needs_its_scope() {
     let other = broker.project("other", &json!({}));
     let (number, mut wrong) = (Cell::new(0), Vec::new());
     let mut ask = |who: &str, request: Request, expected: (u16, &str)| {
-        let request = request.from(another_address(&number));
+        let request = request.from_address(another_address(&number));
         let (status, code) = request.answered().problem();
         if (status, code.as_str()) != expected {
             let Request { method, path, .. } = request;
@@ -455,14 +460,16 @@ fn every_route_needs_its_scope() {
             let request = request.with("X-API-Key", &key);
             for project in ["other", "nowhere", "default", "No Project"] {
                 let path = format!("/api/v1/projects/{}{path}", project.replace(' ', "%20"));
-                ask(who, request.clone().at(&path), (404, "project_not_found"));
+                ask(who, request.clone().with_path(&path), (404, "project_not_found"));
             }
             assert!(level < Operator && needed > Public);
         }
     }
     // Last, because it deletes the project.
     for (who, level, key) in team.insiders() {
-        let delete = Request::get(broker.address).by("DELETE").at("/api/v1/projects/team");
+        let delete = Request::get(broker.address)
+            .with_method("DELETE")
+            .with_path("/api/v1/projects/team");
         let expected = if level >= Operator {
             (204, NO_ERROR)
         } else {

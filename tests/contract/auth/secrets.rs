@@ -88,8 +88,8 @@ fn a_secret_is_shown_only_when_it_is_made() {
         {
             let team = broker.project("team", &json!({"allow_cross_project": true}));
             let admin = canaries.add(&team.key);
-            let member = canaries.add(&team.key_of("member"));
-            let observer = canaries.add(&team.key_of("observer"));
+            let member = canaries.add(&team.new_key_with_scope("member"));
+            let observer = canaries.add(&team.new_key_with_scope("observer"));
             let rotated = team.rest(
                 "POST",
                 "keys/rotate",
@@ -110,12 +110,12 @@ fn a_secret_is_shown_only_when_it_is_made() {
             // Texts that are sent and stored.
             let payload = canaries.add("canaryinapayload");
             agent.sends(&payload).with("ttl_seconds", 1).to("alice");
-            agent.sends(&payload).for_everyone();
+            agent.sends(&payload).to_everyone();
             agent.is_refused(
                 "send_message",
                 agent
                     .sends(&payload)
-                    .and("payload", json!({"text": 1, "password": payload}))
+                    .with_argument("payload", json!({"text": 1, "password": payload}))
                     .arguments_to("alice"),
             );
             agent.reads(json!({}));
@@ -139,8 +139,8 @@ fn a_secret_is_shown_only_when_it_is_made() {
                         request.clone().with("X-API-Key", key),
                         request.clone().with("Authorization", &bearer),
                         keyed.clone().with("Authorization", bearer),
-                        keyed.clone().and("X-API-Key", key),
-                        keyed.at(&format!("{}?api_key={key}", request.path)),
+                        keyed.clone().with_another("X-API-Key", key),
+                        keyed.with_path(&format!("{}?api_key={key}", request.path)),
                     ];
                     said.extend(asked.map(|request| request.answered().body));
                 }
@@ -166,8 +166,8 @@ fn a_secret_is_shown_only_when_it_is_made() {
             said.push(visitor.calls("get_project_info", json!({})).to_string());
             said.push(visitor.calls("list_projects", json!({})).to_string());
         }
-        broker.is_told_to_stop();
-        assert!(broker.ends().success());
+        broker.terminate();
+        assert!(broker.wait_for_exit().success());
         assert!(broker.log().contains("key.rotate"), "{}", broker.log());
         canaries.assert_absent_from("an answer", &said.join("\n"));
         canaries.assert_absent_from("the log", &broker.log());

@@ -10,7 +10,7 @@ use std::{
 use jsonwebtoken::{Algorithm, EncodingKey};
 use serde_json::{Value, json};
 
-use crate::support::{ADMIN_KEY, Agent, Broker, Caller, Issuer, Response, TIMELESS, eventually, unsigned};
+use crate::support::{ADMIN_KEY, Agent, Broker, HttpAgent, Issuer, Response, TIMEOUTS_OFF, eventually, unsigned};
 
 const AUDIENCE: &str = "https://broker.example/mcp";
 const METADATA: &str = "/.well-known/oauth-protected-resource";
@@ -49,7 +49,7 @@ fn broker(issuer: &Issuer, keys: &str) -> Broker {
         format!("--jwt-audience={}", issuer.audience),
         format!("--jwt-jwks={keys}"),
     ];
-    let flags: Vec<_> = flags.iter().map(String::as_str).chain(TIMELESS).collect();
+    let flags: Vec<_> = flags.iter().map(String::as_str).chain(TIMEOUTS_OFF).collect();
     Broker::secured_with(&flags)
 }
 
@@ -98,14 +98,14 @@ fn visitor(broker: &Broker, token: &str) -> Agent {
     Agent::legacy(broker.wire_with(&headers), "2025-11-25", &json!({}))
 }
 
-fn stateless(broker: &Broker, token: &str) -> Caller {
-    Caller::modern_with(broker.address, json!({}), &[("Authorization", &bearer(token))])
+fn stateless(broker: &Broker, token: &str) -> HttpAgent {
+    HttpAgent::modern_with(broker.address, json!({}), &[("Authorization", &bearer(token))])
 }
 
-fn resumable(broker: &Broker, token: &str) -> Caller {
+fn resumable(broker: &Broker, token: &str) -> HttpAgent {
     let headers = [("Authorization", bearer(token))];
     let headers = headers.each_ref().map(|(name, value)| (*name, value.as_str()));
-    Caller::legacy_with(broker.address, "2025-11-25", json!({}), &headers)
+    HttpAgent::legacy_with(broker.address, "2025-11-25", json!({}), &headers)
 }
 
 #[test]
@@ -336,7 +336,7 @@ fn tokens_of_one_subject_are_one_owner() {
     stateless(&broker, &second).calls("heartbeat", arguments);
     let again = visitor(&broker, &second).registered("alice");
     assert_eq!(again.session, alice.session);
-    alice.wire.is_closed_with(4001);
+    alice.wire.closes_with(4001);
     again.sees(["waits"]);
 }
 
@@ -348,9 +348,9 @@ fn connections_end_with_their_token() {
     let lasting = token(&issuer_file.issuer, "ann", "member");
     let (going, kept) = (visitor(&broker, &brief), visitor(&broker, &lasting));
     let caller = stateless(&broker, &brief).registered("caller");
-    let mut listening = caller.listens_as(&json!(1));
-    going.wire.is_closed_with(4005);
-    listening.is_over();
+    let mut listening = caller.subscribes_as(&json!(1));
+    going.wire.closes_with(4005);
+    listening.awaits_end();
     assert_eq!(asks(&broker, &brief, "/security/status").status, 401);
     kept.calls("list_sessions", json!({}));
 }
@@ -361,19 +361,19 @@ fn an_http_session_outlives_its_token_if_a_new_one_comes_in_time() {
     let broker = issuer_file.broker();
     let brief = brief_token(&issuer_file.issuer, "ann", 3);
     let first = resumable(&broker, &brief).registered("alice");
-    let mut stream = first.reads_stream();
+    let mut stream = first.opens_stream();
     let lasting = token(&issuer_file.issuer, "ann", "member");
     let second = first.with("Authorization", &bearer(&lasting));
     second.calls("heartbeat", json!({}));
-    stream.is_over();
+    stream.awaits_end();
     assert_eq!(first.call("heartbeat", json!({})).answered().status, 401);
     second.calls("heartbeat", json!({}));
     second
         .request("resources/subscribe", json!({"uri": "broker://inbox"}))
         .unwrap();
-    let mut stream = second.reads_stream();
+    let mut stream = second.opens_stream();
     second.calls("send_message", note("hi", "alice"));
-    stream.told("notifications/resources/updated");
+    stream.next_notification("notifications/resources/updated");
     // Another subject does not find the session.
     let stranger = first.with("Authorization", &bearer(&token(&issuer_file.issuer, "bob", "admin")));
     assert_eq!(stranger.call("heartbeat", json!({})).answered().status, 404);

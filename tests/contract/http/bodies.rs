@@ -9,16 +9,16 @@ use std::{
 use serde_json::json;
 
 use super::{open_session, send_head_only, unregistered_client};
-use crate::support::{Broker, Reply, Request, connect, hello};
+use crate::support::{Broker, Request, ResponseReader, connect, initialize_request};
 
 #[test]
 fn foreign_origins_and_hosts_are_refused_before_the_body_is_read() {
-    let broker = Broker::with(&[
+    let broker = Broker::start_with(&[
         "--cors-origins=https://ops.example",
         "--allowed-hosts=localhost,127.0.0.1",
     ]);
     let post = unregistered_client(&broker).asks("server/discover", json!({}));
-    let get = open_session(&broker, "2025-11-25").stream();
+    let get = open_session(&broker, "2025-11-25").stream_request();
     for (name, value) in [
         ("Origin", "https://evil.example"),
         ("Origin", "null"),
@@ -29,13 +29,13 @@ fn foreign_origins_and_hosts_are_refused_before_the_body_is_read() {
         ("Host", "localhost.evil.example"),
         ("Host", ""),
     ] {
-        let response = send_head_only(&post.clone().with(name, value), 1_000_000).whole();
+        let response = send_head_only(&post.clone().with(name, value), 1_000_000).into_response();
         assert_eq!(response.status, 403, "{name}: {value}");
         for request in [
             post.clone(),
             get.clone(),
-            get.clone().by("DELETE"),
-            get.clone().by("OPTIONS"),
+            get.clone().with_method("DELETE"),
+            get.clone().with_method("OPTIONS"),
         ] {
             assert_eq!(request.with(name, value).answered().status, 403, "{name}: {value}");
         }
@@ -51,11 +51,11 @@ fn foreign_origins_and_hosts_are_refused_before_the_body_is_read() {
 
 #[test]
 fn a_body_that_is_too_large_is_refused_before_it_is_read() {
-    let broker = Broker::with(&["--max-payload-mb=1"]);
+    let broker = Broker::start_with(&["--max-payload-mb=1"]);
     let post = unregistered_client(&broker).asks("server/discover", json!({}));
     let before = broker.rss_kib();
     for len in [2 << 20, 1 << 40, usize::MAX / 2] {
-        let response = send_head_only(&post, len).whole();
+        let response = send_head_only(&post, len).into_response();
         assert_eq!(response.refusal(), (413, -32600), "{len}");
     }
     // The length of a chunked body is unknown in advance.
@@ -71,7 +71,7 @@ fn a_body_that_is_too_large_is_refused_before_it_is_read() {
             sent += chunk.len();
         }
         assert!(sent < 64 << 20, "the broker accepted everything");
-        if let Some(response) = Reply::on(socket).whole_if_any() {
+        if let Some(response) = ResponseReader::from_socket(socket).into_response_if_complete() {
             assert_eq!(response.refusal(), (413, -32600));
         }
     }
@@ -82,7 +82,7 @@ fn a_body_that_is_too_large_is_refused_before_it_is_read() {
 
 #[test]
 fn a_chunked_body_just_above_the_limit_is_refused() {
-    let broker = Broker::with(&["--max-payload-mb=1"]);
+    let broker = Broker::start_with(&["--max-payload-mb=1"]);
     let post = unregistered_client(&broker).asks("server/discover", json!({}));
     let mut socket = connect(broker.address);
     let head = format!("{}Transfer-Encoding: chunked\r\n\r\n", post.head());
@@ -92,15 +92,15 @@ fn a_chunked_body_just_above_the_limit_is_refused() {
     socket.write_all(format!("{len:x}\r\n").as_bytes()).unwrap();
     socket.write_all(&vec![b' '; len]).unwrap();
     socket.write_all(b"\r\n1\r\n \r\n").unwrap();
-    let response = Reply::on(socket).whole();
+    let response = ResponseReader::from_socket(socket).into_response();
     assert_eq!(response.refusal(), (413, -32600));
 }
 
 #[test]
 fn a_body_as_large_as_the_limit_is_accepted() {
-    let broker = Broker::with(&["--max-payload-mb=1"]);
+    let broker = Broker::start_with(&["--max-payload-mb=1"]);
     let alice = broker.agent("alice");
-    for caller in [broker.stateless("modern"), broker.resumable("legacy")] {
+    for caller in [broker.http_modern("modern"), broker.http_legacy("legacy")] {
         let text = "x".repeat((1 << 20) - 200);
         let request = caller.call("send_message", alice.sends(&text).arguments_to("alice"));
         assert_eq!(request.sent().answer_to(&json!(1)).unwrap()["isError"], false);
@@ -117,7 +117,7 @@ fn a_body_as_large_as_the_limit_is_accepted() {
         socket.read_exact(&mut interim).unwrap();
         assert_eq!(interim, *b"HTTP/1.1 100 Continue\r\n\r\n");
         socket.write_all(&request.body).unwrap();
-        assert_eq!(Reply::on(socket).whole().status, 200);
+        assert_eq!(ResponseReader::from_socket(socket).into_response().status, 200);
         assert_eq!(alice.reads(json!({"acknowledge": "immediate"})).len(), 1);
     }
 }
@@ -127,7 +127,7 @@ fn a_body_that_is_not_json_is_refused() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     let frame = |params: &str| format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}"#);
-    for caller in [broker.stateless("modern"), broker.resumable("legacy")] {
+    for caller in [broker.http_modern("modern"), broker.http_legacy("legacy")] {
         let request = caller.call("heartbeat", json!({}));
         let whole = String::from_utf8(request.body.clone()).unwrap();
         let mut bodies: Vec<Vec<u8>> = [
@@ -196,7 +196,7 @@ fn unsupported_content_types_are_refused() {
     for request in [
         unregistered_client(&broker).asks("server/discover", json!({})),
         open_session(&broker, "2025-11-25").asks("tools/list", json!({})),
-        hello(broker.address, "2025-11-25", json!({})),
+        initialize_request(broker.address, "2025-11-25", json!({})),
     ] {
         for kind in [
             "text/plain",
@@ -229,7 +229,7 @@ fn unsupported_content_types_are_refused() {
 fn requests_with_ambiguous_framing_are_refused() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
-    let caller = broker.stateless("modern");
+    let caller = broker.http_modern("modern");
     let call = caller.call("send_message", alice.sends("smuggled").arguments_to("alice"));
     let outer = caller.call("heartbeat", json!({}));
     let head = outer.head();
@@ -279,7 +279,7 @@ fn requests_with_ambiguous_framing_are_refused() {
 fn the_body_of_a_refused_request_is_not_parsed_as_a_request() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
-    let caller = broker.stateless("modern");
+    let caller = broker.http_modern("modern");
     let hidden = caller
         .call("send_message", alice.sends("smuggled").arguments_to("alice"))
         .bytes();
@@ -292,10 +292,10 @@ fn the_body_of_a_refused_request_is_not_parsed_as_a_request() {
         (carrier(ping.clone()).with("Content-Type", "text/plain"), 415),
         (carrier(ping.clone()).with("Accept", "text/html"), 400),
         (carrier(ping.clone()).with("Origin", "https://evil.example"), 403),
-        (carrier(ping.clone()).by("PUT"), 405),
-        (carrier(caller.stream()), 405),
-        (carrier(caller.delete()), 405),
-        (carrier(ping.clone()).at("/elsewhere"), 404),
+        (carrier(ping.clone()).with_method("PUT"), 405),
+        (carrier(caller.stream_request()), 405),
+        (carrier(caller.delete_request()), 405),
+        (carrier(ping.clone()).with_path("/elsewhere"), 404),
     ] {
         let mut socket = connect(broker.address);
         let last = ping.clone().with("Connection", "close");

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::{Broker, Caller, Request, Response, hello};
+use crate::support::{Broker, HttpAgent, Request, Response, initialize_request};
 
 const OPS: &str = "https://ops.example";
 const ALLOW_ORIGIN: &str = "access-control-allow-origin";
@@ -16,7 +16,7 @@ fn listed(response: &Response, header: &str) -> Vec<String> {
 
 fn preflight(broker: &Broker, origin: &str, method: &str, headers: &str) -> Response {
     Request::get(broker.address)
-        .by("OPTIONS")
+        .with_method("OPTIONS")
         .without("Accept")
         .with("Origin", origin)
         .with("Access-Control-Request-Method", method)
@@ -26,7 +26,7 @@ fn preflight(broker: &Broker, origin: &str, method: &str, headers: &str) -> Resp
 
 #[test]
 fn a_preflight_of_an_allowed_origin_is_granted() {
-    let broker = Broker::with(&["--cors-origins=https://ops.example,https://other.example"]);
+    let broker = Broker::start_with(&["--cors-origins=https://ops.example,https://other.example"]);
     let headers = "content-type,mcp-method,mcp-name,mcp-protocol-version,mcp-session-id,last-event-id";
     for method in ["POST", "GET", "DELETE"] {
         for origin in [OPS, "https://other.example"] {
@@ -58,9 +58,9 @@ fn a_preflight_of_an_allowed_origin_is_granted() {
 
 #[test]
 fn a_page_of_an_allowed_origin_can_read_every_answer() {
-    let broker = Broker::with(&["--cors-origins=https://ops.example"]);
-    let stateless = broker.stateless("page");
-    let session = Caller::legacy(broker.address, "2025-11-25", json!({}));
+    let broker = Broker::start_with(&["--cors-origins=https://ops.example"]);
+    let stateless = broker.http_modern("page");
+    let session = HttpAgent::legacy(broker.address, "2025-11-25", json!({}));
     for request in [
         stateless.asks("server/discover", json!({})),
         stateless.asks("no/such", json!({})),
@@ -71,7 +71,7 @@ fn a_page_of_an_allowed_origin_can_read_every_answer() {
         session.asks("ping", json!({})),
         session.asks("ping", json!({})).with("Mcp-Session-Id", "nonsense"),
         session.post(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})),
-        hello(broker.address, "2025-11-25", json!({})),
+        initialize_request(broker.address, "2025-11-25", json!({})),
     ] {
         let response = request.with("Origin", OPS).answered();
         assert_eq!(response.header(ALLOW_ORIGIN), Some(OPS), "{response:?}");
@@ -82,14 +82,14 @@ fn a_page_of_an_allowed_origin_can_read_every_answer() {
         // A cache must not keep it for another origin.
         assert!(listed(&response, "vary").contains(&"origin".to_owned()), "{response:?}");
     }
-    let mut stream = session.stream().with("Origin", OPS).sent().streams();
+    let mut stream = session.stream_request().with("Origin", OPS).sent().streams();
     assert_eq!(stream.header(ALLOW_ORIGIN).as_deref(), Some(OPS));
 }
 
 #[test]
 fn no_origin_is_allowed_by_default() {
     let broker = Broker::start();
-    let stateless = broker.stateless("page");
+    let stateless = broker.http_modern("page");
     let response = stateless.asks("server/discover", json!({})).answered();
     assert_eq!(response.header(ALLOW_ORIGIN), None);
     let refused = stateless

@@ -9,12 +9,12 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{EVENTS_FIRST, open_session, unregistered_client};
-use crate::support::{Broker, Caller, Reply, Request, connect, eventually, exchange, hello};
+use crate::support::{Broker, HttpAgent, Request, ResponseReader, connect, eventually, exchange, initialize_request};
 
 #[test]
 fn messages_that_were_not_written_are_not_acknowledged() {
     const MESSAGES: usize = 24;
-    let broker = Broker::with(&[
+    let broker = Broker::start_with(&[
         "--log-level=warn",
         "--workers=2",
         "--stale-threshold=50s",
@@ -24,14 +24,14 @@ fn messages_that_were_not_written_are_not_acknowledged() {
     let text = "x".repeat(1_000_000);
     let modern = {
         let capabilities = json!({"extensions": {"dev.mcp-broker/push": {"window": 1000, "ack": "auto"}}});
-        let caller = Caller::modern(broker.address, capabilities).registered("modern");
-        let stream = caller.listens_as(&json!(1));
+        let caller = HttpAgent::modern(broker.address, capabilities).registered("modern");
+        let stream = caller.subscribes_as(&json!(1));
         (caller, stream)
     };
     let legacy = {
         let capabilities = json!({"experimental": {"dev.mcp-broker/push": {"window": 1000, "ack": "auto"}}});
-        let caller = Caller::legacy(broker.address, "2025-11-25", capabilities).registered("legacy");
-        let stream = caller.reads_stream();
+        let caller = HttpAgent::legacy(broker.address, "2025-11-25", capabilities).registered("legacy");
+        let stream = caller.opens_stream();
         (caller, stream)
     };
     for (caller, stream) in [modern, legacy] {
@@ -39,9 +39,9 @@ fn messages_that_were_not_written_are_not_acknowledged() {
         // No socket buffers that much.
         let unread = sent.iter().filter(|id| alice.status_of(id) != "acknowledged").count();
         assert!(unread > MESSAGES / 2, "{} {unread}", caller.name);
-        stream.leaves();
+        stream.disconnects();
         let last = sent.last().unwrap();
-        alice.learns(last, "queued");
+        alice.awaits_status(last, "queued");
         // Every message that is not acknowledged can be read, in order.
         let mut seen = Vec::new();
         while seen.last() != Some(last) {
@@ -58,18 +58,18 @@ fn messages_that_were_not_written_are_not_acknowledged() {
 }
 
 /// A client of 2025-11-25 and its stream, on which messages are pushed and which is not read.
-fn open_unread_stream(broker: &Broker, name: &str) -> (Caller, Reply) {
+fn open_unread_stream(broker: &Broker, name: &str) -> (HttpAgent, ResponseReader) {
     let capabilities = json!({"experimental": {"dev.mcp-broker/push": {"window": 65_536, "ack": "manual"}}});
-    let caller = Caller::legacy(broker.address, "2025-11-25", capabilities).registered(name);
-    let stream = caller.reads_stream();
+    let caller = HttpAgent::legacy(broker.address, "2025-11-25", capabilities).registered(name);
+    let stream = caller.opens_stream();
     (caller, stream)
 }
 
 /// The same with 2026-07-28.
-fn open_unread_listen_stream(broker: &Broker, name: &str) -> (Caller, Reply) {
+fn open_unread_listen_stream(broker: &Broker, name: &str) -> (HttpAgent, ResponseReader) {
     let capabilities = json!({"extensions": {"dev.mcp-broker/push": {"window": 65_536, "ack": "manual"}}});
-    let caller = Caller::modern(broker.address, capabilities).registered(name);
-    let stream = caller.listens_as(&json!(1));
+    let caller = HttpAgent::modern(broker.address, capabilities).registered(name);
+    let stream = caller.subscribes_as(&json!(1));
     (caller, stream)
 }
 
@@ -77,7 +77,7 @@ fn open_unread_listen_stream(broker: &Broker, name: &str) -> (Caller, Reply) {
 fn a_client_that_does_not_read_its_stream_costs_bounded_memory() {
     const MESSAGES: usize = 150;
     const LEN: usize = 200_000;
-    let broker = Broker::with(&["--stale-threshold=50s", "--log-level=warn"]);
+    let broker = Broker::start_with(&["--stale-threshold=50s", "--log-level=warn"]);
     let alice = broker.agent("alice");
     let deaf: Vec<_> = (0..4)
         .map(|at| match at % 2 {
@@ -85,11 +85,11 @@ fn a_client_that_does_not_read_its_stream_costs_bounded_memory() {
             _ => open_unread_listen_stream(&broker, &format!("deaf{at}")),
         })
         .collect();
-    let well = broker.pushed("well", &json!({"ack": "auto"}));
+    let well = broker.push_agent("well", &json!({"ack": "auto"}));
     let before = broker.rss_kib();
     let text = "x".repeat(LEN);
     for _ in 0..MESSAGES {
-        alice.sends(&text).for_everyone();
+        alice.sends(&text).to_everyone();
         assert_eq!(well.next_push()["payload"]["text"], text.as_str());
     }
     let grown = broker.rss_kib().saturating_sub(before);
@@ -98,7 +98,7 @@ fn a_client_that_does_not_read_its_stream_costs_bounded_memory() {
     // No message is lost: a client that reads again gets them.
     for (caller, mut stream) in deaf {
         for _ in 0..5 {
-            let message = stream.told("notifications/dev.mcp-broker/message");
+            let message = stream.next_notification("notifications/dev.mcp-broker/message");
             assert_eq!(message["message"]["payload"]["text"], text.as_str(), "{}", caller.name);
         }
     }
@@ -106,9 +106,9 @@ fn a_client_that_does_not_read_its_stream_costs_bounded_memory() {
 
 #[test]
 fn answers_that_are_not_read_cost_bounded_memory() {
-    let broker = Broker::with(&["--log-level=warn"]);
+    let broker = Broker::start_with(&["--log-level=warn"]);
     let callers: Vec<_> = (0..4).map(|_| open_session(&broker, "2025-11-25")).collect();
-    let list = |caller: &Caller| caller.asks("tools/list", json!({})).with("Accept", EVENTS_FIRST);
+    let list = |caller: &HttpAgent| caller.asks("tools/list", json!({})).with("Accept", EVENTS_FIRST);
     for caller in &callers {
         list(caller).sent().streams();
     }
@@ -116,7 +116,7 @@ fn answers_that_are_not_read_cost_bounded_memory() {
     for _ in 0..300 {
         for caller in &callers {
             // Each client leaves once the answer has begun, and never asks for the rest.
-            list(caller).sent().streams().leaves();
+            list(caller).sent().streams().disconnects();
         }
     }
     // Sixteen answers of each session are kept for a replay.
@@ -127,12 +127,12 @@ fn answers_that_are_not_read_cost_bounded_memory() {
 #[test]
 fn an_sse_client_that_does_not_read_costs_bounded_memory() {
     const POSTS: usize = 4000;
-    let broker = Broker::with(&["--log-level=error", "--workers=2"]);
+    let broker = Broker::start_with(&["--log-level=error", "--workers=2"]);
     let mut stream = Request::get(broker.address).sent().streams();
     let endpoint = stream.next_event().unwrap().data;
     let frame = |id: usize, method: &str, params: Value| {
         let frame = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
-        Request::post(broker.address, frame.to_string()).at(&endpoint)
+        Request::post(broker.address, frame.to_string()).with_path(&endpoint)
     };
     let params = json!({
         "protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": {"name": "deaf", "version": "1"},
@@ -171,7 +171,7 @@ fn an_sse_client_that_does_not_read_costs_bounded_memory() {
 
 #[test]
 fn a_connection_that_sends_requests_without_reading_is_not_read_further() {
-    let broker = Broker::with(&["--log-level=warn"]);
+    let broker = Broker::start_with(&["--log-level=warn"]);
     let request = unregistered_client(&broker).asks("tools/list", json!({})).bytes();
     let mut socket = connect(broker.address);
     socket.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
@@ -188,17 +188,17 @@ fn a_connection_that_sends_requests_without_reading_is_not_read_further() {
 
 #[test]
 fn unused_sessions_make_room_for_new_ones() {
-    let broker = Broker::with(&["--connections-max=200", "--log-level=error"]);
+    let broker = Broker::start_with(&["--connections-max=200", "--log-level=error"]);
     let alice = broker.agent("alice");
     let first = open_session(&broker, "2025-11-25").registered("first");
     let listener = open_session(&broker, "2025-11-25").registered("listener");
-    let mut stream = listener.reads_stream();
+    let mut stream = listener.opens_stream();
     listener
         .request("resources/subscribe", json!({"uri": "broker://inbox"}))
         .unwrap();
     // One connection for all, because the test is about many sessions.
     let socket = broker.socket();
-    let bytes = hello(broker.address, "2025-11-25", json!({})).bytes();
+    let bytes = initialize_request(broker.address, "2025-11-25", json!({})).bytes();
     let before = broker.rss_kib();
     let mut last = String::new();
     for _ in 0..3000 {
@@ -213,15 +213,15 @@ fn unused_sessions_make_room_for_new_ones() {
     assert_eq!(first.call("heartbeat", json!({})).answered().status, 404);
     // A client that reads its stream is not silent.
     alice.sends("hi").to("listener");
-    stream.told("notifications/resources/updated");
+    stream.next_notification("notifications/resources/updated");
     listener.calls("heartbeat", json!({}));
 }
 
 #[test]
 fn thousands_of_sessions_are_served() {
-    let broker = Broker::with(&["--workers=2", "--log-level=error"]);
+    let broker = Broker::start_with(&["--workers=2", "--log-level=error"]);
     let socket = broker.socket();
-    let bytes = hello(broker.address, "2025-11-25", json!({})).bytes();
+    let bytes = initialize_request(broker.address, "2025-11-25", json!({})).bytes();
     let before = broker.rss_kib();
     let ids: Vec<_> = (0..3000)
         .map(|_| exchange(&socket, &bytes).header("mcp-session-id").unwrap().to_owned())
@@ -234,17 +234,17 @@ fn thousands_of_sessions_are_served() {
         assert_eq!(ping.answered().status, 200);
     }
     for id in &ids {
-        let delete = caller.delete().with("Mcp-Session-Id", id.as_str()).bytes();
+        let delete = caller.delete_request().with("Mcp-Session-Id", id.as_str()).bytes();
         assert_eq!(exchange(&socket, &delete).status, 204);
     }
 }
 
 #[test]
 fn a_stream_above_the_limit_is_told_to_retry_later() {
-    let broker = Broker::with(&["--connections-max=6"]);
+    let broker = Broker::start_with(&["--connections-max=6"]);
     let bob = open_session(&broker, "2025-11-25").registered("bob");
     let carol = unregistered_client(&broker).registered("carol");
-    let mut streams = vec![bob.reads_stream()];
+    let mut streams = vec![bob.opens_stream()];
     let listen = carol.asks(
         "subscriptions/listen",
         json!({"notifications": {"resourceSubscriptions": [carol.inbox()]}}),
@@ -265,7 +265,7 @@ fn a_stream_above_the_limit_is_told_to_retry_later() {
             streams.push(reply);
             return None;
         }
-        Some(Some(reply.whole()))
+        Some(Some(reply.into_response()))
     });
     if let Some(response) = refused {
         assert_eq!(response.status, 503, "{response:?}");
@@ -293,10 +293,10 @@ impl Dice {
 
 #[test]
 fn random_bytes_do_no_harm() {
-    let broker = Broker::with(&["--log-level=error"]);
+    let broker = Broker::start_with(&["--log-level=error"]);
     let alice = broker.agent("alice");
     let session = open_session(&broker, "2025-11-25").registered("legacy");
-    let stateless = broker.stateless("modern");
+    let stateless = broker.http_modern("modern");
     let sources: Vec<Vec<u8>> = vec![
         stateless.call("heartbeat", json!({})).bytes(),
         stateless
@@ -306,11 +306,11 @@ fn random_bytes_do_no_harm() {
             )
             .bytes(),
         session.call("receive_messages", json!({"wait_seconds": 0.01})).bytes(),
-        session.stream().with("Last-Event-ID", "1-2").bytes(),
+        session.stream_request().with("Last-Event-ID", "1-2").bytes(),
         session
             .post(&json!([{"jsonrpc": "2.0", "id": 1, "method": "ping"}]))
             .bytes(),
-        hello(broker.address, "2025-03-26", json!({})).bytes(),
+        initialize_request(broker.address, "2025-03-26", json!({})).bytes(),
         Request::get(broker.address).bytes(),
     ];
     let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
@@ -366,7 +366,7 @@ fn headers_that_are_too_large_are_refused() {
         let mut socket = connect(broker.address);
         let request = caller.asks("server/discover", json!({})).with(name, long.clone());
         let _ = socket.write_all(&request.bytes());
-        if let Some(response) = Reply::on(socket).whole_if_any() {
+        if let Some(response) = ResponseReader::from_socket(socket).into_response_if_complete() {
             assert!((400..500).contains(&response.status), "{name} {}", response.status);
         }
     }
@@ -387,7 +387,7 @@ fn headers_that_are_too_large_are_refused() {
 
 #[test]
 fn hostile_text_in_headers_reaches_no_log() {
-    let broker = Broker::with(&["--log-level=debug", "--log-format=pretty"]);
+    let broker = Broker::start_with(&["--log-level=debug", "--log-format=pretty"]);
     let caller = unregistered_client(&broker);
     let session = open_session(&broker, "2025-11-25");
     for value in ["\u{9b}2J", "a\u{202e}b", "\u{1b}[2J", "{\"level\":\"fake\"}"] {
@@ -403,17 +403,17 @@ fn hostile_text_in_headers_reaches_no_log() {
                 .asks("server/discover", json!({}))
                 .with(name, value)
                 .sent()
-                .whole_if_any();
+                .into_response_if_complete();
             let _ = session
-                .delete()
+                .delete_request()
                 .with(name, value)
                 .with("Mcp-Session-Id", "x")
                 .sent()
-                .whole_if_any();
+                .into_response_if_complete();
         }
     }
     for path in ["/mcp?session_id=%1b%5b2J", "/mcp?x=%0d%0afake"] {
-        let response = Request::post(broker.address, "{}").at(path).answered();
+        let response = Request::post(broker.address, "{}").with_path(path).answered();
         assert!(response.status >= 400);
     }
     let log = broker.log();
@@ -422,7 +422,7 @@ fn hostile_text_in_headers_reaches_no_log() {
 
 #[test]
 fn notifications_for_a_stream_that_is_not_open_do_not_accumulate() {
-    let broker = Broker::with(&["--log-level=error"]);
+    let broker = Broker::start_with(&["--log-level=error"]);
     let alice = broker.agent("alice");
     let bob = open_session(&broker, "2025-11-25").registered("bob");
     bob.request("resources/subscribe", json!({"uri": "broker://inbox"}))
@@ -434,16 +434,16 @@ fn notifications_for_a_stream_that_is_not_open_do_not_accumulate() {
         .bytes();
     let socket = broker.socket();
     for _ in 0..2000 {
-        let sent = alice.sends("x").off_to("bob");
+        let sent = alice.sends("x").begins_sending_to("bob");
         alice.wire.answer_to(&sent).unwrap();
         let response = exchange(&socket, &read);
         assert!(response.body.contains("message_id"), "{response:?}");
     }
     let grown = broker.rss_kib().saturating_sub(before);
     assert!(grown < 20_000, "{grown} KiB");
-    let mut stream = bob.reads_stream();
+    let mut stream = bob.opens_stream();
     assert_eq!(
-        stream.told("notifications/resources/updated"),
+        stream.next_notification("notifications/resources/updated"),
         json!({"uri": "broker://inbox"})
     );
     // One notification came, not two thousand.
@@ -452,7 +452,7 @@ fn notifications_for_a_stream_that_is_not_open_do_not_accumulate() {
     let mut told = 0;
     bob.request("resources/unsubscribe", json!({"uri": "broker://inbox"}))
         .unwrap();
-    bob.delete().answered();
+    bob.delete_request().answered();
     while let Some(event) = stream.next_event() {
         told += usize::from(!event.data.is_empty());
     }

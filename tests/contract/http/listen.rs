@@ -8,25 +8,28 @@ use super::{
     PUSH, UPDATED,
     push::{Era, push_client},
 };
-use crate::support::{Agent, Broker, Caller, Reply, TIMELESS};
+use crate::support::{Agent, Broker, HttpAgent, ResponseReader, TIMEOUTS_OFF};
 
 const ID: &str = "io.modelcontextprotocol/subscriptionId";
 
-fn expect_update(stream: &mut Reply, caller: &Caller, id: &Value) {
-    assert_eq!(stream.told(UPDATED), json!({"_meta": {ID: id}, "uri": caller.inbox()}));
+fn expect_update(stream: &mut ResponseReader, caller: &HttpAgent, id: &Value) {
+    assert_eq!(
+        stream.next_notification(UPDATED),
+        json!({"_meta": {ID: id}, "uri": caller.inbox()})
+    );
 }
 
 #[test]
 fn a_stream_begins_with_its_acknowledgement_and_notifies_of_each_change() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     for (at, id) in [json!(7), json!("7"), json!("ünï \"q\" \\"), json!(0), json!(-3)]
         .iter()
         .enumerate()
     {
         let name = format!("bob{at}");
-        let bob = broker.stateless(&name);
-        let mut stream = bob.listens_as(id);
+        let bob = broker.http_modern(&name);
+        let mut stream = bob.subscribes_as(id);
         assert_eq!(stream.header("x-accel-buffering").as_deref(), Some("no"));
         assert_eq!(stream.header("mcp-session-id"), None);
         for text in ["one", "two"] {
@@ -39,21 +42,21 @@ fn a_stream_begins_with_its_acknowledgement_and_notifies_of_each_change() {
 
 #[test]
 fn messages_that_wait_already_are_announced_after_the_acknowledgement() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
-    let bob = broker.stateless("bob");
+    let bob = broker.http_modern("bob");
     alice.sends("early").to("bob");
     let id = json!("early");
-    let mut stream = bob.listens_as(&id);
+    let mut stream = bob.subscribes_as(&id);
     expect_update(&mut stream, &bob, &id);
 }
 
 #[test]
 fn events_of_this_revision_have_no_ids() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
-    let bob = broker.stateless("bob");
-    let mut stream = bob.listens_as(&json!(1));
+    let bob = broker.http_modern("bob");
+    let mut stream = bob.subscribes_as(&json!(1));
     alice.sends("hi").to("bob");
     let event = stream.next_event().unwrap();
     assert_eq!((event.id, event.retry), (None, None));
@@ -73,20 +76,20 @@ fn events_of_this_revision_have_no_ids() {
 
 #[test]
 fn streams_of_one_session_are_all_notified() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
-    let bob = broker.stateless("bob");
-    let mut first = bob.listens_as(&json!("first"));
-    let mut second = bob.listens_as(&json!("second"));
+    let bob = broker.http_modern("bob");
+    let mut first = bob.subscribes_as(&json!("first"));
+    let mut second = bob.subscribes_as(&json!("second"));
     // The same id on another connection is another stream.
-    let mut third = bob.listens_as(&json!("second"));
+    let mut third = bob.subscribes_as(&json!("second"));
     alice.sends("hi").to("bob");
     expect_update(&mut first, &bob, &json!("first"));
     expect_update(&mut second, &bob, &json!("second"));
     expect_update(&mut third, &bob, &json!("second"));
     // The end of one stream does not affect the others.
-    first.leaves();
-    third.leaves();
+    first.disconnects();
+    third.disconnects();
     alice.sends("again").to("bob");
     expect_update(&mut second, &bob, &json!("second"));
     // Streams take no messages from the inbox.
@@ -95,10 +98,10 @@ fn streams_of_one_session_are_all_notified() {
 
 #[test]
 fn streams_are_notified_of_their_own_inbox_only() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
-    let callers: Vec<_> = (0..10).map(|at| broker.stateless(&format!("bob{at}"))).collect();
-    let mut streams: Vec<_> = callers.iter().map(|caller| caller.listens_as(&json!(1))).collect();
+    let callers: Vec<_> = (0..10).map(|at| broker.http_modern(&format!("bob{at}"))).collect();
+    let mut streams: Vec<_> = callers.iter().map(|caller| caller.subscribes_as(&json!(1))).collect();
     for (at, (caller, stream)) in callers.iter().zip(&mut streams).enumerate().rev() {
         alice.sends("hi").to(format!("bob{at}").as_str());
         let frame = stream.next_frame();
@@ -108,9 +111,9 @@ fn streams_are_notified_of_their_own_inbox_only() {
 
 #[test]
 fn the_acknowledgement_names_only_what_is_offered() {
-    let broker = Broker::timeless();
-    let bob = broker.stateless("bob");
-    let alice = broker.stateless("alice");
+    let broker = Broker::without_timeouts();
+    let bob = broker.http_modern("bob");
+    let alice = broker.http_modern("alice");
     for (filter, honored) in [
         (json!({}), json!({})),
         (json!({"toolsListChanged": true, "promptsListChanged": true}), json!({})),
@@ -146,8 +149,8 @@ fn the_acknowledgement_names_only_what_is_offered() {
 
 #[test]
 fn a_client_that_accepts_no_events_cannot_listen() {
-    let broker = Broker::timeless();
-    let bob = broker.stateless("bob");
+    let broker = Broker::without_timeouts();
+    let bob = broker.http_modern("bob");
     let params = json!({"notifications": {"resourceSubscriptions": [bob.inbox()]}});
     let listen = bob.asks("subscriptions/listen", params);
     let response = listen.clone().with("Accept", "application/json").answered();
@@ -159,44 +162,44 @@ fn a_client_that_accepts_no_events_cannot_listen() {
 
 #[test]
 fn a_silent_stream_is_kept_alive_by_comments() {
-    let broker = Broker::with(&["--heartbeat-interval=100ms"]);
+    let broker = Broker::start_with(&["--heartbeat-interval=100ms"]);
     let alice = broker.agent("alice");
-    let bob = broker.stateless("bob");
-    let mut stream = bob.listens_as(&json!(1));
+    let bob = broker.http_modern("bob");
+    let mut stream = bob.subscribes_as(&json!(1));
     for _ in 0..3 {
-        stream.is_kept_alive();
+        stream.awaits_comment();
     }
     // Comments are not events, and events still come between them.
     alice.sends("hi").to("bob");
     expect_update(&mut stream, &bob, &json!(1));
-    stream.is_kept_alive();
+    stream.awaits_comment();
 }
 
 #[test]
 fn a_client_that_listens_stays_active_until_its_stream_ends() {
-    let broker = Broker::impatient();
+    let broker = Broker::with_fast_disconnect();
     let alice = broker.agent("alice");
-    let bob = broker.stateless("bob");
-    let stream = bob.listens_as(&json!(1));
+    let bob = broker.http_modern("bob");
+    let stream = bob.subscribes_as(&json!(1));
     // When another silent client counts as disconnected, this one would as well.
-    let silent = broker.stateless("silent");
-    alice.notices("silent", "disconnected");
+    let silent = broker.http_modern("silent");
+    alice.awaits_presence("silent", "disconnected");
     assert_eq!(alice.presence_of("bob").as_deref(), Some("active"));
-    stream.leaves();
-    alice.notices("bob", "disconnected");
+    stream.disconnects();
+    alice.awaits_presence("bob", "disconnected");
     // Any call and any stream makes a silent client active again.
     silent.calls("heartbeat", json!({}));
     assert_eq!(alice.presence_of("silent").as_deref(), Some("active"));
-    let _stream = bob.listens_as(&json!(2));
-    alice.notices("bob", "active");
+    let _stream = bob.subscribes_as(&json!(2));
+    alice.awaits_presence("bob", "active");
 }
 
 #[test]
 fn a_client_that_did_not_declare_push_gets_notifications_only() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
-    let bob = broker.stateless("bob");
-    let mut stream = bob.listens_as(&json!(1));
+    let bob = broker.http_modern("bob");
+    let mut stream = bob.subscribes_as(&json!(1));
     assert_eq!(alice.sends("hi").to("bob").status, "queued");
     assert_eq!(stream.next_frame()["method"], UPDATED);
     alice.sends("ho").to("bob");
@@ -206,14 +209,14 @@ fn a_client_that_did_not_declare_push_gets_notifications_only() {
 
 #[test]
 fn a_stateless_registration_takes_the_name_over_from_a_connection() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
-    let older: Agent = broker.pushed("bob", &json!({"ack": "manual"}));
+    let older: Agent = broker.push_agent("bob", &json!({"ack": "manual"}));
     alice.sends("hi").to("bob");
     older.is_pushed(["hi"]);
-    let newer = broker.stateless("bob");
+    let newer = broker.http_modern("bob");
     assert_eq!(newer.session.as_deref(), Some(older.session.as_str()));
-    older.wire.is_closed_with(4001);
+    older.wire.closes_with(4001);
     let again = newer.reads(json!({}));
     assert_eq!(again[0]["delivery_count"], 2);
 }
@@ -221,8 +224,8 @@ fn a_stateless_registration_takes_the_name_over_from_a_connection() {
 #[test]
 fn streams_end_with_their_result_when_the_broker_stops() {
     for workers in ["--workers=1", "--workers=2"] {
-        let mut broker = Broker::with(&[workers, "--shutdown-grace=20s", "--heartbeat-interval=100ms"]);
-        let callers: Vec<_> = (0..4).map(|at| broker.stateless(&format!("bob{at}"))).collect();
+        let mut broker = Broker::start_with(&[workers, "--shutdown-grace=20s", "--heartbeat-interval=100ms"]);
+        let callers: Vec<_> = (0..4).map(|at| broker.http_modern(&format!("bob{at}"))).collect();
         let ids = [json!(1), json!("é \"x\""), json!(3), json!("4")];
         let wait = callers[0].call("receive_messages", json!({"wait_seconds": 100}));
         let mut waiting = wait.clone().with("Accept", "application/json").sent();
@@ -230,11 +233,11 @@ fn streams_end_with_their_result_when_the_broker_stops() {
         let mut streams: Vec<_> = callers
             .iter()
             .zip(&ids)
-            .map(|(caller, id)| caller.listens_as(id))
+            .map(|(caller, id)| caller.subscribes_as(id))
             .collect();
-        streaming.is_kept_alive();
+        streaming.awaits_comment();
         let began = Instant::now();
-        broker.is_told_to_stop();
+        broker.terminate();
         for (stream, id) in streams.iter_mut().zip(&ids) {
             let result = stream.answer_to(id).unwrap();
             assert_eq!(result["resultType"], "complete");
@@ -252,31 +255,31 @@ fn streams_end_with_their_result_when_the_broker_stops() {
             assert_eq!(result["structuredContent"]["code"], "unavailable", "{result}");
             assert!(result["structuredContent"]["retry_after_ms"].is_u64(), "{result}");
         }
-        streaming.is_over();
-        assert_eq!(broker.ends().code(), Some(0));
+        streaming.awaits_end();
+        assert_eq!(broker.wait_for_exit().code(), Some(0));
         assert!(began.elapsed() < Duration::from_secs(15), "the shutdown was delayed");
     }
 }
 
 #[test]
 fn streams_that_come_and_go_lose_no_message() {
-    let broker = Broker::with(&[&TIMELESS[..], &["--workers=2", "--delivery-limit=1000"]].concat());
+    let broker = Broker::start_with(&[&TIMEOUTS_OFF[..], &["--workers=2", "--delivery-limit=1000"]].concat());
     let alice = broker.agent("alice");
     let bob = push_client(&broker, Era::Modern, "bob", json!({"ack": "manual"}));
     for round in 0..50 {
-        let stream = bob.listens_as(&json!(round));
+        let stream = bob.subscribes_as(&json!(round));
         if round % 2 == 0 {
-            alice.sends("noise").off_to("bob");
+            alice.sends("noise").begins_sending_to("bob");
         }
         drop(stream);
     }
-    let mut stream = bob.listens_as(&json!("last"));
+    let mut stream = bob.subscribes_as(&json!("last"));
     // Every accepted message is still there.
     let mut seen = std::collections::HashSet::new();
     while seen.len() < 25 {
-        let message = stream.told(PUSH)["message"].take();
+        let message = stream.next_notification(PUSH)["message"].take();
         assert!(seen.insert(message["message_id"].to_string()), "{message}");
     }
     alice.sends("last").to("bob");
-    assert_eq!(stream.told(PUSH)["message"]["payload"]["text"], "last");
+    assert_eq!(stream.next_notification(PUSH)["message"]["payload"]["text"], "last");
 }

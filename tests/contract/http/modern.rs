@@ -3,19 +3,19 @@
 use serde_json::{Value, json};
 
 use super::unregistered_client;
-use crate::support::{Broker, Caller, Request, keys};
+use crate::support::{Broker, HttpAgent, Request, keys};
 
 const MODERN: &str = "2026-07-28";
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 
 /// A call of a tool that needs no session.
-fn list_sessions(caller: &Caller) -> Request {
+fn list_sessions(caller: &HttpAgent) -> Request {
     caller.call("list_sessions", json!({}))
 }
 
 #[test]
 fn discovery_lists_and_calls_are_answered_as_json() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let stranger = unregistered_client(&broker);
     for (method, params, member) in [
         ("server/discover", json!({}), "supportedVersions"),
@@ -55,7 +55,7 @@ fn discovery_lists_and_calls_are_answered_as_json() {
 
 #[test]
 fn requests_follow_each_other_on_one_connection() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let stranger = unregistered_client(&broker);
     let request = list_sessions(&stranger).bytes();
     let socket = broker.socket();
@@ -65,14 +65,14 @@ fn requests_follow_each_other_on_one_connection() {
     // Requests of either era, also after a refusal.
     let refused = list_sessions(&stranger).without("Mcp-Name").bytes();
     assert_eq!(crate::support::exchange(&socket, &refused).status, 400);
-    let hello = crate::support::hello(broker.address, "2025-11-25", json!({})).bytes();
+    let hello = crate::support::initialize_request(broker.address, "2025-11-25", json!({})).bytes();
     assert_eq!(crate::support::exchange(&socket, &hello).status, 200);
     assert_eq!(crate::support::exchange(&socket, &request).status, 200);
 }
 
 #[test]
 fn unknown_methods_are_not_found() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let stranger = unregistered_client(&broker);
     for method in [
         "ping",
@@ -95,7 +95,7 @@ fn unknown_methods_are_not_found() {
 
 #[test]
 fn an_unknown_tool_is_an_error_and_a_refusing_tool_a_result() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let stranger = unregistered_client(&broker);
     let error = stranger
         .request("tools/call", json!({"name": "no_such_tool", "arguments": {}}))
@@ -120,7 +120,7 @@ fn an_unknown_tool_is_an_error_and_a_refusing_tool_a_result() {
 
 #[test]
 fn a_notification_is_accepted_without_a_body() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let stranger = unregistered_client(&broker);
     for method in [
         "notifications/cancelled",
@@ -144,16 +144,19 @@ fn a_notification_is_accepted_without_a_body() {
 
 #[test]
 fn get_and_delete_are_not_allowed() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let stranger = unregistered_client(&broker);
     for request in [
-        stranger.stream(),
-        stranger.delete(),
-        stranger.delete().with("Mcp-Session-Id", "whatever"),
-        stranger.stream().with("Last-Event-ID", "0-0"),
-        stranger.stream().by("PUT"),
-        stranger.stream().by("PATCH"),
-        stranger.stream().by("OPTIONS").without("MCP-Protocol-Version"),
+        stranger.stream_request(),
+        stranger.delete_request(),
+        stranger.delete_request().with("Mcp-Session-Id", "whatever"),
+        stranger.stream_request().with("Last-Event-ID", "0-0"),
+        stranger.stream_request().with_method("PUT"),
+        stranger.stream_request().with_method("PATCH"),
+        stranger
+            .stream_request()
+            .with_method("OPTIONS")
+            .without("MCP-Protocol-Version"),
     ] {
         let response = request.answered();
         assert_eq!(response.status, 405, "{request:?}: {response:?}");
@@ -164,9 +167,9 @@ fn get_and_delete_are_not_allowed() {
 
 #[test]
 fn the_session_header_is_neither_sent_nor_used() {
-    let broker = Broker::timeless();
-    let legacy = Caller::legacy(broker.address, "2025-11-25", json!({}));
-    let known = legacy.stream();
+    let broker = Broker::without_timeouts();
+    let legacy = HttpAgent::legacy(broker.address, "2025-11-25", json!({}));
+    let known = legacy.stream_request();
     let known = known.head();
     let known = known
         .lines()
@@ -200,7 +203,7 @@ fn the_session_header_is_neither_sent_nor_used() {
 
 #[test]
 fn a_call_that_acts_as_a_session_must_name_it() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     let stranger = unregistered_client(&broker);
     for (tool, arguments) in [
@@ -224,7 +227,7 @@ fn a_call_that_acts_as_a_session_must_name_it() {
     }
     alice.sees_nothing();
 
-    let bob = broker.stateless("bob");
+    let bob = broker.http_modern("bob");
     assert_eq!(bob.calls("heartbeat", json!({}))["queue_size"], 0);
     let sent = bob.calls(
         "send_message",
@@ -237,7 +240,7 @@ fn a_call_that_acts_as_a_session_must_name_it() {
     assert_eq!(seen[0]["message_id"], sent["message_id"]);
     assert_eq!(seen[0]["sender_id"], bob.session.as_deref().unwrap());
     // Others see the same session; the callers are told apart by the ids they were given.
-    let again = broker.stateless("bob");
+    let again = broker.http_modern("bob");
     assert_ne!(again.session, bob.session);
     assert_eq!(again.calls("heartbeat", json!({}))["status"], "active");
     let listed = alice.calls("list_sessions", json!({"status": "all"}));
@@ -252,9 +255,9 @@ fn a_call_that_acts_as_a_session_must_name_it() {
 
 #[test]
 fn every_result_says_how_many_messages_are_unread() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
-    let bob = broker.stateless("bob");
+    let bob = broker.http_modern("bob");
     let unread = |tool: &str, arguments: Value| {
         let result = bob.call(tool, arguments).sent().answer_to(&json!(1)).unwrap();
         result["_meta"]["dev.mcp-broker/unread"].as_u64().unwrap()
@@ -271,9 +274,9 @@ fn every_result_says_how_many_messages_are_unread() {
 
 #[test]
 fn messages_read_by_a_stateless_client_are_acknowledged() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
-    let bob = broker.stateless("bob");
+    let bob = broker.http_modern("bob");
     let first = alice.sends("first").to("bob");
     let second = alice.sends("second").to("bob");
     let read = bob.reads(json!({"limit": 1}));
@@ -292,12 +295,12 @@ fn messages_read_by_a_stateless_client_are_acknowledged() {
         "notifications/dev.mcp-broker/ack",
         json!({"message_ids": [third.id], "session_id": bob.session}),
     );
-    alice.learns(&third.id, "acknowledged");
+    alice.awaits_status(&third.id, "acknowledged");
 }
 
 #[test]
 fn a_client_that_prefers_events_gets_its_answer_as_an_event() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let stranger = unregistered_client(&broker);
     for accept in [
         "text/event-stream, application/json",
@@ -337,7 +340,7 @@ fn a_client_that_prefers_events_gets_its_answer_as_an_event() {
 
 #[test]
 fn an_error_can_come_as_an_event() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let stranger = unregistered_client(&broker);
     let request = stranger
         .asks("tools/call", json!({"name": "no_such_tool", "arguments": {}}))
@@ -357,7 +360,7 @@ fn an_error_can_come_as_an_event() {
 
 #[test]
 fn log_messages_come_before_the_answer() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let stranger = unregistered_client(&broker);
     let call = |level: &str| {
         let meta = json!({"io.modelcontextprotocol/logLevel": level});
@@ -380,7 +383,7 @@ fn log_messages_come_before_the_answer() {
 
 #[test]
 fn a_client_that_accepts_no_events_gets_none() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let stranger = unregistered_client(&broker);
     let meta = json!({"io.modelcontextprotocol/logLevel": "debug", "progressToken": 1});
     let params = json!({"name": "heartbeat", "arguments": {}, "_meta": meta});

@@ -4,7 +4,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::json;
 
 use super::unregistered_client;
-use crate::support::{Broker, Caller, Request};
+use crate::support::{Broker, HttpAgent, Request};
 
 const MODERN: &str = "2026-07-28";
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -14,13 +14,13 @@ fn sentinel(text: &str) -> String {
 }
 
 /// A call of a tool that needs no session.
-fn list_sessions(caller: &Caller) -> Request {
+fn list_sessions(caller: &HttpAgent) -> Request {
     caller.call("list_sessions", json!({}))
 }
 
 #[test]
 fn required_headers_must_be_present_and_agree_with_the_body() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let stranger = unregistered_client(&broker);
     let call = list_sessions(&stranger);
     let read = stranger.asks("resources/read", json!({"uri": "broker://sessions"}));
@@ -34,7 +34,10 @@ fn required_headers_must_be_present_and_agree_with_the_body() {
         ),
         ("no such version", call.clone().with("MCP-Protocol-Version", "v999.0.0")),
         ("an empty version", call.clone().with("MCP-Protocol-Version", "")),
-        ("two versions", call.clone().and("MCP-Protocol-Version", MODERN)),
+        (
+            "two versions",
+            call.clone().with_another("MCP-Protocol-Version", MODERN),
+        ),
         (
             "two versions in one",
             call.clone().with("MCP-Protocol-Version", format!("{MODERN}, {MODERN}")),
@@ -47,16 +50,16 @@ fn required_headers_must_be_present_and_agree_with_the_body() {
             "an encoded method",
             list.clone().with("Mcp-Method", sentinel("tools/list")),
         ),
-        ("two methods", list.clone().and("Mcp-Method", "tools/list")),
+        ("two methods", list.clone().with_another("Mcp-Method", "tools/list")),
         (
             "two methods, the second wrong",
-            list.clone().and("Mcp-Method", "tools/call"),
+            list.clone().with_another("Mcp-Method", "tools/call"),
         ),
         ("no name", call.clone().without("Mcp-Name")),
         ("an empty name", call.clone().with("Mcp-Name", "")),
         ("another name", call.clone().with("Mcp-Name", "heartbeat")),
         ("a name in capitals", call.clone().with("Mcp-Name", "List_Sessions")),
-        ("two names", call.clone().and("Mcp-Name", "list_sessions")),
+        ("two names", call.clone().with_another("Mcp-Name", "list_sessions")),
         (
             "another name encoded",
             call.clone().with("Mcp-Name", sentinel("heartbeat")),
@@ -96,7 +99,7 @@ fn required_headers_must_be_present_and_agree_with_the_body() {
 
 #[test]
 fn equivalent_spellings_of_headers_are_accepted() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let stranger = unregistered_client(&broker);
     let call = list_sessions(&stranger);
     for (what, request) in [
@@ -156,7 +159,7 @@ fn equivalent_spellings_of_headers_are_accepted() {
 
 #[test]
 fn a_name_that_does_not_fit_a_header_is_encoded() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let stranger = unregistered_client(&broker);
     for name in ["wörld", " padded ", "line\nbreak", "=?base64?literal?=", "\u{1F980}"] {
         let call = stranger
@@ -183,7 +186,7 @@ fn a_name_that_does_not_fit_a_header_is_encoded() {
 
 #[test]
 fn the_meta_of_a_request_is_checked() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let stranger = unregistered_client(&broker);
     for version in ["2025-11-25", "2024-11-05", "v999.0.0", "1900-01-01", "2026-07-29", ""] {
         let request = stranger

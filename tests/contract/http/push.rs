@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::PUSH;
-use crate::support::{Broker, Caller, Reply, texts};
+use crate::support::{Broker, HttpAgent, ResponseReader, texts};
 
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
@@ -20,33 +20,36 @@ pub(super) enum Era {
 const ERAS: [(Era, &str); 2] = [(Era::Modern, "modern"), (Era::Legacy, "legacy")];
 
 /// A registered client to which messages are pushed with these settings, as soon as it opens a stream.
-pub(super) fn push_client(broker: &Broker, era: Era, name: &str, settings: Value) -> Caller {
+pub(super) fn push_client(broker: &Broker, era: Era, name: &str, settings: Value) -> HttpAgent {
     let push = json!({"dev.mcp-broker/push": settings});
     let client = match era {
-        Era::Modern => Caller::modern(broker.address, json!({"extensions": push})),
-        Era::Legacy => Caller::legacy(broker.address, "2025-11-25", json!({"experimental": push})),
+        Era::Modern => HttpAgent::modern(broker.address, json!({"extensions": push})),
+        Era::Legacy => HttpAgent::legacy(broker.address, "2025-11-25", json!({"experimental": push})),
     };
     client.registered(name)
 }
 
 /// Expects the next pushes to have these texts.
-pub(super) fn expect_pushes<const N: usize>(stream: &mut Reply, expected: [&str; N]) -> Vec<Value> {
-    let pushed: Vec<_> = expected.iter().map(|_| stream.told(PUSH)["message"].take()).collect();
+pub(super) fn expect_pushes<const N: usize>(stream: &mut ResponseReader, expected: [&str; N]) -> Vec<Value> {
+    let pushed: Vec<_> = expected
+        .iter()
+        .map(|_| stream.next_notification(PUSH)["message"].take())
+        .collect();
     assert_eq!(texts(&pushed), expected);
     pushed
 }
 
 impl Era {
     /// Opens a stream of this client. The id names the subscription, where there is one.
-    fn opens(self, client: &Caller, id: &Value) -> Reply {
+    fn opens(self, client: &HttpAgent, id: &Value) -> ResponseReader {
         match self {
-            Self::Modern => client.listens_as(id),
-            Self::Legacy => client.reads_stream(),
+            Self::Modern => client.subscribes_as(id),
+            Self::Legacy => client.opens_stream(),
         }
     }
 
     /// Acknowledges pushes by a notification with these params.
-    fn acknowledges(self, client: &Caller, mut params: Value) {
+    fn acknowledges(self, client: &HttpAgent, mut params: Value) {
         if self == Self::Modern {
             params["session_id"] = json!(client.session);
         }
@@ -56,20 +59,20 @@ impl Era {
 
 #[test]
 fn messages_are_pushed_within_the_window_while_a_stream_is_open() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     for (era, name) in ERAS {
         let bob = push_client(&broker, era, name, json!({"window": 2, "ack": "manual"}));
         let early = alice.sends("early").to(name);
         assert_eq!(early.status, "queued");
         let mut stream = era.opens(&bob, &json!("é"));
-        let first = stream.told(PUSH);
+        let first = stream.next_notification(PUSH);
         if era == Era::Modern {
             assert_eq!(first["_meta"][SUBSCRIPTION], "é");
         }
         assert_eq!(first["message"]["message_id"], early.id.as_str());
         assert_eq!(first["message"]["delivery_count"], 1);
-        alice.learns(&early.id, "delivered");
+        alice.awaits_status(&early.id, "delivered");
 
         let second = alice.sends("second").to(name);
         expect_pushes(&mut stream, ["second"]);
@@ -78,15 +81,15 @@ fn messages_are_pushed_within_the_window_while_a_stream_is_open() {
         // An acknowledgement by notification or by tool makes room in the window.
         era.acknowledges(&bob, json!({"up_to": early.id}));
         expect_pushes(&mut stream, ["third"]);
-        alice.learns(&early.id, "acknowledged");
+        alice.awaits_status(&early.id, "acknowledged");
         alice.sends("fourth").to(name);
         let done = bob.calls("acknowledge_messages", json!({"message_ids": [second.id]}));
         assert_eq!(done["acknowledged"], 1);
         expect_pushes(&mut stream, ["fourth"]);
-        stream.leaves();
+        stream.disconnects();
 
         // A message that was pushed and not acknowledged is queued again, and pushed to the next stream.
-        alice.learns(&third.id, "queued");
+        alice.awaits_status(&third.id, "queued");
         let mut stream = era.opens(&bob, &json!(2));
         let again = expect_pushes(&mut stream, ["third", "fourth"]);
         assert_eq!(again[0]["delivery_count"], 2);
@@ -95,7 +98,7 @@ fn messages_are_pushed_within_the_window_while_a_stream_is_open() {
 
 #[test]
 fn messages_without_an_open_stream_wait_for_a_read() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     for (era, name) in ERAS {
         let bob = push_client(&broker, era, name, json!({"window": 5, "ack": "manual"}));
@@ -105,10 +108,10 @@ fn messages_without_an_open_stream_wait_for_a_read() {
         let second = alice.sends("2").to(name);
         expect_pushes(&mut stream, ["2"]);
         era.acknowledges(&bob, json!({"message_ids": [first[0]["message_id"]]}));
-        alice.learns(first[0]["message_id"].as_str().unwrap(), "acknowledged");
-        stream.leaves();
+        alice.awaits_status(first[0]["message_id"].as_str().unwrap(), "acknowledged");
+        stream.disconnects();
         // Unacknowledged pushes are queued again; new messages wait for a read.
-        alice.learns(&second.id, "queued");
+        alice.awaits_status(&second.id, "queued");
         assert_eq!(alice.sends("3").to(name).status, "queued");
         let read = bob.reads(json!({}));
         assert_eq!(texts(&read), ["2", "3"]);
@@ -129,7 +132,7 @@ fn messages_without_an_open_stream_wait_for_a_read() {
 
 #[test]
 fn unacknowledged_pushes_are_repeated_on_each_new_stream() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     for (era, name) in ERAS {
         let bob = push_client(&broker, era, name, json!({"ack": "manual"}));
@@ -137,7 +140,7 @@ fn unacknowledged_pushes_are_repeated_on_each_new_stream() {
         let sent = alice.sends("hi").to(name);
         expect_pushes(&mut stream, ["hi"]);
         for id in 1..=3 {
-            stream.leaves();
+            stream.disconnects();
             stream = era.opens(&bob, &json!(id));
             let again = expect_pushes(&mut stream, ["hi"]);
             assert_eq!(again[0]["message_id"], sent.id.as_str());
@@ -149,24 +152,24 @@ fn unacknowledged_pushes_are_repeated_on_each_new_stream() {
 
 #[test]
 fn written_messages_are_acknowledged_with_ack_auto() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     for (era, name) in ERAS {
         let bob = push_client(&broker, era, name, json!({"window": 4, "ack": "auto"}));
         let early = alice.sends("early").to(name);
         let mut stream = era.opens(&bob, &json!(1));
         expect_pushes(&mut stream, ["early"]);
-        alice.learns(&early.id, "acknowledged");
+        alice.awaits_status(&early.id, "acknowledged");
         let sent: Vec<_> = (0..50).map(|at| alice.sends(&at.to_string()).to(name).id).collect();
         for id in &sent {
-            assert_eq!(stream.told(PUSH)["message"]["message_id"], id.as_str());
+            assert_eq!(stream.next_notification(PUSH)["message"]["message_id"], id.as_str());
         }
         for id in &sent {
-            alice.learns(id, "acknowledged");
+            alice.awaits_status(id, "acknowledged");
         }
         for at in 0..20 {
             let text = at.to_string();
-            let sent = alice.sends(&text).and("wait_for", "acknowledged").to(name);
+            let sent = alice.sends(&text).with_argument("wait_for", "acknowledged").to(name);
             assert_eq!(sent.status, "acknowledged");
             expect_pushes(&mut stream, [text.as_str()]);
         }
@@ -175,7 +178,7 @@ fn written_messages_are_acknowledged_with_ack_auto() {
 
 #[test]
 fn the_newest_of_two_streams_gets_the_messages() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     for (era, name) in ERAS {
         let bob = push_client(&broker, era, name, json!({"ack": "manual"}));
@@ -187,7 +190,7 @@ fn the_newest_of_two_streams_gets_the_messages() {
         let again = expect_pushes(&mut newer, ["hi"]);
         assert_eq!(again[0]["message_id"], sent.id.as_str());
         assert_eq!(again[0]["delivery_count"], 2);
-        older.is_over();
+        older.awaits_end();
         alice.sends("ho").to(name);
         expect_pushes(&mut newer, ["ho"]);
     }

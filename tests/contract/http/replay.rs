@@ -8,25 +8,25 @@ use super::{
     EVENTS_FIRST, INBOX, PUSH, UPDATED,
     push::{Era, push_client},
 };
-use crate::support::{Broker, Caller, Event, Reply, texts};
+use crate::support::{Broker, Event, HttpAgent, ResponseReader, texts};
 
-fn bob(broker: &Broker, version: &str) -> Caller {
-    Caller::legacy(broker.address, version, json!({})).registered("bob")
+fn bob(broker: &Broker, version: &str) -> HttpAgent {
+    HttpAgent::legacy(broker.address, version, json!({})).registered("bob")
 }
 
-fn resume(caller: &Caller, last: &str) -> Reply {
-    caller.stream().with("Last-Event-ID", last).sent().streams()
+fn resume(caller: &HttpAgent, last: &str) -> ResponseReader {
+    caller.stream_request().with("Last-Event-ID", last).sent().streams()
 }
 
 /// The next event of a stream and its id, which it must have.
-fn next_event_with_id(stream: &mut Reply) -> (String, Event) {
+fn next_event_with_id(stream: &mut ResponseReader) -> (String, Event) {
     let event = stream.next_event().expect("an event");
     (event.id.clone().expect("its name"), event)
 }
 
 #[test]
 fn streams_of_2025_11_25_begin_with_an_event_without_data() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     for version in ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"] {
         let bob = bob(&broker, version);
         let mut names = HashSet::new();
@@ -48,13 +48,13 @@ fn streams_of_2025_11_25_begin_with_an_event_without_data() {
             assert_eq!(event.json()["result"]["isError"], false, "{version}");
             reply.ends();
         }
-        bob.delete().answered();
+        bob.delete_request().answered();
     }
 }
 
 #[test]
 fn an_answer_that_was_read_can_be_replayed() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let bob = bob(&broker, "2025-11-25");
     let alice = broker.agent("alice");
     let call = bob.call("send_message", alice.sends("once").arguments_to("alice"));
@@ -74,15 +74,15 @@ fn an_answer_that_was_read_can_be_replayed() {
 
 #[test]
 fn an_answer_that_came_after_the_cut_is_read_by_resuming() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     let bob = bob(&broker, "2025-11-25");
     for round in 0..20 {
         let text = round.to_string();
         let letter = alice
             .sends(&text)
-            .and("wait_for", "acknowledged")
-            .and("timeout_seconds", 60);
+            .with_argument("wait_for", "acknowledged")
+            .with_argument("timeout_seconds", 60);
         let mut reply = bob
             .call("send_message", letter.arguments_to("alice"))
             .with("Accept", EVENTS_FIRST)
@@ -90,7 +90,7 @@ fn an_answer_that_came_after_the_cut_is_read_by_resuming() {
             .streams();
         let (priming, _) = next_event_with_id(&mut reply);
         // A disconnect is not a cancellation.
-        reply.leaves();
+        reply.disconnects();
         let early = (round % 2 == 0).then(|| resume(&bob, &priming));
         alice.sees([text.as_str()]);
         alice.sees_nothing();
@@ -103,13 +103,13 @@ fn an_answer_that_came_after_the_cut_is_read_by_resuming() {
 
 #[test]
 fn progress_of_a_call_is_resumed_without_a_gap() {
-    let broker = Broker::with(&["--heartbeat-interval=100ms"]);
+    let broker = Broker::start_with(&["--heartbeat-interval=100ms"]);
     let alice = broker.agent("alice");
     let bob = bob(&broker, "2025-11-25");
     let letter = alice
         .sends("hi")
-        .and("wait_for", "acknowledged")
-        .and("timeout_seconds", 60);
+        .with_argument("wait_for", "acknowledged")
+        .with_argument("timeout_seconds", 60);
     let params = json!({
         "name": "send_message", "arguments": letter.arguments_to("alice"), "_meta": {"progressToken": "p"},
     });
@@ -125,7 +125,7 @@ fn progress_of_a_call_is_resumed_without_a_gap() {
         let progress = frame["params"]["progress"].as_f64().unwrap();
         assert!(progress > last, "{progress} after {last}");
         let number = |name: &str| name.rsplit('-').next().unwrap().parse::<u64>().unwrap();
-        reply.leaves();
+        reply.disconnects();
         reply = resume(&bob, &name);
         let (next, event) = next_event_with_id(&mut reply);
         assert_eq!(number(&next), number(&name) + 1, "{name} and then {next}: {event:?}");
@@ -140,7 +140,7 @@ fn progress_of_a_call_is_resumed_without_a_gap() {
 
 #[test]
 fn a_wait_whose_connection_was_cut_takes_no_message() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     let bob = bob(&broker, "2025-11-25");
     let mut reply = bob
@@ -149,7 +149,7 @@ fn a_wait_whose_connection_was_cut_takes_no_message() {
         .sent()
         .streams();
     let (priming, _) = next_event_with_id(&mut reply);
-    reply.leaves();
+    reply.disconnects();
     alice.sends("hi").to("bob");
     let read = bob.reads(json!({"wait_seconds": 20}));
     assert_eq!(texts(&read), ["hi"]);
@@ -167,10 +167,10 @@ fn a_wait_whose_connection_was_cut_takes_no_message() {
 
 #[test]
 fn missed_events_of_the_session_stream_are_replayed_in_order() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     let bob = push_client(&broker, Era::Legacy, "bob", json!({"window": 1000, "ack": "manual"}));
-    let mut stream = bob.reads_stream();
+    let mut stream = bob.opens_stream();
     for at in 0..5 {
         alice.sends(&at.to_string()).to("bob");
     }
@@ -187,7 +187,7 @@ fn missed_events_of_the_session_stream_are_replayed_in_order() {
         seen.push(frame["params"]["message"].take());
     }
     assert_eq!(names.iter().collect::<HashSet<_>>().len(), 5);
-    stream.leaves();
+    stream.disconnects();
     // After the second event: at least the three that followed, in order, each original or repeated.
     let mut again = resume(&bob, &names[1]);
     let mut replayed: Vec<Value> = Vec::new();
@@ -202,7 +202,7 @@ fn missed_events_of_the_session_stream_are_replayed_in_order() {
     // The stream then continues.
     alice.sends("5").to("bob");
     loop {
-        let text = again.told(PUSH)["message"]["payload"]["text"].take();
+        let text = again.next_notification(PUSH)["message"]["payload"]["text"].take();
         if text == "5" {
             break;
         }
@@ -211,14 +211,14 @@ fn missed_events_of_the_session_stream_are_replayed_in_order() {
 
 #[test]
 fn pushes_too_large_to_be_kept_are_redelivered() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     for (at, len) in [100_000, 1_000_000, 3_000_000].into_iter().enumerate() {
         let bob = {
             let capabilities = json!({"experimental": {"dev.mcp-broker/push": {"window": 100, "ack": "manual"}}});
-            Caller::legacy(broker.address, "2025-11-25", capabilities).registered(&format!("bob{at}"))
+            HttpAgent::legacy(broker.address, "2025-11-25", capabilities).registered(&format!("bob{at}"))
         };
-        let mut stream = bob.reads_stream();
+        let mut stream = bob.opens_stream();
         alice.sends("small").to(&bob.name);
         let name = loop {
             let (name, event) = next_event_with_id(&mut stream);
@@ -230,13 +230,13 @@ fn pushes_too_large_to_be_kept_are_redelivered() {
         for _ in 0..4 {
             sent.push(alice.sends(&"x".repeat(len)).to(&bob.name).id);
         }
-        alice.learns(&sent[0], "delivered");
+        alice.awaits_status(&sent[0], "delivered");
         // The client read none of it.
-        stream.leaves();
+        stream.disconnects();
         let mut again = resume(&bob, &name);
         let mut missing: HashSet<_> = sent.into_iter().collect();
         while !missing.is_empty() {
-            let message = again.told(PUSH)["message"].take();
+            let message = again.next_notification(PUSH)["message"].take();
             missing.remove(message["message_id"].as_str().unwrap());
         }
     }
@@ -244,7 +244,7 @@ fn pushes_too_large_to_be_kept_are_redelivered() {
 
 #[test]
 fn a_replay_contains_events_of_its_own_stream_only() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     let bob = bob(&broker, "2025-11-25");
     bob.request("resources/subscribe", json!({"uri": INBOX})).unwrap();
@@ -263,7 +263,7 @@ fn a_replay_contains_events_of_its_own_stream_only() {
     let (of_second, _) = next_event_with_id(&mut second);
     second.answer_to(&json!(1)).unwrap();
     alice.sends("hi").to("bob");
-    let mut main = bob.reads_stream();
+    let mut main = bob.opens_stream();
     let (of_main, _) = next_event_with_id(&mut main);
     let names = [&of_first, &of_second, &of_main].map(|name| name.split('-').next().unwrap());
     assert_eq!(names.iter().collect::<HashSet<_>>().len(), 3, "{names:?}");
@@ -271,19 +271,23 @@ fn a_replay_contains_events_of_its_own_stream_only() {
     assert_eq!(again.answer_to(&json!(1)).unwrap(), answer);
     again.ends();
     // The event id means nothing in another session.
-    let carol = Caller::legacy(broker.address, "2025-11-25", json!({}));
-    let mut stream = carol.stream().with("Last-Event-ID", of_first.as_str()).sent().streams();
+    let carol = HttpAgent::legacy(broker.address, "2025-11-25", json!({}));
+    let mut stream = carol
+        .stream_request()
+        .with("Last-Event-ID", of_first.as_str())
+        .sent()
+        .streams();
     carol.request("resources/subscribe", json!({"uri": INBOX})).unwrap();
     let carol = carol.registered("carol");
     alice.sends("for carol").to("carol");
-    let frame = stream.hears("the first frame", |_| true);
+    let frame = stream.awaits_frame("the first frame", |_| true);
     assert_eq!(frame["method"], UPDATED);
     carol.calls("heartbeat", json!({}));
 }
 
 #[test]
 fn an_unknown_event_id_starts_a_new_stream() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     let bob = bob(&broker, "2025-11-25");
     bob.request("resources/subscribe", json!({"uri": INBOX})).unwrap();
@@ -300,23 +304,23 @@ fn an_unknown_event_id_starts_a_new_stream() {
     ] {
         let mut stream = resume(&bob, last);
         alice.sends("hi").to("bob");
-        assert_eq!(stream.told(UPDATED), json!({"uri": INBOX}), "{last:?}");
+        assert_eq!(stream.next_notification(UPDATED), json!({"uri": INBOX}), "{last:?}");
         assert_eq!(bob.reads(json!({"acknowledge": "immediate"})).len(), 1);
     }
 }
 
 #[test]
 fn a_newer_stream_replaces_the_older_one() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     let bob = bob(&broker, "2025-11-25");
     bob.request("resources/subscribe", json!({"uri": INBOX})).unwrap();
-    let mut older = bob.reads_stream();
+    let mut older = bob.opens_stream();
     for _ in 0..5 {
-        let mut newer = bob.reads_stream();
-        older.is_over();
+        let mut newer = bob.opens_stream();
+        older.awaits_end();
         alice.sends("hi").to("bob");
-        assert_eq!(newer.told(UPDATED), json!({"uri": INBOX}));
+        assert_eq!(newer.next_notification(UPDATED), json!({"uri": INBOX}));
         assert_eq!(bob.reads(json!({"acknowledge": "immediate"})).len(), 1);
         older = newer;
     }
@@ -325,7 +329,13 @@ fn a_newer_stream_replaces_the_older_one() {
 #[test]
 fn a_client_that_reconnects_often_gets_every_message_at_least_once() {
     const MESSAGES: usize = 200;
-    let broker = Broker::with(&[&crate::support::TIMELESS[..], &["--workers=2", "--delivery-limit=1000"]].concat());
+    let broker = Broker::start_with(
+        &[
+            &crate::support::TIMEOUTS_OFF[..],
+            &["--workers=2", "--delivery-limit=1000"],
+        ]
+        .concat(),
+    );
     let alice = broker.agent("alice");
     let bob = push_client(&broker, Era::Legacy, "bob", json!({"ack": "manual", "window": 20}));
     let sender = std::thread::spawn(move || {
@@ -338,7 +348,7 @@ fn a_client_that_reconnects_often_gets_every_message_at_least_once() {
     let mut last: Option<String> = None;
     for round in 0.. {
         // In every other round the client names its last event.
-        let mut request = bob.stream();
+        let mut request = bob.stream_request();
         if let Some(last) = last.as_deref().filter(|_| round % 2 == 0) {
             request = request.with("Last-Event-ID", last);
         }
@@ -361,13 +371,13 @@ fn a_client_that_reconnects_often_gets_every_message_at_least_once() {
     let (alice, ids) = sender.join().unwrap();
     for id in &ids {
         assert!(seen.contains(id));
-        alice.learns(id, "acknowledged");
+        alice.awaits_status(id, "acknowledged");
     }
 }
 
 #[test]
 fn a_call_is_cancelled_by_another_post() {
-    let broker = Broker::with(&["--workers=2", "--heartbeat-interval=100ms"]);
+    let broker = Broker::start_with(&["--workers=2", "--heartbeat-interval=100ms"]);
     let alice = broker.agent("alice");
     for version in ["2025-11-25", "2025-03-26"] {
         let bob = bob(&broker, version);
@@ -376,7 +386,7 @@ fn a_call_is_cancelled_by_another_post() {
             let params = json!({"name": "receive_messages", "arguments": {"wait_seconds": 100}});
             let mut waiting = bob.asks_as(&id, "tools/call", params).with("Accept", accept).sent();
             // The wait has begun.
-            waiting.is_kept_alive();
+            waiting.awaits_comment();
             bob.cancels(&id);
             let sent = alice.sends("after").to("bob");
             let read = bob.reads(json!({"wait_seconds": 20, "acknowledge": "immediate"}));
@@ -386,13 +396,13 @@ fn a_call_is_cancelled_by_another_post() {
                 assert_eq!(event.data, "", "{event:?}");
             }
         }
-        bob.delete().answered();
+        bob.delete_request().answered();
     }
 }
 
 #[test]
 fn a_cancelled_call_ends_for_a_client_that_accepts_no_events() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let bob = bob(&broker, "2025-11-25");
     let id = json!("wait");
     let params = json!({"name": "receive_messages", "arguments": {"wait_seconds": 100}});

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::EVENTS_FIRST;
-use crate::support::{Broker, Caller, Reply, Tenant};
+use crate::support::{Broker, HttpAgent, ResponseReader, Tenant};
 
 /// Bytes of one answer: large enough to fill the bound soon, small enough to be kept.
 const DESCRIPTION_LEN: usize = 90_000;
@@ -14,14 +14,14 @@ const STREAMS: usize = 16;
 /// Registers a protocol whose description makes answers long.
 fn register_long_protocol(team: &Tenant<'_>) {
     let schema = json!({"type": "object", "description": "x".repeat(DESCRIPTION_LEN)});
-    team.visitor().calls(
+    team.client().calls(
         "register_protocol",
         json!({"name": "long", "version": "1.0.0", "schema": schema}),
     );
 }
 
 /// Reads a long answer as a stream. Returns the id of its first event.
-fn read_long_answer(caller: &Caller) -> String {
+fn read_long_answer(caller: &HttpAgent) -> String {
     let arguments = json!({"name": "long", "include_schema": true});
     let mut reply = caller
         .call("discover_protocols", arguments)
@@ -33,17 +33,17 @@ fn read_long_answer(caller: &Caller) -> String {
     first
 }
 
-fn resume(caller: &Caller, last: &str) -> Reply {
-    caller.stream().with("Last-Event-ID", last).sent()
+fn resume(caller: &HttpAgent, last: &str) -> ResponseReader {
+    caller.stream_request().with("Last-Event-ID", last).sent()
 }
 
-fn assert_kept(caller: &Caller, first: &str) {
+fn assert_kept(caller: &HttpAgent, first: &str) {
     let answer: Result<Value, Value> = resume(caller, first).streams().answer_to(&json!(1));
     assert_eq!(answer.unwrap()["structuredContent"]["protocols"][0]["name"], "long");
 }
 
-fn assert_gone(caller: &Caller, first: &str) {
-    let response = resume(caller, first).whole();
+fn assert_gone(caller: &HttpAgent, first: &str) {
+    let response = resume(caller, first).into_response();
     assert_eq!(response.refusal(), (410, -32600), "{response:?}");
     assert!(response.body.contains("send the request again"), "{response:?}");
 }
@@ -55,15 +55,15 @@ fn the_oldest_answers_of_a_project_are_dropped_and_their_clients_told() {
     for project in [&team, &other] {
         register_long_protocol(project);
     }
-    let neighbour = other.resumable_as(&other.key);
+    let neighbour = other.http_legacy_as(&other.key);
     let of_neighbour = read_long_answer(&neighbour);
-    let early = team.resumable_as(&team.key);
+    let early = team.http_legacy_as(&team.key);
     let oldest = read_long_answer(&early);
     assert_kept(&early, &oldest);
     // Twice as much as a project may keep, each session within its own bound.
     let mut callers: Vec<_> = (0..11)
         .map(|_| {
-            let caller = team.resumable_as(&team.key);
+            let caller = team.http_legacy_as(&team.key);
             let names: Vec<_> = (0..STREAMS).map(|_| read_long_answer(&caller)).collect();
             (caller, names)
         })
@@ -84,7 +84,7 @@ fn an_answer_replaced_by_later_ones_of_its_session_is_gone() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
     register_long_protocol(&team);
-    let caller = team.resumable_as(&team.key);
+    let caller = team.http_legacy_as(&team.key);
     let oldest = read_long_answer(&caller);
     let next = read_long_answer(&caller);
     for _ in 0..STREAMS - 1 {

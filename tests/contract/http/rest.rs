@@ -10,8 +10,8 @@ const PROJECTS: &str = "/api/v1/projects";
 
 fn admin_request(broker: &Broker, method: &str, path: &str) -> Request {
     Request::post(broker.address, "")
-        .by(method)
-        .at(path)
+        .with_method(method)
+        .with_path(path)
         .without("Content-Type")
         .with("X-API-Key", ADMIN_KEY)
 }

@@ -3,13 +3,13 @@
 use serde_json::json;
 
 use super::{INBOX, UPDATED, open_session};
-use crate::support::{Broker, HASTY, eventually};
+use crate::support::{Broker, FAST_TIMEOUTS, eventually};
 
 const LEGACY: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
 #[test]
 fn a_client_can_take_its_session_back() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     let bob = open_session(&broker, LEGACY[0]).registered("bob");
     let newer = broker.agent("bob");
@@ -27,7 +27,7 @@ fn a_client_can_take_its_session_back() {
     let back = bob.calls("register_session", json!({"name": "bob"}));
     assert_eq!(back["resumed"], true);
     assert_eq!(back["session_id"], bob.session.as_deref().unwrap());
-    newer.wire.is_closed_with(4001);
+    newer.wire.closes_with(4001);
     let again = bob.reads(json!({}));
     assert_eq!(again[0]["delivery_count"], 2);
     // The older client may also register under another name.
@@ -41,27 +41,27 @@ fn a_client_can_take_its_session_back() {
 
 #[test]
 fn the_stream_of_a_session_that_was_taken_over_ends_and_can_be_reopened() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     let bob = open_session(&broker, LEGACY[0]).registered("bob");
     bob.request("resources/subscribe", json!({"uri": INBOX})).unwrap();
     for _ in 0..3 {
-        let mut stream = bob.reads_stream();
+        let mut stream = bob.opens_stream();
         let newer = open_session(&broker, LEGACY[0]).registered("bob");
-        stream.is_over();
+        stream.awaits_end();
         alice.sends("hi").to("bob");
         assert_eq!(newer.reads(json!({"acknowledge": "immediate"})).len(), 1);
         bob.calls("register_session", json!({"name": "bob"}));
-        let mut stream = bob.reads_stream();
+        let mut stream = bob.opens_stream();
         alice.sends("ho").to("bob");
-        assert_eq!(stream.told(UPDATED), json!({"uri": INBOX}));
+        assert_eq!(stream.next_notification(UPDATED), json!({"uri": INBOX}));
         assert_eq!(bob.reads(json!({"acknowledge": "immediate"})).len(), 1);
     }
 }
 
 #[test]
 fn a_client_that_disconnected_gets_its_session_back_by_registering() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     let bob = open_session(&broker, LEGACY[0]).registered("bob");
     bob.calls("disconnect_session", json!({}));
@@ -75,12 +75,12 @@ fn a_client_that_disconnected_gets_its_session_back_by_registering() {
 
 #[test]
 fn a_silent_client_becomes_active_with_any_request() {
-    let broker = Broker::impatient();
+    let broker = Broker::with_fast_disconnect();
     let alice = broker.agent("alice");
     let bob = open_session(&broker, LEGACY[0]).registered("bob");
     bob.request("resources/subscribe", json!({"uri": INBOX})).unwrap();
     for round in 0..2 {
-        alice.notices("bob", "disconnected");
+        alice.awaits_presence("bob", "disconnected");
         let text = round.to_string();
         let sent = alice.sends(&text).to("bob");
         assert_eq!(sent.status, "queued");
@@ -88,62 +88,62 @@ fn a_silent_client_becomes_active_with_any_request() {
         assert_eq!(read[0]["message_id"], sent.id.as_str());
         assert_eq!(alice.presence_of("bob").as_deref(), Some("active"));
         // Its subscription still notifies.
-        let mut stream = bob.reads_stream();
+        let mut stream = bob.opens_stream();
         alice.sends("more").to("bob");
-        assert_eq!(stream.told(UPDATED), json!({"uri": INBOX}));
+        assert_eq!(stream.next_notification(UPDATED), json!({"uri": INBOX}));
         assert_eq!(bob.reads(json!({"acknowledge": "immediate"})).len(), 1);
     }
 }
 
 #[test]
 fn a_silent_client_becomes_active_by_opening_its_stream() {
-    let broker = Broker::impatient();
+    let broker = Broker::with_fast_disconnect();
     let alice = broker.agent("alice");
     let bob = open_session(&broker, LEGACY[0]).registered("bob");
     bob.request("resources/subscribe", json!({"uri": INBOX})).unwrap();
-    alice.notices("bob", "disconnected");
+    alice.awaits_presence("bob", "disconnected");
     alice.sends("while away").to("bob");
-    let mut stream = bob.reads_stream();
-    assert_eq!(stream.told(UPDATED), json!({"uri": INBOX}));
-    alice.notices("bob", "active");
+    let mut stream = bob.opens_stream();
+    assert_eq!(stream.next_notification(UPDATED), json!({"uri": INBOX}));
+    alice.awaits_presence("bob", "active");
     assert_eq!(bob.reads(json!({"acknowledge": "immediate"})).len(), 1);
     alice.sends("here").to("bob");
-    assert_eq!(stream.told(UPDATED), json!({"uri": INBOX}));
+    assert_eq!(stream.next_notification(UPDATED), json!({"uri": INBOX}));
 }
 
 #[test]
 fn a_client_that_reads_its_stream_stays_active() {
-    let broker = Broker::with(&HASTY);
+    let broker = Broker::start_with(&FAST_TIMEOUTS);
     let alice = broker.agent("alice");
     let bob = open_session(&broker, LEGACY[0]).registered("bob");
-    let mut stream = bob.reads_stream();
+    let mut stream = bob.opens_stream();
     bob.request("resources/subscribe", json!({"uri": INBOX})).unwrap();
     // Another client that sends nothing is forgotten meanwhile, with its HTTP session.
     let silent = open_session(&broker, LEGACY[0]).registered("silent");
-    alice.misses("silent");
+    alice.awaits_end_of("silent");
     assert_eq!(silent.call("heartbeat", json!({})).answered().status, 404);
     assert_eq!(alice.presence_of("bob").as_deref(), Some("active"));
     alice.sends("hi").to("bob");
-    assert_eq!(stream.told(UPDATED), json!({"uri": INBOX}));
+    assert_eq!(stream.next_notification(UPDATED), json!({"uri": INBOX}));
     assert_eq!(bob.reads(json!({})).len(), 1);
 }
 
 #[test]
 fn a_client_that_is_silent_for_too_long_is_forgotten() {
-    let broker = Broker::with(&HASTY);
+    let broker = Broker::start_with(&FAST_TIMEOUTS);
     let alice = broker.agent("alice");
     let bob = open_session(&broker, LEGACY[0]).registered("bob");
     // The HTTP session ends after the retention; its end makes the session disconnected, which is then removed.
-    alice.misses("bob");
+    alice.awaits_end_of("bob");
     assert_eq!(bob.call("heartbeat", json!({})).answered().status, 404);
 }
 
 #[test]
 fn a_request_of_a_silent_client_does_not_take_its_name_back() {
-    let broker = Broker::impatient();
+    let broker = Broker::with_fast_disconnect();
     let alice = broker.agent("alice");
     let older = open_session(&broker, LEGACY[0]).registered("bob");
-    alice.notices("bob", "disconnected");
+    alice.awaits_presence("bob", "disconnected");
     let newer = broker.agent("bob");
     assert_eq!(Some(&newer.session), older.session.as_ref());
     // Any request of the older client is a heartbeat, and not a registration.
@@ -157,5 +157,5 @@ fn a_request_of_a_silent_client_does_not_take_its_name_back() {
     newer.calls("heartbeat", json!({}));
     // A registration takes the session over again.
     older.calls("register_session", json!({"name": "bob"}));
-    newer.wire.is_closed_with(4001);
+    newer.wire.closes_with(4001);
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::{INBOX, UPDATED, open_session};
-use crate::support::{Broker, Caller, Request, TIMELESS, hello, keys};
+use crate::support::{Broker, HttpAgent, Request, TIMEOUTS_OFF, initialize_request, keys};
 
 const LEGACY: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 const SESSION: &str = "Mcp-Session-Id";
@@ -20,11 +20,11 @@ fn call(id: impl Into<Value>, tool: &str, arguments: Value) -> Value {
 
 #[test]
 fn each_initialize_opens_its_own_session() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let mut ids = std::collections::HashSet::new();
     for version in LEGACY {
         for accept in ["application/json, text/event-stream", "application/json"] {
-            let response = hello(broker.address, version, json!({}))
+            let response = initialize_request(broker.address, version, json!({}))
                 .with("Accept", accept)
                 .answered();
             assert_eq!(response.status, 200);
@@ -38,12 +38,12 @@ fn each_initialize_opens_its_own_session() {
         }
     }
     // The version header is ignored before a version is agreed, and an unknown version is answered with the newest.
-    let response = hello(broker.address, "1999-01-01", json!({}))
+    let response = initialize_request(broker.address, "1999-01-01", json!({}))
         .with("MCP-Protocol-Version", "2025-06-18")
         .answered();
     assert_eq!(response.json()["result"]["protocolVersion"], LEGACY[0]);
     // As an event for a client that prefers events.
-    let mut reply = hello(broker.address, LEGACY[0], json!({}))
+    let mut reply = initialize_request(broker.address, LEGACY[0], json!({}))
         .with("Accept", "text/event-stream, application/json")
         .sent();
     assert!(reply.header(SESSION).is_some());
@@ -52,7 +52,7 @@ fn each_initialize_opens_its_own_session() {
 
 #[test]
 fn a_refused_initialize_opens_no_session() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     for params in [
         json!({}),
         json!({"protocolVersion": 1}),
@@ -66,7 +66,7 @@ fn a_refused_initialize_opens_no_session() {
 
 #[test]
 fn a_second_initialize_is_refused() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let bob = open_session(&broker, LEGACY[0]).registered("bob");
     let again = json!({"protocolVersion": LEGACY[0], "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
     let (status, code) = bob.asks("initialize", again).refused();
@@ -78,12 +78,12 @@ fn a_second_initialize_is_refused() {
 
 #[test]
 fn a_session_lives_until_it_is_deleted() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     let bob = open_session(&broker, LEGACY[0]).registered("bob");
     assert_eq!(bob.request("ping", json!({})), Ok(json!({})));
-    let mut stream = bob.reads_stream();
-    let deleted = bob.delete().answered();
+    let mut stream = bob.opens_stream();
+    let deleted = bob.delete_request().answered();
     assert!((200..300).contains(&deleted.status), "{deleted:?}");
     // Its stream ends with it.
     stream.ends();
@@ -92,9 +92,9 @@ fn a_session_lives_until_it_is_deleted() {
         bob.call("heartbeat", json!({})),
         bob.post(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})),
         bob.post(&json!({"jsonrpc": "2.0", "id": 1, "result": {}})),
-        bob.stream(),
-        bob.stream().with("Last-Event-ID", "0-0"),
-        bob.delete(),
+        bob.stream_request(),
+        bob.stream_request().with("Last-Event-ID", "0-0"),
+        bob.delete_request(),
     ] {
         let response = request.answered();
         assert_eq!(response.status, 404, "{request:?}");
@@ -108,15 +108,15 @@ fn a_session_lives_until_it_is_deleted() {
 
 #[test]
 fn requests_without_a_session_or_with_an_unknown_one_are_refused() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let bob = open_session(&broker, LEGACY[0]);
     let without_session = |request: Request| request.without(SESSION);
     for request in [
         bob.asks("tools/list", json!({})),
         bob.post(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})),
         bob.post(&json!({"jsonrpc": "2.0", "id": 1, "result": {}})),
-        bob.stream(),
-        bob.delete(),
+        bob.stream_request(),
+        bob.delete_request(),
     ] {
         // A GET without a session id opens a stream of 2024-11-05, whichever version it names.
         if request.method != "GET" {
@@ -134,14 +134,14 @@ fn requests_without_a_session_or_with_an_unknown_one_are_refused() {
 
 #[test]
 fn the_version_header_must_name_a_supported_version() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let bob = open_session(&broker, LEGACY[0]);
     for version in ["nonsense", "", "2025-11-26", "1900-01-01", "2025-11-25, 2025-06-18"] {
         for request in [
             bob.asks("tools/list", json!({})),
             bob.post(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})),
-            bob.stream(),
-            bob.delete(),
+            bob.stream_request(),
+            bob.delete_request(),
         ] {
             let response = request.with("MCP-Protocol-Version", version).answered();
             assert_eq!(response.status, 400, "{version:?}");
@@ -158,7 +158,7 @@ fn the_version_header_must_name_a_supported_version() {
 
 #[test]
 fn a_session_follows_the_rules_of_its_revision() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     for version in LEGACY {
         let bob = open_session(&broker, version);
         assert_eq!(bob.request("ping", json!({})), Ok(json!({})));
@@ -185,7 +185,7 @@ fn a_session_follows_the_rules_of_its_revision() {
 
 #[test]
 fn notifications_and_responses_are_accepted_without_a_body() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let bob = open_session(&broker, LEGACY[0]);
     for frame in [
         json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
@@ -204,7 +204,7 @@ fn notifications_and_responses_are_accepted_without_a_body() {
 
 #[test]
 fn only_one_revision_has_batches() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let batch = json!([
         request("a", "ping", json!({})),
         {"jsonrpc": "2.0", "method": "notifications/initialized"},
@@ -259,7 +259,7 @@ fn only_one_revision_has_batches() {
 
 #[test]
 fn a_first_call_may_send_without_a_registration() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     for version in LEGACY {
         // The broker registers a session for it implicitly.
@@ -271,7 +271,7 @@ fn a_first_call_may_send_without_a_registration() {
 
 #[test]
 fn a_batch_may_act_as_the_session() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     let bob = open_session(&broker, "2025-03-26");
     let letter = |text: &str| alice.sends(text).arguments_to("alice");
@@ -289,17 +289,17 @@ fn a_batch_may_act_as_the_session() {
 
 #[test]
 fn the_stream_of_a_session_notifies_of_its_inbox() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     for version in LEGACY {
         let bob = open_session(&broker, version).registered(version);
-        let mut stream = bob.reads_stream();
+        let mut stream = bob.opens_stream();
         assert_eq!(stream.header("x-accel-buffering").as_deref(), Some("no"));
         assert_eq!(bob.request("resources/subscribe", json!({"uri": INBOX})), Ok(json!({})));
         // When this is answered, the check for waiting messages, which would notify as well, is done.
         assert!(bob.reads(json!({})).is_empty());
         alice.sends("hi").to(version);
-        assert_eq!(stream.told(UPDATED), json!({"uri": INBOX}));
+        assert_eq!(stream.next_notification(UPDATED), json!({"uri": INBOX}));
         // Answers never come on this stream: the next frame is the notification after two more calls.
         bob.calls("heartbeat", json!({}));
         assert_eq!(bob.reads(json!({})).len(), 1);
@@ -307,36 +307,36 @@ fn the_stream_of_a_session_notifies_of_its_inbox() {
         let frame = stream.next_frame();
         assert_eq!(frame["method"], UPDATED, "{frame}");
         bob.request("resources/unsubscribe", json!({"uri": INBOX})).unwrap();
-        bob.delete().answered();
+        bob.delete_request().answered();
         stream.ends();
     }
 }
 
 #[test]
 fn a_subscription_made_before_the_stream_opens_notifies_on_it() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     let bob = open_session(&broker, LEGACY[0]).registered("bob");
     bob.request("resources/subscribe", json!({"uri": INBOX})).unwrap();
     alice.sends("hi").to("bob");
-    let mut stream = bob.reads_stream();
-    assert_eq!(stream.told(UPDATED), json!({"uri": INBOX}));
+    let mut stream = bob.opens_stream();
+    assert_eq!(stream.next_notification(UPDATED), json!({"uri": INBOX}));
     // The client disconnects silently and comes back.
-    stream.leaves();
+    stream.disconnects();
     alice.sends("ho").to("bob");
-    let mut stream = bob.reads_stream();
-    assert_eq!(stream.told(UPDATED), json!({"uri": INBOX}));
+    let mut stream = bob.opens_stream();
+    assert_eq!(stream.next_notification(UPDATED), json!({"uri": INBOX}));
 }
 
 #[test]
 fn a_client_receives_log_messages_from_its_level_on() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let bob = open_session(&broker, LEGACY[0]);
     let refused = || bob.call("get_message_status", json!({"message_id": "nonsense"}));
     assert_eq!(refused().answered().header("content-type"), Some("application/json"));
     bob.request("logging/setLevel", json!({"level": "debug"})).unwrap();
     let mut reply = refused().sent().streams();
-    let logged = reply.told("notifications/message");
+    let logged = reply.next_notification("notifications/message");
     assert_eq!(logged["level"], "warning");
     assert_eq!(reply.answer_to(&json!(1)).unwrap()["isError"], true);
     reply.ends();
@@ -355,16 +355,16 @@ fn a_client_receives_log_messages_from_its_level_on() {
 
 #[test]
 fn many_sessions_on_several_threads_do_not_mix_up() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     let threads: Vec<_> = (0..8)
         .map(|at| {
             let address = broker.address;
             std::thread::spawn(move || {
                 let name = format!("bob{at}");
-                let bob = Caller::legacy(address, LEGACY[at % 2], json!({})).registered(&name);
+                let bob = HttpAgent::legacy(address, LEGACY[at % 2], json!({})).registered(&name);
                 bob.request("resources/subscribe", json!({"uri": INBOX})).unwrap();
-                let mut stream = bob.reads_stream();
+                let mut stream = bob.opens_stream();
                 for round in 0..20 {
                     // Each request has its own connection, on any thread.
                     let text = format!("{at} {round}");
@@ -375,13 +375,13 @@ fn many_sessions_on_several_threads_do_not_mix_up() {
                             "payload": {"text": text},
                         }),
                     );
-                    stream.told(UPDATED);
+                    stream.next_notification(UPDATED);
                     let read = bob.reads(json!({"acknowledge": "immediate"}));
                     assert_eq!(read.len(), 1);
                     assert_eq!(read[0]["message_id"], sent["message_id"]);
                     assert_eq!(read[0]["sender_id"], bob.session.as_deref().unwrap());
                 }
-                assert_eq!(bob.delete().answered().status, 204);
+                assert_eq!(bob.delete_request().answered().status, 204);
                 assert_eq!(bob.call("heartbeat", json!({})).answered().status, 404);
             })
         })
@@ -394,7 +394,7 @@ fn many_sessions_on_several_threads_do_not_mix_up() {
 
 #[test]
 fn a_wait_of_a_deleted_session_loses_no_message() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     for round in 0..10 {
         let name = format!("bob{round}");
@@ -408,7 +408,7 @@ fn a_wait_of_a_deleted_session_loses_no_message() {
             .streams();
         // The wait has begun.
         assert_eq!(waiting.next_event().unwrap().data, "");
-        assert_eq!(bob.delete().answered().status, 204);
+        assert_eq!(bob.delete_request().answered().status, 204);
         let sent = alice.sends("hi").to(name.as_str());
         // The message is in the answer of the wait, in the inbox of the next client of this name, or in both.
         let again = open_session(&broker, LEGACY[0]).registered(&name);
@@ -421,33 +421,33 @@ fn a_wait_of_a_deleted_session_loses_no_message() {
             "{taken:?}"
         );
         // No response is left open.
-        waiting.is_over();
+        waiting.awaits_end();
     }
 }
 
 #[test]
 fn every_connection_ends_when_the_broker_stops() {
     for workers in ["--workers=1", "--workers=2"] {
-        let mut broker = Broker::with(&[&TIMELESS[..], &[workers, "--shutdown-grace=20s"]].concat());
+        let mut broker = Broker::start_with(&[&TIMEOUTS_OFF[..], &[workers, "--shutdown-grace=20s"]].concat());
         let bob = open_session(&broker, LEGACY[0]).registered("bob");
         // One idle connection, one stream of each kind, and one call that waits.
         let idle = broker.socket();
         crate::support::exchange(&idle, &bob.asks("ping", json!({})).bytes());
         let mut old = Request::get(broker.address).sent().streams();
-        let mut stream = bob.reads_stream();
+        let mut stream = bob.opens_stream();
         let mut waiting = bob
             .call("receive_messages", json!({"wait_seconds": 100}))
             .with("Accept", "text/event-stream, application/json")
             .sent()
             .streams();
         let began = Instant::now();
-        broker.is_told_to_stop();
+        broker.terminate();
         let result = waiting.answer_to(&json!(1)).unwrap();
         assert_eq!(result["structuredContent"]["code"], "unavailable", "{result}");
         for stream in [&mut old, &mut stream, &mut waiting] {
-            stream.is_over();
+            stream.awaits_end();
         }
-        assert_eq!(broker.ends().code(), Some(0));
+        assert_eq!(broker.wait_for_exit().code(), Some(0));
         // Less than the keep-alive time of an idle HTTP connection.
         assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     }
@@ -455,7 +455,7 @@ fn every_connection_ends_when_the_broker_stops() {
 
 #[test]
 fn a_batch_has_at_most_a_hundred_requests() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let bob = open_session(&broker, "2025-03-26");
     let batch = |len: usize| -> Value { (0..len).map(|id| request(id, "ping", json!({}))).collect() };
     let answers = bob.post(&batch(100)).answered().json();

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::INBOX;
-use crate::support::{Broker, Reply, Request, eventually, hello};
+use crate::support::{Broker, Request, ResponseReader, eventually, initialize_request};
 
 /// A client whose stream has named the endpoint for its POSTs.
 struct SseClient {
-    stream: Reply,
+    stream: ResponseReader,
     post: Request,
     last_id: i64,
 }
@@ -24,7 +24,7 @@ impl SseClient {
         assert_eq!(stream.header("mcp-session-id"), None);
         Self {
             stream,
-            post: Request::post(broker.address, "").at(&first.data),
+            post: Request::post(broker.address, "").with_path(&first.data),
             last_id: 0,
         }
     }
@@ -72,7 +72,7 @@ impl SseClient {
 
 #[test]
 fn every_request_is_answered_on_the_stream() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     for version in ["2024-11-05", "2025-03-26", "2025-11-25"] {
         let mut old = SseClient::initialized(&broker, version, json!({}));
@@ -95,7 +95,7 @@ fn every_request_is_answered_on_the_stream() {
         }
         assert_eq!(old.request("resources/subscribe", json!({"uri": INBOX})), Ok(json!({})));
         alice.sends("hi").to(version);
-        let told = old.stream.told("notifications/resources/updated");
+        let told = old.stream.next_notification("notifications/resources/updated");
         assert_eq!(told, json!({"uri": INBOX}));
         assert_eq!(
             old.calls("receive_messages", json!({}))["messages"][0]["payload"]["text"],
@@ -106,7 +106,7 @@ fn every_request_is_answered_on_the_stream() {
 
 #[test]
 fn messages_are_pushed_on_the_stream() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     let capabilities = json!({"experimental": {"dev.mcp-broker/push": {"window": 1, "ack": "manual"}}});
     let mut old = SseClient::initialized(&broker, "2024-11-05", capabilities);
@@ -119,14 +119,14 @@ fn messages_are_pushed_on_the_stream() {
     old.sends(&json!({
         "jsonrpc": "2.0", "method": "notifications/dev.mcp-broker/ack", "params": {"message_ids": [first.id]},
     }));
-    let message = old.stream.told("notifications/dev.mcp-broker/message");
+    let message = old.stream.next_notification("notifications/dev.mcp-broker/message");
     assert_eq!(message["message"]["payload"]["text"], "second");
-    alice.learns(&first.id, "acknowledged");
+    alice.awaits_status(&first.id, "acknowledged");
 }
 
 #[test]
 fn a_wait_on_the_stream_can_be_cancelled_and_ends_with_a_message() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     let mut old = SseClient::initialized(&broker, "2024-11-05", json!({}));
     old.calls("register_session", json!({"name": "old"}));
@@ -147,13 +147,13 @@ fn a_wait_on_the_stream_can_be_cancelled_and_ends_with_a_message() {
 
 #[test]
 fn the_session_ends_with_its_stream() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     let mut old = SseClient::initialized(&broker, "2024-11-05", json!({}));
     old.calls("register_session", json!({"name": "old"}));
     let sent = alice.sends("hi").to("old");
     old.calls("receive_messages", json!({}));
-    alice.learns(&sent.id, "delivered");
+    alice.awaits_status(&sent.id, "delivered");
     // The client may not have seen what it has not acknowledged.
     old.asks(
         "tools/call",
@@ -161,7 +161,7 @@ fn the_session_ends_with_its_stream() {
     );
     let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
     let post = old.posts(&ping);
-    old.stream.leaves();
+    old.stream.disconnects();
     eventually("the endpoint is gone", || (post.answered().status == 404).then_some(()));
     let mut again = SseClient::initialized(&broker, "2024-11-05", json!({}));
     assert_eq!(again.calls("register_session", json!({"name": "old"}))["resumed"], true);
@@ -180,7 +180,7 @@ fn the_session_ends_with_its_stream() {
 
 #[test]
 fn an_unknown_endpoint_is_not_found() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let old = SseClient::initialized(&broker, "2024-11-05", json!({}));
     let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
     for path in [
@@ -188,7 +188,7 @@ fn an_unknown_endpoint_is_not_found() {
         "/mcp?session_id=",
         "/mcp?session_id=00000000000000000000000000000000",
     ] {
-        assert_eq!(old.posts(&ping).at(path).answered().status, 404, "{path}");
+        assert_eq!(old.posts(&ping).with_path(path).answered().status, 404, "{path}");
     }
     // A body that is not a frame is refused in the answer to its POST.
     let mut post = old.posts(&ping);
@@ -209,7 +209,7 @@ fn an_unknown_endpoint_is_not_found() {
 
 #[test]
 fn each_stream_has_an_endpoint_that_cannot_be_guessed() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let olds: Vec<_> = (0..20).map(|_| SseClient::open(&broker)).collect();
     let mut heads: Vec<_> = olds.iter().map(|old| old.post.head()).collect();
     heads.sort();
@@ -221,7 +221,7 @@ fn each_stream_has_an_endpoint_that_cannot_be_guessed() {
 
 #[test]
 fn a_client_that_accepts_no_events_gets_no_stream() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     for request in [
         Request::get(broker.address).with("Accept", "application/json"),
         Request::get(broker.address).with("Accept", "text/html"),
@@ -235,14 +235,14 @@ fn a_client_that_accepts_no_events_gets_no_stream() {
 
 #[test]
 fn the_stream_is_served_to_a_client_of_any_version() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let versions = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "1999-01-01", ""];
     let at = |path, version| (path, version);
     let mcp = versions.map(|version| at("/mcp", version));
     let sse = versions.map(|version| at("/sse", version));
     // 2026-07-28 has no GET at its endpoint, and `/sse` is no endpoint of it.
     for (path, version) in mcp.into_iter().chain(sse).chain([at("/sse", "2026-07-28")]) {
-        let get = Request::get(broker.address).at(path);
+        let get = Request::get(broker.address).with_path(path);
         let mut stream = get.with("MCP-Protocol-Version", version).sent().streams();
         let first = stream.next_event().unwrap();
         assert_eq!(first.kind.as_deref(), Some("endpoint"), "{path} {version}: {first:?}");
@@ -251,7 +251,7 @@ fn the_stream_is_served_to_a_client_of_any_version() {
             stream,
             // Its requests name the version too.
             post: Request::post(broker.address, "")
-                .at(&first.data)
+                .with_path(&first.data)
                 .with("MCP-Protocol-Version", version),
             last_id: 0,
         };
@@ -269,23 +269,30 @@ fn the_stream_is_served_to_a_client_of_any_version() {
 
 #[test]
 fn the_sse_path_serves_the_later_revisions_too() {
-    let broker = Broker::timeless();
-    let hello = hello(broker.address, "2025-11-25", json!({})).at("/sse").answered();
+    let broker = Broker::without_timeouts();
+    let hello = initialize_request(broker.address, "2025-11-25", json!({}))
+        .with_path("/sse")
+        .answered();
     let session = hello.header("mcp-session-id").expect("a session").to_owned();
-    let stream = Request::get(broker.address).at("/sse").with("Mcp-Session-Id", &session);
+    let stream = Request::get(broker.address)
+        .with_path("/sse")
+        .with("Mcp-Session-Id", &session);
     stream.sent().streams();
-    let modern = broker.stateless("modern").call("heartbeat", json!({})).at("/sse");
+    let modern = broker
+        .http_modern("modern")
+        .call("heartbeat", json!({}))
+        .with_path("/sse");
     assert_eq!(modern.answered().status, 200);
     let end = Request::get(broker.address)
-        .by("DELETE")
-        .at("/sse")
+        .with_method("DELETE")
+        .with_path("/sse")
         .with("Mcp-Session-Id", session);
     assert_eq!(end.answered().status, 204);
 }
 
 #[test]
 fn a_call_receipt_is_exact_across_two_streams() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     let registered = || {
         let mut old = SseClient::initialized(&broker, "2024-11-05", json!({}));
@@ -303,7 +310,7 @@ fn a_call_receipt_is_exact_across_two_streams() {
     assert_eq!(statuses(), ["acknowledged", "delivered", "delivered"]);
     // The end of the stream releases its messages; the receipts stay valid.
     drop(old);
-    alice.learns(&sent[2], "queued");
+    alice.awaits_status(&sent[2], "queued");
     let mut old = registered();
     let again = old.calls("receive_messages", json!({"limit": 1, "receipt": last["receipt"]}));
     assert_eq!(again["messages"][0]["payload"]["text"], "1");

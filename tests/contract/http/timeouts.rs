@@ -11,7 +11,7 @@ use std::{
 use serde_json::json;
 
 use super::send_head_only;
-use crate::support::{Broker, PATIENCE, Request};
+use crate::support::{Broker, Request, WAIT_TIMEOUT};
 
 #[test]
 fn heads_and_bodies_that_come_too_slowly_time_out() {
@@ -35,7 +35,7 @@ fn unfinished_heads_time_out(broker: &Broker) {
         let answer = String::from_utf8_lossy(&answer);
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408"), "{answer}");
     }
-    assert!(began.elapsed() < PATIENCE);
+    assert!(began.elapsed() < WAIT_TIMEOUT);
 }
 
 /// Single bytes from time to time do not keep a connection open.
@@ -45,7 +45,7 @@ fn a_dripping_head_times_out(broker: &Broker) {
     let began = Instant::now();
     let mut answer = [0; 512];
     loop {
-        assert!(began.elapsed() < PATIENCE, "the connection is still open");
+        assert!(began.elapsed() < WAIT_TIMEOUT, "the connection is still open");
         let sent = socket.write_all(b"x");
         match socket.read(&mut answer) {
             Ok(0) => return,
@@ -58,7 +58,7 @@ fn a_dripping_head_times_out(broker: &Broker) {
 
 fn unfinished_bodies_time_out(broker: &Broker) {
     let alice = broker.agent("alice");
-    let caller = broker.stateless("modern");
+    let caller = broker.http_modern("modern");
     let request = caller.call("send_message", alice.sends("slow").arguments_to("alice"));
     let slow: Vec<_> = (0..20).map(|_| send_head_only(&request, request.body.len())).collect();
     // A client that sends a few bytes from time to time gets more time.
@@ -80,7 +80,7 @@ fn unfinished_bodies_time_out(broker: &Broker) {
     // Other clients are served meanwhile.
     for reply in slow {
         caller.calls("heartbeat", json!({}));
-        assert_eq!(reply.whole().status, 408);
+        assert_eq!(reply.into_response().status, 408);
     }
     assert_eq!(dripping.join().unwrap(), 200);
     alice.sees(["slow"]);
@@ -88,7 +88,7 @@ fn unfinished_bodies_time_out(broker: &Broker) {
 }
 
 fn an_unfinished_rest_body_times_out(broker: &Broker) {
-    let projects = Request::post(broker.address, "").at("/api/v1/projects");
+    let projects = Request::post(broker.address, "").with_path("/api/v1/projects");
     let slow = send_head_only(&projects, 100);
-    assert_eq!(slow.whole().problem(), (408, "timeout".to_owned()));
+    assert_eq!(slow.into_response().problem(), (408, "timeout".to_owned()));
 }

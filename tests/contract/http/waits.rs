@@ -9,19 +9,19 @@ use std::{
 use serde_json::{Value, json};
 
 use super::EVENTS_FIRST;
-use crate::support::{Broker, Caller, Reply, Request, TIMELESS, connect, texts};
+use crate::support::{Broker, HttpAgent, Request, ResponseReader, TIMEOUTS_OFF, connect, texts};
 
 /// One client of each era, named `modern` and `legacy`.
-fn callers(broker: &Broker) -> [Caller; 2] {
-    [broker.stateless("modern"), broker.resumable("legacy")]
+fn callers(broker: &Broker) -> [HttpAgent; 2] {
+    [broker.http_modern("modern"), broker.http_legacy("legacy")]
 }
 
-fn wait(caller: &Caller) -> Request {
+fn wait(caller: &HttpAgent) -> Request {
     caller.call("receive_messages", json!({"wait_seconds": 100}))
 }
 
 /// The messages in the answer to a wait.
-fn received(reply: &mut Reply) -> Vec<Value> {
+fn received(reply: &mut ResponseReader) -> Vec<Value> {
     let mut result = reply.answer_to(&json!(1)).unwrap();
     assert_eq!(result["isError"], false, "{result}");
     match result["structuredContent"]["messages"].take() {
@@ -32,7 +32,7 @@ fn received(reply: &mut Reply) -> Vec<Value> {
 
 #[test]
 fn a_wait_ends_with_a_message() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     for caller in callers(&broker) {
         for accept in [EVENTS_FIRST, "application/json, text/event-stream", "application/json"] {
@@ -41,7 +41,7 @@ fn a_wait_ends_with_a_message() {
             let sent = alice.sends("hi").to(&caller.name);
             let messages = received(&mut reply);
             // The next wait acknowledges the messages of an answer that was written completely.
-            reply.is_over();
+            reply.awaits_end();
             assert_eq!(messages[0]["message_id"], sent.id.as_str());
             assert_eq!(messages[0]["delivery_count"], 1);
             assert!(began.elapsed() < Duration::from_secs(100));
@@ -52,7 +52,7 @@ fn a_wait_ends_with_a_message() {
 
 #[test]
 fn a_wait_without_a_message_ends_at_its_timeout() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     for caller in callers(&broker) {
         let began = Instant::now();
         assert_eq!(caller.reads(json!({"wait_seconds": 0.3})), [Value::Null; 0]);
@@ -62,7 +62,7 @@ fn a_wait_without_a_message_ends_at_its_timeout() {
 
 #[test]
 fn a_wait_with_a_progress_token_reports_progress() {
-    let broker = Broker::with(&["--heartbeat-interval=100ms"]);
+    let broker = Broker::start_with(&["--heartbeat-interval=100ms"]);
     let alice = broker.agent("alice");
     for caller in callers(&broker) {
         for token in [json!("tökén"), json!(42), json!(0)] {
@@ -76,7 +76,7 @@ fn a_wait_with_a_progress_token_reports_progress() {
             let mut reply = caller.asks("tools/call", params(&caller.session)).sent().streams();
             let mut last = -1.0;
             for _ in 0..3 {
-                let progress = reply.told("notifications/progress");
+                let progress = reply.next_notification("notifications/progress");
                 assert_eq!(progress["progressToken"], token);
                 let now = progress["progress"].as_f64().unwrap();
                 assert!(now > last, "{now} after {last}");
@@ -85,11 +85,11 @@ fn a_wait_with_a_progress_token_reports_progress() {
             alice.sends("hi").to(&caller.name);
             assert_eq!(texts(&received(&mut reply)), ["hi"]);
             // No progress comes after the answer.
-            reply.is_over();
+            reply.awaits_end();
         }
         // Calls without a token get no progress.
         let mut reply = wait(&caller).sent();
-        reply.is_kept_alive();
+        reply.awaits_comment();
         alice.sends("ho").to(&caller.name);
         let frame = loop {
             let event = reply.next_event().unwrap();
@@ -103,13 +103,13 @@ fn a_wait_with_a_progress_token_reports_progress() {
 
 #[test]
 fn a_client_that_waits_stays_active() {
-    let broker = Broker::impatient();
+    let broker = Broker::with_fast_disconnect();
     let alice = broker.agent("alice");
     let waits: Vec<_> = [("events", EVENTS_FIRST), ("json", "application/json")]
         .into_iter()
         .flat_map(|(form, accept)| {
             let [modern, legacy] = ["modern", "legacy"].map(|era| format!("{era} {form}"));
-            [broker.stateless(&modern), broker.resumable(&legacy)].map(|caller| (caller, accept))
+            [broker.http_modern(&modern), broker.http_legacy(&legacy)].map(|caller| (caller, accept))
         })
         .map(|(caller, accept)| {
             let reply = wait(&caller).with("Accept", accept).sent();
@@ -117,21 +117,21 @@ fn a_client_that_waits_stays_active() {
         })
         .collect();
     // When another silent client counts as disconnected, these would as well.
-    let _silent = broker.stateless("silent");
-    alice.notices("silent", "disconnected");
+    let _silent = broker.http_modern("silent");
+    alice.awaits_presence("silent", "disconnected");
     for (caller, mut reply) in waits {
         let name = &caller.name;
         assert_eq!(alice.presence_of(name).as_deref(), Some("active"), "{name}");
         alice.sends("hi").to(name);
         assert_eq!(texts(&received(&mut reply)), ["hi"]);
         // A connection that is closed before its answer is read to the end has not acknowledged it.
-        reply.is_over();
+        reply.awaits_end();
     }
 }
 
 #[test]
 fn each_message_ends_one_of_many_waits() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     for caller in callers(&broker) {
         let waits: Vec<_> = (0..8)
@@ -157,14 +157,14 @@ fn each_message_ends_one_of_many_waits() {
 }
 
 /// Sends a request, and another one behind it that is never answered.
-fn send_with_another_behind(request: &Request, other: &Request) -> Reply {
+fn send_with_another_behind(request: &Request, other: &Request) -> ResponseReader {
     let mut socket = connect(request.address);
     socket.write_all(&[request.bytes(), other.bytes()].concat()).unwrap();
-    Reply::on(socket)
+    ResponseReader::from_socket(socket)
 }
 
 /// Sends a request in chunks.
-fn send_in_chunks(request: &Request) -> Reply {
+fn send_in_chunks(request: &Request) -> ResponseReader {
     let mut socket = connect(request.address);
     let head = format!("{}Transfer-Encoding: chunked\r\n\r\n", request.head());
     socket.write_all(head.as_bytes()).unwrap();
@@ -174,11 +174,11 @@ fn send_in_chunks(request: &Request) -> Reply {
         socket.write_all(b"\r\n").unwrap();
     }
     socket.write_all(b"0\r\n\r\n").unwrap();
-    Reply::on(socket)
+    ResponseReader::from_socket(socket)
 }
 
 /// Begins a wait in one of several ways. In some rounds another call is served first.
-fn begin_wait(caller: &Caller, round: usize) -> Reply {
+fn begin_wait(caller: &HttpAgent, round: usize) -> ResponseReader {
     let accept = ["application/json", EVENTS_FIRST, "application/json, text/event-stream"][round % 3];
     let request = wait(caller).with("Accept", accept);
     let heartbeat = caller.call("heartbeat", json!({}));
@@ -195,14 +195,14 @@ fn begin_wait(caller: &Caller, round: usize) -> Reply {
 
 #[test]
 fn a_client_that_closed_its_connection_gets_no_message() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     for caller in callers(&broker) {
         for round in 0..30 {
             let waiting = begin_wait(&caller, round);
             waiting.half_closes();
             // The broker closes the response.
-            let _ = waiting.whole_if_any();
+            let _ = waiting.into_response_if_complete();
             let text = round.to_string();
             let sent = alice.sends(&text).to(&caller.name);
             let read = caller.reads(json!({"wait_seconds": 20, "acknowledge": "immediate"}));
@@ -210,7 +210,7 @@ fn a_client_that_closed_its_connection_gets_no_message() {
             assert_eq!(read[0]["message_id"], sent.id.as_str());
             let count = read[0]["delivery_count"].as_u64().unwrap();
             // A session may learn of the disconnect after its client, and so may a store that writes first.
-            let may_be_late = caller.name == "legacy" || !broker.answers_at_once();
+            let may_be_late = caller.name == "legacy" || !broker.answers_after_delivery();
             assert!(count == 1 || may_be_late && count == 2, "{round}: {count}");
         }
     }
@@ -218,11 +218,11 @@ fn a_client_that_closed_its_connection_gets_no_message() {
 
 #[test]
 fn a_client_that_disappears_loses_no_message() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     for caller in callers(&broker) {
         for round in 0..30 {
-            begin_wait(&caller, round).leaves();
+            begin_wait(&caller, round).disconnects();
             // The worker that served it knows by then.
             for _ in 0..4 {
                 caller.calls("heartbeat", json!({}));
@@ -239,7 +239,7 @@ fn a_client_that_disappears_loses_no_message() {
 #[test]
 fn a_message_that_races_with_a_disconnect_is_not_lost() {
     const ROUNDS: usize = 150;
-    let broker = Broker::with(&[&TIMELESS[..], &["--workers=2", "--delivery-limit=1000"]].concat());
+    let broker = Broker::start_with(&[&TIMEOUTS_OFF[..], &["--workers=2", "--delivery-limit=1000"]].concat());
     let alice = broker.agent("alice");
     let callers = callers(&broker);
     let (go, going) = mpsc::channel::<(String, String)>();
@@ -285,7 +285,7 @@ fn a_message_that_races_with_a_disconnect_is_not_lost() {
 }
 
 /// Reads everything up to the end.
-fn read_to_end(waiting: Reply) -> String {
+fn read_to_end(waiting: ResponseReader) -> String {
     let mut text = String::new();
     let mut socket = waiting.socket();
     let _ = std::io::Read::read_to_string(&mut socket, &mut text);
@@ -294,16 +294,16 @@ fn read_to_end(waiting: Reply) -> String {
 
 #[test]
 fn unacknowledged_messages_are_redelivered_after_a_new_registration() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     for (at, caller) in callers(&broker).into_iter().enumerate() {
         let sent = alice.sends("hi").to(&caller.name);
         assert_eq!(texts(&caller.reads(json!({}))), ["hi"]);
         // As after a crash: the same name, and no memory of what was read.
         let again = if at == 0 {
-            broker.stateless(&caller.name)
+            broker.http_modern(&caller.name)
         } else {
-            broker.resumable(&caller.name)
+            broker.http_legacy(&caller.name)
         };
         assert_eq!(again.session == caller.session, at == 1);
         let read = again.reads(json!({}));
@@ -316,7 +316,7 @@ fn unacknowledged_messages_are_redelivered_after_a_new_registration() {
 #[test]
 fn no_message_is_lost_however_often_clients_disconnect() {
     const MESSAGES: usize = 200;
-    let broker = Broker::with(&[&TIMELESS[..], &["--workers=2", "--delivery-limit=1000"]].concat());
+    let broker = Broker::start_with(&[&TIMEOUTS_OFF[..], &["--workers=2", "--delivery-limit=1000"]].concat());
     let readers: Vec<_> = callers(&broker)
         .into_iter()
         .map(|mut caller| {
@@ -346,16 +346,16 @@ fn no_message_is_lost_however_often_clients_disconnect() {
                     match round % 5 {
                         // A client that disconnects silently, and comes back as a new client.
                         0 => {
-                            waiting.leaves();
+                            waiting.disconnects();
                             caller = match caller.name.as_str() {
-                                "modern" => Caller::modern(address, json!({})),
-                                _ => Caller::legacy(address, "2025-11-25", json!({})),
+                                "modern" => HttpAgent::modern(address, json!({})),
+                                _ => HttpAgent::legacy(address, "2025-11-25", json!({})),
                             }
                             .registered(&caller.name);
                         }
                         1 => {
                             waiting.half_closes();
-                            let _ = waiting.whole_if_any();
+                            let _ = waiting.into_response_if_complete();
                         }
                         _ => {
                             let result = waiting.answer_to(&json!(id)).unwrap();
@@ -388,7 +388,7 @@ fn no_message_is_lost_however_often_clients_disconnect() {
 
 #[test]
 fn an_answer_that_was_not_read_has_delivered_nothing() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     let text = "x".repeat(5_000_000);
     for caller in callers(&broker) {
@@ -399,7 +399,7 @@ fn an_answer_that_was_not_read_has_delivered_nothing() {
             let mut cut = request.sent();
             // The answer has begun, and the rest is not read.
             assert_eq!(cut.status(), 200);
-            cut.leaves();
+            cut.disconnects();
             // These reads do not acknowledge what the next one returns.
             let mut seen = Vec::new();
             while seen.len() < sent.len() {
@@ -425,7 +425,7 @@ fn an_answer_that_was_not_read_has_delivered_nothing() {
 
 #[test]
 fn an_incomplete_body_has_no_effect() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     for caller in callers(&broker) {
         let request = caller.call("send_message", alice.sends("half").arguments_to("alice"));
@@ -446,9 +446,9 @@ fn an_incomplete_body_has_no_effect() {
         let socket = connect(broker.address);
         let mut half = &socket;
         half.write_all(&bytes[..bytes.len() - 1]).unwrap();
-        let reply = Reply::on(socket);
+        let reply = ResponseReader::from_socket(socket);
         reply.half_closes();
-        if let Some(response) = reply.whole_if_any() {
+        if let Some(response) = reply.into_response_if_complete() {
             assert!(response.status >= 400, "{response:?}");
         }
         caller.calls("heartbeat", json!({}));
@@ -460,13 +460,16 @@ fn an_incomplete_body_has_no_effect() {
 
 #[test]
 fn a_sender_can_wait_for_the_delivery_of_its_message() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let bob = broker.agent("bob");
     let alice = broker.agent("alice");
     for caller in callers(&broker) {
         for accept in [EVENTS_FIRST, "application/json"] {
             for status in ["delivered", "acknowledged"] {
-                let letter = alice.sends("hi").and("wait_for", status).and("timeout_seconds", 60);
+                let letter = alice
+                    .sends("hi")
+                    .with_argument("wait_for", status)
+                    .with_argument("timeout_seconds", 60);
                 let request = caller.call("send_message", letter.arguments_to("bob"));
                 let mut reply = request.with("Accept", accept).sent();
                 let read = bob.reads(json!({"wait_seconds": 20}));
@@ -480,8 +483,8 @@ fn a_sender_can_wait_for_the_delivery_of_its_message() {
             }
             let letter = alice
                 .sends("in vain")
-                .and("wait_for", "acknowledged")
-                .and("timeout_seconds", 0.2);
+                .with_argument("wait_for", "acknowledged")
+                .with_argument("timeout_seconds", 0.2);
             let sent = caller.calls("send_message", letter.arguments_to("bob"));
             assert_eq!(sent["status"], "queued");
             bob.sees(["in vain"]);
@@ -492,19 +495,19 @@ fn a_sender_can_wait_for_the_delivery_of_its_message() {
 
 #[test]
 fn a_sender_that_disconnects_has_sent_its_message() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let bob = broker.agent("bob");
     let alice = broker.agent("alice");
     for caller in callers(&broker) {
         for accept in [EVENTS_FIRST, "application/json"] {
             let letter = alice
                 .sends("hi")
-                .and("wait_for", "acknowledged")
-                .and("timeout_seconds", 60);
+                .with_argument("wait_for", "acknowledged")
+                .with_argument("timeout_seconds", 60);
             let request = caller.call("send_message", letter.arguments_to("bob"));
             let reply = request.with("Accept", accept).sent();
             assert_eq!(texts(&bob.reads(json!({"wait_seconds": 20}))), ["hi"]);
-            reply.leaves();
+            reply.disconnects();
             bob.sees_nothing();
             caller.calls("heartbeat", json!({}));
         }
@@ -513,7 +516,7 @@ fn a_sender_that_disconnects_has_sent_its_message() {
 
 #[test]
 fn a_wait_that_is_abandoned_among_many_reads_ends() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     for caller in callers(&broker) {
         let waiting = read_with_id(&caller, 1000, json!({"wait_seconds": 100})).sent();
@@ -522,7 +525,7 @@ fn a_wait_that_is_abandoned_among_many_reads_ends() {
             assert_eq!(reply.answer_to(&json!(at)).unwrap()["isError"], false);
         }
         waiting.half_closes();
-        let _ = waiting.whole_if_any();
+        let _ = waiting.into_response_if_complete();
         let sent = alice.sends("hi").to(&caller.name);
         let mut reply = read_with_id(&caller, 2000, json!({"wait_seconds": 20})).sent();
         let result = reply.answer_to(&json!(2000)).unwrap();
@@ -532,7 +535,7 @@ fn a_wait_that_is_abandoned_among_many_reads_ends() {
 }
 
 /// A read with its own request id, as the requests of a session must have.
-fn read_with_id(caller: &Caller, id: u64, mut arguments: Value) -> Request {
+fn read_with_id(caller: &HttpAgent, id: u64, mut arguments: Value) -> Request {
     if caller.name == "modern" {
         arguments["session_id"] = json!(caller.session);
     }
@@ -542,7 +545,7 @@ fn read_with_id(caller: &Caller, id: u64, mut arguments: Value) -> Request {
 
 #[test]
 fn many_abandoned_waits_do_not_block_later_reads() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     for caller in callers(&broker) {
         let mut ids = 1000..;
@@ -553,7 +556,7 @@ fn many_abandoned_waits_do_not_block_later_reads() {
             caller.calls("heartbeat", json!({}));
             for wait in waits {
                 wait.half_closes();
-                let _ = wait.whole_if_any();
+                let _ = wait.into_response_if_complete();
             }
         }
         let text = caller.name.as_str();

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{ADMIN_KEY, Agent, Broker, HASTY, eventually};
+use crate::support::{ADMIN_KEY, Agent, Broker, FAST_TIMEOUTS, eventually};
 
 const MB: u64 = 1024 * 1024;
 
@@ -42,7 +42,7 @@ fn acknowledge(agent: &Agent, messages: &[Value]) {
 
 #[test]
 fn a_full_inbox_names_its_budget_and_accepts_messages_after_an_acknowledgement() {
-    let broker = Broker::with(&["--max-payload-mb=1", "--queue-max-mb=2"]);
+    let broker = Broker::start_with(&["--max-payload-mb=1", "--queue-max-mb=2"]);
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     let text = long_text();
     for _ in 0..5 {
@@ -58,7 +58,7 @@ fn a_full_inbox_names_its_budget_and_accepts_messages_after_an_acknowledgement()
     alice.sends(&text).fails_as("queue_full", &bob);
     acknowledge(&bob, &read);
     alice.sends(&text).to(&bob);
-    let sent = alice.sends(&text).for_everyone();
+    let sent = alice.sends(&text).to_everyone();
     assert_eq!(
         (&sent["failed"], &sent["failures"][0]["code"]),
         (&json!(1), &json!("queue_full"))
@@ -72,7 +72,7 @@ fn a_full_project_does_not_affect_other_projects() {
     let (alice, text) = (full.agent("alice"), long_text());
     let readers: Vec<_> = (0..6).map(|at| full.agent(&format!("reader-{at}"))).collect();
     // A broadcast is stored once.
-    assert_eq!(alice.sends(&text).for_everyone()["failed"], 0);
+    assert_eq!(alice.sends(&text).to_everyone()["failed"], 0);
     for reader in &readers[..4] {
         alice.sends(&text).to(reader);
     }
@@ -91,14 +91,14 @@ fn a_full_project_does_not_affect_other_projects() {
 
 #[test]
 fn the_oldest_dead_letters_are_dropped_and_logged() {
-    let broker = Broker::with(&["--max-payload-mb=1", "--dead-letters-max-mb=2", "--delivery-limit=1"]);
+    let broker = Broker::start_with(&["--max-payload-mb=1", "--dead-letters-max-mb=2", "--delivery-limit=1"]);
     let (alice, text) = (broker.agent("alice"), long_text());
     let mut sent = Vec::new();
     for _ in 0..7 {
         let bob = broker.agent("bob");
         sent.push(alice.sends(&text).to(&bob).id);
         assert_eq!(bob.reads(json!({"acknowledge": "manual"})).len(), 1);
-        bob.wire.dies();
+        bob.wire.disconnects();
     }
     broker.agent("bob").sees_nothing();
     assert_eq!(dead_letters(&alice), sent[2..]);
@@ -125,10 +125,10 @@ fn dead_letters(agent: &Agent) -> Vec<String> {
 
 #[test]
 fn the_number_of_sessions_is_bounded() {
-    let broker = Broker::with(&[&HASTY[..], &["--sessions-max=5"]].concat());
+    let broker = Broker::start_with(&[&FAST_TIMEOUTS[..], &["--sessions-max=5"]].concat());
     let mut registered = Vec::new();
     let refused = loop {
-        let caller = broker.visitor();
+        let caller = broker.client();
         let arguments = json!({"name": format!("agent-{}", registered.len())});
         match outcome(&caller, "register_session", arguments) {
             Ok(_) => registered.push(caller),
@@ -143,16 +143,16 @@ fn the_number_of_sessions_is_bounded() {
     );
     drop(registered);
     eventually("a session can register again", || {
-        outcome(&broker.visitor(), "register_session", json!({"name": "late"})).ok()
+        outcome(&broker.client(), "register_session", json!({"name": "late"})).ok()
     });
 }
 
 #[test]
 fn the_descriptions_of_sessions_are_bounded_in_bytes() {
-    let broker = Broker::with(&["--sessions-max-mb=1"]);
+    let broker = Broker::start_with(&["--sessions-max-mb=1"]);
     let mut registered = Vec::new();
     let refused = loop {
-        let caller = broker.visitor();
+        let caller = broker.client();
         let metadata = json!({"text": "x".repeat(15 * 1024)});
         let arguments = json!({"name": format!("agent-{}", registered.len()), "metadata": metadata});
         match outcome(&caller, "register_session", arguments) {
@@ -174,7 +174,7 @@ fn the_descriptions_of_sessions_are_bounded_in_bytes() {
 #[test]
 fn idempotency_keys_are_bounded_in_bytes_and_the_newest_stay() {
     const KEYS: usize = 4_000;
-    let broker = Broker::with(&["--idempotency-max-mb=1"]);
+    let broker = Broker::start_with(&["--idempotency-max-mb=1"]);
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     let key = |number: usize| format!("{number:0>256}");
     let first = alice.sends("first").with("idempotency_key", key(0)).to(&bob);
@@ -186,10 +186,10 @@ fn idempotency_keys_are_bounded_in_bytes_and_the_newest_stay() {
             if number == KEYS {
                 last = Some(sent.to(&bob));
             } else {
-                alice.begins("send_message", &sent.arguments_to(&bob));
+                alice.begins_call("send_message", &sent.arguments_to(&bob));
             }
         }
-        alice.settles();
+        alice.syncs();
         let read = bob.reads(json!({"acknowledge": "immediate", "limit": 1000}));
         assert!(!read.is_empty());
     }

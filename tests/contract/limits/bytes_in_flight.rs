@@ -8,7 +8,9 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::support::{Agent, Broker, Caller, PATIENCE, Request, Tenant, connect, eventually, masked, read_frame};
+use crate::support::{
+    Agent, Broker, HttpAgent, Request, Tenant, WAIT_TIMEOUT, connect, eventually, masked_frame, read_frame,
+};
 
 const MIB: usize = 1024 * 1024;
 /// Small budgets, so that a test can fill them.
@@ -73,7 +75,7 @@ fn calls_of_one_connection_start_when_their_answers_have_room() {
     let calls = (1..=250).map(list_dead_letters);
     let written: Vec<u8> = std::iter::once(hello)
         .chain(calls)
-        .flat_map(|frame| masked(0x81, frame.to_string().as_bytes()))
+        .flat_map(|frame| masked_frame(0x81, frame.to_string().as_bytes()))
         .collect();
     socket.write_all(&written).unwrap();
     // The first bytes of an answer come; the rest is not read.
@@ -82,21 +84,21 @@ fn calls_of_one_connection_start_when_their_answers_have_room() {
     assert_bounded(&broker, &other, before);
     drop(socket);
     // Nothing is left of them: the next caller of the project is answered.
-    team.visitor().calls("list_dead_letters", json!({}));
+    team.client().calls("list_dead_letters", json!({}));
 }
 
 #[test]
 fn concurrent_requests_start_when_their_answers_have_room() {
     let broker = Broker::secured_with(&TIGHT);
     let (team, other, before) = prepared(&broker);
-    let modern = team.stateless_as(&team.key);
-    let legacy = team.resumable_as(&team.key);
-    let ask = |caller: &Caller| -> Vec<_> {
+    let modern = team.http_modern_as(&team.key);
+    let legacy = team.http_legacy_as(&team.key);
+    let ask = |caller: &HttpAgent| -> Vec<_> {
         let request = caller.call("list_dead_letters", json!({"limit": 500}));
         (0..30).map(|_| send_unread(&broker, &request)).collect()
     };
     let waiting = [ask(&modern), ask(&legacy)];
-    let others = other.stateless_as(&other.key);
+    let others = other.http_modern_as(&other.key);
     others.calls("list_dead_letters", json!({}));
     assert_bounded(&broker, &other, before);
     // A client that reads gets its answer, one after the other.
@@ -123,7 +125,7 @@ fn a_batch_is_answered_as_far_as_its_answers_have_room() {
     let agent = Agent::legacy(team.wire(), "2025-03-26", &json!({}));
     let batch: Vec<_> = (1..=40).map(list_dead_letters).collect();
     agent.wire.sends(&json!(batch));
-    let answers = agent.wire.hears("the answers", Value::is_array);
+    let answers = agent.wire.awaits_frame("the answers", Value::is_array);
     let answers = answers.as_array().unwrap();
     assert_eq!(answers.len(), 40);
     let refused = answers
@@ -145,7 +147,9 @@ fn subscribed(broker: &Broker, team: &Tenant<'_>, name: &str) -> TcpStream {
     let params = json!({"name": "register_session", "arguments": {"name": name}});
     let register = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
     for frame in [hello, register] {
-        socket.write_all(&masked(0x81, frame.to_string().as_bytes())).unwrap();
+        socket
+            .write_all(&masked_frame(0x81, frame.to_string().as_bytes()))
+            .unwrap();
         read_frame(&mut socket);
     }
     socket
@@ -162,7 +166,7 @@ fn pushes_to_many_slow_readers_are_bounded_together() {
     let before = broker.peak_kib();
     // More than the kernel buffers for a client that does not read.
     for _ in 0..5 {
-        alice.sends(&"x".repeat(3 * MIB)).for_everyone();
+        alice.sends(&"x".repeat(3 * MIB)).to_everyone();
     }
     assert_bounded(&broker, &other, before);
     // The room of clients that leave goes to those that read.
@@ -178,13 +182,13 @@ fn waiting_calls_take_a_message_when_its_answer_has_room() {
     let alice = team.agent("alice");
     let mut waiting: Vec<_> = (0..60)
         .map(|at| {
-            let caller = team.stateless_as(&team.key).registered(&format!("waits{at}"));
+            let caller = team.http_modern_as(&team.key).registered(&format!("waits{at}"));
             send_unread(&broker, &caller.call("receive_messages", json!({"wait_seconds": 100})))
         })
         .collect();
     let before = broker.peak_kib();
     for _ in 0..3 {
-        alice.sends(&"x".repeat(3 * MIB)).for_everyone();
+        alice.sends(&"x".repeat(3 * MIB)).to_everyone();
     }
     assert_bounded(&broker, &other, before);
     // The room of clients that leave goes to those that read.
@@ -223,19 +227,19 @@ fn unfinished_messages_wait_for_room_without_delaying_small_ones() {
             0 => {
                 let (response, mut socket) = broker.upgrade_on(broker.socket(), &[("X-API-Key", &team.key)]);
                 assert_eq!(response.status, 101);
-                write_endless_message(&mut socket, &masked(0x81, &vec![b' '; 4 * MIB])[..14]);
+                write_endless_message(&mut socket, &masked_frame(0x81, &vec![b' '; 4 * MIB])[..14]);
                 socket
             }
             1 => {
                 let mut socket = connect(broker.address);
-                let post = team.stateless_as(&team.key).asks("server/discover", json!({}));
+                let post = team.http_modern_as(&team.key).asks("server/discover", json!({}));
                 let head = format!("{}Content-Length: {}\r\n\r\n", post.head(), 4 * MIB);
                 write_endless_message(&mut socket, head.as_bytes());
                 socket
             }
             _ => {
                 let mut socket = connect(broker.address);
-                let post = team.stateless_as(&team.key).asks("server/discover", json!({}));
+                let post = team.http_modern_as(&team.key).asks("server/discover", json!({}));
                 let head = format!("{}Transfer-Encoding: chunked\r\n\r\n{:x}\r\n", post.head(), 4 * MIB);
                 write_endless_message(&mut socket, head.as_bytes());
                 socket
@@ -246,7 +250,7 @@ fn unfinished_messages_wait_for_room_without_delaying_small_ones() {
     // A small message of the same project is served, on a connection and as a request.
     bob.sends("hi").to(&bob);
     bob.sees(["hi"]);
-    team.stateless_as(&team.key).calls("list_sessions", json!({}));
+    team.http_modern_as(&team.key).calls("list_sessions", json!({}));
     assert_bounded(&broker, &other, before);
     drop(held);
     // Afterwards a large message fits again.
@@ -264,7 +268,7 @@ fn an_idle_connection_that_holds_room_is_closed_when_others_wait() {
             let (response, mut socket) = broker.upgrade_on(broker.socket(), &[("X-API-Key", &team.key)]);
             assert_eq!(response.status, 101);
             socket
-                .write_all(&[&masked(0x81, &vec![b' '; 3 * MIB])[..14], &[b'x'; 8192]].concat())
+                .write_all(&[&masked_frame(0x81, &vec![b' '; 3 * MIB])[..14], &[b'x'; 8192]].concat())
                 .unwrap();
             socket
         })
@@ -275,7 +279,7 @@ fn an_idle_connection_that_holds_room_is_closed_when_others_wait() {
     let (waited, worked) = (began.elapsed(), Duration::from_nanos(broker.processor_time() - before));
     assert!(worked < waited / 10, "{worked:?} of {waited:?}");
     let mut closed = Vec::new();
-    idle[0].set_read_timeout(Some(PATIENCE)).unwrap();
+    idle[0].set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
     idle[0].read_to_end(&mut closed).unwrap();
     let reason = String::from_utf8_lossy(&closed);
     assert!(closed.windows(2).any(|code| code == 1013_u16.to_be_bytes()), "{reason}");
@@ -283,8 +287,8 @@ fn an_idle_connection_that_holds_room_is_closed_when_others_wait() {
 
 #[test]
 fn a_client_that_writes_a_large_body_before_reading_gets_the_refusal() {
-    let broker = Broker::with(&["--max-payload-mb=2"]);
-    let post = Caller::modern(broker.address, json!({})).asks("server/discover", json!({}));
+    let broker = Broker::start_with(&["--max-payload-mb=2"]);
+    let post = HttpAgent::modern(broker.address, json!({})).asks("server/discover", json!({}));
     for framing in ["length", "chunks"] {
         let mut socket = connect(broker.address);
         let len = 7 * MIB;

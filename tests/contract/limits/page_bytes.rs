@@ -59,7 +59,7 @@ fn pages_of_dead_letters_are_bounded_in_bytes() {
     let large = sends(2 * 1024 * 1024);
     sent.extend([large.clone(), sends(10), sends(10)]);
     for message in &sent {
-        alice.learns(message, "expired");
+        alice.awaits_status(message, "expired");
     }
     let all = tool_pages(&alice, "list_dead_letters", "dead_letters", &json!({"limit": 500}));
     assert_eq!(
@@ -80,7 +80,7 @@ fn pages_of_sessions_are_bounded_in_bytes() {
     let agents: Vec<_> = (0..40)
         .map(|at| {
             let arguments = json!({"name": format!("agent{at}"), "metadata": metadata});
-            broker.visitor().registered_with(&arguments)
+            broker.client().registered_with(&arguments)
         })
         .collect();
     let arguments = json!({"limit": 1000, "include_capabilities": true});
@@ -149,14 +149,14 @@ fn pages_of_projects_and_permissions_are_bounded_in_bytes() {
     let protocols: Vec<_> = (0..1000).map(|at| format!("p{at:0>60}x")).collect();
     // More than a page, and within the bounds of a project.
     for at in 0..7 {
-        team.may_send_to(&format!("project{at}"), &json!({"allowed_protocols": protocols}));
+        team.allow_sending_to(&format!("project{at}"), &json!({"allowed_protocols": protocols}));
     }
     let all = pages("grants", |cursor| {
         let cursor = cursor.map_or_else(String::new, |cursor| format!("?cursor={}", cursor.as_str().unwrap()));
         team.rest("GET", &format!("grants{cursor}"), &Value::Null).json()
     });
     assert_eq!(distinct(&all, |grant| grant["target_project_id"].to_string()), 7);
-    let info = team.visitor().calls("get_project_info", json!({}));
+    let info = team.client().calls("get_project_info", json!({}));
     assert!(info.to_string().len() <= PAGE_BYTES_MAX);
     assert_eq!(info["more_permissions"], true);
 }

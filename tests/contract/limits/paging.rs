@@ -110,7 +110,7 @@ fn pages_of_dead_letters_are_complete_and_ordered() {
         agents[0]
             .sends(&format!("all {at}"))
             .with("ttl_seconds", 1)
-            .for_everyone();
+            .to_everyone();
     }
     let whole = eventually("all messages are dead letters", || {
         let listed = agents[0].calls("list_dead_letters", json!({"limit": 100}))["dead_letters"].take();

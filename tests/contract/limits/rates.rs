@@ -9,8 +9,8 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::support::{
-    ADMIN_KEY, Agent, Broker, Caller, HASTY, PATIENCE, Request, Response, Wire, eventually, exchange, masked,
-    read_frame,
+    ADMIN_KEY, Agent, Broker, FAST_TIMEOUTS, HttpAgent, Request, Response, WAIT_TIMEOUT, Wire, eventually, exchange,
+    masked_frame, read_frame,
 };
 
 const RATE_LIMITED: i64 = -32000;
@@ -28,7 +28,7 @@ fn exhaust(wire: &Wire) -> Value {
             assert_eq!(error["code"], RATE_LIMITED, "{error}");
             return error;
         }
-        assert!(began.elapsed() < PATIENCE, "no request is refused");
+        assert!(began.elapsed() < WAIT_TIMEOUT, "no request is refused");
     }
 }
 
@@ -57,18 +57,18 @@ fn expect_rate_limit_problem(response: &Response) {
 fn the_requests_of_a_key_are_limited() {
     let broker = Broker::secured_with(&["--rate-limit=60"]);
     let team = broker.project("team", &json!({}));
-    let (key, other) = (team.key_of("member"), team.key_of("member"));
-    let visitor = team.visitor_as(&key);
+    let (key, other) = (team.new_key_with_scope("member"), team.new_key_with_scope("member"));
+    let visitor = team.client_as(&key);
     let error = exhaust(&visitor.wire);
     assert!((1..=1000).contains(&retry_after_ms(&error["data"])), "{error}");
     // The limit belongs to the key, on every transport, and to no other key.
     let call = json!({"name": "list_sessions", "arguments": {}});
-    let stateless = team.stateless_as(&other);
+    let stateless = team.http_modern_as(&other);
     let limited = stateless.with("X-API-Key", &key);
     expect_rate_limit_problem(&limited.asks("tools/call", call.clone()).answered());
     expect_rate_limit_problem(&exhaust_by_rest(&broker, &key));
     stateless.calls("list_sessions", json!({}));
-    team.visitor_as(&other).calls("list_sessions", json!({}));
+    team.client_as(&other).calls("list_sessions", json!({}));
     // After the wait requests are accepted again.
     eventually("a request is accepted again", || {
         let result = visitor.wire.request("tools/call", call.clone()).unwrap();
@@ -89,12 +89,12 @@ fn the_requests_of_the_operator_are_limited() {
 
 #[test]
 fn callers_without_a_key_are_limited_by_connection_or_address() {
-    let broker = Broker::with(&["--rate-limit=60"]);
-    let (one, two) = (broker.visitor(), broker.visitor());
+    let broker = Broker::start_with(&["--rate-limit=60"]);
+    let (one, two) = (broker.client(), broker.client());
     exhaust(&one.wire);
     exhaust(&two.wire);
     let request = Request::get(broker.address)
-        .at("/api/v1/projects")
+        .with_path("/api/v1/projects")
         .with("Connection", "close");
     expect_rate_limit_problem(&eventually("a request is refused", || {
         let response = request.answered();
@@ -113,7 +113,7 @@ fn socket_from(address: [u8; 4], to: SocketAddr) -> TcpStream {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from((address, 0)).into()).unwrap();
     socket.connect(&to.into()).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
     socket.into()
 }
 
@@ -122,14 +122,14 @@ fn the_requests_of_a_project_are_limited_for_all_its_keys() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
     let other = broker.project("other", &json!({}));
-    let (one, two) = (team.visitor(), team.visitor_as(&team.key_of("member")));
-    team.is_changed(&json!({"config": {"rate_limit": 60}}));
+    let (one, two) = (team.client(), team.client_as(&team.new_key_with_scope("member")));
+    team.update(&json!({"config": {"rate_limit": 60}}));
     exhaust(&one.wire);
     exhaust(&two.wire);
     expect_rate_limit_problem(&exhaust_by_rest(&broker, &team.key));
-    other.visitor().calls("list_sessions", json!({}));
+    other.client().calls("list_sessions", json!({}));
     // The operator can lift the limit.
-    let project = team.is_changed(&json!({"config": {"rate_limit": 0}}));
+    let project = team.update(&json!({"config": {"rate_limit": 0}}));
     assert_eq!(project["config"]["rate_limit"], 0);
     for _ in 0..200 {
         two.wire.request("ping", Value::Null).unwrap();
@@ -160,21 +160,29 @@ fn each_request_of_a_batch_counts() {
             })
             .count()
     };
-    let agent = Agent::legacy(team.wire_as(&team.key_of("member")), "2025-03-26", &json!({}));
+    let agent = Agent::legacy(
+        team.wire_as(&team.new_key_with_scope("member")),
+        "2025-03-26",
+        &json!({}),
+    );
     let counts = [(); 2].map(|()| {
         agent.wire.sends(&batch(90));
-        refused(&agent.wire.hears("the answers", Value::is_array))
+        refused(&agent.wire.awaits_frame("the answers", Value::is_array))
     });
     assert!(counts[0] == 0 && counts[1] > 40, "{counts:?}");
     // The first of them waits for a session.
-    let agent = Agent::legacy(team.wire_as(&team.key_of("member")), "2025-03-26", &json!({}));
+    let agent = Agent::legacy(
+        team.wire_as(&team.new_key_with_scope("member")),
+        "2025-03-26",
+        &json!({}),
+    );
     let counts = [(); 2].map(|()| {
         agent.wire.sends(&heartbeats(90));
-        refused(&agent.wire.hears("the answers", Value::is_array))
+        refused(&agent.wire.awaits_frame("the answers", Value::is_array))
     });
     assert!(counts[0] == 0 && counts[1] > 40, "{counts:?}");
-    let key = team.key_of("member");
-    let caller = Caller::legacy_with(broker.address, "2025-03-26", json!({}), &[("X-API-Key", key.as_str())]);
+    let key = team.new_key_with_scope("member");
+    let caller = HttpAgent::legacy_with(broker.address, "2025-03-26", json!({}), &[("X-API-Key", key.as_str())]);
     let counts = [(); 2].map(|()| refused(&caller.post(&batch(90)).answered().json()));
     assert!(counts[0] == 0 && counts[1] > 40, "{counts:?}");
 }
@@ -183,29 +191,29 @@ fn each_request_of_a_batch_counts() {
 fn a_caller_over_its_limit_still_gets_pushes() {
     let broker = Broker::secured_with(&["--rate-limit=60", "--heartbeat-interval=100ms"]);
     let team = broker.project("team", &json!({}));
-    let key = team.key_of("member");
+    let key = team.new_key_with_scope("member");
     let alice = team.agent("alice");
-    let bob = team.pushed_as(&key, "bob", &json!({"ack": "manual"}));
+    let bob = team.push_agent_as(&key, "bob", &json!({"ack": "manual"}));
     exhaust(&bob.wire);
     let sent = alice.sends("hi").to(&bob);
     let pushed = bob.is_pushed(["hi"]);
     // Acknowledgements and heartbeats are not counted.
     bob.acknowledges(&pushed);
-    alice.learns(&sent.id, "acknowledged");
+    alice.awaits_status(&sent.id, "acknowledged");
     let before = bob.wire.pings();
     eventually("the broker sends pings", || {
         (bob.wire.pings() > before + 2).then_some(())
     });
     exhaust(&bob.wire);
     bob.wire.sends_frame(0x88, &1000_u16.to_be_bytes());
-    assert_eq!(bob.wire.is_closed().code, Some(1000));
+    assert_eq!(bob.wire.awaits_close().code, Some(1000));
 }
 
 #[test]
 fn a_caller_over_its_limit_is_not_taken_for_silent() {
-    let broker = Broker::secured_with(&[&HASTY[..], &["--rate-limit=60"]].concat());
+    let broker = Broker::secured_with(&[&FAST_TIMEOUTS[..], &["--rate-limit=60"]].concat());
     let team = broker.project("team", &json!({}));
-    let visitor = team.visitor_as(&team.key_of("member"));
+    let visitor = team.client_as(&team.new_key_with_scope("member"));
     exhaust(&visitor.wire);
     // Each is delayed by a quarter of a second: together longer than the silence that is allowed.
     let calls: Vec<_> = (0..12).map(|_| visitor.wire.asks("ping", Value::Null)).collect();
@@ -217,13 +225,13 @@ fn a_caller_over_its_limit_is_not_taken_for_silent() {
 
 #[test]
 fn a_connection_over_its_limit_still_answers_ping_frames() {
-    let broker = Broker::with(&["--rate-limit=60"]);
+    let broker = Broker::start_with(&["--rate-limit=60"]);
     let mut socket = broker.upgraded();
-    exhaust(&broker.visitor().wire);
+    exhaust(&broker.client().wire);
     let request = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"}).to_string();
-    let flood = masked(0x81, request.as_bytes()).repeat(4);
+    let flood = masked_frame(0x81, request.as_bytes()).repeat(4);
     socket
-        .write_all(&[flood, masked(0x89, b"are you there")].concat())
+        .write_all(&[flood, masked_frame(0x89, b"are you there")].concat())
         .unwrap();
     let mut frames = std::iter::repeat_with(|| read_frame(&mut socket));
     assert!(frames.by_ref().take(5).any(|payload| payload == b"are you there"));
@@ -231,11 +239,11 @@ fn a_connection_over_its_limit_still_answers_ping_frames() {
 
 #[test]
 fn the_connections_of_an_address_are_limited() {
-    let mut broker = Broker::with(&["--connections-per-address=3"]);
-    let request = Request::get(broker.address).at("/livez").bytes();
+    let mut broker = Broker::start_with(&["--connections-per-address=3"]);
+    let request = Request::get(broker.address).with_path("/livez").bytes();
     let is_served = |socket: &TcpStream| {
         let mut socket = socket.try_clone().unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
         let mut answer = [0; 12];
         let is_whole = socket.write_all(&request).and_then(|()| socket.read_exact(&mut answer));
         is_whole.is_ok() && &answer == b"HTTP/1.1 200"
@@ -259,19 +267,19 @@ fn the_connections_of_an_address_are_limited() {
         });
     }
     // The final check of the broker might be refused, so the test stops it here.
-    broker.is_told_to_stop();
-    assert_eq!(broker.ends().code(), Some(0));
+    broker.terminate();
+    assert_eq!(broker.wait_for_exit().code(), Some(0));
 }
 
 #[test]
 fn the_connections_of_a_project_are_limited_by_its_sessions() {
     let broker = Broker::secured();
     let (team, other) = (broker.project("team", &json!({})), broker.project("other", &json!({})));
-    let key = team.key_of("member");
+    let key = team.new_key_with_scope("member");
     // A refused upgrade ends its connection; an accepted one is held.
     let upgrade = |key: &str| broker.upgrade_on(broker.socket(), &[("X-API-Key", key)]);
     // Twice as many connections as sessions: an agent may come back before its old connection is known to be dead.
-    team.is_changed(&json!({"config": {"max_sessions": 1}}));
+    team.update(&json!({"config": {"max_sessions": 1}}));
     let mut held = Vec::new();
     eventually("both connections are held", || {
         let (response, socket) = upgrade(&key);
@@ -288,8 +296,8 @@ fn the_connections_of_a_project_are_limited_by_its_sessions() {
     );
     assert!(refused.header("retry-after").is_some());
     // A short request needs no permit, and other projects have their own.
-    team.stateless_as(&key).calls("list_sessions", json!({}));
-    let others: Vec<_> = (0..5).map(|_| other.visitor()).collect();
+    team.http_modern_as(&key).calls("list_sessions", json!({}));
+    let others: Vec<_> = (0..5).map(|_| other.client()).collect();
     held.pop();
     eventually("another connection is accepted", || {
         let (response, socket) = upgrade(&team.key);
@@ -304,7 +312,7 @@ fn the_connections_of_a_project_are_limited_by_its_sessions() {
 fn a_long_answer_counts_as_several_requests() {
     let broker = Broker::secured_with(&["--rate-limit=60"]);
     let team = broker.project("team", &json!({}));
-    let keys: Vec<_> = (0..3).map(|_| team.key_of("member")).collect();
+    let keys: Vec<_> = (0..3).map(|_| team.new_key_with_scope("member")).collect();
     let names = ["alice", "bob", "carol"];
     let [alice, bob, carol] = [0, 1, 2].map(|at| team.agent_as(&keys[at], names[at]));
     alice.sends(&"x".repeat(2_000_000)).to(&bob);
@@ -333,7 +341,7 @@ fn a_message_that_is_expensive_to_check_counts_as_several_requests() {
     ];
     // The same bytes under each schema, each by its own caller.
     let left = schemas.map(|(name, items_schema)| {
-        let agent = team.agent_as(&team.key_of("member"), name);
+        let agent = team.agent_as(&team.new_key_with_scope("member"), name);
         let schema = json!({"type": "object", "properties": {"items": items_schema}});
         agent.calls(
             "register_protocol",

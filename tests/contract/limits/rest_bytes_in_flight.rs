@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::support::{Broker, Reply, Request, Tenant, connect, eventually};
+use crate::support::{Broker, Request, ResponseReader, Tenant, connect, eventually};
 
 /// Bytes of the longest body.
 const BODY_LEN_MAX: usize = 64 * 1024;
@@ -20,8 +20,8 @@ fn project_request(team: &Tenant<'_>, method: &str, path: &str, body: &Value) ->
         body.to_string()
     };
     Request::post(team.broker.address, body)
-        .by(method)
-        .at(&format!("/api/v1/projects/{}/{path}", team.id))
+        .with_method(method)
+        .with_path(&format!("/api/v1/projects/{}/{path}", team.id))
         .with("X-API-Key", team.key.as_str())
 }
 
@@ -63,7 +63,7 @@ fn unfinished_bodies_wait_for_room_without_delaying_small_ones_and_other_project
     // It is answered once others have left, or were refused as too slow.
     assert!(!is_answered(late.socket()) || held.iter().any(is_answered));
     held.clear();
-    assert_eq!(late.whole().status, 200);
+    assert_eq!(late.into_response().status, 200);
 }
 
 #[test]
@@ -98,25 +98,25 @@ fn pages_that_are_not_read_hold_room() {
     assert_eq!(team.rest("PUT", "grants/small", &json!({})).status, 200);
     // The room of connections that close goes to those that read.
     drop(held);
-    assert_eq!(late.whole().status, 200);
+    assert_eq!(late.into_response().status, 200);
 }
 
 #[test]
 fn a_public_page_that_is_not_read_holds_no_room_of_a_project() {
     let broker = Broker::secured_with(&["--max-payload-mb=1", "--outbound-buffer-mb=8"]);
     let team = broker.project("team", &json!({}));
-    let document = Request::get(broker.address).at("/openapi.json");
+    let document = Request::get(broker.address).with_path("/openapi.json");
     let mut held = Vec::new();
     for _ in 0..8 {
         let mut socket = connect(broker.address);
         socket.write_all(&document.bytes().repeat(100)).unwrap();
-        held.push(Reply::on(socket));
+        held.push(ResponseReader::from_socket(socket));
     }
     let granted = team.rest("PUT", "grants/other", &long_grant());
     assert_eq!(granted.status, 200, "{granted:?}");
     assert_eq!(team.rest("GET", "grants", &Value::Null).status, 200);
     // Each connection gets its answer.
     for reply in held {
-        assert_eq!(reply.whole().status, 200);
+        assert_eq!(reply.into_response().status, 200);
     }
 }

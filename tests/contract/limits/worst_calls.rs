@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::support::{Agent, Broker, masked};
+use crate::support::{Agent, Broker, masked_frame};
 
 /// The worst call may take this many times as long as a plain message of [`LARGE`] bytes.
 const RATIO_MAX: u64 = 12;
@@ -49,7 +49,7 @@ impl CostMeter {
         let before = self.broker.processor_time();
         let result = run();
         // Work beside the answer is done before the next answer.
-        self.alice.settles();
+        self.alice.syncs();
         (self.broker.processor_time() - before, result)
     }
 
@@ -179,7 +179,7 @@ fn the_worst_call_of_every_tool_is_bounded() {
         let capabilities =
             json!({"supported_protocols": {"chat": versions, "note": ["1.0.0"]}, "supported_features": features});
         let declared = json!({"name": format!("agent-{at}"), "capabilities": capabilities});
-        meter.broker.visitor().registered_with(&declared);
+        meter.broker.client().registered_with(&declared);
     }
     let tools = meter.alice.request("tools/list", json!({})).unwrap();
     for tool in tools["tools"].as_array().unwrap() {
@@ -273,7 +273,7 @@ fn the_worst_request_of_every_method_is_bounded() {
                 r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#
             ));
             // A subscription is acknowledged first and answered at its end.
-            wire.hears(&format!("an answer to {id}"), |frame| {
+            wire.awaits_frame(&format!("an answer to {id}"), |frame| {
                 frame["id"] == id || frame["method"] == "notifications/subscriptions/acknowledged"
             })
         });
@@ -396,7 +396,12 @@ fn a_payload_that_costs_too_much_is_refused_with_advice() {
         );
     };
     register(json!({"properties": {"a": {"pattern": "[ab]*a[ab]{2500}c"}, "b": {"multipleOf": 0.01}}}));
-    let sends = |payload: Value| alice.sends("").and("protocol_name", "dear").and("payload", payload);
+    let sends = |payload: Value| {
+        alice
+            .sends("")
+            .with_argument("protocol_name", "dear")
+            .with_argument("payload", payload)
+    };
     sends(json!({"a": "abc", "b": 0.25})).fails_as("payload_invalid", &alice);
     sends(json!({"b": 1e20})).to(&alice);
     for (payload, reason) in [
@@ -471,12 +476,15 @@ fn many_expensive_messages_of_one_connection_leave_time_for_others() {
     };
     let ids: Vec<usize> = (10_000..10_020).collect();
     // All of them arrive in one read.
-    let frames: Vec<_> = ids.iter().flat_map(|&id| masked(0x81, call(id).as_bytes())).collect();
+    let frames: Vec<_> = ids
+        .iter()
+        .flat_map(|&id| masked_frame(0x81, call(id).as_bytes()))
+        .collect();
     alice.wire.sends_bytes(&frames);
     alice.wire.answer_to(&json!(ids[0])).unwrap();
-    bob.settles();
+    bob.syncs();
     assert!(
-        !alice.wire.has_heard(&json!(ids[19])),
+        !alice.wire.has_received(&json!(ids[19])),
         "all messages were checked before bob was served"
     );
     for id in &ids[1..] {
@@ -491,7 +499,7 @@ fn a_matrix_has_pages_and_compares_each_pair_once() {
     let agents: Vec<Agent> = (0..8)
         .map(|at| {
             let declared = json!({"name": format!("agent-{at}"), "capabilities": {"supported_features": features}});
-            broker.visitor().registered_with(&declared)
+            broker.client().registered_with(&declared)
         })
         .collect();
     let ids: Vec<_> = agents.iter().map(|agent| agent.session.clone()).collect();

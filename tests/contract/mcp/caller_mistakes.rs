@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Agent, Broker, Caller, eventually, keys};
+use crate::support::{Agent, Broker, HttpAgent, eventually, keys};
 
 const UNKNOWN_ID: &str = "01890000-0000-7000-8000-000000000000";
 
@@ -39,7 +39,7 @@ fn every_result_shows_the_model_its_unread_messages() {
             assert_eq!(call(agent, tool, arguments)["unread"], waiting, "{tool}");
         }
     }
-    let caller = broker.stateless("carol");
+    let caller = broker.http_modern("carol");
     alice.sends("hi").to("carol");
     assert_eq!(caller.calls("list_sessions", json!({}))["unread"], 1);
     // A connection that acts as another session of its caller gets that session's count.
@@ -49,7 +49,7 @@ fn every_result_shows_the_model_its_unread_messages() {
     assert_eq!(call(&visitor, "heartbeat", arguments)["unread"], 1);
     assert_eq!(call(&visitor, "heartbeat", json!({}))["unread"], 0);
     // A caller without a session has no count, and errors keep their form.
-    let unregistered = Caller::modern(broker.address, json!({}));
+    let unregistered = HttpAgent::modern(broker.address, json!({}));
     assert_eq!(unregistered.calls("list_sessions", json!({})).get("unread"), None);
     let mut refused = caller.call("send_message", json!({"recipient_id": "nobody"})).sent();
     let error = result_object(&refused.answer_to(&json!(1)).unwrap());
@@ -103,11 +103,11 @@ fn an_unknown_session_id_is_answered_with_how_to_get_one() {
 fn the_id_of_an_ended_session_does_not_lock_its_owner_out() {
     let broker = Broker::start();
     for (name, stale) in [("alice", UNKNOWN_ID), ("bob", "not an id"), ("carol", "")] {
-        let mut caller = Caller::modern(broker.address, json!({}));
+        let mut caller = HttpAgent::modern(broker.address, json!({}));
         caller.session = Some(stale.to_owned());
         let session = caller.calls("register_session", json!({"name": name}));
         assert_eq!(session["name"], name);
-        let agent = broker.visitor();
+        let agent = broker.client();
         let arguments = json!({"name": format!("{name}-too"), "session_id": stale});
         assert_eq!(agent.calls("register_session", arguments)["resumed"], false);
     }
@@ -116,10 +116,10 @@ fn the_id_of_an_ended_session_does_not_lock_its_owner_out() {
 #[test]
 fn register_session_says_how_later_calls_act_as_the_session() {
     let broker = Broker::start();
-    let caller = Caller::modern(broker.address, json!({}));
+    let caller = HttpAgent::modern(broker.address, json!({}));
     let session = caller.calls("register_session", json!({"name": "alice"}));
     assert_eq!(session["next"], "Pass this session_id with every call.");
-    let next = broker.visitor().calls("register_session", json!({"name": "bob"}))["next"].clone();
+    let next = broker.client().calls("register_session", json!({"name": "bob"}))["next"].clone();
     assert!(next.as_str().unwrap().contains("This connection"), "{next}");
     let discovered = caller.request("server/discover", json!({})).unwrap();
     let instructions = discovered["instructions"].as_str().unwrap();
@@ -160,8 +160,8 @@ fn an_empty_text_counts_as_a_missing_argument() {
         .with("correlation_id", "")
         .with("reply_to", "")
         .with("idempotency_key", "")
-        .and("wait_for", "")
-        .and("timeout_seconds", "")
+        .with_argument("wait_for", "")
+        .with_argument("timeout_seconds", "")
         .to("alice");
     let again = alice.sends("hi").with("idempotency_key", "").to("alice");
     assert_ne!(sent.id, again.id, "an empty idempotency key is none");
@@ -273,7 +273,7 @@ fn no_error_contains_the_words_of_a_parser() {
         r#"{"surprise": 1}"#,
         r#"{"name": "X"}"#,
     ] {
-        let request = crate::support::Request::post(broker.address, body).at("/api/v1/projects");
+        let request = crate::support::Request::post(broker.address, body).with_path("/api/v1/projects");
         let response = request.answered();
         assert_eq!(response.status, 400, "{response:?}");
         assert_plain(&response.body);
@@ -287,11 +287,11 @@ fn no_error_contains_the_words_of_a_parser() {
 #[test]
 fn reading_the_inbox_without_a_session_names_the_right_uri() {
     let broker = Broker::start();
-    let caller = Caller::modern(broker.address, json!({})).registered("alice");
+    let caller = HttpAgent::modern(broker.address, json!({})).registered("alice");
     let uri = json!({"uri": "broker://inbox"});
     for error in [
         caller.request("resources/read", uri.clone()).unwrap_err(),
-        broker.visitor().request("resources/read", uri.clone()).unwrap_err(),
+        broker.client().request("resources/read", uri.clone()).unwrap_err(),
     ] {
         assert!(
             error["message"]
@@ -308,7 +308,7 @@ fn reading_the_inbox_without_a_session_names_the_right_uri() {
 
 #[test]
 fn the_log_names_the_agents_that_join_and_leave() {
-    let broker = Broker::with(&[
+    let broker = Broker::start_with(&[
         "--log-format=json",
         "--heartbeat-interval=100ms",
         "--stale-threshold=800ms",
@@ -333,7 +333,7 @@ fn the_log_names_the_agents_that_join_and_leave() {
         (&joined["client"], &joined["client_version"]),
         (&json!("a test"), &json!("1"))
     );
-    let bob = broker.stateless("bob").session.unwrap();
+    let bob = broker.http_modern("bob").session.unwrap();
     assert_eq!(told("an agent joined", &bob)["name"], "bob");
     let of_agent = |line: &Value| {
         let fields = ["project", "session", "name", "client", "client_version"];

@@ -57,7 +57,7 @@ fn a_second_initialize_is_refused() {
     }
     wire.request("initialize", initialize_params(LEGACY[0])).unwrap();
     assert_eq!(wire.error_of("initialize", initialize_params(LEGACY[0])), -32600);
-    wire.catches_up();
+    wire.syncs();
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn a_request_id_is_returned_unchanged() {
     }
     for id in ["null", "1.5", "true", "{}", "[1]"] {
         wire.sends_text(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#));
-        let refused = wire.hears("a refusal", |frame| frame.get("error").is_some());
+        let refused = wire.awaits_frame("a refusal", |frame| frame.get("error").is_some());
         assert_eq!(refused["error"]["code"], -32600, "{id}");
         assert_eq!(refused["id"], Value::Null);
     }
@@ -237,7 +237,7 @@ fn a_batch_is_answered_with_one_frame() {
         {"jsonrpc": "1.0", "id": "v", "method": "ping"},
         1,
     ]));
-    let answers = bob.wire.hears("the answers", Value::is_array);
+    let answers = bob.wire.awaits_frame("the answers", Value::is_array);
     let find = |id: Value| {
         answers
             .as_array()
@@ -258,9 +258,9 @@ fn a_batch_is_answered_with_one_frame() {
     bob.wire
         .sends(&json!([{"jsonrpc": "2.0", "method": "notifications/initialized"}]));
     bob.wire.sends(&json!([]));
-    let refused = bob.wire.hears("a refusal", |frame| frame.get("error").is_some());
+    let refused = bob.wire.awaits_frame("a refusal", |frame| frame.get("error").is_some());
     assert_eq!(refused["error"]["code"], -32600);
-    bob.wire.catches_up();
+    bob.wire.syncs();
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn a_first_batch_may_send_without_a_registration() {
         json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "send_message", "arguments": arguments}})
     };
     bob.wire.sends(&json!([call(101), call(102)]));
-    let answers = bob.wire.hears("the answers", Value::is_array);
+    let answers = bob.wire.awaits_frame("the answers", Value::is_array);
     for answer in answers.as_array().unwrap() {
         assert_eq!(answer["result"]["isError"], false, "{answer}");
     }
@@ -287,9 +287,9 @@ fn a_revision_without_batches_refuses_a_batch() {
         let bob = batch_client(&broker, version);
         bob.wire
             .sends(&json!([{"jsonrpc": "2.0", "id": "x", "method": "ping"}]));
-        let refused = bob.wire.hears("a refusal", |frame| frame.get("error").is_some());
+        let refused = bob.wire.awaits_frame("a refusal", |frame| frame.get("error").is_some());
         assert_eq!(refused["error"]["code"], -32600, "{version}");
-        bob.wire.catches_up();
+        bob.wire.syncs();
     }
 }
 
@@ -311,6 +311,6 @@ fn unknown_notifications_and_responses_are_ignored() {
         .sends(&json!({"jsonrpc": "2.0", "id": 1, "error": {"code": 1, "message": "x"}}));
     // The next frame is the answer to this request.
     alice.wire.asks_as(&json!("next"), "ping", Value::Null);
-    let next = alice.wire.hears("anything", |_| true);
+    let next = alice.wire.awaits_frame("anything", |_| true);
     assert_eq!(next["id"], "next");
 }

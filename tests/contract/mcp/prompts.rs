@@ -128,7 +128,7 @@ fn a_prompt_describes_the_project_as_it_is() {
     let broker = Broker::start();
     let [legacy, modern] = client_of_each_era(&broker);
     let bob = broker
-        .visitor()
+        .client()
         .registered_with(&json!({"name": "bob", "capabilities": {"supported_protocols": {"note": ["1.0.0"]}}}));
     let hand_over = |agent: &Agent, to: &str| prompt(agent, "hand_over", json!({"to": to, "task": "t"}));
     for agent in [&legacy, &modern] {
@@ -289,13 +289,13 @@ fn every_call_of_a_prompt_succeeds() {
         let broker = Broker::start();
         let [bob, carol] = ["bob", "carol"].map(|name| {
             let capabilities = json!({"supported_features": ["FEATURE"]});
-            let agent = broker.visitor();
+            let agent = broker.client();
             agent.registered_with(&json!({"name": name, "capabilities": capabilities}))
         });
         let agent = if modern {
             Agent::modern(broker.wire(), json!({}))
         } else {
-            broker.visitor()
+            broker.client()
         };
         let arguments = if modern {
             json!({"goal": "g", "with": "bob"})
@@ -351,7 +351,7 @@ const PROTOCOL: &str = "broker://protocols/{name}/{version}";
 fn names_of_sessions_are_suggested_active_ones_first() {
     let broker = Broker::start();
     let anna = broker.agent("anna");
-    let agents = [anna, broker.agent("Andy"), broker.modern("bob"), broker.visitor()];
+    let agents = [anna, broker.agent("Andy"), broker.modern("bob"), broker.client()];
     agents[3].calls("register_session", json!({}));
     let [anna, _, bob, _] = &agents;
     for agent in [anna, bob] {

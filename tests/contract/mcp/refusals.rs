@@ -79,8 +79,8 @@ fn an_unknown_protocol_is_not_found() {
     for (name, version) in [("none", "1.0.0"), ("note", "1.0.1"), ("note", "1"), ("note", "^1.0.0")] {
         let error = alice
             .sends("hi")
-            .and("protocol_name", name)
-            .and("protocol_version", version)
+            .with_argument("protocol_name", name)
+            .with_argument("protocol_version", version)
             .fails_as("protocol_not_found", &alice);
         assert_eq!(
             (&error["detail"]["name"], &error["detail"]["version"]),
@@ -107,7 +107,12 @@ fn a_payload_is_checked_before_it_is_accepted() {
         json!({"name": "plan", "version": "1.0.0", "schema": schema}),
     );
     let payload = json!({"title": "no", "steps": [{"do": 1}, {"undo": 1}], "more": 1});
-    let plan = |payload: Value| alice.sends("").and("protocol_name", "plan").and("payload", payload);
+    let plan = |payload: Value| {
+        alice
+            .sends("")
+            .with_argument("protocol_name", "plan")
+            .with_argument("payload", payload)
+    };
     let error = plan(payload).fails_as("payload_invalid", &alice);
     let failures = error["detail"]["failures"].as_array().unwrap();
     let mut paths: Vec<_> = failures
@@ -137,7 +142,7 @@ fn a_message_is_refused_if_its_recipient_does_not_speak_the_protocol() {
     let alice = broker.agent("alice");
     let french =
         json!({"name": "bob", "capabilities": {"supported_protocols": {"lettre": ["1.0.0"], "note": ["2.0.0"]}}});
-    let bob = broker.visitor().registered_with(&french);
+    let bob = broker.client().registered_with(&french);
     let error = alice.sends("hi").fails_as("incompatible_protocol", &bob);
     let detail = &error["detail"];
     assert_eq!(detail["protocol"], "note");
@@ -155,7 +160,7 @@ fn a_message_is_refused_if_its_recipient_does_not_speak_the_protocol() {
 
 #[test]
 fn a_queue_takes_no_more_than_its_capacity() {
-    let broker = Broker::with(&["--queue-capacity=3"]);
+    let broker = Broker::start_with(&["--queue-capacity=3"]);
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     for at in 1..=3 {
         assert_eq!(alice.sends("x").to(&bob).object["queue_size"], at);
@@ -172,7 +177,7 @@ fn a_queue_takes_no_more_than_its_capacity() {
 
 #[test]
 fn unacknowledged_messages_count_towards_the_capacity() {
-    let broker = Broker::with(&["--queue-capacity=2"]);
+    let broker = Broker::start_with(&["--queue-capacity=2"]);
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     alice.sends("1").to(&bob);
     alice.sends("2").to(&bob);
@@ -185,13 +190,13 @@ fn unacknowledged_messages_count_towards_the_capacity() {
 #[test]
 fn a_payload_may_be_as_large_as_the_limit_and_no_larger() {
     const LIMIT: usize = 1024 * 1024;
-    let broker = Broker::with(&["--max-payload-mb=1"]);
+    let broker = Broker::start_with(&["--max-payload-mb=1"]);
     let alice = broker.agent("alice");
     let payload = |len: usize| json!({"text": "x".repeat(len - r#"{"text":""}"#.len())});
-    alice.sends("").and("payload", payload(LIMIT)).to(&alice);
+    alice.sends("").with_argument("payload", payload(LIMIT)).to(&alice);
     let error = alice
         .sends("")
-        .and("payload", payload(LIMIT + 1))
+        .with_argument("payload", payload(LIMIT + 1))
         .fails_as("payload_too_large", &alice);
     assert_eq!(error["detail"]["limit"], LIMIT);
     alice.is_refused_as(

@@ -13,18 +13,18 @@ fn a_legacy_client_is_notified_after_it_has_subscribed() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     alice.sends("before").to(&bob);
-    assert_eq!(bob.wire.told_so_far(UPDATED), 0);
+    assert_eq!(bob.wire.notifications_so_far(UPDATED), 0);
     let inbox = json!({"uri": "broker://inbox"});
     assert_eq!(bob.request("resources/subscribe", inbox.clone()), Ok(json!({})));
-    bob.settles();
+    bob.syncs();
     // Messages that wait already are announced at once.
-    assert_eq!(bob.wire.told(UPDATED), inbox);
+    assert_eq!(bob.wire.next_notification(UPDATED), inbox);
     alice.sends("after").to(&bob);
-    assert_eq!(bob.wire.told(UPDATED), inbox);
+    assert_eq!(bob.wire.next_notification(UPDATED), inbox);
     bob.sees(["before", "after"]);
     assert_eq!(bob.request("resources/unsubscribe", inbox), Ok(json!({})));
     alice.sends("later").to(&bob);
-    assert_eq!(bob.wire.told_so_far(UPDATED), 0);
+    assert_eq!(bob.wire.notifications_so_far(UPDATED), 0);
 }
 
 #[test]
@@ -34,19 +34,19 @@ fn the_inbox_may_be_named_by_its_session() {
     let inbox = json!({"uri": format!("broker://sessions/{}/inbox", bob.session)});
     bob.request("resources/subscribe", inbox.clone()).unwrap();
     alice.sends("hi").to(&bob);
-    assert_eq!(bob.wire.told(UPDATED), inbox);
+    assert_eq!(bob.wire.next_notification(UPDATED), inbox);
 }
 
 #[test]
 fn a_subscription_outlives_a_registration() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
-    let bob = broker.visitor();
+    let bob = broker.client();
     bob.request("resources/subscribe", json!({"uri": "broker://inbox"}))
         .unwrap();
     let bob = bob.registered("bob");
     alice.sends("hi").to(&bob);
-    bob.wire.told(UPDATED);
+    bob.wire.next_notification(UPDATED);
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn every_message_after_the_answer_is_announced() {
     for _ in 0..100 {
         bob.request("resources/subscribe", inbox.clone()).unwrap();
         alice.sends("hi").to(&bob);
-        bob.wire.told(UPDATED);
+        bob.wire.next_notification(UPDATED);
         bob.request("resources/unsubscribe", inbox.clone()).unwrap();
         bob.sees(["hi"]);
         bob.sees_nothing();
@@ -80,14 +80,14 @@ fn a_client_can_subscribe_to_its_own_inbox_only() {
     }
     assert_eq!(bob.error_of("resources/subscribe", json!({})), -32602);
     alice.sends("private").to(&alice);
-    assert_eq!(bob.wire.told_so_far(UPDATED), 0);
+    assert_eq!(bob.wire.notifications_so_far(UPDATED), 0);
 }
 
 fn listen(agent: &Agent, id: &Value, filter: Value) -> Value {
     let params = agent.params(json!({"notifications": filter}));
     agent.wire.asks_as(id, "subscriptions/listen", params);
-    let acknowledged = agent.wire.told(ACKNOWLEDGED);
-    agent.settles();
+    let acknowledged = agent.wire.next_notification(ACKNOWLEDGED);
+    agent.syncs();
     acknowledged
 }
 
@@ -108,19 +108,19 @@ fn a_modern_client_is_notified_while_it_listens() {
         );
         alice.sends("hi").to(&agent);
         let updated = json!({"_meta": {ID: id}, "uri": "broker://inbox"});
-        assert_eq!(agent.wire.told(UPDATED), updated);
+        assert_eq!(agent.wire.next_notification(UPDATED), updated);
         // A cancelled subscription ends without an answer.
         agent.wire.cancels(&id);
-        agent.settles();
+        agent.syncs();
         alice.sends("later").to(&agent);
         agent.sees(["hi", "later"]);
         // A legacy ping serves as a barrier on every connection.
-        assert_eq!(agent.wire.told_so_far(UPDATED), 0);
+        assert_eq!(agent.wire.notifications_so_far(UPDATED), 0);
         assert_eq!(agent.wire.answer_so_far(&id), None);
         // The id is free again.
         listen(&agent, &id, json!({"resourceSubscriptions": ["broker://inbox"]}));
         alice.sends("once more").to(&agent);
-        assert_eq!(agent.wire.told(UPDATED), updated);
+        assert_eq!(agent.wire.next_notification(UPDATED), updated);
     }
 }
 
@@ -138,7 +138,7 @@ fn the_acknowledgement_is_the_first_frame_of_a_subscription() {
     for id in 100..120 {
         let params = bob.params(json!({"notifications": {"resourceSubscriptions": ["broker://inbox"]}}));
         bob.wire.asks_as(&json!(id), "subscriptions/listen", params);
-        let first = bob.wire.hears("a frame of the subscription", |frame| {
+        let first = bob.wire.awaits_frame("a frame of the subscription", |frame| {
             frame["params"]["_meta"][ID] == id
         });
         assert_eq!(first["method"], ACKNOWLEDGED);
@@ -182,7 +182,8 @@ fn each_subscription_is_notified_under_its_own_id() {
         listen(&bob, &json!(id), json!({"resourceSubscriptions": ["broker://inbox"]}));
     }
     alice.sends("hi").to(&bob);
-    let mut ids = [bob.wire.told(UPDATED), bob.wire.told(UPDATED)].map(|told| told["_meta"][ID].to_string());
+    let mut ids = [bob.wire.next_notification(UPDATED), bob.wire.next_notification(UPDATED)]
+        .map(|told| told["_meta"][ID].to_string());
     ids.sort();
     assert_eq!(ids, ["1001", "1002"]);
 }

@@ -82,7 +82,10 @@ fn a_wait_for_messages_is_a_task_that_ends_with_them() {
 fn a_wait_for_an_acknowledgement_is_a_task() {
     let broker = Broker::start();
     let (alice, bob) = (task_agent(&broker, "alice"), broker.agent("bob"));
-    let arguments = alice.sends("hi").and("wait_for", "acknowledged").arguments_to(&bob);
+    let arguments = alice
+        .sends("hi")
+        .with_argument("wait_for", "acknowledged")
+        .arguments_to(&bob);
     let task = begin_task(&alice, "send_message", &arguments);
     let messages = bob.sees(["hi"]);
     assert_eq!(get_task(&alice, &task)["status"], "working");
@@ -100,7 +103,10 @@ fn a_call_that_does_not_wait_is_no_task() {
     alice.sends("hi").to(&bob);
     bob.sees(["hi"]);
     // A refusal comes at once.
-    let to_unknown = alice.sends("hi").and("wait_for", "acknowledged").arguments_to("nobody");
+    let to_unknown = alice
+        .sends("hi")
+        .with_argument("wait_for", "acknowledged")
+        .arguments_to("nobody");
     alice.is_refused_as("session_not_found", "send_message", to_unknown);
 }
 
@@ -108,9 +114,9 @@ fn a_call_that_does_not_wait_is_no_task() {
 fn a_client_without_the_extension_gets_no_task() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.modern("bob"));
-    let call = bob.begins("receive_messages", &json!({"wait_seconds": 60}));
+    let call = bob.begins_call("receive_messages", &json!({"wait_seconds": 60}));
     alice.sends("hi").to(&bob);
-    let returned = bob.returns("receive_messages", &call);
+    let returned = bob.finishes_call("receive_messages", &call);
     assert_eq!(returned["messages"][0]["payload"]["text"], "hi");
     for (method, params) in [
         ("tasks/get", json!({"taskId": "any"})),
@@ -128,10 +134,10 @@ fn a_client_without_the_extension_gets_no_task() {
     // Older revisions have no tasks, even if a client declares them.
     let capabilities = json!({"extensions": {EXTENSION: {}}, "experimental": {EXTENSION: {}}});
     let old = Agent::legacy(broker.wire(), "2025-11-25", &capabilities).registered("old");
-    let call = old.begins("receive_messages", &json!({"wait_seconds": 60}));
+    let call = old.begins_call("receive_messages", &json!({"wait_seconds": 60}));
     alice.sends("hello").to(&old);
     assert_eq!(
-        old.returns("receive_messages", &call)["messages"][0]["payload"]["text"],
+        old.finishes_call("receive_messages", &call)["messages"][0]["payload"]["text"],
         "hello"
     );
     assert_eq!(old.error_of("tasks/get", json!({"taskId": "any"})), -32601);
@@ -157,7 +163,7 @@ fn messages_of_a_task_that_is_not_fetched_are_queued_again() {
     let (alice, bob) = (broker.agent("alice"), task_agent(&broker, "bob"));
     begin_wait(&bob);
     let receipt = alice.sends("hi").to(&bob);
-    alice.learns(&receipt.id, "delivered");
+    alice.awaits_status(&receipt.id, "delivered");
     // The next call acknowledges what an answer has returned, and this task has returned nothing. The message is delivered a
     // moment before the task has it.
     let again = eventually("the message is queued again", || bob.reads(json!({})).pop());
@@ -175,7 +181,7 @@ fn messages_of_a_fetched_task_are_acknowledged_by_the_next_call() {
     let receipt = alice.sends("hi").to(&bob);
     assert_eq!(texts(&fetch_result(&bob, &task)), ["hi"]);
     bob.sees_nothing();
-    alice.learns(&receipt.id, "acknowledged");
+    alice.awaits_status(&receipt.id, "acknowledged");
 }
 
 #[test]
@@ -196,12 +202,12 @@ fn a_subscription_is_notified_of_its_tasks() {
     let task = begin_wait(&bob);
     let filter = json!({"notifications": {"taskIds": [task, "unknown"]}});
     let listen = bob.wire.asks("subscriptions/listen", bob.params(filter));
-    let acknowledged = bob.wire.told("notifications/subscriptions/acknowledged");
+    let acknowledged = bob.wire.next_notification("notifications/subscriptions/acknowledged");
     assert_eq!(acknowledged["notifications"], json!({"taskIds": [task]}));
-    let working = bob.wire.told("notifications/tasks");
+    let working = bob.wire.next_notification("notifications/tasks");
     assert_eq!(working["status"], "working");
     alice.sends("hi").to(&bob);
-    let completed = bob.wire.told("notifications/tasks");
+    let completed = bob.wire.next_notification("notifications/tasks");
     assert_eq!(completed["status"], "completed");
     assert_eq!(completed["taskId"], task.as_str());
     assert_eq!(completed["_meta"]["io.modelcontextprotocol/subscriptionId"], listen);
@@ -244,7 +250,7 @@ fn a_call_receipt_can_come_from_a_task_and_go_to_one() {
         "receive_messages",
         &json!({"wait_seconds": 60, "receipt": receipt}),
     );
-    alice.learns(&first, "acknowledged");
+    alice.awaits_status(&first, "acknowledged");
     let second = alice.sends("second").to(&bob).id;
     let result = fetch_result(&bob, &task);
     assert_eq!(texts(&result), ["second"]);

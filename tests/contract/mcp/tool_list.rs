@@ -55,7 +55,8 @@ fn agent_with_key(broker: &Broker, key: &str) -> Agent {
 fn a_caller_sees_the_tools_that_it_may_use() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
-    let [observer, member] = ["observer", "member"].map(|scope| agent_with_key(&broker, &team.key_of(scope)));
+    let [observer, member] =
+        ["observer", "member"].map(|scope| agent_with_key(&broker, &team.new_key_with_scope(scope)));
     let (admin, operator) = (agent_with_key(&broker, &team.key), agent_with_key(&broker, ADMIN_KEY));
     let all = tools(&operator);
     assert_eq!(names(&all).len(), 21);
@@ -88,9 +89,9 @@ fn a_caller_sees_the_tools_that_it_may_use() {
 #[test]
 fn without_keys_a_caller_sees_what_anonymous_callers_may_do() {
     let open = Broker::start();
-    assert_eq!(names(&tools(&open.visitor())).len(), 21);
+    assert_eq!(names(&tools(&open.client())).len(), 21);
     // With an admin key, administration needs it.
-    let administered = Broker::administered();
+    let administered = Broker::with_admin_key();
     let anonymous = Agent::legacy(administered.wire_with(&[]), "2025-11-25", &json!({}));
     let listed = tools(&anonymous);
     assert!(
@@ -103,7 +104,7 @@ fn without_keys_a_caller_sees_what_anonymous_callers_may_do() {
 #[test]
 fn every_argument_is_described() {
     let broker = Broker::start();
-    for tool in tools(&broker.visitor()) {
+    for tool in tools(&broker.client()) {
         for (name, argument) in tool["inputSchema"]["properties"].as_object().unwrap() {
             let described = argument["description"].as_str().unwrap_or_default();
             assert!(described.len() > 3, "{} {name}: {argument}", tool["name"]);
@@ -114,7 +115,10 @@ fn every_argument_is_described() {
 #[test]
 fn the_list_stays_within_its_token_budget() {
     let broker = Broker::secured();
-    let member = agent_with_key(&broker, &broker.project("team", &json!({})).key_of("member"));
+    let member = agent_with_key(
+        &broker,
+        &broker.project("team", &json!({})).new_key_with_scope("member"),
+    );
     let whole = tools(&member);
     let mut shown = whole.clone();
     for tool in &mut shown {

@@ -72,7 +72,7 @@ fn the_list_is_the_same_for_every_caller() {
     let broker = Broker::start();
     let [legacy, modern] = client_of_each_era(&broker);
     let first = legacy.request("tools/list", json!({})).unwrap()["tools"].take();
-    for agent in [&modern, &legacy, &broker.visitor()] {
+    for agent in [&modern, &legacy, &broker.client()] {
         assert_eq!(agent.request("tools/list", json!({})).unwrap()["tools"], first);
     }
 }
@@ -113,7 +113,7 @@ fn register_session_returns_the_documented_keys() {
 #[test]
 fn a_session_may_have_no_name() {
     let broker = Broker::start();
-    let agent = broker.visitor();
+    let agent = broker.client();
     let session = agent.calls("register_session", json!({}));
     assert_eq!(session["name"], Value::Null);
     // A later registration gives the same session a name.
@@ -288,7 +288,7 @@ fn message_tools_return_the_documented_keys() {
         // A UUIDv7 sorts by time.
         assert_eq!(receipt.id.as_bytes()[14], b'7');
 
-        let recipients = from.looks_up(&receipt.id);
+        let recipients = from.recipient_statuses(&receipt.id);
         assert_keys(&recipients[0], &["session_id", "status", "at"]);
         assert_eq!(recipients[0]["session_id"], to.session.as_str());
         assert_is_a_time(&recipients[0]["at"]);
@@ -307,7 +307,7 @@ fn assert_is_a_time(text: &Value) {
 fn broadcast_message_returns_the_documented_keys() {
     let broker = Broker::start();
     for agent in client_of_each_era(&broker) {
-        let sent = agent.sends("all").for_everyone();
+        let sent = agent.sends("all").to_everyone();
         let expected = [
             "message_id",
             "recipients",
@@ -343,7 +343,7 @@ fn dead_letter_tools_return_the_documented_keys() {
         .each_ref()
         .map(|agent| agent.sends("too late").with("ttl_seconds", 1).to(agent));
     for (agent, sent) in agents.iter().zip(sent) {
-        agent.learns(&sent.id, "expired");
+        agent.awaits_status(&sent.id, "expired");
         let listed = agent.calls("list_dead_letters", json!({}));
         assert_keys(&listed, &["dead_letters"]);
         let mut letters = listed["dead_letters"].as_array().unwrap().iter();
@@ -384,7 +384,7 @@ fn every_result_says_how_many_messages_are_unread() {
 #[test]
 fn every_call_can_name_its_session() {
     let broker = Broker::start();
-    let (alice, bob) = (broker.agent("alice"), broker.visitor());
+    let (alice, bob) = (broker.agent("alice"), broker.client());
     alice.sends("for alice").to(&alice);
     let read = bob.calls("receive_messages", json!({"session_id": alice.session}));
     assert_eq!(read["messages"][0]["payload"]["text"], "for alice");
@@ -406,7 +406,7 @@ fn every_call_can_name_its_session() {
 #[test]
 fn a_caller_without_a_session_gets_one() {
     let broker = Broker::start();
-    let (alice, visitor) = (broker.agent("alice"), broker.visitor());
+    let (alice, visitor) = (broker.agent("alice"), broker.client());
     visitor.sends("hello from a visitor").to(&alice);
     let message = &alice.sees(["hello from a visitor"])[0];
     assert_eq!(message["sender_name"], Value::Null);

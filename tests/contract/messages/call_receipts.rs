@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::support::{Agent, Broker, Caller, TIMELESS, exchange, texts};
+use crate::support::{Agent, Broker, HttpAgent, TIMEOUTS_OFF, exchange, texts};
 
 /// The messages and the receipt of a read.
 fn read(agent: &Agent, arguments: Value) -> (Vec<Value>, String) {
@@ -56,7 +56,7 @@ fn calls_sent_together_do_not_acknowledge_each_other() {
     for id in &sent {
         assert_eq!(alice.status_of(id), "delivered", "no call was made after the answer");
     }
-    bob.wire.dies();
+    bob.wire.disconnects();
     let again = broker.agent("bob");
     let counts: Vec<_> = again.reads(json!({"wait_seconds": 20}));
     assert_eq!(counts.len(), 10);
@@ -113,7 +113,7 @@ fn two_readers_of_one_session_with_receipts_read_everything() {
 fn a_foreign_or_invalid_receipt_is_refused_without_effect() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
-    let carol = broker.stateless("carol");
+    let carol = broker.http_modern("carol");
     alice.sends("for bob").to(&bob);
     let of_carol = alice.sends("for carol").to("carol").id;
     let (read, receipt) = split(carol.calls("receive_messages", json!({})));
@@ -142,8 +142,8 @@ fn a_receipt_outlives_its_connection() {
     let bob = broker.agent("bob");
     let sent = send_all(&alice, "bob", 2);
     let (_, receipt) = read(&bob, json!({"limit": 1}));
-    bob.wire.dies();
-    alice.learns(&sent[0], "queued");
+    bob.wire.disconnects();
+    alice.awaits_status(&sent[0], "queued");
     let bob = broker.agent("bob");
     let (read, _) = read(&bob, json!({"receipt": receipt}));
     assert_eq!(texts(&read), ["1"]);
@@ -152,9 +152,9 @@ fn a_receipt_outlives_its_connection() {
 
 #[test]
 fn stateless_callers_use_receipts_on_any_connection() {
-    let broker = Broker::with(&TIMELESS);
+    let broker = Broker::start_with(&TIMEOUTS_OFF);
     let alice = broker.agent("alice");
-    for caller in [broker.stateless("modern"), broker.resumable("legacy")] {
+    for caller in [broker.http_modern("modern"), broker.http_legacy("legacy")] {
         let sent = send_all(&alice, &caller.name, 3);
         let (read, first) = split(caller.calls("receive_messages", json!({"limit": 1})));
         assert_eq!(texts(&read), ["0"]);
@@ -174,7 +174,7 @@ fn stateless_callers_use_receipts_on_any_connection() {
 }
 
 /// The bytes of a read over HTTP on a connection that stays open.
-fn http_read(caller: &Caller, arguments: Value) -> Vec<u8> {
+fn http_read(caller: &HttpAgent, arguments: Value) -> Vec<u8> {
     let mut arguments = arguments;
     arguments["session_id"] = json!(caller.session);
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
@@ -197,9 +197,9 @@ fn http_read(caller: &Caller, arguments: Value) -> Vec<u8> {
 
 #[test]
 fn requests_sent_together_over_http_do_not_acknowledge_each_other() {
-    let broker = Broker::with(&TIMELESS);
+    let broker = Broker::start_with(&TIMEOUTS_OFF);
     let alice = broker.agent("alice");
-    let caller = broker.stateless("bob");
+    let caller = broker.http_modern("bob");
     let sent = send_all(&alice, "bob", 10);
     let mut socket = TcpStream::connect(caller.address).unwrap();
     socket.set_nodelay(true).unwrap();
@@ -225,17 +225,17 @@ fn requests_sent_together_over_http_do_not_acknowledge_each_other() {
 
 #[test]
 fn messages_written_to_a_connection_that_was_reset_are_redelivered() {
-    let broker = Broker::with(&TIMELESS);
+    let broker = Broker::start_with(&TIMEOUTS_OFF);
     let alice = broker.agent("alice");
-    let caller = broker.stateless("bob");
+    let caller = broker.http_modern("bob");
     let sent = alice.sends("hi").to("bob").id;
     let mut socket = TcpStream::connect(caller.address).unwrap();
     socket.write_all(&http_read(&caller, json!({}))).unwrap();
     // The answer has arrived, and its reader dies before reading it: the kernel sends a reset (RFC 1122, 4.2.2.13).
     assert_eq!(socket.peek(&mut [0; 1]).unwrap(), 1);
-    alice.learns(&sent, "delivered");
+    alice.awaits_status(&sent, "delivered");
     drop(socket);
-    alice.learns(&sent, "queued");
+    alice.awaits_status(&sent, "queued");
     let read = caller.reads(json!({}));
     assert_eq!((texts(&read), &read[0]["delivery_count"]), (vec!["hi"], &json!(2)));
 }
@@ -245,16 +245,16 @@ type SendBatch<'a> = Box<dyn Fn(&Value) -> Value + 'a>;
 
 #[test]
 fn a_receipt_in_a_batch_acknowledges_only_its_messages() {
-    let broker = Broker::with(&TIMELESS);
+    let broker = Broker::start_with(&TIMEOUTS_OFF);
     let alice = broker.agent("alice");
     let connected = Agent::legacy(broker.wire(), "2025-03-26", &json!({})).registered("connected");
-    let posting = Caller::legacy(broker.address, "2025-03-26", json!({})).registered("posting");
+    let posting = HttpAgent::legacy(broker.address, "2025-03-26", json!({})).registered("posting");
     let ways: [(&str, SendBatch<'_>); 2] = [
         (
             "connected",
             Box::new(|batch| {
                 connected.wire.sends(batch);
-                connected.wire.hears("the answers", Value::is_array)
+                connected.wire.awaits_frame("the answers", Value::is_array)
             }),
         ),
         ("posting", Box::new(|batch| posting.post(batch).answered().json())),
@@ -302,7 +302,7 @@ fn a_receipt_expires_after_many_later_calls() {
     // A shared store remembers calls for all replicas, up to twice as many.
     let is_shared = std::env::var("TEST_STORAGE").is_ok_and(|kind| kind == "redis");
     let kept = NAMED_AT_LEAST * if is_shared { 2 } else { 1 };
-    let broker = Broker::with(&TIMELESS);
+    let broker = Broker::start_with(&TIMEOUTS_OFF);
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     let sent = send_all(&alice, "bob", kept + 1);
     let arguments = json!({"limit": 1, "acknowledge": "manual"});
@@ -327,12 +327,12 @@ fn a_receipt_expires_after_many_later_messages() {
     if std::env::var("TEST_STORAGE").is_ok_and(|kind| kind == "redis") {
         return;
     }
-    let broker = Broker::with(&[&TIMELESS[..], &["--queue-capacity=20000"]].concat());
+    let broker = Broker::start_with(&[&TIMEOUTS_OFF[..], &["--queue-capacity=20000"]].concat());
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     for _ in 0..10 {
-        let answers: Vec<_> = (0..1000).map(|_| alice.sends("x").off_to("bob")).collect();
+        let answers: Vec<_> = (0..1000).map(|_| alice.sends("x").begins_sending_to("bob")).collect();
         for answer in answers {
-            assert_eq!(alice.returns("send_message", &answer)["status"], "queued");
+            assert_eq!(alice.finishes_call("send_message", &answer)["status"], "queued");
         }
     }
     let mut calls = Vec::new();
@@ -357,9 +357,9 @@ fn a_receipt_expires_after_many_later_messages() {
 fn a_connection_that_is_reset_returns_its_last_answers() {
     /// Answers with messages that a connection remembers.
     const REMEMBERED: usize = 16;
-    let broker = Broker::with(&TIMELESS);
+    let broker = Broker::start_with(&TIMEOUTS_OFF);
     let alice = broker.agent("alice");
-    let caller = broker.stateless("bob");
+    let caller = broker.http_modern("bob");
     let sent = send_all(&alice, "bob", REMEMBERED + 1);
     let socket = TcpStream::connect(caller.address).unwrap();
     for _ in &sent {
@@ -367,7 +367,7 @@ fn a_connection_that_is_reset_returns_its_last_answers() {
         assert_eq!(exchange(&socket, &read).status, 200);
     }
     for id in &sent {
-        alice.learns(id, "delivered");
+        alice.awaits_status(id, "delivered");
     }
     // A reset, although all answers were read.
     socket2::SockRef::from(&socket)
@@ -375,7 +375,7 @@ fn a_connection_that_is_reset_returns_its_last_answers() {
         .unwrap();
     drop(socket);
     for id in sent[1..].iter().rev() {
-        alice.learns(id, "queued");
+        alice.awaits_status(id, "queued");
     }
     assert_eq!(
         alice.status_of(&sent[0]),

@@ -9,9 +9,11 @@ fn messages_of_one_sender_arrive_in_order() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     // All of them in flight at once.
-    let sent: Vec<_> = (0..300).map(|at| alice.sends(&at.to_string()).off_to(&bob)).collect();
+    let sent: Vec<_> = (0..300)
+        .map(|at| alice.sends(&at.to_string()).begins_sending_to(&bob))
+        .collect();
     for id in &sent {
-        alice.returns("send_message", id);
+        alice.finishes_call("send_message", id);
     }
     let expected: Vec<_> = (0..300).map(|at| at.to_string()).collect();
     let mut seen = Vec::new();
@@ -37,10 +39,10 @@ fn the_order_holds_for_every_sender_of_many() {
         for sender in senders {
             scope.spawn(move || {
                 let sent: Vec<_> = (0..40)
-                    .map(|at| sender.sends(&format!("{} {at}", sender.name)).off_to("bob"))
+                    .map(|at| sender.sends(&format!("{} {at}", sender.name)).begins_sending_to("bob"))
                     .collect();
                 for id in sent {
-                    sender.returns("send_message", &id);
+                    sender.finishes_call("send_message", &id);
                 }
             });
         }
@@ -97,8 +99,8 @@ fn a_message_expires_after_its_ttl_and_becomes_a_dead_letter() {
     let late = alice.sends("late").with("ttl_seconds", 1).to(&bob);
     alice.sends("patient").with("ttl_seconds", 3600).to(&bob);
     assert_eq!(late.status, "queued");
-    alice.learns(&late.id, "expired");
-    assert_eq!(alice.looks_up(&late.id)[0]["reason"], "expired");
+    alice.awaits_status(&late.id, "expired");
+    assert_eq!(alice.recipient_statuses(&late.id)[0]["reason"], "expired");
     bob.sees(["patient"]);
     bob.sees_nothing();
     let dead = alice.dead_letters("expired");
@@ -116,7 +118,7 @@ fn a_message_that_was_delivered_in_time_does_not_expire() {
     assert_eq!(texts(&read), ["in time"]);
     // The ttl of a later message has passed, so that of the first has too.
     let witness = alice.sends("late").with("ttl_seconds", 1).to(&alice);
-    alice.learns(&witness.id, "expired");
+    alice.awaits_status(&witness.id, "expired");
     assert_eq!(alice.status_of(&sent.id), "delivered");
     bob.calls("acknowledge_messages", json!({"message_ids": [sent.id]}));
     assert_eq!(alice.status_of(&sent.id), "acknowledged");
@@ -162,7 +164,7 @@ fn payloads_arrive_unchanged() {
         "numbers": [0, -1, 1.5e300, 9_007_199_254_740_993_u64, 18_446_744_073_709_551_615_u64],
         "nested": {"": [[], {}, null, true]},
     });
-    alice.sends("").and("payload", payload.clone()).to(&bob);
+    alice.sends("").with_argument("payload", payload.clone()).to(&bob);
     assert_eq!(bob.reads(json!({}))[0]["payload"], payload);
 }
 
@@ -176,7 +178,7 @@ fn the_digits_of_a_large_number_survive() {
     ));
     let result = alice.wire.answer_to(&json!("n")).unwrap();
     assert_eq!(result["isError"], false, "{result}");
-    let id = alice.begins("receive_messages", &json!({}));
+    let id = alice.begins_call("receive_messages", &json!({}));
     let result = alice.wire.answer_to(&id).unwrap();
     let text = result["content"][0]["text"].as_str().unwrap();
     assert!(text.contains(&format!("\"n\":{number}")), "{text}");
@@ -207,11 +209,11 @@ fn concurrent_sends_with_one_idempotency_key_send_once() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     let sent: Vec<_> = (0..20)
-        .map(|_| alice.sends("once").with("idempotency_key", "k").off_to(&bob))
+        .map(|_| alice.sends("once").with("idempotency_key", "k").begins_sending_to(&bob))
         .collect();
     let ids: Vec<_> = sent
         .iter()
-        .map(|id| alice.returns("send_message", id)["message_id"].take())
+        .map(|id| alice.finishes_call("send_message", id)["message_id"].take())
         .collect();
     assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
     bob.sees(["once"]);
@@ -220,7 +222,7 @@ fn concurrent_sends_with_one_idempotency_key_send_once() {
 
 #[test]
 fn a_refused_message_does_not_use_up_its_idempotency_key() {
-    let broker = Broker::with(&["--queue-capacity=1"]);
+    let broker = Broker::start_with(&["--queue-capacity=1"]);
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     alice.sends("full").to(&bob);
     alice
@@ -237,11 +239,11 @@ fn a_refused_message_does_not_use_up_its_idempotency_key() {
 fn a_broadcast_with_the_same_idempotency_key_is_sent_once() {
     let broker = Broker::start();
     let agents = broker.agents("agent", 3);
-    let first = agents[0].sends("once").with("idempotency_key", "k").for_everyone();
+    let first = agents[0].sends("once").with("idempotency_key", "k").to_everyone();
     assert_eq!(first["recipients"], 2);
     // Even when more sessions could receive it now.
     let late = broker.agent("late");
-    let again = agents[0].sends("once").with("idempotency_key", "k").for_everyone();
+    let again = agents[0].sends("once").with("idempotency_key", "k").to_everyone();
     assert_eq!(again, first);
     for agent in &agents[1..] {
         agent.sees(["once"]);
@@ -252,12 +254,12 @@ fn a_broadcast_with_the_same_idempotency_key_is_sent_once() {
 
 #[test]
 fn the_result_of_an_idempotency_key_outlives_the_recipient() {
-    let broker = Broker::hasty();
+    let broker = Broker::with_fast_timeouts();
     let alice = broker.agent("alice");
     let bob = broker.agent("bob");
     let first = alice.sends("once").with("idempotency_key", "k").to(&bob);
-    bob.wire.dies();
-    alice.misses("bob");
+    bob.wire.disconnects();
+    alice.awaits_end_of("bob");
     assert_eq!(alice.sends("once").with("idempotency_key", "k").to("bob"), first);
 }
 

@@ -13,9 +13,9 @@ fn send_many(alice: &Agent, len: usize) -> Vec<String> {
 #[test]
 fn a_message_is_pushed_whole() {
     let broker = Broker::start();
-    let (alice, bob) = (broker.agent("alice"), broker.pushed("bob", &json!({})));
+    let (alice, bob) = (broker.agent("alice"), broker.push_agent("bob", &json!({})));
     let sent = alice.sends("hi").with("correlation_id", "c").to(&bob);
-    let params = bob.wire.told(PUSH);
+    let params = bob.wire.next_notification(PUSH);
     assert_eq!(params.as_object().unwrap().len(), 1, "{params}");
     let message = &params["message"];
     assert_eq!(message["message_id"], sent.id.as_str());
@@ -23,7 +23,7 @@ fn a_message_is_pushed_whole() {
     assert_eq!(message["headers"]["correlation_id"], "c");
     assert_eq!(message["delivery_count"], 1);
     // The same as a read returns.
-    bob.wire.dies();
+    bob.wire.disconnects();
     let read = broker.agent("bob").sees(["hi"]).remove(0);
     let mut expected = message.clone();
     expected["delivery_count"] = json!(2);
@@ -37,7 +37,7 @@ fn a_client_that_did_not_declare_push_gets_none() {
     for bob in [broker.agent("bob"), broker.modern("bob2")] {
         assert_eq!(alice.sends("hi").to(&bob).status, "queued");
         if bob.name == "bob" {
-            bob.is_pushed_nothing();
+            bob.sees_no_push();
         }
         bob.sees(["hi"]);
     }
@@ -51,31 +51,31 @@ fn a_client_that_did_not_declare_push_gets_none() {
 #[test]
 fn at_most_a_window_of_messages_is_in_flight() {
     let broker = Broker::start();
-    let (alice, bob) = (broker.agent("alice"), broker.pushed("bob", &json!({"window": 3})));
+    let (alice, bob) = (broker.agent("alice"), broker.push_agent("bob", &json!({"window": 3})));
     let sent = send_many(&alice, 10);
     let first = bob.is_pushed(["0", "1", "2"]);
-    bob.is_pushed_nothing();
+    bob.sees_no_push();
     assert_eq!(alice.status_of(&sent[2]), "delivered");
     assert_eq!(alice.status_of(&sent[3]), "queued");
     bob.acknowledges(&first[1..2]);
     let fourth = bob.is_pushed(["3"]);
-    bob.is_pushed_nothing();
+    bob.sees_no_push();
     bob.acknowledges(&[&first[..1], &first[2..], &fourth[..]].concat());
     bob.is_pushed(["4", "5", "6"]);
-    bob.is_pushed_nothing();
+    bob.sees_no_push();
 }
 
 #[test]
 fn an_acknowledgement_up_to_an_id_covers_all_messages_before_it() {
     let broker = Broker::start();
-    let (alice, bob) = (broker.agent("alice"), broker.pushed("bob", &json!({"window": 4})));
+    let (alice, bob) = (broker.agent("alice"), broker.push_agent("bob", &json!({"window": 4})));
     let sent = send_many(&alice, 6);
     bob.is_pushed(["0", "1", "2", "3"]);
     bob.wire
         .notifies("notifications/dev.mcp-broker/ack", &json!({"up_to": sent[2]}));
     bob.is_pushed(["4", "5"]);
     for id in &sent[..3] {
-        alice.learns(id, "acknowledged");
+        alice.awaits_status(id, "acknowledged");
     }
     for id in &sent[3..] {
         assert_eq!(alice.status_of(id), "delivered");
@@ -85,7 +85,7 @@ fn an_acknowledgement_up_to_an_id_covers_all_messages_before_it() {
 #[test]
 fn pushed_messages_can_be_acknowledged_by_the_tool() {
     let broker = Broker::start();
-    let (alice, bob) = (broker.agent("alice"), broker.pushed("bob", &json!({"window": 1})));
+    let (alice, bob) = (broker.agent("alice"), broker.push_agent("bob", &json!({"window": 1})));
     let sent = send_many(&alice, 2);
     bob.is_pushed(["0"]);
     let done = bob.calls("acknowledge_messages", json!({"message_ids": [sent[0]]}));
@@ -96,7 +96,7 @@ fn pushed_messages_can_be_acknowledged_by_the_tool() {
 #[test]
 fn an_invalid_acknowledgement_has_no_effect() {
     let broker = Broker::start();
-    let (alice, bob) = (broker.agent("alice"), broker.pushed("bob", &json!({"window": 1})));
+    let (alice, bob) = (broker.agent("alice"), broker.push_agent("bob", &json!({"window": 1})));
     let sent = send_many(&alice, 2);
     bob.is_pushed(["0"]);
     for params in [
@@ -113,7 +113,7 @@ fn an_invalid_acknowledgement_has_no_effect() {
     ] {
         bob.wire.notifies("notifications/dev.mcp-broker/ack", &params);
     }
-    bob.is_pushed_nothing();
+    bob.sees_no_push();
     assert_eq!(alice.status_of(&sent[0]), "delivered");
     assert_eq!(alice.status_of(&sent[1]), "queued");
 }
@@ -122,7 +122,7 @@ fn an_invalid_acknowledgement_has_no_effect() {
 fn written_messages_are_acknowledged_with_ack_auto() {
     let broker = Broker::start();
     let settings = json!({"window": 2, "ack": "auto"});
-    let (alice, bob) = (broker.agent("alice"), broker.pushed("bob", &settings));
+    let (alice, bob) = (broker.agent("alice"), broker.push_agent("bob", &settings));
     let sent = send_many(&alice, 50);
     let pushed: Vec<_> = sent.iter().map(|_| bob.next_push()).collect();
     let ids: Vec<_> = pushed
@@ -131,7 +131,7 @@ fn written_messages_are_acknowledged_with_ack_auto() {
         .collect();
     assert_eq!(ids, sent);
     for id in &sent {
-        alice.learns(id, "acknowledged");
+        alice.awaits_status(id, "acknowledged");
     }
 }
 
@@ -165,8 +165,8 @@ fn waiting_messages_are_pushed_after_the_answer_to_the_registration() {
     send_many(&alice, 3);
     let capabilities = json!({"experimental": {"dev.mcp-broker/push": {}}});
     let bob = Agent::legacy(broker.wire(), "2025-11-25", &capabilities);
-    let id = bob.begins("register_session", &json!({"name": "bob"}));
-    let first = bob.wire.hears("the first frame", |_| true);
+    let id = bob.begins_call("register_session", &json!({"name": "bob"}));
+    let first = bob.wire.awaits_frame("the first frame", |_| true);
     assert_eq!(first["id"], id, "{first}");
     assert_eq!(first["result"]["structuredContent"]["queue_size"], 3);
     bob.is_pushed(["0", "1", "2"]);
@@ -175,7 +175,7 @@ fn waiting_messages_are_pushed_after_the_answer_to_the_registration() {
 #[test]
 fn waiting_messages_are_pushed_by_priority() {
     let broker = Broker::start();
-    let (alice, bob) = (broker.agent("alice"), broker.pushed("bob", &json!({"window": 1})));
+    let (alice, bob) = (broker.agent("alice"), broker.push_agent("bob", &json!({"window": 1})));
     alice.sends("first").to(&bob);
     let pushed = bob.is_pushed(["first"]);
     alice.sends("low").with("priority", "low").to(&bob);
@@ -191,12 +191,12 @@ fn waiting_messages_are_pushed_by_priority() {
 #[test]
 fn a_client_with_push_may_read_as_well() {
     let broker = Broker::start();
-    let (alice, bob) = (broker.agent("alice"), broker.pushed("bob", &json!({"window": 1})));
+    let (alice, bob) = (broker.agent("alice"), broker.push_agent("bob", &json!({"window": 1})));
     send_many(&alice, 3);
     bob.is_pushed(["0"]);
     // A pushed message is not returned by a read.
     assert_eq!(texts(&bob.reads(json!({"acknowledge": "manual"}))), ["1", "2"]);
-    bob.is_pushed_nothing();
+    bob.sees_no_push();
 }
 
 #[test]
@@ -209,9 +209,11 @@ fn a_modern_client_gets_pushes_while_it_listens() {
     let filter = json!({"notifications": {"resourceSubscriptions": ["broker://inbox"]}});
     bob.wire
         .asks_as(&json!("listen-é"), "subscriptions/listen", bob.params(filter));
-    let frame = bob.wire.hears("the first frame", |frame| frame.get("id").is_none());
+    let frame = bob
+        .wire
+        .awaits_frame("the first frame", |frame| frame.get("id").is_none());
     assert_eq!(frame["method"], "notifications/subscriptions/acknowledged");
-    let first = bob.wire.told(PUSH);
+    let first = bob.wire.next_notification(PUSH);
     assert_eq!(first["_meta"]["io.modelcontextprotocol/subscriptionId"], "listen-é");
     assert_eq!(first["message"]["payload"]["text"], "0");
     let second = bob.is_pushed(["1"]);
@@ -220,7 +222,7 @@ fn a_modern_client_gets_pushes_while_it_listens() {
     bob.wire.cancels(&json!("listen-é"));
     // Later messages wait.
     bob.acknowledges(&third);
-    bob.settles();
+    bob.syncs();
     assert_eq!(alice.sends("later").to(&bob).status, "queued");
     // Pushed messages without an acknowledgement wait too.
     bob.sees(["0", "later"]);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::{Broker, eventually, masked, texts};
+use crate::support::{Broker, eventually, masked_frame, texts};
 
 #[test]
 fn a_message_for_a_disconnected_session_is_queued() {
@@ -31,16 +31,19 @@ fn a_message_for_a_session_that_does_not_read_is_queued() {
 #[test]
 fn a_pushed_message_is_delivered_and_then_acknowledged() {
     let broker = Broker::start();
-    let (alice, bob) = (broker.agent("alice"), broker.pushed("bob", &json!({"ack": "manual"})));
+    let (alice, bob) = (
+        broker.agent("alice"),
+        broker.push_agent("bob", &json!({"ack": "manual"})),
+    );
     let sent = alice.sends("hi").to(&bob);
-    if broker.answers_at_once() {
+    if broker.answers_after_delivery() {
         assert_eq!(sent.status, "delivered");
         assert!(sent.object["delivered_at"].is_string());
     }
     let pushed = bob.is_pushed(["hi"]);
     assert_eq!(alice.status_of(&sent.id), "delivered");
     bob.acknowledges(&pushed);
-    alice.learns(&sent.id, "acknowledged");
+    alice.awaits_status(&sent.id, "acknowledged");
 }
 
 #[test]
@@ -48,7 +51,7 @@ fn the_time_of_a_status_is_when_it_was_reached() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     let sent = alice.sends("hi").to(&bob);
-    let at = |id: &str| alice.looks_up(id)[0]["at"].as_str().unwrap().to_owned();
+    let at = |id: &str| alice.recipient_statuses(id)[0]["at"].as_str().unwrap().to_owned();
     let queued = at(&sent.id);
     assert_eq!(at(&sent.id), queued);
     bob.sees(["hi"]);
@@ -60,15 +63,18 @@ fn the_time_of_a_status_is_when_it_was_reached() {
 fn a_sender_can_wait_until_its_message_is_delivered() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
-    let arguments = alice.sends("hi").and("wait_for", "delivered").arguments_to(&bob);
-    let call = alice.begins("send_message", &arguments);
+    let arguments = alice
+        .sends("hi")
+        .with_argument("wait_for", "delivered")
+        .arguments_to(&bob);
+    let call = alice.begins_call("send_message", &arguments);
     // `list_sessions` counts the waiting messages; a heartbeat returns the last count.
     eventually("the message is queued", || {
         (!bob.calls("list_sessions", json!({})).is_null() && bob.unread() == 1).then_some(())
     });
     assert_eq!(alice.wire.answer_so_far(&call), None);
     bob.sees(["hi"]);
-    let told = alice.returns("send_message", &call);
+    let told = alice.finishes_call("send_message", &call);
     assert_eq!(told["status"], "delivered");
     assert!(told["delivered_at"].is_string());
     assert_eq!(told["queue_size"], 0);
@@ -77,32 +83,41 @@ fn a_sender_can_wait_until_its_message_is_delivered() {
 #[test]
 fn a_sender_can_wait_until_its_message_is_acknowledged() {
     let broker = Broker::start();
-    let (alice, bob) = (broker.agent("alice"), broker.pushed("bob", &json!({"ack": "manual"})));
-    let arguments = alice.sends("hi").and("wait_for", "acknowledged").arguments_to(&bob);
-    let call = alice.begins("send_message", &arguments);
+    let (alice, bob) = (
+        broker.agent("alice"),
+        broker.push_agent("bob", &json!({"ack": "manual"})),
+    );
+    let arguments = alice
+        .sends("hi")
+        .with_argument("wait_for", "acknowledged")
+        .arguments_to(&bob);
+    let call = alice.begins_call("send_message", &arguments);
     let pushed = bob.is_pushed(["hi"]);
     assert_eq!(alice.wire.answer_so_far(&call), None);
     bob.acknowledges(&pushed);
-    assert_eq!(alice.returns("send_message", &call)["status"], "acknowledged");
+    assert_eq!(alice.finishes_call("send_message", &call)["status"], "acknowledged");
 }
 
 #[test]
 fn a_sender_whose_wait_times_out_is_told_the_status() {
     let broker = Broker::start();
-    let (alice, bob) = (broker.agent("alice"), broker.pushed("bob", &json!({"ack": "manual"})));
+    let (alice, bob) = (
+        broker.agent("alice"),
+        broker.push_agent("bob", &json!({"ack": "manual"})),
+    );
     let began = Instant::now();
     let sent = alice
         .sends("hi")
-        .and("wait_for", "acknowledged")
-        .and("timeout_seconds", 1)
+        .with_argument("wait_for", "acknowledged")
+        .with_argument("timeout_seconds", 1)
         .to(&bob);
     assert!(began.elapsed() >= Duration::from_millis(990));
     assert_eq!(sent.status, "delivered");
     let carol = broker.agent("carol");
     let sent = alice
         .sends("hi")
-        .and("wait_for", "delivered")
-        .and("timeout_seconds", 0.2)
+        .with_argument("wait_for", "delivered")
+        .with_argument("timeout_seconds", 0.2)
         .to(&carol);
     assert_eq!(sent.status, "queued");
     // The message was sent.
@@ -116,8 +131,8 @@ fn a_sender_that_waits_is_told_that_its_message_expired() {
     let sent = alice
         .sends("late")
         .with("ttl_seconds", 1)
-        .and("wait_for", "acknowledged")
-        .and("timeout_seconds", 30)
+        .with_argument("wait_for", "acknowledged")
+        .with_argument("timeout_seconds", 30)
         .to(&bob);
     assert_eq!(sent.status, "expired");
     assert_eq!(sent.object["delivered_at"], Value::Null);
@@ -127,7 +142,7 @@ fn a_sender_that_waits_is_told_that_its_message_expired() {
 fn a_wait_for_queued_returns_at_once() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
-    let sent = alice.sends("hi").and("wait_for", "queued").to(&bob);
+    let sent = alice.sends("hi").with_argument("wait_for", "queued").to(&bob);
     assert_eq!(sent.status, "queued");
 }
 
@@ -135,14 +150,17 @@ fn a_wait_for_queued_returns_at_once() {
 fn a_cancelled_wait_has_sent_its_message() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
-    let arguments = alice.sends("hi").and("wait_for", "acknowledged").arguments_to(&bob);
-    let call = alice.begins("send_message", &arguments);
+    let arguments = alice
+        .sends("hi")
+        .with_argument("wait_for", "acknowledged")
+        .arguments_to(&bob);
+    let call = alice.begins_call("send_message", &arguments);
     eventually("the message is queued", || {
         (!bob.calls("list_sessions", json!({})).is_null() && bob.unread() == 1).then_some(())
     });
-    alice.wire.catches_up();
+    alice.wire.syncs();
     alice.wire.cancels(&call);
-    alice.wire.catches_up();
+    alice.wire.syncs();
     bob.sees(["hi"]);
     bob.sees_nothing();
     assert_eq!(alice.wire.answer_so_far(&call), None);
@@ -161,7 +179,7 @@ fn a_call_that_is_cancelled_in_the_same_read_is_not_answered() {
             "send_message",
             alice
                 .sends("watched")
-                .and("wait_for", "acknowledged")
+                .with_argument("wait_for", "acknowledged")
                 .arguments_to(&bob),
         ),
         ("broadcast_message", everyone),
@@ -173,7 +191,7 @@ fn a_call_that_is_cancelled_in_the_same_read_is_not_answered() {
         let cancel = json!({
             "jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": tool},
         });
-        let frames = [call, cancel].map(|frame| masked(0x81, frame.to_string().as_bytes()));
+        let frames = [call, cancel].map(|frame| masked_frame(0x81, frame.to_string().as_bytes()));
         alice.wire.sends_bytes(&frames.concat());
         // If the call had been executed, its answer would precede that of the next call.
         alice.sends("next").to(&bob);
@@ -185,19 +203,19 @@ fn a_call_that_is_cancelled_in_the_same_read_is_not_answered() {
 #[test]
 fn the_result_of_a_wait_is_returned_for_its_idempotency_key() {
     let broker = Broker::start();
-    let (alice, bob) = (broker.agent("alice"), broker.pushed("bob", &json!({"ack": "auto"})));
+    let (alice, bob) = (broker.agent("alice"), broker.push_agent("bob", &json!({"ack": "auto"})));
     let letter = || {
         alice
             .sends("hi")
             .with("idempotency_key", "k")
-            .and("wait_for", "acknowledged")
+            .with_argument("wait_for", "acknowledged")
             .to(&bob)
     };
     let first = letter();
     assert_eq!(first.status, "acknowledged");
     assert_eq!(letter(), first);
     bob.is_pushed(["hi"]);
-    bob.is_pushed_nothing();
+    bob.sees_no_push();
 }
 
 #[test]
@@ -205,13 +223,13 @@ fn a_broadcast_has_a_status_for_each_recipient() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     let (bob, carol) = (broker.agent("bob"), broker.agent("carol"));
-    let id = alice.sends("all").for_everyone()["message_id"]
+    let id = alice.sends("all").to_everyone()["message_id"]
         .as_str()
         .unwrap()
         .to_owned();
     assert_eq!(texts(&bob.reads(json!({"acknowledge": "immediate"}))), ["all"]);
     let status = |session: &str| {
-        let recipients = alice.looks_up(&id);
+        let recipients = alice.recipient_statuses(&id);
         assert_eq!(recipients.len(), 2);
         let of = |recipient: &&Value| recipient["session_id"] == session;
         recipients.iter().find(of).unwrap()["status"]

@@ -38,7 +38,7 @@ fn an_immediate_read_acknowledges_at_once() {
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     let sent = alice.sends("one").to(&bob);
     assert_eq!(texts(&bob.reads(json!({"acknowledge": "immediate"}))), ["one"]);
-    alice.learns(&sent.id, "acknowledged");
+    alice.awaits_status(&sent.id, "acknowledged");
 }
 
 #[test]
@@ -86,12 +86,12 @@ fn an_id_that_is_not_leased_is_not_acknowledged() {
 fn a_long_poll_returns_with_the_first_message() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
-    let poll = bob.begins("receive_messages", &json!({"wait_seconds": 100}));
-    bob.settles();
+    let poll = bob.begins_call("receive_messages", &json!({"wait_seconds": 100}));
+    bob.syncs();
     let sent = alice.sends("hi").to(&bob);
-    let received = bob.returns("receive_messages", &poll);
+    let received = bob.finishes_call("receive_messages", &poll);
     assert_eq!(received["messages"][0]["message_id"], sent.id.as_str());
-    if broker.answers_at_once() {
+    if broker.answers_after_delivery() {
         // The waiting read took it, and the sender was told.
         assert_eq!(sent.status, "delivered");
         assert_eq!(sent.object["queue_size"], 0);
@@ -113,12 +113,12 @@ fn a_long_poll_ends_at_its_timeout() {
 fn a_long_poll_does_not_block_other_calls() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
-    let poll = bob.begins("receive_messages", &json!({"wait_seconds": 100}));
+    let poll = bob.begins_call("receive_messages", &json!({"wait_seconds": 100}));
     bob.calls("heartbeat", json!({}));
     bob.sends("while waiting").to(&alice);
     alice.sees(["while waiting"]);
     alice.sends("done").to(&bob);
-    bob.returns("receive_messages", &poll);
+    bob.finishes_call("receive_messages", &poll);
 }
 
 #[test]
@@ -126,14 +126,16 @@ fn several_long_polls_get_each_message_once() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     let arguments = json!({"wait_seconds": 100, "limit": 1, "acknowledge": "manual"});
-    let polls: Vec<_> = (0..4).map(|_| bob.begins("receive_messages", &arguments)).collect();
-    bob.settles();
+    let polls: Vec<_> = (0..4)
+        .map(|_| bob.begins_call("receive_messages", &arguments))
+        .collect();
+    bob.syncs();
     for text in ["0", "1", "2", "3"] {
         alice.sends(text).to(&bob);
     }
     let mut seen: Vec<_> = polls
         .iter()
-        .map(|poll| bob.returns("receive_messages", poll)["messages"][0]["payload"]["text"].to_string())
+        .map(|poll| bob.finishes_call("receive_messages", poll)["messages"][0]["payload"]["text"].to_string())
         .collect();
     seen.sort();
     assert_eq!(seen, ["\"0\"", "\"1\"", "\"2\"", "\"3\""]);
@@ -143,9 +145,9 @@ fn several_long_polls_get_each_message_once() {
 fn a_cancelled_long_poll_is_not_answered_and_takes_no_message() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.modern("bob"));
-    let poll = bob.begins("receive_messages", &json!({"wait_seconds": 100}));
+    let poll = bob.begins_call("receive_messages", &json!({"wait_seconds": 100}));
     bob.wire.cancels(&poll);
-    bob.settles();
+    bob.syncs();
     let sent = alice.sends("hi").to(&bob);
     assert_eq!(sent.status, "queued");
     let read = bob.sees(["hi"]);
@@ -159,13 +161,13 @@ fn a_long_poll_that_is_cancelled_as_a_message_arrives_loses_nothing() {
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     for round in 0..150 {
         let text = round.to_string();
-        let poll = bob.begins("receive_messages", &json!({"wait_seconds": 100}));
+        let poll = bob.begins_call("receive_messages", &json!({"wait_seconds": 100}));
         if round % 2 == 0 {
-            bob.wire.catches_up();
+            bob.wire.syncs();
         }
-        let sent = alice.sends(&text).off_to(&bob);
+        let sent = alice.sends(&text).begins_sending_to(&bob);
         bob.wire.cancels(&poll);
-        alice.returns("send_message", &sent);
+        alice.finishes_call("send_message", &sent);
         // A client that cancels ignores the answer (2025-11-25, cancellation).
         let _ = bob.wire.answer_so_far(&poll);
         let read = bob.reads(json!({"wait_seconds": 5}));
@@ -179,7 +181,7 @@ fn a_read_that_is_cancelled_after_its_answer_loses_nothing() {
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     for acknowledge in ["on_next", "manual"] {
         let sent = alice.sends("hi").to(&bob);
-        let read = bob.begins("receive_messages", &json!({"acknowledge": acknowledge}));
+        let read = bob.begins_call("receive_messages", &json!({"acknowledge": acknowledge}));
         // The answer has arrived and is ignored.
         bob.wire.answer_to(&read).unwrap();
         bob.wire.cancels(&read);
@@ -198,11 +200,11 @@ fn the_next_read_acknowledges_several_earlier_ones() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     let arguments = json!({"wait_seconds": 100, "limit": 1});
-    let polls = [(); 2].map(|()| bob.begins("receive_messages", &arguments));
-    bob.settles();
+    let polls = [(); 2].map(|()| bob.begins_call("receive_messages", &arguments));
+    bob.syncs();
     let sent = ["1", "2"].map(|text| alice.sends(text).to(&bob));
     for poll in &polls {
-        bob.returns("receive_messages", poll);
+        bob.finishes_call("receive_messages", poll);
     }
     bob.sees_nothing();
     for sent in &sent {
@@ -233,11 +235,11 @@ fn a_read_takes_messages_of_any_size() {
 fn the_number_of_waiting_reads_of_a_session_is_bounded() {
     /// Calls of `receive_messages` that may wait for one session.
     const WAITING_MAX: usize = 32;
-    let broker = Broker::with(&crate::support::TIMELESS);
+    let broker = Broker::start_with(&crate::support::TIMEOUTS_OFF);
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     let wait = json!({"wait_seconds": 100, "limit": 1});
     let waiting: Vec<_> = (0..WAITING_MAX)
-        .map(|_| bob.begins("receive_messages", &wait))
+        .map(|_| bob.begins_call("receive_messages", &wait))
         .collect();
     let refused = bob.is_refused_as("unavailable", "receive_messages", wait.clone());
     assert!(refused["retry_after_ms"].is_u64(), "{refused}");
@@ -247,11 +249,11 @@ fn the_number_of_waiting_reads_of_a_session_is_bounded() {
     // A place that becomes free can be used again.
     alice.sends("first").to(&bob);
     let text_of = |call: &Value| {
-        let mut message = bob.returns("receive_messages", call)["messages"][0].take();
+        let mut message = bob.finishes_call("receive_messages", call)["messages"][0].take();
         message["payload"]["text"].take()
     };
     assert_eq!(text_of(&waiting[0]), "first");
-    let next = bob.begins("receive_messages", &wait);
+    let next = bob.begins_call("receive_messages", &wait);
     for _ in 0..WAITING_MAX {
         alice.sends("later").to(&bob);
     }
@@ -264,14 +266,14 @@ fn the_number_of_waiting_reads_of_a_session_is_bounded() {
 fn the_number_of_calls_in_flight_on_a_connection_is_bounded() {
     /// Calls that may be in flight on one connection.
     const CALLS_MAX: usize = 256;
-    let broker = Broker::with(&crate::support::TIMELESS);
+    let broker = Broker::start_with(&crate::support::TIMEOUTS_OFF);
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     let waits = |text: &str| {
-        let letter = alice.sends(text).and("wait_for", "acknowledged");
-        letter.and("timeout_seconds", 100).arguments_to("bob")
+        let letter = alice.sends(text).with_argument("wait_for", "acknowledged");
+        letter.with_argument("timeout_seconds", 100).arguments_to("bob")
     };
     let calls: Vec<_> = (0..CALLS_MAX)
-        .map(|at| alice.begins("send_message", &waits(&at.to_string())))
+        .map(|at| alice.begins_call("send_message", &waits(&at.to_string())))
         .collect();
     alice.is_refused_as("unavailable", "send_message", waits("one more"));
     let mut read = 0;
@@ -279,7 +281,7 @@ fn the_number_of_calls_in_flight_on_a_connection_is_bounded() {
         read += bob.reads(json!({"acknowledge": "immediate", "limit": 1000})).len();
     }
     for call in &calls {
-        assert_eq!(alice.returns("send_message", call)["status"], "acknowledged");
+        assert_eq!(alice.finishes_call("send_message", call)["status"], "acknowledged");
     }
     alice.calls("heartbeat", json!({}));
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::support::{Agent, Broker, eventually, texts};
 
 fn push_agent(broker: &Broker, name: &str) -> Agent {
-    broker.pushed(name, &json!({"ack": "manual"}))
+    broker.push_agent(name, &json!({"ack": "manual"}))
 }
 
 #[test]
@@ -15,18 +15,18 @@ fn a_pushed_message_is_redelivered_after_its_connection_died() {
     let bob = push_agent(&broker, "bob");
     let sent = alice.sends("hi").to(&bob);
     assert_eq!(bob.is_pushed(["hi"])[0]["delivery_count"], 1);
-    bob.wire.dies();
-    alice.learns(&sent.id, "queued");
+    bob.wire.disconnects();
+    alice.awaits_status(&sent.id, "queued");
     let bob = push_agent(&broker, "bob");
     let again = bob.is_pushed(["hi"]);
     assert_eq!(again[0]["message_id"], sent.id.as_str());
     assert_eq!(again[0]["delivery_count"], 2);
     bob.acknowledges(&again);
-    alice.learns(&sent.id, "acknowledged");
+    alice.awaits_status(&sent.id, "acknowledged");
     // An acknowledged message is not delivered again.
-    bob.wire.dies();
+    bob.wire.disconnects();
     let bob = push_agent(&broker, "bob");
-    bob.is_pushed_nothing();
+    bob.sees_no_push();
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn a_message_that_was_read_is_redelivered_after_its_connection_died() {
         alice.sends(text).to(&bob);
     }
     bob.sees(["1", "2", "3"]);
-    bob.wire.dies();
+    bob.wire.disconnects();
     // In the same order, with the same ids, and before later messages.
     let bob = broker.agent("bob");
     alice.sends("4").to(&bob);
@@ -56,7 +56,7 @@ fn an_acknowledged_message_is_not_redelivered() {
     alice.sends("2").to(&bob);
     let read = bob.reads(json!({"acknowledge": "manual"}));
     bob.calls("acknowledge_messages", json!({"message_ids": [read[0]["message_id"]]}));
-    bob.wire.dies();
+    bob.wire.disconnects();
     broker.agent("bob").sees(["2"]);
 }
 
@@ -65,9 +65,9 @@ fn a_long_poll_of_a_dead_connection_takes_no_message() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     let bob = broker.agent("bob");
-    bob.begins("receive_messages", &json!({"wait_seconds": 100}));
-    bob.settles();
-    bob.wire.dies();
+    bob.begins_call("receive_messages", &json!({"wait_seconds": 100}));
+    bob.syncs();
+    bob.wire.disconnects();
     alice.sends("hi").to(&bob);
     broker.agent("bob").sees(["hi"]);
 }
@@ -76,21 +76,21 @@ fn a_long_poll_of_a_dead_connection_takes_no_message() {
 fn die_of_message(broker: &Broker, witness: &Agent, id: &str, settled: &str) {
     let bob = push_agent(broker, "bob");
     assert_eq!(bob.next_push()["message_id"], id);
-    bob.wire.dies();
-    witness.learns(id, settled);
+    bob.wire.disconnects();
+    witness.awaits_status(id, settled);
 }
 
 #[test]
 fn a_message_that_kills_its_consumers_becomes_a_dead_letter_and_can_be_redriven() {
-    let broker = Broker::with(&["--delivery-limit=3"]);
+    let broker = Broker::start_with(&["--delivery-limit=3"]);
     let alice = broker.agent("alice");
     // A client without push: nothing is delivered to it before the broker has noticed that it is gone.
-    broker.agent("bob").wire.dies();
+    broker.agent("bob").wire.disconnects();
     let sent = alice.sends("poison").to("bob");
     die_of_message(&broker, &alice, &sent.id, "queued");
     die_of_message(&broker, &alice, &sent.id, "queued");
     die_of_message(&broker, &alice, &sent.id, "dead_lettered");
-    assert_eq!(alice.looks_up(&sent.id)[0]["reason"], "delivery_limit");
+    assert_eq!(alice.recipient_statuses(&sent.id)[0]["reason"], "delivery_limit");
     let dead = alice.dead_letters("delivery_limit");
     assert_eq!(dead.len(), 1);
     assert_eq!(dead[0]["deliveries"], 3);
@@ -110,7 +110,7 @@ fn a_message_that_kills_its_consumers_becomes_a_dead_letter_and_can_be_redriven(
     assert_eq!(again[0]["message_id"], sent.id.as_str());
     assert_eq!(again[0]["delivery_count"], 1);
     bob.acknowledges(&again);
-    alice.learns(&sent.id, "acknowledged");
+    alice.awaits_status(&sent.id, "acknowledged");
     assert_eq!(alice.dead_letters("delivery_limit"), [Value::Null; 0]);
 }
 
@@ -119,7 +119,7 @@ fn a_dead_letter_can_be_redriven_to_another_session() {
     let broker = Broker::start();
     let (alice, bob, carol) = (broker.agent("alice"), broker.agent("bob"), broker.agent("carol"));
     let sent = alice.sends("anyone?").with("ttl_seconds", 1).to(&bob);
-    alice.learns(&sent.id, "expired");
+    alice.awaits_status(&sent.id, "expired");
     let redriven = alice.calls(
         "redrive_dead_letters",
         json!({"message_ids": [sent.id], "recipient_id": "carol"}),
@@ -130,7 +130,7 @@ fn a_dead_letter_can_be_redriven_to_another_session() {
     assert_eq!(read[0]["recipient_id"], carol.session.as_str());
     assert_eq!(read[0]["sender_name"], "alice");
     bob.sees_nothing();
-    let recipients = alice.looks_up(&sent.id);
+    let recipients = alice.recipient_statuses(&sent.id);
     assert!(
         recipients
             .iter()
@@ -164,10 +164,10 @@ fn only_dead_letters_can_be_redriven() {
 
 #[test]
 fn a_redriven_message_counts_towards_the_capacity() {
-    let broker = Broker::with(&["--queue-capacity=1"]);
+    let broker = Broker::start_with(&["--queue-capacity=1"]);
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     let sent = alice.sends("late").with("ttl_seconds", 1).to(&bob);
-    alice.learns(&sent.id, "expired");
+    alice.awaits_status(&sent.id, "expired");
     alice.sends("full").to(&bob);
     let redriven = alice.calls("redrive_dead_letters", json!({"message_ids": [sent.id]}));
     assert_eq!(redriven["redriven"], 0);
@@ -181,15 +181,15 @@ fn a_redriven_message_counts_towards_the_capacity() {
 
 #[test]
 fn no_accepted_message_is_lost_however_often_its_recipient_dies() {
-    let broker = Broker::with(&["--delivery-limit=1000"]);
+    let broker = Broker::start_with(&["--delivery-limit=1000"]);
     let alice = broker.agent("alice");
-    broker.agent("bob").wire.dies();
+    broker.agent("bob").wire.disconnects();
     let sender = std::thread::spawn(move || {
         let ids = (0..300)
-            .map(|at| alice.sends(&at.to_string()).off_to("bob"))
+            .map(|at| alice.sends(&at.to_string()).begins_sending_to("bob"))
             .collect::<Vec<_>>();
         for id in ids {
-            alice.returns("send_message", &id);
+            alice.finishes_call("send_message", &id);
         }
     });
     let mut seen = std::collections::BTreeSet::new();
@@ -206,7 +206,7 @@ fn no_accepted_message_is_lost_however_often_its_recipient_dies() {
             break;
         }
         if round % 2 == 0 {
-            bob.wire.dies();
+            bob.wire.disconnects();
         }
         assert!(round < 200, "only {} of 300", seen.len());
     }
@@ -222,7 +222,7 @@ fn disconnect_session_releases_unacknowledged_messages() {
     bob.is_pushed(["hi"]);
     let left = bob.calls("disconnect_session", json!({}));
     assert_eq!(left["queue_size"], 1);
-    alice.learns(&sent.id, "queued");
+    alice.awaits_status(&sent.id, "queued");
     // The same connection may register again.
     bob.calls("register_session", json!({"name": "bob"}));
     assert_eq!(bob.is_pushed(["hi"])[0]["delivery_count"], 2);

@@ -16,7 +16,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::support::{Agent, Broker, Caller, Request};
+use crate::support::{Agent, Broker, HttpAgent, Request};
 
 /// The address of the broker in the pages.
 const ADDRESS: &str = "127.0.0.1:8000";
@@ -117,10 +117,10 @@ fn the_first_conversation_works_over_http() {
     for era in ["2025-03-26", "2025-11-25", "2026-07-28"] {
         let broker = Broker::start();
         let caller = || match era {
-            "2026-07-28" => Caller::modern(broker.address, json!({})),
-            version => Caller::legacy(broker.address, version, json!({})),
+            "2026-07-28" => HttpAgent::modern(broker.address, json!({})),
+            version => HttpAgent::legacy(broker.address, version, json!({})),
         };
-        let mut callers: HashMap<String, Caller> = HashMap::new();
+        let mut callers: HashMap<String, HttpAgent> = HashMap::new();
         let last = play(|who, tool, arguments| {
             let caller = callers.entry(who.to_owned()).or_insert_with(caller);
             let answer = caller.calls(tool, arguments);

@@ -4,22 +4,27 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::{Agent, Broker, Caller, PATIENCE, eventually};
+use crate::support::{Agent, Broker, HttpAgent, WAIT_TIMEOUT, eventually};
 
 #[test]
 fn every_client_is_told_when_to_come_back() {
-    let mut broker = Broker::with(&["--shutdown-grace=10s"]);
+    let mut broker = Broker::start_with(&["--shutdown-grace=10s"]);
     let agents = broker.agents("agent", 4);
     let modern = broker.modern("modern");
-    let wait = agents[0].begins("receive_messages", &json!({"wait_seconds": 100}));
-    let watched = agents[1].sends("hi").and("wait_for", "acknowledged").off_to(&agents[2]);
-    agents[0].settles();
-    agents[1].wire.catches_up();
+    let wait = agents[0].begins_call("receive_messages", &json!({"wait_seconds": 100}));
+    let watched = agents[1]
+        .sends("hi")
+        .with_argument("wait_for", "acknowledged")
+        .begins_sending_to(&agents[2]);
+    agents[0].syncs();
+    agents[1].wire.syncs();
     let filter = json!({"notifications": {"resourceSubscriptions": ["broker://inbox"]}});
     let listen = modern.wire.asks("subscriptions/listen", modern.params(filter));
-    modern.wire.told("notifications/subscriptions/acknowledged");
+    modern
+        .wire
+        .next_notification("notifications/subscriptions/acknowledged");
     let told = Instant::now();
-    broker.is_told_to_stop();
+    broker.terminate();
     // An open subscription ends with its result (2026-07-28, subscriptions).
     let ended = modern.wire.answer_to(&listen).unwrap();
     assert_eq!(ended["resultType"], "complete");
@@ -28,10 +33,10 @@ fn every_client_is_told_when_to_come_back() {
     let waited = agents[0].wire.answer_to(&wait).unwrap();
     assert_eq!(waited["structuredContent"]["code"], "unavailable", "{waited}");
     assert!(waited["structuredContent"]["retry_after_ms"].is_u64(), "{waited}");
-    assert_eq!(agents[1].returns("send_message", &watched)["status"], "queued");
+    assert_eq!(agents[1].finishes_call("send_message", &watched)["status"], "queued");
     let mut hints = Vec::new();
     for agent in agents.iter().chain([&modern]) {
-        let reason = agent.wire.is_closed_with(1012);
+        let reason = agent.wire.closes_with(1012);
         let digits: String = reason.chars().filter(char::is_ascii_digit).collect();
         let hint: u64 = digits
             .parse()
@@ -43,7 +48,7 @@ fn every_client_is_told_when_to_come_back() {
         hints.iter().any(|hint| *hint != hints[0]),
         "all clients would come back at once: {hints:?}"
     );
-    assert_eq!(broker.ends().code(), Some(0));
+    assert_eq!(broker.wait_for_exit().code(), Some(0));
     assert!(told.elapsed() < Duration::from_secs(10));
 }
 
@@ -51,19 +56,21 @@ fn every_client_is_told_when_to_come_back() {
 fn calls_accepted_before_the_stop_are_answered() {
     let mut broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
-    let calls: Vec<_> = (0..50).map(|at| alice.sends(&at.to_string()).off_to(&bob)).collect();
-    alice.returns("send_message", &calls[49]);
-    broker.is_told_to_stop();
+    let calls: Vec<_> = (0..50)
+        .map(|at| alice.sends(&at.to_string()).begins_sending_to(&bob))
+        .collect();
+    alice.finishes_call("send_message", &calls[49]);
+    broker.terminate();
     for call in &calls[..49] {
-        assert_eq!(alice.returns("send_message", call)["status"], "queued");
+        assert_eq!(alice.finishes_call("send_message", call)["status"], "queued");
     }
-    alice.wire.is_closed_with(1012);
-    assert_eq!(broker.ends().code(), Some(0));
+    alice.wire.closes_with(1012);
+    assert_eq!(broker.wait_for_exit().code(), Some(0));
 }
 
 #[test]
 fn a_batch_is_answered_completely() {
-    let mut broker = Broker::with(&["--shutdown-grace=20s"]);
+    let mut broker = Broker::start_with(&["--shutdown-grace=20s"]);
     let batch = json!([
         {"jsonrpc": "2.0", "id": "p", "method": "ping"},
         {"jsonrpc": "2.0", "id": "w", "method": "tools/call", "params": {
@@ -72,12 +79,15 @@ fn a_batch_is_answered_completely() {
     ]);
     let agent = Agent::legacy(broker.wire(), "2025-03-26", &json!({})).registered("agent");
     agent.wire.sends(&batch);
-    agent.wire.catches_up();
-    let caller = Caller::legacy(broker.address, "2025-03-26", json!({})).registered("caller");
+    agent.wire.syncs();
+    let caller = HttpAgent::legacy(broker.address, "2025-03-26", json!({})).registered("caller");
     let whole = caller.post(&batch).with("Accept", "application/json").sent();
     eventually("the batch has been read", || caller.request("ping", json!({})).ok());
-    broker.is_told_to_stop();
-    for answers in [agent.wire.hears("the answers", Value::is_array), whole.whole().json()] {
+    broker.terminate();
+    for answers in [
+        agent.wire.awaits_frame("the answers", Value::is_array),
+        whole.into_response().json(),
+    ] {
         let is_wait = |answer: &&Value| answer["id"] == "w";
         let wait = answers
             .as_array()
@@ -88,16 +98,16 @@ fn a_batch_is_answered_completely() {
         assert_eq!(wait["result"]["structuredContent"]["code"], "unavailable", "{answers}");
         assert_eq!(answers.as_array().unwrap().len(), 2, "{answers}");
     }
-    assert!(broker.ends().success());
+    assert!(broker.wait_for_exit().success());
 }
 
 #[test]
 fn a_draining_broker_is_alive_not_ready_and_refuses_new_clients() {
-    let mut broker = Broker::with(&["--shutdown-grace=20s"]);
+    let mut broker = Broker::start_with(&["--shutdown-grace=20s"]);
     // A client that does not answer the close frame keeps the drain going for a while.
     let stubborn = broker.upgraded();
     let observer = broker.socket();
-    broker.is_told_to_stop();
+    broker.terminate();
     eventually("the broker is not ready", || {
         (broker.get("/readyz").status == 503).then_some(())
     });
@@ -107,19 +117,19 @@ fn a_draining_broker_is_alive_not_ready_and_refuses_new_clients() {
     assert_eq!(refused.status, 503, "{refused:?}");
     assert!(refused.header("retry-after").is_some());
     drop((stubborn, observer));
-    assert_eq!(broker.ends().code(), Some(0));
+    assert_eq!(broker.wait_for_exit().code(), Some(0));
 }
 
 #[test]
 fn no_client_can_delay_the_process_beyond_its_grace_period() {
-    let mut broker = Broker::with(&["--shutdown-grace=3s"]);
+    let mut broker = Broker::start_with(&["--shutdown-grace=3s"]);
     let stubborn = broker.upgraded();
     let silent = broker.socket();
     let agent = broker.agent("agent");
     let told = Instant::now();
-    broker.is_told_to_stop();
-    agent.wire.is_closed_with(1012);
-    assert_eq!(broker.ends().code(), Some(0));
+    broker.terminate();
+    agent.wire.closes_with(1012);
+    assert_eq!(broker.wait_for_exit().code(), Some(0));
     // The rest is the delay of a busy machine.
     let took = told.elapsed();
     assert!(took < Duration::from_secs(3 + 3), "{took:?}");
@@ -130,7 +140,7 @@ fn no_client_can_delay_the_process_beyond_its_grace_period() {
 fn an_idle_broker_ends_at_once() {
     let mut broker = Broker::start();
     let told = Instant::now();
-    broker.is_told_to_stop();
-    assert_eq!(broker.ends().code(), Some(0));
-    assert!(told.elapsed() < PATIENCE / 2);
+    broker.terminate();
+    assert_eq!(broker.wait_for_exit().code(), Some(0));
+    assert!(told.elapsed() < WAIT_TIMEOUT / 2);
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use crate::support::{Agent, Broker, eventually, masked};
+use crate::support::{Agent, Broker, eventually, masked_frame};
 
 fn open_config() -> Value {
     json!({"allow_cross_project": true})
@@ -21,7 +21,7 @@ fn send_error(agent: &Agent, code: &str, recipient: &str) -> Value {
 #[test]
 fn a_message_crosses_when_both_projects_permit_it() {
     let broker = Broker::secured();
-    let [here, there] = broker.neighbours();
+    let [here, there] = broker.two_projects();
     let (alice, bob) = (here.agent("alice"), there.agent("bob"));
     let by_id = format!("{}@there", bob.session);
     for recipient in ["bob@there", by_id.as_str()] {
@@ -50,34 +50,34 @@ fn refusals_are_checked_in_the_documented_order() {
         let error = send_error(&alice, code, "bob@there");
         assert_eq!(error["detail"], detail, "{error}");
         assert_eq!(send_error(&alice, code, "nobody@there"), error);
-        let unknown = alice.sends("hi").and("protocol_name", "unheard-of");
+        let unknown = alice.sends("hi").with_argument("protocol_name", "unheard-of");
         assert_eq!(unknown.fails_as(code, "bob@there")["code"], code);
-        let wrong = alice.sends("hi").and("payload", json!({"text": 1}));
+        let wrong = alice.sends("hi").with_argument("payload", json!({"text": 1}));
         assert_eq!(wrong.fails_as(code, "bob@there")["detail"], detail);
     };
     refused("cross_project_disabled", json!({"project": "own"}));
-    there.is_changed(&json!({"config": open_config()}));
+    there.update(&json!({"config": open_config()}));
     refused("cross_project_disabled", json!({"project": "own"}));
-    there.is_changed(&json!({"config": {"allow_cross_project": false}}));
-    here.is_changed(&json!({"config": open_config()}));
+    there.update(&json!({"config": {"allow_cross_project": false}}));
+    here.update(&json!({"config": open_config()}));
     refused("cross_project_disabled", json!({"project": "target"}));
-    here.may_send_to(
+    here.allow_sending_to(
         "there",
         &json!({"allowed_protocols": ["other"], "message_rate_limit": 1}),
     );
     refused("cross_project_disabled", json!({"project": "target"}));
     here.rest("DELETE", "grants/there", &Value::Null);
-    there.is_changed(&json!({"config": open_config()}));
+    there.update(&json!({"config": open_config()}));
     refused("cross_project_forbidden", json!({"missing": "permission"}));
     // A permission of the other side has no effect here.
-    there.may_send_to("here", &json!({}));
+    there.allow_sending_to("here", &json!({}));
     refused("cross_project_forbidden", json!({"missing": "permission"}));
-    here.may_send_to(
+    here.allow_sending_to(
         "there",
         &json!({"allowed_protocols": ["other"], "message_rate_limit": 1}),
     );
     refused("cross_project_forbidden", json!({"missing": "protocol"}));
-    here.may_send_to(
+    here.allow_sending_to(
         "there",
         &json!({"allowed_protocols": ["note", "other"], "message_rate_limit": 1}),
     );
@@ -89,7 +89,7 @@ fn refusals_are_checked_in_the_documented_order() {
         assert!(error.get("detail").is_none(), "{error}");
     }
     bob.sees(["hi"]);
-    here.may_send_to("there", &json!({"allowed_protocols": ["note"]}));
+    here.allow_sending_to("there", &json!({"allowed_protocols": ["note"]}));
     send_error(&alice, "session_not_found", "nobody@there");
     alice.sends("ho").to("bob@there");
     bob.sees(["ho"]);
@@ -100,12 +100,12 @@ fn an_unknown_project_is_refused_like_a_closed_one() {
     let broker = Broker::secured();
     let here = broker.project("here", &open_config());
     broker.project("closed", &json!({"discoverable": true}));
-    broker.project("gone", &open_config()).is_deleted();
+    broker.project("gone", &open_config()).delete();
     let alice = here.agent("alice");
     for granted in [false, true] {
         if granted {
             for target in ["closed", "gone", "nowhere"] {
-                here.may_send_to(target, &json!({}));
+                here.allow_sending_to(target, &json!({}));
             }
         }
         let closed = send_error(&alice, "cross_project_disabled", "bob@closed");
@@ -115,7 +115,7 @@ fn an_unknown_project_is_refused_like_a_closed_one() {
             assert_eq!(refused, closed, "{target:?}");
         }
     }
-    here.is_changed(&json!({"config": {"allow_cross_project": false}}));
+    here.update(&json!({"config": {"allow_cross_project": false}}));
     let own = send_error(&alice, "cross_project_disabled", "bob@closed");
     assert_eq!(own["detail"]["project"], "own");
     for target in ["nowhere", "gone", "NOT AN ID", ""] {
@@ -127,7 +127,7 @@ fn an_unknown_project_is_refused_like_a_closed_one() {
 #[test]
 fn the_protocols_of_both_projects_are_checked() {
     let broker = Broker::secured();
-    let [here, there] = broker.neighbours();
+    let [here, there] = broker.two_projects();
     let (alice, bob) = (here.agent("alice"), there.agent("bob"));
     let teach = |agent: &Agent, name: &str, member: &str| {
         let schema = json!({"type": "object", "required": [member]});
@@ -141,8 +141,8 @@ fn the_protocols_of_both_projects_are_checked() {
     teach(&alice, "both", "a");
     teach(&bob, "both", "b");
     let letter = |name: &str, payload: Value| {
-        let letter = alice.sends("").and("protocol_name", name);
-        letter.and("payload", payload)
+        let letter = alice.sends("").with_argument("protocol_name", name);
+        letter.with_argument("payload", payload)
     };
     for name in ["ours", "theirs", "both"] {
         letter(name, json!({"a": 1, "b": 1})).to("bob@there");
@@ -168,9 +168,9 @@ fn the_protocols_of_both_projects_are_checked() {
 #[test]
 fn the_protocols_of_a_remote_recipient_are_not_revealed() {
     let broker = Broker::secured();
-    let [here, there] = broker.neighbours();
+    let [here, there] = broker.two_projects();
     let alice = here.agent("alice");
-    there.visitor().registered_with(&json!({
+    there.client().registered_with(&json!({
         "name": "bob", "capabilities": {"supported_protocols": {"secret-talk": ["3.1.4"]}},
     }));
     let error = alice.sends("hi").fails_as("incompatible_protocol", "bob@there");
@@ -181,11 +181,11 @@ fn the_protocols_of_a_remote_recipient_are_not_revealed() {
 #[test]
 fn a_sender_learns_the_status_of_its_message() {
     let broker = Broker::secured();
-    let [here, there] = broker.neighbours();
+    let [here, there] = broker.two_projects();
     let (alice, other) = (here.agent("alice"), here.agent("other"));
-    let bob = there.pushed_as(&there.key, "bob", &json!({"ack": "manual", "window": 1}));
+    let bob = there.push_agent_as(&there.key, "bob", &json!({"ack": "manual", "window": 1}));
     let first = alice.sends("1").to("bob@there");
-    if broker.answers_at_once() {
+    if broker.answers_after_delivery() {
         assert_eq!(first.status, "delivered");
     }
     let second = alice.sends("2").to("bob@there");
@@ -196,8 +196,8 @@ fn a_sender_learns_the_status_of_its_message() {
     let pushed = bob.is_pushed(["1"]);
     assert_eq!(alice.status_of(&first.id), "delivered");
     bob.acknowledges(&pushed);
-    alice.learns(&first.id, "acknowledged");
-    alice.learns(&second.id, "delivered");
+    alice.awaits_status(&first.id, "acknowledged");
+    alice.awaits_status(&second.id, "delivered");
     // Also in the recipient's project, and nowhere else.
     assert_eq!(bob.status_of(&first.id), "acknowledged");
     let third = broker.project("third", &open_config());
@@ -210,17 +210,20 @@ fn a_sender_learns_the_status_of_its_message() {
 #[test]
 fn a_sender_can_wait_for_a_remote_delivery() {
     let mut broker = Broker::secured();
-    let [here, there] = broker.neighbours();
+    let [here, there] = broker.two_projects();
     let (alice, bob) = (here.agent("alice"), there.agent("bob"));
     for goal in ["delivered", "acknowledged"] {
-        let call = alice.sends(goal).and("wait_for", goal).off_to("bob@there");
+        let call = alice
+            .sends(goal)
+            .with_argument("wait_for", goal)
+            .begins_sending_to("bob@there");
         let messages = bob.sees([goal]);
         let told = if goal == "acknowledged" {
             assert_eq!(alice.wire.answer_so_far(&call), None);
             bob.acknowledges(&messages);
-            alice.returns("send_message", &call)
+            alice.finishes_call("send_message", &call)
         } else {
-            let told = alice.returns("send_message", &call);
+            let told = alice.finishes_call("send_message", &call);
             bob.acknowledges(&messages);
             told
         };
@@ -233,31 +236,34 @@ fn a_sender_can_wait_for_a_remote_delivery() {
     // A sender whose wait times out is told the status.
     let told = alice
         .sends("late")
-        .and("wait_for", "delivered")
-        .and("timeout_seconds", 0.05);
+        .with_argument("wait_for", "delivered")
+        .with_argument("timeout_seconds", 0.05);
     assert_eq!(told.to("bob@there").status, "queued");
     bob.sees(["late"]);
     // So is a sender that waits when the broker stops.
-    let call = alice.sends("last").and("wait_for", "acknowledged").off_to("bob@there");
+    let call = alice
+        .sends("last")
+        .with_argument("wait_for", "acknowledged")
+        .begins_sending_to("bob@there");
     eventually("the message is queued", || {
         (!bob.calls("list_sessions", json!({})).is_null() && bob.unread() == 1).then_some(())
     });
-    alice.wire.catches_up();
-    broker.is_told_to_stop();
-    assert_eq!(alice.returns("send_message", &call)["status"], "queued");
-    assert!(broker.ends().success());
+    alice.wire.syncs();
+    broker.terminate();
+    assert_eq!(alice.finishes_call("send_message", &call)["status"], "queued");
+    assert!(broker.wait_for_exit().success());
 }
 
 #[test]
 fn a_wait_for_a_remote_delivery_can_be_a_task() {
     let broker = Broker::secured();
-    let [here, there] = broker.neighbours();
+    let [here, there] = broker.two_projects();
     let tasks = json!({"extensions": {"io.modelcontextprotocol/tasks": {}}});
     let alice = Agent::modern(here.wire(), tasks).registered("alice");
     let bob = there.agent("bob");
     let arguments = alice
         .sends("hi")
-        .and("wait_for", "acknowledged")
+        .with_argument("wait_for", "acknowledged")
         .arguments_to("bob@there");
     let call = json!({"name": "send_message", "arguments": arguments});
     let task = alice.request("tools/call", call).unwrap();
@@ -278,14 +284,14 @@ fn a_wait_for_a_remote_delivery_can_be_a_task() {
 #[test]
 fn a_remote_dead_letter_is_seen_in_both_projects() {
     let broker = Broker::secured_with(&["--delivery-limit=1"]);
-    let [here, there] = broker.neighbours();
+    let [here, there] = broker.two_projects();
     let (alice, bob, nosy) = (here.agent("alice"), there.agent("bob"), broker.agent("nosy"));
     let late = alice.sends("late").with("ttl_seconds", 1).to("bob@there");
-    alice.learns(&late.id, "expired");
+    alice.awaits_status(&late.id, "expired");
     let poison = alice.sends("poison").to("bob@there");
     bob.sees(["poison"]);
     bob.calls("disconnect_session", json!({}));
-    alice.learns(&poison.id, "dead_lettered");
+    alice.awaits_status(&poison.id, "dead_lettered");
     let bob = there.agent("bob");
     for (reason, id) in [("expired", &late.id), ("delivery_limit", &poison.id)] {
         for side in [&alice, &bob] {
@@ -306,27 +312,27 @@ fn a_remote_dead_letter_is_seen_in_both_projects() {
     assert_eq!(bob.calls("redrive_dead_letters", ids)["redriven"], 1);
     bob.sees(["poison"]);
     assert_eq!(alice.dead_letters("delivery_limit"), [json!(null); 0]);
-    alice.learns(&poison.id, "delivered");
+    alice.awaits_status(&poison.id, "delivered");
 }
 
 #[test]
 fn a_sender_that_waits_is_told_that_the_remote_project_was_deleted() {
     let broker = Broker::secured();
-    let [here, there] = broker.neighbours();
+    let [here, there] = broker.two_projects();
     let (alice, _bob) = (here.agent("alice"), there.agent("bob"));
     let call = alice
         .sends("hi")
-        .and("wait_for", "acknowledged")
-        .and("timeout_seconds", 100)
-        .off_to("bob@there");
+        .with_argument("wait_for", "acknowledged")
+        .with_argument("timeout_seconds", 100)
+        .begins_sending_to("bob@there");
     eventually("the message waits in the other project", || {
         let shown = there.rest("GET", "", &Value::Null).json();
-        let listed = there.visitor().calls("list_sessions", json!({}));
+        let listed = there.client().calls("list_sessions", json!({}));
         assert_eq!(shown["counts"]["sessions"], 1);
         (listed["sessions"][0]["queue_size"] == 1).then_some(())
     });
-    there.is_deleted();
-    let told = alice.returns("send_message", &call);
+    there.delete();
+    let told = alice.finishes_call("send_message", &call);
     assert_eq!(told["status"], "dead_lettered");
     send_error(&alice, "cross_project_disabled", "bob@there");
 }
@@ -334,7 +340,7 @@ fn a_sender_that_waits_is_told_that_the_remote_project_was_deleted() {
 #[test]
 fn an_idempotency_key_sends_to_another_project_once() {
     let broker = Broker::secured();
-    let [here, there] = broker.neighbours();
+    let [here, there] = broker.two_projects();
     let (alice, bob) = (here.agent("alice"), there.agent("bob"));
     let letter = || alice.sends("once").with("idempotency_key", "k").to("bob@there");
     let first = letter();
@@ -352,13 +358,13 @@ fn an_idempotency_key_sends_to_another_project_once() {
 #[test]
 fn concurrent_sends_with_one_key_send_to_another_project_once() {
     let broker = Broker::secured();
-    let [here, there] = broker.neighbours();
+    let [here, there] = broker.two_projects();
     let (alice, bob) = (here.agent("alice"), there.agent("bob"));
     for round in 0..5 {
         let key = format!("key {round}");
         let letter = || alice.sends("once").with("idempotency_key", key.as_str());
-        let calls: Vec<_> = (0..40).map(|_| letter().off_to("bob@there")).collect();
-        let answers = calls.iter().map(|call| alice.returns("send_message", call));
+        let calls: Vec<_> = (0..40).map(|_| letter().begins_sending_to("bob@there")).collect();
+        let answers = calls.iter().map(|call| alice.finishes_call("send_message", call));
         let ids: HashSet<_> = answers.map(|answer| answer["message_id"].to_string()).collect();
         assert_eq!(ids.len(), 1, "one message has one id: {ids:?}");
         bob.sees(["once"]);
@@ -369,7 +375,7 @@ fn concurrent_sends_with_one_key_send_to_another_project_once() {
 #[test]
 fn an_idempotency_key_has_one_result_for_all_projects() {
     let broker = Broker::secured();
-    let [here, there] = broker.neighbours();
+    let [here, there] = broker.two_projects();
     let (alice, bob, carol) = (here.agent("alice"), there.agent("bob"), here.agent("carol"));
     let letter = |text: &str, key: &str| alice.sends(text).with("idempotency_key", key);
     for (key, first, second) in [("out", "bob@there", "carol"), ("home", "carol", "bob@there")] {
@@ -391,9 +397,9 @@ fn an_idempotency_key_has_one_result_for_all_projects() {
 #[test]
 fn a_message_from_another_project_is_pushed_and_announced() {
     let broker = Broker::secured();
-    let [here, there] = broker.neighbours();
+    let [here, there] = broker.two_projects();
     let alice = here.agent("alice");
-    let pushed = there.pushed_as(&there.key, "pushed", &json!({}));
+    let pushed = there.push_agent_as(&there.key, "pushed", &json!({}));
     alice.sends("hi").to("pushed@there");
     let message = pushed.is_pushed(["hi"]).remove(0);
     assert_eq!(message["project_id"], "here");
@@ -402,19 +408,19 @@ fn a_message_from_another_project_is_pushed_and_announced() {
         .unwrap();
     alice.sends("hi").to("told@there");
     assert_eq!(
-        told.wire.told("notifications/resources/updated"),
+        told.wire.next_notification("notifications/resources/updated"),
         json!({"uri": "broker://inbox"})
     );
-    let waiting = told.begins("receive_messages", &json!({"wait_seconds": 20}));
-    let read = told.returns("receive_messages", &waiting);
+    let waiting = told.begins_call("receive_messages", &json!({"wait_seconds": 20}));
+    let read = told.finishes_call("receive_messages", &waiting);
     assert_eq!(read["messages"][0]["payload"]["text"], "hi");
 }
 
 #[test]
 fn an_answer_is_addressed_by_name_and_project() {
     let broker = Broker::secured();
-    let [here, there] = broker.neighbours();
-    there.may_send_to("here", &json!({}));
+    let [here, there] = broker.two_projects();
+    there.allow_sending_to("here", &json!({}));
     let (alice, bob) = (here.agent("alice"), there.agent("bob"));
     alice.sends("question").to("bob@there");
     let question = bob.sees(["question"]).remove(0);
@@ -431,9 +437,9 @@ fn an_answer_is_addressed_by_name_and_project() {
 #[test]
 fn the_capacity_of_a_remote_inbox_is_set_by_its_project() {
     let broker = Broker::secured();
-    let [here, there] = broker.neighbours();
-    here.is_changed(&json!({"config": {"queue_capacity": 1}}));
-    there.is_changed(&json!({"config": {"queue_capacity": 2}}));
+    let [here, there] = broker.two_projects();
+    here.update(&json!({"config": {"queue_capacity": 1}}));
+    there.update(&json!({"config": {"queue_capacity": 2}}));
     let (alice, bob) = (here.agent("alice"), there.agent("bob"));
     alice.sends("1").to("bob@there");
     alice.sends("2").to("bob@there");
@@ -444,7 +450,7 @@ fn the_capacity_of_a_remote_inbox_is_set_by_its_project() {
 #[test]
 fn a_revoked_permission_ends_at_once() {
     let broker = Broker::secured();
-    let [here, there] = broker.neighbours();
+    let [here, there] = broker.two_projects();
     let (alice, bob) = (here.agent("alice"), there.agent("bob"));
     for (method, path, body) in [
         ("DELETE", "/api/v1/projects/here/grants/there", Value::Null),
@@ -472,19 +478,19 @@ fn a_revoked_permission_ends_at_once() {
         bob.sees(["before"]);
         bob.sees_nothing();
         assert_eq!(alice.status_of(&sent.id), "acknowledged");
-        here.is_changed(&json!({"config": open_config()}));
-        there.is_changed(&json!({"config": open_config()}));
-        here.may_send_to("there", &json!({}));
+        here.update(&json!({"config": open_config()}));
+        there.update(&json!({"config": open_config()}));
+        here.allow_sending_to("there", &json!({}));
     }
 }
 
 #[test]
 fn a_broadcast_stays_in_its_project() {
     let broker = Broker::secured();
-    let [here, there] = broker.neighbours();
+    let [here, there] = broker.two_projects();
     let (alice, carol) = (here.agent("alice"), here.agent("carol"));
     let bob = there.agent("bob");
-    let told = alice.sends("everyone").for_everyone();
+    let told = alice.sends("everyone").to_everyone();
     assert_eq!((&told["recipients"], &told["skipped"]), (&json!(1), &json!(0)));
     carol.sees(["everyone"]);
     bob.sees_nothing();
@@ -493,11 +499,13 @@ fn a_broadcast_stays_in_its_project() {
 #[test]
 fn the_rate_of_a_permission_is_enforced_per_minute() {
     let broker = Broker::secured();
-    let [here, there] = broker.neighbours();
-    here.may_send_to("there", &json!({"message_rate_limit": 120}));
+    let [here, there] = broker.two_projects();
+    here.allow_sending_to("there", &json!({"message_rate_limit": 120}));
     let (alice, other) = (here.agent("alice"), here.agent("other"));
     let _bob = there.agent("bob");
-    let calls: Vec<_> = (0..130).map(|_| alice.sends("hi").off_to("bob@there")).collect();
+    let calls: Vec<_> = (0..130)
+        .map(|_| alice.sends("hi").begins_sending_to("bob@there"))
+        .collect();
     let results: Vec<_> = calls.iter().map(|call| alice.wire.answer_to(call).unwrap()).collect();
     let is_sent = |result: &&Value| result["isError"] == false;
     assert!((120..130).contains(&results.iter().filter(is_sent).count()));
@@ -512,7 +520,7 @@ fn the_rate_of_a_permission_is_enforced_per_minute() {
     alice.sends("home").to(&other);
     eventually("there is room again", || {
         let arguments = other.sends("hi").arguments_to("bob@there");
-        let call = other.begins("send_message", &arguments);
+        let call = other.begins_call("send_message", &arguments);
         is_sent(&&other.wire.answer_to(&call).unwrap()).then_some(())
     });
 }
@@ -521,7 +529,7 @@ fn the_rate_of_a_permission_is_enforced_per_minute() {
 fn messages_of_one_read_batch_keep_their_order_per_recipient() {
     // Each project on its own thread.
     let broker = Broker::secured_with(&["--workers=2"]);
-    let [here, there] = broker.neighbours();
+    let [here, there] = broker.two_projects();
     let (alice, carol, bob) = (here.agent("alice"), here.agent("carol"), there.agent("bob"));
     let mut frames = Vec::new();
     for at in 0..40 {
@@ -529,7 +537,7 @@ fn messages_of_one_read_batch_keep_their_order_per_recipient() {
         let arguments = alice.sends(&at.to_string()).arguments_to(recipient);
         let params = json!({"name": "send_message", "arguments": arguments});
         let frame = json!({"jsonrpc": "2.0", "id": format!("m{at}"), "method": "tools/call", "params": params});
-        frames.extend(masked(0x81, frame.to_string().as_bytes()));
+        frames.extend(masked_frame(0x81, frame.to_string().as_bytes()));
     }
     alice.wire.sends_bytes(&frames);
     for at in 0..40 {

@@ -43,14 +43,14 @@ fn a_grant_warns_of_what_still_prevents_messages() {
     });
     assert_eq!(answers[0], answers[1]);
     assert_eq!(answers[0].as_array().unwrap().len(), 1);
-    hidden.is_changed(&json!({"config": {"allow_cross_project": true}}));
+    hidden.update(&json!({"config": {"allow_cross_project": true}}));
     assert_eq!(warned(&open, &open.key, "hidden"), [false, false]);
     // A caller that may list all projects is told that it does not exist.
     let missing = broker.rest(ADMIN_KEY, "PUT", "/api/v1/projects/open/grants/none", &json!({}));
     assert_eq!(missing.problem(), (404, "project_not_found".to_owned()));
     assert!(missing.body.contains("none"), "{missing:?}");
     // The tool returns the same.
-    let agent = open.visitor();
+    let agent = open.client();
     let granted = agent.calls("grant_project_access", json!({"target_project_id": "closed"}));
     assert_eq!(granted["warnings"].as_array().unwrap().len(), 1, "{granted}");
 }
@@ -100,7 +100,7 @@ fn the_permissions_of_a_project_are_bounded_in_bytes() {
     assert_eq!(refused.problem(), (403, "forbidden".to_owned()));
     assert!(refused.body.contains("revoke a permission"), "{refused:?}");
     // The tool is refused too.
-    let agent = team.visitor();
+    let agent = team.client();
     let arguments = json!({"target_project_id": "one-more", "allowed_protocols": protocols});
     agent.is_refused_as("forbidden", "grant_project_access", arguments);
     // A permission may shrink, and that makes room.

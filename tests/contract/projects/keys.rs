@@ -64,7 +64,7 @@ fn a_key_is_shown_once_and_listed_with_its_label() {
         assert!(!shown.body.contains(secret), "{shown:?}");
     }
     // The time of its last use is shown with a low resolution.
-    team.visitor_as(key);
+    team.client_as(key);
     let used = listed_key(&team, id)["last_used_at"].clone();
     let (used, made) = (
         used.as_str().unwrap().to_owned(),
@@ -88,7 +88,7 @@ fn a_key_is_shown_once_and_listed_with_its_label() {
 fn a_revoked_key_is_refused() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
-    let key = team.key_of("member");
+    let key = team.new_key_with_scope("member");
     assert!(is_accepted(&broker, &key));
     let path = format!("keys/{}", id_of_key(&key));
     let first = team.rest("DELETE", &path, &Value::Null).json();
@@ -114,7 +114,7 @@ fn a_key_is_rotated_at_once_or_with_a_grace_period() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
     let old = team.new_key(&json!({"scope": "observer", "label": "eyes"}));
-    let new = team.rotates(&old, 3600);
+    let new = team.rotate_key(&old, 3600);
     assert!(is_accepted(&broker, &old) && is_accepted(&broker, &new));
     let (was, is) = (listed_key(&team, id_of_key(&old)), listed_key(&team, id_of_key(&new)));
     assert_eq!((&was["status"], &is["status"]), (&json!("retiring"), &json!("active")));
@@ -124,9 +124,9 @@ fn a_key_is_rotated_at_once_or_with_a_grace_period() {
     let again = json!({"key_id": id_of_key(&old)});
     assert_eq!(team.rest("POST", "keys/rotate", &again).status, 400);
     // A revocation ends the grace period.
-    team.revokes(&old);
+    team.revoke_key(&old);
     assert!(!is_accepted(&broker, &old) && is_accepted(&broker, &new));
-    let newest = team.rotates(&new, 0);
+    let newest = team.rotate_key(&new, 0);
     assert!(!is_accepted(&broker, &new) && is_accepted(&broker, &newest));
     // All of them, including the key that is used for it.
     let all = team.rest("POST", "keys/rotate", &json!({})).json();
@@ -160,8 +160,8 @@ fn grace_periods_and_lifetimes_end() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
     let brief = team.new_key(&json!({"expires_in_seconds": 1}));
-    let old = team.key_of("member");
-    team.rotates(&old, 1);
+    let old = team.new_key_with_scope("member");
+    team.rotate_key(&old, 1);
     for (key, status) in [(brief, "expired"), (old, "revoked")] {
         eventually("the key is refused", || (!is_accepted(&broker, &key)).then_some(()));
         assert_eq!(listed_key(&team, id_of_key(&key))["status"], status);
@@ -180,15 +180,15 @@ fn two_brokers_create_different_keys() {
 fn a_rotated_key_keeps_the_sessions_of_the_old_one() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
-    let (old, other) = (team.key_of("member"), team.key_of("member"));
+    let (old, other) = (team.new_key_with_scope("member"), team.new_key_with_scope("member"));
     let (alice, bob) = (team.agent("alice"), team.agent_as(&old, "bob"));
-    let caller = team.stateless_as(&old).registered("carol");
+    let caller = team.http_modern_as(&old).registered("carol");
     alice.sends("waits").to(&bob);
     alice.sends("too").to("carol");
-    let new = team.rotates(&old, 0);
+    let new = team.rotate_key(&old, 0);
     // Meanwhile no other key can take the name.
     for key in [&other, &team.key] {
-        team.visitor_as(key)
+        team.client_as(key)
             .is_refused_as("forbidden", "register_session", json!({"name": "bob"}));
     }
     let again = team.agent_as(&new, "bob");
@@ -196,8 +196,8 @@ fn a_rotated_key_keeps_the_sessions_of_the_old_one() {
     again.sees(["waits"]);
     let session = caller.session.unwrap();
     let arguments = json!({"session_id": session});
-    let read = team.stateless_as(&new).calls("receive_messages", arguments.clone());
+    let read = team.http_modern_as(&new).calls("receive_messages", arguments.clone());
     assert_eq!(read["messages"][0]["payload"]["text"], "too");
-    team.stateless_as(&other)
+    team.http_modern_as(&other)
         .is_refused_as("session_not_found", "receive_messages", arguments);
 }

@@ -8,17 +8,17 @@ use crate::support::Broker;
 fn the_sessions_of_a_project_are_limited() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
-    let caller = team.stateless_as(&team.key).registered("one");
-    team.is_changed(&json!({"config": {"max_sessions": 2}}));
-    team.stateless_as(&team.key).registered("two");
-    let third = team.stateless_as(&team.key);
+    let caller = team.http_modern_as(&team.key).registered("one");
+    team.update(&json!({"config": {"max_sessions": 2}}));
+    team.http_modern_as(&team.key).registered("two");
+    let third = team.http_modern_as(&team.key);
     third.is_refused_as("forbidden", "register_session", json!({"name": "three"}));
     // A registered session is not affected.
     caller.calls("register_session", json!({"name": "one"}));
     // An absent limit stays as it was, null removes it.
-    team.is_changed(&json!({"config": {"discoverable": true}}));
+    team.update(&json!({"config": {"discoverable": true}}));
     third.is_refused_as("forbidden", "register_session", json!({"name": "three"}));
-    let project = team.is_changed(&json!({"config": {"max_sessions": null}}));
+    let project = team.update(&json!({"config": {"max_sessions": null}}));
     assert_eq!(project["config"]["max_sessions"], Value::Null);
     third.registered("three");
 }
@@ -27,11 +27,11 @@ fn the_sessions_of_a_project_are_limited() {
 fn the_protocols_of_a_project_are_limited() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({"max_protocols": 2}));
-    let visitor = team.visitor();
+    let visitor = team.client();
     let protocol = |version: &str| json!({"name": "talk", "version": version, "schema": {}});
     visitor.calls("register_protocol", protocol("1.0.0"));
     visitor.is_refused_as("forbidden", "register_protocol", protocol("1.1.0"));
-    team.is_changed(&json!({"config": {"max_protocols": 3}}));
+    team.update(&json!({"config": {"max_protocols": 3}}));
     visitor.calls("register_protocol", protocol("1.1.0"));
     visitor.is_refused_as("forbidden", "register_protocol", protocol("1.2.0"));
     let known = visitor.calls("register_protocol", protocol("1.1.0"));
@@ -52,11 +52,11 @@ fn the_queue_capacity_of_a_project_is_enforced() {
         while !bob.reads(json!({"acknowledge": "immediate"})).is_empty() {}
     };
     is_full_after(3);
-    team.is_changed(&json!({"config": {"queue_capacity": 1}}));
+    team.update(&json!({"config": {"queue_capacity": 1}}));
     is_full_after(1);
-    team.is_changed(&json!({"config": {"max_sessions": 5}}));
+    team.update(&json!({"config": {"max_sessions": 5}}));
     is_full_after(1);
-    team.is_changed(&json!({"config": {"queue_capacity": null}}));
+    team.update(&json!({"config": {"queue_capacity": null}}));
     is_full_after(3);
 }
 
@@ -102,7 +102,7 @@ fn an_admin_cannot_change_the_limits_of_its_project() {
     );
     // Other scopes may change nothing.
     for scope in ["member", "observer"] {
-        let key = team.key_of(scope);
+        let key = team.new_key_with_scope(scope);
         let response = broker.rest(&key, "PATCH", "/api/v1/projects/team", &json!({"name": "mine"}));
         assert_eq!(response.status, 403, "{scope}");
     }

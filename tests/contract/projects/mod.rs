@@ -8,7 +8,7 @@ mod records;
 
 use serde_json::{Value, json};
 
-use crate::support::{Agent, Broker, Caller};
+use crate::support::{Agent, Broker, HttpAgent};
 
 type ToolCall = Box<dyn Fn(&str, Value) -> Value>;
 
@@ -17,8 +17,8 @@ fn tool_callers(broker: &Broker, key: &str) -> [ToolCall; 4] {
     let headers = [("X-API-Key", key)];
     let legacy = Agent::legacy(broker.wire_with(&headers), "2025-11-25", &json!({}));
     let modern = Agent::modern(broker.wire_with(&headers), json!({}));
-    let stateless = Caller::modern_with(broker.address, json!({}), &headers);
-    let resumable = Caller::legacy_with(broker.address, "2025-11-25", json!({}), &headers);
+    let stateless = HttpAgent::modern_with(broker.address, json!({}), &headers);
+    let resumable = HttpAgent::legacy_with(broker.address, "2025-11-25", json!({}), &headers);
     [
         Box::new(move |tool, arguments| legacy.calls(tool, arguments)),
         Box::new(move |tool, arguments| modern.calls(tool, arguments)),

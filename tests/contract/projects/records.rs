@@ -8,7 +8,7 @@ use super::{get, is_accepted, tool_callers};
 use crate::support::{ADMIN_KEY, Agent, Broker, id_of_key, keys};
 
 fn operator(broker: &Broker) -> Agent {
-    broker.visitor()
+    broker.client()
 }
 
 /// The ids of the projects that a key sees.
@@ -144,10 +144,13 @@ fn a_key_lists_its_own_project_and_discoverable_ones() {
     let own = broker.project("own", &json!({}));
     let found = broker.project("found", &json!({"discoverable": true, "max_sessions": 3}));
     let hidden = broker.project("hidden", &json!({}));
-    found.is_changed(&json!({"tags": ["a", "b"]}));
-    hidden.is_changed(&json!({"tags": ["a"]}));
+    found.update(&json!({"tags": ["a", "b"]}));
+    hidden.update(&json!({"tags": ["a"]}));
     assert_eq!(visible_projects(&broker, &own.key, ""), ["found", "own"]);
-    assert_eq!(visible_projects(&broker, &own.key_of("observer"), ""), ["found", "own"]);
+    assert_eq!(
+        visible_projects(&broker, &own.new_key_with_scope("observer"), ""),
+        ["found", "own"]
+    );
     assert_eq!(
         visible_projects(&broker, ADMIN_KEY, ""),
         ["default", "found", "hidden", "own"]
@@ -172,7 +175,7 @@ fn a_key_lists_its_own_project_and_discoverable_ones() {
     let outside = json!({"allow_cross_project": false, "discoverable": true});
     assert_eq!(listed["projects"][0]["config"], outside);
     // A deleted project is seen by the operator alone, and only on request.
-    found.is_deleted();
+    found.delete();
     assert_eq!(visible_projects(&broker, &own.key, "?include_inactive=true"), ["own"]);
     assert_eq!(visible_projects(&broker, ADMIN_KEY, ""), ["default", "hidden", "own"]);
     assert_eq!(
@@ -187,7 +190,7 @@ fn a_discoverable_project_shows_its_public_part_only() {
     let own = broker.project("own", &json!({}));
     broker.project("found", &json!({"discoverable": true}));
     broker.project("hidden", &json!({}));
-    let (visitor, stateless) = (own.visitor(), own.stateless_as(&own.key));
+    let (visitor, stateless) = (own.client(), own.http_modern_as(&own.key));
     let shown = visitor.calls("get_project_info", json!({"project_id": "found"}));
     assert_eq!(keys(&shown), ["project"]);
     assert_eq!(
@@ -209,14 +212,14 @@ fn a_discoverable_project_shows_its_public_part_only() {
 
 #[test]
 fn a_deleted_project_is_gone_permanently() {
-    let broker = Broker::secured_with(&crate::support::TIMELESS);
+    let broker = Broker::secured_with(&crate::support::TIMEOUTS_OFF);
     let (team, other) = (
         broker.project("team", &json!({"discoverable": true})),
         broker.project("other", &json!({})),
     );
-    let member = team.key_of("member");
+    let member = team.new_key_with_scope("member");
     let (alice, bystander) = (team.agent_as(&member, "alice"), other.agent("bystander"));
-    let (visitor, guest) = (team.visitor(), {
+    let (visitor, guest) = (team.client(), {
         let headers = [("X-API-Key", ADMIN_KEY), ("X-Project-ID", "team")];
         Agent::legacy(broker.wire_with(&headers), "2025-11-25", &json!({}))
     });
@@ -226,9 +229,9 @@ fn a_deleted_project_is_gone_permanently() {
         assert_eq!(response.status, 404, "{method}");
     }
     assert_eq!(team.rest("DELETE", "", &Value::Null).status, 403);
-    team.is_deleted();
+    team.delete();
     for agent in [&alice, &visitor, &guest] {
-        agent.wire.is_closed_with(4004);
+        agent.wire.closes_with(4004);
     }
     for key in [&team.key, &member] {
         assert!(!is_accepted(&broker, key));
@@ -354,7 +357,7 @@ fn one_of_many_concurrent_requests_for_the_same_succeeds() {
     let made = all_at_once(|| broker.rest(ADMIN_KEY, "POST", "/api/v1/projects", &wanted).status);
     assert_eq!(made, BTreeMap::from([(201, 1), (409, 11)]));
     let team = broker.project("team", &json!({}));
-    let key = team.key_of("member");
+    let key = team.new_key_with_scope("member");
     let rotate = json!({"key_id": id_of_key(&key), "grace_period_seconds": 60});
     let rotated = all_at_once(|| team.rest("POST", "keys/rotate", &rotate).status);
     assert_eq!(rotated, BTreeMap::from([(200, 1), (400, 11)]));

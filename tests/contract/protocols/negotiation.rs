@@ -7,7 +7,7 @@ use crate::support::{Agent, Broker};
 fn speaker(broker: &Broker, name: &str, protocols: &Value, features: &Value) -> Agent {
     let capabilities = json!({"supported_protocols": protocols, "supported_features": features});
     broker
-        .visitor()
+        .client()
         .registered_with(&json!({"name": name, "capabilities": capabilities}))
 }
 

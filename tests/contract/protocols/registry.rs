@@ -31,12 +31,12 @@ fn a_protocol_never_changes() {
     // The first schema is still in force.
     alice
         .sends("")
-        .and("payload", json!({}))
+        .with_argument("payload", json!({}))
         .fails_as("payload_invalid", &alice);
     alice
         .sends("")
-        .and("protocol_version", "1.0.1")
-        .and("payload", json!({}))
+        .with_argument("protocol_version", "1.0.1")
+        .with_argument("payload", json!({}))
         .to(&alice);
 }
 
@@ -101,8 +101,8 @@ fn the_compiled_schemas_of_a_project_are_bounded_in_bytes() {
     );
     alice
         .sends("")
-        .and("protocol_name", "large0")
-        .and("payload", json!({"property7": "x"}))
+        .with_argument("protocol_name", "large0")
+        .with_argument("payload", json!({"property7": "x"}))
         .to(&alice);
 }
 
@@ -136,8 +136,8 @@ fn an_unknown_version_is_answered_with_the_known_ones() {
     let fails = |name: &str, version: &str| {
         let message = alice
             .sends("x")
-            .and("protocol_name", name)
-            .and("protocol_version", version);
+            .with_argument("protocol_name", name)
+            .with_argument("protocol_version", version);
         message.fails_as("protocol_not_found", &alice)
     };
     let error = fails("note", "3.0.0");
@@ -256,7 +256,12 @@ fn a_reference_within_the_schema_is_accepted_even_to_itself() {
         "register_protocol",
         json!({"name": "tree", "version": "1.0.0", "schema": tree}),
     );
-    let tree = |payload: Value| alice.sends("").and("protocol_name", "tree").and("payload", payload);
+    let tree = |payload: Value| {
+        alice
+            .sends("")
+            .with_argument("protocol_name", "tree")
+            .with_argument("payload", payload)
+    };
     tree(json!({"value": 1, "children": [{"value": 2, "children": []}]})).to(&alice);
     let error = tree(json!({"value": 1, "children": [{"value": 2, "children": [{"value": "x"}]}]}))
         .fails_as("payload_invalid", &alice);
@@ -281,7 +286,7 @@ fn a_backtracking_expression_is_matched_in_linear_time() {
     let payload = json!({"x": format!("{}!", "a".repeat(100_000))});
     alice
         .sends("")
-        .and("protocol_name", "evil")
-        .and("payload", payload)
+        .with_argument("protocol_name", "evil")
+        .with_argument("payload", payload)
         .fails_as("payload_invalid", &alice);
 }

@@ -9,9 +9,9 @@ fn a_name_is_an_address_that_outlives_its_connection() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     let bob = broker.agent("bob");
-    bob.wire.dies();
+    bob.wire.disconnects();
     alice.sends("while you were away").to("bob");
-    let again = broker.visitor();
+    let again = broker.client();
     let session = again.calls("register_session", json!({"name": "bob"}));
     assert_eq!(session["resumed"], true);
     assert_eq!(session["session_id"], bob.session.as_str());
@@ -25,7 +25,7 @@ fn a_newer_connection_takes_the_session_over() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     for name in ["bob", "carol"] {
-        let older = broker.pushed(name, &json!({"ack": "manual"}));
+        let older = broker.push_agent(name, &json!({"ack": "manual"}));
         let waiting = alice.sends("hi").to(&older);
         older.is_pushed(["hi"]);
         // By a client of the other era, too.
@@ -35,7 +35,7 @@ fn a_newer_connection_takes_the_session_over() {
             broker.modern(name)
         };
         assert_eq!(newer.session, older.session);
-        assert!(!older.wire.is_closed_with(4001).is_empty());
+        assert!(!older.wire.closes_with(4001).is_empty());
         let again = newer.sees(["hi"]);
         assert_eq!(again[0]["message_id"], waiting.id.as_str());
         assert_eq!(again[0]["delivery_count"], 2);
@@ -53,7 +53,7 @@ fn a_newer_connection_takes_the_session_over() {
 fn registering_again_on_the_same_connection_updates_the_session() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
-    let bob = broker.pushed("bob", &json!({"ack": "manual"}));
+    let bob = broker.push_agent("bob", &json!({"ack": "manual"}));
     alice.sends("hi").to(&bob);
     bob.is_pushed(["hi"]);
     let again = bob.calls(
@@ -64,17 +64,17 @@ fn registering_again_on_the_same_connection_updates_the_session() {
     let listed = alice.calls("list_sessions", json!({"feature": "new"}));
     assert_eq!(listed["sessions"][0]["name"], "bob");
     // On the same connection nothing is delivered again, and nothing is closed.
-    bob.is_pushed_nothing();
+    bob.sees_no_push();
     assert!(bob.wire.is_open());
 }
 
 #[test]
 fn one_of_many_agents_that_register_a_name_keeps_it() {
     let broker = Broker::start();
-    let agents: Vec<_> = (0..8).map(|_| broker.visitor()).collect();
+    let agents: Vec<_> = (0..8).map(|_| broker.client()).collect();
     let calls: Vec<_> = agents
         .iter()
-        .map(|agent| agent.begins("register_session", &json!({"name": "only"})))
+        .map(|agent| agent.begins_call("register_session", &json!({"name": "only"})))
         .collect();
     // Each is answered, or closed because another one came after it.
     let witness = broker.agent("witness");
@@ -86,24 +86,24 @@ fn one_of_many_agents_that_register_a_name_keeps_it() {
         .zip(calls)
         .find(|(agent, _)| agent.wire.is_open())
         .unwrap();
-    winner.returns("register_session", &call);
+    winner.finishes_call("register_session", &call);
     witness.sends("hi").to("only");
     winner.sees(["hi"]);
 }
 
 #[test]
 fn presence_follows_the_heartbeats() {
-    let broker = Broker::hasty();
+    let broker = Broker::with_fast_timeouts();
     let alice = broker.agent("alice");
     let bob = broker.agent("bob");
-    bob.wire.falls_silent();
-    alice.notices("bob", "stale");
+    bob.wire.stops_answering_pings();
+    alice.awaits_presence("bob", "stale");
     // Any frame is a heartbeat.
     bob.wire.sends_frame(0x8a, b"");
-    alice.notices("bob", "active");
-    alice.notices("bob", "disconnected");
+    alice.awaits_presence("bob", "active");
+    alice.awaits_presence("bob", "disconnected");
     // Such a long silence also closes the connection.
-    assert_eq!(bob.wire.is_closed().code, Some(4002));
+    assert_eq!(bob.wire.awaits_close().code, Some(4002));
     // Within the retention the name brings the session back.
     let bob = broker.agent("bob");
     assert_eq!(alice.presence_of("bob").as_deref(), Some("active"));
@@ -112,12 +112,12 @@ fn presence_follows_the_heartbeats() {
 
 #[test]
 fn a_client_that_answers_pings_stays_active() {
-    let broker = Broker::hasty();
+    let broker = Broker::with_fast_timeouts();
     let alice = broker.agent("alice");
     let bob = broker.agent("bob");
     let silent = broker.agent("silent");
-    silent.wire.falls_silent();
-    alice.misses("silent");
+    silent.wire.stops_answering_pings();
+    alice.awaits_end_of("silent");
     assert!(bob.wire.pings() > 0);
     assert_eq!(alice.presence_of("bob").as_deref(), Some("active"));
     assert!(bob.wire.is_open());
@@ -125,17 +125,17 @@ fn a_client_that_answers_pings_stays_active() {
 
 #[test]
 fn after_the_retention_a_session_is_removed_and_its_messages_are_dead_letters() {
-    let broker = Broker::hasty();
+    let broker = Broker::with_fast_timeouts();
     let alice = broker.agent("alice");
-    let bob = broker.pushed("bob", &json!({"window": 1}));
+    let bob = broker.push_agent("bob", &json!({"window": 1}));
     let first = alice.sends("delivered").to(&bob);
     let second = alice.sends("waiting").to(&bob);
     bob.is_pushed(["delivered"]);
-    bob.wire.dies();
-    alice.misses("bob");
+    bob.wire.disconnects();
+    alice.awaits_end_of("bob");
     for sent in [&first, &second] {
-        alice.learns(&sent.id, "dead_lettered");
-        assert_eq!(alice.looks_up(&sent.id)[0]["reason"], "recipient_gone");
+        alice.awaits_status(&sent.id, "dead_lettered");
+        assert_eq!(alice.recipient_statuses(&sent.id)[0]["reason"], "recipient_gone");
     }
     let dead = alice.dead_letters("recipient_gone");
     assert_eq!(dead.len(), 2);
@@ -159,14 +159,14 @@ fn after_the_retention_a_session_is_removed_and_its_messages_are_dead_letters() 
 
 #[test]
 fn a_broadcast_can_be_redriven_to_a_session_that_has_received_it() {
-    let broker = Broker::hasty();
+    let broker = Broker::with_fast_timeouts();
     let alice = broker.agent("alice");
-    let bob = broker.pushed("bob", &json!({"ack": "auto", "window": 1000}));
+    let bob = broker.push_agent("bob", &json!({"ack": "auto", "window": 1000}));
     let carol = broker.agent("carol");
-    let id = alice.sends("for all").for_everyone()["message_id"].clone();
+    let id = alice.sends("for all").to_everyone()["message_id"].clone();
     bob.is_pushed(["for all"]);
-    carol.wire.dies();
-    alice.misses("carol");
+    carol.wire.disconnects();
+    alice.awaits_end_of("carol");
     assert_eq!(alice.dead_letters("recipient_gone").len(), 1);
     let again = json!({"message_ids": [id], "recipient_id": "bob"});
     assert_eq!(alice.calls("redrive_dead_letters", again)["redriven"], 1);
@@ -176,16 +176,16 @@ fn a_broadcast_can_be_redriven_to_a_session_that_has_received_it() {
 
 #[test]
 fn a_session_that_disconnects_is_removed_after_the_retention() {
-    let broker = Broker::hasty();
+    let broker = Broker::with_fast_timeouts();
     let alice = broker.agent("alice");
     let bob = broker.agent("bob");
     bob.calls("disconnect_session", json!({}));
     assert_eq!(alice.presence_of("bob").as_deref(), Some("disconnected"));
     let listed = alice.calls("list_sessions", json!({"status": "disconnected"}));
     assert_eq!(listed["sessions"][0]["name"], "bob");
-    alice.misses("bob");
+    alice.awaits_end_of("bob");
     // The connection itself stays open.
-    bob.wire.catches_up();
+    bob.wire.syncs();
 }
 
 #[test]
@@ -195,12 +195,12 @@ fn disconnect_session_is_not_undone_by_later_frames() {
     for round in 0..40 {
         let name = format!("bob{round}");
         let bob = broker.agent(&name);
-        let call = bob.begins("disconnect_session", &json!({}));
+        let call = bob.begins_call("disconnect_session", &json!({}));
         for _ in 0..5 {
             bob.wire.sends_frame(0x8a, b"");
         }
-        bob.returns("disconnect_session", &call);
-        bob.wire.catches_up();
+        bob.finishes_call("disconnect_session", &call);
+        bob.wire.syncs();
         assert_eq!(
             alice.presence_of(&name).as_deref(),
             Some("disconnected"),
@@ -211,33 +211,33 @@ fn disconnect_session_is_not_undone_by_later_frames() {
 
 #[test]
 fn a_long_poll_keeps_a_session_alive() {
-    let broker = Broker::hasty();
+    let broker = Broker::with_fast_timeouts();
     let alice = broker.agent("alice");
     // The poll uses the connection of another agent, so that it is the only heartbeat.
     let bob = broker.agent("bob");
     let carrier = broker.agent("carrier");
-    bob.wire.dies();
-    let poll = carrier.begins(
+    bob.wire.disconnects();
+    let poll = carrier.begins_call(
         "receive_messages",
         &json!({"session_id": bob.session, "wait_seconds": 100}),
     );
     let silent = broker.agent("silent");
-    silent.wire.falls_silent();
+    silent.wire.stops_answering_pings();
     // Longer than it takes to be removed.
-    alice.misses("silent");
+    alice.awaits_end_of("silent");
     assert!(alice.presence_of("bob").is_some());
     alice.sends("still there").to("bob");
-    let received = carrier.returns("receive_messages", &poll);
+    let received = carrier.finishes_call("receive_messages", &poll);
     assert_eq!(received["messages"][0]["payload"]["text"], "still there");
 }
 
 #[test]
 fn a_session_without_a_name_ends_with_its_connection() {
-    let broker = Broker::hasty();
+    let broker = Broker::with_fast_timeouts();
     let alice = broker.agent("alice");
-    let nameless = broker.visitor();
+    let nameless = broker.client();
     let session = nameless.calls("register_session", json!({}))["session_id"].take();
-    nameless.wire.dies();
+    nameless.wire.disconnects();
     eventually("the session is removed", || {
         let listed = alice.calls("list_sessions", json!({"status": "all"}));
         let sessions = listed["sessions"].as_array().unwrap();
@@ -283,7 +283,7 @@ fn names_are_compared_exactly() {
         &alice.session,
     ] {
         broker
-            .visitor()
+            .client()
             .is_refused_as("invalid_argument", "register_session", json!({"name": name}));
     }
 }

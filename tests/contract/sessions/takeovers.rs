@@ -2,43 +2,43 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Broker, Caller, eventually, texts};
+use crate::support::{Broker, HttpAgent, eventually, texts};
 
-fn register(caller: &Caller, name: &str) -> Value {
+fn register(caller: &HttpAgent, name: &str) -> Value {
     caller.calls("register_session", json!({"name": name}))
 }
 
 /// Calls a tool in an HTTP session that is opened for this call and deleted after it.
 fn call_in_own_session(broker: &Broker, tool: &str, arguments: Value) -> Value {
-    let caller = Caller::legacy(broker.address, "2025-11-25", json!({}));
+    let caller = HttpAgent::legacy(broker.address, "2025-11-25", json!({}));
     let result = caller.calls(tool, arguments);
-    caller.delete().answered();
+    caller.delete_request().answered();
     result
 }
 
 fn expect_refusal_in_own_session(broker: &Broker, code: &str, tool: &str, arguments: Value) {
-    let caller = Caller::legacy(broker.address, "2025-11-25", json!({}));
+    let caller = HttpAgent::legacy(broker.address, "2025-11-25", json!({}));
     caller.is_refused_as(code, tool, arguments);
-    caller.delete().answered();
+    caller.delete_request().answered();
 }
 
 #[test]
 fn a_second_stateless_caller_of_a_name_fences_the_first() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
-    let first = broker.stateless("bob");
+    let first = broker.http_modern("bob");
     let durable = first.session.clone().unwrap();
     let sent = alice.sends("hi").to("bob").id;
     assert_eq!(texts(&first.reads(json!({}))), ["hi"]);
 
-    let second = Caller::modern(broker.address, json!({}));
+    let second = HttpAgent::modern(broker.address, json!({}));
     let registered = register(&second, "bob");
     assert_eq!(
         (&registered["resumed"], &registered["was_active"]),
         (&json!(true), &json!(true))
     );
     assert!(registered["last_seen_seconds"].as_f64().unwrap() >= 0.0);
-    let second = broker.stateless("bob");
+    let second = broker.http_modern("bob");
     for (tool, arguments) in [
         ("heartbeat", json!({})),
         ("receive_messages", json!({})),
@@ -68,7 +68,7 @@ fn a_second_stateless_caller_of_a_name_fences_the_first() {
     assert_eq!((rows.len(), &rows[0]["session_id"]), (1, &json!(durable)));
     for address in ["bob", &durable, second.session.as_deref().unwrap()] {
         let sent = alice.sends(address).to(address);
-        assert_eq!(alice.looks_up(&sent.id)[0]["session_id"], durable.as_str());
+        assert_eq!(alice.recipient_statuses(&sent.id)[0]["session_id"], durable.as_str());
         assert_eq!(texts(&second.reads(json!({"acknowledge": "immediate"}))), [address]);
     }
     alice.sees_nothing();
@@ -84,12 +84,12 @@ fn a_second_stateless_caller_of_a_name_fences_the_first() {
 
 #[test]
 fn a_wait_of_a_fenced_caller_ends_and_takes_no_message() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
-    let first = broker.stateless("bob");
+    let first = broker.http_modern("bob");
     let mut waiting = first.call("receive_messages", json!({"wait_seconds": 100})).sent();
     // Whether the broker reads the wait before or after the registration, it takes no message.
-    let second = broker.stateless("bob");
+    let second = broker.http_modern("bob");
     let result = waiting.answer_to(&json!(1)).unwrap();
     assert_eq!(result["structuredContent"]["code"], "session_taken_over", "{result}");
     let sent = alice.sends("hi").to("bob").id;
@@ -100,9 +100,9 @@ fn a_wait_of_a_fenced_caller_ends_and_takes_no_message() {
 
 #[test]
 fn a_caller_that_registers_its_own_session_again_keeps_its_leases() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
-    let bob = broker.stateless("bob");
+    let bob = broker.http_modern("bob");
     let sent = alice.sends("hi").to("bob").id;
     bob.reads(json!({"acknowledge": "manual"}));
     for arguments in [
@@ -115,19 +115,19 @@ fn a_caller_that_registers_its_own_session_again_keeps_its_leases() {
     }
     assert_eq!(alice.status_of(&sent), "delivered");
     // By registering the name of another session it becomes that session.
-    let carol = broker.stateless("carol");
+    let carol = broker.http_modern("carol");
     assert_eq!(register(&bob, "carol")["was_active"], true);
     carol.is_refused_as("session_taken_over", "heartbeat", json!({}));
 }
 
 #[test]
 fn a_disconnected_holder_is_fenced_and_the_answer_says_that_it_was_inactive() {
-    let broker = Broker::impatient();
+    let broker = Broker::with_fast_disconnect();
     let alice = broker.agent("alice");
-    let first = broker.stateless("bob");
+    let first = broker.http_modern("bob");
     first.calls("disconnect_session", json!({}));
     assert_eq!(alice.presence_of("bob").as_deref(), Some("disconnected"));
-    let second = Caller::modern(broker.address, json!({}));
+    let second = HttpAgent::modern(broker.address, json!({}));
     let registered = register(&second, "bob");
     assert_eq!(
         (&registered["resumed"], &registered["was_active"]),
@@ -145,28 +145,28 @@ fn a_disconnected_holder_is_fenced_and_the_answer_says_that_it_was_inactive() {
 
 #[test]
 fn connections_and_stateless_callers_take_each_other_over() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
-    let caller = broker.stateless("bob");
+    let caller = broker.http_modern("bob");
     let connected = broker.agent("bob");
     caller.is_refused_as("session_taken_over", "heartbeat", json!({}));
     alice.sends("1").to("bob");
     connected.sees(["1"]);
-    let caller = broker.stateless("bob");
-    connected.wire.is_closed_with(4001);
+    let caller = broker.http_modern("bob");
+    connected.wire.closes_with(4001);
     alice.sends("2").to("bob");
     assert_eq!(
         texts(&caller.reads(json!({"limit": 1, "acknowledge": "immediate"}))),
         ["1"]
     );
-    let resumable = broker.resumable("bob");
+    let resumable = broker.http_legacy("bob");
     caller.is_refused_as("session_taken_over", "heartbeat", json!({}));
     assert_eq!(texts(&resumable.reads(json!({"acknowledge": "immediate"}))), ["2"]);
 }
 
 #[test]
 fn a_client_with_one_http_session_per_call_reads_and_acknowledges() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     let registered = call_in_own_session(&broker, "register_session", json!({"name": "bob"}));
     let session = &registered["session_id"];
@@ -195,11 +195,11 @@ fn a_client_with_one_http_session_per_call_reads_and_acknowledges() {
 
 #[test]
 fn a_call_that_names_its_session_gets_the_unread_count_of_it() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     let registered = call_in_own_session(&broker, "register_session", json!({"name": "bob"}));
     alice.sends("hi").to("bob");
-    let caller = Caller::legacy(broker.address, "2025-11-25", json!({}));
+    let caller = HttpAgent::legacy(broker.address, "2025-11-25", json!({}));
     let arguments = json!({"session_id": registered["session_id"], "message_ids": []});
     let params = json!({"name": "acknowledge_messages", "arguments": arguments});
     let result = caller.request("tools/call", params).unwrap();
@@ -208,7 +208,7 @@ fn a_call_that_names_its_session_gets_the_unread_count_of_it() {
 
 #[test]
 fn two_clients_with_one_http_session_per_call_are_told_apart() {
-    let broker = Broker::timeless();
+    let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     let first = call_in_own_session(&broker, "register_session", json!({"name": "bob"}));
     let first = json!({"session_id": first["session_id"]});
@@ -225,7 +225,7 @@ fn two_clients_with_one_http_session_per_call_are_told_apart() {
     );
     assert_eq!(read["messages"][0]["delivery_count"], 2);
     // A stateless caller takes it over from both.
-    broker.stateless("bob");
+    broker.http_modern("bob");
     for known in [&first["session_id"], &second["session_id"]] {
         expect_refusal_in_own_session(&broker, "session_taken_over", "heartbeat", json!({"session_id": known}));
     }
@@ -234,10 +234,7 @@ fn two_clients_with_one_http_session_per_call_are_told_apart() {
 #[test]
 fn a_read_for_a_session_that_was_never_registered_is_refused() {
     let broker = Broker::start();
-    let connected = [
-        broker.visitor(),
-        crate::support::Agent::modern(broker.wire(), json!({})),
-    ];
+    let connected = [broker.client(), crate::support::Agent::modern(broker.wire(), json!({}))];
     for (tool, arguments) in [
         ("receive_messages", json!({})),
         ("receive_messages", json!({"wait_seconds": 100})),
@@ -252,7 +249,7 @@ fn a_read_for_a_session_that_was_never_registered_is_refused() {
             );
         }
         expect_refusal_in_own_session(&broker, "session_required", tool, arguments.clone());
-        Caller::modern(broker.address, json!({})).is_refused_as("session_required", tool, arguments);
+        HttpAgent::modern(broker.address, json!({})).is_refused_as("session_required", tool, arguments);
     }
     // A caller that sends gets an inbox for the answers.
     let alice = broker.agent("alice");

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 
 use serde_json::{Value, json};
 
-use crate::support::{Broker, Response, Wire, eventually, exchange, masked};
+use crate::support::{Broker, Response, Wire, eventually, exchange, masked_frame};
 
 const NOT_JSON: [&str; 10] = [
     "nonsense",
@@ -21,7 +21,7 @@ const NOT_JSON: [&str; 10] = [
 ];
 
 fn next_error(wire: &Wire) -> Value {
-    wire.hears("a refusal", |frame| frame.get("error").is_some())
+    wire.awaits_frame("a refusal", |frame| frame.get("error").is_some())
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn a_frame_that_is_not_json_is_refused_and_the_connection_stays_open() {
         assert_eq!(refused["error"]["code"], -32700, "{text}");
         assert_eq!(refused.get("id"), Some(&Value::Null), "{text}");
         // A valid frame in between resets the count of bad frames in a row.
-        wire.catches_up();
+        wire.syncs();
     }
 }
 
@@ -71,7 +71,7 @@ fn several_bad_frames_in_a_row_close_the_connection() {
     for _ in 0..100 {
         wire.sends_text("nonsense");
     }
-    assert!(!wire.is_closed_with(1008).is_empty());
+    assert!(!wire.closes_with(1008).is_empty());
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn several_calls_with_broken_json_in_a_row_close_the_connection() {
             r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"heartbeat","arguments":{"x":[1,,2]}}}"#,
         );
     }
-    alice.wire.is_closed_with(1008);
+    alice.wire.closes_with(1008);
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn json_that_is_not_a_request_is_refused() {
         wire.sends_text(text);
         assert_eq!(next_error(&wire)["error"]["code"], -32600, "{text}");
     }
-    wire.catches_up();
+    wire.syncs();
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn deep_json_is_refused_before_anything_recurses() {
                 refused["error"]["code"] == -32700 || refused["error"]["code"] == -32600,
                 "{refused}"
             );
-            alice.wire.catches_up();
+            alice.wire.syncs();
         }
     }
     alice.sees_nothing();
@@ -140,46 +140,46 @@ fn deep_json_is_refused_before_anything_recurses() {
 
 #[test]
 fn each_framing_violation_closes_the_connection_with_its_code() {
-    let broker = Broker::with(&["--max-payload-mb=1"]);
+    let broker = Broker::start_with(&["--max-payload-mb=1"]);
     let ping = br#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
     let unmasked = [&[0x81, ping.len() as u8][..], ping].concat();
     // A header that announces more bytes than the limit, without a payload.
     let huge = [&[0x81, 0xff][..], &(2_u64 << 20).to_be_bytes(), &[1, 2, 3, 4]].concat();
     let absurd = [&[0x81, 0xff][..], &[0xff; 8], &[1, 2, 3, 4]].concat();
     let mut many = Vec::new();
-    many.extend(masked(0x01, &vec![b' '; 600_000]));
-    many.extend(masked(0x80, &vec![b' '; 600_000]));
+    many.extend(masked_frame(0x01, &vec![b' '; 600_000]));
+    many.extend(masked_frame(0x80, &vec![b' '; 600_000]));
     for (what, bytes, code) in [
         ("a frame that is not masked", unmasked, 1002),
-        ("a binary frame", masked(0x82, ping), 1003),
-        ("bytes that are not UTF-8", masked(0x81, b"\"\xff\xfe\""), 1007),
-        ("half a character", masked(0x81, b"\"\xc3\""), 1007),
-        ("a surrogate", masked(0x81, b"\"\xed\xa0\x80\""), 1007),
+        ("a binary frame", masked_frame(0x82, ping), 1003),
+        ("bytes that are not UTF-8", masked_frame(0x81, b"\"\xff\xfe\""), 1007),
+        ("half a character", masked_frame(0x81, b"\"\xc3\""), 1007),
+        ("a surrogate", masked_frame(0x81, b"\"\xed\xa0\x80\""), 1007),
         ("a huge frame", huge, 1009),
         ("an absurd length", absurd, 1009),
         ("a huge message in fragments", many, 1009),
-        ("reserved bits", masked(0xc1, ping), 1002),
-        ("an unknown opcode", masked(0x83, ping), 1002),
-        ("a continuation of nothing", masked(0x80, ping), 1002),
-        ("a control frame in fragments", masked(0x09, b""), 1002),
-        ("a large control frame", masked(0x89, &[0; 126]), 1002),
-        ("a close frame of one byte", masked(0x88, &[3]), 1002),
+        ("reserved bits", masked_frame(0xc1, ping), 1002),
+        ("an unknown opcode", masked_frame(0x83, ping), 1002),
+        ("a continuation of nothing", masked_frame(0x80, ping), 1002),
+        ("a control frame in fragments", masked_frame(0x09, b""), 1002),
+        ("a large control frame", masked_frame(0x89, &[0; 126]), 1002),
+        ("a close frame of one byte", masked_frame(0x88, &[3]), 1002),
         (
             "a close code that may not be sent",
-            masked(0x88, &1006_u16.to_be_bytes()),
+            masked_frame(0x88, &1006_u16.to_be_bytes()),
             1002,
         ),
     ] {
         let wire = broker.wire();
         wire.sends_bytes(&bytes);
-        let closed = wire.is_closed();
+        let closed = wire.awaits_close();
         assert_eq!(closed.code, Some(code), "{what}: {closed:?}");
     }
 }
 
 #[test]
 fn a_frame_as_large_as_the_limit_is_read_in_pieces_of_any_size() {
-    let broker = Broker::with(&["--max-payload-mb=1"]);
+    let broker = Broker::start_with(&["--max-payload-mb=1"]);
     let alice = broker.agent("alice");
     let text = "é".repeat(500_000);
     let call = json!({
@@ -190,14 +190,14 @@ fn a_frame_as_large_as_the_limit_is_read_in_pieces_of_any_size() {
     // Fragments that cut characters, with a ping between them.
     let (first, rest) = call.as_bytes().split_at(400_001);
     let (second, third) = rest.split_at(300_000);
-    let mut bytes = masked(0x01, first);
-    bytes.extend(masked(0x89, b"still there?"));
-    bytes.extend(masked(0x00, second));
-    bytes.extend(masked(0x80, third));
+    let mut bytes = masked_frame(0x01, first);
+    bytes.extend(masked_frame(0x89, b"still there?"));
+    bytes.extend(masked_frame(0x00, second));
+    bytes.extend(masked_frame(0x80, third));
     for piece in bytes.chunks(70_001) {
         alice.wire.sends_bytes(piece);
     }
-    alice.returns("send_message", &json!("large"));
+    alice.finishes_call("send_message", &json!("large"));
     assert_eq!(alice.reads(json!({}))[0]["payload"]["text"], text.as_str());
 }
 
@@ -209,16 +209,16 @@ fn a_client_that_dies_in_mid_frame_publishes_nothing() {
         "jsonrpc": "2.0", "id": 1, "method": "tools/call",
         "params": {"name": "send_message", "arguments": alice.sends("half").arguments_to(&bob)},
     });
-    let frame = masked(0x81, call.to_string().as_bytes());
+    let frame = masked_frame(0x81, call.to_string().as_bytes());
     for len in [1, 2, 7, 8, frame.len() / 2, frame.len() - 1] {
         let carol = broker.agent("carol");
         carol.wire.sends_bytes(&frame[..len]);
-        carol.wire.dies();
+        carol.wire.disconnects();
     }
     // A message whose last fragment is missing.
     let carol = broker.agent("carol");
     carol.wire.sends_frame(0x01, call.to_string().as_bytes());
-    carol.wire.dies();
+    carol.wire.disconnects();
     broker.agent("carol").calls("heartbeat", json!({}));
     alice.sends("whole").to(&bob);
     bob.sees(["whole"]);
@@ -227,7 +227,7 @@ fn a_client_that_dies_in_mid_frame_publishes_nothing() {
 
 #[test]
 fn foreign_origins_and_hosts_are_refused_before_the_upgrade() {
-    let broker = Broker::with(&[
+    let broker = Broker::start_with(&[
         "--cors-origins=https://ops.example",
         "--allowed-hosts=localhost,127.0.0.1",
     ]);
@@ -326,7 +326,7 @@ fn requests_with_ambiguous_framing_are_refused() {
 
 #[test]
 fn a_connection_above_the_limit_is_told_to_retry_later() {
-    let broker = Broker::with(&["--connections-max=3"]);
+    let broker = Broker::start_with(&["--connections-max=3"]);
     // The connection that registered the protocol may still count.
     let wires: Vec<_> = (0..2).map(|_| broker.wire()).collect();
     let last = eventually("a third connection is accepted", || {
@@ -346,7 +346,7 @@ fn a_connection_above_the_limit_is_told_to_retry_later() {
 
 #[test]
 fn hostile_text_is_delivered_unchanged_and_never_interpreted() {
-    let broker = Broker::with(&["--log-level=debug", "--log-format=pretty"]);
+    let broker = Broker::start_with(&["--log-level=debug", "--log-format=pretty"]);
     let alice = broker.agent("alice");
     let hostile = "\u{1b}[2J\u{1b}]0;owned\u{7}\r\n{\"level\":\"fake\"}\u{0}\u{202e}<script>alert(1)</script>";
     alice.sends(hostile).with("correlation_id", hostile).to(&alice);
@@ -373,11 +373,11 @@ fn the_number_of_calls_in_flight_is_bounded() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     let calls: Vec<_> = (0..600)
-        .map(|_| alice.begins("receive_messages", &json!({"wait_seconds": 100})))
+        .map(|_| alice.begins_call("receive_messages", &json!({"wait_seconds": 100})))
         .collect();
     // Some calls wait, the others are told to retry; the connection stays usable.
     let mut refused = 0;
-    alice.wire.catches_up();
+    alice.wire.syncs();
     for call in &calls {
         if let Some(answer) = alice.wire.answer_so_far(call) {
             assert_eq!(answer["result"]["structuredContent"]["code"], "unavailable", "{answer}");
@@ -387,7 +387,7 @@ fn the_number_of_calls_in_flight_is_bounded() {
     }
     assert!((1..600).contains(&refused), "{refused}");
     eventually("a call is accepted again", || {
-        let call = alice.begins("list_sessions", &json!({}));
+        let call = alice.begins_call("list_sessions", &json!({}));
         let answer = alice.wire.answer_to(&call).unwrap();
         (answer["isError"] == false).then_some(())
     });

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::json;
 
-use crate::support::{Agent, Broker, Wire, eventually, masked, read_frame};
+use crate::support::{Agent, Broker, Wire, eventually, masked_frame, read_frame};
 
 /// Connects a client that receives pushes and reads nothing after the answer to its registration.
 fn connect_deaf_client(broker: &Broker, name: &str, window: usize) -> TcpStream {
@@ -25,7 +25,9 @@ fn connect_deaf_client(broker: &Broker, name: &str, window: usize) -> TcpStream 
         "params": {"name": "register_session", "arguments": {"name": name}},
     });
     for frame in [hello, register] {
-        socket.write_all(&masked(0x81, frame.to_string().as_bytes())).unwrap();
+        socket
+            .write_all(&masked_frame(0x81, frame.to_string().as_bytes()))
+            .unwrap();
     }
     // Reads the two answers and not one byte more.
     while !String::from_utf8_lossy(&read_frame(&mut socket)).contains("\"resumed\"") {}
@@ -36,23 +38,27 @@ fn connect_deaf_client(broker: &Broker, name: &str, window: usize) -> TcpStream 
 fn a_client_that_does_not_read_costs_bounded_memory() {
     const MESSAGES: usize = 300;
     const LEN: usize = 200_000;
-    let broker = Broker::with(&["--stale-threshold=50s", "--log-level=warn"]);
+    let broker = Broker::start_with(&["--stale-threshold=50s", "--log-level=warn"]);
     let alice = broker.agent("alice");
     let deaf: Vec<_> = (0..4)
         .map(|at| connect_deaf_client(&broker, &format!("deaf{at}"), 65_536))
         .collect();
-    let well = broker.pushed("well", &json!({"ack": "auto"}));
+    let well = broker.push_agent("well", &json!({"ack": "auto"}));
     let before = broker.rss_kib();
     // The broker keeps one copy of each message for all recipients, and no further copy for a client that does not read.
     let text = "x".repeat(LEN);
     for _ in 0..MESSAGES {
-        alice.sends(&text).for_everyone();
+        alice.sends(&text).to_everyone();
         assert_eq!(well.next_push()["payload"]["text"], text.as_str());
     }
     let grown = broker.rss_kib() - before;
     let kept = (MESSAGES * LEN / 1024) as u64;
     // The disk engine also keeps a table of its last writes in memory.
-    let besides = if broker.answers_at_once() { 40_000 } else { 120_000 };
+    let besides = if broker.answers_after_delivery() {
+        40_000
+    } else {
+        120_000
+    };
     assert!(grown < kept + besides, "{grown} KiB for {kept} KiB of messages");
     drop(deaf);
 }
@@ -62,7 +68,7 @@ fn a_client_that_reads_nothing_is_closed_and_keeps_its_messages() {
     // The close frame is offered for two seconds and must be read within them to be seen. A machine that is too busy
     // for that gets another attempt.
     for attempt in 0.. {
-        let broker = Broker::with(&[
+        let broker = Broker::start_with(&[
             "--heartbeat-interval=100ms",
             "--stale-threshold=1s",
             "--disconnect-threshold=60s",
@@ -70,10 +76,10 @@ fn a_client_that_reads_nothing_is_closed_and_keeps_its_messages() {
         let alice = broker.agent("alice");
         let deaf = connect_deaf_client(&broker, "deaf", 1000);
         let text = "x".repeat(100_000);
-        let calls: Vec<_> = (0..60).map(|_| alice.sends(&text).off_to("deaf")).collect();
+        let calls: Vec<_> = (0..60).map(|_| alice.sends(&text).begins_sending_to("deaf")).collect();
         let sent: Vec<_> = calls
             .iter()
-            .map(|call| alice.returns("send_message", call)["message_id"].take())
+            .map(|call| alice.finishes_call("send_message", call)["message_id"].take())
             .map(|id| id.as_str().unwrap().to_owned())
             .collect();
         // Other clients are unaffected.
@@ -81,9 +87,9 @@ fn a_client_that_reads_nothing_is_closed_and_keeps_its_messages() {
         alice.sends("quick").to(&bob);
         bob.sees(["quick"]);
         std::thread::sleep(Duration::from_millis(2000));
-        let closed = Wire::over(deaf).is_closed();
+        let closed = Wire::on_stream(deaf).awaits_close();
         for id in &sent {
-            alice.learns(id, "queued");
+            alice.awaits_status(id, "queued");
         }
         let again = broker.agent("deaf");
         let mut seen = Vec::new();
@@ -106,7 +112,7 @@ fn a_client_that_reads_nothing_is_closed_and_keeps_its_messages() {
 
 #[test]
 fn a_client_that_reads_slowly_stays_connected() {
-    let broker = Broker::with(&[
+    let broker = Broker::start_with(&[
         "--heartbeat-interval=100ms",
         "--stale-threshold=1s",
         "--disconnect-threshold=60s",
@@ -134,20 +140,20 @@ fn a_client_that_reads_slowly_stays_connected() {
             .map(|status| status != "disconnected"),
         Some(true)
     );
-    let wire = Wire::over(slow);
+    let wire = Wire::on_stream(slow);
     drop(wire);
 }
 
 #[test]
 fn a_client_that_sends_without_reading_is_not_read_further() {
-    let broker = Broker::with(&["--stale-threshold=50s", "--log-level=warn", "--workers=1"]);
+    let broker = Broker::start_with(&["--stale-threshold=50s", "--log-level=warn", "--workers=1"]);
     let alice = broker.agent("alice");
     let mut deaf = connect_deaf_client(&broker, "deaf", 1);
     deaf.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
     let before = broker.rss_kib();
     // Each request is small and has a large answer.
     let list = json!({"jsonrpc": "2.0", "id": 3, "method": "tools/list"}).to_string();
-    let frames = masked(0x81, list.as_bytes()).repeat(100);
+    let frames = masked_frame(0x81, list.as_bytes()).repeat(100);
     let mut taken = 0;
     while taken < 200 && deaf.write_all(&frames).is_ok() {
         taken += 1;
@@ -162,15 +168,15 @@ fn a_client_that_sends_without_reading_is_not_read_further() {
 
 #[test]
 fn a_half_open_connection_is_detected_and_its_inbox_kept() {
-    let broker = Broker::hasty();
+    let broker = Broker::with_fast_timeouts();
     let alice = broker.agent("alice");
-    let bob = broker.pushed("bob", &json!({"ack": "manual"}));
+    let bob = broker.push_agent("bob", &json!({"ack": "manual"}));
     alice.sends("hi").to(&bob);
     bob.is_pushed(["hi"]);
     // The peer stays connected and sends nothing, as behind a network that drops all packets.
-    bob.wire.falls_silent();
-    bob.wire.is_closed_with(4002);
-    let bob = broker.pushed("bob", &json!({"ack": "manual"}));
+    bob.wire.stops_answering_pings();
+    bob.wire.closes_with(4002);
+    let bob = broker.push_agent("bob", &json!({"ack": "manual"}));
     assert_eq!(bob.is_pushed(["hi"])[0]["delivery_count"], 2);
 }
 
@@ -179,13 +185,13 @@ fn a_client_that_dies_with_calls_in_flight_leaves_nothing_behind() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     for round in 0..20 {
-        let bob: Agent = broker.pushed("bob", &json!({"window": 1000}));
+        let bob: Agent = broker.push_agent("bob", &json!({"window": 1000}));
         for at in 0..20 {
-            alice.sends(&format!("{round} {at}")).off_to(&bob);
-            bob.sends("noise").off_to("alice");
+            alice.sends(&format!("{round} {at}")).begins_sending_to(&bob);
+            bob.sends("noise").begins_sending_to("alice");
         }
-        bob.begins("receive_messages", &json!({"wait_seconds": 100}));
-        bob.wire.dies();
+        bob.begins_call("receive_messages", &json!({"wait_seconds": 100}));
+        bob.wire.disconnects();
     }
     eventually("only two sessions are left", || {
         let tree = broker.get("/api/v1/tree").json();
