@@ -1,8 +1,10 @@
-//! What it costs to know who calls: `cargo bench --bench authentication`.
+//! The cost of authentication: `cargo bench --bench authentication`.
 //!
-//! In this process each way to be let in, alone, in nanoseconds: the fastest round and the median. Then processor time of
-//! a broker per message on lasting connections, with and without authentication in turn, as `mcp-broker-load` measures it.
-//! What it costs over HTTP is measured by `http-bench --authentication` of the package `mcp-broker-oracle`.
+//! The first part measures each kind of credentials alone in this process, in nanoseconds: the fastest round and the
+//! median. The second part measures the processor time of a broker per message on lasting connections, with and
+//! without authentication in turn, by means of `mcp-broker-load` (build it with the same profile first: `cargo build
+//! --release -p mcp-broker-load`). The cost over HTTP is measured by `http-bench --authentication` of the package
+//! `mcp-broker-oracle`.
 
 #[path = "../tests/support/issuer.rs"]
 mod issuer;
@@ -32,7 +34,7 @@ use issuer::Issuer;
 use support::{ADMIN_KEY, administer, median, process::BrokerProcess};
 
 const ROUND: usize = 10_000;
-/// Limits that nothing here comes near.
+/// Limits that this bench never reaches.
 const PER_MINUTE: u32 = 4_000_000_000;
 const PER_MINUTE_OF_KEY: u32 = 10_000_000;
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -59,9 +61,9 @@ fn measure(what: &str, mut one: impl FnMut()) {
     println!("{what:<52} {:>6} {:>6}", nanos[0], nanos[nanos.len() / 2]);
 }
 
-/// Nothing that is measured here has to wait.
+/// Polls a future once. Nothing measured here waits.
 fn block_on_ready<T>(future: impl Future<Output = T>) -> T {
-    future.now_or_never().expect("it is there already")
+    future.now_or_never().expect("the future is ready")
 }
 
 async fn in_process() {
@@ -122,10 +124,10 @@ async fn in_process() {
 
 fn identity(auth: &Authenticator, headers: &HeaderMap) -> Arc<Identity> {
     let admitted = block_on_ready(auth.authenticate(&support::arrival(headers, Some(HERE))));
-    admitted.unwrap_or_else(|_| panic!("the key is good"))
+    admitted.unwrap_or_else(|_| panic!("the key is valid"))
 }
 
-/// A token of an issuer whose keys are in a file, and who verifies it.
+/// A token of an issuer whose keys are in a file, and its verifier.
 fn token() -> (String, Arc<JwtVerifier>) {
     let issuer = Issuer::new("https://login.example/realm", "https://broker.example/mcp");
     let file: PathBuf = std::env::temp_dir().join(format!("mcp-broker-bench-jwks-{}.json", std::process::id()));
@@ -142,17 +144,17 @@ fn token() -> (String, Arc<JwtVerifier>) {
     claims["scope"] = json!("mcp-broker:member");
     let token = issuer.signs(&claims);
     let jwt = jwt.unwrap();
-    // Once is enough: the keys stay known when the file is gone.
+    // One verification loads the keys; they stay known after the file is deleted.
     assert!(block_on_ready(jwt.verify(&token, now().unix_ms / 1000)).is_ok());
     drop(std::fs::remove_file(file));
     (token, jwt)
 }
 
-/// How callers of one broker are looked at.
+/// A broker with one configuration of authentication.
 struct AuthenticationCase {
     name: &'static str,
     broker: BrokerProcess,
-    /// None: nobody is asked for a key. Else the limit of their project.
+    /// The rate limit of the project per minute; `None` without authentication.
     limit: Option<u32>,
     micros: Vec<f64>,
 }
@@ -177,7 +179,7 @@ impl AuthenticationCase {
             .args(["--pid", &self.broker.id().to_string()])
             .args(["--seconds", &seconds.to_string()]);
         if let Some(rate_limit) = self.limit {
-            // A project of its own for each round: its limit is whole.
+            // Each round has a project of its own with an unused limit.
             let id = format!("round-{round}");
             let body = json!({"project_id": id, "name": id, "config": {"rate_limit": rate_limit}});
             let made = administer(address, "POST", "projects", &body);
@@ -215,7 +217,7 @@ fn measure_running_broker(rounds: usize, seconds: usize) {
         ),
     ];
     for round in 0..rounds {
-        // In turn, so that a machine that is busy for a while is so for all of them.
+        // The brokers take turns, so that a busy period of the machine affects all of them.
         for at in 0..ways.len() {
             ways[(at + round) % 3].measure(round, seconds);
         }

@@ -1,8 +1,8 @@
-//! The disk storage alone, beside that in memory: `cargo bench --bench disk`.
+//! The disk storage compared with the memory storage: `cargo bench --bench disk`.
 //!
-//! Many senders with a window of appends each to several recipients who are away, and then what waits is leased and acknowledged. Printed
-//! are messages per second and processor time per message, of both halves. The folder is in the directory for temporary files, or
-//! in that which is given: `cargo bench --bench disk -- /path/on/the/disk`.
+//! Senders with a window of appends each fill the inboxes of several recipients; then the messages are leased and
+//! acknowledged. Both halves print messages per second and processor time per message. The data is in the directory
+//! for temporary files, or in a given one: `cargo bench --bench disk -- /path/on/the/disk`.
 
 use std::{
     path::PathBuf,
@@ -74,7 +74,7 @@ fn timed(work: impl FnOnce() -> usize) -> (f64, f64) {
     (per_second, cpu.as_secs_f64() * 1e6 / count)
 }
 
-/// Of all threads of this process.
+/// The processor time of all threads of this process.
 fn cpu_time() -> Duration {
     let clock = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(
@@ -111,7 +111,7 @@ impl Load {
         }
     }
 
-    /// What the senders have accepted, each with its window.
+    /// Appends all messages, with a window of appends for each sender. Returns the number of accepted ones.
     async fn append_all(&self) -> usize {
         let appends = stream::iter(0..MESSAGES).map(|at| {
             let (to, now) = (self.recipients[at % RECIPIENTS].id, now());

@@ -1,9 +1,9 @@
-//! Whether the time that a refusal takes says which part of a key is wrong: `cargo bench --bench key_guessing`.
+//! Checks that the time of a refusal does not reveal which part of a key is wrong: `cargo bench --bench key_guessing`.
 //!
-//! Keys that are wrong in different parts are tried in random order, and the times of each kind are compared with those
-//! of a wrong secret: in this process, where a difference of nanoseconds would show, and over HTTP, which is all that
-//! somebody who guesses has. A kind that is held up on purpose shows that a difference would be found, and one that is
-//! the same as the first, that none is found where there is none. Ends with 1 where a verdict is not as it should be.
+//! Tries keys with different defects in random order and compares the times of each kind with those of a wrong secret:
+//! in this process, where a difference of nanoseconds shows, and over HTTP, which is all that an attacker can measure.
+//! Two kinds check the method: one is delayed on purpose and must show a difference, one equals the first and must
+//! show none. The exit code is 1 when a verdict is not the expected one.
 
 mod support;
 
@@ -36,13 +36,13 @@ use support::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KeyDefect {
     Secret,
-    /// The same again.
+    /// A second sample of wrong secrets.
     SecretAgain,
     KeyId,
     Project,
     Revoked,
     Expired,
-    /// A wrong secret that is held up for as long as the smallest difference that has to be found.
+    /// A wrong secret that is delayed by twice the smallest difference that the bench must find.
     HeldUp,
 }
 
@@ -77,21 +77,21 @@ impl KeyDefect {
     }
 }
 
-/// Keys of each kind: with all kinds together fewer than one network may try in a minute. Each is tried once from a
-/// network, so that none of them is known there yet.
+/// Keys of each kind. All kinds together stay below the failures that one network may have in a minute. Each network
+/// tries each key once, so no key is known to it yet.
 const KEYS: usize = 16;
 const PROJECT: &str = "guessing";
 const UNKNOWN_PROJECT: &str = "guessed0";
 
-/// The smallest difference that counts, in ns. The kind that is held up is so for twice as long.
+/// The smallest difference that counts, in ns. The delayed kind is delayed by twice as much.
 const FLOOR_IN_PROCESS: f64 = 100.0;
 const FLOOR_HTTP: f64 = 1000.0;
 
-/// Keys to try, by what is wrong with them.
+/// The keys to try, by defect.
 struct Keys(Vec<Vec<String>>);
 
 impl Keys {
-    /// `good` are as many as three kinds need; of those that are good no more it takes the whole.
+    /// `good` holds as many keys as three kinds need. `revoked` and `expired` are used whole.
     fn new(good: &[String], revoked: Vec<String>, expired: Vec<String>, dice: &mut Dice) -> Self {
         let mut letters =
             |len: usize, from: &[u8]| -> String { (0..len).map(|_| char::from(from[dice.roll(from.len())])).collect() };
@@ -105,7 +105,7 @@ impl Keys {
         let unknown_id = |key: &String| {
             let mut parts = key.split('_');
             let (project, id, secret) = (parts.next().unwrap(), parts.next().unwrap(), parts.next().unwrap());
-            // No id that was made has a 0 in it.
+            // A generated id contains no 0.
             format!("{project}_k0{}_{secret}", &id[2..])
         };
         let unknown_project = |key: &String| key.replacen(PROJECT, UNKNOWN_PROJECT, 1);
@@ -146,7 +146,7 @@ impl Times {
         self.0[kind].push(time.as_secs_f64() * 1e9);
     }
 
-    /// Prints the comparisons. Whether all verdicts are as they should be.
+    /// Prints the comparisons. Returns whether all verdicts are the expected ones.
     fn print_and_check(&self, level: &str, floor: f64) -> bool {
         println!(
             "\n{level}; what counts begins at {floor:.0} ns, and {:.0} ns are to be found",
@@ -174,7 +174,7 @@ impl Times {
     }
 }
 
-/// Keeps busy for twice the floor where this kind is to be held up.
+/// Spins for twice the floor if this kind is to be delayed.
 fn delay_known(kind: usize, floor: f64) {
     if KeyDefect::ALL[kind] == KeyDefect::HeldUp {
         let (start, time) = (Instant::now(), Duration::from_secs_f64(2.0 * floor / 1e9));
@@ -231,7 +231,7 @@ async fn local_keys(broker: &BrokerHandle, dice: &mut Dice) -> Keys {
 
 fn find_times(broker: &BrokerHandle, keys: &Keys, rounds: usize, dice: &mut Dice) -> Times {
     let mut times = Times::new();
-    // All are read from the same place.
+    // All keys are read from the same address in memory.
     let mut key = String::with_capacity(256);
     for _ in 0..rounds {
         for (kind, which) in Keys::order(dice) {
@@ -266,7 +266,7 @@ fn admit_times(auth: &Authenticator, keys: &Keys, rounds: usize, dice: &mut Dice
     times
 }
 
-/// Each network tries so little that nothing of it is refused for being too much.
+/// Each network stays below the limit of failed attempts.
 fn over_http(networks: usize) -> bool {
     let flags = [
         "--enable-auth",
@@ -316,7 +316,7 @@ fn remote_keys(address: SocketAddr, dice: &mut Dice) -> Keys {
     Keys::new(&good, revoked, expired, dice)
 }
 
-/// A connection from an address of its own, of which a machine has 16 million.
+/// A connection from a loopback address of its own; a machine has 16 million of them.
 struct Client {
     socket: TcpStream,
     address: SocketAddr,
@@ -336,7 +336,7 @@ impl Client {
             address,
             answer: Vec::with_capacity(4096),
         };
-        // What the first requests of a connection take longer for is in no time.
+        // The first requests of a connection take longer and are not measured.
         for _ in 0..3 {
             let request = format!("GET /livez HTTP/1.1\r\nHost: {address}\r\n\r\n");
             assert_eq!(client.exchange(request.as_bytes()), 200);
@@ -365,7 +365,7 @@ impl Client {
     }
 }
 
-/// The status, once the whole answer is there.
+/// The status, once the answer is complete.
 fn complete(answer: &[u8]) -> Option<u16> {
     let end = memchr::memmem::find(answer, b"\r\n\r\n")? + 4;
     let head = std::str::from_utf8(&answer[..end]).ok()?.to_ascii_lowercase();

@@ -195,7 +195,7 @@ fn exchange(
     black_box(done(store.acknowledge(recipient, Acknowledge::Ids(ids), now)));
 }
 
-/// The memory backend answers at the first poll.
+/// The memory store answers at the first poll.
 fn done<T>(op: actors::storage::Op<T>) -> Option<T> {
     use futures_util::FutureExt;
     op.now_or_never()?.ok()

@@ -1,4 +1,4 @@
-//! The binary from the outside: what it prints and how it ends.
+//! The command line of the binary: what it prints and its exit codes.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// The one line on stderr of a start that was refused with exit code 2.
+/// The single line on stderr of a start that was refused with exit code 2.
 fn startup_error(mut command: Command) -> String {
     let output = command.output().unwrap();
     let stderr = String::from_utf8(output.stderr.clone()).unwrap();
@@ -41,7 +41,7 @@ impl Drop for RunningBroker {
     }
 }
 
-/// Starts the broker and waits until it says where to reach it.
+/// Starts the broker and returns the address that it prints.
 fn listening_address(mut command: Command) -> String {
     let mut running = RunningBroker(command.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
     let stderr = BufReader::new(running.0.stderr.take().unwrap());
@@ -50,7 +50,7 @@ fn listening_address(mut command: Command) -> String {
         .lines()
         .map(Result::unwrap)
         .find_map(told)
-        .expect("the broker says where to reach it")
+        .expect("the broker prints its address")
 }
 
 fn file(name: &str, text: &str) -> PathBuf {
@@ -64,13 +64,13 @@ fn serve_starts_without_any_configuration() {
     assert!(listening_address(broker(&["serve", "--port", "0"])).starts_with("127.0.0.1:"));
 }
 
-/// What a start writes to stderr that ends at once, and its exit code.
+/// The output on stderr and the exit code of a start that fails.
 fn run_failing(args: &[&str]) -> (String, Option<i32>) {
     let output = run(args);
     (String::from_utf8(output.stderr).unwrap(), output.status.code())
 }
 
-/// So few connections that no limit of open files is worth a warning.
+/// So few connections that the limit of open files causes no warning.
 const FEW_CONNECTIONS: &str = "--connections-max=100";
 
 #[test]
@@ -118,7 +118,7 @@ fn with_log_format_json_every_line_of_stderr_is_json() {
     let mut command = broker(&["serve", "--queue-capacity=none"]);
     command.env("MCP_BROKER_LOG_FORMAT", "json");
     is_json(&String::from_utf8(command.output().unwrap().stderr).unwrap());
-    // A broker that runs, and is told to stop.
+    // A broker that runs and then gets SIGTERM.
     let mut command = broker(&["serve", "--port=0", "--log-format=json", "--log-level=debug"]);
     let mut running = RunningBroker(command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap());
     let mut stderr = BufReader::new(running.0.stderr.take().unwrap());
@@ -136,7 +136,7 @@ fn with_log_format_json_every_line_of_stderr_is_json() {
 }
 
 #[test]
-fn a_start_says_one_line_and_none_of_the_frameworks() {
+fn a_start_logs_one_line_and_no_line_of_the_frameworks() {
     let mut command = broker(&["serve", "--port=0", "--log-format=pretty", FEW_CONNECTIONS]);
     let mut running = RunningBroker(command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap());
     let mut stderr = BufReader::new(running.0.stderr.take().unwrap());
@@ -146,7 +146,7 @@ fn a_start_says_one_line_and_none_of_the_frameworks() {
         said.starts_with("mcp-broker ") && said.contains(" is listening: http://127.0.0.1:"),
         "{said}"
     );
-    // Who asks for the framework's lines gets them.
+    // The lines of the framework appear when the log level asks for them.
     drop(running);
     let mut command = broker(&[
         "serve",
@@ -163,7 +163,7 @@ fn a_start_says_one_line_and_none_of_the_frameworks() {
 }
 
 #[test]
-fn a_switch_stands_alone_or_takes_a_value() {
+fn a_switch_is_given_alone_or_with_a_value() {
     for consent in [
         &["--allow-anonymous"][..],
         &["--allow-anonymous", "true"],
@@ -181,7 +181,7 @@ fn a_switch_stands_alone_or_takes_a_value() {
 }
 
 #[test]
-fn a_public_address_is_warned_about_in_the_form_asked_for() {
+fn the_warning_about_a_public_address_has_the_configured_log_format() {
     let first_line = |format: &str| {
         let mut command = broker(&[
             "serve",
@@ -257,7 +257,7 @@ fn files_in_toml_and_yaml_are_read() {
 }
 
 #[test]
-fn unknown_names_are_refused_wherever_they_stand() {
+fn unknown_names_are_refused_in_flags_environment_and_file() {
     let line = startup_error(broker(&["serve", "--queue-capacty", "5"]));
     assert!(
         line.contains("\"--queue-capacty\" is not known here; did you mean --queue-capacity?; allowed: --host"),
@@ -281,7 +281,7 @@ fn unknown_names_are_refused_wherever_they_stand() {
 }
 
 #[test]
-fn mistakes_of_the_command_line_are_one_line_too() {
+fn mistakes_on_the_command_line_are_reported_in_one_line() {
     for args in [
         &["serv"][..],
         &["serve", "extra"],
@@ -300,7 +300,7 @@ fn mistakes_of_the_command_line_are_one_line_too() {
 }
 
 #[test]
-fn mistakes_of_the_command_line_say_what_would_be_right() {
+fn mistakes_on_the_command_line_are_reported_with_the_allowed_values() {
     for (args, words) in [
         (&["serv"][..], "command \"serv\" is not known; allowed: serve, help"),
         (
@@ -359,7 +359,7 @@ fn help_is_complete() {
 }
 
 #[test]
-fn asking_for_help_or_version_succeeds_on_stdout() {
+fn help_and_version_are_printed_on_stdout() {
     for args in [
         &["--help"][..],
         &["help"],
@@ -380,7 +380,7 @@ fn asking_for_help_or_version_succeeds_on_stdout() {
 }
 
 #[test]
-fn no_command_shows_the_help_and_fails() {
+fn a_call_without_a_command_shows_the_help_and_fails() {
     let output = run(&[]);
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8(output.stderr).unwrap().contains("serve"));

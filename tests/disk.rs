@@ -1,6 +1,7 @@
-//! A broker that keeps everything on its own disk is killed and started again, and nothing that it accepted is lost.
+//! The disk storage: no accepted message is lost when the broker is killed, also on a full disk, and the data folder
+//! is private.
 
-#[allow(dead_code, unused_imports, reason = "it is there for tests of everything else too")]
+#[allow(dead_code, unused_imports, reason = "shared with other tests")]
 mod support;
 
 use std::{
@@ -21,10 +22,10 @@ use tungstenite::{Message, WebSocket, client::IntoClientRequest};
 
 const WINDOW: usize = 32;
 
-/// How long a load may take to come to rest. Far more than it takes.
+/// The time limit until every accepted message has arrived. Far more than it takes.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A folder that is gone with its test.
+/// A temporary folder, removed when dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -42,20 +43,20 @@ impl Drop for Folder {
 
 fn start_broker(folder: &Path) -> Broker {
     let data_dir = format!("--data-dir={}", folder.display());
-    // What ends is the room on the disk, and no budget before it.
+    // The budgets are larger than the disk, so that the disk is what fills up.
     let budgets = ["--queue-max-mb=4096", "--waiting-max-mb=4096", "--messages-max-mb=4096"];
     let settings = ["--storage=disk", &data_dir, "--queue-capacity=100000"];
     Broker::on_existing_storage(&[&settings[..], &budgets].concat())
 }
 
-/// One whose agents know how to talk.
+/// Starts the broker and registers the protocol of the messages.
 fn start_with_protocol(folder: &Path) -> Broker {
     let broker = start_broker(folder);
     Broker::register_note_protocol(&broker.client());
     broker
 }
 
-/// What was promised, and what was kept.
+/// The accepted messages and the messages that have arrived.
 #[derive(Default)]
 struct Ledger {
     book: Mutex<Book>,
@@ -65,7 +66,7 @@ struct Ledger {
 #[derive(Default)]
 struct Book {
     accepted: Vec<String>,
-    /// The count of the last delivery, by message.
+    /// The delivery count of the last delivery, by message.
     arrived: HashMap<String, u64>,
     refused: Vec<Value>,
 }
@@ -79,7 +80,7 @@ impl Ledger {
     fn await_book(&self, what: &str, is_so: impl Fn(&Book) -> bool) {
         let book = self.book.lock().unwrap();
         let waited = self.changed.wait_timeout_while(book, LOAD_TIMEOUT, |book| !is_so(book));
-        assert!(!waited.unwrap().1.timed_out(), "never came to be: {what}");
+        assert!(!waited.unwrap().1.timed_out(), "timed out: {what}");
     }
 
     fn await_more_accepted(&self, len: usize) {
@@ -94,13 +95,13 @@ impl Ledger {
     }
 }
 
-/// The id of a message, and how often it was delivered.
+/// The id and the delivery count of a message.
 fn id_and_delivery_count(message: &Value) -> (String, u64) {
     let id = message["message_id"].as_str().unwrap();
     (id.to_owned(), message["delivery_count"].as_u64().unwrap())
 }
 
-/// A connection that may end at any time: then there is nothing more to be heard or said.
+/// A connection whose methods return None once the broker has closed it.
 struct BreakableConnection(WebSocket<TcpStream>);
 
 impl BreakableConnection {
@@ -131,7 +132,7 @@ impl BreakableConnection {
         self.send(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}))
     }
 
-    /// The result of the next call that is answered.
+    /// The result of the next answered call.
     fn next_answer(&mut self) -> Option<Value> {
         loop {
             if let Message::Text(text) = self.0.read().ok()? {
@@ -151,7 +152,7 @@ fn note_to(to: &str, text: &str) -> Value {
     })
 }
 
-/// Sends to `to` without an end, with a window of calls under way.
+/// Sends to `to` until the connection breaks, with a window of calls in flight.
 fn send_until_broken(address: SocketAddr, name: &str, to: &str, text: &str, ledger: &Ledger) -> Option<()> {
     let mut line = BreakableConnection::register(address, name)?;
     let letter = note_to(to, text);
@@ -171,7 +172,7 @@ fn send_until_broken(address: SocketAddr, name: &str, to: &str, text: &str, ledg
     }
 }
 
-/// Reads without an end; each call acknowledges what the one before it returned.
+/// Receives until the connection breaks. Each call acknowledges the messages of the previous one.
 fn receive_until_broken(address: SocketAddr, name: &str, ledger: &Ledger) -> Option<()> {
     let mut line = BreakableConnection::register(address, name)?;
     loop {
@@ -198,7 +199,7 @@ fn nothing_accepted_is_lost_when_the_broker_is_killed_under_load() {
             for (name, to) in [("a", "sink"), ("b", "sink"), ("c", "holder")] {
                 scope.spawn(move || send_until_broken(address, name, to, "hello", ledger));
             }
-            // It takes some in hand, and never says that it is done with them.
+            // The client leases some messages and never acknowledges them.
             let messages = holder.reads(json!({"wait_seconds": 20, "limit": 5}));
             let taken: Vec<_> = messages.iter().map(id_and_delivery_count).collect();
             for (again, before) in taken.iter().zip(&held) {
@@ -229,7 +230,7 @@ fn nothing_accepted_is_lost_when_the_broker_is_killed_under_load() {
 }
 
 #[test]
-fn a_repeat_after_a_kill_sends_across_once() {
+fn a_repeat_after_a_kill_sends_one_cross_project_message() {
     for point in ["crossing_reserved", "crossing_taken"] {
         let folder = Folder::new();
         let data_dir = format!("--data-dir={}", folder.0.display());
@@ -264,12 +265,12 @@ fn a_repeat_after_a_kill_sends_across_once() {
     }
 }
 
-/// The mode of a folder.
+/// The mode bits of a folder.
 fn mode(folder: &Path) -> u32 {
     std::fs::metadata(folder).unwrap().permissions().mode() & 0o777
 }
 
-/// Makes a folder that every user may enter.
+/// Creates a folder that every user may enter.
 fn make_accessible_to_others(folder: &Path) {
     std::fs::create_dir_all(folder).unwrap();
     std::fs::set_permissions(folder, Permissions::from_mode(0o755)).unwrap();
@@ -286,7 +287,7 @@ fn a_folder_that_others_may_enter_is_made_private() {
 }
 
 #[test]
-fn a_folder_of_others_is_refused_and_left_alone() {
+fn a_folder_with_other_files_that_others_may_enter_is_refused_and_left_unchanged() {
     let folder = Folder::new();
     make_accessible_to_others(&folder.0);
     std::fs::write(folder.0.join("notes.txt"), "not a broker's").unwrap();
@@ -312,7 +313,7 @@ fn a_folder_of_others_is_refused_and_left_alone() {
     assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 1);
 }
 
-/// A small disk in memory, where this may be mounted.
+/// A small tmpfs, where the system allows mounting one.
 struct SmallDisk(Folder);
 
 impl SmallDisk {
@@ -350,7 +351,7 @@ fn await_room(address: SocketAddr, text: &str) -> bool {
 }
 
 #[test]
-fn a_full_disk_refuses_what_is_new_and_gives_out_what_it_has() {
+fn a_full_disk_refuses_new_messages_and_delivers_stored_ones() {
     let Some(disk) = SmallDisk::mount("512m") else {
         eprintln!("nothing may be mounted here: the same with errors that are made up is in the crate `actors`");
         return;
@@ -380,16 +381,16 @@ fn a_full_disk_refuses_what_is_new_and_gives_out_what_it_has() {
             .starts_with("nothing new is accepted")
     );
 
-    // Killed on a full disk, too, it comes back.
+    // The broker starts again after it was killed on a full disk.
     broker.kill();
     let mut broker = start_broker(&place);
     let address = broker.address;
     thread::scope(|scope| {
         scope.spawn(|| receive_until_broken(address, "sink", &ledger));
         ledger.await_all_arrived();
-        // Whatever comes of it, the reader is let go.
+        // Stops the reader before the assertion, whatever the result.
         let room = await_room(address, &text);
         broker.kill();
-        assert!(room, "there is never room again");
+        assert!(room, "a message is accepted again");
     });
 }

@@ -1,4 +1,4 @@
-//! The documentation says what the program does.
+//! The table of settings in the documentation matches the program.
 
 use std::fs;
 
@@ -11,8 +11,12 @@ const END: &str = "<!-- settings: end -->";
 fn the_table_of_settings_is_up_to_date() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/configuration.md");
     let page = fs::read_to_string(path).unwrap();
-    let (before, rest) = page.split_once(BEGIN).expect("the page marks where the table begins");
-    let (table, after) = rest.split_once(END).expect("the page marks where the table ends");
+    let (before, rest) = page
+        .split_once(BEGIN)
+        .expect("the page has the mark of the beginning of the table");
+    let (table, after) = rest
+        .split_once(END)
+        .expect("the page has the mark of the end of the table");
     let expected = settings_markdown();
     if std::env::var_os("UPDATE_DOCS").is_some() {
         fs::write(path, format!("{before}{BEGIN}{expected}{END}{after}")).unwrap();

@@ -1,4 +1,4 @@
-//! Every dependency has a licence that `deny.toml` allows, and comes from where it allows.
+//! Every dependency has a licence and a source that `deny.toml` allows.
 
 use std::path::Path;
 use std::process::Command;
@@ -35,7 +35,7 @@ fn every_dependency_comes_from_an_allowed_registry_or_this_repository() {
 }
 
 #[test]
-fn an_expression_holds_when_the_allowed_licences_satisfy_it() {
+fn a_licence_expression_holds_if_the_allowed_licences_satisfy_it() {
     let allowed = [
         "MIT".to_owned(),
         "Apache-2.0 WITH LLVM-exception".to_owned(),
@@ -64,7 +64,7 @@ fn an_expression_holds_when_the_allowed_licences_satisfy_it() {
     }
 }
 
-/// What the lock file says for this machine, tests and build scripts included.
+/// The packages of the lock file for this machine, including those of tests and build scripts.
 fn packages() -> Vec<Value> {
     let version = stdout(Command::new("rustc").arg("-vV"));
     let host = version

@@ -1,10 +1,9 @@
-//! `/openapi.json` is true: schemathesis makes requests of it, good ones and bad ones, sends them to the real binary
-//! and looks at every answer.
+//! Checks `/openapi.json` against the real binary: schemathesis generates valid and invalid requests from it, sends
+//! them and checks every answer.
 //!
-//! `scripts/test` installs the tools. Where they are missing a test says so and passes, unless
-//! `OPENAPI_TOOLS=required`.
+//! `scripts/test` installs the tools. Without them a test prints that and passes, unless `OPENAPI_TOOLS=required`.
 
-#[allow(dead_code, unused_imports, reason = "it is there for tests of agents too")]
+#[allow(dead_code, unused_imports, reason = "shared with other tests")]
 mod support;
 
 use std::{
@@ -32,7 +31,7 @@ fn the_document_is_openapi_3_1() {
 }
 
 #[test]
-fn it_is_true_with_the_admin_key() {
+fn the_document_holds_with_the_admin_key() {
     let broker = Broker::secured();
     broker.project("acme", &json!({}));
     broker.project("umbrella", &json!({"discoverable": true}));
@@ -47,7 +46,7 @@ fn it_is_true_with_the_admin_key() {
 }
 
 #[test]
-fn it_is_true_with_the_key_of_a_member() {
+fn the_document_holds_with_a_member_key() {
     let broker = Broker::secured();
     let key = broker.project("acme", &json!({})).new_key_with_scope("member");
     broker.project("umbrella", &json!({"discoverable": true}));
@@ -62,7 +61,7 @@ fn it_is_true_with_the_key_of_a_member() {
 }
 
 #[test]
-fn it_is_true_without_a_key() {
+fn the_document_holds_without_a_key() {
     SchemathesisRun {
         name: "nobody",
         key: None,
@@ -74,27 +73,27 @@ fn it_is_true_without_a_key() {
 }
 
 #[test]
-fn it_is_true_where_no_key_is_needed() {
+fn the_document_holds_for_a_broker_without_authentication() {
     SchemathesisRun {
         name: "everybody",
         key: None,
         project: "default",
         max_examples: 10,
-        // Whether keys are needed is a setting, and the document is of a broker that needs them.
+        // Whether keys are required is a setting; the document describes a broker that requires them.
         left_out: Some("ignored_auth"),
     }
     .assert_document_holds(&Broker::start());
 }
 
-/// Who asks, and for how much.
+/// One run of schemathesis: the caller and the number of requests.
 struct SchemathesisRun<'a> {
     name: &'a str,
     key: Option<&'a str>,
-    /// What `X-Project-ID` says.
+    /// The value of `X-Project-ID`.
     project: &'a str,
-    /// Requests made up for each operation, beside those that try every bound in its schemas.
+    /// Generated requests per operation, in addition to those that try every bound of its schemas.
     max_examples: usize,
-    /// A check that cannot hold.
+    /// A check that is skipped.
     left_out: Option<&'a str>,
 }
 
@@ -102,7 +101,7 @@ impl SchemathesisRun<'_> {
     fn assert_document_holds(&self, broker: &Broker) {
         let Some(tools) = tools() else { return };
         let (folder, text) = (folder(self.name), broker.get("/openapi.json").body);
-        // From a file: of a document that it fetched it leaves out the path.
+        // Read from a file: schemathesis leaves out the path of a document that it has fetched.
         fs::write(folder.join("openapi.json"), &text).unwrap();
         let document: Value = serde_json::from_str(&text).unwrap();
         let operations = document["paths"].as_object().unwrap().values();
@@ -131,7 +130,7 @@ impl SchemathesisRun<'_> {
     }
 }
 
-/// Where the programs are. None where they are not installed.
+/// The folder of the programs. None if they are not installed.
 fn tools() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/clients/openapi/bin");
     if folder.is_dir() {
@@ -149,7 +148,7 @@ fn here() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/openapi")
 }
 
-/// An empty folder for what a program leaves behind.
+/// An empty folder for the output of a program.
 fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("openapi").join(name);
     fs::remove_dir_all(&folder).ok();

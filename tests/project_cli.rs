@@ -1,5 +1,5 @@
-//! The client for administration from the outside: what it asks, what it prints, and what it keeps to itself. The broker
-//! is played by a listener of the test's own, which answers what the specification of the API says.
+//! The administration client against a fake broker: the requests that it sends, what it prints, and what it keeps
+//! secret. The fake broker gives the answers that the specification of the API defines.
 
 use std::{
     collections::BTreeMap,
@@ -14,12 +14,12 @@ use std::{
 use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
 
-/// The key of every test. No output of any run may hold it.
+/// The key of every test. The output of no run may contain it.
 const KEY: &str = "admin_k1abcdef_000102030405060708090a0b0c0d0e0f1011121314151617";
 
 const NEW_KEY: &str = "acme_k2_ffeeddccbbaa99887766554433221100";
 
-/// What a broker was asked.
+/// The request that the fake broker received.
 #[derive(Debug, Default)]
 struct RecordedRequest {
     line: String,
@@ -50,7 +50,7 @@ impl FakeBroker {
         let served = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let asked = read(&stream);
-            // Whoever went away before has read enough.
+            // A client that has closed the connection has read enough.
             let _ = stream.write_all(answer.as_bytes());
             asked
         });
@@ -85,13 +85,13 @@ impl FakeBroker {
 
     fn run_command(self, mut command: Command) -> (ClientRun, RecordedRequest) {
         let ran = run_to_end(command.env("MCP_BROKER_URL", self.url()));
-        // A client that never came leaves the thread waiting: this lets it go, and what it heard is empty.
+        // A client that never connects leaves the thread waiting: this connection ends it, with an empty request.
         drop(TcpStream::connect(self.address));
         (ran, self.served.join().unwrap())
     }
 }
 
-/// One request, as far as it came.
+/// Reads one request as far as it arrives.
 fn read(stream: &TcpStream) -> RecordedRequest {
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let mut reader = BufReader::new(stream);
@@ -114,7 +114,7 @@ fn read(stream: &TcpStream) -> RecordedRequest {
     asked
 }
 
-/// How a run ended and what it printed.
+/// The exit code and the output of a run.
 #[derive(Debug)]
 struct ClientRun {
     code: Option<i32>,
@@ -123,13 +123,13 @@ struct ClientRun {
 }
 
 impl ClientRun {
-    /// What it printed, all of it on stdout.
+    /// The output on stdout of a run that succeeded.
     fn expect_stdout(&self) -> &str {
         assert_eq!((self.code, self.stderr.as_str()), (Some(0), ""), "{self:?}");
         &self.stdout
     }
 
-    /// The one line on stderr of a run that ended with this code.
+    /// The single line on stderr of a run that ended with this code.
     fn expect_error(&self, code: i32) -> &str {
         assert_eq!((self.code, self.stdout.as_str()), (Some(code), ""), "{self:?}");
         assert_eq!(self.stderr.lines().count(), 1, "{self:?}");
@@ -139,7 +139,7 @@ impl ClientRun {
     }
 }
 
-/// The client with nothing in its environment.
+/// The client with an empty environment.
 fn client(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mcp-broker"));
     command.env_clear().args(words).stdin(Stdio::null());
@@ -251,7 +251,7 @@ fn list_is_a_table_whose_columns_are_aligned() {
 }
 
 #[test]
-fn show_tells_what_the_key_may_see() {
+fn show_prints_what_the_key_may_see() {
     let counts = json!({"sessions": 3, "active_sessions": 1, "protocols": 2, "dead_letters": 0, "keys": 4});
     let answer = json!({"project": acme(), "counts": counts, "permissions": [permission()]});
     let (ran, asked) = FakeBroker::answering_json(&answer).run_client(&["project", "show", "acme"]);
@@ -293,7 +293,7 @@ fn update_sends_only_what_was_named() {
 }
 
 #[test]
-fn delete_needs_a_yes() {
+fn delete_needs_a_confirmation() {
     let line = run(&["project", "delete", "acme"]);
     assert!(
         line.expect_error(2)
@@ -312,7 +312,7 @@ fn delete_needs_a_yes() {
 }
 
 #[test]
-fn keys_lists_makes_and_revokes() {
+fn keys_are_listed_created_and_revoked() {
     let (ran, asked) =
         FakeBroker::answering_json(&json!({"keys": [key("k1")]})).run_client(&["project", "keys", "acme"]);
     assert_eq!(asked.line, "GET /api/v1/projects/acme/keys HTTP/1.1");
@@ -342,7 +342,7 @@ fn keys_lists_makes_and_revokes() {
 }
 
 #[test]
-fn rotate_tells_the_new_keys_and_the_end_of_the_old_ones() {
+fn rotate_prints_the_new_keys_and_the_expiry_of_the_old_ones() {
     let new = [
         json!({"key_id": "k2", "api_key": NEW_KEY}),
         json!({"key_id": "k3", "api_key": "acme_k3_x"}),
@@ -364,7 +364,7 @@ fn rotate_tells_the_new_keys_and_the_end_of_the_old_ones() {
 }
 
 #[test]
-fn grants_are_given_and_taken_back() {
+fn grants_are_created_and_withdrawn() {
     let words = [
         "project",
         "grant",
@@ -398,11 +398,11 @@ fn grants_are_given_and_taken_back() {
 }
 
 #[test]
-fn the_flags_of_a_client_stand_before_the_command_too() {
+fn the_flags_of_the_client_may_precede_the_command() {
     let broker = FakeBroker::answering_json(&json!({"projects": []}));
     let url = broker.url();
     let mut command = client(&["--url", &url, "--key", KEY, "--json", "project", "list"]);
-    // What a flag says beats the environment, wherever it stands.
+    // A flag beats the environment, before and after the command.
     command.env("MCP_BROKER_API_KEY", "acme_k2_0123456789abcdef");
     let served = broker.served;
     let ran = run_to_end(&mut command);
@@ -410,7 +410,7 @@ fn the_flags_of_a_client_stand_before_the_command_too() {
     assert_eq!(ran.expect_stdout(), "{\"projects\":[]}\n");
     assert_eq!(asked.line, "GET /api/v1/projects HTTP/1.1");
     assert_eq!(asked.headers["x-api-key"], KEY);
-    // The flag that is nearer to the command holds.
+    // The flag nearer to the command wins.
     let broker = FakeBroker::answering_json(&json!({"projects": []}));
     let url = broker.url();
     let (_, asked) = broker.run_client(&[
@@ -434,7 +434,7 @@ fn the_flags_of_a_client_stand_before_the_command_too() {
 }
 
 #[test]
-fn a_grant_shows_what_it_lacks() {
+fn a_grant_is_printed_with_what_it_lacks() {
     let warning = "this project sends nothing to others yet: set its allow_cross_project";
     let broker = FakeBroker::answering_json(&json!({"permission": permission(), "warnings": [warning]}));
     let (ran, _) = broker.run_client(&["project", "grant", "acme", "globex"]);
@@ -445,7 +445,7 @@ fn a_grant_shows_what_it_lacks() {
 }
 
 #[test]
-fn audit_shows_who_did_what() {
+fn audit_prints_actors_and_actions() {
     let entry = json!({"id": "e1", "at": "2026-11-20T08:00:00Z", "actor": "admin", "address": "127.0.0.1",
         "project": "acme", "action": "key.create", "target": null, "outcome": "refused", "code": "forbidden"});
     let answer = json!({"entries": [entry], "next_cursor": "c1"});
@@ -460,7 +460,7 @@ fn audit_shows_who_did_what() {
 }
 
 #[test]
-fn ids_stay_in_their_segment_of_the_path() {
+fn ids_are_encoded_as_one_path_segment() {
     let (_, asked) = FakeBroker::answering_json(&json!({})).run_client(&["project", "grant", "a/../b", "ü?x#y"]);
     assert_eq!(
         asked.line,
@@ -470,7 +470,7 @@ fn ids_stay_in_their_segment_of_the_path() {
 }
 
 #[test]
-fn a_path_of_the_url_is_kept() {
+fn the_path_of_the_base_url_is_kept() {
     let broker = FakeBroker::answering_json(&json!({"projects": []}));
     let url = format!("{}/broker/", broker.url());
     let (_, asked) = broker.run_client(&["project", "list", "--url", &url]);
@@ -478,7 +478,7 @@ fn a_path_of_the_url_is_kept() {
 }
 
 #[test]
-fn json_is_what_the_broker_said() {
+fn json_output_is_the_answer_of_the_broker() {
     let said = r#"{"projects": [], "later": {"z": 1, "a": 12345678901234567890.10}}"#;
     let (ran, _) = FakeBroker::answering_with("200 OK", "", said).run_client(&["project", "--json", "list"]);
     assert_eq!(ran.expect_stdout(), format!("{said}\n"));
@@ -512,7 +512,7 @@ fn a_name_cannot_control_the_terminal() {
 }
 
 #[test]
-fn a_refusal_is_one_line_that_says_what_to_do() {
+fn a_refusal_is_printed_in_one_line_with_the_next_step() {
     for (status, code, line) in [
         (
             "404 Not Found",
@@ -551,7 +551,7 @@ fn a_refusal_is_one_line_that_says_what_to_do() {
 }
 
 #[test]
-fn who_is_too_fast_is_told_how_long_to_wait() {
+fn a_rate_limited_client_prints_how_long_to_wait() {
     let problem = |more: Value| {
         let mut problem = json!({"title": "Too Many Requests", "status": 429, "code": "rate_limited"});
         problem
@@ -571,7 +571,7 @@ fn who_is_too_fast_is_told_how_long_to_wait() {
 }
 
 #[test]
-fn without_a_key_the_broker_is_asked_and_the_refusal_says_how_to_give_one() {
+fn a_request_without_a_key_is_sent_and_its_refusal_says_how_to_give_one() {
     let broker = FakeBroker::answering_problem("401 Unauthorized", "authentication_failed", "no key");
     let (ran, asked) = broker.run_command(client(&["project", "list"]));
     assert!(!asked.headers.contains_key("x-api-key"), "{asked:?}");
@@ -582,7 +582,7 @@ fn without_a_key_the_broker_is_asked_and_the_refusal_says_how_to_give_one() {
 }
 
 #[test]
-fn what_is_no_broker_is_not_taken_for_one() {
+fn an_answer_of_another_server_is_not_taken_for_a_broker() {
     for (status, body) in [
         ("200 OK", "<html>hello</html>"),
         ("200 OK", "{}"),
@@ -599,7 +599,7 @@ fn what_is_no_broker_is_not_taken_for_one() {
 }
 
 #[test]
-fn a_key_in_an_answer_of_another_version_is_not_lost() {
+fn a_key_in_an_answer_of_another_version_is_printed() {
     let answer = json!({"key": {"id": "k2"}, "api_key": NEW_KEY}).to_string();
     let (ran, _) =
         FakeBroker::answering_with("201 Created", "", &answer).run_client(&["project", "keys", "acme", "--create"]);
@@ -608,8 +608,8 @@ fn a_key_in_an_answer_of_another_version_is_not_lost() {
 }
 
 #[test]
-fn a_broker_that_does_not_run_is_said_not_to() {
-    // Bound and not listening: the port is taken, and whoever connects is refused.
+fn a_refused_connection_is_reported_as_no_running_broker() {
+    // Bound and not listening: the port is in use, and connections to it are refused.
     let taken = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     taken.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     let url = format!("http://{}", taken.local_addr().unwrap().as_socket().unwrap());
@@ -620,7 +620,7 @@ fn a_broker_that_does_not_run_is_said_not_to() {
 }
 
 #[test]
-fn a_broker_that_hangs_up_may_have_done_it() {
+fn a_lost_answer_is_reported_as_possibly_done() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let served = std::thread::spawn(move || read(&listener.accept().unwrap().0));
@@ -637,7 +637,7 @@ fn a_broker_that_hangs_up_may_have_done_it() {
 }
 
 #[test]
-fn a_redirect_does_not_get_the_key() {
+fn the_key_is_not_sent_to_a_redirect() {
     let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
     elsewhere.set_nonblocking(true).unwrap();
     for status in [
@@ -658,7 +658,7 @@ fn a_redirect_does_not_get_the_key() {
 }
 
 #[test]
-fn a_proxy_of_the_environment_does_not_get_the_key() {
+fn the_key_is_not_sent_to_a_proxy_of_the_environment() {
     let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
     proxy.set_nonblocking(true).unwrap();
     let mut command = client(&["project", "list"]);
@@ -675,7 +675,7 @@ fn a_proxy_of_the_environment_does_not_get_the_key() {
 }
 
 #[test]
-fn the_key_comes_from_flag_file_or_environment() {
+fn the_key_is_read_from_flag_file_or_environment() {
     let path = file("key-file", &format!("{KEY}\n"));
     let path = path.to_str().unwrap();
     for (flags, env) in [
@@ -693,7 +693,7 @@ fn the_key_comes_from_flag_file_or_environment() {
 }
 
 #[test]
-fn a_key_that_cannot_be_one_is_refused_unseen() {
+fn an_invalid_key_is_refused_without_printing_it() {
     let empty = file("empty-key-file", "\n");
     let two = file("two-keys-file", &format!("{KEY}\n{KEY}\n"));
     for (flags, line) in [
@@ -741,7 +741,7 @@ fn a_mistake_does_not_print_the_key() {
     let broker = FakeBroker::answering_problem("400 Bad Request", "invalid_argument", &format!("what is {KEY}?"));
     let (ran, _) = broker.run_client(&["project", "list"]);
     assert_eq!(ran.expect_error(1), "invalid_argument: what is (hidden)?");
-    // One of another form is known by being the one that was sent.
+    // A key of another form is recognized because it is the one that was sent.
     let mut command = client(&["project", "list"]);
     command.env("MCP_BROKER_API_KEY", "plain-token");
     let (ran, _) = FakeBroker::answering_problem("400 Bad Request", "invalid_argument", "what is plain-token?")
@@ -750,7 +750,7 @@ fn a_mistake_does_not_print_the_key() {
 }
 
 #[test]
-fn a_key_does_not_cross_a_network_in_the_clear() {
+fn a_key_is_not_sent_over_plain_http_to_another_machine() {
     for url in [
         "http://broker.invalid",
         "http://192.0.2.1:8000",
@@ -768,7 +768,7 @@ fn a_key_does_not_cross_a_network_in_the_clear() {
 }
 
 #[test]
-fn unknown_words_get_a_hint() {
+fn unknown_words_are_refused_with_a_hint() {
     for (words, line) in [
         (
             &["proyect"][..],
@@ -900,7 +900,7 @@ fn keygen_prints_a_fresh_key_and_nothing_else() {
 }
 
 #[test]
-fn serve_does_not_mind_the_variables_of_the_client() {
+fn serve_ignores_the_variables_of_the_client() {
     let mut command = client(&["serve", "--port", "nonsense"]);
     let ran = run_to_end(command.env("MCP_BROKER_URL", "http://x").env("MCP_BROKER_API_KEY", KEY));
     assert!(

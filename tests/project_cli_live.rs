@@ -1,4 +1,4 @@
-//! The client for administration and the broker together: each command once, from end to end.
+//! The administration client and the broker together: each command once, end to end.
 
 use std::{
     io::Write,
@@ -17,13 +17,13 @@ use process::BrokerProcess;
 
 const ADMIN_KEY: &str = "admin_tests_0123456789abcdef0123456789abcdef0123456789abcdef";
 
-/// A broker that asks for keys, and whoever administers it.
+/// A broker with authentication, and its admin key.
 struct AdministeredBroker {
     broker: BrokerProcess,
     _key: KeyFile,
 }
 
-/// The admin key in a file that is gone with this.
+/// A file with the admin key, removed when dropped.
 struct KeyFile(PathBuf);
 
 impl AdministeredBroker {
@@ -43,12 +43,12 @@ impl AdministeredBroker {
         Self { broker, _key: key }
     }
 
-    /// What the client prints for the operator.
+    /// Runs a command as the operator and returns its output.
     fn run(&self, words: &[&str]) -> String {
         run_client(self.broker.address, ADMIN_KEY, words).unwrap()
     }
 
-    /// The answer to the operator as JSON.
+    /// Runs a command as the operator and returns its JSON answer.
     fn run_json(&self, words: &[&str]) -> Value {
         let text = self.run(&[words, &["--json"]].concat());
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
@@ -65,7 +65,7 @@ impl Drop for KeyFile {
     }
 }
 
-/// Runs a command of `project`: what it prints, or what it says instead.
+/// Runs a command of `project` and returns its output or its error.
 fn run_client(broker: SocketAddr, key: &str, words: &[&str]) -> Result<String, String> {
     let output = Command::new(env!("CARGO_BIN_EXE_mcp-broker"))
         .env_clear()
@@ -86,7 +86,7 @@ fn run_client(broker: SocketAddr, key: &str, words: &[&str]) -> Result<String, S
     }
 }
 
-/// Words that must stand in a text, in this order.
+/// Asserts that the text contains these words in this order.
 fn assert_contains_all(text: &str, words: &[&str]) {
     let mut rest = text;
     for word in words {
@@ -97,7 +97,7 @@ fn assert_contains_all(text: &str, words: &[&str]) {
     }
 }
 
-/// The one key of a text that prints it.
+/// The only key in a text.
 fn printed_key(text: &str) -> &str {
     let mut words = text.split_whitespace();
     words
@@ -106,7 +106,7 @@ fn printed_key(text: &str) -> &str {
 }
 
 #[test]
-fn a_project_is_administered_from_its_making_to_its_end() {
+fn a_project_is_administered_from_its_creation_to_its_deletion() {
     let office = AdministeredBroker::start("whole-life");
     let printed = office.run(&[
         "create",
@@ -142,7 +142,7 @@ fn a_project_is_administered_from_its_making_to_its_end() {
 
     assert_contains_all(&office.run(&["list"]), &["ID", "acme", "default", "globex"]);
     assert_contains_all(&office.run(&["list", "--tag", "paid"]), &["acme"]);
-    // The others are seen as far as they want to be, which says nothing of their limits.
+    // Other projects are listed with what they publish about themselves, without their limits.
     let seen = by_its_own(&["list"]);
     assert_contains_all(&seen, &["acme", "globex"]);
     assert!(!seen.contains("default"), "{seen}");
@@ -208,7 +208,7 @@ fn a_project_is_administered_from_its_making_to_its_end() {
     assert_ne!(
         by_its_own(&["revoke", "acme", "globex"]),
         revoked,
-        "the second time there is none"
+        "the second delete finds no grant"
     );
 
     assert_contains_all(
@@ -236,7 +236,7 @@ fn a_project_is_administered_from_its_making_to_its_end() {
 }
 
 #[test]
-fn the_answers_for_scripts_are_those_of_the_broker() {
+fn json_answers_are_those_of_the_broker() {
     let office = AdministeredBroker::start("scripts");
     let made = office.run_json(&["create", "acme", "--name", "Acme"]);
     let key = made["api_keys"][0]["api_key"].as_str().unwrap();
@@ -247,7 +247,7 @@ fn the_answers_for_scripts_are_those_of_the_broker() {
     assert_eq!(rotated["revoked"][0]["key_id"], made["api_keys"][0]["key_id"]);
     office.run_refused(key, &["list"]);
     office.run_json(&["delete", "acme", "--yes"]);
-    // What goes wrong is one line that says what.
+    // An error is one line with its cause.
     for (words, says) in [
         (&["show", "acme2"][..], "no such project"),
         (&["create", "acme", "--name", "x"], "already"),

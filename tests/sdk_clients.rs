@@ -1,8 +1,7 @@
-//! Agents written with the official MCP SDKs, in TypeScript and Python, and with other clients that are in wide use, talk
-//! to each other through the real binary.
+//! Agents written with the official MCP SDKs in TypeScript and Python, and with other popular clients, talk to each
+//! other through the real binary.
 //!
-//! `scripts/test` installs them. Where they are missing a test says so and passes, unless
-//! `SDK_CLIENTS=required`.
+//! `scripts/test` installs them. Without them a test prints that and passes, unless `SDK_CLIENTS=required`.
 
 #[path = "support/cluster_script.rs"]
 mod cluster_script;
@@ -19,9 +18,9 @@ use std::time::{Duration, Instant};
 use cluster_script::ClusterScript;
 use process::BrokerProcess;
 
-/// A scenario ends itself after 30 seconds; this is for one that cannot.
+/// A scenario ends itself after 30 seconds; this limit is for one that hangs.
 const SCENARIO_SECONDS_MAX: u64 = 60;
-/// A call tells of its progress as often. Over HTTP a scenario waits for that to know that a long poll has begun.
+/// The interval of progress notifications. Over HTTP a scenario waits for one to know that a long poll has begun.
 const HEARTBEAT_INTERVAL: &str = "100ms";
 
 #[test]
@@ -171,7 +170,7 @@ fn agents_behind_mcp_remote_talk_over_the_http_of_2024_11_05() {
     Client::TypeScript.run("mcp-remote.js SSE sse-only");
 }
 
-/// A bridge without a key gives up: it waits for no login.
+/// Without a key mcp-remote fails: it does not wait for a login.
 #[test]
 fn agents_behind_mcp_remote_bring_keys() {
     Client::TypeScript.run_with_key("mcp-remote.js HTTP http-first");
@@ -229,7 +228,7 @@ fn agents_with_the_ai_sdk_talk_through_a_balancer() {
     Client::TypeScript.run_behind_balancer("ai-sdk.js SSE sse");
 }
 
-/// What a broker that asks for keys takes for everything.
+/// The admin key of a broker with authentication.
 const ADMIN_KEY: &str = "admin_scenario_0123456789abcdef0123456789abcdef";
 
 #[derive(Clone, Copy)]
@@ -240,12 +239,13 @@ enum Client {
 }
 
 impl Client {
-    /// Runs a scenario, with its arguments, against a broker of its own. `WS`, `HTTP` and `SSE` stand for where that is.
+    /// Runs a scenario, with its arguments, against a broker of its own. `WS`, `HTTP` and `SSE` stand for its
+    /// addresses.
     fn run(self, scenario: &str) {
         self.run_scenario(scenario, None);
     }
 
-    /// The same against a broker that asks for keys.
+    /// Runs a scenario against a broker with authentication.
     fn run_with_key(self, scenario: &str) {
         self.run_scenario(scenario, Some(ADMIN_KEY));
     }
@@ -264,7 +264,7 @@ impl Client {
         assert!(succeeded, "{scenario} failed\n{said}\nthe broker said\n{log}");
     }
 
-    /// The same against three replicas, each of which gets every third connection.
+    /// Runs a scenario against three replicas behind a balancer, each of which gets every third connection.
     fn run_behind_balancer(self, scenario: &str) {
         if !self.is_installed_for(scenario) {
             return;
@@ -279,7 +279,7 @@ impl Client {
         );
     }
 
-    /// Whether the scenario succeeds against the broker at an address, and what it says.
+    /// Runs a scenario against the broker at an address; returns whether it succeeded, and its output.
     fn run_client(self, scenario: &str, address: SocketAddr, key: Option<&str>) -> (bool, String) {
         let (program, folder) = match self {
             Client::TypeScript => (PathBuf::from("node"), "js"),
@@ -315,7 +315,7 @@ impl Client {
         is_installed
     }
 
-    /// The Python environment, where `scripts/test` makes it.
+    /// The Python environment that `scripts/test` creates.
     fn environment(self) -> PathBuf {
         let name = match self {
             Client::PythonV2 => "python-v2",
@@ -329,7 +329,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// How many connections the balancer has given to each replica, as its page of statistics says.
+/// The number of connections that the balancer gave to each replica, from its page of statistics.
 fn sessions_of_replicas(balancer: SocketAddr) -> Vec<u64> {
     let mut socket = TcpStream::connect(balancer).unwrap();
     socket.write_all(b"GET /balancer;csv HTTP/1.0\r\n\r\n").unwrap();
@@ -359,7 +359,7 @@ impl RunningClient {
         Self { child, outputs }
     }
 
-    /// Whether it succeeded, and everything it said.
+    /// Whether the client succeeded, and its output.
     fn finish(mut self) -> (bool, String) {
         let deadline = Instant::now() + Duration::from_secs(SCENARIO_SECONDS_MAX);
         let succeeded = loop {

@@ -1,4 +1,4 @@
-//! The direction of imports, and who may read a clock: by reading the sources.
+//! Checks the import direction of the crates and the use of clocks by reading the sources.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,8 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Who imports whom inside this crate, from the bottom up. A module that is not listed is one that somebody has to
-/// find a place for.
+/// The modules of this crate from the bottom up, each with the modules that it may import. A module that is missing
+/// here fails the test: give it a place.
 const LAYERS: &[(&str, &[&str])] = &[
     ("faults", &[]),
     ("clock", &["faults"]),
@@ -21,7 +21,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("supervise", &["clock", "model"]),
     ("registry", &["clock", "model", "ops", "storage", "supervise"]),
     ("session", &["clock", "model", "ops", "silence", "storage", "supervise"]),
-    // Of the project only what is no actor: its directory and its settings.
+    // The router may import the parts of the project that are no actors: its directory and its settings.
     (
         "router",
         &["clock", "model", "ops", "project", "session", "storage", "supervise"],
@@ -59,7 +59,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// What decides without running, by the beginning or the end of its path.
+/// Modules of pure decisions, by the beginning or the end of their path.
 const PURE: &[&str] = &[
     "bridge/frame.rs",
     "bridge/frame_sequence.rs",
@@ -80,7 +80,7 @@ const PURE: &[&str] = &[
 ];
 
 #[test]
-fn a_module_of_the_actors_imports_only_what_is_below_it() {
+fn a_module_of_the_actors_imports_only_modules_below_it() {
     let layers: BTreeMap<_, _> = LAYERS.iter().copied().collect();
     let mut wrong = Vec::new();
     for source in sources("actors/src") {
@@ -102,7 +102,7 @@ fn a_module_of_the_actors_imports_only_what_is_below_it() {
 }
 
 #[test]
-fn the_router_knows_of_its_project_no_more_than_where_to_find_sessions() {
+fn the_router_imports_only_the_directory_and_the_settings_of_its_project() {
     for source in sources("actors/src") {
         if source.module() == "router" {
             for name in ["ProjectHandle", "project::Project", "project::messages"] {
@@ -113,7 +113,7 @@ fn the_router_knows_of_its_project_no_more_than_where_to_find_sessions() {
 }
 
 #[test]
-fn what_decides_runs_nothing_and_reads_no_clock() {
+fn pure_modules_import_no_runtime_and_read_no_clock() {
     let mut wrong = Vec::new();
     for source in sources("actors/src").iter().filter(|source| source.is_pure()) {
         for word in ["actix", "tokio::time", "tokio::spawn", "clock::now"] {
@@ -139,7 +139,7 @@ fn one_module_reads_the_clocks() {
         if source.path.ends_with("src/clock.rs") {
             continue;
         }
-        // An id made by `Uuid::now_v7` reads one too; nothing is decided by what it says.
+        // `Uuid::now_v7` reads a clock too. No decision depends on the time in an id.
         for word in ["Instant", "SystemTime", "clock_gettime"] {
             if source.text.contains(word) {
                 wrong.push(format!("{}: {word}", source.path));
@@ -185,7 +185,7 @@ fn the_actors_depend_on_no_crate_for_sockets_stores_or_terminals() {
 }
 
 #[test]
-fn outside_the_actors_the_parts_meet_in_startup_only() {
+fn outside_the_actors_only_startup_imports_all_parts() {
     let forbidden: &[(&str, &[&str])] = &[
         (
             "auth",
@@ -254,7 +254,7 @@ fn outside_the_actors_the_parts_meet_in_startup_only() {
 }
 
 #[test]
-fn the_reader_of_sources_sees_what_it_should() {
+fn the_source_reader_finds_imports_and_skips_comments() {
     let source = Source {
         path: "actors/src/session/state.rs".to_owned(),
         text: code(
@@ -269,9 +269,9 @@ fn the_reader_of_sources_sees_what_it_should() {
     assert!(source.is_pure());
 }
 
-/// A file, without its comments and its tests.
+/// A source file without its comments and its tests.
 struct Source {
-    /// From the root of the repository.
+    /// The path from the root of the repository.
     path: String,
     text: String,
 }
@@ -290,7 +290,7 @@ impl Source {
             .any(|pure| inside.starts_with(pure) || inside.ends_with(pure))
     }
 
-    /// The modules of its own crate that it names.
+    /// The modules of its own crate that the file names.
     fn imports(&self) -> BTreeSet<String> {
         let mut found = BTreeSet::new();
         for (at, prefix) in self.text.match_indices("crate::") {
@@ -308,7 +308,7 @@ impl Source {
         found
     }
 
-    /// What it takes by `module::{…}`.
+    /// The items that the file imports by `module::{…}`.
     fn imported_from(&self, module: &str) -> BTreeSet<String> {
         let opening = format!("{module}::{{");
         let groups = self.text.match_indices(&opening);
@@ -345,7 +345,7 @@ fn identifier(text: &str) -> &str {
     &text[..end.unwrap_or(text.len())]
 }
 
-/// What the compiler sees of a file when it does not test.
+/// The code of a file as the compiler sees it in a build without tests.
 fn code(text: &str) -> String {
     let tests = text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len());
     let lines = text[..tests].lines();
@@ -359,7 +359,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// All files under a folder that are neither tests nor the suites that tests call.
+/// All files under a folder except tests and the suites that tests call.
 fn sources(folder: &str) -> Vec<Source> {
     let mut found = Vec::new();
     let mut open = vec![root().join(folder)];

@@ -1,5 +1,5 @@
-//! What the benches of authentication have in common: a broker in this process, one in a process of its own, and keys of
-//! both.
+//! The common part of the benches of authentication: a broker in this process, one in a process of its own, and keys
+//! of both.
 
 #![allow(dead_code, reason = "each bench uses a part of it")]
 
@@ -25,7 +25,7 @@ use actors::{
 use mcp_broker::auth::{Audit, AuthPolicy, Authenticator, Credentials};
 use serde_json::Value;
 
-/// For administration, of every broker here.
+/// The admin key of every broker here.
 pub const ADMIN_KEY: &str = "only-for-what-is-measured-on-this-machine";
 
 /// A broker on the arbiter of this thread.
@@ -59,7 +59,7 @@ pub fn authenticator(broker: &BrokerHandle, policy: AuthPolicy) -> Authenticator
     Authenticator::new(broker.clone(), policy, Audit::new(broker.clone()))
 }
 
-/// Makes a project in the broker of this process. Returns the key that administers it.
+/// Creates a project in the broker of this process. Returns its admin key.
 pub async fn make_project(broker: &BrokerHandle, id: &str, rate_limit: u32) -> String {
     let wanted = NewProject {
         id: ProjectId::parse(id).unwrap(),
@@ -82,7 +82,7 @@ pub fn member_key(expires_at_ms: Option<u64>) -> NewKey {
     }
 }
 
-/// The headers of a call over HTTP, with these among them.
+/// The headers of a call over HTTP, plus `more`.
 pub fn headers(more: &[(&'static str, &str)]) -> HeaderMap {
     let usual = [
         ("host", "127.0.0.1:8000"),
@@ -100,7 +100,7 @@ pub fn headers(more: &[(&'static str, &str)]) -> HeaderMap {
     headers
 }
 
-/// Somebody without an address is not counted, however often they guess.
+/// The credentials of a call. Without an address, failed attempts are not counted.
 pub fn arrival(headers: &HeaderMap, address: Option<IpAddr>) -> Credentials<'_> {
     Credentials {
         headers,
@@ -110,7 +110,7 @@ pub fn arrival(headers: &HeaderMap, address: Option<IpAddr>) -> Credentials<'_> 
     }
 }
 
-/// Asks the administration of a broker in a process of its own.
+/// Sends a request to the REST API of a broker in a process of its own.
 pub fn administer(address: SocketAddr, method: &str, path: &str, body: &Value) -> Value {
     let request = ureq::http::Request::builder()
         .method(method)
@@ -124,7 +124,7 @@ pub fn administer(address: SocketAddr, method: &str, path: &str, body: &Value) -
     serde_json::from_str(&text).unwrap_or_default()
 }
 
-/// The number behind a flag of this bench.
+/// The number after a flag of this bench, or the default.
 pub fn option(flag: &str, default: usize) -> usize {
     let mut args = std::env::args().skip_while(|arg| arg != flag).skip(1);
     args.next().map_or(default, |text| text.parse().unwrap())

@@ -1,15 +1,15 @@
-//! Whether two kinds of events take the same time.
+//! Decides whether two kinds of events take the same time.
 
 use std::fmt;
 
-/// Of all samples of two kinds, how many percent from the fastest on are looked at: what is slower was interrupted.
+/// The fastest samples of both kinds that are compared, in percent: the slower ones were interrupted.
 const KEPT_PERCENT: usize = 90;
-/// Above this both statistics mean a difference: by chance they come that far once in 150,000 times.
+/// Both statistics above this value mean a difference; chance alone reaches it once in 150,000 runs.
 const SIGNIFICANT: f64 = 4.5;
-/// Half of a confidence interval of 99 %, in standard deviations.
+/// Half the width of a confidence interval of 99 %, in standard deviations.
 const CONFIDENCE_99: f64 = 2.576;
 
-/// Random numbers that nobody has to be unable to guess (Marsaglia's xorshift).
+/// Random numbers that may be predictable (Marsaglia's xorshift).
 pub struct Dice(u64);
 
 impl Dice {
@@ -33,26 +33,26 @@ impl Dice {
     }
 }
 
-/// How much later the second kind ends than the first, in ns.
+/// The difference between the second kind and the first.
 pub struct Comparison {
     pub samples: usize,
     pub median: f64,
-    /// Of the medians.
+    /// The difference of the medians, in ns.
     pub difference: f64,
-    /// Of that difference, with a confidence of 99 %.
+    /// The 99 % confidence interval of `difference`, in ns.
     pub interval: (f64, f64),
-    /// Welch's, of the means of what is kept.
+    /// Welch's t of the means of the compared samples.
     pub t: f64,
-    /// Of the ranks (Mann and Whitney).
+    /// The z of the ranks (Mann and Whitney).
     pub z: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is smaller than what would count.
+    /// Any difference is smaller than the floor.
     Same,
     Differs,
-    /// More samples are needed, or a machine with less other work.
+    /// Needs more samples, or a machine with less other work.
     Unclear,
 }
 
@@ -127,9 +127,8 @@ impl Moments {
     }
 }
 
-/// The median of sorted values, and its standard deviation: half the width of the ranks that are one deviation to both
-/// sides of it, for the rank of the median of a resample is binomial. A clock that ticks slower than that makes it half a
-/// tick.
+/// The median of sorted values and its standard deviation: half the width of the ranks that are one deviation on both
+/// sides, because the rank of the median of a resample is binomial. At least half a tick of the clock.
 fn median(sorted: &[f64]) -> (f64, f64) {
     let middle = sorted.len() / 2;
     let step = sorted.len().isqrt() / 2 + 1;
@@ -143,7 +142,7 @@ fn median(sorted: &[f64]) -> (f64, f64) {
     (sorted[middle], ((high - low) / 2.0).max(tick / 2.0))
 }
 
-/// How far the ranks of the second kind are above what chance makes of them, in standard deviations.
+/// The distance of the ranks of the second kind from their expected value, in standard deviations.
 fn rank_z(sorted: &[(f64, bool)]) -> f64 {
     let total = count(sorted.len());
     let second = count(sorted.iter().filter(|(_, is_second)| *is_second).count());

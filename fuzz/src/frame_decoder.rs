@@ -1,4 +1,5 @@
-//! WebSocket frames: however the bytes are cut, the same events come out; nothing panics; what is held is bounded.
+//! Target: the decoder of WebSocket frames. The same bytes in any pieces give the same events, nothing panics, and the
+//! memory held is bounded.
 
 use crate::{
     heap::peak_of,
@@ -18,8 +19,8 @@ pub const DICTIONARY: &[&str] = &[
     "\u{10ffff}",
 ];
 
-/// An input is: how large a message may be, how the bytes are cut, whether they are frames as they are or a recipe for
-/// frames, and those bytes.
+/// The input holds the maximum message length, the sizes of the pieces, a flag (raw frames or a recipe for frames),
+/// and those bytes.
 pub fn run(input: &[u8]) {
     let mut choices = Choices(input);
     let message_len_max = [0, 1, 10, 125, 126, 1000, 4096, 70_000][choices.below(8)];
@@ -52,7 +53,7 @@ pub fn run(input: &[u8]) {
     assert!(held <= bound, "{held} bytes held, {bound} allowed");
 }
 
-/// What came out, and how it ended.
+/// The events, and how the stream ended.
 type Decoded = (Vec<String>, Result<(), Violation>);
 
 fn decoded(bytes: &[u8], message_len_max: usize, sizes: &[usize]) -> Decoded {
@@ -73,10 +74,10 @@ fn decoded(bytes: &[u8], message_len_max: usize, sizes: &[usize]) -> Decoded {
     (events, Ok(()))
 }
 
-/// What no client can make the decoder say.
+/// Asserts the bounds that hold for every input.
 fn check((events, _): &Decoded, message_len_max: usize) {
     for event in events {
-        // The text is quoted and may be escaped: never shorter than it is.
+        // The event contains the text quoted and escaped, so it is at least as long.
         if event.starts_with("Text") {
             assert!(event.len() <= "Text(\"\")".len() + message_len_max * 10);
         }
@@ -84,7 +85,7 @@ fn check((events, _): &Decoded, message_len_max: usize) {
     let _ = Event::Pong;
 }
 
-/// Frames that are mostly right.
+/// Frames that are mostly valid.
 fn cooked(choices: &mut Choices<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     while !choices.is_used_up() {
@@ -115,7 +116,7 @@ fn cooked(choices: &mut Choices<'_>) -> Vec<u8> {
         for at in 0..len {
             let plain = match kind {
                 0 => b'a',
-                // Two bytes of one character, cut anywhere.
+                // Alternates the two bytes of one character, so that frames cut it anywhere.
                 1 => [0xc3, 0xa9][at % 2],
                 2 => [3, 232][at % 2],
                 _ => choices.byte(),

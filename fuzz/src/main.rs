@@ -1,8 +1,7 @@
-//! A small fuzzer for the places where bytes of strangers are taken apart. Runs on stable Rust, with nothing but what
-//! the product is built from.
+//! A small fuzzer for the parsers of untrusted bytes. Runs on stable Rust with the dependencies of the product.
 //!
-//! `fuzz TARGET [SECONDS [SEED]]` mutates the corpus of a target for so long; `fuzz TARGET --replay FILE` runs one
-//! input. An input that makes the target panic, or keeps it busy for too long, is left in `artifacts/`.
+//! `fuzz TARGET [SECONDS [SEED]]` mutates the corpus of a target for that long; `fuzz TARGET --replay FILE` runs one
+//! input. An input that makes the target panic or run too long is written to `artifacts/`.
 
 mod frame_decoder;
 mod heap;
@@ -27,14 +26,14 @@ use std::{
 
 use mutate::{Dice, mutate};
 
-/// Something to feed bytes to.
+/// A parser and what is needed to fuzz it.
 struct Target {
     name: &'static str,
-    /// Panics when something is wrong.
+    /// Panics when a check fails.
     run: fn(&[u8]),
-    /// What random bytes would seldom say.
+    /// Words that random bytes seldom contain.
     dictionary: &'static [&'static str],
-    /// No input may take longer, in a debug build on a busy machine.
+    /// The time limit of one input, in a debug build on a busy machine.
     limit: Duration,
 }
 
@@ -59,7 +58,7 @@ const TARGETS: &[Target] = &[
     },
 ];
 
-/// What a thread of the broker has: an overflow shows here as it would there.
+/// The stack size of a thread of the broker: an overflow shows here as it does there.
 const STACK_LEN: usize = 2 * 1024 * 1024;
 const INPUT_LEN_MAX: usize = 4096;
 
@@ -103,14 +102,14 @@ fn on_small_stack<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     }
 }
 
-/// What is being run, and since when.
+/// The input being run, and its start time.
 type Current = Arc<Mutex<Option<(Vec<u8>, Instant)>>>;
 
-/// True when something was found.
+/// Returns true when a failure was found.
 fn fuzz(target: &'static Target, time: Duration, seed: u64) -> bool {
     let current = Current::default();
     watch(target, Arc::clone(&current));
-    // The last input, written down before it is run: what is left when the process dies of it. Slow.
+    // With `FUZZ_TRACE`, writes each input before it is run, so that it survives a crash of the process. Slow.
     let trace = std::env::var_os("FUZZ_TRACE").map(|_| artifact(target, "last"));
     let corpus = corpus(target);
     let (mut dice, begin, mut runs) = (Dice::new(seed), Instant::now(), 0_u64);

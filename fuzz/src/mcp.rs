@@ -1,4 +1,4 @@
-//! The files of the product that are looked at, as they are: linking the whole broker would take minutes.
+//! Includes the source files of the product under test. Linking the whole broker would take minutes.
 #![allow(dead_code)]
 
 #[path = "../../src/transport/websocket/frame.rs"]

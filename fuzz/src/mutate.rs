@@ -1,6 +1,6 @@
-//! Inputs that are nearly right: the corpus, changed a little, crossed, and seasoned with words that matter.
+//! Generates inputs that are nearly valid: mutated and crossed inputs of the corpus, and words of a dictionary.
 
-/// Random numbers that are the same for the same seed (`SplitMix64`).
+/// Random numbers that a seed reproduces (`SplitMix64`).
 pub struct Dice(u64);
 
 impl Dice {
@@ -25,7 +25,7 @@ impl Dice {
         &from[self.below(from.len())]
     }
 
-    /// A place to cut something of this length.
+    /// A random position in a sequence of this length, its end included.
     fn cut(&mut self, len: usize) -> usize {
         self.below(len + 1)
     }
@@ -50,7 +50,7 @@ fn step(input: &mut Vec<u8>, corpus: &[Vec<u8>], dictionary: &[&str], dice: &mut
         3 => drop(input.drain(at..(at + 1 + dice.below(8)).min(input.len()).max(at))),
         4 | 5 => insert(input, at, dice.pick(dictionary).as_bytes()),
         6 => {
-            // A piece again, a few times over: nesting grows by it.
+            // Repeats a piece a few times: this makes nesting deeper.
             let end = (at + dice.below(24)).min(input.len());
             let piece = input[at..end].repeat(1 + dice.below(8));
             insert(input, at, &piece);
@@ -82,7 +82,7 @@ fn insert(input: &mut Vec<u8>, at: usize, piece: &[u8]) {
     input.splice(at..at, piece.iter().copied());
 }
 
-/// Reads an input as a series of choices; an input that is used up chooses 0.
+/// Reads an input as a series of choices; a used-up input chooses 0.
 pub struct Choices<'a>(pub &'a [u8]);
 
 impl Choices<'_> {

@@ -1,5 +1,5 @@
-//! JSON-RPC frames: what is accepted is JSON and says what `serde_json` reads in it; what `serde_json` reads is not
-//! called anything but JSON.
+//! Target: the reader of JSON-RPC frames. An accepted frame is JSON and means what `serde_json` reads in it; a frame
+//! that `serde_json` reads is not refused as something other than JSON.
 
 use std::collections::BTreeMap;
 
@@ -84,11 +84,11 @@ fn frame(text: &str) {
 
 type Members<'a> = BTreeMap<String, &'a RawValue>;
 
-/// The members of a frame that was accepted, unless a part that the reader is to check is no JSON.
+/// The members of an accepted frame, or None if a part that the reader has not checked is not JSON.
 fn checked<'a>(text: &'a str, params: &Params<'a>) -> Option<Members<'a>> {
     let values = params.members.iter().map(|(_, value)| *value);
     let parts = [params.name, params.meta].into_iter().flatten().chain(values);
-    // An object of arguments has been scanned member by member; anything else is read as a whole.
+    // The reader has scanned an object of arguments member by member; other values are parsed here.
     let other = params.arguments.filter(|text| !text.starts_with('{'));
     for part in parts.chain(other) {
         scan::check(part).ok()?;
@@ -118,12 +118,12 @@ fn agree(members: &Members<'_>, method: &str, params: &Params<'_>) {
         .flatten()
         .map(|(name, value)| (name.as_str(), value.get()))
         .collect();
-    // Of a name that comes twice, `serde_json` keeps the last.
+    // `serde_json` keeps the last of two members with the same name.
     let found: BTreeMap<_, _> = params.members.iter().map(|(name, value)| (&**name, *value)).collect();
     assert_eq!(found, expected);
 }
 
-/// How many brackets are open at once at most, quoted ones included: never less than the nesting.
+/// The largest number of brackets open at once, quoted ones included: an upper bound of the nesting.
 fn depth(text: &str) -> usize {
     let (mut open, mut deepest) = (0_usize, 0);
     for byte in text.bytes() {

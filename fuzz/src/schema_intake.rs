@@ -1,4 +1,4 @@
-//! Schemas of strangers and payloads of others: no panic, no overflow of the stack, no long computation.
+//! Target: schemas and payloads of untrusted callers. No panic, no stack overflow, no long computation.
 
 use actors::registry::Schema;
 use serde_json::{Map, Value, json};
@@ -40,7 +40,7 @@ pub const DICTIONARY: &[&str] = &[
     "]]]]]]]]",
 ];
 
-/// An input is a schema and a payload as text with a 0 between them, or else a series of choices that make both.
+/// The input is a schema and a payload as text with a 0 between them, or a series of choices that generate both.
 pub fn run(input: &[u8]) {
     if let Some(at) = input.iter().position(|&byte| byte == 0)
         && let Ok(schema) = serde_json::from_slice(&input[..at])
@@ -63,11 +63,11 @@ fn pair(schema: &Value, payload: &str) {
     if verdict.is_ok() {
         let value: Value = serde_json::from_str(payload).expect("a payload that was accepted is JSON");
         assert!(value.is_object(), "a payload is an object");
-        // However it is written: a schema is about values.
+        // The verdict does not depend on how the payload is written: a schema is about values.
         assert_eq!(
             compiled.validate(&value.to_string()),
             Ok(()),
-            "accepted, but not when written anew"
+            "accepted, but not after a round trip through serde_json"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! What the decoder of frames names of the product beside itself.
+//! Includes the parts of the product that the frame decoder names.
 
 #[allow(dead_code)]
 #[path = "../../src/transport/inbound.rs"]

@@ -1,4 +1,4 @@
-//! The projects that a run makes for itself, through the REST API of the broker.
+//! The projects that a run creates for itself through the REST API of the broker.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -12,15 +12,15 @@ use crate::error::{LoadError, Result};
 
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A project of this run alone. It is deleted when it is dropped: its id cannot be used again.
+/// A project of this run. Dropping it deletes the project; its id cannot be used again.
 pub struct TemporaryProject {
     admin: AdminClient,
     id: String,
-    /// Not for showing.
+    /// The API key of the project. Never print it.
     pub key: String,
 }
 
-/// Who may make projects.
+/// A client of the REST API with the admin key.
 #[derive(Clone)]
 pub struct AdminClient {
     address: SocketAddr,
@@ -35,12 +35,13 @@ impl AdminClient {
         }
     }
 
-    /// `rate_limit` counts the requests per minute of all callers of the project together; 0 is no limit.
+    /// Creates a project. `rate_limit` is in requests per minute of all callers of the project together; 0 is no
+    /// limit.
     pub fn create(&self, id: &str, rate_limit: u32) -> Result<TemporaryProject> {
         let project = json!({"project_id": id, "name": "load", "config": {"rate_limit": rate_limit}});
         let created = self.ask(Method::POST, "/api/v1/projects", &project)?;
         let key = created["api_keys"][0]["api_key"].as_str();
-        let key = key.ok_or_else(|| refused("a project", "it was made without a key"))?;
+        let key = key.ok_or_else(|| refused("a project", "the project was created without a key"))?;
         Ok(TemporaryProject {
             admin: self.clone(),
             id: id.to_owned(),
@@ -50,7 +51,7 @@ impl AdminClient {
 
     fn ask(&self, method: Method, path: &str, body: &Value) -> Result<Value> {
         let what = format!("{method} {path}");
-        // A proxy of the environment would read the key.
+        // Ignores proxies of the environment: they would read the key.
         let config = Agent::config_builder()
             .timeout_global(Some(ANSWER_TIMEOUT))
             .http_status_as_error(false)
@@ -74,7 +75,7 @@ impl AdminClient {
 
 impl Drop for TemporaryProject {
     fn drop(&mut self) {
-        // What is left of it when the broker is gone is gone with it.
+        // If the broker has ended, the project has ended with it.
         drop(
             self.admin
                 .ask(Method::DELETE, &format!("/api/v1/projects/{}", self.id), &Value::Null),

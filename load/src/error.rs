@@ -1,4 +1,4 @@
-//! Why a run ended without a result. What was measured and found wrong is not here: it stands in the report.
+//! The errors that end a run without a result. Wrong measurements are not errors: they stand in the report.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ pub type Result<T> = std::result::Result<T, LoadError>;
 
 #[derive(Debug, Error)]
 pub enum LoadError {
-    #[error("the address {url:?} is of no use: {reason}")]
+    #[error("the address {url:?} is invalid: {reason}")]
     Url { url: String, reason: String },
     #[error("no connection to {address}: {reason}")]
     Connect { address: String, reason: String },
@@ -16,7 +16,7 @@ pub enum LoadError {
     Upgrade(String),
     #[error("the server broke the WebSocket protocol: {0}")]
     Framing(String),
-    #[error("connection {link} ended while it was needed: {reason}")]
+    #[error("connection {link} ended early: {reason}")]
     Lost { link: usize, reason: String },
     #[error("the server refused {what}: {answer}")]
     Refused { what: String, answer: String },
@@ -24,7 +24,7 @@ pub enum LoadError {
     Stalled { phase: &'static str, quiet: Duration },
     #[error("{phase} took longer than {} s", .limit.as_secs())]
     TooLong { phase: &'static str, limit: Duration },
-    #[error("the server falls behind {rate} messages per second: {under_way} are under way")]
+    #[error("the server falls behind {rate} messages per second: {under_way} are in flight")]
     Behind { rate: u64, under_way: usize },
     #[error("{needed} open files are needed, and the hard limit is {limit}: raise it with `ulimit -Hn {needed}`")]
     Files { needed: u64, limit: u64 },
@@ -37,7 +37,7 @@ pub enum LoadError {
 }
 
 impl LoadError {
-    /// A frame of the server in an error, cut to what fits on a line or two.
+    /// An error with a frame of the server, cut to a line or two.
     pub fn refused(what: impl Into<String>, frame: &[u8]) -> Self {
         let text = String::from_utf8_lossy(frame);
         Self::Refused {

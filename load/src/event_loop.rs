@@ -1,5 +1,6 @@
 //! Many WebSocket connections on one thread: one readiness loop, one shared read buffer, at most one write per
-//! connection and turn. What a turn queues goes out together, so the generator's own cost stays far below the server's.
+//! connection and poll. The frames that are queued during one poll go out together, so the generator costs far less
+//! than the server.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -13,28 +14,29 @@ use crate::{
     wire::{self, Target},
 };
 
-/// Nanoseconds since the engine was made.
+/// Nanoseconds since the event loop was created.
 pub type Nanos = u64;
 
 const READ_BYTES: usize = 256 << 10;
 const EVENTS_PER_POLL: usize = 1024;
-/// A silent connection pings this often: the server would take it for stale otherwise.
+/// A connection that has written nothing for this long sends a ping: the server would close it as stale otherwise.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const TIMER: Token = Token(usize::MAX);
 
-/// What the engine tells. Every call may queue frames on any connection.
+/// What the event loop reports. Every call may queue frames on any connection. `link` is the number of the connection.
 pub trait ConnectionEvents {
     /// The WebSocket is open.
     fn opened(&mut self, link: usize, now: Nanos, out: &mut Outbox) -> Result<()>;
-    /// One whole text message; `now` is when its bytes were read.
+    /// One complete text message; `now` is when its bytes were read.
     fn text(&mut self, link: usize, text: &[u8], now: Nanos, out: &mut Outbox) -> Result<()>;
-    /// Everything that lay ready on the connection has been told.
+    /// Everything that was ready on the connection has been reported.
     fn drained(&mut self, link: usize, out: &mut Outbox) -> Result<()>;
-    /// The connection is gone, and its number is never used again.
+    /// The connection is closed. Its number is never used again.
     fn closed(&mut self, link: usize, reason: &str) -> Result<()>;
 }
 
-/// What waits to be written, apart from the connections so that a [`Sink`] can add to it while one is read.
+/// The frames that wait to be written. Separate from the connections, so that [`ConnectionEvents`] can add frames
+/// while a connection is being read.
 #[derive(Default)]
 pub struct Outbox {
     queues: Vec<Vec<u8>>,
@@ -48,7 +50,8 @@ impl Outbox {
     }
 
     fn frame(&mut self, link: usize, opcode: u8, payload: &[u8]) {
-        // Marsaglia's xorshift: a new mask for each frame, as the RFC asks, without asking the system for it.
+        // Marsaglia's xorshift: RFC 6455 asks for a new mask per frame, and a system call per mask would cost too
+        // much.
         self.mask ^= self.mask << 13;
         self.mask ^= self.mask >> 17;
         self.mask ^= self.mask << 5;
@@ -75,13 +78,13 @@ enum ConnectionStage {
 struct ClientConnection {
     socket: Option<TcpStream>,
     stage: ConnectionStage,
-    /// The last write would have blocked; the system says when there is room again.
+    /// The last write would have blocked; the poll reports when the socket is writable again.
     blocked: bool,
-    /// Something was written since the last visit of the keep-alive.
+    /// Something was written since the last round of keep-alive pings.
     wrote: bool,
-    /// Bytes of a frame that is not complete yet.
+    /// Bytes of an incomplete frame.
     partial: Vec<u8>,
-    /// A message that comes in several frames.
+    /// Payload of an incomplete message in several frames.
     fragments: Vec<u8>,
 }
 
@@ -123,7 +126,7 @@ impl EventLoop {
         nanos(self.start.elapsed())
     }
 
-    /// Begins to connect. [`Sink::opened`] tells when the WebSocket stands.
+    /// Begins to connect. [`ConnectionEvents::opened`] reports the open WebSocket.
     pub fn connect(&mut self) -> Result<usize> {
         let refused = |e: std::io::Error| LoadError::Connect {
             address: self.target.address.to_string(),
@@ -146,14 +149,14 @@ impl EventLoop {
         Ok(id)
     }
 
-    /// Says goodbye; [`Sink::closed`] follows when the server has answered.
+    /// Sends a close frame; [`ConnectionEvents::closed`] follows when the server has answered it.
     pub fn close(&mut self, link: usize) {
         if self.connections[link].stage == ConnectionStage::Open {
             self.outbox.frame(link, wire::CLOSE, &1000_u16.to_be_bytes());
         }
     }
 
-    /// Cuts the connection without a word, as a crash or a lost network does. Nothing is told of it.
+    /// Drops the connection without a close frame, as a crash or a lost network does. No event follows.
     pub fn abort(&mut self, link: usize) {
         self.remove(link);
     }
@@ -164,13 +167,13 @@ impl EventLoop {
         link.partial = vec![];
         link.fragments = vec![];
         if let Some(mut socket) = link.socket.take() {
-            // A socket that cannot be deregistered is closed by the drop anyway.
+            // If deregistering fails, the drop closes the socket anyway.
             drop(self.poll.registry().deregister(&mut socket));
         }
         self.outbox.queues[id] = vec![];
     }
 
-    /// Writes what is queued, waits until something is ready or `until` has come, and tells it.
+    /// Writes the queued frames, waits until a socket is ready or `until` has come, and reports the events.
     pub fn poll_once(&mut self, until: Nanos, sink: &mut impl ConnectionEvents) -> Result<()> {
         self.keep_alive();
         self.flush();
@@ -207,7 +210,7 @@ impl EventLoop {
         if link.stage == ConnectionStage::Connecting {
             let failed = socket.take_error()?.or_else(|| socket.peer_addr().err());
             match failed {
-                // Woken too early: the connection is still being made.
+                // Woken too early: the connection is still being established.
                 Some(e) if e.kind() == ErrorKind::NotConnected => return Ok(()),
                 Some(e) => return self.drop_connection(id, &e.to_string(), sink),
                 None => {}
@@ -232,7 +235,7 @@ impl EventLoop {
                     if let Some(reason) = self.handle_bytes(id, len, sink)? {
                         return self.drop_connection(id, &reason, sink);
                     }
-                    // A short read has emptied the socket: the next bytes come with a readiness of their own.
+                    // A short read has emptied the socket: a new readiness event announces the next bytes.
                     if len < self.scratch.len() {
                         break;
                     }
@@ -245,7 +248,7 @@ impl EventLoop {
         sink.drained(id, &mut self.outbox)
     }
 
-    /// Tells the frames in the `len` bytes just read. Returns a reason when the server said goodbye.
+    /// Reports the frames in the `len` bytes just read. Returns the reason if the server has closed the connection.
     fn handle_bytes(&mut self, id: usize, len: usize, sink: &mut impl ConnectionEvents) -> Result<Option<String>> {
         let now = self.now();
         let Self {
@@ -270,7 +273,7 @@ impl EventLoop {
             let used = tell.frames(link, &partial, sink)?;
             partial.drain(..used);
         }
-        // An empty buffer is given back: thousands of idle connections would keep thousands of them.
+        // Frees an empty buffer: thousands of idle connections would keep thousands of buffers.
         link.partial = if partial.is_empty() { vec![] } else { partial };
         Ok(tell.close_reason)
     }
@@ -309,7 +312,7 @@ impl EventLoop {
         self.outbox.dirty = dirty;
     }
 
-    /// Writes what fits. Returns whether something stays behind.
+    /// Writes as much as the socket takes. Returns whether bytes remain.
     fn write(&mut self, id: usize) -> bool {
         let link = &mut self.connections[id];
         let queue = &mut self.outbox.queues[id];
@@ -323,7 +326,7 @@ impl EventLoop {
                 Ok(len) => done += len,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => link.blocked = true,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                // The read side tells of the broken connection, with everything that came before.
+                // The read side reports the broken connection, after everything that arrived before.
                 Err(_) => done = queue.len(),
             }
         }
@@ -334,7 +337,7 @@ impl EventLoop {
 }
 
 impl Drop for EventLoop {
-    /// Says goodbye to the server, as far as that needs no waiting.
+    /// Sends close frames as far as the sockets take them without blocking.
     fn drop(&mut self) {
         (0..self.connections.len()).for_each(|link| self.close(link));
         self.flush();
@@ -345,7 +348,7 @@ pub fn nanos(duration: Duration) -> Nanos {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// One round of telling, in borrowed parts of the engine.
+/// Reports the frames of one connection, with borrowed parts of the event loop.
 struct FrameDispatch<'a> {
     id: usize,
     now: Nanos,
@@ -354,7 +357,7 @@ struct FrameDispatch<'a> {
 }
 
 impl FrameDispatch<'_> {
-    /// Returns how many bytes made whole frames.
+    /// Returns the number of bytes that made complete frames.
     fn frames(&mut self, link: &mut ClientConnection, bytes: &[u8], sink: &mut impl ConnectionEvents) -> Result<usize> {
         let mut used = 0;
         if link.stage == ConnectionStage::Upgrading {
@@ -412,7 +415,7 @@ fn close_reason(payload: &[u8]) -> String {
     }
 }
 
-/// Wakes the loop in less than the millisecond that a readiness wait can name: an open loop has to send in time.
+/// Wakes the loop with a resolution below one millisecond, the resolution of a poll: an open loop has to send on time.
 #[cfg(target_os = "linux")]
 struct WakeupTimer {
     timer: rustix::fd::OwnedFd,
@@ -437,7 +440,7 @@ impl WakeupTimer {
         Ok(Self { timer, armed: false })
     }
 
-    /// Returns how long the readiness wait itself may take.
+    /// Returns how long the poll itself may take.
     fn set(&mut self, wait: Duration) -> Result<Duration> {
         use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
         const COARSE: Duration = Duration::from_millis(20);

@@ -1,4 +1,4 @@
-//! A tiny broker for tests: just the calls that the workloads make, and the defects that they must notice.
+//! A small broker for tests: the calls that the workloads make, and the defects that they must find.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-/// What goes wrong, always with the message of this number, counted over all recipients.
+/// The defect to produce, at the message with this number (counted over all recipients).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Defect {
     None,
@@ -19,7 +19,7 @@ pub enum Defect {
     Repeats(u64),
     Corrupts(u64),
     Refuses(u64),
-    /// Neither delivers nor answers from here on.
+    /// Stops delivering and answering from this message on.
     Stalls(u64),
 }
 
@@ -101,7 +101,7 @@ fn serve(mut stream: TcpStream, world: &Mutex<FakeBroker>) -> Option<()> {
     }
     let mut world = world.lock().unwrap_or_else(PoisonError::into_inner);
     let session = world.sessions.get_mut(&client.name)?;
-    // A connection that took the session over meanwhile stays.
+    // Keeps a connection that has taken the session over meanwhile.
     if session.live.as_ref()?.peer_addr().ok() == Some(peer) {
         session.live = None;
     }
@@ -138,7 +138,7 @@ impl Client {
                     stream,
                     &json!({"jsonrpc": "2.0", "id": frame["id"], "result": result}).to_string(),
                 );
-                // The inbox flows after the answer, as the registration comes first.
+                // Delivers the inbox after the answer, because the client expects the registration first.
                 if let Some(session) = world.sessions.get_mut(&self.name) {
                     session.pump();
                 }
@@ -252,6 +252,6 @@ fn write_frame(stream: &mut TcpStream, opcode: u8, payload: &[u8]) {
         }
     }
     frame.extend_from_slice(payload);
-    // A client that has gone is seen by the reader.
+    // The reader notices that the client has disconnected.
     drop(stream.write_all(&frame));
 }

@@ -1,5 +1,5 @@
-//! Logged-in clients: each connection opens the WebSocket, initialises MCP in the legacy era and registers a broker
-//! session, many at once. A workload sees only connections that are ready, and what comes on them.
+//! Logged-in clients: each connection opens the WebSocket, initializes MCP in the legacy era and registers a broker
+//! session, many at once. A workload sees only connections that are ready, and what arrives on them.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -13,29 +13,29 @@ use crate::{
     wire::Target,
 };
 
-/// Without progress for this long a run ends.
+/// A run ends with an error after this long without progress.
 pub const STALL_TIMEOUT: Duration = Duration::from_secs(20);
-/// No phase without a length of its own takes longer than this, even with progress.
+/// The time limit of a phase without a configured length, even with progress.
 const PHASE_TIMEOUT: Duration = Duration::from_mins(10);
-/// A turn ends after this even when nothing happens, so that stalls and pings are seen to.
+/// A poll ends after this long even without an event, so that stalls are noticed and pings are sent.
 const POLL_TIMEOUT: Duration = Duration::from_millis(100);
-/// Logins under way at once; more would measure the server's accept queue.
+/// Logins in flight at once. More would measure the server's accept queue.
 pub const LOGINS_IN_FLIGHT_MAX: usize = 64;
 
 const INITIALIZE: u64 = 1;
 const REGISTER: u64 = 2;
 
-/// How a recipient is told of messages.
+/// How a recipient receives messages by push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Push {
     pub window: usize,
     pub manual: bool,
 }
 
-/// Who a connection logs in as.
+/// What a connection logs in as.
 #[derive(Clone, Debug)]
 pub struct ClientSpec {
-    /// The name of the broker session; without one the connection stops after `initialize`.
+    /// The name of the broker session; without one the login ends after `initialize`.
     pub name: Option<String>,
     pub push: Option<Push>,
     pub protocol: &'static str,
@@ -98,20 +98,20 @@ impl ClientSpec {
     }
 }
 
-/// What is done with connections that are ready.
+/// The work on connections that are ready. `link` is the number of a connection.
 pub trait Workload {
     /// A connection has logged in; `registered` is the result of its registration.
     fn ready(&mut self, _link: usize, _registered: &Value, _now: Nanos, _out: &mut Outbox) -> Result<()> {
         Ok(())
     }
     fn frame(&mut self, link: usize, frame: &[u8], now: Nanos, out: &mut Outbox) -> Result<()>;
-    /// Everything that lay ready on the connection has been seen.
+    /// Everything that was ready on the connection has been reported.
     fn drained(&mut self, _link: usize, _out: &mut Outbox) {}
-    /// Sends what is due by `now`. Returns when the next thing will be.
+    /// Sends what is due by `now`. Returns when the next message will be due.
     fn due(&mut self, _now: Nanos, _out: &mut Outbox) -> Result<Option<Nanos>> {
         Ok(None)
     }
-    /// The server has closed a connection. False where that ends the run.
+    /// The server has closed a connection. False ends the run.
     fn lost(&mut self, _link: usize) -> bool {
         false
     }
@@ -119,8 +119,8 @@ pub trait Workload {
     fn progress(&self) -> u64;
 }
 
-/// For connections that only have to stand. Messages that an interrupted run left behind are acknowledged: they
-/// would fill the push window of the session otherwise.
+/// For connections that only stay open. Acknowledges messages that an interrupted run left behind: they would fill the
+/// push window of the session.
 pub struct NoWorkload;
 
 impl Workload for NoWorkload {
@@ -151,7 +151,7 @@ pub struct Fleet {
     stall: Duration,
 }
 
-/// The part of a fleet that is told by the engine.
+/// The logins of a fleet.
 #[derive(Default)]
 struct Logins {
     address: String,
@@ -184,17 +184,17 @@ impl Fleet {
         &mut self.event_loop.outbox
     }
 
-    /// The number that the next connection will have.
+    /// The number of the next connection.
     pub fn next_connection(&self) -> usize {
         self.logins.states.len()
     }
 
-    /// How long logins took since this was asked last.
+    /// The latencies of the logins since the last call.
     pub fn take_login_latencies(&mut self) -> Latencies {
         std::mem::take(&mut self.logins.latencies)
     }
 
-    /// Logs in one connection per role, at most `at_once` at a time. Returns their numbers in the order of the roles.
+    /// Logs in one connection per spec, at most `at_once` at a time. Returns their numbers in the order of the specs.
     pub fn open(&mut self, roles: Vec<ClientSpec>, at_once: usize, workload: &mut impl Workload) -> Result<Vec<usize>> {
         let mut waiting: VecDeque<ClientSpec> = roles.into();
         let first = self.logins.states.len();
@@ -230,7 +230,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Drops connections without a goodbye.
+    /// Drops connections without a close frame.
     pub fn abort(&mut self, links: &[usize]) {
         for &link in links {
             self.event_loop.abort(link);
@@ -238,7 +238,7 @@ impl Fleet {
         }
     }
 
-    /// Runs for a time. A server that stalls in it is an error only when the time outlasts the patience.
+    /// Runs for a time. A stall is an error only when it exceeds the stall timeout.
     pub fn run_for(&mut self, time: Duration, phase: &'static str, workload: &mut impl Workload) -> Result<()> {
         let end = self.now() + nanos(time);
         let mut watch = ProgressWatch::new(self, phase).without_limit();
@@ -249,7 +249,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Lets time pass with nothing to expect.
+    /// Lets time pass without a workload.
     pub fn idle_for(&mut self, time: Duration) -> Result<()> {
         let end = self.now() + nanos(time);
         while self.now() < end {
@@ -287,7 +287,7 @@ impl Fleet {
     }
 }
 
-/// Notices that nothing moves any more.
+/// Ends a phase that makes no progress or takes too long.
 struct ProgressWatch {
     phase: &'static str,
     began: Nanos,
@@ -333,7 +333,7 @@ impl ProgressWatch {
     }
 }
 
-/// Keeps the login of a connection apart from the work on it.
+/// Separates the login of a connection from the workload on it.
 struct LoginEvents<'a, W> {
     logins: &'a mut Logins,
     workload: &'a mut W,
@@ -349,7 +349,7 @@ impl<W: Workload> LoginEvents<'_, W> {
             .ready(link, &messages::structured(frame).unwrap_or_default(), now, out)
     }
 
-    /// Takes the frame as an answer of the login. Anything else in a login is a notification that nobody asked for.
+    /// Takes the frame as the answer to a request of the login. Other frames are notifications and are ignored.
     fn answer(id: u64, what: &str, frame: &[u8]) -> Result<bool> {
         match messages::read_reply(frame) {
             Some(reply) if reply.failed => Err(LoadError::refused(what, frame)),
@@ -389,7 +389,7 @@ impl<W: Workload> ConnectionEvents for LoginEvents<'_, W> {
                 if Self::answer(REGISTER, "register_session", text)? {
                     return self.ready(link, began, text, now, out);
                 }
-                // The inbox of a resumed session may begin to flow before the answer.
+                // The server may deliver the inbox of a resumed session before the answer.
                 self.workload.frame(link, text, now, out)
             }
             State::Opening(..) | State::Closed => Ok(()),

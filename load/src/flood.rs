@@ -1,5 +1,5 @@
-//! Clients that misbehave: they ask as fast as they are let, take no notice of refusals and ask again at once. They run
-//! on threads of their own, so that what they cost is not among what is measured beside them.
+//! Clients that misbehave: they send as fast as they can, ignore refusals and retry at once. They run on threads of
+//! their own, so that their cost is not part of the measurement.
 
 mod http;
 mod socket;
@@ -20,13 +20,13 @@ use crate::{
     workloads::RunContext,
 };
 
-/// How soon a flood begins and ends after it was told to.
+/// How soon a flood starts and stops after [`Flood::set_on`].
 const SWITCH_DELAY_MAX: Duration = Duration::from_millis(10);
-/// How much the clients that misbehave give way on this machine to those that are measured. The broker does not: where
-/// it shares the processors with them, they would otherwise be what is measured.
+/// The scheduling priority of the misbehaving clients is lower than that of the measured ones. Otherwise, on a machine
+/// that they share, the measurement would be of the clients and not of the broker.
 const NICENESS: i32 = 10;
 
-/// What is asked for.
+/// What the clients of a flood send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum FloodKind {
     /// Nothing: what two quiet measurements differ by
@@ -35,13 +35,13 @@ pub enum FloodKind {
     Messages,
     /// Messages of --large bytes, over WebSocket
     Large,
-    /// Frames that are not JSON, over WebSocket: just so many in a row that the connection is kept
+    /// Frames that are not JSON, over WebSocket: at most as many in a row as the broker tolerates
     Garbage,
     /// Notifications, over WebSocket: 16 for each request
     Notifications,
-    /// Calls of a tool over HTTP, on connections that are kept
+    /// Calls of a tool over HTTP, on persistent connections
     Http,
-    /// Messages whose schema costs much to check, over WebSocket
+    /// Messages whose schema is expensive to check, over WebSocket
     Schemas,
     /// Calls that answer with the longest page of a list, over WebSocket
     Answers,
@@ -68,24 +68,23 @@ impl FloodKind {
     }
 }
 
-/// How much is asked for at once.
+/// How much a flood sends at once.
 #[derive(Clone, Copy)]
 pub struct FloodSize {
     pub connections: usize,
-    /// Requests of a connection that are under way. Over HTTP it is one: more would wait in the broker's socket, and
-    /// cost nobody anything.
+    /// Requests in flight on a connection. Over HTTP it is one: more would only wait in the broker's socket.
     pub window: usize,
     /// Bytes of a large message.
     pub large: usize,
-    /// Bytes of one of the largest.
+    /// Bytes of a message of the largest kind.
     pub largest: usize,
 }
 
-/// What became of what was asked for.
+/// The outcomes of the requests of a flood.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FloodCounts {
     pub accepted: u64,
-    /// `rate_limited`.
+    /// Answered with `rate_limited`.
     pub refused: u64,
     /// Answered with another error.
     pub failed: u64,
@@ -117,7 +116,7 @@ impl FloodState {
     }
 }
 
-/// A flood that can be turned on and off. Its connections stand in between.
+/// A flood that can be switched on and off. Its connections stay open in between.
 pub struct Flood {
     kind: FloodKind,
     shared: Arc<FloodState>,
@@ -125,7 +124,7 @@ pub struct Flood {
 }
 
 impl Flood {
-    /// Connects the clients, which do nothing yet. `bench` has the key of their project.
+    /// Connects the clients, which send nothing yet. `bench` has the key of their project.
     pub fn open(kind: FloodKind, size: FloodSize, bench: &RunContext) -> Result<Self> {
         let mut flood = Self {
             kind,
@@ -168,18 +167,18 @@ impl Flood {
     fn spawn(&mut self, clients: impl FnOnce(&FloodState) -> Result<()> + Send + 'static) {
         let shared = Arc::clone(&self.shared);
         self.threads.push(thread::spawn(move || {
-            // Who may not give way does not.
+            // If the system refuses the lower priority, the client runs with the usual one.
             _ = rustix::process::nice(NICENESS);
             clients(&shared)
         }));
     }
 
-    /// Whether there is anybody who asks for anything.
+    /// Whether the flood has clients.
     pub fn has_clients(&self) -> bool {
         !self.threads.is_empty()
     }
 
-    /// Whether it makes requests, of which the broker refuses some.
+    /// Whether the flood sends complete requests, some of which the broker refuses.
     pub fn makes_requests(&self) -> bool {
         self.has_clients() && self.kind != FloodKind::Unfinished
     }
@@ -198,7 +197,7 @@ impl Flood {
         }
     }
 
-    /// Fails when the clients could not go on.
+    /// Fails if a client has failed.
     pub fn check(&mut self) -> Result<()> {
         while let Some(at) = self.threads.iter().position(JoinHandle::is_finished) {
             let ended = self.threads.swap_remove(at).join();

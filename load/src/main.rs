@@ -1,5 +1,5 @@
-//! `mcp-broker-load`: puts a broker under load, to size a deployment. It speaks MCP over WebSocket like any agent,
-//! and verifies the order, content and number of what it measures.
+//! `mcp-broker-load` puts a broker under load, to size a deployment. It speaks MCP over WebSocket like any agent, and
+//! verifies the order, content and number of the messages that it measures.
 
 mod admin_api;
 mod error;
@@ -30,9 +30,9 @@ use workloads::{RunContext, broadcast, direct, growth, idle, latency, neighbours
 /// Every workload verifies what it measures: the content and order of all messages, and that none is lost. The exit
 /// code is 0 when everything was right, 1 when it was not or the run failed, 2 for wrong arguments.
 ///
-/// Use a broker, or at least a project, of its own: the sessions and protocols that are made stay there. Run the
-/// tool on another machine than the broker, or leave it a core of its own: it uses one thread, and near one core
-/// (generator cores) it measures itself.
+/// Use a separate broker, or at least a separate project: the sessions and protocols that a run registers stay there.
+/// Run the tool on another machine than the broker, or leave it a core of its own: it uses one thread, and near one
+/// core (generator cores) it measures itself.
 #[derive(Parser)]
 #[command(
     version,
@@ -83,7 +83,7 @@ enum Workload {
     Direct(direct::Options),
     /// One publisher to many subscribers
     Broadcast(broadcast::Options),
-    /// Connections that do nothing: memory and connection rate
+    /// Connections without traffic: memory and connection rate
     Idle(idle::Options),
     /// Messages to recipients that are away, and their return
     Offline(offline::Options),
@@ -91,7 +91,7 @@ enum Workload {
     Latency(latency::Options),
     /// Throughput with more and more protocols and sessions: the cost must not grow
     Growth(growth::Options),
-    /// All connections lost at once, and everybody coming back
+    /// All connections lost at once, and all clients reconnecting
     Storm(storm::Options),
     /// A project beside another one that floods the broker: the latency of the first
     Neighbours(neighbours::Options),
@@ -105,7 +105,7 @@ fn seconds(text: &str) -> std::result::Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// For times that something is divided by.
+/// Parses a duration that is used as a divisor.
 fn some_seconds(text: &str) -> std::result::Result<Duration, String> {
     seconds(text).and_then(|time| {
         if time < Duration::from_millis(10) {
@@ -116,7 +116,7 @@ fn some_seconds(text: &str) -> std::result::Result<Duration, String> {
     })
 }
 
-/// For counts of which none makes no sense.
+/// Parses a count that must not be zero.
 fn at_least_one(text: &str) -> std::result::Result<usize, String> {
     match text.parse() {
         Ok(1..=1_000_000_000) => text.parse().map_err(|_| String::new()),
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_options_are_taken_behind_the_workload() {
+    fn shared_options_are_accepted_after_the_workload() {
         let cli = Cli::try_parse_from(["load", "direct", "--pairs", "2", "--seconds", "0.3", "--json"]).unwrap();
         assert_eq!(
             (cli.common.seconds, cli.common.json),

@@ -1,7 +1,8 @@
-//! The JSON-RPC text that goes out, and a quick look at what comes back.
+//! The JSON-RPC text that is sent, and a fast check of what arrives.
 //!
-//! Sends are written into a template, and a delivery is compared with what was sent byte by byte. Whatever does not
-//! compare equal is parsed, so that a server that writes the same JSON in another order costs time, not truth.
+//! Messages are written into a template, and a delivery is compared with what was sent byte by byte. A delivery that
+//! does not compare equal is parsed, so that a server with another order of members costs time but gives the same
+//! result.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,16 +15,17 @@ use crate::{
     event_loop::Outbox,
 };
 
-/// The protocol of all messages, with a schema that describes their payload.
+/// The protocol of all messages; its schema describes their payload.
 pub const PROTOCOL: &str = "load";
 
 const PUSH_METHOD: &str = "notifications/dev.mcp-broker/message";
-/// Numbers keep one width, so that a template can be written over: the first of 9 billion messages has this one.
+/// The number of the first message. All numbers have the same width, so that a template can be overwritten; 9 billion
+/// messages fit.
 const FIRST_NUMBER: u64 = 1_000_000_000;
 const NUMBER_DIGITS: usize = 10;
 
-/// A tag that no other measurement has, in this process or another: what is left in an inbox by an interrupted run
-/// is told apart by it.
+/// A tag that no other measurement has, in this process or another. It tells messages that an interrupted run left in
+/// an inbox from those of this run.
 pub fn fresh_tag() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let since = std::time::SystemTime::now()
@@ -58,15 +60,15 @@ pub fn protocol(name: &str, version: &str) -> Value {
     json!({"name": name, "version": version, "schema": schema, "capabilities": ["point_to_point", "broadcast"]})
 }
 
-/// The notification that acknowledges what one read brought. It grows as text: an acknowledgement for each message
-/// would cost the recipient more than the message itself.
+/// The notification that acknowledges the messages of one read. It grows as text: one acknowledgement per message
+/// would cost the recipient more than the message.
 #[derive(Default)]
 pub struct Acknowledgement(Vec<u8>);
 
 impl Acknowledgement {
     const HEAD: &[u8] = br#"{"jsonrpc":"2.0","method":"notifications/dev.mcp-broker/ack","params":{"message_ids":["#;
 
-    /// Adds the message in a pushed frame. Any other frame adds nothing.
+    /// Adds the message of a push frame. Ignores every other frame.
     pub fn add(&mut self, frame: &[u8]) {
         let Some(id) = pushed_id(frame) else { return };
         self.0
@@ -76,7 +78,7 @@ impl Acknowledgement {
         self.0.push(b'"');
     }
 
-    /// Sends what was added, if anything was.
+    /// Sends the acknowledgement if a message was added.
     pub fn send(&mut self, link: usize, out: &mut Outbox) {
         if !self.0.is_empty() {
             self.0.extend_from_slice(b"]}}");
@@ -86,12 +88,12 @@ impl Acknowledgement {
     }
 }
 
-/// A notification that asks for nothing and is not answered.
+/// A notification without message ids, which is not answered.
 pub const fn empty_acknowledgement() -> &'static [u8] {
     br#"{"jsonrpc":"2.0","method":"notifications/dev.mcp-broker/ack","params":{"message_ids":["01999999-9999-7999-8999-999999999999"]}}"#
 }
 
-/// A stream of numbered messages with one content, as its sender writes it.
+/// A stream of numbered messages with one content, for its sender.
 pub struct Template {
     frame: Vec<u8>,
     id_at: usize,
@@ -99,7 +101,7 @@ pub struct Template {
 }
 
 impl Template {
-    /// `size` is the length of the whole frame; a frame cannot be shorter than with an empty `pad`.
+    /// `size` is the length of the whole frame in bytes. A frame is never shorter than with an empty `pad`.
     pub fn new(tool: &str, mut arguments: Value, run: &str, lane: usize, size: usize) -> (Self, ExpectedContent) {
         arguments["protocol_name"] = PROTOCOL.into();
         arguments["protocol_version"] = "1.0.0".into();
@@ -129,7 +131,7 @@ impl Template {
         )
     }
 
-    /// A call whose answer is known by its number alone.
+    /// A call that is identified by its request id alone.
     pub fn of_call(tool: &str, arguments: &Value) -> Self {
         let text = call(FIRST_NUMBER, tool, arguments);
         let id_at = text.find(&format!("\"id\":{FIRST_NUMBER}")).map_or(0, |at| at + 5);
@@ -140,12 +142,12 @@ impl Template {
         }
     }
 
-    /// The frame of message `seq`, which is also what its answer is known by.
+    /// The frame of message `seq`; its request id is `seq` too.
     pub fn frame(&mut self, seq: u64) -> &[u8] {
         self.frame_answered(seq, seq)
     }
 
-    /// The frame of message `seq`, whose answer is known by `request`: for connections that send several streams.
+    /// The frame of message `seq` with the request id `request`: for connections that send several streams.
     pub fn frame_answered(&mut self, request: u64, seq: u64) -> &[u8] {
         write_number(&mut self.frame[self.id_at..self.id_at + NUMBER_DIGITS], request);
         write_number(&mut self.frame[self.seq_at..self.seq_at + NUMBER_DIGITS], seq);
@@ -161,7 +163,7 @@ fn write_number(digits: &mut [u8], number: u64) {
     }
 }
 
-/// A stream of numbered messages with one content, as its recipient knows it.
+/// A stream of numbered messages with one content, for its recipient.
 #[derive(Clone)]
 pub struct ExpectedContent {
     run: String,
@@ -170,16 +172,16 @@ pub struct ExpectedContent {
     head: String,
 }
 
-/// What came to a recipient.
+/// A frame that a recipient received.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Incoming {
-    /// The right content, with its number.
+    /// The expected content, with its number.
     Message(u64),
     /// A message of another run.
     Foreign,
     /// A message of this run with other content than was sent.
     Corrupt,
-    /// No message.
+    /// Not a message.
     Other,
 }
 
@@ -234,7 +236,7 @@ impl ExpectedContent {
     }
 }
 
-/// The id of the message in a pushed frame, as it stands there; nothing for any other frame.
+/// The text of the message id in a push frame; None for any other frame.
 fn pushed_id(frame: &[u8]) -> Option<&[u8]> {
     const KEY: &[u8] = b"\"message_id\"";
     memmem::find(frame, PUSH_METHOD.as_bytes())?;
@@ -273,7 +275,7 @@ struct Outcome {
     is_error: bool,
 }
 
-/// Reads a frame as an answer; nothing if it is none.
+/// Reads a frame as an answer; None if it is not one.
 pub fn read_reply(frame: &[u8]) -> Option<Reply> {
     let suspicious = memmem::find(frame, b"\"error\"").is_some() || memmem::find(frame, b"\"isError\":true").is_some();
     let quick = frame.strip_prefix(br#"{"jsonrpc":"2.0","id":"#).filter(|_| !suspicious);
@@ -306,7 +308,7 @@ pub fn structured(frame: &[u8]) -> Result<Value> {
     })
 }
 
-/// The code of a failed tool call, in its structured content or in its text.
+/// The code of a failed tool call, from its structured content or from its text.
 pub fn error_code(frame: &[u8]) -> Option<String> {
     let content = structured(frame).ok()?;
     let text = content["content"][0]["text"]
@@ -348,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_is_known_again_in_any_writing() {
+    fn a_sent_message_is_recognized_in_any_json_formatting() {
         let (mut template, content) = stream();
         let frame: Value = serde_json::from_slice(template.frame(5)).unwrap();
         let payload = &frame["params"]["arguments"]["payload"];
@@ -359,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn other_runs_and_other_content_are_told_apart() {
+    fn messages_of_other_runs_and_other_content_are_distinguished() {
         let (mut template, content) = stream();
         let frame: Value = serde_json::from_slice(template.frame(5)).unwrap();
         let mut payload = frame["params"]["arguments"]["payload"].clone();

@@ -1,4 +1,4 @@
-//! What the measuring costs and what it may use: processor time, memory, open files.
+//! The cost of the measured process and the resources of this one: processor time, memory, open files.
 
 use std::{fs, time::Duration};
 
@@ -11,7 +11,7 @@ pub struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Fails now for a process that cannot be read, instead of after minutes of load.
+    /// Fails immediately for a process that cannot be read, and not after minutes of load.
     pub fn new(pid: Option<u32>) -> Result<Self> {
         let server = Self { pid };
         server.cpu()?;
@@ -23,7 +23,8 @@ impl ServerProcess {
     pub fn cpu(self) -> Result<Option<Duration>> {
         let Some(pid) = self.pid else { return Ok(None) };
         let stat = read(pid, "stat")?;
-        // The name in parentheses may hold blanks and parentheses; user and system time are the 12th and 13th after.
+        // The name in parentheses may hold blanks and parentheses; user and system time are the 12th and 13th fields
+        // after it.
         let times = stat
             .rfind(')')
             .map(|end| stat[end + 1..].split_whitespace().skip(11).take(2));
@@ -100,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_own_process_can_be_read_and_an_unknown_one_is_an_error() {
+    fn this_process_can_be_read_and_an_unknown_one_is_an_error() {
         let own = ServerProcess::new(Some(std::process::id())).unwrap();
         assert!(own.resident_kib().unwrap() > Some(100));
         assert!(ServerProcess::new(Some(u32::MAX)).is_err());

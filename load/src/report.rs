@@ -1,4 +1,4 @@
-//! What a run found out: as a table for people, or as one line of JSON.
+//! The results of a run: a table for people, or one line of JSON.
 
 use std::{
     fmt::Write as _,
@@ -9,12 +9,12 @@ use std::{
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
-/// Times of many events, in nanoseconds with three digits of precision.
+/// The durations of many events, in nanoseconds with three digits of precision.
 pub struct Latencies(Histogram<u64>);
 
 impl Default for Latencies {
     fn default() -> Self {
-        // The bounds are constants that the histogram allows. A time past an hour counts as an hour.
+        // The histogram allows these constant bounds. A duration above an hour counts as an hour.
         const HOUR: u64 = 3_600_000_000_000;
         Self(Histogram::new_with_max(HOUR, 3).expect("constant bounds"))
     }
@@ -36,13 +36,13 @@ impl Latencies {
         self.0.len()
     }
 
-    /// Microseconds below which this part of the events lies.
+    /// The quantile in µs.
     pub fn micros(&self, quantile: f64) -> f64 {
         float(self.0.value_at_quantile(quantile)) / 1000.0
     }
 }
 
-/// A count as a number to calculate with. Counts here stay far below 2^53, where the conversion becomes inexact.
+/// A count as a number to calculate with. Counts stay far below 2^53, where the conversion becomes inexact.
 #[expect(clippy::cast_precision_loss)]
 pub fn float(count: u64) -> f64 {
     count as f64
@@ -63,9 +63,9 @@ pub enum Figure {
     Number(f64),
     Text(String),
     Flag(bool),
-    /// One time in microseconds.
+    /// A duration in µs.
     Micro(f64),
-    /// p50, p99, p99.9 and the largest, in microseconds.
+    /// p50, p99, p99.9 and the maximum, in µs.
     Micros([f64; 4]),
 }
 
@@ -164,7 +164,7 @@ fn grouped(digits: &str) -> String {
 
 type Fields = Vec<(&'static str, Figure)>;
 
-/// The outcome of one workload. A key names its unit; the same keys stand in the table and in the JSON.
+/// The result of one workload. A key names its unit; the table and the JSON have the same keys.
 pub struct Report {
     workload: &'static str,
     fields: Fields,
@@ -186,7 +186,7 @@ impl Report {
         self.fields.push((key, figure.into()));
     }
 
-    /// Adds what may be unknown, such as a figure of the server without its pid.
+    /// Adds a figure that may be unknown, such as one of the server without its pid.
     pub fn add_if_known(&mut self, key: &'static str, figure: Option<impl Into<Figure>>) {
         self.fields.extend(figure.map(|figure| (key, figure.into())));
     }
@@ -195,7 +195,7 @@ impl Report {
         self.rows.push(row);
     }
 
-    /// A result that must not be trusted unless `count` is zero.
+    /// Adds a count that makes the result invalid unless it is zero.
     pub fn add_fault(&mut self, key: &'static str, count: u64) {
         self.add(key, count);
         if count > 0 {
@@ -203,7 +203,7 @@ impl Report {
         }
     }
 
-    /// What the workload found wrong; empty when the measured is also correct.
+    /// The faults that the workload found; empty for a valid result.
     pub fn problems(&self) -> &[String] {
         &self.problems
     }
@@ -287,7 +287,7 @@ fn aligned(lines: &[Vec<String>]) -> String {
     out
 }
 
-/// A key in words: times are shown with their unit, so the key's own unit is dropped.
+/// A key in words. Times are shown with their unit, so the key's own unit is dropped.
 fn label(key: &str) -> String {
     key.strip_suffix("_us")
         .unwrap_or(key)
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_words_groups_and_units() {
+    fn the_table_has_words_digit_groups_and_units() {
         let table = example().table();
         assert!(table.contains("messages                    1,234,567\n"), "{table}");
         assert!(table.contains("p99 990 µs"), "{table}");

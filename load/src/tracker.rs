@@ -1,19 +1,19 @@
-//! What is under way on one stream of messages, and whether it came once, in order and whole.
+//! The messages in flight on one stream, and whether each arrived once, in order and unchanged.
 
 use std::collections::VecDeque;
 
 use crate::{event_loop::Nanos, report::Report};
 
-/// What was not as it must be.
+/// The faults of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     pub lost: u64,
-    /// Sends without an answer.
+    /// Messages that the server did not answer.
     pub unanswered: u64,
-    /// Came with another content than was sent.
+    /// Messages that arrived with other content.
     pub corrupt: u64,
     pub out_of_order: u64,
-    /// Came again. Delivery is at least once, so this is told and is no fault.
+    /// Messages that arrived again. Delivery is at least once, so this is reported and is not a fault.
     pub repeated: u64,
 }
 
@@ -42,11 +42,11 @@ struct Sent {
     answered: bool,
 }
 
-/// An event of a message that is under way.
+/// An event of a message in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageProgress {
     pub sent_at: Nanos,
-    /// The message has been both delivered and answered by it.
+    /// The message has now been both delivered and answered.
     pub finished: bool,
 }
 
@@ -61,7 +61,7 @@ pub struct MessageTracker {
 }
 
 impl MessageTracker {
-    /// Returns the number of the new message.
+    /// Records a message and returns its number.
     pub fn send(&mut self, at: Nanos) -> u64 {
         self.sent.push_back(Sent {
             at,
@@ -71,7 +71,7 @@ impl MessageTracker {
         self.first + self.sent.len() as u64 - 1
     }
 
-    /// The message came to its recipient. Nothing is returned for one that was not expected any more.
+    /// Records a delivery. Returns None for a message that is not expected.
     pub fn deliver(&mut self, seq: u64) -> Option<MessageProgress> {
         let fresh = self
             .get(seq)
@@ -87,7 +87,7 @@ impl MessageTracker {
         self.step(seq)
     }
 
-    /// The server answered the sender.
+    /// Records the answer to the sender.
     pub fn answer(&mut self, seq: u64) -> Option<MessageProgress> {
         let fresh = self
             .get(seq)
@@ -95,7 +95,7 @@ impl MessageTracker {
         if fresh { self.step(seq) } else { None }
     }
 
-    /// The faults so far; what is still under way counts as lost or unanswered.
+    /// The faults so far. Messages in flight count as lost or unanswered.
     pub fn faults(&self) -> Faults {
         let count = |missing: fn(&Sent) -> bool| self.sent.iter().filter(|sent| missing(sent)).count() as u64;
         Faults {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_is_out_of_order_and_what_never_came_is_lost() {
+    fn a_gap_is_out_of_order_and_a_missing_message_is_lost() {
         let mut track = with_sent(3);
         (0..3).for_each(|seq| assert!(track.answer(seq).is_some()));
         track.deliver(0);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn repeats_are_counted_and_never_finish_anything() {
+    fn repeats_are_counted_and_never_finish_a_message() {
         let mut track = with_sent(1);
         track.deliver(0);
         assert_eq!(track.deliver(0), None);

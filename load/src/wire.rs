@@ -1,5 +1,5 @@
-//! The client's side of RFC 6455, as far as MCP over WebSocket needs it: the opening handshake with the
-//! subprotocol `mcp`, masked text frames out, unmasked frames in. No extension is offered, so none may come.
+//! The client's side of RFC 6455 as far as MCP over WebSocket needs it: the handshake with the subprotocol `mcp`,
+//! masked text frames out, unmasked frames in. It offers no extension, so the server must not use one.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -13,30 +13,30 @@ pub const PONG: u8 = 10;
 
 const LAST: u8 = 0x80;
 const MASKED: u8 = 0x80;
-/// In place of a length: it stands in the next 2 or 8 bytes.
+/// Markers in place of a length: the length follows in 2 or 8 bytes.
 const LEN_16: u8 = 0x7e;
 const LEN_64: u8 = 0x7f;
 
 const FRAME_BYTES_MAX: usize = 64 << 20;
 const UPGRADE_BYTES_MAX: usize = 16 << 10;
-/// The example pair of RFC 6455, section 1.3. The key only has to show that the peer speaks WebSocket, so a
-/// constant one does, and its answer needs no SHA-1 here.
+/// The example pair of RFC 6455, section 1.3. The key only shows that the peer speaks WebSocket, so a constant one is
+/// enough, and its answer needs no SHA-1 here.
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
-/// Where the server is and what every connection says first. It holds keys, so it is not for showing.
+/// The address of the server and the headers of each handshake. It holds keys: never print it.
 #[derive(Clone)]
 pub struct Target {
     pub address: SocketAddr,
     /// The request up to the headers of the caller.
     head: String,
-    /// Those of the caller, a line each.
+    /// The headers of the caller, one per line.
     pub headers: String,
     pub upgrade: String,
 }
 
 impl Target {
-    /// Resolves the address once: a name that changes its address in a run would mix two servers.
+    /// Resolves the address once: a name that changes its address during a run would mix two servers.
     pub fn parse(url: &str, headers: &[(&str, &str)]) -> Result<Self> {
         let bad = |reason: &str| LoadError::Url {
             url: url.into(),
@@ -67,7 +67,7 @@ impl Target {
         target.with(headers)
     }
 
-    /// The same server for a caller with these headers, and no others.
+    /// The same server with these headers and no others.
     pub fn with(&self, headers: &[(&str, &str)]) -> Result<Self> {
         let mut lines = String::new();
         for (name, value) in headers {
@@ -87,7 +87,7 @@ impl Target {
     }
 }
 
-/// Reads the answer to the handshake. Returns its length, or nothing while it is incomplete.
+/// Reads the answer to the handshake. Returns its length, or None while it is incomplete.
 pub fn read_upgrade(bytes: &[u8]) -> Result<Option<usize>> {
     let Some(end) = memchr::memmem::find(bytes, b"\r\n\r\n") else {
         return if bytes.len() > UPGRADE_BYTES_MAX {
@@ -115,7 +115,7 @@ pub fn read_upgrade(bytes: &[u8]) -> Result<Option<usize>> {
         return refuse("it did not choose the subprotocol mcp");
     }
     if header("sec-websocket-extensions").is_some() {
-        return refuse("it chose an extension that nobody offered");
+        return refuse("it chose an extension that was not offered");
     }
     Ok(Some(end + 4))
 }
@@ -124,7 +124,7 @@ fn refuse<T>(reason: &str) -> Result<T> {
     Err(LoadError::Upgrade(reason.trim().into()))
 }
 
-/// A frame of the server, still in the buffer that it was read into.
+/// A frame of the server, borrowed from the read buffer.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
     pub last: bool,
@@ -134,7 +134,7 @@ pub struct Frame<'a> {
     pub taken: usize,
 }
 
-/// The first frame in `bytes`, or nothing while it is incomplete.
+/// The first frame in `bytes`, or None while it is incomplete.
 pub fn read_frame(bytes: &[u8]) -> Result<Option<Frame<'_>>> {
     let [first, second, rest @ ..] = bytes else {
         return Ok(None);
@@ -211,7 +211,7 @@ mod tests {
             assert_eq!(out[1] & 0x80, 0x80);
             let head = out.len() - len;
             apply_mask(&mut out[head..], [1, 2, 3, 4]);
-            // Without the mask it is what a server would have sent.
+            // Without the mask it is a frame of a server.
             out[1] &= 0x7f;
             out.drain(head - 4..head);
             let frame = read_frame(&out).unwrap().unwrap();
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_gets_its_defaults_and_its_headers() {
+    fn an_address_gets_default_port_path_and_headers() {
         let target = Target::parse("ws://127.0.0.1", &[("X-API-Key", "k")]).unwrap();
         assert_eq!(target.address.to_string(), "127.0.0.1:80");
         assert!(target.upgrade.starts_with("GET /ws HTTP/1.1\r\nHost: 127.0.0.1\r\n"));

@@ -1,4 +1,4 @@
-//! The load tool against a real broker: what it measures is correct, and it says so.
+//! Runs the load tool against a real broker and checks its reports.
 
 use std::{
     io::{BufRead, BufReader},
@@ -23,7 +23,7 @@ impl Broker {
         Self::with(&[])
     }
 
-    /// Starts a broker on a free port and waits until it has told where it listens.
+    /// Starts a broker on a free port and waits until it prints its address.
     fn with(settings: &[&str]) -> Self {
         let mut process = Command::new(broker_path())
             .args(["serve", "--port", "0"])
@@ -33,7 +33,7 @@ impl Broker {
             .unwrap();
         let lines = BufReader::new(process.stderr.take().unwrap()).lines();
         let (told, url) = mpsc::channel();
-        // Reads to the end: a broker whose log nobody takes would stop at a full pipe.
+        // Reads the log to its end: a full pipe would block the broker.
         thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
                 if let Some(at) = line.find("ws://") {
@@ -47,7 +47,7 @@ impl Broker {
             process,
             url: url.clone().unwrap_or_default(),
         };
-        url.expect("the broker says where it listens");
+        url.expect("the broker prints its address");
         broker
     }
 
@@ -60,7 +60,7 @@ impl Broker {
             .unwrap()
     }
 
-    /// Runs a workload that must succeed, and returns what it reports.
+    /// Runs a workload that must succeed, and returns its report.
     fn measure(&self, line: &str) -> Value {
         let output = self.run_tool(line);
         let (out, err) = (
@@ -97,7 +97,7 @@ impl Drop for Broker {
 }
 
 #[test]
-fn messages_arrive_once_in_order_and_whole() {
+fn messages_arrive_once_in_order_and_unchanged() {
     let broker = Broker::start();
     broker.assert_delivers("direct --pairs 2");
     broker.assert_delivers("direct --pairs 2 --window 8 --ack manual --push-window 4");
@@ -108,7 +108,7 @@ fn messages_arrive_once_in_order_and_whole() {
 }
 
 #[test]
-fn recipients_that_were_away_find_their_messages() {
+fn recipients_that_were_away_receive_their_messages() {
     let broker = Broker::start();
     broker.assert_delivers("offline --recipients 3 --each 50 --senders 2");
     broker.assert_delivers("offline --recipients 3 --each 50 --senders 2 --ack manual --push-window 8");
@@ -123,14 +123,14 @@ fn idle_connections_are_counted() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn the_process_of_the_broker_adds_its_costs() {
+fn the_pid_of_the_broker_adds_its_costs_to_the_report() {
     let broker = Broker::start();
     let report = broker.measure(&format!("idle --connections 20 --pid {}", broker.process.id()));
     assert!(report["server_resident_kib"].as_u64() > Some(0), "{report}");
 }
 
 #[test]
-fn promises_and_growth_have_a_row_each() {
+fn latency_and_growth_report_a_row_for_each_promise_and_step() {
     let broker = Broker::start();
     let rows = |report: Value| report["rows"].as_array().map(Vec::len);
     assert_eq!(rows(broker.measure("latency --count 20 --subscribers 5")), Some(5));
@@ -138,7 +138,7 @@ fn promises_and_growth_have_a_row_each() {
 }
 
 #[test]
-fn neighbours_have_a_row_for_each_flood() {
+fn neighbours_reports_a_row_for_each_flood() {
     let broker = Broker::with(&["--enable-auth", "--admin-key", ADMIN_KEY]);
     let line = "neighbours --rounds 1 --connections 2 --window 4 --large 70000 --pairs 2 --rate 100 --rate-limit 200";
     let report = broker.measure(line);
@@ -166,14 +166,14 @@ fn neighbours_have_a_row_for_each_flood() {
     );
     for row in rows {
         assert!(row["p99_ratio"].as_f64() > Some(0.0), "{row}");
-        // What never ends is no request, and waits instead of being refused.
+        // An unfinished message is not a request, so it is never refused.
         let floods = !matches!(row["flood"].as_str(), Some("nothing" | "unfinished"));
         assert_eq!(row["refused_in_all"].as_u64() > Some(0), floods, "{row}");
     }
 }
 
 #[test]
-fn a_broker_that_asks_for_keys_gets_them() {
+fn the_tool_sends_its_key_to_a_broker_with_authentication() {
     let broker = Broker::with(&["--enable-auth", "--admin-key", ADMIN_KEY]);
     let idle = broker.run_tool("idle --connections 2");
     let told = String::from_utf8_lossy(&idle.stderr);
@@ -186,7 +186,7 @@ fn a_broker_that_asks_for_keys_gets_them() {
 }
 
 #[test]
-fn a_broker_that_is_not_there_is_exit_code_1_and_a_wrong_argument_2() {
+fn an_unreachable_broker_is_exit_code_1_and_a_wrong_argument_is_2() {
     let code = |args: &[&str]| {
         let tool = Command::new(env!("CARGO_BIN_EXE_mcp-broker-load"))
             .args(args)

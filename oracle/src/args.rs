@@ -1,15 +1,15 @@
-//! Command lines of a few flags.
+//! A parser for command lines with a few flags.
 
 use std::{fmt::Display, process::exit, str::FromStr};
 
-/// What the command line says, taken apart flag by flag.
+/// The arguments that have not been consumed yet.
 pub struct Args {
     left: Vec<String>,
     usage: &'static str,
 }
 
 impl Args {
-    /// Those of this process.
+    /// The arguments of this process. Prints the usage and exits on `--help`.
     pub fn new(usage: &'static str) -> Self {
         let left: Vec<_> = std::env::args().skip(1).collect();
         let args = Self { left, usage };
@@ -20,14 +20,14 @@ impl Args {
         args
     }
 
-    /// Whether a flag is there.
+    /// Consumes a switch; true if it was given.
     pub fn has(&mut self, flag: &str) -> bool {
         let before = self.left.len();
         self.left.retain(|it| it != flag);
         self.left.len() < before
     }
 
-    /// The value of a flag: `--flag value` or `--flag=value`.
+    /// Consumes a flag with a value: `--flag value` or `--flag=value`.
     pub fn value<T: FromStr<Err: Display>>(&mut self, flag: &str) -> Option<T> {
         let at = self.left.iter().position(|it| {
             it.strip_prefix(flag)
@@ -45,14 +45,14 @@ impl Args {
         }
     }
 
-    /// Nothing must be left over.
+    /// Fails if an argument is left.
     pub fn finish(self) {
         if let Some(unknown) = self.left.first() {
             self.fail(&format!("unknown: {unknown}"));
         }
     }
 
-    /// Ends the process with an explanation.
+    /// Prints an error and the usage, and exits with code 2.
     pub fn fail(&self, why: &str) -> ! {
         eprintln!("{why}\n{}", self.usage);
         exit(2);

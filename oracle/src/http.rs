@@ -1,8 +1,8 @@
-//! HTTP/1.1, as much of it as a client needs that looks closely and costs little.
+//! HTTP/1.1 for a client that needs exact control of the bytes and little overhead.
 
 use std::net::SocketAddr;
 
-/// A request, byte for byte what is sent.
+/// A request, sent byte for byte as it is here.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Request {
     pub method: String,
@@ -35,7 +35,7 @@ impl Request {
         self.headers.push((name.to_owned(), value.as_ref().to_owned()));
     }
 
-    /// Takes the headers of this name away; false when there was none.
+    /// Removes the headers of this name; false when there was none.
     pub fn remove(&mut self, name: &str) -> bool {
         let before = self.headers.len();
         self.headers.retain(|(it, _)| !it.eq_ignore_ascii_case(name));
@@ -47,7 +47,7 @@ impl Request {
         self.add(name, value);
     }
 
-    /// What goes over the wire. `Host` and the framing of the body are added where they are not given.
+    /// The bytes on the wire. Adds `Host` and the framing of the body if they are not given.
     pub fn encode(&self, host: SocketAddr) -> Vec<u8> {
         let mut bytes = format!("{} {} HTTP/1.1\r\n", self.method, self.target).into_bytes();
         if self.header("host").is_none() {
@@ -88,14 +88,14 @@ pub struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    /// None while it has not come whole.
+    /// Parses a head; None while it is incomplete.
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         let end = bytes.windows(4).position(|it| it == b"\r\n\r\n")?;
         let status = bytes
             .get(9..12)
             .and_then(|it| std::str::from_utf8(it).ok()?.parse().ok());
         Some(Self {
-            // Nothing that begins like this is answered with 0.
+            // No request with this prefix is answered with status 0.
             status: status.unwrap_or(0),
             len: end + 4,
             lines: &bytes[..end],
@@ -118,7 +118,7 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Where the first response in these bytes ends; None while it has not come whole.
+/// The end of the first response in these bytes; None while it is incomplete.
 pub fn end(bytes: &[u8]) -> Option<(Head<'_>, usize)> {
     let head = Head::parse(bytes)?;
     let body = &bytes[head.len..];
@@ -130,7 +130,7 @@ pub fn end(bytes: &[u8]) -> Option<(Head<'_>, usize)> {
     (body.len() >= len).then_some((head, head.len + len))
 }
 
-/// What has come of the body that follows this head, and whether it is all.
+/// The part of the body after this head that has arrived, and whether it is complete.
 pub fn body(head: Head<'_>, bytes: &[u8]) -> (Vec<u8>, bool) {
     let rest = &bytes[head.len..];
     if head.is_chunked() {
@@ -145,7 +145,8 @@ pub fn body(head: Head<'_>, bytes: &[u8]) -> (Vec<u8>, bool) {
     }
 }
 
-/// The chunks that are there, and the length of all of them with what frames them when the last one is.
+/// Calls `each` with the chunks that have arrived. Returns the length of all chunks with their framing once the last
+/// one has arrived.
 fn chunks<'a>(bytes: &'a [u8], mut each: impl FnMut(&'a [u8])) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -162,7 +163,7 @@ fn chunks<'a>(bytes: &'a [u8], mut each: impl FnMut(&'a [u8])) -> Option<usize> 
     }
 }
 
-/// The data of the events of an SSE stream that are there, those without any left out.
+/// The data of the complete events of an SSE stream; events without data are left out.
 pub fn events(body: &str) -> impl Iterator<Item = String> {
     let whole = body.rfind("\n\n").map_or("", |end| &body[..end]);
     whole.split("\n\n").filter_map(|event| {
@@ -181,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_response_ends_where_its_framing_says() {
+    fn a_response_ends_as_its_framing_says() {
         let plain = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabcHTTP";
         let (head, len) = end(plain).unwrap();
         assert_eq!((head.status, len), (200, plain.len() - 4));
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_read_when_they_are_whole() {
+    fn only_complete_events_are_returned() {
         let stream = "retry: 3000\nid: 0\ndata:\n\nevent: message\ndata: {\"a\":\ndata: 1}\n\n: quiet\n\ndata: 2";
         assert_eq!(events(stream).collect::<Vec<_>>(), ["{\"a\":\n1}"]);
         assert_eq!(events("").count(), 0);

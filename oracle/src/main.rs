@@ -1,3 +1,5 @@
+//! Serves the official SDK's server over Streamable HTTP at `/mcp`, for comparison with the broker.
+
 use std::net::TcpListener;
 
 use mcp_broker_oracle::{
@@ -5,7 +7,7 @@ use mcp_broker_oracle::{
     sdk::{self, SessionMode},
 };
 
-// The broker has it too: what is compared is the servers, not their allocators.
+// The broker uses the same allocator, so the comparison is about the servers.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,4 +1,4 @@
-//! Requests of both eras as a client without faults sends them.
+//! Valid requests of both eras.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ pub const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 pub const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 pub const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
 
-/// What every POST carries.
+/// A POST with the headers that every request has.
 fn post(message: &Value) -> Request {
     let headers = [
         ("Accept", "application/json, text/event-stream"),

@@ -1,4 +1,4 @@
-//! Servers as processes of their own.
+//! Servers in processes of their own.
 
 use std::{
     io::{self, BufRead, BufReader, Read},
@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-/// A running server. It ends when it is dropped.
+/// A running server. Dropping it ends the process.
 pub struct ServerProcess {
     child: Child,
     pub address: SocketAddr,
@@ -17,21 +17,21 @@ pub struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// The broker, on a port of its own choice.
+    /// Starts the broker on a free port.
     ///
     /// # Errors
     /// When it does not start.
     pub fn broker(program: &Path, flags: &[&str]) -> io::Result<Self> {
         let mut command = Command::new(program);
         command.env_clear().args(["serve", "--port=0"]).args(flags);
-        // It says so on stderr, among its log.
+        // The broker writes its address to stderr, among its log.
         Self::start(command.stdout(Stdio::null()).stderr(Stdio::piped()), |line| {
             let (_, rest) = line.split_once("://")?;
             rest.split_once('/')?.0.parse().ok()
         })
     }
 
-    /// A peer: its first line is its address.
+    /// Starts a peer, whose first line on stdout is its address.
     ///
     /// # Errors
     /// When it does not start.
@@ -57,7 +57,7 @@ impl ServerProcess {
             if output.read_line(&mut line)? == 0 {
                 let status = child.wait()?;
                 return Err(io::Error::other(format!(
-                    "it ended before it listened, {status}: {said}"
+                    "the server ended before it listened, {status}: {said}"
                 )));
             }
             said.push_str(&line);
@@ -79,19 +79,19 @@ impl ServerProcess {
         Ok(Self { child, address, log })
     }
 
-    /// What it has written so far where it wrote its address.
+    /// What the server has written so far to the stream that has its address.
     pub fn log(&self) -> String {
         let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&log).into_owned()
     }
 
-    /// Processor time that it has taken so far, in user space and in the kernel.
+    /// Processor time that the process has used so far, in user space and in the kernel.
     ///
     /// # Errors
-    /// When the process is gone.
+    /// When the process has ended.
     pub fn cpu_time(&self) -> io::Result<Duration> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        // After the name, which may hold anything: state, and 10 more fields before utime and stime.
+        // After the name, which may hold any character: the state and 10 more fields, then utime and stime.
         let ticks: Vec<u64> = stat
             .rsplit(')')
             .next()

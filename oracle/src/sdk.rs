@@ -1,8 +1,8 @@
-//! The official SDK's server. What its tools, resources and prompts say is made up here; all else that a client sees of it
-//! (HTTP, headers, sessions, eras, methods, errors) is the SDK's own doing. It offers what the broker offers too, under
-//! the same names, so that one request can be put to both.
+//! The official SDK's server. The contents of its tools, resources and prompts are made up here; everything else that
+//! a client sees (HTTP, headers, sessions, eras, methods, errors) comes from the SDK. It offers the same names as the
+//! broker, so that both can be sent the same request.
 
-// The broker still offers logging, so this does.
+// The broker still offers the deprecated logging, so this server does too.
 #![expect(deprecated)]
 
 use std::{
@@ -36,33 +36,35 @@ use rmcp::{
 use serde_json::json;
 use tokio::{net::TcpListener, runtime::Runtime};
 
-/// The resource that is subscribed to, here and in the broker.
+/// The resource to subscribe to, with the same name in the broker.
 pub const SUBSCRIBED_RESOURCE: &str = "broker://inbox";
 
-/// The resource that is read: the broker reads an inbox to sessions alone.
+/// The resource to read: the broker shows an inbox only to sessions.
 pub const READ_RESOURCE: &str = "broker://protocols";
 
-/// And the prompt.
+/// The prompt, with the same name in the broker.
 pub const PROMPT: &str = "join";
 
-/// What legacy clients get.
+/// What the server keeps for legacy clients.
 #[derive(Clone, Copy, Debug)]
 pub enum SessionMode {
-    /// A session for every `initialize`, and answers as events.
+    /// A session for every `initialize`; answers are events.
     Legacy,
-    /// Nothing that outlives a request, and answers as JSON.
+    /// Nothing between requests; answers are JSON.
     None,
 }
 
-/// The SDK's server, in this process.
+/// The SDK's server in this process. Dropping it ends the server.
 pub struct SdkServer {
     pub address: SocketAddr,
     runtime: Option<Runtime>,
 }
 
 impl SdkServer {
+    /// Starts the server on a free port of the loopback interface.
+    ///
     /// # Errors
-    /// When there is no port or no thread for it.
+    /// When there is no free port or no thread.
     pub fn start(sessions: SessionMode) -> io::Result<Self> {
         let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
@@ -83,8 +85,10 @@ impl Drop for SdkServer {
     }
 }
 
+/// A runtime with this many worker threads.
+///
 /// # Errors
-/// When there are no threads for it.
+/// When the threads cannot be started.
 pub fn runtime(workers: usize) -> io::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(workers)
@@ -95,14 +99,14 @@ pub fn runtime(workers: usize) -> io::Result<Runtime> {
 /// Serves `/mcp` until the runtime ends.
 ///
 /// # Errors
-/// When the listener is none.
+/// When the listener cannot be registered with the runtime.
 pub async fn serve(listener: std::net::TcpListener, sessions: SessionMode) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = TcpListener::from_std(listener)?;
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(matches!(sessions, SessionMode::Legacy))
         .with_json_response(true)
-        // It checks no Origin unless it is told to.
+        // By default the SDK's server checks no Origin.
         .with_allowed_origins(["http://127.0.0.1:*", "http://localhost:*"]);
     let mcp = StreamableHttpService::new(|| Ok(Endpoint), Arc::new(LocalSessionManager::default()), config);
     loop {

@@ -1,5 +1,5 @@
-//! Clocks that are set while the broker runs: a wall clock decides nothing, a monotonic clock what one process promises
-//! by itself, Redis' clock what replicas promise together.
+//! Clocks that jump while the broker runs: wall clocks decide nothing; the monotonic clock of a process decides in a
+//! single process; the clock of Redis decides for replicas.
 
 use std::{fs, path::PathBuf, process::Command};
 
@@ -10,13 +10,13 @@ use crate::support::{Agent, Broker, Redis, TIMEOUTS_OFF, broker_program};
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
 
-/// How far a wall clock is set, one after the other.
+/// The offsets that a wall clock is set to, one after the other.
 const JUMPS_MS: [i64; 3] = [HOUR_MS, -HOUR_MS, DAY_MS];
 
 /// Longer than any test, shorter than any jump.
 const TTL_SECONDS: u64 = 600;
 
-/// Silence is noticed before a jump is over, and not within a test.
+/// A jump is longer than these thresholds, and a test is shorter.
 const FLAGS: [&str; 4] = [
     "--heartbeat-interval=1s",
     "--stale-threshold=60s",
@@ -24,7 +24,7 @@ const FLAGS: [&str; 4] = [
     "--session-retention=5m",
 ];
 
-/// A file that says how far the clocks of a process are off.
+/// A file with the offsets of the clocks of a process.
 struct Clock(PathBuf);
 
 impl Clock {
@@ -54,10 +54,10 @@ impl Drop for Clock {
     }
 }
 
-/// Asserts that messages which `sender` sends are stamped by a clock that is off by this.
+/// Asserts that messages of `sender` carry timestamps with this offset.
 fn assert_stamped(sender: &Agent, recipient: &Agent, off_ms: i64) {
     let true_time = || now().unix_ms.saturating_add_signed(off_ms);
-    // Clocks are read with the resolution of the kernel's tick.
+    // Clocks have the resolution of the kernel's tick.
     let before = rfc3339_text(true_time() - 20);
     sender.sends("stamped").to(recipient);
     let after = rfc3339_text(true_time() + 20);
@@ -69,7 +69,7 @@ fn assert_stamped(sender: &Agent, recipient: &Agent, off_ms: i64) {
     );
 }
 
-/// Sends each other what expires long after the test and long before the jump ends.
+/// Sends a message in each direction with a TTL longer than the test and shorter than a jump.
 fn send_with_ttl(from: &Agent, to: &Agent) -> String {
     from.sends("short-lived").with("ttl_seconds", TTL_SECONDS).to(to).id
 }
@@ -103,14 +103,14 @@ fn a_wall_clock_that_jumps_decides_nothing_across_replicas() {
         alice.sees(["short-lived"]);
         assert_stamped(&bob, &alice, off_ms);
         assert_stamped(&alice, &bob, 0);
-        // A key that was used before the jump is known after it.
+        // The idempotency key from before the jump is still known.
         let key = format!("key {off_ms}");
         let first = bob.sends("once").with("idempotency_key", key.as_str()).to("alice");
         clock.set_offset(-off_ms, 0);
         let again = bob.sends("once").with("idempotency_key", key.as_str()).to("alice");
         assert_eq!(first.id, again.id);
         alice.sees(["once"]);
-        // And time goes on: what is to expire soon does.
+        // Time still passes: a message with a short TTL expires.
         let brief = bob.sends("brief").with("ttl_seconds", 1).to("reader");
         bob.awaits_status(&brief.id, "expired");
     }
@@ -165,7 +165,7 @@ fn a_wall_clock_that_jumps_decides_nothing_in_one_process() {
 }
 
 #[test]
-fn times_to_live_follow_the_monotonic_clock_in_one_process() {
+fn a_ttl_follows_the_monotonic_clock_in_one_process() {
     for storage in ["--storage=memory", "--storage=disk"] {
         let (clock, folder) = (Clock::new(), Folder::new());
         let broker = Broker::with_program(
@@ -174,14 +174,14 @@ fn times_to_live_follow_the_monotonic_clock_in_one_process() {
         );
         let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
         let sent = send_with_ttl(&alice, &bob);
-        // The wall clock goes the other way.
+        // The wall clock jumps in the other direction.
         clock.set_offset(-DAY_MS, HOUR_MS);
         alice.awaits_status(&sent, "expired");
         bob.sees_nothing();
     }
 }
 
-/// A folder that is gone with its test.
+/// A temporary folder, removed when dropped.
 struct Folder(PathBuf);
 
 impl Folder {

@@ -1,3 +1,5 @@
+//! Several broker replicas on one Redis, which a test kills and restarts.
+
 use std::{
     net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
@@ -5,12 +7,12 @@ use std::{
 
 use crate::support::{Broker, Redis, eventually};
 
-/// Where replicas are now. Whoever wants one takes any.
+/// The addresses of the running replicas.
 #[derive(Clone, Default)]
 pub struct ReplicaAddresses(Arc<Mutex<Vec<SocketAddr>>>);
 
 impl ReplicaAddresses {
-    /// One of them, by a number.
+    /// The address with this number, modulo their count.
     pub fn pick(&self, number: usize) -> SocketAddr {
         let addresses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         addresses[number % addresses.len()]
@@ -39,7 +41,7 @@ impl BrokerCluster {
         Self::start_with(len, &redis.url(), &[])
     }
 
-    /// The first of them teaches all the protocol that everything is said in.
+    /// Starts `len` replicas and registers the protocol `note`.
     pub fn start_with(len: usize, redis_url: &str, flags: &[&str]) -> Self {
         let mut cluster = Self {
             replicas: Vec::new(),
@@ -61,13 +63,13 @@ impl BrokerCluster {
         Broker::replica(&self.redis_url, &flags)
     }
 
-    /// SIGKILL for one, and another in its place.
+    /// Kills a replica (SIGKILL) and starts another in its place.
     pub fn kill(&mut self, at: usize) {
         self.replicas[at].kill();
         self.replace(at);
     }
 
-    /// Takes one out as an operator does, and puts another in its place when it has ended.
+    /// Stops a replica as an operator does (SIGTERM), and starts another in its place.
     pub fn restart(&mut self, at: usize) {
         self.replicas[at].terminate();
         let status = self.replicas[at].wait_for_exit();
@@ -80,7 +82,7 @@ impl BrokerCluster {
         self.addresses.put(at, self.replicas[at].address);
     }
 
-    /// Waits until every replica says whether it is ready.
+    /// Waits until every replica reports this readiness.
     pub fn await_readiness(&self, ready: bool) {
         let status = if ready { 200 } else { 503 };
         for replica in &self.replicas {

@@ -1,4 +1,4 @@
-//! How many messages wait is the same at every replica, whichever of them has put them there or taken them.
+//! All replicas report the same number of waiting messages, independent of the replica that changed it.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::{
 
 const UNREAD: &str = "dev.mcp-broker/unread";
 
-/// What a tool returns to a stateless caller at this replica, and how many messages wait for it then.
+/// Calls a tool at a replica without a connection; returns its result and the number of waiting messages.
 fn calls(cluster: &BrokerCluster, at: usize, session: &str, tool: &str, mut arguments: Value) -> (Value, u64) {
     arguments["session_id"] = session.into();
     let caller = HttpAgent::modern(cluster.replicas[at].address, json!({}));
@@ -42,7 +42,7 @@ fn assert_unread_everywhere(cluster: &BrokerCluster, session: &str, expected: u6
 }
 
 #[test]
-fn a_stateless_caller_is_told_the_same_count_by_every_replica() {
+fn a_stateless_caller_gets_the_same_count_from_every_replica() {
     let redis = Redis::start();
     let cluster = BrokerCluster::start_with(3, &redis.url(), &TIMEOUTS_OFF);
     let alice = cluster.replicas[0].agent("alice");
@@ -56,7 +56,7 @@ fn a_stateless_caller_is_told_the_same_count_by_every_replica() {
     let (read, unread) = calls(&cluster, 2, &bob, "receive_messages", read);
     assert_eq!((read["remaining"].as_u64(), unread), (Some(1), 1), "{read}");
     assert_unread_everywhere(&cluster, &bob, 1);
-    // Who sends hears of it too, and a broadcast counts for all.
+    // The result of a send has the count too, and a broadcast counts for every recipient.
     for (at, expected) in [(0, 1), (1, 1), (2, 1)] {
         let note = alice.sends("to alice").arguments_to("alice");
         let (_, unread) = calls(&cluster, at, &bob, "send_message", note);
@@ -80,22 +80,24 @@ fn heartbeat(agent: &Agent) -> (u64, u64) {
 }
 
 #[test]
-fn a_connection_is_told_of_what_other_replicas_put_into_its_inbox_and_take_out_of_it() {
+fn a_connection_learns_the_changes_of_its_inbox_by_other_replicas() {
     let redis = Redis::start();
     let cluster = BrokerCluster::start_with(3, &redis.url(), &TIMEOUTS_OFF);
     let alice = cluster.replicas[0].agent("alice");
-    // One reads when it likes, to the other more is sent than its window holds.
+    // Carol polls; the other client is sent more than its window holds.
     let carol = cluster.replicas[1].agent("carol");
     let dave = cluster.replicas[2].push_agent("dave", &json!({"ack": "manual", "window": 1}));
     for text in ["1", "2", "3"] {
         alice.sends(text).to("carol");
         alice.sends(text).to("dave");
     }
-    eventually("carol knows of three", || (heartbeat(&carol) == (3, 3)).then_some(()));
-    eventually("dave knows of two", || (heartbeat(&dave) == (2, 2)).then_some(()));
+    eventually("carol has three messages", || {
+        (heartbeat(&carol) == (3, 3)).then_some(())
+    });
+    eventually("dave has two messages", || (heartbeat(&dave) == (2, 2)).then_some(()));
     carol.sends("and you").to("alice");
     assert_eq!(carol.unread(), 3);
-    eventually("alice knows of it", || (heartbeat(&alice) == (1, 1)).then_some(()));
+    eventually("alice has one message", || (heartbeat(&alice) == (1, 1)).then_some(()));
     carol.reads(json!({"limit": 2, "acknowledge": "immediate"}));
     assert_eq!((carol.unread(), heartbeat(&carol)), (1, (1, 1)));
     dave.acknowledges(&dave.is_pushed(["1"]));

@@ -1,4 +1,4 @@
-//! Messages to another project with an idempotency key, by way of several replicas and of replicas that die.
+//! Messages to another project with an idempotency key, over several replicas and over replicas that are killed.
 
 use std::{collections::HashSet, thread};
 
@@ -14,7 +14,7 @@ fn flags(redis: &Redis) -> [String; 2] {
 }
 
 #[test]
-fn a_key_used_at_three_replicas_at_once_sends_across_once() {
+fn an_idempotency_key_used_at_three_replicas_at_once_sends_one_cross_project_message() {
     let redis = Redis::start();
     let [storage, url] = flags(&redis);
     let replicas = [(); REPLICAS].map(|()| Broker::secured_with(&[&storage, &url]));
@@ -44,7 +44,7 @@ fn a_key_used_at_three_replicas_at_once_sends_across_once() {
 }
 
 #[test]
-fn a_repeat_after_the_death_of_a_replica_sends_across_once() {
+fn a_repeat_after_a_replica_was_killed_sends_one_cross_project_message() {
     let redis = Redis::start();
     let [storage, url] = flags(&redis);
     let steady = Broker::secured_with(&[&storage, &url]);
@@ -63,7 +63,7 @@ fn a_repeat_after_the_death_of_a_replica_sends_across_once() {
 
         let alice = here.agent("alice");
         let letter = |text: &str| alice.sends(text).with("idempotency_key", point);
-        // Whether it was sent is not known here: something else under its key might be a second message.
+        // Whether the first message was sent is unknown here: another message under the same key might be sent twice.
         letter("another").fails_as("invalid_argument", "carol");
         let repeated = letter("once").to("bob@there");
         assert_eq!(letter("another").to("carol").id, repeated.id);

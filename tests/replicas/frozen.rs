@@ -1,4 +1,4 @@
-//! A replica that was frozen for longer than anybody may be silent.
+//! A replica that is frozen for longer than the presence thresholds.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::{cluster::BrokerCluster, support::Redis};
 
-/// Longer than any silence that is allowed here.
+/// Longer than every presence threshold of this test.
 const FROZEN_FOR: Duration = Duration::from_secs(6);
 const SETTINGS: [&str; 4] = [
     "--heartbeat-interval=100ms",
@@ -16,7 +16,7 @@ const SETTINGS: [&str; 4] = [
 ];
 
 #[test]
-fn a_frozen_replica_calls_nobody_silent_and_the_others_go_on_without_it() {
+fn a_thawed_replica_disconnects_no_session_and_the_others_work_without_it() {
     let redis = Redis::start();
     let cluster = BrokerCluster::start_with(2, &redis.url(), &SETTINGS);
     let [frozen, other] = &cluster.replicas[..] else {
@@ -27,13 +27,13 @@ fn a_frozen_replica_calls_nobody_silent_and_the_others_go_on_without_it() {
     let alice = other.agent("alice");
     alice.sends("one").to("bob");
     bob.is_pushed(["one"]);
-    // What the others judge meanwhile holds: to them bob is gone, and what he had in hand waits again.
+    // The decision of the other replicas holds: bob is disconnected, and his leased messages wait again.
     frozen.freeze();
     alice.awaits_presence("bob", "disconnected");
     std::thread::sleep(FROZEN_FOR);
     alice.sends("two").to("bob");
     frozen.thaw();
-    // It disconnects neither its own peers nor those of others, though it has not heard of them for as long.
+    // The thawed replica disconnects neither its own peers nor those of others, although their heartbeats are as old.
     let dora = frozen.agent("dora");
     assert_ne!(dora.presence_of("carol").as_deref(), Some("disconnected"));
     dora.sends("hi").to("carol");

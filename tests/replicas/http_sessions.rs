@@ -1,4 +1,4 @@
-//! HTTP sessions (2025-11-25 and before), and tasks, behind a load balancer that sends each request to another replica.
+//! HTTP sessions (2025-11-25 and before) and tasks, behind a load balancer that sends each request to another replica.
 
 use std::{
     io::{Read, Write},
@@ -29,7 +29,7 @@ fn at(address: SocketAddr, caller: &HttpAgent) -> HttpAgent {
     elsewhere
 }
 
-/// A client of each replica, all of one session, which the first has opened.
+/// One client per replica, all with one session that the first has opened.
 fn caller_at_each_replica(cluster: &BrokerCluster, version: &str, capabilities: Value, name: &str) -> Vec<HttpAgent> {
     let caller = HttpAgent::legacy(cluster.replicas[0].address, version, capabilities).registered(name);
     let replicas = cluster.replicas.iter();
@@ -50,7 +50,7 @@ fn a_session_is_served_at_every_replica() {
     let alice = cluster.replicas[1].agent("alice");
     for version in ["2025-11-25", "2025-06-18", "2025-03-26"] {
         let bob = caller_at_each_replica(&cluster, version, json!({}), version);
-        // The stream, the subscription and what it tells of are each asked for somewhere else.
+        // The stream, the subscription and the change of the inbox are requested at different replicas.
         let mut stream = bob[1].opens_stream();
         bob[2].request("resources/subscribe", json!({"uri": INBOX})).unwrap();
         alice.sends("hi").to(version);
@@ -59,11 +59,11 @@ fn a_session_is_served_at_every_replica() {
             json!({"uri": INBOX})
         );
         assert_eq!(texts(&bob[2].reads(json!({"acknowledge": "immediate"}))), ["hi"]);
-        // A call that waits at one replica is cancelled at another, and takes nothing.
+        // A call that waits at one replica is cancelled at another, and takes no message.
         let wait = json!({"name": "receive_messages", "arguments": {"wait_seconds": 100}});
         let wait = |id: &str, at: &HttpAgent| at.asks_as(&json!(id), "tools/call", wait.clone()).sent();
         let mut cancelled = wait("cancelled", &bob[1]);
-        // It is known there once a later request of the session is answered.
+        // The cancellation is known there once a later request of the session has been answered.
         bob[1].calls("heartbeat", json!({}));
         bob[2].cancels(&json!("cancelled"));
         cancelled.awaits_end();
@@ -72,7 +72,7 @@ fn a_session_is_served_at_every_replica() {
         let read = waits.answer_to(&json!("waits")).unwrap();
         let messages = read["structuredContent"]["messages"].as_array().unwrap().clone();
         assert_eq!(texts(&messages), ["ho"]);
-        // It ends wherever it is told to, for all of them.
+        // A DELETE at any replica ends the session at all of them.
         assert_eq!(bob[2].delete_request().answered().status, 204);
         stream.awaits_end();
         for bob in &bob {
@@ -84,7 +84,7 @@ fn a_session_is_served_at_every_replica() {
 }
 
 #[test]
-fn messages_are_pushed_to_a_stream_that_another_replica_passes_on() {
+fn messages_are_pushed_to_a_stream_that_another_replica_forwards() {
     let redis = Redis::start();
     let cluster = cluster_without_timeouts(3, &redis);
     let alice = cluster.replicas[2].agent("alice");
@@ -95,17 +95,17 @@ fn messages_are_pushed_to_a_stream_that_another_replica_passes_on() {
         let sent = alice.sends(&format!("{round}")).to("bob");
         let pushed = stream.next_notification("notifications/dev.mcp-broker/message");
         assert_eq!(pushed["message"]["message_id"], sent.id.as_str());
-        // The acknowledgement goes another way.
+        // The acknowledgement goes to another replica.
         bob[2].notifies("notifications/dev.mcp-broker/ack", json!({"message_ids": [sent.id]}));
         alice.awaits_status(&sent.id, "acknowledged");
     }
-    // A later reader at another replica takes over, and goes on after the last event that it knows.
+    // A later reader at another replica takes over and continues after the last event that it has.
     let other = bob[2].opens_stream();
     stream.awaits_end();
     other.disconnects();
 }
 
-/// A client of 2024-11-05, whose posts go to a replica by turns.
+/// A client of 2024-11-05 whose POSTs go to the replicas in turn.
 struct SseClient {
     stream: ResponseReader,
     path: String,
@@ -148,7 +148,7 @@ impl SseClient {
 }
 
 #[test]
-fn an_old_stream_is_answered_whichever_replica_takes_the_posts() {
+fn a_stream_of_2024_11_05_is_answered_when_any_replica_takes_the_posts() {
     let redis = Redis::start();
     let cluster = cluster_without_timeouts(3, &redis);
     let alice = cluster.replicas[1].agent("alice");
@@ -165,7 +165,7 @@ fn an_old_stream_is_answered_whichever_replica_takes_the_posts() {
 }
 
 #[test]
-fn a_client_of_a_replica_that_was_killed_begins_again_under_its_name() {
+fn a_client_of_a_killed_replica_resumes_its_name_at_another() {
     let redis = Redis::start();
     let mut cluster = cluster_without_timeouts(3, &redis);
     let alice = cluster.replicas[1].agent("alice");
@@ -175,7 +175,7 @@ fn a_client_of_a_replica_that_was_killed_begins_again_under_its_name() {
     let mut waits = bob[2].asks("tools/call", wait).sent();
     bob[2].calls("heartbeat", json!({}));
     cluster.replicas[0].kill();
-    // What another replica passed on ends with the replica that wrote it.
+    // A forwarded stream ends with the replica that writes it.
     stream.awaits_end();
     waits.awaits_end();
     for bob in &bob[1..] {
@@ -191,21 +191,21 @@ fn a_client_of_a_replica_that_was_killed_begins_again_under_its_name() {
 }
 
 #[test]
-fn a_replica_that_stops_ends_what_it_passes_on() {
+fn a_replica_that_stops_ends_the_streams_that_it_forwards() {
     let redis = Redis::start();
     let mut cluster = cluster_without_timeouts(2, &redis);
     let bob = caller_at_each_replica(&cluster, "2025-11-25", json!({}), "bob");
     let mut stream = bob[1].opens_stream();
     cluster.restart(1);
     stream.awaits_end();
-    // The session is where it was.
+    // The session is still at its replica.
     let bob = at(cluster.replicas[1].address, &bob[0]);
     bob.opens_stream().disconnects();
     assert_eq!(bob.calls("heartbeat", json!({}))["status"], "active");
 }
 
 #[test]
-fn an_id_that_names_no_session_of_the_caller_is_not_found_at_any_replica() {
+fn an_unknown_or_foreign_session_id_is_not_found_at_any_replica() {
     let redis = Redis::start();
     let redis_url = format!("--redis-url={}", redis.url());
     let brokers = [(); 2].map(|()| Broker::secured_with(&["--storage=redis", &redis_url]));
@@ -231,7 +231,7 @@ fn an_id_that_names_no_session_of_the_caller_is_not_found_at_any_replica() {
         .lines()
         .find_map(|line| line.strip_prefix("Mcp-Session-Id: "))
         .unwrap();
-    // Another key, another session of that replica, another replica, none that there ever was.
+    // Another key, another session of that replica, another replica, and an id that never existed.
     let strangers = elsewhere.with("X-API-Key", &other.key);
     let answer = unknown(&strangers);
     let replica = &id[..32];
@@ -242,12 +242,12 @@ fn an_id_that_names_no_session_of_the_caller_is_not_found_at_any_replica() {
     ] {
         assert_eq!(unknown(&elsewhere.with(SESSION, &id)), answer, "{id}");
     }
-    // Nobody without a key learns which is which.
+    // A caller without a key cannot tell them apart.
     let nobody = elsewhere.stream_request().without("X-API-Key").answered();
     assert_eq!(nobody.status, 401);
-    // What came from another replica is not sent on.
+    // A forwarded request is not forwarded again.
     assert_eq!(unknown(&elsewhere.with("Mcp-Broker-Forwarded", "1")), answer);
-    // A request for a session that is being opened is no other.
+    // A request for a session that is being opened does not open another.
     let again = initialize_request(brokers[1].address, "2025-11-25", json!({}))
         .with("X-API-Key", &team.key)
         .with(SESSION, id);
@@ -255,7 +255,7 @@ fn an_id_that_names_no_session_of_the_caller_is_not_found_at_any_replica() {
 }
 
 #[test]
-fn a_key_that_is_revoked_ends_what_is_passed_on_for_it() {
+fn a_revoked_key_ends_the_streams_forwarded_for_it() {
     let redis = Redis::start();
     let redis_url = format!("--redis-url={}", redis.url());
     let brokers = [(); 2].map(|()| Broker::secured_with(&["--storage=redis", &redis_url]));
@@ -269,13 +269,13 @@ fn a_key_that_is_revoked_ends_what_is_passed_on_for_it() {
     let mut stream = elsewhere.opens_stream();
     team.revoke_key(&key);
     stream.awaits_end();
-    eventually("it is refused everywhere", || {
+    eventually("the key is refused everywhere", || {
         (elsewhere.asks("ping", json!({})).answered().status == 401).then_some(())
     });
 }
 
 #[test]
-fn a_task_of_a_modern_client_is_asked_for_at_every_replica() {
+fn a_task_of_a_modern_client_is_found_at_every_replica() {
     let redis = Redis::start();
     let mut cluster = cluster_without_timeouts(3, &redis);
     let alice = cluster.replicas[2].agent("alice");
@@ -312,7 +312,7 @@ fn a_task_of_a_modern_client_is_asked_for_at_every_replica() {
         asks(&cluster.replicas[0], "tasks/get", &task).unwrap()["status"],
         "cancelled"
     );
-    // A replica that is killed takes its tasks along; until that is known it is asked for again.
+    // The tasks of a killed replica are lost; callers retry until that is known.
     cluster.replicas[0].kill();
     let request = at(cluster.replicas[1].address, &bob).asks("tasks/get", json!({"taskId": task}));
     let refused = request.with("Mcp-Name", task).answered();
@@ -321,11 +321,11 @@ fn a_task_of_a_modern_client_is_asked_for_at_every_replica() {
 }
 
 #[test]
-fn a_large_body_that_was_announced_first_is_passed_on() {
+fn a_large_body_with_expect_continue_is_forwarded() {
     let redis = Redis::start();
     let cluster = cluster_without_timeouts(2, &redis);
     let bob = caller_at_each_replica(&cluster, "2025-11-25", json!({}), "bob");
-    // What curl does with a body of this length.
+    // curl sends a body of this length in the same way.
     let text = "x".repeat(2 * 1024 * 1024);
     let arguments = note_to("bob", &text);
     let request = bob[1]

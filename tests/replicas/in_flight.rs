@@ -1,4 +1,4 @@
-//! What is with Redis and not answered, when its sender takes it back and when the replica stops.
+//! Operations in flight at Redis when the sender cancels them or the replica stops.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::{
     support::{Agent, Broker, HttpAgent, Proxy, Redis, ResponseReader, TIMEOUTS_OFF, eventually, texts},
 };
 
-/// One replica whose Redis answers when the test wants it to, and one that is as fast as ever.
+/// One replica behind a proxy that delays Redis, and a fast one.
 struct DelayedRedis {
     proxy: Proxy,
     slow: Broker,
@@ -20,7 +20,7 @@ impl DelayedRedis {
         let redis = Redis::start();
         let quick = BrokerCluster::start_with(1, &redis.url(), &TIMEOUTS_OFF);
         let proxy = Proxy::to(redis.address);
-        // What one thread has answered came after what it had read before.
+        // With one worker, an answer proves that earlier requests have been read.
         let flags = ["--workers=1", "--storage-deadline", deadline, "--shutdown-grace=60s"];
         let slow = Broker::replica(
             &format!("redis://{}", proxy.address),
@@ -38,7 +38,7 @@ impl DelayedRedis {
         [self.slow.http_modern("modern"), self.slow.http_legacy("legacy")]
     }
 
-    /// Everything that was asked has been read.
+    /// Returns when the replica has read every request.
     fn await_requests_read(&self) {
         self.slow.client().wire.syncs();
     }
@@ -51,7 +51,7 @@ fn begin_send(caller: &HttpAgent, text: &str) -> ResponseReader {
     caller.call("send_message", message).sent()
 }
 
-/// Reads these, in whatever order, and nothing else.
+/// Asserts that exactly these messages arrive, in any order.
 fn expect_messages<const N: usize>(agent: &Agent, mut expected: [&str; N]) {
     let mut read = Vec::new();
     while read.len() < N {
@@ -67,7 +67,7 @@ fn expect_messages<const N: usize>(agent: &Agent, mut expected: [&str; N]) {
 }
 
 #[test]
-fn nobody_is_answered_what_it_has_cancelled() {
+fn a_cancelled_request_is_not_answered() {
     let held = DelayedRedis::new("60s");
     let bob = held.quick.replicas[0].agent("bob");
     let alice = held.slow.agent("alice");
@@ -96,7 +96,7 @@ fn nobody_is_answered_what_it_has_cancelled() {
     carol.cancels(&json!(1));
     held.proxy.restore();
     assert_eq!(alice.finishes_call("send_message", &kept)["status"], "queued");
-    // It is sent all the same, and acknowledged, as one of them wanted to hear.
+    // The message is sent although its call was cancelled, and its delivery is tracked.
     expect_messages(
         &bob,
         ["first", "plain", "watched", "keyed", "all", "kept", "from carol"],
@@ -108,7 +108,7 @@ fn nobody_is_answered_what_it_has_cancelled() {
 }
 
 #[test]
-fn what_is_under_way_when_the_replica_stops_is_answered() {
+fn requests_in_flight_when_the_replica_stops_are_answered() {
     let mut held = DelayedRedis::new("60s");
     let bob = held.quick.replicas[0].agent("bob");
     let alice = held.slow.agent("alice");
@@ -125,7 +125,7 @@ fn what_is_under_way_when_the_replica_stops_is_answered() {
     let mut replies = callers.each_ref().map(|caller| begin_send(caller, &caller.name));
     held.await_requests_read();
     held.slow.terminate();
-    eventually("it is about to stop", || {
+    eventually("the replica is stopping", || {
         held.slow.log().contains("shutting down").then_some(())
     });
     held.proxy.restore();
@@ -148,7 +148,7 @@ fn what_is_under_way_when_the_replica_stops_is_answered() {
 }
 
 #[test]
-fn a_replica_stops_though_redis_says_nothing() {
+fn a_replica_stops_although_redis_does_not_answer() {
     let mut held = DelayedRedis::new("500ms");
     let bob = held.quick.replicas[0].agent("bob");
     let alice = held.slow.agent("alice");
@@ -157,7 +157,7 @@ fn a_replica_stops_though_redis_says_nothing() {
     let call = alice.sends("lost?").begins_sending_to("bob");
     alice.wire.syncs();
     held.slow.terminate();
-    // It has not been accepted, as far as anybody knows.
+    // The outcome of the message is unknown.
     let result = alice.wire.answer_to(&call).unwrap();
     assert_eq!(result["structuredContent"]["code"], "unavailable", "{result}");
     alice.wire.closes_with(1012);

@@ -1,8 +1,8 @@
-//! Replicas come and go, and nothing that was accepted is lost.
+//! Replicas are killed and restarted, and no accepted message is lost.
 
 use crate::{cluster::BrokerCluster, ledger::Balance, roaming_client::LOAD, support::Redis};
 
-/// Who stays on a connection sees new messages in the order in which they were accepted.
+/// Asserts that clients on one connection received new messages in the order of acceptance.
 fn assert_order(balance: &Balance) {
     let late = balance
         .out_of_order

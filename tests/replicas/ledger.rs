@@ -1,13 +1,15 @@
+//! The accepted messages of a load and their arrivals: finds lost, repeated and reordered messages.
+
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-/// How long a load may take to come to rest after the faults. Far more than it takes.
+/// The time limit until every accepted message has arrived after the faults. Far more than it takes.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// What was accepted, and what has arrived: what was promised, and what was kept.
+/// The accepted messages and the messages that have arrived.
 #[derive(Default)]
 pub struct Ledger {
     book: Mutex<Book>,
@@ -20,7 +22,7 @@ struct Book {
     accepted: BTreeMap<String, Entry>,
     /// By message and recipient.
     arrivals: HashSet<(String, String)>,
-    /// The last that came for the first time, by recipient and sender.
+    /// The number of the last message that arrived for the first time, by recipient and sender.
     last_new: HashMap<(String, String), u64>,
     out_of_order: Vec<String>,
     refusals: usize,
@@ -31,11 +33,11 @@ struct Entry {
     audience: Vec<String>,
 }
 
-/// What a load came to.
+/// The result of a load.
 #[derive(Debug)]
 pub struct Balance {
     pub accepted: usize,
-    /// Messages that came after a later one of the same sender, when both were new.
+    /// Messages that arrived after a later one of the same sender, when both arrived for the first time.
     pub out_of_order: Vec<String>,
 }
 
@@ -44,7 +46,7 @@ impl Ledger {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A sender has its answer. Asking again for the same text must bring the same message.
+    /// Records that a sender has its answer. A repeat with the same text must return the same message.
     pub fn record_accepted(&self, id: &str, text: &str, audience: &[String]) {
         let entry = Entry {
             text: text.to_owned(),
@@ -55,7 +57,7 @@ impl Ledger {
         self.changed.notify_all();
     }
 
-    /// A recipient has a message; its text is the name of the sender and a number that grows.
+    /// Records an arrival. The text is the name of the sender and a growing number.
     pub fn record_arrival(&self, recipient: &str, id: &str, text: &str) {
         let mut book = self.book();
         if book.arrivals.insert((id.to_owned(), recipient.to_owned())) {
@@ -80,7 +82,7 @@ impl Ledger {
         self.changed.notify_all();
     }
 
-    /// Waits until so many more are accepted.
+    /// Waits until `len` further messages are accepted.
     pub fn await_more_accepted(&self, len: usize) {
         let wanted = self.book().accepted.len() + len;
         self.await_book(&format!("{wanted} accepted messages"), |book| {
@@ -88,7 +90,7 @@ impl Ledger {
         });
     }
 
-    /// Waits until so many more calls were refused as `unavailable`.
+    /// Waits until `len` further calls were refused with `unavailable`.
     pub fn await_more_refusals(&self, len: usize) {
         let wanted = self.book().refusals + len;
         self.await_book(&format!("{wanted} refusals"), |book| book.refusals >= wanted);
@@ -114,7 +116,7 @@ impl Ledger {
             if left.is_zero() {
                 let missing: Vec<_> = book.missing().take(20).collect();
                 panic!(
-                    "never came to be: {what}; {} accepted, {} refusals; missing: {missing:#?}",
+                    "timed out: {what}; {} accepted, {} refusals; missing: {missing:#?}",
                     book.accepted.len(),
                     book.refusals
                 );

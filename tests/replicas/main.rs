@@ -1,6 +1,6 @@
-//! Several replicas of one broker, the Redis that they share, and what can happen to each of them.
+//! Several broker replicas that share one Redis, with faults of each of them.
 
-#[allow(dead_code, unused_imports, reason = "it is there for tests of one broker too")]
+#[allow(dead_code, unused_imports, reason = "shared with other tests")]
 #[path = "../support/mod.rs"]
 mod support;
 

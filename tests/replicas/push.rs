@@ -1,4 +1,4 @@
-//! Messages that are handed over as they are accepted, to connections on another replica.
+//! Messages that are pushed on acceptance to connections of another replica.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ fn two_replicas(redis: &Redis) -> BrokerCluster {
     BrokerCluster::start_with(2, &redis.url(), &TIMEOUTS_OFF)
 }
 
-/// What is pushed next: its text, which is a number, and its delivery count.
+/// The next pushed message: its text (a number), its delivery count, and the message.
 fn next_message(agent: &Agent) -> (usize, u64, Value) {
     let message = agent.next_push();
     let text = message["payload"]["text"].as_str().unwrap();
@@ -23,7 +23,7 @@ fn next_message(agent: &Agent) -> (usize, u64, Value) {
 }
 
 #[test]
-fn subscriptions_that_are_lost_change_neither_order_nor_count() {
+fn lost_subscriptions_change_neither_order_nor_delivery_count() {
     const MESSAGES: usize = 300;
     let redis = Redis::start();
     let cluster = two_replicas(&redis);
@@ -40,14 +40,14 @@ fn subscriptions_that_are_lost_change_neither_order_nor_count() {
         assert_eq!((found, count), (number, 1));
     }
     bob.sees_no_push();
-    // Nothing comes after it that would show that it is missing.
+    // No later message would reveal that this one was lost.
     redis.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     alice.sends("300").to("bob");
     assert_eq!(next_message(&bob).0, 300);
 }
 
 #[test]
-fn what_many_get_keeps_its_place_among_what_one_gets_whatever_is_lost() {
+fn broadcasts_and_direct_messages_stay_in_order_despite_lost_subscriptions() {
     const MESSAGES: usize = 240;
     let redis = Redis::start();
     let cluster = two_replicas(&redis);
@@ -63,7 +63,7 @@ fn what_many_get_keeps_its_place_among_what_one_gets_whatever_is_lost() {
             message.begins_broadcast();
             continue;
         }
-        // What many got just before is made bob's own by what he alone gets.
+        // A direct message turns bob's part of the preceding group lease into a lease of his own.
         message.begins_sending_to("bob");
         if number % 25 == 0 {
             redis.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
@@ -84,7 +84,7 @@ fn what_many_get_keeps_its_place_among_what_one_gets_whatever_is_lost() {
 }
 
 #[test]
-fn a_small_window_fills_and_opens_again() {
+fn a_small_window_fills_and_empties_again() {
     const MESSAGES: usize = 60;
     let redis = Redis::start();
     let cluster = two_replicas(&redis);
@@ -95,7 +95,7 @@ fn a_small_window_fills_and_opens_again() {
         let mut taken = 0;
         for number in 0..MESSAGES {
             alice.sends(&number.to_string()).to(&name);
-            // Now and then something is acknowledged while the next ones come.
+            // Acknowledges some messages while the next ones arrive.
             if number % 3 == 1 {
                 let (found, count, message) = next_message(&bob);
                 assert_eq!((found, count), (taken, 1));
@@ -118,7 +118,7 @@ fn a_small_window_fills_and_opens_again() {
 }
 
 #[test]
-fn what_was_handed_to_a_connection_that_ends_comes_again_with_the_next() {
+fn messages_pushed_to_a_connection_that_ends_are_pushed_to_the_next() {
     let redis = Redis::start();
     let cluster = two_replicas(&redis);
     let alice = cluster.replicas[0].agent("alice");
@@ -131,7 +131,7 @@ fn what_was_handed_to_a_connection_that_ends_comes_again_with_the_next() {
     assert_eq!(next_message(&first).0, 1);
     drop(first);
     let id = alice.sends("3").to("bob").id;
-    eventually("nobody has it", || {
+    eventually("the message waits again", || {
         (alice.recipient_statuses(&id)[0]["status"] == "queued").then_some(())
     });
     let second = cluster.replicas[0].push_agent("bob", &json!({"ack": "manual"}));
@@ -140,11 +140,14 @@ fn what_was_handed_to_a_connection_that_ends_comes_again_with_the_next() {
         .map(|(number, count, _)| (number, count))
         .collect();
     assert_eq!(again[..2], [(1, 2), (2, 2)]);
-    assert_eq!(again[2].0, 3, "handed over or not, as the connection was gone or not");
+    assert_eq!(
+        again[2].0, 3,
+        "pushed or not, depending on when the end of the connection was noticed"
+    );
 }
 
 #[test]
-fn an_acknowledgement_that_somebody_waits_for_does_not_wait_for_others() {
+fn the_acknowledgement_of_a_tracked_message_does_not_wait_for_others() {
     let redis = Redis::start();
     let cluster = two_replicas(&redis);
     let alice = cluster.replicas[0].agent("alice");
@@ -155,9 +158,9 @@ fn an_acknowledgement_that_somebody_waits_for_does_not_wait_for_others() {
             .with_argument("wait_for", "acknowledged")
             .begins_sending_to("bob");
         assert_eq!(alice.finishes_call("send_message", &waiting)["status"], "acknowledged");
-        alice.sends("and one that nobody waits for").to("bob");
+        alice.sends("and an untracked one").to("bob");
     }
     let id = alice.sends("the last").to("bob").id;
-    // It goes with others, but there need be none.
+    // The acknowledgement is sent with others, but does not wait for others.
     alice.awaits_status(&id, "acknowledged");
 }

@@ -1,5 +1,5 @@
-//! Redis restarts, is cut off, slow, full, or another: nothing that was accepted is lost, and whoever asks hears the truth
-//! in time.
+//! Faults of Redis (restart, cut connection, slowness, failover, full memory): no accepted message is lost, and
+//! callers get a correct answer in time.
 
 use std::{
     collections::HashSet,
@@ -14,7 +14,7 @@ use crate::{
     support::{Broker, Proxy, Redis, eventually},
 };
 
-/// Short waits for Redis, and sessions that outlive every fault.
+/// Short deadlines for Redis, and sessions that outlive every fault.
 const FLAGS: [&str; 4] = [
     "--storage-deadline=500ms",
     "--heartbeat-interval=500ms",
@@ -44,8 +44,8 @@ fn a_restart_of_redis_costs_time_and_no_message() {
 }
 
 #[test]
-fn a_redis_that_writes_every_second_loses_no_more_than_it_says() {
-    /// What `/health` says of `appendfsync everysec`.
+fn redis_with_fsync_every_second_loses_no_more_than_reported() {
+    /// The window of loss that `/health` reports for `appendfsync everysec`.
     const WINDOW: Duration = Duration::from_secs(2);
     let mut redis = Redis::start_with(&["--save", "", "--appendonly", "yes", "--appendfsync", "everysec"]);
     let flags = [&FLAGS[..], &["--queue-capacity=1000000"]].concat();
@@ -69,8 +69,8 @@ fn a_redis_that_writes_every_second_loses_no_more_than_it_says() {
     redis.restart();
     cluster.await_readiness(true);
     let mut kept = HashSet::new();
-    eventually("all that is left is read", || {
-        // The first to ask after a restart may learn that the connection is none any more.
+    eventually("the inbox is empty", || {
+        // The first call after a restart may find its connection broken.
         let call = bob.begins_call("receive_messages", &json!({"limit": 100}));
         let result = bob.wire.answer_to(&call).unwrap();
         if result["isError"] == true {
@@ -94,7 +94,7 @@ fn a_redis_that_writes_every_second_loses_no_more_than_it_says() {
 }
 
 #[test]
-fn a_cut_connection_to_redis_is_unavailable_and_comes_back_by_itself() {
+fn a_cut_connection_to_redis_is_unavailable_and_reconnects() {
     let redis = Redis::start();
     let proxy = Proxy::to(redis.address);
     let mut cluster = replicas_behind(&proxy, &[]);
@@ -115,7 +115,7 @@ fn a_cut_connection_to_redis_is_unavailable_and_comes_back_by_itself() {
 }
 
 #[test]
-fn connections_stay_while_redis_is_away() {
+fn connections_stay_open_while_redis_is_unreachable() {
     let redis = Redis::start();
     let proxy = Proxy::to(redis.address);
     let cluster = replicas_behind(&proxy, &[]);
@@ -128,7 +128,7 @@ fn connections_stay_while_redis_is_away() {
         error["retry_after_ms"].as_u64().is_some_and(|after| after > 0),
         "{error}"
     );
-    // Whether another replica knows of nobody is not known now.
+    // A session that this replica does not know might exist: the replica cannot ask.
     alice.sends("to whom?").fails_as("unavailable", "nobody");
     proxy.restore();
     cluster.await_readiness(true);
@@ -140,7 +140,7 @@ fn connections_stay_while_redis_is_away() {
 }
 
 #[test]
-fn a_redis_that_says_nothing_is_given_up_in_time() {
+fn a_silent_redis_times_out() {
     let redis = Redis::start();
     let proxy = Proxy::to(redis.address);
     let mut cluster = replicas_behind(&proxy, &[]);
@@ -156,7 +156,7 @@ fn a_redis_that_says_nothing_is_given_up_in_time() {
 }
 
 #[test]
-fn a_slow_redis_makes_the_broker_slow_and_not_large() {
+fn a_slow_redis_makes_the_broker_slow_without_growing_its_memory() {
     let redis = Redis::start();
     let proxy = Proxy::to(redis.address);
     let mut cluster = replicas_behind(&proxy, &[]);
@@ -166,7 +166,7 @@ fn a_slow_redis_makes_the_broker_slow_and_not_large() {
         let before = cluster.replicas.iter().map(Broker::rss_kib).max().unwrap();
         proxy.delay(Duration::from_millis(20));
         ledger.await_more_accepted(100);
-        // Slower than anybody waits for.
+        // Slower than the storage deadline.
         proxy.delay(Duration::from_millis(700));
         ledger.await_more_refusals(20);
         for replica in &cluster.replicas {
@@ -181,7 +181,7 @@ fn a_slow_redis_makes_the_broker_slow_and_not_large() {
 }
 
 #[test]
-fn a_failover_loses_nothing_that_a_replica_had_to_have() {
+fn a_failover_loses_nothing_that_a_redis_replica_confirmed() {
     let mut first = Redis::start();
     let second = first.redis_replica();
     let proxy = Proxy::to(first.address);
@@ -190,11 +190,11 @@ fn a_failover_loses_nothing_that_a_replica_had_to_have() {
     LOAD.run_while(&mut cluster, |cluster, ledger| {
         ledger.await_more_accepted(100);
         first.kill();
-        // The address leads to a server that is read-only still.
+        // The address leads to a server that is still read-only.
         proxy.redirect_to(second.address);
         ledger.await_more_refusals(4);
         second.command(&["REPLICAOF", "NO", "ONE"]);
-        // It has nobody that follows it: nothing is accepted until somebody does.
+        // The server has no Redis replica: it accepts nothing until one follows it.
         ledger.await_more_refusals(4);
         third = Some(second.redis_replica());
         cluster.await_readiness(true);
@@ -203,7 +203,7 @@ fn a_failover_loses_nothing_that_a_replica_had_to_have() {
 }
 
 #[test]
-fn a_full_redis_refuses_what_is_new_and_gives_out_what_it_has() {
+fn a_full_redis_refuses_new_messages_and_delivers_stored_ones() {
     let redis = Redis::start();
     let cluster = BrokerCluster::start(2, &redis);
     let alice = cluster.replicas[0].agent("alice");
@@ -218,7 +218,7 @@ fn a_full_redis_refuses_what_is_new_and_gives_out_what_it_has() {
     bob.sees_nothing();
     assert_eq!(alice.status_of(&sent.id), "acknowledged");
     redis.command(&["CONFIG", "SET", "maxmemory", "0"]);
-    eventually("there is room again", || {
+    eventually("messages are accepted again", || {
         let call = alice.begins_call("send_message", &alice.sends("after").arguments_to("bob"));
         let result = alice.wire.answer_to(&call).unwrap();
         (result["isError"] == false).then_some(())

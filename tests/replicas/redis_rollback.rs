@@ -1,4 +1,4 @@
-//! Redis comes back with an older data set: what it has holds at every replica, also where a replica knew more.
+//! Redis comes back with an older data set: its state holds at every replica, even where a replica knew newer data.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use crate::{
 const CLOSE_STORE_WENT_BACK: u16 = 4006;
 const REPLICAS: usize = 3;
 
-/// Replicas that ask for keys, and in which nothing happens because of time.
+/// Replicas with authentication, in which no timer fires.
 fn secured(redis_url: &str) -> [Broker; REPLICAS] {
     let redis_url = format!("--redis-url={redis_url}");
     let flags = [&TIMEOUTS_OFF[..], &["--storage=redis", &redis_url]].concat();
@@ -22,13 +22,13 @@ fn accepts_key(broker: &Broker, key: &str) -> bool {
     match broker.upgrade(&[("X-API-Key", key)]).status {
         101 => true,
         401 => false,
-        // The storage is not there yet, or the project is being opened again.
+        // The storage is unavailable, or the project is being reopened.
         503 => accepts_key(broker, key),
         other => panic!("an upgrade is answered with {other}"),
     }
 }
 
-/// Waits until each replica lets this key in, or does not.
+/// Waits until each replica accepts or refuses this key.
 fn await_key_everywhere(replicas: &[Broker], key: &str, wanted: bool) {
     for (at, replica) in replicas.iter().enumerate() {
         eventually(&format!("replica {at} lets the key in: {wanted}"), || {
@@ -41,7 +41,7 @@ fn agent_at(broker: &Broker, key: &str, name: &str) -> Agent {
     Agent::legacy(broker.wire_with(&[("X-API-Key", key)]), "2025-11-25", &json!({})).registered(name)
 }
 
-/// Calls until the tool is not `unavailable`.
+/// Calls until the result is not `unavailable`.
 fn call_until_available(agent: &Agent, tool: &str, arguments: &Value) -> Value {
     eventually(&format!("{tool} is answered"), || {
         let call = agent.begins_call(tool, arguments);
@@ -61,23 +61,23 @@ fn send_with_protocol(agent: &Agent, protocol: &str) -> Value {
     call_until_available(agent, "send_message", &message)
 }
 
-/// What each replica says about a loss that has just been noticed.
+/// Asserts that each replica reports a loss that was just detected.
 fn assert_loss_reported(replicas: &[Broker]) {
     for replica in replicas {
-        let health = eventually("/health says so", || {
+        let health = eventually("/health reports the loss", || {
             let health = replica.get("/health").json();
             (health["status"] == "degraded").then_some(health)
         });
         let problem = health["storage_problem"].as_str().unwrap();
         assert!(problem.contains("older data"), "{problem}");
         assert_eq!(replica.get("/readyz").status, 200);
-        eventually("the log says so in one line", || {
+        eventually("the log reports the loss once", || {
             (replica.log().matches("Redis came back with older data").count() == 1).then_some(())
         });
     }
 }
 
-/// How often the audit says of this project that the storage went back.
+/// The number of audit entries of this project about a loss.
 fn audited_losses(broker: &Broker, project: &str) -> usize {
     let path = format!("/api/v1/audit?project={project}&action=storage.went_back");
     let response = broker.rest(ADMIN_KEY, "GET", &path, &Value::Null);
@@ -85,16 +85,17 @@ fn audited_losses(broker: &Broker, project: &str) -> usize {
     response.json()["entries"].as_array().unwrap().len()
 }
 
-/// Keys, protocols, sessions and messages of a project before and after a moment to which the data set goes back.
+/// Keys, protocols, sessions and messages of a project from before and after the moment to which the data set goes
+/// back.
 struct RollbackScenario<'a> {
     team: Tenant<'a>,
-    /// Made before the moment, and revoked after it.
+    /// Created before the moment, revoked after it.
     revoked_later: String,
-    /// Made after it.
+    /// Created after the moment.
     made_later: String,
-    /// The key of a project that was made after it.
+    /// The key of a project created after the moment.
     late: String,
-    /// Connections from before and after it.
+    /// Connections from before and after the moment.
     live: Vec<Agent>,
 }
 
@@ -130,7 +131,7 @@ impl<'a> RollbackScenario<'a> {
         }
     }
 
-    /// What Redis has by now holds at every replica.
+    /// Asserts that every replica has the state of Redis.
     fn assert_rolled_back(self, replicas: &[Broker]) {
         for agent in &self.live {
             agent.wire.closes_with(CLOSE_STORE_WENT_BACK);
@@ -141,7 +142,7 @@ impl<'a> RollbackScenario<'a> {
         await_key_everywhere(replicas, &self.revoked_later, true);
         await_key_everywhere(replicas, &self.team.key, true);
         assert_loss_reported(replicas);
-        eventually("it is written down", || {
+        eventually("the audit has the loss", || {
             (audited_losses(&replicas[2], "team") > 0).then_some(())
         });
         assert_eq!(audited_losses(&replicas[0], "team"), 1);
@@ -150,7 +151,7 @@ impl<'a> RollbackScenario<'a> {
             .zip(replicas)
             .map(|(name, replica)| agent_at(replica, &self.team.key, name))
             .collect();
-        // What waited then waits again, and who came later is new.
+        // The message from before waits again, and the later session is new.
         agents[1].sees(["before"]);
         agents[1].sees_nothing();
         for agent in &agents {
@@ -173,13 +174,13 @@ impl<'a> RollbackScenario<'a> {
         for (from, to) in [(0, 2), (2, 1), (1, 0)] {
             agents[from].sends("again").to(&agents[to]);
         }
-        // Whatever was known of newer revisions, a key can be revoked at any replica.
+        // A key can be revoked at any replica, although replicas knew later revisions.
         let path = format!("keys/{}", crate::support::id_of_key(&self.revoked_later));
         let path = format!("/api/v1/projects/team/{path}");
         let revoked = replicas[1].rest(&self.team.key, "DELETE", &path, &Value::Null);
         assert_eq!(revoked.status, 200, "{revoked:?}");
         await_key_everywhere(replicas, &self.revoked_later, false);
-        // A project that is made again has nothing of the one that is lost.
+        // A project that is created again has nothing of the lost one.
         let anew = replicas[2].project("late", &json!({})).key;
         await_key_everywhere(replicas, &anew, true);
         await_key_everywhere(replicas, &self.late, false);
@@ -187,7 +188,7 @@ impl<'a> RollbackScenario<'a> {
 }
 
 #[test]
-fn after_a_restart_from_an_older_snapshot_the_store_holds() {
+fn the_state_of_redis_holds_after_a_restart_from_an_older_snapshot() {
     let mut redis = Redis::start();
     let replicas = secured(&redis.url());
     let story = RollbackScenario::record(&replicas, || {
@@ -199,13 +200,13 @@ fn after_a_restart_from_an_older_snapshot_the_store_holds() {
 }
 
 #[test]
-fn after_a_failover_to_a_replica_that_lagged_the_store_holds() {
+fn the_state_of_redis_holds_after_a_failover_to_a_lagging_redis_replica() {
     let mut first = Redis::start();
     let second = first.redis_replica();
     let proxy = Proxy::to(first.address);
     let replicas = secured(&format!("redis://{}", proxy.address));
     let story = RollbackScenario::record(&replicas, || {
-        // Once it has what was written so far it hears no more.
+        // The Redis replica has what was written so far and is then cut off.
         first.command(&["WAIT", "1", "10000"]);
         second.command(&["REPLICAOF", "NO", "ONE"]);
     });
@@ -215,7 +216,7 @@ fn after_a_failover_to_a_replica_that_lagged_the_store_holds() {
 }
 
 #[test]
-fn after_everything_was_deleted_clients_register_again_at_once() {
+fn clients_register_again_immediately_after_redis_was_flushed() {
     let redis = Redis::start();
     let cluster = BrokerCluster::start_with(REPLICAS, &redis.url(), &TIMEOUTS_OFF);
     let replicas = &cluster.replicas;
@@ -231,14 +232,14 @@ fn after_everything_was_deleted_clients_register_again_at_once() {
         for agent in [&live, &pushed] {
             agent.wire.closes_with(CLOSE_STORE_WENT_BACK);
         }
-        eventually("the version of the layout is written down again", || {
+        eventually("the schema version is stored again", || {
             (redis.command(&["GET", "{system}:schema:version"]) == layout).then_some(())
         });
-        eventually("the HTTP session is over", || {
+        eventually("the HTTP session has ended", || {
             let response = resumable.call("heartbeat", json!({})).answered();
             (response.status == 404).then_some(())
         });
-        eventually("the stateless session is over", || {
+        eventually("the stateless session has ended", || {
             let call = stateless.call("heartbeat", json!({}));
             let result = call.sent().answer_to(&json!(1)).unwrap();
             let error = &result["structuredContent"];
@@ -261,7 +262,7 @@ fn after_everything_was_deleted_clients_register_again_at_once() {
 }
 
 #[test]
-fn a_replica_that_was_away_while_others_wrote_more_than_was_lost_notices_it_all_the_same() {
+fn a_replica_that_was_cut_off_detects_a_loss_although_others_wrote_more_than_was_lost() {
     let mut redis = Redis::start();
     let proxy = Proxy::to(redis.address);
     let mut replicas = secured(&redis.url());
@@ -278,7 +279,7 @@ fn a_replica_that_was_away_while_others_wrote_more_than_was_lost_notices_it_all_
     }
     redis.kill();
     redis.restart();
-    // Nobody who writes now has seen what is lost.
+    // The replicas that write now have not seen what is lost.
     let redis_url = redis.url();
     let [newer, ..] = secured(&redis_url);
     let alice = agent_at(&newer, &key, "alice");
@@ -296,7 +297,7 @@ fn secured_behind(proxy: &Proxy) -> Broker {
     Broker::secured_with(&[&TIMEOUTS_OFF[..], &["--storage=redis", &redis_url]].concat())
 }
 
-/// The epoch of the default project, as Redis has it.
+/// The epoch of the default project in Redis.
 fn epoch(redis: &Redis) -> String {
     let tokens = redis.command(&["GET", "{default}:epoch"]);
     let (epoch, _) = tokens.split_once(' ').expect("an epoch and a timeline");
@@ -304,7 +305,7 @@ fn epoch(redis: &Redis) -> String {
 }
 
 #[test]
-fn what_loses_nothing_is_not_taken_for_a_loss() {
+fn a_restart_without_lost_data_is_not_reported_as_a_loss() {
     let mut redis = Redis::durable();
     let proxy = Proxy::to(redis.address);
     let flags = [&TIMEOUTS_OFF[..], &["--storage-deadline=500ms"]].concat();
@@ -319,7 +320,7 @@ fn what_loses_nothing_is_not_taken_for_a_loss() {
             let result = alice.wire.answer_to(&call).unwrap();
             (result["isError"] == false).then_some(())
         });
-        // What was delivered before may come again.
+        // Messages that were delivered before may be delivered again.
         while {
             let pushed = bob.next_push();
             let is_new = pushed["payload"]["text"] == what;

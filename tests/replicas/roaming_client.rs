@@ -1,4 +1,4 @@
-//! Agents that stay with no replica: whatever happens to a connection, they go on at another.
+//! Clients that move between replicas: after a lost connection they continue at another replica.
 
 use std::{
     io,
@@ -17,15 +17,15 @@ use crate::{
     support::WAIT_TIMEOUT,
 };
 
-/// How often somebody who listens looks up.
+/// The read timeout, after which a client checks whether to stop.
 const READ_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// What became of a call.
+/// The outcome of a call.
 pub enum CallOutcome {
     Done(Value),
     /// The error object of the tool.
     Refused(Value),
-    /// The connection ended, or nothing came.
+    /// The connection ended, or no answer arrived in time.
     Lost,
 }
 
@@ -36,7 +36,7 @@ struct Disconnected;
 struct RoamingConnection {
     socket: WebSocket<TcpStream>,
     last_id: u64,
-    /// Notifications that came while an answer was waited for.
+    /// Notifications that arrived before an awaited answer.
     notifications: Vec<Value>,
 }
 
@@ -67,7 +67,7 @@ impl RoamingConnection {
         };
         let hello = json!({
             "protocolVersion": "2025-11-25", "capabilities": capabilities,
-            "clientInfo": {"name": "a nomad", "version": "1"},
+            "clientInfo": {"name": "roaming client", "version": "1"},
         });
         line.request("initialize", &hello)?;
         line.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))?;
@@ -78,7 +78,7 @@ impl RoamingConnection {
         self.socket.send(Message::text(frame.to_string())).ok()
     }
 
-    /// The next frame; None when none has come for a while.
+    /// The next frame; None after [`READ_TIMEOUT`] without one.
     fn next(&mut self) -> Result<Option<Value>, Disconnected> {
         match self.socket.read() {
             Ok(Message::Text(text)) => Ok(Some(serde_json::from_str(&text).unwrap())),
@@ -128,12 +128,12 @@ fn call_outcome(result: &Value) -> CallOutcome {
     }
 }
 
-/// One call over HTTP, with a connection of its own.
+/// One call over HTTP on a connection of its own.
 pub fn call_over_http(address: SocketAddr, tool: &str, arguments: &Value) -> CallOutcome {
     let result = (|| {
         let params = json!({"name": tool, "arguments": arguments, "_meta": {
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientInfo": {"name": "a nomad", "version": "1"},
+            "io.modelcontextprotocol/clientInfo": {"name": "roaming client", "version": "1"},
             "io.modelcontextprotocol/clientCapabilities": {},
         }});
         let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).to_string();
@@ -148,7 +148,7 @@ pub fn call_over_http(address: SocketAddr, tool: &str, arguments: &Value) -> Cal
         io::Write::write_all(&mut socket, head.as_bytes()).ok()?;
         let mut text = String::new();
         io::Read::read_to_string(&mut socket, &mut text).ok()?;
-        // The answer is the body, or the last event of it.
+        // The answer is the body, or the last event in it.
         let json = text.lines().rev().find_map(|line| {
             let line = line.strip_prefix("data:").unwrap_or(line).trim();
             serde_json::from_str::<Value>(line).ok().filter(Value::is_object)
@@ -158,7 +158,7 @@ pub fn call_over_http(address: SocketAddr, tool: &str, arguments: &Value) -> Cal
     result.map_or(CallOutcome::Lost, |result| call_outcome(&result))
 }
 
-/// An agent with a name, at whatever replica.
+/// A named client that may be connected to any replica.
 struct RoamingClient<'a> {
     name: String,
     addresses: ReplicaAddresses,
@@ -180,7 +180,7 @@ impl<'a> RoamingClient<'a> {
         }
     }
 
-    /// A connection under its name, to another replica than the last if that broke.
+    /// A registered connection; after a broken one, to the next replica.
     fn connection(&mut self) -> Option<&mut RoamingConnection> {
         if self.line.is_none() {
             self.moves += 1;
@@ -196,7 +196,7 @@ impl<'a> RoamingClient<'a> {
         self.line.as_mut()
     }
 
-    /// Asks until there is an answer, of whatever replica.
+    /// Calls until some replica answers.
     fn call_until_answered(&mut self, tool: &str, arguments: &Value) -> Value {
         let deadline = Instant::now() + 3 * WAIT_TIMEOUT;
         while Instant::now() < deadline {
@@ -210,16 +210,16 @@ impl<'a> RoamingClient<'a> {
         panic!("{} never got an answer to {tool}", self.name);
     }
 
-    /// The one refusal that is a reason to ask again.
+    /// Waits as long as `unavailable` asks for. Every other refusal fails the test.
     fn wait_after_refusal(&mut self, error: &Value) {
         assert_eq!(error["code"], "unavailable", "{}: {error}", self.name);
         let retry_after = error["retry_after_ms"].as_u64().unwrap_or_else(|| panic!("{error}"));
         self.ledger.record_refusal();
-        // The hint is for thousands of agents; a test need not wait so long.
+        // The hint is meant for thousands of agents; a test waits less.
         thread::sleep(Duration::from_millis(retry_after.min(200)));
     }
 
-    /// Sends until it is told to stop; by turns to one, and to everybody.
+    /// Sends direct messages and broadcasts until `stop` is set.
     fn send_until_stopped(&mut self, audience: &[String], stop: &AtomicBool) {
         let mut number = 0u64;
         while !stop.load(Ordering::SeqCst) {
@@ -227,14 +227,14 @@ impl<'a> RoamingClient<'a> {
             let text = format!("{} {number}", self.name);
             let mut arguments = json!({
                 "protocol_name": "note", "protocol_version": "1.0.0", "payload": {"text": text},
-                // Asking again must not send it twice.
+                // A repeat must not send the message twice.
                 "headers": {"idempotency_key": text},
             });
             if number.is_multiple_of(4) {
                 let sent = self.call_until_answered("broadcast_message", &arguments);
                 let len = |key: &str| sent[key].as_u64().unwrap();
                 assert_eq!(len("failed"), 0, "{sent}");
-                // All who receive, and the others who send.
+                // All receivers, and the other senders.
                 assert!(len("recipients") >= audience.len() as u64, "{sent}");
                 assert_eq!(len("delivered") + len("queued"), len("recipients"), "{sent}");
                 self.ledger
@@ -249,7 +249,7 @@ impl<'a> RoamingClient<'a> {
         }
     }
 
-    /// Takes what is pushed, and acknowledges it, until it is told to stop.
+    /// Receives pushed messages and acknowledges them until `stop` is set.
     fn receive_pushes(&mut self, stop: &AtomicBool) {
         while !stop.load(Ordering::SeqCst) {
             let Some(line) = self.connection() else {
@@ -278,7 +278,7 @@ impl<'a> RoamingClient<'a> {
         }
     }
 
-    /// Reads at a different replica each time, and acknowledges there, until it is told to stop.
+    /// Polls and acknowledges, each time at a different replica, until `stop` is set.
     fn poll_until_stopped(&mut self, stop: &AtomicBool) {
         let mut session = None;
         let mut read = Vec::new();
@@ -323,12 +323,12 @@ impl<'a> RoamingClient<'a> {
     }
 }
 
-/// Who sends and who receives while something happens.
+/// The number of clients of each kind.
 pub struct Load {
     pub senders: usize,
-    /// To whom messages are pushed, over WebSocket.
+    /// Clients that receive by push, over WebSocket.
     pub listeners: usize,
-    /// Who asks for them, over HTTP, another replica each time.
+    /// Clients that poll over HTTP, each time at another replica.
     pub pollers: usize,
 }
 
@@ -339,7 +339,7 @@ pub const LOAD: Load = Load {
 };
 
 impl Load {
-    /// Sends and receives while `happens` does its work, and until everything that was accepted has arrived.
+    /// Sends and receives while `happens` runs, and until every accepted message has arrived.
     pub fn run_while(&self, cluster: &mut BrokerCluster, happens: impl FnOnce(&mut BrokerCluster, &Ledger)) -> Balance {
         let ledger = Ledger::default();
         let (sent, received) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -367,7 +367,7 @@ impl Load {
                     }
                 });
             }
-            crate::support::eventually("everybody is there", || {
+            crate::support::eventually("all recipients are connected", || {
                 (begun.load(Ordering::SeqCst) == audience.len()).then_some(())
             });
             let senders: Vec<_> = names("sender", self.senders)
@@ -391,7 +391,7 @@ impl Load {
     }
 }
 
-/// Whatever happens, those who wait for the end are told: a scope waits for all of its threads.
+/// Sets the flags on drop, also on a panic: the scope waits for all of its threads.
 struct StopOnDrop<'a>([&'a AtomicBool; 2]);
 
 impl Drop for StopOnDrop<'_> {

@@ -1,4 +1,4 @@
-//! `scripts/cluster`, as people use it.
+//! `scripts/cluster` as a user runs it.
 
 use std::path::Path;
 
@@ -11,9 +11,9 @@ use crate::{
 };
 
 #[test]
-fn the_script_starts_a_cluster_behind_a_balancer_and_leaves_nothing_behind() {
+fn the_script_starts_a_cluster_behind_a_balancer_and_stops_all_of_it() {
     let script = ClusterScript::start(&[]);
-    // The balancer gives each to another replica.
+    // The balancer gives each connection to another replica.
     let agent = |name: &str| {
         let agent = Agent::legacy(Wire::open(script.balancer), "2025-11-25", &json!({}));
         Broker::register_note_protocol(&agent);
@@ -28,7 +28,7 @@ fn the_script_starts_a_cluster_behind_a_balancer_and_leaves_nothing_behind() {
     assert_eq!(replicas.len(), 3);
     let parts = replicas.iter().chain([&script.parts["redis"]]);
     let pids: Vec<_> = parts.map(|part| part["pid"].as_i64().unwrap()).collect();
-    // One may go, and the balancer finds the others.
+    // After one replica has stopped, the balancer uses the others.
     kill_process(Pid::from_raw(pids[0] as i32).unwrap(), Signal::TERM).unwrap();
     has_ended(pids[0]);
     (3..6).for_each(|at| drop(agent(&format!("agent{at}"))));

@@ -1,4 +1,4 @@
-//! Several replicas are one broker: who is where makes no difference.
+//! Several replicas act as one broker: the replica of a session makes no difference.
 
 use std::{cell::Cell, collections::BTreeSet, thread};
 
@@ -10,7 +10,7 @@ use crate::{
     support::{ADMIN_KEY, Agent, Broker, HttpAgent, Redis, TIMEOUTS_OFF, eventually, texts},
 };
 
-/// Replicas in which nothing happens because of time: what ought to wake somebody has to.
+/// Replicas in which no timer fires: every wake-up must come from an event.
 fn cluster_without_timeouts(len: usize, redis: &Redis) -> BrokerCluster {
     BrokerCluster::start_with(len, &redis.url(), &TIMEOUTS_OFF)
 }
@@ -24,7 +24,7 @@ fn expect_done(answer: CallOutcome) -> Value {
 }
 
 #[test]
-fn messages_cross_replicas_in_both_directions() {
+fn messages_are_delivered_between_replicas_in_both_directions() {
     let redis = Redis::start();
     let cluster = cluster_without_timeouts(2, &redis);
     let alice = cluster.replicas[0].agent("alice");
@@ -35,7 +35,7 @@ fn messages_cross_replicas_in_both_directions() {
     alice.awaits_status(&sent.id, "delivered");
     bob.acknowledges(&pushed);
     alice.awaits_status(&sent.id, "acknowledged");
-    // Whoever waits for more than acceptance hears it from the other replica.
+    // A tracked message learns its status from the other replica.
     bob.sends("and you").to("alice");
     alice.sees(["and you"]);
     let waiting = alice
@@ -48,7 +48,7 @@ fn messages_cross_replicas_in_both_directions() {
 }
 
 #[test]
-fn a_read_that_waits_is_woken_from_another_replica() {
+fn a_waiting_read_is_woken_by_another_replica() {
     let redis = Redis::start();
     let cluster = cluster_without_timeouts(2, &redis);
     let alice = cluster.replicas[0].agent("alice");
@@ -61,7 +61,7 @@ fn a_read_that_waits_is_woken_from_another_replica() {
 }
 
 #[test]
-fn a_broadcast_counts_everybody_wherever_they_are() {
+fn a_broadcast_counts_the_sessions_of_all_replicas() {
     let redis = Redis::start();
     let cluster = cluster_without_timeouts(3, &redis);
     let alice = cluster.replicas[0].agent("alice");
@@ -80,7 +80,7 @@ fn a_broadcast_counts_everybody_wherever_they_are() {
         agent.acknowledges(&pushed);
     }
     let id = sent["message_id"].as_str().unwrap();
-    // Any replica can say what became of it.
+    // Any replica can report the status.
     let carol = cluster.replicas[2].agent("carol");
     eventually("all have acknowledged", || {
         let recipients = carol.recipient_statuses(id);
@@ -90,7 +90,7 @@ fn a_broadcast_counts_everybody_wherever_they_are() {
             .all(|recipient| recipient["status"] == "acknowledged")
             .then_some(())
     });
-    // Who has just gone from one replica is counted by none.
+    // A session that has just ended at one replica is counted by none.
     everybody[8].calls("disconnect_session", json!({}));
     let sent = alice.sends("again").to_everyone();
     let counted = [&sent["recipients"], &sent["skipped"]].map(|count| count.as_u64().unwrap());
@@ -98,7 +98,7 @@ fn a_broadcast_counts_everybody_wherever_they_are() {
 }
 
 #[test]
-fn who_comes_back_at_another_replica_takes_its_session_along() {
+fn a_client_that_reconnects_at_another_replica_resumes_its_session() {
     let redis = Redis::start();
     let cluster = cluster_without_timeouts(2, &redis);
     let alice = cluster.replicas[0].agent("alice");
@@ -108,7 +108,7 @@ fn who_comes_back_at_another_replica_takes_its_session_along() {
     let newer = cluster.replicas[1].push_agent("bob", &json!({"ack": "manual"}));
     assert_eq!(newer.session, older.session);
     older.wire.closes_with(4001);
-    // What the older one had and did not acknowledge comes again, before what is new.
+    // Messages that the older connection had and did not acknowledge come again, before new ones.
     alice.sends("2").to("bob");
     let pushed = newer.is_pushed(["1", "2"]);
     assert_eq!(
@@ -117,7 +117,7 @@ fn who_comes_back_at_another_replica_takes_its_session_along() {
     );
     newer.acknowledges(&pushed);
     newer.syncs();
-    // And back again.
+    // And back to the first replica.
     let newest = cluster.replicas[0].push_agent("bob", &json!({"ack": "manual"}));
     newer.wire.closes_with(4001);
     alice.sends("3").to("bob");
@@ -125,7 +125,7 @@ fn who_comes_back_at_another_replica_takes_its_session_along() {
 }
 
 #[test]
-fn a_receipt_is_given_back_at_any_replica() {
+fn a_receipt_is_accepted_at_any_replica() {
     let redis = Redis::start();
     let cluster = cluster_without_timeouts(3, &redis);
     let alice = cluster.replicas[0].agent("alice");
@@ -151,14 +151,14 @@ fn a_receipt_is_given_back_at_any_replica() {
     for id in &sent[..29] {
         assert_eq!(alice.status_of(id), "acknowledged");
     }
-    // One that was given back is no reason to acknowledge what came since, wherever that came.
+    // A receipt that was returned once does not acknowledge later messages of any replica.
     let before = receipt;
     let read = at(0).calls("receive_messages", json!({"receipt": before}));
     assert_eq!(read["messages"], json!([]));
     let late = alice.sends("late").to("bob").id;
     let read = at(1).calls("receive_messages", json!({"wait_seconds": 20}));
     assert_eq!(read["messages"][0]["message_id"], late.as_str());
-    let read = eventually("it comes again", || {
+    let read = eventually("the message is delivered again", || {
         let read = at(2).calls("receive_messages", json!({"receipt": before}));
         read["messages"][0]["message_id"].is_string().then_some(read)
     });
@@ -175,7 +175,7 @@ fn a_stateless_caller_is_fenced_at_every_replica() {
     let first = cluster.replicas[0].http_modern("bob");
     let mut waiting = first.call("receive_messages", json!({"wait_seconds": 100})).sent();
     let second = cluster.replicas[1].http_modern("bob");
-    // Its wait is ended by the other replica.
+    // The other replica ends its wait.
     let result = waiting.answer_to(&json!(1)).unwrap();
     assert_eq!(result["structuredContent"]["code"], "session_taken_over", "{result}");
     let sent = alice.sends("hi").to("bob").id;
@@ -185,7 +185,7 @@ fn a_stateless_caller_is_fenced_at_every_replica() {
             caller.address = replica.address;
             caller
         };
-        eventually("the first is refused", || {
+        eventually("the first caller is refused", || {
             let result = at(&first)
                 .call("heartbeat", json!({}))
                 .sent()
@@ -193,7 +193,7 @@ fn a_stateless_caller_is_fenced_at_every_replica() {
                 .unwrap();
             (result["structuredContent"]["code"] == "session_taken_over").then_some(())
         });
-        // Nobody has told this replica of the second yet, perhaps: it looks before it refuses.
+        // This replica may not know the second message yet: it reads the store before it refuses.
         at(&second).calls("heartbeat", json!({}));
     }
     let read = second.reads(json!({"wait_seconds": 20}));
@@ -204,7 +204,7 @@ fn a_stateless_caller_is_fenced_at_every_replica() {
 }
 
 #[test]
-fn a_name_is_one_session_whoever_is_first() {
+fn a_name_is_one_session_for_all_replicas() {
     let redis = Redis::start();
     let cluster = cluster_without_timeouts(3, &redis);
     for round in 0..10 {
@@ -228,9 +228,9 @@ fn a_name_is_one_session_whoever_is_first() {
         let has_name = |session: &&Value| session["name"] == arguments["name"];
         let rows = listed["sessions"].as_array().unwrap().iter().filter(has_name).count();
         assert_eq!(rows, 1, "{arguments}");
-        // Each caller has an id of its own, and that of one is good: at every replica the same.
+        // Each caller has an id of its own, and every replica accepts the same one of them.
         assert_eq!(sessions.len(), 3, "{arguments}: {sessions:?}");
-        eventually("one of them has the session", || {
+        eventually("one caller owns the session", || {
             let accepted = |at: usize| {
                 let accepts = |id: &&String| match call_over_http(
                     cluster.addresses.pick(at),
@@ -250,17 +250,17 @@ fn a_name_is_one_session_whoever_is_first() {
             (accepted[0].len() == 1 && accepted.iter().all(|ids| *ids == accepted[0])).then_some(())
         });
     }
-    // Of connections that register one name the last has it, and the others are told.
+    // Of connections that register one name, the last one owns the session and the others are closed.
     let visitors: Vec<_> = cluster.replicas.iter().map(Broker::client).collect();
     for visitor in &visitors {
         visitor.begins_call("register_session", &json!({"name": "wanted"}));
     }
-    eventually("one is left", || {
+    eventually("one connection is open", || {
         (visitors.iter().filter(|agent| agent.wire.is_open()).count() == 1).then_some(())
     });
 }
 
-/// Sends it in a batch, once for each id, and each is accepted.
+/// Sends the message in a batch, once for each id; each is accepted.
 fn call_in_batch(from: &Agent, arguments: &Value, ids: &[&str]) {
     let params = json!({"name": "send_message", "arguments": arguments});
     let call = |id: &&str| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
@@ -274,17 +274,17 @@ fn call_in_batch(from: &Agent, arguments: &Value, ids: &[&str]) {
 }
 
 #[test]
-fn who_has_just_come_to_one_replica_is_found_at_another() {
+fn a_session_just_registered_at_one_replica_is_found_at_another() {
     let redis = Redis::start();
     let cluster = cluster_without_timeouts(2, &redis);
     let alice = Agent::legacy(cluster.replicas[0].wire(), "2025-03-26", &json!({})).registered("alice");
     for round in 0..10 {
-        // Of what is published now, most is lost.
+        // Most frames are lost from now on.
         redis.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
         let bob = cluster.replicas[1].agent(&format!("bob{round}"));
         let letter = match round % 3 {
             0 => alice.sends("hi"),
-            // Of what was sent with a key it is asked first whether it was.
+            // A message with an idempotency key is looked up first.
             _ => alice.sends("hi").with("idempotency_key", format!("key{round}")),
         };
         if round % 2 == 0 {
@@ -296,11 +296,11 @@ fn who_has_just_come_to_one_replica_is_found_at_another() {
 }
 
 #[test]
-fn what_a_stateless_caller_has_just_registered_is_known_wherever_it_asks_next() {
+fn a_session_just_registered_by_a_stateless_caller_is_known_at_every_replica() {
     let redis = Redis::start();
     let cluster = cluster_without_timeouts(2, &redis);
     let carol = cluster.replicas[1].agent("carol");
-    // Registered at one; the other cannot have heard of it.
+    // Registered at one replica; the other cannot have heard of it.
     let registered = |name: &str| {
         redis.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
         let here = cluster.replicas[1].http_modern(name);
@@ -331,18 +331,18 @@ fn what_a_stateless_caller_has_just_registered_is_known_wherever_it_asks_next() 
     }
 }
 
-/// Replicas that check keys.
+/// Replicas with authentication.
 fn secured<const N: usize>(redis: &Redis) -> [Broker; N] {
     let redis_url = format!("--redis-url={}", redis.url());
     [(); N].map(|()| Broker::secured_with(&["--storage=redis", &redis_url]))
 }
 
 #[test]
-fn who_has_just_come_to_another_project_is_found_from_another_replica() {
+fn a_session_just_registered_in_another_project_is_found_from_another_replica() {
     let redis = Redis::start();
     let [first, second]: [Broker; 2] = secured(&redis);
     let [here, there] = ["here", "there"].map(|id| first.project(id, &json!({"allow_cross_project": true})));
-    // As many as are sent: that one is looked for does not count.
+    // The limit equals the number of messages: the lookup of a recipient does not count.
     here.allow_sending_to("there", &json!({"message_rate_limit": 6}));
     let alice = Agent::legacy(here.wire(), "2025-03-26", &json!({})).registered("alice");
     eventually("the second knows the key", || {
@@ -363,7 +363,7 @@ fn who_has_just_come_to_another_project_is_found_from_another_replica() {
 }
 
 #[test]
-fn a_stateless_caller_may_hit_another_replica_with_each_request() {
+fn a_stateless_caller_may_use_another_replica_for_each_request() {
     let redis = Redis::start();
     let cluster = cluster_without_timeouts(3, &redis);
     let turn = Cell::new(0);
@@ -391,7 +391,7 @@ fn a_stateless_caller_may_hit_another_replica_with_each_request() {
             assert_eq!(sent["queue_size"], n + 1, "{sent}");
             ids.push(sent["message_id"].clone());
         }
-        // Each read acknowledges what the one before returned, wherever that was.
+        // Each read acknowledges the result of the previous one, at any replica.
         let mut got = Vec::new();
         eventually("all are read and acknowledged", || {
             let read = call("receive_messages", json!({"session_id": bob, "limit": 2}));
@@ -416,10 +416,10 @@ fn a_stateless_caller_may_hit_another_replica_with_each_request() {
 }
 
 #[test]
-fn three_replicas_together_take_in_no_more_protocols_than_a_project_may_have() {
+fn three_replicas_together_do_not_exceed_the_protocol_limit_of_a_project() {
     let redis = Redis::start();
     let replicas: [Broker; 3] = secured(&redis);
-    // One of them is the one that everything is said in.
+    // One of them is `note`.
     let team = replicas[0].project("team", &json!({"max_protocols": 6}));
     let key = team.new_key_with_scope("member");
     let agents: Vec<_> = (0..15)
@@ -445,7 +445,7 @@ fn three_replicas_together_take_in_no_more_protocols_than_a_project_may_have() {
     for result in full {
         assert_eq!(result["structuredContent"]["code"], "forbidden", "{result}");
     }
-    // Each of them registers again what is there, wherever it was taken in.
+    // Every replica registers an existing protocol again, whichever replica accepted it.
     let taken = taken[0]["structuredContent"]["name"].as_str().unwrap();
     let again = json!({"name": taken, "version": "1.0.0", "schema": {}});
     for agent in &agents {
@@ -454,7 +454,7 @@ fn three_replicas_together_take_in_no_more_protocols_than_a_project_may_have() {
 }
 
 #[test]
-fn a_key_works_everywhere_and_not_after_it_was_revoked() {
+fn a_key_is_valid_at_every_replica_until_it_is_revoked() {
     let redis = Redis::start();
     let [first, second]: [Broker; 2] = secured(&redis);
     let team = first.project("team", &json!({}));
@@ -471,18 +471,18 @@ fn a_key_works_everywhere_and_not_after_it_was_revoked() {
     bob.wire.awaits_close();
     let refused = second.upgrade(&[("X-API-Key", &key)]);
     assert_eq!(refused.status, 401, "{refused:?}");
-    // What is changed at one is what the other shows.
+    // A change at one replica shows at the other.
     let path = "/api/v1/projects/team";
     let changed = second.rest(ADMIN_KEY, "PATCH", path, &json!({"description": "seen"}));
     assert_eq!(changed.status, 200, "{changed:?}");
-    eventually("the first shows it too", || {
+    eventually("the first replica shows the change", || {
         let shown = first.rest(ADMIN_KEY, "GET", path, &Value::Null).json();
         shown.to_string().contains("seen").then_some(())
     });
 }
 
 #[test]
-fn the_sessions_of_a_dead_replica_go_stale_and_end_once_for_all() {
+fn the_sessions_of_a_killed_replica_become_stale_and_end_exactly_once() {
     let redis = Redis::start();
     let flags = [
         "--heartbeat-interval=100ms",
@@ -500,7 +500,7 @@ fn the_sessions_of_a_dead_replica_go_stale_and_end_once_for_all() {
     for witness in [&alice, &carol] {
         witness.awaits_presence("bob", "stale");
     }
-    // What was delivered there and not acknowledged waits again.
+    // A message that was delivered there and not acknowledged waits again.
     carol.awaits_status(&held.id, "queued");
     for witness in [&alice, &carol] {
         witness.awaits_presence("bob", "disconnected");

@@ -1,4 +1,4 @@
-//! What a start says when Redis is not as it should be.
+//! What a start prints when Redis is missing or unsuitable.
 
 use std::process::Output;
 
@@ -25,14 +25,14 @@ fn refusal(redis_url: &str, flags: &[&str]) -> String {
     said
 }
 
-/// An address at which nobody listens.
+/// An address without a listener.
 fn unused_address() -> String {
     let redis = Redis::start();
     redis.url().replace("redis://", "redis://:hunter2@")
 }
 
 #[test]
-fn without_redis_there_is_no_start_and_the_error_says_where_it_looked() {
+fn a_start_without_redis_fails_and_the_error_names_the_address() {
     let url = unused_address();
     let said = refusal(&url, &[]);
     let address = url.rsplit('@').next().unwrap();
@@ -43,14 +43,14 @@ fn without_redis_there_is_no_start_and_the_error_says_where_it_looked() {
 }
 
 #[test]
-fn a_wrong_password_is_called_so() {
+fn a_start_with_a_wrong_password_reports_it() {
     let redis = Redis::start_with(&["--save", "", "--requirepass", "right"]);
     let said = refusal(&redis.url().replace("redis://", "redis://:hunter2@"), &[]);
     assert!(said.contains("refuses the user or the password"), "{said}");
 }
 
 #[test]
-fn the_data_of_a_newer_release_is_left_alone() {
+fn the_data_of_another_release_is_refused_and_left_unchanged() {
     let redis = Redis::start();
     redis.command(&["SET", "{system}:schema:version", "999"]);
     let said = refusal(&redis.url(), &[]);
@@ -59,7 +59,7 @@ fn the_data_of_a_newer_release_is_left_alone() {
 }
 
 #[test]
-fn with_a_fallback_a_single_broker_starts_on_memory_and_says_so() {
+fn a_broker_with_the_memory_fallback_starts_without_redis_and_reports_it() {
     let broker = Broker::replica(
         &unused_address(),
         &["--redis-fallback=memory", "--storage-deadline=300ms"],
@@ -81,7 +81,7 @@ fn with_a_fallback_a_single_broker_starts_on_memory_and_says_so() {
 }
 
 #[test]
-fn with_a_fallback_and_redis_there_is_redis() {
+fn a_broker_with_the_memory_fallback_uses_redis_if_it_is_reachable() {
     let redis = Redis::start();
     let broker = Broker::replica(&redis.url(), &["--redis-fallback=memory"]);
     let health = broker.get("/health").json();

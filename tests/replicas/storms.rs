@@ -1,4 +1,4 @@
-//! Everybody comes back at once.
+//! A storm of reconnecting clients.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use crate::{cluster::BrokerCluster, roaming_client::LOAD, support::Redis};
 const CONNECTIONS: usize = 300;
 
 #[test]
-fn a_reconnect_storm_takes_nothing_from_those_who_stay() {
+fn a_reconnect_storm_does_not_affect_other_clients() {
     let redis = Redis::start();
     let mut cluster = BrokerCluster::start_with(
         2,
@@ -17,7 +17,7 @@ fn a_reconnect_storm_takes_nothing_from_those_who_stay() {
             "--stale-threshold=5s",
             "--heartbeat-interval=1s",
             "--disconnect-threshold=1h",
-            // The crowd reads nothing: on a slow machine it must not be its full queues that end the load.
+            // These clients read nothing: on a slow machine their full queues must not end the load.
             "--queue-capacity=1000000",
             "--queue-max-mb=4096",
             "--waiting-max-mb=4096",
@@ -36,7 +36,7 @@ fn a_reconnect_storm_takes_nothing_from_those_who_stay() {
         for agent in &crowd {
             agent.wire.disconnects();
         }
-        // All of them at the other replica, under their names.
+        // All of them reconnect at the other replica under their names.
         let crowd = arrive(1);
         for (agent, session) in crowd.iter().zip(&sessions) {
             assert_eq!(agent.session, *session);

@@ -1,4 +1,4 @@
-//! More at once than a script can hold in its hands.
+//! Batches that are larger than a Lua script can unpack at once.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use crate::support::{DELIVERY_LIMIT, Redis, ReplicaView, append, block_on, recor
 const MANY: usize = 5_000;
 
 #[test]
-fn thousands_of_messages_go_through_one_inbox() {
+fn thousands_of_messages_pass_through_one_inbox() {
     let redis = Redis::start();
     block_on(async {
         let storage = storage(redis.url()).await;
@@ -81,13 +81,13 @@ fn thousands_of_messages_go_through_one_inbox() {
         assert_eq!(
             left,
             ["epoch", "frame_seq", "poll_seq", "roster", "write_seq"].map(|name| format!("{{acme}}:{name}")),
-            "what counts on"
+            "counters"
         );
     });
 }
 
 #[test]
-fn a_broadcast_reaches_thousands() {
+fn a_broadcast_reaches_thousands_of_sessions() {
     let redis = Redis::start();
     block_on(async {
         let storage = storage(redis.url()).await;

@@ -1,4 +1,4 @@
-//! What every backend promises.
+//! Runs the conformance suite of storages against Redis.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use mcp_broker::storage::redis::{RedisSettings, RedisStorage};
 
 use crate::support::{Redis, RedisCluster, block_on, storage};
 
-fn every_promise_is_kept_at(url: String) {
+fn run_conformance_suite(url: String) {
     block_on(async {
         let whole = storage(url.clone()).await;
         run(CASES, || whole.clone()).await;
@@ -25,19 +25,19 @@ fn every_promise_is_kept_at(url: String) {
 }
 
 #[test]
-fn a_redis_server_keeps_every_promise() {
+fn a_redis_server_passes_the_conformance_suite() {
     let redis = Redis::start();
-    every_promise_is_kept_at(redis.url());
+    run_conformance_suite(redis.url());
 }
 
 #[test]
-fn a_redis_cluster_keeps_every_promise() {
+fn a_redis_cluster_passes_the_conformance_suite() {
     let cluster = RedisCluster::start();
-    every_promise_is_kept_at(cluster.url());
+    run_conformance_suite(cluster.url());
 }
 
 #[test]
-fn a_server_that_belongs_to_a_cluster_is_used_as_one() {
+fn a_server_in_cluster_mode_is_used_as_a_cluster() {
     let cluster = RedisCluster::start();
-    every_promise_is_kept_at(cluster.nodes[1].url());
+    run_conformance_suite(cluster.nodes[1].url());
 }

@@ -1,11 +1,11 @@
-//! What a message costs Redis.
+//! The number of Redis commands that a message costs.
 
 use actors::clock::now;
 use futures_util::future::join_all;
 
 use crate::support::{Redis, ReplicaView, block_on, storage};
 
-/// Commands that were carried out since the statistics were reset, those of scripts too.
+/// Commands since the statistics were reset, including those of scripts.
 fn commands(redis: &Redis) -> u64 {
     let stats = redis.command(&["INFO", "commandstats"]);
     if std::env::var_os("SHOW_COMMANDS").is_some() {
@@ -19,7 +19,8 @@ fn commands(redis: &Redis) -> u64 {
     counted.sum()
 }
 
-/// Sends `messages` to `recipients` by turns, in one batch, and has them delivered and acknowledged.
+/// Sends `messages` to `recipients` in turn, in one batch, and has them delivered and acknowledged. Returns the number
+/// of commands.
 fn commands_for(recipients: usize, messages: usize) -> u64 {
     let redis = Redis::start();
     block_on(async {
@@ -47,7 +48,7 @@ fn commands_for(recipients: usize, messages: usize) -> u64 {
 }
 
 #[test]
-fn a_message_of_many_under_way_costs_few_commands() {
+fn a_message_in_a_full_batch_costs_few_commands() {
     for recipients in [1, 8, 64] {
         let commands = commands_for(recipients, 64);
         eprintln!("64 messages to {recipients} recipients: {commands} commands");

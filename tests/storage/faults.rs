@@ -1,4 +1,4 @@
-//! What becomes of operations while Redis is not as it should be, and afterwards.
+//! Operations during and after faults of Redis.
 
 use std::{
     collections::HashSet,
@@ -19,7 +19,7 @@ use mcp_broker::storage::redis::{ConnectError, RedisSettings, RedisStorage};
 
 use crate::support::{Proxy, Redis, RedisCluster, ReplicaView, append, block_on, connect, eventually, record, storage};
 
-/// A storage whose operations take no longer than this.
+/// A storage with this deadline for operations.
 async fn connect_with_deadline(url: String, deadline: Duration) -> RedisStorage {
     let settings = RedisSettings {
         deadline,
@@ -29,7 +29,7 @@ async fn connect_with_deadline(url: String, deadline: Duration) -> RedisStorage 
 }
 
 #[test]
-fn a_server_that_has_forgotten_the_functions_is_told_them_again() {
+fn functions_are_loaded_again_into_a_server_that_lost_them() {
     let redis = Redis::start();
     block_on(async {
         let storage = storage(redis.url()).await;
@@ -59,7 +59,7 @@ fn data_of_another_schema_version_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_named() {
+fn the_error_names_a_server_that_cannot_be_reached() {
     let mut redis = Redis::start();
     let url = redis.url();
     redis.kill();
@@ -69,7 +69,7 @@ fn a_server_that_is_not_there_is_named() {
 }
 
 #[test]
-fn a_wrong_password_is_told_from_a_server_that_is_not_there() {
+fn a_wrong_password_is_reported_as_such() {
     let redis = Redis::start_with(&["--requirepass", "right"]);
     for url in [redis.url(), redis.url().replace("redis://", "redis://:wrong@")] {
         let error = block_on(connect(url)).err().unwrap();
@@ -80,7 +80,7 @@ fn a_wrong_password_is_told_from_a_server_that_is_not_there() {
 }
 
 #[test]
-fn operations_fail_in_time_while_redis_is_gone_and_go_on_when_it_is_back() {
+fn operations_fail_in_time_while_redis_is_down_and_succeed_after_it_returns() {
     let mut redis = Redis::durable();
     block_on(async {
         let deadline = Duration::from_millis(500);
@@ -103,7 +103,7 @@ fn operations_fail_in_time_while_redis_is_gone_and_go_on_when_it_is_back() {
         redis.restart();
         let leased = eventually(async || view.lease(bob).await.ok()).await;
         let ids: Vec<_> = leased.deliveries.iter().map(|delivery| delivery.message.id).collect();
-        assert_eq!(ids, [sent], "what was accepted is there");
+        assert_eq!(ids, [sent], "the accepted message is delivered");
         assert_eq!(storage.health(), StorageHealth::Healthy);
         let project = ProjectId::parse("acme").unwrap();
         assert_eq!(storage.project(project).await, Ok(None));
@@ -111,7 +111,7 @@ fn operations_fail_in_time_while_redis_is_gone_and_go_on_when_it_is_back() {
 }
 
 #[test]
-fn what_was_leased_for_nobody_to_hear_is_given_back_as_if_it_had_not_been() {
+fn a_lease_whose_answer_was_lost_is_released_without_counting_a_delivery() {
     let redis = Redis::start();
     let proxy = Proxy::to(redis.address);
     block_on(async {
@@ -119,7 +119,7 @@ fn what_was_leased_for_nobody_to_hear_is_given_back_as_if_it_had_not_been() {
         let view = ReplicaView::of(&storage, "acme");
         let bob = view.join().await;
         let sent = view.send(bob).await;
-        // The way there is slower than the way back is waited for.
+        // The delay of the request alone exceeds the deadline for the answer.
         proxy.delay(Duration::from_millis(300));
         let unheard = view.lease(bob).await;
         assert!(matches!(unheard, Err(StoreError::Unreachable(_))), "{unheard:?}");
@@ -138,7 +138,7 @@ fn what_was_leased_for_nobody_to_hear_is_given_back_as_if_it_had_not_been() {
 }
 
 #[test]
-fn what_was_leased_and_could_not_be_read_is_given_back_too() {
+fn leased_messages_that_could_not_be_read_are_released() {
     const MESSAGES: usize = 200;
     let redis = Redis::start();
     let proxy = Proxy::to(redis.address);
@@ -149,7 +149,8 @@ fn what_was_leased_and_could_not_be_read_is_given_back_too() {
         let batch = (0..MESSAGES).map(|_| view.direct(bob)).collect();
         view.store.append(batch, now()).await.unwrap();
         let lease = || view.store.lease(bob, None, MESSAGES, usize::MAX, now());
-        // These are too many bytes to come with the answer: there is time for that, and not for one more.
+        // The messages have too many bytes for the first answer: one more read fits into the deadline, and a second
+        // one does not.
         proxy.delay(Duration::from_millis(700));
         let unread = lease().await;
         assert!(matches!(unread, Err(StoreError::Unreachable(_))), "{unread:?}");
@@ -161,7 +162,7 @@ fn what_was_leased_and_could_not_be_read_is_given_back_too() {
 }
 
 #[test]
-fn a_server_without_room_accepts_nothing_and_hands_out_what_it_has() {
+fn a_full_server_accepts_nothing_and_still_delivers_its_messages() {
     let redis = Redis::start();
     block_on(async {
         let storage = storage(redis.url()).await;
@@ -174,7 +175,7 @@ fn a_server_without_room_accepts_nothing_and_hands_out_what_it_has() {
         assert!(matches!(refused, Err(StoreError::Full(_))), "{refused:?}");
         let refused = view.store.put_session(record(None), PutSession::default());
         assert!(matches!(refused.await, Err(StoreError::Full(_))));
-        // Those that wait for their turn together are one batch.
+        // Operations that wait in the queue together become one batch.
         let appends = (0..20).map(|_| view.store.append(vec![view.direct(bob)], now()));
         let (refused, leased) = join(join_all(appends), view.lease_ids(bob)).await;
         assert!(refused.iter().all(|answer| matches!(answer, Err(StoreError::Full(_)))));
@@ -182,7 +183,11 @@ fn a_server_without_room_accepts_nothing_and_hands_out_what_it_has() {
         assert_eq!(view.acknowledge(bob, &[first]).await.unwrap().acknowledged, 1);
         view.claim(bob).await;
         assert_eq!(view.depth(bob).await, (1, 0));
-        assert_eq!(storage.health(), StorageHealth::Healthy, "the server is well");
+        assert_eq!(
+            storage.health(),
+            StorageHealth::Healthy,
+            "the condition of the server is good"
+        );
 
         redis.command(&["CONFIG", "SET", "maxmemory", "0"]);
         let third = view.send(bob).await;
@@ -191,7 +196,7 @@ fn a_server_without_room_accepts_nothing_and_hands_out_what_it_has() {
 }
 
 #[test]
-fn a_server_that_has_become_a_follower_is_left_for_the_one_that_leads() {
+fn a_server_that_became_a_redis_replica_is_left_for_the_new_primary() {
     let (old, new) = (Redis::start(), Redis::start());
     let proxy = Proxy::to(old.address);
     block_on(async {
@@ -214,7 +219,7 @@ fn a_server_that_has_become_a_follower_is_left_for_the_one_that_leads() {
 }
 
 #[test]
-fn what_too_few_replicas_have_is_not_accepted() {
+fn a_write_that_too_few_redis_replicas_confirm_is_not_accepted() {
     let redis = Redis::start();
     block_on(async {
         let settings = RedisSettings {
@@ -244,7 +249,7 @@ fn what_too_few_replicas_have_is_not_accepted() {
 }
 
 #[test]
-fn the_sentinels_say_who_leads_after_a_failover() {
+fn the_sentinels_name_the_primary_after_a_failover() {
     let mut leader = Redis::start();
     let follower = leader.redis_replica();
     let sentinel = Redis::sentinel(&leader);
@@ -272,14 +277,14 @@ fn the_sentinels_say_who_leads_after_a_failover() {
 }
 
 #[test]
-fn an_operation_that_fails_half_way_spoils_neither_the_others_nor_the_counts() {
+fn an_operation_that_fails_half_way_affects_neither_other_operations_nor_the_counts() {
     let redis = Redis::start();
     block_on(async {
         let storage = storage(redis.url()).await;
         let view = ReplicaView::of(&*storage, "acme");
         let (bob, carol) = (view.join().await, view.join().await);
         let sent = view.send(carol).await;
-        // Too many for the line of the inbox.
+        // Too many messages for the compact form of the inbox.
         for _ in 0..10 {
             view.send(bob).await;
         }
@@ -289,7 +294,7 @@ fn an_operation_that_fails_half_way_spoils_neither_the_others_nor_the_counts() {
         assert_eq!(leased.unwrap().deliveries[0].message.id, sent);
         redis.command(&["DEL", &format!("{{acme}}:leases:{bob}")]);
         view.send(bob).await;
-        // What was taken from the queue before it failed is lost to this test's violence, and to no count.
+        // The messages that the test removed from the queue by force are lost, and the counts agree with the rest.
         let (waiting, _) = view.depth(bob).await;
         let leased = view.lease_ids(bob).await.len();
         assert_eq!((waiting, leased), (leased, 1));
@@ -297,7 +302,7 @@ fn an_operation_that_fails_half_way_spoils_neither_the_others_nor_the_counts() {
     });
 }
 
-/// The node of a cluster that has the keys of a project.
+/// The cluster node that has the keys of a project.
 fn node_of<'a>(cluster: &'a mut RedisCluster, project: &str) -> &'a mut Redis {
     let slot: usize = cluster.nodes[0]
         .command(&["CLUSTER", "KEYSLOT", project])
@@ -307,11 +312,11 @@ fn node_of<'a>(cluster: &'a mut RedisCluster, project: &str) -> &'a mut Redis {
 }
 
 #[test]
-fn a_node_of_a_cluster_that_is_gone_is_no_trouble_for_the_others_and_is_used_when_it_is_back() {
+fn a_lost_cluster_node_does_not_affect_the_others_and_is_used_again_after_its_return() {
     let mut cluster = RedisCluster::start();
     block_on(async {
         let storage = connect_with_deadline(cluster.url(), Duration::from_millis(500)).await;
-        // In slots of different nodes, and neither on that of what belongs to no project.
+        // The two projects are in slots of different nodes, and neither is on the node of the system keys.
         let [gone, kept] = ["acme", "two"].map(|project| ReplicaView::of(&storage, project));
         let address = |cluster: &mut RedisCluster, project: &str| node_of(cluster, project).address;
         let places: Vec<_> = ["acme", "two", "system"].map(|of| address(&mut cluster, of)).into();
@@ -330,7 +335,7 @@ fn a_node_of_a_cluster_that_is_gone_is_no_trouble_for_the_others_and_is_used_whe
         node_of(&mut cluster, "acme").restart();
         eventually(async || gone.store.depth(bob).await.ok()).await;
         gone.join().await;
-        // It had written nothing down.
+        // The server had no persistence.
         let condition = storage.health();
         assert!(
             matches!(&condition, StorageHealth::Degraded(why) if why.contains("older data")),
@@ -341,7 +346,7 @@ fn a_node_of_a_cluster_that_is_gone_is_no_trouble_for_the_others_and_is_used_whe
 }
 
 #[test]
-fn a_project_whose_slot_moves_to_another_node_is_followed() {
+fn a_project_whose_slot_moves_to_another_node_stays_available() {
     let mut cluster = RedisCluster::start();
     block_on(async {
         let storage = storage(cluster.url()).await;
@@ -370,7 +375,7 @@ fn a_project_whose_slot_moves_to_another_node_is_followed() {
 }
 
 #[test]
-fn what_waits_for_a_silent_redis_is_bounded_in_bytes() {
+fn operations_that_wait_for_a_silent_redis_are_bounded_in_bytes() {
     const SENT: usize = 100;
     let payload = format!("{{\"text\":\"{}\"}}", "x".repeat(1 << 20));
     let redis = Redis::start();
@@ -387,7 +392,7 @@ fn what_waits_for_a_silent_redis_is_bounded_in_bytes() {
         let answers = join_all(sends).await;
         let is_too_many = |error: &StoreError| error.to_string().contains("too many operations wait");
         let refused = answers.iter().filter(|answer| answer.as_ref().is_err_and(is_too_many));
-        // 64 MiB wait, two batches of 2 MiB are under way, and one more operation may begin each.
+        // 64 MiB wait, two batches of 2 MiB are in flight, and each may exceed its limit by one operation.
         let waiting_max = 64 + 2 * (2 + 1) + 1;
         assert!(refused.count() >= SENT - waiting_max, "{answers:?}");
     });

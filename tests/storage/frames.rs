@@ -1,4 +1,4 @@
-//! Whatever changes is published, once, by what changes it.
+//! Every change publishes exactly one frame.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::support::{
     DELIVERY_LIMIT, Redis, RedisCluster, ReplicaView, WAIT_TIMEOUT, append, block_on, record, storage,
 };
 
-/// What is heard, from the moment it is made on.
+/// Reads the frames of the bridge from its creation on.
 struct FrameReader {
     incoming: BridgeStream,
     sequence: u64,
@@ -30,7 +30,7 @@ impl FrameReader {
         }
     }
 
-    /// The next frame, which has the next number.
+    /// The next frame, which must have the next sequence number.
     async fn next(&mut self) -> Frame {
         let heard = tokio::time::timeout(WAIT_TIMEOUT, self.incoming.next()).await;
         let Some(BridgeEvent::Frame(text)) = heard.expect("a frame comes") else {
@@ -70,11 +70,11 @@ async fn each_change_is_published(url: String) {
     assert_eq!(
         ear.expects(StoreEvent::Session(Box::new(carol.clone()))).await,
         2,
-        "who is refused is no news"
+        "a refused session publishes no frame"
     );
     let (bob, carol) = (bob.id, carol.id);
 
-    // All of a batch in one frame.
+    // One frame announces a whole batch.
     let everyone = Audience::Many(vec![bob, carol].into());
     let broadcast = append(view.message(None, &Headers::default(), false), everyone);
     let batch = vec![view.direct(bob), broadcast, view.direct(bob)];
@@ -118,7 +118,7 @@ async fn each_change_is_published(url: String) {
     assert_eq!(
         ear.expects(StoreEvent::Waiting(vec![bob])).await,
         0,
-        "nobody waits for what was redriven to another"
+        "a message redriven to another session is not tracked"
     );
     view.lease_ids(bob).await;
     ear.expects(StoreEvent::Progress(id)).await;
@@ -158,7 +158,7 @@ fn each_change_is_published_by_a_server() {
 }
 
 #[test]
-fn each_change_is_heard_on_every_node_of_a_cluster() {
+fn each_change_is_published_on_every_node_of_a_cluster() {
     let cluster = RedisCluster::start();
     for node in &cluster.nodes {
         node.command(&["FLUSHALL"]);
@@ -181,7 +181,7 @@ fn another_database_is_another_broker() {
 }
 
 #[test]
-fn the_bridge_says_what_it_may_have_missed() {
+fn the_bridge_reports_a_possible_loss_of_frames() {
     let mut redis = Redis::durable();
     block_on(async {
         let storage = storage(redis.url()).await;

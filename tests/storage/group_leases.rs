@@ -1,4 +1,4 @@
-//! What is leased as one to all sessions of a replica that acknowledge by writing.
+//! Group leases: one lease of a broadcast for all sessions of a replica with automatic acknowledgement.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
     support::{Proxy, Redis, RedisCluster, ReplicaView, WAIT_TIMEOUT, append, block_on, connect, eventually},
 };
 
-/// A sender, a replica, and three who read there.
+/// A sender, a replica, and three sessions on it with automatic acknowledgement.
 struct AutoAckReaders {
     sender: ReplicaView,
     replica: PushReplica,
@@ -23,7 +23,7 @@ struct AutoAckReaders {
 }
 
 impl AutoAckReaders {
-    /// Nobody is too slow to be written to.
+    /// Starts with a write timeout that is never reached.
     async fn start(url: &str) -> Self {
         Self::start_with_timeout(url, 2 * WAIT_TIMEOUT).await
     }
@@ -61,7 +61,7 @@ impl AutoAckReaders {
         id
     }
 
-    /// Sends one that comes to all three as one.
+    /// Sends a broadcast that arrives as one group lease of all three.
     async fn send_as_group_lease(&mut self) -> MessageId {
         let id = self.send().await;
         let handed = self.replica.next_deliveries().await;
@@ -75,7 +75,7 @@ impl AutoAckReaders {
         id
     }
 
-    /// A message that a reader has as a lease of its own: the number, and the id.
+    /// The next message that a session has as a lease of its own: the number, and the id.
     async fn next_own_lease(&mut self, reader: usize) -> (u64, MessageId) {
         let handed = self.replica.next_deliveries().await.remove(0);
         assert_eq!((handed.session, handed.claim), self.readers[reader]);
@@ -87,7 +87,7 @@ impl AutoAckReaders {
         assert_eq!(self.note_written(session, id), [], "acknowledged with the others");
     }
 
-    /// Writes it, and acknowledges it where it was too late to go with the others.
+    /// Writes the message to these sessions, and acknowledges it where its group lease had already ended.
     async fn write_and_acknowledge(&self, sessions: [SessionId; 2], id: MessageId) {
         for session in sessions {
             let left = self.note_written(session, id);
@@ -129,7 +129,7 @@ fn accepted() -> Appended {
     Appended::accepted_by_all(0)
 }
 
-/// For those who are never written to.
+/// The write timeout of group leases in tests that exceed it.
 const SOON: Duration = Duration::from_millis(50);
 
 const QUEUED: DeliveryStatus = DeliveryStatus::Queued;
@@ -152,25 +152,25 @@ async fn a_group_lease_is_acknowledged_as_one(url: String) {
     }
     stage.await_statuses(second, [ACKNOWLEDGED; 3]).await;
     assert_eq!(stage.depths().await, [(0, 0); 3]);
-    // Their own leases are counted without them.
+    // The numbers of their own leases do not count it.
     let direct = stage.sender.send(bob).await;
     assert_eq!(stage.next_own_lease(1).await, (0, direct));
 }
 
 #[test]
-fn what_is_written_to_many_is_acknowledged_as_one() {
+fn a_group_lease_is_acknowledged_as_one_on_a_server() {
     let redis = Redis::start();
     block_on(a_group_lease_is_acknowledged_as_one(redis.url()));
 }
 
 #[test]
-fn what_is_written_to_many_is_acknowledged_as_one_in_a_cluster_too() {
+fn a_group_lease_is_acknowledged_as_one_in_a_cluster() {
     let cluster = RedisCluster::start();
     block_on(a_group_lease_is_acknowledged_as_one(cluster.url()));
 }
 
 #[test]
-fn nothing_stays_of_what_is_over() {
+fn a_finished_group_lease_leaves_no_keys() {
     let redis = Redis::start();
     block_on(async {
         let mut stage = AutoAckReaders::start(&redis.url()).await;
@@ -187,14 +187,14 @@ fn nothing_stays_of_what_is_over() {
 }
 
 #[test]
-fn who_is_asked_about_has_it_as_a_lease_of_its_own() {
+fn a_request_about_a_session_turns_its_part_of_a_group_lease_into_a_lease() {
     let redis = Redis::start();
     block_on(async {
         let mut stage = AutoAckReaders::start(&redis.url()).await;
         let [alice, bob, carol] = stage.sessions();
         let id = stage.send_as_group_lease().await;
         assert_eq!(stage.sender.depth(bob).await, (0, 1));
-        assert_eq!(stage.next_own_lease(1).await, (0, id), "once more, with a number");
+        assert_eq!(stage.next_own_lease(1).await, (0, id), "delivered again with a number");
         let direct = stage.sender.send(bob).await;
         assert_eq!(stage.next_own_lease(1).await, (1, direct));
         stage.await_statuses(id, [DELIVERED; 3]).await;
@@ -207,7 +207,7 @@ fn who_is_asked_about_has_it_as_a_lease_of_its_own() {
 }
 
 #[test]
-fn when_all_have_it_as_leases_of_their_own_these_are_acknowledged() {
+fn a_group_lease_whose_sessions_all_have_leases_is_acknowledged_by_these() {
     let redis = Redis::start();
     block_on(async {
         let mut stage = AutoAckReaders::start(&redis.url()).await;
@@ -222,7 +222,7 @@ fn when_all_have_it_as_leases_of_their_own_these_are_acknowledged() {
 }
 
 #[test]
-fn who_is_not_written_to_in_time_has_it_as_a_lease_of_its_own() {
+fn a_session_not_written_to_in_time_gets_a_lease_of_its_own() {
     let redis = Redis::start();
     block_on(async {
         let mut stage = AutoAckReaders::start_with_timeout(&redis.url(), SOON).await;
@@ -232,18 +232,14 @@ fn who_is_not_written_to_in_time_has_it_as_a_lease_of_its_own() {
         while stage.replica.next_deliveries().await.remove(0).session != carol {}
         stage.await_statuses(id, [ACKNOWLEDGED, ACKNOWLEDGED, DELIVERED]).await;
         assert_eq!(stage.depths().await, [(0, 0), (0, 0), (0, 1)]);
-        assert_eq!(
-            stage.note_written(carol, id),
-            [id],
-            "nobody acknowledges it with others"
-        );
+        assert_eq!(stage.note_written(carol, id), [id], "no longer part of the group lease");
         stage.sender.acknowledge(carol, &[id]).await.unwrap();
         stage.await_statuses(id, [ACKNOWLEDGED; 3]).await;
     });
 }
 
 #[test]
-fn a_message_is_published_once_to_all_who_are_late() {
+fn a_message_is_published_once_to_all_late_sessions() {
     let redis = Redis::start();
     block_on(async {
         let mut stage = AutoAckReaders::start_with_timeout(&redis.url(), SOON).await;
@@ -258,7 +254,7 @@ fn a_message_is_published_once_to_all_who_are_late() {
 }
 
 #[test]
-fn what_was_written_is_acknowledged_before_the_inbox_is_asked_about() {
+fn written_messages_are_acknowledged_before_a_request_about_the_inbox() {
     let redis = Redis::start();
     block_on(async {
         let mut stage = AutoAckReaders::start(&redis.url()).await;
@@ -271,7 +267,7 @@ fn what_was_written_is_acknowledged_before_the_inbox_is_asked_about() {
 }
 
 #[test]
-fn another_claim_puts_it_back_for_that_one_alone() {
+fn a_new_claim_releases_a_group_lease_for_its_session_only() {
     let redis = Redis::start();
     block_on(async {
         let mut stage = AutoAckReaders::start_with_timeout(&redis.url(), SOON).await;
@@ -286,7 +282,7 @@ fn another_claim_puts_it_back_for_that_one_alone() {
 }
 
 #[test]
-fn a_replica_that_is_no_more_has_no_posts() {
+fn a_stopped_replica_has_no_group_leases() {
     let redis = Redis::start();
     block_on(async {
         let mut stage = AutoAckReaders::start(&redis.url()).await;
@@ -297,7 +293,7 @@ fn a_replica_that_is_no_more_has_no_posts() {
         other.release_leases_of(replica).await.unwrap();
         assert_eq!(redis.command(&["EXISTS", "{acme}:group_leases"]), "0");
         stage.await_statuses(id, [DELIVERED; 3]).await;
-        // They are for connections, which may come to another replica.
+        // Stored leases belong to connections, which may move to another replica.
         for session in stage.sessions() {
             stage.sender.claim(session).await;
             assert_eq!(stage.sender.lease_ids(session).await, [(id, 2)]);
@@ -306,7 +302,7 @@ fn a_replica_that_is_no_more_has_no_posts() {
 }
 
 #[test]
-fn a_session_that_is_removed_leaves_it_to_the_dead_letters() {
+fn a_removed_session_leaves_its_part_of_a_group_lease_to_the_dead_letters() {
     let redis = Redis::start();
     block_on(async {
         let mut stage = AutoAckReaders::start_with_timeout(&redis.url(), SOON).await;
@@ -323,7 +319,7 @@ fn a_session_that_is_removed_leaves_it_to_the_dead_letters() {
 }
 
 #[test]
-fn what_nobody_heard_of_is_looked_up() {
+fn a_lost_group_lease_is_found_by_the_next_read() {
     let redis = Redis::start();
     block_on(async {
         let mut stage = AutoAckReaders::start(&redis.url()).await;
@@ -341,7 +337,7 @@ fn what_nobody_heard_of_is_looked_up() {
 }
 
 #[test]
-fn there_are_not_more_than_windows_and_queues_and_a_replica_hold() {
+fn group_leases_are_bounded_by_windows_queues_and_replica() {
     let redis = Redis::start();
     block_on(async {
         let mut stage = AutoAckReaders::start(&redis.url()).await;
@@ -350,7 +346,7 @@ fn there_are_not_more_than_windows_and_queues_and_a_replica_hold() {
             let id = stage.sender.send(bob).await;
             assert_eq!(stage.next_own_lease(1).await, (number, id));
         }
-        // The queue of bob is full with these, and then with what is posted to him.
+        // These messages fill bob's queue, and then a broadcast as a group lease.
         let full = |stage: &AutoAckReaders| {
             let broadcast = stage.broadcast();
             Append {
@@ -369,7 +365,7 @@ fn there_are_not_more_than_windows_and_queues_and_a_replica_hold() {
     });
     block_on(async {
         let mut stage = AutoAckReaders::start(&redis.url()).await;
-        // Sixteen at once are posts; the next is handed to each by itself.
+        // Sixteen broadcasts at once are group leases; the next one is a lease per session.
         for _ in 0..16 {
             stage.send_as_group_lease().await;
         }
@@ -385,7 +381,7 @@ fn there_are_not_more_than_windows_and_queues_and_a_replica_hold() {
             assert_eq!(
                 numbers,
                 (0..17).collect::<Vec<_>>(),
-                "all that came before is a lease too"
+                "all earlier messages are leases too"
             );
             assert_eq!(own[16].2, last);
         }
@@ -399,7 +395,7 @@ fn there_are_not_more_than_windows_and_queues_and_a_replica_hold() {
 }
 
 #[test]
-fn what_was_written_while_redis_is_gone_is_acknowledged_when_it_is_back() {
+fn messages_written_while_redis_is_down_are_acknowledged_after_it_returns() {
     let redis = Redis::start();
     let proxy = Proxy::to(redis.address);
     block_on(async {
@@ -409,7 +405,7 @@ fn what_was_written_while_redis_is_gone_is_acknowledged_when_it_is_back() {
             stage.sender = ReplicaView::of(&sender, "acme");
             let id = stage.send_as_group_lease().await;
             if is_asked_about {
-                // Each has it as a lease of its own.
+                // Each session has a lease of its own.
                 assert_eq!(stage.depths().await, [(0, 1); 3]);
             }
             proxy.cut();

@@ -1,7 +1,8 @@
-//! What several replicas saw while Redis and the ways to it failed, compared with what they were promised.
+//! Random histories of several replicas during faults of Redis and of the connections to it, checked against the
+//! promises of the store.
 //!
-//! `HISTORIES` is how many there are (50), `HISTORY_SEED` the one to look at. A seed decides what everybody does and which
-//! faults come when; how far each gets in between is the machine's.
+//! `HISTORIES` is the number of histories (50); `HISTORY_SEED` runs one seed alone. A seed decides the operations and
+//! the faults; their interleaving depends on the machine.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -32,7 +33,7 @@ const WRITERS: usize = 3;
 /// Messages of each writer.
 const MESSAGES: usize = 25;
 const FAULTS: usize = 4;
-/// No message is given up in a history.
+/// No message reaches its delivery limit in a history.
 const DELIVERIES_MAX: u32 = 100_000;
 
 /// `SplitMix64` (Steele, Lea, Flood 2014).
@@ -52,7 +53,7 @@ impl Dice {
     }
 }
 
-/// When something began and ended, by a count that everybody shares.
+/// The start and the end of a call, on a logical clock that all tasks share.
 #[derive(Clone, Copy, Debug)]
 struct CallTime {
     began: u64,
@@ -69,7 +70,7 @@ impl CallTime {
 struct Claimed {
     session: SessionId,
     span: CallTime,
-    /// None when nobody knows whether it was done.
+    /// None if it is unknown whether the claim took effect.
     epoch: Option<u64>,
 }
 
@@ -93,7 +94,7 @@ struct Acknowledged {
 #[derive(Default)]
 struct History {
     time: AtomicU64,
-    /// What it was tried to send, and to whom.
+    /// Messages that a writer tried to send, by recipient.
     attempted: Mutex<BTreeSet<(MessageId, SessionId)>>,
     accepted: Mutex<BTreeSet<(MessageId, SessionId)>>,
     claims: Mutex<Vec<Claimed>>,
@@ -114,8 +115,8 @@ impl History {
         self.failures.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// A claim is a write and a lease a read of one register, the claim that holds. Epochs order the writes: they are
-    /// linearizable if that order is one of real time, and each read agrees with it.
+    /// A claim writes and a lease reads one register: the claim in force. Epochs order the writes. They are
+    /// linearizable if that order agrees with real time and with each read.
     fn claims_are_linearizable(&self) {
         let claims = self.claims.lock().unwrap();
         let leases = self.leases.lock().unwrap();
@@ -141,7 +142,7 @@ impl History {
                 };
                 assert!(
                     claims.iter().any(|claim| is_newer(&claim)),
-                    "superseded by nobody: {lease:?}"
+                    "superseded without a later claim: {lease:?}"
                 );
             } else {
                 let newer = others().find(|(claim, epoch)| *epoch > lease.epoch && claim.span.is_before(&lease.span));
@@ -157,7 +158,10 @@ impl History {
         let mut counts = BTreeSet::new();
         for lease in leases.iter() {
             for (message, count) in &lease.messages {
-                assert!(tried.contains(&(*message, lease.session)), "nobody sent {message}");
+                assert!(
+                    tried.contains(&(*message, lease.session)),
+                    "delivered and never sent: {message}"
+                );
                 assert!(
                     counts.insert((*message, lease.session, *count)),
                     "{message} has two deliveries number {count}"
@@ -182,7 +186,7 @@ impl History {
     }
 }
 
-/// One replica, and its way to Redis.
+/// One replica, and its proxy to Redis.
 struct Replica {
     proxy: Proxy,
     view: ReplicaView,
@@ -199,11 +203,11 @@ async fn replica(server: SocketAddr, project: &str) -> Replica {
     }
 }
 
-/// Sends its messages one after the other, each until it is accepted.
+/// Sends messages one after the other, each until it is accepted.
 async fn write_all(history: Arc<History>, replicas: Rc<Vec<Replica>>, sessions: Vec<SessionId>, mut dice: Dice) {
     let (writer, ids) = (record(None), MessageIds::default());
     for number in 0..MESSAGES {
-        // Some are for all.
+        // Some messages are broadcasts.
         let to = match dice.roll(4) {
             0 => None,
             _ => Some(*dice.pick_one(&sessions)),
@@ -240,7 +244,7 @@ async fn write_all(history: Arc<History>, replicas: Rc<Vec<Replica>>, sessions: 
     }
 }
 
-/// Claims a session now and then, and takes what it gets, until it is told to stop.
+/// Claims a session repeatedly and reads from it, until the history is over.
 async fn read_until_over(
     history: Arc<History>,
     replicas: Rc<Vec<Replica>>,
@@ -254,7 +258,7 @@ async fn read_until_over(
     }
 }
 
-/// Claims a session and takes from it for a few turns. True when nothing was left.
+/// Claims a session and reads from it a few times. Returns true when nothing was left.
 async fn claim_and_read(history: &History, view: &ReplicaView, session: SessionId, dice: &mut Dice) -> bool {
     let claim = Claim::generate();
     let claiming = view.store.claim(session, claim, DELIVERIES_MAX, now());
@@ -266,7 +270,7 @@ async fn claim_and_read(history: &History, view: &ReplicaView, session: SessionI
         tokio::time::sleep(Duration::from_millis(5)).await;
         return false;
     };
-    // Some take what comes unasked, and hear of it only when they look it up: all parcels are lost.
+    // Some readers use push and notice pushed messages only by reading: all batches are lost.
     let stands_by = dice.roll(2) == 0;
     let (mut next, mut seen) = (0, HashSet::new());
     for _ in 0..=dice.roll(6) {
@@ -312,7 +316,7 @@ async fn claim_and_read(history: &History, view: &ReplicaView, session: SessionI
         }
         match dice.roll(8) {
             0 => {
-                // Dies with it.
+                // The claim is lost.
                 return false;
             }
             1 => {
@@ -339,7 +343,7 @@ async fn claim_and_read(history: &History, view: &ReplicaView, session: SessionI
     false
 }
 
-/// Breaks something for a while.
+/// Injects faults, each for a while.
 async fn inject_faults(redis: &Arc<Mutex<Redis>>, replicas: &[Replica], dice: &mut Dice) {
     let pause = Duration::from_millis(dice.roll(60));
     let proxy = &dice.pick_one(replicas).proxy;
@@ -366,7 +370,7 @@ async fn inject_faults(redis: &Arc<Mutex<Redis>>, replicas: &[Replica], dice: &m
     tokio::time::sleep(Duration::from_millis(dice.roll(40))).await;
 }
 
-/// Returns how many operations failed on the way.
+/// Runs the history of a seed and returns the number of failed operations.
 async fn run_history(redis: &Arc<Mutex<Redis>>, seed: u64) -> usize {
     let mut dice = Dice(seed);
     let project = format!("history-{seed}");
@@ -384,7 +388,7 @@ async fn run_history(redis: &Arc<Mutex<Redis>>, seed: u64) -> usize {
     let is_over = Arc::new(AtomicBool::new(false));
     let mut next = || Dice(dice.roll(u64::MAX));
     let mut readers = Vec::new();
-    // Two at a time want the same session.
+    // Two readers compete for each session.
     for session in sessions.iter().chain(&sessions) {
         let (history, replicas, is_over) = (Arc::clone(&history), Rc::clone(&replicas), Arc::clone(&is_over));
         readers.push(spawn_local(read_until_over(
@@ -436,7 +440,7 @@ async fn run_history(redis: &Arc<Mutex<Redis>>, seed: u64) -> usize {
 }
 
 #[test]
-fn claims_are_linearizable_and_what_is_accepted_arrives_whatever_happens_to_redis() {
+fn claims_are_linearizable_and_accepted_messages_arrive_despite_faults_of_redis() {
     let len: u64 = env::var("HISTORIES").map_or(50, |len| len.parse().unwrap());
     let seeds: Vec<u64> = match env::var("HISTORY_SEED") {
         Ok(seed) => vec![seed.parse().unwrap()],
@@ -450,5 +454,5 @@ fn claims_are_linearizable_and_what_is_accepted_arrives_whatever_happens_to_redi
     }
     let troubled = failures.values().filter(|count| **count > 0).count();
     println!("{} histories, {troubled} with operations that failed", failures.len());
-    assert!(troubled * 2 >= failures.len(), "the faults hit nobody");
+    assert!(troubled * 2 >= failures.len(), "too few operations were hit by faults");
 }

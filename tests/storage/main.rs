@@ -1,4 +1,4 @@
-//! The storages that are servers: each test has a Redis of its own.
+//! The storages that are servers. Each test has a Redis of its own.
 
 mod bulk;
 mod conformance;

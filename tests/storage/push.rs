@@ -1,4 +1,4 @@
-//! What is handed over unasked, to whoever stands by.
+//! Push: messages that are delivered to a session by the operation that accepts them.
 
 use actors::{
     bridge::{BridgeEvent, BridgeStream, DeliveryBatch},
@@ -13,7 +13,7 @@ use crate::support::{
     DELIVERY_LIMIT, Redis, RedisCluster, ReplicaView, WAIT_TIMEOUT, append, block_on, connect, record,
 };
 
-/// A replica that hears what is handed to it.
+/// A replica that receives pushed messages.
 pub struct PushReplica {
     pub storage: Box<dyn Storage>,
     pub view: ReplicaView,
@@ -51,7 +51,7 @@ impl PushReplica {
         self.view.store.start_push(session, claim, takes, from).await.unwrap()
     }
 
-    /// Somebody who joins, takes what comes and acknowledges by writing.
+    /// Creates a session with push and automatic acknowledgement.
     pub async fn join_with_auto_ack(&self, window: usize) -> (SessionId, Claim) {
         let session = self.view.join().await;
         let claim = self.view.claim(session).await;
@@ -68,14 +68,14 @@ impl PushReplica {
         self.view.store.start_push(session, claim, takes, from).await.unwrap()
     }
 
-    /// The next parcel. Frames are none.
+    /// The deliveries of the next batch. Frames are skipped.
     pub async fn next_deliveries(&mut self) -> Vec<PushedDelivery> {
         let parcel = self.next_batch().await;
         assert_eq!(parcel.project, self.view.project);
         self.view.store.decode_batch(&parcel).unwrap()
     }
 
-    /// The next parcel, which is lost.
+    /// The next batch, without its deliveries.
     pub async fn next_batch(&mut self) -> DeliveryBatch {
         loop {
             let heard = tokio::time::timeout(WAIT_TIMEOUT, self.incoming.next()).await;
@@ -89,7 +89,7 @@ impl PushReplica {
         }
     }
 
-    /// The messages of the next parcel, which is for one session, with the number of the first.
+    /// The messages of the next batch, which must be for one session, and the number of the first.
     async fn next_delivery(&mut self, session: SessionId, claim: Claim) -> (u64, Vec<MessageId>) {
         let handed = self.next_deliveries().await.remove(0);
         assert_eq!((handed.session, handed.claim), (session, claim));
@@ -103,7 +103,7 @@ impl PushReplica {
     }
 }
 
-/// Sends one and says whether it waits.
+/// Sends a message and returns whether it waits in the inbox.
 async fn is_queued(view: &ReplicaView, append: Append) -> bool {
     match view.append(append).await {
         Appended::Accepted { queue_len, refused, .. } if refused.is_empty() => queue_len > 0,
@@ -117,10 +117,7 @@ async fn accepted_messages_are_pushed(url: String) {
     let (bob, carol) = (sender.join().await, sender.join().await);
     let early = sender.send(bob).await;
     let claim = taker.claim_and_start_push(bob, 20, 1 << 20).await;
-    assert!(
-        is_queued(&sender, sender.direct(bob)).await,
-        "something waits before it"
-    );
+    assert!(is_queued(&sender, sender.direct(bob)).await, "an earlier message waits");
     let leased = taker.view.store.lease(bob, Some(claim), 9, usize::MAX, now()).await;
     let leased = leased.unwrap();
     assert_eq!((leased.deliveries[0].message.id, leased.deliveries.len()), (early, 2));
@@ -135,7 +132,7 @@ async fn accepted_messages_are_pushed(url: String) {
     assert_eq!(sender.statuses(message.id).await, [DeliveryStatus::Delivered]);
     assert_eq!(sender.depth(bob).await, (0, 3));
 
-    // Together, and to one who takes and one who does not.
+    // One batch, to a session with push and one without.
     let bundle: Vec<_> = (0..5).map(|_| sender.direct(bob)).collect();
     let ids: Vec<_> = bundle.iter().map(|append| append.message.id).collect();
     sender.store.append(bundle, now()).await.unwrap();
@@ -155,19 +152,19 @@ async fn accepted_messages_are_pushed(url: String) {
 }
 
 #[test]
-fn what_comes_is_handed_over_to_whoever_stands_by() {
+fn accepted_messages_are_pushed_to_the_claim_that_started_push() {
     let redis = Redis::start();
     block_on(accepted_messages_are_pushed(redis.url()));
 }
 
 #[test]
-fn a_replica_hears_it_whatever_node_of_a_cluster_it_listens_to() {
+fn push_works_through_any_node_of_a_cluster() {
     let cluster = RedisCluster::start();
     block_on(accepted_messages_are_pushed(cluster.url()));
 }
 
 #[test]
-fn no_more_is_handed_over_than_the_window_and_the_room_hold() {
+fn push_stops_at_the_window_in_messages_and_in_bytes() {
     let redis = Redis::start();
     block_on(async {
         let mut taker = PushReplica::connect(&redis.url()).await;
@@ -183,7 +180,7 @@ fn no_more_is_handed_over_than_the_window_and_the_room_hold() {
         for (number, id) in (0..).zip(&ids[..3]) {
             assert_eq!(taker.next_delivery(bob, claim).await, (number, vec![*id]));
         }
-        // Who asks has not heard of them all, and gets no more than the window holds either.
+        // The reader has not received all of them, and gets no more than its window holds.
         let lease = |limit| taker.view.store.lease(bob, Some(claim), limit, usize::MAX, now());
         assert!(lease(3).await.unwrap().deliveries.is_empty());
         taker.view.acknowledge(bob, &ids[..1]).await.unwrap();
@@ -200,12 +197,12 @@ fn no_more_is_handed_over_than_the_window_and_the_room_hold() {
             is_queued(&sender, sender.direct(bob)).await,
             is_queued(&sender, sender.direct(bob)).await,
         ];
-        assert_eq!(waiting, [false, false, true], "two make up the room");
+        assert_eq!(waiting, [false, false, true], "two messages use all bytes");
     });
 }
 
 #[test]
-fn what_somebody_waits_for_or_may_expire_is_asked_for() {
+fn tracked_messages_and_messages_with_a_ttl_are_not_pushed() {
     let redis = Redis::start();
     block_on(async {
         let taker = PushReplica::connect(&redis.url()).await;
@@ -225,7 +222,7 @@ fn what_somebody_waits_for_or_may_expire_is_asked_for() {
 }
 
 #[test]
-fn nobody_is_handed_anything_after_the_claim_or_a_release_of_all() {
+fn push_ends_with_the_claim_and_with_a_release_of_all() {
     let redis = Redis::start();
     block_on(async {
         let taker = PushReplica::connect(&redis.url()).await;
@@ -247,7 +244,7 @@ fn nobody_is_handed_anything_after_the_claim_or_a_release_of_all() {
                 _ => {
                     let replica = taker.storage.bridge().unwrap().replica();
                     other.release_leases_of(replica).await.unwrap();
-                    assert_eq!(view.depth(bob).await, (0, 1), "it is for a connection");
+                    assert_eq!(view.depth(bob).await, (0, 1), "the session has a connection");
                 }
             }
             assert!(is_queued(&view, view.direct(bob)).await, "after {ended_by}");
@@ -256,7 +253,7 @@ fn nobody_is_handed_anything_after_the_claim_or_a_release_of_all() {
 }
 
 #[test]
-fn a_count_that_the_store_has_lost_begins_anew() {
+fn a_delivery_number_that_the_store_has_lost_starts_again_at_zero() {
     let redis = Redis::start();
     block_on(async {
         let taker = PushReplica::connect(&redis.url()).await;
@@ -265,7 +262,7 @@ fn a_count_that_the_store_has_lost_begins_anew() {
         taker.view.put(session).await;
         let claim = taker.claim_and_start_push(bob, 9, 1 << 20).await;
         let sent = taker.view.send(bob).await;
-        // Whoever asks has heard of leases that the store knows nothing of.
+        // The reader reports more deliveries than the store knows.
         let leased = taker.start_push(bob, claim, 9, 1 << 20, 7).await;
         assert_eq!((leased.deliveries[0].message.id, leased.lease_numbers), (sent, 0..1));
         assert!(taker.start_push(bob, claim, 9, 1 << 20, 1).await.deliveries.is_empty());
@@ -273,7 +270,7 @@ fn a_count_that_the_store_has_lost_begins_anew() {
 }
 
 #[test]
-fn what_was_written_is_acknowledged_together_and_before_what_is_asked_next() {
+fn written_messages_are_acknowledged_together_and_before_the_next_request() {
     let redis = Redis::start();
     block_on(async {
         let view = ReplicaView::of(&connect(redis.url()).await.unwrap(), "acme");
@@ -291,12 +288,12 @@ fn what_was_written_is_acknowledged_together_and_before_what_is_asked_next() {
         );
         let depth = depth.unwrap();
         assert_eq!((depth.waiting, depth.leased), (0, 1));
-        // Of two of one session that go together the last is told what both have done.
+        // The answer to the last of two combined operations has the depth after both.
         let [first, second, third] = [first, second, third].map(Result::unwrap);
         assert_eq!((first.acknowledged + third.acknowledged, third.depth), (2, depth));
         assert_eq!((second.acknowledged, second.unknown), (1, vec![to_bob[0]]));
 
-        // Nothing needs to be asked.
+        // No request to Redis is needed.
         assert_eq!(written(bob, &to_bob[2..]).await.unwrap().depth.leased, 0);
     });
 }

@@ -1,4 +1,4 @@
-//! Whatever is done, in whatever order, Redis answers as the reference does.
+//! Differential test: Redis gives the same answers as the memory store for every sequence of operations.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -20,10 +20,10 @@ use proptest::{prelude::*, strategy::ValueTree, test_runner::TestRunner};
 use crate::support::{DELIVERY_LIMIT, Redis, ReplicaView, append, block_on, record};
 
 const SESSIONS: usize = 4;
-/// How many histories are compared, or as many as `REFERENCE_CASES` says.
+/// The number of histories; `REFERENCE_CASES` overrides it.
 const CASES: usize = 60;
 
-/// Queues are full by their bytes before and after they are by the number of messages, of which some are long.
+/// Queues reach their limit in bytes before and after their limit in messages, because some messages are long.
 fn bounds() -> Retention {
     Retention {
         queue_bytes_max: 9_000,
@@ -31,13 +31,13 @@ fn bounds() -> Retention {
     }
 }
 
-/// Sessions and messages are named by their places, round and round.
+/// Sessions and messages are named by index, modulo their count.
 #[derive(Clone, Debug)]
 enum Step {
     Put(usize),
     Remove(usize),
     Claim(usize),
-    /// Whoever has the claim takes what comes unasked. The reference hands nothing over: it is asked instead.
+    /// The owner of the claim starts push. The reference store pushes nothing and is asked instead.
     StartPush(usize),
     Send {
         to: usize,
@@ -49,9 +49,9 @@ enum Step {
         to: Vec<usize>,
         priority: usize,
     },
-    /// Together, to each of these one; of those that are not plain the sender waits for more.
+    /// One message to each of these sessions in one batch; `true`: tracked.
     SendMany(Vec<(usize, bool)>),
-    /// A key of the sender's for a message to one of two other projects.
+    /// Reserves an idempotency key of the sender for one of two other projects.
     Reserve {
         key: u8,
         elsewhere: bool,
@@ -71,7 +71,7 @@ enum Step {
         session: usize,
         messages: Vec<usize>,
     },
-    /// Those of so many messages in a row that are for the session.
+    /// The messages for the session among `len` consecutive ones.
     AcknowledgeRow {
         session: usize,
         from: usize,
@@ -126,7 +126,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the steps are about.
+/// The sessions, claims and messages that the steps refer to.
 struct World {
     view: ReplicaView,
     records: Vec<SessionRecord>,
@@ -161,7 +161,7 @@ impl World {
         ids
     }
 
-    /// What is to be appended is made once and given to both.
+    /// Creates the messages of a step once, for both stores.
     fn prepare(&mut self, step: &Step) -> Vec<Append> {
         let mut batch = self.batch(step);
         for append in &mut batch {
@@ -299,7 +299,7 @@ impl World {
                 None => Box::pin(std::future::ready(String::new())),
             },
             Step::Depth(at) => answer_as_debug(store.depth(self.id(*at))),
-            // What a key costs is not the same everywhere.
+            // The memory for a key differs between the stores.
             Step::Usage => answer_as(store.usage(), |usage| {
                 format!(
                     "{:?}",
@@ -340,7 +340,7 @@ impl World {
     }
 }
 
-/// Memory, which hands nothing over unasked, and who would be handed what comes.
+/// The memory store, which pushes nothing, and the sessions that would receive pushed messages.
 struct ReferenceStore {
     memory: Arc<dyn Store>,
     claimed: HashSet<SessionId>,
@@ -382,7 +382,7 @@ impl ReferenceStore {
         self.memory.depth(session).await.unwrap().waiting
     }
 
-    /// Accepts a message, and hands it over where it is to be.
+    /// Appends a message, and leases it where Redis would push it.
     async fn append(&self, append: &Append) -> Appended {
         let mut takes = Vec::new();
         for session in append.audience.ids() {
@@ -439,7 +439,7 @@ async fn compare(storage: &dyn Storage, redis: &Redis, rounds: Vec<Vec<Step>>) {
         }
     }
     for round in rounds {
-        // Those of one round go together, and take effect in their order all the same.
+        // The operations of one round run concurrently and still take effect in order.
         let prepared: Vec<_> = round.iter().map(|step| (step, world.prepare(step))).collect();
         let mut expected = Vec::new();
         for (step, batch) in &prepared {
@@ -465,7 +465,7 @@ async fn compare(storage: &dyn Storage, redis: &Redis, rounds: Vec<Vec<Step>>) {
     assert_no_keys_left(redis, &project);
 }
 
-/// Of a project without sessions there are dead letters, their messages, receipts, results and what counts on.
+/// Asserts that a project without sessions has only dead letters, their messages, receipts, results and counters.
 fn assert_no_keys_left(redis: &Redis, project: &str) {
     let keys = redis.command(&["KEYS", &format!("{{{project}}}:*")]);
     let of_sessions = [
@@ -489,7 +489,7 @@ fn assert_no_keys_left(redis: &Redis, project: &str) {
 }
 
 #[test]
-fn redis_answers_as_the_reference_does() {
+fn redis_gives_the_same_answers_as_the_memory_store() {
     let redis = Redis::start();
     block_on(async {
         let settings = RedisSettings {

@@ -1,4 +1,4 @@
-//! Two storages on one Redis: what one does the other knows.
+//! Two storages on one Redis: changes through one are visible through the other.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use mcp_broker::storage::redis::{RedisSettings, RedisStorage};
 
 use crate::support::{DELIVERY_LIMIT, Redis, ReplicaView, append, block_on, connect, eventually, record};
 
-/// The same project as two replicas see it.
+/// One project through two replicas.
 async fn two_replicas(redis: &Redis) -> ((impl Storage, ReplicaView), (impl Storage, ReplicaView)) {
     let here = connect(redis.url()).await.unwrap();
     let there = connect(redis.url()).await.unwrap();
@@ -26,7 +26,7 @@ fn tracked_append(view: &ReplicaView, to: actors::model::SessionId) -> Append {
 }
 
 #[test]
-fn both_see_the_same_sessions_and_the_same_roster() {
+fn both_replicas_have_the_same_sessions_and_the_same_roster() {
     let redis = Redis::start();
     block_on(async {
         let ((_a, here), (_b, there)) = two_replicas(&redis).await;
@@ -49,7 +49,7 @@ fn both_see_the_same_sessions_and_the_same_roster() {
 }
 
 #[test]
-fn who_claims_last_has_the_session() {
+fn the_last_claim_owns_the_session() {
     let redis = Redis::start();
     block_on(async {
         let ((_a, here), (_b, there)) = two_replicas(&redis).await;
@@ -71,7 +71,7 @@ fn who_claims_last_has_the_session() {
 }
 
 #[test]
-fn a_sender_hears_how_far_its_message_has_come_elsewhere() {
+fn a_sender_learns_the_status_of_its_message_at_another_replica() {
     let redis = Redis::start();
     block_on(async {
         let ((_a, here), (_b, there)) = two_replicas(&redis).await;
@@ -79,20 +79,20 @@ fn a_sender_hears_how_far_its_message_has_come_elsewhere() {
         let sent = tracked_append(&here, bob);
         let (id, view) = (sent.message.id, sent.message.progress.subscribe().unwrap());
         here.append(sent).await;
-        // Nobody holds the message here any more, and somebody follows it.
+        // The message object is dropped at this replica, and its delivery is tracked.
         assert_eq!(there.lease_ids(bob).await, [(id, 1)]);
         assert_eq!(*view.borrow(), DeliveryStatus::Queued);
         here.store.notify_progress(Some(id)).await.unwrap();
         assert_eq!(*view.borrow(), DeliveryStatus::Delivered);
         let acknowledged = there.acknowledge(bob, &[id]).await.unwrap();
-        assert!(acknowledged.tracked.is_empty(), "its sender is elsewhere");
+        assert!(acknowledged.tracked.is_empty(), "the sender is at another replica");
         here.store.notify_progress(None).await.unwrap();
         assert_eq!(*view.borrow(), DeliveryStatus::Acknowledged);
     });
 }
 
 #[test]
-fn a_message_arrives_elsewhere_as_it_was_sent() {
+fn a_message_arrives_unchanged_at_another_replica() {
     let redis = Redis::start();
     block_on(async {
         let ((_a, here), (_b, there)) = two_replicas(&redis).await;
@@ -132,7 +132,7 @@ fn a_message_arrives_elsewhere_as_it_was_sent() {
 }
 
 #[test]
-fn what_a_dead_replica_had_in_hand_for_calls_waits_again() {
+fn messages_leased_for_calls_of_a_dead_replica_wait_again() {
     let redis = Redis::start();
     block_on(async {
         let (left, right) = (connect(redis.url()).await.unwrap(), connect(redis.url()).await.unwrap());
@@ -159,9 +159,13 @@ fn what_a_dead_replica_had_in_hand_for_calls_waits_again() {
         assert_eq!(
             here.depth(carol).await,
             (0, 1),
-            "who has claimed a session is asked by its connection"
+            "a claimed session is read by its connection"
         );
-        assert_eq!(here.depth(dora).await, (0, 1), "its caller has it, and acknowledges it");
+        assert_eq!(
+            here.depth(dora).await,
+            (0, 1),
+            "the caller has the message and acknowledges it"
+        );
         let acknowledged = here.store.acknowledge_returned(dora, now()).await.unwrap();
         assert_eq!(acknowledged.acknowledged, 1);
         assert_eq!(here.acknowledge(bob, &[lost, own]).await.unwrap().acknowledged, 2);
@@ -169,7 +173,7 @@ fn what_a_dead_replica_had_in_hand_for_calls_waits_again() {
 }
 
 #[test]
-fn a_receipt_names_what_its_call_leased_at_every_replica() {
+fn a_receipt_names_the_messages_of_its_call_at_every_replica() {
     let redis = Redis::start();
     block_on(async {
         let ((_a, here), (_b, there)) = two_replicas(&redis).await;
@@ -189,19 +193,19 @@ fn a_receipt_names_what_its_call_leased_at_every_replica() {
         };
         let (first, len) = lease(&here, 2).await;
         assert_eq!(len, 2);
-        assert_eq!(settle(&there, CallReceipt::generate()).await, 0, "no call had that one");
+        assert_eq!(
+            settle(&there, CallReceipt::generate()).await,
+            0,
+            "no call leased that message"
+        );
         assert_eq!(here.depth(bob).await, (2, 2));
         let (second, _) = lease(&here, 1).await;
         here.store.mark_returned(bob, vec![sent[2]]).await.unwrap();
         assert_eq!(settle(&there, first).await, 2);
-        assert_eq!(
-            here.depth(bob).await,
-            (2, 0),
-            "what came with another answer waits again"
-        );
+        assert_eq!(here.depth(bob).await, (2, 0), "messages of another answer wait again");
         assert_eq!(settle(&there, first).await, 0);
-        assert_eq!(settle(&there, second).await, 1, "it waits, and its recipient has it");
-        // What was leased for a later call is that call's.
+        assert_eq!(settle(&there, second).await, 1, "the message waits again");
+        // What was leased for a later call belongs to that call.
         let (third, _) = lease(&here, 1).await;
         here.store
             .release(bob, Release::Ids(vec![sent[3]]), 5, now())
@@ -229,7 +233,7 @@ fn receipts_of_calls_are_bounded_and_end_with_their_session() {
             receipts.push(receipt);
         }
         let key = format!("{{acme}}:call_receipts:{bob}");
-        assert_eq!(redis.command(&["HLEN", &key]), "33", "the older half has gone");
+        assert_eq!(redis.command(&["HLEN", &key]), "33", "the older half was evicted");
         let settled = |receipt| here.store.acknowledge_receipt(bob, receipt, 5, now());
         assert_eq!(settled(receipts[0]).await.unwrap().acknowledged, 0);
         assert_eq!(settled(receipts[64]).await.unwrap().acknowledged, 1);
@@ -240,7 +244,7 @@ fn receipts_of_calls_are_bounded_and_end_with_their_session() {
 }
 
 #[test]
-fn a_message_whose_time_runs_out_is_dead_for_everybody() {
+fn an_expired_message_is_a_dead_letter_at_every_replica() {
     let redis = Redis::start();
     block_on(async {
         let ((_a, here), (_b, there)) = two_replicas(&redis).await;
@@ -260,7 +264,11 @@ fn a_message_whose_time_runs_out_is_dead_for_everybody() {
         });
         assert_eq!(thinned.await, [(bob, 1)]);
         assert_eq!(there.statuses(id).await, [DeliveryStatus::Expired]);
-        assert_eq!(here.store.sweep(now()).await.unwrap(), [(bob, 1)], "each is told");
+        assert_eq!(
+            here.store.sweep(now()).await.unwrap(),
+            [(bob, 1)],
+            "both replicas report it"
+        );
         assert_eq!(here.store.sweep(now()).await.unwrap(), [], "once");
         assert_eq!(here.lease_ids(bob).await, [(kept, 1)]);
         here.store.notify_progress(Some(id)).await.unwrap();
@@ -269,7 +277,7 @@ fn a_message_whose_time_runs_out_is_dead_for_everybody() {
 }
 
 #[test]
-fn what_is_released_after_its_time_is_dead() {
+fn a_message_released_after_its_expiry_is_a_dead_letter() {
     let redis = Redis::start();
     block_on(async {
         let ((_a, here), _there) = two_replicas(&redis).await;
@@ -286,7 +294,7 @@ fn what_is_released_after_its_time_is_dead() {
         assert_eq!(here.lease_ids(bob).await.len(), 2);
         let release = |ids| here.store.release(bob, Release::Ids(ids), DELIVERY_LIMIT, now());
         assert_eq!(release(vec![ids[1]]).await.unwrap().returned, 1);
-        // It waits again, and dies waiting.
+        // The message waits again, and expires while it waits.
         eventually(async || (here.depth(bob).await == (0, 1)).then_some(())).await;
         let released = release(vec![ids[0]]).await.unwrap();
         assert_eq!((released.returned, released.dead), (0, 1));
@@ -296,7 +304,7 @@ fn what_is_released_after_its_time_is_dead() {
 }
 
 #[test]
-fn a_replica_that_has_fallen_silent_is_seen_off_by_another() {
+fn a_silent_replica_is_removed_by_another() {
     let redis = Redis::start();
     block_on(async {
         let mut settings = RedisSettings::new(redis.url());
@@ -314,7 +322,7 @@ fn a_replica_that_has_fallen_silent_is_seen_off_by_another() {
         let gone = right.replica().to_string();
         drop((there, right));
         eventually(async || (here.depth(bob).await == (1, 0)).then_some(())).await;
-        assert_eq!(here.depth(carol).await, (0, 1), "its own is not silent");
+        assert_eq!(here.depth(carol).await, (0, 1), "the calling replica is not silent");
         let known = async || {
             (!redis
                 .command(&["ZRANGE", "{system}:replicas", "0", "-1"])

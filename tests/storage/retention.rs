@@ -1,4 +1,4 @@
-//! What is over and done with is kept for a while, and not beyond it.
+//! Retention: finished records are kept up to their bounds, and no longer.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn append_with_key(view: &ReplicaView, to: SessionId, key: &str) -> Append {
 }
 
 #[test]
-fn of_dead_letters_the_newest_are_kept_and_nothing_of_the_others() {
+fn the_newest_dead_letters_are_kept_and_evicted_ones_leave_no_keys() {
     let redis = Redis::start();
     block_on(async {
         let retention = Retention {
@@ -110,7 +110,7 @@ fn an_idempotency_key_is_free_again_after_its_window_and_when_there_are_too_many
 }
 
 #[test]
-fn the_oldest_receipts_go_first_and_their_messages_go_on() {
+fn the_oldest_receipts_are_evicted_and_their_messages_stay() {
     let redis = Redis::start();
     block_on(async {
         let retention = Retention {
@@ -144,7 +144,7 @@ fn the_oldest_receipts_go_first_and_their_messages_go_on() {
         assert_eq!(redis.command(&["HGET", "{acme}:receipts", "len"]), "4");
         let leased: Vec<_> = view.lease_ids(bob).await.into_iter().map(|(id, _)| id).collect();
         assert_eq!(leased, sent);
-        // There is no receipt of the first any more: where it stands is seen from where it is.
+        // The receipt of the first message has been evicted: its status comes from the inbox.
         assert_eq!(view.statuses(sent[0]).await, [actors::model::DeliveryStatus::Delivered]);
         view.acknowledge(bob, &sent).await.unwrap();
         assert_eq!(view.statuses(sent[0]).await, []);
@@ -158,7 +158,7 @@ fn the_oldest_receipts_go_first_and_their_messages_go_on() {
 }
 
 #[test]
-fn of_crossings_the_newest_are_kept() {
+fn the_newest_records_of_cross_project_messages_are_kept() {
     let redis = Redis::start();
     block_on(async {
         let retention = Retention {

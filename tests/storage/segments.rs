@@ -1,4 +1,4 @@
-//! Messages that are kept as one are still messages.
+//! Messages that are stored together in a segment behave like single messages.
 
 use actors::{
     clock::now,
@@ -8,7 +8,7 @@ use actors::{
 
 use crate::support::{DELIVERY_LIMIT, Redis, ReplicaView, block_on, storage};
 
-/// Twelve messages for one session, accepted together.
+/// Sends twelve messages for one session in one batch.
 async fn send_twelve(view: &ReplicaView, to: actors::model::SessionId) -> Vec<MessageId> {
     let batch: Vec<_> = (0..12).map(|_| view.direct(to)).collect();
     let ids = batch.iter().map(|append| append.message.id).collect();
@@ -17,7 +17,7 @@ async fn send_twelve(view: &ReplicaView, to: actors::model::SessionId) -> Vec<Me
 }
 
 #[test]
-fn they_are_kept_as_one_until_they_part() {
+fn a_segment_is_stored_once_until_its_messages_separate() {
     let redis = Redis::start();
     block_on(async {
         let storage = storage(redis.url()).await;
@@ -37,7 +37,7 @@ fn they_are_kept_as_one_until_they_part() {
 }
 
 #[test]
-fn who_acknowledges_one_acknowledges_no_other() {
+fn acknowledging_one_message_of_a_segment_acknowledges_no_other() {
     let redis = Redis::start();
     block_on(async {
         let storage = storage(redis.url()).await;
@@ -63,7 +63,7 @@ fn who_acknowledges_one_acknowledges_no_other() {
         for id in ids {
             assert_eq!(view.statuses(id).await, [DeliveryStatus::Acknowledged]);
         }
-        // Nothing is kept of them but receipts.
+        // Only receipts are left of them.
         for key in ["messages", "segments"] {
             assert_eq!(redis.command(&["HLEN", &format!("{{acme}}:{key}")]), "0", "{key}");
         }
@@ -72,7 +72,7 @@ fn who_acknowledges_one_acknowledges_no_other() {
 }
 
 #[test]
-fn each_of_them_dies_for_itself() {
+fn messages_of_a_segment_become_dead_letters_one_by_one() {
     let redis = Redis::start();
     block_on(async {
         let storage = storage(redis.url()).await;

@@ -1,9 +1,9 @@
-//! What the tests of storages share.
+//! Shared by the tests of storages.
 
-#[allow(dead_code, reason = "other tests use what these do not")]
+#[allow(dead_code, reason = "shared with other tests")]
 #[path = "../support/proxy.rs"]
 mod proxy;
-#[allow(dead_code, reason = "other tests use what these do not")]
+#[allow(dead_code, reason = "shared with other tests")]
 #[path = "../support/redis.rs"]
 mod redis;
 
@@ -24,7 +24,7 @@ use mcp_broker::storage::redis::{ConnectError, RedisSettings, RedisStorage};
 pub use proxy::Proxy;
 pub use redis::{Redis, RedisCluster};
 
-/// The longest that anything here is waited for. Far more than it takes.
+/// The time limit of every wait. Far more than it takes.
 pub const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 pub const DELIVERY_LIMIT: u32 = 3;
 
@@ -41,14 +41,14 @@ pub async fn storage(url: impl Into<String>) -> Arc<dyn Storage> {
     Arc::new(connect(url).await.unwrap())
 }
 
-/// Asks again and again until there is an answer that will do.
+/// Polls until `ask` returns a value.
 pub async fn eventually<T>(mut ask: impl AsyncFnMut() -> Option<T>) -> T {
     let deadline = tokio::time::Instant::now() + WAIT_TIMEOUT;
     loop {
         if let Some(answer) = ask().await {
             return answer;
         }
-        assert!(tokio::time::Instant::now() < deadline, "it never happens");
+        assert!(tokio::time::Instant::now() < deadline, "timed out");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -57,7 +57,7 @@ pub async fn eventually<T>(mut ask: impl AsyncFnMut() -> Option<T>) -> T {
 pub struct ReplicaView {
     pub project: ProjectId,
     pub store: Arc<dyn Store>,
-    /// Who sends all of its messages.
+    /// The sender of all messages.
     pub sender: SessionRecord,
     ids: MessageIds,
 }
@@ -98,7 +98,7 @@ impl ReplicaView {
         append(self.message(Some(to), &Headers::default(), false), Audience::One(to))
     }
 
-    /// Sends a message and lets go of it.
+    /// Sends a message and drops it.
     pub async fn send(&self, to: SessionId) -> MessageId {
         let append = self.direct(to);
         let id = append.message.id;
@@ -114,7 +114,7 @@ impl ReplicaView {
         self.store.lease(session, None, 100, usize::MAX, now())
     }
 
-    /// What is leased, with its delivery counts.
+    /// Leases messages; returns their ids and delivery counts.
     pub async fn lease_ids(&self, session: SessionId) -> Vec<(MessageId, u32)> {
         let leased = self.lease(session).await.unwrap();
         let deliveries = leased.deliveries.iter();

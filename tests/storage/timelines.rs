@@ -1,4 +1,4 @@
-//! The data set of Redis goes back: the storage notices it exactly when something is lost.
+//! The data set of Redis goes back in time: the storage reports a loss if and only if data was lost.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use actors::{
 
 use crate::support::{Redis, ReplicaView, block_on, record, storage};
 
-/// One that goes back to the last `SAVE` when it is told to, without a restart of its process.
+/// A server that [`restore_snapshot`] takes back to its last `SAVE` without a restart of its process.
 fn reloadable() -> Redis {
     Redis::start_with(&["--save", "", "--appendonly", "no", "--enable-debug-command", "yes"])
 }
@@ -18,7 +18,7 @@ fn restore_snapshot(redis: &Redis) {
     assert_eq!(redis.command(&["DEBUG", "RELOAD", "NOSAVE"]), "OK");
 }
 
-/// The number with which the epoch of a project begins in Redis.
+/// The number at the start of the epoch of a project in Redis.
 fn project_epoch(redis: &Redis, project: &str) -> u64 {
     let tokens = redis.command(&["GET", &format!("{{{project}}}:epoch")]);
     tokens.split_once('-').unwrap().0.parse().unwrap()
@@ -29,7 +29,7 @@ async fn put_session(store: &dyn Store) -> Result<(), StoreError> {
 }
 
 #[test]
-fn what_was_learnt_before_a_loss_is_void_and_what_is_learnt_after_it_is_not() {
+fn operations_formed_before_a_loss_are_refused_and_later_ones_succeed() {
     let redis = reloadable();
     block_on(async {
         let (storage, project) = (storage(redis.url()).await, ProjectId::parse("acme").unwrap());
@@ -50,7 +50,7 @@ fn what_was_learnt_before_a_loss_is_void_and_what_is_learnt_after_it_is_not() {
         assert_eq!(put_session(&*store).await, Err(StoreError::RolledBack));
         assert!(storage.has_rolled_back(&project, before) && storage.epoch() > before);
         assert!(matches!(storage.health(), StorageHealth::Degraded(why) if why.contains("older data")));
-        // Nothing that was formed before is carried out, however often it is tried.
+        // An operation formed before the loss is never carried out, however often it is repeated.
         newer.revision = 2;
         let amended = storage.put_project_at(Arc::new(newer.clone()), before).await;
         assert_eq!(amended, Err(StoreError::RolledBack));
@@ -74,7 +74,7 @@ fn what_was_learnt_before_a_loss_is_void_and_what_is_learnt_after_it_is_not() {
 }
 
 #[test]
-fn a_loss_of_one_project_is_nothing_to_another() {
+fn a_loss_of_one_project_does_not_affect_another() {
     let redis = reloadable();
     block_on(async {
         let storage = storage(redis.url()).await;
@@ -92,7 +92,7 @@ fn a_loss_of_one_project_is_nothing_to_another() {
 }
 
 #[test]
-fn every_replica_learns_of_a_loss_that_one_has_noticed_and_it_counts_once() {
+fn every_replica_learns_of_a_detected_loss_and_it_counts_once() {
     let redis = reloadable();
     block_on(async {
         let project = ProjectId::parse("acme").unwrap();
@@ -104,7 +104,7 @@ fn every_replica_learns_of_a_loss_that_one_has_noticed_and_it_counts_once() {
         redis.command(&["SAVE"]);
         put_session(&*stores[0]).await.unwrap();
         restore_snapshot(&redis);
-        // What is lost the second had never heard of.
+        // The second store had never read the lost data.
         for store in stores {
             assert_eq!(store.last_frame_seq().await, Err(StoreError::RolledBack));
         }
@@ -113,7 +113,7 @@ fn every_replica_learns_of_a_loss_that_one_has_noticed_and_it_counts_once() {
 }
 
 #[test]
-fn what_others_have_written_since_does_not_hide_a_loss() {
+fn later_writes_of_others_do_not_hide_a_loss() {
     let redis = reloadable();
     block_on(async {
         let project = ProjectId::parse("acme").unwrap();
@@ -124,7 +124,7 @@ fn what_others_have_written_since_does_not_hide_a_loss() {
         redis.command(&["SAVE"]);
         put_session(&*store).await.unwrap();
         restore_snapshot(&redis);
-        // So that no process of the server remembers what it had.
+        // Removes what the process of the server remembers.
         redis.command(&["FUNCTION", "FLUSH"]);
         let newcomer = ReplicaView::of(&*storage_of().await, "acme");
         for _ in 0..20 {
@@ -135,7 +135,7 @@ fn what_others_have_written_since_does_not_hide_a_loss() {
 }
 
 #[test]
-fn changes_of_inboxes_that_are_lost_are_a_loss_too() {
+fn a_lost_change_of_an_inbox_is_a_loss() {
     let redis = reloadable();
     block_on(async {
         let storage = storage(redis.url()).await;
@@ -144,24 +144,24 @@ fn changes_of_inboxes_that_are_lost_are_a_loss_too() {
         let store = storage.open_at(&view.project, storage.epoch());
         let sent = view.send(bob).await;
         redis.command(&["SAVE"]);
-        // Neither publishes anything.
+        // Neither store publishes a frame.
         assert_eq!(view.lease_ids(bob).await, [(sent, 1)]);
         assert_eq!(view.acknowledge(bob, &[sent]).await.unwrap().acknowledged, 1);
         restore_snapshot(&redis);
         assert_eq!(store.depth(bob).await, Err(StoreError::RolledBack));
-        assert_eq!(view.lease_ids(bob).await, [(sent, 1)], "it was never delivered");
+        assert_eq!(view.lease_ids(bob).await, [(sent, 1)], "the message was not delivered");
     });
 }
 
 #[test]
-fn what_loses_nothing_is_no_loss() {
+fn a_restore_without_lost_data_is_no_loss() {
     let redis = reloadable();
     block_on(async {
         let storage = storage(redis.url()).await;
         let view = ReplicaView::of(&*storage, "acme");
         let store = storage.open_at(&view.project, storage.epoch());
         let bob = view.join().await;
-        // More often than timelines are remembered, for whoever takes part in each.
+        // More losses than timelines are remembered, for stores that take part in each.
         for round in 0..70 {
             let sent = view.send(bob).await;
             match round % 3 {
@@ -179,7 +179,7 @@ fn what_loses_nothing_is_no_loss() {
         );
         let remembered: u64 = redis.command(&["LLEN", "{acme}:forks"]).parse().unwrap();
         assert!(remembered <= 64, "{remembered}");
-        // The next replica does not have the functions loaded again.
+        // The next server does not load the functions again.
         let tokens = redis.command(&["GET", "{acme}:epoch"]);
         let another = crate::support::storage(redis.url()).await;
         ReplicaView::of(&*another, "acme").depth(bob).await;

@@ -1,3 +1,5 @@
+//! An MCP client over WebSocket, and the assertions about what it receives.
+
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
@@ -34,18 +36,19 @@ const ERROR_CODES: [&str; 21] = [
     "unavailable",
 ];
 
-/// A client of MCP on one connection.
+/// An MCP client on one WebSocket connection, usually with a session. Its methods are sentences:
+/// `alice.sends("hi").to(&bob)`, `bob.sees(["hi"])`.
 pub struct Agent {
     pub wire: Wire,
     pub name: String,
     pub session: String,
-    /// The `_meta` of every request, in the modern era.
+    /// The `_meta` of every request, in the modern era only.
     meta: Option<Value>,
     unread: Mutex<u64>,
 }
 
 impl Agent {
-    /// One that has said `initialize`.
+    /// A client of a legacy revision: sends `initialize` first.
     pub fn legacy(wire: Wire, version: &str, capabilities: &Value) -> Self {
         let params = json!({
             "protocolVersion": version, "capabilities": capabilities,
@@ -57,7 +60,7 @@ impl Agent {
         Self::new(wire, None)
     }
 
-    /// One that says in every request what it is.
+    /// A client of 2026-07-28: describes itself in the `_meta` of every request.
     pub fn modern(wire: Wire, capabilities: Value) -> Self {
         let meta = json!({
             "io.modelcontextprotocol/protocolVersion": MODERN,
@@ -88,7 +91,7 @@ impl Agent {
         self
     }
 
-    /// The params of a request in this agent's era.
+    /// Completes the params of a request for the era of this client.
     pub fn params(&self, mut params: Value) -> Value {
         if let Some(meta) = &self.meta {
             params["_meta"] = meta.clone();
@@ -104,49 +107,50 @@ impl Agent {
         self.wire.error_of(method, self.params(params))
     }
 
-    /// Begins a call and goes on; returns the id of the request.
+    /// Sends a tool call and returns the id of the request.
     pub fn begins_call(&self, tool: &str, arguments: &Value) -> Value {
         let params = self.params(json!({"name": tool, "arguments": arguments}));
         self.wire.asks("tools/call", params)
     }
 
-    /// What a call that was begun returns.
+    /// The object that a call begun earlier returns.
     pub fn finishes_call(&self, tool: &str, id: &Value) -> Value {
         let result = self.wire.answer_to(id).unwrap();
         self.checked_object(tool, &result, false)
     }
 
-    /// What a tool returns.
+    /// Calls a tool that must succeed and returns its object.
     pub fn calls(&self, tool: &str, arguments: Value) -> Value {
         let id = self.begins_call(tool, &arguments);
         self.finishes_call(tool, &id)
     }
 
-    /// The error object a tool refuses with.
+    /// Calls a tool that must refuse, and returns the error object.
     pub fn is_refused(&self, tool: &str, arguments: Value) -> Value {
         let id = self.begins_call(tool, &arguments);
         let result = self.wire.answer_to(&id).unwrap();
         self.checked_object(tool, &result, true)
     }
 
-    /// Asserts that a tool refuses with this code; returns the error object.
+    /// Calls a tool that must refuse with this code; returns the error object.
     pub fn is_refused_as(&self, code: &str, tool: &str, arguments: Value) -> Value {
         let error = self.is_refused(tool, arguments);
         assert_eq!(error["code"], code, "{error}");
         error
     }
 
-    /// Returns when the session has taken in everything that this agent sent before: it serves one after the other.
+    /// Returns when the session has handled everything that this client sent before. A session handles its commands in
+    /// order.
     pub fn syncs(&self) {
         self.calls("acknowledge_messages", json!({"message_ids": []}));
     }
 
-    /// How many messages waited, as the last result said.
+    /// The number of waiting messages in the last result.
     pub fn unread(&self) -> u64 {
         *self.unread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The object of a tool's result, which must have the form that all results have.
+    /// The object of a tool result. Asserts the form that all results have.
     fn checked_object(&self, tool: &str, result: &Value, is_error: bool) -> Value {
         let mut members = vec!["_meta", "content", "isError", "structuredContent"];
         if self.meta.is_some() {
@@ -174,17 +178,18 @@ impl Agent {
         }
         self.assert_schema(tool, object, is_error);
         let mut object = object.clone();
-        // Every result of a caller with a session has it; what a tool adds itself is left.
+        // Every result of a client with a session has the count; a count that the tool itself returns stays.
         if let Some(told) = object.as_object_mut().and_then(|object| object.remove("unread")) {
             assert_eq!((told.as_u64(), is_error), (Some(unread), false), "{result}");
         }
         object
     }
 
-    /// Checks an object against the output schema of its tool, and against the half of it that is meant.
+    /// Checks an object against the output schema of its tool, and against the part of the schema for results or for
+    /// errors.
     fn assert_schema(&self, tool: &str, object: &Value, is_error: bool) {
         let Some(validators) = self.validators(tool) else {
-            // A tool that this caller may not use is not in its list, and does nothing but refuse.
+            // A tool that this client may not use is not listed, and always refuses.
             assert!(is_error, "{tool} is not listed: {object}");
             return;
         };
@@ -195,7 +200,7 @@ impl Agent {
         }
     }
 
-    /// Those of a tool, if this caller's list or that of an earlier one has it.
+    /// The validators of a tool, if the list of this client or of an earlier one has the tool.
     fn validators(&self, tool: &str) -> Option<Arc<[Validator; 3]>> {
         static VALIDATORS: Mutex<BTreeMap<String, Arc<[Validator; 3]>>> = Mutex::new(BTreeMap::new());
         let known = |tool: &str| VALIDATORS.lock().unwrap().get(tool).cloned();
@@ -214,7 +219,7 @@ impl Agent {
         known(tool)
     }
 
-    /// Begins a letter in the protocol `note`; see [`OutgoingMessage`].
+    /// Begins a message of the protocol `note`; see [`OutgoingMessage`].
     pub fn sends(&self, text: &str) -> OutgoingMessage<'_> {
         OutgoingMessage {
             from: self,
@@ -224,7 +229,7 @@ impl Agent {
         }
     }
 
-    /// Reads with these arguments; returns the messages.
+    /// Calls `receive_messages` with these arguments; returns the messages.
     pub fn reads(&self, arguments: Value) -> Vec<Value> {
         let mut received = self.calls("receive_messages", arguments);
         match received["messages"].take() {
@@ -233,7 +238,8 @@ impl Agent {
         }
     }
 
-    /// Reads until as many texts have come, which must be these in this order; the next read acknowledges them.
+    /// Reads until this many messages have arrived; their texts must be these, in this order. The next read
+    /// acknowledges them.
     pub fn sees<const N: usize>(&self, expected: [&str; N]) -> Vec<Value> {
         let mut seen = Vec::new();
         while seen.len() < N {
@@ -245,12 +251,12 @@ impl Agent {
         seen
     }
 
-    /// Nothing waits.
+    /// Asserts that no message waits.
     pub fn sees_nothing(&self) {
         assert_eq!(texts(&self.reads(json!({}))), [""; 0]);
     }
 
-    /// The next messages that are pushed, which must be these.
+    /// Asserts that the next pushed messages have these texts.
     pub fn is_pushed<const N: usize>(&self, expected: [&str; N]) -> Vec<Value> {
         let seen: Vec<_> = expected.iter().map(|_| self.next_push()).collect();
         assert_eq!(texts(&seen), expected);
@@ -261,7 +267,7 @@ impl Agent {
         self.wire.next_notification("notifications/dev.mcp-broker/message")["message"].take()
     }
 
-    /// No message was pushed that has not been looked at.
+    /// Asserts that no further message was pushed.
     pub fn sees_no_push(&self) {
         self.syncs();
         assert_eq!(
@@ -276,7 +282,7 @@ impl Agent {
             .notifies("notifications/dev.mcp-broker/ack", &json!({"message_ids": ids}));
     }
 
-    /// Where a message stands for each recipient.
+    /// The status of a message for each of its recipients.
     pub fn recipient_statuses(&self, message: &str) -> Vec<Value> {
         let mut status = self.calls("get_message_status", json!({"message_id": message}));
         assert_eq!(status["message_id"], message);
@@ -300,7 +306,7 @@ impl Agent {
         });
     }
 
-    /// The presence of a session, by name; None when there is none.
+    /// The presence of the session of this name; None if it does not exist.
     pub fn presence_of(&self, name: &str) -> Option<String> {
         let listed = self.calls("list_sessions", json!({"status": "all", "limit": 1000}));
         let sessions = listed["sessions"].as_array().unwrap();
@@ -308,21 +314,21 @@ impl Agent {
         Some(session["status"].as_str().unwrap().to_owned())
     }
 
-    /// Waits until a session, by name, has this presence.
+    /// Waits until the session of this name has this presence.
     pub fn awaits_presence(&self, name: &str, status: &str) {
         eventually(&format!("{name} is {status}"), || {
             (self.presence_of(name)? == status).then_some(())
         });
     }
 
-    /// Waits until a session is gone.
+    /// Waits until the session of this name does not exist.
     pub fn awaits_end_of(&self, name: &str) {
-        eventually(&format!("{name} is gone"), || {
+        eventually(&format!("{name} has no session"), || {
             self.presence_of(name).is_none().then_some(())
         });
     }
 
-    /// The dead letters of a reason.
+    /// The dead letters with this reason.
     pub fn dead_letters(&self, reason: &str) -> Vec<Value> {
         let mut listed = self.calls("list_dead_letters", json!({"reason": reason, "limit": 500}));
         match listed["dead_letters"].take() {
@@ -349,7 +355,7 @@ pub struct OutgoingMessage<'a> {
     arguments: Value,
 }
 
-/// Whom a message can be sent to: an agent by its name, or whatever a text means.
+/// A recipient of a message: an agent, or the text of an id or a name.
 pub trait Recipient {
     fn as_recipient(&self) -> &str;
 }
@@ -372,7 +378,7 @@ impl Recipient for &Agent {
     }
 }
 
-/// What the sender of a direct message is told.
+/// The answer to the sender of a direct message.
 #[derive(Debug, PartialEq)]
 pub struct SendAnswer {
     pub id: String,
@@ -381,13 +387,13 @@ pub struct SendAnswer {
 }
 
 impl OutgoingMessage<'_> {
-    /// With a header.
+    /// Sets a header.
     pub fn with(mut self, header: &str, value: impl Into<Value>) -> Self {
         self.arguments["headers"][header] = value.into();
         self
     }
 
-    /// With an argument of the tool.
+    /// Sets an argument of the tool.
     pub fn with_argument(mut self, argument: &str, value: impl Into<Value>) -> Self {
         self.arguments[argument] = value.into();
         self
@@ -399,7 +405,7 @@ impl OutgoingMessage<'_> {
         arguments
     }
 
-    /// Sends it to an id or a name.
+    /// Sends the message to an id or a name.
     pub fn to(self, recipient: impl Recipient) -> SendAnswer {
         let object = self.from.calls("send_message", self.arguments_to(recipient));
         let text = |key: &str| object[key].as_str().unwrap().to_owned();
@@ -410,23 +416,23 @@ impl OutgoingMessage<'_> {
         }
     }
 
-    /// Sends it without waiting for the answer; returns the id of the request.
+    /// Sends the message without waiting for the answer; returns the id of the request.
     pub fn begins_sending_to(self, recipient: impl Recipient) -> Value {
         self.from.begins_call("send_message", &self.arguments_to(recipient))
     }
 
-    /// Broadcasts it without waiting for the answer.
+    /// Broadcasts the message without waiting for the answer; returns the id of the request.
     #[allow(dead_code, reason = "only some tests do that")]
     pub fn begins_broadcast(self) -> Value {
         self.from.begins_call("broadcast_message", &self.arguments)
     }
 
-    /// Broadcasts it.
+    /// Broadcasts the message.
     pub fn to_everyone(self) -> Value {
         self.from.calls("broadcast_message", self.arguments)
     }
 
-    /// Asserts that sending it is refused with this code; returns the error object.
+    /// Asserts that sending is refused with this code; returns the error object.
     pub fn fails_as(self, code: &str, recipient: impl Recipient) -> Value {
         let arguments = self.arguments_to(recipient);
         self.from.is_refused_as(code, "send_message", arguments)

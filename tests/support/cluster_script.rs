@@ -1,4 +1,4 @@
-//! A cluster that `scripts/cluster` has started: replicas, the Redis that they share, and a load balancer before them.
+//! A cluster started by `scripts/cluster`: replicas, the Redis that they share, and a load balancer in front of them.
 
 use std::{
     io::{BufRead, BufReader},
@@ -10,17 +10,17 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// It is told to stop when this is dropped.
+/// A running cluster. Dropping it stops the script.
 pub struct ClusterScript {
     script: Child,
     pub balancer: SocketAddr,
-    /// What the script said of its parts.
+    /// The description of the parts that the script printed.
     #[allow(dead_code, reason = "not every test looks at the parts")]
     pub parts: Value,
 }
 
 impl ClusterScript {
-    /// Three replicas with these flags.
+    /// Starts three replicas with these flags.
     pub fn start(flags: &[&str]) -> Self {
         let mut script = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/cluster"))
             .args(["--json", "--replicas", "3", "--"])

@@ -1,3 +1,5 @@
+//! HTTP/1.1 requests, responses and event streams byte by byte, and an MCP client over HTTP.
+
 use std::{
     collections::VecDeque,
     io::{Read, Write},
@@ -10,7 +12,7 @@ use socket2::{Domain, Socket, Type};
 
 use super::WAIT_TIMEOUT;
 
-/// An HTTP response that has come to its end.
+/// A complete HTTP response.
 #[derive(Debug)]
 pub struct Response {
     pub status: u16,
@@ -27,7 +29,7 @@ impl Response {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// All of it but when it was sent.
+    /// The whole response except its `Date` header.
     pub fn without_date(&self) -> String {
         let lines = self.head.lines();
         let lines = lines.filter(|line| !line.to_ascii_lowercase().starts_with("date:"));
@@ -36,7 +38,7 @@ impl Response {
         whole
     }
 
-    /// The status and the code of the problem that it carries, if it is one.
+    /// The status, and the code of the problem in the body (empty without a problem).
     pub fn problem(&self) -> (u16, String) {
         let code = match self.header("content-type") {
             Some("application/problem+json") => self.json()["code"]
@@ -48,7 +50,7 @@ impl Response {
         (self.status, code)
     }
 
-    /// The code of the JSON-RPC error that it carries, and its status.
+    /// The status, and the code of the JSON-RPC error in the body.
     pub fn refusal(&self) -> (u16, i64) {
         assert_eq!(self.header("content-type"), Some("application/json"), "{self:?}");
         let error = &self.json()["error"];
@@ -66,19 +68,19 @@ fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
-/// Sends a request as it is and reads one response to it.
+/// Sends these bytes and reads one response.
 pub fn exchange(socket: &TcpStream, request: &[u8]) -> Response {
     let mut socket = socket.try_clone().unwrap();
     socket.write_all(request).unwrap();
     ResponseReader::from_socket(socket).into_response()
 }
 
-/// Sends a request for an upgrade and reads the answer. What follows a 101 is no HTTP: not one byte of it is read.
+/// Sends a request for an upgrade and reads the answer, byte by byte: what follows a 101 is not HTTP and stays unread.
 pub fn upgrade(mut socket: TcpStream, request: &[u8]) -> (Response, TcpStream) {
     socket.write_all(request).unwrap();
     let mut reply = ResponseReader::from_socket(socket.try_clone().unwrap());
     while reply.head.is_none() {
-        assert!(reply.read_at_most(1), "no whole head: {reply:?}");
+        assert!(reply.read_at_most(1), "incomplete head: {reply:?}");
     }
     (reply.into_response(), socket)
 }
@@ -92,7 +94,7 @@ pub struct Request {
     pub path: String,
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
-    /// The address that it comes from, where that matters.
+    /// The local address to connect from, if it matters.
     pub source: Option<Ipv4Addr>,
 }
 
@@ -128,12 +130,12 @@ impl Request {
         self
     }
 
-    /// With this header instead of those of the same name.
+    /// Replaces the headers of this name.
     pub fn with(self, name: &str, value: impl Into<String>) -> Self {
         self.without(name).with_another(name, value)
     }
 
-    /// With this header, whatever others there are.
+    /// Adds a header.
     pub fn with_another(mut self, name: &str, value: impl Into<String>) -> Self {
         self.headers.push((name.to_owned(), value.into()));
         self
@@ -144,13 +146,13 @@ impl Request {
         self
     }
 
-    /// From this address of the loopback network.
+    /// Connects from this address of the loopback network.
     pub fn from_address(mut self, source: Ipv4Addr) -> Self {
         self.source = Some(source);
         self
     }
 
-    /// Its head, which says nothing of a length.
+    /// The head without a length.
     pub fn head(&self) -> String {
         let mut head = format!("{} {} HTTP/1.1\r\n", self.method, self.path);
         for (name, value) in &self.headers {
@@ -168,12 +170,12 @@ impl Request {
         [bytes.as_bytes(), &self.body].concat()
     }
 
-    /// Sends it on a connection of its own.
+    /// Sends the request on a connection of its own.
     pub fn sent(&self) -> ResponseReader {
         let mut socket = self
             .source
             .map_or_else(|| connect(self.address), |source| connect_from(source, self.address));
-        // That the peer does not take it all is seen by what it answers.
+        // The answer shows whether the peer has taken the whole request.
         let _ = socket.write_all(&self.bytes());
         ResponseReader::from_socket(socket)
     }
@@ -182,7 +184,7 @@ impl Request {
         self.sent().into_response()
     }
 
-    /// The status and the code of the error it is refused with.
+    /// The status and the code of the refusal.
     pub fn refused(&self) -> (u16, i64) {
         self.answered().refusal()
     }
@@ -192,7 +194,7 @@ pub fn connect(address: SocketAddr) -> TcpStream {
     with_timeouts(TcpStream::connect(address).unwrap())
 }
 
-/// From this address of the loopback network.
+/// Connects from this address of the loopback network.
 fn connect_from(source: Ipv4Addr, address: SocketAddr) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from((source, 0)).into()).unwrap();
@@ -222,7 +224,7 @@ impl Event {
     }
 }
 
-/// How a body tells its end.
+/// How the end of a body is determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Length {
     Known(usize),
@@ -230,14 +232,14 @@ enum Length {
     UntilClosed,
 }
 
-/// A response while it comes. Dropping it closes the connection.
+/// A response that is still being received. Dropping it closes the connection.
 #[derive(Debug)]
 pub struct ResponseReader {
     socket: TcpStream,
     raw: Vec<u8>,
     head: Option<(String, Length)>,
     body: Vec<u8>,
-    /// The body has come to its end as HTTP says it.
+    /// The body is complete according to its framing.
     complete: bool,
     events: VecDeque<Event>,
     pub comments: usize,
@@ -272,7 +274,7 @@ impl ResponseReader {
         while self.head.is_none() {
             assert!(
                 self.read_some(),
-                "no whole head: {:?}",
+                "incomplete head: {:?}",
                 String::from_utf8_lossy(&self.raw)
             );
         }
@@ -282,12 +284,12 @@ impl ResponseReader {
     pub fn into_response(mut self) -> Response {
         self.read_head();
         while !self.complete {
-            assert!(self.read_some(), "no whole body: {self:?}");
+            assert!(self.read_some(), "incomplete body: {self:?}");
         }
         self.take_response()
     }
 
-    /// What has come when the peer has closed, if that is a whole response.
+    /// Reads until the peer closes; returns the response if it is complete.
     pub fn into_response_if_complete(mut self) -> Option<Response> {
         while !self.complete {
             if !self.read_some() {
@@ -307,7 +309,7 @@ impl ResponseReader {
         }
     }
 
-    /// The result of the request of this id, or its error, in whatever form it comes.
+    /// The result or error for the request of this id, from a JSON body or a stream.
     pub fn answer_to(&mut self, id: &Value) -> Result<Value, Value> {
         let frame = if self.is_stream() {
             self.awaits_frame(&format!("the answer to {id}"), |frame| {
@@ -315,7 +317,7 @@ impl ResponseReader {
             })
         } else {
             while !self.complete {
-                assert!(self.read_some(), "no whole body: {self:?}");
+                assert!(self.read_some(), "incomplete body: {self:?}");
             }
             serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
         };
@@ -333,7 +335,7 @@ impl ResponseReader {
             .is_some_and(|kind| kind == "text/event-stream")
     }
 
-    /// Asserts that it is a stream of events.
+    /// Asserts that the response is a stream of events.
     pub fn streams(mut self) -> Self {
         let status = self.status();
         if status != 200 || !self.is_stream() {
@@ -343,7 +345,7 @@ impl ResponseReader {
         self
     }
 
-    /// The next event, whatever it is; None when the stream has ended.
+    /// The next event; None at the end of the stream.
     pub fn next_event(&mut self) -> Option<Event> {
         let began = Instant::now();
         loop {
@@ -355,20 +357,20 @@ impl ResponseReader {
             }
             assert!(
                 began.elapsed() < WAIT_TIMEOUT,
-                "no event came, but {} comments",
+                "no event, but {} comments",
                 self.comments
             );
         }
     }
 
-    /// The next frame.
+    /// The next event as a JSON-RPC frame.
     pub fn next_frame(&mut self) -> Value {
         let event = self.next_event().unwrap_or_else(|| panic!("the stream has ended"));
         assert!(event.kind.as_deref().is_none_or(|kind| kind == "message"), "{event:?}");
         event.json()
     }
 
-    /// The first frame that fits; those before it are passed over.
+    /// The first frame that fits; skips those before it.
     pub fn awaits_frame(&mut self, what: &str, fits: impl Fn(&Value) -> bool) -> Value {
         let mut others = Vec::new();
         let began = Instant::now();
@@ -383,7 +385,7 @@ impl ResponseReader {
                 }
                 others.push(frame);
             }
-            assert!(began.elapsed() < WAIT_TIMEOUT, "never heard: {what}; but {others:#?}");
+            assert!(began.elapsed() < WAIT_TIMEOUT, "not received: {what}; but {others:#?}");
         }
     }
 
@@ -394,7 +396,7 @@ impl ResponseReader {
         frame["params"].take()
     }
 
-    /// Waits for one more comment.
+    /// Waits for one further comment line.
     pub fn awaits_comment(&mut self) {
         let before = self.comments;
         while self.comments == before {
@@ -402,27 +404,27 @@ impl ResponseReader {
         }
     }
 
-    /// Asserts that nothing comes any more and that the body ends as HTTP says it.
+    /// Asserts that the stream ends without another event and with correct framing.
     pub fn ends(&mut self) {
         let event = self.next_event();
         assert_eq!(event, None);
         assert!(self.complete, "the stream was cut: {self:?}");
     }
 
-    /// Waits until the stream has ended, in whatever way.
+    /// Waits until the stream has ended, with or without correct framing.
     pub fn awaits_end(&mut self) {
         let began = Instant::now();
         while !self.complete && self.read_some() {
-            assert!(began.elapsed() < WAIT_TIMEOUT, "the stream goes on");
+            assert!(began.elapsed() < WAIT_TIMEOUT, "the stream does not end");
         }
     }
 
-    /// The client goes away: it will send nothing more, and is ready for nothing more.
+    /// Closes the connection.
     pub fn disconnects(self) {
         drop(self);
     }
 
-    /// The client says that it will send nothing more, and still reads.
+    /// Closes the sending half of the connection; reading goes on.
     pub fn half_closes(&self) {
         let _ = self.socket.shutdown(Shutdown::Write);
     }
@@ -431,7 +433,7 @@ impl ResponseReader {
         &self.socket
     }
 
-    /// Reads what there is; false at the end of the connection.
+    /// Reads what is available; false at the end of the connection.
     fn read_some(&mut self) -> bool {
         self.read_at_most(16 * 1024)
     }
@@ -446,7 +448,7 @@ impl ResponseReader {
                     std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut
                 ) =>
             {
-                panic!("nothing came for {WAIT_TIMEOUT:?}: {self:?}")
+                panic!("no data for {WAIT_TIMEOUT:?}: {self:?}")
             }
             Err(_) => 0,
         };
@@ -523,7 +525,7 @@ impl ResponseReader {
     }
 }
 
-/// The first chunk of a chunked body, and what follows it.
+/// The first chunk of a chunked body, and the bytes after it.
 fn first_chunk(raw: &[u8]) -> Option<(&[u8], &[u8])> {
     let line = raw.windows(2).position(|window| window == b"\r\n")?;
     let len = std::str::from_utf8(&raw[..line]).unwrap();
@@ -536,25 +538,25 @@ fn first_chunk(raw: &[u8]) -> Option<(&[u8], &[u8])> {
 const MODERN: &str = "2026-07-28";
 const SESSION: &str = "Mcp-Session-Id";
 
-/// A client of MCP over HTTP. Each of its requests has a connection of its own.
+/// An MCP client over HTTP. Each request has a connection of its own.
 #[derive(Clone, Debug)]
 pub struct HttpAgent {
     pub address: SocketAddr,
     headers: Vec<(String, String)>,
-    /// The `_meta` of every request, in the modern era.
+    /// The `_meta` of every request, in the modern era only.
     meta: Option<Value>,
-    /// Its session with the broker, if it has registered.
+    /// The id of its session, once it is registered.
     pub session: Option<String>,
     pub name: String,
 }
 
 impl HttpAgent {
-    /// One that says in every request what it is (2026-07-28).
+    /// A client of 2026-07-28: describes itself in every request.
     pub fn modern(address: SocketAddr, capabilities: Value) -> Self {
         Self::modern_with(address, capabilities, &[])
     }
 
-    /// The same with these headers besides in every request.
+    /// Like `modern`, with these headers in every request.
     pub fn modern_with(address: SocketAddr, capabilities: Value, headers: &[(&str, &str)]) -> Self {
         let meta = json!({
             "io.modelcontextprotocol/protocolVersion": MODERN,
@@ -574,12 +576,12 @@ impl HttpAgent {
         }
     }
 
-    /// One that has said `initialize`, and names its session from then on.
+    /// A client that has sent `initialize`, and sends the id of its HTTP session in every request.
     pub fn legacy(address: SocketAddr, version: &str, capabilities: Value) -> Self {
         Self::legacy_with(address, version, capabilities, &[])
     }
 
-    /// The same with these headers besides in every request.
+    /// Like `legacy`, with these headers in every request.
     pub fn legacy_with(address: SocketAddr, version: &str, capabilities: Value, besides: &[(&str, &str)]) -> Self {
         let hello = initialize_request(address, version, capabilities);
         let hello = besides
@@ -621,7 +623,7 @@ impl HttpAgent {
         }
     }
 
-    /// The same client with this header instead of those of the same name.
+    /// The same client with another value of a header.
     pub fn with(&self, name: &str, value: &str) -> Self {
         let mut caller = self.clone();
         caller.headers.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
@@ -635,12 +637,12 @@ impl HttpAgent {
             .fold(request, |request, (name, value)| request.with(name, value))
     }
 
-    /// Any frame, in a POST with the headers that this client always sends.
+    /// A POST of any frame, with the headers of this client.
     pub fn post(&self, frame: &Value) -> Request {
         self.with_own_headers(Request::post(self.address, frame.to_string()))
     }
 
-    /// A request of this id.
+    /// A request with this id, not sent yet.
     pub fn asks_as(&self, id: &Value, method: &str, mut params: Value) -> Request {
         let name = match method {
             "tools/call" => params["name"].as_str().map(str::to_owned),
@@ -673,7 +675,7 @@ impl HttpAgent {
         self.asks(method, params).sent().answer_to(&json!(1))
     }
 
-    /// A call of a tool, for its own session.
+    /// A call of a tool for the session of this client, not sent yet.
     pub fn call(&self, tool: &str, mut arguments: Value) -> Request {
         if let (Some(session), Some(_)) = (&self.session, &self.meta) {
             arguments["session_id"] = session.as_str().into();
@@ -681,7 +683,7 @@ impl HttpAgent {
         self.asks("tools/call", json!({"name": tool, "arguments": arguments}))
     }
 
-    /// What a tool returns.
+    /// Calls a tool that must succeed and returns its object.
     pub fn calls(&self, tool: &str, arguments: Value) -> Value {
         let mut result = self.call(tool, arguments).sent().answer_to(&json!(1)).unwrap();
         assert_eq!(result["isError"], false, "{tool}: {result}");
@@ -706,12 +708,12 @@ impl HttpAgent {
         self.notifies("notifications/cancelled", json!({"requestId": id}));
     }
 
-    /// A GET of the stream of its session.
+    /// The GET of the stream of its HTTP session, not sent yet.
     pub fn stream_request(&self) -> Request {
         self.with_own_headers(Request::get(self.address))
     }
 
-    /// Reads the stream of its session from now on.
+    /// Opens the stream of its HTTP session.
     pub fn opens_stream(&self) -> ResponseReader {
         self.stream_request().sent().streams()
     }
@@ -720,7 +722,7 @@ impl HttpAgent {
         self.stream_request().with_method("DELETE")
     }
 
-    /// Listens to its own inbox (2026-07-28); returns when that has been acknowledged.
+    /// Subscribes to its own inbox (2026-07-28); returns when the subscription has been acknowledged.
     pub fn subscribes_as(&self, id: &Value) -> ResponseReader {
         let inbox_uri = self.inbox();
         let params = json!({"notifications": {"resourceSubscriptions": [inbox_uri]}});
@@ -741,7 +743,7 @@ impl HttpAgent {
         format!("broker://sessions/{}/inbox", self.session.as_deref().unwrap())
     }
 
-    /// Reads once with these arguments; the texts of the messages.
+    /// Calls `receive_messages` once with these arguments; returns the messages.
     pub fn reads(&self, arguments: Value) -> Vec<Value> {
         let mut received = self.calls("receive_messages", arguments);
         match received["messages"].take() {
@@ -751,7 +753,7 @@ impl HttpAgent {
     }
 }
 
-/// The `initialize` of a legacy client.
+/// The `initialize` request of a legacy client.
 pub fn initialize_request(address: SocketAddr, version: &str, capabilities: Value) -> Request {
     let params = json!({
         "protocolVersion": version, "capabilities": capabilities,

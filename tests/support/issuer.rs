@@ -1,4 +1,4 @@
-//! An issuer of tokens: it has a key, writes it down as a JWK set, and signs what it is told to.
+//! An issuer of JWTs: has a key, publishes it as a JWK set, and signs tokens.
 
 #![allow(dead_code)] // Whoever includes it uses a part of it.
 
@@ -8,7 +8,7 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use jsonwebtoken::{Algorithm, EncodingKey, crypto, jwk::Jwk};
 use serde_json::{Value, json};
 
-/// What stands in front of the secret number of a key in its PKCS #8 form (RFC 5958, RFC 8410, RFC 5915).
+/// The prefix of a private key in PKCS #8 form (RFC 5958, RFC 8410, RFC 5915).
 const ED25519: [u8; 16] = *b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20";
 const P256: [u8; 35] = *b"\x30\x41\x02\x01\x00\x30\x13\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x08\x2a\x86\x48\xce\
     \x3d\x03\x01\x07\x04\x27\x30\x25\x02\x01\x01\x04\x20";
@@ -25,7 +25,7 @@ pub struct Issuer {
 }
 
 impl Issuer {
-    /// One with a new Ed25519 key, whose tokens are for this audience.
+    /// An issuer with a new Ed25519 key, whose tokens are for this audience.
     pub fn new(name: &str, audience: &str) -> Self {
         let key = EncodingKey::from_ed_der(&[&ED25519[..], &random::<32>()].concat());
         Self {
@@ -67,17 +67,17 @@ impl Issuer {
         jwk
     }
 
-    /// The JWK set, with this key alone.
+    /// The JWK set with this key only.
     pub fn jwks(&self) -> String {
         json!({"keys": [self.jwk()]}).to_string()
     }
 
-    /// Writes the JWK set into a file.
+    /// Writes the JWK set to a file.
     pub fn publishes(&self, path: &Path) {
         std::fs::write(path, self.jwks()).unwrap();
     }
 
-    /// Claims of a token that is good from this time on, for an hour.
+    /// Claims of a token that is valid for an hour from `now_s`.
     pub fn claims(&self, subject: &str, now_s: u64) -> Value {
         json!({
             "iss": self.name,
@@ -94,26 +94,26 @@ impl Issuer {
         self.signs_with(&self.header(), claims)
     }
 
-    /// A token with this header too. What it says of the algorithm is not what decides how it is signed.
+    /// Signs with this header. The algorithm in the header does not change how the token is signed.
     pub fn signs_with(&self, header: &Value, claims: &Value) -> String {
         let signed = unsigned(header, claims);
         let signature = crypto::sign(signed.as_bytes(), &self.key, self.algorithm).unwrap();
         format!("{signed}.{signature}")
     }
 
-    /// What its tokens begin with.
+    /// The header of its tokens.
     pub fn header(&self) -> Value {
         json!({"typ": "at+jwt", "alg": self.algorithm, "kid": self.key_id})
     }
 }
 
-/// The two parts of a token that a signature is made of.
+/// The signed part of a token: header and claims.
 pub fn unsigned(header: &Value, claims: &Value) -> String {
     let [header, claims] = [header, claims].map(|part| URL_SAFE_NO_PAD.encode(part.to_string()));
     format!("{header}.{claims}")
 }
 
-/// As a number it is less than the order of every curve here, and not zero.
+/// Random bytes that are a valid private number for every curve here: not zero and below its order.
 fn random<const LEN: usize>() -> [u8; LEN] {
     let mut bytes = [0; LEN];
     getrandom::fill(&mut bytes).unwrap();

@@ -1,4 +1,20 @@
-//! The product from the outside: a broker process, agents that talk to it, and words to say what they see.
+//! A library for black-box tests: broker processes, clients that talk to them, and assertions that read as sentences.
+//!
+//! ```ignore
+//! let broker = Broker::without_timeouts();       // no timer fires: every wake-up comes from an event
+//! let alice = broker.agent("alice");             // a WebSocket client with a session
+//! let bob = broker.push_agent("bob", &json!({"ack": "manual"}));
+//! let sent = alice.sends("hi").with("priority", "high").to(&bob);
+//! let pushed = bob.is_pushed(["hi"]);            // waits for it, and panics after WAIT_TIMEOUT
+//! bob.acknowledges(&pushed);
+//! alice.awaits_status(&sent.id, "acknowledged");
+//! alice.sends("?").fails_as("recipient_not_found", "carol");
+//! broker.http_modern("dave").calls("heartbeat", json!({}));   // a client over HTTP
+//! let team = broker.project("team", &json!({"max_sessions": 3}));   // needs a broker with an admin key
+//! ```
+//!
+//! Every broker is a process of its own on a free port. Dropping it asserts that it still answers and has not
+//! panicked. `TEST_STORAGE` (memory, disk, redis) chooses the storage of brokers whose flags name none.
 
 mod agent;
 mod http;
@@ -32,11 +48,11 @@ pub use redis::Redis;
 pub use tenant::{ADMIN_KEY, Tenant, id_of_key};
 pub use wire::{Wire, masked_frame, read_frame};
 
-/// The longest that anything here is waited for. Far more than it takes, so that a slow machine changes nothing.
+/// The time limit of every wait. Far more than it takes, so that a slow machine changes nothing.
 pub const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Presence changes within a second or two, and a session that is left is soon forgotten. No shorter: an agent of a
-/// test on a busy machine must still be quick enough to count as present.
+/// Presence changes within a second or two, and the session of a closed connection is removed soon. Not shorter: a
+/// client on a busy machine must still count as present.
 pub const FAST_TIMEOUTS: [&str; 4] = [
     "--heartbeat-interval=100ms",
     "--stale-threshold=800ms",
@@ -44,21 +60,21 @@ pub const FAST_TIMEOUTS: [&str; 4] = [
     "--session-retention=800ms",
 ];
 
-/// Nothing happens because of time: what ought to wake somebody and does not is not made good by the next sign of life.
+/// No timer fires during a test: a missing wake-up is not hidden by the next heartbeat.
 pub const TIMEOUTS_OFF: [&str; 3] = [
     "--heartbeat-interval=1h",
     "--stale-threshold=2h",
     "--disconnect-threshold=3h",
 ];
 
-/// Asks again and again until there is an answer.
+/// Polls until `look` returns a value.
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + WAIT_TIMEOUT;
     loop {
         if let Some(found) = look() {
             return found;
         }
-        assert!(Instant::now() < deadline, "never came to be: {what}");
+        assert!(Instant::now() < deadline, "timed out: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -71,35 +87,36 @@ pub fn keys(object: &Value) -> Vec<&str> {
     keys
 }
 
-/// The binary, to be started with nothing of the environment of the tests.
+/// The binary, with an empty environment.
 pub fn broker_program() -> Command {
     let mut program = Command::new(env!("CARGO_BIN_EXE_mcp-broker"));
     program.env_clear();
     program
 }
 
-/// A running broker. When it is dropped it must still be alive and well, and nothing of it is left.
+/// A running broker process. Dropping it asserts that it still answers and has not panicked.
 pub struct Broker {
     child: Child,
     pub address: SocketAddr,
     log: Arc<Mutex<String>>,
     may_be_gone: bool,
-    /// Callers need keys, and this is the one for everything.
+    /// The admin key, if clients have to send one.
     admin_key: Option<&'static str>,
-    /// Where it keeps what it knows, when it has that for itself. Goes after it.
+    /// The storage that belongs to this broker alone. Dropped after the process.
     place: BrokerStorage,
 }
 
-/// Where a broker keeps what it knows.
+/// The storage of a broker.
 enum BrokerStorage {
-    /// Wherever its settings say.
+    /// The one that its flags name, or memory.
     Elsewhere,
     Disk(PathBuf),
     Redis(Redis),
 }
 
 impl BrokerStorage {
-    /// Of a broker of whose storage nothing is said: `TEST_STORAGE` is memory, disk or redis. The promises are the same.
+    /// The storage that `TEST_STORAGE` names (memory, disk, redis), unless the flags name one. The tests are the same
+    /// for all.
     fn from_environment(flags: &[&str]) -> Self {
         let kind = std::env::var("TEST_STORAGE").unwrap_or_default();
         match kind.as_str() {
@@ -133,17 +150,17 @@ impl Broker {
         Self::start_with(&[])
     }
 
-    /// One whose thresholds are short.
+    /// A broker with [`FAST_TIMEOUTS`].
     pub fn with_fast_timeouts() -> Self {
         Self::start_with(&FAST_TIMEOUTS)
     }
 
-    /// One in which nothing happens because of time, with two threads.
+    /// A broker with [`TIMEOUTS_OFF`] and two threads.
     pub fn without_timeouts() -> Self {
         Self::start_with(&[&TIMEOUTS_OFF[..], &["--workers=2"]].concat())
     }
 
-    /// Whoever is silent is soon away, and kept.
+    /// A broker in which a silent session is disconnected after two seconds and kept for an hour.
     pub fn with_fast_disconnect() -> Self {
         Self::start_with(&[
             "--heartbeat-interval=100ms",
@@ -157,7 +174,7 @@ impl Broker {
         Self::launch(flags, None)
     }
 
-    /// One that asks every caller for a key.
+    /// A broker with authentication.
     pub fn secured() -> Self {
         Self::secured_with(&[])
     }
@@ -166,7 +183,7 @@ impl Broker {
         Self::launch(&[flags, &["--enable-auth"]].concat(), Some(ADMIN_KEY))
     }
 
-    /// The same by a program that runs the broker with the arguments it is given.
+    /// A broker with authentication, started by a program that runs the broker with the arguments it is given.
     #[allow(dead_code, reason = "only some tests inject faults")]
     pub fn secured_with_program(program: Command, flags: &[&str]) -> Self {
         let flags = [flags, &["--enable-auth"]].concat();
@@ -180,7 +197,7 @@ impl Broker {
         broker
     }
 
-    /// One that goes no further at this point of its work (`actors::faults::point`).
+    /// A broker with authentication that stalls at this point of its work (`actors::faults::point`).
     #[allow(dead_code, reason = "only some tests inject faults")]
     pub fn secured_stalling_at(point: &str, flags: &[&str]) -> Self {
         let mut program = broker_program();
@@ -188,7 +205,7 @@ impl Broker {
         Self::secured_with_program(program, flags)
     }
 
-    /// Waits until it stalls where it was told to.
+    /// Waits until the broker stalls.
     #[allow(dead_code, reason = "only some tests inject faults")]
     pub fn stalls(&self) {
         eventually(
@@ -197,7 +214,7 @@ impl Broker {
         );
     }
 
-    /// One that asks nobody for a key, and has one for administration.
+    /// A broker without authentication that has an admin key.
     pub fn with_admin_key() -> Self {
         Self::launch(&[], Some(ADMIN_KEY))
     }
@@ -210,13 +227,14 @@ impl Broker {
         broker
     }
 
-    /// One that goes on with what is in its storage; what they know is known already.
+    /// A broker on the existing storage that its flags name, in which `note` is registered already.
     #[allow(dead_code, reason = "only some tests start it again")]
     pub fn on_existing_storage(flags: &[&str]) -> Self {
         Self::launch_in(BrokerStorage::Elsewhere, broker_program(), flags, None)
     }
 
-    /// One whose storage is its own, by a program that runs the broker with the arguments it is given.
+    /// A broker on the storage that its flags name, started by a program that runs the broker with the arguments it is
+    /// given.
     #[allow(dead_code, reason = "only some tests set its clocks")]
     pub fn with_program(program: Command, flags: &[&str]) -> Self {
         let broker = Self::launch_in(BrokerStorage::Elsewhere, program, flags, None);
@@ -224,14 +242,14 @@ impl Broker {
         broker
     }
 
-    /// One of those that share a Redis; what they know is known already.
+    /// One of the replicas that share a Redis, in which `note` is registered already.
     #[allow(dead_code, reason = "only some tests have several")]
     pub fn replica(redis_url: &str, flags: &[&str]) -> Self {
         let program = broker_program();
         Self::replica_with_program(program, redis_url, flags)
     }
 
-    /// The same by a program that runs the broker with the arguments it is given.
+    /// A replica started by a program that runs the broker with the arguments it is given.
     #[allow(dead_code, reason = "only some tests have several")]
     pub fn replica_with_program(mut program: Command, redis_url: &str, flags: &[&str]) -> Self {
         program.env("MCP_BROKER_REDIS_URL", redis_url);
@@ -283,13 +301,13 @@ impl Broker {
         }
     }
 
-    /// Whether an acceptance knows already what became of the message: where it has to be written down first, its answer
-    /// does not wait for its delivery.
+    /// Whether the answer to a send has the status after the delivery. With a storage outside the process it is sent
+    /// before the delivery.
     pub fn answers_after_delivery(&self) -> bool {
         matches!(self.place, BrokerStorage::Elsewhere)
     }
 
-    /// SIGKILL.
+    /// Kills the process (SIGKILL).
     #[allow(dead_code, reason = "only some tests kill it")]
     pub fn kill(&mut self) {
         self.may_be_gone = true;
@@ -297,7 +315,7 @@ impl Broker {
         let _ = self.child.wait();
     }
 
-    /// Registers the protocol that everything is said in, if another replica has not.
+    /// Registers the protocol `note` of all messages, unless another replica has registered it.
     pub fn register_note_protocol(agent: &Agent) {
         let schema = json!({
             "type": "object",
@@ -311,14 +329,14 @@ impl Broker {
         assert!(result["isError"] == false || is_known, "{result}");
     }
 
-    /// Makes a project with this configuration, in which the protocol is known that everything is said in.
+    /// Creates a project with this configuration, and registers `note` in it.
     pub fn project(&self, id: &str, config: &Value) -> Tenant<'_> {
         let tenant = Tenant::create(self, id, config);
         Self::register_note_protocol(&tenant.client());
         tenant
     }
 
-    /// A WebSocket connection, and nothing said on it yet.
+    /// A WebSocket connection without a session.
     pub fn wire(&self) -> Wire {
         match self.admin_key {
             Some(key) => self.wire_with(&[("X-API-Key", key)]),
@@ -326,7 +344,7 @@ impl Broker {
         }
     }
 
-    /// The same with these headers in the handshake.
+    /// A WebSocket connection with these headers in the handshake.
     pub fn wire_with(&self, headers: &[(&str, &str)]) -> Wire {
         Wire::open_with(self.address, headers)
     }
@@ -336,17 +354,17 @@ impl Broker {
         Agent::legacy(self.wire(), "2025-11-25", &json!({}))
     }
 
-    /// A legacy client, registered under this name.
+    /// A legacy client with a session of this name.
     pub fn agent(&self, name: &str) -> Agent {
         self.client().registered(name)
     }
 
-    /// A client of 2026-07-28, registered under this name.
+    /// A client of 2026-07-28 with a session of this name.
     pub fn modern(&self, name: &str) -> Agent {
         Agent::modern(self.wire(), json!({})).registered(name)
     }
 
-    /// A legacy client to which messages are pushed, registered under this name.
+    /// A legacy client with push, with a session of this name.
     pub fn push_agent(&self, name: &str, settings: &Value) -> Agent {
         let capabilities = json!({"experimental": {"dev.mcp-broker/push": settings}});
         let agent = Agent::legacy(self.wire(), "2025-11-25", &capabilities).registered(name);
@@ -354,22 +372,22 @@ impl Broker {
         agent
     }
 
-    /// A client of 2026-07-28 over HTTP, registered under this name.
+    /// A client of 2026-07-28 over HTTP with a session of this name.
     pub fn http_modern(&self, name: &str) -> HttpAgent {
         HttpAgent::modern(self.address, json!({})).registered(name)
     }
 
-    /// A client of 2025-11-25 over HTTP, registered under this name.
+    /// A client of 2025-11-25 over HTTP with a session of this name.
     pub fn http_legacy(&self, name: &str) -> HttpAgent {
         HttpAgent::legacy(self.address, "2025-11-25", json!({})).registered(name)
     }
 
-    /// Several, named `prefix0`, `prefix1`, and so on.
+    /// Several legacy clients, named `prefix0`, `prefix1`, and so on.
     pub fn agents(&self, prefix: &str, len: usize) -> Vec<Agent> {
         (0..len).map(|at| self.agent(&format!("{prefix}{at}"))).collect()
     }
 
-    /// A TCP connection, and nothing sent on it yet.
+    /// A TCP connection on which nothing has been sent.
     pub fn socket(&self) -> TcpStream {
         let socket = TcpStream::connect(self.address).unwrap();
         socket.set_nodelay(true).unwrap();
@@ -377,7 +395,7 @@ impl Broker {
         socket
     }
 
-    /// A TCP connection on which the WebSocket handshake is done. Not one byte beyond it has been read.
+    /// A TCP connection after the WebSocket handshake. No byte after the handshake has been read.
     pub fn upgraded(&self) -> TcpStream {
         let (response, socket) = self.upgrade_on(self.socket(), &[]);
         assert_eq!(response.status, 101, "{response:?}");
@@ -392,12 +410,12 @@ impl Broker {
         exchange(&self.socket(), head.as_bytes())
     }
 
-    /// An upgrade request with these lines instead of the usual ones of the same names.
+    /// Sends an upgrade request in which `lines` replace the usual headers of the same names.
     pub fn upgrade(&self, lines: &[(&str, &str)]) -> Response {
         self.upgrade_on(self.socket(), lines).0
     }
 
-    /// The same on this connection, of which nothing beyond the answer has been read if it is upgraded.
+    /// Sends an upgrade request on this connection. After a 101 no byte beyond the answer has been read.
     pub fn upgrade_on(&self, socket: TcpStream, lines: &[(&str, &str)]) -> (Response, TcpStream) {
         let host = self.address.to_string();
         let usual = [
@@ -418,17 +436,17 @@ impl Broker {
         upgrade(socket, head.as_bytes())
     }
 
-    /// What the process has written to stderr so far.
+    /// The output on stderr so far.
     pub fn log(&self) -> String {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Nanoseconds of processor time that the broker has used so far, on all its threads.
+    /// Processor time of all threads so far, in ns.
     pub fn processor_time(&self) -> u64 {
         self.processor_times().iter().map(|(_, time)| time).sum()
     }
 
-    /// The same for each thread, with its name.
+    /// Processor time of each thread so far, with its name, in ns.
     pub fn processor_times(&self) -> Vec<(String, u64)> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
         let time = |task: PathBuf| {
@@ -439,18 +457,18 @@ impl Broker {
         tasks.filter_map(|task| time(task.ok()?.path())).collect()
     }
 
-    /// Memory the process holds, in KiB.
+    /// Resident memory in KiB.
     pub fn rss_kib(&self) -> u64 {
         self.memory_kib("VmRSS:")
     }
 
-    /// The most memory the process has held so far, in KiB.
+    /// The maximum of the resident memory so far, in KiB.
     #[allow(dead_code, reason = "only some tests look at it")]
     pub fn peak_kib(&self) -> u64 {
         self.memory_kib("VmHWM:")
     }
 
-    /// The part of it that is no file: what a container's limit counts in any case.
+    /// Resident memory that is not backed by a file, in KiB: the part that always counts towards a container's limit.
     #[allow(dead_code, reason = "only some tests look")]
     pub fn anonymous_kib(&self) -> u64 {
         self.memory_kib("RssAnon:")
@@ -462,14 +480,14 @@ impl Broker {
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
-    /// Asks the process to stop.
+    /// Sends SIGTERM.
     pub fn terminate(&mut self) {
         self.may_be_gone = true;
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     }
 
-    /// The process stands still (SIGSTOP) for so long, and goes on.
+    /// Stops the process for a time (SIGSTOP, SIGCONT).
     #[allow(dead_code, reason = "only some tests do that")]
     pub fn freeze_for(&self, time: Duration) {
         self.freeze();
@@ -505,10 +523,10 @@ impl Drop for Broker {
         let _ = self.child.wait();
         let log = self.log();
         if std::thread::panicking() {
-            eprintln!("--- the broker said:\n{log}---");
+            eprintln!("--- the log of the broker:\n{log}---");
             return;
         }
-        assert!(healthy, "the broker does not answer any more:\n{log}");
+        assert!(healthy, "the broker does not answer:\n{log}");
         assert!(!log.contains("panicked"), "the broker panicked:\n{log}");
     }
 }

@@ -1,4 +1,4 @@
-//! A broker process for tests in which other programs talk to it.
+//! A broker process for tests in which other programs are the clients.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -7,7 +7,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-/// A running broker. When it is dropped nothing of it is left.
+/// A running broker. Dropping it kills the process.
 pub struct BrokerProcess {
     process: Child,
     pub address: SocketAddr,
@@ -15,7 +15,7 @@ pub struct BrokerProcess {
 }
 
 impl BrokerProcess {
-    /// Starts the binary with these settings on a free port and waits until it says where to reach it.
+    /// Starts the binary with these settings on a free port and waits until it prints its address.
     pub fn start(settings: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mcp-broker"));
         command
@@ -33,7 +33,7 @@ impl BrokerProcess {
             if let Some(address) = loopback_address(&said[start..]) {
                 break address;
             }
-            assert!(!is_over, "the broker never said where to reach it\n{said}");
+            assert!(!is_over, "the broker printed no address\n{said}");
         };
         let log = thread::spawn(move || {
             stderr.read_to_string(&mut said).ok();
@@ -51,7 +51,7 @@ impl BrokerProcess {
         self.process.id()
     }
 
-    /// Ends it; everything it said on stderr.
+    /// Kills the process; returns its output on stderr.
     pub fn stop(mut self) -> String {
         self.kill();
         self.log.take().unwrap().join().unwrap()
@@ -70,7 +70,7 @@ impl Drop for BrokerProcess {
 }
 
 fn loopback_address(line: &str) -> Option<SocketAddr> {
-    // The server says earlier where it listens: it is not served there yet.
+    // The HTTP server prints earlier that it listens, before it serves requests.
     let (_, rest) = line.split_once("http://127.0.0.1:")?;
     let (port, _) = rest.split_once('/')?;
     Some(SocketAddr::from(([127, 0, 0, 1], port.parse().ok()?)))

@@ -1,4 +1,4 @@
-//! A way to a server that can be cut, held up, and led somewhere else.
+//! A TCP proxy in front of a server, whose connections can be cut, delayed, blocked and redirected.
 
 use std::{
     io::{Read, Write},
@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-/// Forwards connections, as long as it is there.
+/// Forwards connections until it is dropped.
 pub struct Proxy {
     pub address: SocketAddr,
     shared: Arc<Shared>,
@@ -33,11 +33,11 @@ struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ProxyMode {
     Open,
-    /// What is sent arrives so much later.
+    /// Data arrives this much later.
     Slow(Duration),
-    /// Connections end, and new ones come to nothing.
+    /// Connections are closed, and new ones are closed immediately.
     Cut,
-    /// Nothing arrives, and nobody is told: what a firewall does.
+    /// Data is held back without an error, as by a firewall.
     Silent,
 }
 
@@ -76,18 +76,18 @@ impl Proxy {
         self.set_mode(ProxyMode::Slow(delay));
     }
 
-    /// Ends all connections, and those to come as soon as they are made.
+    /// Closes all connections, and new ones immediately.
     pub fn cut(&self) {
         self.set_mode(ProxyMode::Cut);
         self.close_connections();
     }
 
-    /// Swallows everything.
+    /// Holds back all data.
     pub fn silence(&self) {
         self.set_mode(ProxyMode::Silent);
     }
 
-    /// Ends all connections; those to come go to another server.
+    /// Closes all connections; new ones go to another server.
     pub fn redirect_to(&self, target: SocketAddr) {
         self.shared.state().target = target;
         self.close_connections();
@@ -109,7 +109,7 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.shared.is_stopped.store(true, Ordering::SeqCst);
         self.cut();
-        // Wakes whoever accepts.
+        // Wakes the accepting thread.
         drop(TcpStream::connect(self.address));
     }
 }

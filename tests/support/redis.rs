@@ -1,4 +1,4 @@
-//! Redis servers of a test's own, on free ports, with nothing left behind.
+//! Redis servers for a test, on free ports. Dropping one removes its files.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -8,13 +8,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a server is waited for. Far more than it takes.
+/// The time limit of a start. Far more than it takes.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The file of settings of a server that has one.
+/// The configuration file of a server that needs one.
 const CONFIG_FILE: &str = "redis.conf";
 
-/// A server process, and the folder with what it writes down.
+/// A server process and its folder.
 pub struct Redis {
     pub address: SocketAddr,
     child: Child,
@@ -23,12 +23,12 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// One that writes nothing down.
+    /// A server without persistence.
     pub fn start() -> Self {
         Self::start_with(&["--save", "", "--appendonly", "no"])
     }
 
-    /// One that has what it answered on the disk: it survives being killed.
+    /// A server that syncs every write before it answers: a kill loses nothing.
     pub fn durable() -> Self {
         Self::start_with(&["--save", "", "--appendonly", "yes", "--appendfsync", "always"])
     }
@@ -37,7 +37,7 @@ impl Redis {
         Self::start_configured(flags, None)
     }
 
-    /// One that watches over a server and its replicas, under the name `main`.
+    /// A sentinel that watches this server and its Redis replicas under the name `main`.
     pub fn sentinel(of: &Self) -> Self {
         let port = of.address.port();
         let settings = format!(
@@ -55,7 +55,7 @@ impl Redis {
             std::fs::write(folder.join(CONFIG_FILE), settings).unwrap();
         }
         let flags: Vec<_> = flags.iter().map(ToString::to_string).collect();
-        // Between the look for a free port and its use another program may take it.
+        // Another program may take the port between the search and its use.
         for _ in 0..20 {
             let address = free_address();
             let mut child = spawn(address, &folder, &flags);
@@ -69,10 +69,10 @@ impl Redis {
             }
             let _ = child.wait();
         }
-        panic!("no redis-server starts (Debian: apt-get install redis-server)");
+        panic!("redis-server does not start (Debian: apt-get install redis-server)");
     }
 
-    /// One that follows this one.
+    /// A Redis replica of this server, connected to it.
     pub fn redis_replica(&self) -> Self {
         let port = self.address.port().to_string();
         let mut flags: Vec<_> = self.flags.iter().map(String::as_str).collect();
@@ -83,7 +83,7 @@ impl Redis {
             .command(&["INFO", "replication"])
             .contains("master_link_status:up")
         {
-            assert!(Instant::now() < deadline, "the replica never follows");
+            assert!(Instant::now() < deadline, "the Redis replica does not connect");
             std::thread::sleep(Duration::from_millis(10));
         }
         replica
@@ -93,23 +93,24 @@ impl Redis {
         format!("redis://{}", self.address)
     }
 
-    /// SIGKILL.
+    /// Kills the process (SIGKILL).
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Starts it again where it was, with what it had written down.
+    /// Starts the server again at the same address, with its persisted data.
     pub fn restart(&mut self) {
         self.kill();
         self.child = spawn(self.address, &self.folder, &self.flags);
         assert!(
             wait_until_ready(self.address, &mut self.child),
-            "Redis does not start again"
+            "Redis does not restart"
         );
     }
 
-    /// The answer to one command: a text, an integer, or the texts of an array, one a line; an error as it is.
+    /// Sends one command and returns the answer: a text, an integer, or the elements of an array, one per line; the
+    /// text of an error.
     pub fn command(&self, command: &[&str]) -> String {
         send_command(self.address, command).unwrap()
     }
@@ -122,7 +123,7 @@ impl Drop for Redis {
     }
 }
 
-/// Three servers that share the keys among them.
+/// Three servers in cluster mode, each with a third of the slots.
 pub struct RedisCluster {
     pub nodes: [Redis; 3],
 }
@@ -147,7 +148,7 @@ impl RedisCluster {
         };
         let deadline = Instant::now() + START_TIMEOUT;
         while !cluster.nodes.iter().all(knows_all_slots) {
-            assert!(Instant::now() < deadline, "the nodes never find each other");
+            assert!(Instant::now() < deadline, "the cluster is not complete");
             std::thread::sleep(Duration::from_millis(10));
         }
         cluster
@@ -185,7 +186,7 @@ fn spawn(address: SocketAddr, folder: &PathBuf, flags: &[String]) -> Child {
         .expect("redis-server starts (Debian: apt-get install redis-server)")
 }
 
-/// Waits until the server has read what it had written down; false when it has ended.
+/// Waits until the server has loaded its data; false if it has ended.
 fn wait_until_ready(address: SocketAddr, child: &mut Child) -> bool {
     let deadline = Instant::now() + START_TIMEOUT;
     while Instant::now() < deadline {

@@ -1,11 +1,13 @@
+//! Projects of a broker with authentication, and REST requests with a key.
+
 use serde_json::{Value, json};
 
 use super::{Agent, Broker, HttpAgent, Request, Response, Wire, eventually};
 
-/// The admin key of a broker that asks for keys.
+/// The admin key of a broker with authentication.
 pub const ADMIN_KEY: &str = "admin_tests_0123456789abcdef0123456789abcdef0123456789abcdef";
 
-/// A project of a broker, and the key that administers it.
+/// A project of a broker, and its admin key.
 pub struct Tenant<'a> {
     pub broker: &'a Broker,
     pub id: String,
@@ -32,31 +34,31 @@ impl<'a> Tenant<'a> {
         }
     }
 
-    /// Another key of the project.
+    /// Creates another key of the project.
     pub fn new_key(&self, wanted: &Value) -> String {
         let response = self.rest("POST", "keys", wanted);
         assert_eq!(response.status, 201, "{response:?}");
         response.json()["api_key"].as_str().unwrap().to_owned()
     }
 
-    /// A key of this scope.
+    /// Creates a key with this scope.
     pub fn new_key_with_scope(&self, scope: &str) -> String {
         self.new_key(&json!({"scope": scope}))
     }
 
-    /// A request about the project with its own key; `rest` is the path behind that of the project.
+    /// A REST request about the project with its own key; `rest` is the path after the id of the project.
     pub fn rest(&self, method: &str, rest: &str, body: &Value) -> Response {
         let path = format!("/api/v1/projects/{}/{rest}", self.id);
         self.broker.rest(&self.key, method, path.trim_end_matches('/'), body)
     }
 
-    /// Lets the sessions of this project send to another.
+    /// Grants the sessions of this project to send to another one.
     pub fn allow_sending_to(&self, target: &str, grant: &Value) {
         let response = self.rest("PUT", &format!("grants/{target}"), grant);
         assert_eq!(response.status, 200, "{response:?}");
     }
 
-    /// Changes the project as only the operator may.
+    /// Changes the project with the admin key of the broker.
     pub fn update(&self, changes: &Value) -> Value {
         let path = format!("/api/v1/projects/{}", self.id);
         let response = self.broker.rest(ADMIN_KEY, "PATCH", &path, changes);
@@ -64,7 +66,7 @@ impl<'a> Tenant<'a> {
         response.json()["project"].take()
     }
 
-    /// Deletes the project as only the operator may.
+    /// Deletes the project with the admin key of the broker.
     pub fn delete(&self) {
         let path = format!("/api/v1/projects/{}", self.id);
         let response = self.broker.rest(ADMIN_KEY, "DELETE", &path, &Value::Null);
@@ -77,7 +79,7 @@ impl<'a> Tenant<'a> {
         assert_eq!(response.status, 200, "{response:?}");
     }
 
-    /// Rotates one of its keys; the new one.
+    /// Rotates one of its keys; returns the new one.
     pub fn rotate_key(&self, key: &str, grace_s: u64) -> String {
         let body = json!({"key_id": id_of_key(key), "grace_period_seconds": grace_s});
         let response = self.rest("POST", "keys/rotate", &body);
@@ -102,7 +104,7 @@ impl<'a> Tenant<'a> {
         Agent::legacy(self.wire_as(key), "2025-11-25", &json!({}))
     }
 
-    /// A legacy client, registered under this name.
+    /// A legacy client with a session of this name.
     pub fn agent(&self, name: &str) -> Agent {
         self.agent_as(&self.key, name)
     }
@@ -111,7 +113,7 @@ impl<'a> Tenant<'a> {
         self.client_as(key).registered(name)
     }
 
-    /// A legacy client to which messages are pushed, registered under this name.
+    /// A legacy client with push, with a session of this name.
     pub fn push_agent_as(&self, key: &str, name: &str, settings: &Value) -> Agent {
         let capabilities = json!({"experimental": {"dev.mcp-broker/push": settings}});
         let agent = Agent::legacy(self.wire_as(key), "2025-11-25", &capabilities).registered(name);
@@ -131,7 +133,7 @@ impl<'a> Tenant<'a> {
 }
 
 impl Broker {
-    /// Waits until it knows the key of a project that was made at another replica.
+    /// Waits until this replica knows the key of a project that was created at another one.
     #[allow(dead_code, reason = "only some tests have several")]
     pub fn awaits_key_of(&self, tenant: &Tenant<'_>) {
         eventually("the replica knows the key", || {
@@ -139,7 +141,7 @@ impl Broker {
         });
     }
 
-    /// Two projects, `here` and `there`, that are open to others, and the first may send to the second.
+    /// Two projects `here` and `there` that allow cross-project messages; the first may send to the second.
     pub fn two_projects(&self) -> [Tenant<'_>; 2] {
         let open = json!({"allow_cross_project": true});
         let [here, there] = ["here", "there"].map(|id| self.project(id, &open));
@@ -148,18 +150,18 @@ impl Broker {
     }
 }
 
-/// The id of a key, which is its second part.
+/// The id of a key: its second part.
 pub fn id_of_key(key: &str) -> &str {
     key.split('_').nth(1).unwrap()
 }
 
 impl Broker {
-    /// A request of REST with this key; null is no body.
+    /// A REST request with this key; null: without a body.
     pub fn rest(&self, key: &str, method: &str, path: &str, body: &Value) -> Response {
         self.rest_with(&[("X-API-Key", key)], method, path, body)
     }
 
-    /// The same with these headers.
+    /// A REST request with these headers.
     pub fn rest_with(&self, headers: &[(&str, &str)], method: &str, path: &str, body: &Value) -> Response {
         let text = if body.is_null() {
             String::new()

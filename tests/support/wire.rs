@@ -1,3 +1,5 @@
+//! A WebSocket connection that carries JSON-RPC frames, valid or not.
+
 use std::{
     cell::Cell,
     collections::VecDeque,
@@ -21,7 +23,7 @@ use tungstenite::{
 
 use super::WAIT_TIMEOUT;
 
-/// One WebSocket connection. A thread reads it and answers pings, so that it is as present as a real client.
+/// One WebSocket connection. A thread reads it and answers pings, so that the client counts as present.
 pub struct Wire {
     stream: TcpStream,
     writer: Arc<Mutex<TcpStream>>,
@@ -43,7 +45,7 @@ struct State {
     closed: Option<Closed>,
 }
 
-/// How a connection ended: the code is None when there was no close frame.
+/// How a connection ended; without a close frame the code is None.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Closed {
     pub code: Option<u16>,
@@ -55,7 +57,7 @@ impl Wire {
         Self::open_with(address, &[])
     }
 
-    /// With these headers in the handshake.
+    /// Opens a connection with these headers in the handshake.
     pub fn open_with(address: SocketAddr, headers: &[(&str, &str)]) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -67,13 +69,13 @@ impl Wire {
             let name: tungstenite::http::HeaderName = name.parse().unwrap();
             request.headers_mut().insert(name, value.parse().unwrap());
         }
-        // The handshake is tungstenite's, which checks the answer to the key and the subprotocol.
+        // tungstenite does the handshake and checks the accepted key and the subprotocol.
         let (socket, _) = tungstenite::client(request, stream.try_clone().unwrap()).unwrap();
         drop(socket);
         Self::on_stream(stream)
     }
 
-    /// Over a socket on which the handshake is done.
+    /// Uses a socket after the handshake.
     pub fn on_stream(stream: TcpStream) -> Self {
         let writer = Arc::new(Mutex::new(stream.try_clone().unwrap()));
         let received = Arc::new(ReceivedFrames::default());
@@ -114,14 +116,14 @@ impl Wire {
         self.sends_bytes(&bytes);
     }
 
-    /// Sends bytes as they are, between the frames of the thread that answers pings.
+    /// Sends raw bytes, never inside a frame of the thread that answers pings.
     pub fn sends_bytes(&self, bytes: &[u8]) {
         let mut writer = self.writer.lock().unwrap();
-        // That the peer has gone is seen when reading.
+        // The reader notices a closed connection.
         let _ = writer.write_all(bytes);
     }
 
-    /// Sends a request and goes on; returns its id.
+    /// Sends a request and returns its id.
     pub fn asks(&self, method: &str, params: Value) -> Value {
         self.last_id.set(self.last_id.get() + 1);
         let id = json!(self.last_id.get());
@@ -129,7 +131,7 @@ impl Wire {
         id
     }
 
-    /// The same with an id of the caller's choice.
+    /// Sends a request with this id.
     pub fn asks_as(&self, id: &Value, method: &str, params: Value) {
         let mut frame = json!({"jsonrpc": "2.0", "id": id, "method": method});
         if !params.is_null() {
@@ -142,7 +144,7 @@ impl Wire {
         self.sends(&json!({"jsonrpc": "2.0", "method": method, "params": params}));
     }
 
-    /// The response to a request: its result, or its error.
+    /// Waits for the answer to a request: its result or its error.
     pub fn answer_to(&self, id: &Value) -> Result<Value, Value> {
         let mut frame = self.awaits_frame(&format!("the answer to {id}"), |frame| {
             frame["id"] == *id && frame.get("method").is_none()
@@ -155,38 +157,38 @@ impl Wire {
         }
     }
 
-    /// Sends a request and waits for what comes of it.
+    /// Sends a request and waits for its answer.
     pub fn request(&self, method: &str, params: Value) -> Result<Value, Value> {
         let id = self.asks(method, params);
         self.answer_to(&id)
     }
 
-    /// The code of the error that a request must be answered with.
+    /// Sends a request that must fail, and returns the code of the error.
     pub fn error_of(&self, method: &str, params: Value) -> i64 {
         let error = self.request(method, params).expect_err("a refusal");
         error["code"].as_i64().unwrap()
     }
 
-    /// The params of the next notification of this method.
+    /// Waits for the next notification of this method and returns its params.
     pub fn next_notification(&self, method: &str) -> Value {
         let mut frame = self.awaits_frame(method, |frame| frame["method"] == method);
         assert!(frame.get("id").is_none(), "{frame}");
         frame["params"].take()
     }
 
-    /// How many notifications of this method have come, once everything before now has.
+    /// The number of unread notifications of this method that were sent before this call.
     pub fn notifications_so_far(&self, method: &str) -> usize {
         self.syncs();
         let state = self.received.lock();
         state.frames.iter().filter(|frame| frame["method"] == method).count()
     }
 
-    /// Returns when what the broker had sent before has been read: the answer to a ping comes after it.
+    /// Returns when everything that the broker sent before has been read: sends a ping and waits for the answer.
     pub fn syncs(&self) {
         assert_eq!(self.request("ping", Value::Null), Ok(json!({})));
     }
 
-    /// The first frame that fits, whenever it comes; others stay.
+    /// Waits for the first frame that fits. Other frames stay unread.
     pub fn awaits_frame(&self, what: &str, fits: impl Fn(&Value) -> bool) -> Value {
         self.await_state(what, |state| {
             let at = state.frames.iter().position(&fits)?;
@@ -194,13 +196,13 @@ impl Wire {
         })
     }
 
-    /// Whether a frame with this id has come by now.
+    /// Whether a frame with this id has arrived.
     pub fn has_received(&self, id: &Value) -> bool {
         let state = self.received.lock();
         state.frames.iter().any(|frame| frame["id"] == *id)
     }
 
-    /// The answer to a request, if it came before what is asked now.
+    /// The answer to a request, if the broker sent it before this call.
     pub fn answer_so_far(&self, id: &Value) -> Option<Value> {
         self.syncs();
         let mut state = self.received.lock();
@@ -214,12 +216,12 @@ impl Wire {
         self.notifies("notifications/cancelled", &json!({"requestId": id}));
     }
 
-    /// Pings received so far.
+    /// The number of pings received so far.
     pub fn pings(&self) -> usize {
         self.received.lock().pings
     }
 
-    /// How the connection ends.
+    /// Waits for the end of the connection.
     pub fn awaits_close(&self) -> Closed {
         let deadline = Instant::now() + WAIT_TIMEOUT;
         let mut state = self.received.lock();
@@ -241,12 +243,12 @@ impl Wire {
         self.received.lock().closed.is_none()
     }
 
-    /// From now on pings go unanswered.
+    /// Leaves pings unanswered from now on.
     pub fn stops_answering_pings(&self) {
         self.received.mute.store(true, Ordering::SeqCst);
     }
 
-    /// The connection is gone, without a word.
+    /// Closes the TCP connection without a close frame.
     pub fn disconnects(&self) {
         let _ = self.stream.shutdown(Shutdown::Both);
     }
@@ -279,7 +281,7 @@ impl ReceivedFrames {
 
     fn wait<'a>(&self, state: MutexGuard<'a, State>, deadline: Instant, what: &str) -> MutexGuard<'a, State> {
         let left = deadline.saturating_duration_since(Instant::now());
-        assert!(!left.is_zero(), "never heard: {what}; but {:#?}", state.frames);
+        assert!(!left.is_zero(), "not received: {what}; but {:#?}", state.frames);
         let waited = self.changed.wait_timeout(state, left);
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
@@ -348,7 +350,7 @@ fn parse_close(payload: &[u8]) -> Closed {
     }
 }
 
-/// One frame of a client, masked, with this first byte.
+/// One masked frame of a client with this first byte.
 pub fn masked_frame(first: u8, payload: &[u8]) -> Vec<u8> {
     const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
     const MASKED: u8 = 0x80;

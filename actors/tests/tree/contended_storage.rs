@@ -1,4 +1,4 @@
-//! A store that somebody else writes to as well: another replica, or whoever fills the disk.
+//! A storage with a second writer: another replica changes a record, or the disk is full, just before a put.
 
 use std::{
     collections::VecDeque,
@@ -12,7 +12,7 @@ use actors::{
 };
 use futures_util::FutureExt;
 
-/// Memory, and what happens to it just before the next records are put.
+/// Memory storage with a queue of events. Each put of a project record runs the next event first.
 #[derive(Default)]
 pub struct ContendedStorage {
     inner: MemoryStorage,
@@ -22,7 +22,7 @@ pub struct ContendedStorage {
 type Event = Box<dyn FnOnce(&MemoryStorage, &ProjectRecord) -> Result<(), StoreError> + Send>;
 
 impl ContendedStorage {
-    /// Just before the next record is put, after what was arranged so far, another replica amends what is kept.
+    /// Before the next put (in order of arrangement) another replica changes the stored record with `amend`.
     pub fn amend_before_next_put(&self, amend: impl FnOnce(&mut ProjectRecord) + Send + 'static) {
         self.on_next_put(move |inner, record| {
             let kept = inner.project(record.id.clone()).now_or_never().unwrap()?;
@@ -34,7 +34,7 @@ impl ContendedStorage {
         });
     }
 
-    /// Another replica puts this record first.
+    /// Before the next put another replica stores `given`.
     pub fn replace_before_next_put(&self, given: ProjectRecord) {
         self.on_next_put(move |inner, _| {
             put(inner, given);
@@ -42,7 +42,7 @@ impl ContendedStorage {
         });
     }
 
-    /// The next record cannot be put.
+    /// The next put fails with [`StoreError::Full`].
     pub fn fail_next_put_as_full(&self) {
         self.on_next_put(|_, _| Err(StoreError::Full("the disk".to_owned())));
     }
@@ -54,7 +54,7 @@ impl ContendedStorage {
         self.events().push_back(Box::new(event));
     }
 
-    /// All that was arranged has happened.
+    /// True when every arranged event has happened.
     pub fn has_no_pending_event(&self) -> bool {
         self.events().is_empty()
     }
@@ -66,7 +66,7 @@ impl ContendedStorage {
 
 fn put(inner: &MemoryStorage, record: ProjectRecord) {
     let is_put = inner.put_project(Arc::new(record)).now_or_never().unwrap();
-    assert_eq!(is_put, Ok(true), "the other replica knows what is kept");
+    assert_eq!(is_put, Ok(true), "the other replica writes the next revision");
 }
 
 impl Storage for ContendedStorage {

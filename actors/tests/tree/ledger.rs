@@ -1,4 +1,4 @@
-//! Who was promised which message, and who has it.
+//! The accepted messages of a test and the messages that its recipients have seen.
 
 use std::{
     collections::HashSet,
@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use crate::world::within_deadline;
 
-/// Accepted messages, each for each of its recipients, and what arrived.
+/// Accepted and seen messages, one entry per message and recipient.
 #[derive(Default)]
 pub struct Ledger {
     entries: Mutex<Entries>,
@@ -21,7 +21,7 @@ pub struct Ledger {
 struct Entries {
     accepted: usize,
     seen: HashSet<(SessionId, MessageId)>,
-    /// Accepted and not seen.
+    /// Accepted and not yet seen.
     missing: HashSet<(SessionId, MessageId)>,
     repeats: usize,
 }
@@ -31,11 +31,11 @@ impl Ledger {
         Arc::default()
     }
 
-    /// The sender has the id: from now on it is owed.
+    /// Records that the sender has the id of a message: the recipient must see it.
     pub fn record_accepted(&self, recipient: SessionId, message: MessageId) {
         let mut entries = self.entries();
         entries.accepted += 1;
-        // The recipient may have been quicker than the answer.
+        // The recipient may see a message before the sender has its id.
         if !entries.seen.contains(&(recipient, message)) {
             entries.missing.insert((recipient, message));
         }
@@ -61,14 +61,14 @@ impl Ledger {
         self.entries().missing.iter().copied().collect()
     }
 
-    /// Waits until so many more were accepted.
+    /// Waits until `more` further messages are accepted.
     pub async fn await_more_accepted(&self, more: usize) {
         let goal = self.accepted_len() + more;
         self.await_entries("more accepted messages", |entries| entries.accepted >= goal)
             .await;
     }
 
-    /// Waits until nothing is owed.
+    /// Waits until every accepted message has been seen.
     pub async fn await_all_seen(&self) {
         self.await_entries("all that was accepted", |entries| entries.missing.is_empty())
             .await;

@@ -1,4 +1,4 @@
-//! Clients that send and receive without rest, and come back when they are thrown out.
+//! Clients that send and receive without a pause, and that reconnect when they are disconnected.
 
 use std::{
     sync::{
@@ -20,11 +20,11 @@ use crate::{
     world::{MANUAL, RecordingConnection, World, ids, within_deadline},
 };
 
-/// How a recipient gets its messages.
+/// How a recipient receives its messages.
 #[derive(Clone, Copy, Debug)]
 pub enum ReceiveStyle {
     Push(PushMode),
-    /// Long polls, each acknowledging the one before.
+    /// Long polls. Each poll acknowledges the messages of the previous one.
     Poll,
 }
 
@@ -33,7 +33,7 @@ const AUTO: PushMode = PushMode {
     ack: AckMode::Auto,
 };
 
-/// Recipients of every style and senders to all of them, with a ledger of what is owed.
+/// Recipients of each style, senders to all of them, and a ledger of the accepted messages.
 pub struct Load {
     pub world: World,
     pub ledger: Arc<Ledger>,
@@ -59,7 +59,7 @@ impl Load {
         ];
         let (mut recipients, mut receivers) = (Vec::new(), Vec::new());
         for (name, style) in styles {
-            // Its name is taken before anybody sends to it.
+            // Registers the name before a sender resolves it.
             recipients.push(recipients_at.register(name, None).await);
             receivers.push(actix_rt::spawn(recipient(
                 recipients_at.clone(),
@@ -86,7 +86,7 @@ impl Load {
         }
     }
 
-    /// Ends the sending, and waits until everybody has what was promised.
+    /// Stops the senders and waits until every recipient has seen every accepted message.
     pub async fn finish(self) {
         self.stop.store(true, Ordering::SeqCst);
         for sender in self.senders {
@@ -101,7 +101,7 @@ impl Load {
     }
 }
 
-/// Submits batches, direct ones and broadcasts, one after the other, and enters what was accepted.
+/// Submits batches of direct messages and broadcasts, and records the accepted ones.
 async fn send_until_stopped(
     world: World,
     sender: Arc<Member>,
@@ -121,7 +121,8 @@ async fn send_until_stopped(
         }
         submissions.push(world.broadcast_submission(&sender).unwrap());
         meant.push(recipient_ids.to_vec());
-        // Not accepted as a whole when the router panicked over it or is flooded: then nothing is owed.
+        // The whole batch is refused when the router panicked while handling it or is flooded: nothing is recorded
+        // then.
         for (answer, meant) in world
             .submit(submissions)
             .await
@@ -144,7 +145,7 @@ async fn send_until_stopped(
     }
 }
 
-/// A client that registers, takes what comes, acknowledges it, and registers again when it is closed.
+/// A client that registers, receives and acknowledges messages, and registers again after each disconnect.
 async fn recipient(world: World, name: &str, style: ReceiveStyle, ledger: Arc<Ledger>) {
     loop {
         match style {
@@ -155,7 +156,7 @@ async fn recipient(world: World, name: &str, style: ReceiveStyle, ledger: Arc<Le
     }
 }
 
-/// Until the connection is closed.
+/// Receives pushed messages until the connection is closed.
 async fn listen(world: &World, name: &str, push: PushMode, ledger: &Ledger) {
     let line = RecordingConnection::new();
     let Ok(registered) = world.try_register(name, Some(&line)).await else {
@@ -188,7 +189,7 @@ async fn listen(world: &World, name: &str, push: PushMode, ledger: &Ledger) {
     }
 }
 
-/// Until an answer fails to come.
+/// Polls until a call fails.
 async fn poll(world: &World, name: &str, ledger: &Ledger) {
     let Ok(member) = world.project.resolve(name).known() else {
         return;

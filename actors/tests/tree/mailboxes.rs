@@ -1,4 +1,4 @@
-//! A mailbox is bounded, whoever writes to it.
+//! Every mailbox is bounded, for every producer.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use actors::{
 
 use crate::world::{ActorThread, World, run, settings, within_deadline};
 
-/// After its second panic an actor pauses for long enough to be flooded.
+/// Settings with a pause after the second panic that is long enough to flood the actor.
 fn slow_restarts() -> project::ProjectSettings {
     project::ProjectSettings {
         restarts: RestartPolicy {
@@ -25,7 +25,7 @@ fn slow_restarts() -> project::ProjectSettings {
 }
 
 #[test]
-fn a_flooded_router_says_unavailable_and_answers_what_it_took_when_it_is_back() {
+fn a_flooded_router_refuses_with_unavailable_and_later_answers_the_commands_that_it_accepted() {
     run(|| async {
         let world = World::new(slow_restarts(), ActorThread::Test).await;
         let (_, _, router) = world.project.actor_addresses();
@@ -41,7 +41,7 @@ fn a_flooded_router_says_unavailable_and_answers_what_it_took_when_it_is_back() 
         };
         assert_eq!(answers.len(), MAILBOX_LEN_MAX - 2);
         assert!(matches!(refused, BrokerError::Unavailable { .. }));
-        // A fresh clone of the address is no way around the bound, and what is refused takes no place.
+        // A fresh clone of the address does not evade the bound, and a refused message reserves no slot.
         for _ in 0..100 {
             assert!(router.clone().tell(router::PanicRouter).is_err());
         }
@@ -55,7 +55,7 @@ fn a_flooded_router_says_unavailable_and_answers_what_it_took_when_it_is_back() 
 }
 
 #[test]
-fn a_message_for_a_session_with_a_full_mailbox_is_accepted_and_found() {
+fn a_message_for_a_session_with_a_full_mailbox_is_accepted_and_delivered() {
     run(|| async {
         let world = World::new(slow_restarts(), ActorThread::Test).await;
         let alice = world.register("alice", None).await;
@@ -67,14 +67,14 @@ fn a_message_for_a_session_with_a_full_mailbox_is_accepted_and_found() {
             tokio::task::yield_now().await;
         }
         while bob.address.tell(Nudge { barrier: None }).is_ok() {}
-        // Answered at once: nobody holds it back.
+        // The router answers immediately: no nudge is pending.
         let routed = within_deadline("the answer", world.send(&alice, "bob")).await;
         line.sees(&[routed.result.message]).await;
     });
 }
 
 #[test]
-fn who_asks_a_flooded_session_is_told_at_once() {
+fn a_call_to_a_flooded_session_is_refused_immediately() {
     run(|| async {
         let world = World::new(slow_restarts(), ActorThread::Test).await;
         let bob = world.register("bob", None).await;

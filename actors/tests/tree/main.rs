@@ -1,5 +1,5 @@
-//! The actor tree from outside, in one process and over memory: what a panic costs, what a full mailbox says, who is
-//! closed, what is kept.
+//! Tests of the whole actor tree in one process, over memory: the effects of a panic, of a full mailbox, of a closed
+//! connection, and what survives a restart.
 //!
 //! `cargo test -p mcp-broker-actors --features faults`
 

@@ -1,4 +1,4 @@
-//! A panic under load: nobody but its actor notices, and nothing that was accepted is lost.
+//! Panics under load: only the panicking actor is restarted, and no accepted message is lost.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::{
 
 const ROUNDS: u32 = 8;
 
-/// Which actor panics.
+/// The actor that panics.
 #[derive(Clone, Copy, Debug)]
 enum Victim {
-    /// The recipient at this place.
+    /// The session of the recipient with this index.
     Session(usize),
     Router,
     Registry,
@@ -34,7 +34,7 @@ impl Victim {
         .unwrap();
     }
 
-    /// A command that was queued behind the panic is answered, by the same address.
+    /// Waits for the answer to a command that was queued behind the panic at the same address.
     async fn await_answer(self, load: &Load, round: u32) {
         let world = &load.world;
         match self {
@@ -60,8 +60,8 @@ impl Victim {
     }
 }
 
-/// Round after round: some load, a panic, a command behind it. Then everybody must have what was accepted, and the
-/// victim alone was restarted, once per round.
+/// Runs rounds of load, a panic, and a command behind it. At the end every accepted message has been seen, and only
+/// the victim was restarted, once per round.
 async fn survives_panics(world: World, victim: Victim) {
     let load = Load::start(&world).await;
     for round in 0..ROUNDS {
@@ -117,14 +117,14 @@ fn a_project_survives_a_panic_under_load() {
 }
 
 #[test]
-fn commands_queued_around_a_panic_are_all_handled_in_their_order() {
+fn commands_queued_around_a_panic_are_all_handled_in_order() {
     run(|| async {
         let world = World::new(settings(), ActorThread::Test).await;
         let alice = world.register("alice", None).await;
         let (_bob, line) = world.register_with_push("bob").await;
         let (_, _, router) = world.project.actor_addresses();
         let mut answers = Vec::new();
-        // All of it is in the mailbox before the router runs again.
+        // The whole batch is in the mailbox before the router runs again.
         for round in 0..5 {
             if round > 0 {
                 router.tell(router::PanicRouter).unwrap();
@@ -150,7 +150,7 @@ fn commands_queued_around_a_panic_are_all_handled_in_their_order() {
 }
 
 #[test]
-fn what_was_pushed_before_a_panic_and_not_acknowledged_is_pushed_again() {
+fn messages_pushed_before_a_panic_and_not_acknowledged_are_pushed_again() {
     run(|| async {
         let world = World::new(settings(), ActorThread::Test).await;
         let alice = world.register("alice", None).await;
@@ -180,7 +180,7 @@ fn a_session_that_panics_over_a_nudge_does_not_keep_the_sender_waiting() {
 }
 
 #[test]
-fn a_protocol_that_was_registered_is_there_after_a_panic_of_the_registry() {
+fn a_registered_protocol_survives_a_panic_of_the_registry() {
     run(|| async {
         let world = World::new(settings(), ActorThread::Test).await;
         let (_, registry, _) = world.project.actor_addresses();

@@ -1,4 +1,4 @@
-//! Replicas that share a store, in one process: memory for all of them, and what each does told to all.
+//! Replicas in one process that share a store: one memory storage, and the frames of each replica published to all.
 
 use std::{
     collections::HashMap,
@@ -27,7 +27,7 @@ use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{mpsc, watch};
 
-/// What the replicas share.
+/// The store and the frames that the replicas share.
 #[derive(Default)]
 pub struct ReplicatedMemory {
     memory: MemoryStorage,
@@ -37,38 +37,39 @@ pub struct ReplicatedMemory {
 #[derive(Default)]
 struct SharedState {
     frame_sequences: HashMap<ProjectId, u64>,
-    /// When each was seen, on the clock that all of them have here, and with the count of what was told.
+    /// Per session: the time of its last heartbeat in ms on the common clock, whether it has left, and the value of
+    /// `heartbeat_count` then.
     heartbeats: HashMap<(ProjectId, SessionId), (u64, bool, u64)>,
     heartbeat_count: u64,
     returned: HashMap<SessionId, Vec<MessageId>>,
     listeners: Vec<(Arc<FrameFilter>, mpsc::UnboundedSender<BridgeEvent>)>,
 }
 
-/// What of the frames comes through to one replica.
+/// Decides which frames reach one replica.
 #[derive(Default)]
 pub struct FrameFilter {
     blocked: AtomicBool,
-    /// Of so many frames one is lost; 0: none.
+    /// One of this many frames is lost; 0: none.
     loses_one_in: AtomicUsize,
     count: AtomicUsize,
 }
 
-/// One replica's way to the store.
+/// The connection of one replica to the shared store. Also its bridge.
 pub struct ReplicaConnection {
     cluster: Arc<ReplicatedMemory>,
     replica: ReplicaId,
     pub frame_filter: Arc<FrameFilter>,
     down: AtomicBool,
-    /// Whether frames have to wait.
+    /// True while incoming frames wait.
     pub frames_held: watch::Sender<bool>,
-    /// Whether who asks for all sessions has to wait for the answer; how often that was asked.
+    /// True while reads of the roster wait for their answer.
     pub rosters_held: watch::Sender<bool>,
     pub roster_reads: watch::Sender<usize>,
-    /// What the store cannot say, though it can be reached.
+    /// The question that the reachable store does not answer.
     unanswered: Mutex<Option<Unanswered>>,
 }
 
-/// A question that the store does not answer.
+/// A question that the store can refuse to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unanswered {
     Sessions,
@@ -116,7 +117,7 @@ impl SharedState {
         }
     }
 
-    /// Of the last frame of a project that was published.
+    /// The sequence number of the last frame of a project.
     fn frame_sequence(&self, project: &ProjectId) -> u64 {
         self.frame_sequences.get(project).copied().unwrap_or(0)
     }
@@ -134,7 +135,7 @@ impl SharedState {
 }
 
 impl ReplicaConnection {
-    /// The store cannot be reached from here, and nothing is heard.
+    /// Makes the store unreachable from this replica and loses its frames.
     pub fn cut(&self) {
         self.down.store(true, Ordering::SeqCst);
         self.frame_filter.blocked.store(true, Ordering::SeqCst);
@@ -147,7 +148,7 @@ impl ReplicaConnection {
         self.notify_own_listener(&BridgeEvent::Connected);
     }
 
-    /// From now on the store does not answer this, or answers everything.
+    /// Makes reads of this kind fail; `None`: all reads succeed.
     pub fn set_unanswered(&self, what: Option<Unanswered>) {
         *self.unanswered.lock().unwrap_or_else(PoisonError::into_inner) = what;
     }
@@ -179,7 +180,7 @@ impl ReplicaConnection {
             });
         }
         let result = operation(&self.cluster, &mut self.cluster.hub());
-        // The answer of a server comes later than what it tells the others.
+        // The answer of a server arrives after the frames that it published.
         Box::pin(async move {
             tokio::task::yield_now().await;
             result
@@ -213,7 +214,7 @@ impl Bridge for ReplicaConnection {
     }
 }
 
-/// The storage of one replica: a twin, which is its bridge too.
+/// The storage of one replica.
 pub struct ReplicaStorage(pub Arc<ReplicaConnection>);
 
 impl Storage for ReplicaStorage {
@@ -274,12 +275,12 @@ struct ReplicaStore {
     connection: Arc<ReplicaConnection>,
     project: ProjectId,
     inner: Arc<dyn Store>,
-    /// How much of what was told of signs of life was heard here.
+    /// The `heartbeat_count` up to which this replica has read.
     heartbeats_read: Mutex<u64>,
 }
 
 impl ReplicaStore {
-    /// Does an operation, and tells of what came of it.
+    /// Runs an operation and publishes the events of its result.
     fn run_and_publish<T: Send + 'static>(
         &self,
         operation: impl FnOnce(&dyn Store) -> Op<T>,
@@ -302,14 +303,14 @@ impl ReplicaStore {
         (released.returned > 0).then(|| (StoreEvent::Waiting(vec![session]), 0))
     }
 
-    /// How long ago a session was seen, by anybody.
+    /// The time since the last heartbeat of a session at any replica.
     fn silence(&self, hub: &SharedState, session: SessionId) -> Option<Duration> {
         let (seen_ms, ..) = hub.heartbeats.get(&(self.project.clone(), session))?;
         Some(now().since(*seen_ms))
     }
 }
 
-/// Each operation of the trait that tells nobody.
+/// Implements operations that publish no frame.
 macro_rules! quiet {
     ($(fn $name:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {$(
         fn $name(&self, $($argument: $type),*) -> Op<$answer> {
@@ -503,7 +504,7 @@ impl Store for ReplicaStore {
         let mut held = self.connection.rosters_held.subscribe();
         self.connection.roster_reads.send_modify(|asked| *asked += 1);
         Box::pin(async move {
-            // As it is now, though it comes later.
+            // The roster of this moment, returned later.
             let roster = roster.await?;
             let _ = held.wait_for(|held| !held).await;
             Ok(roster)

@@ -1,4 +1,4 @@
-//! Past the limit of panics, the parent takes over.
+//! A child that panics more often than its restart limit allows: the parent takes over.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use actors::{
 
 use crate::world::{ActorThread, RecordingConnection, World, run, settings, within_deadline};
 
-/// Two panics are borne, the second after a pause; the third is one too many.
+/// Allows two panics in a minute, with this pause before each restart. The third panic exceeds the limit.
 fn two_restarts_allowed(backoff: Duration) -> project::ProjectSettings {
     project::ProjectSettings {
         restarts: RestartPolicy {
@@ -24,7 +24,7 @@ fn two_restarts_allowed(backoff: Duration) -> project::ProjectSettings {
     }
 }
 
-/// One panic more than is borne.
+/// Sends one panic more than [`two_restarts_allowed`] allows.
 fn panic_past_limit(member: &Member) {
     for _ in 0..3 {
         member.address.tell(session::PanicSession).unwrap();
@@ -32,7 +32,7 @@ fn panic_past_limit(member: &Member) {
 }
 
 #[test]
-fn a_session_given_up_closes_its_connection_and_is_opened_anew_with_its_inbox() {
+fn a_session_past_its_restart_limit_closes_its_connection_and_is_restarted_with_its_inbox() {
     run(|| async {
         let world = World::new(two_restarts_allowed(Duration::from_millis(1)), ActorThread::Test).await;
         let alice = world.register("alice", None).await;
@@ -47,14 +47,14 @@ fn a_session_given_up_closes_its_connection_and_is_opened_anew_with_its_inbox() 
         new_line.sees(&sent).await;
         let node = world.session_node(&anew);
         assert_eq!((node.state, node.restarts), ("running", 0));
-        // Whoever still holds the old address is told so, and its siblings did not notice.
+        // The old address reports that its actor has ended, and no sibling was restarted.
         assert!(bob.address.tell(session::Nudge { barrier: None }).is_err());
         assert_eq!(world.restarts(), []);
     });
 }
 
 #[test]
-fn what_a_session_had_handed_out_when_it_was_given_up_waits_again_unasked() {
+fn messages_leased_by_a_session_past_its_restart_limit_wait_again_without_a_request() {
     run(|| async {
         let world = World::new(two_restarts_allowed(Duration::from_millis(1)), ActorThread::Test).await;
         let alice = world.register("alice", None).await;
@@ -64,7 +64,7 @@ fn what_a_session_had_handed_out_when_it_was_given_up_waits_again_unasked() {
         assert_eq!(world.read_inbox(&bob).await, sent);
         panic_past_limit(&bob);
         line.closes_with(CloseReason::Failed).await;
-        // Answered after the project has opened the session anew.
+        // The project answers only after it has restarted the session.
         world.register("carol", None).await;
         let anew = world.project.resolve("bob").known().unwrap();
         assert_eq!(world.read_inbox(&anew).await, sent);
@@ -72,13 +72,13 @@ fn what_a_session_had_handed_out_when_it_was_given_up_waits_again_unasked() {
 }
 
 #[test]
-fn a_connection_on_its_way_to_a_session_that_is_given_up_is_closed() {
+fn a_connection_that_attaches_to_a_session_past_its_restart_limit_is_closed() {
     run(|| async {
         let world = World::new(two_restarts_allowed(Duration::from_millis(200)), ActorThread::Test).await;
         let bob = world.register("bob", None).await;
         panic_past_limit(&bob);
         let line = RecordingConnection::new();
-        // Registered while the session pauses before its third panic.
+        // Registers while the session pauses before its third panic.
         let registered = world.try_register("bob", Some(&line)).await.unwrap();
         assert!(registered.resumed);
         line.closes_with(CloseReason::Failed).await;
@@ -86,7 +86,7 @@ fn a_connection_on_its_way_to_a_session_that_is_given_up_is_closed() {
 }
 
 #[test]
-fn a_message_on_its_way_to_a_session_that_is_given_up_reaches_its_successor() {
+fn a_message_in_flight_to_a_session_past_its_restart_limit_reaches_the_new_actor() {
     run(|| async {
         let world = World::new(two_restarts_allowed(Duration::from_millis(1)), ActorThread::Test).await;
         let alice = world.register("alice", None).await;
@@ -102,12 +102,12 @@ fn a_message_on_its_way_to_a_session_that_is_given_up_reaches_its_successor() {
 }
 
 #[test]
-fn a_session_given_up_while_its_project_is_flooded_is_opened_anew_all_the_same() {
+fn a_session_past_its_restart_limit_is_restarted_although_its_project_is_flooded() {
     run(|| async {
         let world = World::new(two_restarts_allowed(Duration::from_millis(300)), ActorThread::Test).await;
         let (bob, line) = world.register_with_push("bob").await;
         panic_past_limit(&bob);
-        // So that the session gives up in the middle of the project's pause.
+        // The session then gives up while the project pauses.
         tokio::time::sleep(Duration::from_millis(150)).await;
         let (project, _, _) = world.project.actor_addresses();
         for _ in 0..2 {
@@ -132,7 +132,7 @@ fn a_session_given_up_while_its_project_is_flooded_is_opened_anew_all_the_same()
 }
 
 #[test]
-fn a_project_whose_router_registry_or_self_is_given_up_is_opened_anew_with_all_that_it_had() {
+fn a_project_is_reopened_from_the_store_when_an_actor_of_it_exceeds_its_restart_limit() {
     for kind in ["router", "registry", "project"] {
         for threads in [ActorThread::Test, ActorThread::Own] {
             run(move || async move {
@@ -150,7 +150,7 @@ fn a_project_whose_router_registry_or_self_is_given_up_is_opened_anew_with_all_t
                     }
                     .unwrap();
                 }
-                // Its connections come back by name.
+                // The connections resume by name.
                 line.closes_with(CloseReason::Failed).await;
                 let world = world.reopened().await;
                 let (bob, new_line) = world.register_with_push("bob").await;
@@ -167,7 +167,7 @@ fn a_project_whose_router_registry_or_self_is_given_up_is_opened_anew_with_all_t
 }
 
 #[test]
-fn a_project_that_is_given_up_takes_no_other_with_it() {
+fn a_project_past_its_restart_limit_does_not_affect_other_projects() {
     run(|| async {
         let world = World::new(two_restarts_allowed(Duration::from_millis(1)), ActorThread::Own).await;
         let other = world
@@ -175,7 +175,7 @@ fn a_project_that_is_given_up_takes_no_other_with_it() {
             .await;
         let (carol, line) = other.register_with_push("carol").await;
         for _ in 0..3 {
-            // Again and again, each time with the actors that it has now.
+            // Each round uses the actors that the project has at that moment.
             let current = world.current_project().await;
             let (_, _, router) = current.actor_addresses();
             for _ in 0..3 {
@@ -195,7 +195,7 @@ fn a_project_that_is_given_up_takes_no_other_with_it() {
 }
 
 #[test]
-fn a_broker_that_gives_up_says_so_to_the_outside() {
+fn a_broker_past_its_restart_limit_reports_it() {
     run(|| async {
         let world = World::new(settings(), ActorThread::Test).await;
         for _ in 0..12 {
@@ -206,7 +206,7 @@ fn a_broker_that_gives_up_says_so_to_the_outside() {
 }
 
 #[test]
-fn the_first_restart_is_immediate_and_the_next_ones_wait_longer_and_longer() {
+fn the_first_restart_is_immediate_and_later_ones_back_off() {
     run(|| async {
         let restarts = RestartPolicy {
             restarts_max: 10,
@@ -228,7 +228,7 @@ fn the_first_restart_is_immediate_and_the_next_ones_wait_longer_and_longer() {
             within_deadline("the restart", answer).await.unwrap();
             let took = began.elapsed().as_millis();
             assert!(took >= at_least, "took {took} ms, at least {at_least} expected");
-            // Not asserted as tightly: the machine may be busy.
+            // The upper bound is loose because the machine may be busy.
             assert!(took < below + 2000, "took {took} ms, about {at_least} expected");
             assert_eq!(world.node("router", "default").state, "running");
         }
@@ -236,7 +236,7 @@ fn the_first_restart_is_immediate_and_the_next_ones_wait_longer_and_longer() {
 }
 
 #[test]
-fn panics_that_are_long_past_do_not_count() {
+fn panics_outside_the_window_do_not_count() {
     run(|| async {
         let mut settings = two_restarts_allowed(Duration::from_millis(1));
         settings.restarts.window = Duration::from_millis(50);
@@ -253,7 +253,7 @@ fn panics_that_are_long_past_do_not_count() {
 }
 
 #[test]
-fn observe_tells_the_whole_tree() {
+fn observe_shows_the_whole_tree() {
     run(|| async {
         let world = World::new(settings(), ActorThread::Own).await;
         let alice = world.register("alice", None).await;

@@ -1,7 +1,8 @@
-//! Three replicas under faults that a seed decides: cut off, deaf, killed and begun anew, while agents fight for names
-//! and send to each other. What was accepted arrives; a session is in one hand; and the same seed does the same.
+//! Three replicas under faults chosen by a seed (cut off, losing frames, killed and restarted), while clients compete
+//! for names and send to each other. Every accepted message arrives, a session has one owner at a time, and the same
+//! seed repeats the same run.
 //!
-//! `SCHEDULES` says how many seeds there are (50), `SCHEDULE_SEED` which one alone is run.
+//! `SCHEDULES` is the number of seeds (50); `SCHEDULE_SEED` runs one seed alone.
 
 use std::{
     cell::{Cell, RefCell},
@@ -33,7 +34,7 @@ const REPLICAS: usize = 3;
 const NAMES: [&str; 3] = ["ann", "ben", "cat"];
 const EVENTS: usize = 40;
 
-/// The dice of one seed (`SplitMix64`).
+/// The random numbers of one seed (`SplitMix64`).
 struct Dice(AtomicU64);
 
 impl Dice {
@@ -52,12 +53,12 @@ impl Dice {
     }
 }
 
-/// One run of a replica.
+/// One run of a replica, from its start until it is killed.
 #[derive(Clone)]
 struct RunningReplica {
     world: World,
     connection: Arc<ReplicaConnection>,
-    /// False when its process was killed: its connections are gone with it.
+    /// False once the process was killed: its connections end with it.
     alive: watch::Receiver<bool>,
     kill: Rc<watch::Sender<bool>>,
 }
@@ -127,7 +128,7 @@ impl Replicas {
         tokio::time::sleep(Duration::from_millis(self.dice.below(8))).await;
     }
 
-    /// Everything works from now on.
+    /// Ends all faults.
     fn heal(&self) {
         for running in &*self.running.borrow() {
             running.connection.frame_filter.lose_one_in(0);
@@ -136,8 +137,8 @@ impl Replicas {
     }
 }
 
-/// Fights for a name until all is over: registers somewhere, takes what comes, and comes back when it is thrown out.
-/// Returns the connection that it had at the end.
+/// Competes for a name until the schedule is over: registers at some replica, receives messages, and registers again
+/// when it is disconnected. Returns the connection that it has at the end.
 async fn compete_for_name(
     replicas: Rc<Replicas>,
     name: &'static str,
@@ -253,7 +254,7 @@ async fn run_schedule(seed: u64) {
         let left = within_deadline("the end of a contender", contender).await.unwrap();
         lines.extend(left.filter(|(_, alive)| *alive).map(|(line, _)| (name, line)));
     }
-    // Whoever comes last has the session, and all that anybody has not acknowledged.
+    // The client that registers last owns the session and receives every message that has not been acknowledged.
     let last = replicas.pick_replica();
     last.world.project.wait_until_current().await.unwrap();
     for (name, id) in &meant {
@@ -296,7 +297,7 @@ async fn run_schedule(seed: u64) {
 }
 
 #[test]
-fn what_was_accepted_arrives_whatever_happens_to_the_replicas() {
+fn every_accepted_message_arrives_despite_faults_of_the_replicas() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let seeds = match number("SCHEDULE_SEED") {
         Some(seed) => seed..seed + 1,

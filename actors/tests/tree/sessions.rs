@@ -1,4 +1,4 @@
-//! A session outlives its connections: who is closed, what is put back, what is kept for how long.
+//! A session outlives its connections: takeover, redelivery, presence and retention.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use actors::{
 
 use crate::world::{ActorThread, MANUAL, RecordingConnection, World, ids, run, settings};
 
-/// Silence has its consequences soon.
+/// Short presence thresholds and a retention of `retention`.
 fn short_presence(retention: Duration) -> ProjectSettings {
     ProjectSettings {
         presence: PresenceTimeouts {
@@ -23,7 +23,7 @@ fn short_presence(retention: Duration) -> ProjectSettings {
 }
 
 #[test]
-fn a_newer_connection_takes_over_and_gets_what_the_older_one_had_not_acknowledged() {
+fn a_newer_connection_takes_over_and_receives_what_the_older_one_had_not_acknowledged() {
     run(|| async {
         let world = World::new(settings(), ActorThread::Test).await;
         let alice = world.register("alice", None).await;
@@ -36,12 +36,12 @@ fn a_newer_connection_takes_over_and_gets_what_the_older_one_had_not_acknowledge
         let again = world.try_register("bob", Some(&newer)).await.unwrap();
         assert!(again.resumed);
         older.closes_with(CloseReason::TakenOver).await;
-        assert!(newer.recorded().pushed.is_empty(), "nothing before it has subscribed");
+        assert!(newer.recorded().pushed.is_empty(), "no push before the subscription");
         world.subscribe(&again.member, &newer, Some(MANUAL));
         newer.sees(&[sent[0], sent[2]]).await;
         assert!(newer.recorded().pushed.iter().all(|delivery| delivery.count == 2));
 
-        // The older one notices late; that is nobody's business any more.
+        // The older connection detaches late; that has no effect on the new one.
         let late = Detach { connection: older.id() };
         world.project.detach(&bob, late);
         let last = world.send(&alice, "bob").await.result.message;
@@ -66,7 +66,7 @@ fn a_caller_without_a_connection_takes_over_as_well() {
 }
 
 #[test]
-fn what_a_lost_connection_had_not_acknowledged_waits_again_in_its_place() {
+fn messages_that_a_lost_connection_had_not_acknowledged_wait_again_in_order() {
     run(|| async {
         let world = World::new(settings(), ActorThread::Test).await;
         let alice = world.register("alice", None).await;
@@ -77,12 +77,12 @@ fn what_a_lost_connection_had_not_acknowledged_waits_again_in_its_place() {
         world.project.detach(&bob, Detach { connection });
         let second = world.send_many(&alice, "bob", 2).await;
         assert_eq!(world.read_inbox(&bob).await, [first, second].concat());
-        assert!(line.close_reasons().is_empty(), "it is gone: there is nothing to close");
+        assert!(line.close_reasons().is_empty(), "a detached connection is not closed");
     });
 }
 
 #[test]
-fn a_connection_that_wants_no_more_pushes_leaves_nothing_out_of_reach() {
+fn a_connection_that_stops_push_releases_its_messages() {
     run(|| async {
         let world = World::new(settings(), ActorThread::Test).await;
         let alice = world.register("alice", None).await;
@@ -95,7 +95,7 @@ fn a_connection_that_wants_no_more_pushes_leaves_nothing_out_of_reach() {
 }
 
 #[test]
-fn a_connection_is_pushed_its_window_and_goes_on_as_it_acknowledges() {
+fn a_connection_is_pushed_its_window_and_more_as_it_acknowledges() {
     run(|| async {
         let world = World::new(settings(), ActorThread::Test).await;
         let alice = world.register("alice", None).await;
@@ -110,7 +110,7 @@ fn a_connection_is_pushed_its_window_and_goes_on_as_it_acknowledges() {
 }
 
 #[test]
-fn a_connection_without_room_gets_its_messages_when_it_says_that_it_has_some() {
+fn a_connection_without_room_receives_its_messages_once_it_reports_room() {
     run(|| async {
         let world = World::new(settings(), ActorThread::Test).await;
         let alice = world.register("alice", None).await;
@@ -126,7 +126,7 @@ fn a_connection_without_room_gets_its_messages_when_it_says_that_it_has_some() {
 }
 
 #[test]
-fn a_connection_goes_on_with_the_session_that_it_registers_next() {
+fn a_connection_continues_with_the_session_that_it_registers_next() {
     run(|| async {
         let world = World::new(settings(), ActorThread::Test).await;
         let alice = world.register("alice", None).await;
@@ -145,7 +145,7 @@ fn a_connection_goes_on_with_the_session_that_it_registers_next() {
         world.subscribe(&registered.member, &line, Some(MANUAL));
         let sent = world.send_many(&alice, "bob", 1).await;
         line.sees(&sent).await;
-        // The session that it left, to which nobody could come back, is over; the connection is not.
+        // The nameless session that it left has ended, because it cannot be resumed. The connection stays open.
         assert!(world.project.session(nameless.record.id).is_none());
         assert!(line.close_reasons().is_empty());
     });
@@ -229,7 +229,7 @@ fn a_name_whose_session_ends_at_this_moment_can_be_registered() {
         let world = World::new(settings(), ActorThread::Test).await;
         let bob = world.register("bob", None).await;
         let reason = DeadLetterReason::RecipientGone;
-        // Its end is not known to the project when it hears of the registration.
+        // The project handles the registration before it knows that the session has ended.
         bob.address.tell(EndSession { reason }).unwrap();
         let again = world.try_register("bob", None).await.unwrap();
         assert!(!again.resumed);
@@ -249,7 +249,7 @@ fn a_session_without_a_name_is_kept_for_the_messages_that_wait_for_it() {
         let nameless = world.register_nameless(None).await;
         let forgotten = world.register_nameless(None).await;
         let routed = world.send(&alice, &nameless.record.id.to_string()).await;
-        // Long after both were found to be disconnected.
+        // Long after both sessions were disconnected.
         let status = routed.status.unwrap();
         let reached = world
             .project
@@ -261,7 +261,7 @@ fn a_session_without_a_name_is_kept_for_the_messages_that_wait_for_it() {
 }
 
 #[test]
-fn who_leaves_is_disconnected_at_once_and_finds_its_inbox_again() {
+fn a_session_that_disconnects_is_disconnected_immediately_and_keeps_its_inbox() {
     run(|| async {
         let world = World::new(settings(), ActorThread::Test).await;
         let alice = world.register("alice", None).await;
@@ -270,7 +270,7 @@ fn who_leaves_is_disconnected_at_once_and_finds_its_inbox_again() {
         line.sees(&sent).await;
         assert_eq!(world.project.disconnect(&bob).await.unwrap(), 2);
         assert_eq!(world.project.status(&bob), SessionStatus::Disconnected);
-        assert!(line.close_reasons().is_empty(), "it may register again");
+        assert!(line.close_reasons().is_empty(), "the connection may register again");
         let again = world.register("bob", Some(&line)).await;
         line.take_pushed();
         world.subscribe(&again, &line, Some(MANUAL));
@@ -279,7 +279,7 @@ fn who_leaves_is_disconnected_at_once_and_finds_its_inbox_again() {
 }
 
 #[test]
-fn calls_that_wait_are_served_in_their_order_each_with_its_own() {
+fn waiting_calls_are_served_in_order_each_with_its_own_limit() {
     run(|| async {
         let world = World::new(settings(), ActorThread::Test).await;
         let alice = world.register("alice", None).await;
@@ -297,7 +297,7 @@ fn calls_that_wait_are_served_in_their_order_each_with_its_own() {
                 ids(&world.project.receive(&bob, request).await.unwrap().deliveries)
             }));
         }
-        // They have asked before anything is sent.
+        // Both calls wait before the first message is sent.
         tokio::task::yield_now().await;
         let sent = world.send_many(&alice, "bob", 3).await;
         for (call, message) in calls.into_iter().zip(sent) {
@@ -307,7 +307,7 @@ fn calls_that_wait_are_served_in_their_order_each_with_its_own() {
 }
 
 #[test]
-fn what_a_caller_that_went_away_was_to_get_stays_in_the_inbox() {
+fn messages_for_a_caller_that_went_away_stay_in_the_inbox() {
     run(|| async {
         let world = World::new(settings(), ActorThread::Test).await;
         let alice = world.register("alice", None).await;

@@ -1,5 +1,5 @@
-//! A store as a server on the network would be: operations take effect in their order, but somewhere else and later;
-//! answers come when they come; and sometimes none does.
+//! A storage that behaves like a server on the network: operations take effect in order but later, on another thread;
+//! answers may overtake each other; and the server may be unreachable.
 
 use std::{
     sync::{
@@ -28,7 +28,7 @@ use tokio::sync::oneshot;
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// Memory behind a thread of its own.
+/// Memory storage whose operations run on a thread of their own.
 pub struct SlowStorage {
     inner: Arc<MemoryStorage>,
     worker: Arc<StorageWorker>,
@@ -44,13 +44,13 @@ impl Default for SlowStorage {
 }
 
 impl SlowStorage {
-    /// From now on operations wait, or no longer.
+    /// Holds all operations back, or lets them run.
     pub fn set_paused(&self, held: bool) {
         *self.worker.paused.0.lock().unwrap_or_else(PoisonError::into_inner) = held;
         self.worker.paused.1.notify_all();
     }
 
-    /// From now on every operation fails, or no longer.
+    /// Makes every operation fail, or succeed again.
     pub fn set_unreachable(&self, down: bool) {
         self.worker.unreachable.store(down, Ordering::SeqCst);
     }
@@ -102,7 +102,7 @@ impl Storage for SlowStorage {
     }
 }
 
-/// The one way to the thread: what is begun first is done first, whichever project it is of.
+/// The queue of the thread. Operations run in the order in which they are enqueued, across all projects.
 struct StorageWorker {
     work: Mutex<mpsc::Sender<Work>>,
     paused: Arc<(Mutex<bool>, Condvar)>,
@@ -143,8 +143,8 @@ impl StorageWorker {
             let _ = reply.send(result);
         });
         let queue = self.work.lock().unwrap_or_else(PoisonError::into_inner);
-        queue.send(work).expect("the thread runs as long as the store is there");
-        // A cheap generator: what matters is that answers overtake each other.
+        queue.send(work).expect("the thread runs as long as the storage exists");
+        // A cheap random number: it only has to make answers overtake each other.
         let roll = self
             .dice
             .fetch_add(1, Ordering::Relaxed)
@@ -174,7 +174,7 @@ impl SlowStore {
     }
 }
 
-/// Each operation of the trait, done by the one behind it.
+/// Implements operations of the trait by enqueueing those of the inner store.
 macro_rules! remote {
     ($(fn $name:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {$(
         fn $name(&self, $($argument: $type),*) -> Op<$answer> {

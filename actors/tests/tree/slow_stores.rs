@@ -1,4 +1,4 @@
-//! A store that answers late, or not.
+//! Sessions and routers over a store that answers late, out of order, or not at all.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// A world over a laggard, and the laggard.
+/// A world on a slow storage, and that storage.
 async fn world_on_slow_storage() -> (World, Arc<SlowStorage>) {
     let store = Arc::new(SlowStorage::default());
     let world = World::on_storage(Arc::clone(&store) as _, settings(), ActorThread::Test).await;
@@ -27,7 +27,7 @@ async fn world_on_slow_storage() -> (World, Arc<SlowStorage>) {
 }
 
 #[test]
-fn everything_arrives_however_the_answers_of_the_store_overtake_each_other() {
+fn every_message_arrives_although_answers_of_the_store_overtake_each_other() {
     run(|| async {
         let (world, _store) = world_on_slow_storage().await;
         let load = Load::start(&world).await;
@@ -48,7 +48,7 @@ fn a_window_of_one_never_gets_stuck() {
         let mut seen = Vec::new();
         let mut sent = Vec::new();
         for _ in 0..200 {
-            // The next is appended while the acknowledgement of the last is on its way.
+            // The next message is appended while the acknowledgement of the previous one is in flight.
             let submission = world.direct_submission(&alice, "bob").unwrap();
             let answer = world.project.submit(vec![submission]).unwrap();
             sent.push(
@@ -74,7 +74,7 @@ fn a_window_of_one_never_gets_stuck() {
 }
 
 #[test]
-fn a_call_that_begins_to_wait_just_as_a_message_comes_gets_it() {
+fn a_call_that_starts_waiting_just_as_a_message_arrives_receives_it() {
     run(|| async {
         let (world, _store) = world_on_slow_storage().await;
         let alice = world.register("alice", None).await;
@@ -91,14 +91,14 @@ fn a_call_that_begins_to_wait_just_as_a_message_comes_gets_it() {
 }
 
 #[test]
-fn a_connection_that_leaves_and_comes_back_is_pushed_no_more_than_its_window() {
+fn a_connection_that_disconnects_and_returns_is_pushed_at_most_its_window() {
     run(|| async {
         let (world, _store) = world_on_slow_storage().await;
         let alice = world.register("alice", None).await;
         let (bob, line) = world.register_with_push("bob").await;
         let sent = world.send_many(&alice, "bob", 100).await;
         for _ in 0..20 {
-            // It leaves, comes back and subscribes while its leases are under way.
+            // Disconnects, returns and subscribes while leases are in flight.
             let left = world.project.disconnect(&bob);
             let back = world.try_register("bob", Some(&line));
             let (left, back) = futures_util::future::join(left, back).await;
@@ -106,7 +106,7 @@ fn a_connection_that_leaves_and_comes_back_is_pushed_no_more_than_its_window() {
             let bob = back.unwrap().member;
             world.subscribe(&bob, &line, Some(MANUAL));
         }
-        // Everything before this answer has been done.
+        // The answer comes after everything that was sent to the session before.
         world.acknowledge(&bob, Vec::new()).await;
         line.take_pushed();
         let mut left = sent.len();
@@ -120,14 +120,14 @@ fn a_connection_that_leaves_and_comes_back_is_pushed_no_more_than_its_window() {
 }
 
 #[test]
-fn what_a_router_had_gathered_when_it_panicked_is_accepted() {
+fn a_batch_gathered_before_a_panic_of_the_router_is_accepted() {
     run(|| async {
         let (world, store) = world_on_slow_storage().await;
         let alice = world.register("alice", None).await;
         let (_bob, line) = world.register_with_push("bob").await;
         store.set_paused(true);
         let (_, _, router) = world.project.actor_addresses();
-        // The first is under way, the second gathered, when the router panics.
+        // The first batch is in flight and the second is gathered when the router panics.
         let mut answers = Vec::new();
         for _ in 0..2 {
             let submission = world.direct_submission(&alice, "bob").unwrap();
@@ -153,7 +153,7 @@ fn what_a_router_had_gathered_when_it_panicked_is_accepted() {
 }
 
 #[test]
-fn what_waits_for_a_slow_store_is_bounded_in_bytes() {
+fn batches_that_wait_for_a_slow_store_are_bounded_in_bytes() {
     const LEN: usize = 1024 * 1024;
     run(|| async {
         let (world, store) = world_on_slow_storage().await;
@@ -172,7 +172,7 @@ fn what_waits_for_a_slow_store_is_bounded_in_bytes() {
         for _ in 0..2 * router::ROUTER_BYTES_MAX / LEN {
             answers.push(world.project.submit(vec![long()]).unwrap());
         }
-        // Refused at once, though the store says nothing yet.
+        // The router refuses immediately, while the store has not answered.
         let last = within_deadline("a refusal", answers.pop().unwrap()).await.unwrap();
         assert!(matches!(last[0], Err(BrokerError::Unavailable { .. })));
         store.set_paused(false);
@@ -189,7 +189,7 @@ fn what_waits_for_a_slow_store_is_bounded_in_bytes() {
 }
 
 #[test]
-fn what_came_while_the_store_was_down_is_delivered_when_it_is_back() {
+fn a_message_accepted_before_the_store_failed_is_delivered_after_it_recovers() {
     run(|| async {
         let (world, store) = world_on_slow_storage().await;
         let alice = world.register("alice", None).await;
@@ -197,7 +197,7 @@ fn what_came_while_the_store_was_down_is_delivered_when_it_is_back() {
         let bob = world.register("bob", Some(&line)).await;
         let sent = world.send_many(&alice, "bob", 3).await;
         store.set_unreachable(true);
-        // The lease that this asks for fails, and no other event will come.
+        // The lease that this requests fails, and no other event triggers one.
         world.subscribe(&bob, &line, Some(MANUAL));
         assert!(
             world
@@ -213,7 +213,7 @@ fn what_came_while_the_store_was_down_is_delivered_when_it_is_back() {
 }
 
 #[test]
-fn an_acknowledgement_that_the_store_lost_does_not_keep_the_window_shut() {
+fn an_acknowledgement_that_the_store_lost_does_not_block_the_window() {
     run(|| async {
         let (world, store) = world_on_slow_storage().await;
         let alice = world.register("alice", None).await;
@@ -234,7 +234,7 @@ fn an_acknowledgement_that_the_store_lost_does_not_keep_the_window_shut() {
         world.project.flushed(&bob, written(sent[0]));
         assert!(world.receive(&bob, Duration::ZERO, ReceiveMode::Manual).await.is_err());
         store.set_unreachable(false);
-        // A repeat, as was said; and after it the next.
+        // The first message is delivered twice, as expected, and then the second.
         line.sees(&[sent[0], sent[0]]).await;
         world.project.flushed(&bob, written(sent[0]));
         line.sees(&[sent[0], sent[0], sent[1]]).await;

@@ -1,3 +1,5 @@
+//! Clients of a flood that call a tool over HTTP on persistent connections.
+
 use std::{
     io::{self, Read, Write},
     net::{SocketAddr, TcpStream},
@@ -14,8 +16,8 @@ use crate::workloads::RunContext;
 const MODERN: &str = "2026-07-28";
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A call that costs the broker little, so that what is accepted is not what hurts. The headers are those that come with
-/// each connection of the project.
+/// A call that is cheap for the broker, so that the accepted calls do no harm. Carries the headers of each connection
+/// of the project.
 pub fn request(bench: &RunContext) -> Vec<u8> {
     let meta = json!({
         "io.modelcontextprotocol/protocolVersion": MODERN,
@@ -35,7 +37,7 @@ pub fn request(bench: &RunContext) -> Vec<u8> {
     .into_bytes()
 }
 
-/// One client, with one request under way at a time.
+/// Runs one client with one request in flight.
 pub fn client(address: SocketAddr, request: &[u8], shared: &FloodState) {
     let mut socket = None;
     let mut answer = vec![];
@@ -69,7 +71,7 @@ fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(socket)
 }
 
-/// Returns the status of the answer, which has been read to its end.
+/// Returns the status of the answer, which is read to its end.
 fn exchange(socket: &mut TcpStream, request: &[u8], answer: &mut Vec<u8>) -> io::Result<u16> {
     answer.clear();
     socket.write_all(request)?;
@@ -85,7 +87,7 @@ fn exchange(socket: &mut TcpStream, request: &[u8], answer: &mut Vec<u8>) -> io:
     }
 }
 
-/// The status, once the whole answer is there.
+/// The status, once the answer is complete.
 fn complete(answer: &[u8]) -> Option<u16> {
     let end = memmem::find(answer, b"\r\n\r\n")? + 4;
     let head = std::str::from_utf8(&answer[..end]).ok()?.to_ascii_lowercase();

@@ -1,3 +1,5 @@
+//! Clients of a flood over WebSocket: they keep a window of requests in flight and never slow down.
+
 use std::sync::mpsc::Sender;
 
 use memchr::memmem;
@@ -12,11 +14,11 @@ use crate::{
     workloads::RunContext,
 };
 
-/// Large messages of a connection that are under way: both sides hold them.
+/// Large messages in flight on a connection: both sides hold them in memory.
 const LARGE_WINDOW_MAX: usize = 2;
-/// Connections of the flood of the largest messages, for the same reason.
+/// Connections of the flood of the largest messages: both sides hold the messages in memory.
 const LARGEST_CONNECTIONS_MAX: usize = 8;
-/// Bytes of the metadata of a session, which may have 16 KiB.
+/// Bytes of the metadata of a session; the broker allows 16 KiB.
 const METADATA_LEN: usize = 15_000;
 /// The broker closes a connection after ten frames in a row that are not JSON.
 const GARBAGE_IN_A_ROW: u64 = 9;
@@ -29,7 +31,7 @@ const PUSH: Push = Push {
     manual: false,
 };
 
-/// Runs all clients of a flood until it is over. `ready` is told when they are connected.
+/// Runs all clients of a flood until it ends. Sends on `ready` when they are connected.
 pub fn clients(
     kind: FloodKind,
     size: FloodSize,
@@ -82,12 +84,12 @@ pub fn clients(
     Ok(())
 }
 
-/// Items of a payload of which each is compared with each other: they differ, and hash alike. About as many as the broker checks
-/// in one message.
+/// Items of a payload that the validator has to compare pairwise: they differ, and hash alike. About as many as the
+/// broker checks in one message.
 const UNIQUE_ITEMS_LEN: usize = 700;
 
-/// A protocol that asks for unique items, and broadcasts whose items are hard to tell apart. No session speaks the protocol:
-/// what is measured is the check.
+/// A protocol that requires unique items, and broadcasts whose items are expensive to compare. No session speaks the
+/// protocol, so only the check costs anything.
 fn costly_messages(lane: usize) -> (Option<Template>, Template) {
     let name = format!("costly-{lane}");
     let schema = json!({"type": "object", "properties": {"items": {"type": "array", "uniqueItems": true}}});
@@ -105,7 +107,7 @@ fn costly_messages(lane: usize) -> (Option<Template>, Template) {
     )
 }
 
-/// A session with as much to tell as it may, and a call that lists them all.
+/// A session with the largest allowed metadata, and a call that lists all such sessions.
 fn long_answers(name: &str) -> (Option<Template>, Template) {
     let session = json!({"name": name, "metadata": {"pad": "x".repeat(METADATA_LEN)}});
     let list = json!({"limit": 1000, "include_capabilities": true});
@@ -116,7 +118,7 @@ fn long_answers(name: &str) -> (Option<Template>, Template) {
 }
 
 struct Client {
-    /// What is asked before anything else.
+    /// Sent before everything else.
     first: Option<Template>,
     template: Template,
     sent: u64,
@@ -126,7 +128,7 @@ struct Client {
 struct Requests<'a> {
     kind: FloodKind,
     window: usize,
-    /// By number of the connection; None for one that the broker closed.
+    /// By number of the connection; None once the broker has closed it.
     clients: Vec<Option<Client>>,
     shared: &'a FloodState,
     answered: u64,
@@ -184,7 +186,7 @@ impl Workload for Requests<'_> {
         Ok(())
     }
 
-    /// It is not replaced: a project that asks for too much cannot log in again.
+    /// The connection is not replaced: a project over its rate limit cannot log in again.
     fn lost(&mut self, link: usize) -> bool {
         FloodState::add(&self.shared.lost);
         self.clients[link] = None;

@@ -1,3 +1,5 @@
+//! Clients of a flood that begin a large message and never finish it.
+
 use std::{
     io::{self, Read, Write},
     net::TcpStream,
@@ -9,11 +11,11 @@ use super::{FloodState, SWITCH_DELAY_MAX};
 use crate::wire::{self, Target};
 
 const READ_TIMEOUT: Duration = Duration::from_millis(100);
-/// Bytes of a message that are written at once.
+/// Bytes that are written at once.
 const CHUNK_LEN: usize = 64 * 1024;
 
-/// One client that sends all of a message but its last byte, and waits. When the broker closes the connection it comes
-/// back.
+/// One client that sends all of a message but its last byte, and waits. It reconnects when the broker closes the
+/// connection.
 pub fn client(target: &Target, len: usize, shared: &FloodState) {
     let mut open = None;
     while !shared.is_over() {
@@ -38,7 +40,7 @@ pub fn client(target: &Target, len: usize, shared: &FloodState) {
     }
 }
 
-/// Connects and begins a text frame of so many bytes. Returns how many may still be sent of it.
+/// Connects and begins a text frame of `len` bytes. Returns how many of them remain to be sent.
 fn begin(target: &Target, len: usize) -> io::Result<(TcpStream, usize)> {
     let mut socket = TcpStream::connect(target.address)?;
     socket.set_read_timeout(Some(READ_TIMEOUT))?;
@@ -59,7 +61,7 @@ fn begin(target: &Target, len: usize) -> io::Result<(TcpStream, usize)> {
     Ok((socket, len - 1))
 }
 
-/// Sends what the broker takes of the rest.
+/// Sends as much of the rest as the broker takes.
 fn write_filler(socket: &mut TcpStream, mut left: usize) -> io::Result<usize> {
     static CHUNK: [u8; CHUNK_LEN] = [b' '; CHUNK_LEN];
     while left > 0 {
@@ -72,7 +74,7 @@ fn write_filler(socket: &mut TcpStream, mut left: usize) -> io::Result<usize> {
     Ok(left)
 }
 
-/// Reads what the broker says, which are pings, until it says nothing for a while.
+/// Reads pings of the broker until none arrives for [`READ_TIMEOUT`]. Fails when the connection is closed.
 fn is_open(socket: &mut TcpStream) -> io::Result<()> {
     match socket.read(&mut [0; 1024]) {
         Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),

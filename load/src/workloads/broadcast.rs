@@ -19,7 +19,7 @@ pub struct Options {
     /// Subscribers, all of them connected
     #[arg(long, default_value_t = 100, value_parser = crate::at_least_one)]
     subscribers: usize,
-    /// Broadcasts under way: not yet with every subscriber
+    /// Broadcasts in flight: not yet received by every subscriber
     #[arg(long, default_value_t = 1, value_parser = crate::at_least_one)]
     window: usize,
     #[command(flatten)]
@@ -47,7 +47,7 @@ pub fn run(bench: &RunContext, options: &Options) -> Result<Report> {
     Ok(report)
 }
 
-/// One broadcast under way.
+/// One broadcast in flight.
 struct InFlightBroadcast {
     at: Nanos,
     deliveries: usize,
@@ -56,13 +56,13 @@ struct InFlightBroadcast {
 
 pub struct Broadcast {
     publisher: usize,
-    /// By number of the connection: what a subscriber must see next.
+    /// By number of the connection: the next number that a subscriber must receive.
     expected: Vec<Option<u64>>,
     subscribers: usize,
     window: usize,
     template: Template,
     content: ExpectedContent,
-    /// The number of the oldest broadcast in `casts`.
+    /// The number of the oldest broadcast in `in_flight`.
     first: u64,
     in_flight: VecDeque<InFlightBroadcast>,
     sending: bool,
@@ -79,8 +79,8 @@ pub struct Broadcast {
 }
 
 impl Broadcast {
-    /// Logs in everybody. The audience is chosen by a feature that only this run has: sessions of earlier runs that
-    /// are away would fill their queues otherwise.
+    /// Logs in the publisher and the subscribers. A feature that only this run has selects the audience: otherwise the
+    /// queues of sessions of earlier runs, which are away, would fill.
     pub fn open(bench: &RunContext, fleet: &mut Fleet, subscribers: usize, window: usize, push: Push) -> Result<Self> {
         let run = messages::fresh_tag();
         let links = bench.log_in(fleet, "sub", subscribers, |role| role.pushed(push).with_feature(&run))?;
@@ -129,7 +129,7 @@ impl Broadcast {
             .get_mut(usize::try_from(seq.checked_sub(self.first)?).ok()?)
     }
 
-    /// Forgets what everybody has, and sends as many anew.
+    /// Removes the completed broadcasts, and sends as many new ones.
     fn advance(&mut self, now: Nanos, out: &mut Outbox) {
         self.steps += 1;
         let subscribers = self.subscribers;
@@ -146,7 +146,7 @@ impl Broadcast {
         }
     }
 
-    /// Checks the order at one subscriber. Returns whether the delivery is a new one.
+    /// Checks the order at one subscriber. Returns whether the delivery is new.
     fn in_order(&mut self, link: usize, seq: u64) -> bool {
         let Some(Some(expected)) = self.expected.get_mut(link) else {
             return false;

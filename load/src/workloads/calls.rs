@@ -1,4 +1,4 @@
-//! Tool calls on one connection, a fixed number of them under way.
+//! Tool calls on one connection, with a fixed number of them in flight.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::{
     report::Latencies,
 };
 
-/// Above the ids of the login.
+/// Above the request ids of the login.
 const FIRST_ID: u64 = 100;
 
 struct Calls<F> {
@@ -23,8 +23,8 @@ struct Calls<F> {
     latencies: Latencies,
 }
 
-/// Makes `total` calls with `window` of them under way, and returns how long each took. That a protocol is there
-/// already is as good as having registered it.
+/// Makes `total` calls with `window` of them in flight, and returns how long each took. `protocol_exists` counts as a
+/// success.
 pub fn run(
     fleet: &mut Fleet,
     link: usize,

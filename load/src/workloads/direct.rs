@@ -14,7 +14,7 @@ use crate::{
     tracker::{Faults, MessageProgress, MessageTracker},
 };
 
-/// An open loop gives up at this many messages under way: past it the server is too slow, and memory is not endless.
+/// An open loop gives up at this many messages in flight: the server is too slow, and memory is limited.
 const IN_FLIGHT_MAX: usize = 100_000;
 
 #[derive(clap::Args)]
@@ -22,11 +22,11 @@ pub struct Options {
     /// Senders, each with a recipient of its own
     #[arg(long, default_value_t = 50, value_parser = crate::at_least_one)]
     pub pairs: usize,
-    /// Messages of a pair that are under way: neither delivered nor answered. Not used with --rate
+    /// Messages of a pair in flight: not yet both delivered and answered. Not used with --rate
     #[arg(long, default_value_t = 64, value_parser = crate::at_least_one)]
     pub window: usize,
-    /// Messages per second of all pairs together, sent on time whatever the server does (open loop). Latency counts
-    /// from when a message was due
+    /// Messages per second of all pairs together, sent on time even if the server falls behind (open loop). Latency
+    /// counts from when a message was due
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub rate: Option<u64>,
     #[command(flatten)]
@@ -38,7 +38,7 @@ pub struct PushOptions {
     /// How deliveries are acknowledged: by the broker when written, or by the recipient, once per read
     #[arg(long, value_enum, default_value_t = Ack::Auto)]
     pub ack: Ack,
-    /// Deliveries that a recipient takes without acknowledgement
+    /// Pushed messages of a recipient that may be unacknowledged
     #[arg(long, default_value_t = 64, value_parser = crate::at_least_one)]
     pub push_window: usize,
 }
@@ -62,7 +62,7 @@ impl PushOptions {
     }
 }
 
-/// What decides when the next message goes out.
+/// The rule for when the next message is sent.
 #[derive(Clone, Copy)]
 pub enum Pace {
     Window(usize),
@@ -128,7 +128,7 @@ pub struct Direct {
     sides: Vec<ConnectionRole>,
     pace: Pace,
     began: Nanos,
-    /// Messages sent by an open loop.
+    /// Messages that the open loop has sent.
     sent: u64,
     sending: bool,
     measuring: bool,

@@ -1,4 +1,5 @@
-//! Throughput of the same messages while protocols and sessions become many. The cost of one must not grow.
+//! The throughput of the same messages with a growing number of protocols and sessions. The cost of a message must not
+//! grow.
 
 use super::{
     RunContext, calls,
@@ -15,16 +16,16 @@ use crate::{
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// How many protocols, and then how many idle sessions, there are at each measurement; growing
+    /// The numbers of protocols, and then of idle sessions, at the measurements; growing
     #[arg(long, value_delimiter = ',', default_values_t = [1, 100, 10_000], value_parser = crate::at_least_one)]
     steps: Vec<usize>,
-    /// Measurements at each step, of which the median counts
+    /// Measurements at each step; the median counts
     #[arg(long, default_value_t = 3, value_parser = crate::at_least_one)]
     rounds: usize,
     /// Senders, each with a recipient of its own
     #[arg(long, default_value_t = 4, value_parser = crate::at_least_one)]
     pairs: usize,
-    /// Messages of a pair that are under way; 1 sends one at a time
+    /// Messages of a pair in flight; 1 sends one at a time
     #[arg(long, default_value_t = 16, value_parser = crate::at_least_one)]
     window: usize,
     #[command(flatten)]
@@ -93,7 +94,7 @@ struct Round {
 }
 
 impl Growth<'_> {
-    /// Measures at every step. `grow` makes what is counted, from a number to a number.
+    /// Measures at every step. `grow` creates the protocols or sessions from one number to the next.
     fn dimension(
         &mut self,
         fleet: &mut Fleet,
@@ -111,7 +112,7 @@ impl Growth<'_> {
             self.report.row(round.row(name, step));
         }
         if let (Some(first), Some(last)) = (costs.first(), costs.last()) {
-            // 1 means that a message costs the same at the last step as at the first; 2, that it costs twice as much.
+            // 1: a message costs the same at the last step as at the first; 2: it costs twice as much.
             self.report.add(ratio, last / first.max(f64::MIN_POSITIVE));
         }
         Ok(())
@@ -139,7 +140,7 @@ impl Growth<'_> {
 }
 
 impl Round {
-    /// What a message costs: processor time of the server where it is known, else time. Only the first is steady on a
+    /// The cost of a message: processor time of the server if it is known, else time. Only the first is steady on a
     /// machine that has other work.
     fn cost(&self) -> f64 {
         self.server_cpu_us

@@ -1,4 +1,4 @@
-//! Connections that do nothing.
+//! Connections without traffic.
 
 use super::{MeasurementStart, RunContext};
 use crate::{
@@ -12,7 +12,7 @@ pub struct Options {
     /// Connections, each with a named session
     #[arg(long, default_value_t = 1000, value_parser = crate::at_least_one)]
     connections: usize,
-    /// Logins under way at once
+    /// Logins in flight at once
     #[arg(long, default_value_t = LOGINS_IN_FLIGHT_MAX, value_parser = crate::at_least_one)]
     at_once: usize,
 }
@@ -21,7 +21,8 @@ pub fn run(bench: &RunContext, options: &Options) -> Result<Report> {
     let count = options.connections as u64;
     let mut fleet = bench.fleet(options.connections)?;
     fleet.take_login_latencies();
-    // One connection has come and gone by now: what the server makes once is no cost of each.
+    // One connection has been opened and closed before: what the server allocates once is not part of the cost of a
+    // connection.
     let before = bench.server.resident_kib()?;
     let login = MeasurementStart::start(&fleet, bench.server)?;
     let links = fleet.open(
@@ -56,7 +57,7 @@ pub fn run(bench: &RunContext, options: &Options) -> Result<Report> {
         "generator_cores_idle",
         rest.own_cpu.as_secs_f64() / rest.time.as_secs_f64(),
     );
-    // A connection that broke meanwhile would have ended the run, and one that hangs does not close.
+    // A connection that broke would have ended the run, and one that hangs does not close.
     fleet.close(&links, &mut NoWorkload)?;
     Ok(report)
 }

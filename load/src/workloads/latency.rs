@@ -1,4 +1,4 @@
-//! One operation at a time on a broker that does nothing else, beside the times that it promises.
+//! One operation at a time on an idle broker, compared with the latencies that the product promises.
 
 use serde_json::json;
 
@@ -64,7 +64,7 @@ pub fn run(bench: &RunContext, options: &Options) -> Result<Report> {
     Ok(report)
 }
 
-/// Registers sessions that never were, each on a connection of its own.
+/// Registers new sessions, each on a connection of its own.
 fn new_sessions(fleet: &mut Fleet, count: usize) -> Result<Latencies> {
     let tag = messages::fresh_tag();
     let mut all = Latencies::default();

@@ -1,4 +1,4 @@
-//! The workloads, one per file, and the measuring that they share.
+//! The workloads, one per file, and the measurement that they share.
 
 pub mod broadcast;
 pub mod calls;
@@ -24,7 +24,7 @@ use crate::{
     wire::Target,
 };
 
-/// What all workloads of a run share.
+/// The settings that all workloads of a run share.
 #[derive(Clone)]
 pub struct RunContext {
     pub target: Target,
@@ -48,7 +48,7 @@ impl RunContext {
         Ok(fleet)
     }
 
-    /// The same names in each run: the sessions of the last one are resumed instead of piling up.
+    /// The names are the same in each run, so that a run resumes the sessions of the previous one.
     pub fn name(&self, part: &str, index: usize) -> String {
         format!("{}-{part}-{index}", self.names)
     }
@@ -73,15 +73,15 @@ impl RunContext {
 /// A workload that runs until it is stopped.
 trait MeasuredWorkload: Workload {
     fn start(&mut self, now: Nanos, out: &mut Outbox) -> Result<()>;
-    /// What happens from now on counts.
+    /// Starts counting.
     fn begin(&mut self);
-    /// What happens from now on does not count, and nothing new is sent.
+    /// Stops counting and sending.
     fn stop(&mut self);
-    /// Nothing is under way any more.
+    /// Whether no message is in flight.
     fn is_drained(&self) -> bool;
 }
 
-/// Warms up, measures, and waits for what is under way. What does not come is for the workload to report as lost.
+/// Warms up, measures, and waits for the messages in flight. The workload reports missing messages as lost.
 fn measure<W: MeasuredWorkload>(fleet: &mut Fleet, bench: &RunContext, workload: &mut W) -> Result<Measurement> {
     let now = fleet.now();
     workload.start(now, fleet.outbox())?;
@@ -91,13 +91,13 @@ fn measure<W: MeasuredWorkload>(fleet: &mut Fleet, bench: &RunContext, workload:
     fleet.run_for(bench.seconds, "measuring", workload)?;
     let span = meter.stop(fleet)?;
     workload.stop();
-    match fleet.run_until("waiting for what is under way", workload, W::is_drained) {
+    match fleet.run_until("waiting for the messages in flight", workload, W::is_drained) {
         Err(LoadError::Stalled { .. }) => Ok(span),
         other => other.map(|()| span),
     }
 }
 
-/// Readings at the beginning of a measurement.
+/// The readings at the start of a measurement.
 struct MeasurementStart {
     server: ServerProcess,
     at: Nanos,
@@ -130,7 +130,7 @@ impl MeasurementStart {
     }
 }
 
-/// What a measurement took.
+/// The resources that a measurement used.
 pub struct Measurement {
     time: Duration,
     server_cpu: Option<Duration>,
@@ -151,7 +151,7 @@ impl Measurement {
         self.server_cpu.map(|cpu| micros_per(cpu, count))
     }
 
-    /// What a message cost on both sides. A generator near one core is the limit itself.
+    /// Adds the cost of a message on both sides. A generator near one core limits the result itself.
     fn costs(&self, report: &mut Report, count: u64) {
         report.add_if_known("server_cpu_us_per_message", self.server_cpu_us_per(count));
         report.add_if_known("server_cores", self.server_cores());

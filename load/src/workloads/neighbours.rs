@@ -1,4 +1,4 @@
-//! What a project notices of another one that asks for far more than it may.
+//! The effect of a project that exceeds its limits on another project.
 
 use std::time::Duration;
 
@@ -18,12 +18,12 @@ use crate::{
     tracker::Faults,
 };
 
-/// The p99 of the quiet project beside a flood, as a multiple of its p99 without.
+/// The largest allowed ratio between the p99 latencies of the quiet project with and without a flood.
 const P99_RATIO_MAX: f64 = 2.0;
 
-/// Longest time that is waited for the broker to refuse anything of a flood.
+/// How long the run waits for the broker to refuse a request of the flood.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a project whose key was given has to get over a flood before the next.
+/// The pause after a flood of a project whose key was given, before the next flood.
 const RECOVERY_TIME: Duration = Duration::from_secs(10);
 
 const PUSH: Push = Push {
@@ -33,19 +33,19 @@ const PUSH: Push = Push {
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Key for administration, to make the two projects with and to delete them in the end. Prefer the environment
+    /// Admin key, to create the two projects and to delete them at the end. Prefer the environment
     #[arg(long, env = "MCP_BROKER_ADMIN_KEY", hide_env_values = true)]
     admin_key: Option<String>,
-    /// Key of a project with a rate limit, in place of one that is made. Prefer the environment
+    /// Key of a project with a rate limit, in place of a created one. Prefer the environment
     #[arg(long, env = "MCP_LOAD_NOISY_KEY", hide_env_values = true, requires = "quiet_key")]
     noisy_key: Option<String>,
-    /// Key of a project without one. Prefer the environment
+    /// Key of a project without a rate limit. Prefer the environment
     #[arg(long, env = "MCP_LOAD_QUIET_KEY", hide_env_values = true, requires = "noisy_key")]
     quiet_key: Option<String>,
-    /// Requests per minute of the noisy project, where it is made
+    /// Requests per minute of the noisy project, if it is created
     #[arg(long, default_value_t = 6000, value_parser = clap::value_parser!(u32).range(1..))]
     rate_limit: u32,
-    /// What the noisy project floods the broker with, one after the other; all by default
+    /// What the noisy project floods the broker with, one kind after the other; all by default
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [
         FloodKind::Nothing, FloodKind::Messages, FloodKind::Large, FloodKind::Garbage, FloodKind::Notifications, FloodKind::Http, FloodKind::Schemas,
         FloodKind::Answers, FloodKind::Largest, FloodKind::Unfinished,
@@ -54,7 +54,7 @@ pub struct Options {
     /// Connections of the noisy project
     #[arg(long, default_value_t = 50, value_parser = crate::at_least_one)]
     connections: usize,
-    /// Requests under way on each of them
+    /// Requests in flight on each of them
     #[arg(long, default_value_t = 64, value_parser = crate::at_least_one)]
     window: usize,
     /// Bytes of a frame of the flood of large messages
@@ -66,7 +66,7 @@ pub struct Options {
     /// Senders of the quiet project, each with a recipient of its own
     #[arg(long, default_value_t = 10, value_parser = crate::at_least_one)]
     pairs: usize,
-    /// Messages per second of all of them together, sent on time whatever the broker does
+    /// Messages per second of all of them together, sent on time even if the broker falls behind
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     rate: u64,
     /// Measurements without and with each flood, in turn
@@ -122,7 +122,7 @@ pub fn run(bench: &RunContext, options: &Options) -> Result<Report> {
     Ok(report)
 }
 
-/// Where the projects come from.
+/// Where the two projects come from.
 enum ProjectSource {
     Made {
         admin: AdminClient,
@@ -135,7 +135,7 @@ enum ProjectSource {
     },
 }
 
-/// A project that is deleted in the end, if it was made, by its key.
+/// The API key of a project, and the project if the run created it (and deletes it at the end).
 type KeyedProject = (String, Option<TemporaryProject>);
 
 impl ProjectSource {
@@ -163,7 +163,7 @@ impl ProjectSource {
         }
     }
 
-    /// One for each flood where they are made: each has its limit whole, and can log in.
+    /// A created project per flood, each with an unused rate limit (it can log in); or the given project.
     fn noisy(&self, fleet: &mut Fleet, kind: FloodKind) -> Result<KeyedProject> {
         match self {
             Self::Made { admin, tag, rate_limit } => {
@@ -181,7 +181,7 @@ fn made(project: TemporaryProject) -> KeyedProject {
     (project.key.clone(), Some(project))
 }
 
-/// The quiet project.
+/// The quiet project and its load.
 struct QuietProject<'a> {
     bench: &'a RunContext,
     pairs: Pairs,
@@ -193,7 +193,7 @@ struct QuietProject<'a> {
 struct Round {
     quiet: QuietFigures,
     flooded: QuietFigures,
-    /// Of the flood, per second.
+    /// Requests of the flood per second.
     accepted: f64,
     refused: f64,
     failed: f64,
@@ -232,7 +232,7 @@ impl QuietProject<'_> {
         })
     }
 
-    /// A minute's worth may come at once: what is measured begins when that is over.
+    /// The requests of a whole minute may be accepted at once; the measurement starts after that.
     fn wait_for_refusals(&self, fleet: &mut Fleet, flood: &Flood) -> Result<()> {
         let refused = flood.counts().refused;
         let until = fleet.now() + nanos(REFUSAL_TIMEOUT);
@@ -255,7 +255,7 @@ impl QuietProject<'_> {
     }
 }
 
-/// Medians of the rounds; the ratio is the median of the ratios of each round.
+/// The medians of the rounds. The ratio is the median of the ratios of each round.
 fn row(kind: FloodKind, rounds: &[Round]) -> Vec<(&'static str, Figure)> {
     let of = |figure: &dyn Fn(&Round) -> f64| median(rounds.iter().map(figure).collect());
     let p99_ratio = of(&|round| round.flooded.p99_us / round.quiet.p99_us.max(f64::MIN_POSITIVE));

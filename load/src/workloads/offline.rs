@@ -1,4 +1,4 @@
-//! Messages to recipients that are away, and their return.
+//! Messages to recipients that are away, and the drain when they return.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub struct Options {
     /// Connections that send
     #[arg(long, default_value_t = 20, value_parser = crate::at_least_one)]
     senders: usize,
-    /// Messages of a sender without an answer
+    /// Messages of a sender in flight
     #[arg(long, default_value_t = 64, value_parser = crate::at_least_one)]
     window: usize,
     #[command(flatten)]
@@ -85,9 +85,9 @@ pub struct AbsencePlan {
     pub senders: usize,
     pub window: usize,
     pub push: Push,
-    /// The recipients drop out instead of saying goodbye.
+    /// The recipients drop their connections without a close frame.
     pub crash: bool,
-    /// Recipients that come back at the same time.
+    /// Recipients that return at the same time.
     pub at_once: usize,
 }
 
@@ -96,15 +96,15 @@ pub struct Absence {
     pub total: u64,
     frame_bytes: usize,
     enqueue: Measurement,
-    /// From the first recipient that comes back until everybody has everything.
+    /// From the first recipient that returns until every message has been delivered.
     pub drain: Measurement,
     pub logins: Latencies,
 }
 
-/// The server may take a moment to notice who has gone; what it writes to a dead connection proves nothing.
+/// The time in which the server notices a disconnect. What it writes to a dead connection before that proves nothing.
 const DISCONNECT_NOTICE: Duration = Duration::from_millis(500);
 
-/// Recipients log in and leave, messages are sent to them, and they come back.
+/// Logs recipients in, disconnects them, sends messages to them, and lets them return.
 pub fn measure_absence(bench: &RunContext, plan: &AbsencePlan) -> Result<Absence> {
     let total = (plan.recipients * plan.each) as u64;
     let mut fleet = bench.fleet(2 * plan.recipients + plan.senders)?;
@@ -143,7 +143,7 @@ pub fn measure_absence(bench: &RunContext, plan: &AbsencePlan) -> Result<Absence
     })
 }
 
-/// The messages for one recipient. All come from one sender, so their order is known.
+/// One recipient and its messages. All come from one sender, so their order is known.
 struct Recipient {
     name: String,
     sender: usize,
@@ -155,13 +155,13 @@ struct Recipient {
 pub struct Offline {
     recipients: Vec<Recipient>,
     senders: Vec<usize>,
-    /// The connection of the first recipient that came back.
+    /// The connection of the first recipient that returned.
     first_back: Option<usize>,
     manual: bool,
     acknowledgement: Acknowledgement,
-    /// By sender: the lanes that it serves in turn, and how many it has sent.
+    /// By sender: the recipients that it serves in turn, and how many messages it has sent.
     turns: Vec<(Vec<usize>, usize)>,
-    /// Recipients that found their session again.
+    /// Recipients that resumed their session.
     pub resumed: u64,
     each: usize,
     answers: u64,
@@ -174,7 +174,7 @@ impl Offline {
     fn new(bench: &RunContext, plan: &AbsencePlan) -> Self {
         let run = messages::fresh_tag();
         let lane = |index: usize| {
-            // A name of its own in each run: the queue of an interrupted one would take the place of this one's.
+            // A name per run: the queue of an interrupted run would take the capacity of this one.
             let name = format!("{}-{run}", bench.name("away", index));
             let to = json!({"recipient_id": &name});
             let (template, content) = Template::new("send_message", to, &run, index, bench.size);
@@ -286,7 +286,7 @@ impl Workload for Offline {
     }
 
     fn frame(&mut self, link: usize, frame: &[u8], now: Nanos, out: &mut Outbox) -> Result<()> {
-        // Connections that were opened together have numbers in a row.
+        // Connections that were opened together have consecutive numbers.
         let index = |first: Option<usize>, count| link.checked_sub(first?).filter(|&index| index < count);
         if let Some(sender) = index(self.senders.first().copied(), self.senders.len()) {
             return self.answered(sender, frame, now, out);

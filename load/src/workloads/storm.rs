@@ -1,4 +1,4 @@
-//! All connections lost at once, as when a proxy restarts, and everybody coming back together.
+//! All connections lost at once, as when a proxy restarts, and all clients reconnecting together.
 
 use super::{
     RunContext,
@@ -15,7 +15,7 @@ pub struct Options {
     /// Connections that are lost
     #[arg(long, default_value_t = 500, value_parser = crate::at_least_one)]
     connections: usize,
-    /// Logins under way at once; all by default
+    /// Logins in flight at once; all by default
     #[arg(long, value_parser = crate::at_least_one)]
     at_once: Option<usize>,
     #[command(flatten)]
@@ -25,7 +25,7 @@ pub struct Options {
 pub fn run(bench: &RunContext, options: &Options) -> Result<Report> {
     const SENDERS: usize = 4;
     let at_once = options.at_once.unwrap_or(options.connections);
-    // One message for each waits, so that being back means more than being connected.
+    // One message waits for each client: a client counts as returned when it has received its message.
     let plan = AbsencePlan {
         recipients: options.connections,
         each: 1,

@@ -1,4 +1,4 @@
-//! Every workload against a small broker, sound and broken.
+//! Runs every workload against a small broker, correct and with defects.
 
 use std::time::Duration;
 
@@ -62,20 +62,20 @@ fn direct_keeps_the_rate_of_an_open_loop() {
 }
 
 #[test]
-fn a_lost_message_is_told() {
+fn a_lost_message_is_reported() {
     let report = direct(Defect::Loses(5), "--pairs 1 --window 4").unwrap();
     assert_eq!(report.json()["lost"], 1);
     assert_eq!(report.problems(), ["direct: 1 lost", "direct: 1 out of order"]);
 }
 
 #[test]
-fn a_changed_order_is_told() {
+fn a_changed_order_is_reported() {
     let report = direct(Defect::Swaps(5), "--pairs 1 --window 4").unwrap();
     assert_eq!(report.problems(), ["direct: 2 out of order"]);
 }
 
 #[test]
-fn changed_content_is_told() {
+fn changed_content_is_reported() {
     let report = direct(Defect::Corrupts(5), "--pairs 1 --window 4").unwrap();
     assert!(
         report.problems().contains(&"direct: 1 corrupt".to_owned()),
@@ -85,7 +85,7 @@ fn changed_content_is_told() {
 }
 
 #[test]
-fn a_repeated_delivery_is_counted_and_no_fault() {
+fn a_repeated_delivery_is_counted_and_is_no_fault() {
     assert_eq!(
         expect_sound(&direct(Defect::Repeats(5), "--pairs 1").unwrap())["repeated"],
         1
@@ -93,13 +93,13 @@ fn a_repeated_delivery_is_counted_and_no_fault() {
 }
 
 #[test]
-fn a_refusal_ends_the_run_with_the_words_of_the_server() {
+fn a_refusal_ends_the_run_with_the_text_of_the_server() {
     let error = direct(Defect::Refuses(5), "--pairs 1").err().unwrap();
     assert!(error.to_string().contains("queue_full"), "{error}");
 }
 
 #[test]
-fn a_stalled_server_does_not_hold_the_run() {
+fn a_stalled_server_ends_the_run() {
     let mut bench = bench(Defect::Stalls(5));
     bench.seconds = Duration::from_mins(1);
     let error = direct::run(&bench, &options("--pairs 1 --window 2")).err().unwrap();
@@ -107,7 +107,7 @@ fn a_stalled_server_does_not_hold_the_run() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_an_error() {
+fn an_unreachable_server_is_an_error() {
     let mut bench = bench(Defect::None);
     bench.target = Target::parse("ws://127.0.0.1:1/ws", &[]).unwrap();
     let error = direct::run(&bench, &options("")).err().unwrap();
@@ -115,7 +115,7 @@ fn a_server_that_is_not_there_is_an_error() {
 }
 
 #[test]
-fn broadcast_reaches_everybody() {
+fn a_broadcast_reaches_every_subscriber() {
     for line in [
         "--subscribers 10",
         "--subscribers 5 --window 4 --ack manual --push-window 2",
@@ -127,13 +127,13 @@ fn broadcast_reaches_everybody() {
 }
 
 #[test]
-fn a_subscriber_without_a_broadcast_is_told() {
+fn a_subscriber_without_a_broadcast_is_reported() {
     let report = broadcast::run(&bench(Defect::Loses(7)), &options("--subscribers 5")).unwrap();
     assert_eq!(report.problems(), ["broadcast: 1 lost"]);
 }
 
 #[test]
-fn idle_connections_stand() {
+fn idle_connections_stay_open() {
     let json = idle::run(&bench(Defect::None), &options("--connections 70"))
         .unwrap()
         .json();
@@ -141,7 +141,7 @@ fn idle_connections_stand() {
 }
 
 #[test]
-fn offline_recipients_find_everything_in_order() {
+fn offline_recipients_receive_everything_in_order() {
     for line in [
         "--recipients 5 --each 30 --senders 2 --window 7",
         "--recipients 2 --each 30 --senders 3 --ack manual --push-window 4",
@@ -158,7 +158,7 @@ fn offline_recipients_find_everything_in_order() {
 }
 
 #[test]
-fn latency_has_a_row_for_each_promise() {
+fn latency_reports_a_row_for_each_promise() {
     let json = expect_sound(&latency::run(&bench(Defect::None), &options("--count 10 --subscribers 5")).unwrap());
     let targets: Vec<f64> = json["rows"]
         .as_array()
@@ -186,7 +186,7 @@ fn growth_compares_its_steps() {
 }
 
 #[test]
-fn after_a_storm_everybody_is_back() {
+fn every_client_is_back_after_a_storm() {
     let json = expect_sound(&storm::run(&bench(Defect::None), &options("--connections 40")).unwrap());
     assert_eq!((&json["messages"], &json["not_resumed"]), (&40.into(), &0.into()));
 }

@@ -1,4 +1,4 @@
-//! actix-web, and a handler that gives back the body it gets.
+//! An actix-web server with one handler that echoes the body.
 
 use std::net::TcpListener;
 

@@ -1,22 +1,22 @@
-//! Where the broker and the SDK differ, and why.
+//! The known differences between the broker and the SDK, each with its reason.
 
-/// Requests that the two answer differently.
+/// A group of requests that the two servers answer differently.
 pub struct Difference {
-    /// Their names; here and in the answers `*` stands for anything.
+    /// Patterns of the names of the requests; in patterns and answers `*` matches anything.
     pub requests: &'static [&'static str],
     pub ours: &'static str,
     pub sdk: &'static str,
-    /// Why ours is right, or as right as the other.
+    /// Why the broker's answer is right, or as right as the SDK's.
     pub why: &'static str,
-    /// Where the specification says so.
+    /// The section of the specification that says so.
     pub section: &'static str,
 }
 
-/// What the same server answers without the mutation.
+/// Stands for the answer of the same server without the mutation.
 const SAME: &str = "=";
 
 impl Difference {
-    /// Whether these answers are the ones that it is about, each given with the one without the mutation.
+    /// Whether this entry covers these answers. Each answer comes with the one without the mutation.
     pub fn covers(&self, ours: (&str, &str), sdk: (&str, &str)) -> bool {
         let is = |pattern, (answer, base)| {
             if pattern == SAME {
@@ -29,13 +29,13 @@ impl Difference {
     }
 }
 
-/// Whether a difference of these requests is known, whatever it is in them that makes it.
+/// Whether a known difference has these answers, for any of the requests that `is_of` accepts.
 pub fn is_known(is_of: impl Fn(&str) -> bool, ours: (&str, &str), sdk: (&str, &str)) -> bool {
     let mut known = DIFFERENCES.iter().chain(DEFECTS);
     known.any(|it| it.covers(ours, sdk) && it.requests.iter().any(|pattern| is_of(pattern)))
 }
 
-/// Where the SDK is right and the broker is not. What is mended goes from this list.
+/// Differences where the SDK is right and the broker is not. Remove an entry when the broker is fixed.
 pub const DEFECTS: &[Difference] = &[];
 
 pub const DIFFERENCES: &[Difference] = &[
@@ -52,29 +52,29 @@ pub const DIFFERENCES: &[Difference] = &[
         ],
         ours: SAME,
         sdk: "406 -",
-        why: "A client must list both types, but no server must refuse one that does not, and it gets what it takes. Ranges, \
-              capitals and several lines are its right. The SDK looks for two words in the first line.",
+        why: "A client must list both types, but a server need not refuse one that lists only the type of its answer. Ranges, \
+              capitals and several header lines are allowed. The SDK searches the first line for two words.",
         section: "2026-07-28 Streamable HTTP, Sending Messages 2; RFC 9110, 5.2, 8.3.1, 12.5.1",
     },
     Difference {
         requests: &["* | Accept HTML", "* | Accept nothing"],
         ours: SAME,
         sdk: "406 -",
-        why: "What has no body, or is refused anyway, needs no type.",
+        why: "An answer without a body, or a refusal, has no type to accept.",
         section: "RFC 9110, 15.5.7",
     },
     Difference {
         requests: &["2025-* GET | Accept JSON only", "2025-* GET | no Accept"],
         ours: "405 error*",
         sdk: "406 -",
-        why: "A GET gets events, or 405.",
+        why: "The answer to a GET is a stream of events or 405.",
         section: "2025-11-25 transports, Listening for Messages 3",
     },
     Difference {
         requests: &["modern * | Accept with a zero"],
         ours: SAME,
         sdk: "*, in a form that was not asked for",
-        why: "The weight 0 means: not this.",
+        why: "The weight 0 excludes a type.",
         section: "RFC 9110, 12.4.2",
     },
     Difference {
@@ -88,7 +88,7 @@ pub const DIFFERENCES: &[Difference] = &[
         requests: &["* | Content-Type in capitals"],
         ours: SAME,
         sdk: "415 -",
-        why: "The names of media types have no case.",
+        why: "The names of media types are case-insensitive.",
         section: "RFC 9110, 8.3.1",
     },
     Difference {
@@ -102,28 +102,28 @@ pub const DIFFERENCES: &[Difference] = &[
         requests: &["* | an Origin here", "* | an Origin called localhost"],
         ours: "403 -",
         sdk: "*",
-        why: "Another port is another origin. The SDK here lets in all of this machine, the broker only those that it is told of.",
+        why: "Another port is another origin. The SDK is configured here to accept every origin of this machine; the broker accepts only configured ones.",
         section: "2026-07-28 Streamable HTTP, Security & Endpoint 1",
     },
     Difference {
         requests: &["* | two Origins"],
         ours: "403 -",
         sdk: "*",
-        why: "Which of the two is true cannot be known.",
+        why: "The server cannot know which of the two is true.",
         section: "2026-07-28 Streamable HTTP, Security & Endpoint 1",
     },
     Difference {
         requests: &["* | a Host empty", "* | a Host of no shape"],
         ours: "403 -",
         sdk: "400 -",
-        why: "A Host that is none is none of those that are let in.",
+        why: "A malformed Host is not one of the accepted hosts.",
         section: "2026-07-28 Streamable HTTP, Security & Endpoint 1",
     },
     Difference {
         requests: &["2025-* DELETE*", "2025-* | by DELETE"],
         ours: "204 -",
         sdk: "202 -",
-        why: "The session is gone, and there is nothing to say.",
+        why: "The session has ended, and the answer has no body.",
         section: "2025-11-25 transports, Session Management 5 names no status",
     },
     Difference {
@@ -141,7 +141,7 @@ pub const DIFFERENCES: &[Difference] = &[
         ],
         ours: "200 stream",
         sdk: "400 -",
-        why: "A GET without a session opens the stream of 2024-11-05: its clients send the header of any version.",
+        why: "A GET without a session opens the stream of 2024-11-05, whose clients may send the header of any version.",
         section: "2026-07-28 Streamable HTTP, Backward Compatibility, HTTP+SSE Transport",
     },
     // Versions
@@ -152,7 +152,7 @@ pub const DIFFERENCES: &[Difference] = &[
         ],
         ours: "400 error -32020",
         sdk: SAME,
-        why: "A header given twice is malformed: others on the way may have read the other one.",
+        why: "A header given twice is malformed: an intermediary may have used the other value.",
         section: "2026-07-28 Streamable HTTP, Server Validation",
     },
     Difference {
@@ -165,21 +165,21 @@ pub const DIFFERENCES: &[Difference] = &[
         ],
         ours: SAME,
         sdk: "400 -",
-        why: "The header is for the requests after initialize, which agrees on a version by its params.",
+        why: "The header is for the requests after initialize, which negotiates the version in its params.",
         section: "2025-11-25 transports, Protocol Version Header: subsequent requests",
     },
     Difference {
         requests: &["initialize * | version header 20*"],
         ours: SAME,
         sdk: "400 error -32600",
-        why: "The header is for the requests after initialize, which agrees on a version by its params.",
+        why: "The header is for the requests after initialize, which negotiates the version in its params.",
         section: "2025-11-25 transports, Protocol Version Header: subsequent requests",
     },
     Difference {
         requests: &["* | version 2025-11-25"],
         ours: "400 error -32022 {requested supported}",
         sdk: "*",
-        why: "That revision has no requests that stand for themselves, so it is not implemented in this form.",
+        why: "That revision has no stateless requests, so it is not supported in this form.",
         section: "2026-07-28 Streamable HTTP, Protocol Version Header",
     },
     Difference {
@@ -190,14 +190,14 @@ pub const DIFFERENCES: &[Difference] = &[
         ],
         ours: "202 -",
         sdk: "400 error -32020",
-        why: "What headers a notification needs is left open.",
+        why: "The specification does not say which headers a notification needs.",
         section: "2026-07-28 Streamable HTTP, Sending Messages, Note",
     },
     Difference {
         requests: &["2025-* | version header 2026-07-28"],
         ours: "202 -",
         sdk: "400 error -32600",
-        why: "A response is for the session that it names: the modern revision has none.",
+        why: "A response belongs to a session, and the modern revision has none.",
         section: "2025-11-25 transports, Sending Messages 4",
     },
     // Sessions
@@ -205,7 +205,7 @@ pub const DIFFERENCES: &[Difference] = &[
         requests: &["* | a session that is no text"],
         ours: "404 error -32600",
         sdk: "400 -",
-        why: "It is a session that is not there, not a request without one.",
+        why: "The request names a session that does not exist; it is not a request without one.",
         section: "2025-11-25 transports, Session Management 3",
     },
     Difference {
@@ -215,49 +215,49 @@ pub const DIFFERENCES: &[Difference] = &[
         ],
         ours: "404 error -32600",
         sdk: "200 result*, a session",
-        why: "It is a session that is not there, not a request without one.",
+        why: "The request names a session that does not exist; it is not a request without one.",
         section: "2025-11-25 transports, Session Management 3",
     },
     Difference {
         requests: &["2025-* | two sessions"],
         ours: "400 error -32600",
         sdk: "*",
-        why: "Which of the two is meant cannot be known; others on the way may have read the other one.",
+        why: "The server cannot know which of the two is meant, and an intermediary may have used the other one.",
         section: "2025-11-25 transports, Session Management 2: in the Mcp-Session-Id header",
     },
     Difference {
         requests: &["2025-* DELETE | a* session", "2025-* DELETE | a session of no shape"],
         ours: "404 error -32600",
         sdk: "202 -",
-        why: "Requests of a session that is not there are told so, whatever they want.",
+        why: "Every request of a session that does not exist is refused as such, before its contents are checked.",
         section: "2025-11-25 transports, Session Management 3",
     },
     Difference {
         requests: &["modern a response | *session*", "modern an error | *session*"],
         ours: "404 error -32600",
         sdk: "400 error -32600",
-        why: "Responses are only of sessions: it is refused for the one that it names.",
+        why: "A response belongs to a session: it is refused because that session does not exist.",
         section: "2026-07-28 Streamable HTTP, Sending Messages 4",
     },
     Difference {
         requests: &["2025-* initialize again*"],
         ours: "400 error -32600",
         sdk: "200 *",
-        why: "The session has agreed on everything; a second agreement would change it under way.",
+        why: "The session is already negotiated; a second initialize would change it while it is in use.",
         section: "2025-11-25 lifecycle, Initialization: the first interaction",
     },
     Difference {
         requests: &["2025-* server/discover*"],
         ours: "200 error -32601",
         sdk: "400 error -32602",
-        why: "What a session sends without modern _meta is of its revision, which has no such method.",
+        why: "A request of a session without modern _meta is of the revision of the session, which has no such method.",
         section: "2026-07-28 basic/versioning, Backward Compatibility",
     },
     Difference {
         requests: &["2025-* server/discover | *session*"],
         ours: "40* error -32600",
         sdk: "400 error -32602",
-        why: "Likewise: it is refused for its session first.",
+        why: "Its session is checked first, and refused.",
         section: "2026-07-28 basic/versioning, Backward Compatibility",
     },
     Difference {
@@ -272,7 +272,7 @@ pub const DIFFERENCES: &[Difference] = &[
         requests: &["*initialize* | with modern _meta"],
         ours: "400 error -32020",
         sdk: "200 result*",
-        why: "A request with modern _meta is of 2026-07-28, whatever it asks for, and this one lacks the headers of that.",
+        why: "A request with modern _meta is of 2026-07-28, also with this method, and lacks the headers of that revision.",
         section: "2026-07-28 basic/versioning, Backward Compatibility; Streamable HTTP, Server Validation",
     },
     Difference {
@@ -289,7 +289,7 @@ pub const DIFFERENCES: &[Difference] = &[
         ],
         ours: "*",
         sdk: "400 error -32020*",
-        why: "The method is not one of this revision, which MUST be 404; Mcp-Name is for three others.",
+        why: "The method does not exist in this revision, which MUST be answered with 404; Mcp-Name belongs to three other methods.",
         section: "2026-07-28 Streamable HTTP, Protocol Version Header, Standard Request Headers",
     },
     Difference {
@@ -299,7 +299,7 @@ pub const DIFFERENCES: &[Difference] = &[
         ],
         ours: "404 error -32601",
         sdk: "200 result*",
-        why: "The method is not one of this revision.",
+        why: "The method does not exist in this revision.",
         section: "2026-07-28 changelog, 5",
     },
     // JSON
@@ -321,14 +321,14 @@ pub const DIFFERENCES: &[Difference] = &[
         ],
         ours: "400 error -32700",
         sdk: "415 -",
-        why: "What is no JSON is a parse error; 415 is about the Content-Type, which is right.",
+        why: "A body that is not JSON is a parse error; 415 is about the Content-Type, which is correct.",
         section: "2026-07-28 basic/index, Error Codes; RFC 9110, 15.5.16",
     },
     Difference {
         requests: &["* | a body with a lone surrogate", "* | a body with a huge number"],
         ours: SAME,
         sdk: "415 -",
-        why: "It is JSON by its grammar, and what is not read need not be understood.",
+        why: "The body is JSON by its grammar, and values that are not used need not be decoded.",
         section: "RFC 8259, 6, 8.2",
     },
     Difference {
@@ -353,28 +353,28 @@ pub const DIFFERENCES: &[Difference] = &[
         ],
         ours: "400 error -32600",
         sdk: "415 -",
-        why: "What is JSON and no message of JSON-RPC is an invalid request; 415 is about the Content-Type, which is right.",
+        why: "JSON that is not a JSON-RPC message is an invalid request; 415 is about the Content-Type, which is correct.",
         section: "2026-07-28 basic/index, Error Codes; JSON-RPC 2.0, 5.1",
     },
     Difference {
         requests: &["2025-* an error | id null"],
         ours: "400 error -32600",
         sdk: "202 -",
-        why: "An id is a string or a number, or not there.",
+        why: "An id is a string or a number, or absent.",
         section: "2025-11-25 schema, JSONRPCErrorResponse",
     },
     Difference {
         requests: &["* | id whole with a point"],
         ours: "400 error -32600",
         sdk: "*",
-        why: "Whether 7.0 is an integer is left open. An answer to 7, which is what the SDK sends, may find nobody.",
+        why: "The specification does not say whether 7.0 is an integer. The SDK answers to 7, which the client may not recognize.",
         section: "2026-07-28 basic/index, Requests",
     },
     Difference {
         requests: &["* | id of more than 64 bits"],
         ours: SAME,
         sdk: "415 -",
-        why: "An integer may be of any size; it comes back as it was.",
+        why: "An integer may have any size and is echoed unchanged.",
         section: "2026-07-28 schema, RequestId",
     },
     Difference {
@@ -385,14 +385,14 @@ pub const DIFFERENCES: &[Difference] = &[
         ],
         ours: "* error -3260*",
         sdk: "415 -",
-        why: "A notification with an id is a request, of a method that there is not or without the _meta of one.",
+        why: "A notification with an id is a request, either of an unknown method or without the required _meta.",
         section: "2026-07-28 basic/index, Notifications",
     },
     Difference {
         requests: &["* | a result as well", "* | an error as well"],
         ours: SAME,
         sdk: "415 -",
-        why: "A message with a method is a request; no schema forbids it to have more members.",
+        why: "A message with a method is a request; the schema does not forbid further members.",
         section: "2026-07-28 schema, JSONRPCRequest",
     },
     Difference {
@@ -404,7 +404,7 @@ pub const DIFFERENCES: &[Difference] = &[
         ],
         ours: "* error -3260*",
         sdk: "415 -",
-        why: "A message with a method is a request; no schema forbids it to have more members.",
+        why: "A message with a method is a request; the schema does not forbid further members.",
         section: "2026-07-28 schema, JSONRPCRequest",
     },
     Difference {
@@ -414,14 +414,14 @@ pub const DIFFERENCES: &[Difference] = &[
         ],
         ours: "200 result {}",
         sdk: "415 -",
-        why: "It is a ping, with more members.",
+        why: "The message is a ping with further members.",
         section: "2025-11-25 schema, JSONRPCRequest",
     },
     Difference {
         requests: &["2025-* a response | no id"],
         ours: "202 -",
         sdk: "415 -",
-        why: "It is a response to nothing that was asked: it may be ignored.",
+        why: "The message is a response to an unknown request and may be ignored.",
         section: "2025-11-25 transports, Sending Messages 4",
     },
     Difference {
@@ -433,7 +433,7 @@ pub const DIFFERENCES: &[Difference] = &[
         ],
         ours: "400 error -32600",
         sdk: "415 -",
-        why: "Only 2025-03-26 has batches, and none is empty.",
+        why: "Only 2025-03-26 has batches, and a batch must not be empty.",
         section: "2025-06-18 changelog, 1; JSON-RPC 2.0, 6",
     },
     Difference {
@@ -447,7 +447,7 @@ pub const DIFFERENCES: &[Difference] = &[
         requests: &["2025-03-26 * | an array of it*"],
         ours: "202 -",
         sdk: "415 -",
-        why: "Batches MUST be received, and one of notifications or responses has no answer.",
+        why: "Batches MUST be received, and a batch of notifications or responses has no answer.",
         section: "2025-03-26 transports, Sending Messages 4",
     },
     // Params
@@ -460,7 +460,7 @@ pub const DIFFERENCES: &[Difference] = &[
         ],
         ours: "*error -32602",
         sdk: "415 -",
-        why: "They are invalid params; 415 is about the Content-Type, which is right.",
+        why: "The params are invalid; 415 is about the Content-Type, which is correct.",
         section: "2026-07-28 basic/index, Error Codes",
     },
     Difference {
@@ -470,7 +470,7 @@ pub const DIFFERENCES: &[Difference] = &[
         ],
         ours: SAME,
         sdk: "415 -",
-        why: "It is refused for what it is.",
+        why: "The refusal names the actual fault.",
         section: "2025-11-25 lifecycle, Initialization: the first interaction",
     },
     Difference {
@@ -489,14 +489,14 @@ pub const DIFFERENCES: &[Difference] = &[
         requests: &["* | params null"],
         ours: "200 error -32602",
         sdk: "*",
-        why: "Params are an object, or not there.",
+        why: "Params are an object, or absent.",
         section: "2025-11-25 schema, JSONRPCRequest",
     },
     Difference {
         requests: &["* | _meta null"],
         ours: "200 error -32602",
         sdk: SAME,
-        why: "_meta is an object, or not there.",
+        why: "_meta is an object, or absent.",
         section: "2025-11-25 schema, Request",
     },
     Difference {
@@ -517,14 +517,14 @@ pub const DIFFERENCES: &[Difference] = &[
         ],
         ours: "200 error -32602",
         sdk: "* error -32601",
-        why: "The method is there; its params are wrong. To the SDK a request that does not fit is one that it does not know.",
+        why: "The method exists and its params are wrong. The SDK treats a request that does not fit its types as an unknown method.",
         section: "2026-07-28 basic/index, Error Codes",
     },
     Difference {
         requests: &["modern tasks/* | no taskId"],
         ours: "400 error -32021 {requiredCapabilities}",
         sdk: "404 error -32601",
-        why: "The method is there; its params are wrong, and so are the capabilities of the client.",
+        why: "The method exists; its params and the capabilities of the client are wrong.",
         section: "2026-07-28 basic/index, Error Codes",
     },
     Difference {
@@ -538,7 +538,7 @@ pub const DIFFERENCES: &[Difference] = &[
         ],
         ours: "200 error -32602",
         sdk: "400 -",
-        why: "It is an initialize, and its params are wrong. To the SDK it is a request without a session.",
+        why: "The request is an initialize with wrong params. The SDK treats it as a request without a session.",
         section: "2025-11-25 lifecycle, Initialization; schema, InitializeRequest",
     },
     Difference {
@@ -549,14 +549,14 @@ pub const DIFFERENCES: &[Difference] = &[
         ],
         ours: "200 result*, a session",
         sdk: "400 -",
-        why: "A client should say these things, but nothing here depends on them. To the SDK it is a request without a session.",
+        why: "A client should send these members, but the broker does not depend on them. The SDK treats it as a request without a session.",
         section: "2025-11-25 schema, InitializeRequest",
     },
     Difference {
         requests: &["* | a cursor", "* | a cursor empty", "* | a cursor a number"],
         ours: "200 error -32602",
         sdk: SAME,
-        why: "No cursor has been given to anybody. The SDK leaves them to whoever writes the server.",
+        why: "The server has issued no cursor. The SDK leaves the check to the author of the server.",
         section: "2026-07-28 server/utilities/pagination, Error Handling",
     },
     Difference {
@@ -566,33 +566,33 @@ pub const DIFFERENCES: &[Difference] = &[
         ],
         ours: "200 error -32602",
         sdk: SAME,
-        why: "Arguments of a prompt are strings, and those that it names. The SDK leaves them to whoever writes the server.",
+        why: "Arguments of a prompt are strings with the names that it declares. The SDK leaves the check to the author of the server.",
         section: "2026-07-28 server/prompts, Error Handling",
     },
     Difference {
         requests: &["modern * | an unknown log level"],
         ours: "200 error -32602",
         sdk: SAME,
-        why: "SHOULD.",
+        why: "The specification says SHOULD.",
         section: "2026-07-28 server/utilities/logging, Error Handling",
     },
     Difference {
         requests: &["modern * | capabilities of wrong types"],
         ours: SAME,
         sdk: "400 error -32602",
-        why: "It is an object, as it must be; of what is in it, only that is read which something depends on.",
+        why: "The value is an object, as required; the broker reads only the members that it uses.",
         section: "2026-07-28 basic/index, _meta",
     },
     Difference {
         requests: &["modern subscriptions/listen | notifications an array"],
         ours: "200 error -32602",
         sdk: "200 stream*",
-        why: "An array is no object.",
+        why: "An array is not an object.",
         section: "2026-07-28 schema, SubscriptionsListenRequest",
     },
 ];
 
-/// Whether a name is of a pattern.
+/// Whether a name matches a pattern.
 pub fn matches_pattern(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
@@ -604,7 +604,7 @@ pub fn matches_pattern(pattern: &str, name: &str) -> bool {
 }
 
 #[test]
-fn every_difference_has_its_reason() {
+fn every_known_difference_has_a_reason() {
     for it in DIFFERENCES.iter().chain(DEFECTS) {
         assert!(!it.why.is_empty() && !it.section.is_empty(), "{:?}", it.requests);
         assert_ne!(it.ours, it.sdk, "{:?}", it.requests);
@@ -612,7 +612,7 @@ fn every_difference_has_its_reason() {
 }
 
 #[test]
-fn a_star_stands_for_anything() {
+fn a_star_matches_any_text() {
     for pattern in ["modern x | y", "*", "modern * | y", "* | *", "*x | y*", "modern x | y*"] {
         assert!(matches_pattern(pattern, "modern x | y"), "{pattern}");
     }

@@ -1,5 +1,5 @@
-//! The broker and the official SDK's server are sent the same requests over HTTP. What they answer is the same, or
-//! `explained` says why it is not; what it says must be so.
+//! Sends the broker and the official SDK's server the same requests over HTTP. Their answers are the same, or
+//! `known_differences` has an entry with the reason; an entry that is not true fails too.
 
 mod known_differences;
 mod mutations;
@@ -26,7 +26,7 @@ use requests::Draft;
 
 const COMBINED_CASES: usize = 1000;
 const EDITED_CASES: usize = 1000;
-/// Mutations by which one fault becomes another, or another kind of request.
+/// Pairs of mutations that together make another fault or another kind of request.
 const TOGETHER: &[(&str, &str)] = &[
     ("its own Origin", "a Host *"),
     ("version header *", "version * in _meta"),
@@ -34,10 +34,10 @@ const TOGETHER: &[(&str, &str)] = &[
     ("in the words of 2026-07-28", "*"),
 ];
 
-/// What the broker answers, and what the SDK's server does.
+/// The answers of the broker and of the SDK's server.
 type Answers = (String, String);
 
-/// The two servers, for as long as they are compared.
+/// The two servers under comparison.
 struct Pair {
     ours: Peer,
     sdk: Peer,
@@ -47,14 +47,14 @@ struct Pair {
 
 impl Pair {
     fn start() -> Self {
-        // One that runs already, to look at what it does.
+        // `ORACLE_OURS` is the address of a broker that already runs.
         let given = std::env::var("ORACLE_OURS").ok();
         let broker = given
             .is_none()
             .then(|| ServerProcess::broker(&broker_path(), &["--log-level=warn"]).unwrap());
         let address = match (&given, &broker) {
             (Some(address), _) => address.parse().expect("ORACLE_OURS is an address"),
-            (None, broker) => broker.as_ref().expect("started when there is no other").address,
+            (None, broker) => broker.as_ref().expect("started unless ORACLE_OURS is set").address,
         };
         let running = SdkServer::start(SessionMode::Legacy).unwrap();
         let peer = |name, address: SocketAddr| Peer { name, address };
@@ -66,7 +66,7 @@ impl Pair {
         }
     }
 
-    /// What both answer to each request, by its name.
+    /// The answers of both servers to each request, by the name of the request.
     fn answers(&self, cases: &[Case]) -> BTreeMap<String, Answers> {
         let next = AtomicUsize::new(0);
         let ask = || {
@@ -85,7 +85,7 @@ impl Pair {
         for (name, (ours, _)) in &answers {
             assert!(
                 ours.starts_with(['2', '4']),
-                "the broker does not cope with {name}: {ours}"
+                "the broker gave no valid answer to {name}: {ours}"
             );
         }
         answers
@@ -97,14 +97,14 @@ impl Drop for Pair {
         let Some(broker) = &self.broker else { return };
         let log = broker.log();
         if std::thread::panicking() {
-            eprintln!("--- the broker said:\n{log}---");
+            eprintln!("--- the log of the broker:\n{log}---");
         } else {
             assert!(!log.contains("panicked"), "the broker panicked:\n{log}");
         }
     }
 }
 
-/// Cargo puts it beside the folder of this test's own program.
+/// The broker's binary, which Cargo puts beside the folder of this test's binary.
 fn broker_path() -> PathBuf {
     let here = std::env::current_exe().unwrap();
     let path = here.ancestors().nth(2).unwrap().join("mcp-broker");
@@ -116,7 +116,7 @@ fn broker_path() -> PathBuf {
     path
 }
 
-/// A request, with what is done to it.
+/// A request and the mutations that are applied to it.
 struct Case {
     name: String,
     base_name: String,
@@ -139,7 +139,8 @@ impl Case {
         }
     }
 
-    /// None when one of the mutations does not apply. Some of them make a body long: it is made when it is wanted.
+    /// The mutated request; None when a mutation does not apply. Built on demand, because some mutations make a body
+    /// long.
     fn draft(&self) -> Option<Draft> {
         let mut draft = self.base.clone();
         let applied = self.mutations.iter().all(|it| it.apply(&mut draft));
@@ -147,7 +148,7 @@ impl Case {
     }
 }
 
-/// Every request without a fault, and each with each mutation.
+/// Every valid request, alone and with each mutation.
 fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for (base, draft) in requests::all() {
@@ -157,8 +158,8 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// Two answers are alike when they say the same. A refusal with a status of HTTP may explain itself by an error of JSON-RPC
-/// without an id, or not (2026-07-28 and 2025-11-25, Streamable HTTP, Sending Messages).
+/// Whether two answers are the same. A refusal with an HTTP status may carry a JSON-RPC error without an id, or not
+/// (2026-07-28 and 2025-11-25, Streamable HTTP, Sending Messages).
 fn is_same_answer(ours: &str, sdk: &str) -> bool {
     ours == sdk
         || ours.split_once(' ').is_some_and(|(status, said)| {
@@ -168,7 +169,7 @@ fn is_same_answer(ours: &str, sdk: &str) -> bool {
 }
 
 #[test]
-fn the_broker_and_the_sdk_answer_alike_or_the_table_says_why() {
+fn the_broker_and_the_sdk_give_the_same_answers_except_for_known_differences() {
     let pair = Pair::start();
     let answers = pair.answers(&cases());
     if let Ok(pattern) = std::env::var("ORACLE_SHOW") {
@@ -209,13 +210,13 @@ fn the_broker_and_the_sdk_answer_alike_or_the_table_says_why() {
     }
     let len = unexplained.values().map(Vec::len).sum::<usize>();
     assert_eq!(len, 0, "of {} differ without an explanation: see above", answers.len());
-    assert!(unused.is_empty(), "explanations of nothing: {unused:#?}");
+    assert!(unused.is_empty(), "known differences that do not occur: {unused:#?}");
 }
 
-/// A request with several faults is answered for one of them. For which, no revision says: so either may answer
-/// whatever it answers to one of the faults alone, which has been compared already, and any two refusals are alike.
+/// A request with several faults is answered for one of them, and no revision says which one. So each server may give
+/// its answer to any of the faults alone (which has been compared already), and any two refusals count as the same.
 #[test]
-fn several_faults_are_answered_like_one_of_them() {
+fn a_request_with_several_faults_is_answered_for_one_of_them() {
     let pair = Pair::start();
     let random = &mut Random::seeded();
     let bases = requests::all();
@@ -262,12 +263,15 @@ fn several_faults_are_answered_like_one_of_them() {
         (!is_fine).then(|| format!("{}\n    ours: {ours}\n    sdk:  {sdk}\n", case.name))
     });
     let wrong: String = wrong.collect();
-    assert!(wrong.is_empty(), "neither like one fault alone nor alike:\n{wrong}");
+    assert!(
+        wrong.is_empty(),
+        "neither the answer to one fault alone nor the same answer:\n{wrong}"
+    );
 }
 
-/// Bytes of a body changed at random make of it what one of the mutations makes of it, or something that is refused.
+/// A body with bytes changed at random equals the result of a mutation, or is refused.
 #[test]
-fn bodies_edited_at_random_are_taken_for_the_same() {
+fn randomly_edited_bodies_get_the_same_answers() {
     let pair = Pair::start();
     let random = &mut Random::seeded();
     let bases = requests::all();
@@ -294,8 +298,8 @@ fn bodies_edited_at_random_are_taken_for_the_same() {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
-/// The same answer, or two refusals, or a difference that requests of these patterns are known for. `base` are the answers
-/// to the request without a fault.
+/// Whether two answers are the same, are both refusals, or have a known difference for these patterns. `base` are the
+/// answers to the valid request.
 fn is_same_difference((ours, sdk): &Answers, base: &Answers, is_of: impl Fn(&str) -> bool) -> bool {
     let is_refusal = |it: &str| it.starts_with('4') || it.starts_with("200 error") || it.starts_with("200 [error");
     is_same_answer(ours, sdk)

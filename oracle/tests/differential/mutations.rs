@@ -1,4 +1,4 @@
-//! What is done to a request: each of these is one fault, or one liberty.
+//! The mutations of a request. Each one makes one fault, or uses one liberty of the specification.
 
 use std::fmt::Write as _;
 
@@ -6,24 +6,24 @@ use serde_json::{Map, Value};
 
 use crate::requests::{Draft, ORIGIN};
 
-/// One step. It fails when there is nothing in the request that it could change.
+/// One step of a mutation. It fails when the request has nothing that it could change.
 #[derive(Clone, Copy)]
 pub enum Step {
-    /// The request has no such header.
+    /// Removes the headers of this name.
     Without(&'static str),
-    /// This is the only header of this name.
+    /// Replaces the headers of this name by one.
     Header(&'static str, &'static str),
-    /// One more header.
+    /// Adds a header.
     Also(&'static str, &'static str),
-    /// A member of the message, by its JSON pointer, and what it is.
+    /// Sets a member of the message, given by its JSON pointer, to a JSON text.
     Set(&'static str, &'static str),
-    /// A member of the message is not there.
+    /// Removes a member of the message.
     Unset(&'static str),
-    /// The HTTP method.
+    /// Sets the HTTP method.
     Method(&'static str),
-    /// The body.
+    /// Replaces the body.
     Body(&'static [u8]),
-    /// Anything else.
+    /// Any other change; false when it does not apply.
     Do(fn(&mut Draft) -> bool),
 }
 use Step::{Also, Body, Do, Header, Method, Set, Unset, Without};
@@ -35,7 +35,7 @@ pub struct Mutation {
 }
 
 impl Mutation {
-    /// False when it does not apply.
+    /// Applies all steps; false when one does not apply.
     pub fn apply(&self, draft: &mut Draft) -> bool {
         let before = draft.request.clone();
         self.steps.iter().all(|step| step.apply(draft)) && draft.request != before
@@ -191,7 +191,7 @@ pub const MUTATIONS: &[Mutation] = &[
         &[Also("Mcp-Session-Id", "00000000-0000-4000-8000-000000000000")],
     ),
     mutation("the last event", &[Header("Last-Event-ID", "0")]),
-    // Where it comes from, and where it goes
+    // Origin and Host
     mutation("an Origin elsewhere", &[Header("Origin", "http://evil.example")]),
     mutation("an Origin here", &[Header("Origin", "http://127.0.0.1:1")]),
     mutation("its own Origin", &[Header("Origin", ORIGIN)]),
@@ -231,7 +231,7 @@ pub const MUTATIONS: &[Mutation] = &[
     mutation("by OPTIONS", &[Method("OPTIONS"), Body(b"")]),
     mutation("by HEAD", &[Method("HEAD"), Body(b"")]),
     mutation("by post", &[Method("post")]),
-    // Bodies that are no message
+    // Bodies that are not a message
     mutation("no body", &[Body(b"")]),
     mutation("a body of words", &[Body(b"not JSON")]),
     mutation(
@@ -552,7 +552,7 @@ impl Step {
     }
 }
 
-/// Characters above ASCII are single bytes on the wire, which makes them no UTF-8.
+/// Characters up to U+00FF become single bytes, which is not UTF-8.
 fn bytes_of(value: &str) -> Vec<u8> {
     value
         .chars()
@@ -564,7 +564,7 @@ fn message(draft: &Draft) -> Option<Value> {
     serde_json::from_slice(&draft.request.body).ok()
 }
 
-/// Changes the message, if it is an object still.
+/// Changes the message if it is an object.
 fn change(draft: &mut Draft, act: impl FnOnce(&mut Value) -> Option<()>) -> bool {
     let Some(mut value @ Value::Object(_)) = message(draft) else {
         return false;
@@ -639,7 +639,7 @@ fn has_uri(draft: &mut Draft) -> bool {
     message(draft).is_some_and(|message| message.pointer("/params/uri").is_some())
 }
 
-/// Another name or URI, in the body and in the header.
+/// Sets another name or URI, in the body and in the header.
 fn named(draft: &mut Draft, name: &str) -> bool {
     let pointer = if has_uri(draft) { "/params/uri" } else { "/params/name" };
     if !set(draft, pointer, name.into()) {
@@ -696,7 +696,7 @@ fn rewritten(draft: &mut Draft, act: fn(&mut Vec<u8>)) -> bool {
     true
 }
 
-/// Text after the brace that opens the message.
+/// Inserts a text after the opening brace of the message.
 fn with_member(draft: &mut Draft, text: &[u8]) -> bool {
     let body = &mut draft.request.body;
     if !body.starts_with(b"{\"") {
@@ -769,7 +769,7 @@ fn encoded_otherwise(draft: &mut Draft, from: &str, to: &str) -> bool {
     let Some(value) = header(draft, "Mcp-Name") else {
         return false;
     };
-    // The inner text ends in padding only for two of three lengths.
+    // Base64 of the inner text ends in padding for only two of three lengths.
     let text = match from {
         "=" => format!("=?base64?{}?=", base64(&value).replace(from, to)),
         _ => format!("=?base64?{}?=", base64(&value)).replace(from, to),
@@ -794,7 +794,7 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn base64_is_that_of_the_specification() {
+fn base64_matches_the_specification() {
     assert_eq!(base64(b" padded "), "IHBhZGRlZCA=");
     assert_eq!(base64(b"line1\nline2"), "bGluZTEKbGluZTI=");
     assert_eq!(base64("Hello, \u{4e16}\u{754c}".as_bytes()), "SGVsbG8sIOS4lueVjA==");

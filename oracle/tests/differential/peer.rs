@@ -1,4 +1,4 @@
-//! Puts a request to a server, and says in a line what it answered.
+//! Sends a request to a server and summarizes the answer in one line.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::requests::{Draft, ORIGIN, SESSION};
 
-/// The longest that an answer is waited for.
+/// The time limit of an answer. Answers take far less.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// One of the two servers.
@@ -26,7 +26,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// What it answers, in a form in which two servers that do the same say the same.
+    /// The summary of the answer. Two servers that behave the same have the same summary.
     pub fn answer(&self, draft: &Draft) -> String {
         let mut request = draft.request.clone();
         fill(&mut request, ORIGIN, &format!("http://{}", self.address));
@@ -59,7 +59,7 @@ impl Peer {
         let mut socket = TcpStream::connect(self.address).unwrap();
         socket.set_nodelay(true).unwrap();
         socket.set_read_timeout(Some(ANSWER_TIMEOUT)).unwrap();
-        // A server that refuses a request by its head may close before it has read all of it.
+        // A server may refuse a request after its head and close before it has read the body.
         let _ = socket.write_all(&request.encode(self.address));
         let mut bytes = Vec::new();
         let mut chunk = [0; 16_384];
@@ -81,7 +81,7 @@ impl Peer {
     }
 }
 
-/// Puts a value into the headers in which something stands for it.
+/// Replaces a placeholder in the headers by a value.
 fn fill(request: &mut Request, stands_for_it: &str, value: &str) {
     for (_, given) in &mut request.headers {
         if given == stands_for_it.as_bytes() {
@@ -90,7 +90,7 @@ fn fill(request: &mut Request, stands_for_it: &str, value: &str) {
     }
 }
 
-/// What matters of an answer.
+/// The parts of an answer that are compared.
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub status: u16,
@@ -109,7 +109,7 @@ impl Answer {
         }
     }
 
-    /// None while it has not come far enough.
+    /// Parses an answer; None while it is incomplete.
     fn read(request: &Request, bytes: &mut Vec<u8>, ended: bool) -> Option<Self> {
         while let Some(head) = Head::parse(bytes)
             && head.status / 100 == 1
@@ -162,7 +162,7 @@ impl std::fmt::Display for Answer {
     }
 }
 
-/// Whether a request takes an answer of this type.
+/// Whether a request accepts an answer of this type.
 fn accepts(request: &Request, kind: &str) -> bool {
     let kind = kind.split(';').next().unwrap_or_default().trim();
     let group = kind.split_once('/').map_or(kind, |(group, _)| group);
@@ -188,7 +188,7 @@ fn methods(allow: &str) -> String {
     methods.join(" ")
 }
 
-/// A stream is known by its first message when that is what was asked for, and else by the answer on it.
+/// The summary of a stream: its first message if the request asked for a stream, else the answer on it.
 fn stream_summary(request: &Request, body: &[u8], whole: bool) -> Option<String> {
     if request.method == "GET" {
         return Some("stream".to_owned());
@@ -205,7 +205,7 @@ fn stream_summary(request: &Request, body: &[u8], whole: bool) -> Option<String>
     whole.then(|| "stream of nothing".to_owned())
 }
 
-/// A JSON-RPC message in a few words. Both ways to carry it, JSON and a stream, are the server's choice.
+/// The summary of a JSON-RPC message. JSON and stream count as the same, because the server may choose.
 fn message_summary(request: &Request, message: &Value) -> String {
     if let Some(batch) = message.as_array() {
         let all: Vec<_> = batch.iter().map(|it| message_summary(request, it)).collect();
@@ -223,15 +223,15 @@ fn message_summary(request: &Request, message: &Value) -> String {
     text
 }
 
-/// What is to be said of the id of an answer.
+/// The summary of the id of an answer.
 fn id_seen(request: &Request, message: &Value) -> &'static str {
     let body = request.body.trim_ascii_start();
     let asked = serde_json::from_slice::<Value>(body);
     match (message.get("id"), asked) {
-        // An array has many ids.
+        // A batch has several ids.
         _ if body.starts_with(b"[") => "",
         (Some(Value::Null), _) => ", id null",
-        // It may be JSON to somebody else.
+        // Another parser might accept the body as JSON.
         (_, Err(_)) => "",
         (Some(given), Ok(asked)) if asked.get("id") == Some(given) => "",
         (Some(_), Ok(_)) => ", another id",
@@ -247,7 +247,7 @@ fn id_seen(request: &Request, message: &Value) -> &'static str {
 
 fn outcome(result: &Value) -> String {
     let mut result = result.clone();
-    // A legacy client is told how long it may keep a list, which it does not know of.
+    // A legacy client gets cache hints in a list that its revision does not define.
     if let Some(members) = result.as_object_mut()
         && !members.contains_key("resultType")
     {
@@ -270,7 +270,7 @@ fn outcome(result: &Value) -> String {
     text
 }
 
-/// The members of an object that a server must give. `_meta`, instructions and the next page are its own affair.
+/// The members that a server must give. `_meta`, instructions and the next cursor are optional.
 fn keys(value: &Value) -> String {
     let Value::Object(members) = value else {
         return String::new();

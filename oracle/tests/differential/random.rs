@@ -1,14 +1,14 @@
-//! Chance, the same in every run that begins with the same seed.
+//! Random numbers that a seed reproduces.
 
-/// xorshift64*: good enough to choose what to break.
+/// xorshift64*: good enough to choose mutations.
 pub struct Random(u64);
 
 impl Random {
-    /// From `ORACLE_SEED`, or always the same.
+    /// Takes the seed from `ORACLE_SEED`, or a constant one.
     pub fn seeded() -> Self {
         let seed = std::env::var("ORACLE_SEED").map_or(2026, |seed| seed.parse().expect("ORACLE_SEED is a number"));
         eprintln!("ORACLE_SEED={seed}");
-        // Zero would stay zero.
+        // A state of zero would stay zero.
         Self(seed | 1 << 63)
     }
 
@@ -26,7 +26,7 @@ impl Random {
     }
 }
 
-/// What differs by one to three edits from a body.
+/// A body with one to three random edits.
 pub fn edited(random: &mut Random, body: &[u8]) -> Vec<u8> {
     const LIKELY: &[u8] = b"{}[]\",:\\0123456789.eE+-truefalsn \n\0\x7f\x80\xc3\xff";
     let mut body = body.to_vec();

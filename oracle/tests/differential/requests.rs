@@ -1,4 +1,4 @@
-//! What is asked: requests without faults, to which `mutations` then does something.
+//! The valid requests, which `mutations` then changes.
 
 use mcp_broker_oracle::{
     http::Request,
@@ -7,22 +7,22 @@ use mcp_broker_oracle::{
 };
 use serde_json::{Value, json};
 
-/// Stands for the id of a session that is opened for the request.
+/// Placeholder for the id of a session that is opened for the request.
 pub const SESSION: &str = "{session}";
-/// Stands for the origin of a page that the server itself would have served.
+/// Placeholder for the origin of a page that the server itself serves.
 pub const ORIGIN: &str = "{origin}";
-/// Both servers have this tool.
+/// A tool that both servers have.
 const TOOL: &str = "list_sessions";
 
-/// A request, and what must have happened before.
+/// A request and the session that it needs.
 #[derive(Clone)]
 pub struct Draft {
     pub request: Request,
-    /// The version of the session that is open.
+    /// The protocol version of the session to open first.
     pub session: Option<&'static str>,
 }
 
-/// Every request without a fault, by its name.
+/// Every valid request, by its name.
 pub fn all() -> Vec<(String, Draft)> {
     let mut all = Vec::new();
     for (method, params) in methods() {
@@ -71,7 +71,7 @@ pub fn all() -> Vec<(String, Draft)> {
         all.push((format!("initialize {version:?}"), Draft { request, session: None }));
     }
     all.extend(in_session(LEGACY, &methods()));
-    // The one with batches; of the methods, one of each kind.
+    // The revision with batches; one method of each kind.
     let few = [
         "server/discover",
         "tools/call",
@@ -140,7 +140,7 @@ fn in_session(version: &'static str, methods: &[(&str, Value)]) -> Vec<(String, 
     all
 }
 
-/// Methods of either era, and such as neither has.
+/// Methods of both eras, of one era, and of neither.
 fn methods() -> Vec<(&'static str, Value)> {
     let notifications = json!({"toolsListChanged": true, "resourceSubscriptions": [SUBSCRIBED_RESOURCE]});
     vec![

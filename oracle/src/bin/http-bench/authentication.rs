@@ -1,4 +1,4 @@
-//! The broker with authentication beside itself without.
+//! Compares the broker with authentication to the broker without.
 
 use std::{fmt, io, path::Path};
 
@@ -12,18 +12,21 @@ use super::{
 };
 
 const ADMIN_KEY: &str = "only-for-what-is-measured-on-this-machine";
-/// Limits that nothing here comes near.
+/// Limits that this comparison never reaches.
 const PER_MINUTE: u32 = 4_000_000_000;
 
 #[derive(Default)]
 pub struct Comparison {
-    /// Processor time per call, in microseconds.
+    /// Processor time of the server per call in µs, by era and mode.
     loads: Vec<(Era, &'static str, f64)>,
 }
 
 const MODES: [&str; 3] = ["off", "on", "limits"];
 
-/// Measures all ways in turn, so that a machine that is busy for a while is so for all of them.
+/// Measures all modes in turn, so that a busy period of the machine affects all of them.
+///
+/// # Errors
+/// When a server does not start or a call fails.
 pub fn compare(ours: &Path, bench: &Bench, rounds: usize) -> io::Result<Comparison> {
     let admin_key = format!("--admin-key={ADMIN_KEY}");
     let usual = ["--workers=1", "--log-level=warn"];
@@ -53,7 +56,7 @@ pub fn compare(ours: &Path, bench: &Bench, rounds: usize) -> io::Result<Comparis
     Ok(comparison)
 }
 
-/// The key of a project with this limit.
+/// Creates a project with this rate limit and returns its key.
 fn make_key(server: &ServerProcess, rate_limit: u32) -> io::Result<String> {
     let project = json!({"project_id": "measured", "name": "measured", "config": {"rate_limit": rate_limit}});
     let mut request = Request::new("POST", &[("Content-Type", "application/json")], project.to_string());

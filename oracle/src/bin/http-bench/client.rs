@@ -1,4 +1,4 @@
-//! A client that keeps its connection and costs little.
+//! An HTTP client with a persistent connection and little overhead.
 
 use std::{io, net::SocketAddr};
 
@@ -18,7 +18,7 @@ pub struct Client {
     socket: TcpStream,
     address: SocketAddr,
     bytes: Vec<u8>,
-    /// Of every request.
+    /// Sent with every request.
     headers: Vec<(String, String)>,
 }
 
@@ -37,10 +37,10 @@ impl Client {
         })
     }
 
-    /// One request and its answer, which stays in the buffer until the next one.
+    /// Sends one request and reads its answer, which stays in the buffer until the next one.
     ///
     /// # Errors
-    /// When the answer is anything but 200.
+    /// When the status of the answer is not 200, or the connection fails.
     pub async fn call(&mut self, request: &[u8]) -> io::Result<()> {
         self.exchange(request, 200).await
     }
@@ -62,10 +62,10 @@ impl Client {
         }
     }
 
-    /// The result that the last answer holds.
+    /// The result in the last answer.
     ///
     /// # Errors
-    /// When it holds none, or one that says that it failed.
+    /// When the answer has no result, or a tool result with `isError`.
     pub fn result(&self) -> io::Result<Value> {
         let wrong = || io::Error::other(format!("no result: {}", String::from_utf8_lossy(&self.bytes)));
         let (head, _) = http::end(&self.bytes).ok_or_else(wrong)?;
@@ -84,7 +84,10 @@ impl Client {
         Ok(result)
     }
 
-    /// The call that is measured, as bytes: what it does is as little as the server has to offer.
+    /// The measured call as bytes: the cheapest call that the server offers.
+    ///
+    /// # Errors
+    /// When the server refuses to open a session.
     pub async fn prepare(&mut self, server: &str, era: Era) -> io::Result<Vec<u8>> {
         let session = match era {
             Era::Legacy if server != "bare" => self.initialize().await?,
@@ -100,7 +103,7 @@ impl Client {
                 }
             }
         };
-        // The bodies of all three are of about the same length, and actix-web gets to the byte as many as the broker.
+        // The bodies for all three servers have about the same length; actix-web gets exactly the bytes of the broker.
         let id = "01999999-9999-7999-8999-999999999999";
         let (name, arguments) = match server {
             "ours" => {
@@ -133,10 +136,10 @@ impl Client {
         self.exchange(&request, 200).await
     }
 
-    /// The JSON that a request other than of MCP is answered with.
+    /// Sends a request that is not MCP and returns its JSON answer.
     ///
     /// # Errors
-    /// When the answer has another status than this.
+    /// When the status of the answer is not `wanted`.
     pub async fn ask(&mut self, request: &Request, wanted: u16) -> io::Result<Value> {
         let request = self.encode(request);
         self.exchange(&request, wanted).await?;
@@ -144,7 +147,7 @@ impl Client {
         Ok(serde_json::from_slice(&http::body(head, &self.bytes).0)?)
     }
 
-    /// The id of a session.
+    /// Opens a session and returns its id.
     async fn initialize(&mut self) -> io::Result<String> {
         self.send(&mcp::initialize(&json!(0), mcp::LEGACY)).await?;
         self.result()?;

@@ -1,4 +1,4 @@
-//! The broker over HTTP beside the official SDK's server and beside actix-web with nothing on it.
+//! Measures the broker over HTTP beside the official SDK's server and a bare actix-web server.
 
 mod authentication;
 mod client;
@@ -25,7 +25,7 @@ http-bench --ours PATH [--authentication] [--rounds N] [--seconds N] [--connecti
   --calls N         calls of a round, one after the other, whose latency is measured (5000)
   --json            all of it as JSON, for programs";
 
-/// Not measured: until the caches are warm and every connection has had its turn.
+/// Runs before the measurement, so that caches are warm and every connection is in use.
 const WARM_UP: Duration = Duration::from_millis(300);
 
 fn main() -> io::Result<()> {
@@ -63,7 +63,7 @@ fn main() -> io::Result<()> {
     let mut report = Report::default();
     for round in 0..rounds {
         for era in [Era::Modern, Era::Legacy] {
-            // In turn, so that a machine that is busy for a while is so for all of them.
+            // The servers take turns, so that a busy period of the machine affects all of them.
             let mut servers = [(&ours, "ours"), (&sdk, "sdk"), (&bare, "bare")];
             servers.rotate_left(round % 3);
             for (server, name) in servers {

@@ -1,4 +1,4 @@
-//! What came out.
+//! The results of all rounds, as a table and as JSON.
 
 use std::fmt;
 
@@ -112,7 +112,7 @@ pub fn ratio(ours: &[f64], theirs: &[f64]) -> f64 {
     median(ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect())
 }
 
-/// NaN of nothing.
+/// The median; NaN of an empty list.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     match values.as_slice() {
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_median_is_in_the_middle() {
+    fn the_median_is_the_middle_value() {
         assert!((median(vec![3.0, 1.0, 9.0]) - 3.0).abs() < 1e-9);
         assert!((median(vec![3.0, 1.0]) - 2.0).abs() < 1e-9);
         assert!(median(Vec::new()).is_nan());

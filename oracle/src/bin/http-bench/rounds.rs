@@ -1,4 +1,4 @@
-//! What is measured, once.
+//! One measurement of one server.
 
 use std::{
     cell::Cell,
@@ -14,7 +14,7 @@ use super::client::Client;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Era {
-    /// 2026-07-28: every request says it all.
+    /// 2026-07-28: every request carries the version and the capabilities.
     Modern,
     /// 2025-11-25, in a session.
     Legacy,
@@ -27,7 +27,7 @@ pub struct Bench {
     pub calls: usize,
 }
 
-/// A server under load.
+/// The throughput of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     pub calls_per_second: f64,
@@ -35,7 +35,7 @@ pub struct Load {
     pub micros_per_call: f64,
 }
 
-/// Times of single calls, in microseconds.
+/// Latencies of single calls, in µs.
 #[derive(Clone, Copy, Debug)]
 pub struct Latency {
     pub p50: f64,
@@ -43,8 +43,11 @@ pub struct Latency {
 }
 
 impl Bench {
-    /// As many connections as there are, each of which calls again as soon as it has its answer.
-    /// `headers` come with each of their requests.
+    /// Measures the throughput: every connection calls again as soon as it has its answer. `headers` are sent with
+    /// each request.
+    ///
+    /// # Errors
+    /// When a connection fails or a call is refused.
     pub fn load(&self, server: &ServerProcess, name: &str, era: Era, headers: &[(&str, &str)]) -> io::Result<Load> {
         let local = LocalSet::new();
         local.block_on(&runtime()?, async {
@@ -87,7 +90,10 @@ impl Bench {
         })
     }
 
-    /// One connection, one call after the other.
+    /// Measures the latency: one connection, one call at a time.
+    ///
+    /// # Errors
+    /// When the connection fails or a call is refused.
     pub fn latency(&self, server: &ServerProcess, name: &str, era: Era) -> io::Result<Latency> {
         runtime()?.block_on(async {
             let mut client = Client::connect(server.address, &[]).await?;
