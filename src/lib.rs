@@ -3,12 +3,12 @@
 //! `startup` assembles the parts. Everything that needs no socket is in the crate `actors`.
 
 pub mod admin;
-pub mod admission;
 pub mod auth;
 pub mod bridge;
 pub mod budget;
 pub mod cli;
 pub mod config;
+pub mod edge;
 pub mod exit;
 pub mod http;
 pub mod json;

@@ -6,10 +6,14 @@ use std::{
     net::{IpAddr, Ipv6Addr},
 };
 
-use actix_http::header::{AUTHORIZATION, HeaderMap, HeaderName};
+use actix_http::{
+    RequestHead,
+    header::{AUTHORIZATION, HeaderMap, HeaderName},
+};
 use actors::model::BrokerError;
 
-use super::PROJECT_ID;
+/// The header that names a project.
+pub const PROJECT_ID: HeaderName = HeaderName::from_static("x-project-id");
 
 /// What a request carries to authenticate its caller.
 pub struct Credentials<'a> {
@@ -38,6 +42,16 @@ const QUERY_KEY_NAMES: [&str; 10] = [
 const CREDENTIAL_LEN_MAX: usize = 16 * 1024;
 
 impl<'a> Credentials<'a> {
+    /// The credentials in the head of a request.
+    pub fn of(head: &'a RequestHead) -> Self {
+        Self {
+            headers: head.headers(),
+            query: head.uri.query(),
+            path: head.uri.path(),
+            address: head.peer_addr.map(|address| address.ip()),
+        }
+    }
+
     /// Returns the API key or bearer token of the request.
     ///
     /// # Errors

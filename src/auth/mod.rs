@@ -13,10 +13,7 @@ mod rates;
 
 use std::sync::{Arc, atomic::AtomicU64};
 
-use actix_http::{
-    StatusCode,
-    header::{HeaderName, WWW_AUTHENTICATE},
-};
+use actix_http::{StatusCode, header::WWW_AUTHENTICATE};
 use actors::{
     broker::{BrokerHandle, Principal},
     clock::{Now, now},
@@ -25,7 +22,7 @@ use actors::{
 };
 
 pub use audit::{Audit, AuditedAction};
-pub use credentials::{Credentials, Network};
+pub use credentials::{Credentials, Network, PROJECT_ID};
 pub use identity::Identity;
 
 use crate::problem::Problem;
@@ -331,9 +328,6 @@ fn metadata_url(resource: &str) -> String {
         None => METADATA_PATH.to_owned(),
     }
 }
-
-/// The header that names a project.
-pub const PROJECT_ID: HeaderName = HeaderName::from_static("x-project-id");
 
 #[cfg(test)]
 mod tests {

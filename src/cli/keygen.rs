@@ -5,7 +5,8 @@ use std::io::{IsTerminal, Write as _};
 
 use clap::Command;
 
-use super::{CliError, EXIT_CODES, print};
+use super::error::CliError;
+use super::output::{EXIT_CODES, print};
 
 /// The command with its help.
 pub fn command() -> Command {

@@ -2,17 +2,20 @@
 
 mod access;
 mod client;
+mod error;
 mod keygen;
+mod output;
 mod project;
 mod serve;
 mod table;
 mod usage_errors;
 
 use std::ffi::OsString;
-use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use clap::Command;
+
+pub use error::CliError;
 
 use crate::config::Config;
 use crate::{exit, telemetry};
@@ -37,17 +40,6 @@ pub enum Action {
     Serve(Box<Config>),
     Project(Box<project::ProjectCommand>),
     Keygen,
-}
-
-/// Why a command line runs no command, or why its command failed.
-#[derive(Debug)]
-pub enum CliError {
-    /// Help or version is requested, or the command is missing.
-    Help(clap::Error),
-    /// The command line is wrong; one line for the user.
-    Usage(String),
-    /// The command failed; one line for the user.
-    Failed(String),
 }
 
 /// Parses a command line, whose first argument is the program name, with its environment.
@@ -94,9 +86,6 @@ pub fn command() -> Command {
         .after_help(serve::EXIT_CODES)
 }
 
-/// Exit codes of the commands other than `serve`.
-const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong command line or configuration.";
-
 fn report(stop: CliError, speaks_json: bool) -> ExitCode {
     let (line, code) = match stop {
         CliError::Help(help) => {
@@ -109,15 +98,4 @@ fn report(stop: CliError, speaks_json: bool) -> ExitCode {
     };
     telemetry::print_error(speaks_json, &line);
     ExitCode::from(code)
-}
-
-/// Writes to stdout. A closed pipe is no error. A full disk is: the text may be a key that is not shown again.
-fn print(text: &str) -> Result<(), CliError> {
-    let mut stdout = std::io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(CliError::Failed(format!("the answer could not be written: {error}")))
-        }
-        _ => Ok(()),
-    }
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use super::CliError;
+use super::error::CliError;
 use crate::config::{self, CONFIG_ENV, Config, Flag, SETTINGS, Setting, Shape};
 use crate::{startup, telemetry};
 

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use super::CliError;
+use super::error::CliError;
 use crate::config::{self, SETTINGS, Setting};
 
 /// Turns clap's error into one of ours, with the allowed values where that helps.

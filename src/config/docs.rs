@@ -1,7 +1,6 @@
 //! Generates the documentation of the settings.
 
-use super::SETTINGS;
-use super::setting::Setting;
+use super::{setting::Setting, table::SETTINGS};
 
 /// The Markdown table of settings of `docs/configuration.md`.
 pub fn settings_markdown() -> String {

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::names::ENV_PREFIX;
+
 /// Where the value of a setting came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
@@ -17,7 +19,7 @@ impl Origin {
     pub fn spell(&self, key: &str) -> String {
         match self {
             Self::Default | Self::File(_) => key.to_owned(),
-            Self::Env(_) => format!("{}{}", super::ENV_PREFIX, key.to_ascii_uppercase()),
+            Self::Env(_) => format!("{}{}", ENV_PREFIX, key.to_ascii_uppercase()),
             Self::Flag => format!("--{}", key.replace('_', "-")),
         }
     }

@@ -7,69 +7,60 @@ use std::path::Path;
 use ::config::{File, FileFormat, Source, Value, ValueKind};
 
 use super::error::{ConfigError, Origin, RawSetting};
+use super::names::{API_KEY_ENV, CONFIG_ENV, ENV_PREFIX, URL_ENV};
 use super::rules::{NotAllowed, Rule, Shape};
 use super::setting::Setting;
-use super::{Config, SETTINGS};
-
-/// Prefix of every environment variable of the broker.
-pub const ENV_PREFIX: &str = "MCP_BROKER_";
-
-/// The variable that names the configuration file.
-pub const CONFIG_ENV: &str = "MCP_BROKER_CONFIG";
-
-/// The variables of `mcp-broker project`: the broker's URL, and the key. `serve` ignores them.
-pub const URL_ENV: &str = "MCP_BROKER_URL";
-/// The variable with the key of `mcp-broker project`.
-pub const API_KEY_ENV: &str = "MCP_BROKER_API_KEY";
 
 /// A flag: the key of its setting and its value.
 pub type Flag = (&'static str, OsString);
 
-/// Reads the configuration from the flags, the environment and the file that one of them names.
-///
-/// Variables without the prefix are ignored. Only the value with the highest precedence is checked, so a flag can
-/// override a bad file.
-///
-/// # Errors
-/// The first problem: an unusable file, an unknown key or variable, a value that is not allowed, or two values that
-/// exclude each other.
-pub fn load(
-    config_flag: Option<OsString>,
-    flags: Vec<Flag>,
-    env: impl IntoIterator<Item = (OsString, OsString)>,
-) -> Result<Config, ConfigError> {
-    let mut env = broker_variables(env);
-    let config_env = env
-        .remove(CONFIG_ENV)
-        .map(|path| (path, Origin::Env(CONFIG_ENV.to_owned())));
-    let mut layers = Layers::default();
-    if let Some((path, origin)) = config_flag.map(|path| (path, Origin::Flag)).or(config_env) {
-        layers.add_file(Path::new(&path), origin)?;
-    }
-    for (name, value) in env {
-        let key = name.replacen(ENV_PREFIX, "", 1).to_ascii_lowercase();
-        layers.add(given(key, value, Origin::Env(name))?)?;
-    }
-    for (key, value) in flags {
-        layers.add(given(key.to_owned(), value, Origin::Flag)?)?;
-    }
-    let config = super::read(&layers)?;
-    super::check_between_settings(&config, &layers)?;
-    Ok(config)
-}
-
 /// The value of each key; a later layer overwrites an earlier one.
-#[derive(Default)]
 pub struct Layers {
+    settings: &'static [Setting],
     given: BTreeMap<&'static str, RawSetting>,
 }
 
 impl Layers {
+    /// Reads the values of these settings from the file that a flag or variable names, from the variables and the flags.
+    ///
+    /// # Errors
+    /// An unusable file, an unknown key or variable, or a value that is not text.
+    pub fn read_all(
+        settings: &'static [Setting],
+        config_flag: Option<OsString>,
+        flags: Vec<Flag>,
+        env: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<Self, ConfigError> {
+        let mut env = broker_variables(env);
+        let config_env = env
+            .remove(CONFIG_ENV)
+            .map(|path| (path, Origin::Env(CONFIG_ENV.to_owned())));
+        let mut layers = Self {
+            settings,
+            given: BTreeMap::new(),
+        };
+        if let Some((path, origin)) = config_flag.map(|path| (path, Origin::Flag)).or(config_env) {
+            layers.add_file(Path::new(&path), origin)?;
+        }
+        for (name, value) in env {
+            let key = name.replacen(ENV_PREFIX, "", 1).to_ascii_lowercase();
+            layers.add(given(key, value, Origin::Env(name))?)?;
+        }
+        for (key, value) in flags {
+            layers.add(given(key.to_owned(), value, Origin::Flag)?)?;
+        }
+        Ok(layers)
+    }
+
+    fn find(&self, key: &str) -> Option<&'static Setting> {
+        self.settings.iter().find(|setting| setting.key == key)
+    }
+
     /// Returns the value of a key, or its default.
     pub fn given(&self, key: &str) -> RawSetting {
         let default = || RawSetting {
             key: key.to_owned(),
-            text: Setting::find(key).map_or("", |setting| setting.default).to_owned(),
+            text: self.find(key).map_or("", |setting| setting.default).to_owned(),
             origin: Origin::Default,
         };
         self.given.get(key).cloned().unwrap_or_else(default)
@@ -90,11 +81,26 @@ impl Layers {
             Origin::Env(name) => *name == setting.env(),
             _ => true,
         };
-        let setting = Setting::find(&given.key)
+        let setting = self
+            .find(&given.key)
             .filter(is_spelled)
-            .ok_or_else(|| unknown(&given))?;
+            .ok_or_else(|| self.unknown(&given))?;
         self.given.insert(setting.key, given);
         Ok(())
+    }
+
+    fn unknown(&self, given: &RawSetting) -> ConfigError {
+        let mut keys: Vec<&str> = self.settings.iter().map(|setting| setting.key).collect();
+        if matches!(given.origin, Origin::Env(_)) {
+            keys.push("config");
+        }
+        let allowed = keys
+            .iter()
+            .map(|key| given.origin.spell(key))
+            .collect::<Vec<_>>()
+            .join(", ");
+        let nearest = nearest_name(&given.key, &keys).map(|key| given.origin.spell(key));
+        ConfigError::unknown(given, nearest.as_deref(), &allowed)
     }
 
     fn add_file(&mut self, path: &Path, origin: Origin) -> Result<(), ConfigError> {
@@ -106,7 +112,7 @@ impl Layers {
     }
 
     fn add_entry(&mut self, key: String, value: &Value, origin: Origin) -> Result<(), ConfigError> {
-        let setting = Setting::find(&key);
+        let setting = self.find(&key);
         let is_list = setting.is_some_and(|setting| matches!(setting.shape, Shape::Many(_)));
         let text = if is_list { list_text(value) } else { scalar_text(value) };
         let shown = text.clone().unwrap_or_else(|| value.kind.to_string());
@@ -198,20 +204,6 @@ fn given(key: String, value: OsString, origin: Origin) -> Result<RawSetting, Con
             ))
         }
     }
-}
-
-fn unknown(given: &RawSetting) -> ConfigError {
-    let mut keys: Vec<&str> = SETTINGS.iter().map(|setting| setting.key).collect();
-    if matches!(given.origin, Origin::Env(_)) {
-        keys.push("config");
-    }
-    let allowed = keys
-        .iter()
-        .map(|key| given.origin.spell(key))
-        .collect::<Vec<_>>()
-        .join(", ");
-    let nearest = nearest_name(&given.key, &keys).map(|key| given.origin.spell(key));
-    ConfigError::unknown(given, nearest.as_deref(), &allowed)
 }
 
 /// The known name that is closest to a misspelled one; at most a third of its letters may differ.

@@ -1,396 +1,52 @@
 //! The settings of `serve`, declared in one table: flags, environment variables, keys of the file, help, documentation
 //! and [`Config`] are generated from it.
 //!
-//! A setting is one entry of the `settings!` block below. Values are parsed here; the rest of the program uses the
+//! A setting is one entry of the `settings!` block of `table`. Values are parsed here; the rest of the program uses the
 //! typed fields. This module knows no other room of the program except the syntax of a Redis URL.
 
+mod checks;
 mod docs;
 mod error;
+mod kinds;
 mod layers;
+mod names;
 mod rules;
 mod setting;
+mod table;
 
-use std::net::{IpAddr, SocketAddr};
-use std::num::NonZeroUsize;
-use std::path::PathBuf;
-use std::time::Duration;
-
-use actors::model::KeyDigest;
+use std::ffi::OsString;
 
 pub use docs::settings_markdown;
 pub use error::ConfigError;
 pub(crate) use error::{one_line, quoted_value};
+pub use kinds::{LogFormat, RedisFallback, StorageKind};
+pub use layers::Flag;
 pub(crate) use layers::nearest_name;
-pub use layers::{API_KEY_ENV, CONFIG_ENV, ENV_PREFIX, Flag, URL_ENV, load};
+pub use names::{API_KEY_ENV, CONFIG_ENV, ENV_PREFIX, URL_ENV};
 pub(crate) use rules::{Integer, Rule, Span};
 pub use rules::{RedisUrl, Shape};
 pub use setting::Setting;
+pub use table::{Config, SETTINGS};
 
-use error::{Origin, RawSetting};
 use layers::Layers;
-use rules::{
-    Address, AdminKey, AutoOr, Choice, FilePath, Folder, LogFilter, Names, Origins, Ratio, RedisAddress,
-    ReplicaAddress, Word, hours, millis, seconds,
-};
-use setting::settings;
 
-settings! {
-    /// Address to listen on. Any other than a loopback address also needs `allow_anonymous`.
-    host: IpAddr = "127.0.0.1", Address;
-
-    /// Port to listen on. 0 takes a free one.
-    port: u16 = "8000", Integer(0..=u16::MAX);
-
-    /// Start on a non-loopback `host` although no key is required: every caller that reaches the port is accepted.
-    allow_anonymous: bool = "false", Choice(SWITCH);
-
-    /// Require an API key, or a token of `jwt_issuer`, from every caller. Needs `admin_key`, `admin_key_file` or
-    /// `jwt_issuer`: without one, no key could be made.
-    enable_auth: bool = "false", Choice(SWITCH);
-
-    /// Key for administration: it makes projects and their keys, and acts in any project. `mcp-broker keygen` makes one.
-    /// Prefer the environment, or `admin_key_file`: other users of a machine see flags.
-    admin_key: Option<KeyDigest> = "", AdminKey;
-
-    /// File whose first line is the admin key.
-    admin_key_file: Option<PathBuf> = "", FilePath;
-
-    /// Serve any number of projects. `false`: everything lives in the project `default`.
-    enable_multi_project: bool = "true", Choice(SWITCH);
-
-    /// Number of projects; deleted ones do not count. One more is refused.
-    projects_max: usize = "1000", Integer(1..=1_000_000);
-
-    /// Requests per minute of each key; of each address where no key is required. 0 means no limit.
-    rate_limit: u32 = "0", Integer(0..=10_000_000);
-
-    /// Issuer (`iss`) whose tokens are accepted beside API keys. Needs `jwt_audience` and `jwt_jwks`.
-    jwt_issuer: Option<String> = "", Word;
-
-    /// Audience (`aud`) that a token must be for: the URL of this broker as clients know it, such as
-    /// `https://broker.example.com/mcp`.
-    jwt_audience: Option<String> = "", Word;
-
-    /// Where the issuer's keys are (JWKS): a file, or a URL that is fetched repeatedly.
-    jwt_jwks: Option<String> = "", Word;
-
-    /// Claim of a token that names its project.
-    jwt_project_claim: Option<String> = "project_id", Word;
-
-    /// Claim of a token with its scopes, of which one must be `mcp-broker:admin`, `mcp-broker:member` or
-    /// `mcp-broker:observer`.
-    jwt_scope_claim: Option<String> = "scope", Word;
-
-    /// Host names a request may be addressed to, without port; `*` allows every name. Guards a broker on a developer's
-    /// machine against web pages that rebind their DNS name to it. `/livez`, `/readyz` and `/startupz` answer to every
-    /// name, because probes use addresses.
-    allowed_hosts: Vec<String> = "localhost,127.0.0.1,::1", Names;
-
-    /// Origins whose web pages may call the broker, such as `https://ops.example.com`; `*` allows every origin.
-    /// Programs that are not browsers send no Origin and are not affected.
-    cors_origins: Vec<String> = "", Origins;
-
-    /// Live connections at once, over all transports. One more is refused until another closes.
-    connections_max: usize = "25000", Integer(1..=1_000_000);
-
-    /// Connections at once from one address, idle ones included. `auto` allows half of `connections_max`, and all of it
-    /// for programs on this machine.
-    connections_per_address: Option<NonZeroUsize> = "auto", AutoOr(1..=1_000_000);
-
-    /// Threads that serve connections; `auto` takes half as many as the machine has processors, at least one.
-    workers: Option<NonZeroUsize> = "auto", AutoOr(1..=1024);
-
-    /// Where sessions, protocols and messages live. `memory` loses them when the broker ends; `disk` keeps them in
-    /// `data_dir`, for one broker; `redis` shares them among all brokers of one `redis_url`.
-    storage: StorageKind = "memory", Choice(STORAGES);
-
-    /// Folder of `storage = disk`, created if missing. One broker at a time may use it; other users have no access.
-    data_dir: PathBuf = "mcp-broker-data", Folder;
-
-    /// Redis of `storage = redis`: `redis://[user:password@]host[:port][/db]`, `rediss://` for TLS; several servers as
-    /// `redis+cluster://host,host` or `redis+sentinel://host,host/master`.
-    redis_url: RedisUrl = "redis://127.0.0.1:6379", RedisAddress;
-
-    /// Address at which other replicas of `storage = redis` reach this one, such as `10.1.2.3:8000`: they forward
-    /// requests of HTTP sessions that were opened here. By default it is `host` and `port`; where `host` is the
-    /// unspecified address, the one by which this machine reaches Redis.
-    replica_address: Option<SocketAddr> = "", ReplicaAddress;
-
-    /// What to do when Redis cannot be reached at the start: `none` ends the start; `memory` goes on without Redis, for
-    /// a single broker, and says so in `/health`. Once the broker runs it never changes its storage.
-    redis_fallback: RedisFallback = "none", Choice(REDIS_FALLBACKS);
-
-    /// Redis replicas that must have a message before it counts as accepted (`WAIT`).
-    wait_for_replicas: u32 = "0", Integer(0..=16);
-
-    /// Longest wait for one operation of the storage; past it the caller gets `unavailable`.
-    storage_deadline: Duration = "2s", Span(millis(50)..=seconds(60));
-
-    /// Messages that may wait for one session. One more is refused with `queue_full`.
-    queue_capacity: usize = "1000", Integer(1..=1_000_000);
-
-    /// Bytes of the messages that may wait for one session, in MB of 1,048,576 bytes; messages in flight count. One
-    /// more is refused with `queue_full`. Must be more than `max_payload_mb`.
-    queue_max_mb: usize = "32", Integer(2..=1_000_000);
-
-    /// Bytes of the messages that may wait for all sessions of a project, in MB. A broadcast counts once, and 128 bytes
-    /// for each recipient. Must be more than `max_payload_mb`.
-    waiting_max_mb: usize = "96", Integer(2..=1_000_000);
-
-    /// Bytes of the dead letters of a project, in MB; the oldest go first. Must be more than `max_payload_mb`.
-    dead_letters_max_mb: usize = "32", Integer(2..=1_000_000);
-
-    /// Bytes of the messages of all projects together, waiting or dead, in MB, where they are in the memory of the broker:
-    /// with the storages `memory` and `disk`. One more is refused with `queue_full`. Must be more than `max_payload_mb`.
-    messages_max_mb: usize = "192", Integer(2..=1_000_000);
-
-    /// Bytes of the idempotency keys of a project with their first results, in MB; the oldest go first.
-    idempotency_max_mb: usize = "16", Integer(1..=1_000_000);
-
-    /// Sessions of one project at once, connected or not, unless the project sets its own limit. One more is refused.
-    sessions_max: usize = "25000", Integer(1..=1_000_000);
-
-    /// Bytes of the names, capabilities and metadata of a project's sessions, in MB. A session beyond that is refused.
-    sessions_max_mb: usize = "16", Integer(1..=1_000_000);
-
-    /// Share of `queue_capacity` at which a warning is logged and counted.
-    queue_warning: f64 = "0.9", Ratio;
-
-    /// Largest message on every transport, in MB of 1,048,576 bytes.
-    max_payload_mb: usize = "10", Integer(1..=64);
-
-    /// Bytes of frames and bodies of more than 4 KiB that are being received, in MB of 1,048,576 bytes; a project has
-    /// at most half of them. Beyond that, the broker stops reading until bytes are free.
-    inbound_buffer_mb: usize = "64", Integer(2..=65_536);
-
-    /// Bytes of answers and pushed messages that are being made or wait for their readers, in MB of 1,048,576 bytes; a
-    /// project has at most a quarter of them, and one message more. Beyond that, answers and pushes wait.
-    outbound_buffer_mb: usize = "128", Integer(4..=65_536);
-
-    /// Deliveries of one message without acknowledgement until it is dead-lettered.
-    delivery_limit: u32 = "5", Integer(1..=1000);
-
-    /// Time between two heartbeats that clients are told to keep. Must be shorter than `stale_threshold`.
-    heartbeat_interval: Duration = "10s", Span(millis(100)..=hours(1));
-
-    /// Silence after which a session counts as stale. Must be shorter than `disconnect_threshold`.
-    stale_threshold: Duration = "30s", Span(millis(100)..=hours(24));
-
-    /// Silence after which a session counts as disconnected.
-    disconnect_threshold: Duration = "60s", Span(millis(100)..=hours(7 * 24));
-
-    /// Time a disconnected session keeps its name and inbox; then its messages are dead-lettered.
-    session_retention: Duration = "24h", Span(millis(100)..=hours(365 * 24));
-
-    /// Time after SIGTERM for requests in progress to finish. 0 cuts them off.
-    shutdown_grace: Duration = "30s", Span(seconds(0)..=hours(1));
-
-    /// Least severe level to log, or a filter such as `info,mcp_broker::http=debug`. Logs go to stderr only.
-    log_level: String = "info", LogFilter;
-
-    /// Form of the logs: lines to read, or one JSON object per line; `auto` means `pretty` when stderr is a terminal,
-    /// else `json`.
-    log_format: LogFormat = "auto", Choice(LOG_FORMATS);
-}
-
-const MB: usize = 1024 * 1024;
-
-const SWITCH: &[(&str, bool)] = &[("true", true), ("false", false)];
-
-const STORAGES: &[(&str, StorageKind)] = &[
-    ("memory", StorageKind::Memory),
-    ("disk", StorageKind::Disk),
-    ("redis", StorageKind::Redis),
-];
-
-const REDIS_FALLBACKS: &[(&str, RedisFallback)] = &[("none", RedisFallback::None), ("memory", RedisFallback::Memory)];
-
-const LOG_FORMATS: &[(&str, LogFormat)] = &[
-    ("auto", LogFormat::Auto),
-    ("pretty", LogFormat::Pretty),
-    ("json", LogFormat::Json),
-];
-
-/// Where the broker keeps its state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StorageKind {
-    Memory,
-    Disk,
-    Redis,
-}
-
-/// What replaces a Redis that cannot be reached at the start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RedisFallback {
-    None,
-    Memory,
-}
-
-/// The form of a log line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogFormat {
-    /// `Pretty` when stderr is a terminal, else `Json`.
-    Auto,
-    Pretty,
-    Json,
-}
-
-impl Config {
-    /// The largest message in bytes, on every transport.
-    pub fn max_payload_bytes(&self) -> usize {
-        self.max_payload_mb * MB
-    }
-
-    /// Bytes of the budget for what all connections are receiving.
-    pub fn inbound_buffer_bytes(&self) -> usize {
-        self.inbound_buffer_mb * MB
-    }
-
-    /// Bytes of the budget for answers and pushes of all connections.
-    pub fn outbound_buffer_bytes(&self) -> usize {
-        self.outbound_buffer_mb * MB
-    }
-
-    /// The bytes of a message budget of `mb` MB; always enough for the largest message and its envelope.
-    pub fn message_budget_bytes(&self, mb: usize) -> usize {
-        mb.max(self.max_payload_mb + 1) * 1024 * 1024
-    }
-
-    /// The digest of the admin key, from the setting or the file.
-    ///
-    /// # Errors
-    /// The reason when the file cannot be read or holds no key.
-    pub fn admin_digest(&self) -> Result<Option<KeyDigest>, String> {
-        let Some(path) = &self.admin_key_file else {
-            return Ok(self.admin_key.clone());
-        };
-        let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
-        let line = text.lines().next().unwrap_or_default().trim();
-        match AdminKey.parse(line) {
-            Ok(Some(digest)) => Ok(Some(digest)),
-            _ => Err("its first line is not a key".to_owned()),
-        }
-    }
-
-    /// Whether the listener is reachable from this machine only.
-    pub fn is_loopback(&self) -> bool {
-        self.host.to_canonical().is_loopback()
-    }
-
-    /// Warnings for the operator at the start: settings that are allowed and probably a mistake.
-    pub fn warnings(&self) -> Vec<&'static str> {
-        let mut warnings = Vec::new();
-        if !self.is_loopback() {
-            if !self.enable_auth {
-                warnings
-                    .push("every caller that reaches this address may read and send messages: authentication is off");
-                if self.admin_key.is_none() && self.admin_key_file.is_none() {
-                    warnings
-                        .push("every caller that reaches this address may administer projects: no admin key is set");
-                }
-            }
-            if self.allowed_hosts.iter().all(|name| is_loopback_name(name)) {
-                warnings.push("allowed_hosts holds only loopback names: requests to any other name will be refused");
-            }
-        }
-        if self.storage == StorageKind::Redis && self.redis_fallback == RedisFallback::Memory {
-            warnings.push("redis_fallback is memory: use it for a single broker only, because several would not share their state");
-        }
-        if self.cors_origins.iter().any(|origin| origin == "*") {
-            warnings.push("cors_origins is *: every web page that a user opens may call the broker");
-        }
-        warnings
-    }
-}
-
-fn is_loopback_name(name: &str) -> bool {
-    name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
-}
-
-/// Checks the rules between settings. Each value has passed its own rule.
-fn check_between_settings(config: &Config, layers: &Layers) -> Result<(), ConfigError> {
-    if !config.is_loopback() && !config.allow_anonymous && !config.enable_auth {
-        let allowed = "a loopback address, because authentication is off, or any address with enable_auth = true or \
-                       allow_anonymous = true";
-        return Err(ConfigError::not_allowed(&layers.given("host"), allowed));
-    }
-    check_credentials(config, layers)?;
-    if config.allowed_hosts.is_empty() {
-        let allowed = "at least one host name, or * for every name";
-        return Err(ConfigError::not_allowed(&layers.given("allowed_hosts"), allowed));
-    }
-    let heartbeat = ("heartbeat_interval", config.heartbeat_interval);
-    let stale = ("stale_threshold", config.stale_threshold);
-    let disconnect = ("disconnect_threshold", config.disconnect_threshold);
-    let words = ["shorter", "longer"];
-    check_less(layers, heartbeat, stale, words)?;
-    check_less(layers, stale, disconnect, words)?;
-    check_budgets(config, layers)
-}
-
-fn check_credentials(config: &Config, layers: &Layers) -> Result<(), ConfigError> {
-    if config.admin_key.is_some() && config.admin_key_file.is_some() {
-        let allowed = "none beside admin_key";
-        return Err(ConfigError::not_allowed(&layers.given("admin_key_file"), allowed));
-    }
-    if let Err(reason) = config.admin_digest() {
-        let allowed = format!("a file whose first line is {} ({reason})", AdminKey.allowed());
-        return Err(ConfigError::not_allowed(&layers.given("admin_key_file"), &allowed));
-    }
-    let jwt = [
-        ("jwt_issuer", &config.jwt_issuer),
-        ("jwt_audience", &config.jwt_audience),
-        ("jwt_jwks", &config.jwt_jwks),
-    ];
-    let missing = jwt.iter().find(|(_, value)| value.is_none());
-    let given = jwt.iter().find(|(_, value)| value.is_some());
-    if let (Some((missing, _)), Some((given, _))) = (missing, given) {
-        return Err(ConfigError::not_allowed(
-            &layers.given(given),
-            &format!("only together with {missing}"),
-        ));
-    }
-    let has_admin = config.admin_key.is_some() || config.admin_key_file.is_some();
-    if config.enable_auth && !has_admin && config.jwt_issuer.is_none() {
-        let allowed = "true together with admin_key, admin_key_file or jwt_issuer: without one, no key could be made";
-        return Err(ConfigError::not_allowed(&layers.given("enable_auth"), allowed));
-    }
-    Ok(())
-}
-
-/// Checks that a configured message budget exceeds the largest message. Defaults are raised instead:
-/// [`Config::message_budget_bytes`].
-fn check_budgets(config: &Config, layers: &Layers) -> Result<(), ConfigError> {
-    let payload = ("max_payload_mb", config.max_payload_mb);
-    let budgets = [
-        ("queue_max_mb", config.queue_max_mb),
-        ("waiting_max_mb", config.waiting_max_mb),
-        ("dead_letters_max_mb", config.dead_letters_max_mb),
-        ("messages_max_mb", config.messages_max_mb),
-    ];
-    budgets
-        .into_iter()
-        .filter(|(key, _)| layers.given(key).origin != Origin::Default)
-        .try_for_each(|budget| check_less(layers, payload, budget, ["less", "more"]))
-}
-
-/// Checks `less < more`. The error names a setting that the user has set, and never a default.
-fn check_less<T: PartialOrd>(
-    layers: &Layers,
-    less: (&str, T),
-    more: (&str, T),
-    [less_word, more_word]: [&str; 2],
-) -> Result<(), ConfigError> {
-    if less.1 < more.1 {
-        return Ok(());
-    }
-    let (less, more) = (layers.given(less.0), layers.given(more.0));
-    let bound =
-        |word: &str, other: &RawSetting| format!("{word} than {} = {:?} ({})", other.key, other.text, other.location());
-    if less.origin == Origin::Default {
-        return Err(ConfigError::not_allowed(&more, &bound(more_word, &less)));
-    }
-    Err(ConfigError::not_allowed(&less, &bound(less_word, &more)))
+/// Reads the configuration from the flags, the environment and the file that one of them names.
+///
+/// Variables without the prefix are ignored. Only the value with the highest precedence is checked, so a flag can
+/// override a bad file.
+///
+/// # Errors
+/// The first problem: an unusable file, an unknown key or variable, a value that is not allowed, or two values that
+/// exclude each other.
+pub fn load(
+    config_flag: Option<OsString>,
+    flags: Vec<Flag>,
+    env: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<Config, ConfigError> {
+    let layers = Layers::read_all(SETTINGS, config_flag, flags, env)?;
+    let config = table::read(&layers)?;
+    checks::check_between_settings(&config, &layers)?;
+    Ok(config)
 }
 
 #[cfg(test)]

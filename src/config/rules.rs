@@ -12,6 +12,7 @@ use actors::model::KeyDigest;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
+use super::kinds::{LogFormat, RedisFallback, StorageKind};
 use crate::storage::redis::RedisSettings;
 
 /// How a value looks on the command line.
@@ -181,15 +182,15 @@ impl Choosable for bool {
     const SHAPE: Shape = Shape::Switch;
 }
 
-impl Choosable for super::StorageKind {
+impl Choosable for StorageKind {
     const SHAPE: Shape = Shape::One("KIND");
 }
 
-impl Choosable for super::RedisFallback {
+impl Choosable for RedisFallback {
     const SHAPE: Shape = Shape::One("KIND");
 }
 
-impl Choosable for super::LogFormat {
+impl Choosable for LogFormat {
     const SHAPE: Shape = Shape::One("FORMAT");
 }
 

@@ -1,6 +1,6 @@
 //! The description of a setting, and the macro that declares all settings.
 
-use super::layers::ENV_PREFIX;
+use super::names::ENV_PREFIX;
 use super::rules::Shape;
 
 /// The public description of one setting. Its typed value is the field of the same name in [`Config`](super::Config).
@@ -18,11 +18,6 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// Finds the setting with this key.
-    pub fn find(key: &str) -> Option<&'static Self> {
-        super::SETTINGS.iter().find(|setting| setting.key == key)
-    }
-
     /// The flag without its dashes: `queue-capacity`.
     pub fn flag(&self) -> String {
         self.key.replace('_', "-")
@@ -62,8 +57,11 @@ macro_rules! settings {
             },
         )+];
 
-        /// Parses all settings in the order of [`SETTINGS`]; the first value that is not allowed is the error.
-        fn read(layers: &Layers) -> Result<Config, ConfigError> {
+        /// Parses all settings in the order of [`SETTINGS`].
+        ///
+        /// # Errors
+        /// The first value that is not allowed.
+        pub fn read(layers: &Layers) -> Result<Config, ConfigError> {
             Ok(Config { $( $field: layers.read(stringify!($field), &$rule)?, )+ })
         }
     };

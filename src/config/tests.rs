@@ -5,7 +5,12 @@ use std::path::PathBuf;
 
 use actors::model::KeyDigest;
 
-use super::*;
+use std::{num::NonZeroUsize, time::Duration};
+
+use super::{
+    rules::{hours, millis, seconds},
+    *,
+};
 
 /// The inputs of one start: file, environment and flags.
 #[derive(Default)]
@@ -237,7 +242,7 @@ fn the_error_for_a_value_names_key_origin_value_and_allowed_values() {
         ("wait_for_replicas", &["17", "-1"]),
         ("storage_deadline", &["49ms", "61s"]),
     ] {
-        let setting = Setting::find(key).unwrap();
+        let setting = SETTINGS.iter().find(|setting| setting.key == key).unwrap();
         for value in values {
             let line = Start::new().env(&setting.env(), value).refusal();
             let shown = if ["admin_key", "redis_url"].contains(&key) {
@@ -280,7 +285,7 @@ fn bounds_are_included() {
         ("cors_origins", ""),
         ("port", " 80 "),
     ] {
-        let setting = Setting::find(key).unwrap();
+        let setting = SETTINGS.iter().find(|setting| setting.key == key).unwrap();
         Start::new().env(&setting.env(), value).config();
     }
 }

@@ -15,12 +15,12 @@ use actix_web::{
     dev::{Payload, ServiceRequest, ServiceResponse},
     http::Method,
     middleware::Next,
-    web::{Bytes, Data},
+    web::Bytes,
 };
 use actors::model::{BrokerError, PAGE_BYTES_MAX, ProjectId};
 use tokio::time::timeout;
 
-use super::{HttpState, health};
+use super::{paths::has_short_answer, state::StateData};
 use crate::{
     auth::Identity,
     budget::Reservation,
@@ -40,7 +40,7 @@ const ANSWER_RESERVATION_TIMEOUT: Duration = Duration::from_secs(60);
 const UNAUTHENTICATED_PROJECT: &str = "system";
 
 fn transport_context(request: &HttpRequest) -> Option<&TransportContext> {
-    request.app_data::<Data<Arc<HttpState>>>()?.transport.get()
+    request.app_data::<StateData>()?.transport.get()
 }
 
 fn socket_state(request: &HttpRequest) -> Rc<SocketState> {
@@ -103,8 +103,7 @@ pub async fn limit_answers<B: MessageBody + 'static>(
         // The broker is starting: all answers are short.
         _ => None,
     };
-    let may_be_long =
-        [Method::GET, Method::HEAD].contains(request.method()) && !health::has_short_answer(request.path());
+    let may_be_long = [Method::GET, Method::HEAD].contains(request.method()) && !has_short_answer(request.path());
     if may_be_long
         && let Some(reservation) = &mut reservation
         && timeout(ANSWER_RESERVATION_TIMEOUT, reservation.grow_to(PAGE_BYTES_MAX))

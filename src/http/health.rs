@@ -1,10 +1,5 @@
 //! Welcome page, health, probes, and the status of authentication.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
-
 use actix_web::{
     HttpResponse,
     http::{Method, StatusCode},
@@ -15,20 +10,12 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{
-    HttpState,
-    api::{Caller, NoQuery},
-    openapi::ProblemBody,
+    extract::{Caller, NoQuery},
+    problem_body::ProblemBody,
     resource::Resource,
+    state::StateData,
 };
 use crate::{admin::schemas, auth::METADATA_PATH, problem::Problem};
-
-/// Paths of the probes of load balancers and Kubernetes.
-pub const PROBES: [&str; 3] = ["/livez", "/readyz", "/startupz"];
-
-/// Whether the answer at a path is always short.
-pub fn has_short_answer(path: &str) -> bool {
-    PROBES.contains(&path) || ["/", "/health"].contains(&path)
-}
 
 /// The resources of this file.
 pub fn resources() -> Vec<Resource> {
@@ -44,35 +31,6 @@ pub fn resources() -> Vec<Resource> {
         Resource::at(format!("{METADATA_PATH}/{{resource:.*}}")).on(Method::GET, web::to(resource_metadata)),
     ]
 }
-
-/// The lifecycle of the process: starting, ready, stopping.
-#[derive(Default)]
-pub struct Lifecycle {
-    started: AtomicBool,
-    stopping: AtomicBool,
-}
-
-impl Lifecycle {
-    /// The start is complete.
-    pub fn mark_started(&self) {
-        self.started.store(true, Ordering::Relaxed);
-    }
-
-    /// The process stops: it is not ready from now on.
-    pub fn mark_stopping(&self) {
-        self.stopping.store(true, Ordering::Relaxed);
-    }
-
-    fn has_started(&self) -> bool {
-        self.started.load(Ordering::Relaxed)
-    }
-
-    fn is_ready(&self) -> bool {
-        self.has_started() && !self.stopping.load(Ordering::Relaxed)
-    }
-}
-
-type StateData = web::Data<Arc<HttpState>>;
 
 /// Name, version and entry points of the broker.
 #[derive(Serialize, ToSchema)]
@@ -164,14 +122,6 @@ pub async fn health(state: StateData) -> HttpResponse {
         active_sessions: broker.map_or(0, |broker| broker.open_projects().iter().map(active_len).sum()),
         authentication_enabled: state.auth.get().is_some_and(|auth| auth.is_required()),
     })
-}
-
-impl HttpState {
-    /// The condition of the storage; `None` while the broker starts or stops.
-    fn condition(&self) -> Option<StorageHealth> {
-        let broker = self.broker.get().filter(|_| self.lifecycle.is_ready())?;
-        Some(broker.storage().health())
-    }
 }
 
 /// The process answers.

@@ -3,9 +3,8 @@
 use std::sync::LazyLock;
 
 use actix_web::HttpResponse;
-use serde::Serialize;
 use utoipa::{
-    Modify, OpenApi, ToSchema,
+    Modify, OpenApi,
     openapi::{
         Content, Object, ObjectBuilder, Ref, RefOr, Response, ResponseBuilder, Type,
         header::HeaderBuilder,
@@ -17,54 +16,9 @@ use utoipa::{
 use super::{
     api::{audit, projects, tree},
     docs, health,
+    problem_body::ProblemBody,
 };
 use crate::problem;
-
-/// Why a request was refused (RFC 9457). Some codes have additional members, such as `argument`.
-#[allow(dead_code, reason = "schema of the output of Problem")]
-#[derive(Serialize, ToSchema)]
-#[schema(as = Problem)]
-pub struct ProblemBody {
-    r#type: String,
-    title: String,
-    #[schema(value_type = usize, minimum = 400, maximum = 599)]
-    status: u16,
-    code: Code,
-    /// A text for people.
-    detail: String,
-    /// Milliseconds to wait before another attempt.
-    #[schema(value_type = Option<usize>, nullable = false)]
-    retry_after_ms: Option<u64>,
-}
-
-/// The error code for programs. MCP tools use the same codes.
-#[allow(dead_code, reason = "schema of BrokerError::code")]
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-#[schema(as = ProblemCode)]
-enum Code {
-    AuthenticationFailed,
-    Forbidden,
-    ProjectMismatch,
-    ProjectNotFound,
-    ProjectExists,
-    SessionRequired,
-    SessionNotFound,
-    SessionTakenOver,
-    ProtocolNotFound,
-    ProtocolExists,
-    InvalidSchema,
-    PayloadInvalid,
-    IncompatibleProtocol,
-    QueueFull,
-    PayloadTooLarge,
-    RateLimited,
-    CrossProjectDisabled,
-    CrossProjectForbidden,
-    InvalidArgument,
-    Timeout,
-    Unavailable,
-}
 
 #[derive(OpenApi)]
 #[openapi(
@@ -82,7 +36,7 @@ enum Code {
         audit::list, tree::tree,
     ),
     components(schemas(ProblemBody)),
-    modifiers(&Credentials, &Refusals),
+    modifiers(&SecuritySchemes, &CommonRefusals),
     security(("key" = []), ("bearer" = [])),
     tags(
         (name = "projects", description = "Tenants"),
@@ -94,9 +48,9 @@ enum Code {
 )]
 struct Document;
 
-struct Credentials;
+struct SecuritySchemes;
 
-impl Modify for Credentials {
+impl Modify for SecuritySchemes {
     fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
         let components = document.components.get_or_insert_default();
         let key = SecurityScheme::ApiKey(ApiKey::Header(ApiKeyValue::new("X-API-Key")));
@@ -107,9 +61,9 @@ impl Modify for Credentials {
 }
 
 /// Adds the refusals of the middleware to every operation that may return them.
-struct Refusals;
+struct CommonRefusals;
 
-impl Modify for Refusals {
+impl Modify for CommonRefusals {
     fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
         let components = document.components.get_or_insert_default();
         for refusal in &REFUSALS {
@@ -331,7 +285,7 @@ mod tests {
         let document = described();
         for (path, _, operation) in described_operations(&document) {
             let says = operation.get("security").is_some();
-            assert_eq!(says, crate::http::is_public(path), "{path}");
+            assert_eq!(says, crate::http::paths::is_public(path), "{path}");
         }
     }
 }

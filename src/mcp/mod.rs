@@ -22,6 +22,7 @@ pub mod list_changes;
 pub mod located_id;
 pub mod logging;
 pub mod outbox;
+pub mod owned_frame;
 mod page;
 mod peer;
 mod pending_receive;

@@ -27,9 +27,9 @@ use super::{
 };
 use crate::{
     admin::Administration,
-    admission::Admission,
     auth::{Audit, AuthPolicy, Authenticator},
     config::Config,
+    edge::Admission,
     exit,
     http::{HttpState, Lifecycle},
     mcp::Service,

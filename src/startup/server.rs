@@ -29,10 +29,11 @@ use super::settings;
 use crate::{
     budget::Budget,
     config::Config,
+    edge::{self, AddressLimiter},
     http::{self, HttpState},
     telemetry::RequestSpan,
     transport::{
-        AddressLimiter, DISCARD_TIMEOUT, Socket,
+        DISCARD_TIMEOUT, Socket,
         streamable_http::{self, Endpoint},
         websocket,
     },
@@ -211,7 +212,7 @@ fn app(
     App::new()
         .app_data(web::Data::new(Arc::clone(state)))
         .wrap(from_fn(http::authenticate))
-        .wrap(Condition::new(has_origins, http::cors(state.admission.clone())))
+        .wrap(Condition::new(has_origins, edge::cors(state.admission.clone())))
         .wrap(from_fn(http::admit))
         // Spans are made for logs of level debug only: making one takes longer than many a request.
         .wrap(Condition::new(

@@ -17,8 +17,9 @@ use crate::{
     },
     budget::Budget,
     config::{Config, RedisFallback, StorageKind},
+    edge::AddressLimiter,
     storage::{StorageSettings, redis::RedisSettings},
-    transport::{AddressLimiter, Timeouts},
+    transport::Timeouts,
 };
 
 /// A project has at most this part of the inbound and of the outbound budget. It may exceed the part by one message, and

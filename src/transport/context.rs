@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use actors::{model::ReplicaId, storage::ReplicaDirectory};
 
 use super::Connections;
-use crate::{admission::Admission, auth::Authenticator, budget::Budget, mcp::Service};
+use crate::{auth::Authenticator, budget::Budget, edge::Admission, mcp::Service};
 
 /// Bytes for the JSON-RPC envelope around the largest payload.
 const ENVELOPE_LEN_MAX: usize = 64 * 1024;

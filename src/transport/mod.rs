@@ -1,7 +1,6 @@
 //! The transports. Each passes frames to a [`Peer`](crate::mcp::Peer) and writes what its outbox holds. They know no
 //! tools.
 
-mod address_limiter;
 pub mod body;
 mod connections;
 mod context;
@@ -10,7 +9,6 @@ mod socket;
 pub mod streamable_http;
 pub mod websocket;
 
-pub use address_limiter::{AddressLimiter, AddressPermit};
 pub use connections::{ConnectionPermit, Connections};
 pub use context::{Timeouts, TransportContext};
 pub use socket::{DISCARD_TIMEOUT, LONG_ANSWER_LEN_MIN, Socket, SocketState};

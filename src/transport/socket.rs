@@ -16,8 +16,8 @@ use actors::session::ReadAt;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{AddressPermit, inbound::UNRESERVED_LEN_MAX};
-use crate::{budget::Budget, mcp::PendingReceive};
+use super::inbound::UNRESERVED_LEN_MAX;
+use crate::{budget::Budget, edge::AddressPermit, mcp::PendingReceive};
 
 /// A socket that records its state in a [`SocketState`].
 pub struct Socket {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Claims, JwtSettings, token};
+use super::{settings::JwtSettings, token};
 
 /// Seconds by which the issuer's clock may differ from ours.
 pub const LEEWAY_S: u64 = 60;
@@ -10,6 +10,16 @@ pub const LEEWAY_S: u64 = 60;
 pub const EXPIRED: &str = "it has expired";
 /// Bytes of a subject.
 const SUBJECT_LEN_MAX: usize = 256;
+
+/// The claims of a verified token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claims {
+    pub subject: String,
+    pub project: Option<String>,
+    pub scopes: Vec<String>,
+    /// `exp` in milliseconds since the Unix epoch. The token is accepted for [`LEEWAY_S`] longer.
+    pub expires_at_ms: u64,
+}
 
 /// The claims of an accepted token.
 #[derive(Clone, Debug)]

@@ -11,7 +11,10 @@ use std::{
 use tokio::{sync::watch, time::timeout};
 use ureq::{Agent, http::Uri};
 
-use super::{JwtTimings, SET_LEN_MAX, key_cache::KeyCache};
+use super::{
+    key_cache::KeyCache,
+    settings::{JwtTimings, SET_LEN_MAX},
+};
 
 /// Fetches the keys of an issuer. Dropping it ends the thread.
 pub struct Fetcher {

@@ -8,7 +8,10 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use super::{JwtTimings, SET_LEN_MAX, key_cache::KeyCache};
+use super::{
+    key_cache::KeyCache,
+    settings::{JwtTimings, SET_LEN_MAX},
+};
 
 /// A key file, with the state of its last check.
 pub struct KeyFile {

@@ -7,7 +7,10 @@ use std::{
 
 use sha2::{Digest, Sha256};
 
-use super::{Claims, claims::VerifiedClaims, keys::JwkSet};
+use super::{
+    claims::{Claims, VerifiedClaims},
+    keys::JwkSet,
+};
 
 /// Cached tokens. A caller that sends one token with each request costs a digest each time and not a signature.
 const VERIFIED_TOKENS_MAX: usize = 1024;

@@ -9,6 +9,7 @@ mod fetch;
 mod file;
 mod key_cache;
 mod keys;
+mod settings;
 mod token;
 
 #[cfg(test)]
@@ -17,52 +18,17 @@ mod issuer;
 #[cfg(test)]
 mod tests;
 
-use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 
 use sha2::{Digest, Sha256};
 
-use self::{fetch::Fetcher, file::KeyFile, key_cache::KeyCache, token::Token};
+use self::{fetch::Fetcher, file::KeyFile, key_cache::KeyCache, settings::JwtTimings, token::Token};
 
-pub use claims::{EXPIRED, LEEWAY_S};
+pub use claims::{Claims, EXPIRED, LEEWAY_S};
+pub use settings::{JwtSettings, KeySource};
 
 /// Bytes of a token; a longer one is refused unread.
 const TOKEN_LEN_MAX: usize = 8 * 1024;
-/// Bytes of a key set.
-const SET_LEN_MAX: u64 = 1024 * 1024;
-
-/// Where the issuer's keys are: a JWK set (RFC 7517, section 5).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KeySource {
-    File(PathBuf),
-    /// An `https` URL, or `http` to a loopback host.
-    Url(String),
-}
-
-/// Which tokens are accepted and how their claims are read. The name of a claim with dots is a path into the claims,
-/// unless a claim has the full name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JwtSettings {
-    /// The exact value of `iss`.
-    pub issuer: String,
-    /// The value that `aud` must be or contain.
-    pub audience: String,
-    pub keys: KeySource,
-    /// The claim with the project id, a string.
-    pub project_claim: String,
-    /// The claim with the scopes: a string with spaces, or an array of strings.
-    pub scope_claim: String,
-}
-
-/// The claims of a verified token.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claims {
-    pub subject: String,
-    pub project: Option<String>,
-    pub scopes: Vec<String>,
-    /// `exp` in milliseconds since the Unix epoch. The token is accepted for [`LEEWAY_S`] longer.
-    pub expires_at_ms: u64,
-}
-
 /// Why a token is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JwtError {
@@ -70,31 +36,6 @@ pub enum JwtError {
     Invalid(&'static str),
     /// No keys have been fetched yet. The same token may be accepted later.
     Unavailable,
-}
-
-/// Intervals and timeouts of loading keys.
-#[derive(Clone, Copy, Debug)]
-struct JwtTimings {
-    /// Time between two checks of a file's modification time.
-    file_check_interval: Duration,
-    /// Time between two fetches without a request.
-    refresh_interval: Duration,
-    /// Shortest time between the starts of two fetches.
-    fetch_interval_min: Duration,
-    /// Timeout of a fetch.
-    fetch_timeout: Duration,
-    /// Longest time that a request waits for a fetch.
-    wait_timeout: Duration,
-}
-
-impl JwtTimings {
-    const DEFAULT: Self = Self {
-        file_check_interval: Duration::from_secs(1),
-        refresh_interval: Duration::from_secs(600),
-        fetch_interval_min: Duration::from_secs(10),
-        fetch_timeout: Duration::from_secs(5),
-        wait_timeout: Duration::from_secs(2),
-    };
 }
 
 enum Source {

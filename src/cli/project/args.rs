@@ -6,7 +6,8 @@ use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use crate::cli::{EXIT_CODES, access};
+use crate::cli::access;
+use crate::cli::output::EXIT_CODES;
 use crate::config::{Integer, Rule, Span};
 
 /// The command with its subcommands.

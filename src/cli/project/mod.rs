@@ -16,9 +16,11 @@ use ureq::http::Method;
 pub use args::{command, first_broker_flag, flags};
 pub use request::{ProjectCommand, read};
 
+use super::client;
+use super::error::CliError;
+use super::output::print;
 use super::table::escaped_json;
 use super::usage_errors::redact_keys;
-use super::{CliError, client, print};
 
 /// Sends the request of a command and prints the response.
 ///

@@ -7,9 +7,9 @@ use serde_json::{Map, Value, json};
 use ureq::http::Method;
 
 use super::views::View;
-use crate::cli::CliError;
 use crate::cli::access::{BrokerAccess, EnvVars};
 use crate::cli::client::{ApiRequest, percent_encoded};
+use crate::cli::error::CliError;
 use crate::cli::table::escaped;
 use crate::cli::usage_errors::redact_keys;
 

@@ -8,10 +8,12 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use super::{Admin, ApiResult, Caller, ok};
 use crate::{
     admin::{AUDIT_PAGE_LEN_MAX, AuditFilter, schemas, views},
-    http::resource::Resource,
+    http::{
+        extract::{Admin, ApiResult, Caller, ok},
+        resource::Resource,
+    },
 };
 
 /// The resources of this file.

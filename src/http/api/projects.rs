@@ -19,10 +19,13 @@ use actors::{
 use serde::{Deserialize, Deserializer, de::Error};
 use utoipa::{IntoParams, ToSchema};
 
-use super::{Admin, ApiError, ApiResult, Caller, JsonBody, NoQuery, ok};
 use crate::{
     admin::{GRACE_MAX, KEY_LIFE_MAX, ProjectFilter, schemas, views},
-    http::{openapi::ProblemBody, resource::Resource},
+    http::{
+        extract::{Admin, ApiError, ApiResult, Caller, JsonBody, NoQuery, ok},
+        problem_body::ProblemBody,
+        resource::Resource,
+    },
     json::JsonObject,
     problem::Problem,
 };

@@ -1,13 +1,14 @@
 //! `/api/v1/tree`: the actors of the broker.
 
-use std::sync::Arc;
-
 use actix_web::{HttpResponse, http::Method, web};
 use actors::model::{BrokerError, Scope};
 use utoipa::ToSchema;
 
-use super::{ApiResult, Caller, NoQuery};
-use crate::http::{HttpState, resource::Resource};
+use crate::http::{
+    extract::{ApiResult, Caller, NoQuery},
+    resource::Resource,
+    state::StateData,
+};
 
 /// The resources of this file.
 pub fn resources() -> Vec<Resource> {
@@ -46,7 +47,7 @@ pub enum ActorState {
 #[utoipa::path(get, path = "/api/v1/tree", operation_id = "get_tree", tag = "broker", responses(
     (status = 200, description = "The root of the tree", body = Actor),
 ))]
-pub async fn tree(state: web::Data<Arc<HttpState>>, Caller(by): Caller, _: NoQuery) -> ApiResult {
+pub async fn tree(state: StateData, Caller(by): Caller, _: NoQuery) -> ApiResult {
     by.check_scope(Scope::Operator)?;
     let broker = state.broker.get().ok_or(BrokerError::unavailable())?;
     Ok(HttpResponse::Ok().json(broker.observe()))

@@ -8,9 +8,9 @@ use tokio::{
     time::timeout,
 };
 
-use super::headers::Refusal;
+use super::refusal::Refusal;
 use crate::{
-    mcp::{Outbox, outbox::ANSWER_BYTES_MAX},
+    mcp::{Outbox, outbox::ANSWER_BYTES_MAX, owned_frame::OwnedFrame},
     transport::inbound::INBOUND_TOTAL_TIMEOUT,
 };
 
@@ -25,7 +25,7 @@ const REQUEST_OVERHEAD_BYTES: usize = 1024;
 pub enum SessionCommand {
     /// A frame. Answers go to `reply_outbox`, or to the stream of the session.
     Frame {
-        text: String,
+        frame: OwnedFrame,
         reply_outbox: Option<Arc<Outbox>>,
         read_at: ReadAt,
         permit: CommandPermit,
@@ -123,10 +123,11 @@ mod tests {
     use tokio::task::unconstrained;
 
     use super::*;
+    use crate::mcp::rpc::Incoming;
 
     fn frame(text_len: usize, permit: CommandPermit) -> SessionCommand {
         SessionCommand::Frame {
-            text: "x".repeat(text_len),
+            frame: OwnedFrame::new(&"x".repeat(text_len), &Incoming::Batch(Vec::new())),
             reply_outbox: None,
             read_at: ReadAt::default(),
             permit,

@@ -34,11 +34,10 @@ use futures_util::{SinkExt, Stream, StreamExt};
 use tokio::time::{Sleep, sleep, timeout};
 
 use super::{
-    Endpoint, HttpResult, SESSION_ID,
-    headers::{self, Refusal},
-    identity_of, require_capacity,
+    endpoint::{Endpoint, HttpResult, SESSION_ID, identity_of, require_capacity, socket_state},
+    era,
+    refusal::Refusal,
     sessions::{self, not_found},
-    socket_state,
 };
 use crate::{
     budget::Reservation,
@@ -94,8 +93,8 @@ fn named_id(request: &HttpRequest) -> Option<&str> {
     {
         return Some(session);
     }
-    if headers::is_modern(headers) {
-        return headers::task_id(headers);
+    if era::is_modern(headers) {
+        return era::task_id(headers);
     }
     headers.get(SESSION_ID)?.to_str().ok()
 }
@@ -127,7 +126,7 @@ pub async fn forward(
     };
     let socket = connect(to, context.timeouts.stall_timeout).await;
     let socket = socket.map_err(|error| match error.kind() {
-        io::ErrorKind::ConnectionRefused if !headers::is_modern(request.headers()) => refuse(not_found()),
+        io::ErrorKind::ConnectionRefused if !era::is_modern(request.headers()) => refuse(not_found()),
         _ => refuse(replica_unreachable()),
     })?;
 

@@ -10,7 +10,6 @@ use std::{
 
 use actors::model::ProjectId;
 
-use super::sessions::HttpSession;
 use crate::budget::{Budget, Reservation};
 
 /// Bytes of all logs of the process.
@@ -33,10 +32,16 @@ struct Order {
     by_project: HashMap<ProjectId, BTreeMap<u64, LogLocation>>,
 }
 
+/// A session, as far as it owns replay logs.
+pub trait LogOwner: Send + Sync {
+    /// Drops the replay log of a stream, to free memory.
+    fn drop_replay_log(&self, stream: u64);
+}
+
 /// The session and stream of a log.
 #[derive(Clone)]
 pub struct LogLocation {
-    pub session: Weak<HttpSession>,
+    pub session: Weak<dyn LogOwner>,
     /// The number of the stream in its session.
     pub stream: u64,
 }

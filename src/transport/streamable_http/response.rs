@@ -28,9 +28,10 @@ use actors::{
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::{
-    HttpResult,
     commands::{DrainRequest, SessionCommand},
-    headers::{Accepts, Refusal},
+    endpoint::HttpResult,
+    negotiation::Accepts,
+    refusal::Refusal,
     sessions::{HttpSession, HttpSessions, Resumption},
     streams::{EventStream, priming_event},
 };
@@ -361,7 +362,7 @@ impl ResponseWriter {
         true
     }
 
-    /// Whether the outbound budget has bytes for waiting pushes; checked every [`ROOM_INTERVAL`].
+    /// Whether the outbound budget has bytes for waiting pushes; checked every [`ROOM_CHECK_INTERVAL`].
     fn poll_push_capacity(&mut self, cx: &mut Context<'_>) -> bool {
         if !self.outbox.is_push_blocked() {
             self.capacity_tick = None;

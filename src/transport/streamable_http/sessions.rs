@@ -27,8 +27,8 @@ use tokio::{
 
 use super::{
     commands::{CommandPermit, CommandSender, DrainRequest, SessionCommand},
-    headers::Refusal,
-    replay_logs::ReplayLogs,
+    refusal::Refusal,
+    replay_logs::{LogOwner, ReplayLogs},
     streams::{EventId, EventStream, StreamContext},
 };
 use crate::{
@@ -36,7 +36,8 @@ use crate::{
     mcp::{
         Framing, Outbox, Peer, ReplyRoute, ResponseForm, located_id,
         outbox::ANSWER_BYTES_MAX,
-        rpc::{self, INVALID_REQUEST, RpcError},
+        owned_frame::OwnedFrame,
+        rpc::{INVALID_REQUEST, RpcError},
         version::{BATCH_VERSION, LEGACY},
     },
 };
@@ -77,16 +78,16 @@ impl HttpSessions {
     ) -> Arc<HttpSession> {
         let (commands, received) = CommandSender::new();
         let session = Arc::new_cyclic(|session| {
-            let home = StreamContext {
+            let context = StreamContext {
                 logs: Arc::clone(&self.replay_logs),
                 project: identity.project.id().clone(),
-                session: Weak::clone(session),
+                session: Weak::<HttpSession>::clone(session),
             };
             HttpSession {
                 id: located_id::new_id(replica),
                 identity: Mutex::new(identity),
-                main_stream: EventStream::new(0, outbox, home.clone()),
-                stream_context: home,
+                main_stream: EventStream::new(0, outbox, context.clone()),
+                stream_context: context,
                 commands,
                 version: OnceLock::new(),
                 streams: Mutex::default(),
@@ -257,15 +258,15 @@ impl HttpSession {
     ///
     /// # Errors
     /// 503 when too many requests or answers wait already.
-    pub async fn accept_frame(&self, text: &str, read_at: ReadAt) -> Result<(), Refusal> {
-        let permit = self.reserve(text.len()).await?;
+    pub async fn accept_frame(&self, frame: OwnedFrame, read_at: ReadAt) -> Result<(), Refusal> {
+        let permit = self.reserve(frame.text().len()).await?;
         if self.main_stream.outbox.waiting_len() >= ANSWER_BYTES_MAX {
             return Err(Refusal::unavailable(
                 "too many answers wait for this session: read its stream",
             ));
         }
         self.send(SessionCommand::Frame {
-            text: text.to_owned(),
+            frame,
             reply_outbox: None,
             read_at,
             permit,
@@ -327,16 +328,6 @@ impl HttpSession {
             oldest.drop_replay_log();
         }
         stream
-    }
-
-    /// Drops the replay log of a stream, to free memory.
-    pub fn drop_replay_log(&self, number: u64) {
-        if number == self.main_stream.number {
-            return self.main_stream.drop_replay_log();
-        }
-        if let Some(stream) = self.remove_retained(number) {
-            stream.drop_replay_log();
-        }
     }
 
     fn remove_retained(&self, number: u64) -> Option<Arc<EventStream>> {
@@ -430,6 +421,17 @@ impl HttpSession {
     }
 }
 
+impl LogOwner for HttpSession {
+    fn drop_replay_log(&self, stream: u64) {
+        if stream == self.main_stream.number {
+            return self.main_stream.drop_replay_log();
+        }
+        if let Some(stream) = self.remove_retained(stream) {
+            stream.drop_replay_log();
+        }
+    }
+}
+
 /// Why a stream cannot be resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResumeError {
@@ -502,7 +504,7 @@ impl SessionTask {
     fn handle(&mut self, command: SessionCommand, now: Now) {
         match command {
             SessionCommand::Frame {
-                text,
+                frame,
                 reply_outbox,
                 read_at,
                 ..
@@ -510,7 +512,7 @@ impl SessionTask {
                 self.peer.resume();
                 self.peer.begin_read(read_at, now);
                 let route = reply_outbox.map_or(ReplyRoute::Connection, ReplyRoute::Exchange);
-                self.peer.handle_parsed(&text, rpc::parse(&text), route);
+                self.peer.handle_parsed(frame.text(), Ok(frame.incoming()), route);
                 self.record_version();
             }
             SessionCommand::CallerLeft { exchange } => self.peer.drop_exchange(&exchange),

@@ -10,10 +10,7 @@ use std::{
 use actix_web::web::{Bytes, BytesMut};
 use actors::{model::ProjectId, session::CloseReason};
 
-use super::{
-    replay_logs::{LogEntry, LogLocation, ReplayLogs, STREAM_OVERHEAD_BYTES},
-    sessions::HttpSession,
-};
+use super::replay_logs::{LogEntry, LogLocation, LogOwner, ReplayLogs, STREAM_OVERHEAD_BYTES};
 use crate::mcp::{Outbox, RetentionCounter, WriteMarks};
 
 /// Bytes of one stream that can be replayed.
@@ -33,7 +30,7 @@ pub struct EventStream {
 pub struct StreamContext {
     pub logs: Arc<ReplayLogs>,
     pub project: ProjectId,
-    pub session: Weak<HttpSession>,
+    pub session: Weak<dyn LogOwner>,
 }
 
 /// The last events of a stream, and its current reader.
@@ -96,12 +93,12 @@ impl ReplayLog {
 
 impl EventStream {
     /// A stream with this number around an outbox.
-    pub fn new(number: u64, outbox: Arc<Outbox>, home: StreamContext) -> Arc<Self> {
+    pub fn new(number: u64, outbox: Arc<Outbox>, context: StreamContext) -> Arc<Self> {
         Arc::new_cyclic(|own| Self {
             number,
             outbox,
             own: Weak::clone(own),
-            context: home,
+            context,
             log: Mutex::default(),
         })
     }
@@ -160,7 +157,7 @@ impl EventStream {
         self.lock().reader == reader
     }
 
-    /// As [`Outbox::sleep`], for the current reader. False for an earlier reader, which must not be woken instead.
+    /// As [`Outbox::register_waker`], for the current reader. False for an earlier reader, which must not be woken instead.
     pub fn sleep(&self, reader: u64, waker: &Waker) -> bool {
         let log = self.lock();
         log.reader == reader && self.outbox.register_waker(waker)
@@ -263,16 +260,16 @@ pub fn priming_event(stream: u64) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mcp::Framing;
+    use crate::{mcp::Framing, transport::streamable_http::sessions::HttpSession};
 
     fn stream_of(number: u64, frames: &[&str]) -> Arc<EventStream> {
         let framing = Framing::Events { stream: Some(number) };
-        let home = StreamContext {
+        let context = StreamContext {
             logs: ReplayLogs::new(),
             project: ProjectId::parse("one").unwrap(),
-            session: Weak::new(),
+            session: Weak::<HttpSession>::new(),
         };
-        let stream = EventStream::new(number, Arc::new(Outbox::new(framing)), home);
+        let stream = EventStream::new(number, Arc::new(Outbox::new(framing)), context);
         let (reader, _) = stream.attach_reader(None);
         for frame in frames {
             stream.outbox.send(frame.as_bytes());

@@ -26,9 +26,10 @@ use tokio::{
 use super::frame::{self, Decoder, FrameEvent, Violation};
 use crate::{
     budget::Reservation,
+    edge::AddressPermit,
     mcp::{FrameOutcome, Outbox, Peer, WriteMarks, outbox::ROOM_CHECK_INTERVAL},
     transport::{
-        AddressPermit, ConnectionPermit, Timeouts,
+        ConnectionPermit, Timeouts,
         inbound::{INBOUND_IDLE_TIMEOUT, INBOUND_TOTAL_TIMEOUT, UNRESERVED_LEN_MAX},
     },
 };

@@ -11,13 +11,12 @@ use actix_http::{
     ws,
 };
 use actix_web_actors::ws::HandshakeError;
-use actors::model::BrokerError;
 use futures_util::SinkExt;
 
 use super::{connection::WebSocketConnection, frame::Decoder};
 use crate::{
-    auth::Credentials,
     budget::Reservation,
+    edge,
     mcp::{Framing, Peer},
     problem::{self, Problem},
     transport::{Socket, TransportContext},
@@ -38,21 +37,10 @@ pub async fn upgrade(
     if let Err(problem) = check_handshake(&context, &request) {
         return refuse(framed, problem).await;
     }
-    let head = request.head();
-    let credentials = Credentials {
-        headers: head.headers(),
-        query: head.uri.query(),
-        path: head.uri.path(),
-        address: request.peer_addr().map(|address| address.ip()),
-    };
-    let identity = match context.auth.authenticate(&credentials).await {
+    let identity = match edge::authenticate(&context.auth, request.head()).await {
         Ok(identity) => identity,
         Err(problem) => return refuse(framed, problem).await,
     };
-    if let Err(retry_after) = identity.take_request() {
-        let problem = Problem::from(&BrokerError::RateLimited { retry_after });
-        return refuse(framed, problem).await;
-    }
     let outbox = context.service.outbox(Framing::WebSocket, identity.project.id());
     let Some(permit) = context.connections.try_acquire(&outbox, &identity) else {
         let problem = Problem::unavailable("too many connections: try again later");
@@ -88,10 +76,7 @@ const SUBPROTOCOL: &str = "mcp";
 fn check_handshake(context: &TransportContext, request: &Request) -> Result<(), Problem> {
     let head = request.head();
     let bad = |status, detail: &str| Problem::new(status, "invalid_argument", detail);
-    context
-        .admission
-        .check(head.headers())
-        .map_err(|reason| Problem::new(StatusCode::FORBIDDEN, "forbidden", reason))?;
+    context.admission.check(head.headers())?;
     if head.uri.path() != "/ws" {
         return Err(bad(StatusCode::NOT_FOUND, "WebSocket is served at /ws"));
     }

@@ -7,12 +7,13 @@ mod sources;
 use std::{
     path::PathBuf,
     sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
 };
 
 use futures_util::FutureExt;
 use serde_json::{Value, json};
 
-use super::{issuer::Issuer, *};
+use super::{issuer::Issuer, settings::SET_LEN_MAX, *};
 
 const NOW: u64 = 1_800_000_000;
 const ISSUER: &str = "https://login.example/realm";

@@ -1,222 +1,25 @@
-//! Headers of a request, and whether they agree with its body (2026-07-28, basic/transports/streamable-http).
+//! The era of a request, and whether its headers agree with its body (2026-07-28, basic/transports/streamable-http).
 
 use std::borrow::Cow;
 
-use actix_web::{
-    HttpResponse,
-    http::{
-        StatusCode,
-        header::{self, HeaderMap, HeaderName, HeaderValue},
-    },
+use actix_web::http::{
+    StatusCode,
+    header::{HeaderMap, HeaderValue},
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{
-    mcp::{
-        ResponseForm,
-        rpc::{self, HEADER_MISMATCH, INVALID_REQUEST, METHOD_NOT_FOUND, Params, RpcError},
-        tools::{self, MirroredParameter},
-        version::{LEGACY, MODERN, RequestMeta},
-    },
-    transport::body::BodyError,
+use super::refusal::Refusal;
+use crate::mcp::{
+    rpc::{self, HEADER_MISMATCH, INVALID_REQUEST, METHOD_NOT_FOUND, Params, RpcError},
+    tools::{self, MirroredParameter},
+    version::{LEGACY, MODERN, RequestMeta},
 };
 
 const PROTOCOL_VERSION: &str = "MCP-Protocol-Version";
 const METHOD: &str = "Mcp-Method";
 const NAME: &str = "Mcp-Name";
-
-/// Why a request is not served: an HTTP status with a JSON-RPC error as the body.
-pub struct Refusal {
-    status: StatusCode,
-    error: RpcError,
-    id: Option<String>,
-    headers: Vec<(HeaderName, &'static str)>,
-    closes: bool,
-}
-
-impl Refusal {
-    /// A refusal with this status and JSON-RPC error.
-    pub fn new(status: StatusCode, error: RpcError) -> Self {
-        Self {
-            status,
-            error,
-            id: None,
-            headers: Vec::new(),
-            closes: false,
-        }
-    }
-
-    /// 503: the broker has not started yet.
-    pub fn starting() -> Self {
-        Self::unavailable("the broker is starting")
-    }
-
-    /// 503 with `Retry-After: 1`.
-    pub fn unavailable(reason: impl Into<Cow<'static, str>>) -> Self {
-        Self::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            RpcError::new(rpc::INTERNAL_ERROR, reason),
-        )
-        .with_header(header::RETRY_AFTER, "1")
-    }
-
-    /// Sets the id of the refused JSON-RPC request.
-    pub fn for_request(mut self, id: Option<&str>) -> Self {
-        self.id = id.map(str::to_owned).or(self.id);
-        self
-    }
-
-    /// Adds a header.
-    pub fn with_header(mut self, name: HeaderName, value: &'static str) -> Self {
-        self.headers.push((name, value));
-        self
-    }
-
-    /// Closes the connection after the response, without reading more from it.
-    pub fn and_close(mut self) -> Self {
-        self.closes = true;
-        self
-    }
-
-    /// Whether the connection closes after the response.
-    pub fn closes(&self) -> bool {
-        self.closes
-    }
-
-    /// The refusal as a response with a JSON-RPC error.
-    pub fn into_response(self) -> HttpResponse {
-        let mut body = Vec::with_capacity(128);
-        rpc::write_error(&mut body, self.id.as_deref(), &self.error);
-        let mut response = HttpResponse::build(self.status);
-        for (name, value) in self.headers {
-            response.insert_header((name, value));
-        }
-        if self.closes {
-            response.force_close();
-        }
-        response.content_type(header::ContentType::json()).body(body)
-    }
-}
-
-impl From<BodyError> for Refusal {
-    fn from(error: BodyError) -> Self {
-        let reason = error.to_string();
-        match error {
-            BodyError::Overloaded => Self::unavailable(reason).and_close(),
-            BodyError::Incomplete(_) => Self::new(error.status(), RpcError::new(INVALID_REQUEST, reason)),
-            BodyError::TooLarge { .. } | BodyError::TooSlow => {
-                Self::new(error.status(), RpcError::new(INVALID_REQUEST, reason)).and_close()
-            }
-        }
-    }
-}
-
-/// The media types that a caller accepts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Accepts {
-    json: bool,
-    events: bool,
-    /// Events were named before JSON.
-    prefers_events: bool,
-}
-
-impl Accepts {
-    /// A caller that accepts events only.
-    pub const EVENTS: Self = Self {
-        json: false,
-        events: true,
-        prefers_events: true,
-    };
-
-    /// Whether events are accepted.
-    pub fn events(self) -> bool {
-        self.events
-    }
-
-    /// The form of an answer. A caller that names events first gets events, even for an answer that is ready at once.
-    pub fn form(self) -> ResponseForm {
-        match (self.json, self.events) {
-            (true, true) if !self.prefers_events => ResponseForm::Either,
-            (true, true) => ResponseForm::Events,
-            (false, true) => ResponseForm::EventsOnly,
-            (_, false) => ResponseForm::Whole,
-        }
-    }
-}
-
-/// Parses `Accept`; without it everything is accepted (RFC 9110, section 12.5.1).
-///
-/// # Errors
-/// 406 when neither JSON nor events are accepted.
-pub fn accepts(headers: &HeaderMap) -> Result<Accepts, Refusal> {
-    let mut accepts = Accepts {
-        json: false,
-        events: false,
-        prefers_events: false,
-    };
-    let mut any = false;
-    for value in headers.get_all(header::ACCEPT) {
-        any = true;
-        for range in value.to_str().unwrap_or("").split(',') {
-            let mut parts = range.split(';').map(str::trim);
-            let range = parts.next().unwrap_or("");
-            let weight = parts.find_map(|part| part.strip_prefix("q=").or_else(|| part.strip_prefix("Q=")));
-            if weight.and_then(|weight| weight.parse().ok()) == Some(0.0) {
-                continue;
-            }
-            if ["application/json", "application/*", "*/*"]
-                .iter()
-                .any(|known| range.eq_ignore_ascii_case(known))
-            {
-                accepts.json = true;
-            }
-            if ["text/event-stream", "text/*", "*/*"]
-                .iter()
-                .any(|known| range.eq_ignore_ascii_case(known))
-            {
-                accepts.prefers_events |= !accepts.json;
-                accepts.events = true;
-            }
-        }
-    }
-    if !any {
-        (accepts.json, accepts.events) = (true, true);
-    }
-    if accepts.json || accepts.events {
-        return Ok(accepts);
-    }
-    Err(not_acceptable())
-}
-
-/// 406: the caller does not accept the form of the answer.
-pub fn not_acceptable() -> Refusal {
-    let error = RpcError::new(
-        INVALID_REQUEST,
-        "Not Acceptable: accept application/json and text/event-stream",
-    );
-    Refusal::new(StatusCode::NOT_ACCEPTABLE, error)
-}
-
-/// Checks the media type of the body.
-///
-/// # Errors
-/// 415 when it is not JSON.
-pub fn check_content_type(headers: &HeaderMap) -> Result<(), Refusal> {
-    let is_json = headers.get(header::CONTENT_TYPE).is_some_and(|value| {
-        let kind = value.to_str().unwrap_or("").split(';').next().unwrap_or("").trim();
-        kind.eq_ignore_ascii_case("application/json")
-    });
-    if is_json {
-        return Ok(());
-    }
-    let error = RpcError::new(
-        INVALID_REQUEST,
-        "Unsupported Media Type: the Content-Type must be application/json",
-    );
-    Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, error))
-}
 
 /// Whether the headers name the modern revision.
 pub fn is_modern(headers: &HeaderMap) -> bool {
@@ -453,39 +256,6 @@ mod tests {
             headers.append(name.parse().unwrap(), HeaderValue::from_str(value).unwrap());
         }
         headers
-    }
-
-    fn form(accept: &[&str]) -> Option<ResponseForm> {
-        let lines: Vec<_> = accept.iter().map(|value| ("accept", *value)).collect();
-        accepts(&headers(&lines)).ok().map(Accepts::form)
-    }
-
-    #[test]
-    fn the_accept_header_decides_the_form_of_the_answers() {
-        for (accept, expected) in [
-            (&[][..], Some(ResponseForm::Either)),
-            (&["application/json, text/event-stream"], Some(ResponseForm::Either)),
-            (&["application/json", "text/event-stream"], Some(ResponseForm::Either)),
-            (&["*/*"], Some(ResponseForm::Either)),
-            (
-                &["APPLICATION/JSON;q=0.5,Text/Event-Stream"],
-                Some(ResponseForm::Either),
-            ),
-            (&["text/event-stream, application/json"], Some(ResponseForm::Events)),
-            (&["text/event-stream"], Some(ResponseForm::EventsOnly)),
-            (&["text/*"], Some(ResponseForm::EventsOnly)),
-            (&["application/json"], Some(ResponseForm::Whole)),
-            (&["application/*"], Some(ResponseForm::Whole)),
-            (
-                &["application/json;q=0, text/event-stream"],
-                Some(ResponseForm::EventsOnly),
-            ),
-            (&["text/event-stream; q=0.0, */*;q=0.1"], Some(ResponseForm::Either)),
-            (&["text/html"], None),
-            (&[""], None),
-        ] {
-            assert_eq!(form(accept), expected, "{accept:?}");
-        }
     }
 
     fn checked(lines: &[(&str, &str)], body: &str) -> Result<bool, i32> {

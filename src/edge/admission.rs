@@ -2,7 +2,12 @@
 
 use std::sync::Arc;
 
-use actix_http::header::{HOST, HeaderMap, ORIGIN};
+use actix_http::{
+    StatusCode,
+    header::{HOST, HeaderMap, ORIGIN},
+};
+
+use crate::problem::Problem;
 
 /// The allowed `Host` and `Origin` headers. They protect against DNS rebinding and against web pages of other sites
 /// that call a broker on the user's own machine.
@@ -26,10 +31,10 @@ impl Admission {
     /// Checks `Host` and `Origin`.
     ///
     /// # Errors
-    /// The reason for the refusal, as text for the caller.
-    pub fn check(&self, headers: &HeaderMap) -> Result<(), &'static str> {
+    /// 403 with the setting that would allow the request.
+    pub fn check(&self, headers: &HeaderMap) -> Result<(), Problem> {
         if !self.is_host_allowed(headers) {
-            return Err("this Host is not allowed: see allowed_hosts");
+            return Err(forbidden("this Host is not allowed: see allowed_hosts"));
         }
         self.check_origin(headers)
     }
@@ -38,10 +43,10 @@ impl Admission {
     /// nothing secret.
     ///
     /// # Errors
-    /// The reason for the refusal, as text for the caller.
-    pub fn check_origin(&self, headers: &HeaderMap) -> Result<(), &'static str> {
+    /// 403 with the setting that would allow the request.
+    pub fn check_origin(&self, headers: &HeaderMap) -> Result<(), Problem> {
         if headers.contains_key(ORIGIN) && !self.is_origin_allowed(headers) {
-            return Err("this Origin is not allowed: see cors_origins");
+            return Err(forbidden("this Origin is not allowed: see cors_origins"));
         }
         Ok(())
     }
@@ -77,6 +82,10 @@ impl Admission {
             .is_some_and(|host| origin.strip_prefix("http://") == Some(&host.to_ascii_lowercase()));
         own || self.origins.contains(&origin)
     }
+}
+
+fn forbidden(reason: &str) -> Problem {
+    Problem::new(StatusCode::FORBIDDEN, "forbidden", reason)
 }
 
 /// `name:port`, `[v6]:port`, `name` or `[v6]`, without port and brackets.

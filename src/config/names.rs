@@ -1,0 +1,12 @@
+//! Names of environment variables.
+
+/// Prefix of every environment variable of the broker.
+pub const ENV_PREFIX: &str = "MCP_BROKER_";
+
+/// The variable that names the configuration file.
+pub const CONFIG_ENV: &str = "MCP_BROKER_CONFIG";
+
+/// The variables of `mcp-broker project`: the broker's URL, and the key. `serve` ignores them.
+pub const URL_ENV: &str = "MCP_BROKER_URL";
+/// The variable with the key of `mcp-broker project`.
+pub const API_KEY_ENV: &str = "MCP_BROKER_API_KEY";

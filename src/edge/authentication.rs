@@ -1,0 +1,23 @@
+//! Authentication and the rate limit of a request.
+
+use std::sync::Arc;
+
+use actix_http::RequestHead;
+use actors::model::BrokerError;
+
+use crate::{
+    auth::{Authenticator, Credentials, Identity},
+    problem::Problem,
+};
+
+/// Authenticates the caller of a request, and takes the request from its rate limit.
+///
+/// # Errors
+/// The response to send instead: 401, 403, 404, 429 or 503.
+pub async fn authenticate(auth: &Authenticator, head: &RequestHead) -> Result<Arc<Identity>, Problem> {
+    let identity = auth.authenticate(&Credentials::of(head)).await?;
+    match identity.take_request() {
+        Ok(()) => Ok(identity),
+        Err(retry_after) => Err(Problem::from(&BrokerError::RateLimited { retry_after })),
+    }
+}

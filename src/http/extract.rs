@@ -1,0 +1,242 @@
+//! What handlers of the REST API extract from a request, and how they answer: caller, JSON body, administration, refusals.
+
+use std::{fmt, future::Ready, sync::Arc};
+
+use actix_web::{
+    FromRequest, HttpMessage, HttpRequest, HttpResponse, ResponseError, body::BoxBody, dev::Payload,
+    error::QueryPayloadError, http::StatusCode, web,
+};
+use actors::{clock::now, model::BrokerError};
+use futures_util::future::LocalBoxFuture;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use super::{backpressure, state::StateData};
+use crate::{
+    admin::Administration,
+    auth::Identity,
+    json::JsonObject,
+    problem::Problem,
+    refusal::{json_error_reason, serde_error_reason},
+};
+
+/// The subtype or suffix of JSON media types.
+const JSON: &str = "json";
+
+/// Sets how query errors are answered.
+pub fn configure_queries(config: &mut web::ServiceConfig) {
+    config.app_data(web::QueryConfig::default().error_handler(|error, _| {
+        let QueryPayloadError::Deserialize(mistake) = &error else {
+            return ApiError::from(BrokerError::invalid("query", "cannot be read")).into();
+        };
+        ApiError::from(BrokerError::invalid("query", serde_error_reason(&mistake.to_string()))).into()
+    }));
+}
+
+/// The authenticated caller of a request.
+pub struct Caller(pub Arc<Identity>);
+
+impl FromRequest for Caller {
+    type Error = ApiError;
+    type Future = Ready<Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let identity = request.extensions().get::<Arc<Identity>>().cloned();
+        std::future::ready(identity.map(Self).ok_or(BrokerError::AuthenticationFailed.into()))
+    }
+}
+
+/// A body with a JSON object. The credential is checked again when the body has arrived: it may have been revoked
+/// meanwhile.
+pub struct JsonBody<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequest for JsonBody<T> {
+    type Error = ApiError;
+    type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let (request, payload) = (request.clone(), payload.take());
+        Box::pin(async move {
+            check_is_json(&request)?;
+            let (bytes, _hold) = backpressure::read_body(&request, payload).await?;
+            recheck_credentials(&request).await?;
+            let text = std::str::from_utf8(&bytes).map_err(|_| BrokerError::invalid("body", "not UTF-8"))?;
+            let refused =
+                |error: serde_json::Error| ApiError::from(BrokerError::invalid("body", json_error_reason(&error)));
+            Ok(Self(parse_json(text).map_err(refused)?))
+        })
+    }
+}
+
+fn check_is_json(request: &HttpRequest) -> Result<(), ApiError> {
+    let is_json = request
+        .mime_type()
+        .ok()
+        .flatten()
+        .is_some_and(|mime| mime.subtype() == JSON || mime.suffix().is_some_and(|suffix| suffix == JSON));
+    if is_json {
+        return Ok(());
+    }
+    let detail = "the body must be JSON, with Content-Type: application/json";
+    Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_argument", detail).into())
+}
+
+/// Checks that the caller's credential is still valid.
+async fn recheck_credentials(request: &HttpRequest) -> Result<(), ApiError> {
+    let Caller(identity) = Caller::extract(request).await?;
+    if identity.is_valid(now().unix_ms) {
+        return Ok(());
+    }
+    let state = request.app_data::<StateData>();
+    let auth = state
+        .and_then(|state| state.auth.get())
+        .ok_or(BrokerError::unavailable())?;
+    Err(auth.invalid_credential().into())
+}
+
+/// Parses a JSON object. `1.0` counts as an integer, as in JSON Schema (draft 2020-12, core, section 4.2.3).
+fn parse_json<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
+    let read = serde_json::from_str(text).or_else(|error| {
+        let mut body: Value = serde_json::from_str(text)?;
+        if normalize_integers(&mut body) {
+            JsonObject::deserialize(body)
+        } else {
+            Err(error)
+        }
+    });
+    read.map(|JsonObject(body)| body)
+}
+
+/// Rewrites integral floats as integers. Returns whether any was found.
+fn normalize_integers(value: &mut Value) -> bool {
+    /// From here on, floats do not represent every integer.
+    const MOST: f64 = 9_007_199_254_740_992.0;
+    match value {
+        Value::Number(number) => match number.as_f64() {
+            Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < MOST => {
+                *value = Value::from(float as i64);
+                true
+            }
+            _ => false,
+        },
+        Value::Array(items) => items.iter_mut().fold(false, |any, item| normalize_integers(item) | any),
+        Value::Object(members) => members
+            .values_mut()
+            .fold(false, |any, member| normalize_integers(member) | any),
+        _ => false,
+    }
+}
+
+/// Refuses any query parameter: an unknown one may be a misspelled wish.
+pub struct NoQuery;
+
+impl FromRequest for NoQuery {
+    type Error = ApiError;
+    type Future = Ready<Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        std::future::ready(if request.query_string().is_empty() {
+            Ok(Self)
+        } else {
+            Err(BrokerError::invalid("query", "this path takes no query parameters").into())
+        })
+    }
+}
+
+/// The administration, available once the broker has started.
+pub struct Admin(Arc<Administration>);
+
+impl std::ops::Deref for Admin {
+    type Target = Administration;
+
+    fn deref(&self) -> &Administration {
+        &self.0
+    }
+}
+
+impl FromRequest for Admin {
+    type Error = ApiError;
+    type Future = Ready<Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let state = request.app_data::<StateData>();
+        let admin = state.and_then(|state| state.admin.get()).cloned();
+        std::future::ready(admin.map(Self).ok_or(BrokerError::unavailable().into()))
+    }
+}
+
+/// A refusal, answered as a problem document.
+#[derive(Debug)]
+pub struct ApiError(Problem);
+
+impl fmt::Display for ApiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.code())
+    }
+}
+
+impl From<BrokerError> for ApiError {
+    fn from(error: BrokerError) -> Self {
+        Self(Problem::from(&error))
+    }
+}
+
+impl From<Problem> for ApiError {
+    fn from(problem: Problem) -> Self {
+        Self(problem)
+    }
+}
+
+impl ResponseError for ApiError {
+    fn status_code(&self) -> StatusCode {
+        self.0.status
+    }
+
+    fn error_response(&self) -> HttpResponse<BoxBody> {
+        self.0.clone().into_response()
+    }
+}
+
+/// How handlers answer.
+pub type ApiResult = Result<HttpResponse, ApiError>;
+
+/// 200 with a JSON body.
+#[allow(clippy::unnecessary_wraps, reason = "handlers end with this call")]
+pub fn ok(body: impl Serialize) -> ApiResult {
+    Ok(HttpResponse::Ok().json(body))
+}
+
+#[cfg(test)]
+mod tests {
+    use actors::model::ProjectConfig;
+
+    use super::*;
+
+    #[test]
+    fn integral_numbers_are_integers_in_every_notation() {
+        let max_sessions = |text: &str| {
+            let config: serde_json::Result<ProjectConfig> = parse_json(&format!("{{\"max_sessions\": {text}}}"));
+            config
+                .map(|config| config.max_sessions)
+                .map_err(|error| error.to_string())
+        };
+        for text in ["7", "7.0", "7e0", "0.7e1"] {
+            assert_eq!(max_sessions(text), Ok(Some(7)), "{text}");
+        }
+        for text in ["7.5", "-7.0", "1e300", "1e400", "\"7\"", "[7.0]"] {
+            assert!(max_sessions(text).is_err(), "{text}");
+        }
+        assert!(
+            max_sessions("7, \"max_sessions\": 7")
+                .unwrap_err()
+                .contains("duplicate")
+        );
+    }
+
+    #[test]
+    fn a_list_is_not_an_object() {
+        for text in ["[]", "[true]", "[1.0]", "null"] {
+            assert!(parse_json::<ProjectConfig>(text).is_err(), "{text}");
+        }
+    }
+}

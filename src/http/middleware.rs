@@ -1,0 +1,86 @@
+//! Middleware of all routes: admission and authentication, with the functions of the edge.
+
+use std::time::Duration;
+
+use actix_web::{
+    Error, HttpMessage,
+    body::{BoxBody, MessageBody},
+    dev::{ServiceRequest, ServiceResponse},
+    http::{Method, StatusCode},
+    middleware::Next,
+};
+
+use super::{
+    paths::{PROBES, is_public},
+    state::StateData,
+};
+use crate::{auth::Credentials, edge, problem::Problem};
+
+/// Middleware: refuses hosts and origins that are not allowed, before anything else. Probes answer to every host.
+///
+/// # Errors
+/// The error of the inner service.
+pub async fn admit<B: MessageBody + 'static>(
+    request: ServiceRequest,
+    next: Next<B>,
+) -> Result<ServiceResponse<BoxBody>, Error> {
+    let checked = request.app_data::<StateData>().map_or(Ok(()), |state| {
+        if PROBES.contains(&request.path()) {
+            state.admission.check_origin(request.headers())
+        } else {
+            state.admission.check(request.headers())
+        }
+    });
+    if let Err(problem) = checked {
+        return Ok(request.into_response(problem.into_response()));
+    }
+    Ok(next.call(request).await?.map_into_boxed_body())
+}
+
+/// Delay of a 429 response, plus up to the same again at random: a refusal costs the refused caller time, and callers
+/// that are refused together do not return together.
+const REFUSAL_DELAY: Duration = Duration::from_millis(150);
+
+async fn delay_refusal(problem: Problem) -> Problem {
+    let share = (uuid::Uuid::new_v4().as_u128() % 100) as u32;
+    tokio::time::sleep(REFUSAL_DELAY + REFUSAL_DELAY * share / 100).await;
+    problem
+}
+
+/// Middleware: authenticates the caller and takes one request from its rate limit. Handlers find the [`Identity`](crate::auth::Identity) among
+/// the extensions of the request. A preflight request has no key (Fetch, section 4.8). A key in the URL is refused on
+/// public paths too: it is in logs by now, and its owner must learn of it.
+///
+/// # Errors
+/// The error of the inner service.
+pub async fn authenticate<B: MessageBody + 'static>(
+    request: ServiceRequest,
+    next: Next<B>,
+) -> Result<ServiceResponse<BoxBody>, Error> {
+    if is_public(request.path()) || *request.method() == Method::OPTIONS {
+        if let Err(error) = Credentials::of(request.head()).check_query() {
+            return Ok(request.into_response(Problem::from(&error).into_response()));
+        }
+        return Ok(next.call(request).await?.map_into_boxed_body());
+    }
+    let auth = request
+        .app_data::<StateData>()
+        .and_then(|state| state.auth.get())
+        .cloned();
+    let Some(auth) = auth else {
+        let problem = Problem::unavailable("the broker is starting");
+        return Ok(request.into_response(problem.into_response()));
+    };
+    let problem = match edge::authenticate(&auth, request.head()).await {
+        Ok(identity) => {
+            request.extensions_mut().insert(identity);
+            return Ok(next.call(request).await?.map_into_boxed_body());
+        }
+        Err(problem) => problem,
+    };
+    let problem = match problem.status {
+        StatusCode::TOO_MANY_REQUESTS => delay_refusal(problem).await,
+        _ => problem,
+    };
+    Ok(request.into_response(problem.into_response()))
+}

@@ -1,0 +1,62 @@
+//! The state that the routes share, and the lifecycle of the process.
+
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicBool, Ordering},
+};
+
+use actix_web::web;
+use actors::{broker::BrokerHandle, storage::StorageHealth};
+
+use crate::{admin::Administration, auth::Authenticator, edge::Admission, transport::TransportContext};
+
+/// The state as handlers receive it.
+pub type StateData = web::Data<Arc<HttpState>>;
+
+/// State that the routes share. The `OnceLock`s are set once the broker has started.
+pub struct HttpState {
+    pub broker: OnceLock<BrokerHandle>,
+    pub auth: OnceLock<Arc<Authenticator>>,
+    pub admin: OnceLock<Arc<Administration>>,
+    pub lifecycle: Lifecycle,
+    pub admission: Admission,
+    /// Byte budgets and other shared state of the transports.
+    pub transport: Arc<OnceLock<TransportContext>>,
+}
+
+impl HttpState {
+    /// The condition of the storage; `None` while the broker starts or stops.
+    pub fn condition(&self) -> Option<StorageHealth> {
+        let broker = self.broker.get().filter(|_| self.lifecycle.is_ready())?;
+        Some(broker.storage().health())
+    }
+}
+
+/// The lifecycle of the process: starting, ready, stopping.
+#[derive(Default)]
+pub struct Lifecycle {
+    started: AtomicBool,
+    stopping: AtomicBool,
+}
+
+impl Lifecycle {
+    /// The start is complete.
+    pub fn mark_started(&self) {
+        self.started.store(true, Ordering::Relaxed);
+    }
+
+    /// The process stops: it is not ready from now on.
+    pub fn mark_stopping(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the start is complete.
+    pub fn has_started(&self) -> bool {
+        self.started.load(Ordering::Relaxed)
+    }
+
+    /// Whether new work is accepted.
+    pub fn is_ready(&self) -> bool {
+        self.has_started() && !self.stopping.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,175 @@
+//! A frame that owns its text: parsed by the task that received it, and handled by another without parsing it again.
+
+use std::{borrow::Cow, ops::Range};
+
+use super::rpc::{Incoming, Params};
+
+/// A parsed frame with its text. The parts are ranges of the text.
+#[derive(Debug)]
+pub struct OwnedFrame {
+    text: String,
+    parts: Parts,
+}
+
+type Span = Range<usize>;
+
+#[derive(Debug)]
+enum Parts {
+    Request {
+        id: Span,
+        method: Piece,
+        params: ParamParts,
+    },
+    Notification {
+        method: Piece,
+        params: ParamParts,
+    },
+    Response {
+        id: Option<Span>,
+        outcome: Result<Span, Span>,
+    },
+    Batch(Vec<Span>),
+}
+
+/// A string of the frame: a range of its text, or the decoded string where the text has escapes.
+#[derive(Debug)]
+enum Piece {
+    Borrowed(Span),
+    Decoded(String),
+}
+
+#[derive(Debug)]
+struct ParamParts {
+    text: Option<Span>,
+    name: Option<Span>,
+    arguments: Option<Span>,
+    meta: Option<Span>,
+    members: Vec<(Piece, Span)>,
+}
+
+impl OwnedFrame {
+    /// Copies `text` with the parts of `incoming`, which must have been parsed from it.
+    pub fn new(text: &str, incoming: &Incoming<'_>) -> Self {
+        let span = |part: &str| span(text, part);
+        let parts = match incoming {
+            Incoming::Request { id, method, params } => Parts::Request {
+                id: span(id),
+                method: Piece::of(text, method),
+                params: ParamParts::new(text, params),
+            },
+            Incoming::Notification { method, params } => Parts::Notification {
+                method: Piece::of(text, method),
+                params: ParamParts::new(text, params),
+            },
+            Incoming::Response { id, outcome } => Parts::Response {
+                id: id.map(span),
+                outcome: outcome.map(span).map_err(span),
+            },
+            Incoming::Batch(frames) => Parts::Batch(frames.iter().map(|frame| span(frame)).collect()),
+        };
+        Self {
+            text: text.to_owned(),
+            parts,
+        }
+    }
+
+    /// The text of the frame.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The parts of the frame.
+    pub fn incoming(&self) -> Incoming<'_> {
+        let text = self.text.as_str();
+        let part = |span: &Span| &text[span.clone()];
+        match &self.parts {
+            Parts::Request { id, method, params } => Incoming::Request {
+                id: part(id),
+                method: method.text(text),
+                params: params.of(text),
+            },
+            Parts::Notification { method, params } => Incoming::Notification {
+                method: method.text(text),
+                params: params.of(text),
+            },
+            Parts::Response { id, outcome } => Incoming::Response {
+                id: id.as_ref().map(part),
+                outcome: outcome.as_ref().map(part).map_err(part),
+            },
+            Parts::Batch(frames) => Incoming::Batch(frames.iter().map(part).collect()),
+        }
+    }
+}
+
+impl ParamParts {
+    fn new(text: &str, params: &Params<'_>) -> Self {
+        let span = |part: &str| span(text, part);
+        let members = params.members.iter();
+        Self {
+            text: params.text.map(span),
+            name: params.name.map(span),
+            arguments: params.arguments.map(span),
+            meta: params.meta.map(span),
+            members: members
+                .map(|(name, value)| (Piece::of(text, name), span(value)))
+                .collect(),
+        }
+    }
+
+    fn of<'a>(&'a self, text: &'a str) -> Params<'a> {
+        let part = |span: &Span| &text[span.clone()];
+        let members = self.members.iter();
+        Params {
+            text: self.text.as_ref().map(part),
+            name: self.name.as_ref().map(part),
+            arguments: self.arguments.as_ref().map(part),
+            meta: self.meta.as_ref().map(part),
+            members: members.map(|(name, value)| (name.text(text), part(value))).collect(),
+        }
+    }
+}
+
+impl Piece {
+    fn of(text: &str, piece: &Cow<'_, str>) -> Self {
+        match piece {
+            Cow::Borrowed(piece) => Self::Borrowed(span(text, piece)),
+            Cow::Owned(piece) => Self::Decoded(piece.clone()),
+        }
+    }
+
+    fn text<'a>(&'a self, text: &'a str) -> Cow<'a, str> {
+        match self {
+            Self::Borrowed(span) => Cow::Borrowed(&text[span.clone()]),
+            Self::Decoded(piece) => Cow::Borrowed(piece),
+        }
+    }
+}
+
+/// Where `part` is in `text`, of which it is a slice.
+fn span(text: &str, part: &str) -> Span {
+    let start = part.as_ptr().addr() - text.as_ptr().addr();
+    start..start + part.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mcp::rpc;
+
+    #[test]
+    fn an_owned_frame_has_the_parts_of_the_parsed_one() {
+        for text in [
+            r#"{"jsonrpc":"2.0","id":"a\n1","method":"tools/call","params":{"name":"send","arguments":{"to":"bob","p\u0061yload":{"x":[1]}},"_meta":{"a":1}}}"#,
+            r#" { "jsonrpc" : "2.0", "id": 7, "method": "tools\/list" } "#,
+            r#"{"jsonrpc":"2.0","method":"notifications/initialized","params":{}}"#,
+            r#"{"jsonrpc":"2.0","id":3,"result":{"ok":true}}"#,
+            r#"{"jsonrpc":"2.0","error":{"code":1}}"#,
+            r#"[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","method":"x"}]"#,
+        ] {
+            let parsed = rpc::parse(text).unwrap();
+            let owned = OwnedFrame::new(text, &parsed);
+            assert_eq!(owned.incoming(), parsed, "{text}");
+            assert_eq!(owned.text(), text);
+        }
+    }
+}
