@@ -39,10 +39,12 @@
 pub mod bridge;
 pub mod broker;
 pub mod clock;
+pub mod directory;
 pub mod faults;
 pub mod model;
 pub mod negotiate;
 pub mod ops;
+pub mod policy;
 pub mod project;
 pub mod rate;
 pub mod registry;

@@ -2,28 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use semver::{Comparator, Op, Version, VersionReq};
+use semver::{Version, VersionReq};
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
-use crate::model::{Capabilities, ProtocolName, SessionId};
+use crate::model::{Capabilities, ProtocolName, SessionId, are_compatible};
 
 /// Suggestions of one negotiation, at most; the incompatibilities are always complete.
 const SUGGESTIONS_LEN_MAX: usize = 20;
-
-/// Whether semver calls two versions of one protocol compatible: a caret requirement on the lower one admits the
-/// higher (1.0.0 with 1.1.0, not with 2.0.0; 0.1.0 not with 0.2.0).
-#[must_use]
-pub fn compatible(a: &Version, b: &Version) -> bool {
-    let (low, high) = if a.cmp_precedence(b).is_le() { (a, b) } else { (b, a) };
-    let caret = Comparator {
-        op: Op::Caret,
-        major: low.major,
-        minor: Some(low.minor),
-        patch: Some(low.patch),
-        pre: low.pre.clone(),
-    };
-    low == high || caret.matches(high)
-}
 
 /// A protocol that a negotiation must agree on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -211,25 +196,7 @@ fn has_partner_above(version: &Version, with: &BTreeSet<Version>, releases: &BTr
     [next, next_release]
         .into_iter()
         .flatten()
-        .any(|other| compatible(version, other))
-}
-
-/// Whether a session that declares these versions takes messages of this one.
-#[must_use]
-pub fn accepts_version(versions: &BTreeSet<Version>, version: &Version) -> bool {
-    // The common case: the recipient declares the version of the message.
-    if versions.contains(version) {
-        return true;
-    }
-    // As in [`has_partner_above`], and below: if any version is compatible, so is the nearest one.
-    let below = versions.range(..=version).next_back();
-    let mut above = versions.range(version..);
-    let next = above.next();
-    let next_release = above.find(|other| other.pre.is_empty());
-    [below, next, next_release]
-        .into_iter()
-        .flatten()
-        .any(|own| compatible(own, version))
+        .any(|other| are_compatible(version, other))
 }
 
 fn versions(of: &Capabilities, name: &ProtocolName) -> BTreeSet<Version> {
@@ -670,27 +637,10 @@ mod tests {
             for (name, of_a) in &a.supported_protocols {
                 let of_b = versions(&b, name);
                 let pairs = of_a.iter().flat_map(|x| of_b.iter().map(move |y| (x, y)));
-                let best = pairs.filter(|(x, y)| compatible(x, y)).map(|(x, y)| x.min(y)).max();
+                let best = pairs.filter(|(x, y)| are_compatible(x, y)).map(|(x, y)| x.min(y)).max();
                 prop_assert_eq!(result.supported_protocols.get(name), best);
             }
             prop_assert_eq!(&negotiate(&a, &b, &[]), &result);
-        }
-
-        #[test]
-        fn compatible_is_the_caret_of_semver(a in version(), b in version()) {
-            let (low, high) = if a <= b { (&a, &b) } else { (&b, &a) };
-            let mut plain = low.clone();
-            plain.build = semver::BuildMetadata::EMPTY;
-            let caret = VersionReq::parse(&format!("^{plain}")).unwrap();
-            prop_assert_eq!(compatible(&a, &b), a == b || caret.matches(high));
-        }
-
-        #[test]
-        fn a_session_speaks_what_is_compatible_with_one_of_its_versions(
-            own in prop::collection::btree_set(version(), 0..6), other in version(),
-        ) {
-            let any = own.iter().any(|own| compatible(own, &other));
-            prop_assert_eq!(accepts_version(&own, &other), any, "{:?} {}", own, other);
         }
 
         #[test]

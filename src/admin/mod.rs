@@ -323,7 +323,7 @@ impl Administration {
     fn check_target(&self, by: &Identity, target: &ProjectId) -> Result<()> {
         let is_there = || self.broker.record(target).is_some_and(|record| record.active);
         if by.scope() == Scope::Operator && !is_there() {
-            return Err(BrokerError::TargetNotFound { id: target.clone() });
+            return Err(BrokerError::TargetNotFound { id: target.to_string() });
         }
         Ok(())
     }

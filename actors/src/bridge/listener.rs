@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use actix::{Actor, AsyncContext, Context, Message, StreamHandler, Supervised};
+use actix::{Actor, AsyncContext, Context, StreamHandler, Supervised};
 
 use super::{
     Bridge, BridgeEvent, DeliveryBatch, Frame,
@@ -19,8 +19,7 @@ pub struct Listener {
 }
 
 /// What this replica does in response to what the bridge delivered.
-#[derive(Clone, Debug, PartialEq, Message)]
-#[rtype(result = "()")]
+#[derive(Clone, Debug, PartialEq)]
 #[allow(clippy::large_enum_variant, reason = "nearly all of them are frames")]
 pub enum ReplicaEvent {
     /// The next frame of its project.

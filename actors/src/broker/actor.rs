@@ -5,20 +5,24 @@ mod records;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use actix::{Actor, AsyncContext, Context, Handler, Message, Supervised};
+use actix::{Actor, AsyncContext, Context, Handler, Supervised};
 use actix_rt::ArbiterHandle;
 use tokio::sync::{oneshot, watch};
 
-use super::{BrokerHandle, Keyring};
+use super::{
+    keyring::Keyring,
+    messages::{
+        CreateProject, ProjectFailed, RecordChanged, RecordUpdate, ReloadRecords, Reply, StoreRolledBack, UpdateProject,
+    },
+};
 use crate::{
-    bridge::{Frame, Listener, ReplicaEvent, StoreEvent},
     clock::now,
     model::{BrokerError, ProjectId, ProjectRecord},
     ops::then,
     project::{Project, ProjectHandle, ProjectSettings, Projects},
     session::CloseReason,
     storage::{Storage, StoreEpoch, StoreError},
-    supervise::{self, ActorMetrics, Address, Envelope, RestartPolicy},
+    supervise::{Address, Envelope},
 };
 
 /// How often an update is tried again when another replica changed the record first.
@@ -71,110 +75,46 @@ struct LoadedRecord {
     epoch: StoreEpoch,
 }
 
-type Reply = oneshot::Sender<Result<Arc<ProjectRecord>, BrokerError>>;
-
-/// A project cannot go on: its actor, its registry or its router panicked too often.
-#[derive(Message)]
-#[rtype(result = "()")]
-struct ProjectFailed {
-    project: ProjectId,
-}
-
-/// The store lost data of this project: what this process knows about it is void.
-#[derive(Message)]
-#[rtype(result = "()")]
-struct StoreRolledBack {
-    project: ProjectId,
-}
-
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(super) struct CreateProject {
-    pub record: ProjectRecord,
-    pub reply: Reply,
-}
-
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(super) struct UpdateProject {
-    pub project: ProjectId,
-    pub update: RecordUpdate,
-    pub reply: Reply,
-}
-
-/// Makes the actor panic. Compiled in for tests only.
-#[cfg(feature = "faults")]
-#[derive(Message)]
-#[rtype(result = "()")]
-pub struct Panic;
-
-/// A change of a record. It is applied again to a newer record when another replica changed the record first.
-#[derive(Clone)]
-pub(super) struct RecordUpdate(Arc<UpdateFn>);
-
-type UpdateFn = dyn Fn(&mut ProjectRecord) -> Result<(), BrokerError> + Send + Sync;
-
-impl RecordUpdate {
-    pub fn new(update: impl Fn(&mut ProjectRecord) -> Result<(), BrokerError> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(update))
-    }
+/// What the root actor is started with.
+pub(super) struct BrokerParts {
+    pub address: Address<Broker>,
+    pub settings: BrokerSettings,
+    pub storage: Arc<dyn Storage>,
+    pub arbiters: Vec<ArbiterHandle>,
+    pub projects: Arc<Projects>,
+    pub keyring: Arc<Keyring>,
+    /// Turns true when all projects are open.
+    pub loaded: Arc<watch::Sender<bool>>,
+    /// Changes whenever a project or one of its keys changes.
+    pub changes: watch::Sender<u64>,
 }
 
 impl Broker {
-    /// Starts the root on this thread's arbiter. Projects are spread over `arbiters` in turn. `gave_up` runs when the
-    /// root has panicked too often; a project that panics too often is restarted from the store.
-    pub fn start(
-        settings: BrokerSettings,
-        storage: Arc<dyn Storage>,
-        arbiters: Vec<ArbiterHandle>,
-        gave_up: impl Fn() + Send + Sync + 'static,
-    ) -> BrokerHandle {
-        let projects = Arc::<Projects>::default();
-        let keyring = Arc::new(Keyring::new(settings.key_rate_limit));
-        let loaded = Arc::new(watch::Sender::new(false));
-        let is_loaded = loaded.subscribe();
-        let changes = watch::Sender::new(0);
-        let changed = changes.subscribe();
-        let bridge = storage.bridge();
-        let gave_up = Arc::new(gave_up);
-        let ends = Arc::clone(&gave_up);
-        let address = supervise::start(
-            ActorMetrics::new("broker", ""),
-            RestartPolicy::default(),
-            move || ends(),
-            |address| Self {
-                address,
-                settings,
-                storage: Arc::clone(&storage),
-                arbiters,
-                projects: Arc::clone(&projects),
-                keyring: Arc::clone(&keyring),
-                records: HashMap::new(),
-                arbiter_of: HashMap::new(),
-                failures: HashMap::new(),
-                deleted_check_pending: false,
-                loaded,
-                changes,
-            },
-        );
-        let listener = bridge.map(|bridge| {
-            let broker = address.clone();
-            // A replica without a listener would serve outdated data, so the process ends with it.
-            supervise::start(
-                ActorMetrics::new("bridge", ""),
-                RestartPolicy::default(),
-                move || gave_up(),
-                |_| Listener::new(bridge, move |event| broker.report(event)),
-            )
-        });
-        BrokerHandle {
+    /// An actor without projects; `started` opens them.
+    pub(super) fn new(parts: BrokerParts) -> Self {
+        let BrokerParts {
             address,
-            listener,
+            settings,
+            storage,
+            arbiters,
             projects,
             keyring,
+            loaded,
+            changes,
+        } = parts;
+        Self {
+            address,
+            settings,
             storage,
-            loaded: is_loaded,
-            changes: changed,
+            arbiters,
+            projects,
+            keyring,
+            records: HashMap::new(),
+            arbiter_of: HashMap::new(),
+            failures: HashMap::new(),
+            deleted_check_pending: false,
+            loaded,
+            changes,
         }
     }
 
@@ -228,17 +168,12 @@ impl Broker {
         self.settings.multi_project || is_default(project)
     }
 
-    fn apply_frame(&mut self, frame: Frame, own: bool, ctx: &mut Context<Self>) {
-        if let StoreEvent::Project(revision) = frame.event
-            && self.serves(&frame.project)
-        {
-            let is_known = |known: &LoadedRecord| known.record.revision >= revision;
-            if !own && !self.records.get(&frame.project).is_some_and(is_known) {
-                self.reload(frame.project.clone(), ctx);
-            }
-        }
-        if let Some(project) = self.projects.get(&frame.project) {
-            project.control().apply_frame(frame, own);
+    /// Another replica changed the record of a project.
+    fn note_revision(&mut self, project: ProjectId, revision: u64, ctx: &mut Context<Self>) {
+        let known = self.records.get(&project);
+        let is_known = known.is_some_and(|known| known.record.revision >= revision);
+        if self.serves(&project) && !is_known {
+            self.reload(project, ctx);
         }
     }
 
@@ -353,29 +288,21 @@ impl Actor for Broker {
 /// All fields stay valid across a restart; `started` loads what is missing.
 impl Supervised for Broker {}
 
-impl Handler<Envelope<ReplicaEvent>> for Broker {
+impl Handler<Envelope<RecordChanged>> for Broker {
     type Result = ();
 
-    fn handle(&mut self, Envelope { message, .. }: Envelope<ReplicaEvent>, ctx: &mut Context<Self>) {
-        match message {
-            ReplicaEvent::Frame { frame, own } => self.apply_frame(frame, own, ctx),
-            ReplicaEvent::Deliveries(batch) => {
-                if let Some(project) = self.projects.get(&batch.project) {
-                    project.control().deliver(&batch);
-                }
-            }
-            ReplicaEvent::Resync(Some(project)) => {
-                self.reload(project.clone(), ctx);
-                if let Some(project) = self.projects.get(&project) {
-                    project.control().request_resync();
-                }
-            }
-            ReplicaEvent::Resync(None) => {
-                self.load(ctx);
-                for project in self.projects.all_open() {
-                    project.control().request_resync();
-                }
-            }
+    fn handle(&mut self, Envelope { message, .. }: Envelope<RecordChanged>, ctx: &mut Context<Self>) {
+        self.note_revision(message.project, message.revision, ctx);
+    }
+}
+
+impl Handler<Envelope<ReloadRecords>> for Broker {
+    type Result = ();
+
+    fn handle(&mut self, Envelope { message, .. }: Envelope<ReloadRecords>, ctx: &mut Context<Self>) {
+        match message.0 {
+            Some(project) => self.reload(project, ctx),
+            None => self.load(ctx),
         }
     }
 }
@@ -419,10 +346,10 @@ impl Handler<Envelope<UpdateProject>> for Broker {
 }
 
 #[cfg(feature = "faults")]
-impl Handler<Envelope<Panic>> for Broker {
+impl Handler<Envelope<super::Panic>> for Broker {
     type Result = ();
 
-    fn handle(&mut self, _: Envelope<Panic>, _: &mut Context<Self>) {
+    fn handle(&mut self, _: Envelope<super::Panic>, _: &mut Context<Self>) {
         panic!("a fault was injected");
     }
 }

@@ -6,8 +6,9 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::{
-    Keyring,
-    actor::{Broker, CreateProject, RecordUpdate, UpdateProject},
+    actor::Broker,
+    keyring::Keyring,
+    messages::{CreateProject, RecordUpdate, UpdateProject},
 };
 use crate::{
     bridge::Listener,

@@ -3,9 +3,11 @@
 mod actor;
 mod handle;
 mod keyring;
+mod messages;
+mod start;
 
-#[cfg(feature = "faults")]
-pub use actor::Panic;
 pub use actor::{Broker, BrokerSettings};
 pub use handle::BrokerHandle;
 pub use keyring::{Keyring, Principal};
+#[cfg(feature = "faults")]
+pub use messages::Panic;

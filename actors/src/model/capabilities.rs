@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use semver::{Version, VersionReq};
 use serde::{Deserialize, Serialize};
 
-use super::ProtocolName;
+use super::{ProtocolName, version::accepts_version};
 
 /// What a session declares it can do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ impl Capabilities {
             || self
                 .supported_protocols
                 .get(name)
-                .is_some_and(|versions| crate::negotiate::accepts_version(versions, version))
+                .is_some_and(|versions| accepts_version(versions, version))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{BudgetFull, ProjectId, ProtocolName};
+use super::BudgetFull;
 
 /// One place at which a payload does not fit its schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,9 +107,9 @@ pub enum BrokerError {
     #[error("no such project")]
     ProjectNotFound,
     #[error("no project \"{id}\" to send to: list_projects shows the projects")]
-    TargetNotFound { id: ProjectId },
+    TargetNotFound { id: String },
     #[error("a project with this id exists: choose another id")]
-    ProjectExists { id: ProjectId },
+    ProjectExists { id: String },
     #[error("this needs a session: call register_session first, or pass session_id")]
     SessionRequired,
     #[error(transparent)]
@@ -134,8 +134,8 @@ pub enum BrokerError {
         differs.join(" and another ")
     )]
     ProtocolExists {
-        name: ProtocolName,
-        version: semver::Version,
+        name: String,
+        version: String,
         /// The parts that differ: version, schema, capabilities or metadata.
         differs: Vec<&'static str>,
     },
@@ -146,8 +146,8 @@ pub enum BrokerError {
     #[error("{recipient} does not speak {name} {version}")]
     IncompatibleProtocol {
         recipient: String,
-        name: ProtocolName,
-        version: semver::Version,
+        name: String,
+        version: String,
         speaks: Vec<String>,
     },
     #[error(transparent)]

@@ -12,6 +12,7 @@ mod project;
 mod protocol;
 mod receipt;
 mod session;
+mod version;
 
 pub use audit::{AuditEntry, AuditOutcome, AuditQuery};
 pub use budget::{Budget, BudgetFull};
@@ -30,3 +31,4 @@ pub use project::{
 pub use protocol::{Pattern, ProtocolMetadata, ProtocolName, ProtocolRecord};
 pub use receipt::CallReceipt;
 pub use session::{Holder, PresenceTimeouts, SessionRecord, SessionStatus};
+pub use version::{accepts_version, are_compatible};

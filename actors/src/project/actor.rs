@@ -2,7 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet, hash_map::Entry},
-    sync::{Arc, OnceLock, Weak},
+    sync::{Arc, OnceLock, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -10,21 +10,20 @@ use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Supervised};
 use tokio::sync::oneshot;
 
 use super::{
-    Directory, ProjectHandle, ProjectPolicy, ProjectSettings, Projects, Registered, Registration,
-    handle::Parts,
+    Registered, Registration,
     heartbeats::Heartbeats,
-    messages::{Child, ChildDown, CloseProject, NamedById, RefreshDirectory, Register},
+    messages::{Child, ChildDown, CloseProject, NamedById, Register},
     resync::{KnownSeq, Resync},
 };
 use crate::{
     clock::now,
+    directory::Directory,
     model::{
-        BrokerError, DeadLetterReason, Holder, Owner, ProjectId, ProjectRecord, ProtocolName, SessionId, SessionRecord,
-        SessionStatus,
+        BrokerError, DeadLetterReason, Holder, Owner, ProjectId, ProtocolName, SessionId, SessionRecord, SessionStatus,
     },
     ops::{OrderedOps, then},
-    registry::{Catalog, Compiler, RefreshCatalog, Registry},
-    router::Router,
+    policy::{ProjectPolicy, ProjectSettings},
+    registry::{RefreshCatalog, Registry},
     session::{
         AgentInfo, Attach, Connection, Detach, EndSession, KillSession, Member, Session, SessionEnded, SessionSettings,
         SessionShared,
@@ -50,7 +49,7 @@ pub struct Project {
     pub(super) store: Arc<dyn Store>,
     pub(super) directory: Arc<Directory>,
     policy: Arc<ProjectPolicy>,
-    pulse: Arc<ActorMetrics>,
+    metrics: Arc<ActorMetrics>,
     /// Sessions with a put under way: the store may not know them yet.
     pub(super) pending_puts: HashSet<SessionId>,
     /// Puts of this replica per session whose frames have not come back. Until they do, frames of other replicas
@@ -65,6 +64,8 @@ pub struct Project {
     pub(super) frame_effects: OrderedOps<Project>,
     pub(super) resync: Resync,
     pub(super) known_seq: KnownSeq,
+    /// Frames were dropped because the mailbox was full, and a resync is on its way.
+    pub(super) frames_dropped: Arc<AtomicBool>,
     /// The project is closed, and ends with its last session.
     closing: Option<oneshot::Sender<()>>,
     /// Reports that the store has lost data of this project.
@@ -72,86 +73,62 @@ pub struct Project {
     on_give_up: Option<Box<dyn FnOnce()>>,
 }
 
+/// What the actor of a project is started with.
+pub(super) struct ProjectParts {
+    pub id: ProjectId,
+    pub settings: ProjectSettings,
+    pub address: Address<Project>,
+    /// Set when the registry has been started.
+    pub registry: Arc<OnceLock<Address<Registry>>>,
+    pub store: Arc<dyn Store>,
+    pub directory: Arc<Directory>,
+    pub policy: Arc<ProjectPolicy>,
+    pub metrics: Arc<ActorMetrics>,
+    pub known_seq: KnownSeq,
+    pub frames_dropped: Arc<AtomicBool>,
+    pub on_rollback: Box<dyn Fn()>,
+    pub on_give_up: Box<dyn FnOnce()>,
+}
+
 impl Project {
-    /// Starts a project and its children on this thread's arbiter. `on_rollback` runs when the store turns out to
-    /// have lost data of the project, `on_give_up` when the project cannot go on.
-    pub(crate) fn start(
-        record: Arc<ProjectRecord>,
-        settings: ProjectSettings,
-        store: Arc<dyn Store>,
-        projects: Weak<Projects>,
-        went_back: impl Fn() + 'static,
-        gave_up: impl FnOnce() + Clone + 'static,
-    ) -> ProjectHandle {
-        let id = record.id.clone();
-        let policy = ProjectPolicy::new(settings, record);
-        let pulse = ActorMetrics::new("project", id.as_str());
-        let directory = Arc::new(Directory::new(settings.presence));
-        let catalog = Arc::new(Catalog::default());
-        let compiler = Arc::new(Compiler::default());
-        let known = KnownSeq::default();
-        let listed_registry = Arc::new(OnceLock::new());
-        let address = supervise::start(Arc::clone(&pulse), settings.restarts, gave_up.clone(), {
-            let (id, store, directory) = (id.clone(), Arc::clone(&store), Arc::clone(&directory));
-            let (policy, known) = (Arc::clone(&policy), KnownSeq::clone(&known));
-            let registry = Arc::clone(&listed_registry);
-            |address| Self {
-                id,
-                settings,
-                address,
-                registry,
-                store,
-                directory,
-                policy,
-                pulse,
-                pending_puts: HashSet::new(),
-                pending_own_frames: HashMap::new(),
-                refreshing: 0,
-                changed_locally: HashSet::new(),
-                heartbeats: Heartbeats::default(),
-                frame_effects: OrderedOps::default(),
-                resync: Resync::default(),
-                known_seq: known,
-                closing: None,
-                on_rollback: Box::new(went_back),
-                on_give_up: Some(Box::new(gave_up)),
-            }
-        });
-        let down = |child| {
-            let project = address.clone();
-            move || project.report(ChildDown { child })
-        };
-        let registry = supervise::start(
-            ActorMetrics::new("registry", id.as_str()),
-            settings.restarts,
-            down(Child::Registry),
-            |_| Registry::new(Arc::clone(&catalog), Arc::clone(&compiler), Arc::clone(&store)),
-        );
-        let _ = listed_registry.set(registry.clone());
-        let router = supervise::start(
-            ActorMetrics::new("router", id.as_str()),
-            settings.restarts,
-            down(Child::Router),
-            |_| {
-                let project = address.clone();
-                let refresh = move |done| project.report(RefreshDirectory { done });
-                Router::new(Arc::clone(&directory), Arc::clone(&store), Arc::clone(&policy), refresh)
-            },
-        );
-        ProjectHandle::new(Parts {
+    /// An actor without sessions; `started` loads them.
+    pub(super) fn new(parts: ProjectParts) -> Self {
+        let ProjectParts {
             id,
             settings,
-            project: address,
+            address,
             registry,
-            router,
+            store,
             directory,
             policy,
-            catalog,
-            compiler,
+            metrics,
+            known_seq,
+            frames_dropped,
+            on_rollback,
+            on_give_up,
+        } = parts;
+        Self {
+            id,
+            settings,
+            address,
+            registry,
             store,
-            known_seq: known,
-            projects,
-        })
+            directory,
+            policy,
+            metrics,
+            pending_puts: HashSet::new(),
+            pending_own_frames: HashMap::new(),
+            refreshing: 0,
+            changed_locally: HashSet::new(),
+            heartbeats: Heartbeats::default(),
+            frame_effects: OrderedOps::default(),
+            resync: Resync::default(),
+            known_seq,
+            frames_dropped,
+            closing: None,
+            on_rollback,
+            on_give_up: Some(on_give_up),
+        }
     }
 
     /// `tries` is how often the registration may still be repeated when the store knows more than the directory.
@@ -435,11 +412,11 @@ impl Project {
             had_predecessor: resumes,
             incarnation: record.holder.incarnation,
         };
-        let pulse = ActorMetrics::new("session", record.id.to_string());
+        let metrics = ActorMetrics::new("session", record.id.to_string());
         let (project, store) = (self.address.clone(), Arc::clone(&self.store));
         let ended = project.clone();
         let address = supervise::start(
-            Arc::clone(&pulse),
+            Arc::clone(&metrics),
             self.settings.restarts,
             move || {
                 project.report(ChildDown {
@@ -447,7 +424,7 @@ impl Project {
                 })
             },
             |_| {
-                Session::new(id, settings, Arc::clone(&shared), store, pulse, move |fact| {
+                Session::new(id, settings, Arc::clone(&shared), store, metrics, move |fact| {
                     ended.report(fact)
                 })
             },
@@ -469,7 +446,7 @@ impl Project {
             && let Some(done) = self.closing.take()
         {
             let _ = done.send(());
-            self.pulse.mark_finished();
+            self.metrics.mark_finished();
             ctx.stop();
         }
     }
@@ -612,7 +589,7 @@ impl Handler<Envelope<KillSession>> for Project {
     type Result = ();
 
     fn handle(&mut self, _: Envelope<KillSession>, ctx: &mut Context<Self>) {
-        self.pulse.mark_finished();
+        self.metrics.mark_finished();
         ctx.stop();
     }
 }

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
-use super::ProjectHandle;
+use super::handle::ProjectHandle;
 use crate::model::{ProjectId, ProjectRecord};
 
 /// The projects of a broker. Only the broker's actor decides about entries; reads take no actor.
@@ -31,37 +31,37 @@ impl Projects {
 
     /// The records of all projects, sorted by id.
     pub fn records(&self) -> Vec<Arc<ProjectRecord>> {
-        let roster = self.read();
-        let open = roster.open.values().map(ProjectHandle::record);
-        let mut records: Vec<_> = open.chain(roster.closed.values().cloned()).collect();
+        let maps = self.read();
+        let open = maps.open.values().map(ProjectHandle::record);
+        let mut records: Vec<_> = open.chain(maps.closed.values().cloned()).collect();
         records.sort_unstable_by(|a, b| a.id.cmp(&b.id));
         records
     }
 
     pub(crate) fn record(&self, id: &ProjectId) -> Option<Arc<ProjectRecord>> {
-        let roster = self.read();
-        let open = roster.open.get(id).map(ProjectHandle::record);
-        open.or_else(|| roster.closed.get(id).cloned())
+        let maps = self.read();
+        let open = maps.open.get(id).map(ProjectHandle::record);
+        open.or_else(|| maps.closed.get(id).cloned())
     }
 
     pub(crate) fn insert(&self, project: ProjectHandle) {
-        let mut roster = self.write();
-        roster.closed.remove(project.id());
-        roster.open.insert(project.id().clone(), project);
+        let mut maps = self.write();
+        maps.closed.remove(project.id());
+        maps.open.insert(project.id().clone(), project);
     }
 
     /// Removes a project that the store no longer has. Returns it if it was open.
     pub(crate) fn remove(&self, id: &ProjectId) -> Option<ProjectHandle> {
-        let mut roster = self.write();
-        roster.closed.remove(id);
-        roster.open.remove(id)
+        let mut maps = self.write();
+        maps.closed.remove(id);
+        maps.open.remove(id)
     }
 
     /// Moves a project to the closed ones. Returns it if it was open.
     pub(crate) fn close(&self, record: Arc<ProjectRecord>) -> Option<ProjectHandle> {
-        let mut roster = self.write();
-        let project = roster.open.remove(&record.id);
-        roster.closed.insert(record.id.clone(), record);
+        let mut maps = self.write();
+        let project = maps.open.remove(&record.id);
+        maps.closed.insert(record.id.clone(), record);
         project
     }
 

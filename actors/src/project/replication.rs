@@ -1,7 +1,12 @@
 //! Keeps the view of this replica current: applies the frames of other replicas, and reads the store again after
 //! missed frames (a resync).
 
-use std::{collections::HashSet, future::ready, sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    future::ready,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use actix::{AsyncContext, Context, Handler};
 use tokio::sync::oneshot;
@@ -307,6 +312,8 @@ impl Handler<Envelope<RequestResync>> for Project {
     type Result = ();
 
     fn handle(&mut self, Envelope { message, .. }: Envelope<RequestResync>, ctx: &mut Context<Self>) {
+        // A frame that is dropped before this line was published before the resync reads the store.
+        self.frames_dropped.store(false, Ordering::Release);
         self.request_resync(message.done, ctx);
     }
 }

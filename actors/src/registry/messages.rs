@@ -38,8 +38,8 @@ impl RegisteredProtocol {
             });
         }
         Err(BrokerError::ProtocolExists {
-            name: there.name.clone(),
-            version: there.version.clone(),
+            name: there.name.to_string(),
+            version: there.version.to_string(),
             differs,
         })
     }

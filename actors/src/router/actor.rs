@@ -12,9 +12,10 @@ use super::{
 };
 use crate::{
     clock::{Now, now},
+    directory::{AudienceQuery, Directory, SelectedRecipients},
     model::{BrokerError, Message, MessageIds, MissingSession},
     ops::then,
-    project::{Directory, PolicyLimits, ProjectPolicy, SelectedRecipients},
+    policy::{PolicyLimits, ProjectPolicy},
     session::{Member, Nudge},
     storage::{Append, Appended, Audience, RecipientRefusal, SendResult, Store, StoreError},
     supervise::Envelope,
@@ -63,7 +64,7 @@ pub struct Router {
 enum ResolvedRecipients {
     One(Arc<Member>),
     Many {
-        audience: Box<super::AudienceQuery>,
+        audience: Box<AudienceQuery>,
         found: SelectedRecipients,
     },
     Missing(BrokerError),

@@ -6,7 +6,8 @@ use actix::Message;
 use tokio::sync::{oneshot, watch};
 
 use crate::{
-    model::{BrokerError, CapabilityFilter, DeliveryStatus, Draft, ProtocolName, SessionId},
+    directory::AudienceQuery,
+    model::{BrokerError, DeliveryStatus, Draft},
     session::Member,
     storage::SendResult,
 };
@@ -38,14 +39,6 @@ pub enum Recipients {
     Many(Box<AudienceQuery>),
     /// The recipient does not exist. The answer is this error, unless the idempotency key already has a result.
     Missing(BrokerError),
-}
-
-/// The recipients of a broadcast: all sessions but the sender that match the filter and speak the protocol.
-pub struct AudienceQuery {
-    pub sender: SessionId,
-    pub filter: CapabilityFilter,
-    pub protocol: ProtocolName,
-    pub version: semver::Version,
 }
 
 /// What became of an accepted message.

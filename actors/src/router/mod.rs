@@ -10,4 +10,4 @@ mod reply_barrier;
 pub use actor::{ROUTER_BYTES_MAX, Router};
 #[cfg(feature = "faults")]
 pub use messages::PanicRouter;
-pub use messages::{AudienceQuery, Recipients, Route, RouteAnswer, Routed, Submission};
+pub use messages::{Recipients, Route, RouteAnswer, Routed, Submission};

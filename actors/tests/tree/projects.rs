@@ -220,7 +220,9 @@ fn an_id_is_given_away_once() {
     run(|| async {
         let broker = start_broker(&Arc::new(SlowStorage::default()));
         let create = || broker.create_project(new_project("there", ProjectConfig::default()));
-        let exists = BrokerError::ProjectExists { id: other_project_id() };
+        let exists = BrokerError::ProjectExists {
+            id: other_project_id().to_string(),
+        };
         let (left, right) = join(create(), create()).await;
         let (made, refused) = if left.is_ok() { (left, right) } else { (right, left) };
         let (record, made) = made.unwrap();

@@ -31,7 +31,9 @@ impl Broker {
                 let answer = Ok(Arc::clone(&record));
                 broker.apply_record(record, epoch, ctx, move || drop(reply.send(answer)));
             }
-            Ok(None) => drop(reply.send(Err(BrokerError::ProjectExists { id: record.id }))),
+            Ok(None) => drop(reply.send(Err(BrokerError::ProjectExists {
+                id: record.id.to_string(),
+            }))),
             Err(StoreError::RolledBack) => broker.create(record, reply, ctx),
             Err(error) => drop(reply.send(Err(error.into()))),
         });
@@ -53,7 +55,7 @@ impl Broker {
         for key in &mut record.keys {
             key.last_used_at_ms = self.keyring.last_used_at_ms(&key.digest).max(key.last_used_at_ms);
         }
-        if let Err(error) = (update.0)(&mut record) {
+        if let Err(error) = update.apply(&mut record) {
             drop(reply.send(Err(error)));
             return;
         }

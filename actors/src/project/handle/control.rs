@@ -4,7 +4,7 @@
 //! What the broker and the bridge tell a project: its record, its end, and the changes of other replicas. No surface
 //! may call this.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use tokio::sync::oneshot;
 
@@ -50,12 +50,21 @@ impl ProjectControl<'_> {
         self.0.0.project.report(KillSession { why });
     }
 
-    /// Applies a frame of the bridge; `own` says that this replica published it.
+    /// Applies a frame of the bridge; `own` says that this replica published it. Frames wait in the bounded mailbox of
+    /// the project's actor. When it is full, frames are dropped until a resync begins, which reads what they announced.
     pub fn apply_frame(self, frame: Frame, own: bool) {
-        self.0.0.project.report(ApplyFrame { frame, own });
+        let parts = &self.0.0;
+        if parts.frames_dropped.load(Ordering::Acquire) {
+            return;
+        }
+        let is_full = parts.project.tell(ApplyFrame { frame, own }).is_err();
+        if is_full && !parts.frames_dropped.swap(true, Ordering::AcqRel) {
+            tracing::warn!(project = %parts.id, "too many frames wait; dropping them and resyncing");
+            self.request_resync();
+        }
     }
 
-    /// Gives pushed messages to their sessions.
+    /// Gives pushed messages to their sessions. The prefetch limit of each session bounds what waits in its mailbox.
     pub fn deliver(self, batch: &DeliveryBatch) {
         let parts = &self.0.0;
         match parts.store.decode_batch(batch) {

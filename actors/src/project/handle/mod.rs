@@ -12,13 +12,15 @@ mod sending;
 mod sessions;
 
 use std::{
-    sync::{Arc, Weak},
+    sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 
 use crate::{
+    directory::Directory,
     model::{BrokerError, ProjectId, ProjectRecord},
-    project::{Directory, PolicyLimits, Project, ProjectPolicy, ProjectSettings, Projects, resync::KnownSeq},
+    policy::{PolicyLimits, ProjectPolicy, ProjectSettings},
+    project::{actor::Project, resync::KnownSeq},
     registry::{Catalog, Compiler, Registry},
     router::Router,
     session::{CloseReason, Member},
@@ -36,6 +38,9 @@ pub use sending::{CrossProjectSend, PreparedSend, SendRequest};
 #[derive(Clone)]
 pub struct ProjectHandle(Arc<Parts>);
 
+/// Finds another open project of the broker.
+pub(super) type FindProject = Box<dyn Fn(&ProjectId) -> Option<ProjectHandle> + Send + Sync>;
+
 /// The parts of a project.
 pub(super) struct Parts {
     pub id: ProjectId,
@@ -49,7 +54,9 @@ pub(super) struct Parts {
     pub compiler: Arc<Compiler>,
     pub store: Arc<dyn Store>,
     pub known_seq: KnownSeq,
-    pub projects: Weak<Projects>,
+    /// Frames were dropped because the mailbox of the project's actor was full, and a resync is on its way.
+    pub frames_dropped: Arc<AtomicBool>,
+    pub find_project: FindProject,
 }
 
 /// A page of a list.
@@ -138,7 +145,7 @@ impl ProjectHandle {
 
     /// Another open project of the broker.
     fn other_project(&self, id: &ProjectId) -> Option<Self> {
-        self.0.projects.upgrade().and_then(|projects| projects.get(id))
+        (self.0.find_project)(id)
     }
 
     pub(super) fn store(&self) -> &dyn Store {

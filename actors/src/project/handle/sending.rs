@@ -7,12 +7,13 @@ use tokio::sync::{oneshot, watch};
 use super::{LateAnswer, Lookup, ProjectHandle, lookup::after_wait};
 use crate::{
     clock::now,
+    directory::AudienceQuery,
     model::{
         Addressing, BrokerError, CapabilityFilter, DeliveryStatus, Draft, Headers, MessageId, ProjectId,
         ProtocolRecord, RecipientStatus, SessionId,
     },
     registry::WorkBudget,
-    router::{AudienceQuery, Recipients, Route, RouteAnswer, Submission},
+    router::{Recipients, Route, RouteAnswer, Submission},
     session::Member,
     storage::SendResult,
 };
@@ -303,8 +304,8 @@ pub(super) fn check_speaks(
     }
     Err(BrokerError::IncompatibleProtocol {
         recipient: recipient.to_owned(),
-        name: protocol.name.clone(),
-        version: protocol.version.clone(),
+        name: protocol.name.to_string(),
+        version: protocol.version.to_string(),
         speaks: speaks(member),
     })
 }

@@ -7,18 +7,18 @@ use futures_util::future::{BoxFuture, join_all};
 use super::{Lookup, Page, ProjectHandle};
 use crate::{
     clock::now,
+    directory::SessionQuery,
     model::{BrokerError, ConnectionId, MissingSession, Owner, SessionId, SessionStatus},
-    project::{
-        Registered, Registration, SessionQuery,
-        messages::{NamedById, Register},
-    },
+    project::messages::{NamedById, Register, Registered, Registration},
     session::{Attach, Connection, Detach, Disconnect, Member, Subscribe, Unwatch, Watch, Writable},
 };
 
 impl ProjectHandle {
-    // Sessions
-
-    /// Makes a session, or resumes the one that holds the name, or changes the caller's own.
+    /// Creates a session, resumes the one that holds the name, or changes the caller's own.
+    ///
+    /// # Errors
+    /// `forbidden` for a name of another owner, or when the project has its maximum of sessions or of bytes for their
+    /// records; `unavailable`.
     pub async fn register(&self, registration: Registration) -> Result<Registered, BrokerError> {
         self.0.project.request(|reply| Register { registration, reply }).await
     }

@@ -1,4 +1,4 @@
-//! The sessions of a project as this replica knows them.
+//! The sessions of a project as this replica knows them: by id, by name, and as recipients of a broadcast.
 
 use std::{
     borrow::Borrow,
@@ -9,8 +9,7 @@ use std::{
 
 use crate::{
     clock::Now,
-    model::{PresenceTimeouts, ProtocolName, SessionId, SessionName, SessionStatus},
-    router::AudienceQuery,
+    model::{CapabilityFilter, PresenceTimeouts, ProtocolName, SessionId, SessionName, SessionStatus},
     session::Member,
 };
 
@@ -70,6 +69,18 @@ pub struct SessionQuery {
     pub limit: usize,
     /// Only sessions after this one.
     pub after: Option<SessionId>,
+}
+
+/// The recipients of a broadcast: every session but the sender that the filter selects and that accepts the protocol.
+pub struct AudienceQuery {
+    /// Gets no copy of its own message.
+    pub sender: SessionId,
+    /// What the sender requires of the recipients.
+    pub filter: CapabilityFilter,
+    /// The protocol of the message.
+    pub protocol: ProtocolName,
+    /// Its version.
+    pub version: semver::Version,
 }
 
 /// The recipients of a broadcast.
@@ -186,7 +197,7 @@ impl Directory {
 
     /// Applies one membership change. Returns false if `version` is not the next one: a change was missed, and a
     /// resync is needed.
-    pub(super) fn note_version(&self, version: u64) -> bool {
+    pub(crate) fn note_version(&self, version: u64) -> bool {
         let mut members = self.write();
         members.announced_version = members.announced_version.max(version);
         if version == members.version + 1 {
@@ -196,18 +207,18 @@ impl Directory {
     }
 
     /// The highest roster version that a frame has announced.
-    pub(super) fn announced_version(&self) -> u64 {
+    pub(crate) fn announced_version(&self) -> u64 {
         self.read().announced_version
     }
 
     /// Sets the roster version after the directory was replaced.
-    pub(super) fn set_version(&self, version: u64) {
+    pub(crate) fn set_version(&self, version: u64) {
         let mut members = self.write();
         (members.version, members.announced_version) = (version, version);
     }
 
     /// Adds a member, or replaces its entry.
-    pub(super) fn put(&self, member: &Arc<Member>) {
+    pub(crate) fn put(&self, member: &Arc<Member>) {
         let mut members = self.write();
         let id = member.record.id;
         let before = members.by_id.insert(id, Arc::clone(member));
@@ -220,7 +231,7 @@ impl Directory {
         }
     }
 
-    pub(super) fn remove(&self, id: SessionId) -> Option<Arc<Member>> {
+    pub(crate) fn remove(&self, id: SessionId) -> Option<Arc<Member>> {
         let mut members = self.write();
         let member = members.by_id.remove(&id)?;
         members.in_order.remove(&id);

@@ -1,4 +1,5 @@
-//! What a project may do: its record and the limits that follow from it, read without asking an actor.
+//! What a project may do: the settings of all projects, the record of one, and the limits that follow from them. Its
+//! actors and its callers read them without asking an actor.
 
 use std::{
     collections::HashMap,
@@ -9,12 +10,42 @@ use std::{
     time::Duration,
 };
 
-use super::ProjectSettings;
 use crate::{
-    model::{ProjectId, ProjectRecord},
+    model::{PresenceTimeouts, ProjectId, ProjectRecord},
     rate::RateLimit,
     session::CloseReason,
+    supervise::RestartPolicy,
 };
+
+/// Settings of every project of a broker.
+#[derive(Clone, Copy, Debug)]
+pub struct ProjectSettings {
+    /// Messages that may wait for one session, unless the project's record says otherwise.
+    pub queue_capacity: usize,
+    /// Sessions of a project, unless its record says otherwise.
+    pub sessions_max: usize,
+    /// The share of the queue capacity from which on a warning is logged.
+    pub queue_warning: f64,
+    /// Deliveries of one message without acknowledgement until it becomes a dead letter.
+    pub delivery_limit: u32,
+    /// How often a live connection is asked for a heartbeat.
+    pub heartbeat_interval: Duration,
+    /// The silence after which a session is stale or disconnected.
+    pub presence: PresenceTimeouts,
+    /// How long a disconnected session keeps its name and its inbox.
+    pub session_retention: Duration,
+    pub restarts: RestartPolicy,
+}
+
+impl ProjectSettings {
+    /// Messages in a queue of this capacity from which on a warning is logged.
+    pub fn queue_warning_len(&self, queue_capacity: usize) -> usize {
+        // A share of a count that fits into memory is exact enough as a float.
+        #[allow(clippy::cast_precision_loss, clippy::cast_sign_loss)]
+        let len = (queue_capacity as f64 * self.queue_warning).ceil() as usize;
+        len.max(1)
+    }
+}
 
 /// The current policy of a project. An update replaces its limits as a whole.
 #[derive(Debug)]
@@ -131,7 +162,7 @@ impl PolicyLimits {
     }
 
     /// Charges requests whose cost became known only after they were served: later requests wait for them.
-    pub(super) fn charge_requests(&self, count: u32) {
+    pub(crate) fn charge_requests(&self, count: u32) {
         if let Some(rate) = &self.request_rate {
             rate.add_debt(count);
         }

@@ -1,0 +1,94 @@
+//! Starts a project: joins its actor, its registry, its router and its handle.
+
+use std::sync::{Arc, OnceLock, Weak, atomic::AtomicBool};
+
+use super::{
+    actor::{Project, ProjectParts},
+    handle::{Parts, ProjectHandle},
+    messages::{Child, ChildDown, RefreshDirectory},
+    projects::Projects,
+    resync::KnownSeq,
+};
+use crate::{
+    directory::Directory,
+    model::ProjectRecord,
+    policy::{ProjectPolicy, ProjectSettings},
+    registry::{Catalog, Compiler, Registry},
+    router::Router,
+    storage::Store,
+    supervise::{self, ActorMetrics},
+};
+
+impl Project {
+    /// Starts a project and its children on this thread's arbiter. `projects` leads to the recipients of cross-project
+    /// messages. `on_rollback` runs when the store turns out to have lost data of the project, `on_give_up` when the
+    /// project cannot go on.
+    pub(crate) fn start(
+        record: Arc<ProjectRecord>,
+        settings: ProjectSettings,
+        store: Arc<dyn Store>,
+        projects: Weak<Projects>,
+        on_rollback: impl Fn() + 'static,
+        on_give_up: impl FnOnce() + Clone + 'static,
+    ) -> ProjectHandle {
+        let id = record.id.clone();
+        let policy = ProjectPolicy::new(settings, record);
+        let metrics = ActorMetrics::new("project", id.as_str());
+        let directory = Arc::new(Directory::new(settings.presence));
+        let (catalog, compiler) = (Arc::<Catalog>::default(), Arc::<Compiler>::default());
+        let (known_seq, frames_dropped) = (KnownSeq::default(), Arc::<AtomicBool>::default());
+        let registry_address = Arc::new(OnceLock::new());
+        let project = supervise::start(Arc::clone(&metrics), settings.restarts, on_give_up.clone(), |address| {
+            Self::new(ProjectParts {
+                id: id.clone(),
+                settings,
+                address,
+                registry: Arc::clone(&registry_address),
+                store: Arc::clone(&store),
+                directory: Arc::clone(&directory),
+                policy: Arc::clone(&policy),
+                metrics,
+                known_seq: KnownSeq::clone(&known_seq),
+                frames_dropped: Arc::clone(&frames_dropped),
+                on_rollback: Box::new(on_rollback),
+                on_give_up: Box::new(on_give_up),
+            })
+        });
+        let report_down = |child| {
+            let project = project.clone();
+            move || project.report(ChildDown { child })
+        };
+        let registry = supervise::start(
+            ActorMetrics::new("registry", id.as_str()),
+            settings.restarts,
+            report_down(Child::Registry),
+            |_| Registry::new(Arc::clone(&catalog), Arc::clone(&compiler), Arc::clone(&store)),
+        );
+        let _ = registry_address.set(registry.clone());
+        let router = supervise::start(
+            ActorMetrics::new("router", id.as_str()),
+            settings.restarts,
+            report_down(Child::Router),
+            |_| {
+                let project = project.clone();
+                let refresh = move |done| project.report(RefreshDirectory { done });
+                Router::new(Arc::clone(&directory), Arc::clone(&store), Arc::clone(&policy), refresh)
+            },
+        );
+        ProjectHandle::new(Parts {
+            id,
+            settings,
+            project,
+            registry,
+            router,
+            directory,
+            policy,
+            catalog,
+            compiler,
+            store,
+            known_seq,
+            frames_dropped,
+            find_project: Box::new(move |id| projects.upgrade()?.get(id)),
+        })
+    }
+}
