@@ -211,7 +211,10 @@ fn a_full_redis_refuses_new_messages_and_delivers_stored_ones() {
     let sent = alice.sends("before").to("bob");
     redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
     let error = alice.sends("too much").fails_as("unavailable", "bob");
-    assert!(error["message"].as_str().unwrap().contains("no room"), "{error}");
+    assert!(
+        error["message"].as_str().unwrap().contains("storage is full"),
+        "{error}"
+    );
     assert_eq!(alice.status_of(&sent.id), "queued");
     assert_eq!(alice.presence_of("bob").as_deref(), Some("active"));
     bob.sees(["before"]);

@@ -67,6 +67,7 @@ pub(super) struct RecordUpdate(Arc<UpdateFn>);
 type UpdateFn = dyn Fn(&mut ProjectRecord) -> Result<(), BrokerError> + Send + Sync;
 
 impl RecordUpdate {
+    /// A change that may be applied more than once.
     pub fn new(update: impl Fn(&mut ProjectRecord) -> Result<(), BrokerError> + Send + Sync + 'static) -> Self {
         Self(Arc::new(update))
     }

@@ -52,6 +52,7 @@ impl ProjectId {
         Self(Self::DEFAULT.into())
     }
 
+    /// The text of the id.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -87,6 +88,7 @@ impl SessionName {
         Ok(Self(text.into()))
     }
 
+    /// The text of the name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -184,6 +186,7 @@ impl SessionId {
     /// process these bits are random and a counter precedes them: ids still grow and do not collide.
     const INCARNATION: u128 = 0xffff_ffff;
 
+    /// A new id, of incarnation 0.
     #[must_use]
     pub fn generate() -> Self {
         Self(Uuid::now_v7()).durable()

@@ -232,6 +232,7 @@ pub enum KeyStatus {
 }
 
 impl KeyStatus {
+    /// The name in the contract.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -311,6 +312,7 @@ impl Owner {
         self.0.starts_with("key:")
     }
 
+    /// The text under which sessions store their owner.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -344,6 +346,7 @@ impl CredentialStatus {
         }
     }
 
+    /// The end of validity, in milliseconds since the Unix epoch.
     #[must_use]
     pub fn valid_until_ms(&self) -> u64 {
         self.good_until_ms.load(Ordering::Relaxed)

@@ -72,6 +72,7 @@ pub enum DeliveryStatus {
 }
 
 impl DeliveryStatus {
+    /// The name in the contract.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -101,6 +102,7 @@ pub enum DeadLetterReason {
 }
 
 impl DeadLetterReason {
+    /// The name in the contract.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

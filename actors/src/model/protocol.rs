@@ -34,6 +34,7 @@ impl ProtocolName {
         }
     }
 
+    /// The text of the name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -1,45 +1,15 @@
-//! The commands and facts that the actor of a project takes, and the requests and answers of registrations.
-
-use std::{sync::Arc, time::Duration};
+//! The commands and facts that the actor of a project takes.
 
 use actix::Message;
-use serde_json::{Map, Value};
 use tokio::sync::oneshot;
 
+use super::registration::{Registered, Registration};
 use crate::{
     bridge::Frame,
-    model::{BrokerError, Capabilities, Owner, SessionId, SessionName},
-    session::{Connection, Member},
+    model::{BrokerError, SessionId},
 };
 
-/// A request to register a session.
-#[derive(Clone, Default)]
-pub struct Registration {
-    pub name: Option<SessionName>,
-    /// None: unchanged, or none at all for a new session.
-    pub capabilities: Option<Capabilities>,
-    /// None: unchanged, or empty for a new session.
-    pub metadata: Option<Map<String, Value>>,
-    /// The caller. It becomes the owner of a new session.
-    pub owner: Owner,
-    /// The session that the caller has so far.
-    pub current: Option<SessionId>,
-    /// The caller's lasting connection, if it has one.
-    pub connection: Option<Arc<dyn Connection>>,
-}
-
-/// The answer to a registration.
-pub struct Registered {
-    /// The registered session.
-    pub member: Arc<Member>,
-    /// The session existed before, with its inbox.
-    pub resumed: bool,
-    /// The session was active before this registration.
-    pub was_active: bool,
-    /// The time since the last heartbeat before this registration; None for a new session.
-    pub silence: Option<Duration>,
-}
-
+/// Registers a session.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct Register {

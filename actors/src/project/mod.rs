@@ -5,9 +5,12 @@ mod actor;
 mod handle;
 mod heartbeats;
 mod messages;
+mod pending_puts;
 mod projects;
+mod registration;
 mod replication;
 mod resync;
+mod sessions;
 mod start;
 
 pub use actor::Project;
@@ -17,7 +20,7 @@ pub use handle::{
 };
 #[cfg(feature = "faults")]
 pub use messages::Panic;
-pub use messages::{Registered, Registration};
 pub use projects::Projects;
+pub use registration::{Registered, Registration};
 
 pub use crate::{directory::SessionQuery, policy::ProjectSettings};

@@ -34,7 +34,7 @@ impl Project {
         match event {
             StoreEvent::Session(record) => {
                 if own {
-                    self.own_frame_arrived(record.id);
+                    self.confirm_put(&record);
                 } else if !self.pending_own_frames.contains_key(&record.id) {
                     self.apply_session_record(*record, Some(seq));
                 }
@@ -190,7 +190,7 @@ impl Project {
         }
         let known = self.directory.all();
         let known = known.iter().map(|member| member.record.id);
-        let is_known_better = |id: &SessionId| self.pending_puts.contains(id) || self.changed_locally.contains(id);
+        let is_known_better = |id: &SessionId| self.pending_puts.contains(*id) || self.changed_locally.contains(id);
         let mut gone: HashSet<_> = known.filter(|id| !is_known_better(id)).collect();
         let sessions: Vec<_> = sessions
             .into_iter()
@@ -206,7 +206,7 @@ impl Project {
         self.directory.set_version(version);
         // The frames of these puts may have been missed.
         self.pending_own_frames
-            .retain(|session, _| self.pending_puts.contains(session));
+            .retain(|session, _| self.pending_puts.contains(*session));
     }
 
     /// Applies the record of a session from the store or from a frame. A frame also tells that the session has just

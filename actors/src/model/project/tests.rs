@@ -1,3 +1,5 @@
+//! Unit tests of project records.
+
 use super::*;
 use crate::model::ProtocolName;
 

@@ -53,7 +53,7 @@ impl ProjectHandle {
     }
 
     /// As [`Self::receive`], for a caller that has the messages when their answer is written
-    /// ([`ReceiveCall::written`]) and may give the call up even later ([`Self::return_unclaimed`]). Messages are read
+    /// ([`ReceiveCall::mark_written`]) and may give the call up even later ([`Self::return_unclaimed`]). Messages are read
     /// when `room` has room for a page, or for one larger message.
     ///
     /// # Errors

@@ -30,7 +30,7 @@ pub struct SendRequest<'a> {
     pub headers: &'a Headers,
     /// The sender follows the delivery status beyond the first answer.
     pub tracked: bool,
-    /// What checking the payload may take.
+    /// The budget for checking the payload.
     pub work: WorkBudget,
 }
 

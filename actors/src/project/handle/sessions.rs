@@ -9,7 +9,10 @@ use crate::{
     clock::now,
     directory::SessionQuery,
     model::{BrokerError, ConnectionId, MissingSession, Owner, SessionId, SessionStatus},
-    project::messages::{NamedById, Register, Registered, Registration},
+    project::{
+        messages::{NamedById, Register},
+        registration::{Registered, Registration},
+    },
     session::{Attach, Connection, Detach, Disconnect, Member, Subscribe, Unwatch, Watch, Writable},
 };
 

@@ -1,0 +1,403 @@
+//! Registers sessions: plans a registration, stores the record, and then applies the plan to the directory. While the
+//! store has not answered, its name and its session are reserved: registrations that need one of them wait.
+
+use std::{
+    collections::{VecDeque, hash_map::Entry},
+    sync::Arc,
+    time::Duration,
+};
+
+use actix::{Context, Handler};
+
+use super::{
+    actor::{Project, end_session},
+    messages::{Child, ChildDown, NamedById, Register},
+    registration::{Attempt, Candidate, Facts, Plan, Registered, Registration, records_too_large, too_many_sessions},
+};
+use crate::{
+    clock::now,
+    model::{BrokerError, DeadLetterReason, ProjectRecord, SessionId, SessionRecord, SessionStatus},
+    ops::then,
+    session::{AgentInfo, Attach, Connection, Detach, EndSession, Member, Session, SessionSettings, SessionShared},
+    storage::{Op, PutOutcome, PutSession, SessionKey, StoreError},
+    supervise::{self, ActorMetrics, Envelope},
+};
+
+impl Project {
+    /// Registers a session, or has the registration wait for a reservation. Returns the put that it has begun or waits
+    /// for; None if it is answered.
+    fn register(&mut self, attempt: Attempt, ctx: &mut Context<Self>) -> Option<SessionId> {
+        if self.closing.is_some() {
+            attempt.answer(Err(BrokerError::unavailable()));
+            return None;
+        }
+        let registration = &attempt.registration;
+        let is_alive = |member: &Arc<Member>| !member.has_ended();
+        let current = registration
+            .current
+            .and_then(|id| self.directory.by_id(id))
+            .filter(is_alive);
+        let name = registration.name.as_ref();
+        let holder = name
+            .and_then(|name| self.directory.by_name(name.as_str()))
+            .filter(is_alive);
+        let sessions = [&current, &holder].into_iter().flatten().map(|member| member.record.id);
+        if let Some(put) = self.pending_puts.blocking(name, sessions) {
+            self.pending_puts.wait(put, VecDeque::from([attempt]));
+            return Some(put);
+        }
+        match self.plan(registration, current.as_deref(), holder.as_deref()) {
+            Ok(plan) => {
+                let session = plan.record.id;
+                self.store_plan(plan, attempt, ctx);
+                self.pending_puts.contains(session).then_some(session)
+            }
+            Err(refusal) => {
+                attempt.answer(Err(refusal));
+                None
+            }
+        }
+    }
+
+    /// Repeats registrations that waited, in the order of their arrival. When one of them has to wait for the store, the
+    /// rest waits for the same answer.
+    fn register_waiting(&mut self, mut waiting: VecDeque<Attempt>, ctx: &mut Context<Self>) {
+        while let Some(attempt) = waiting.pop_front() {
+            if let Some(put) = self.register(attempt, ctx) {
+                waiting = self.pending_puts.wait(put, waiting);
+            }
+        }
+    }
+
+    fn plan(
+        &self,
+        registration: &Registration,
+        current: Option<&Member>,
+        holder: Option<&Member>,
+    ) -> Result<Plan, BrokerError> {
+        let (limits, now_ms) = (self.policy.limits(), now().unix_ms);
+        registration.plan(&Facts {
+            current: current.map(|member| candidate(member, &limits.record, now_ms)),
+            holder: holder.map(|member| candidate(member, &limits.record, now_ms)),
+            sessions_len: self.directory.len() + self.pending_puts.new_len(),
+            sessions_max: limits.sessions_max,
+            now_ms,
+        })
+    }
+
+    /// Stores the record of a plan. The answer of the store decides what becomes of the registration.
+    fn store_plan(&mut self, plan: Plan, attempt: Attempt, ctx: &mut Context<Self>) {
+        let before = self.directory.by_id(plan.record.id);
+        let seen = before.map(|member| self.status_and_silence(&member));
+        let sessions_max = self.policy.limits().sessions_max;
+        let put = PutSession {
+            must_exist: plan.resumes,
+            sessions_len_max: Some(sessions_max),
+        };
+        let op = self.put_session(plan.record.clone(), put, plan.evicts);
+        self.begin_put(&plan.record, plan.resumes);
+        then(op, self, ctx, move |project, stored, ctx| {
+            let (member, mut waiting) = project.finish_put(plan.record.id, &stored, ctx);
+            match stored {
+                Ok(PutOutcome::Stored) => {
+                    let registered = member.map(|member| project.attach(member, &plan, seen, &attempt.registration));
+                    attempt.answer(registered.unwrap_or(Err(BrokerError::unavailable())));
+                }
+                Ok(PutOutcome::NameTaken) if attempt.tries > 0 && project.store.is_shared() => {
+                    project.retry_with_holder(&plan, attempt, ctx);
+                }
+                Ok(PutOutcome::Gone) if attempt.tries > 0 && project.store.is_shared() => {
+                    project.remove_session(plan.record.id);
+                    project.register(attempt.repeated(), ctx);
+                }
+                Ok(PutOutcome::TooManyBytes { limit }) => attempt.answer(Err(records_too_large(limit))),
+                Ok(PutOutcome::TooManySessions) => attempt.answer(Err(too_many_sessions(sessions_max))),
+                Ok(PutOutcome::NameTaken | PutOutcome::Gone) => attempt.answer(Err(BrokerError::unavailable())),
+                Err(error) => {
+                    // A store that fails is not asked again for each registration that waits.
+                    let error = BrokerError::from(error);
+                    for failed in waiting.drain(..).chain([attempt]) {
+                        failed.answer(Err(error.clone()));
+                    }
+                }
+            }
+            project.register_waiting(waiting, ctx);
+        });
+    }
+
+    /// Gives a stored session to its caller: its connection is attached, and the session it had before is left.
+    fn attach(
+        &self,
+        known: Arc<Member>,
+        plan: &Plan,
+        seen: Option<(SessionStatus, Duration)>,
+        registration: &Registration,
+    ) -> Result<Registered, BrokerError> {
+        let connection = registration.connection.clone();
+        let left = plan.leaves.and_then(|id| self.directory.by_id(id));
+        leave_session(left, connection.as_deref());
+        known.shared.touch(now());
+        // Another replica may have registered the session again since.
+        let incarnation = Some(known.record.holder.incarnation);
+        let member = if known.record == plan.record {
+            known
+        } else {
+            Arc::new(Member {
+                record: plan.record.clone(),
+                ..Member::clone(&known)
+            })
+        };
+        // A new session has an empty mailbox; if an existing one is full, the caller gets the error.
+        member.address.tell(Attach {
+            connection,
+            named: member.record.name.is_some(),
+            is_reattach: false,
+            keeps_leases: plan.renews,
+            incarnation,
+        })?;
+        Ok(Registered {
+            member,
+            resumed: plan.resumes,
+            was_active: seen.is_some_and(|(status, _)| status == SessionStatus::Active),
+            silence: seen.map(|(_, silence)| silence),
+        })
+    }
+
+    /// Another replica has registered the name first: reads its session from the store, and repeats the registration.
+    fn retry_with_holder(&mut self, plan: &Plan, attempt: Attempt, ctx: &mut Context<Self>) {
+        let Some(name) = plan.record.name.clone() else {
+            return attempt.answer(Err(BrokerError::unavailable()));
+        };
+        let op = self.store.find_session(SessionKey::Name(name));
+        then(op, self, ctx, move |project, found, ctx| match found {
+            Ok(found) => {
+                if let Some(record) = found {
+                    project.apply_session_record(record, None);
+                }
+                project.register(attempt.repeated(), ctx);
+            }
+            Err(error) => attempt.answer(Err(error.into())),
+        });
+    }
+
+    /// Reserves the name and the session of a record until the store has answered.
+    fn begin_put(&mut self, record: &SessionRecord, resumes: bool) {
+        self.note_local_change(record.id);
+        if self.store.is_shared() {
+            *self.pending_own_frames.entry(record.id).or_default() += 1;
+        }
+        self.pending_puts.begin(record.clone(), resumes);
+    }
+
+    /// The store has answered a put. Returns the session as the directory has it, if the store has taken the record and
+    /// the session has not ended since; and the registrations that waited for the answer.
+    ///
+    /// A refused put publishes no frame. After an error the store is read again, because it may have kept the record.
+    fn finish_put(
+        &mut self,
+        session: SessionId,
+        stored: &Result<PutOutcome, StoreError>,
+        ctx: &mut Context<Self>,
+    ) -> (Option<Arc<Member>>, VecDeque<Attempt>) {
+        let Some(put) = self.pending_puts.finish(session) else {
+            // The actor has panicked since.
+            return (self.directory.by_id(session), VecDeque::new());
+        };
+        let member = match stored {
+            Ok(PutOutcome::Stored) if put.is_applied => self.directory.by_id(session),
+            Ok(PutOutcome::Stored) => self.apply_put(put.record, put.resumes),
+            Ok(_) => {
+                self.own_frame_arrived(session);
+                None
+            }
+            Err(_) if self.store.is_shared() => {
+                self.own_frame_arrived(session);
+                self.request_resync(None, ctx);
+                None
+            }
+            Err(_) => None,
+        };
+        (member, put.waiting)
+    }
+
+    /// The frame of a put of this replica has come back: the store has the record, whether it has answered or not.
+    pub(super) fn confirm_put(&mut self, record: &SessionRecord) {
+        self.own_frame_arrived(record.id);
+        if let Some(resumes) = self.pending_puts.confirm(record) {
+            self.apply_put(record.clone(), resumes);
+        }
+    }
+
+    /// Puts a record that the store has taken into the directory. A session that has ended meanwhile stays away.
+    fn apply_put(&mut self, record: SessionRecord, resumes: bool) -> Option<Arc<Member>> {
+        let before = self.directory.by_id(record.id);
+        let is_known = before.is_some() || !resumes;
+        is_known.then(|| self.put_in_directory(record, before.as_deref(), false))
+    }
+
+    fn own_frame_arrived(&mut self, session: SessionId) {
+        if let Entry::Occupied(mut pending) = self.pending_own_frames.entry(session) {
+            *pending.get_mut() -= 1;
+            if *pending.get() == 0 {
+                pending.remove();
+            }
+        }
+    }
+
+    /// The status before the registration makes the session active, and the time since its last heartbeat.
+    fn status_and_silence(&self, member: &Member) -> (SessionStatus, Duration) {
+        let now = now();
+        let silence = now.since(member.shared.last_seen_mono_ms());
+        (member.status(self.settings.presence, now), silence)
+    }
+
+    /// Stores that the holder names the session by id. If the store fails, the next call tries again.
+    fn note_named_by_id(&mut self, session: SessionId, ctx: &mut Context<Self>) {
+        let known = self.directory.by_id(session);
+        let known = known.filter(|member| !member.record.holder.by_id && !member.has_ended());
+        let Some(before) = known.filter(|_| !self.pending_puts.contains(session)) else {
+            return;
+        };
+        let mut record = before.record.clone();
+        record.holder.by_id = true;
+        let put = PutSession {
+            must_exist: true,
+            sessions_len_max: None,
+        };
+        let op = self.store.put_session(record.clone(), put);
+        self.begin_put(&record, true);
+        then(op, self, ctx, move |project, stored, ctx| {
+            let (_, waiting) = project.finish_put(session, &stored, ctx);
+            if !matches!(stored, Ok(PutOutcome::Stored)) {
+                tracing::warn!(%session, ?stored, "could not store that the session is named by its id");
+            }
+            project.register_waiting(waiting, ctx);
+        });
+    }
+
+    /// Stores a session, after ending the orphaned session that holds its name.
+    fn put_session(&self, record: SessionRecord, put: PutSession, evicts: Option<SessionId>) -> Op<PutOutcome> {
+        let Some(orphan) = evicts.and_then(|id| self.directory.by_id(id)) else {
+            return self.store.put_session(record, put);
+        };
+        let reason = DeadLetterReason::RecipientGone;
+        let evicted = self.store.remove_session(orphan.record.id, reason, None, now());
+        orphan.address.report(EndSession { reason });
+        let store = Arc::clone(&self.store);
+        Box::pin(async move {
+            evicted.await?;
+            store.put_session(record, put).await
+        })
+    }
+
+    /// Puts a session into the directory: a new actor, or the existing one with a new record.
+    pub(super) fn put_in_directory(
+        &self,
+        record: SessionRecord,
+        before: Option<&Member>,
+        resumes: bool,
+    ) -> Arc<Member> {
+        let member = match before {
+            Some(before) => Member {
+                record,
+                shared: Arc::clone(&before.shared),
+                address: before.address.clone(),
+            },
+            None => self.start_session(record, SessionShared::new(now()), resumes),
+        };
+        let member = Arc::new(member);
+        self.directory.put(&member);
+        member
+    }
+
+    /// Starts the actor of a session; `resumes` says that the store has the session already.
+    pub(super) fn start_session(&self, record: SessionRecord, shared: Arc<SessionShared>, resumes: bool) -> Member {
+        let id = record.id;
+        *shared.agent() = AgentInfo {
+            project: Some(self.policy.limits().record.id.clone()),
+            name: record.name.clone(),
+            ..AgentInfo::default()
+        };
+        let settings = SessionSettings {
+            presence: self.settings.presence,
+            retention: self.settings.session_retention,
+            delivery_limit: self.settings.delivery_limit,
+            named: record.name.is_some(),
+            had_predecessor: resumes,
+            incarnation: record.holder.incarnation,
+        };
+        let metrics = ActorMetrics::new("session", record.id.to_string());
+        let (project, store) = (self.address.clone(), Arc::clone(&self.store));
+        let ended = project.clone();
+        let address = supervise::start(
+            Arc::clone(&metrics),
+            self.settings.restarts,
+            move || {
+                project.report(ChildDown {
+                    child: Child::Session(id),
+                })
+            },
+            |_| {
+                Session::new(id, settings, Arc::clone(&shared), store, metrics, move |fact| {
+                    ended.report(fact)
+                })
+            },
+        );
+        let member = Member {
+            record,
+            shared,
+            address,
+        };
+        if self.closing.is_some() {
+            end_session(&member);
+        }
+        member
+    }
+}
+
+fn candidate<'a>(member: &'a Member, project: &ProjectRecord, now_ms: u64) -> Candidate<'a> {
+    Candidate {
+        record: &member.record,
+        is_connected: member.shared.is_connected(),
+        is_orphaned: project.is_orphaned(&member.record.owner, now_ms),
+    }
+}
+
+/// Leaves the session that a caller had before it registered another one. A session without a name ends with
+/// that, because nothing could find it again.
+fn leave_session(left: Option<Arc<Member>>, connection: Option<&dyn Connection>) {
+    let Some(left) = left else { return };
+    // The connection itself goes on, with the other session.
+    let detached = connection.map_or(Ok(()), |connection| {
+        left.address.tell(Detach {
+            connection: connection.id(),
+        })
+    });
+    let told = match left.record.name {
+        None => detached.and_then(|()| {
+            left.address.tell(EndSession {
+                reason: DeadLetterReason::RecipientGone,
+            })
+        }),
+        Some(_) => detached,
+    };
+    if told.is_err() {
+        tracing::warn!(session = %left.record.id, "the session that a caller left could not be notified");
+    }
+}
+
+impl Handler<Envelope<Register>> for Project {
+    type Result = ();
+
+    fn handle(&mut self, Envelope { message, .. }: Envelope<Register>, ctx: &mut Context<Self>) {
+        self.register(Attempt::new(message.registration, message.reply), ctx);
+    }
+}
+
+impl Handler<Envelope<NamedById>> for Project {
+    type Result = ();
+
+    fn handle(&mut self, Envelope { message, .. }: Envelope<NamedById>, ctx: &mut Context<Self>) {
+        self.note_named_by_id(message.0, ctx);
+    }
+}
