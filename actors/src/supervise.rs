@@ -214,6 +214,7 @@ impl ActorMetrics {
         self.state.store(FINISHED, Ordering::Relaxed);
     }
 
+    /// Whether the actor has ended or will end at its next stop.
     pub(crate) fn is_finished(&self) -> bool {
         self.state.load(Ordering::Relaxed) == FINISHED
     }

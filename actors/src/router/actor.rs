@@ -110,6 +110,7 @@ struct PendingRoute {
 }
 
 impl Router {
+    /// `resync_directory` reads the directory again from the store, then sends; it drops the channel if the store fails.
     pub(crate) fn new(
         directory: Arc<Directory>,
         store: Arc<dyn Store>,

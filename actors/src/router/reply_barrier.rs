@@ -29,6 +29,7 @@ pub(super) enum PendingAnswer {
 }
 
 impl ReplyBarrier {
+    /// `reply` gets the answers when the last clone is dropped.
     pub(super) fn new(answers: Vec<PendingAnswer>, reply: oneshot::Sender<Vec<RouteAnswer>>) -> Arc<Self> {
         Arc::new(Self(Mutex::new(Some(Pending { answers, reply }))))
     }

@@ -67,6 +67,7 @@ pub struct SessionEnded {
     pub session: SessionId,
 }
 
+/// What the project decides about a session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SessionSettings {
     pub presence: PresenceTimeouts,
@@ -74,13 +75,16 @@ pub(crate) struct SessionSettings {
     pub retention: Duration,
     /// Deliveries of one message before it becomes a dead letter.
     pub delivery_limit: u32,
+    /// The session has a name.
     pub named: bool,
     /// The session existed before this actor.
     pub had_predecessor: bool,
+    /// Calls of callers that know another incarnation are refused.
     pub incarnation: u32,
 }
 
 impl Session {
+    /// `on_ended` reports the end of the session to the parent.
     pub(crate) fn new(
         id: SessionId,
         settings: SessionSettings,

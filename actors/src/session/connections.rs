@@ -8,6 +8,7 @@ use crate::model::ConnectionId;
 /// Connections beside the live one that may watch an inbox.
 const WATCHERS_MAX: usize = 32;
 
+/// Handles of the connections of one session.
 #[derive(Default)]
 pub(super) struct Connections {
     live: Option<Arc<dyn Connection>>,
@@ -18,10 +19,12 @@ pub(super) struct Connections {
 }
 
 impl Connections {
+    /// The live connection.
     pub fn live(&self) -> Option<&Arc<dyn Connection>> {
         self.live.as_ref()
     }
 
+    /// The id of the live connection.
     pub fn live_id(&self) -> Option<ConnectionId> {
         self.live.as_ref().map(|connection| connection.id())
     }
@@ -42,6 +45,7 @@ impl Connections {
         self.live = None;
     }
 
+    /// Closes this connection if it is the live one or was replaced by it.
     pub fn close(&mut self, id: ConnectionId, reason: CloseReason) {
         for held in [&mut self.replaced, &mut self.live] {
             if let Some(connection) = held.take_if(|connection| connection.id() == id) {
@@ -68,16 +72,19 @@ impl Connections {
         self.watchers.push_back(connection);
     }
 
+    /// Removes a watcher without closing it.
     pub fn unwatch(&mut self, id: ConnectionId) {
         self.watchers.retain(|connection| connection.id() != id);
     }
 
+    /// Closes all watchers.
     pub fn close_watchers(&mut self, reason: CloseReason) {
         for watcher in self.watchers.drain(..) {
             watcher.close(reason);
         }
     }
 
+    /// How many connections watch the inbox.
     pub fn watchers_len(&self) -> usize {
         self.watchers.len()
     }

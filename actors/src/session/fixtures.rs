@@ -8,6 +8,7 @@ use crate::{
     storage::Delivery,
 };
 
+/// The present of these tests.
 pub const NOW: Now = Now {
     unix_ms: 1_800_000_000_000,
     mono_ms: 5000,

@@ -80,6 +80,7 @@ impl Ownership {
         }
     }
 
+    /// The claim under which this replica leases, if it has one.
     pub fn claim(&self) -> Option<Claim> {
         self.claim
     }
@@ -93,6 +94,7 @@ impl Ownership {
         }
     }
 
+    /// Takes note of an event and returns what follows from it.
     pub fn on(&mut self, event: Event) -> Option<Effect> {
         match event {
             Event::Started { is_store_shared } => self.started(is_store_shared),

@@ -25,6 +25,7 @@ const SMALL_WINDOW_MAX: usize = 16;
 /// Broadcasts that are remembered, to recognize those that the store sends a second time. The second one comes soon.
 const RECENT_BROADCASTS_MAX: usize = 32;
 
+/// What was pushed to the live connection and what is next.
 #[derive(Debug, Default)]
 pub(super) struct Push {
     sequence: LeaseSequence<Delivery>,

@@ -17,6 +17,7 @@ const RETURNED_CALLS_MAX: usize = 32;
 /// Messages of these calls, 16 bytes each.
 const RETURNED_MESSAGES_MAX: usize = 8192;
 
+/// The calls of one session.
 #[derive(Debug)]
 pub(super) struct Receives<C> {
     /// Calls of callers that know the session by another incarnation are refused.
@@ -93,6 +94,7 @@ pub(super) struct CancelledCall<C> {
 }
 
 impl<C> Receives<C> {
+    /// Without calls.
     pub fn new(incarnation: u32) -> Self {
         Self {
             incarnation,
@@ -112,6 +114,7 @@ impl<C> Receives<C> {
         };
     }
 
+    /// The incarnation of the session; calls of others are refused.
     pub fn incarnation(&self) -> u32 {
         self.incarnation
     }
@@ -126,6 +129,7 @@ impl<C> Receives<C> {
         Some(self.take_waiters())
     }
 
+    /// Removes all waiting calls, to be answered by the actor.
     pub fn take_waiters(&mut self) -> VecDeque<Waiter<C>> {
         std::mem::take(&mut self.waiters)
     }
@@ -147,6 +151,7 @@ impl<C> Receives<C> {
         self.waiters.len() + self.reads_running
     }
 
+    /// The waiting calls in the order in which they are served.
     pub fn waiters(&self) -> impl Iterator<Item = &Waiter<C>> {
         self.waiters.iter()
     }
@@ -160,10 +165,12 @@ impl<C> Receives<C> {
         self.waiters.pop_front()
     }
 
+    /// The inbox is being read for a call.
     pub fn begin_read(&mut self) {
         self.reads_running += 1;
     }
 
+    /// The read of the inbox was answered.
     pub fn end_read(&mut self) {
         self.reads_running -= 1;
     }
@@ -173,6 +180,7 @@ impl<C> Receives<C> {
         std::mem::take(&mut self.must_read_again)
     }
 
+    /// What becomes of a call for which the inbox was read with this result.
     pub fn outcome_of_read(&self, waiter: &Waiter<C>, lease: &Lease) -> ReadOutcome {
         let is_empty = lease.deliveries.is_empty();
         match lease.blocked_bytes {
@@ -200,6 +208,7 @@ impl<C> Receives<C> {
         self.waiters.remove(at)
     }
 
+    /// Forgets a call that its caller has cancelled.
     pub fn cancel(&mut self, call: &ReceiveCall) -> CancelledCall<C> {
         let waiter = self.waiters.iter().position(|waiter| waiter.call.is_same_call(call));
         let waiter = waiter.and_then(|at| self.waiters.remove(at));

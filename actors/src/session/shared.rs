@@ -221,6 +221,7 @@ impl SessionShared {
         self.connected.load(Ordering::Acquire)
     }
 
+    /// The session has a live connection at this replica, or has none. A change makes the count of messages outdated.
     pub(super) fn set_connected(&self, connected: bool) {
         if self.connected.swap(connected, Ordering::AcqRel) != connected {
             self.mark_waiting_outdated();
@@ -243,11 +244,13 @@ impl SessionShared {
         self.claim().is_some()
     }
 
+    /// The claim by which the actor owns the inbox.
     pub(super) fn claim(&self) -> Option<Claim> {
         let bits = self.claim.load(Ordering::Relaxed);
         (bits != 0).then(|| Claim::from_bits(bits))
     }
 
+    /// See [`Self::claim`].
     pub(super) fn set_claim(&self, claim: Option<Claim>) {
         self.claim.store(claim.map_or(0, Claim::bits), Ordering::Relaxed);
     }

@@ -29,6 +29,7 @@ impl Session {
         });
     }
 
+    /// Tells the state how many watchers there are now.
     pub(super) fn watchers_changed(&mut self, ctx: &mut Context<Self>) {
         let watchers = self.connections.watchers_len();
         self.apply(Event::WatchersChanged { watchers }, ctx);

@@ -15,6 +15,7 @@ use crate::{
 };
 
 impl Session {
+    /// Gives an event to [`Ownership`](crate::session::ownership::Ownership) and carries out what follows.
     pub(super) fn apply_ownership(&mut self, event: Event, ctx: &mut Context<Self>) {
         let effect = self.ownership.on(event);
         self.shared.set_claim(self.ownership.claim());
@@ -43,6 +44,7 @@ impl Session {
         self.apply_ownership(Event::Failed { retry }, ctx);
     }
 
+    /// The store refused an operation because it knows another claim.
     pub(super) fn claim_refused(&mut self, ctx: &mut Context<Self>) {
         self.apply_ownership(Event::Refused, ctx);
     }
@@ -66,6 +68,7 @@ impl Session {
         });
     }
 
+    /// Releases everything that is leased.
     pub(super) fn release_all(&mut self, ctx: &mut Context<Self>) {
         self.receives.mark_released();
         self.push.released();
@@ -73,6 +76,7 @@ impl Session {
         self.release(which, ctx);
     }
 
+    /// Releases some leases, and delivers what waits then.
     pub(super) fn release(&mut self, which: Release, ctx: &mut Context<Self>) {
         let op = self.store.release(self.id, which, self.settings.delivery_limit, now());
         self.then(op, ctx, |session, result, ctx| match result {
@@ -93,6 +97,7 @@ impl Session {
         self.apply(state::Event::DepthChanged { depth }, ctx);
     }
 
+    /// Acknowledges messages, and answers the caller if it waits.
     pub(super) fn acknowledge(
         &mut self,
         which: Acknowledge,
@@ -103,6 +108,7 @@ impl Session {
         self.finish_acknowledge(op, reply, ctx);
     }
 
+    /// Handles the result of an acknowledgement that was begun.
     pub(super) fn finish_acknowledge(
         &mut self,
         op: Op<Acknowledged>,
@@ -126,6 +132,7 @@ impl Session {
         });
     }
 
+    /// Messages were acknowledged: tells their senders, and delivers what waits.
     pub(super) fn acknowledged(&mut self, done: &Acknowledged, ctx: &mut Context<Self>) {
         for message in &done.tracked {
             message.progress.advance_to(DeliveryStatus::Acknowledged);

@@ -131,6 +131,7 @@ impl Session {
         self.push_ready(ready, ctx);
     }
 
+    /// Starts push if the claim or the mode has changed since it was started.
     pub(super) fn start_push_if_due(&mut self, ctx: &mut Context<Self>) {
         if self.store.supports_push() && self.push.is_start_due(self.ownership.claim(), self.state.push()) {
             self.start_push(ctx);

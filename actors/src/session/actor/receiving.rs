@@ -39,6 +39,7 @@ impl Caller {
         self.reply.is_closed()
     }
 
+    /// Answers the call with an error.
     pub(super) fn refuse(self, error: BrokerError) {
         self.answer(Err(error));
     }

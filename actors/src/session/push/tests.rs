@@ -23,7 +23,7 @@ enum Step {
     PushBroadcast,
     /// All broadcasts that are leased in a group become leases of this session's own, and are sent again.
     SplitGroups,
-    /// The session leases what waits.
+    /// The session starts push, if it has to, and leases what waits.
     Lease,
     /// One of what is on its way arrives. Each of the two ways keeps its order.
     Arrive { by_answer: bool },
@@ -94,6 +94,8 @@ struct World {
     /// The number of the last lease of a direct message that was pushed.
     last_number: Option<u64>,
     is_timer_set: bool,
+    /// The store pushes by itself. A release ends it.
+    is_pushing: bool,
 }
 
 impl World {
@@ -110,6 +112,7 @@ impl World {
             pushed: Vec::new(),
             last_number: None,
             is_timer_set: false,
+            is_pushing: false,
         };
         world.push.claimed();
         world.start();
@@ -118,6 +121,10 @@ impl World {
 
     fn take(&mut self, step: Step) {
         match step {
+            Step::PushDirect { is_tracked } if !self.is_pushing => {
+                let delivery = delivery(&self.ids, Some(SessionId::generate()), is_tracked);
+                self.waiting.push(delivery);
+            }
             Step::PushDirect { is_tracked } => {
                 self.split_groups();
                 let delivery = delivery(&self.ids, Some(SessionId::generate()), is_tracked);
@@ -125,7 +132,7 @@ impl World {
                 let deliveries = vec![delivery];
                 self.pushes.push_back(Packet::Lease { first, deliveries });
             }
-            Step::PushBroadcast if self.broadcasts < RECENT_BROADCASTS_MAX => {
+            Step::PushBroadcast if self.is_pushing && self.broadcasts < RECENT_BROADCASTS_MAX => {
                 self.broadcasts += 1;
                 let delivery = delivery(&self.ids, None, false);
                 self.leased.push(Item {
@@ -170,6 +177,9 @@ impl World {
     }
 
     fn lease_waiting(&mut self) {
+        if !self.is_pushing {
+            self.start();
+        }
         self.split_groups();
         let (first, deliveries) = (self.next_number, std::mem::take(&mut self.waiting));
         for delivery in &deliveries {
@@ -179,6 +189,7 @@ impl World {
     }
 
     fn start(&mut self) {
+        self.is_pushing = true;
         self.split_groups();
         let claim = Claim::from_bits(1);
         let Start { sync, from, limit } = self.push.start(claim, AUTO);
@@ -200,7 +211,7 @@ impl World {
         self.answers.clear();
         self.pushed.clear();
         self.push.released();
-        self.start();
+        self.is_pushing = false;
     }
 
     fn arrive(&mut self, by_answer: bool) {
@@ -308,6 +319,23 @@ fn push_is_started_again_for_another_claim_or_another_mode() {
     assert!(push.is_start_due(Some(first), Some(PushMode { window: 99, ..AUTO })));
     push.stopped();
     assert!(push.is_start_due(Some(first), Some(AUTO)));
+}
+
+#[test]
+fn a_broadcast_is_pushed_again_only_after_a_release_or_when_it_is_leased_on_request() {
+    let (mut push, broadcast) = (Push::default(), delivery(&MessageIds::default(), None, false));
+    let is_pushed = |push: &mut Push| {
+        let mut deliveries = vec![broadcast.clone()];
+        push.note_pushed(&mut deliveries);
+        !deliveries.is_empty()
+    };
+    assert!(is_pushed(&mut push) && !is_pushed(&mut push));
+    push.released();
+    assert!(is_pushed(&mut push) && !is_pushed(&mut push));
+    push.claimed();
+    assert!(is_pushed(&mut push) && !is_pushed(&mut push));
+    push.forget_broadcasts(std::slice::from_ref(&broadcast));
+    assert!(is_pushed(&mut push));
 }
 
 #[test]

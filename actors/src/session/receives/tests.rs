@@ -212,7 +212,6 @@ impl World {
                 if !self.receives.is_full() {
                     self.receives.enqueue(waiter);
                 }
-                self.nudge();
             }
             ReadOutcome::Return => {
                 self.leased.extend(leased.iter().copied());
