@@ -119,7 +119,11 @@ pub(super) fn operation(batch: &[Append], items: &[AppendItem], now: Now) -> Ope
 
 fn push_plain(operation: Operation, batch: &[Append], members: &[usize]) -> Operation {
     let first = &batch[members[0]];
-    let (mut stored, mut ids, mut bytes) = (Vec::new(), Vec::new(), 0);
+    let capacity = members
+        .iter()
+        .map(|at| segment::capacity_for(&batch[*at].message))
+        .sum();
+    let (mut stored, mut ids, mut bytes) = (Vec::with_capacity(capacity), Vec::new(), 0);
     for at in members {
         let message = &batch[*at].message;
         segment::push(&mut stored, message);
@@ -146,7 +150,7 @@ fn push_general(operation: Operation, append: &Append, keys_before: &mut u64) ->
         | flag(TRACKED, message.is_tracked())
         | flag(HAS_DEADLINE, message.ttl.is_some());
     let roster = append.roster_version;
-    let mut stored = Vec::with_capacity(64 + message.body().len());
+    let mut stored = Vec::with_capacity(segment::capacity_for(message));
     segment::push(&mut stored, message);
     let has_key = append.idempotency_key.is_some();
     *keys_before += u64::from(has_key);

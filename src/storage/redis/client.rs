@@ -44,6 +44,7 @@ pub(super) struct RedisClient {
     /// Redis replicas that must confirm what is accepted; 0: none.
     pub wait_for_replicas: u32,
     pub retention: Retention,
+    /// How long a group lease waits for its members.
     pub group_lease_timeout: Duration,
     pub library: Library,
     pub losses: DataLosses,

@@ -61,6 +61,7 @@ enum ServerConnection {
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     pub commands: Pipeline,
+    /// A key in the hash slot of the commands.
     pub key: String,
 }
 
@@ -106,6 +107,7 @@ impl SharedConnection {
         })
     }
 
+    /// Whether the servers are a cluster.
     pub const fn is_cluster(&self) -> bool {
         matches!(self.servers, Servers::Cluster(_))
     }

@@ -31,6 +31,7 @@ const fn schema_advice(found: i64, known: i64) -> &'static str {
 }
 
 impl ConnectError {
+    /// The error of connecting to an endpoint.
     pub(super) fn of(endpoint: &RedisEndpoint, failure: Failure) -> Self {
         let endpoint = endpoint.to_string();
         let (Failure::OutOfMemory(why) | Failure::Refused(why) | Failure::NoReply(why) | Failure::Unexpected(why)) =

@@ -63,12 +63,12 @@ const KEYS: &[Key] = &[
     ),
     key(
         "inbox:SESSION",
-        "sorted set: member by score; where the record holds no more",
+        "sorted set: member by score; when the record is full",
         Step,
     ),
     key(
         "leases:SESSION",
-        "hash: message -> lease; where the record holds no more",
+        "hash: message -> lease; when the record is full",
         Step,
     ),
     key(

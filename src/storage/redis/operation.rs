@@ -54,11 +54,13 @@ impl Operation {
         operation
     }
 
+    /// Adds a text.
     pub fn text(mut self, text: impl Into<Vec<u8>>) -> Self {
         self.push_text(text.into());
         self
     }
 
+    /// Adds a number.
     pub fn number(mut self, number: u64) -> Self {
         self.args.push(Arg::Number(number));
         self
@@ -69,6 +71,7 @@ impl Operation {
         self.number((number as u64).min(1 << 53))
     }
 
+    /// Adds 1 or 0.
     pub fn flag(self, flag: bool) -> Self {
         self.number(flag.into())
     }
@@ -78,10 +81,12 @@ impl Operation {
         self.number(now.unix_ms)
     }
 
+    /// Adds milliseconds.
     pub fn duration(self, duration: std::time::Duration) -> Self {
         self.number(millis(duration).min(1 << 53))
     }
 
+    /// Adds a session of the project.
     pub fn session(mut self, session: SessionId) -> Self {
         self.args.push(Arg::Session(session));
         self
@@ -106,6 +111,7 @@ impl Operation {
         self.text(session.to_string())
     }
 
+    /// Adds the id of a message, as bytes.
     pub fn message(self, message: MessageId) -> Self {
         self.text(message.as_uuid().as_bytes().as_slice())
     }
@@ -116,15 +122,18 @@ impl Operation {
         self.text(ids.collect::<Vec<_>>())
     }
 
+    /// Adds the id of a replica, as bytes.
     pub fn replica(self, replica: ReplicaId) -> Self {
         self.text(replica.as_uuid().as_bytes().as_slice())
     }
 
+    /// Notes that gathered acknowledgements need not precede it.
     pub const fn without_reading_inboxes(mut self) -> Self {
         self.reads_inboxes = false;
         self
     }
 
+    /// Notes that it leases messages for a session: they are returned when no answer comes.
     pub const fn leasing_for(mut self, session: SessionId) -> Self {
         self.leases_for = Some(session);
         self

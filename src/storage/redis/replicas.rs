@@ -139,6 +139,7 @@ impl RedisCore {
         }
     }
 
+    /// See [`RedisStorage::release_leases_of`](super::RedisStorage::release_leases_of).
     pub(super) async fn release_leases_of(&self, replica: ReplicaId) -> Result<(), StoreError> {
         let mut projects: HashSet<_> = self.open_projects().into_iter().collect();
         projects.extend(system::project_ids(&self.client).await?);

@@ -142,11 +142,13 @@ impl Reply {
             .collect()
     }
 
+    /// Whether no part is left.
     pub fn is_empty(&self) -> bool {
         self.0.as_slice().is_empty()
     }
 }
 
+/// The bytes of a text or number.
 pub(super) fn into_bytes(value: Value) -> Result<Vec<u8>, StoreError> {
     match value {
         Value::BulkString(bytes) => Ok(bytes),
@@ -156,16 +158,19 @@ pub(super) fn into_bytes(value: Value) -> Result<Vec<u8>, StoreError> {
     }
 }
 
+/// Reads the id of a session, as text.
 pub(super) fn parse_session(text: &[u8]) -> Result<SessionId, StoreError> {
     let parsed = std::str::from_utf8(text).ok().and_then(SessionId::parse);
     parsed.ok_or_else(|| unreadable("the id of a session"))
 }
 
+/// Reads the id of a message, as bytes.
 pub(super) fn parse_message(bytes: &[u8]) -> Result<MessageId, StoreError> {
     let uuid = Uuid::from_slice(bytes).map_err(|_| unreadable("the id of a message"))?;
     Ok(MessageId::from_uuid(uuid))
 }
 
+/// Reads the id of a project.
 pub(super) fn parse_project(text: &[u8]) -> Result<ProjectId, StoreError> {
     let parsed = std::str::from_utf8(text)
         .ok()
@@ -173,12 +178,13 @@ pub(super) fn parse_project(text: &[u8]) -> Result<ProjectId, StoreError> {
     parsed.ok_or_else(|| unreadable("the id of a project"))
 }
 
-/// A number as text.
+/// Reads a number, as text.
 pub(super) fn parse_number(text: &[u8]) -> Result<u64, StoreError> {
     let parsed = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
     parsed.ok_or_else(|| unreadable("a number"))
 }
 
+/// Reads a record.
 pub(super) fn parse_json<T: serde::de::DeserializeOwned>(text: &[u8]) -> Result<T, StoreError> {
     serde_json::from_slice(text).map_err(|error| unreadable(&format!("a record ({error})")))
 }
@@ -195,6 +201,7 @@ pub(super) const fn status_code(status: DeliveryStatus) -> char {
     }
 }
 
+/// Reads the code of a status.
 pub(super) fn parse_status(code: &[u8]) -> Result<DeliveryStatus, StoreError> {
     Ok(match code {
         b"q" => DeliveryStatus::Queued,
@@ -216,6 +223,7 @@ pub(super) const fn reason_code(reason: DeadLetterReason) -> char {
     }
 }
 
+/// Reads the code of a reason.
 pub(super) fn parse_reason(code: &[u8]) -> Result<DeadLetterReason, StoreError> {
     match code {
         b"x" => Ok(DeadLetterReason::Expired),
@@ -230,6 +238,7 @@ fn unexpected_kind(value: &Value) -> StoreError {
     unreadable(&format!("an answer of another kind ({value:?})"))
 }
 
+/// The error of data that this build cannot read.
 pub(super) fn unreadable(what: &str) -> StoreError {
     StoreError::Unreachable(format!("what Redis holds cannot be read: {what}"))
 }

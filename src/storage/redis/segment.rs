@@ -38,6 +38,11 @@ pub(super) fn push(segment: &mut Vec<u8>, message: &Message) {
     segment[head_at..head_at + 4].copy_from_slice(&stored_len.to_be_bytes());
 }
 
+/// The bytes that [`push`] adds.
+pub(super) fn capacity_for(message: &Message) -> usize {
+    HEAD_LEN + message.stored_len()
+}
+
 /// The length of the envelope of a message, in bytes, as budgets count it.
 pub(super) fn envelope_len(message: &Message) -> u32 {
     u32::try_from(message.encoded_len(1)).unwrap_or(u32::MAX)

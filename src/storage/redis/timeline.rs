@@ -56,6 +56,8 @@ impl Witness {
         })
     }
 
+    /// # Errors
+    /// `Unexpected` when the reply has no witness.
     pub fn of(told: Value) -> Result<Self, Failure> {
         let text = into_bytes(told).ok().and_then(|text| String::from_utf8(text).ok());
         let witness = text.as_deref().and_then(Self::parse);
@@ -84,6 +86,7 @@ impl Witness {
         token.is_some_and(|token| token.starts_with(replica))
     }
 
+    /// Adds the witness to the arguments of a call.
     pub fn write(&self, command: &mut Cmd) {
         command.arg(&self.tokens).arg(self.position);
     }
@@ -112,6 +115,7 @@ struct LossLog {
 }
 
 impl DataLosses {
+    /// The current epoch of the store.
     pub fn epoch(&self) -> StoreEpoch {
         StoreEpoch(self.count.load(Ordering::Acquire))
     }

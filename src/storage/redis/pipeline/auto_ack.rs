@@ -52,6 +52,7 @@ impl AutoAcks {
         self.messages_len += messages.len();
     }
 
+    /// Whether nothing is gathered.
     pub fn is_empty(&self) -> bool {
         self.sessions.is_empty()
     }

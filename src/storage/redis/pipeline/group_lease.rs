@@ -81,6 +81,7 @@ impl GroupLeases {
         messages
     }
 
+    /// Whether this replica has no group lease.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -95,6 +95,7 @@ pub(super) fn fill_replies(incomplete: &mut [IncompleteReply], read: Vec<Value>)
     Ok(())
 }
 
+/// The failure of a batch whose reply has another form.
 pub(super) fn unexpected_reply() -> Failure {
     Failure::Unexpected("Redis did not answer as the function does".to_owned())
 }

@@ -15,10 +15,10 @@ use super::{
     retry::UnansweredBatch,
 };
 
-/// Most operations of one batch, and bytes from which on no more are added: a function blocks the server while it runs.
+/// Most operations of one batch, and the bytes at which it is closed: a function blocks the server while it runs.
 const BATCH_LEN_MAX: usize = 256;
 const BATCH_BYTES_MAX: usize = 2 << 20;
-/// Most operations that wait, and bytes from which on no more are accepted.
+/// Most operations that wait, and the bytes at which further ones are refused.
 const QUEUED_LEN_MAX: usize = 20_000;
 const QUEUED_BYTES_MAX: usize = 64 << 20;
 
@@ -88,6 +88,7 @@ impl Queue {
         Ok(())
     }
 
+    /// Queues an operation.
     pub fn push(&mut self, operation: Operation, deadline: Instant, reply_to: ReplyTarget) {
         self.bytes += operation.request_bytes();
         self.weight += operation.weight();
@@ -124,6 +125,7 @@ impl Queue {
         self.unanswered.extend(batches);
     }
 
+    /// Whether there is nothing to send.
     pub fn is_empty(&self) -> bool {
         self.operations.is_empty() && self.unanswered.is_empty()
     }
@@ -179,14 +181,17 @@ impl Queue {
         self.last_batch_succeeded = has_succeeded;
     }
 
+    /// Whether the last batch that ended was carried out. False before the first.
     pub const fn last_batch_succeeded(&self) -> bool {
         self.last_batch_succeeded
     }
 
+    /// What the last batch has seen of the data set.
     pub fn witness(&self) -> Witness {
         self.witness.clone()
     }
 
+    /// The epoch of the store at which the data set was first seen.
     pub const fn epoch(&self) -> StoreEpoch {
         self.epoch
     }

@@ -15,7 +15,7 @@ local function mark_changed(sessions)
   return seq
 end
 
--- Notes that a session is there now.
+-- Notes a sign of life of a session now.
 function presence.join(session)
   call('ZADD', key('heartbeats'), 'GT', int_text(now), session)
   call('ZREM', key('leaves'), session)

@@ -14,7 +14,7 @@ function queues.next_score(inbox, priority, count)
   return score
 end
 
--- Where a score is in the order of arrival, whatever its priority.
+-- The place of a score in the order of arrival: the score without its priority.
 function queues.place_of(score)
   return score % PRIORITY_STEP
 end
