@@ -13,58 +13,59 @@ use crate::support::{ADMIN_KEY, Agent, Broker, Request, Wire};
 /// The project in which a caller acts, or its refusal.
 type ActingProject = Result<&'static str, (u16, &'static str)>;
 
+/// Values of the header, the result for a key of `team`, and the result for the operator.
+const HEADER_CASES: [(&[&str], ActingProject, ActingProject); 11] = [
+    (&[], Ok("team"), Ok("default")),
+    (&[""], Ok("team"), Ok("default")),
+    (&["team"], Ok("team"), Ok("team")),
+    (&["default"], Err((403, "project_mismatch")), Ok("default")),
+    (&["other"], Err((403, "project_mismatch")), Ok("other")),
+    (
+        &["nowhere"],
+        Err((403, "project_mismatch")),
+        Err((404, "project_not_found")),
+    ),
+    (
+        &["Team"],
+        Err((403, "project_mismatch")),
+        Err((404, "project_not_found")),
+    ),
+    (
+        &["team,other"],
+        Err((403, "project_mismatch")),
+        Err((404, "project_not_found")),
+    ),
+    (
+        &["../team"],
+        Err((403, "project_mismatch")),
+        Err((404, "project_not_found")),
+    ),
+    (
+        &["team", "team"],
+        Err((400, "invalid_argument")),
+        Err((400, "invalid_argument")),
+    ),
+    (
+        &["team", "other"],
+        Err((400, "invalid_argument")),
+        Err((400, "invalid_argument")),
+    ),
+];
+
 #[test]
 fn the_key_decides_the_project_and_the_header_cannot_change_it() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
     broker.project("other", &json!({}));
     let number = Cell::new(0);
-    let named: [(&[&str], ActingProject, ActingProject); 11] = [
-        // The header's values, the result for a key of the project, and the result for the operator.
-        (&[], Ok("team"), Ok("default")),
-        (&[""], Ok("team"), Ok("default")),
-        (&["team"], Ok("team"), Ok("team")),
-        (&["default"], Err((403, "project_mismatch")), Ok("default")),
-        (&["other"], Err((403, "project_mismatch")), Ok("other")),
-        (
-            &["nowhere"],
-            Err((403, "project_mismatch")),
-            Err((404, "project_not_found")),
-        ),
-        (
-            &["Team"],
-            Err((403, "project_mismatch")),
-            Err((404, "project_not_found")),
-        ),
-        (
-            &["team,other"],
-            Err((403, "project_mismatch")),
-            Err((404, "project_not_found")),
-        ),
-        (
-            &["../team"],
-            Err((403, "project_mismatch")),
-            Err((404, "project_not_found")),
-        ),
-        (
-            &["team", "team"],
-            Err((400, "invalid_argument")),
-            Err((400, "invalid_argument")),
-        ),
-        (
-            &["team", "other"],
-            Err((400, "invalid_argument")),
-            Err((400, "invalid_argument")),
-        ),
-    ];
-    let status = Request::get(broker.address).with_path("/security/status");
+    let status = Request::get(broker.address).at("/security/status");
     let with = |request: Request, key: &str, projects: &[&str]| {
         let request = request.with("X-API-Key", key);
         projects.iter().fold(request, |request, project| {
             request.with_another("X-Project-ID", *project)
         })
     };
-    for (projects, of_key, of_operator) in named {
+    for (projects, of_key, of_operator) in HEADER_CASES {
         for (who, level, key) in team.insiders() {
             let expected = if level == Operator { of_operator } else { of_key };
             let answer = with(status.clone(), &key, projects).answered();

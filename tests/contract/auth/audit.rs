@@ -154,7 +154,14 @@ fn every_refusal_is_logged() {
         Some("other"),
         Some("cross_project_disabled"),
     );
-    // Callers that failed to authenticate, on each transport.
+}
+
+#[test]
+fn every_failed_authentication_is_logged() {
+    let broker = Broker::secured();
+    let team = broker.project("team", &json!({}));
+    let refused = |action: &str| entry(&broker, action, "refused");
+    let member = team.key_of("member");
     for (way, headers, code) in [
         ("/mcp", &[][..], "authentication_failed"),
         ("/mcp", &[("X-API-Key", "team_k_nonsense")], "authentication_failed"),

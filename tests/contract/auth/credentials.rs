@@ -6,8 +6,7 @@ use serde_json::{Value, json};
 
 use super::{entry_points, handshake, identity_request, send_raw};
 use crate::support::{
-    ADMIN_KEY, Broker, HttpAgent, Request, Response, ResponseReader, connect, eventually, initialize_request,
-    masked_frame,
+    ADMIN_KEY, Broker, Caller, Reply, Request, Response, connect, eventually, hello, id_of_key, masked,
 };
 
 const UNAUTHORIZED: &str = "authentication_failed";
@@ -130,8 +129,8 @@ fn guesses_are_limited_and_reveal_nothing() {
     const TRIES: usize = 10;
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
-    let (good, other) = (team.new_key_with_scope("member"), team.new_key_with_scope("member"));
-    let id = good.split('_').nth(1).unwrap();
+    let (good, other) = (team.key_of("member"), team.key_of("member"));
+    let id = id_of_key(&good);
     let ask = |key: &str, from: u8| {
         identity_request(&broker)
             .with("X-API-Key", key)
@@ -425,11 +424,7 @@ fn a_key_that_is_revoked_while_the_body_is_read_has_no_effect() {
         let asked = broker.rest(&stolen, "GET", "/security/status", &Value::Null);
         (asked.status == 200).then_some(())
     });
-    let revoked = team.rest(
-        "DELETE",
-        &format!("keys/{}", stolen.split('_').nth(1).unwrap()),
-        &Value::Null,
-    );
+    let revoked = team.rest("DELETE", &format!("keys/{}", id_of_key(&stolen)), &Value::Null);
     assert_eq!(revoked.status, 200, "{revoked:?}");
     let before = keys();
     for (reply, body) in begun {

@@ -5,9 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::support::{
-    ADMIN_KEY, Agent, Broker, HttpAgent, Issuer, Request, Tenant, Wire, exchange, initialize_request,
-};
+use crate::support::{ADMIN_KEY, Agent, Broker, Caller, Issuer, Request, Tenant, Wire, exchange, hello, id_of_key};
 
 const TASKS: &str = "io.modelcontextprotocol/tasks";
 const VERSION: &str = "2025-11-25";
@@ -63,7 +61,7 @@ impl Outsider {
     fn with(broker: &Broker, key: &str) -> Self {
         let headers = [("X-API-Key", key)];
         let capabilities = json!({"extensions": {TASKS: {}}});
-        let name = |what: &str| format!("{what}-{}", key.split('_').nth(1).unwrap());
+        let name = |what: &str| format!("{what}-{}", id_of_key(key));
         Self {
             wire: Agent::legacy(Wire::open_with(broker.address, &headers), VERSION, &json!({}))
                 .registered(&name("mallory")),

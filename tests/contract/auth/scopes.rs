@@ -5,7 +5,7 @@ use std::{cell::Cell, net::Ipv4Addr};
 use serde_json::{Value, json};
 
 use self::Level::{Admin, Member, Observer, Operator, Public};
-use crate::support::{ADMIN_KEY, Agent, Broker, HttpAgent, Request, Tenant, Wire, eventually, initialize_request};
+use crate::support::{ADMIN_KEY, Agent, Broker, Caller, Request, Tenant, Wire, eventually, hello, id_of_key};
 
 /// The scope that a caller has, or that a tool or a route needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -106,23 +106,19 @@ pub(super) fn another_address(last: &Cell<u32>) -> Ipv4Addr {
     Ipv4Addr::from_bits(Ipv4Addr::new(127, 1, 0, 0).to_bits() + next(last))
 }
 
-fn id_part(key: &str) -> &str {
-    key.split('_').nth(1).unwrap()
-}
-
 impl Tenant<'_> {
     /// A key that has been rotated and stays valid for this many seconds.
     fn key_in_grace(&self, seconds: u64) -> String {
-        let key = self.new_key_with_scope("member");
-        let rotation = json!({"key_id": id_part(&key), "grace_period_seconds": seconds});
+        let key = self.key_of("member");
+        let rotation = json!({"key_id": id_of_key(&key), "grace_period_seconds": seconds});
         let rotated = self.rest("POST", "keys/rotate", &rotation);
         assert_eq!(rotated.status, 200, "{rotated:?}");
         key
     }
 
     fn revoked_key(&self) -> String {
-        let key = self.new_key_with_scope("member");
-        let revoked = self.rest("DELETE", &format!("keys/{}", id_part(&key)), &Value::Null);
+        let key = self.key_of("member");
+        let revoked = self.rest("DELETE", &format!("keys/{}", id_of_key(&key)), &Value::Null);
         assert_eq!(revoked.status, 200, "{revoked:?}");
         key
     }
@@ -153,19 +149,19 @@ impl Tenant<'_> {
         vec![
             ("malformed", "nonsense".to_owned()),
             ("empty parts", "__".to_owned()),
-            ("no secret", format!("{project}_{}_", id_part(&good))),
+            ("no secret", format!("{project}_{}_", id_of_key(&good))),
             (
                 "a wrong secret",
-                format!("{project}_{}_{}", id_part(&good), "0".repeat(secret.len())),
+                format!("{project}_{}_{}", id_of_key(&good), "0".repeat(secret.len())),
             ),
             ("a part of the secret", good[..good.len() - 1].to_owned()),
             ("more than the secret", format!("{good}0")),
             ("the secret in upper case", good.replace(secret, &secret.to_uppercase())),
             ("a wrong key id", format!("{project}_nosuchkey_{secret}")),
-            ("an unknown project", format!("nowhere_{}_{secret}", id_part(&good))),
+            ("an unknown project", format!("nowhere_{}_{secret}", id_of_key(&good))),
             (
                 "a project that is not its own",
-                format!("other_{}_{secret}", id_part(&good)),
+                format!("other_{}_{secret}", id_of_key(&good)),
             ),
             ("the secret alone", secret.to_owned()),
             ("a part of the admin key", ADMIN_KEY[..ADMIN_KEY.len() - 1].to_owned()),
@@ -258,22 +254,30 @@ fn every_tool_needs_its_scope() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Every route: the scope it needs, and the status and code for a caller with that scope. Answers in JSON-RPC have no code here.
-pub(super) fn routes(broker: &Broker, number: &Cell<u32>) -> Vec<(Request, Level, u16, &'static str)> {
-    let bare = |method: &str, path: &str| Request::get(broker.address).with_method(method).with_path(path);
-    let rest = |method: &str, path: &str, body: Value| {
-        Request::post(broker.address, body.to_string())
-            .with_method(method)
-            .with_path(&format!("/api/v1/{path}"))
-    };
-    let mcp = HttpAgent::modern(broker.address, json!({}));
+/// A request, the scope it needs, and the status and code for a caller with that scope. Answers in JSON-RPC have no code.
+pub(super) type Route = (Request, Level, u16, &'static str);
+
+/// One request for each route.
+pub(super) fn routes(broker: &Broker, number: &Cell<u32>) -> Vec<Route> {
+    let mut routes = transport_routes(broker);
+    routes.extend(rest_routes(broker, number));
+    routes
+}
+
+fn bare(broker: &Broker, method: &str, path: &str) -> Request {
+    Request::get(broker.address).by(method).at(path)
+}
+
+/// Public paths and the entry points of MCP.
+fn transport_routes(broker: &Broker) -> Vec<Route> {
+    let bare = |method: &str, path: &str| bare(broker, method, path);
+    let mcp = Caller::modern(broker.address, json!({}));
     let with_session = |request: Request| request.with("Mcp-Session-Id", "0123456789abcdef0123456789abcdef");
     let handshake = bare("GET", "/ws")
         .with("Connection", "Upgrade")
         .with("Upgrade", "websocket")
         .with("Sec-WebSocket-Version", "13")
         .with("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==");
-    let new = format!("new-{}", next(number));
     let invalid = "invalid_argument";
     vec![
         (bare("GET", "/"), Public, 200, NO_ERROR),
@@ -312,6 +316,19 @@ pub(super) fn routes(broker: &Broker, number: &Cell<u32>) -> Vec<(Request, Level
         (handshake, Observer, 101, NO_ERROR),
         (bare("GET", "/ws"), Observer, 426, invalid),
         (bare("POST", "/ws"), Observer, 405, invalid),
+    ]
+}
+
+fn rest_routes(broker: &Broker, number: &Cell<u32>) -> Vec<Route> {
+    let bare = |method: &str, path: &str| bare(broker, method, path);
+    let rest = |method: &str, path: &str, body: Value| {
+        Request::post(broker.address, body.to_string())
+            .by(method)
+            .at(&format!("/api/v1/{path}"))
+    };
+    let new = format!("new-{}", next(number));
+    let invalid = "invalid_argument";
+    vec![
         (bare("OPTIONS", "/security/status"), Public, 204, NO_ERROR),
         (bare("GET", "/security/status"), Observer, 200, NO_ERROR),
         (bare("GET", "/nowhere"), Observer, 404, invalid),

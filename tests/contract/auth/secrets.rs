@@ -5,7 +5,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::{entry_points, identity_request, send_raw};
-use crate::support::{ADMIN_KEY, Agent, Broker, Wire};
+use crate::support::{ADMIN_KEY, Agent, Broker, Wire, id_of_key};
 
 #[test]
 fn control_characters_reach_no_log() {
@@ -93,7 +93,7 @@ fn a_secret_is_shown_only_when_it_is_made() {
             let rotated = team.rest(
                 "POST",
                 "keys/rotate",
-                &json!({"key_id": member.split('_').nth(1), "grace_period_seconds": 60}),
+                &json!({"key_id": id_of_key(&member), "grace_period_seconds": 60}),
             );
             let rotated = canaries.add(rotated.json()["api_keys"][0]["api_key"].as_str().unwrap());
             let agent = team.agent_as(&rotated, "alice");
@@ -102,7 +102,7 @@ fn a_secret_is_shown_only_when_it_is_made() {
                 "2025-11-25",
                 &json!({}),
             );
-            let by_tool = visitor.calls("rotate_project_keys", json!({"key_id": observer.split('_').nth(1)}));
+            let by_tool = visitor.calls("rotate_project_keys", json!({"key_id": id_of_key(&observer)}));
             canaries.add(by_tool["api_keys"][0]["api_key"].as_str().unwrap());
             let made = Agent::legacy(broker.wire(), "2025-11-25", &json!({}))
                 .calls("create_project", json!({"project_id": "other", "name": "other"}));
@@ -119,32 +119,11 @@ fn a_secret_is_shown_only_when_it_is_made() {
                     .arguments_to("alice"),
             );
             agent.reads(json!({}));
-            // Invalid credentials.
-            let wrong = [
-                canaries.add(&format!(
-                    "team_{}_canaryofawrongsecret",
-                    admin.split('_').nth(1).unwrap()
-                )),
-                canaries.add("nowhere_k1_canaryofnoproject"),
-                canaries.add("canaryofnoform"),
-                canaries.add("eyJhbGciOiJub25lIn0.eyJzdWIiOiJhIn0.Y2FuYXJ5c2lnbmF0dXJl"),
-                canaries.add("Canary-In-Upper-Case"),
-                "x".repeat(17_000),
-            ];
-            for key in &wrong {
-                for request in entry_points(&broker) {
-                    let bearer = format!("Bearer {key}");
-                    let keyed = request.clone().with("X-API-Key", ADMIN_KEY);
-                    let asked = [
-                        request.clone().with("X-API-Key", key),
-                        request.clone().with("Authorization", &bearer),
-                        keyed.clone().with("Authorization", bearer),
-                        keyed.clone().with_another("X-API-Key", key),
-                        keyed.with_path(&format!("{}?api_key={key}", request.path)),
-                    ];
-                    said.extend(asked.map(|request| request.answered().body));
-                }
-            }
+            said.extend(answers_to_invalid_credentials(
+                &broker,
+                &mut canaries,
+                id_of_key(&admin),
+            ));
             let basic =
                 identity_request(&broker).with("Authorization", format!("Basic {}", canaries.add("Y2FuYXJ5OmJhc2lj")));
             said.push(basic.answered().body);
@@ -172,6 +151,34 @@ fn a_secret_is_shown_only_when_it_is_made() {
         canaries.assert_absent_from("an answer", &said.join("\n"));
         canaries.assert_absent_from("the log", &broker.log());
     }
+}
+
+/// The answers of every entry point to invalid credentials, which are added to the canaries.
+fn answers_to_invalid_credentials(broker: &Broker, canaries: &mut Canaries, key_id: &str) -> Vec<String> {
+    let wrong = [
+        canaries.add(&format!("team_{}_canaryofawrongsecret", key_id)),
+        canaries.add("nowhere_k1_canaryofnoproject"),
+        canaries.add("canaryofnoform"),
+        canaries.add("eyJhbGciOiJub25lIn0.eyJzdWIiOiJhIn0.Y2FuYXJ5c2lnbmF0dXJl"),
+        canaries.add("Canary-In-Upper-Case"),
+        "x".repeat(17_000),
+    ];
+    let mut said = Vec::new();
+    for key in &wrong {
+        for request in entry_points(broker) {
+            let bearer = format!("Bearer {key}");
+            let keyed = request.clone().with("X-API-Key", ADMIN_KEY);
+            let asked = [
+                request.clone().with("X-API-Key", key),
+                request.clone().with("Authorization", &bearer),
+                keyed.clone().with("Authorization", bearer),
+                keyed.clone().and("X-API-Key", key),
+                keyed.at(&format!("{}?api_key={key}", request.path)),
+            ];
+            said.extend(asked.map(|request| request.answered().body));
+        }
+    }
+    said
 }
 
 #[test]

@@ -157,6 +157,13 @@ fn worst_arguments(tool: &str) -> Vec<String> {
             format!(r#"{{"cursor":{}}}"#, text(LARGE)),
             r#"{"limit":500}"#.to_owned(),
         ],
+        _ => worst_project_arguments(tool, &words),
+    }
+}
+
+/// The same for the tools that administer projects.
+fn worst_project_arguments(tool: &str, words: &str) -> Vec<String> {
+    match tool {
         "create_project" => vec![
             format!(r#"{{"project_id":"aa","name":{}}}"#, text(LARGE)),
             format!(r#"{{"project_id":"aa","name":"a","tags":{words}}}"#),

@@ -192,10 +192,8 @@ fn assert_plain(text: &str) {
     assert_eq!(foreign, None, "{text}");
 }
 
-#[test]
-fn no_error_contains_the_words_of_a_parser() {
-    let broker = Broker::start();
-    let alice = broker.agent("alice");
+/// A tool, arguments that it refuses, and a part of the message.
+fn mistakes() -> Vec<(&'static str, Value, &'static str)> {
     let protocol = |version: &str| json!({"name": "plan", "version": version, "schema": {"type": "object"}});
     let send = |headers: Value| {
         json!({
@@ -203,7 +201,7 @@ fn no_error_contains_the_words_of_a_parser() {
             "headers": headers,
         })
     };
-    for (tool, arguments, told) in [
+    vec![
         ("list_sessions", json!({"limit": "10"}), "not a string"),
         ("list_sessions", json!({"limit": -1}), "not -1"),
         ("list_sessions", json!({"include_capabilities": 1}), "a boolean, not 1"),
@@ -257,7 +255,14 @@ fn no_error_contains_the_words_of_a_parser() {
             json!({"project_id": "x", "name": "X", "config": {"size": 1}}),
             "`size` is not known",
         ),
-    ] {
+    ]
+}
+
+#[test]
+fn no_error_contains_the_words_of_a_parser() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    for (tool, arguments, told) in mistakes() {
         let error = alice.is_refused_as("invalid_argument", tool, arguments.clone());
         let message = error["message"].as_str().unwrap();
         assert_plain(message);

@@ -209,23 +209,12 @@ fn a_payload_may_be_as_large_as_the_limit_and_no_larger() {
     assert_eq!(read[0]["payload"], payload(LIMIT));
 }
 
-#[test]
-fn an_invalid_argument_is_named() {
-    let broker = Broker::start();
-    let alice = broker.agent("alice");
-    let note = json!({"protocol_name": "note", "protocol_version": "1.0.0", "payload": {"text": "x"}});
-    let send = |name: &str, value: Value| {
-        let mut arguments = note.clone();
-        arguments["recipient_id"] = json!("alice");
-        arguments[name] = value;
-        arguments
-    };
-    let broadcast = |name: &str, value: Value| {
-        let mut arguments = note.clone();
-        arguments[name] = value;
-        arguments
-    };
-    for (tool, arguments, argument) in [
+/// A tool, arguments that it refuses, and the name of the invalid one.
+type InvalidCall = (&'static str, Value, &'static str);
+
+/// Invalid arguments of the tools for sessions, and of lists.
+fn invalid_session_calls() -> Vec<InvalidCall> {
+    vec![
         ("heartbeat", json!({"surprise": 1}), "surprise"),
         ("register_session", json!({"Name": "x"}), "Name"),
         ("register_session", json!({"name": 5}), "name"),
@@ -269,6 +258,12 @@ fn an_invalid_argument_is_named() {
         ("discover_protocols", json!({"capability": "telepathy"}), "capability"),
         ("list_dead_letters", json!({"cursor": "nonsense"}), "cursor"),
         ("list_dead_letters", json!({"reason": "bored"}), "reason"),
+    ]
+}
+
+/// Invalid arguments of the tools for protocols and capabilities.
+fn invalid_protocol_calls() -> Vec<InvalidCall> {
+    vec![
         ("register_protocol", json!({"version": "1.0.0", "schema": {}}), "name"),
         (
             "register_protocol",
@@ -327,6 +322,24 @@ fn an_invalid_argument_is_named() {
             "required_protocols",
         ),
         ("compatibility_matrix", json!({"session_ids": "alice"}), "session_ids"),
+    ]
+}
+
+/// Invalid arguments of the tools for messages.
+fn invalid_message_calls() -> Vec<InvalidCall> {
+    let note = json!({"protocol_name": "note", "protocol_version": "1.0.0", "payload": {"text": "x"}});
+    let send = |name: &str, value: Value| {
+        let mut arguments = note.clone();
+        arguments["recipient_id"] = json!("alice");
+        arguments[name] = value;
+        arguments
+    };
+    let broadcast = |name: &str, value: Value| {
+        let mut arguments = note.clone();
+        arguments[name] = value;
+        arguments
+    };
+    vec![
         ("send_message", note.clone(), "recipient_id"),
         ("send_message", send("payload", Value::Null), "payload"),
         ("send_message", send("wait_for", json!("read")), "wait_for"),
@@ -377,7 +390,19 @@ fn an_invalid_argument_is_named() {
             "message_id",
         ),
         ("redrive_dead_letters", json!({"message_ids": [1]}), "message_ids"),
-    ] {
+    ]
+}
+
+#[test]
+fn an_invalid_argument_is_named() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    let calls = [
+        invalid_session_calls(),
+        invalid_protocol_calls(),
+        invalid_message_calls(),
+    ];
+    for (tool, arguments, argument) in calls.concat() {
         let error = alice.is_refused_as("invalid_argument", tool, arguments.clone());
         assert_eq!(error["detail"]["argument"], argument, "{tool} {arguments}: {error}");
     }
