@@ -53,7 +53,7 @@ const HEADER_CASES: [(&[&str], ActingProject, ActingProject); 11] = [
 ];
 
 #[test]
-fn the_key_decides_the_project_and_the_header_cannot_change_it() {
+fn the_header_selects_a_project_for_the_operator_only() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
     broker.project("other", &json!({}));
@@ -66,7 +66,7 @@ fn the_key_decides_the_project_and_the_header_cannot_change_it() {
         })
     };
     for (projects, of_key, of_operator) in HEADER_CASES {
-        for (who, level, key) in team.insiders() {
+        for (who, level, key) in team.valid_credentials() {
             let expected = if level == Operator { of_operator } else { of_key };
             let answer = with(status.clone(), &key, projects).answered();
             match expected {

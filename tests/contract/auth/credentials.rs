@@ -5,8 +5,9 @@ use std::{io::Write, net::Ipv4Addr};
 use serde_json::{Value, json};
 
 use super::{entry_points, handshake, identity_request, send_raw};
-use crate::support::{
-    ADMIN_KEY, Broker, Caller, Reply, Request, Response, connect, eventually, hello, id_of_key, masked,
+use crate::{
+    http::send_head_only,
+    support::{ADMIN_KEY, Broker, Caller, Request, Response, eventually, hello, id_of_key, masked},
 };
 
 const UNAUTHORIZED: &str = "authentication_failed";
@@ -386,14 +387,6 @@ fn options_and_head_reveal_nothing_of_a_resource() {
         let (answered, text) = send_raw(&broker, &head.bytes());
         assert!(answered == [401] && text.ends_with("\r\n\r\n"), "{path}: {text}");
     }
-}
-
-/// Sends the head of a request that announces `len` bytes of body.
-fn send_head_only(request: &Request, len: usize) -> ResponseReader {
-    let mut socket = connect(request.address);
-    let head = format!("{}Content-Length: {len}\r\n\r\n", request.head());
-    socket.write_all(head.as_bytes()).unwrap();
-    ResponseReader::from_socket(socket)
 }
 
 #[test]

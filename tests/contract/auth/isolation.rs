@@ -10,8 +10,8 @@ use crate::support::{ADMIN_KEY, Agent, Broker, Caller, Issuer, Request, Tenant, 
 const TASKS: &str = "io.modelcontextprotocol/tasks";
 const VERSION: &str = "2025-11-25";
 
-/// The objects of a client on the other side.
-struct Belongings {
+/// The objects of the client `victim`, which no outsider may find.
+struct VictimObjects {
     agent: Agent,
     /// A message that the agent received and has not acknowledged.
     message: String,
@@ -20,7 +20,7 @@ struct Belongings {
     http_session: String,
 }
 
-fn belongings(tenant: &Tenant<'_>, key: &str) -> Belongings {
+fn create_victim_objects(tenant: &Tenant<'_>, key: &str) -> VictimObjects {
     let agent = tenant.agent_as(key, "victim");
     agent.sends("secret").to(&agent);
     let received = agent.reads(json!({"acknowledge": "manual"}));
@@ -35,7 +35,7 @@ fn belongings(tenant: &Tenant<'_>, key: &str) -> Belongings {
     let answer = initialize_request(tenant.broker.address, VERSION, json!({}))
         .with("X-API-Key", key)
         .answered();
-    Belongings {
+    VictimObjects {
         message: received[0]["message_id"].as_str().unwrap().to_owned(),
         task: task["taskId"].as_str().unwrap().to_owned(),
         http_session: answer.header("Mcp-Session-Id").unwrap().to_owned(),
@@ -50,7 +50,7 @@ fn similar_id(id: &str) -> String {
     format!("{}{last}", &id[..id.len() - 1])
 }
 
-/// A client that must not find them, on each transport.
+/// A client with another key, on each transport.
 struct Outsider {
     wire: Agent,
     modern: Agent,
@@ -113,7 +113,7 @@ impl Outsider {
     }
 
     /// Objects of one key are not visible to another key.
-    fn expect_none_of(&self, theirs: &Belongings) {
+    fn expect_none_of(&self, theirs: &VictimObjects) {
         let session = theirs.agent.session.as_str();
         let unknown = similar_id(session);
         for tool in ["heartbeat", "receive_messages", "disconnect_session"] {
@@ -181,7 +181,7 @@ impl Outsider {
         self.modern.wire.cancels(&id);
     }
 
-    fn expect_no_http_session(&self, theirs: &Belongings) {
+    fn expect_no_http_session(&self, theirs: &VictimObjects) {
         let key = |request: Request| {
             let (_, key) = self
                 .stateless
@@ -233,7 +233,7 @@ impl Outsider {
 fn objects_of_another_project_do_not_exist() {
     let broker = Broker::secured();
     let (here, there) = (broker.project("here", &json!({})), broker.project("there", &json!({})));
-    let theirs = belongings(&there, &there.key);
+    let theirs = create_victim_objects(&there, &there.key);
     let us = Outsider::with(&broker, &here.key);
     us.expect_none_of(&theirs);
     let session = theirs.agent.session.as_str();
@@ -395,8 +395,8 @@ fn an_address_in_another_project_does_not_reveal_its_sessions() {
 fn objects_of_another_key_of_the_project_do_not_exist() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
-    let theirs = belongings(&team, &team.new_key_with_scope("member"));
-    for key in [team.new_key_with_scope("member"), team.key.clone()] {
+    let theirs = create_victim_objects(&team, &team.key_of("member"));
+    for key in [team.key_of("member"), team.key.clone()] {
         let us = Outsider::with(&broker, &key);
         us.expect_none_of(&theirs);
         // Its name is an address only: a client that registers it with another key gets no message of it.

@@ -5,6 +5,7 @@ use std::{cell::Cell, net::Ipv4Addr};
 use serde_json::{Value, json};
 
 use self::Level::{Admin, Member, Observer, Operator, Public};
+use super::handshake;
 use crate::support::{ADMIN_KEY, Agent, Broker, Caller, Request, Tenant, Wire, eventually, hello, id_of_key};
 
 /// The scope that a caller has, or that a tool or a route needs.
@@ -123,8 +124,8 @@ impl Tenant<'_> {
         key
     }
 
-    /// Callers that are let in, and their scopes.
-    pub(super) fn insiders(&self) -> [(&'static str, Level, String); 5] {
+    /// Credentials that are accepted, and their scopes.
+    pub(super) fn valid_credentials(&self) -> [(&'static str, Level, String); 5] {
         [
             ("an observer", Observer, self.new_key_with_scope("observer")),
             ("a member", Member, self.new_key_with_scope("member")),
@@ -135,8 +136,8 @@ impl Tenant<'_> {
     }
 
     /// Credentials that are refused.
-    pub(super) fn outsiders(&self) -> Vec<(&'static str, String)> {
-        let (project, good) = (&self.id, self.new_key_with_scope("member"));
+    pub(super) fn invalid_credentials(&self) -> Vec<(&'static str, String)> {
+        let (project, good) = (&self.id, self.key_of("member"));
         let secret = good.rsplit('_').next().unwrap();
         let expired = self.new_key(&json!({"expires_in_seconds": 1}));
         let after_grace = self.key_in_grace(1);
@@ -217,7 +218,7 @@ fn every_tool_needs_its_scope() {
     assert_eq!(listed.iter().map(|tool| &tool["name"]).collect::<Vec<_>>(), known);
     let number = Cell::new(0);
     let mut wrong = Vec::new();
-    for (who, level, key) in team.insiders() {
+    for (who, level, key) in team.valid_credentials() {
         let headers = [("X-API-Key", key.as_str()), ("X-Project-ID", "team")];
         let address = broker.address;
         let ways = [
@@ -273,11 +274,6 @@ fn transport_routes(broker: &Broker) -> Vec<Route> {
     let bare = |method: &str, path: &str| bare(broker, method, path);
     let mcp = Caller::modern(broker.address, json!({}));
     let with_session = |request: Request| request.with("Mcp-Session-Id", "0123456789abcdef0123456789abcdef");
-    let handshake = bare("GET", "/ws")
-        .with("Connection", "Upgrade")
-        .with("Upgrade", "websocket")
-        .with("Sec-WebSocket-Version", "13")
-        .with("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==");
     let invalid = "invalid_argument";
     vec![
         (bare("GET", "/"), Public, 200, NO_ERROR),
@@ -313,7 +309,7 @@ fn transport_routes(broker: &Broker) -> Vec<Route> {
         (with_session(bare("GET", "/mcp")), Observer, 404, NO_ERROR),
         (with_session(bare("DELETE", "/mcp")), Observer, 404, NO_ERROR),
         (bare("PUT", "/mcp"), Observer, 405, NO_ERROR),
-        (handshake, Observer, 101, NO_ERROR),
+        (handshake(broker), Observer, 101, NO_ERROR),
         (bare("GET", "/ws"), Observer, 426, invalid),
         (bare("POST", "/ws"), Observer, 405, invalid),
     ]
@@ -435,7 +431,7 @@ fn every_route_needs_its_scope() {
     let refused = (401, "authentication_failed");
     let mismatch = (403, "project_mismatch");
     let mut outsiders = vec![("no credentials", vec![], refused)];
-    for (who, key) in team.outsiders() {
+    for (who, key) in team.invalid_credentials() {
         outsiders.push((who, vec![("X-API-Key", key.clone())], refused));
         outsiders.push((who, vec![("Authorization", format!("Bearer {key}"))], refused));
         outsiders.push((
@@ -454,7 +450,7 @@ fn every_route_needs_its_scope() {
             ask(who, request, if needed == Public { (status, code) } else { refusal });
         }
     }
-    for (who, level, key) in team.insiders() {
+    for (who, level, key) in team.valid_credentials() {
         for (request, needed, status, code) in routes(&broker, &number) {
             let request = request.with("X-API-Key", &key).with("X-Project-ID", "team");
             ask(
@@ -469,7 +465,11 @@ fn every_route_needs_its_scope() {
         }
     }
     // Routes of another project have the same answer as those of a project that does not exist.
-    for (who, level, key) in team.insiders().into_iter().filter(|(_, level, _)| *level != Operator) {
+    for (who, level, key) in team
+        .valid_credentials()
+        .into_iter()
+        .filter(|(_, level, _)| *level != Operator)
+    {
         for (request, needed, ..) in routes(&broker, &number) {
             let Some(path) = request.path.strip_prefix("/api/v1/projects/team").map(str::to_owned) else {
                 continue;
@@ -483,10 +483,8 @@ fn every_route_needs_its_scope() {
         }
     }
     // Last, because it deletes the project.
-    for (who, level, key) in team.insiders() {
-        let delete = Request::get(broker.address)
-            .with_method("DELETE")
-            .with_path("/api/v1/projects/team");
+    for (who, level, key) in team.valid_credentials() {
+        let delete = Request::get(broker.address).by("DELETE").at("/api/v1/projects/team");
         let expected = if level >= Operator {
             (204, NO_ERROR)
         } else {

@@ -386,7 +386,7 @@ fn note(text: &str, recipient: &str) -> Value {
 }
 
 #[test]
-fn an_http_session_has_the_scope_of_the_token_that_opened_it() {
+fn an_http_session_is_not_found_with_a_token_of_a_smaller_scope() {
     // A session that was opened with a larger scope is not found.
     let issuer_file = FileIssuer::open();
     let broker = issuer_file.broker();

@@ -56,7 +56,7 @@ fn a_grant_warns_of_what_still_prevents_messages() {
 }
 
 #[test]
-fn every_transport_shows_and_grants_the_same() {
+fn every_transport_shows_the_same_grants() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
     let (_, listed) = get(&broker, &team.key, "/api/v1/projects");

@@ -14,7 +14,7 @@ fn listed_key(team: &Tenant<'_>, id: &str) -> Value {
 }
 
 #[test]
-fn every_transport_rotates_keys_the_same() {
+fn every_transport_rotates_keys() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
     let spare = team.new_key(&json!({"label": "spare"}));
