@@ -58,7 +58,7 @@ fn the_header_selects_a_project_for_the_operator_only() {
     let team = broker.project("team", &json!({}));
     broker.project("other", &json!({}));
     let number = Cell::new(0);
-    let status = Request::get(broker.address).at("/security/status");
+    let status = Request::get(broker.address).with_path("/security/status");
     let with = |request: Request, key: &str, projects: &[&str]| {
         let request = request.with("X-API-Key", key);
         projects.iter().fold(request, |request, project| {

@@ -161,7 +161,7 @@ fn every_failed_authentication_is_logged() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
     let refused = |action: &str| entry(&broker, action, "refused");
-    let member = team.key_of("member");
+    let member = team.new_key_with_scope("member");
     for (way, headers, code) in [
         ("/mcp", &[][..], "authentication_failed"),
         ("/mcp", &[("X-API-Key", "team_k_nonsense")], "authentication_failed"),

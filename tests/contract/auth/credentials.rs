@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 use super::{entry_points, handshake, identity_request, send_raw};
 use crate::{
     http::send_head_only,
-    support::{ADMIN_KEY, Broker, Caller, Request, Response, eventually, hello, id_of_key, masked},
+    support::{
+        ADMIN_KEY, Broker, HttpAgent, Request, Response, eventually, id_of_key, initialize_request, masked_frame,
+    },
 };
 
 const UNAUTHORIZED: &str = "authentication_failed";
@@ -130,7 +132,7 @@ fn guesses_are_limited_and_reveal_nothing() {
     const TRIES: usize = 10;
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
-    let (good, other) = (team.key_of("member"), team.key_of("member"));
+    let (good, other) = (team.new_key_with_scope("member"), team.new_key_with_scope("member"));
     let id = id_of_key(&good);
     let ask = |key: &str, from: u8| {
         identity_request(&broker)

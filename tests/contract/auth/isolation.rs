@@ -5,7 +5,9 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::support::{ADMIN_KEY, Agent, Broker, Caller, Issuer, Request, Tenant, Wire, exchange, hello, id_of_key};
+use crate::support::{
+    ADMIN_KEY, Agent, Broker, HttpAgent, Issuer, Request, Tenant, Wire, exchange, id_of_key, initialize_request,
+};
 
 const TASKS: &str = "io.modelcontextprotocol/tasks";
 const VERSION: &str = "2025-11-25";
@@ -395,8 +397,8 @@ fn an_address_in_another_project_does_not_reveal_its_sessions() {
 fn objects_of_another_key_of_the_project_do_not_exist() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
-    let theirs = create_victim_objects(&team, &team.key_of("member"));
-    for key in [team.key_of("member"), team.key.clone()] {
+    let theirs = create_victim_objects(&team, &team.new_key_with_scope("member"));
+    for key in [team.new_key_with_scope("member"), team.key.clone()] {
         let us = Outsider::with(&broker, &key);
         us.expect_none_of(&theirs);
         // Its name is an address only: a client that registers it with another key gets no message of it.

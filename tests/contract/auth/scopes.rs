@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 
 use self::Level::{Admin, Member, Observer, Operator, Public};
 use super::handshake;
-use crate::support::{ADMIN_KEY, Agent, Broker, Caller, Request, Tenant, Wire, eventually, hello, id_of_key};
+use crate::support::{
+    ADMIN_KEY, Agent, Broker, HttpAgent, Request, Tenant, Wire, eventually, id_of_key, initialize_request,
+};
 
 /// The scope that a caller has, or that a tool or a route needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -110,7 +112,7 @@ pub(super) fn another_address(last: &Cell<u32>) -> Ipv4Addr {
 impl Tenant<'_> {
     /// A key that has been rotated and stays valid for this many seconds.
     fn key_in_grace(&self, seconds: u64) -> String {
-        let key = self.key_of("member");
+        let key = self.new_key_with_scope("member");
         let rotation = json!({"key_id": id_of_key(&key), "grace_period_seconds": seconds});
         let rotated = self.rest("POST", "keys/rotate", &rotation);
         assert_eq!(rotated.status, 200, "{rotated:?}");
@@ -118,7 +120,7 @@ impl Tenant<'_> {
     }
 
     fn revoked_key(&self) -> String {
-        let key = self.key_of("member");
+        let key = self.new_key_with_scope("member");
         let revoked = self.rest("DELETE", &format!("keys/{}", id_of_key(&key)), &Value::Null);
         assert_eq!(revoked.status, 200, "{revoked:?}");
         key
@@ -137,7 +139,7 @@ impl Tenant<'_> {
 
     /// Credentials that are refused.
     pub(super) fn invalid_credentials(&self) -> Vec<(&'static str, String)> {
-        let (project, good) = (&self.id, self.key_of("member"));
+        let (project, good) = (&self.id, self.new_key_with_scope("member"));
         let secret = good.rsplit('_').next().unwrap();
         let expired = self.new_key(&json!({"expires_in_seconds": 1}));
         let after_grace = self.key_in_grace(1);
@@ -266,13 +268,13 @@ pub(super) fn routes(broker: &Broker, number: &Cell<u32>) -> Vec<Route> {
 }
 
 fn bare(broker: &Broker, method: &str, path: &str) -> Request {
-    Request::get(broker.address).by(method).at(path)
+    Request::get(broker.address).with_method(method).with_path(path)
 }
 
 /// Public paths and the entry points of MCP.
 fn transport_routes(broker: &Broker) -> Vec<Route> {
     let bare = |method: &str, path: &str| bare(broker, method, path);
-    let mcp = Caller::modern(broker.address, json!({}));
+    let mcp = HttpAgent::modern(broker.address, json!({}));
     let with_session = |request: Request| request.with("Mcp-Session-Id", "0123456789abcdef0123456789abcdef");
     let invalid = "invalid_argument";
     vec![
@@ -319,8 +321,8 @@ fn rest_routes(broker: &Broker, number: &Cell<u32>) -> Vec<Route> {
     let bare = |method: &str, path: &str| bare(broker, method, path);
     let rest = |method: &str, path: &str, body: Value| {
         Request::post(broker.address, body.to_string())
-            .by(method)
-            .at(&format!("/api/v1/{path}"))
+            .with_method(method)
+            .with_path(&format!("/api/v1/{path}"))
     };
     let new = format!("new-{}", next(number));
     let invalid = "invalid_argument";
@@ -484,7 +486,9 @@ fn every_route_needs_its_scope() {
     }
     // Last, because it deletes the project.
     for (who, level, key) in team.valid_credentials() {
-        let delete = Request::get(broker.address).by("DELETE").at("/api/v1/projects/team");
+        let delete = Request::get(broker.address)
+            .with_method("DELETE")
+            .with_path("/api/v1/projects/team");
         let expected = if level >= Operator {
             (204, NO_ERROR)
         } else {

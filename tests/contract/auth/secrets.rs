@@ -172,8 +172,8 @@ fn answers_to_invalid_credentials(broker: &Broker, canaries: &mut Canaries, key_
                 request.clone().with("X-API-Key", key),
                 request.clone().with("Authorization", &bearer),
                 keyed.clone().with("Authorization", bearer),
-                keyed.clone().and("X-API-Key", key),
-                keyed.at(&format!("{}?api_key={key}", request.path)),
+                keyed.clone().with_another("X-API-Key", key),
+                keyed.with_path(&format!("{}?api_key={key}", request.path)),
             ];
             said.extend(asked.map(|request| request.answered().body));
         }

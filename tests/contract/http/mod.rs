@@ -39,7 +39,7 @@ fn open_session(broker: &Broker, version: &str) -> HttpAgent {
 }
 
 /// Sends a head that announces a body of `len` bytes, and no byte of the body.
-pub(crate) fn send_head_only(request: &Request, len: usize) -> Reply {
+pub(crate) fn send_head_only(request: &Request, len: usize) -> ResponseReader {
     let mut socket = connect(request.address);
     let head = format!("{}Content-Length: {len}\r\n\r\n", request.head());
     socket.write_all(head.as_bytes()).unwrap();
