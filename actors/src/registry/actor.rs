@@ -1,9 +1,12 @@
+//! The actor that registers protocols: writes them to the store and to the catalog.
+
 use std::{sync::Arc, time::Duration};
 
 use actix::{Actor, AsyncContext, Context, Handler, Supervised};
 
 use super::{
-    Catalog, Compiler, Protocol,
+    catalog::{Catalog, Protocol},
+    compiler::Compiler,
     messages::{RefreshCatalog, RegisterProtocol, RegisteredProtocol},
 };
 use crate::{
@@ -13,20 +16,21 @@ use crate::{
     supervise::Envelope,
 };
 
-/// Bytes that the compiled schemas of one project take, about: room for several thousand ordinary ones. They stay in
-/// memory as long as the project, at every replica.
+/// Approximate bytes that the compiled schemas of one project may take: room for several thousand ordinary ones. Every
+/// replica keeps them in memory as long as the project is open.
 const SCHEMAS_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// The actor of one project's protocols: the only one that writes the catalog. Reading it needs no actor.
+/// The only writer of a project's catalog. Readers use the catalog without the actor.
 pub struct Registry {
     catalog: Arc<Catalog>,
     compiler: Arc<Compiler>,
     store: Arc<dyn Store>,
-    /// Bytes of the schemas that the store is asked to take in: they count as if they were there.
+    /// Bytes of the schemas that wait for the store; they count as if they were in the catalog.
     pending_bytes: usize,
 }
 
 impl Registry {
+    /// A registry that loads the stored protocols when it starts.
     pub(crate) fn new(catalog: Arc<Catalog>, compiler: Arc<Compiler>, store: Arc<dyn Store>) -> Self {
         Self {
             catalog,
@@ -36,8 +40,8 @@ impl Registry {
         }
     }
 
-    /// Takes in what the store has and the catalog has not: everything after a start. Nobody is served before that, so
-    /// the schemas are compiled here.
+    /// Adds the stored protocols that the catalog lacks: after a start, all of them. The project serves nothing before
+    /// that, so the schemas are compiled here, on the worker.
     fn load(&mut self, ctx: &mut Context<Self>) {
         let op = self.store.protocols();
         then(op, self, ctx, |registry, records, ctx| match records {
@@ -47,23 +51,27 @@ impl Registry {
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, "protocols cannot be loaded yet: tried again");
+                tracing::warn!(%error, "protocols could not be loaded; retrying in 1 s");
                 ctx.run_later(Duration::from_secs(1), Self::load);
             }
         });
     }
 
-    /// Adds what the store has, or logs why it is left out.
+    /// Adds a stored protocol to the catalog; logs one that does not compile.
     fn add_stored(&self, record: &ProtocolRecord, compiled: Result<Arc<Protocol>, BrokerError>) {
         match compiled {
             Ok(protocol) => drop(self.catalog.insert(protocol)),
             Err(error) => {
-                tracing::error!(name = %record.name, version = %record.version, %error, "stored protocol left out")
+                tracing::error!(name = %record.name, version = %record.version, %error, "a stored protocol does not compile and is ignored")
             }
         }
     }
 
-    /// What becomes of a registration that the store has answered.
+    /// Completes a registration that the store has answered.
+    ///
+    /// # Errors
+    /// `forbidden` if the project has its maximum of protocols; `protocol_exists` if another protocol has this name and
+    /// version.
     fn finish_registration(
         &self,
         protocol: Arc<Protocol>,
@@ -89,7 +97,7 @@ impl Registry {
     }
 }
 
-/// What the catalog has not.
+/// The records whose protocol the catalog lacks.
 fn not_in_catalog(catalog: &Catalog, mut records: Vec<Arc<ProtocolRecord>>) -> Vec<Arc<ProtocolRecord>> {
     records.retain(|record| catalog.get(record.name.as_str(), &record.version.to_string()).is_none());
     records
@@ -104,7 +112,7 @@ impl Actor for Registry {
 }
 
 impl Supervised for Registry {
-    /// The catalog is a view of the store, and `started` completes it.
+    /// The catalog stays, as a view of the store; `started` completes it.
     fn restarting(&mut self, _: &mut Context<Self>) {
         self.pending_bytes = 0;
     }
@@ -169,8 +177,8 @@ impl Handler<Envelope<RefreshCatalog>> for Registry {
                 }
                 let _ = done.send(());
             }
-            // Whoever asks does so again.
-            Err(error) => tracing::debug!(%error, "protocols could not be looked at"),
+            // The sender of the message tries again.
+            Err(error) => tracing::debug!(%error, "protocols could not be read"),
         });
     }
 }

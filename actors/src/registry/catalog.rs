@@ -1,6 +1,6 @@
-//! The protocols of a project, ready to check payloads with.
+//! The protocols of a project with their compiled schemas.
 //!
-//! The registry actor writes; every sender reads, from any thread, on the way of each message.
+//! The registry actor writes the catalog; every sender reads it, on any thread, for each message.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -14,17 +14,17 @@ use crate::model::{BrokerError, Pattern, ProtocolName, ProtocolRecord};
 
 use super::schema::Schema;
 
-/// A registered protocol with its schema compiled.
+/// A registered protocol with its compiled schema.
 #[derive(Debug)]
 pub struct Protocol {
     pub record: Arc<ProtocolRecord>,
     pub schema: Schema,
-    /// The version as the envelope of a message shows it.
+    /// The version as it appears in the envelope of a message.
     pub version_text: Box<str>,
 }
 
 impl Protocol {
-    /// May take 100 ms, as [`Schema::compile`]: see [`super::Compiler`].
+    /// Compiles the schema of a protocol. Takes up to 100 ms: use [`super::Compiler`] on a worker.
     ///
     /// # Errors
     /// `invalid_schema`, as [`Schema::compile`].
@@ -38,6 +38,7 @@ impl Protocol {
         }))
     }
 
+    /// The name of the protocol.
     #[must_use]
     pub fn name(&self) -> &str {
         self.record.name.as_str()
@@ -50,17 +51,17 @@ impl Protocol {
     }
 }
 
-/// What `discover_protocols` asks for; everything that is given must hold.
+/// The filters and the page of `discover_protocols`. A protocol must pass all filters that are present.
 #[derive(Clone, Debug, Default)]
 pub struct DiscoverQuery {
     pub name: Option<ProtocolName>,
     pub version: Option<VersionReq>,
-    /// All of them must be there.
+    /// The protocol must have all of these tags.
     pub tags: BTreeSet<String>,
     pub capability: Option<Pattern>,
-    /// Protocols per page, [`Catalog::PAGE_LEN`] unless given.
+    /// Protocols per page; [`Catalog::PAGE_LEN`] by default.
     pub limit: Option<usize>,
-    /// As the page before gave it.
+    /// [`DiscoverPage::next_cursor`] of the page before.
     pub cursor: Option<String>,
 }
 
@@ -76,7 +77,7 @@ impl DiscoverQuery {
     }
 }
 
-/// Protocols by name, then by version as semver orders them.
+/// Protocols ordered by name, then by version as semver orders them.
 #[derive(Clone, Debug)]
 pub struct DiscoverPage {
     pub protocols: Vec<Arc<Protocol>>,
@@ -86,26 +87,28 @@ pub struct DiscoverPage {
 
 /// A handle on the protocols of one project; clones share them.
 ///
-/// Versions that differ only in build metadata are one version (semver 2.0.0, section 10): the second is refused as
-/// there already, and either spelling finds the first.
+/// Versions that differ only in build metadata are the same version (semver 2.0.0, section 10): the second is refused
+/// as a duplicate, and either spelling finds the first.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog(Arc<RwLock<CatalogIndex>>);
 
 #[derive(Debug, Default)]
 struct CatalogIndex {
-    /// By version without build metadata, as text: what a message names.
+    /// By name, then by the text of the version without build metadata, which is what a message names.
     by_name: HashMap<ProtocolName, HashMap<Box<str>, Arc<Protocol>>>,
     ordered: BTreeMap<(ProtocolName, Version), Arc<Protocol>>,
-    /// Bytes that the compiled schemas take, about.
+    /// Approximate bytes of the compiled schemas.
     bytes_len: usize,
 }
 
 impl Catalog {
+    /// The default number of protocols in a page.
     pub const PAGE_LEN: usize = 100;
+    /// The largest number of protocols in a page.
     pub const PAGE_LEN_MAX: usize = 1000;
 
-    /// Adds a protocol that is compiled, as the registry does once the store has it, unless there is one of its name and
-    /// version. Returns the one that is there then.
+    /// Adds a protocol that the store has accepted, unless the catalog has one with this name and version. Returns the
+    /// one in the catalog.
     pub fn insert(&self, protocol: Arc<Protocol>) -> Arc<Protocol> {
         let record = Arc::clone(&protocol.record);
         let mut shelves = self.write();
@@ -142,7 +145,7 @@ impl Catalog {
             .collect()
     }
 
-    /// Two look-ups in hash tables, whatever the number of protocols; nothing is allocated.
+    /// Finds a protocol with two hash lookups and no allocation.
     #[must_use]
     pub fn get(&self, name: &str, version: &str) -> Option<Arc<Protocol>> {
         let text = precedence(version);
@@ -152,8 +155,10 @@ impl Catalog {
         self.read().by_name.get(name)?.get(text).cloned()
     }
 
+    /// A page of protocols.
+    ///
     /// # Errors
-    /// `invalid_argument` for `cursor` when no page gave it, for `limit` outside of 1 to 1000.
+    /// `invalid_argument` for a `cursor` that no page returned, and for a `limit` outside of 1 to 1000.
     pub fn discover(&self, query: &DiscoverQuery) -> Result<DiscoverPage, BrokerError> {
         let limit = query.limit.unwrap_or(Self::PAGE_LEN);
         if !(1..=Self::PAGE_LEN_MAX).contains(&limit) {
@@ -184,24 +189,26 @@ impl Catalog {
         })
     }
 
+    /// The number of protocols.
     #[must_use]
     pub fn len(&self) -> usize {
         self.read().ordered.len()
     }
 
+    /// True if the project has no protocol.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes that the compiled schemas take, about.
+    /// Approximate bytes of the compiled schemas.
     #[must_use]
     pub fn bytes_len(&self) -> usize {
         self.read().bytes_len
     }
 
-    /// A panic under the lock leaves at worst a protocol that is found but not listed, which is no reason to stop
-    /// every sender for ever.
+    /// Ignores poisoning: a panic under the lock leaves at worst a protocol that is found but not listed, which is no
+    /// reason to stop every sender.
     fn read(&self) -> RwLockReadGuard<'_, CatalogIndex> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -211,12 +218,12 @@ impl Catalog {
     }
 }
 
-/// The part of a version that takes part in precedence: without build metadata.
+/// The version without build metadata, which does not take part in precedence.
 fn precedence(version: &str) -> &str {
     version.split_once('+').map_or(version, |(text, _)| text)
 }
 
-/// Before every other version.
+/// Lower than every other version.
 fn lowest_version() -> Version {
     Version {
         pre: semver::Prerelease::new("0").unwrap_or_default(),
@@ -224,12 +231,13 @@ fn lowest_version() -> Version {
     }
 }
 
-/// `name version` in hexadecimal: opaque, and nothing but letters and digits.
+/// Encodes `name version` in hexadecimal: opaque to clients, and only letters and digits.
 mod cursor {
     use semver::Version;
 
     use crate::model::{BrokerError, ProtocolName, ProtocolRecord};
 
+    /// The cursor after a protocol.
     pub fn encode(record: &ProtocolRecord) -> String {
         let text = format!("{} {}", record.name, record.version);
         let digit = |nibble: u8| char::from_digit(nibble.into(), 16).unwrap_or_default();
@@ -238,6 +246,10 @@ mod cursor {
             .collect()
     }
 
+    /// The name and version in a cursor.
+    ///
+    /// # Errors
+    /// `invalid_argument` if the text is not a cursor.
     pub fn decode(text: &str) -> Result<(ProtocolName, Version), BrokerError> {
         parse(text).ok_or_else(|| BrokerError::invalid("cursor", "not a cursor of discover_protocols"))
     }
@@ -301,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_protocol_is_found_by_name_and_version_and_admitted_once() {
+    fn a_protocol_is_found_by_name_and_version_and_inserted_once() {
         let catalog = catalog(&[("chat", "1.0.0"), ("chat", "1.1.0"), ("call", "1.0.0")]);
         assert_eq!(&*catalog.get("chat", "1.1.0").unwrap().version_text, "1.1.0");
         assert!(catalog.get("chat", "2.0.0").is_none() && catalog.get("nobody", "1.0.0").is_none());
@@ -348,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn discovery_filters_by_everything_that_is_given() {
+    fn discovery_applies_all_given_filters() {
         let catalog = catalog(&[
             ("chat", "1.0.0"),
             ("chat", "2.0.0"),
@@ -406,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cursor_that_no_page_gave_is_refused() {
+    fn an_invalid_cursor_is_refused() {
         let catalog = catalog(&[("call", "1.0.0"), ("chat", "1.0.0")]);
         let hex = |text: &str| {
             let digits = text.bytes().map(|byte| format!("{byte:02x}"));
@@ -427,7 +439,7 @@ mod tests {
             };
             assert_eq!(catalog.discover(&query).unwrap_err().code(), "invalid_argument");
         }
-        // A cursor of another name neither skips nor adds anything.
+        // A cursor of another name neither skips nor adds a protocol.
         let query = DiscoverQuery {
             name: name("chat"),
             cursor: Some(hex("aa 9.0.0")),

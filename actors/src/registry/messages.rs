@@ -1,34 +1,36 @@
+//! The messages that the registry's actor handles, with their answers.
+
 use std::sync::Arc;
 
 use actix::Message;
 use tokio::sync::oneshot;
 
-use super::Protocol;
+use super::catalog::Protocol;
 use crate::model::{BrokerError, ProtocolName, ProtocolRecord};
 
-/// Takes a protocol in, unless it is there already. Its schema is compiled, hence checked.
+/// Registers a protocol whose schema is compiled, and thereby checked.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct RegisterProtocol {
     pub protocol: Arc<Protocol>,
-    /// How many there may be.
+    /// The largest number of protocols of the project.
     pub len_max: Option<usize>,
     pub reply: oneshot::Sender<Result<RegisteredProtocol, BrokerError>>,
 }
 
-/// A protocol that is registered.
+/// The answer to a registration.
 #[derive(Clone, Debug)]
 pub struct RegisteredProtocol {
     pub record: Arc<ProtocolRecord>,
-    /// It was there before, identical.
+    /// An identical protocol was registered before.
     pub is_duplicate: bool,
 }
 
 impl RegisteredProtocol {
-    /// The answer where a protocol of the wanted name and version is there already.
+    /// The answer when a protocol with the wanted name and version exists.
     ///
     /// # Errors
-    /// `protocol_exists` when it is another one.
+    /// `protocol_exists` if it differs from the wanted one.
     pub(crate) fn existing(there: &Arc<ProtocolRecord>, wanted: &ProtocolRecord) -> Result<Self, BrokerError> {
         let differs = there.differences(wanted);
         if differs.is_empty() {
@@ -45,16 +47,16 @@ impl RegisteredProtocol {
     }
 }
 
-/// Another replica has taken protocols in: this one, or nobody knows which.
+/// Loads protocols that another replica has registered: the one with this key, or all if the key is unknown.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct RefreshCatalog {
     pub key: Option<(ProtocolName, semver::Version)>,
-    /// Told when they are here; let go of when the store could not say which they are.
+    /// Receives a value when the protocols are in the catalog; dropped if the store cannot be read.
     pub done: oneshot::Sender<()>,
 }
 
-/// Makes the actor panic. Compiled in for tests only.
+/// Makes the actor panic. Exists in test builds only.
 #[cfg(feature = "faults")]
 #[derive(Message)]
 #[rtype(result = "()")]

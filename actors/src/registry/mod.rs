@@ -1,4 +1,6 @@
-//! Protocols: admit, find.
+//! Protocols: registered by the actor, found in the catalog, their payloads checked by the schema.
+//!
+//! The registry knows the store and the schema language; it knows no session, no message route and no transport.
 
 mod actor;
 mod catalog;

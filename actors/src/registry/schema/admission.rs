@@ -1,7 +1,7 @@
-//! What a schema may be, decided before anything recurses over it or compiles it.
+//! Admission of a schema: its limits, checked before anything recurses over it or compiles it.
 //!
-//! A schema comes from a client that may be hostile and is then run against every message of a protocol, so its cost
-//! is settled here, once: its size, where its references lead, and how much work one payload can cause.
+//! A schema comes from a client that may be hostile, and runs against every message of a protocol. So its cost is
+//! bounded here, once: its size, the targets of its references, and the work that one payload can cause.
 
 use std::collections::{HashMap, hash_map::Entry};
 
@@ -12,25 +12,28 @@ use crate::model::BrokerError;
 
 use super::{
     cost::{Edge, Graph, KEYWORD, Weight},
+    error::refuse,
     expression::{Expression, WALK_MAX},
 };
 
+/// Bytes of the text of a schema.
 pub(super) const BYTES_MAX: usize = 256 * 1024;
+/// Nesting depth of the JSON values of a schema.
 pub(super) const DEPTH_MAX: usize = 32;
-/// JSON values in the schema, of any kind: a bound on subschemas and on the lengths of its enumerations alike.
+/// JSON values of any kind in the schema: bounds its subschemas and the lengths of its enumerations alike.
 pub(super) const NODES_MAX: usize = 4096;
-/// Regular expressions in the schema: each compiled one may take [`super::expression::REGEX_BYTES_MAX`].
+/// Regular expressions in the schema; each compiled one may take [`super::expression::REGEX_BYTES_MAX`].
 pub(super) const PATTERNS_MAX: usize = 128;
 /// Bytes of all its compiled expressions together.
 pub(super) const PATTERN_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 const DRAFT_07: &str = "http://json-schema.org/draft-07/schema#";
 const DRAFT_2020_12: &str = "https://json-schema.org/draft/2020-12/schema";
-/// Stands for the document itself when the schema has no `$id`; the crate's own default.
+/// Stands for the document itself if the schema has no `$id`; the default of the `referencing` crate.
 const BASE: &str = "json-schema:///";
 
-/// Bytes that a compiled schema takes for each byte of its text, for each subschema, and for each byte of a compiled
-/// expression, which the engine holds forwards, backwards and as the table that it fills. Estimates.
+/// Estimated bytes that a compiled schema takes: for each byte of its text, for each subschema, and for each byte of a
+/// compiled expression, which the engine keeps forwards, backwards and as a table.
 const TEXT_TIMES: usize = 4;
 const NODE_BYTES: usize = 1024;
 const PATTERN_TIMES: usize = 4;
@@ -39,13 +42,15 @@ const PATTERN_TIMES: usize = 4;
 pub(super) struct Admitted {
     pub draft: Draft,
     pub graph: Graph,
-    /// Bytes that the compiled schema takes, about.
+    /// Approximate bytes of the compiled schema.
     pub len: usize,
 }
 
+/// Checks a schema against all limits.
+///
 /// # Errors
-/// `invalid_schema` when a limit is passed, the dialect is another than the two of the contract, or a reference leads
-/// out of the document, nowhere, or in a circle that consumes nothing.
+/// `invalid_schema` if a limit is exceeded, if the dialect is neither of the two of the contract, or if a reference
+/// leads out of the document, to nothing, or in a circle that consumes nothing.
 pub(super) fn admit(schema: &Value) -> Result<Admitted, BrokerError> {
     if !schema.is_object() {
         return refuse("a schema is a JSON object");
@@ -56,10 +61,6 @@ pub(super) fn admit(schema: &Value) -> Result<Admitted, BrokerError> {
     let graph = build_graph(schema, draft, &scan, &mut weigher)?.finish()?;
     let len = scan.len * TEXT_TIMES + graph.len() * NODE_BYTES + weigher.patterns_len * PATTERN_TIMES;
     Ok(Admitted { draft, graph, len })
-}
-
-pub(super) fn refuse<T>(reason: impl Into<String>) -> Result<T, BrokerError> {
-    Err(BrokerError::InvalidSchema { reason: reason.into() })
 }
 
 fn dialect(schema: &Value) -> Result<Draft, BrokerError> {
@@ -78,17 +79,17 @@ fn dialect(schema: &Value) -> Result<Draft, BrokerError> {
     )
 }
 
-/// What one pass over all values of the document finds, whatever their place.
+/// The result of one pass over all values of the document.
 #[derive(Default)]
 struct Scan<'a> {
-    /// How often each `$dynamicAnchor` is declared.
+    /// The number of declarations of each `$dynamicAnchor`.
     dynamic_anchors: HashMap<&'a str, usize>,
-    /// Bytes of its text.
+    /// Bytes of the document's text.
     len: usize,
 }
 
 impl<'a> Scan<'a> {
-    /// Iterative: the schema is not known to be shallow yet.
+    /// Iterative, because the depth of the schema is not bounded yet.
     fn of(schema: &'a Value) -> Result<Self, BrokerError> {
         let mut scan = Self::default();
         let (mut nodes, mut patterns) = (0, 0);
@@ -147,7 +148,7 @@ fn serialized_len(value: &Value) -> usize {
     count.0
 }
 
-/// How a keyword's value holds subschemas, and of what.
+/// How the value of a keyword contains subschemas, and to which part of a value they apply.
 #[derive(Clone, Copy)]
 enum Subschemas {
     One(Edge),
@@ -155,7 +156,7 @@ enum Subschemas {
     Named(Edge),
     /// By the names of members.
     Properties,
-    /// No subschema that is applied by being here: data, annotations, definitions.
+    /// No subschema that applies in this place: data, annotations, definitions.
     None,
 }
 
@@ -174,7 +175,7 @@ fn subschemas_of(keyword: &str) -> Subschemas {
     }
 }
 
-/// Who applies whom. References are resolved by the code that the validator resolves them with, so both mean the same
+/// Builds the graph of subschemas. References are resolved by the crate that the validator uses, so both find the same
 /// target.
 fn build_graph(schema: &Value, draft: Draft, scan: &Scan<'_>, weigher: &mut Weigher) -> Result<Graph, BrokerError> {
     let unresolvable = |error: referencing::Error| BrokerError::InvalidSchema {
@@ -225,7 +226,7 @@ fn build_graph(schema: &Value, draft: Draft, scan: &Scan<'_>, weigher: &mut Weig
     Ok(builder.graph)
 }
 
-/// With several targets the meaning of a `$dynamicRef` depends on the way that led to it, and so does its cost.
+/// With several targets, the meaning and the cost of a `$dynamicRef` would depend on the path that led to it.
 fn check_dynamic_ref(reference: &str, scan: &Scan<'_>) -> Result<(), BrokerError> {
     let anchor = reference.rsplit_once('#').map_or("", |(_, anchor)| anchor);
     if scan.dynamic_anchors.get(anchor).is_some_and(|&count| count > 1) {
@@ -294,11 +295,11 @@ impl<'r> Builder<'r, '_> {
     }
 }
 
-/// Finds what each subschema costs by itself, and compiles expressions to know it.
+/// Computes the cost of each subschema by itself; compiles expressions for it.
 struct Weigher {
     draft: Draft,
     expressions: HashMap<String, Expression>,
-    /// What is left for looking at expressions.
+    /// The remaining budget, in states, for exploring expressions.
     budget: u64,
     /// Bytes of the compiled expressions.
     patterns_len: usize,
@@ -331,7 +332,7 @@ impl Weigher {
             self.keyword(&mut weight, keyword, value)?;
         }
         if members.contains_key("additionalProperties") {
-            // Whether a member is additional is found out by the expressions again.
+            // The validator runs the expressions again to find out whether a member is additional.
             weight.name_byte *= 2;
             weight.member *= 2;
         }
@@ -394,14 +395,14 @@ impl Weigher {
     }
 }
 
-/// Beginning to search with an expression costs as much as these keywords.
+/// Starting a search with an expression costs as much as this many keywords.
 const SEARCH: u64 = 10;
-/// Work for each byte of a string of which `format` is asserted. Measured: 1 to 9 ns, `regex` being the slowest.
+/// Work for each byte of a string whose `format` is asserted. Measured: 1 to 9 ns, `regex` being the slowest.
 const FORMAT_BYTE: u64 = 20;
 /// Work for each byte of a string that is decoded, or read as JSON. Measured: 3 ns, and 5 to 15 ns.
 const CONTENT_BYTE: u64 = 30;
 
-/// What a value is compared with: values, and 64 bytes of text each.
+/// The cost of comparing with a value: one for each value inside, and one for each 64 bytes of text.
 fn comparison_cost(value: &Value) -> u64 {
     let inside: u64 = match value {
         Value::Array(items) => items.iter().map(comparison_cost).sum(),
@@ -414,11 +415,10 @@ fn comparison_cost(value: &Value) -> u64 {
 
 /// Work of a division, in keywords. Measured: 160 ns.
 const DIVISION: u64 = 25;
-/// With such divisors, and numbers of up to [`DIVIDEND_MAX`], a division is done with 128-bit integers. Beyond, the
+/// With divisors up to this, and dividends up to [`super::cost::DIVIDEND_MAX`], a division uses 128-bit integers. Beyond, the
 /// validator calculates with fractions of hundreds of digits.
 const DIVISOR_MAX: f64 = 1e15;
 const DECIMALS_MAX: i64 = 9;
-pub(super) const DIVIDEND_MAX: f64 = 1e21;
 
 fn check_divisor(number: &serde_json::Number) -> Result<(), BrokerError> {
     let is_small = number.as_f64().is_some_and(|number| number <= DIVISOR_MAX);
@@ -430,7 +430,7 @@ fn check_divisor(number: &serde_json::Number) -> Result<(), BrokerError> {
     ))
 }
 
-/// Of a number as it is written: 2 of `0.25` and of `25e-2`.
+/// The decimals of a number as written: 2 for `0.25` and for `25e-2`.
 fn decimals(number: &str) -> i64 {
     let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
     let fraction = mantissa.split_once('.').map_or("", |(_, fraction)| fraction);

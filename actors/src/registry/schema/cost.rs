@@ -1,61 +1,68 @@
-//! How much work a schema can cause, from who applies whom.
+//! The work that a schema can cause, derived from the graph of its subschemas.
 //!
 //! The validator walks references as a tree, so a handful of definitions that each refer twice to the next are 2^n
 //! subschemas to it. It remembers results in some loops of references and not in others (measured: twelve definitions
-//! kept it busy for minutes with a payload of 700 bytes), and no part of it can be interrupted. So its work is added up
-//! before it starts: for a schema when it is registered, and for a payload by a walk over the pairs of a subschema and
-//! a value that the validator would visit ([`Graph::price`]), which ends where the budget does.
+//! kept it busy for minutes with a payload of 700 bytes), and it cannot be interrupted. So its work is added up before
+//! it starts: for a schema when it is registered, and for a payload by a walk over the pairs of a subschema and a value
+//! that the validator would visit ([`Graph::charge`]); the walk ends when the budget is spent.
 //!
 //! Work is counted in nanoseconds of the slowest case that was measured of each kind, in a release build (see
-//! `the_dearest_payloads_cost`).
+//! `measure_the_most_expensive_payloads`).
 
 use serde_json::Value;
 
 use crate::model::BrokerError;
 
-use super::admission::{DIVIDEND_MAX, refuse};
+use super::error::refuse;
 
-/// Keywords and enumerated alternatives after following every reference, loops once.
+/// Keywords and enumerated alternatives with every reference followed, loops once.
 pub(super) const EXPANDED_KEYWORDS_MAX: u64 = 100_000;
-/// Subschemas within one another while a value is checked; the validator recurses. Measured: 2600 fit a thread's 2 MiB
-/// in a debug build, more in a release build, and an overflow cannot be caught.
+/// Nesting depth of subschemas while a value is checked; the validator recurses. Measured: 2600 fit a thread's 2 MiB in
+/// a debug build, more in a release build, and an overflow cannot be caught.
 const NESTED_MAX: usize = 1024;
-/// Applying one keyword to one value, and finding out that it will be. Measured: 2 to 5 ns.
+/// Applying one keyword to one value, and computing its cost. Measured: 2 to 5 ns.
 pub(super) const KEYWORD: u64 = 6;
-/// Comparing two values for `uniqueItems`, whose hash sets a payload can make collide: `[]` and `[[]]` hash alike.
+/// Comparing two values for `uniqueItems`, whose hash sets a payload can make collide: `[]` and `[[]]` have the same
+/// hash.
 const COMPARISON: u64 = 2;
 
-/// How a subschema is applied.
+/// The largest number that is divided. Up to it, with the divisors that admission allows, a division uses 128-bit
+/// integers.
+pub(super) const DIVIDEND_MAX: f64 = 1e21;
+
+/// The part of a value to which a subschema is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Edge {
-    /// To the same value.
+    /// The value itself.
     SameValue,
-    /// To the values of all members of an object.
+    /// The values of all members of an object.
     Members,
-    /// To the names of all members of an object.
+    /// The names of all members of an object.
     Names,
-    /// To all items of an array.
+    /// All items of an array.
     Items,
 }
 
-/// What a subschema costs by itself.
+/// The cost of a subschema without those inside it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Weight {
     /// Keywords and enumerated alternatives, each applied to any value.
     pub keywords: u64,
     /// Work for each byte of a string.
     pub string_byte: u64,
-    /// Work for each byte of the name of a member, and for each member, of an object.
+    /// Work for each byte of a member's name in an object; `member`: for each member.
     pub name_byte: u64,
     pub member: u64,
-    /// Numbers are divided.
+    /// The subschema has `multipleOf`, which divides numbers.
     pub has_multiple_of: bool,
-    /// Every item of an array may be compared with every other.
+    /// The subschema has `uniqueItems`, which may compare every item of an array with every other.
     pub has_unique_items: bool,
-    /// Its subschemas are applied again, to learn what they have evaluated.
+    /// The subschema has `unevaluatedProperties` or `unevaluatedItems`: the subschemas inside are applied again, to
+    /// learn what they have evaluated.
     pub has_unevaluated: bool,
 }
 
+/// The subschemas of a schema, and which of them apply which.
 #[derive(Debug, Default)]
 pub(super) struct Graph {
     nodes: Vec<Node>,
@@ -65,7 +72,7 @@ pub(super) struct Graph {
 struct Node {
     weight: Weight,
     edges: Vec<(Edge, usize)>,
-    /// `properties`: to the member of that name. Sorted once the graph is complete.
+    /// `properties`: the subschema for the member of that name. Sorted by [`Graph::finish`].
     named: Vec<(Box<str>, usize)>,
 }
 
@@ -75,7 +82,7 @@ impl Node {
         self.edges.iter().copied().chain(named)
     }
 
-    /// Measured: a schema with unevaluated* costs its subschemas about 2.5 times.
+    /// Measured: a schema with `unevaluated*` applies its subschemas about 2.5 times.
     fn repeat_factor(&self) -> u64 {
         if self.weight.has_unevaluated { 3 } else { 1 }
     }
@@ -86,17 +93,21 @@ impl Node {
 pub(super) enum TooExpensive {
     /// The budget is spent.
     Work,
-    /// A number past [`DIVIDEND_MAX`] would have to be divided.
+    /// A number beyond [`DIVIDEND_MAX`] would have to be divided.
     Number,
 }
 
-/// Takes work off a budget.
+/// Subtracts work from a budget.
+///
+/// # Errors
+/// [`TooExpensive::Work`] if the budget is too small; it is unchanged then.
 pub(super) fn spend(budget: &mut u64, work: u64) -> Result<(), TooExpensive> {
     *budget = budget.checked_sub(work).ok_or(TooExpensive::Work)?;
     Ok(())
 }
 
 impl Graph {
+    /// Adds a subschema; returns its index.
     pub fn add(&mut self, weight: Weight) -> usize {
         self.nodes.push(Node {
             weight,
@@ -106,23 +117,25 @@ impl Graph {
         self.nodes.len() - 1
     }
 
+    /// Adds that `from` applies `to` to this part of a value.
     pub fn connect(&mut self, from: usize, edge: Edge, to: usize) {
         self.nodes[from].edges.push((edge, to));
     }
 
+    /// Adds that `from` applies `to` to the member of this name.
     pub fn connect_named(&mut self, from: usize, name: &str, to: usize) {
         self.nodes[from].named.push((name.into(), to));
     }
 
-    /// Subschemas.
+    /// The number of subschemas.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Completes the graph. The root is what was added first.
+    /// Completes the graph. The node added first is the root.
     ///
     /// # Errors
-    /// `invalid_schema` for a loop of references that consumes nothing, or for too much work.
+    /// `invalid_schema` for a loop of references that consumes nothing, and for too much work.
     pub fn finish(mut self) -> Result<Self, BrokerError> {
         for node in &mut self.nodes {
             node.named.sort_unstable();
@@ -142,7 +155,10 @@ impl Graph {
         Ok(self)
     }
 
-    /// The work of applying the schema to a value, taken off the budget. It costs about as much as the validator.
+    /// Subtracts the work of applying the schema to a value from the budget. Takes about as long as the validator.
+    ///
+    /// # Errors
+    /// [`TooExpensive`]: the budget is spent, or a number is too large to divide.
     pub fn charge(&self, value: &Value, budget: &mut u64) -> Result<(), TooExpensive> {
         let mut pricing = Charge {
             nodes: &self.nodes,
@@ -156,7 +172,7 @@ impl Graph {
         let mut costs = vec![0_u64; self.nodes.len()];
         for &at in &walk.order {
             let node = &self.nodes[at];
-            // What an edge leads back to, closing a loop, has no cost yet.
+            // The target of an edge that closes a loop has no cost yet.
             let all = node.targets().fold(0_u64, |sum, (_, to)| sum.saturating_add(costs[to]));
             costs[at] = all
                 .saturating_mul(node.repeat_factor())
@@ -165,7 +181,7 @@ impl Graph {
         costs[0]
     }
 
-    /// Subschemas within one another, all applied to one value.
+    /// The largest nesting depth of subschemas that are all applied to one value.
     fn nesting_depth(&self, in_place: &DepthFirst) -> usize {
         let mut nested = vec![0; self.nodes.len()];
         for &at in &in_place.order {
@@ -178,8 +194,8 @@ impl Graph {
         nested.into_iter().max().unwrap_or(0)
     }
 
-    /// Depth first along the edges that `along` admits, from every node, the root first. Iterative: a chain of
-    /// references is as long as the schema.
+    /// Visits all nodes depth first, the root first, along the edges that `along` admits. Iterative, because a chain of
+    /// references may be as long as the schema.
     fn walk(&self, along: impl Fn(Edge) -> bool) -> DepthFirst {
         let mut walk = DepthFirst {
             order: Vec::with_capacity(self.nodes.len()),
@@ -214,7 +230,7 @@ impl Graph {
 }
 
 struct DepthFirst {
-    /// Every node after all that it leads to, loops cut.
+    /// Each node after all nodes that it leads to, loops cut.
     order: Vec<usize>,
     has_loop: bool,
 }
@@ -232,7 +248,8 @@ struct Charge<'a> {
 }
 
 impl Charge<'_> {
-    /// `times` is how often the validator does this, `nested` how deep it has recursed.
+    /// Subtracts the work of applying node `at`. `times` is how often the validator repeats it, `nested` its recursion
+    /// depth.
     fn apply(&mut self, at: usize, given: Instance<'_>, times: u64, nested: usize) -> Result<(), TooExpensive> {
         if nested > NESTED_MAX {
             return Err(TooExpensive::Work);
@@ -324,7 +341,7 @@ impl Charge<'_> {
     }
 }
 
-/// Values and 8 bytes of text in an array, at any depth: what comparing it with another may look at.
+/// The values in an array at any depth, plus one for each 8 bytes of text: what a comparison may look at.
 fn comparison_len(items: &[Value]) -> u64 {
     items.iter().fold(0, |sum, item| {
         sum + 1

@@ -1,9 +1,9 @@
-//! What a regular expression costs for each byte of the text that it is run over.
+//! The cost of a regular expression for each byte of the text that it searches.
 //!
-//! The engine runs an expression in linear time, but the factor is not seen in the length of the expression: one step
-//! of `[ab]*a[ab]{2500}c` follows up to 2500 states at once. The factor is found by walking through the sets of states
-//! that any text can lead to (the subset construction), within a budget; an expression that has more sets than that is
-//! taken to follow all of its states at once.
+//! The engine runs an expression in linear time, but the factor does not show in the length of the expression: one step
+//! of `[ab]*a[ab]{2500}c` follows up to 2500 states at once. The factor is found by exploring the sets of states that
+//! any text can lead to (the subset construction), within a budget. An expression with more sets than that is charged
+//! as if it followed all of its states at once.
 
 use std::collections::HashSet;
 
@@ -14,21 +14,21 @@ use regex_automata::{
 
 use crate::model::BrokerError;
 
-use super::{admission::refuse, pointer};
+use super::{error::refuse, pointer};
 
-/// Compiled size of one regular expression; Unicode classes take tens of KiB.
+/// Compiled size of one regular expression, in bytes; Unicode classes take tens of KiB.
 pub(super) const REGEX_BYTES_MAX: usize = 256 * 1024;
-/// States that are looked at while the expressions of one schema are priced.
+/// The budget, in states, for exploring the expressions of one schema.
 pub(super) const WALK_MAX: u64 = 2_000_000;
-/// An expression whose sets of states take no more than this runs as a table: half of what the engine may cache.
+/// An expression whose sets of states take no more bytes than this runs as a table: half of what the engine may cache.
 const TABLE_BYTES_MAX: usize = REGEX_BYTES_MAX / 2;
 /// Work for each byte of text, by table. Measured: 2.3 ns.
 const TABLE_BYTE: u64 = 2;
-/// Work for each byte of text and state that is followed at once, without a table. Measured: `[ab]*a[ab]{2500}c` took
-/// 17 µs for a byte.
+/// Work for each byte of text and each state followed at once, without a table. Measured: `[ab]*a[ab]{2500}c` took 17
+/// µs for a byte.
 const STATE_BYTE: u64 = 6;
 
-/// What is known of an expression once it is compiled.
+/// The cost of a compiled expression.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Expression {
     /// Work for each byte of text.
@@ -38,8 +38,10 @@ pub(super) struct Expression {
 }
 
 impl Expression {
+    /// Compiles an expression and explores it within the budget, in states.
+    ///
     /// # Errors
-    /// `invalid_schema` for what is no regular expression, has no linear time, or is too large.
+    /// `invalid_schema` for a text that is no regular expression, needs more than linear time, or is too large.
     pub fn of(pattern: &str, budget: &mut u64) -> Result<Self, BrokerError> {
         let shown = pointer::bounded(pattern);
         let Ok(translated) = jsonschema_regex::to_rust_regex(pattern) else {
@@ -74,13 +76,13 @@ impl Expression {
     }
 }
 
-/// The sets of states that texts lead to.
+/// Explores the sets of states that texts lead to.
 struct SubsetWalk<'a> {
     nfa: &'a NFA,
     budget: &'a mut u64,
     seen: HashSet<Box<[StateID]>>,
     open: Vec<Box<[StateID]>>,
-    /// The closure that reached a state last.
+    /// The number of the closure that reached each state last.
     reached_by: Vec<u32>,
     closures: u32,
     /// Bytes of the table of all sets.
@@ -104,7 +106,7 @@ impl<'a> SubsetWalk<'a> {
         };
         let all = nfa.states().len();
         match walk.run() {
-            // The table cannot tell Unicode word boundaries.
+            // The table cannot represent Unicode word boundaries.
             Some(()) => {
                 walk.fits_a_table = walk.table_len <= TABLE_BYTES_MAX && !nfa.look_set_any().contains_word_unicode();
             }
@@ -113,7 +115,7 @@ impl<'a> SubsetWalk<'a> {
         walk
     }
 
-    /// None when the budget is spent.
+    /// None if the budget is spent.
     fn run(&mut self) -> Option<()> {
         let start = self.closure([self.nfa.start_unanchored()], true)?;
         self.visit(start);
@@ -150,8 +152,8 @@ impl<'a> SubsetWalk<'a> {
         self.seen.insert(set);
     }
 
-    /// Everything that is reached without reading a byte. Only the start of the text is at its start; every other
-    /// assertion is taken to hold, which follows more states than the engine does.
+    /// All states that are reached without reading a byte. Only the start of the text satisfies a start assertion;
+    /// every other assertion is assumed to hold, which follows more states than the engine does.
     fn closure(&mut self, from: impl IntoIterator<Item = StateID>, at_start: bool) -> Option<Box<[StateID]>> {
         self.closures += 1;
         let mut set = Vec::new();
@@ -194,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_expressions_that_people_write_cost_little() {
+    fn common_expressions_are_cheap() {
         for pattern in [
             "^[a-z][a-z0-9_-]{0,62}[a-z0-9]$",
             "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$",
@@ -234,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_whether_an_expression_is_too_large_or_not_understood() {
+    fn a_refusal_says_whether_an_expression_is_too_large_or_unsupported() {
         let refusal = |pattern: &str| {
             Expression::of(pattern, &mut { WALK_MAX })
                 .err()
@@ -247,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_budget_is_of_all_expressions_together() {
+    fn all_expressions_share_the_budget() {
         let mut budget = WALK_MAX;
         for _ in 0..3 {
             Expression::of("[ab]*a[ab]{2500}c", &mut budget).unwrap();

@@ -1,9 +1,9 @@
 //! The common part of JSON Schema as a small tree that is checked in one pass over the text.
 //!
-//! A yes or no, nothing built, nothing allocated for a payload whose strings need no unescaping and whose objects
-//! have at most [`UNKNOWN_INLINE_MAX`] members that the schema does not name. Where the answer is no, the complete
-//! validator says why. What is outside of this part has no tree ([`Node::compile`] returns None), so both always
-//! answer alike; a property test holds them to it.
+//! The answer is yes or no. Nothing is built, and nothing is allocated for a payload whose strings need no unescaping
+//! and whose objects have at most [`UNKNOWN_INLINE_MAX`] members that the schema does not name. If the answer is no,
+//! the complete validator finds the reasons. A schema outside of the common part has no tree ([`Node::compile`] returns
+//! None), so that both always agree; a property test checks this.
 
 use std::{borrow::Cow, cell::Cell, cmp::Ordering, collections::HashSet, fmt};
 
@@ -13,36 +13,35 @@ use serde_json::{Map, Value};
 
 use super::payload;
 
-/// Members that a schema does not name are remembered in place up to here, in a set beyond.
+/// Up to this number, members that the schema does not name are remembered in an array; beyond it in a set.
 const UNKNOWN_INLINE_MAX: usize = 8;
-/// Up to here members are found by looking through them, beyond by halving.
+/// Up to this number, members are found by linear search; beyond it by binary search.
 const LINEAR_MAX: usize = 12;
-/// Named members that fit the bit mask of what was seen; a schema with more has no fast tree.
+/// The named members that fit the bit mask of seen members; a schema with more has no tree.
 const NAMED_MAX: usize = 64;
 
-/// Work of looking at a value; beside it of a number with a fraction or exponent; of finding it among choices; of a
-/// member beside its value; and of a member that is remembered in a set. Measured: 13 ns, 50 ns, 20 ns, 25 ns, 100 to
-/// 200 ns.
+/// Work of reading a value; in addition, of a number with a fraction or exponent; of looking it up among choices; of a
+/// member; and of a member that is remembered in a set. Measured: 13 ns, 50 ns, 20 ns, 25 ns, 100 to 200 ns.
 const VALUE: u64 = 20;
 const FLOAT: u64 = 50;
 const CHOICE: u64 = 20;
 const MEMBER: u64 = 30;
 const REMEMBERED: u64 = 200;
-/// Bytes of a payload whose work is not counted: it takes at most some 100 ns for each, so it is no more than a request of its
-/// own, and counting takes as long as checking.
+/// The work of a payload up to this many bytes is not counted: it takes at most about 100 ns for each byte, no more
+/// than a request of its own, and counting takes as long as checking.
 const UNCOUNTED_LEN_MAX: usize = 512;
 
-/// What the tree says of a payload.
+/// The answer of the tree.
 #[derive(Debug)]
 pub(super) enum Verdict {
-    /// It is JSON, an object without a key that occurs twice in one object, and fits.
+    /// The payload is a JSON object that fits the schema and has no duplicate key.
     Valid,
     Invalid,
     NotJson(serde_json::Error),
     TooExpensive,
 }
 
-/// Looks at a payload as far as the budget goes.
+/// Checks a payload within the budget.
 pub(super) fn check(node: &Node, payload: &str, budget: &Cell<u64>) -> Verdict {
     if !payload.trim_ascii_start().starts_with('{') {
         return Verdict::Invalid;
@@ -90,7 +89,7 @@ impl ExactNumber {
         }
     }
 
-    /// By value, exactly: never by rounding an integer to a float.
+    /// Compares by value, exactly: never rounds an integer to a float.
     fn compare(self, other: Self) -> Ordering {
         match (self, other) {
             (Self::Integer(a), Self::Integer(b)) => a.cmp(&b),
@@ -101,9 +100,9 @@ impl ExactNumber {
     }
 }
 
-/// `float` is finite and `integer` within 65 bits, as everything that was JSON.
+/// `float` is finite and `integer` within 65 bits, as every number read from JSON.
 fn compare_float(float: f64, integer: i128) -> Ordering {
-    // Saturates beyond 128 bits, which keeps the order.
+    // Saturates beyond 128 bits, which preserves the order.
     let whole = float.trunc() as i128;
     whole
         .cmp(&integer)
@@ -113,9 +112,9 @@ fn compare_float(float: f64, integer: i128) -> Ordering {
 /// A schema of the common part.
 #[derive(Debug, Default)]
 pub(super) struct Node {
-    /// Which types are refused, of [`types`].
+    /// The refused types, bits of [`types`].
     refused: u8,
-    /// `enum` and `const`, each a list of which one must be equal.
+    /// One list for `enum` and one for `const`; a value must equal an element of each.
     choices: Vec<Choices>,
     bounds: Vec<(Bound, ExactNumber)>,
     /// In Unicode code points.
@@ -125,7 +124,7 @@ pub(super) struct Node {
     named: Vec<Named>,
     /// One bit for each of `named`.
     required: u64,
-    /// For members that are not named.
+    /// For members that the schema does not name.
     additional: Option<Box<Node>>,
     members_len: Range,
 }
@@ -133,11 +132,11 @@ pub(super) struct Node {
 #[derive(Debug)]
 struct Named {
     name: Box<str>,
-    /// None for a name that is only required: the rule for additional members holds.
+    /// None for a name that is only required: the rule for additional members applies.
     node: Option<Node>,
 }
 
-/// Scalars of which one must be equal. Finding it takes the logarithm of their number.
+/// Scalars of which a value must equal one. A lookup takes the logarithm of their number.
 #[derive(Debug, Default)]
 struct Choices {
     null: bool,
@@ -149,7 +148,7 @@ struct Choices {
 }
 
 impl Choices {
-    /// None when one of them is no scalar.
+    /// None if a value is not a scalar.
     fn of<'v>(values: impl IntoIterator<Item = &'v Value>) -> Option<Self> {
         let mut choices = Self::default();
         for value in values {
@@ -194,14 +193,21 @@ impl Range {
 }
 
 mod types {
+    /// null.
     pub const NULL: u8 = 1;
+    /// true and false.
     pub const BOOL: u8 = 2;
+    /// A number without a fraction.
     pub const INTEGER: u8 = 4;
-    /// A number that is no integer.
+    /// A number that is not an integer.
     pub const FRACTION: u8 = 8;
+    /// A string.
     pub const TEXT: u8 = 16;
+    /// An array.
     pub const ARRAY: u8 = 32;
+    /// An object.
     pub const OBJECT: u8 = 64;
+    /// All types.
     pub const ALL: u8 = 127;
 }
 
@@ -219,7 +225,7 @@ static ANY: Node = Node {
 };
 
 impl Node {
-    /// None for a schema outside of the common part. `schema` has been admitted, so it is shallow.
+    /// None for a schema outside of the common part. `schema` has been admitted, so its depth is bounded.
     pub fn compile(schema: &Value, draft: Draft) -> Option<Self> {
         match schema {
             Value::Bool(true) => Some(Self::default()),
@@ -240,10 +246,10 @@ impl Node {
 
     fn keyword(&mut self, keyword: &str, value: &Value, draft: Draft) -> Option<()> {
         match keyword {
-            // `required` is read by `close`, when the properties are known.
+            // `required` is read by `finish`, when the properties are known.
             "required" | "$schema" | "$id" | "$comment" | "$defs" | "definitions" | "title" | "description"
             | "default" | "examples" | "deprecated" | "readOnly" | "writeOnly" => {}
-            // An annotation in 2020-12, as the complete validator has it; draft-07 asserts it.
+            // An annotation in 2020-12, as in the complete validator; draft-07 asserts it.
             "format" => return (draft == Draft::Draft202012).then_some(()),
             "type" => self.refused |= types::ALL & !types_of(value)?,
             "enum" => self.choices.push(Choices::of(value.as_array()?)?),
@@ -347,7 +353,7 @@ impl Node {
 
     fn admits_length(&self, text: &str) -> bool {
         let bytes = text.len() as u64;
-        // A code point takes one to four bytes: counting is needed only between.
+        // A code point takes one to four bytes, so counting is needed only in between.
         if bytes / 4 >= self.length.min && bytes <= self.length.max {
             return true;
         }
@@ -374,11 +380,11 @@ fn types_of(value: &Value) -> Option<u8> {
     }
 }
 
-/// Reads one value and fails where it does not fit. Counts the work unless the payload is short.
+/// Reads one value and fails if it does not fit. Counts the work unless the payload is short.
 #[derive(Clone, Copy)]
 struct Check<'a, const COUNTS: bool> {
     node: &'a Node,
-    /// What is left of the budget; None when it is spent.
+    /// What remains of the budget; None when it is spent.
     remaining: &'a Cell<Option<u64>>,
 }
 
@@ -497,7 +503,7 @@ impl<'de, const COUNTS: bool> Visitor<'de> for Check<'_, COUNTS> {
     }
 }
 
-/// Reads a key: which of the named members it is, or None for another that was not there before.
+/// Reads a key: the index of a named member, or None for another member that has not occurred before.
 struct KeySeed<'a, 'de> {
     node: &'a Node,
     unknown: &'a mut UnnamedKeys<'de>,
@@ -546,7 +552,7 @@ struct UnnamedKeys<'de> {
 }
 
 impl<'de> UnnamedKeys<'de> {
-    /// False when the key was there.
+    /// False if the key has occurred before.
     fn insert(&mut self, key: Cow<'de, str>) -> bool {
         if self.inline[..self.inline_len].iter().any(|other| **other == *key) {
             return false;

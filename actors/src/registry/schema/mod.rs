@@ -1,13 +1,14 @@
-//! JSON Schema: what a payload of a protocol must look like.
+//! JSON Schema: the form that the payloads of a protocol must have.
 //!
-//! A [`Schema`] answers twice over. The common part of the language runs in one pass over the text ([`fast`]); the
-//! `jsonschema` crate runs the rest, and lists what is wrong. Neither ever opens a file or a connection, and what a
-//! schema may cost is settled when it is compiled ([`intake`]).
+//! A [`Schema`] has two validators. The common part of the language runs in one pass over the text ([`fast`]); the
+//! `jsonschema` crate runs the rest, and lists the failures. Neither opens a file or a connection. The cost of a schema
+//! is bounded when it is compiled ([`admission`]).
 
 mod admission;
 #[cfg(test)]
 mod budgets;
 mod cost;
+mod error;
 mod expression;
 mod fast;
 mod object_check;
@@ -29,22 +30,21 @@ use serde_json::Value;
 use crate::model::{BrokerError, PathFailure};
 
 use cost::{Graph, TooExpensive};
+use error::FAILURES_LEN_MAX;
 use expression::REGEX_BYTES_MAX;
 use fast::Verdict;
 use payload::ParseFailure;
 
-/// Failures that are listed of one payload.
-const FAILURES_LEN_MAX: usize = 20;
-/// Work that is done for one payload, in nanoseconds of the slowest case measured: what a worker may be held for. See
-/// [`cost`] for what counts.
+/// Work for one payload, in nanoseconds of the slowest case measured: as long as a worker may be busy. See [`cost`] for
+/// what counts.
 const WORK_MAX: u64 = 16_000_000;
-/// The same when failures are to be listed, and the payload bytes then: listing them takes time and memory for each, not
-/// only for those that are shown.
+/// The largest work and payload bytes with which failures are listed: a list takes time and memory for each failure,
+/// not only for those shown.
 const LISTING_WORK_MAX: u64 = 1_000_000;
 const LISTING_BYTES_MAX: usize = 64 * 1024;
 
-/// Work that checking one message may still take, however many schemas it is checked against: nanoseconds of the slowest
-/// case measured.
+/// The work that remains for checking one message, over all schemas that it is checked against, in nanoseconds of the
+/// slowest case measured.
 #[derive(Debug)]
 pub struct WorkBudget(Cell<u64>);
 
@@ -55,7 +55,7 @@ impl Default for WorkBudget {
 }
 
 impl WorkBudget {
-    /// Nanoseconds of work that were taken from it.
+    /// The work taken so far, in nanoseconds.
     #[must_use]
     pub fn spent(&self) -> u64 {
         WORK_MAX - self.0.get()
@@ -73,10 +73,10 @@ impl WorkBudget {
 pub struct Schema {
     fast: Option<fast::Node>,
     full: Validator,
-    /// What a payload costs the complete validator.
+    /// The cost of payloads for the complete validator.
     graph: Graph,
     len: usize,
-    /// The complete validator has panicked with this schema, and is not asked again.
+    /// The complete validator has panicked with this schema and is not used again.
     has_panicked: AtomicBool,
 }
 
@@ -90,18 +90,18 @@ impl fmt::Debug for Schema {
 }
 
 impl Schema {
-    /// Compiles JSON Schema draft-07 or 2020-12, by `$schema`, else 2020-12. As in those dialects by default,
-    /// `format` is asserted in draft-07 and an annotation in 2020-12. May take 100 ms: not for a worker.
+    /// Compiles a schema of JSON Schema draft-07 or 2020-12, by `$schema`, 2020-12 by default. As those dialects
+    /// specify, `format` is asserted in draft-07 and an annotation in 2020-12. Takes up to 100 ms: not for a worker.
     ///
     /// # Errors
-    /// `invalid_schema` for anything else, for a reference that leaves the document, for a regular expression that
-    /// takes more than linear time (look-around, back-references), for a divisor with many digits, and beyond the
-    /// limits: 256 KiB, depth 32, 4096 values, 128 regular expressions of 2 MiB compiled, 100 000 keywords when
-    /// references are followed.
+    /// `invalid_schema` for another dialect, for a reference that leaves the document, for a regular expression that
+    /// needs more than linear time (look-around, back-references), for a divisor with many digits, and beyond the
+    /// limits: 256 KiB, depth 32, 4096 values, 128 regular expressions of 2 MiB compiled, 100 000 keywords with
+    /// references followed.
     pub fn compile(value: &Value) -> Result<Self, BrokerError> {
         let admitted = admission::admit(value)?;
         let full =
-            catch_unwind(|| compile(value, admitted.draft)).unwrap_or_else(|_| admission::refuse(VALIDATOR_DEFECT))?;
+            catch_unwind(|| compile(value, admitted.draft)).unwrap_or_else(|_| error::refuse(VALIDATOR_DEFECT))?;
         Ok(Self {
             fast: fast::Node::compile(value, admitted.draft),
             full,
@@ -111,37 +111,37 @@ impl Schema {
         })
     }
 
-    /// Refuses a schema that no payload can fit. One that is stored already does no harm.
+    /// Refuses a schema that no payload can fit. Only registration calls it; such a schema that is stored already does
+    /// no harm.
     ///
     /// # Errors
-    /// `invalid_schema`.
+    /// `invalid_schema` with the reason.
     pub fn check_admits_objects(value: &Value) -> Result<(), BrokerError> {
         match object_check::why_no_object_fits(value) {
-            Some(why) => admission::refuse(format!("a payload is a JSON object, and none fits: {why}")),
+            Some(why) => error::refuse(format!("a payload is a JSON object, and none fits: {why}")),
             None => Ok(()),
         }
     }
 
-    /// Bytes that it takes, about.
+    /// Approximate bytes of the compiled schema.
     #[must_use]
     pub const fn bytes_len(&self) -> usize {
         self.len
     }
 
-    /// Checks a payload with a budget of its own.
+    /// Checks a payload with a work budget of its own.
     ///
     /// # Errors
-    /// As of [`Self::validate_within`].
+    /// As [`Self::validate_within`].
     pub fn validate(&self, payload: &str) -> Result<(), BrokerError> {
         self.validate_within(&WorkBudget::default(), payload)
     }
 
-    /// Takes at most what is left of the budget, and the time to look through the text once.
+    /// Checks a payload within the remaining work budget, plus the time to read the text once.
     ///
     /// # Errors
-    /// `payload_invalid` with up to 20 places when the payload is not an object, names a key twice in one object
-    /// (RFC 7493), does not fit, or is more work to check than a payload may be; `invalid_argument` for `payload` when it
-    /// is not JSON.
+    /// `payload_invalid` with up to 20 failures if the payload is not an object, has a duplicate key (RFC 7493), does
+    /// not fit, or takes more work than a payload may; `invalid_argument` for `payload` if it is not JSON.
     #[inline]
     pub fn validate_within(&self, budget: &WorkBudget, payload: &str) -> Result<(), BrokerError> {
         match self.fast.as_ref().map(|node| fast::check(node, payload, &budget.0)) {
@@ -153,7 +153,7 @@ impl Schema {
         }
     }
 
-    /// Says why the common part of the language refuses a payload.
+    /// Finds the reasons after the fast check has refused a payload.
     #[cold]
     fn explain(&self, budget: &WorkBudget, text: &str) -> Result<(), BrokerError> {
         if !text.trim_ascii_start().starts_with('{') {
@@ -193,13 +193,13 @@ impl Schema {
         }
     }
 
-    /// None when the validator panicked, now or before. A schema comes from a client, so a defect of the validator
-    /// would otherwise be a way to take actors down.
+    /// None if the validator panics, now or earlier. Clients supply schemas, so a defect of the validator would
+    /// otherwise let them take actors down.
     fn catch_panic<T>(&self, check: impl FnOnce() -> T) -> Option<T> {
         if self.has_panicked.load(Ordering::Relaxed) {
             return None;
         }
-        // It holds nothing that a panic could leave half changed.
+        // The check holds nothing that a panic could leave half changed.
         let result = catch_unwind(AssertUnwindSafe(check)).ok();
         if result.is_none() {
             self.has_panicked.store(true, Ordering::Relaxed);
@@ -272,7 +272,7 @@ fn invalid(reason: &str) -> BrokerError {
     }
 }
 
-/// Masked: the reason names the rule, not the value, which may be large or secret and ends up in logs.
+/// Masked: the reason names the rule and not the value, which may be large or secret and would appear in logs.
 fn failure(error: &jsonschema::ValidationError<'_>) -> PathFailure {
     PathFailure {
         path: pointer::bounded(error.instance_path()),

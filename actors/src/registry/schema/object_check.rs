@@ -1,13 +1,13 @@
-//! Whether a schema admits any object at all, as far as that is plain to see.
+//! Detects schemas that no object can fit, as far as that is evident.
 //!
-//! A payload is an object. A schema such as `{"type": "string"}` refuses every one, and whoever registers it is told so
-//! at once rather than with the first message.
+//! A payload is an object. A schema such as `{"type": "string"}` refuses every payload, so its registration is refused,
+//! instead of the first message.
 
 use serde_json::{Map, Value};
 
 use super::pointer;
 
-/// Why no object fits; None where one may. References are not followed, and conditions on members are not looked at.
+/// The reason why no object fits; None if one may. Does not follow references or look at conditions on members.
 pub(super) fn why_no_object_fits(schema: &Value) -> Option<String> {
     match schema {
         Value::Bool(false) => Some("false refuses every value".to_owned()),
@@ -17,7 +17,7 @@ pub(super) fn why_no_object_fits(schema: &Value) -> Option<String> {
 }
 
 fn why_no_object_fits_members(members: &Map<String, Value>) -> Option<String> {
-    // In draft-07 what stands beside a reference does not count.
+    // In draft-07 the keywords beside a reference are ignored.
     if members.contains_key("$ref") {
         return None;
     }
@@ -44,7 +44,7 @@ fn names_object(types: &Value) -> bool {
     match types {
         Value::String(name) => name == "object",
         Value::Array(names) => names.iter().any(|name| name == "object"),
-        // What is no list of types is refused as no schema.
+        // A value that is not a list of types is refused as an invalid schema elsewhere.
         _ => true,
     }
 }
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_refuses_every_object_is_told_from_what_may_admit_one() {
+    fn a_schema_that_refuses_every_object_is_detected() {
         for none in [
             json!(false),
             json!({"type": "string"}),

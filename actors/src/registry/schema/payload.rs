@@ -1,7 +1,7 @@
-//! A payload as a [`Value`], and which keys occur twice in one object.
+//! Reads a payload as a [`Value`] and finds duplicate keys.
 //!
-//! The text of a payload is handed on as it came. Of a key that occurs twice, readers take the first or the last, so
-//! a value that was never checked could pass; RFC 7493 asks for unique names, and so do we.
+//! Recipients get the text of a payload unchanged. For a duplicate key, readers take the first or the last value, so a
+//! value that was never checked could pass. RFC 7493 therefore requires unique names, and so does the broker.
 
 use std::fmt;
 
@@ -11,43 +11,43 @@ use serde_json::{Map, Number, Value};
 use crate::model::{BrokerError, PathFailure};
 
 use super::{
-    FAILURES_LEN_MAX,
     cost::{self, TooExpensive},
+    error::FAILURES_LEN_MAX,
     pointer,
 };
 
-/// Work of reading a value and giving its memory back; beside it of a number with a fraction or exponent; of a member of
-/// an object beside its value; of a member of an object that has many; and of an object that is not empty, which takes
-/// 660 bytes. Measured: 20 to 36 ns, 45 ns, 80 ns, 360 ns, 500 ns where memory has to grow.
+/// Work of reading a value and freeing it; in addition, of a number with a fraction or exponent; of a member of an
+/// object; of a member of a large object; and of an object that is not empty, which takes 660 bytes. Measured: 20 to 36
+/// ns, 45 ns, 80 ns, 360 ns, 500 ns when memory has to grow.
 const VALUE: u64 = 40;
 const FLOAT: u64 = 50;
 const MEMBER: u64 = 100;
 const LARGE_OBJECT_MEMBER: u64 = 360;
 const OBJECT: u64 = 300;
-/// An object with more members is crowded.
+/// An object with more members is large.
 const LARGE_OBJECT_LEN: usize = 32;
-/// Bytes of text that are one unit of work, and the work for each escape in it. Measured: 0.5 ns and 14 ns; counted as
-/// less, so that 8 MB of `\u00e9` have room: 10 MiB of text take 6 ms, and 8 MB of such escapes 19 ms.
+/// Bytes of text for one unit of work, and the work for each escape. Measured: 0.5 ns and 14 ns; counted as less, so
+/// that 8 MB of `\u00e9` are admitted: 10 MiB of text take 6 ms, and 8 MB of such escapes 19 ms.
 const BYTES_PER_UNIT: u64 = 4;
 const ESCAPE: u64 = 10;
 
-/// The work of reading a text, whatever values are in it.
+/// The work of reading a text, without the values in it.
 pub(super) fn text_work(text: &str) -> u64 {
     let escapes = text.bytes().filter(|&byte| byte == b'\\').count() as u64;
     text.len() as u64 / BYTES_PER_UNIT + ESCAPE * escapes
 }
 
-/// Why a payload has not become a value.
+/// Why a payload could not be read.
 pub(super) enum ParseFailure {
     TooExpensive(TooExpensive),
     Refused(BrokerError),
 }
 
-/// Reads a payload as far as the budget goes.
+/// Reads a payload within the budget.
 ///
 /// # Errors
-/// `invalid_argument` when the text is not JSON, or nested deeper than `serde_json` reads (128);
-/// `payload_invalid` when a key occurs twice in one object.
+/// [`ParseFailure::TooExpensive`] if the budget is spent; `invalid_argument` if the text is not JSON, or nested deeper
+/// than `serde_json` reads (128); `payload_invalid` for a duplicate key.
 pub(super) fn parse(payload: &str, budget: &mut u64) -> Result<Value, ParseFailure> {
     if let Err(why) = cost::spend(budget, text_work(payload)) {
         return Err(ParseFailure::TooExpensive(why));
@@ -77,6 +77,7 @@ pub(super) fn parse(payload: &str, budget: &mut u64) -> Result<Value, ParseFailu
     }))
 }
 
+/// The error for a payload that is not JSON.
 pub(super) fn not_json(error: &serde_json::Error) -> BrokerError {
     BrokerError::invalid("payload", format!("not JSON: {error}"))
 }
@@ -84,7 +85,7 @@ pub(super) fn not_json(error: &serde_json::Error) -> BrokerError {
 struct ParseState<'b> {
     budget: &'b mut u64,
     too_expensive: Option<TooExpensive>,
-    /// JSON Pointers to keys that were there before, each relative to the value under way.
+    /// JSON Pointers to duplicate keys, each relative to the value that is being read.
     duplicates: Vec<String>,
 }
 
@@ -96,7 +97,7 @@ impl ParseState<'_> {
         })
     }
 
-    /// Makes the paths that were found since there were `from` of them relative to the value that `segment` leads from.
+    /// Prepends `segment` to the pointers from index `from` on, so that they are relative to the enclosing value.
     fn prepend_segment(&mut self, from: usize, segment: &str) {
         for path in &mut self.duplicates[from..] {
             let mut whole = String::new();
@@ -104,7 +105,7 @@ impl ParseState<'_> {
                 &mut whole,
                 &segment[..segment.floor_char_boundary(pointer::TEXT_LEN_MAX)],
             );
-            // Only its beginning is shown.
+            // Only the beginning is shown.
             whole.push_str(&path[..path.floor_char_boundary(pointer::TEXT_LEN_MAX)]);
             *path = whole;
         }
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_keys_that_occur_twice_the_first_20_are_listed() {
+    fn the_first_20_duplicate_keys_are_listed() {
         let member = |at: usize| format!("\"k{}\":0", at % 30);
         let payload = format!("{{{}}}", (0..60).map(member).collect::<Vec<_>>().join(","));
         let Err(ParseFailure::Refused(BrokerError::PayloadInvalid { failures })) = parse(&payload, &mut { u64::MAX })
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_is_read_as_far_as_its_budget_goes() {
+    fn a_payload_is_read_within_its_budget() {
         let payload = "{\"a\":[1,2.5]}";
         let exact = work(payload);
         assert!(parse(payload, &mut { exact }).is_ok());

@@ -2,10 +2,10 @@
 
 use std::fmt::{self, Write};
 
-/// Bytes of a path, and of a reason, that is shown to a client; what is longer ends in an ellipsis.
+/// The largest number of bytes of a path or a reason shown to a client; a longer text ends in an ellipsis.
 pub(super) const TEXT_LEN_MAX: usize = 240;
 
-/// Appends a segment.
+/// Appends a segment to a JSON Pointer.
 pub(super) fn push(path: &mut String, segment: &str) {
     path.push('/');
     for c in segment.chars() {
@@ -17,7 +17,7 @@ pub(super) fn push(path: &mut String, segment: &str) {
     }
 }
 
-/// The text, at most [`TEXT_LEN_MAX`] bytes of it. It is not written out beyond: a reason can hold a whole payload.
+/// The first [`TEXT_LEN_MAX`] bytes of a text. The rest is never formatted: a reason can contain a whole payload.
 pub(super) fn bounded(text: &(impl fmt::Display + ?Sized)) -> String {
     let mut out = Bounded(String::new());
     if write!(out, "{text}").is_err() {
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_cut_where_it_is_too_long_in_however_many_pieces_it_comes() {
+    fn a_long_text_is_cut_regardless_of_its_pieces() {
         let a = "a".repeat(TEXT_LEN_MAX - 40);
         for (len, shown) in [(39, "b".repeat(39)), (40, "b".repeat(40)), (41, "b".repeat(40) + "…")] {
             let b = "b".repeat(len);

@@ -1,3 +1,5 @@
+//! Tests of schemas as a whole: verdicts, limits, and agreement of both validators.
+
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
@@ -61,7 +63,7 @@ fn a_failure_says_where_and_why() {
 }
 
 #[test]
-fn failures_are_few_and_short() {
+fn failures_are_bounded_in_number_and_length() {
     let strict = schema(&json!({"additionalProperties": {"type": "string"}}));
     let members: Map<String, Value> = (0..100)
         .map(|at| (format!("{at}{}", "k".repeat(500)), json!(1)))
@@ -78,7 +80,7 @@ fn failures_are_few_and_short() {
 }
 
 #[test]
-fn what_is_no_object_or_no_json_is_told_apart() {
+fn non_objects_and_invalid_json_are_refused_differently() {
     for schema in [schema(&json!({})), schema(&json!({"not": {"type": "string"}}))] {
         for payload in ["[]", "1", "null", "\"x\"", " true "] {
             assert_eq!(failures(&schema, payload)[0].0, "");
@@ -102,7 +104,7 @@ fn what_is_no_object_or_no_json_is_told_apart() {
 }
 
 #[test]
-fn a_key_that_occurs_twice_is_refused_on_both_paths() {
+fn a_duplicate_key_is_refused_by_both_validators() {
     let fast = schema(&json!({"properties": {"a": {"type": "string"}}}));
     let slow = schema(&json!({"properties": {"a": {"type": "string"}}, "not": {"required": ["never"]}}));
     assert!(fast.fast.is_some() && slow.fast.is_none());
@@ -125,7 +127,7 @@ fn a_key_that_occurs_twice_is_refused_on_both_paths() {
 }
 
 #[test]
-fn two_dialects_are_understood_and_no_other() {
+fn only_draft_07_and_2020_12_are_supported() {
     let tuple = |dialect: &str| json!({"$schema": dialect, "properties": {"a": {"items": [{"type": "string"}]}}});
     for dialect in [
         "http://json-schema.org/draft-07/schema#",
@@ -184,14 +186,14 @@ fn a_schema_is_bounded_in_bytes_depth_values_and_expressions() {
         Schema::compile(&very_deep),
         Err(BrokerError::InvalidSchema { .. })
     ));
-    // Dropping it recurses, which is what no intake may do.
+    // Dropping it would recurse, which admission never does.
     std::mem::forget(very_deep);
     let patterns: Map<String, Value> = (0..129).map(|at| (format!("p{at}"), json!({"pattern": "a"}))).collect();
     assert!(refused(&json!({"properties": patterns})).contains("128"));
 }
 
 #[test]
-fn references_stay_inside() {
+fn references_out_of_the_document_are_refused() {
     for reference in [
         "https://evil.example/schema.json",
         "http://127.0.0.1:1/",
@@ -225,12 +227,12 @@ fn references_stay_inside() {
     let local = schema(&local);
     assert_eq!(local.validate(r#"{"a":"x","b":1,"c":true,"d":2}"#), Ok(()));
     assert_eq!(failures(&local, r#"{"a":1,"b":"x","c":1,"d":"x"}"#).len(), 4);
-    // As data, or as the name of a member, it refers to nothing.
+    // As data, or as the name of a member, it is not a reference.
     schema(&json!({"const": {"$ref": "https://evil.example/"}, "properties": {"$ref": {"type": "string"}}}));
 }
 
 #[test]
-fn a_circle_that_consumes_nothing_is_refused() {
+fn a_reference_loop_that_consumes_nothing_is_refused() {
     for circle in [
         json!({"$ref": "#"}),
         json!({"$id": "https://here.example/a", "$ref": "https://here.example/a"}),
@@ -268,7 +270,7 @@ fn references_that_multiply_are_refused() {
         ))
         .contains("keywords")
     );
-    // 2.5 to the 30 keywords looked at, though only 30 are there.
+    // 2.5 to the 30 keywords applied, though only 30 exist.
     let again = |next: Value| json!({"allOf": [next], "unevaluatedProperties": false});
     assert!(refused(&chain(30, json!({}), again)).contains("keywords"));
     let around = json!({"properties": {"x": {"$ref": "#/$defs/d0"}}});
@@ -283,7 +285,7 @@ fn references_that_multiply_are_refused() {
 }
 
 #[test]
-fn a_long_way_through_references_takes_no_stack_that_is_not_there() {
+fn long_reference_chains_do_not_overflow_the_stack() {
     let around = json!({"properties": {"x": {"$ref": "#/$defs/d0"}}});
     let schema = schema(&chain(500, around, |next| next));
     assert_eq!(schema.validate(r#"{"x":1}"#), Ok(()));
@@ -292,8 +294,8 @@ fn a_long_way_through_references_takes_no_stack_that_is_not_there() {
 }
 
 #[test]
-fn a_defect_of_the_validator_is_a_refusal() {
-    // Panics in jsonschema 0.60.2: "pending schema target dropped". Found by `the_dearest_references_cost`.
+fn a_panic_of_the_validator_is_a_refusal() {
+    // Panics in jsonschema 0.60.2: "pending schema target dropped". Found by `measure_random_references`.
     let schema = schema(&json!({
         "$ref": "#/$defs/d0",
         "$defs": {
@@ -322,7 +324,7 @@ fn a_defect_of_the_validator_is_a_refusal() {
 }
 
 #[test]
-fn what_is_admitted_is_checked_in_bounded_time() {
+fn an_admitted_schema_checks_payloads_in_bounded_time() {
     let around = json!({"properties": {"x": {"$ref": "#/$defs/d0"}}});
     let branches = json!({"anyOf": [
         {"properties": {"x": {"$ref": "#"}, "a": true}, "required": ["a"]},
@@ -365,7 +367,7 @@ fn what_is_admitted_is_checked_in_bounded_time() {
 }
 
 #[test]
-fn expressions_take_linear_time() {
+fn regular_expressions_take_linear_time() {
     for pattern in [
         "(?=a)b",
         "(a)\\1",
@@ -454,7 +456,7 @@ fn type_name() -> impl Strategy<Value = &'static str> {
     ])
 }
 
-/// One keyword of the common part; `inner` makes subschemas.
+/// One keyword of the common part; `inner` generates subschemas.
 fn keyword(inner: BoxedStrategy<Value>) -> impl Strategy<Value = (&'static str, Value)> {
     let number_of = |name| number().prop_map(move |n| (name, n)).boxed();
     let count_of = |name, max| (0..max).prop_map(move |n: i32| (name, json!(n))).boxed();
@@ -506,7 +508,7 @@ fn common_schema() -> impl Strategy<Value = Value> {
     object_schema(inner.boxed())
 }
 
-/// The text of a value, spelled with escapes and white space.
+/// The text of a value, with escapes and white space.
 fn spelled(value: &Value, escape: bool) -> String {
     let text = if escape {
         serde_json::to_string_pretty(value)
@@ -521,7 +523,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn both_paths_give_one_verdict(
+    fn both_validators_agree(
         value in common_schema(), payloads in prop::collection::vec(payload(), 8), escape: bool,
     ) {
         if let Ok(schema) = Schema::compile(&value) {
@@ -549,10 +551,10 @@ proptest! {
     }
 }
 
-/// `cargo test --release -p mcp-broker-actors --lib -- --ignored --nocapture the_fast_path_costs`
+/// `cargo test --release -p mcp-broker-actors --lib -- --ignored --nocapture measure_the_fast_path`
 #[test]
 #[ignore = "a measurement"]
-fn the_fast_path_costs() {
+fn measure_the_fast_path() {
     let schema = schema(&json!({
         "type": "object",
         "properties": {"type": {"type": "string"}, "seq": {"type": "integer"}, "text": {"type": "string"}},
@@ -583,7 +585,7 @@ type Payload = Box<dyn Fn(usize) -> String>;
 #[cfg(target_os = "linux")]
 #[test]
 #[ignore = "a measurement"]
-fn the_dearest_payloads_cost() {
+fn measure_the_most_expensive_payloads() {
     let many = |n: usize, item: &str| format!("{{\"a\":[{}0]}}", format!("{item},").repeat(n));
     let text = |n: usize, part: &str| format!("{{\"a\":\"{}\"}}", part.repeat(n));
     let members = |n: usize| {
@@ -776,11 +778,11 @@ fn the_dearest_payloads_cost() {
     }
 }
 
-/// As above. Schemas that refer at random to one another, against payloads as deep as they come: what is admitted
-/// must stay cheap, wherever the validator keeps its results.
+/// As above. Schemas with random references, against very deep payloads: an admitted schema must stay cheap, wherever
+/// the validator caches results.
 #[test]
 #[ignore = "a measurement"]
-fn the_dearest_references_cost() {
+fn measure_random_references() {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut pick = move |below: usize| {
         state = state
@@ -799,7 +801,7 @@ fn the_dearest_references_cost() {
         for at in 0..len {
             let mut def = Map::new();
             for _ in 0..=pick(2) {
-                // Mostly forward, which multiplies, and now and then anywhere, which recurs.
+                // Mostly forward, which multiplies; sometimes anywhere, which recurs.
                 let to = |n: usize, any: usize| if n == 0 { any } else { (at + n).min(len - 1) };
                 let (a, b) = (to(pick(4), pick(len)), to(pick(4), pick(len)));
                 let (a, b) = (

@@ -1,3 +1,5 @@
+//! Tests of the limits of a schema.
+
 use serde_json::json;
 
 use super::{super::Schema, *};
@@ -25,7 +27,7 @@ fn a_compiled_schema_is_counted_by_its_text_its_subschemas_and_its_expressions()
 }
 
 #[test]
-fn a_schema_may_be_as_large_as_the_bounds_say() {
+fn a_schema_at_its_limits_is_admitted() {
     let filled = |len: usize| json!({"title": "x".repeat(len - r#"{"title":""}"#.len())});
     assert_eq!(reason(&filled(BYTES_MAX)), None);
     assert!(reason(&filled(BYTES_MAX + 1)).is_some_and(|reason| reason.contains("262144 bytes")));
@@ -46,7 +48,7 @@ fn a_schema_may_be_as_large_as_the_bounds_say() {
 }
 
 #[test]
-fn expressions_are_counted_wherever_they_stand() {
+fn regular_expressions_count_in_every_position() {
     let names =
         |count: usize| -> serde_json::Map<_, _> { (0..count).map(|at| (format!("p{at}"), json!({}))).collect() };
     let schema = |of_names, of_texts| {
@@ -61,7 +63,7 @@ fn expressions_are_counted_wherever_they_stand() {
 }
 
 #[test]
-fn a_dialect_may_be_named_again_inside() {
+fn a_nested_schema_may_repeat_the_dialect() {
     let with = |inner: &str| {
         let inner = json!({"$schema": inner});
         json!({"$schema": DRAFT_2020_12, "properties": {"a": inner}})
@@ -118,7 +120,7 @@ fn divisors_have_few_digits() {
 }
 
 #[test]
-fn the_expressions_of_a_schema_have_a_bound_together() {
+fn the_expressions_of_a_schema_are_bounded_together() {
     // Each takes some hundred KiB.
     let patterns = |count: usize| {
         let pattern = |at: usize| json!({"pattern": format!("^[a-z]{{{}}}$", 2000 + at)});

@@ -1,4 +1,4 @@
-//! What a payload costs, added up by hand.
+//! The cost of payloads, added up by hand.
 
 use serde_json::json;
 
@@ -20,7 +20,7 @@ fn price(schema: &Value, payload: &Value) -> u64 {
     BUDGET - left
 }
 
-/// A payload costs so many keywords, and so much work beside them. Every subschema is a keyword.
+/// Checks that a payload costs this many keywords and this much work besides. Every subschema counts as a keyword.
 fn costs(schema: Value, payload: Value, keywords: u64, work: u64) {
     assert_eq!(
         price(&schema, &payload),
@@ -29,7 +29,8 @@ fn costs(schema: Value, payload: Value, keywords: u64, work: u64) {
     );
 }
 
-/// The same of a value in the member `a`. The subschema around it, its keyword and the member found are three keywords.
+/// The same for a value in the member `a`. The subschema around it, its keyword and the member found are three
+/// keywords.
 fn member_costs(schema: Value, value: Value, keywords: u64, work: u64) {
     costs(
         json!({"properties": {"a": schema}}),
@@ -46,7 +47,7 @@ fn draft_07_member_costs(schema: Value, value: Value, keywords: u64, work: u64) 
 }
 
 #[test]
-fn named_members_cost_what_is_found_of_them() {
+fn named_members_cost_what_is_present() {
     costs(json!({}), json!({}), 1, 0);
     costs(json!({}), json!({"a": [1, 2, 3]}), 1, 0);
     let one = json!({"properties": {"a": {}}});
@@ -60,7 +61,7 @@ fn named_members_cost_what_is_found_of_them() {
 }
 
 #[test]
-fn members_items_and_names_cost_as_many_as_there_are() {
+fn members_items_and_names_cost_each_of_them() {
     let typed = json!({"type": "string"});
     costs(
         json!({"additionalProperties": typed}),
@@ -128,7 +129,7 @@ fn texts_cost_their_bytes() {
     member_costs(json!({"minLength": 1}), json!("abcd"), 2, 4);
     member_costs(json!({"minLength": 1, "maxLength": 9}), json!("abcd"), 3, 2 * 4);
     member_costs(json!({"minLength": 1}), json!(7), 2, 0);
-    // An expression that runs as a table takes two for each byte, and ten keywords to begin.
+    // An expression that runs as a table costs two for each byte, and ten keywords to start.
     member_costs(json!({"pattern": "^a+$"}), json!("abcd"), 2 + 10, 2 * 4);
     member_costs(json!({"format": "ipv4"}), json!("abcd"), 2, 0);
     draft_07_member_costs(json!({"format": "ipv4"}), json!("abcd"), 2, 20 * 4);
@@ -160,13 +161,13 @@ fn comparing_costs_what_is_compared() {
     member_costs(json!({"const": {"b": "x".repeat(128)}}), json!(1), 2 + 1 + 1 + 2, 0);
     costs(json!({"required": ["a", "b"]}), json!({}), 2 + 3, 0);
     costs(json!({"dependentRequired": {"a": ["b"]}}), json!({}), 2 + 3, 0);
-    // What is required of a name is compared, and counts as two subschemas beside it.
+    // The required names are compared, and count as two subschemas in addition.
     let dependencies = json!({"$schema": DRAFT_07, "dependencies": {"a": ["b", "c"], "d": {}}});
     costs(dependencies, json!({}), 3 + 3 + 2, 0);
 }
 
 #[test]
-fn items_that_are_unique_are_compared_with_each_other() {
+fn unique_items_are_compared_with_each_other() {
     let unique = json!({"uniqueItems": true});
     member_costs(unique.clone(), json!([1, 2, "12345678"]), 2, 2 * 3 * 4);
     member_costs(unique.clone(), json!([[1], {"12345678": 2}]), 2, 2 * 2 * (2 + 4));
@@ -191,7 +192,7 @@ fn a_division_costs_25_keywords_and_no_number_beyond_1e21_is_divided() {
 }
 
 #[test]
-fn a_budget_may_be_spent_and_not_overdrawn() {
+fn a_budget_may_be_spent_completely_but_not_overdrawn() {
     let schema = graph(&json!({"additionalProperties": {}}));
     let payload = json!({"a": 1});
     let mut exact = 3 * KEYWORD;
@@ -201,8 +202,8 @@ fn a_budget_may_be_spent_and_not_overdrawn() {
 }
 
 #[test]
-fn as_many_keywords_as_may_be_are_expanded() {
-    // Each reference is 2 keywords, what it leads to is 997, and around them are 3 and what the root requires.
+fn keywords_are_expanded_up_to_the_limit() {
+    // Each reference is 2 keywords and its target 997; around them are 3 and the required names of the root.
     let with_required = |len: usize| {
         let name = |at| format!("n{at}");
         let names = |len| (0..len).map(name).collect::<Vec<_>>();
@@ -218,7 +219,7 @@ fn as_many_keywords_as_may_be_are_expanded() {
 }
 
 #[test]
-fn as_many_references_as_may_be_follow_one_another() {
+fn reference_chains_are_admitted_up_to_the_limit() {
     let chain = |len: usize| {
         let link = |at: usize| (format!("d{at}"), json!({"$ref": format!("#/$defs/d{}", at + 1)}));
         let mut defs: serde_json::Map<_, _> = (0..len).map(link).collect();
@@ -230,9 +231,9 @@ fn as_many_references_as_may_be_follow_one_another() {
 }
 
 #[test]
-fn subschemas_are_followed_as_deep_as_the_stack_is_known_to_hold() {
+fn subschemas_nest_up_to_the_measured_stack_depth() {
     type Wrap = fn(Value) -> Value;
-    // Two subschemas for each value within another.
+    // Two subschemas for each nested value.
     const HALF: usize = NESTED_MAX / 2;
     let in_member = |value: Value| json!({"x": value});
     let in_item = |value: Value| json!([value]);
