@@ -9,7 +9,7 @@ use actors::{
     bridge::BridgeEvent,
     clock::now,
     model::{Headers, ProjectId},
-    storage::{Audience, PutSession, Storage, StorageHealth, StoreError},
+    storage::{Audience, PutSession, ReplicatedStorage, Storage, StorageHealth, StoreError},
 };
 use futures_util::{
     StreamExt,
@@ -258,7 +258,7 @@ fn the_sentinels_name_the_primary_after_a_failover() {
         eventually(async || replicas().contains(&follower.address.to_string()).then_some(())).await;
         let url = format!("redis+sentinel://{}/main", sentinel.address);
         let storage = connect_with_deadline(url, Duration::from_millis(500)).await;
-        let mut heard = storage.bridge().unwrap().listen();
+        let mut heard = storage.bridge().listen();
         assert_eq!(heard.next().await, Some(BridgeEvent::Connected));
         let view = ReplicaView::of(&storage, "acme");
         let bob = view.join().await;

@@ -147,8 +147,16 @@ async fn each_change_is_published(url: String) {
         storage.put_project(Arc::new(project.clone())).await.unwrap();
     }
     ear.expects(StoreEvent::Project(0)).await;
-    assert_eq!(store.last_frame_seq().await, Ok(ear.sequence));
-    assert_eq!(ReplicaView::of(&*other, "none").store.last_frame_seq().await, Ok(0));
+    assert_eq!(store.replicated().unwrap().last_frame_seq().await, Ok(ear.sequence));
+    assert_eq!(
+        ReplicaView::of(&*other, "none")
+            .store
+            .replicated()
+            .unwrap()
+            .last_frame_seq()
+            .await,
+        Ok(0)
+    );
 }
 
 #[test]

@@ -97,7 +97,12 @@ impl AutoAckReaders {
 
     fn note_written(&self, session: SessionId, id: MessageId) -> Vec<MessageId> {
         let mut written = vec![id];
-        self.replica.view.store.settle_group_leases(session, &mut written);
+        self.replica
+            .view
+            .store
+            .push()
+            .unwrap()
+            .settle_group_leases(session, &mut written);
         written
     }
 

@@ -281,7 +281,7 @@ async fn claim_and_read(history: &History, view: &ReplicaView, session: SessionI
                 bytes: usize::MAX,
                 auto_ack: true,
             };
-            view.store.start_push(session, claim, takes, next)
+            view.store.push().unwrap().start_push(session, claim, takes, next)
         } else {
             view.store.lease(session, Some(claim), limit, usize::MAX, now())
         };

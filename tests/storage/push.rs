@@ -4,7 +4,9 @@ use actors::{
     bridge::{BridgeEvent, BridgeStream, DeliveryBatch},
     clock::now,
     model::{DeliveryStatus, Headers, MessageId, SessionId},
-    storage::{Append, Appended, Audience, Claim, Lease, PrefetchLimit, PushedDelivery, Release, Storage},
+    storage::{
+        Append, Appended, Audience, Claim, Lease, PrefetchLimit, PushedDelivery, Release, ReplicatedStorage, Storage,
+    },
 };
 use futures_util::StreamExt;
 use mcp_broker::storage::redis::{RedisSettings, RedisStorage};
@@ -27,7 +29,7 @@ impl PushReplica {
 
     pub async fn connect_with(settings: RedisSettings) -> Self {
         let storage = RedisStorage::connect(settings).await.unwrap();
-        let mut heard = storage.bridge().unwrap().listen();
+        let mut heard = storage.bridge().listen();
         assert_eq!(heard.next().await, Some(BridgeEvent::Connected));
         Self {
             view: ReplicaView::of(&storage, "acme"),
@@ -48,7 +50,13 @@ impl PushReplica {
             bytes: room,
             auto_ack: false,
         };
-        self.view.store.start_push(session, claim, takes, from).await.unwrap()
+        self.view
+            .store
+            .push()
+            .unwrap()
+            .start_push(session, claim, takes, from)
+            .await
+            .unwrap()
     }
 
     /// Creates a session with push and automatic acknowledgement.
@@ -65,14 +73,20 @@ impl PushReplica {
             bytes: 1 << 20,
             auto_ack: true,
         };
-        self.view.store.start_push(session, claim, takes, from).await.unwrap()
+        self.view
+            .store
+            .push()
+            .unwrap()
+            .start_push(session, claim, takes, from)
+            .await
+            .unwrap()
     }
 
     /// The deliveries of the next batch. Frames are skipped.
     pub async fn next_deliveries(&mut self) -> Vec<PushedDelivery> {
         let parcel = self.next_batch().await;
         assert_eq!(parcel.project, self.view.project);
-        self.view.store.decode_batch(&parcel).unwrap()
+        self.view.store.push().unwrap().decode_batch(&parcel).unwrap()
     }
 
     /// The next batch, without its deliveries.

@@ -221,7 +221,10 @@ impl World {
                     bytes: usize::MAX,
                     auto_ack: *at > 0,
                 };
-                let op = store.start_push(self.id(*at), self.claims[*at], takes, 0);
+                let op = store
+                    .push()
+                    .unwrap()
+                    .start_push(self.id(*at), self.claims[*at], takes, 0);
                 answer_as(op, |_| String::new())
             }
             Step::Claim(at) => answer_as_debug(store.claim(self.id(*at), self.claims[*at], DELIVERY_LIMIT, now)),

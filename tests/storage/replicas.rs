@@ -82,11 +82,16 @@ fn a_sender_learns_the_status_of_its_message_at_another_replica() {
         // The message object is dropped at this replica, and its delivery is tracked.
         assert_eq!(there.lease_ids(bob).await, [(id, 1)]);
         assert_eq!(*view.borrow(), DeliveryStatus::Queued);
-        here.store.notify_progress(Some(id)).await.unwrap();
+        here.store
+            .replicated()
+            .unwrap()
+            .notify_progress(Some(id))
+            .await
+            .unwrap();
         assert_eq!(*view.borrow(), DeliveryStatus::Delivered);
         let acknowledged = there.acknowledge(bob, &[id]).await.unwrap();
         assert!(acknowledged.tracked.is_empty(), "the sender is at another replica");
-        here.store.notify_progress(None).await.unwrap();
+        here.store.replicated().unwrap().notify_progress(None).await.unwrap();
         assert_eq!(*view.borrow(), DeliveryStatus::Acknowledged);
     });
 }
@@ -151,7 +156,13 @@ fn messages_leased_for_calls_of_a_dead_replica_wait_again() {
             .unwrap();
         let answered = here.send(dora).await;
         there.lease_ids(dora).await;
-        there.store.mark_returned(dora, vec![answered]).await.unwrap();
+        there
+            .store
+            .replicated()
+            .unwrap()
+            .mark_returned(dora, vec![answered])
+            .await
+            .unwrap();
 
         left.release_leases_of(right.replica()).await.unwrap();
         assert_eq!(here.depth(bob).await, (1, 1));
@@ -166,7 +177,13 @@ fn messages_leased_for_calls_of_a_dead_replica_wait_again() {
             (0, 1),
             "the caller has the message and acknowledges it"
         );
-        let acknowledged = here.store.acknowledge_returned(dora, now()).await.unwrap();
+        let acknowledged = here
+            .store
+            .replicated()
+            .unwrap()
+            .acknowledge_returned(dora, now())
+            .await
+            .unwrap();
         assert_eq!(acknowledged.acknowledged, 1);
         assert_eq!(here.acknowledge(bob, &[lost, own]).await.unwrap().acknowledged, 2);
     });
@@ -188,7 +205,11 @@ fn a_receipt_names_the_messages_of_its_call_at_every_replica() {
             (receipt, leased.await.unwrap().deliveries.len())
         };
         let settle = async |view: &ReplicaView, receipt| {
-            let settled = view.store.acknowledge_receipt(bob, receipt, 5, now());
+            let settled = view
+                .store
+                .replicated()
+                .unwrap()
+                .acknowledge_receipt(bob, receipt, 5, now());
             settled.await.unwrap().acknowledged
         };
         let (first, len) = lease(&here, 2).await;
@@ -200,7 +221,12 @@ fn a_receipt_names_the_messages_of_its_call_at_every_replica() {
         );
         assert_eq!(here.depth(bob).await, (2, 2));
         let (second, _) = lease(&here, 1).await;
-        here.store.mark_returned(bob, vec![sent[2]]).await.unwrap();
+        here.store
+            .replicated()
+            .unwrap()
+            .mark_returned(bob, vec![sent[2]])
+            .await
+            .unwrap();
         assert_eq!(settle(&there, first).await, 2);
         assert_eq!(here.depth(bob).await, (2, 0), "messages of another answer wait again");
         assert_eq!(settle(&there, first).await, 0);
@@ -234,7 +260,12 @@ fn receipts_of_calls_are_bounded_and_end_with_their_session() {
         }
         let key = format!("{{acme}}:call_receipts:{bob}");
         assert_eq!(redis.command(&["HLEN", &key]), "33", "the older half was evicted");
-        let settled = |receipt| here.store.acknowledge_receipt(bob, receipt, 5, now());
+        let settled = |receipt| {
+            here.store
+                .replicated()
+                .unwrap()
+                .acknowledge_receipt(bob, receipt, 5, now())
+        };
         assert_eq!(settled(receipts[0]).await.unwrap().acknowledged, 0);
         assert_eq!(settled(receipts[64]).await.unwrap().acknowledged, 1);
         let reason = actors::model::DeadLetterReason::RecipientGone;
@@ -271,7 +302,12 @@ fn an_expired_message_is_a_dead_letter_at_every_replica() {
         );
         assert_eq!(here.store.sweep(now()).await.unwrap(), [], "once");
         assert_eq!(here.lease_ids(bob).await, [(kept, 1)]);
-        here.store.notify_progress(Some(id)).await.unwrap();
+        here.store
+            .replicated()
+            .unwrap()
+            .notify_progress(Some(id))
+            .await
+            .unwrap();
         assert_eq!(*view.borrow(), DeliveryStatus::Expired);
     });
 }

@@ -99,14 +99,17 @@ fn every_replica_learns_of_a_detected_loss_and_it_counts_once() {
         let (first, second) = (storage(redis.url()).await, storage(redis.url()).await);
         let stores = [&first, &second].map(|storage| storage.open_at(&project, storage.epoch()));
         for store in &stores {
-            store.last_frame_seq().await.unwrap();
+            store.replicated().unwrap().last_frame_seq().await.unwrap();
         }
         redis.command(&["SAVE"]);
         put_session(&*stores[0]).await.unwrap();
         restore_snapshot(&redis);
         // The second store had never read the lost data.
         for store in stores {
-            assert_eq!(store.last_frame_seq().await, Err(StoreError::RolledBack));
+            assert_eq!(
+                store.replicated().unwrap().last_frame_seq().await,
+                Err(StoreError::RolledBack)
+            );
         }
         assert_eq!(project_epoch(&redis, "acme"), 2);
     });
@@ -130,7 +133,10 @@ fn later_writes_of_others_do_not_hide_a_loss() {
         for _ in 0..20 {
             newcomer.join().await;
         }
-        assert_eq!(store.last_frame_seq().await, Err(StoreError::RolledBack));
+        assert_eq!(
+            store.replicated().unwrap().last_frame_seq().await,
+            Err(StoreError::RolledBack)
+        );
     });
 }
 

@@ -53,7 +53,11 @@ impl Project {
                 }
             }
             StoreEvent::Protocol { name, version } if !own => effect = self.refresh_protocols(Some((name, version))),
-            StoreEvent::Progress(message) if !own => effect = self.store.notify_progress(Some(message)),
+            StoreEvent::Progress(message) if !own => {
+                if let Some(store) = self.store.replicated() {
+                    effect = store.notify_progress(Some(message));
+                }
+            }
             _ => {}
         }
         OrderedOps::then(|project: &mut Self| &mut project.frame_effects, effect, self, ctx, {
@@ -97,7 +101,10 @@ impl Project {
     }
 
     fn start_resync(&mut self, ctx: &mut Context<Self>) {
-        let op = self.store.last_frame_seq();
+        let Some(store) = self.store.replicated() else {
+            return self.finish_resync(Ok(0), ctx);
+        };
+        let op = store.last_frame_seq();
         then(op, self, ctx, |project, seq, ctx| match seq {
             Ok(seq) => project.resync_from(seq, ctx),
             Err(error) => project.finish_resync(Err(error), ctx),
@@ -108,12 +115,16 @@ impl Project {
     fn resync_from(&mut self, seq: u64, ctx: &mut Context<Self>) {
         // First, so that the last heartbeat of each session is known when its record arrives.
         self.exchange_heartbeats(ctx);
-        let (protocols, progress) = (self.refresh_protocols(None), self.store.notify_progress(None));
+        let protocols = self.refresh_protocols(None);
+        let progress = self.store.replicated().map(|store| store.notify_progress(None));
         self.refresh_directory(ctx, move |project, refreshed, ctx| {
             let rest: Op<()> = Box::pin(async move {
                 refreshed?;
                 protocols.await?;
-                progress.await
+                match progress {
+                    Some(progress) => progress.await,
+                    None => Ok(()),
+                }
             });
             then(rest, project, ctx, move |project, done, ctx| {
                 project.finish_resync(done.map(|()| seq), ctx);
@@ -269,7 +280,8 @@ impl Project {
             }
         }
         let told: Vec<_> = own.iter().map(|heartbeat| heartbeat.session).collect();
-        let op = self.store.exchange_heartbeats(own);
+        let Some(store) = self.store.replicated() else { return };
+        let op = store.exchange_heartbeats(own);
         then(op, self, ctx, move |project, received, _| match received {
             Ok(exchanged) => {
                 let now = now();

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use super::{CloseReason, Connection, PushMode, ReadAt, ReadBudget, ReceiveCall};
 use crate::{
     model::{BrokerError, CallReceipt, ConnectionId, DeadLetterReason, MessageId},
-    storage::{Acknowledge, Acknowledged, Delivery},
+    storage::{Acknowledge, Acknowledged, Delivery, PushedDelivery},
 };
 
 /// Wakes the session: there may be new messages in its inbox.
@@ -226,6 +226,11 @@ pub struct KillSession {
 pub struct EndSession {
     pub reason: DeadLetterReason,
 }
+
+/// Messages that the store has leased to this session by push.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct DeliverPushed(pub PushedDelivery);
 
 /// Makes the actor panic. Compiled in for tests only.
 #[cfg(feature = "faults")]

@@ -28,9 +28,9 @@ pub use actor::{Session, SessionEnded};
 pub use messages::PanicSession;
 pub(crate) use messages::ReceiveOutcome;
 pub use messages::{
-    AcknowledgeMessages, AnswerWritten, Attach, CancelReceive, Detach, Disconnect, EndSession, Fence, KillSession,
-    MessagesWritten, Nudge, ReceiveMessages, ReceiveMode, ReceivedMessages, ResyncSession, SessionRemoved, Subscribe,
-    Superseded, Unwatch, Watch, Writable,
+    AcknowledgeMessages, AnswerWritten, Attach, CancelReceive, DeliverPushed, Detach, Disconnect, EndSession, Fence,
+    KillSession, MessagesWritten, Nudge, ReceiveMessages, ReceiveMode, ReceivedMessages, ResyncSession, SessionRemoved,
+    Subscribe, Superseded, Unwatch, Watch, Writable,
 };
 pub use read_budget::{ReadBudget, ReadReservation, UNRESERVED_BYTES_MAX, UnboundedReads};
 pub use receive_call::{ReadAt, ReceiveCall};

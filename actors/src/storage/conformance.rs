@@ -1,17 +1,18 @@
-//! One contract, one suite: what every backend promises, each promise a case.
+//! The conformance suite: every promise of the storage contract is a case, and every backend passes the suite.
 //!
-//! A case opens a project of its own, so that a server that others use too will do, and passes the time as an argument.
-//! Cases panic where a promise is broken. Times to live, and the 24 hours of an idempotency key, are in
-//! [`TIMED_CASES`]: a backend with a clock of its own cannot take them from `now`.
+//! Each case opens a project of its own, so that it can run on a shared server, and passes the time as an argument. A
+//! case panics if its promise is broken. Cases about times to live and the idempotency window are in [`TIMED_CASES`],
+//! because a backend with its own clock cannot take the time from `now`.
 
 #![allow(clippy::missing_panics_doc, reason = "a broken promise is a panic")]
 
 mod budgets;
 mod dead_letters;
 mod delivery;
-mod offices;
 mod records;
-mod seats;
+mod replicated;
+mod sessions;
+mod system;
 mod timed;
 pub(super) mod world;
 
@@ -21,7 +22,7 @@ pub use budgets::small_budgets;
 
 use super::Storage;
 
-/// A name that reads as a promise, and what checks it.
+/// The name of a promise, and the function that checks it.
 pub type Case = (&'static str, fn(Arc<dyn Storage>) -> Pin<Box<dyn Future<Output = ()>>>);
 
 macro_rules! cases {
@@ -34,113 +35,113 @@ macro_rules! cases {
 pub const CASES: &[Case] = cases! {
     delivery:
         messages_of_equal_priority_are_leased_in_the_order_accepted
-        a_higher_priority_overtakes_what_waits
-        a_full_queue_refuses
-        what_is_leased_counts_against_the_capacity
-        a_session_that_is_not_known_refuses
-        nothing_is_kept_of_a_message_that_everyone_refused
-        a_broadcast_reaches_all_but_those_who_refuse
+        a_message_of_higher_priority_overtakes_waiting_ones
+        a_full_inbox_refuses_messages
+        leased_messages_count_against_the_capacity
+        an_unknown_session_refuses_messages
+        a_message_refused_by_all_recipients_is_not_stored
+        a_broadcast_reaches_every_recipient_that_does_not_refuse
         each_message_of_a_batch_is_accepted_by_itself
         a_message_is_leased_once_until_it_is_released
         a_lease_ends_before_the_first_message_beyond_its_bytes
-        a_released_message_keeps_its_place
+        a_released_message_keeps_its_place_in_the_queue
         released_messages_return_in_their_order_and_count_their_deliveries
-        an_acknowledged_message_does_not_come_back
+        an_acknowledged_message_is_not_delivered_again
         an_acknowledgement_after_a_release_still_counts
-        acknowledging_up_to_a_message_takes_all_leased_before_it
-        what_was_not_delivered_cannot_be_acknowledged
-        the_acknowledged_who_are_watched_are_named
-        a_message_that_is_released_too_often_is_dead
-        the_first_result_of_an_idempotency_key_is_repeated
-        a_reserved_key_sends_nothing_at_home
+        acknowledging_up_to_a_message_acknowledges_all_leased_before_it
+        an_undelivered_message_cannot_be_acknowledged
+        an_acknowledgement_reports_tracked_messages
+        a_message_released_too_often_is_dead_lettered
+        a_repeated_idempotency_key_answers_the_first_result
+        a_reserved_key_sends_nothing_in_its_own_project
         a_key_is_reserved_for_one_project
-        a_reservation_is_freed_unless_another_send_has_found_it
+        a_reservation_is_cancelled_unless_another_send_has_found_it
         an_idempotency_key_belongs_to_its_sender
         a_refused_send_leaves_its_idempotency_key_free;
     dead_letters:
-        the_messages_of_a_removed_session_are_dead_letters
+        the_messages_of_a_removed_session_become_dead_letters
         dead_letters_are_listed_in_pages
-        a_list_of_dead_letters_ends_before_the_first_beyond_its_bytes
+        a_page_of_dead_letters_ends_before_the_first_beyond_its_bytes
         dead_letters_are_filtered_by_reason
-        a_redriven_message_is_as_new_at_the_tail_of_its_queue
-        a_redriven_message_may_go_to_somebody_else
-        a_refused_redrive_leaves_the_dead_letter
-        a_redrive_gives_nobody_a_second_copy;
+        a_redriven_message_is_new_at_the_end_of_its_queue
+        a_redriven_message_may_go_to_another_session
+        a_refused_redrive_keeps_the_dead_letter
+        a_redrive_gives_no_session_a_second_copy;
     records:
-        a_session_is_replaced_by_its_next_record_and_keeps_its_inbox
+        a_session_with_a_new_record_keeps_its_inbox
         a_removed_session_is_forgotten
         a_protocol_version_never_changes
-        receipts_tell_where_a_message_stands_for_each_recipient
+        receipts_give_the_status_of_a_message_for_each_recipient
         an_unknown_message_has_no_receipt
-        projects_see_nothing_of_each_other
-        a_project_opened_twice_is_the_same;
-    offices:
-        a_project_that_never_was_is_none
-        a_project_begins_with_revision_0_and_goes_on_with_the_next
-        a_record_that_is_not_the_next_changes_nothing
-        of_two_changes_of_the_same_record_one_is_kept
-        a_project_is_kept_with_all_that_it_is
+        projects_are_isolated_from_each_other
+        two_stores_of_a_project_share_its_data;
+    system:
+        an_unknown_project_has_no_record
+        project_revisions_start_at_0_and_are_consecutive
+        a_record_with_another_revision_changes_nothing
+        one_of_two_concurrent_changes_of_a_record_is_stored
+        a_project_record_is_stored_completely
         a_deleted_project_is_still_listed
-        a_cleared_project_is_empty_for_whoever_opens_it_next
-        clearing_a_project_leaves_the_others_alone
-        the_audit_is_told_newest_first
-        the_audit_is_filtered_by_everything_that_is_given
-        what_belongs_to_no_project_is_in_the_audit_too
-        the_audit_is_read_in_pages_without_loss_or_repeat
-        what_is_added_while_the_audit_is_read_moves_nothing
-        an_entry_that_comes_late_has_its_place_in_the_audit
-        a_crossing_is_known_where_it_began
-        dead_letters_are_filtered_by_the_project_they_came_from
-        a_message_from_another_project_stays_one_when_it_is_redriven;
-    seats:
+        a_cleared_project_is_empty_when_it_is_opened_again
+        clearing_a_project_leaves_other_projects_unchanged
+        the_audit_log_is_listed_newest_first
+        the_audit_log_is_filtered_by_all_given_criteria
+        the_audit_log_contains_entries_without_a_project
+        pages_of_the_audit_log_neither_lose_nor_repeat_entries
+        entries_added_while_pages_are_read_do_not_shift_them
+        a_late_audit_entry_is_inserted_in_order
+        the_sending_project_remembers_the_target_of_a_message
+        dead_letters_are_filtered_by_origin
+        a_redriven_message_keeps_its_origin;
+    sessions:
         a_name_belongs_to_one_session
-        what_is_gone_cannot_be_resumed
-        a_full_project_takes_no_new_session
-        the_roster_has_a_new_version_with_each_change
-        who_claims_a_session_has_all_that_was_leased
-        a_session_that_is_not_known_cannot_be_claimed;
+        a_removed_session_cannot_be_resumed
+        a_full_project_refuses_new_sessions
+        the_roster_version_grows_with_each_change
+        a_claim_releases_everything_that_is_leased
+        an_unknown_session_cannot_be_claimed;
 };
 
-/// What a backend promises beside those that several replicas share ([`Store::is_shared`](super::Store::is_shared)).
+/// What a backend promises in addition if several replicas share it ([`Store::replicated`](super::Store::replicated)).
 pub const SHARED_CASES: &[Case] = cases! {
-    seats:
-        a_broadcast_to_an_old_roster_is_not_sent
-        signs_of_life_are_told_to_the_others
-        who_was_seen_elsewhere_is_not_taken_for_silent
-        who_is_put_has_been_seen
-        what_one_replica_appends_another_leases
-        what_was_returned_is_acknowledged_anywhere;
+    replicated:
+        a_broadcast_to_an_outdated_roster_is_not_sent
+        heartbeats_reach_other_replicas
+        a_session_active_at_another_replica_is_not_silent
+        putting_a_session_counts_as_a_heartbeat
+        one_replica_leases_what_another_appended
+        returned_messages_are_acknowledged_at_any_replica;
 };
 
-/// What every backend promises that keeps no more than [`small_budgets`].
+/// What a backend promises that was opened with [`small_budgets`].
 pub const BUDGET_CASES: &[Case] = cases! {
     budgets:
-        a_queue_is_full_by_its_bytes
-        a_message_of_a_batch_has_the_room_that_a_larger_one_had_not
-        a_project_is_full_by_the_bytes_of_what_waits
-        a_broadcast_counts_once_and_each_recipient_a_little
-        the_oldest_dead_letters_make_room
-        a_dead_letter_waits_for_room_in_the_queue
-        the_oldest_idempotency_keys_make_room
-        the_records_of_sessions_have_a_bound
-        a_cleared_project_uses_nothing;
+        an_inbox_is_full_by_its_bytes
+        a_small_message_fits_after_a_larger_one_was_refused
+        a_project_is_full_by_the_bytes_of_its_waiting_messages
+        a_broadcast_counts_its_envelope_once
+        the_oldest_dead_letters_are_dropped_for_new_ones
+        a_dead_letter_is_redriven_only_into_free_space
+        the_oldest_idempotency_keys_are_forgotten_for_new_ones
+        session_records_are_bounded_in_bytes
+        a_cleared_project_uses_no_bytes;
 };
 
-/// What a backend promises that takes the time from `now`. The idempotency window is the default one.
+/// What a backend promises that takes the time from `now`, with the default idempotency window.
 pub const TIMED_CASES: &[Case] = cases! {
     timed:
-        an_expired_message_is_not_delivered_but_dead
+        an_expired_message_is_dead_lettered_instead_of_delivered
         an_expired_message_frees_its_place_in_the_queue
-        the_receipt_of_an_expired_message_says_so_at_once
-        sweeping_tells_whose_queues_lost_a_message
-        what_was_delivered_in_time_can_be_acknowledged_late
-        what_is_released_too_late_is_dead
-        a_redriven_message_has_its_time_again
-        an_idempotency_key_is_free_again_after_its_window
-        a_reservation_is_over_a_window_after_it_was_last_found;
+        a_receipt_shows_the_expiry_at_once
+        a_sweep_reports_the_inboxes_that_lost_a_message
+        a_message_delivered_in_time_can_be_acknowledged_late
+        a_message_released_after_its_deadline_is_dead_lettered
+        a_redriven_message_has_a_new_time_to_live
+        an_idempotency_key_is_free_after_its_window
+        a_reservation_ends_one_window_after_it_was_last_found;
 };
 
-/// Runs `cases` one after the other, each on what `storage` returns.
+/// Runs `cases` one after the other, each on the storage that `storage` returns.
 pub async fn run(cases: &[Case], storage: impl Fn() -> Arc<dyn Storage>) {
     for (name, case) in cases {
         eprintln!("{name}");

@@ -123,9 +123,7 @@ const PURE: &[&str] = &[
     "session/push",
     "session/receives",
     "session/state",
-    "storage/inbox.rs",
-    "storage/receipts",
-    "storage/memory/",
+    "storage/state/",
     "state.rs",
 ];
 

@@ -8,7 +8,7 @@ use std::{
 
 use actors::{
     model::{AuditEntry, AuditQuery, ProjectId, ProjectRecord},
-    storage::{Op, Storage, Store, StoreError, memory::MemoryStorage},
+    storage::{Op, ReplicatedStorage, Storage, StorageHealth, Store, StoreError, memory::MemoryStorage},
 };
 use futures_util::FutureExt;
 
@@ -76,6 +76,14 @@ impl Storage for ContendedStorage {
 
     fn durability(&self) -> String {
         self.inner.durability()
+    }
+
+    fn health(&self) -> StorageHealth {
+        StorageHealth::Healthy
+    }
+
+    fn replicated(&self) -> Option<&dyn ReplicatedStorage> {
+        None
     }
 
     fn open(&self, project: &ProjectId) -> Arc<dyn Store> {

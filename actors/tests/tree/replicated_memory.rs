@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     future::ready,
+    net::SocketAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -14,13 +15,15 @@ use actors::{
     bridge::{Bridge, BridgeEvent, BridgeStream, Frame, StoreEvent},
     clock::{Now, now},
     model::{
-        AuditEntry, AuditQuery, DeadLetterReason, MessageId, ProjectId, ProjectRecord, ProtocolName, ProtocolRecord,
-        RecipientStatus, ReplicaId, SessionId, SessionRecord,
+        AuditEntry, AuditQuery, CallReceipt, DeadLetterReason, MessageId, ProjectId, ProjectRecord, ProtocolName,
+        ProtocolRecord, RecipientStatus, ReplicaId, SessionId, SessionRecord,
     },
     storage::{
-        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, Depth, Heartbeat,
-        HeartbeatExchange, Inserted, KeyReservation, Lease, Op, PutOutcome, PutSession, Redriven, Release, Released,
-        Roster, SendResult, SessionKey, Storage, Store, StoreError, Usage, memory::MemoryStorage,
+        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, DeadLetterStore,
+        Depth, Heartbeat, HeartbeatExchange, InboxStore, Inserted, KeyReservation, Lease, Op, ProtocolStore, PushStore,
+        PutOutcome, PutSession, Redriven, Release, Released, ReplicaDirectory, ReplicatedStorage, ReplicatedStore,
+        Roster, SendResult, SessionKey, SessionStore, Storage, StorageHealth, Store, StoreEpoch, StoreError,
+        TrackingStore, Usage, memory::MemoryStorage,
     },
 };
 use bytes::Bytes;
@@ -192,6 +195,16 @@ fn at_once<T>(op: Op<T>) -> Result<T, StoreError> {
     op.now_or_never().expect("memory answers at once")
 }
 
+impl ReplicaDirectory for ReplicaConnection {
+    fn own_id(&self) -> ReplicaId {
+        self.replica
+    }
+
+    fn address_of(&self, _: ReplicaId) -> Op<Option<SocketAddr>> {
+        Box::pin(ready(Ok(None)))
+    }
+}
+
 impl Bridge for ReplicaConnection {
     fn replica(&self) -> ReplicaId {
         self.replica
@@ -226,8 +239,12 @@ impl Storage for ReplicaStorage {
         self.0.cluster.memory.durability()
     }
 
-    fn bridge(&self) -> Option<Arc<dyn Bridge>> {
-        Some(Arc::clone(&self.0) as _)
+    fn health(&self) -> StorageHealth {
+        StorageHealth::Healthy
+    }
+
+    fn replicated(&self) -> Option<&dyn ReplicatedStorage> {
+        Some(self)
     }
 
     fn open(&self, project: &ProjectId) -> Arc<dyn Store> {
@@ -268,6 +285,32 @@ impl Storage for ReplicaStorage {
 
     fn audit(&self, query: AuditQuery) -> Op<Vec<Arc<AuditEntry>>> {
         self.0.run(|cluster, _| at_once(cluster.memory.audit(query)))
+    }
+}
+
+impl ReplicatedStorage for ReplicaStorage {
+    fn bridge(&self) -> Arc<dyn Bridge> {
+        Arc::clone(&self.0) as _
+    }
+
+    fn replicas(&self) -> Arc<dyn ReplicaDirectory> {
+        Arc::clone(&self.0) as _
+    }
+
+    fn epoch(&self) -> StoreEpoch {
+        StoreEpoch::default()
+    }
+
+    fn has_rolled_back(&self, _: &ProjectId, _: StoreEpoch) -> bool {
+        false
+    }
+
+    fn open_at(&self, project: &ProjectId, _: StoreEpoch) -> Arc<dyn Store> {
+        self.open(project)
+    }
+
+    fn put_project_at(&self, record: Arc<ProjectRecord>, _: StoreEpoch) -> Op<bool> {
+        self.put_project(record)
     }
 }
 
@@ -320,14 +363,24 @@ macro_rules! quiet {
 }
 
 impl Store for ReplicaStore {
-    fn is_shared(&self) -> bool {
-        true
+    fn is_synchronous(&self) -> bool {
+        false
     }
 
-    fn last_frame_seq(&self) -> Op<u64> {
-        self.connection.run(|_, hub| Ok(hub.frame_sequence(&self.project)))
+    fn replicated(&self) -> Option<&dyn ReplicatedStore> {
+        Some(self)
     }
 
+    fn push(&self) -> Option<&dyn PushStore> {
+        None
+    }
+
+    quiet! {
+        fn usage() -> Usage;
+    }
+}
+
+impl SessionStore for ReplicaStore {
     fn put_session(&self, record: SessionRecord, seat: PutSession) -> Op<PutOutcome> {
         self.connection.run(|_, hub| {
             let seated = at_once(self.inner.put_session(record.clone(), seat))?;
@@ -378,6 +431,145 @@ impl Store for ReplicaStore {
         )
     }
 
+    fn sessions(&self) -> Op<Roster> {
+        let roster = self.connection.run(|_, _| {
+            self.connection.check_answered(Unanswered::Sessions)?;
+            at_once(self.inner.sessions())
+        });
+        let mut held = self.connection.rosters_held.subscribe();
+        self.connection.roster_reads.send_modify(|asked| *asked += 1);
+        Box::pin(async move {
+            // The roster of this moment, returned later.
+            let roster = roster.await?;
+            let _ = held.wait_for(|held| !held).await;
+            Ok(roster)
+        })
+    }
+
+    quiet! {
+        fn find_session(wanted: SessionKey) -> Option<SessionRecord>;
+    }
+}
+
+impl ProtocolStore for ReplicaStore {
+    fn insert_protocol(&self, record: Arc<ProtocolRecord>, len_max: Option<usize>) -> Op<Inserted> {
+        let news = StoreEvent::Protocol {
+            name: record.name.clone(),
+            version: record.version.clone(),
+        };
+        self.run_and_publish(
+            move |store| store.insert_protocol(record, len_max),
+            |inserted| (*inserted == Inserted::New).then_some((news, 0)).into_iter().collect(),
+        )
+    }
+
+    fn protocols(&self) -> Op<Vec<Arc<ProtocolRecord>>> {
+        self.connection.run(|_, _| {
+            self.connection.check_answered(Unanswered::Protocols)?;
+            at_once(self.inner.protocols())
+        })
+    }
+
+    fn protocol(&self, name: ProtocolName, version: semver::Version) -> Op<Option<Arc<ProtocolRecord>>> {
+        self.connection.run(|_, _| {
+            self.connection.check_answered(Unanswered::Protocols)?;
+            at_once(self.inner.protocol(name, version))
+        })
+    }
+}
+
+impl InboxStore for ReplicaStore {
+    fn append(&self, batch: Vec<Append>, now: Now) -> Op<Vec<Appended>> {
+        let version = self.roster_version();
+        let is_current = |append: &&Append| append.roster_version.is_none_or(|roster| roster == version);
+        let current = batch.iter().take_while(is_current).count();
+        let refused = batch.len() - current;
+        let batch: Vec<_> = batch.into_iter().take(current).collect();
+        let audience = batch.iter().flat_map(|append| append.audience.ids().to_vec()).collect();
+        let appended = self.run_and_publish(
+            move |store| store.append(batch, now),
+            |_| vec![(StoreEvent::Waiting(audience), 0)],
+        );
+        Box::pin(async move {
+            let mut answers = appended.await?;
+            answers.extend(std::iter::repeat_n(Appended::RosterOutdated, refused));
+            Ok(answers)
+        })
+    }
+
+    fn release(&self, session: SessionId, which: Release, delivery_limit: u32, now: Now) -> Op<Released> {
+        if let Some(returned) = self.connection.cluster.hub().returned.get_mut(&session) {
+            match &which {
+                Release::Ids(ids) => returned.retain(|id| !ids.contains(id)),
+                Release::Claimed(_) | Release::Silent(_) => returned.clear(),
+            }
+        }
+        let silence = self.silence(&self.connection.cluster.hub(), session);
+        let which = match which {
+            Release::Silent(wanted) if silence.is_some_and(|silence| silence < wanted) => Release::Ids(Vec::new()),
+            which => which,
+        };
+        self.run_and_publish(
+            move |store| store.release(session, which, delivery_limit, now),
+            |released| Self::waiting_event(session, released).into_iter().collect(),
+        )
+    }
+
+    fn sweep(&self, now: Now) -> Op<Vec<(SessionId, usize)>> {
+        if self.connection.down.load(Ordering::SeqCst) {
+            return Box::pin(ready(Ok(Vec::new())));
+        }
+        self.inner.sweep(now)
+    }
+
+    quiet! {
+        fn lease(session: SessionId, by: Option<Claim>, limit: usize, bytes_max: usize, now: Now) -> Lease;
+        fn acknowledge(session: SessionId, which: Acknowledge, now: Now) -> Acknowledged;
+        fn depth(session: SessionId) -> Depth;
+    }
+}
+
+impl TrackingStore for ReplicaStore {
+    quiet! {
+        fn update_send_result(sender: SessionId, key: String, outcome: SendResult) -> ();
+        fn reserve_key(sender: SessionId, key: String, target: ProjectId, now: Now) -> KeyReservation;
+        fn complete_reservation(sender: SessionId, key: String, outcome: SendResult) -> ();
+        fn cancel_reservation(sender: SessionId, key: String) -> ();
+        fn message_status(message: MessageId, now: Now) -> Option<Vec<RecipientStatus>>;
+        fn put_cross_project_target(message: MessageId, target: ProjectId) -> ();
+        fn cross_project_target(message: MessageId) -> Option<ProjectId>;
+        fn cross_project_targets() -> Vec<ProjectId>;
+    }
+}
+
+impl DeadLetterStore for ReplicaStore {
+    fn redrive(
+        &self,
+        messages: Vec<MessageId>,
+        recipient: Option<SessionId>,
+        queue_capacity: usize,
+        now: Now,
+    ) -> Op<Redriven> {
+        self.run_and_publish(
+            move |store| store.redrive(messages, recipient, queue_capacity, now),
+            |redriven| {
+                let sessions = redriven.sent.iter().map(|&(_, session, _)| session).collect();
+                vec![(StoreEvent::Waiting(sessions), 0)]
+            },
+        )
+    }
+
+    quiet! {
+        fn dead_letters(query: DeadLetterQuery) -> DeadLetterPage;
+        fn dead_letter_count() -> usize;
+    }
+}
+
+impl ReplicatedStore for ReplicaStore {
+    fn last_frame_seq(&self) -> Op<u64> {
+        self.connection.run(|_, hub| Ok(hub.frame_sequence(&self.project)))
+    }
+
     fn exchange_heartbeats(&self, own: Vec<Heartbeat>) -> Op<HeartbeatExchange> {
         self.connection.run(|_, hub| {
             let now = now();
@@ -408,24 +600,6 @@ impl Store for ReplicaStore {
         })
     }
 
-    fn append(&self, batch: Vec<Append>, now: Now) -> Op<Vec<Appended>> {
-        let version = self.roster_version();
-        let is_current = |append: &&Append| append.roster_version.is_none_or(|roster| roster == version);
-        let current = batch.iter().take_while(is_current).count();
-        let refused = batch.len() - current;
-        let batch: Vec<_> = batch.into_iter().take(current).collect();
-        let audience = batch.iter().flat_map(|append| append.audience.ids().to_vec()).collect();
-        let appended = self.run_and_publish(
-            move |store| store.append(batch, now),
-            |_| vec![(StoreEvent::Waiting(audience), 0)],
-        );
-        Box::pin(async move {
-            let mut answers = appended.await?;
-            answers.extend(std::iter::repeat_n(Appended::RosterOutdated, refused));
-            Ok(answers)
-        })
-    }
-
     fn mark_returned(&self, session: SessionId, messages: Vec<MessageId>) -> Op<()> {
         self.connection.run(move |_, hub| {
             hub.returned.entry(session).or_default().extend(messages);
@@ -444,102 +618,24 @@ impl Store for ReplicaStore {
         self.acknowledge(session, Acknowledge::Ids(returned), now)
     }
 
-    fn release(&self, session: SessionId, which: Release, delivery_limit: u32, now: Now) -> Op<Released> {
-        if let Some(returned) = self.connection.cluster.hub().returned.get_mut(&session) {
-            match &which {
-                Release::Ids(ids) => returned.retain(|id| !ids.contains(id)),
-                Release::Claimed(_) | Release::Silent(_) => returned.clear(),
-            }
-        }
-        let silence = self.silence(&self.connection.cluster.hub(), session);
-        let which = match which {
-            Release::Silent(wanted) if silence.is_some_and(|silence| silence < wanted) => Release::Ids(Vec::new()),
-            which => which,
-        };
-        self.run_and_publish(
-            move |store| store.release(session, which, delivery_limit, now),
-            |released| Self::waiting_event(session, released).into_iter().collect(),
-        )
-    }
-
-    fn insert_protocol(&self, record: Arc<ProtocolRecord>, len_max: Option<usize>) -> Op<Inserted> {
-        let news = StoreEvent::Protocol {
-            name: record.name.clone(),
-            version: record.version.clone(),
-        };
-        self.run_and_publish(
-            move |store| store.insert_protocol(record, len_max),
-            |inserted| (*inserted == Inserted::New).then_some((news, 0)).into_iter().collect(),
-        )
-    }
-
-    fn redrive(
+    fn lease_for_call(
         &self,
-        messages: Vec<MessageId>,
-        recipient: Option<SessionId>,
-        queue_capacity: usize,
+        session: SessionId,
+        _: CallReceipt,
+        limit: usize,
+        bytes_max: usize,
         now: Now,
-    ) -> Op<Redriven> {
-        self.run_and_publish(
-            move |store| store.redrive(messages, recipient, queue_capacity, now),
-            |redriven| {
-                let sessions = redriven.sent.iter().map(|&(_, session, _)| session).collect();
-                vec![(StoreEvent::Waiting(sessions), 0)]
-            },
-        )
+    ) -> Op<Lease> {
+        self.lease(session, None, limit, bytes_max, now)
     }
 
-    fn sweep(&self, now: Now) -> Op<Vec<(SessionId, usize)>> {
-        if self.connection.down.load(Ordering::SeqCst) {
-            return Box::pin(ready(Ok(Vec::new())));
-        }
-        self.inner.sweep(now)
+    /// This store keeps no receipts of calls.
+    fn acknowledge_receipt(&self, _: SessionId, _: CallReceipt, _: u32, _: Now) -> Op<Acknowledged> {
+        Box::pin(ready(Ok(Acknowledged::default())))
     }
 
-    fn sessions(&self) -> Op<Roster> {
-        let roster = self.connection.run(|_, _| {
-            self.connection.check_answered(Unanswered::Sessions)?;
-            at_once(self.inner.sessions())
-        });
-        let mut held = self.connection.rosters_held.subscribe();
-        self.connection.roster_reads.send_modify(|asked| *asked += 1);
-        Box::pin(async move {
-            // The roster of this moment, returned later.
-            let roster = roster.await?;
-            let _ = held.wait_for(|held| !held).await;
-            Ok(roster)
-        })
-    }
-
-    fn protocols(&self) -> Op<Vec<Arc<ProtocolRecord>>> {
-        self.connection.run(|_, _| {
-            self.connection.check_answered(Unanswered::Protocols)?;
-            at_once(self.inner.protocols())
-        })
-    }
-
-    fn protocol(&self, name: ProtocolName, version: semver::Version) -> Op<Option<Arc<ProtocolRecord>>> {
-        self.connection.run(|_, _| {
-            self.connection.check_answered(Unanswered::Protocols)?;
-            at_once(self.inner.protocol(name, version))
-        })
-    }
-
-    quiet! {
-        fn find_session(wanted: SessionKey) -> Option<SessionRecord>;
-        fn update_send_result(sender: SessionId, key: String, outcome: SendResult) -> ();
-        fn reserve_key(sender: SessionId, key: String, target: ProjectId, now: Now) -> KeyReservation;
-        fn complete_reservation(sender: SessionId, key: String, outcome: SendResult) -> ();
-        fn cancel_reservation(sender: SessionId, key: String) -> ();
-        fn lease(session: SessionId, by: Option<Claim>, limit: usize, bytes_max: usize, now: Now) -> Lease;
-        fn acknowledge(session: SessionId, which: Acknowledge, now: Now) -> Acknowledged;
-        fn depth(session: SessionId) -> Depth;
-        fn message_status(message: MessageId, now: Now) -> Option<Vec<RecipientStatus>>;
-        fn dead_letters(query: DeadLetterQuery) -> DeadLetterPage;
-        fn dead_letter_count() -> usize;
-        fn usage() -> Usage;
-        fn put_cross_project_target(message: MessageId, target: ProjectId) -> ();
-        fn cross_project_target(message: MessageId) -> Option<ProjectId>;
-        fn cross_project_targets() -> Vec<ProjectId>;
+    /// The replicas share one process, and with it the progress of every message.
+    fn notify_progress(&self, _: Option<MessageId>) -> Op<()> {
+        Box::pin(ready(Ok(())))
     }
 }

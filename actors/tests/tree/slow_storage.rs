@@ -18,9 +18,10 @@ use actors::{
         RecipientStatus, SessionId, SessionRecord,
     },
     storage::{
-        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, Depth, Inserted,
-        KeyReservation, Lease, Op, PutOutcome, PutSession, Redriven, Release, Released, Roster, SendResult, SessionKey,
-        Storage, Store, StoreError, Usage, memory::MemoryStorage,
+        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, DeadLetterStore,
+        Depth, InboxStore, Inserted, KeyReservation, Lease, Op, ProtocolStore, PushStore, PutOutcome, PutSession,
+        Redriven, Release, Released, ReplicatedStorage, ReplicatedStore, Roster, SendResult, SessionKey, SessionStore,
+        Storage, StorageHealth, Store, StoreError, TrackingStore, Usage, memory::MemoryStorage,
     },
 };
 use futures_util::FutureExt;
@@ -68,6 +69,14 @@ impl Storage for SlowStorage {
 
     fn durability(&self) -> String {
         self.inner.durability()
+    }
+
+    fn health(&self) -> StorageHealth {
+        StorageHealth::Healthy
+    }
+
+    fn replicated(&self) -> Option<&dyn ReplicatedStorage> {
+        None
     }
 
     fn open(&self, project: &ProjectId) -> Arc<dyn Store> {
@@ -184,6 +193,24 @@ macro_rules! remote {
 }
 
 impl Store for SlowStore {
+    fn is_synchronous(&self) -> bool {
+        false
+    }
+
+    fn replicated(&self) -> Option<&dyn ReplicatedStore> {
+        None
+    }
+
+    fn push(&self) -> Option<&dyn PushStore> {
+        None
+    }
+
+    remote! {
+        fn usage() -> Usage;
+    }
+}
+
+impl SessionStore for SlowStore {
     remote! {
         fn put_session(record: SessionRecord, seat: PutSession) -> PutOutcome;
         fn sessions() -> Roster;
@@ -195,17 +222,43 @@ impl Store for SlowStore {
             now: Now
         ) -> Option<usize>;
         fn claim(session: SessionId, claim: Claim, delivery_limit: u32, now: Now) -> Claimed;
+    }
+}
+
+impl ProtocolStore for SlowStore {
+    remote! {
         fn insert_protocol(record: Arc<ProtocolRecord>, len_max: Option<usize>) -> Inserted;
         fn protocols() -> Vec<Arc<ProtocolRecord>>;
         fn protocol(name: ProtocolName, version: semver::Version) -> Option<Arc<ProtocolRecord>>;
+    }
+}
+
+impl InboxStore for SlowStore {
+    remote! {
         fn append(batch: Vec<Append>, now: Now) -> Vec<Appended>;
-        fn update_send_result(sender: SessionId, key: String, outcome: SendResult) -> ();
         fn lease(session: SessionId, by: Option<Claim>, limit: usize, bytes_max: usize, now: Now) -> Lease;
         fn acknowledge(session: SessionId, which: Acknowledge, now: Now) -> Acknowledged;
         fn release(session: SessionId, which: Release, delivery_limit: u32, now: Now) -> Released;
         fn depth(session: SessionId) -> Depth;
         fn sweep(now: Now) -> Vec<(SessionId, usize)>;
+    }
+}
+
+impl TrackingStore for SlowStore {
+    remote! {
+        fn update_send_result(sender: SessionId, key: String, outcome: SendResult) -> ();
         fn message_status(message: MessageId, now: Now) -> Option<Vec<RecipientStatus>>;
+        fn put_cross_project_target(message: MessageId, target: ProjectId) -> ();
+        fn cross_project_target(message: MessageId) -> Option<ProjectId>;
+        fn cross_project_targets() -> Vec<ProjectId>;
+        fn reserve_key(sender: SessionId, key: String, target: ProjectId, now: Now) -> KeyReservation;
+        fn complete_reservation(sender: SessionId, key: String, outcome: SendResult) -> ();
+        fn cancel_reservation(sender: SessionId, key: String) -> ();
+    }
+}
+
+impl DeadLetterStore for SlowStore {
+    remote! {
         fn dead_letters(query: DeadLetterQuery) -> DeadLetterPage;
         fn redrive(
             messages: Vec<MessageId>,
@@ -214,12 +267,5 @@ impl Store for SlowStore {
             now: Now
         ) -> Redriven;
         fn dead_letter_count() -> usize;
-        fn usage() -> Usage;
-        fn put_cross_project_target(message: MessageId, target: ProjectId) -> ();
-        fn cross_project_target(message: MessageId) -> Option<ProjectId>;
-        fn cross_project_targets() -> Vec<ProjectId>;
-        fn reserve_key(sender: SessionId, key: String, target: ProjectId, now: Now) -> KeyReservation;
-        fn complete_reservation(sender: SessionId, key: String, outcome: SendResult) -> ();
-        fn cancel_reservation(sender: SessionId, key: String) -> ();
     }
 }

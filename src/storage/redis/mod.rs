@@ -36,7 +36,7 @@ use std::{
 use actors::{
     bridge::Bridge,
     model::{AuditEntry, AuditQuery, ProjectId, ProjectRecord, ReplicaId},
-    storage::{Op, ReplicaDirectory, Storage, StorageHealth, Store, StoreEpoch},
+    storage::{Op, ReplicaDirectory, ReplicatedStorage, Storage, StorageHealth, Store, StoreEpoch},
 };
 
 pub use error::ConnectError;
@@ -167,36 +167,12 @@ impl Storage for RedisStorage {
         }
     }
 
-    fn bridge(&self) -> Option<Arc<dyn Bridge>> {
-        let RedisClient {
-            replica,
-            channel,
-            deadline,
-            ..
-        } = &*self.shared.client;
-        let bridge = RedisBridge::new(*replica, channel.clone(), *deadline, Arc::clone(&self.connect_pubsub));
-        Some(Arc::new(bridge))
-    }
-
-    fn replicas(&self) -> Option<Arc<dyn ReplicaDirectory>> {
-        Some(Arc::new(RedisReplicas(Arc::clone(&self.shared.client))))
+    fn replicated(&self) -> Option<&dyn ReplicatedStorage> {
+        Some(self)
     }
 
     fn open(&self, project: &ProjectId) -> Arc<dyn Store> {
         Arc::new(RedisStore::new(self.shared.pipeline(project), None))
-    }
-
-    fn open_at(&self, project: &ProjectId, epoch: StoreEpoch) -> Arc<dyn Store> {
-        Arc::new(RedisStore::new(self.shared.pipeline(project), Some(epoch)))
-    }
-
-    fn epoch(&self) -> StoreEpoch {
-        self.shared.client.losses.epoch()
-    }
-
-    fn has_rolled_back(&self, project: &ProjectId, at: StoreEpoch) -> bool {
-        let pipelines = self.shared.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
-        pipelines.get(project).is_some_and(|pipeline| at < pipeline.epoch())
     }
 
     fn projects(&self) -> Op<Vec<Arc<ProjectRecord>>> {
@@ -221,19 +197,6 @@ impl Storage for RedisStorage {
         self.put_project_at(record, self.epoch())
     }
 
-    fn put_project_at(&self, record: Arc<ProjectRecord>, epoch: StoreEpoch) -> Op<bool> {
-        let shared = Arc::clone(&self.shared);
-        Box::pin(async move {
-            // The id first: an id without a record is ignored, and a record without an id would be lost.
-            let client = &shared.client;
-            client
-                .run_on_thread(system::add_project_id(Arc::clone(client), record.id.clone()))
-                .await?;
-            let put = system::put_project(client.replica, &record);
-            Ok(shared.run(&record.id, put, Some(epoch)).await?.int()? == 1)
-        })
-    }
-
     fn clear_project(&self, project: ProjectId) -> Op<()> {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
@@ -254,5 +217,48 @@ impl Storage for RedisStorage {
     fn audit(&self, query: AuditQuery) -> Op<Vec<Arc<AuditEntry>>> {
         let client = Arc::clone(&self.shared.client);
         Box::pin(async move { client.run_on_thread(system::audit(Arc::clone(&client), query)).await })
+    }
+}
+
+impl ReplicatedStorage for RedisStorage {
+    fn bridge(&self) -> Arc<dyn Bridge> {
+        let RedisClient {
+            replica,
+            channel,
+            deadline,
+            ..
+        } = &*self.shared.client;
+        let bridge = RedisBridge::new(*replica, channel.clone(), *deadline, Arc::clone(&self.connect_pubsub));
+        Arc::new(bridge)
+    }
+
+    fn replicas(&self) -> Arc<dyn ReplicaDirectory> {
+        Arc::new(RedisReplicas(Arc::clone(&self.shared.client)))
+    }
+
+    fn open_at(&self, project: &ProjectId, epoch: StoreEpoch) -> Arc<dyn Store> {
+        Arc::new(RedisStore::new(self.shared.pipeline(project), Some(epoch)))
+    }
+
+    fn epoch(&self) -> StoreEpoch {
+        self.shared.client.losses.epoch()
+    }
+
+    fn has_rolled_back(&self, project: &ProjectId, at: StoreEpoch) -> bool {
+        let pipelines = self.shared.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
+        pipelines.get(project).is_some_and(|pipeline| at < pipeline.epoch())
+    }
+
+    fn put_project_at(&self, record: Arc<ProjectRecord>, epoch: StoreEpoch) -> Op<bool> {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move {
+            // The id first: an id without a record is ignored, and a record without an id would be lost.
+            let client = &shared.client;
+            client
+                .run_on_thread(system::add_project_id(Arc::clone(client), record.id.clone()))
+                .await?;
+            let put = system::put_project(client.replica, &record);
+            Ok(shared.run(&record.id, put, Some(epoch)).await?.int()? == 1)
+        })
     }
 }

@@ -16,9 +16,10 @@ use actors::{
         RecipientStatus, SessionId, SessionRecord,
     },
     storage::{
-        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, Depth, Heartbeat,
-        HeartbeatExchange, Inserted, KeyReservation, Lease, Op, PrefetchLimit, PushedDelivery, PutOutcome, PutSession,
-        Redriven, Release, Released, Roster, SendResult, SessionKey, Store, StoreEpoch, StoreError, Usage,
+        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, DeadLetterStore,
+        Depth, Heartbeat, HeartbeatExchange, InboxStore, Inserted, KeyReservation, Lease, Op, PrefetchLimit,
+        ProtocolStore, PushStore, PushedDelivery, PutOutcome, PutSession, Redriven, Release, Released, ReplicatedStore,
+        Roster, SendResult, SessionKey, SessionStore, Store, StoreEpoch, StoreError, TrackingStore, Usage,
     },
 };
 
@@ -72,14 +73,31 @@ impl RedisStore {
 }
 
 impl Store for RedisStore {
-    fn is_shared(&self) -> bool {
-        true
+    fn is_synchronous(&self) -> bool {
+        false
     }
 
-    fn last_frame_seq(&self) -> Op<u64> {
-        self.run(Operation::new("last_frame_seq"), |_, mut reply| reply.number())
+    fn replicated(&self) -> Option<&dyn ReplicatedStore> {
+        Some(self)
     }
 
+    fn push(&self) -> Option<&dyn PushStore> {
+        Some(self)
+    }
+
+    fn usage(&self) -> Op<Usage> {
+        self.run(Operation::new("usage"), |_, mut reply| {
+            Ok(Usage {
+                messages: reply.len()?,
+                dead_letters: reply.len()?,
+                sessions: reply.len()?,
+                idempotency_keys: reply.len()?,
+            })
+        })
+    }
+}
+
+impl SessionStore for RedisStore {
     fn put_session(&self, record: SessionRecord, put: PutSession) -> Op<PutOutcome> {
         let name = record.name.as_ref().map_or("", |name| name.as_str());
         let operation = Operation::accepting("put_session")
@@ -146,27 +164,9 @@ impl Store for RedisStore {
             })
         })
     }
+}
 
-    fn exchange_heartbeats(&self, own: Vec<Heartbeat>) -> Op<HeartbeatExchange> {
-        let mut operation = Operation::new("exchange_heartbeats")
-            .without_reading_inboxes()
-            .number(self.heartbeat_seq.load(Ordering::Acquire));
-        for heartbeat in own {
-            operation = operation
-                .session(heartbeat.session)
-                .duration(heartbeat.ago)
-                .flag(heartbeat.has_left);
-        }
-        let known = Arc::clone(&self.heartbeat_seq);
-        self.run(operation, move |_, mut reply| {
-            advance(&known, reply.number()?);
-            Ok(HeartbeatExchange {
-                frame_seq: reply.number()?,
-                heartbeats: decode::heartbeats(&mut reply)?,
-            })
-        })
-    }
-
+impl ProtocolStore for RedisStore {
     fn insert_protocol(&self, record: Arc<ProtocolRecord>, len_max: Option<usize>) -> Op<Inserted> {
         let event = StoreEvent::Protocol {
             name: record.name.clone(),
@@ -199,7 +199,9 @@ impl Store for RedisStore {
         let operation = Operation::new("protocol").text(protocol_key(&name, &version));
         self.run(operation, |_, mut reply| reply.record())
     }
+}
 
+impl InboxStore for RedisStore {
     fn append(&self, batch: Vec<Append>, now: Now) -> Op<Vec<Appended>> {
         // Now: a recipient may get the message before the reply is here.
         self.pipeline
@@ -212,70 +214,9 @@ impl Store for RedisStore {
         })
     }
 
-    fn update_send_result(&self, sender: SessionId, key: String, result: SendResult) -> Op<()> {
-        let operation = Operation::new("update_send_result")
-            .text(append::idempotency_field(sender, &key))
-            .text(send_result::encode(&result));
-        self.run(operation, |_, _| Ok(()))
-    }
-
-    fn reserve_key(&self, sender: SessionId, key: String, target: ProjectId, _: Now) -> Op<KeyReservation> {
-        let operation = Operation::accepting("reserve_key")
-            .text(append::idempotency_field(sender, &key))
-            .text(target.as_str());
-        self.run(operation, |_, mut reply| send_result::parse_reserved(&reply.bytes()?))
-    }
-
-    fn complete_reservation(&self, sender: SessionId, key: String, result: SendResult) -> Op<()> {
-        let operation = Operation::new("complete_reservation")
-            .text(append::idempotency_field(sender, &key))
-            .text(send_result::encode(&result));
-        self.run(operation, |_, _| Ok(()))
-    }
-
-    fn cancel_reservation(&self, sender: SessionId, key: String) -> Op<()> {
-        let operation = Operation::new("cancel_reservation").text(append::idempotency_field(sender, &key));
-        self.run(operation, |_, _| Ok(()))
-    }
-
     fn lease(&self, session: SessionId, by: Option<Claim>, limit: usize, bytes_max: usize, now: Now) -> Op<Lease> {
         let claim = by.map_or_else(String::new, claim_text);
         self.lease_as(session, claim, Vec::new(), (limit, bytes_max), now)
-    }
-
-    fn lease_for_call(
-        &self,
-        session: SessionId,
-        receipt: CallReceipt,
-        limit: usize,
-        bytes_max: usize,
-        now: Now,
-    ) -> Op<Lease> {
-        let receipt = receipt.to_bytes().to_vec();
-        self.lease_as(session, String::new(), receipt, (limit, bytes_max), now)
-    }
-
-    fn supports_push(&self) -> bool {
-        true
-    }
-
-    fn start_push(&self, session: SessionId, claim: Claim, limit: PrefetchLimit, from: u64) -> Op<Lease> {
-        let most = |number: usize| number.min(u32::MAX as usize);
-        let operation = Operation::new("start_push")
-            .session(session)
-            .text(claim_text(claim))
-            .bound(most(limit.messages))
-            .bound(most(limit.bytes))
-            .text(self.pipeline.client.replica.to_string())
-            .flag(limit.auto_ack)
-            .number(from);
-        self.run(operation, move |pipeline, mut reply| {
-            decode::leased(pipeline, &mut reply, session)
-        })
-    }
-
-    fn decode_batch(&self, batch: &DeliveryBatch) -> Result<Vec<PushedDelivery>, StoreError> {
-        decode::delivery_batch(&self.pipeline, batch)
     }
 
     fn acknowledge(&self, session: SessionId, which: Acknowledge, now: Now) -> Op<Acknowledged> {
@@ -284,47 +225,6 @@ impl Store for RedisStore {
             Acknowledge::Ids(ids) => operation.text("ids").messages(&ids),
             Acknowledge::UpTo(id) => operation.text("up_to").message(id),
         };
-        self.run(operation, |pipeline, mut reply| {
-            decode::acknowledged(pipeline, &mut reply)
-        })
-    }
-
-    fn acknowledge_written(&self, session: SessionId, messages: Vec<MessageId>, _: Now) -> Op<Acknowledged> {
-        let (pipeline, epoch) = (Arc::clone(&self.pipeline), self.epoch);
-        Box::pin(async move {
-            let mut reply = Arc::clone(&pipeline).submit_auto_ack(session, messages, epoch).await?;
-            decode::acknowledged(&pipeline, &mut reply)
-        })
-    }
-
-    fn settle_group_leases(&self, session: SessionId, messages: &mut Vec<MessageId>) {
-        self.pipeline.note_group_written(session, messages);
-    }
-
-    fn mark_returned(&self, session: SessionId, messages: Vec<MessageId>) -> Op<()> {
-        let operation = Operation::new("mark_returned").session(session).messages(&messages);
-        self.run(operation, |_, _| Ok(()))
-    }
-
-    fn acknowledge_returned(&self, session: SessionId, now: Now) -> Op<Acknowledged> {
-        let operation = Operation::new("acknowledge_returned").time(now).session(session);
-        self.run(operation, |pipeline, mut reply| {
-            decode::acknowledged(pipeline, &mut reply)
-        })
-    }
-
-    fn acknowledge_receipt(
-        &self,
-        session: SessionId,
-        receipt: CallReceipt,
-        delivery_limit: u32,
-        now: Now,
-    ) -> Op<Acknowledged> {
-        let operation = Operation::new("acknowledge_receipt")
-            .time(now)
-            .session(session)
-            .text(receipt.to_bytes().as_slice())
-            .number(delivery_limit.into());
         self.run(operation, |pipeline, mut reply| {
             decode::acknowledged(pipeline, &mut reply)
         })
@@ -362,6 +262,34 @@ impl Store for RedisStore {
             Ok(expired_in)
         })
     }
+}
+
+impl TrackingStore for RedisStore {
+    fn update_send_result(&self, sender: SessionId, key: String, result: SendResult) -> Op<()> {
+        let operation = Operation::new("update_send_result")
+            .text(append::idempotency_field(sender, &key))
+            .text(send_result::encode(&result));
+        self.run(operation, |_, _| Ok(()))
+    }
+
+    fn reserve_key(&self, sender: SessionId, key: String, target: ProjectId, _: Now) -> Op<KeyReservation> {
+        let operation = Operation::accepting("reserve_key")
+            .text(append::idempotency_field(sender, &key))
+            .text(target.as_str());
+        self.run(operation, |_, mut reply| send_result::parse_reserved(&reply.bytes()?))
+    }
+
+    fn complete_reservation(&self, sender: SessionId, key: String, result: SendResult) -> Op<()> {
+        let operation = Operation::new("complete_reservation")
+            .text(append::idempotency_field(sender, &key))
+            .text(send_result::encode(&result));
+        self.run(operation, |_, _| Ok(()))
+    }
+
+    fn cancel_reservation(&self, sender: SessionId, key: String) -> Op<()> {
+        let operation = Operation::new("cancel_reservation").text(append::idempotency_field(sender, &key));
+        self.run(operation, |_, _| Ok(()))
+    }
 
     fn message_status(&self, message: MessageId, _: Now) -> Op<Option<Vec<RecipientStatus>>> {
         let operation = Operation::new("message_status").message(message);
@@ -371,23 +299,24 @@ impl Store for RedisStore {
         })
     }
 
-    fn notify_progress(&self, message: Option<MessageId>) -> Op<()> {
-        let local = &self.pipeline.local_messages;
-        let followed: Vec<_> = match message {
-            Some(id) => local
-                .get(id)
-                .into_iter()
-                .filter(|message| message.is_tracked())
-                .collect(),
-            None => local.tracked(),
-        };
-        let refreshes: Vec<_> = followed
-            .into_iter()
-            .map(|message| self.refresh_progress(message))
-            .collect();
-        Box::pin(async move { futures_util::future::join_all(refreshes).await.into_iter().collect() })
+    fn put_cross_project_target(&self, message: MessageId, target: ProjectId) -> Op<()> {
+        let operation = Operation::accepting("put_cross_project_target")
+            .message(message)
+            .text(target.as_str());
+        self.run(operation, |_, _| Ok(()))
     }
 
+    fn cross_project_target(&self, message: MessageId) -> Op<Option<ProjectId>> {
+        let operation = Operation::new("cross_project_target").message(message);
+        self.run(operation, |_, mut reply| Ok(reply.projects()?.pop()))
+    }
+
+    fn cross_project_targets(&self) -> Op<Vec<ProjectId>> {
+        self.run(Operation::new("cross_project_targets"), |_, mut reply| reply.projects())
+    }
+}
+
+impl DeadLetterStore for RedisStore {
     fn dead_letters(&self, query: DeadLetterQuery) -> Op<DeadLetterPage> {
         let after = query.after.map_or_else(Vec::new, |(message, session)| {
             [message.as_uuid().as_bytes(), session.to_string().as_bytes()].concat()
@@ -425,32 +354,122 @@ impl Store for RedisStore {
     fn dead_letter_count(&self) -> Op<usize> {
         self.run(Operation::new("dead_letter_count"), |_, mut reply| reply.len())
     }
+}
 
-    fn usage(&self) -> Op<Usage> {
-        self.run(Operation::new("usage"), |_, mut reply| {
-            Ok(Usage {
-                messages: reply.len()?,
-                dead_letters: reply.len()?,
-                sessions: reply.len()?,
-                idempotency_keys: reply.len()?,
+impl ReplicatedStore for RedisStore {
+    fn last_frame_seq(&self) -> Op<u64> {
+        self.run(Operation::new("last_frame_seq"), |_, mut reply| reply.number())
+    }
+
+    fn exchange_heartbeats(&self, own: Vec<Heartbeat>) -> Op<HeartbeatExchange> {
+        let mut operation = Operation::new("exchange_heartbeats")
+            .without_reading_inboxes()
+            .number(self.heartbeat_seq.load(Ordering::Acquire));
+        for heartbeat in own {
+            operation = operation
+                .session(heartbeat.session)
+                .duration(heartbeat.ago)
+                .flag(heartbeat.has_left);
+        }
+        let known = Arc::clone(&self.heartbeat_seq);
+        self.run(operation, move |_, mut reply| {
+            advance(&known, reply.number()?);
+            Ok(HeartbeatExchange {
+                frame_seq: reply.number()?,
+                heartbeats: decode::heartbeats(&mut reply)?,
             })
         })
     }
 
-    fn put_cross_project_target(&self, message: MessageId, target: ProjectId) -> Op<()> {
-        let operation = Operation::accepting("put_cross_project_target")
-            .message(message)
-            .text(target.as_str());
+    fn lease_for_call(
+        &self,
+        session: SessionId,
+        receipt: CallReceipt,
+        limit: usize,
+        bytes_max: usize,
+        now: Now,
+    ) -> Op<Lease> {
+        let receipt = receipt.to_bytes().to_vec();
+        self.lease_as(session, String::new(), receipt, (limit, bytes_max), now)
+    }
+
+    fn mark_returned(&self, session: SessionId, messages: Vec<MessageId>) -> Op<()> {
+        let operation = Operation::new("mark_returned").session(session).messages(&messages);
         self.run(operation, |_, _| Ok(()))
     }
 
-    fn cross_project_target(&self, message: MessageId) -> Op<Option<ProjectId>> {
-        let operation = Operation::new("cross_project_target").message(message);
-        self.run(operation, |_, mut reply| Ok(reply.projects()?.pop()))
+    fn acknowledge_returned(&self, session: SessionId, now: Now) -> Op<Acknowledged> {
+        let operation = Operation::new("acknowledge_returned").time(now).session(session);
+        self.run(operation, |pipeline, mut reply| {
+            decode::acknowledged(pipeline, &mut reply)
+        })
     }
 
-    fn cross_project_targets(&self) -> Op<Vec<ProjectId>> {
-        self.run(Operation::new("cross_project_targets"), |_, mut reply| reply.projects())
+    fn acknowledge_receipt(
+        &self,
+        session: SessionId,
+        receipt: CallReceipt,
+        delivery_limit: u32,
+        now: Now,
+    ) -> Op<Acknowledged> {
+        let operation = Operation::new("acknowledge_receipt")
+            .time(now)
+            .session(session)
+            .text(receipt.to_bytes().as_slice())
+            .number(delivery_limit.into());
+        self.run(operation, |pipeline, mut reply| {
+            decode::acknowledged(pipeline, &mut reply)
+        })
+    }
+
+    fn notify_progress(&self, message: Option<MessageId>) -> Op<()> {
+        let local = &self.pipeline.local_messages;
+        let followed: Vec<_> = match message {
+            Some(id) => local
+                .get(id)
+                .into_iter()
+                .filter(|message| message.is_tracked())
+                .collect(),
+            None => local.tracked(),
+        };
+        let refreshes: Vec<_> = followed
+            .into_iter()
+            .map(|message| self.refresh_progress(message))
+            .collect();
+        Box::pin(async move { futures_util::future::join_all(refreshes).await.into_iter().collect() })
+    }
+}
+
+impl PushStore for RedisStore {
+    fn start_push(&self, session: SessionId, claim: Claim, limit: PrefetchLimit, from: u64) -> Op<Lease> {
+        let most = |number: usize| number.min(u32::MAX as usize);
+        let operation = Operation::new("start_push")
+            .session(session)
+            .text(claim_text(claim))
+            .bound(most(limit.messages))
+            .bound(most(limit.bytes))
+            .text(self.pipeline.client.replica.to_string())
+            .flag(limit.auto_ack)
+            .number(from);
+        self.run(operation, move |pipeline, mut reply| {
+            decode::leased(pipeline, &mut reply, session)
+        })
+    }
+
+    fn decode_batch(&self, batch: &DeliveryBatch) -> Result<Vec<PushedDelivery>, StoreError> {
+        decode::delivery_batch(&self.pipeline, batch)
+    }
+
+    fn acknowledge_written(&self, session: SessionId, messages: Vec<MessageId>, _: Now) -> Op<Acknowledged> {
+        let (pipeline, epoch) = (Arc::clone(&self.pipeline), self.epoch);
+        Box::pin(async move {
+            let mut reply = Arc::clone(&pipeline).submit_auto_ack(session, messages, epoch).await?;
+            decode::acknowledged(&pipeline, &mut reply)
+        })
+    }
+
+    fn settle_group_leases(&self, session: SessionId, messages: &mut Vec<MessageId>) {
+        self.pipeline.note_group_written(session, messages);
     }
 }
 

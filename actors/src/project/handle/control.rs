@@ -13,7 +13,7 @@ use crate::{
     bridge::{DeliveryBatch, Frame},
     model::ProjectRecord,
     project::messages::{ApplyFrame, CloseProject, RequestResync},
-    session::{CloseReason, KillSession},
+    session::{CloseReason, DeliverPushed, KillSession},
 };
 
 /// The commands of the broker and the bridge to one project.
@@ -67,12 +67,13 @@ impl ProjectControl<'_> {
     /// Gives pushed messages to their sessions. The prefetch limit of each session bounds what waits in its mailbox.
     pub fn deliver(self, batch: &DeliveryBatch) {
         let parts = &self.0.0;
-        match parts.store.decode_batch(batch) {
+        let Some(store) = parts.store.push() else { return };
+        match store.decode_batch(batch) {
             Ok(deliveries) => {
                 for delivery in deliveries {
                     // The store releases the lease of a session that has ended since.
                     if let Some(member) = parts.directory.by_id(delivery.session) {
-                        member.address.report(delivery);
+                        member.address.report(DeliverPushed(delivery));
                     }
                 }
             }

@@ -28,7 +28,11 @@ impl ProjectHandle {
     /// # Errors
     /// `unavailable` when the store cannot tell, or takes too long.
     pub async fn wait_until_current(&self) -> Result<(), BrokerError> {
-        let seq = self.0.store.last_frame_seq().await?;
+        let Some(store) = self.0.store.replicated() else {
+            return Ok(());
+        };
+        let last_seq = store.last_frame_seq();
+        let seq = last_seq.await?;
         let mut known = self.0.known_seq.subscribe();
         let arrived = known.wait_for(|known| *known >= Some(seq));
         if tokio::time::timeout(FRAME_TIMEOUT, arrived).await.is_ok() {

@@ -9,7 +9,7 @@ use super::{RETRY_DELAY, Session};
 use crate::{
     clock::now,
     model::MessageId,
-    session::{ReadReservation, ownership::Retry, push::Start, state::Event},
+    session::{DeliverPushed, ReadReservation, ownership::Retry, push::Start, state::Event},
     storage::{Acknowledge, Delivery, Lease, PushedDelivery, StoreError},
     supervise::Envelope,
 };
@@ -140,11 +140,12 @@ impl Session {
 
     /// Tells the store to push messages as they are accepted. It answers with what it has leased so far.
     pub(super) fn start_push(&mut self, ctx: &mut Context<Self>) {
-        let (Some(mode), Some(claim)) = (self.state.push(), self.ownership.claim()) else {
+        let (Some(store), Some(mode), Some(claim)) = (self.store.push(), self.state.push(), self.ownership.claim())
+        else {
             return;
         };
         let Start { sync, from, limit } = self.push.start(claim, mode);
-        let op = self.store.start_push(self.id, claim, limit, from);
+        let op = store.start_push(self.id, claim, limit, from);
         self.then(op, ctx, move |session, lease, ctx| match lease {
             Ok(Lease { superseded: true, .. }) => {
                 session.push.stopped();
@@ -168,7 +169,9 @@ impl Session {
 
     /// Acknowledges what was written to the connection: at once, or together with later messages.
     pub(super) fn acknowledge_written(&mut self, mut messages: Vec<MessageId>, window: usize, ctx: &mut Context<Self>) {
-        self.store.settle_group_leases(self.id, &mut messages);
+        if let Some(store) = self.store.push() {
+            store.settle_group_leases(self.id, &mut messages);
+        }
         if messages.is_empty() {
             return;
         }
@@ -181,16 +184,16 @@ impl Session {
     }
 }
 
-impl Handler<Envelope<PushedDelivery>> for Session {
+impl Handler<Envelope<DeliverPushed>> for Session {
     type Result = ();
 
-    fn handle(&mut self, Envelope { message, .. }: Envelope<PushedDelivery>, ctx: &mut Context<Self>) {
-        let PushedDelivery {
+    fn handle(&mut self, Envelope { message, .. }: Envelope<DeliverPushed>, ctx: &mut Context<Self>) {
+        let DeliverPushed(PushedDelivery {
             claim,
             deliveries,
             lease_numbers,
             ..
-        } = message;
+        }) = message;
         // What was leased under another claim is released.
         if self.ownership.claim() != Some(claim) || self.state.push().is_none() {
             return;

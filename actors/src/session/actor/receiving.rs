@@ -172,8 +172,9 @@ impl Session {
         }
         // The store cannot tell answers that were written after the call was read: if there are any, it acknowledges
         // none.
-        if self.store.is_shared() && !next.is_later_answer_written {
-            let op = self.store.acknowledge_returned(self.id, now());
+        let store = self.store.replicated().filter(|_| !next.is_later_answer_written);
+        if let Some(store) = store {
+            let op = store.acknowledge_returned(self.id, now());
             self.acknowledge_remote(op, ctx);
         }
     }
@@ -188,9 +189,9 @@ impl Session {
         if !effect.released.is_empty() {
             self.release(Release::Ids(effect.released), ctx);
         }
-        if self.store.is_shared() {
+        if let Some(store) = self.store.replicated() {
             let delivery_limit = self.settings.delivery_limit;
-            let op = self.store.acknowledge_receipt(self.id, receipt, delivery_limit, now());
+            let op = store.acknowledge_receipt(self.id, receipt, delivery_limit, now());
             self.acknowledge_remote(op, ctx);
         }
     }
@@ -309,7 +310,9 @@ impl Handler<Envelope<AnswerWritten>> for Session {
         let Some(messages) = self.receives.acked_by_next(&message.call) else {
             return;
         };
-        let op = self.store.mark_returned(self.id, messages.to_vec());
+        // In one process the session itself knows what it has returned.
+        let Some(store) = self.store.replicated() else { return };
+        let op = store.mark_returned(self.id, messages.to_vec());
         self.then(op, ctx, |session, marked, _| {
             if let Err(error) = marked {
                 tracing::warn!(session = %session.id, %error, "returned messages may be returned again");

@@ -1,3 +1,5 @@
+//! Budgets in bytes: of inboxes, of the project, of dead letters, idempotency keys and session records.
+
 use std::sync::Arc;
 
 use serde_json::{Map, json};
@@ -11,7 +13,7 @@ use super::{
 };
 use crate::model::{Budget, BudgetFull, DeadLetterReason, Headers, MessageId, SessionId, SessionRecord};
 
-/// What the storages of these cases keep: a few large messages.
+/// Budgets for a few large messages.
 #[must_use]
 pub fn small_budgets() -> Retention {
     Retention {
@@ -50,17 +52,17 @@ impl World {
     }
 }
 
-pub async fn a_queue_is_full_by_its_bytes(storage: Arc<dyn Storage>) {
+pub async fn an_inbox_is_full_by_its_bytes(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let full = full(world.bob, Budget::QueueBytes, small_budgets().queue_bytes_max);
     let (first, answer) = world.sends_large(world.bob).await;
     assert_eq!(answer, accepted(1));
     assert_eq!(world.sends_large(world.bob).await.1, accepted(2));
     assert_eq!(world.sends_large(world.bob).await.1, full);
-    // What is small has room, and what is for others.
+    // A small message still fits, and other inboxes are not affected.
     world.sends(world.bob).await;
     assert_eq!(world.sends_large(world.carol).await.1, accepted(1));
-    // What is leased or put back counts; what is acknowledged does not.
+    // Leased and released messages count; acknowledged ones do not.
     assert_eq!(world.leases(world.bob, 1).await, [first]);
     assert_eq!(world.sends_large(world.bob).await.1, full);
     world.releases_all(world.bob).await;
@@ -69,7 +71,7 @@ pub async fn a_queue_is_full_by_its_bytes(storage: Arc<dyn Storage>) {
     assert_eq!(world.sends_large(world.bob).await.1, accepted(3));
 }
 
-pub async fn a_message_of_a_batch_has_the_room_that_a_larger_one_had_not(storage: Arc<dyn Storage>) {
+pub async fn a_small_message_fits_after_a_larger_one_was_refused(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let [large, small] = [large(), Headers::default()];
     let headers = [&large, &large, &large, &small];
@@ -81,7 +83,7 @@ pub async fn a_message_of_a_batch_has_the_room_that_a_larger_one_had_not(storage
     assert_eq!(world.leases(world.bob, 9).await, [ids[0], ids[1], ids[3]]);
 }
 
-pub async fn a_project_is_full_by_the_bytes_of_what_waits(storage: Arc<dyn Storage>) {
+pub async fn a_project_is_full_by_the_bytes_of_its_waiting_messages(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let project_full = full(world.alice, Budget::ProjectBytes, small_budgets().waiting_bytes_max);
     let queue_full = full(world.carol, Budget::QueueBytes, small_budgets().queue_bytes_max);
@@ -92,7 +94,7 @@ pub async fn a_project_is_full_by_the_bytes_of_what_waits(storage: Arc<dyn Stora
         sent.push(id);
     }
     assert_eq!(world.sends_large(world.alice).await.1, project_full);
-    // A dead letter does not wait any more.
+    // A dead letter does not count as waiting.
     world.removes(world.bob, DeadLetterReason::RecipientGone).await;
     assert_eq!(world.sends_large(world.alice).await.1, accepted(2));
     assert_eq!(world.sends_large(world.carol).await.1, queue_full);
@@ -101,7 +103,7 @@ pub async fn a_project_is_full_by_the_bytes_of_what_waits(storage: Arc<dyn Stora
     assert_eq!(world.sends_large(world.carol).await.1, accepted(1));
 }
 
-pub async fn a_broadcast_counts_once_and_each_recipient_a_little(storage: Arc<dyn Storage>) {
+pub async fn a_broadcast_counts_its_envelope_once(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let before = world.usage().await;
     assert_eq!((before.messages, before.dead_letters), (0, 0));
@@ -127,7 +129,7 @@ pub async fn a_broadcast_counts_once_and_each_recipient_a_little(storage: Arc<dy
     assert_eq!(world.usage().await.messages, 0);
 }
 
-pub async fn the_oldest_dead_letters_make_room(storage: Arc<dyn Storage>) {
+pub async fn the_oldest_dead_letters_are_dropped_for_new_ones(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let mut dead = Vec::new();
     for _ in 0..3 {
@@ -148,7 +150,7 @@ pub async fn the_oldest_dead_letters_make_room(storage: Arc<dyn Storage>) {
     );
 }
 
-pub async fn a_dead_letter_waits_for_room_in_the_queue(storage: Arc<dyn Storage>) {
+pub async fn a_dead_letter_is_redriven_only_into_free_space(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let (dead, _) = world.sends_large(world.bob).await;
     world.removes(world.bob, DeadLetterReason::RecipientGone).await;
@@ -162,7 +164,7 @@ pub async fn a_dead_letter_waits_for_room_in_the_queue(storage: Arc<dyn Storage>
     assert_eq!(redriven().await.sent, [(dead, world.carol, 2)]);
 }
 
-pub async fn the_oldest_idempotency_keys_make_room(storage: Arc<dyn Storage>) {
+pub async fn the_oldest_idempotency_keys_are_forgotten_for_new_ones(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let keyed = |number: usize| Append {
         idempotency_key: Some(format!("{number:0>100}")),
@@ -186,7 +188,7 @@ fn with_metadata(id: SessionId, bytes: usize) -> SessionRecord {
     }
 }
 
-pub async fn the_records_of_sessions_have_a_bound(storage: Arc<dyn Storage>) {
+pub async fn session_records_are_bounded_in_bytes(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let before = world.usage().await.sessions;
     assert_eq!(before, 3 * record(world.alice).stored_len());
@@ -206,7 +208,7 @@ pub async fn the_records_of_sessions_have_a_bound(storage: Arc<dyn Storage>) {
     assert_eq!(world.usage().await.sessions, before);
 }
 
-pub async fn a_cleared_project_uses_nothing(storage: Arc<dyn Storage>) {
+pub async fn a_cleared_project_uses_no_bytes(storage: Arc<dyn Storage>) {
     let mut world = World::new(&*storage).await;
     world.sends_large(world.bob).await;
     world.sends_large(world.carol).await;

@@ -1,3 +1,5 @@
+//! Dead letters: how they arise, are listed and redriven.
+
 use std::sync::Arc;
 
 use super::{
@@ -6,7 +8,7 @@ use super::{
 };
 use crate::model::{DeadLetterReason, DeliveryStatus, MessageId, SessionId};
 
-pub async fn the_messages_of_a_removed_session_are_dead_letters(storage: Arc<dyn Storage>) {
+pub async fn the_messages_of_a_removed_session_become_dead_letters(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let sent = world.sends_many(world.bob, 3).await;
     let elsewhere = world.sends(world.carol).await;
@@ -16,12 +18,7 @@ pub async fn the_messages_of_a_removed_session_are_dead_letters(storage: Arc<dyn
     let expected: Vec<_> = sent.iter().map(|&id| (id, world.bob, reason)).collect();
     assert_eq!(world.dead().await, expected);
     assert_eq!(done(world.store.dead_letter_count()).await, 3);
-    let deliveries: Vec<_> = world
-        .dead_letters()
-        .await
-        .iter()
-        .map(|letter| letter.deliveries)
-        .collect();
+    let deliveries: Vec<_> = world.dead_letters().await.iter().map(|dead| dead.deliveries).collect();
     assert_eq!(deliveries, [1, 0, 0]);
     assert_eq!(
         world.statuses(sent[2]).await,
@@ -55,7 +52,7 @@ pub async fn dead_letters_are_listed_in_pages(storage: Arc<dyn Storage>) {
         .await
         .dead_letters;
         assert!(page.len() <= 2);
-        seen.extend(page.iter().map(|letter| (letter.message.id, letter.recipient)));
+        seen.extend(page.iter().map(|dead| (dead.message.id, dead.recipient)));
         after = seen.last().copied();
         if page.is_empty() {
             break;
@@ -71,13 +68,13 @@ pub async fn dead_letters_are_listed_in_pages(storage: Arc<dyn Storage>) {
     );
 }
 
-pub async fn a_list_of_dead_letters_ends_before_the_first_beyond_its_bytes(storage: Arc<dyn Storage>) {
+pub async fn a_page_of_dead_letters_ends_before_the_first_beyond_its_bytes(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     world.sends_many(world.bob, 5).await;
     world.removes(world.bob, DeadLetterReason::Rejected).await;
     let all = world.dead_letters().await;
-    let lens: Vec<_> = all.iter().map(|letter| envelope_bytes(&letter.message)).collect();
-    // So many bytes, and how many letters come then.
+    let lens: Vec<_> = all.iter().map(|dead| envelope_bytes(&dead.message)).collect();
+    // The bytes allowed, and the number of dead letters that fit.
     for (bytes_max, len) in [
         (0, 0),
         (lens[0] - 1, 0),
@@ -92,9 +89,9 @@ pub async fn a_list_of_dead_letters_ends_before_the_first_beyond_its_bytes(stora
         }))
         .await;
         assert_eq!(page.dead_letters.len(), len, "{bytes_max}");
-        let beyond = all.get(len).map(|letter| BlockedDeadLetter {
-            message: letter.message.id,
-            recipient: letter.recipient,
+        let beyond = all.get(len).map(|dead| BlockedDeadLetter {
+            message: dead.message.id,
+            recipient: dead.recipient,
             bytes: lens[len],
         });
         assert_eq!(page.blocked, beyond, "{bytes_max}");
@@ -117,10 +114,7 @@ pub async fn dead_letters_are_filtered_by_reason(storage: Arc<dyn Storage>) {
     let found = done(world.store.dead_letters(because(DeadLetterReason::DeliveryLimit)))
         .await
         .dead_letters;
-    assert_eq!(
-        found.iter().map(|letter| letter.message.id).collect::<Vec<_>>(),
-        [tried]
-    );
+    assert_eq!(found.iter().map(|dead| dead.message.id).collect::<Vec<_>>(), [tried]);
     assert_eq!(
         done(world.store.dead_letters(because(DeadLetterReason::Expired)))
             .await
@@ -130,17 +124,17 @@ pub async fn dead_letters_are_filtered_by_reason(storage: Arc<dyn Storage>) {
     );
 }
 
-pub async fn a_redriven_message_is_as_new_at_the_tail_of_its_queue(storage: Arc<dyn Storage>) {
+pub async fn a_redriven_message_is_new_at_the_end_of_its_queue(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
-    let (dead, stranger) = (
+    let (dead, unknown) = (
         world.sends_dead_letter(world.bob).await,
         world.message(None, &<_>::default()).id,
     );
     let waiting = world.sends(world.bob).await;
-    let answer = redrive(&world, &[stranger, dead], None).await;
+    let answer = redrive(&world, &[unknown, dead], None).await;
     assert_eq!(
         (answer.sent, answer.unknown, answer.refused),
-        (vec![(dead, world.bob, 2)], vec![stranger], vec![])
+        (vec![(dead, world.bob, 2)], vec![unknown], vec![])
     );
     assert_eq!(world.statuses(dead).await, [(world.bob, DeliveryStatus::Queued)]);
     assert_eq!(world.leases_counted(world.bob, 9).await, [(waiting, 1), (dead, 1)]);
@@ -152,7 +146,7 @@ pub async fn a_redriven_message_is_as_new_at_the_tail_of_its_queue(storage: Arc<
     assert_eq!(world.statuses(dead).await, [(world.bob, DeliveryStatus::Acknowledged)]);
 }
 
-pub async fn a_redriven_message_may_go_to_somebody_else(storage: Arc<dyn Storage>) {
+pub async fn a_redriven_message_may_go_to_another_session(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let dead = world.sends_dead_letter(world.bob).await;
     let answer = redrive(&world, &[dead], Some(world.carol)).await;
@@ -168,7 +162,7 @@ pub async fn a_redriven_message_may_go_to_somebody_else(storage: Arc<dyn Storage
     assert_eq!(world.statuses(dead).await, all);
 }
 
-pub async fn a_refused_redrive_leaves_the_dead_letter(storage: Arc<dyn Storage>) {
+pub async fn a_refused_redrive_keeps_the_dead_letter(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let dead = world.sends_dead_letter(world.bob).await;
     let to = |recipient, capacity| world.store.redrive(vec![dead], recipient, capacity, world.now);
@@ -186,7 +180,7 @@ pub async fn a_refused_redrive_leaves_the_dead_letter(storage: Arc<dyn Storage>)
     assert_eq!(world.depth(world.bob).await, depth(0, 0));
 }
 
-pub async fn a_redrive_gives_nobody_a_second_copy(storage: Arc<dyn Storage>) {
+pub async fn a_redrive_gives_no_session_a_second_copy(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let append = world.broadcast(&[world.bob, world.carol]);
     let id = append.message.id;

@@ -1,3 +1,5 @@
+//! Append, lease, acknowledge and release; idempotency keys.
+
 use std::sync::Arc;
 
 use super::{
@@ -17,7 +19,7 @@ pub async fn messages_of_equal_priority_are_leased_in_the_order_accepted(storage
     assert_eq!(world.leases(world.bob, 10).await, []);
 }
 
-pub async fn a_higher_priority_overtakes_what_waits(storage: Arc<dyn Storage>) {
+pub async fn a_message_of_higher_priority_overtakes_waiting_ones(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let mut sent = Vec::new();
     for priority in [
@@ -37,7 +39,7 @@ pub async fn a_higher_priority_overtakes_what_waits(storage: Arc<dyn Storage>) {
     );
 }
 
-pub async fn a_full_queue_refuses(storage: Arc<dyn Storage>) {
+pub async fn a_full_inbox_refuses_messages(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     for (number, answer) in [accepted(1), accepted(2), full(&[world.bob], 2)]
         .into_iter()
@@ -52,7 +54,7 @@ pub async fn a_full_queue_refuses(storage: Arc<dyn Storage>) {
     assert_eq!(world.depth(world.bob).await, depth(2, 0));
 }
 
-pub async fn what_is_leased_counts_against_the_capacity(storage: Arc<dyn Storage>) {
+pub async fn leased_messages_count_against_the_capacity(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let next = || Append {
         queue_capacity: 2,
@@ -65,17 +67,17 @@ pub async fn what_is_leased_counts_against_the_capacity(storage: Arc<dyn Storage
     assert_eq!(world.append(next()).await, accepted(1));
 }
 
-pub async fn a_session_that_is_not_known_refuses(storage: Arc<dyn Storage>) {
+pub async fn an_unknown_session_refuses_messages(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
-    let stranger = SessionId::generate();
-    let append = world.direct(stranger, &Headers::default());
-    let refused = Appended::refused_by_all(&[stranger], RecipientRefusal::Gone);
+    let unknown = SessionId::generate();
+    let append = world.direct(unknown, &Headers::default());
+    let refused = Appended::refused_by_all(&[unknown], RecipientRefusal::Gone);
     assert_eq!(world.append(append).await, refused);
-    assert_eq!(world.leases(stranger, 1).await, []);
-    assert_eq!(world.depth(stranger).await, depth(0, 0));
+    assert_eq!(world.leases(unknown, 1).await, []);
+    assert_eq!(world.depth(unknown).await, depth(0, 0));
 }
 
-pub async fn nothing_is_kept_of_a_message_that_everyone_refused(storage: Arc<dyn Storage>) {
+pub async fn a_message_refused_by_all_recipients_is_not_stored(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let append = Append {
         queue_capacity: 0,
@@ -87,14 +89,14 @@ pub async fn nothing_is_kept_of_a_message_that_everyone_refused(storage: Arc<dyn
     assert_eq!(world.dead().await, []);
 }
 
-pub async fn a_broadcast_reaches_all_but_those_who_refuse(storage: Arc<dyn Storage>) {
+pub async fn a_broadcast_reaches_every_recipient_that_does_not_refuse(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
-    let (stranger, waiting) = (SessionId::generate(), world.sends(world.carol).await);
-    let append = world.broadcast(&[world.bob, stranger, world.carol]);
+    let (unknown, waiting) = (SessionId::generate(), world.sends(world.carol).await);
+    let append = world.broadcast(&[world.bob, unknown, world.carol]);
     let id = append.message.id;
     let answer = Appended::Accepted {
         queue_len: 2,
-        refused: vec![stranger],
+        refused: vec![unknown],
         refusal: Some(RecipientRefusal::Gone),
     };
     assert_eq!(world.append(append).await, answer);
@@ -156,7 +158,7 @@ pub async fn a_lease_ends_before_the_first_message_beyond_its_bytes(storage: Arc
     assert_eq!(lease(world.bob, 3 * len - 1).await, (two, Some(len), depth(1, 2)));
     assert_eq!(lease(world.bob, len).await, (sent[2..].to_vec(), None, depth(0, 3)));
 
-    // The same of what was accepted together.
+    // The same for messages that were accepted together.
     let sent = world.sends_many(world.carol, 5).await;
     let mut taken = Vec::new();
     while taken.len() < sent.len() {
@@ -168,7 +170,7 @@ pub async fn a_lease_ends_before_the_first_message_beyond_its_bytes(storage: Arc
     assert_eq!(taken, sent);
 }
 
-pub async fn a_released_message_keeps_its_place(storage: Arc<dyn Storage>) {
+pub async fn a_released_message_keeps_its_place_in_the_queue(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let sent = world.sends_many(world.bob, 5).await;
     world.leases(world.bob, 4).await;
@@ -189,7 +191,7 @@ pub async fn released_messages_return_in_their_order_and_count_their_deliveries(
     assert_eq!(world.leases_counted(world.bob, 9).await, again);
 }
 
-pub async fn an_acknowledged_message_does_not_come_back(storage: Arc<dyn Storage>) {
+pub async fn an_acknowledged_message_is_not_delivered_again(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let sent = world.sends_many(world.bob, 3).await;
     world.leases(world.bob, 3).await;
@@ -216,7 +218,7 @@ pub async fn an_acknowledgement_after_a_release_still_counts(storage: Arc<dyn St
     assert_eq!(world.leases(world.bob, 9).await, [sent[0], sent[2]]);
 }
 
-pub async fn acknowledging_up_to_a_message_takes_all_leased_before_it(storage: Arc<dyn Storage>) {
+pub async fn acknowledging_up_to_a_message_acknowledges_all_leased_before_it(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let sent = world.sends_many(world.bob, 3).await;
     world.leases(world.bob, 2).await;
@@ -239,7 +241,7 @@ pub async fn acknowledging_up_to_a_message_takes_all_leased_before_it(storage: A
     );
 }
 
-pub async fn what_was_not_delivered_cannot_be_acknowledged(storage: Arc<dyn Storage>) {
+pub async fn an_undelivered_message_cannot_be_acknowledged(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let (to_bob, to_carol) = (world.sends(world.bob).await, world.sends(world.carol).await);
     world.leases(world.carol, 1).await;
@@ -251,11 +253,11 @@ pub async fn what_was_not_delivered_cannot_be_acknowledged(storage: Arc<dyn Stor
     );
 }
 
-pub async fn the_acknowledged_who_are_watched_are_named(storage: Arc<dyn Storage>) {
+pub async fn an_acknowledgement_reports_tracked_messages(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
-    let watched = world.seal(world.alice, Some(world.bob), &Headers::default(), true);
-    let id = watched.id;
-    world.append(append(watched, Audience::One(world.bob))).await;
+    let tracked = world.seal(world.alice, Some(world.bob), &Headers::default(), true);
+    let id = tracked.id;
+    world.append(append(tracked, Audience::One(world.bob))).await;
     let other = world.sends(world.bob).await;
     world.leases(world.bob, 2).await;
     let answer = world.acknowledges(world.bob, &[id, other]).await;
@@ -263,10 +265,13 @@ pub async fn the_acknowledged_who_are_watched_are_named(storage: Arc<dyn Storage
     assert_eq!((answer.acknowledged, named), (2, vec![id]));
 }
 
-pub async fn a_message_that_is_released_too_often_is_dead(storage: Arc<dyn Storage>) {
+pub async fn a_message_released_too_often_is_dead_lettered(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let message = world.seal(world.alice, Some(world.bob), &Headers::default(), true);
-    let (id, progress) = (message.id, message.progress.subscribe().expect("it is watched"));
+    let (id, progress) = (
+        message.id,
+        message.progress.subscribe().expect("the message is tracked"),
+    );
     world.append(append(message, Audience::One(world.bob))).await;
     for count in 1..DELIVERY_LIMIT {
         assert_eq!(world.leases_counted(world.bob, 1).await, [(id, count)]);
@@ -287,7 +292,7 @@ pub async fn a_message_that_is_released_too_often_is_dead(storage: Arc<dyn Stora
     assert_eq!(world.acknowledges(world.bob, &[id]).await.unknown, [id]);
 }
 
-pub async fn the_first_result_of_an_idempotency_key_is_repeated(storage: Arc<dyn Storage>) {
+pub async fn a_repeated_idempotency_key_answers_the_first_result(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let again = || keyed(world.direct(world.bob, &Headers::default()), "k");
     let batch = vec![again(), again()];
@@ -313,7 +318,7 @@ pub async fn the_first_result_of_an_idempotency_key_is_repeated(storage: Arc<dyn
     assert_eq!(world.leases(world.bob, 9).await, [id], "it was sent once");
 }
 
-pub async fn a_reserved_key_sends_nothing_at_home(storage: Arc<dyn Storage>) {
+pub async fn a_reserved_key_sends_nothing_in_its_own_project(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let (here, there) = (
         || keyed(world.direct(world.bob, &Headers::default()), "k"),
@@ -322,7 +327,7 @@ pub async fn a_reserved_key_sends_nothing_at_home(storage: Arc<dyn Storage>) {
     assert_eq!(world.reserves(world.alice, "k", &there).await, KeyReservation::New);
     assert_eq!(world.append(here()).await, Appended::KeyReserved);
     assert_eq!(world.leases(world.bob, 9).await, []);
-    // Of another sender it is another key.
+    // Keys belong to their sender.
     assert_eq!(world.reserves(world.bob, "k", &there).await, KeyReservation::New);
 
     let first = SendResult::accepted(world.message(None, &Headers::default()).id, 1, 1, vec![]);
@@ -361,7 +366,7 @@ pub async fn a_key_is_reserved_for_one_project(storage: Arc<dyn Storage>) {
     );
 }
 
-pub async fn a_reservation_is_freed_unless_another_send_has_found_it(storage: Arc<dyn Storage>) {
+pub async fn a_reservation_is_cancelled_unless_another_send_has_found_it(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let (there, elsewhere) = (fresh_project(), fresh_project());
     let free = |key: &str| done(world.store.cancel_reservation(world.alice, key.to_owned()));
@@ -378,14 +383,14 @@ pub async fn a_reservation_is_freed_unless_another_send_has_found_it(storage: Ar
         world.reserves(world.alice, "k", &there).await,
         KeyReservation::OtherProject
     );
-    // What has a result is no reservation.
+    // A key with a result is not a reservation.
     let first = keyed(world.direct(world.bob, &Headers::default()), "sent");
-    let outcome = SendResult::accepted(first.message.id, 1, 1, vec![]);
+    let result = SendResult::accepted(first.message.id, 1, 1, vec![]);
     assert_eq!(world.append(first).await, accepted(1));
     free("sent").await;
     assert_eq!(
         world.reserves(world.alice, "sent", &there).await,
-        KeyReservation::Completed(outcome)
+        KeyReservation::Completed(result)
     );
 }
 

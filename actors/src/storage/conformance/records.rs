@@ -1,3 +1,5 @@
+//! Session records, protocols and receipts.
+
 use std::{collections::BTreeSet, sync::Arc};
 
 use semver::Version;
@@ -11,11 +13,11 @@ use crate::model::{
     DeadLetterReason, DeliveryStatus, Headers, ProtocolMetadata, ProtocolName, ProtocolRecord, SessionName,
 };
 
-pub async fn a_session_is_replaced_by_its_next_record_and_keeps_its_inbox(storage: Arc<dyn Storage>) {
+pub async fn a_session_with_a_new_record_keeps_its_inbox(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let sent = world.sends(world.bob).await;
     let mut renamed = record(world.bob);
-    renamed.name = Some(SessionName::parse("bob").expect("a good name"));
+    renamed.name = Some(SessionName::parse("bob").expect("a valid name"));
     renamed.metadata.insert("role".to_owned(), json!("tester"));
     world.puts_session(renamed.clone()).await;
     let mut expected = vec![record(world.alice), renamed, record(world.carol)];
@@ -38,7 +40,7 @@ pub async fn a_removed_session_is_forgotten(storage: Arc<dyn Storage>) {
 
 pub async fn a_protocol_version_never_changes(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
-    let name = ProtocolName::parse("chat").expect("a good name");
+    let name = ProtocolName::parse("chat").expect("a valid name");
     let protocol = |version: Version, schema| {
         Arc::new(ProtocolRecord {
             name: name.clone(),
@@ -78,7 +80,7 @@ pub async fn a_protocol_version_never_changes(storage: Arc<dyn Storage>) {
     assert_eq!(all, [first, second]);
 }
 
-pub async fn receipts_tell_where_a_message_stands_for_each_recipient(storage: Arc<dyn Storage>) {
+pub async fn receipts_give_the_status_of_a_message_for_each_recipient(storage: Arc<dyn Storage>) {
     let mut world = World::new(&*storage).await;
     let append = world.broadcast(&[world.bob, world.carol]);
     let id = append.message.id;
@@ -123,7 +125,7 @@ pub async fn an_unknown_message_has_no_receipt(storage: Arc<dyn Storage>) {
     }
 }
 
-pub async fn projects_see_nothing_of_each_other(storage: Arc<dyn Storage>) {
+pub async fn projects_are_isolated_from_each_other(storage: Arc<dyn Storage>) {
     let (here, there) = (World::new(&*storage).await, World::new(&*storage).await);
     there.puts_session(record(here.bob)).await;
     let id = here.sends(here.bob).await;
@@ -135,7 +137,7 @@ pub async fn projects_see_nothing_of_each_other(storage: Arc<dyn Storage>) {
     assert_eq!(here.leases(here.bob, 9).await, [id]);
 }
 
-pub async fn a_project_opened_twice_is_the_same(storage: Arc<dyn Storage>) {
+pub async fn two_stores_of_a_project_share_its_data(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let id = world.sends(world.bob).await;
     let again = storage.open(&world.project);

@@ -1,3 +1,5 @@
+//! Times to live and the idempotency window.
+
 use std::{sync::Arc, time::Duration};
 
 use super::{
@@ -10,14 +12,17 @@ const TTL: u64 = 10;
 const LONG: Duration = Duration::from_secs(TTL);
 const SHORT: Duration = Duration::from_secs(TTL - 1);
 
-pub async fn an_expired_message_is_not_delivered_but_dead(storage: Arc<dyn Storage>) {
+pub async fn an_expired_message_is_dead_lettered_instead_of_delivered(storage: Arc<dyn Storage>) {
     let mut world = World::new(&*storage).await;
     let short_lived = Headers {
         ttl_seconds: Some(TTL),
         ..Headers::default()
     };
     let message = world.seal(world.alice, Some(world.bob), &short_lived, true);
-    let (id, progress) = (message.id, message.progress.subscribe().expect("it is watched"));
+    let (id, progress) = (
+        message.id,
+        message.progress.subscribe().expect("the message is tracked"),
+    );
     world.append(append(message, Audience::One(world.bob))).await;
     let lasting = world.sends(world.bob).await;
     world.pass(LONG);
@@ -42,7 +47,7 @@ pub async fn an_expired_message_frees_its_place_in_the_queue(storage: Arc<dyn St
     assert_eq!(world.append(next).await, accepted(1));
 }
 
-pub async fn the_receipt_of_an_expired_message_says_so_at_once(storage: Arc<dyn Storage>) {
+pub async fn a_receipt_shows_the_expiry_at_once(storage: Arc<dyn Storage>) {
     let mut world = World::new(&*storage).await;
     let id = world.sends_for(world.bob, TTL).await;
     world.pass(SHORT);
@@ -52,7 +57,7 @@ pub async fn the_receipt_of_an_expired_message_says_so_at_once(storage: Arc<dyn 
     assert_eq!(world.dead().await, [(id, world.bob, DeadLetterReason::Expired)]);
 }
 
-pub async fn sweeping_tells_whose_queues_lost_a_message(storage: Arc<dyn Storage>) {
+pub async fn a_sweep_reports_the_inboxes_that_lost_a_message(storage: Arc<dyn Storage>) {
     let mut world = World::new(&*storage).await;
     let id = world.sends_for(world.bob, TTL).await;
     world.sends_many(world.bob, 2).await;
@@ -65,7 +70,7 @@ pub async fn sweeping_tells_whose_queues_lost_a_message(storage: Arc<dyn Storage
     assert_eq!(world.statuses(id).await, [(world.bob, DeliveryStatus::Expired)]);
 }
 
-pub async fn what_was_delivered_in_time_can_be_acknowledged_late(storage: Arc<dyn Storage>) {
+pub async fn a_message_delivered_in_time_can_be_acknowledged_late(storage: Arc<dyn Storage>) {
     let mut world = World::new(&*storage).await;
     let id = world.sends_for(world.bob, TTL).await;
     world.leases(world.bob, 1).await;
@@ -76,7 +81,7 @@ pub async fn what_was_delivered_in_time_can_be_acknowledged_late(storage: Arc<dy
     assert_eq!(world.dead().await, []);
 }
 
-pub async fn what_is_released_too_late_is_dead(storage: Arc<dyn Storage>) {
+pub async fn a_message_released_after_its_deadline_is_dead_lettered(storage: Arc<dyn Storage>) {
     let mut world = World::new(&*storage).await;
     let early = world.sends_for(world.bob, TTL).await;
     let late = world.sends_for(world.bob, 3 * TTL).await;
@@ -95,7 +100,7 @@ pub async fn what_is_released_too_late_is_dead(storage: Arc<dyn Storage>) {
     assert_eq!(world.dead().await, expected);
 }
 
-pub async fn a_redriven_message_has_its_time_again(storage: Arc<dyn Storage>) {
+pub async fn a_redriven_message_has_a_new_time_to_live(storage: Arc<dyn Storage>) {
     let mut world = World::new(&*storage).await;
     let id = world.sends_for(world.bob, TTL).await;
     world.pass(LONG);
@@ -108,23 +113,23 @@ pub async fn a_redriven_message_has_its_time_again(storage: Arc<dyn Storage>) {
     assert_eq!(world.statuses(id).await, [(world.bob, DeliveryStatus::Expired)]);
 }
 
-pub async fn an_idempotency_key_is_free_again_after_its_window(storage: Arc<dyn Storage>) {
+pub async fn an_idempotency_key_is_free_after_its_window(storage: Arc<dyn Storage>) {
     let mut world = World::new(&*storage).await;
     let keyed = |world: &World| Append {
         idempotency_key: Some("k".to_owned()),
         ..world.direct(world.bob, &Headers::default())
     };
     let first = keyed(&world);
-    let outcome = SendResult::accepted(first.message.id, 1, 1, vec![]);
+    let result = SendResult::accepted(first.message.id, 1, 1, vec![]);
     assert_eq!(world.append(first).await, accepted(1));
     let window = Retention::default().idempotency_window;
     world.pass(window.saturating_sub(Duration::from_secs(1)));
-    assert_eq!(world.append(keyed(&world)).await, Appended::Duplicate(outcome));
+    assert_eq!(world.append(keyed(&world)).await, Appended::Duplicate(result));
     world.pass(Duration::from_secs(1));
     assert_eq!(world.append(keyed(&world)).await, accepted(2));
 }
 
-pub async fn a_reservation_is_over_a_window_after_it_was_last_found(storage: Arc<dyn Storage>) {
+pub async fn a_reservation_ends_one_window_after_it_was_last_found(storage: Arc<dyn Storage>) {
     let mut world = World::new(&*storage).await;
     let (there, elsewhere) = (fresh_project(), fresh_project());
     let almost = Retention::default()

@@ -1,4 +1,4 @@
-//! Group commit: while one group is written and made sure of, the next one gathers.
+//! Group commit: while one group is written and synced, the next one gathers.
 
 use std::{
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
@@ -12,19 +12,32 @@ use crate::storage::{StorageHealth, StoreError};
 
 type Waiter = oneshot::Sender<Result<(), StoreError>>;
 
-/// Becomes ready when everything that was recorded until then is on the disk, or will not be.
+/// Resolves when everything recorded until then is on the disk, or with an error if it will not be.
 pub type Durable = oneshot::Receiver<Result<(), StoreError>>;
+
+/// Waits until the recorded changes are on the disk.
+///
+/// # Errors
+/// The error of the disk; [`StoreError::Unreachable`] if the storage is closed.
+pub async fn wait_durable(durable: Option<Durable>) -> Result<(), StoreError> {
+    match durable {
+        None => Ok(()),
+        Some(durable) => durable
+            .await
+            .unwrap_or_else(|_| Err(StoreError::Unreachable("the storage is closed".to_owned()))),
+    }
+}
 
 /// What an operation needs of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// It adds to what is kept.
+    /// The operation adds data.
     Space,
-    /// It adds next to nothing, or makes room.
+    /// The operation adds almost nothing, or frees space.
     Access,
 }
 
-/// Between those who have something to be written and the one who writes.
+/// The queue between the operations and the writer thread.
 #[derive(Debug, Default)]
 pub struct Commits {
     pending: Mutex<Pending>,
@@ -35,26 +48,27 @@ pub struct Commits {
 struct Pending {
     records: Vec<Record>,
     waiters: Vec<Waiter>,
-    /// How often something was recorded, and how much of that is on the disk.
+    /// The number of recorded changes, and how many of them are on the disk.
     recorded: u64,
     durable: u64,
     mode: DiskMode,
-    /// Spaces to be emptied.
+    /// Spaces whose records are to be removed.
     purges: Vec<u32>,
     is_closing: bool,
 }
 
+/// What the disk accepts now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DiskMode {
     #[default]
     Normal,
-    /// There is so little room left that nothing is added.
+    /// Free space is below the reserve: operations that add data are refused. The reason.
     LowSpace(String),
     /// Nothing can be written.
     Failed(StoreError),
 }
 
-/// What there is to write at once.
+/// The records that are written together.
 #[derive(Debug)]
 pub struct Group {
     pub records: Vec<Record>,
@@ -62,7 +76,7 @@ pub struct Group {
     last_recorded: u64,
 }
 
-/// What is to be done next.
+/// The next task of the writer thread.
 #[derive(Debug)]
 pub enum Work {
     Commit(Group),
@@ -72,8 +86,10 @@ pub enum Work {
 }
 
 impl Commits {
+    /// Checks an operation before it changes anything.
+    ///
     /// # Errors
-    /// Why an operation is refused, before it changes anything.
+    /// The error of a failed disk; [`StoreError::Full`] for [`Need::Space`] while space is low.
     pub fn check(&self, need: Need) -> Result<(), StoreError> {
         match &self.pending().mode {
             DiskMode::Failed(error) => Err(error.clone()),
@@ -82,10 +98,10 @@ impl Commits {
         }
     }
 
-    /// Has records written with the next group. None: nothing that was recorded is not on the disk yet.
+    /// Adds records to the next group. None if everything recorded so far is on the disk already.
     ///
     /// # Errors
-    /// The records are not written.
+    /// The error of a failed disk; the records are not written.
     pub fn submit(&self, records: Vec<Record>) -> Result<Option<Durable>, StoreError> {
         let mut pending = self.pending();
         if let DiskMode::Failed(error) = &pending.mode {
@@ -101,8 +117,8 @@ impl Commits {
         Ok(Some(durable))
     }
 
-    /// Has records written with the next group, for which nobody waits. While nothing can be written they stay where
-    /// they are: either the state that they belong to is given up with them, or they are written with what comes next.
+    /// Adds records to the next group without waiting. While the disk fails the records stay with the caller: either
+    /// its state is replaced, or they are written with the next change.
     pub fn record(&self, records: &mut Vec<Record>) {
         if records.is_empty() {
             return;
@@ -114,11 +130,13 @@ impl Commits {
         }
     }
 
+    /// Schedules the removal of all records in these spaces.
     pub fn purge(&self, spaces: impl IntoIterator<Item = u32>) {
         self.pending().purges.extend(spaces);
         self.changed.notify_one();
     }
 
+    /// The health of the storage.
     pub fn health(&self) -> StorageHealth {
         match &self.pending().mode {
             DiskMode::Normal => StorageHealth::Healthy,
@@ -127,13 +145,13 @@ impl Commits {
         }
     }
 
-    /// What is pending is written, and then the writer ends.
+    /// Lets the writer write what is pending and then stop.
     pub fn close(&self) {
         self.pending().is_closing = true;
         self.changed.notify_one();
     }
 
-    /// Waits for something to do, at most for so long.
+    /// Waits at most `time_max` for a task.
     pub fn next_work(&self, time_max: Duration) -> Work {
         let is_idle = |pending: &mut Pending| {
             pending.records.is_empty() && pending.waiters.is_empty() && pending.purges.is_empty() && !pending.is_closing
@@ -150,7 +168,7 @@ impl Commits {
         }
     }
 
-    /// A group is on the disk.
+    /// Reports a group as written.
     pub fn complete(&self, group: Group) {
         self.pending().durable = group.last_recorded;
         for waiter in group.waiters {
@@ -158,7 +176,7 @@ impl Commits {
         }
     }
 
-    /// Nothing is written from now on, and nothing of what is pending will be.
+    /// Refuses all operations from now on, and fails those that wait for `group` or for pending records.
     pub fn fail(&self, error: &StoreError, group: Option<Group>) {
         let mut pending = self.pending();
         pending.mode = DiskMode::Failed(error.clone());
@@ -171,11 +189,12 @@ impl Commits {
         }
     }
 
+    /// Sets what the disk accepts from now on.
     pub fn set_mode(&self, mode: DiskMode) {
         self.pending().mode = mode;
     }
 
-    /// Waits for the end, at most for so long. True when it has come.
+    /// Waits at most `time_max` for [`Self::close`]. True if it was called.
     pub fn wait_for_close(&self, time_max: Duration) -> bool {
         let waited = self
             .changed

@@ -1,50 +1,49 @@
-//! What the disk storage asks of the embedded store beneath it.
+//! What the disk storage needs from the embedded key-value store beneath it.
 
 use crate::storage::StoreError;
 
-/// A record to write, or to remove when it has no value.
+/// A record to write; without a value, a record to remove.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     pub key: Vec<u8>,
     pub value: Option<Vec<u8>>,
 }
 
-/// Ordered records on a disk that one process has for itself. One thread uses it.
+/// Ordered records on a disk that belongs to this process. One thread uses it.
 pub trait Engine: Send + 'static {
-    /// Shows each record whose key begins with `prefix`, by ascending key, for as long as `each` says true.
+    /// Passes each record whose key begins with `prefix` to `each`, by ascending key, while `each` returns true.
     ///
     /// # Errors
-    /// The disk cannot be read.
+    /// [`StoreError::Unreachable`] if the disk cannot be read.
     fn scan(&mut self, prefix: &[u8], each: &mut ScanVisitor<'_>) -> Result<(), StoreError>;
 
-    /// Writes all of a group or nothing of it. When it returns, the group survives the loss of power. Keys ascend, each
-    /// of them once.
+    /// Writes a group atomically. When it returns, the group survives a loss of power. Keys ascend and are unique.
     ///
     /// # Errors
-    /// Nothing of the group is seen by [`Engine::scan`], and nothing more is written until [`Engine::reopen`]; which
-    /// may find the group, if it was written and only could not be made sure of.
+    /// [`Engine::scan`] sees nothing of the group, and nothing is written until [`Engine::reopen`]. After a reopen the
+    /// group may be visible, if it was written but its sync failed.
     fn commit(&mut self, group: Vec<Record>) -> Result<(), StoreError>;
 
-    /// Begins anew with what is on the disk, after an error.
+    /// Opens the disk again after an error.
     ///
     /// # Errors
-    /// It is still not usable.
+    /// [`StoreError`] while the disk is still unusable.
     fn reopen(&mut self) -> Result<(), StoreError>;
 
-    /// How much room there is; None when nobody knows.
+    /// The space of the disk; None if unknown.
     fn space(&self) -> Option<DiskSpace>;
 
-    /// Begins to give back what removed records take up. It is called when room is short, and does not wait.
+    /// Starts to free the space of removed records, without waiting. Called when space is low.
     fn reclaim_space(&mut self) {}
 }
 
-/// Of a disk.
+/// The space of a disk, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskSpace {
-    /// Bytes that may still be written.
+    /// Bytes that can still be written.
     pub free: u64,
     pub total: u64,
 }
 
-/// Takes a key and its value, and says whether it wants more.
+/// Receives a key and its value; returns true to continue.
 pub type ScanVisitor<'a> = dyn FnMut(&[u8], &[u8]) -> bool + 'a;

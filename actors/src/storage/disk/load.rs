@@ -1,4 +1,4 @@
-//! Reads everything back.
+//! Reads all records back when the storage opens, and after a disk failure.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -13,32 +13,34 @@ use crate::{
     model::{AuditEntry, DeadLetter, Message, MessageId, ProjectId, ProjectRecord, StoredMessage},
     storage::{
         StoreError,
-        account::StoreLimits,
-        id_map::IdMap,
-        memory::{
+        state::{
+            account::StoreLimits,
+            entry::ReceiptKey,
+            id_map::IdMap,
+            project::ProjectState,
             restore::{StoredEntry, StoredProject},
-            state::State,
             system::SystemState,
         },
-        receipts::ReceiptKey,
     },
 };
 
-/// What was on the disk.
+/// Everything that was on the disk.
 #[derive(Debug, Default)]
 pub struct Loaded {
     pub system: SystemState,
-    pub states: HashMap<ProjectId, State<Recorder>>,
-    /// Spaces of projects that were cleared, with something still in them.
+    pub states: HashMap<ProjectId, ProjectState<Recorder>>,
+    /// Spaces of cleared projects that still contain records.
     pub orphaned_spaces: Vec<u32>,
-    /// Above all that are in use.
+    /// Higher than every space in use.
     pub next_space: u32,
-    /// None: nobody has written here before.
+    /// The layout version; None on an empty disk.
     pub version: Option<u32>,
 }
 
+/// Reads all records.
+///
 /// # Errors
-/// What cannot be read, was damaged, or was written by a later version.
+/// [`StoreError::Unreachable`] for a record that cannot be read or is damaged, and for a later layout version.
 pub fn load(engine: &mut impl Engine, limits: &StoreLimits, now: Now) -> Decoded<Loaded> {
     let mut loading = Loader {
         loaded: Loaded {
@@ -58,9 +60,9 @@ pub fn load(engine: &mut impl Engine, limits: &StoreLimits, now: Now) -> Decoded
     result?;
     loading.finish_space();
     let Loader { mut loaded, spaces, .. } = loading;
-    // Those that nothing was put into after all.
+    // Projects without any record in their space.
     for (space, project) in spaces {
-        let state = State::with_journal(project.clone(), limits, Recorder::new(space, Vec::new()));
+        let state = ProjectState::with_journal(project.clone(), limits, Recorder::new(space, Vec::new()));
         loaded.states.entry(project).or_insert(state);
     }
     Ok(loaded)
@@ -74,7 +76,7 @@ struct Loader {
     now: Now,
 }
 
-/// One project, while it is read.
+/// One project while its records are read.
 struct ProjectLoader {
     space: u32,
     stored: StoredProject,
@@ -112,8 +114,8 @@ impl Loader {
                 self.loaded.version = Some(version);
             }
             kind::SPACE => {
-                let project = std::str::from_utf8(key.0).map_err(|_| damaged("a project id is none"))?;
-                let project = ProjectId::parse(project).map_err(|_| damaged("a project id is none"))?;
+                let project = std::str::from_utf8(key.0).map_err(|_| damaged("an invalid project id"))?;
+                let project = ProjectId::parse(project).map_err(|_| damaged("an invalid project id"))?;
                 let space = RecordReader(value).u32()?;
                 self.loaded.next_space = self.loaded.next_space.max(space + 1);
                 self.spaces.insert(space, project);
@@ -128,7 +130,7 @@ impl Loader {
                     .system
                     .append_audit(entry, self.limits.retention.audit_len_max);
             }
-            _ => return Err(damaged("nobody knows what kind it is of")),
+            _ => return Err(damaged("an unknown kind")),
         }
         Ok(())
     }
@@ -197,22 +199,22 @@ impl ProjectLoader {
                     key.message()?;
                     key.session()?
                 };
-                let death = value.u64()?;
+                let sequence = value.u64()?;
                 let reason = records::read_reason(value.u8()?)?;
                 let (at_ms, deliveries) = (value.u64()?, value.u32()?);
                 let message = self.message(records::read_message(&mut value)?)?;
-                let letter = DeadLetter {
+                let dead_letter = DeadLetter {
                     message,
                     recipient,
                     reason,
                     at_ms,
                     deliveries,
                 };
-                self.stored.dead_letters.push((death, letter));
+                self.stored.dead_letters.push((sequence, dead_letter));
             }
             kind::IDEMPOTENCY_KEY => {
                 let sender = key.session()?;
-                let text = std::str::from_utf8(key.0).map_err(|_| damaged("a key is no UTF-8"))?;
+                let text = std::str::from_utf8(key.0).map_err(|_| damaged("a key is not UTF-8"))?;
                 let (until_unix_ms, by) = records::read_key_use(&mut value)?;
                 kept.idempotency_keys.push(((sender, text.into()), until_unix_ms, by));
             }
@@ -220,34 +222,34 @@ impl ProjectLoader {
                 kept.cross_project_targets
                     .push((key.message()?, records::read_project(&mut value)?));
             }
-            _ => return Err(damaged("nobody knows what kind it is of")),
+            _ => return Err(damaged("an unknown kind")),
         }
         Ok(())
     }
 
-    /// One message for all who hold it.
-    fn message(&mut self, kept: StoredMessage) -> Decoded<Arc<Message>> {
-        if kept.recipient.is_some() {
-            return Ok(Arc::new(Message::restore(kept)));
+    /// The message of a record; all records of a broadcast share one message.
+    fn message(&mut self, stored: StoredMessage) -> Decoded<Arc<Message>> {
+        if stored.recipient.is_some() {
+            return Ok(Arc::new(Message::restore(stored)));
         }
-        self.recorder.add_body_reference(kept.id);
-        if let Some(message) = self.shared.get(&kept.id) {
+        self.recorder.add_body_reference(stored.id);
+        if let Some(message) = self.shared.get(&stored.id) {
             return Ok(Arc::clone(message));
         }
         let body = self
             .bodies
-            .remove(&kept.id)
-            .ok_or_else(|| damaged("its body is missing"))?;
-        let message = Arc::new(Message::restore(StoredMessage { body, ..kept }));
+            .remove(&stored.id)
+            .ok_or_else(|| damaged("the body of a broadcast is missing"))?;
+        let message = Arc::new(Message::restore(StoredMessage { body, ..stored }));
         debug_assert!(is_shared(&message));
         self.shared.insert(message.id, Arc::clone(&message));
         Ok(message)
     }
 
-    fn into_state(mut self, project: ProjectId, limits: &StoreLimits, now: Now) -> State<Recorder> {
+    fn into_state(mut self, project: ProjectId, limits: &StoreLimits, now: Now) -> ProjectState<Recorder> {
         for &unused in self.bodies.keys() {
             self.recorder.remove_body(unused);
         }
-        State::restore(self.stored, project, limits, now, self.recorder)
+        ProjectState::restore(self.stored, project, limits, now, self.recorder)
     }
 }

@@ -1,32 +1,33 @@
-//! Makes records of what changes in a project.
+//! Turns the changes of a project into records.
 
 use super::{
+    codec::RecordWriter,
     engine::Record,
     records::{self, is_shared, key, kind},
 };
 use crate::{
     clock::millis,
     model::{Message, MessageId},
-    storage::{
+    storage::state::{
+        entry::InboxEntry,
         id_map::IdMap,
-        inbox::InboxEntry,
         journal::{Change, Journal},
     },
 };
 
-/// The records that the operation under way has made, until [`Recorder::take`].
+/// The records of the current operation, until [`Recorder::take`].
 #[derive(Debug)]
 pub struct Recorder {
     space: u32,
     records: Vec<Record>,
-    /// How many records refer to a shared body.
+    /// The number of records that refer to each shared body.
     body_references: IdMap<MessageId, u32>,
-    /// The project was cleared: what is still done to it is nobody's business.
+    /// The project was cleared; further changes are ignored.
     is_closed: bool,
 }
 
 impl Recorder {
-    /// `first` goes with the first records there are.
+    /// `first` is written with the first change.
     pub fn new(space: u32, first: Vec<Record>) -> Self {
         Self {
             space,
@@ -36,32 +37,35 @@ impl Recorder {
         }
     }
 
+    /// The space of the project.
     pub const fn space(&self) -> u32 {
         self.space
     }
 
-    /// Takes what was recorded since the last time.
+    /// Removes and returns the records since the last call.
     pub fn take(&mut self) -> Vec<Record> {
         std::mem::take(&mut self.records)
     }
 
-    /// What was recorded since it was taken the last time.
+    /// The records since the last [`Recorder::take`].
     pub fn pending(&mut self) -> &mut Vec<Record> {
         &mut self.records
     }
 
+    /// Drops the records and ignores further changes.
     pub fn close(&mut self) {
         self.is_closed = true;
         self.records = Vec::new();
     }
 
-    /// A record refers to the body of this message. True for the first one.
+    /// Counts one more record that refers to the body of this message. True for the first one.
     pub fn add_body_reference(&mut self, message: MessageId) -> bool {
         let count = self.body_references.entry(message).or_default();
         *count += 1;
         *count == 1
     }
 
+    /// Removes the record of a shared body.
     pub fn remove_body(&mut self, message: MessageId) {
         let body = key(self.space, kind::BODY).message(message).0;
         self.remove(body);
@@ -96,10 +100,10 @@ impl Recorder {
         }
     }
 
-    fn remove_queued(&mut self, item: &InboxEntry) {
-        self.remove(records::receipt_key(self.space, kind::QUEUED, item.receipt));
-        if item.deliveries > 0 {
-            self.remove(records::receipt_key(self.space, kind::DELIVERIES, item.receipt));
+    fn remove_queued(&mut self, entry: &InboxEntry) {
+        self.remove(records::receipt_key(self.space, kind::QUEUED, entry.receipt));
+        if entry.deliveries > 0 {
+            self.remove(records::receipt_key(self.space, kind::DELIVERIES, entry.receipt));
         }
     }
 }
@@ -130,33 +134,30 @@ impl Journal for Recorder {
             } => {
                 self.put_body(message);
                 let deadline = message.ttl.map(|ttl| now.unix_ms.saturating_add(millis(ttl)));
-                let writer = super::codec::RecordWriter::with_capacity(128 + message.body().len())
+                let writer = RecordWriter::with_capacity(128 + message.body().len())
                     .session(session)
                     .u64(seq)
                     .u64(now.unix_ms)
-                    .option(deadline, super::codec::RecordWriter::u64);
+                    .option(deadline, RecordWriter::u64);
                 let value = records::write_message(writer, message).0;
                 self.put(records::receipt_key(space, kind::QUEUED, receipt), value);
             }
-            Change::MessageDelivered(item) => {
-                let key = records::receipt_key(space, kind::DELIVERIES, item.receipt);
-                self.put(key, item.deliveries.to_be_bytes().to_vec());
+            Change::MessageDelivered(entry) => {
+                let key = records::receipt_key(space, kind::DELIVERIES, entry.receipt);
+                self.put(key, entry.deliveries.to_be_bytes().to_vec());
             }
-            Change::MessageRemoved(item) => {
-                self.remove_queued(item);
-                self.remove_body_reference(&item.message);
+            Change::MessageRemoved(entry) => {
+                self.remove_queued(entry);
+                self.remove_body_reference(&entry.message);
             }
-            Change::DeadLetterKept {
-                dead_letter: letter,
-                sequence: death,
-            } => {
-                self.put_body(&letter.message);
-                let value = records::write_dead_letter(letter, death);
-                self.put(records::dead_letter_key(space, letter), value);
+            Change::DeadLetterKept { dead_letter, sequence } => {
+                self.put_body(&dead_letter.message);
+                let value = records::write_dead_letter(dead_letter, sequence);
+                self.put(records::dead_letter_key(space, dead_letter), value);
             }
-            Change::DeadLetterRemoved(letter) => {
-                self.remove(records::dead_letter_key(space, letter));
-                self.remove_body_reference(&letter.message);
+            Change::DeadLetterRemoved(dead_letter) => {
+                self.remove(records::dead_letter_key(space, dead_letter));
+                self.remove_body_reference(&dead_letter.message);
             }
             Change::ReceiptFinal { key, message, entry } => {
                 let value = records::write_receipt(message, entry);
@@ -167,9 +168,9 @@ impl Journal for Recorder {
                 sender,
                 key,
                 until_unix_ms,
-                key_use: by,
+                key_use,
             } => {
-                let value = records::write_key_use(until_unix_ms, by);
+                let value = records::write_key_use(until_unix_ms, key_use);
                 self.put(records::idempotency_key(space, sender, key), value);
             }
             Change::KeyRemoved { sender, key } => self.remove(records::idempotency_key(space, sender, key)),

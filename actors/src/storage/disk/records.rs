@@ -1,7 +1,7 @@
-//! How each thing is a record: `space`, `kind`, and then what it is known by.
+//! The layout of the records: a key is `space`, `kind` and the identity of the item.
 //!
-//! A space is a number that a project has until it is cleared; [`OFFICES`] is what belongs to no project. The order of
-//! the kinds is that of reading them back: what is referred to comes first.
+//! A space is a number that a project has until it is cleared; [`SYSTEM_SPACE`] holds what belongs to no project. Kinds
+//! are ordered so that on reading back, a record follows those that it refers to.
 
 use std::time::Duration;
 
@@ -13,52 +13,71 @@ use crate::{
         DeadLetter, DeadLetterReason, DeliveryStatus, Message, MessageId, Priority, ProjectId, RecipientStatus,
         SessionId, StoredMessage,
     },
-    storage::{SendResult, memory::idempotency::KeyUse, receipts::ReceiptKey},
+    storage::{
+        SendResult,
+        state::entry::{KeyUse, ReceiptKey},
+    },
 };
 
-/// Of this layout. A later one is refused by its number.
+/// The layout version. A broker refuses later versions.
 pub const VERSION: u32 = 1;
 
-/// In the place of a message that is not known yet.
+/// Stands in place of the message id of a reservation.
 const NO_MESSAGE: MessageId = MessageId::from_uuid(uuid::Uuid::nil());
 
 /// The space of what belongs to no project.
 pub const SYSTEM_SPACE: u32 = 0;
 
+/// The kinds of records; the number is the fifth byte of the key.
 pub mod kind {
-    // In the space of the offices.
+    // In the system space.
+    /// The layout version of the disk.
     pub const VERSION: u8 = 0;
+    /// The space of a project.
     pub const SPACE: u8 = 1;
+    /// A project record.
     pub const PROJECT: u8 = 2;
+    /// An entry of the audit log.
     pub const AUDIT: u8 = 3;
-    // In that of a project.
+    // In the space of a project.
+    /// A session record.
     pub const SESSION: u8 = 10;
+    /// A protocol record.
     pub const PROTOCOL: u8 = 11;
-    /// Of a message that several inboxes hold, once.
+    /// The body of a message that several inboxes hold.
     pub const BODY: u8 = 12;
+    /// How often a message in an inbox has been delivered.
     pub const DELIVERIES: u8 = 13;
+    /// A message in an inbox.
     pub const QUEUED: u8 = 14;
+    /// A final receipt.
     pub const RECEIPT: u8 = 15;
+    /// A dead dead_letter.
     pub const DEAD_LETTER: u8 = 16;
+    /// An idempotency key.
     pub const IDEMPOTENCY_KEY: u8 = 17;
+    /// The target of a message to another project.
     pub const CROSS_PROJECT: u8 = 18;
 }
 
+/// The beginning of a key.
 pub fn key(space: u32, kind: u8) -> RecordWriter {
     RecordWriter::with_capacity(32).u32(space).u8(kind)
 }
 
-/// Of what is known by its receipt: they ascend as messages are accepted, so that what is written together lies
-/// together, and are short.
+/// The key of an item that a receipt identifies. Such keys are short, and ascend as messages are accepted, so that what
+/// is written together lies together.
 pub fn receipt_key(space: u32, kind: u8, at: ReceiptKey) -> Vec<u8> {
     key(space, kind).u64(at.receipt).u32(at.recipient_index).0
 }
 
-pub fn dead_letter_key(space: u32, letter: &DeadLetter) -> Vec<u8> {
-    let key = key(space, kind::DEAD_LETTER).message(letter.message.id);
-    key.session(letter.recipient).0
+/// The key of a dead dead_letter.
+pub fn dead_letter_key(space: u32, dead_letter: &DeadLetter) -> Vec<u8> {
+    let key = key(space, kind::DEAD_LETTER).message(dead_letter.message.id);
+    key.session(dead_letter.recipient).0
 }
 
+/// The key of an idempotency key.
 pub fn idempotency_key(space: u32, sender: SessionId, text: &str) -> Vec<u8> {
     key(space, kind::IDEMPOTENCY_KEY)
         .session(sender)
@@ -66,6 +85,10 @@ pub fn idempotency_key(space: u32, sender: SessionId, text: &str) -> Vec<u8> {
         .0
 }
 
+/// Reads the identity from a key made by [`receipt_key`].
+///
+/// # Errors
+/// If the key is too short.
 pub fn read_receipt_key(reader: &mut RecordReader<'_>) -> Decoded<ReceiptKey> {
     Ok(ReceiptKey {
         receipt: reader.u64()?,
@@ -73,22 +96,26 @@ pub fn read_receipt_key(reader: &mut RecordReader<'_>) -> Decoded<ReceiptKey> {
     })
 }
 
-/// What is written rarely: readable, and new fields find a default.
+/// JSON, for records that are rarely written: readable, and new fields take their default.
 pub fn json(value: &impl Serialize) -> Vec<u8> {
-    // Writing plain values to memory cannot fail: there is neither I/O nor a map with other keys than strings.
+    // Serialising plain values to memory cannot fail: no I/O, and no map with keys other than strings.
     serde_json::to_vec(value).unwrap_or_default()
 }
 
+/// Reads a record written by [`json`].
+///
+/// # Errors
+/// If the JSON is invalid.
 pub fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Decoded<T> {
     serde_json::from_slice(bytes).map_err(|error| damaged(&error.to_string()))
 }
 
-/// Whether the body of a message is a record of its own: a broadcast waits in many inboxes.
+/// True if the body of a message is a record of its own, as that of a broadcast.
 pub fn is_shared(message: &Message) -> bool {
     message.recipient.is_none()
 }
 
-/// A message without its id, and without its body when that is shared.
+/// Appends a message; the body only if it is not shared.
 pub fn write_message(writer: RecordWriter, message: &Message) -> RecordWriter {
     let writer = writer
         .message(message.id)
@@ -104,7 +131,10 @@ pub fn write_message(writer: RecordWriter, message: &Message) -> RecordWriter {
     }
 }
 
-/// Reads to the end. The body of one that is shared is left empty.
+/// Reads a message to the end of the record. A shared body is left empty.
+///
+/// # Errors
+/// If the record is damaged.
 pub fn read_message(reader: &mut RecordReader<'_>) -> Decoded<StoredMessage> {
     Ok(StoredMessage {
         id: reader.message()?,
@@ -119,16 +149,17 @@ pub fn read_message(reader: &mut RecordReader<'_>) -> Decoded<StoredMessage> {
 
 fn read_priority(byte: u8) -> Decoded<Priority> {
     let priority = Priority::ALL.get(usize::from(byte)).copied();
-    priority.ok_or_else(|| damaged("a priority is none"))
+    priority.ok_or_else(|| damaged("an unknown priority"))
 }
 
-pub fn write_dead_letter(letter: &DeadLetter, death: u64) -> Vec<u8> {
-    let writer = RecordWriter::with_capacity(128 + letter.message.body().len())
-        .u64(death)
-        .u8(reason_byte(letter.reason))
-        .u64(letter.at_ms)
-        .u32(letter.deliveries);
-    write_message(writer, &letter.message).0
+/// The value of a dead dead_letter.
+pub fn write_dead_letter(dead_letter: &DeadLetter, sequence: u64) -> Vec<u8> {
+    let writer = RecordWriter::with_capacity(128 + dead_letter.message.body().len())
+        .u64(sequence)
+        .u8(reason_byte(dead_letter.reason))
+        .u64(dead_letter.at_ms)
+        .u32(dead_letter.deliveries);
+    write_message(writer, &dead_letter.message).0
 }
 
 const REASONS: [DeadLetterReason; 4] = [
@@ -147,9 +178,13 @@ fn reason_byte(reason: DeadLetterReason) -> u8 {
     }
 }
 
+/// Reads the reason of a dead dead_letter.
+///
+/// # Errors
+/// For an unknown number.
 pub fn read_reason(byte: u8) -> Decoded<DeadLetterReason> {
     let reason = REASONS.get(usize::from(byte)).copied();
-    reason.ok_or_else(|| damaged("a reason is none"))
+    reason.ok_or_else(|| damaged("an unknown reason"))
 }
 
 fn write_status(writer: RecordWriter, status: DeliveryStatus) -> RecordWriter {
@@ -169,10 +204,11 @@ fn read_status(reader: &mut RecordReader<'_>) -> Decoded<DeliveryStatus> {
         2 => DeliveryStatus::Acknowledged,
         3 => DeliveryStatus::Expired,
         4 => DeliveryStatus::DeadLettered(read_reason(reader.u8()?)?),
-        _ => return Err(damaged("a status is none")),
+        _ => return Err(damaged("an unknown status")),
     })
 }
 
+/// The value of a final receipt.
 pub fn write_receipt(message: MessageId, entry: &RecipientStatus) -> Vec<u8> {
     let writer = RecordWriter::with_capacity(44)
         .message(message)
@@ -181,6 +217,10 @@ pub fn write_receipt(message: MessageId, entry: &RecipientStatus) -> Vec<u8> {
     write_status(writer, entry.status).0
 }
 
+/// Reads a value written by [`write_receipt`].
+///
+/// # Errors
+/// If the record is damaged.
 pub fn read_receipt(reader: &mut RecordReader<'_>) -> Decoded<(MessageId, RecipientStatus)> {
     let message = reader.message()?;
     let session = reader.session()?;
@@ -190,11 +230,11 @@ pub fn read_receipt(reader: &mut RecordReader<'_>) -> Decoded<(MessageId, Recipi
     Ok((message, entry))
 }
 
-/// Of an idempotency key. A reservation has the nil id, which no message has, in the place of the message's.
-pub fn write_key_use(until_unix_ms: u64, by: &KeyUse) -> Vec<u8> {
+/// The value of an idempotency key. A reservation has the nil id, which no message has, in place of the message id.
+pub fn write_key_use(until_unix_ms: u64, key_use: &KeyUse) -> Vec<u8> {
     let writer = RecordWriter::with_capacity(80).u64(until_unix_ms);
-    match by {
-        KeyUse::SendResult(outcome) => write_send_result(writer, outcome),
+    match key_use {
+        KeyUse::SendResult(result) => write_send_result(writer, result),
         KeyUse::Reservation { target, is_repeated } => {
             let writer = writer.message(NO_MESSAGE).u8(u8::from(*is_repeated));
             writer.rest(target.as_str().as_bytes()).0
@@ -202,6 +242,10 @@ pub fn write_key_use(until_unix_ms: u64, by: &KeyUse) -> Vec<u8> {
     }
 }
 
+/// Reads a value written by [`write_key_use`].
+///
+/// # Errors
+/// If the record is damaged.
 pub fn read_key_use(reader: &mut RecordReader<'_>) -> Decoded<(u64, KeyUse)> {
     let until_unix_ms = reader.u64()?;
     let message = reader.message()?;
@@ -213,23 +257,26 @@ pub fn read_key_use(reader: &mut RecordReader<'_>) -> Decoded<(u64, KeyUse)> {
     Ok((until_unix_ms, KeyUse::Reservation { target, is_repeated }))
 }
 
-/// The id of a project, to the end of the record.
+/// Reads the id of a project, to the end of the record.
+///
+/// # Errors
+/// If the text is not a project id.
 pub fn read_project(reader: &mut RecordReader<'_>) -> Decoded<ProjectId> {
     let text = std::str::from_utf8(std::mem::take(&mut reader.0)).ok();
     text.and_then(|text| ProjectId::parse(text).ok())
-        .ok_or_else(|| damaged("a project id is none"))
+        .ok_or_else(|| damaged("an invalid project id"))
 }
 
-fn write_send_result(writer: RecordWriter, outcome: &SendResult) -> Vec<u8> {
+fn write_send_result(writer: RecordWriter, result: &SendResult) -> Vec<u8> {
     let writer = writer
-        .message(outcome.message)
-        .u64(outcome.delivered as u64)
-        .u64(outcome.queued as u64)
-        .u64(outcome.skipped as u64)
-        .u64(outcome.queue_len as u64)
-        .option(outcome.delivered_at_ms, RecordWriter::u64)
-        .option(outcome.status, write_status);
-    let refused = outcome.refused.iter();
+        .message(result.message)
+        .u64(result.delivered as u64)
+        .u64(result.queued as u64)
+        .u64(result.skipped as u64)
+        .u64(result.queue_len as u64)
+        .option(result.delivered_at_ms, RecordWriter::u64)
+        .option(result.status, write_status);
+    let refused = result.refused.iter();
     refused.fold(writer, |writer, session| writer.session(*session)).0
 }
 
@@ -254,10 +301,12 @@ fn read_send_result(message: MessageId, reader: &mut RecordReader<'_>) -> Decode
     })
 }
 
+/// The key of a project's space.
 pub fn space_key(project: &ProjectId) -> Vec<u8> {
     key(SYSTEM_SPACE, kind::SPACE).rest(project.as_str().as_bytes()).0
 }
 
+/// The key of a project record.
 pub fn project_key(project: &ProjectId) -> Vec<u8> {
     key(SYSTEM_SPACE, kind::PROJECT).rest(project.as_str().as_bytes()).0
 }

@@ -1,116 +1,111 @@
 //! The store of one project on the disk.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use super::{Core, commits::Need, recorder::Recorder, wait_durable};
+use super::{
+    commits::{Need, wait_durable},
+    disk_state::DiskState,
+    project::DiskProject,
+    recorder::Recorder,
+};
 use crate::{
     clock::Now,
     model::{
         DeadLetterReason, MessageId, ProjectId, ProtocolName, ProtocolRecord, RecipientStatus, SessionId, SessionRecord,
     },
     storage::{
-        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, Depth, Inserted,
-        KeyReservation, Lease, Op, PutOutcome, PutSession, Redriven, Release, Released, Roster, SendResult, SessionKey,
-        Store, StoreError, Usage, memory::state::State,
+        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, DeadLetterStore,
+        Depth, InboxStore, Inserted, KeyReservation, Lease, Op, ProtocolStore, PushStore, PutOutcome, PutSession,
+        Redriven, Release, Released, ReplicatedStore, Roster, SendResult, SessionKey, SessionStore, Store,
+        TrackingStore, Usage, state::project::ProjectState,
     },
 };
 
-/// What is known of a project, shared by all who have opened it.
-#[derive(Debug)]
-pub struct DiskProject(Mutex<State<Recorder>>);
-
-impl DiskProject {
-    pub fn new(state: State<Recorder>) -> Self {
-        Self(Mutex::new(state))
-    }
-
-    pub fn space(&self) -> u32 {
-        self.state().journal.space()
-    }
-
-    /// What is in memory and not on the disk is forgotten; who has a session in hand keeps it.
-    pub fn replace_state(&self, mut fresh: State<Recorder>) {
-        let mut state = self.state();
-        fresh.adopt_claims(&state);
-        *state = fresh;
-    }
-
-    /// Nothing of it is recorded after what `last` records. Returns its space, and what `last` does.
-    ///
-    /// # Errors
-    /// Those of `last`; then it goes on.
-    pub fn close_with<T>(&self, last: impl FnOnce() -> Result<T, StoreError>) -> Result<(u32, T), StoreError> {
-        let mut state = self.state();
-        let done = last()?;
-        state.journal.close();
-        Ok((state.journal.space(), done))
-    }
-
-    fn state(&self) -> MutexGuard<'_, State<Recorder>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
+/// The store of one project. An operation is answered when its changes are on the disk.
 #[derive(Debug)]
 pub struct DiskStore {
-    core: Arc<Core>,
+    shared: Arc<DiskState>,
     project: Arc<DiskProject>,
 }
 
 impl DiskStore {
-    pub fn new(core: Arc<Core>, tenant: Arc<DiskProject>) -> Self {
-        Self { core, project: tenant }
+    /// A store on an open project.
+    pub fn new(shared: Arc<DiskState>, project: Arc<DiskProject>) -> Self {
+        Self { shared, project }
     }
 
-    /// An operation that is answered when what it did, and what it saw, is on the disk.
+    /// Runs an operation and waits until what it changed and what it saw is on the disk.
     ///
-    /// The lock of the project is held until its records have joined a group: they are in the order of the operations.
+    /// The project's lock is held until the records have joined a group, so that their order is that of the operations.
     fn change<T: Send + 'static>(
         &self,
         need: Need,
-        operation: impl FnOnce(&mut State<Recorder>) -> T + Send + 'static,
+        operation: impl FnOnce(&mut ProjectState<Recorder>) -> T + Send + 'static,
     ) -> Op<T> {
-        let (core, tenant) = (Arc::clone(&self.core), Arc::clone(&self.project));
+        let (shared, project) = (Arc::clone(&self.shared), Arc::clone(&self.project));
         Box::pin(async move {
             let (answer, durable) = {
-                let mut state = tenant.state();
-                core.commits.check(need)?;
+                let mut state = project.state();
+                shared.commits.check(need)?;
                 let answer = operation(&mut state);
-                (answer, core.commits.submit(state.journal.take())?)
+                (answer, shared.commits.submit(state.journal.take())?)
             };
             wait_durable(durable).await?;
             Ok(answer)
         })
     }
 
-    /// An operation that promises nothing. What it noticed, such as that a message has expired, is written when it is.
-    fn read<T: Send + 'static>(&self, operation: impl FnOnce(&mut State<Recorder>) -> T + Send + 'static) -> Op<T> {
-        let (core, tenant) = (Arc::clone(&self.core), Arc::clone(&self.project));
+    /// Runs an operation that promises nothing, such as a query. Changes that it noticed, such as an expiry, are
+    /// written without waiting.
+    fn read<T: Send + 'static>(
+        &self,
+        operation: impl FnOnce(&mut ProjectState<Recorder>) -> T + Send + 'static,
+    ) -> Op<T> {
+        let (shared, project) = (Arc::clone(&self.shared), Arc::clone(&self.project));
         Box::pin(async move {
-            let mut state = tenant.state();
+            let mut state = project.state();
             let answer = operation(&mut state);
-            core.commits.record(state.journal.pending());
+            shared.commits.record(state.journal.pending());
             Ok(answer)
         })
     }
 }
 
 impl Store for DiskStore {
-    /// Who comes back may do so on a full disk: what it takes makes room.
-    fn put_session(&self, record: SessionRecord, seat: PutSession) -> Op<PutOutcome> {
-        let need = if seat.must_exist { Need::Access } else { Need::Space };
-        self.change(need, move |state| state.put_session(record, seat))
+    fn is_synchronous(&self) -> bool {
+        false
+    }
+
+    fn replicated(&self) -> Option<&dyn ReplicatedStore> {
+        None
+    }
+
+    fn push(&self) -> Option<&dyn PushStore> {
+        None
+    }
+
+    fn usage(&self) -> Op<Usage> {
+        self.read(|state| state.usage())
+    }
+}
+
+impl SessionStore for DiskStore {
+    /// A session may resume on a full disk: what it acknowledges frees space.
+    fn put_session(&self, record: SessionRecord, condition: PutSession) -> Op<PutOutcome> {
+        let need = if condition.must_exist {
+            Need::Access
+        } else {
+            Need::Space
+        };
+        self.change(need, move |state| state.put_session(record, condition))
     }
 
     fn sessions(&self) -> Op<Roster> {
         self.read(|state| state.sessions())
     }
 
-    fn find_session(&self, wanted: SessionKey) -> Op<Option<SessionRecord>> {
-        self.read(move |state| state.find_session(&wanted))
+    fn find_session(&self, key: SessionKey) -> Op<Option<SessionRecord>> {
+        self.read(move |state| state.find_session(&key))
     }
 
     fn remove_session(
@@ -130,7 +125,9 @@ impl Store for DiskStore {
             state.claim(session, claim, delivery_limit, now)
         })
     }
+}
 
+impl ProtocolStore for DiskStore {
     fn insert_protocol(&self, record: Arc<ProtocolRecord>, len_max: Option<usize>) -> Op<Inserted> {
         self.change(Need::Space, move |state| state.insert_protocol(record, len_max))
     }
@@ -142,33 +139,14 @@ impl Store for DiskStore {
     fn protocol(&self, name: ProtocolName, version: semver::Version) -> Op<Option<Arc<ProtocolRecord>>> {
         self.read(move |state| state.protocol(name, version))
     }
+}
 
+impl InboxStore for DiskStore {
     fn append(&self, batch: Vec<Append>, now: Now) -> Op<Vec<Appended>> {
         self.change(Need::Space, move |state| state.append(batch, now))
     }
 
-    fn update_send_result(&self, sender: SessionId, key: String, outcome: SendResult) -> Op<()> {
-        self.change(Need::Access, move |state| {
-            state.update_send_result(sender, key, outcome)
-        })
-    }
-
-    /// Waits for what it saw: an outcome is an acceptance.
-    fn reserve_key(&self, sender: SessionId, key: String, target: ProjectId, now: Now) -> Op<KeyReservation> {
-        self.change(Need::Space, move |state| state.reserve_key(sender, key, target, now))
-    }
-
-    fn complete_reservation(&self, sender: SessionId, key: String, outcome: SendResult) -> Op<()> {
-        self.change(Need::Access, move |state| {
-            state.complete_reservation(sender, key, outcome)
-        })
-    }
-
-    fn cancel_reservation(&self, sender: SessionId, key: String) -> Op<()> {
-        self.change(Need::Access, move |state| state.cancel_reservation(sender, key))
-    }
-
-    /// Waits for the count of the deliveries: who dies over a message must find it counted.
+    /// Waits for the disk: the delivery of a message that crashes its recipient must be counted.
     fn lease(&self, session: SessionId, by: Option<Claim>, limit: usize, bytes_max: usize, now: Now) -> Op<Lease> {
         self.change(Need::Access, move |state| {
             state.lease(session, by, limit, bytes_max, now)
@@ -192,11 +170,48 @@ impl Store for DiskStore {
     fn sweep(&self, now: Now) -> Op<Vec<(SessionId, usize)>> {
         self.change(Need::Access, move |state| state.sweep(now))
     }
+}
+
+impl TrackingStore for DiskStore {
+    fn update_send_result(&self, sender: SessionId, key: String, result: SendResult) -> Op<()> {
+        self.change(Need::Access, move |state| state.update_send_result(sender, key, result))
+    }
+
+    /// Waits for the disk: a result found here counts as an acceptance.
+    fn reserve_key(&self, sender: SessionId, key: String, target: ProjectId, now: Now) -> Op<KeyReservation> {
+        self.change(Need::Space, move |state| state.reserve_key(sender, key, target, now))
+    }
+
+    fn complete_reservation(&self, sender: SessionId, key: String, result: SendResult) -> Op<()> {
+        self.change(Need::Access, move |state| {
+            state.complete_reservation(sender, key, result)
+        })
+    }
+
+    fn cancel_reservation(&self, sender: SessionId, key: String) -> Op<()> {
+        self.change(Need::Access, move |state| state.cancel_reservation(sender, key))
+    }
 
     fn message_status(&self, message: MessageId, now: Now) -> Op<Option<Vec<RecipientStatus>>> {
         self.read(move |state| state.message_status(message, now))
     }
 
+    fn put_cross_project_target(&self, message: MessageId, target: ProjectId) -> Op<()> {
+        self.change(Need::Access, move |state| {
+            state.put_cross_project_target(message, target)
+        })
+    }
+
+    fn cross_project_target(&self, message: MessageId) -> Op<Option<ProjectId>> {
+        self.read(move |state| state.cross_project_target(message))
+    }
+
+    fn cross_project_targets(&self) -> Op<Vec<ProjectId>> {
+        self.read(|state| state.cross_project_targets())
+    }
+}
+
+impl DeadLetterStore for DiskStore {
     fn dead_letters(&self, query: DeadLetterQuery) -> Op<DeadLetterPage> {
         self.read(move |state| state.dead_letters(&query))
     }
@@ -215,23 +230,5 @@ impl Store for DiskStore {
 
     fn dead_letter_count(&self) -> Op<usize> {
         self.read(|state| state.dead_letter_count())
-    }
-
-    fn usage(&self) -> Op<Usage> {
-        self.read(|state| state.usage())
-    }
-
-    fn put_cross_project_target(&self, message: MessageId, target: ProjectId) -> Op<()> {
-        self.change(Need::Access, move |state| {
-            state.put_cross_project_target(message, target)
-        })
-    }
-
-    fn cross_project_target(&self, message: MessageId) -> Op<Option<ProjectId>> {
-        self.read(move |state| state.cross_project_target(message))
-    }
-
-    fn cross_project_targets(&self) -> Op<Vec<ProjectId>> {
-        self.read(|state| state.cross_project_targets())
     }
 }

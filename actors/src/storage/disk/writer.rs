@@ -1,36 +1,38 @@
-//! The thread that has the disk.
+//! The thread that owns the disk.
 
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    Core,
     commits::{DiskMode, Group, Work},
+    disk_state::DiskState,
     engine::{DiskSpace, Engine, Record},
     load::load,
 };
 use crate::{clock::now, storage::StoreError};
 
-/// How often it is looked whether there is room, or whether a disk that failed works again.
+/// How often the thread checks the free space, or whether a failed disk works again.
 pub const CHECK_INTERVAL: Duration = Duration::from_millis(if cfg!(test) { 5 } else { 1000 });
 
-/// Most records of a cleared project that one group removes.
+/// The largest number of records of a cleared project that one group removes.
 const PURGE_LEN_MAX: usize = 4096;
 
+/// The writer thread and its disk.
 pub struct DiskWriter<E> {
-    pub core: Arc<Core>,
+    pub shared: Arc<DiskState>,
     pub engine: E,
-    /// Something was removed since room was made.
+    /// Records were removed since space was last reclaimed.
     pub has_removed: bool,
-    /// When that was, on the monotonic clock in milliseconds.
+    /// When space was last reclaimed, in monotonic milliseconds.
     pub reclaimed_at_ms: u64,
-    /// How long after it is tried again though nothing was removed since: what it is made of may have come too late.
+    /// How long to wait before space is reclaimed again although no record was removed since: an earlier attempt may
+    /// have come too early.
     pub reclaim_backoff: Duration,
-    /// Bytes that stay free for what is removed and for the housekeeping of the store beneath.
+    /// Bytes that stay free for removals and for the housekeeping of the key-value store.
     pub reserve_bytes: u64,
 }
 
-/// Whoever waits when the thread ends, for whatever reason, is told.
-struct FailWaitersOnDrop(Arc<Core>);
+/// Fails every waiting operation when the thread ends for any reason.
+struct FailWaitersOnDrop(Arc<DiskState>);
 
 impl Drop for FailWaitersOnDrop {
     fn drop(&mut self) {
@@ -40,19 +42,20 @@ impl Drop for FailWaitersOnDrop {
 }
 
 impl<E: Engine> DiskWriter<E> {
+    /// Writes until the storage is closed.
     pub fn run(mut self) {
-        let _farewell = FailWaitersOnDrop(Arc::clone(&self.core));
+        let _farewell = FailWaitersOnDrop(Arc::clone(&self.shared));
         let mut mode = self.check_space(DiskMode::Normal);
         loop {
-            let written = match self.core.commits.next_work(CHECK_INTERVAL) {
+            let written = match self.shared.commits.next_work(CHECK_INTERVAL) {
                 Work::Commit(group) => self.commit(group),
                 Work::Purge(space) => self.purge(space).map_err(|error| (error, None)),
                 Work::Idle => Ok(()),
                 Work::Stop => return,
             };
             if let Err((error, group)) = written {
-                tracing::error!(%error, "the disk refused to be written: nothing is accepted until it is well again");
-                self.core.commits.fail(&error, group);
+                tracing::error!(%error, "writing to the disk failed: operations are refused until it works again");
+                self.shared.commits.fail(&error, group);
                 if !self.recover() {
                     return;
                 }
@@ -70,11 +73,11 @@ impl<E: Engine> DiskWriter<E> {
         {
             return Err((error, Some(group)));
         }
-        self.core.commits.complete(group);
+        self.shared.commits.complete(group);
         Ok(())
     }
 
-    /// Removes some of what is in a space, and comes back for the rest.
+    /// Removes some records of a space, and schedules the rest.
     fn purge(&mut self, space: u32) -> Result<(), StoreError> {
         let mut records = Vec::new();
         self.engine.scan(&space.to_be_bytes(), &mut |key, _| {
@@ -89,41 +92,41 @@ impl<E: Engine> DiskWriter<E> {
         }
         self.has_removed = true;
         self.engine.commit(records)?;
-        self.core.commits.purge([space]);
+        self.shared.commits.purge([space]);
         Ok(())
     }
 
-    /// What is in memory is made what is on the disk, at once and when the disk can be written again. False when the
-    /// storage was closed before.
+    /// Replaces the state in memory by what is on the disk, now and again when the disk works. False if the storage was
+    /// closed first.
     fn recover(&mut self) -> bool {
         self.reload();
-        while !self.core.commits.wait_for_close(CHECK_INTERVAL) {
+        while !self.shared.commits.wait_for_close(CHECK_INTERVAL) {
             match self.engine.reopen() {
                 Ok(()) if self.reload() => {
-                    tracing::info!("the disk can be written again");
+                    tracing::info!("the disk works again");
                     return true;
                 }
                 Ok(()) => {}
-                Err(error) => tracing::debug!(%error, "the disk is not well yet"),
+                Err(error) => tracing::debug!(%error, "the disk does not work yet"),
             }
         }
         false
     }
 
     fn reload(&mut self) -> bool {
-        match load(&mut self.engine, &self.core.limits, now()) {
+        match load(&mut self.engine, &self.shared.limits, now()) {
             Ok(loaded) => {
-                self.core.install(loaded);
+                self.shared.install(loaded);
                 true
             }
             Err(error) => {
-                tracing::error!(%error, "what is on the disk cannot be read back");
+                tracing::error!(%error, "the records on the disk cannot be read");
                 false
             }
         }
     }
 
-    /// Notices when room becomes scarce, and when there is enough again.
+    /// Checks the free space; logs when it becomes low and when it is sufficient again.
     fn check_space(&mut self, before: DiskMode) -> DiskMode {
         let room = self.engine.space().unwrap_or(DiskSpace {
             free: u64::MAX,
@@ -139,7 +142,7 @@ impl<E: Engine> DiskWriter<E> {
             if let DiskMode::LowSpace(why) = &mode {
                 tracing::error!("nothing new is accepted: {why}");
             } else {
-                tracing::info!("there is room on the disk again");
+                tracing::info!("enough space is free on the disk again");
             }
         }
         let wait = if self.has_removed {
@@ -153,12 +156,12 @@ impl<E: Engine> DiskWriter<E> {
             self.reclaimed_at_ms = now().mono_ms;
             self.engine.reclaim_space();
         }
-        self.core.commits.set_mode(mode.clone());
+        self.shared.commits.set_mode(mode.clone());
         mode
     }
 }
 
-/// Ascending, and of each key only what was said last.
+/// Sorts records by key and keeps the last one for each key.
 fn sort_and_dedup(mut records: Vec<Record>) -> Vec<Record> {
     records.sort_by(|a, b| a.key.cmp(&b.key));
     records.dedup_by(|later, kept| {

@@ -1,3 +1,5 @@
+//! The memory backend: the conformance suite, eviction and logging.
+
 use std::{fmt::Write, sync::Arc};
 
 use futures_util::FutureExt;
@@ -13,16 +15,16 @@ use crate::{
         Addressing, AuditOutcome, Budget, BudgetFull, Capabilities, DeliveryStatus, Draft, Headers, MessageIds, Owner,
     },
     storage::{
-        Audience, RecipientRefusal,
-        account::{COPY_BYTES, envelope_bytes},
+        Audience, COPY_BYTES, RecipientRefusal,
         conformance::{
             BUDGET_CASES, CASES, Case, TIMED_CASES, run, small_budgets,
             world::{World, accepted},
         },
+        envelope_bytes,
     },
 };
 
-/// None of its operations ever waits, so that neither does a suite of them.
+/// Operations are ready at the first poll, and so is the whole suite.
 fn passes(cases: &[Case]) {
     let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::default());
     run(cases, || storage.clone())
@@ -31,12 +33,12 @@ fn passes(cases: &[Case]) {
 }
 
 #[test]
-fn memory_keeps_every_promise() {
+fn the_memory_storage_passes_the_conformance_suite() {
     passes(CASES);
 }
 
 #[test]
-fn memory_keeps_no_more_than_its_budgets() {
+fn the_memory_storage_passes_the_budget_cases() {
     let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new(small_budgets()));
     run(BUDGET_CASES, || storage.clone())
         .now_or_never()
@@ -44,13 +46,13 @@ fn memory_keeps_no_more_than_its_budgets() {
 }
 
 #[test]
-fn memory_takes_the_time_from_its_callers() {
+fn the_memory_storage_passes_the_timed_cases() {
     passes(TIMED_CASES);
 }
 
-/// Alice and bob in a store that keeps little.
+/// Alice and bob in a store with small limits.
 struct Little {
-    state: State,
+    state: ProjectState,
     ids: MessageIds,
     alice: SessionId,
     bob: SessionId,
@@ -63,7 +65,7 @@ const AT_FIRST: Now = Now {
 
 impl Little {
     fn new(retention: Retention) -> Self {
-        let mut state = State::new(ProjectId::default_project(), &StoreLimits::new(retention));
+        let mut state = ProjectState::new(ProjectId::default_project(), &StoreLimits::new(retention));
         let [alice, bob] = [(); 2].map(|()| SessionId::generate());
         for id in [alice, bob] {
             state.put_session(record(id), PutSession::default());
@@ -125,7 +127,7 @@ fn record(id: SessionId) -> SessionRecord {
 }
 
 #[test]
-fn too_many_dead_letters_drop_those_that_died_first() {
+fn the_dead_letters_given_up_first_are_dropped_first() {
     let mut little = Little::new(Retention {
         dead_letters_len_max: 2,
         ..Retention::default()
@@ -150,7 +152,7 @@ fn too_many_dead_letters_drop_those_that_died_first() {
 }
 
 #[test]
-fn too_many_idempotency_keys_forget_the_oldest() {
+fn the_oldest_idempotency_keys_are_forgotten_at_the_limit() {
     let mut little = Little::new(Retention {
         idempotency_keys_len_max: 2,
         ..Retention::default()
@@ -164,7 +166,7 @@ fn too_many_idempotency_keys_forget_the_oldest() {
 }
 
 #[test]
-fn receipts_of_what_still_waits_are_never_forgotten() {
+fn receipts_of_waiting_messages_are_never_forgotten() {
     let mut little = Little::new(Retention {
         receipts_len_max: 2,
         ..Retention::default()
@@ -184,7 +186,7 @@ fn receipts_of_what_still_waits_are_never_forgotten() {
 }
 
 #[test]
-fn a_dead_letter_whose_receipt_was_forgotten_has_one_again_when_it_is_redriven() {
+fn a_redrive_restores_a_forgotten_receipt() {
     let mut little = Little::new(Retention {
         receipts_len_max: 1,
         ..Retention::default()
@@ -210,7 +212,7 @@ fn a_dead_letter_whose_receipt_was_forgotten_has_one_again_when_it_is_redriven()
 }
 
 #[test]
-fn what_is_acknowledged_long_before_its_time_leaves_nothing_behind() {
+fn messages_acknowledged_before_their_deadline_leave_no_expiry() {
     let mut little = Little::new(Retention::default());
     let kept = little.sends(None, Some(60)).0;
     let leased = little.state.lease(little.bob, None, 1, usize::MAX, AT_FIRST).deliveries[0]
@@ -236,7 +238,7 @@ fn what_is_acknowledged_long_before_its_time_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_clock_read_before_the_lock_was_taken_revives_nothing() {
+fn an_older_clock_reading_does_not_revive_expired_messages() {
     let mut little = Little::new(Retention::default());
     let id = little.sends(None, Some(1)).0;
     little.state.lease(little.bob, None, 1, usize::MAX, AT_FIRST);
@@ -259,7 +261,7 @@ fn a_clock_read_before_the_lock_was_taken_revives_nothing() {
 }
 
 #[test]
-fn too_many_crossings_forget_the_oldest() {
+fn the_oldest_cross_project_targets_are_forgotten_at_the_limit() {
     let mut little = Little::new(Retention {
         cross_project_targets_len_max: 2,
         ..Retention::default()
@@ -275,7 +277,7 @@ fn too_many_crossings_forget_the_oldest() {
     );
 }
 
-/// What the audit of a storage that keeps two entries of a kind says of these, the newest first.
+/// The indexes of these entries that a storage with two entries for each outcome keeps, newest first.
 fn audited(outcomes: &[AuditOutcome]) -> Vec<usize> {
     let storage = MemoryStorage::new(Retention {
         audit_len_max: 2,
@@ -304,14 +306,14 @@ fn audited(outcomes: &[AuditOutcome]) -> Vec<usize> {
 }
 
 #[test]
-fn a_flood_of_refusals_leaves_what_was_done_in_the_audit() {
+fn a_flood_of_refusals_evicts_no_action_from_the_audit_log() {
     use AuditOutcome::{Done, Refused};
     let flood = [[Done, Refused, Done].as_slice(), &[Refused; 50]].concat();
     assert_eq!(audited(&flood), [52, 51, 2, 0]);
 }
 
 #[test]
-fn too_much_that_was_done_forgets_the_oldest_of_it_and_no_refusal() {
+fn a_flood_of_actions_evicts_no_refusal_from_the_audit_log() {
     use AuditOutcome::{Done, Refused};
     let busy = [[Refused].as_slice(), &[Done; 9]].concat();
     assert_eq!(audited(&busy), [9, 8, 0]);
@@ -355,7 +357,7 @@ fn projects_share_the_memory_of_the_broker() {
         .expect("an operation was not ready at the first poll");
 }
 
-/// Collects what is logged.
+/// Collects the log.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -386,7 +388,7 @@ impl Subscriber for Log {
 }
 
 #[test]
-fn what_was_forgotten_before_its_time_is_logged_once_and_counted() {
+fn early_evictions_are_logged_once_with_their_number() {
     let mut little = Little::new(Retention {
         idempotency_keys_len_max: 1,
         dead_letters_len_max: 1,

@@ -1,17 +1,20 @@
-//! The same done to a disk store that restarts, and to a memory store that never does.
+//! The same operations on a disk store that restarts and on a memory store that never does.
 
 use std::{sync::Arc, time::Duration};
 
 use proptest::sample::Index;
 
-use super::{super::*, SimulatedDisk, properties::Step};
+use super::{SimulatedDisk, properties::Step};
 use crate::{
+    clock::Now,
     model::{
-        Addressing, Capabilities, DeadLetterReason, Draft, Headers, MessageId, MessageIds, Owner, SessionId,
+        Addressing, Capabilities, DeadLetterReason, Draft, Headers, MessageId, MessageIds, Owner, ProjectId, SessionId,
         SessionName, SessionRecord,
     },
     storage::{
-        Acknowledge, Append, Audience, Claim, DeadLetterQuery, Lease, PutSession, Release, SendResult, Usage,
+        Acknowledge, Append, Audience, Claim, DeadLetterQuery, Lease, Op, PutSession, Release, Retention, SendResult,
+        Storage, Store, Usage,
+        disk::{DiskSettings, DiskStorage},
         memory::MemoryStorage,
     },
 };
@@ -21,7 +24,8 @@ pub const KEYS: usize = 3;
 const CAPACITY: usize = 20;
 const DELIVERY_LIMIT: u32 = 3;
 
-/// Little of what can be forgotten is kept, but for dead letters: in which order those of one moment died is not said.
+/// Small limits for everything except dead letters, whose order of eviction is unspecified among those given up at the
+/// same moment.
 const RETENTION: Retention = Retention {
     receipts_len_max: 8,
     dead_letters_len_max: 10_000,
@@ -45,20 +49,20 @@ pub struct DiskAndMemory {
     ids: MessageIds,
     pub sent: Vec<MessageId>,
     now: Now,
-    /// When the disk was opened, by the monotonic clock of the memory store: its own began then.
+    /// When the disk was opened, in monotonic milliseconds of the memory store. The disk's own clock started then.
     opened_at: u64,
 }
 
 impl DiskAndMemory {
     pub async fn new() -> Self {
-        let platter = SimulatedDisk::default();
+        let simulated_disk = SimulatedDisk::default();
         let now = Now {
             unix_ms: 1_790_000_000_000,
             mono_ms: 5_000,
         };
-        let twins = Self {
-            disk: open(&platter, now),
-            simulated_disk: platter,
+        let pair = Self {
+            disk: open(&simulated_disk, now),
+            simulated_disk,
             memory: MemoryStorage::new(RETENTION),
             sessions: [(); SESSIONS].map(|()| SessionId::generate()),
             ids: MessageIds::default(),
@@ -67,12 +71,12 @@ impl DiskAndMemory {
             opened_at: 0,
         };
         for at in 0..SESSIONS {
-            twins.put_session(at).await;
+            pair.put_session(at).await;
         }
-        twins
+        pair
     }
 
-    /// Has both do the same, and returns what the disk and what the memory answered.
+    /// Runs an operation on both stores; returns the answers of the disk and of the memory store.
     async fn both<T>(&self, operation: impl Fn(&dyn Store, Now) -> Op<T>) -> (T, T) {
         let project = ProjectId::default_project();
         let now = Now {
@@ -156,23 +160,23 @@ impl DiskAndMemory {
                     .await;
             }
             Step::Claim(session) => self.claim(session, DELIVERY_LIMIT).await,
-            Step::Reserve { key, elsewhere } => {
-                let target = ProjectId::parse(if elsewhere { "elsewhere" } else { "there" }).unwrap();
+            Step::Reserve { key, other } => {
+                let target = ProjectId::parse(if other { "elsewhere" } else { "there" }).unwrap();
                 let sender = self.sessions[0];
                 self.same(|store, now| store.reserve_key(sender, key.to_string(), target.clone(), now))
                     .await;
             }
-            Step::KeepOutcome(key) => {
+            Step::CompleteReservation(key) => {
                 let (sender, outcome) = (self.sessions[0], self.outcome());
                 self.same(|store, _| store.complete_reservation(sender, key.to_string(), outcome.clone()))
                     .await;
             }
-            Step::FreeKey(key) => {
+            Step::CancelReservation(key) => {
                 let sender = self.sessions[0];
                 self.same(|store, _| store.cancel_reservation(sender, key.to_string()))
                     .await;
             }
-            Step::Settle(key) => {
+            Step::UpdateSendResult(key) => {
                 let (sender, outcome) = (self.sessions[0], self.outcome());
                 self.same(|store, _| store.update_send_result(sender, key.to_string(), outcome.clone()))
                     .await;
@@ -215,7 +219,7 @@ impl DiskAndMemory {
         }
     }
 
-    /// A message for no recipient: its answer is what takes the key, and it takes none itself.
+    /// A message without recipients: its answer shows the use of the key, and it takes no key itself.
     fn probe(&self, key: usize) -> Append {
         let headers = Headers::default();
         let sender = record(self.sessions[0], 0);
@@ -276,13 +280,13 @@ impl DiskAndMemory {
         }
     }
 
-    /// The process is killed: nothing is written any more, and another reads what is there.
+    /// Kills the process: nothing more is written to the old disk, and another process reads a copy.
     pub async fn restart(&mut self) {
         self.simulated_disk = self.simulated_disk.snapshot();
         self.opened_at = self.now.mono_ms;
         let now = Now { mono_ms: 0, ..self.now };
         self.disk = open(&self.simulated_disk, now);
-        // What was leased waits again. Of a memory store that is asked for; no delivery is one too many for it.
+        // On the disk leased messages wait again. The memory store does the same on a claim, without a delivery limit.
         let project = ProjectId::default_project();
         for session in self.sessions {
             let memory = self.memory.open(&project);
@@ -305,7 +309,7 @@ impl DiskAndMemory {
         for session in self.sessions {
             self.same(|store, _| store.depth(session)).await;
         }
-        // Which of the keys of one moment is the oldest is not said.
+        // Which of several keys of the same moment is the oldest is unspecified.
         let of_keys_unknown = |usage| Usage {
             idempotency_keys: 0,
             ..usage
@@ -334,7 +338,7 @@ impl DiskAndMemory {
                 disk.map(statuses).unwrap_or_default(),
                 memory.map(statuses).unwrap_or_default(),
             );
-            // A receipt that was about to be forgotten may be known for longer, of each recipient by itself.
+            // A receipt near the limit may be known for longer by one store, separately for each recipient.
             let lost: Vec<_> = memory.iter().filter(|entry| !disk.contains(entry)).collect();
             assert!(lost.is_empty(), "of {id}: {lost:?} and not only {disk:?}");
         }
@@ -345,12 +349,12 @@ impl DiskAndMemory {
     }
 }
 
-fn open(platter: &SimulatedDisk, now: Now) -> DiskStorage {
+fn open(simulated_disk: &SimulatedDisk, now: Now) -> DiskStorage {
     let settings = DiskSettings {
         retention: RETENTION,
         ..DiskSettings::default()
     };
-    DiskStorage::open(platter.clone(), settings, now).unwrap()
+    DiskStorage::open(simulated_disk.clone(), settings, now).unwrap()
 }
 
 fn record(id: SessionId, at: usize) -> SessionRecord {
@@ -371,17 +375,17 @@ fn body(delivery: &crate::storage::Delivery) -> String {
     String::from_utf8(out).unwrap()
 }
 
-fn shown(letters: &[crate::model::DeadLetter]) -> Vec<impl std::fmt::Debug> {
-    let show = |letter: &crate::model::DeadLetter| {
-        let message = &letter.message;
-        let address = (message.recipient, letter.recipient, message.priority, message.ttl);
+fn shown(dead_letters: &[crate::model::DeadLetter]) -> Vec<impl std::fmt::Debug> {
+    let show = |dead: &crate::model::DeadLetter| {
+        let message = &dead.message;
+        let address = (message.recipient, dead.recipient, message.priority, message.ttl);
         (
             message.id,
             message.body().to_vec(),
             address,
-            letter.reason,
-            letter.deliveries,
+            dead.reason,
+            dead.deliveries,
         )
     };
-    letters.iter().map(show).collect()
+    dead_letters.iter().map(show).collect()
 }

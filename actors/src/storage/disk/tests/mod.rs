@@ -1,3 +1,5 @@
+//! Tests of the disk storage over a simulated disk.
+
 mod differential;
 mod faults;
 mod outages;
@@ -5,13 +7,16 @@ mod properties;
 mod restarts;
 mod simulated_disk;
 
-use std::future::Future;
+use std::{future::Future, sync::Arc};
 
 use self::simulated_disk::SimulatedDisk;
-use super::*;
+use super::{DiskSettings, DiskStorage};
 use crate::{
     clock::now,
-    storage::conformance::{BUDGET_CASES, CASES, TIMED_CASES, run, small_budgets, world::World},
+    storage::{
+        Storage,
+        conformance::{BUDGET_CASES, CASES, TIMED_CASES, run, small_budgets, world::World},
+    },
 };
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -19,42 +24,43 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     runtime.expect("a runtime").block_on(future)
 }
 
-fn opened(platter: &SimulatedDisk) -> DiskStorage {
-    DiskStorage::open(platter.clone(), DiskSettings::default(), now()).expect("it can be read")
+fn opened(disk: &SimulatedDisk) -> DiskStorage {
+    DiskStorage::open(disk.clone(), DiskSettings::default(), now()).expect("the disk can be opened")
 }
 
-/// A world goes on with what another process reads from the disk.
-fn restarted(platter: &SimulatedDisk, world: &mut World) -> DiskStorage {
-    let storage = DiskStorage::open(platter.snapshot(), DiskSettings::default(), world.now).expect("it can be read");
+/// Opens a copy of the disk as another process would, and points `world` at it.
+fn restarted(disk: &SimulatedDisk, world: &mut World) -> DiskStorage {
+    let storage =
+        DiskStorage::open(disk.snapshot(), DiskSettings::default(), world.now).expect("the disk can be opened");
     world.store = storage.open(&world.project);
     storage
 }
 
 #[test]
-fn the_disk_keeps_every_promise() {
+fn the_disk_storage_passes_the_conformance_suite_on_a_simulated_disk() {
     let storage: Arc<dyn Storage> = Arc::new(opened(&SimulatedDisk::default()));
     block_on(run(CASES, || Arc::clone(&storage)));
 }
 
 #[test]
-fn the_disk_keeps_no_more_than_its_budgets() {
+fn the_disk_storage_passes_the_budget_cases() {
     let settings = DiskSettings {
         retention: small_budgets(),
         ..DiskSettings::default()
     };
     let storage: Arc<dyn Storage> =
-        Arc::new(DiskStorage::open(SimulatedDisk::default(), settings, now()).expect("it can be read"));
+        Arc::new(DiskStorage::open(SimulatedDisk::default(), settings, now()).expect("the disk can be opened"));
     block_on(run(BUDGET_CASES, || Arc::clone(&storage)));
 }
 
 #[test]
-fn the_disk_takes_the_time_from_its_callers() {
+fn the_disk_storage_passes_the_timed_cases() {
     let storage: Arc<dyn Storage> = Arc::new(opened(&SimulatedDisk::default()));
     block_on(run(TIMED_CASES, || Arc::clone(&storage)));
 }
 
 #[test]
-fn each_promise_is_kept_by_a_disk_that_was_just_opened() {
-    let platter = SimulatedDisk::default();
-    block_on(run(CASES, || Arc::new(opened(&platter))));
+fn the_disk_storage_passes_the_conformance_suite_reopened_for_each_case() {
+    let disk = SimulatedDisk::default();
+    block_on(run(CASES, || Arc::new(opened(&disk))));
 }

@@ -1,22 +1,22 @@
-//! Random operations while the disk fails and is well again: what was accepted is there, what was refused is not.
+//! Random operations with disk failures between them: accepted messages are kept, refused ones are not.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use futures_util::future::join_all;
 use proptest::{collection::vec, prelude::*};
 
-use super::{super::*, SimulatedDisk, World, block_on, faults::recovers, opened, restarted};
+use super::{SimulatedDisk, World, block_on, faults::recovers, opened, restarted};
 use crate::{
     model::{Headers, MessageId, SessionId},
-    storage::{Acknowledge, StoreError},
+    storage::{Acknowledge, Storage, StoreError, disk::DiskStorage},
 };
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// So many at once.
+    /// Sends this many messages at once.
     Send(usize),
     Lease(usize),
-    /// So many of what is in hand.
+    /// Acknowledges this many of the leased messages.
     Acknowledge(usize),
     Fail,
     Recover,
@@ -36,25 +36,25 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 struct Outages {
-    platter: SimulatedDisk,
+    disk: SimulatedDisk,
     storage: DiskStorage,
     world: World,
-    /// Accepted, and not acknowledged.
+    /// Messages that were accepted and not acknowledged.
     due: BTreeSet<MessageId>,
-    in_hand: Vec<MessageId>,
+    leased: Vec<MessageId>,
 }
 
 impl Outages {
     async fn new() -> Self {
-        let platter = SimulatedDisk::default();
-        let storage = opened(&platter);
+        let disk = SimulatedDisk::default();
+        let storage = opened(&disk);
         let world = World::new(&storage).await;
         Self {
-            platter,
+            disk,
             storage,
             world,
             due: BTreeSet::new(),
-            in_hand: Vec::new(),
+            leased: Vec::new(),
         }
     }
 
@@ -66,15 +66,15 @@ impl Outages {
         let (store, bob, now) = (Arc::clone(&self.world.store), self.bob(), self.world.now);
         match step {
             Step::Send(len) => {
-                let letters: Vec<_> = (0..len).map(|_| self.world.direct(bob, &Headers::default())).collect();
-                let ids: Vec<_> = letters.iter().map(|letter| letter.message.id).collect();
-                let appends = letters.into_iter().map(|letter| store.append(vec![letter], now));
+                let appends: Vec<_> = (0..len).map(|_| self.world.direct(bob, &Headers::default())).collect();
+                let ids: Vec<_> = appends.iter().map(|append| append.message.id).collect();
+                let appends = appends.into_iter().map(|append| store.append(vec![append], now));
                 for (id, answer) in ids.into_iter().zip(join_all(appends).await) {
                     match answer.as_deref() {
                         Ok([crate::storage::Appended::Accepted { refused, .. }]) if refused.is_empty() => {
                             self.due.insert(id);
                         }
-                        // The queue is full, or nothing can be written.
+                        // The queue is full, or the disk fails.
                         _ => {}
                     }
                 }
@@ -82,44 +82,44 @@ impl Outages {
             Step::Lease(limit) => {
                 if let Ok(leased) = store.lease(bob, None, limit, usize::MAX, now).await {
                     for id in leased.deliveries.iter().map(|delivery| delivery.message.id) {
-                        // What was in hand when the disk failed comes again.
-                        if !self.in_hand.contains(&id) {
-                            self.in_hand.push(id);
+                        // A message that was leased when the disk failed is delivered again.
+                        if !self.leased.contains(&id) {
+                            self.leased.push(id);
                         }
                     }
                 }
             }
             Step::Acknowledge(len) => {
-                let len = len.min(self.in_hand.len());
-                let ids = self.in_hand[..len].to_vec();
+                let len = len.min(self.leased.len());
+                let ids = self.leased[..len].to_vec();
                 if let Ok(done) = store.acknowledge(bob, Acknowledge::Ids(ids.clone()), now).await {
                     assert_eq!(done.acknowledged, len);
-                    self.in_hand.drain(..len);
+                    self.leased.drain(..len);
                     self.due.retain(|id| !ids.contains(id));
                 }
             }
             Step::Fail => self
-                .platter
+                .disk
                 .fails_with(StoreError::Unreachable("the disk is gone".to_owned())),
             Step::Recover => self.recover().await,
             Step::Restart => {
-                self.platter = self.platter.snapshot();
-                self.platter.recovers();
-                self.storage = opened(&self.platter);
+                self.disk = self.disk.snapshot();
+                self.disk.recovers();
+                self.storage = opened(&self.disk);
                 self.world.store = self.storage.open(&self.world.project);
             }
         }
     }
 
     async fn recover(&self) {
-        self.platter.recovers();
+        self.disk.recovers();
         recovers(&self.storage).await;
     }
 
     async fn end(mut self) {
         self.recover().await;
-        let platter = self.platter.clone();
-        let _storage = restarted(&platter, &mut self.world);
+        let disk = self.disk.clone();
+        let _storage = restarted(&disk, &mut self.world);
         let waiting = self.world.leases(self.bob(), usize::MAX).await;
         assert_eq!(waiting.len(), self.due.len(), "each once");
         assert_eq!(BTreeSet::from_iter(waiting), self.due);
@@ -129,7 +129,7 @@ impl Outages {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
     #[test]
-    fn what_was_accepted_is_there_whatever_the_disk_does(steps in steps()) {
+    fn accepted_messages_survive_disk_failures(steps in steps()) {
         block_on(async {
             let mut outages = Outages::new().await;
             for step in steps {

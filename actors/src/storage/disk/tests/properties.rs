@@ -1,4 +1,4 @@
-//! Random operations with restarts between them, beside a memory store that never restarts: what was answered is there.
+//! Random operations with restarts between them, compared with a memory store that never restarts.
 
 use proptest::{collection::vec, prelude::*, sample::Index};
 
@@ -20,25 +20,25 @@ pub enum Step {
         session: usize,
         limit: usize,
     },
-    /// Something that was once handed out, whoever has it now.
+    /// Acknowledges a message for this session, whether or not the session has it.
     Acknowledge(usize, Index),
     AcknowledgeUpTo(usize, Index),
     Release(usize, Index),
     Claim(usize),
-    Settle(usize),
-    /// For a message to one of two other projects.
+    UpdateSendResult(usize),
+    /// Reserves a key for one of two other projects.
     Reserve {
         key: usize,
-        elsewhere: bool,
+        other: bool,
     },
-    /// The result of a message for which a key may be reserved.
-    KeepOutcome(usize),
-    FreeKey(usize),
+    /// Stores the result of a message for which the key may be reserved.
+    CompleteReservation(usize),
+    CancelReservation(usize),
     Redrive {
         message: Index,
         to: Option<usize>,
     },
-    /// It goes, and another comes.
+    /// Removes a session and adds another.
     Replace(usize),
     Cross,
     Pass(u64),
@@ -64,10 +64,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => any_of(Step::AcknowledgeUpTo),
         6 => any_of(Step::Release),
         2 => (0..SESSIONS).prop_map(Step::Claim),
-        2 => (0..KEYS).prop_map(Step::Settle),
-        4 => (0..KEYS, any::<bool>()).prop_map(|(key, elsewhere)| Step::Reserve { key, elsewhere }),
-        2 => (0..KEYS).prop_map(Step::KeepOutcome),
-        2 => (0..KEYS).prop_map(Step::FreeKey),
+        2 => (0..KEYS).prop_map(Step::UpdateSendResult),
+        4 => (0..KEYS, any::<bool>()).prop_map(|(key, other)| Step::Reserve { key, other }),
+        2 => (0..KEYS).prop_map(Step::CompleteReservation),
+        2 => (0..KEYS).prop_map(Step::CancelReservation),
         6 => redrive.prop_map(|(message, to)| Step::Redrive { message, to }),
         1 => (0..SESSIONS).prop_map(Step::Replace),
         2 => Just(Step::Cross),
@@ -82,16 +82,16 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
     #[test]
-    fn what_was_answered_is_there_after_a_restart(steps in steps()) {
+    fn answered_operations_survive_restarts(steps in steps()) {
         block_on(async {
-            let mut twins = DiskAndMemory::new().await;
+            let mut pair = DiskAndMemory::new().await;
             for step in steps {
-                twins.step(step).await;
+                pair.step(step).await;
             }
-            twins.restart().await;
+            pair.restart().await;
             for session in 0..SESSIONS {
-                twins.lease(session, usize::MAX).await;
-                twins.acknowledge(session, Acknowledge::Ids(twins.sent.clone())).await;
+                pair.lease(session, usize::MAX).await;
+                pair.acknowledge(session, Acknowledge::Ids(pair.sent.clone())).await;
             }
         });
     }

@@ -1,3 +1,5 @@
+//! A simulated disk with failures and pauses.
+
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, mpsc},
@@ -6,7 +8,7 @@ use std::{
 use super::super::{DiskSpace, Engine, Record, ScanVisitor};
 use crate::storage::StoreError;
 
-/// A disk that outlives whoever opened it, fails when it is told to, and can be made to stand still.
+/// A disk that survives the storage that opened it, fails on demand, and can pause its commits.
 #[derive(Clone, Debug, Default)]
 pub struct SimulatedDisk(Arc<Mutex<Contents>>);
 
@@ -14,15 +16,15 @@ pub struct SimulatedDisk(Arc<Mutex<Contents>>);
 struct Contents {
     records: BTreeMap<Vec<u8>, Vec<u8>>,
     fault: Option<StoreError>,
-    /// A failed commit is written nevertheless.
+    /// A failing commit writes its records nevertheless.
     keeps_what_failed: bool,
-    /// After an error nothing is written until somebody reopens it.
+    /// A commit failed and the disk has not been reopened.
     needs_reopen: bool,
     space: Option<DiskSpace>,
-    /// How often it was asked to make room.
+    /// The number of calls to reclaim space.
     reclaims: usize,
     commits: usize,
-    /// A commit tells the first that it has come, and goes on when the second is dropped.
+    /// A commit reports its arrival on the first channel, and continues when the sender of the second is dropped.
     pause: Option<PauseGate>,
 }
 
@@ -32,7 +34,7 @@ struct PauseGate {
     opens: Arc<Mutex<mpsc::Receiver<()>>>,
 }
 
-/// Commits stand still for as long as this is there.
+/// Pauses all commits while it exists.
 #[derive(Debug)]
 pub struct CommitPause {
     came: mpsc::Receiver<()>,
@@ -41,7 +43,7 @@ pub struct CommitPause {
 }
 
 impl CommitPause {
-    /// Waits until a commit stands still.
+    /// Waits until a commit is paused.
     pub fn wait_for_commit(&self) {
         self.came.recv().unwrap();
     }
@@ -54,7 +56,7 @@ impl Drop for CommitPause {
 }
 
 impl SimulatedDisk {
-    /// What a restart would find now.
+    /// A copy of the disk as a restarted process would find it.
     pub fn snapshot(&self) -> Self {
         let mut surface = self.contents().clone();
         surface.pause = None;
@@ -78,7 +80,7 @@ impl SimulatedDisk {
         self.contents().fault = Some(fault);
     }
 
-    /// It says that it failed, and did it.
+    /// Commits fail with this error, but write their records.
     pub fn fails_after_writing_with(&self, fault: StoreError) {
         self.contents().keeps_what_failed = true;
         self.fails_with(fault);
@@ -106,7 +108,7 @@ impl SimulatedDisk {
         self.contents().records.len()
     }
 
-    /// Writes behind the back of whoever has opened it.
+    /// Writes a record that the open storage does not know of.
     pub fn put(&self, key: Vec<u8>, value: Vec<u8>) {
         self.contents().records.insert(key, value);
     }

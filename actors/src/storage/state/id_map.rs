@@ -1,29 +1,31 @@
-//! Maps keyed by message and session ids.
+//! Hash maps keyed by message and session ids.
 
 use std::{
     collections::{HashMap, HashSet},
     hash::{BuildHasherDefault, Hasher},
 };
 
-pub(super) type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
-pub(super) type IdSet<K> = HashSet<K, BuildHasherDefault<IdHasher>>;
+/// A map keyed by ids that the broker created.
+pub type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
+/// A set of ids that the broker created.
+pub type IdSet<K> = HashSet<K, BuildHasherDefault<IdHasher>>;
 
-/// Takes the randomness that a `UUIDv7` brings instead of computing any. The broker makes the ids that are stored;
-/// never key a map by something that a client may choose.
+/// Uses the random bits of a `UUIDv7` as the hash. The broker creates all ids that are stored; never key a map by
+/// something that a client may choose.
 #[derive(Debug, Default)]
-pub(super) struct IdHasher(u64);
+pub struct IdHasher(u64);
 
 impl Hasher for IdHasher {
     fn write(&mut self, bytes: &[u8]) {
         if let Some(low) = bytes.last_chunk() {
-            // The lowest 32 bits are random, those above count: both ends of the hash need the random ones, because
-            // the table takes its bucket from one end and its tag from the other.
+            // The lowest 32 bits are random, the ones above count. Both ends of the hash need random bits, because the
+            // table takes the bucket from one end and the tag from the other.
             let low = u64::from_be_bytes(*low);
             self.0 = low ^ low.rotate_left(32);
         }
     }
 
-    /// A length says nothing: all ids are equally long.
+    /// The length adds nothing: all ids have the same length.
     fn write_usize(&mut self, _: usize) {}
 
     fn finish(&self) -> u64 {
@@ -39,7 +41,7 @@ mod tests {
     use crate::{clock::now, model::MessageIds};
 
     #[test]
-    fn ids_made_one_after_the_other_spread_over_buckets_and_tags() {
+    fn consecutive_ids_spread_over_buckets_and_tags() {
         let (ids, build) = (MessageIds::default(), BuildHasherDefault::<IdHasher>::default());
         let hashes: Vec<_> = (0..4096).map(|_| build.hash_one(ids.next(now()))).collect();
         let distinct = |part: fn(u64) -> u64| hashes.iter().map(|&h| part(h)).collect::<HashSet<_>>().len();

@@ -1,12 +1,4 @@
-//! The reference backend: everything in this process, gone with it.
-
-mod cross_project;
-mod dead_letters;
-mod expiries;
-pub(super) mod idempotency;
-pub(super) mod restore;
-pub(super) mod state;
-pub(super) mod system;
+//! The reference backend: keeps everything in this process.
 
 use std::{
     collections::HashMap,
@@ -15,11 +7,12 @@ use std::{
     time::Duration,
 };
 
-use self::{state::State, system::SystemState};
 use super::{
-    Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, Depth, Inserted,
-    KeyReservation, Lease, Op, PutOutcome, PutSession, Redriven, Release, Released, Retention, Roster, SendResult,
-    SessionKey, Storage, StorageHealth, Store, Usage, account::StoreLimits,
+    Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, DeadLetterStore,
+    Depth, InboxStore, Inserted, KeyReservation, Lease, Op, ProtocolStore, PushStore, PutOutcome, PutSession, Redriven,
+    Release, Released, ReplicatedStorage, ReplicatedStore, Retention, Roster, SendResult, SessionKey, SessionStore,
+    Storage, StorageHealth, Store, TrackingStore, Usage,
+    state::{account::StoreLimits, project::ProjectState, system::SystemState},
 };
 use crate::{
     clock::Now,
@@ -29,18 +22,18 @@ use crate::{
     },
 };
 
-/// Keeps the store of each project for as long as it lives itself.
+/// Keeps the store of each project as long as the storage itself lives.
 #[derive(Debug, Default)]
 pub struct MemoryStorage {
     limits: StoreLimits,
-    /// Why it is there in place of another.
+    /// Why this storage replaces another one.
     fallback_reason: Option<String>,
     stores: Mutex<HashMap<ProjectId, Arc<MemoryStore>>>,
     system: Mutex<SystemState>,
 }
 
 impl MemoryStorage {
-    /// `retention` holds for each project by itself, but for what says that it is of all.
+    /// `retention` applies to each project by itself, except `messages_bytes_max`, which all projects share.
     #[must_use]
     pub fn new(retention: Retention) -> Self {
         Self {
@@ -49,7 +42,7 @@ impl MemoryStorage {
         }
     }
 
-    /// The same in place of another storage, for this reason: it works, and not as it was meant to.
+    /// A storage that replaces another one for this reason. Its health is degraded.
     #[must_use]
     pub fn new_fallback(retention: Retention, why: impl Into<String>) -> Self {
         Self {
@@ -82,26 +75,33 @@ impl Storage for MemoryStorage {
             .map_or(StorageHealth::Healthy, StorageHealth::Degraded)
     }
 
+    fn replicated(&self) -> Option<&dyn ReplicatedStorage> {
+        None
+    }
+
     fn open(&self, project: &ProjectId) -> Arc<dyn Store> {
         let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(store) = stores.get(project) {
             return store.clone();
         }
-        let store = Arc::new(MemoryStore(Mutex::new(State::new(project.clone(), &self.limits))));
+        let store = Arc::new(MemoryStore(Mutex::new(ProjectState::new(
+            project.clone(),
+            &self.limits,
+        ))));
         stores.insert(project.clone(), store.clone());
         store
     }
 
     fn projects(&self) -> Op<Vec<Arc<ProjectRecord>>> {
-        self.run(|offices| offices.projects())
+        self.run(|system| system.projects())
     }
 
     fn project(&self, project: ProjectId) -> Op<Option<Arc<ProjectRecord>>> {
-        self.run(|offices| offices.project(&project))
+        self.run(|system| system.project(&project))
     }
 
     fn put_project(&self, record: Arc<ProjectRecord>) -> Op<bool> {
-        self.run(|offices| offices.put_project(record))
+        self.run(|system| system.put_project(record))
     }
 
     fn clear_project(&self, project: ProjectId) -> Op<()> {
@@ -114,22 +114,22 @@ impl Storage for MemoryStorage {
 
     fn append_audit(&self, entry: AuditEntry) -> Op<()> {
         let len_max = self.limits.retention.audit_len_max;
-        self.run(|offices| {
-            offices.append_audit(entry, len_max);
+        self.run(|system| {
+            system.append_audit(entry, len_max);
         })
     }
 
     fn audit(&self, query: AuditQuery) -> Op<Vec<Arc<AuditEntry>>> {
-        self.run(|offices| offices.audit(&query))
+        self.run(|system| system.audit(&query))
     }
 }
 
-/// Does each operation before it returns, under the one lock of the project; the future only carries the answer.
+/// The store of one project. Carries out each operation before it returns, under the one lock of the project; the future only carries the answer.
 #[derive(Debug)]
-struct MemoryStore(Mutex<State>);
+struct MemoryStore(Mutex<ProjectState>);
 
 impl MemoryStore {
-    fn run<T: Send + 'static>(&self, operation: impl FnOnce(&mut State) -> T) -> Op<T> {
+    fn run<T: Send + 'static>(&self, operation: impl FnOnce(&mut ProjectState) -> T) -> Op<T> {
         let answer = operation(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
         Box::pin(ready(Ok(answer)))
     }
@@ -140,16 +140,30 @@ impl Store for MemoryStore {
         true
     }
 
-    fn put_session(&self, record: SessionRecord, seat: PutSession) -> Op<PutOutcome> {
-        self.run(|state| state.put_session(record, seat))
+    fn replicated(&self) -> Option<&dyn ReplicatedStore> {
+        None
+    }
+
+    fn push(&self) -> Option<&dyn PushStore> {
+        None
+    }
+
+    fn usage(&self) -> Op<Usage> {
+        self.run(|state| state.usage())
+    }
+}
+
+impl SessionStore for MemoryStore {
+    fn put_session(&self, record: SessionRecord, condition: PutSession) -> Op<PutOutcome> {
+        self.run(|state| state.put_session(record, condition))
     }
 
     fn sessions(&self) -> Op<Roster> {
         self.run(|state| state.sessions())
     }
 
-    fn find_session(&self, wanted: SessionKey) -> Op<Option<SessionRecord>> {
-        self.run(|state| state.find_session(&wanted))
+    fn find_session(&self, key: SessionKey) -> Op<Option<SessionRecord>> {
+        self.run(|state| state.find_session(&key))
     }
 
     fn remove_session(
@@ -165,7 +179,9 @@ impl Store for MemoryStore {
     fn claim(&self, session: SessionId, claim: Claim, delivery_limit: u32, now: Now) -> Op<Claimed> {
         self.run(|state| state.claim(session, claim, delivery_limit, now))
     }
+}
 
+impl ProtocolStore for MemoryStore {
     fn insert_protocol(&self, record: Arc<ProtocolRecord>, len_max: Option<usize>) -> Op<Inserted> {
         self.run(|state| state.insert_protocol(record, len_max))
     }
@@ -177,25 +193,11 @@ impl Store for MemoryStore {
     fn protocol(&self, name: ProtocolName, version: semver::Version) -> Op<Option<Arc<ProtocolRecord>>> {
         self.run(|state| state.protocol(name, version))
     }
+}
 
+impl InboxStore for MemoryStore {
     fn append(&self, batch: Vec<Append>, now: Now) -> Op<Vec<Appended>> {
         self.run(|state| state.append(batch, now))
-    }
-
-    fn update_send_result(&self, sender: SessionId, key: String, outcome: SendResult) -> Op<()> {
-        self.run(|state| state.update_send_result(sender, key, outcome))
-    }
-
-    fn reserve_key(&self, sender: SessionId, key: String, target: ProjectId, now: Now) -> Op<KeyReservation> {
-        self.run(|state| state.reserve_key(sender, key, target, now))
-    }
-
-    fn complete_reservation(&self, sender: SessionId, key: String, outcome: SendResult) -> Op<()> {
-        self.run(|state| state.complete_reservation(sender, key, outcome))
-    }
-
-    fn cancel_reservation(&self, sender: SessionId, key: String) -> Op<()> {
-        self.run(|state| state.cancel_reservation(sender, key))
     }
 
     fn lease(&self, session: SessionId, by: Option<Claim>, limit: usize, bytes_max: usize, now: Now) -> Op<Lease> {
@@ -217,11 +219,43 @@ impl Store for MemoryStore {
     fn sweep(&self, now: Now) -> Op<Vec<(SessionId, usize)>> {
         self.run(|state| state.sweep(now))
     }
+}
+
+impl TrackingStore for MemoryStore {
+    fn update_send_result(&self, sender: SessionId, key: String, result: SendResult) -> Op<()> {
+        self.run(|state| state.update_send_result(sender, key, result))
+    }
+
+    fn reserve_key(&self, sender: SessionId, key: String, target: ProjectId, now: Now) -> Op<KeyReservation> {
+        self.run(|state| state.reserve_key(sender, key, target, now))
+    }
+
+    fn complete_reservation(&self, sender: SessionId, key: String, result: SendResult) -> Op<()> {
+        self.run(|state| state.complete_reservation(sender, key, result))
+    }
+
+    fn cancel_reservation(&self, sender: SessionId, key: String) -> Op<()> {
+        self.run(|state| state.cancel_reservation(sender, key))
+    }
 
     fn message_status(&self, message: MessageId, now: Now) -> Op<Option<Vec<RecipientStatus>>> {
         self.run(|state| state.message_status(message, now))
     }
 
+    fn put_cross_project_target(&self, message: MessageId, target: ProjectId) -> Op<()> {
+        self.run(|state| state.put_cross_project_target(message, target))
+    }
+
+    fn cross_project_target(&self, message: MessageId) -> Op<Option<ProjectId>> {
+        self.run(|state| state.cross_project_target(message))
+    }
+
+    fn cross_project_targets(&self) -> Op<Vec<ProjectId>> {
+        self.run(|state| state.cross_project_targets())
+    }
+}
+
+impl DeadLetterStore for MemoryStore {
     fn dead_letters(&self, query: DeadLetterQuery) -> Op<DeadLetterPage> {
         self.run(|state| state.dead_letters(&query))
     }
@@ -238,22 +272,6 @@ impl Store for MemoryStore {
 
     fn dead_letter_count(&self) -> Op<usize> {
         self.run(|state| state.dead_letter_count())
-    }
-
-    fn usage(&self) -> Op<Usage> {
-        self.run(|state| state.usage())
-    }
-
-    fn put_cross_project_target(&self, message: MessageId, target: ProjectId) -> Op<()> {
-        self.run(|state| state.put_cross_project_target(message, target))
-    }
-
-    fn cross_project_target(&self, message: MessageId) -> Op<Option<ProjectId>> {
-        self.run(|state| state.cross_project_target(message))
-    }
-
-    fn cross_project_targets(&self) -> Op<Vec<ProjectId>> {
-        self.run(|state| state.cross_project_targets())
     }
 }
 

@@ -1,3 +1,5 @@
+//! The records that belong to no single project: project records and the audit log.
+
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::Arc,
@@ -5,15 +7,15 @@ use std::{
 
 use crate::model::{AuditEntry, AuditOutcome, AuditQuery, ProjectId, ProjectRecord};
 
-/// What belongs to no project: which of them there are, and what was administered.
+/// The project records and the audit log of a broker.
 #[derive(Debug, Default)]
-pub(in super::super) struct SystemState {
+pub struct SystemState {
     projects: BTreeMap<ProjectId, Arc<ProjectRecord>>,
-    /// By project; None is what belongs to none.
+    /// One log for each project; None is the log of entries without a project.
     audit_logs: BTreeMap<Option<ProjectId>, AuditLog>,
 }
 
-/// By age, which is by id.
+/// The entries by age, which is by id.
 #[derive(Debug, Default)]
 struct AuditLog {
     done: VecDeque<Arc<AuditEntry>>,
@@ -21,19 +23,22 @@ struct AuditLog {
 }
 
 impl SystemState {
+    /// All project records.
     pub fn projects(&self) -> Vec<Arc<ProjectRecord>> {
         self.projects.values().cloned().collect()
     }
 
+    /// The record of a project.
     pub fn project(&self, project: &ProjectId) -> Option<Arc<ProjectRecord>> {
         self.projects.get(project).cloned()
     }
 
-    /// What was put before a restart.
+    /// Adds a record that was stored before a restart.
     pub fn restore_project(&mut self, record: Arc<ProjectRecord>) {
         self.projects.insert(record.id.clone(), record);
     }
 
+    /// See [`Storage::put_project`](crate::storage::Storage::put_project).
     pub fn put_project(&mut self, record: Arc<ProjectRecord>) -> bool {
         let next = self.projects.get(&record.id).map_or(0, |kept| kept.revision + 1);
         let is_next = record.revision == next;
@@ -43,14 +48,14 @@ impl SystemState {
         is_next
     }
 
-    /// Returns the entry that had to go.
+    /// Returns the entry that was evicted.
     pub fn append_audit(&mut self, entry: AuditEntry, len_max: usize) -> Option<Arc<AuditEntry>> {
         let of_project = self.audit_logs.entry(entry.project.clone()).or_default();
         let entries = match entry.outcome {
             AuditOutcome::Done => &mut of_project.done,
             AuditOutcome::Refused => &mut of_project.refused,
         };
-        // At the end, but for one that another has overtaken on its way here.
+        // At the end, unless a younger entry arrived first.
         let place = entries.partition_point(|known| known.id < entry.id);
         entries.insert(place, Arc::new(entry));
         if entries.len() > len_max {
@@ -60,6 +65,7 @@ impl SystemState {
         }
     }
 
+    /// The entries that match a query, newest first.
     pub fn audit(&self, query: &AuditQuery) -> Vec<Arc<AuditEntry>> {
         let newest = |entries: &VecDeque<Arc<AuditEntry>>| -> Vec<_> {
             let fitting = entries.iter().rev().filter(|entry| query.matches(entry));

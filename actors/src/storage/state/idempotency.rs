@@ -1,69 +1,57 @@
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+//! The idempotency keys of a project: results of sends, and reservations for messages to other projects.
 
-use super::super::{
-    KeyReservation, Retention, SendResult,
+use std::collections::{BTreeMap, HashMap};
+
+use super::{
+    entry::{Key, KeyUse},
     journal::{Change, Journal},
 };
 use crate::{
     clock::{Now, millis},
     model::{ProjectId, SessionId},
+    storage::{
+        retention::Retention,
+        tracking::{KeyReservation, SendResult},
+    },
 };
 
-pub(in super::super) type Key = (SessionId, Arc<str>);
-
-/// Bytes that a key costs beside its text and the sessions that refused.
+/// Bytes that a key costs in addition to its text and its refused recipients.
 const KEY_BYTES: usize = 128;
 
-/// By what an idempotency key is taken.
-#[derive(Clone, Debug)]
-pub(in super::super) enum KeyUse {
-    /// The first result of a send.
-    SendResult(SendResult),
-    /// A message to another project, which may have taken it: that project knows.
-    Reservation {
-        target: ProjectId,
-        /// More than one send has found the key reserved: that one of them was refused does not free it.
-        is_repeated: bool,
-    },
-}
-
-/// The idempotency keys that are taken. Bounded in number, bytes and time. When there are too many the oldest go, because
-/// a repeat comes soon after the first send, and a project whose keys were refused could send nothing for a day.
+/// The idempotency keys in use, bounded in number, bytes and time. At the limit the oldest are forgotten: a repeat
+/// usually comes soon after the first send, and refusing new keys would stop a project for a day.
 #[derive(Debug)]
-pub(super) struct IdempotencyKeys {
-    /// Hashed with a secret: a client chooses the keys.
+pub struct IdempotencyKeys {
+    /// Hashed with a secret, because clients choose the keys.
     entries: HashMap<Key, Entry>,
-    /// In the order in which they are free again.
+    /// By the time at which they become free.
     by_expiry: BTreeMap<ExpiryKey, Key>,
-    /// Tells keys apart that are free at the same moment.
+    /// Distinguishes keys that become free at the same moment.
     last_serial: u64,
     bytes: usize,
     len_max: usize,
     bytes_max: usize,
-    /// Keys that were forgotten before their time.
+    /// Keys that were forgotten before their time, since the last log entry.
     dropped: u64,
     window_ms: u64,
 }
 
-/// When a key is free again, by the monotonic clock, and its serial.
+/// When a key becomes free, in monotonic milliseconds, and its serial.
 type ExpiryKey = (u64, u64);
 
 #[derive(Debug)]
 struct Entry {
     key_use: KeyUse,
-    /// When the key is free again, in milliseconds since the Unix epoch: what a journal is told.
+    /// When the key becomes free, in milliseconds since the Unix epoch; this is what the journal receives.
     until_unix_ms: u64,
     expiry_key: ExpiryKey,
 }
 
 impl Entry {
-    /// The text of the key is there once: both places of it share it.
+    /// The text of the key counts once: both maps share it.
     fn bytes(&self, (_, key): &Key) -> usize {
         let refused = match &self.key_use {
-            KeyUse::SendResult(outcome) => outcome.refused.len(),
+            KeyUse::SendResult(result) => result.refused.len(),
             KeyUse::Reservation { .. } => 0,
         };
         KEY_BYTES + key.len() + refused * size_of::<SessionId>()
@@ -80,6 +68,7 @@ impl Entry {
 }
 
 impl IdempotencyKeys {
+    /// No keys, with the limits of `retention`.
     pub fn new(retention: &Retention) -> Self {
         Self {
             entries: HashMap::new(),
@@ -93,29 +82,31 @@ impl IdempotencyKeys {
         }
     }
 
+    /// The use of a key; None if the key is free.
     pub fn get(&mut self, key: &Key, now: Now, journal: &mut impl Journal) -> Option<&KeyUse> {
         self.remove_expired(now, journal);
         Some(&self.entries.get(key)?.key_use)
     }
 
-    /// Takes a key for the window from now on, whatever it was taken by.
+    /// Sets a key for one window from now on, replacing its former use.
     pub fn put(&mut self, key: Key, by: KeyUse, now: Now, journal: &mut impl Journal) {
         let until_unix_ms = now.unix_ms.saturating_add(self.window_ms);
         let until_mono_ms = now.mono_ms.saturating_add(self.window_ms);
         self.insert(key.clone(), by, until_unix_ms, until_mono_ms);
-        if let Some(taken) = self.entries.get(&key) {
-            journal.record(taken.change(&key));
+        if let Some(entry) = self.entries.get(&key) {
+            journal.record(entry.change(&key));
         }
         self.evict_excess(journal);
     }
 
-    /// What was taken before a restart.
+    /// Adds a key that was in use before a restart.
     pub fn restore(&mut self, key: Key, by: KeyUse, until_unix_ms: u64, now: Now, journal: &mut impl Journal) {
         let until_mono_ms = now.mono_at(until_unix_ms);
         self.insert(key, by, until_unix_ms, until_mono_ms);
         self.evict_excess(journal);
     }
 
+    /// See [`TrackingStore::reserve_key`](crate::storage::TrackingStore::reserve_key).
     pub fn reserve(&mut self, key: Key, target: ProjectId, now: Now, journal: &mut impl Journal) -> KeyReservation {
         let is_repeated = match self.get(&key, now, journal) {
             Some(KeyUse::SendResult(first)) => return KeyReservation::Completed(first.clone()),
@@ -131,35 +122,36 @@ impl IdempotencyKeys {
         }
     }
 
-    /// Does nothing for a key that was forgotten meanwhile.
-    pub fn complete(&mut self, key: &Key, outcome: SendResult, journal: &mut impl Journal) {
-        if let Some(taken) = self.entries.get_mut(key) {
-            self.bytes -= taken.bytes(key);
-            taken.key_use = KeyUse::SendResult(outcome);
-            self.bytes += taken.bytes(key);
-            journal.record(taken.change(key));
+    /// Replaces the use of a key by a result. Does nothing for a forgotten key.
+    pub fn complete(&mut self, key: &Key, result: SendResult, journal: &mut impl Journal) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            self.bytes -= entry.bytes(key);
+            entry.key_use = KeyUse::SendResult(result);
+            self.bytes += entry.bytes(key);
+            journal.record(entry.change(key));
             self.evict_excess(journal);
         }
     }
 
-    /// The same only while the key is reserved.
-    pub fn complete_reservation(&mut self, key: &Key, outcome: SendResult, journal: &mut impl Journal) {
-        let taken = self.entries.get(key);
-        if taken.is_some_and(|taken| matches!(taken.key_use, KeyUse::Reservation { .. })) {
-            self.complete(key, outcome, journal);
+    /// Stores the result of a key, if it is reserved.
+    pub fn complete_reservation(&mut self, key: &Key, result: SendResult, journal: &mut impl Journal) {
+        let entry = self.entries.get(key);
+        if entry.is_some_and(|entry| matches!(entry.key_use, KeyUse::Reservation { .. })) {
+            self.complete(key, result, journal);
         }
     }
 
-    /// Frees a key that is reserved by one send alone.
+    /// Removes a reservation that only one send has found.
     pub fn cancel_reservation(&mut self, key: &Key, journal: &mut impl Journal) {
-        if let Some(taken) = self.entries.get(key)
-            && let KeyUse::Reservation { is_repeated: false, .. } = taken.key_use
+        if let Some(entry) = self.entries.get(key)
+            && let KeyUse::Reservation { is_repeated: false, .. } = entry.key_use
         {
-            let place = taken.expiry_key;
+            let place = entry.expiry_key;
             self.remove(place, journal);
         }
     }
 
+    /// Frees the keys whose window is over.
     pub fn remove_expired(&mut self, now: Now, journal: &mut impl Journal) {
         while let Some((&place, _)) = self.by_expiry.first_key_value()
             && place.0 <= now.mono_ms
@@ -171,13 +163,13 @@ impl IdempotencyKeys {
     fn insert(&mut self, key: Key, by: KeyUse, until_unix_ms: u64, until_mono_ms: u64) {
         self.last_serial += 1;
         let place = (until_mono_ms, self.last_serial);
-        let taken = Entry {
+        let entry = Entry {
             key_use: by,
             until_unix_ms,
             expiry_key: place,
         };
-        self.bytes += taken.bytes(&key);
-        if let Some(before) = self.entries.insert(key.clone(), taken) {
+        self.bytes += entry.bytes(&key);
+        if let Some(before) = self.entries.insert(key.clone(), entry) {
             self.bytes -= before.bytes(&key);
             self.by_expiry.remove(&before.expiry_key);
         }
@@ -193,11 +185,12 @@ impl IdempotencyKeys {
         }
     }
 
+    /// The bytes of the keys with their results.
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Warns once of all keys that were forgotten before their time since the last call.
+    /// Logs one warning for all keys that were forgotten before their time since the last call.
     pub fn log_dropped(&mut self, project: &ProjectId) {
         let dropped = std::mem::take(&mut self.dropped);
         if dropped > 0 {
@@ -212,8 +205,8 @@ impl IdempotencyKeys {
                 sender: key.0,
                 key: &key.1,
             });
-            if let Some(taken) = self.entries.remove(&key) {
-                self.bytes -= taken.bytes(&key);
+            if let Some(entry) = self.entries.remove(&key) {
+                self.bytes -= entry.bytes(&key);
             }
         }
     }
@@ -241,7 +234,7 @@ mod tests {
         (SessionId::from_uuid(uuid::Uuid::nil()), text.into())
     }
 
-    fn outcome(refused: usize) -> SendResult {
+    fn result(refused: usize) -> SendResult {
         SendResult {
             message: MessageId::from_uuid(uuid::Uuid::nil()),
             delivered: 0,
@@ -262,16 +255,16 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_counted_with_its_text_and_with_16_bytes_for_each_refusal() {
+    fn a_key_counts_128_bytes_its_text_and_16_bytes_for_each_refusal() {
         let mut keys = keys(10, usize::MAX);
         keys.put(key("other"), reservation(), NOW, &mut ());
         assert_eq!(keys.bytes(), 128 + 5);
         let other_bytes = keys.bytes();
-        keys.put(key("abc"), KeyUse::SendResult(outcome(2)), NOW, &mut ());
+        keys.put(key("abc"), KeyUse::SendResult(result(2)), NOW, &mut ());
         assert_eq!(keys.bytes() - other_bytes, 128 + 3 + 2 * 16);
         keys.put(key("abc"), reservation(), NOW, &mut ());
         assert_eq!(keys.bytes() - other_bytes, 128 + 3, "it replaces what was there");
-        keys.complete_reservation(&key("abc"), outcome(5), &mut ());
+        keys.complete_reservation(&key("abc"), result(5), &mut ());
         assert_eq!(keys.bytes() - other_bytes, 128 + 3 + 5 * 16);
         keys.cancel_reservation(&key("other"), &mut ());
         assert_eq!(keys.bytes(), 128 + 3 + 5 * 16);
@@ -284,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_keys_and_bytes_as_may_be_are_kept() {
+    fn keys_are_kept_up_to_both_limits() {
         for mut keys in [keys(2, usize::MAX), keys(usize::MAX, 2 * (128 + 1))] {
             let mut take = |text| {
                 keys.put(key(text), reservation(), NOW, &mut ());

@@ -1,12 +1,14 @@
+//! The deadlines of messages with a time to live, earliest first.
+
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use super::super::inbox::NO_DEADLINE;
+use super::entry::NO_DEADLINE;
 use crate::model::{MessageId, Priority, SessionId};
 
-/// When a message in an inbox outlives its time, and how it is found there.
+/// The deadline of a message in an inbox, and how the inbox finds the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Expiry {
-    /// On the monotonic clock, in milliseconds.
+pub struct Expiry {
+    /// In milliseconds of the monotonic clock.
     pub deadline_ms: u64,
     pub seq: u64,
     pub session: SessionId,
@@ -14,19 +16,19 @@ pub(super) struct Expiry {
     pub priority: Priority,
 }
 
-/// What expires next. A message that leaves its inbox in time leaves its expiry behind; these are cleared away when
-/// they are more than half.
+/// The next deadlines. A message that leaves its inbox in time leaves its expiry behind; expiries without a message are
+/// removed when they are more than half.
 #[derive(Debug, Default)]
-pub(super) struct Expiries {
+pub struct Expiries {
     heap: BinaryHeap<Reverse<Expiry>>,
-    /// How many messages with a deadline are in the inboxes.
+    /// The number of messages with a deadline in the inboxes.
     pending_len: usize,
 }
 
 impl Expiries {
     const COMPACT_LEN_MIN: usize = 1024;
 
-    /// `stands` says whether the message of an expiry is still in its inbox.
+    /// `is_current` tells whether the message of an expiry is still in its inbox.
     pub fn push(&mut self, expiry: Expiry, stands: impl Fn(&Expiry) -> bool) {
         self.pending_len += 1;
         self.heap.push(Reverse(expiry));
@@ -36,13 +38,14 @@ impl Expiries {
         }
     }
 
-    /// A message with this deadline has left its inbox, by whatever way.
+    /// Called when a message with this deadline leaves its inbox.
     pub fn message_removed(&mut self, deadline_ms: u64) {
         if deadline_ms != NO_DEADLINE {
             self.pending_len = self.pending_len.saturating_sub(1);
         }
     }
 
+    /// Removes and returns the next expiry that is due.
     pub fn pop_due(&mut self, now_mono_ms: u64) -> Option<Expiry> {
         let Reverse(next) = self.heap.peek()?;
         if next.deadline_ms > now_mono_ms {
@@ -51,6 +54,7 @@ impl Expiries {
         self.heap.pop().map(|Reverse(expiry)| expiry)
     }
 
+    /// The number of expiries, stale ones included.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.heap.len()
@@ -75,7 +79,7 @@ mod tests {
         }
     }
 
-    /// Pushes so many, and lets so many of all leave their inboxes.
+    /// Adds `count` expiries, then reports that `leaving` messages have left.
     fn push(expiries: &mut Expiries, count: usize, leaving: usize) {
         for at in 0..count {
             expiries.push(expiry(at as u64), |_| panic!("cleared away at {}", at + 1));
@@ -86,12 +90,12 @@ mod tests {
     }
 
     #[test]
-    fn expiries_of_messages_that_are_all_in_their_inboxes_are_not_looked_through() {
+    fn current_expiries_are_not_compacted() {
         push(&mut Expiries::default(), 3 * MAX, 0);
     }
 
     #[test]
-    fn few_expiries_are_not_looked_through_even_when_no_message_stands() {
+    fn few_expiries_are_not_compacted_even_if_all_are_stale() {
         let mut expiries = Expiries::default();
         push(&mut expiries, MAX - 1, MAX - 1);
         push(&mut expiries, 1, 1);
@@ -100,10 +104,10 @@ mod tests {
     }
 
     #[test]
-    fn expiries_are_looked_through_when_more_than_half_stand_for_nothing() {
+    fn expiries_are_compacted_when_more_than_half_are_stale() {
         let mut expiries = Expiries::default();
         push(&mut expiries, 2 * MAX - 1, MAX);
-        // Half of them.
+        // Exactly half of them.
         push(&mut expiries, 1, 1);
         expiries.push(expiry(7), |expiry| expiry.deadline_ms < 5);
         assert_eq!(expiries.len(), 5 + 1, "five at first, and one of the second push");

@@ -1,17 +1,14 @@
-//! A project's state as it was before a restart, from what a journal kept of it.
+//! Rebuilds the state of a project from what a journal has persisted.
 
 use std::sync::Arc;
 
 use super::{
-    super::{
-        account::StoreLimits,
-        inbox::{Inbox, NO_DEADLINE},
-        journal::Journal,
-        receipts::ReceiptKey,
-    },
+    account::StoreLimits,
+    entry::{Key, KeyUse, NO_DEADLINE, ReceiptKey},
     expiries::Expiry,
-    idempotency::{Key, KeyUse},
-    state::{Ledger, State, StoredSession},
+    inbox::Inbox,
+    journal::Journal,
+    project::{Ledger, ProjectState, StoredSession},
 };
 use crate::{
     clock::Now,
@@ -21,98 +18,103 @@ use crate::{
     },
 };
 
-/// What is kept of a project, in any order.
+/// Everything that is persisted of a project, in any order.
 #[derive(Debug, Default)]
-pub(in super::super) struct StoredProject {
+pub struct StoredProject {
     pub sessions: Vec<SessionRecord>,
     pub protocols: Vec<Arc<ProtocolRecord>>,
     pub queued: Vec<StoredEntry>,
-    /// Those that are final.
+    /// The final ones.
     pub receipts: Vec<(ReceiptKey, MessageId, RecipientStatus)>,
-    /// Each with its place in the order in which they died.
+    /// Each with its sequence, which orders them by the time at which they were given up.
     pub dead_letters: Vec<(u64, DeadLetter)>,
-    /// Each with when it is free again, in milliseconds since the Unix epoch.
+    /// Each with the time at which it becomes free, in milliseconds since the Unix epoch.
     pub idempotency_keys: Vec<(Key, u64, KeyUse)>,
     pub cross_project_targets: Vec<(MessageId, ProjectId)>,
 }
 
 /// A message in an inbox.
 #[derive(Debug)]
-pub(in super::super) struct StoredEntry {
+pub struct StoredEntry {
     pub session: SessionId,
     pub seq: u64,
     pub message: Arc<Message>,
     pub receipt: ReceiptKey,
-    /// Milliseconds since the Unix epoch.
+    /// In milliseconds since the Unix epoch.
     pub accepted_at_ms: u64,
-    /// When its time to live ends, on the same clock.
+    /// When its time to live ends, in milliseconds since the Unix epoch.
     pub deadline_unix_ms: Option<u64>,
     pub deliveries: u32,
 }
 
-impl<J: Journal> State<J> {
-    /// What was leased waits again, with its deliveries counted. The journal hears of what is too much for the
-    /// retention by now.
-    pub fn restore(mut kept: StoredProject, project: ProjectId, limits: &StoreLimits, now: Now, journal: J) -> Self {
+impl<J: Journal> ProjectState<J> {
+    /// The state after a restart. Leased messages wait again with their deliveries counted. The journal receives the
+    /// removal of what no longer fits the retention.
+    pub fn restore(mut stored: StoredProject, project: ProjectId, limits: &StoreLimits, now: Now, journal: J) -> Self {
         let mut state = Self::with_journal(project, limits, journal);
-        // Above all claims of before.
+        // Higher than every epoch of before.
         state.last_epoch = now.unix_ms;
-        for record in kept.sessions {
+        for record in stored.sessions {
             if let Some(name) = &record.name {
                 state.names.insert(name.clone(), record.id);
             }
             let record_bytes = record.stored_len();
             state.sessions_bytes += record_bytes;
-            let participant = StoredSession {
+            let session = StoredSession {
                 record_bytes,
                 inbox: Inbox::default(),
                 record,
                 claim: None,
             };
-            state.sessions.insert(participant.record.id, participant);
+            state.sessions.insert(session.record.id, session);
         }
-        for record in kept.protocols {
+        for record in stored.protocols {
             let key = (record.name.clone(), record.version.clone());
             state.protocols.insert(key, record);
         }
-        let mut receipts = kept.receipts;
-        kept.queued.sort_unstable_by_key(|queued| (queued.session, queued.seq));
-        for queued in kept.queued {
+        let mut receipts = stored.receipts;
+        stored
+            .queued
+            .sort_unstable_by_key(|queued| (queued.session, queued.seq));
+        for queued in stored.queued {
             receipts.push((queued.receipt, queued.message.id, queued.receipt_entry()));
             state.restore_queued(queued, now);
         }
-        let State {
+        let ProjectState {
             journal,
             ledger,
-            idempotency_keys: taken_keys,
-            cross_project_targets: crossings,
+            idempotency_keys,
+            cross_project_targets,
             ..
         } = &mut state;
         ledger.receipts.restore(receipts, journal);
-        kept.dead_letters.sort_unstable_by_key(|(death, _)| *death);
-        for (death, letter) in kept.dead_letters {
+        stored.dead_letters.sort_unstable_by_key(|(sequence, _)| *sequence);
+        for (sequence, dead_letter) in stored.dead_letters {
             let Ledger {
                 dead_letters, account, ..
             } = ledger;
-            account.restore(&letter.message);
-            dead_letters.restore(letter, death, account, journal);
+            account.restore(&dead_letter.message);
+            dead_letters.restore(dead_letter, sequence, account, journal);
         }
-        kept.idempotency_keys
+        stored
+            .idempotency_keys
             .sort_by_key(|(_, until_unix_ms, _)| *until_unix_ms);
-        for (key, until_unix_ms, by) in kept.idempotency_keys {
-            taken_keys.restore(key, by, until_unix_ms, now, journal);
+        for (key, until_unix_ms, key_use) in stored.idempotency_keys {
+            idempotency_keys.restore(key, key_use, until_unix_ms, now, journal);
         }
-        kept.cross_project_targets.sort_unstable_by_key(|(message, _)| *message);
-        for (message, target) in kept.cross_project_targets {
-            crossings.restore(message, target, journal);
+        stored
+            .cross_project_targets
+            .sort_unstable_by_key(|(message, _)| *message);
+        for (message, target) in stored.cross_project_targets {
+            cross_project_targets.restore(message, target, journal);
         }
         state
     }
 
-    /// The claims of the state that this one takes the place of: who has a session in hand keeps it.
+    /// Takes over the claims of the state that this one replaces, so that owners of sessions stay owners.
     pub fn adopt_claims(&mut self, before: &Self) {
-        for (id, participant) in &mut self.sessions {
-            participant.claim = before.sessions.get(id).and_then(|before| before.claim);
+        for (id, stored) in &mut self.sessions {
+            stored.claim = before.sessions.get(id).and_then(|before| before.claim);
         }
         self.last_epoch = self.last_epoch.max(before.last_epoch);
         self.roster_version = before.roster_version + 1;

@@ -1,20 +1,27 @@
+//! The dead letters of a project, bounded in number and bytes.
+
 use std::collections::BTreeMap;
 
-use super::super::{
-    BlockedDeadLetter, DeadLetterPage as Found, DeadLetterQuery, Retention,
-    account::{Account, Tally, envelope_bytes},
+use super::{
+    account::{Account, Tally},
     journal::{Change, Journal},
 };
-use crate::model::{DeadLetter, Message, MessageId, ProjectId, SessionId};
+use crate::{
+    model::{DeadLetter, Message, MessageId, ProjectId, SessionId},
+    storage::{
+        dead_letters::{BlockedDeadLetter, DeadLetterPage, DeadLetterQuery},
+        retention::{Retention, envelope_bytes},
+    },
+};
 
 type Key = (MessageId, SessionId);
 
-/// What was given up, until it is redriven or there is too much of it.
+/// Messages that were given up, until they are redriven or dropped.
 ///
-/// Listed in the order of message ids, so that a cursor stays good when its dead letter is gone; forgotten in the
-/// order in which it died, so that the long inbox of a removed session is not the first to go.
+/// They are listed in the order of message ids, so that a cursor stays valid when its dead letter is gone. They are
+/// dropped in the order in which they were given up, so that the long inbox of a removed session is not dropped first.
 #[derive(Debug)]
-pub(super) struct DeadLetters {
+pub struct DeadLetters {
     by_key: BTreeMap<Key, Entry>,
     by_sequence: BTreeMap<u64, Key>,
     next_sequence: u64,
@@ -32,6 +39,7 @@ struct Entry {
 }
 
 impl DeadLetters {
+    /// No dead letters, with the limits of `retention`.
     pub fn new(retention: &Retention) -> Self {
         Self {
             by_key: BTreeMap::new(),
@@ -45,41 +53,43 @@ impl DeadLetters {
         }
     }
 
+    /// The number of dead letters.
     pub fn len(&self) -> usize {
         self.by_key.len()
     }
 
+    /// The bytes of the dead letters.
     pub const fn bytes(&self) -> usize {
         self.tally.bytes()
     }
 
-    /// Keeps a letter whose message is in the account. What is dropped leaves it.
-    pub fn insert(&mut self, letter: DeadLetter, account: &mut Account, journal: &mut impl Journal) {
-        let death = self.next_sequence;
-        if let Some(earlier) = self.take((letter.message.id, letter.recipient)) {
+    /// Adds a dead letter whose message is in the account already. Dropped ones leave the account.
+    pub fn insert(&mut self, dead_letter: DeadLetter, account: &mut Account, journal: &mut impl Journal) {
+        let sequence = self.next_sequence;
+        if let Some(earlier) = self.take((dead_letter.message.id, dead_letter.recipient)) {
             journal.record(Change::DeadLetterRemoved(&earlier));
             account.release(&earlier.message);
         }
         journal.record(Change::DeadLetterKept {
-            dead_letter: &letter,
-            sequence: death,
+            dead_letter: &dead_letter,
+            sequence,
         });
-        self.restore(letter, death, account, journal);
+        self.restore(dead_letter, sequence, account, journal);
     }
 
-    /// What was kept before a restart.
-    pub fn restore(&mut self, letter: DeadLetter, death: u64, account: &mut Account, journal: &mut impl Journal) {
-        let key = (letter.message.id, letter.recipient);
-        self.next_sequence = self.next_sequence.max(death + 1);
-        self.tally.add(&letter.message);
-        self.by_key.insert(
-            key,
-            Entry {
-                dead_letter: letter,
-                sequence: death,
-            },
-        );
-        self.by_sequence.insert(death, key);
+    /// Adds a dead letter that was kept before a restart.
+    pub fn restore(
+        &mut self,
+        dead_letter: DeadLetter,
+        sequence: u64,
+        account: &mut Account,
+        journal: &mut impl Journal,
+    ) {
+        let key = (dead_letter.message.id, dead_letter.recipient);
+        self.next_sequence = self.next_sequence.max(sequence + 1);
+        self.tally.add(&dead_letter.message);
+        self.by_key.insert(key, Entry { dead_letter, sequence });
+        self.by_sequence.insert(sequence, key);
         while self.by_key.len() > self.len_max || self.tally.bytes() > self.bytes_max {
             let oldest = self.by_sequence.first_key_value().map(|(_, key)| *key);
             let Some(dropped) = oldest.and_then(|oldest| self.take(oldest)) else {
@@ -91,6 +101,7 @@ impl DeadLetters {
         }
     }
 
+    /// Removes a dead letter.
     pub fn take(&mut self, key: Key) -> Option<DeadLetter> {
         let kept = self.by_key.remove(&key)?;
         self.by_sequence.remove(&kept.sequence);
@@ -98,11 +109,12 @@ impl DeadLetters {
         Some(kept.dead_letter)
     }
 
+    /// The message of a dead letter.
     pub fn message(&self, key: Key) -> Option<&Message> {
         Some(&self.by_key.get(&key)?.dead_letter.message)
     }
 
-    /// For whom this message was given up.
+    /// The recipients for which this message was given up.
     pub fn recipients(&self, message: MessageId) -> Vec<SessionId> {
         self.by_key
             .range((message, SESSION_MIN)..)
@@ -111,32 +123,34 @@ impl DeadLetters {
             .collect()
     }
 
-    pub fn list(&self, query: &DeadLetterQuery) -> Found {
+    /// A page of dead letters.
+    pub fn list(&self, query: &DeadLetterQuery) -> DeadLetterPage {
         use std::ops::Bound::{Excluded, Unbounded};
-        let mut found = Found::default();
+        let mut found = DeadLetterPage::default();
         let mut room = query.bytes_max;
         let fitting = self
             .by_key
             .range((query.after.map_or(Unbounded, Excluded), Unbounded))
             .map(|(_, kept)| &kept.dead_letter)
-            .filter(|letter| query.matches(letter));
-        for letter in fitting.take(query.limit) {
-            let bytes = envelope_bytes(&letter.message);
+            .filter(|dead_letter| query.matches(dead_letter));
+        for dead_letter in fitting.take(query.limit) {
+            let bytes = envelope_bytes(&dead_letter.message);
             if bytes > room {
                 found.blocked = Some(BlockedDeadLetter {
-                    message: letter.message.id,
-                    recipient: letter.recipient,
+                    message: dead_letter.message.id,
+                    recipient: dead_letter.recipient,
                     bytes,
                 });
                 break;
             }
             room -= bytes;
-            found.dead_letters.push(letter.clone());
+            found.dead_letters.push(dead_letter.clone());
         }
         found
     }
 
-    /// Warns once of all that were dropped since the last time, so that a flood of them does not flood the log.
+    /// Logs one warning for all dead letters dropped since the last call, so that a flood of them does not flood the
+    /// log.
     pub fn log_dropped(&mut self, project: &ProjectId) {
         if self.dropped > self.dropped_logged {
             let dropped = self.dropped - self.dropped_logged;

@@ -1,55 +1,48 @@
-//! The queue of one recipient: what waits, and what it has in hand but has not acknowledged.
+//! The inbox of one recipient: the messages that wait, and those that are leased and not acknowledged.
 //!
-//! Pure state. It relies on its caller that a message is here once at most: of two copies, both leased, only the
-//! later one can be acknowledged by its id.
+//! Pure state. The caller guarantees that a message is here at most once: of two leased copies only the later one could
+//! be acknowledged by its id.
 
 use std::{collections::VecDeque, sync::Arc};
 
-use super::{Depth, account::envelope_bytes, id_map::IdMap, receipts::ReceiptKey};
-use crate::model::{Budget, BudgetFull, DeadLetterReason, Message, MessageId, Priority};
+use super::{
+    entry::{InboxEntry, ReceiptKey},
+    id_map::IdMap,
+};
+use crate::{
+    model::{Budget, BudgetFull, DeadLetterReason, Message, MessageId, Priority},
+    storage::{inboxes::Depth, retention::envelope_bytes},
+};
 
-/// A deadline that never comes.
-pub(super) const NO_DEADLINE: u64 = u64::MAX;
-
-/// Above this many places an empty inbox gives its memory back: a burst long ago must not cost for ever.
+/// An empty inbox with more capacity than this, in messages, frees its memory, so that a burst does not cost memory for
+/// ever.
 const IDLE_CAPACITY_MAX: usize = 128;
 
-/// A message on its way to this recipient.
-#[derive(Debug)]
-pub(super) struct InboxEntry {
-    pub message: Arc<Message>,
-    pub receipt: ReceiptKey,
-    /// When its time to live ends, on the monotonic clock in milliseconds; [`NEVER`] without one.
-    pub deadline_ms: u64,
-    pub deliveries: u32,
-    /// Its place among those of equal priority. It keeps it when it is released.
-    seq: u64,
-}
-
-/// Which of the leased messages are meant.
+/// Which leased messages an operation is about.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Selection<'a> {
+pub enum Selection<'a> {
     All,
     Ids(&'a [MessageId]),
 }
 
-/// What becomes of a released message.
+/// What a release did with a message.
 #[derive(Debug)]
-pub(super) enum Disposition<'a> {
+pub enum Disposition<'a> {
     Requeued(&'a InboxEntry),
     DeadLettered(InboxEntry, DeadLetterReason),
 }
 
+/// The inbox of one recipient.
 #[derive(Debug, Default)]
-pub(super) struct Inbox {
-    /// By priority; each queue ascends by `seq`.
+pub struct Inbox {
+    /// Indexed by priority; each queue ascends by `seq`.
     waiting: [VecDeque<InboxEntry>; Priority::ALL.len()],
-    /// Ascends by `lease`. What has been acknowledged leaves a gap; see [`Inbox::close_gaps`].
+    /// Ascends by `lease`. An acknowledged message leaves an empty slot; see [`Inbox::compact`].
     leased: VecDeque<LeaseSlot>,
     leased_len: usize,
-    /// Bytes of the envelopes of all that waits or is leased.
+    /// Bytes of the envelopes of all waiting and leased messages.
     bytes: usize,
-    /// Where everything is that was delivered at least once.
+    /// The location of every message that has been delivered at least once.
     delivered: IdMap<MessageId, Location>,
     next_seq: u64,
     next_lease: u64,
@@ -64,7 +57,7 @@ struct LeaseSlot {
 #[derive(Clone, Copy, Debug)]
 enum Location {
     Leased(u64),
-    /// Released: waiting again since that lease.
+    /// Released: it waits again. `lease` is the number of its last lease.
     Requeued {
         priority: Priority,
         seq: u64,
@@ -73,6 +66,7 @@ enum Location {
 }
 
 impl Inbox {
+    /// The lengths of the inbox.
     pub fn depth(&self) -> Depth {
         Depth {
             waiting: self.waiting_len(),
@@ -80,15 +74,16 @@ impl Inbox {
         }
     }
 
+    /// The number of waiting messages.
     pub fn waiting_len(&self) -> usize {
         self.waiting.iter().map(VecDeque::len).sum()
     }
 
-    /// Whether this message may come, when at most `capacity` messages and `bytes_max` bytes may be here. What is leased
-    /// counts: a recipient that reads and never acknowledges fills its queue like one that never reads.
+    /// Checks that one more message fits, with at most `capacity` messages and `bytes_max` bytes in the inbox. Leased
+    /// messages count, so that a recipient that reads and never acknowledges fills its inbox like one that never reads.
     ///
     /// # Errors
-    /// Which of the two is full.
+    /// [`BudgetFull`] with the exhausted budget: messages or bytes.
     pub fn check_room(&self, message: &Message, capacity: usize, bytes_max: usize) -> Result<(), BudgetFull> {
         let full = |budget, limit| Err(BudgetFull { budget, limit });
         if self.waiting_len() + self.leased_len >= capacity {
@@ -100,13 +95,13 @@ impl Inbox {
         Ok(())
     }
 
-    /// The `seq` that the next message will have.
+    /// The `seq` of the next message.
     pub const fn next_seq(&self) -> u64 {
         self.next_seq
     }
 
-    /// Appends to the queue of its priority. Returns its `seq`, by which [`Inbox::expire`] finds it. Checks no
-    /// capacity.
+    /// Appends a message to the queue of its priority, without a check of the capacity. Returns its `seq`, with which
+    /// [`Inbox::expire`] finds it.
     pub fn push(&mut self, message: Arc<Message>, receipt: ReceiptKey, deadline_ms: u64) -> u64 {
         let seq = self.next_seq;
         self.next_seq += 1;
@@ -121,20 +116,20 @@ impl Inbox {
         seq
     }
 
-    /// Puts a message back that was here before a restart: it waits, whether it was leased or not, and what was
-    /// delivered can still be acknowledged. They come by ascending `seq`.
+    /// Adds a message that was here before a restart. It waits, even if it was leased, and can still be acknowledged if
+    /// it was delivered. Messages are restored by ascending `seq`.
     pub fn restore(&mut self, message: Arc<Message>, seq: u64, receipt: ReceiptKey, deadline_ms: u64, deliveries: u32) {
         let priority = message.priority;
         self.bytes += envelope_bytes(&message);
         self.next_seq = self.next_seq.max(seq + 1);
         if deliveries > 0 {
-            // Before all leases to come: who acknowledges up to it means it alone.
-            let place = Location::Requeued {
+            // Lower than every lease to come, so that `acknowledge_up_to` this message acknowledges it alone.
+            let location = Location::Requeued {
                 priority,
                 seq,
                 lease: 0,
             };
-            self.delivered.insert(message.id, place);
+            self.delivered.insert(message.id, location);
             self.next_lease = self.next_lease.max(1);
         }
         self.waiting[priority as usize].push_back(InboxEntry {
@@ -146,9 +141,10 @@ impl Inbox {
         });
     }
 
-    /// Leases up to `limit` messages of `bytes_max` bytes together, urgent before low and old before new, and shows each,
-    /// its delivery counted. Returns the bytes of the message that did not fit, if one ended the lease.
-    pub fn lease(&mut self, limit: usize, bytes_max: usize, mut handed: impl FnMut(&InboxEntry)) -> Option<usize> {
+    /// Leases up to `limit` messages of at most `bytes_max` bytes together, high priority first and old before new.
+    /// Counts the delivery of each and passes it to `leased`. Returns the bytes of the first message that did not fit,
+    /// if the bytes ended the lease.
+    pub fn lease(&mut self, limit: usize, bytes_max: usize, mut leased: impl FnMut(&InboxEntry)) -> Option<usize> {
         let (mut left, mut room) = (limit, bytes_max);
         for queue in self.waiting.iter_mut().rev() {
             while left > 0
@@ -158,17 +154,17 @@ impl Inbox {
                 if bytes > room {
                     return Some(bytes);
                 }
-                let Some(mut item) = queue.pop_front() else { break };
+                let Some(mut entry) = queue.pop_front() else { break };
                 left -= 1;
                 room -= bytes;
                 let lease = self.next_lease;
                 self.next_lease += 1;
-                item.deliveries = item.deliveries.saturating_add(1);
-                self.delivered.insert(item.message.id, Location::Leased(lease));
-                handed(&item);
+                entry.deliveries = entry.deliveries.saturating_add(1);
+                self.delivered.insert(entry.message.id, Location::Leased(lease));
+                leased(&entry);
                 self.leased.push_back(LeaseSlot {
                     lease,
-                    entry: Some(item),
+                    entry: Some(entry),
                 });
                 self.leased_len += 1;
             }
@@ -176,39 +172,39 @@ impl Inbox {
         None
     }
 
-    /// Takes out a message that was delivered, whether it is still leased or waits again.
+    /// Removes a delivered message, whether it is leased or waits again.
     pub fn acknowledge(&mut self, id: MessageId) -> Option<InboxEntry> {
-        let item = match self.delivered.remove(&id)? {
+        let entry = match self.delivered.remove(&id)? {
             Location::Leased(lease) => self.take_leased(lease),
             Location::Requeued { priority, seq, .. } => self.take_waiting(priority, seq),
         };
-        self.subtract_bytes(item.as_ref());
+        self.subtract_bytes(entry.as_ref());
         self.compact();
-        item
+        entry
     }
 
-    /// Takes out this message, and all that are still leased and were leased before it. What was released before
-    /// stays: giving back is not acknowledging. False, and nothing done, when the message was not delivered.
+    /// Removes this message and all that are still leased under an earlier lease. Messages released in between stay.
+    /// Returns false, and changes nothing, if the message was never delivered.
     pub fn acknowledge_up_to(&mut self, id: MessageId, mut done: impl FnMut(InboxEntry)) -> bool {
         let Some(&(Location::Leased(last) | Location::Requeued { lease: last, .. })) = self.delivered.get(&id) else {
             return false;
         };
         while self.leased.front().is_some_and(|slot| slot.lease < last) {
-            if let Some(item) = self.leased.pop_front().and_then(|slot| slot.entry) {
+            if let Some(entry) = self.leased.pop_front().and_then(|slot| slot.entry) {
                 self.leased_len -= 1;
-                self.delivered.remove(&item.message.id);
-                self.subtract_bytes(Some(&item));
-                done(item);
+                self.delivered.remove(&entry.message.id);
+                self.subtract_bytes(Some(&entry));
+                done(entry);
             }
         }
-        if let Some(item) = self.acknowledge(id) {
-            done(item);
+        if let Some(entry) = self.acknowledge(id) {
+            done(entry);
         }
         true
     }
 
-    /// Puts leased messages back where they were in the queue, but for those that have outlived their time or were
-    /// delivered `delivery_limit` times. Shows what becomes of each.
+    /// Returns leased messages to their place in the queue. A message whose deadline has passed, or that has been
+    /// delivered `delivery_limit` times, is removed. Passes the disposition of each message to `each`.
     pub fn release(
         &mut self,
         which: Selection<'_>,
@@ -216,63 +212,64 @@ impl Inbox {
         now_mono_ms: u64,
         mut each: impl FnMut(Disposition<'_>),
     ) {
-        // The newest first, so that putting back is nearly always a push to the front.
-        for (lease, item) in self.take_leases(which).into_iter().rev() {
-            let reason = if item.deadline_ms <= now_mono_ms {
+        // Newest first, so that almost every insertion is a push to the front.
+        for (lease, entry) in self.take_leases(which).into_iter().rev() {
+            let reason = if entry.deadline_ms <= now_mono_ms {
                 DeadLetterReason::Expired
-            } else if item.deliveries >= delivery_limit {
+            } else if entry.deliveries >= delivery_limit {
                 DeadLetterReason::DeliveryLimit
             } else {
-                each(Disposition::Requeued(&item));
-                self.requeue(item, lease);
+                each(Disposition::Requeued(&entry));
+                self.requeue(entry, lease);
                 continue;
             };
-            self.delivered.remove(&item.message.id);
-            self.subtract_bytes(Some(&item));
-            each(Disposition::DeadLettered(item, reason));
+            self.delivered.remove(&entry.message.id);
+            self.subtract_bytes(Some(&entry));
+            each(Disposition::DeadLettered(entry, reason));
         }
         self.compact();
     }
 
-    /// Takes out a message that waits, found by what [`Inbox::push`] returned. None when it is leased or gone.
+    /// Removes a waiting message, found by the `seq` that [`Inbox::push`] returned. None if it is leased or has left
+    /// the inbox.
     pub fn expire(&mut self, id: MessageId, priority: Priority, seq: u64) -> Option<InboxEntry> {
-        // The id is compared because an inbox that was made anew counts from zero again.
+        // The id is compared because the inbox of a session that was removed and created again starts at 0.
         let deliveries = self
             .find_waiting(priority, seq)
-            .filter(|item| item.message.id == id)?
+            .filter(|entry| entry.message.id == id)?
             .deliveries;
         if deliveries > 0 {
             self.delivered.remove(&id);
         }
-        let item = self.take_waiting(priority, seq);
-        self.subtract_bytes(item.as_ref());
+        let entry = self.take_waiting(priority, seq);
+        self.subtract_bytes(entry.as_ref());
         self.compact();
-        item
+        entry
     }
 
-    /// Whether exactly this push is still here, waiting or leased.
+    /// True if the message of exactly this push is still here, waiting or leased.
     pub fn contains(&self, id: MessageId, priority: Priority, seq: u64) -> bool {
-        let item = match self.delivered.get(&id) {
+        let entry = match self.delivered.get(&id) {
             Some(&Location::Leased(lease)) => self
                 .find_leased(lease)
                 .and_then(|at| self.leased[at].entry.as_ref())
-                .filter(|item| item.seq == seq),
+                .filter(|entry| entry.seq == seq),
             _ => self.find_waiting(priority, seq),
         };
-        item.is_some_and(|item| item.message.id == id)
+        entry.is_some_and(|entry| entry.message.id == id)
     }
 
-    /// Everything that is here, in the order in which it came.
+    /// All messages in the order of their arrival.
     pub fn into_entries(self) -> Vec<InboxEntry> {
         let leased = self.leased.into_iter().filter_map(|slot| slot.entry);
-        let mut items: Vec<_> = self.waiting.into_iter().flatten().chain(leased).collect();
-        items.sort_unstable_by_key(|item| item.seq);
-        items
+        let mut entries: Vec<_> = self.waiting.into_iter().flatten().chain(leased).collect();
+        entries.sort_unstable_by_key(|entry| entry.seq);
+        entries
     }
 
-    /// The leased messages that are meant, each with its lease, oldest first.
+    /// Removes the selected leased messages, each with its lease number, oldest first.
     fn take_leases(&mut self, which: Selection<'_>) -> Vec<(u64, InboxEntry)> {
-        let mut given: Vec<_> = match which {
+        let mut taken: Vec<_> = match which {
             Selection::All => {
                 self.leased_len = 0;
                 self.leased
@@ -288,29 +285,29 @@ impl Inbox {
                 })
                 .collect(),
         };
-        given.sort_unstable_by_key(|(_, item)| item.seq);
-        given
+        taken.sort_unstable_by_key(|(_, entry)| entry.seq);
+        taken
     }
 
-    fn requeue(&mut self, item: InboxEntry, lease: u64) {
-        let (priority, seq) = (item.message.priority, item.seq);
+    fn requeue(&mut self, entry: InboxEntry, lease: u64) {
+        let (priority, seq) = (entry.message.priority, entry.seq);
         self.delivered
-            .insert(item.message.id, Location::Requeued { priority, seq, lease });
+            .insert(entry.message.id, Location::Requeued { priority, seq, lease });
         let queue = &mut self.waiting[priority as usize];
         let at = queue.partition_point(|other| other.seq < seq);
-        queue.insert(at, item);
+        queue.insert(at, entry);
     }
 
     fn take_leased(&mut self, lease: u64) -> Option<InboxEntry> {
         let at = self.find_leased(lease)?;
-        let item = self.leased[at].entry.take()?;
+        let entry = self.leased[at].entry.take()?;
         self.leased_len -= 1;
-        Some(item)
+        Some(entry)
     }
 
     fn find_leased(&self, lease: u64) -> Option<usize> {
         let first = self.leased.front()?.lease;
-        // Right unless gaps were closed since.
+        // Correct unless the slots were compacted since.
         let guess = usize::try_from(lease.checked_sub(first)?).ok()?;
         if self.leased.get(guess).is_some_and(|slot| slot.lease == lease) {
             return Some(guess);
@@ -320,22 +317,22 @@ impl Inbox {
 
     fn take_waiting(&mut self, priority: Priority, seq: u64) -> Option<InboxEntry> {
         let queue = &mut self.waiting[priority as usize];
-        let at = queue.binary_search_by_key(&seq, |item| item.seq).ok()?;
+        let at = queue.binary_search_by_key(&seq, |entry| entry.seq).ok()?;
         queue.remove(at)
     }
 
     fn find_waiting(&self, priority: Priority, seq: u64) -> Option<&InboxEntry> {
         let queue = &self.waiting[priority as usize];
-        let at = queue.binary_search_by_key(&seq, |item| item.seq).ok()?;
+        let at = queue.binary_search_by_key(&seq, |entry| entry.seq).ok()?;
         queue.get(at)
     }
 
-    /// This item is in this inbox no more.
-    fn subtract_bytes(&mut self, item: Option<&InboxEntry>) {
-        self.bytes -= item.map_or(0, |item| envelope_bytes(&item.message));
+    /// Subtracts the bytes of an entry that was removed.
+    fn subtract_bytes(&mut self, entry: Option<&InboxEntry>) {
+        self.bytes -= entry.map_or(0, |entry| envelope_bytes(&entry.message));
     }
 
-    /// Keeps the leases at most half gaps, and an empty inbox small.
+    /// Keeps at most half of the slots empty, and an empty inbox small.
     fn compact(&mut self) {
         while self.leased.front().is_some_and(|slot| slot.entry.is_none()) {
             self.leased.pop_front();

@@ -1,8 +1,8 @@
-//! The inbox against a model that is a list and searches it.
+//! The inbox compared with a model that is a plain list.
 
 use proptest::{collection::vec, prelude::*, sample::Index};
 
-use super::*;
+use super::{super::entry::NO_DEADLINE, *};
 use crate::{
     clock::now,
     model::{Addressing, Capabilities, Draft, Headers, MessageIds, Owner, ProjectId, SessionId, SessionRecord},
@@ -39,7 +39,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     vec(step, 1..200)
 }
 
-/// One message as the model knows it. Its place in the list is its age.
+/// A message in the model. Its index in the list is its age.
 #[derive(Clone, Debug)]
 struct Known {
     message: Arc<Message>,
@@ -98,7 +98,7 @@ impl Pair {
         self.check();
     }
 
-    /// Messages of any standing, also those that are gone.
+    /// Messages in any status, including those that have left the inbox.
     fn pick(&self, picks: &[Index]) -> Vec<usize> {
         if self.model.is_empty() {
             return Vec::new();
@@ -284,7 +284,7 @@ fn message(ids: &MessageIds, priority: Priority) -> Message {
     draft.seal(ids.next(now()), None, now(), false)
 }
 
-/// Pushes messages with the receipts of these numbers, and leases all of them.
+/// Pushes one message for each receipt number, and leases all of them.
 fn push_and_lease(inbox: &mut Inbox, numbers: std::ops::Range<usize>) -> Vec<MessageId> {
     let ids = MessageIds::default();
     for at in numbers {
@@ -297,7 +297,7 @@ fn push_and_lease(inbox: &mut Inbox, numbers: std::ops::Range<usize>) -> Vec<Mes
 
 proptest! {
     #[test]
-    fn an_inbox_does_what_a_list_would(steps in steps()) {
+    fn an_inbox_behaves_like_the_list_model(steps in steps()) {
         let mut pair = Pair::default();
         for step in steps {
             pair.take(step);
@@ -311,7 +311,7 @@ proptest! {
 }
 
 #[test]
-fn an_inbox_that_is_empty_again_keeps_no_memory_of_a_burst() {
+fn an_empty_inbox_frees_the_memory_of_a_burst() {
     type Way = fn(&mut Inbox, &[MessageId]);
     let one_by_one = |inbox: &mut Inbox, leased: &[MessageId]| {
         for &id in leased.iter().rev() {
@@ -337,7 +337,7 @@ fn an_inbox_that_is_empty_again_keeps_no_memory_of_a_burst() {
 }
 
 #[test]
-fn one_message_that_nobody_acknowledges_keeps_no_place_for_those_after_it() {
+fn an_unacknowledged_message_does_not_keep_later_slots() {
     let (mut inbox, ids) = (Inbox::default(), MessageIds::default());
     for at in 0..10_000 {
         let message = Arc::new(message(&ids, Priority::Normal));
@@ -350,7 +350,7 @@ fn one_message_that_nobody_acknowledges_keeps_no_place_for_those_after_it() {
 }
 
 #[test]
-fn a_lease_ends_before_the_message_that_has_no_room() {
+fn a_lease_ends_before_the_first_message_that_does_not_fit() {
     let (mut inbox, ids) = (Inbox::default(), MessageIds::default());
     let mut len = 0;
     for at in 0..4 {
@@ -371,9 +371,9 @@ fn a_lease_ends_before_the_message_that_has_no_room() {
 }
 
 #[test]
-fn what_is_leased_is_found_after_gaps_before_it_were_closed() {
+fn a_leased_message_is_found_after_compaction() {
     const LEASED: usize = 200;
-    // Every other one at the beginning, and so many after them that the gaps are closed.
+    // Every other one at the beginning, then enough of the rest to compact the slots.
     let to_the_end: Vec<_> = (1..40).step_by(2).chain(100..LEASED).collect();
     let before_the_end: Vec<_> = (1..40).step_by(2).chain(60..190).collect();
     for acknowledged in [to_the_end, before_the_end] {
@@ -383,7 +383,7 @@ fn what_is_leased_is_found_after_gaps_before_it_were_closed() {
             assert!(inbox.acknowledge(leased[at]).is_some());
         }
         assert!(inbox.leased.len() < LEASED, "no gap was closed");
-        // More leases than there were gaps.
+        // More leases than there were empty slots.
         leased.extend(push_and_lease(&mut inbox, LEASED..3 * LEASED));
         for at in (0..3 * LEASED).rev().filter(|at| !acknowledged.contains(at)) {
             let found = inbox.acknowledge(leased[at]).expect("it is leased");
@@ -393,7 +393,7 @@ fn what_is_leased_is_found_after_gaps_before_it_were_closed() {
 }
 
 #[test]
-fn gaps_are_closed_when_they_are_more_than_half_and_not_for_each() {
+fn slots_are_compacted_when_more_than_half_are_empty() {
     const LEASED: usize = 200;
     let mut inbox = Inbox::default();
     let leased = push_and_lease(&mut inbox, 0..LEASED);
@@ -401,13 +401,13 @@ fn gaps_are_closed_when_they_are_more_than_half_and_not_for_each() {
         assert!(inbox.acknowledge(*id).is_some());
     }
     assert_eq!(inbox.leased.len(), LEASED, "twice those that are leased, and 32");
-    // Several at once leave several gaps at once.
+    // Several releases at once leave several empty slots at once.
     inbox.release(Selection::Ids(&leased[166..190]), DELIVERY_LIMIT, 0, |_| ());
     assert_eq!(inbox.leased.len(), 50 + 10);
 }
 
 #[test]
-fn an_inbox_that_was_never_large_keeps_its_memory() {
+fn a_small_inbox_keeps_its_memory() {
     let mut inbox = Inbox::default();
     let leased = push_and_lease(&mut inbox, 0..100);
     assert!(inbox.acknowledge_up_to(leased[99], drop));

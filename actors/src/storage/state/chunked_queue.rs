@@ -1,21 +1,24 @@
+//! A queue whose growth never moves its items.
+
 use std::collections::VecDeque;
 
-/// How much is allocated at once. Tests cross the seams often.
+/// Items per allocation. Small in tests, so that they cross chunk borders often.
 const CHUNK_LEN: usize = if cfg!(test) { 4 } else { 1024 };
 
-/// A queue that never moves what it holds. A `VecDeque` of a million receipts stands still for some milliseconds each
-/// time it doubles, and everybody with it.
+/// A queue that allocates in chunks and never moves an item. A `VecDeque` of a million receipts stops the project for
+/// some milliseconds each time it doubles.
 #[derive(Debug)]
-pub(super) struct ChunkedQueue<T> {
-    /// All but the last hold [`CHUNK`] items, of which the first has lost `taken`.
+pub struct ChunkedQueue<T> {
+    /// Every chunk but the last was filled with [`CHUNK_LEN`] items; the first has lost `first_chunk_consumed` of them.
     chunks: VecDeque<VecDeque<T>>,
     first_chunk_consumed: usize,
     len: usize,
-    /// The last chunk that was emptied, to be filled again.
+    /// The last chunk that became empty, reused for the next.
     spare: VecDeque<T>,
 }
 
 impl<T> ChunkedQueue<T> {
+    /// An empty queue.
     pub const fn new() -> Self {
         Self {
             chunks: VecDeque::new(),
@@ -25,20 +28,24 @@ impl<T> ChunkedQueue<T> {
         }
     }
 
+    /// The number of items.
     pub const fn len(&self) -> usize {
         self.len
     }
 
+    /// The item at an index; None past the end.
     pub fn get(&self, at: usize) -> Option<&T> {
         let (chunk, at) = self.position(at);
         self.chunks.get(chunk)?.get(at)
     }
 
+    /// The item at an index, to be changed; None past the end.
     pub fn get_mut(&mut self, at: usize) -> Option<&mut T> {
         let (chunk, at) = self.position(at);
         self.chunks.get_mut(chunk)?.get_mut(at)
     }
 
+    /// Appends an item.
     pub fn push_back(&mut self, item: T) {
         let (chunk, _) = self.position(self.len);
         if chunk == self.chunks.len() {
@@ -48,6 +55,7 @@ impl<T> ChunkedQueue<T> {
         self.len += 1;
     }
 
+    /// Removes the first item; None if the queue is empty.
     pub fn pop_front(&mut self) -> Option<T> {
         let item = self.chunks.front_mut()?.pop_front()?;
         self.len -= 1;
@@ -59,7 +67,7 @@ impl<T> ChunkedQueue<T> {
         Some(item)
     }
 
-    /// In which chunk an item is, and where in it.
+    /// The chunk of an item and its index there.
     const fn position(&self, at: usize) -> (usize, usize) {
         let from_start = at + self.first_chunk_consumed;
         let taken = if from_start < CHUNK_LEN {
@@ -88,7 +96,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_ring_is_a_queue(pushes in vec(any::<bool>(), 0..100)) {
+        fn a_chunked_queue_behaves_like_a_vec_deque(pushes in vec(any::<bool>(), 0..100)) {
             let (mut ring, mut queue) = (ChunkedQueue::new(), VecDeque::new());
             for (number, push) in pushes.into_iter().enumerate() {
                 if push {

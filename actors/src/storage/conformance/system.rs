@@ -1,3 +1,5 @@
+//! Project records, the audit log, clearing a project, and messages to other projects.
+
 use std::{collections::BTreeSet, sync::Arc};
 
 use futures_util::future::join;
@@ -25,10 +27,10 @@ fn project(id: &ProjectId) -> ProjectRecord {
             ..ProjectConfig::default()
         },
     };
-    ProjectRecord::new(wanted, 1).expect("a good project")
+    ProjectRecord::new(wanted, 1).expect("a valid project")
 }
 
-/// The one after this, called so.
+/// The record with the next revision and this name.
 fn next(record: &ProjectRecord, name: &str) -> ProjectRecord {
     ProjectRecord {
         name: name.to_owned(),
@@ -46,14 +48,14 @@ async fn kept(storage: &dyn Storage, id: &ProjectId) -> Option<ProjectRecord> {
     record.map(|record| ProjectRecord::clone(&record))
 }
 
-pub async fn a_project_that_never_was_is_none(storage: Arc<dyn Storage>) {
+pub async fn an_unknown_project_has_no_record(storage: Arc<dyn Storage>) {
     let id = fresh_project();
     storage.open(&id);
     assert_eq!(kept(&*storage, &id).await, None);
     assert!(done(storage.projects()).await.iter().all(|record| record.id != id));
 }
 
-pub async fn a_project_begins_with_revision_0_and_goes_on_with_the_next(storage: Arc<dyn Storage>) {
+pub async fn project_revisions_start_at_0_and_are_consecutive(storage: Arc<dyn Storage>) {
     let id = fresh_project();
     let first = project(&id);
     let second = next(&first, "Second");
@@ -68,7 +70,7 @@ pub async fn a_project_begins_with_revision_0_and_goes_on_with_the_next(storage:
     assert_eq!(all, [&Arc::new(second)]);
 }
 
-pub async fn a_record_that_is_not_the_next_changes_nothing(storage: Arc<dyn Storage>) {
+pub async fn a_record_with_another_revision_changes_nothing(storage: Arc<dyn Storage>) {
     let id = fresh_project();
     let first = project(&id);
     let second = next(&first, "Second");
@@ -83,7 +85,7 @@ pub async fn a_record_that_is_not_the_next_changes_nothing(storage: Arc<dyn Stor
     }
 }
 
-pub async fn of_two_changes_of_the_same_record_one_is_kept(storage: Arc<dyn Storage>) {
+pub async fn one_of_two_concurrent_changes_of_a_record_is_stored(storage: Arc<dyn Storage>) {
     let id = fresh_project();
     let first = project(&id);
     for base in [None, Some(&first)] {
@@ -98,15 +100,15 @@ pub async fn of_two_changes_of_the_same_record_one_is_kept(storage: Arc<dyn Stor
     }
 }
 
-pub async fn a_project_is_kept_with_all_that_it_is(storage: Arc<dyn Storage>) {
+pub async fn a_project_record_is_stored_completely(storage: Arc<dyn Storage>) {
     let id = fresh_project();
     let mut record = project(&id);
     let grant = Grant {
-        protocols: BTreeSet::from([ProtocolName::parse("chat").expect("a good name")]),
+        protocols: BTreeSet::from([ProtocolName::parse("chat").expect("a valid name")]),
         message_rate_limit: 3,
         granted_at_ms: 2,
     };
-    record.grant(fresh_project(), grant).expect("a good permission");
+    record.grant(fresh_project(), grant).expect("a valid grant");
     let key = KeyId::generate().expect("random numbers");
     let made = IssuedKey {
         key: ApiKey::generate(&id, &key).expect("random numbers"),
@@ -134,9 +136,9 @@ pub async fn a_deleted_project_is_still_listed(storage: Arc<dyn Storage>) {
     assert!(!put(&*storage, &record).await, "its id is not given away again");
 }
 
-pub async fn a_cleared_project_is_empty_for_whoever_opens_it_next(storage: Arc<dyn Storage>) {
+pub async fn a_cleared_project_is_empty_when_it_is_opened_again(storage: Arc<dyn Storage>) {
     let mut world = World::new(&*storage).await;
-    let name = ProtocolName::parse("chat").expect("a good name");
+    let name = ProtocolName::parse("chat").expect("a valid name");
     let protocol = ProtocolRecord {
         name: name.clone(),
         version: Version::new(1, 0, 0),
@@ -167,7 +169,7 @@ pub async fn a_cleared_project_is_empty_for_whoever_opens_it_next(storage: Arc<d
     for id in [dead, leased, waiting] {
         assert_eq!(done(world.store.message_status(id, world.now)).await, None);
     }
-    // Nor is anything of it there for a session that comes back.
+    // A session that registers again finds nothing of its former state.
     for id in [world.bob, world.carol] {
         world.puts_session(record(id)).await;
         assert_eq!(world.depth(id).await, depth(0, 0));
@@ -178,7 +180,7 @@ pub async fn a_cleared_project_is_empty_for_whoever_opens_it_next(storage: Arc<d
     assert_eq!(world.append(keyed).await, accepted(1));
 }
 
-pub async fn clearing_a_project_leaves_the_others_alone(storage: Arc<dyn Storage>) {
+pub async fn clearing_a_project_leaves_other_projects_unchanged(storage: Arc<dyn Storage>) {
     let (here, there) = (World::new(&*storage).await, World::new(&*storage).await);
     let sent = here.sends(here.bob).await;
     done(storage.clear_project(there.project.clone())).await;
@@ -202,7 +204,7 @@ fn entry(project: &ProjectId, action: &str, outcome: AuditOutcome) -> AuditEntry
     }
 }
 
-/// Entries of a project, by turns done and refused, in the order in which they were made.
+/// Appends entries of a project, alternately done and refused; returns them in order.
 async fn recorded(storage: &dyn Storage, project: &ProjectId, count: usize) -> Vec<AuditEntry> {
     let mut entries = Vec::new();
     for at in 0..count {
@@ -227,7 +229,7 @@ async fn audit(storage: &dyn Storage, query: AuditQuery) -> Vec<AuditEntry> {
     entries.iter().map(|entry| AuditEntry::clone(entry)).collect()
 }
 
-pub async fn the_audit_is_told_newest_first(storage: Arc<dyn Storage>) {
+pub async fn the_audit_log_is_listed_newest_first(storage: Arc<dyn Storage>) {
     let (here, there) = (fresh_project(), fresh_project());
     let mut expected = recorded(&*storage, &here, 7).await;
     recorded(&*storage, &there, 2).await;
@@ -239,7 +241,7 @@ pub async fn the_audit_is_told_newest_first(storage: Arc<dyn Storage>) {
     assert_eq!(audit(&*storage, none).await, []);
 }
 
-pub async fn the_audit_is_filtered_by_everything_that_is_given(storage: Arc<dyn Storage>) {
+pub async fn the_audit_log_is_filtered_by_all_given_criteria(storage: Arc<dyn Storage>) {
     let project = fresh_project();
     let all = recorded(&*storage, &project, 12).await;
     let check = async |query: AuditQuery, fits: fn(&AuditEntry) -> bool| {
@@ -275,7 +277,7 @@ pub async fn the_audit_is_filtered_by_everything_that_is_given(storage: Arc<dyn 
     assert_eq!(audit(&*storage, of(&fresh_project())).await, []);
 }
 
-pub async fn what_belongs_to_no_project_is_in_the_audit_too(storage: Arc<dyn Storage>) {
+pub async fn the_audit_log_contains_entries_without_a_project(storage: Arc<dyn Storage>) {
     let action = format!("test.{}", Uuid::new_v4().simple());
     let entry = AuditEntry {
         project: None,
@@ -292,7 +294,7 @@ pub async fn what_belongs_to_no_project_is_in_the_audit_too(storage: Arc<dyn Sto
     assert_eq!(audit(&*storage, query).await, [entry]);
 }
 
-/// The whole audit that a query is about, read in pages of this length.
+/// Reads the whole audit log that matches a query in pages of `limit` entries.
 async fn read_in_pages(storage: &dyn Storage, query: AuditQuery, limit: usize) -> Vec<AuditEntry> {
     let mut seen = Vec::<AuditEntry>::new();
     loop {
@@ -316,7 +318,7 @@ async fn read_in_pages(storage: &dyn Storage, query: AuditQuery, limit: usize) -
     }
 }
 
-pub async fn the_audit_is_read_in_pages_without_loss_or_repeat(storage: Arc<dyn Storage>) {
+pub async fn pages_of_the_audit_log_neither_lose_nor_repeat_entries(storage: Arc<dyn Storage>) {
     let project = fresh_project();
     let mut all = recorded(&*storage, &project, 23).await;
     all.reverse();
@@ -331,7 +333,7 @@ pub async fn the_audit_is_read_in_pages_without_loss_or_repeat(storage: Arc<dyn 
     assert_eq!(read_in_pages(&*storage, refused, 3).await, all);
 }
 
-pub async fn what_is_added_while_the_audit_is_read_moves_nothing(storage: Arc<dyn Storage>) {
+pub async fn entries_added_while_pages_are_read_do_not_shift_them(storage: Arc<dyn Storage>) {
     let project = fresh_project();
     let mut all = recorded(&*storage, &project, 6).await;
     all.reverse();
@@ -349,8 +351,8 @@ pub async fn what_is_added_while_the_audit_is_read_moves_nothing(storage: Arc<dy
     assert_eq!([first, rest].concat(), all);
 }
 
-/// Entries are made where something happens and added as they come.
-pub async fn an_entry_that_comes_late_has_its_place_in_the_audit(storage: Arc<dyn Storage>) {
+/// Entries are created where something happens and may arrive out of order.
+pub async fn a_late_audit_entry_is_inserted_in_order(storage: Arc<dyn Storage>) {
     let project = fresh_project();
     let made: Vec<_> = (0..4).map(|_| entry(&project, "key.add", AuditOutcome::Done)).collect();
     for at in [1, 3, 0, 2] {
@@ -361,7 +363,7 @@ pub async fn an_entry_that_comes_late_has_its_place_in_the_audit(storage: Arc<dy
     assert_eq!(read_in_pages(&*storage, of(&project), 1).await, expected);
 }
 
-pub async fn a_crossing_is_known_where_it_began(storage: Arc<dyn Storage>) {
+pub async fn the_sending_project_remembers_the_target_of_a_message(storage: Arc<dyn Storage>) {
     let (here, there) = (World::new(&*storage).await, World::new(&*storage).await);
     let [first, second, unknown] = [(); 3].map(|()| here.message(None, &Headers::default()).id);
     let elsewhere = fresh_project();
@@ -383,7 +385,7 @@ pub async fn a_crossing_is_known_where_it_began(storage: Arc<dyn Storage>) {
     assert_eq!(done(there.store.cross_project_targets()).await, []);
     assert_eq!(done(here.store.cross_project_target(unknown)).await, None);
     assert_eq!(done(there.store.cross_project_target(first)).await, None);
-    // It is not a message of this project, wherever it went.
+    // It is not a message of this project, although it was sent from it.
     assert_eq!(done(here.store.message_status(first, here.now)).await, None);
 }
 
@@ -397,10 +399,10 @@ fn from(origin: &ProjectId) -> DeadLetterQuery {
 
 async fn dead_from(world: &World, query: DeadLetterQuery) -> Vec<MessageId> {
     let letters = done(world.store.dead_letters(query)).await.dead_letters;
-    letters.iter().map(|letter| letter.message.id).collect()
+    letters.iter().map(|dead| dead.message.id).collect()
 }
 
-pub async fn dead_letters_are_filtered_by_the_project_they_came_from(storage: Arc<dyn Storage>) {
+pub async fn dead_letters_are_filtered_by_origin(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let (near, far) = (fresh_project(), fresh_project());
     let own = world.sends(world.bob).await;
@@ -438,7 +440,7 @@ pub async fn dead_letters_are_filtered_by_the_project_they_came_from(storage: Ar
     );
 }
 
-pub async fn a_message_from_another_project_stays_one_when_it_is_redriven(storage: Arc<dyn Storage>) {
+pub async fn a_redriven_message_keeps_its_origin(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let origin = fresh_project();
     let id = world.sends_from(&origin, world.bob).await;

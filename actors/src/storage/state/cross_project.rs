@@ -1,22 +1,25 @@
+//! The projects to which messages of this project were sent.
+
 use std::collections::{BTreeMap, VecDeque};
 
-use super::super::{
+use super::{
     id_map::IdMap,
     journal::{Change, Journal},
 };
 use crate::model::{MessageId, ProjectId};
 
-/// Where messages to other projects went. Bounded; the oldest go first.
+/// The target project of each message to another project. Bounded; the oldest are forgotten.
 #[derive(Debug)]
-pub(super) struct CrossProjectTargets {
+pub struct CrossProjectTargets {
     targets: IdMap<MessageId, ProjectId>,
     by_age: VecDeque<MessageId>,
-    /// How many of them went to each.
+    /// The number of remembered messages to each project.
     counts: BTreeMap<ProjectId, usize>,
     len_max: usize,
 }
 
 impl CrossProjectTargets {
+    /// An empty list of at most `len_max` messages.
     pub fn new(len_max: usize) -> Self {
         Self {
             targets: IdMap::default(),
@@ -26,6 +29,7 @@ impl CrossProjectTargets {
         }
     }
 
+    /// Remembers the target of a message; the first one stays.
     pub fn put(&mut self, message: MessageId, target: ProjectId, journal: &mut impl Journal) {
         if self.targets.contains_key(&message) {
             return;
@@ -37,9 +41,9 @@ impl CrossProjectTargets {
         self.restore(message, target, journal);
     }
 
-    /// What was put before a restart.
+    /// Adds a target that was remembered before a restart.
     pub fn restore(&mut self, message: MessageId, target: ProjectId, journal: &mut impl Journal) {
-        // One text for all messages that went there.
+        // All messages to a project share one copy of its id.
         let target = self
             .counts
             .get_key_value(&target)
@@ -52,10 +56,12 @@ impl CrossProjectTargets {
         }
     }
 
+    /// The target of a message.
     pub fn get(&self, message: MessageId) -> Option<&ProjectId> {
         self.targets.get(&message)
     }
 
+    /// All targets of remembered messages.
     pub fn targets(&self) -> Vec<ProjectId> {
         self.counts.keys().cloned().collect()
     }

@@ -1,33 +1,26 @@
-//! How many bytes of messages a store keeps. Every storage counts in the same way, so that a message that one of them
-//! refuses is refused by all.
+//! The bytes that a project's messages take, against the budgets of the project and of the broker.
 
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},
 };
 
-use super::{Retention, id_map::IdMap};
-use crate::model::{Budget, BudgetFull, Message, MessageId};
+use super::id_map::IdMap;
+use crate::{
+    model::{Budget, BudgetFull, Message, MessageId},
+    storage::retention::{COPY_BYTES, Retention, envelope_bytes},
+};
 
-/// Bytes that each copy of a message costs beside its envelope: its places in the queue, among the receipts and among the
-/// deadlines.
-pub const COPY_BYTES: usize = 128;
-
-/// The bytes of a message that every storage counts: its envelope at the first delivery.
-#[must_use]
-pub fn envelope_bytes(message: &Message) -> usize {
-    message.encoded_len(1)
-}
-
-/// The bytes of a set of copies. The envelope of a broadcast counts once, however many copies there are.
+/// The bytes of a set of copies. The envelope of a broadcast counts once, whatever the number of copies.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub struct Tally {
     bytes: usize,
-    /// Copies of each broadcast. Of any other message there is one copy.
+    /// The number of copies of each broadcast. Every other message has one copy.
     copies: IdMap<MessageId, u32>,
 }
 
 impl Tally {
+    /// The sum in bytes.
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
@@ -38,6 +31,7 @@ impl Tally {
         COPY_BYTES + if has_envelope { 0 } else { envelope_bytes(message) }
     }
 
+    /// Adds a copy.
     pub fn add(&mut self, message: &Message) {
         self.bytes += self.cost_of_next(message);
         if message.recipient.is_none() {
@@ -61,14 +55,15 @@ impl Tally {
     }
 }
 
-/// The bytes that the projects of one broker share.
+/// The bytes that all projects of one broker share.
 #[derive(Debug)]
-pub(super) struct SharedBytes {
+pub struct SharedBytes {
     bytes: AtomicUsize,
     limit: usize,
 }
 
 impl SharedBytes {
+    /// A budget of `limit` bytes.
     pub fn new(limit: usize) -> Arc<Self> {
         Arc::new(Self {
             bytes: AtomicUsize::new(0),
@@ -76,7 +71,7 @@ impl SharedBytes {
         })
     }
 
-    /// Takes bytes unless there would be more than the limit.
+    /// Adds bytes unless the sum would exceed the limit. Returns false in that case.
     fn reserve(&self, bytes: usize) -> bool {
         let room_left = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= self.limit);
         self.bytes
@@ -93,14 +88,15 @@ impl SharedBytes {
     }
 }
 
-/// What the stores of one process are bound by.
+/// The limits of all stores of one process.
 #[derive(Clone, Debug)]
-pub(super) struct StoreLimits {
+pub struct StoreLimits {
     pub retention: Retention,
     pub pool: Arc<SharedBytes>,
 }
 
 impl StoreLimits {
+    /// Limits with a new budget of [`Retention::messages_bytes_max`] for all stores.
     pub fn new(retention: Retention) -> Self {
         Self {
             pool: SharedBytes::new(retention.messages_bytes_max),
@@ -115,15 +111,16 @@ impl Default for StoreLimits {
     }
 }
 
-/// The messages that a project keeps, waiting, leased or dead. When it is dropped the pool has their bytes back.
+/// The messages of a project: waiting, leased and dead. Returns their bytes to the broker's budget when it is dropped.
 #[derive(Debug)]
-pub(super) struct Account {
+pub struct Account {
     held: Tally,
     waiting_bytes_max: usize,
     pool: Arc<SharedBytes>,
 }
 
 impl Account {
+    /// An empty account.
     pub fn new(limits: &StoreLimits) -> Self {
         Self {
             held: Tally::default(),
@@ -132,14 +129,15 @@ impl Account {
         }
     }
 
+    /// The sum in bytes.
     pub const fn bytes(&self) -> usize {
         self.held.bytes()
     }
 
-    /// Adds a copy that is to wait. `dead_bytes` of what is held are dead letters.
+    /// Adds a copy that is going to wait. `dead_bytes` is the share of dead letters in what the account holds.
     ///
     /// # Errors
-    /// When the project or the pool has no room for it. Then nothing changes.
+    /// [`BudgetFull`] if the project or the broker has no room; nothing changes then.
     pub fn charge(&mut self, message: &Message, dead_bytes: usize) -> Result<(), BudgetFull> {
         let bytes = self.held.cost_of_next(message);
         let full = |budget, limit| Err(BudgetFull { budget, limit });
@@ -153,13 +151,13 @@ impl Account {
         Ok(())
     }
 
-    /// Adds a copy that was accepted before a restart, whether or not there is room.
+    /// Adds a copy that was accepted before a restart, even beyond the limits.
     pub fn restore(&mut self, message: &Message) {
         self.pool.add_unchecked(self.held.cost_of_next(message));
         self.held.add(message);
     }
 
-    /// A copy is acknowledged, or dropped from the dead letters.
+    /// Removes a copy that was acknowledged, or dropped from the dead letters.
     pub fn release(&mut self, message: &Message) {
         self.pool.release(self.held.remove(message));
     }

@@ -1,4 +1,4 @@
-//! The receipts against a model that forgets nothing by itself and is told what it may forget.
+//! The receipts compared with a model that keeps everything and is told what the receipts may forget.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -12,13 +12,13 @@ const LEN_MAX: usize = 12;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A message with an id of this size, for so many sessions.
+    /// Accepts a message with this id for this number of sessions.
     Accept { id: u16, sessions: usize },
-    /// Moves one of the entries on.
+    /// Sets the status of one entry.
     Set { entry: Index, status: DeliveryStatus },
-    /// Sends one that is final again, to this session.
+    /// Redrives a final entry to this session.
     Requeue { entry: Index, session: u8 },
-    /// The receipts are made from what a journal has of them.
+    /// Rebuilds the receipts from what a journal has persisted.
     Restart,
 }
 
@@ -30,7 +30,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         DeliveryStatus::Expired,
         DeliveryStatus::DeadLettered(DeadLetterReason::DeliveryLimit),
     ]);
-    // Mostly ascending ids, as a router makes them; the model skips those that are taken.
+    // Mostly ascending ids, as a router creates them; the model skips ids that are in use.
     let step = (0..40_u16, 0..6_usize, any::<Index>(), status, 0..8_u8, 0..20).prop_map(
         |(offset, sessions, entry, status, session, kind)| match kind {
             0..8 => Step::Accept { id: offset, sessions },
@@ -44,9 +44,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 #[derive(Default)]
 struct Model {
-    /// By receipt number: the message, and its entries.
+    /// By receipt number: the message and its entries.
     receipts: BTreeMap<u64, (MessageId, Vec<RecipientStatus>)>,
-    /// Receipts below this number have left the ring.
+    /// Receipts below this number were evicted from `recent`.
     base: u64,
 }
 
@@ -64,7 +64,7 @@ impl Model {
         }
     }
 
-    /// What must be told of a message: all of it in the ring, and what is not settled anywhere.
+    /// The entries that must be reported for a message: all in `recent`, and every open one.
     fn expected(&self, id: MessageId) -> HashSet<(SessionId, DeliveryStatus, u64)> {
         let of_it = self.receipts.iter().filter(|(_, (other, _))| *other == id);
         of_it
@@ -73,7 +73,7 @@ impl Model {
             .collect()
     }
 
-    /// What is settled in the ring, and what is open anywhere.
+    /// The final entries in `recent`, and all open entries.
     fn journalled(&self) -> Vec<(ReceiptKey, MessageId, RecipientStatus)> {
         let keys = self.keys().into_iter();
         let entries = keys.map(|key| {
@@ -85,7 +85,7 @@ impl Model {
             .collect()
     }
 
-    /// Whatever was in the ring is in it again. So are receipts of which the last entries alone were forgotten.
+    /// Receipts that were in `recent` are there again. So are receipts of which only the last entries were forgotten.
     fn restarted(&mut self, base: u64) {
         assert!(base <= self.base);
         for (_, (_, all)) in self.receipts.range_mut(base..self.base) {
@@ -168,7 +168,7 @@ fn set(receipts: &mut Receipts, model: &mut Model, entry: Index, status: Deliver
     }
     let key = *entry.get(&keys);
     let (id, entry) = model.entry(key);
-    // As the store does it: only a redrive revives what is final.
+    // As in the store, only a redrive reopens a final entry.
     if !entry.status.is_final() {
         (entry.status, entry.at_ms) = (status, at_ms);
         receipts.set(key, id, status, at_ms, &mut ());
@@ -227,7 +227,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn receipts_tell_what_happened_and_forget_only_what_is_settled(steps in steps()) {
+    fn receipts_agree_with_the_model_and_forget_only_final_entries(steps in steps()) {
         run(steps);
     }
 }
@@ -244,7 +244,7 @@ fn status(receipts: &Receipts, id: MessageId) -> Option<DeliveryStatus> {
 }
 
 #[test]
-fn an_entry_is_found_by_its_key_after_a_restart_whatever_is_missing_around_it() {
+fn an_entry_is_found_by_its_key_after_a_restart_with_gaps_around_it() {
     let gap = [key(3, 0), key(5, 0), key(6, 0)];
     let hole = [key(3, 0), key(4, 0), key(5, 1)];
     let hole_before_the_last = [key(3, 0), key(4, 1), key(5, 0)];
@@ -268,9 +268,9 @@ fn an_entry_is_found_by_its_key_after_a_restart_whatever_is_missing_around_it() 
     }
 }
 
-/// It has two when it was sent again after the first had left the ring.
+/// A message has two receipts if it was redriven after the first had been evicted.
 #[test]
-fn a_message_with_two_receipts_is_told_with_both_after_a_restart() {
+fn a_message_with_two_receipts_reports_both_after_a_restart() {
     let mut receipts = Receipts::new(LEN_MAX);
     let entries = vec![
         (key(0, 0), id(9), queued(session(1), 0)),
@@ -286,7 +286,7 @@ fn a_message_with_two_receipts_is_told_with_both_after_a_restart() {
 }
 
 #[test]
-fn ids_that_ascend_cost_nothing_beside_the_ring() {
+fn ascending_ids_need_no_memory_beyond_the_queue() {
     let mut receipts = Receipts::new(LEN_MAX);
     for number in 0..3 * LEN_MAX as u128 {
         receipts.accept_one(id(number), session(1), 0, &mut ());

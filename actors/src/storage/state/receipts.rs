@@ -1,50 +1,44 @@
-//! Where each message stands for each of its recipients.
+//! The delivery status of each message for each of its recipients.
 //!
-//! Receipts lie in a ring in the order of acceptance, and whoever holds a message holds the place of its entry: to move
-//! a status on is an access to an array. Only a question by message id searches.
+//! Receipts are queued in the order of acceptance. An inbox entry holds the [`ReceiptKey`] of its message, so that a
+//! change of status is an array access; only a query by message id searches.
 
-mod chunked_queue;
-
-use self::chunked_queue::ChunkedQueue;
 use super::{
+    chunked_queue::ChunkedQueue,
+    entry::ReceiptKey,
     id_map::{IdMap, IdSet},
     journal::{Change, Journal},
 };
 use crate::model::{DeliveryStatus, MessageId, RecipientStatus, SessionId};
 
-/// The place of one recipient's entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct ReceiptKey {
-    pub receipt: u64,
-    pub recipient_index: u32,
-}
-
+/// The receipts of a project.
 #[derive(Debug)]
-pub(super) struct Receipts {
+pub struct Receipts {
     recent: ChunkedQueue<Receipt>,
-    /// Number of the first receipt in the ring.
+    /// The number of the first receipt in `recent`.
     first_number: u64,
-    /// Entries in the ring, of all receipts together; at most `len_max` after each operation.
+    /// Entries in `recent`, over all receipts; at most `len_max` after each operation.
     len: usize,
     len_max: usize,
-    /// The last receipt, and its id, that was greater than all before it in the ring.
+    /// The number and the id of the last receipt whose id was greater than all ids before it in `recent`.
     newest: Option<(u64, MessageId)>,
-    /// Those in the ring whose id is not greater than all before it: of another generator, or redriven.
+    /// Receipts in `recent` whose id is not greater than all ids before it: the id comes from another replica, or the
+    /// message was redriven.
     out_of_order: IdMap<MessageId, u64>,
-    /// Entries that had to leave the ring while they were not final. Each stands for a message in an inbox, which
-    /// bounds them.
+    /// Entries that were evicted from `recent` before they were final. Each belongs to a message in an inbox, which
+    /// bounds their number.
     evicted_open: IdMap<MessageId, Vec<(ReceiptKey, RecipientStatus)>>,
 }
 
 #[derive(Debug)]
 struct Receipt {
     id: MessageId,
-    /// How many receipts before it the last one stands whose id was greater than all before it; 0 for such a one.
+    /// The distance back to the last receipt whose id was greater than all before it; 0 for such a receipt itself.
     back_to_ordered: u32,
     entries: Entries,
 }
 
-/// A direct message has its entry inline: accepting one allocates nothing.
+/// A direct message has its entry inline, so that accepting it allocates nothing.
 #[derive(Debug)]
 enum Entries {
     One(RecipientStatus),
@@ -52,7 +46,7 @@ enum Entries {
 }
 
 impl Receipts {
-    /// Keeps at most `len_max` entries of what is settled.
+    /// Receipts that keep at most `len_max` final entries.
     pub fn new(len_max: usize) -> Self {
         Self {
             recent: ChunkedQueue::new(),
@@ -65,7 +59,7 @@ impl Receipts {
         }
     }
 
-    /// The place that the entry number `recipient` of the receipt accepted next will have.
+    /// The key that the entry at index `recipient` of the next accepted receipt will have.
     pub fn next_key(&self, recipient: usize) -> ReceiptKey {
         ReceiptKey {
             receipt: self.first_number + self.recent.len() as u64,
@@ -73,17 +67,18 @@ impl Receipts {
         }
     }
 
+    /// Accepts a direct message.
     pub fn accept_one(&mut self, id: MessageId, session: SessionId, at_ms: u64, journal: &mut impl Journal) {
         self.accept(id, Entries::One(queued(session, at_ms)), journal);
     }
 
-    /// The entries have the order of `sessions`.
+    /// Accepts a broadcast; its entries have the order of `sessions`.
     pub fn accept_many(&mut self, id: MessageId, sessions: &[SessionId], at_ms: u64, journal: &mut impl Journal) {
         let entries = sessions.iter().map(|&session| queued(session, at_ms));
         self.accept(id, Entries::Many(entries.collect()), journal);
     }
 
-    /// Moves one entry on. `id` is that of its message.
+    /// Sets the status of one entry. `id` is the id of its message.
     pub fn set(
         &mut self,
         key: ReceiptKey,
@@ -107,7 +102,7 @@ impl Receipts {
         }
     }
 
-    /// A place for a message that is sent again to this session: the entry that it had, or a new one.
+    /// Prepares a message for a redrive to this session: reopens the session's entry or adds one. Returns its key.
     pub fn requeue(&mut self, id: MessageId, session: SessionId, at_ms: u64, journal: &mut impl Journal) -> ReceiptKey {
         let found = self.find(id);
         let Some((at, receipt)) = found.and_then(|at| Some((at, self.recent.get_mut(at)?))) else {
@@ -126,20 +121,20 @@ impl Receipts {
         key
     }
 
-    /// Where a message stands for each recipient that is not forgotten; None when it is not known at all.
+    /// The status of a message for each recipient whose entry is kept; None for an unknown message.
     pub fn get(&self, id: MessageId) -> Option<Vec<RecipientStatus>> {
         let all: Vec<_> = self.entries(id).copied().collect();
         (!all.is_empty()).then_some(all)
     }
 
-    /// Whether this message is still on its way to this session, which is to say: in its inbox.
+    /// True if this message is in the inbox of this session: its entry exists and is not final.
     pub fn is_open(&self, id: MessageId, session: SessionId) -> bool {
         self.entries(id)
             .any(|entry| entry.session == session && !entry.status.is_final())
     }
 
-    /// Puts back what was here before a restart: the entries that are final, and one for each message in an inbox.
-    /// Of those that cannot be in the ring any more the final ones are forgotten.
+    /// Restores the entries of before a restart: the final ones, and one for each message in an inbox. Final entries
+    /// that no longer fit are forgotten.
     pub fn restore(&mut self, mut entries: Vec<(ReceiptKey, MessageId, RecipientStatus)>, journal: &mut impl Journal) {
         entries.sort_unstable_by_key(|(key, ..)| *key);
         let receipts: Vec<_> = entries.chunk_by(|(a, ..), (b, ..)| a.receipt == b.receipt).collect();
@@ -163,8 +158,8 @@ impl Receipts {
         }
     }
 
-    /// The first of the receipts that go through the ring, which evicts those that are too many: from it on nothing is
-    /// missing, and no message has two. The earlier one of two had left the ring before the later one was made.
+    /// The index of the first receipt that goes through `recent`. From it on the receipts are complete and no message
+    /// has two. The earlier receipt of a message with two had been evicted before the later one was created.
     fn first_to_queue(receipts: &[&[(ReceiptKey, MessageId, RecipientStatus)]]) -> usize {
         let mut first = receipts.len();
         let mut later_ids = IdSet::default();
@@ -253,12 +248,12 @@ impl Receipts {
         }
     }
 
-    /// The place in the ring of the receipt with this id.
+    /// The index in `recent` of the receipt with this id.
     fn find(&self, id: MessageId) -> Option<usize> {
         if let Some(&number) = self.out_of_order.get(&id) {
             return usize::try_from(number - self.first_number).ok();
         }
-        // Without the strays the ids ascend: each of them stands for the last one before it that is none.
+        // Without the out-of-order receipts the ids ascend; each of those stands for the last ordered one before it.
         let (mut low, mut high) = (0, self.recent.len());
         while low < high {
             let middle = low.midpoint(high);
@@ -291,7 +286,7 @@ impl Entries {
         }
     }
 
-    /// Sets the entry of its session, or appends it. Returns its place.
+    /// Sets the entry of its session, or appends it. Returns its index.
     fn put(&mut self, entry: RecipientStatus) -> u32 {
         let known = self.as_slice().iter().position(|known| known.session == entry.session);
         if let Self::One(first) = *self {

@@ -1,0 +1,134 @@
+//! Sessions, the roster and claims.
+
+use std::sync::Arc;
+
+use super::{
+    super::{Claim, PutOutcome, PutSession, Release, SessionKey, Storage},
+    world::{World, depth, done, record},
+};
+use crate::model::{DeadLetterReason, SessionId, SessionName, SessionRecord};
+
+fn named(name: &str) -> SessionRecord {
+    SessionRecord {
+        name: Some(SessionName::parse(name).expect("a valid name")),
+        ..record(SessionId::generate())
+    }
+}
+
+fn must_exist() -> PutSession {
+    PutSession {
+        must_exist: true,
+        ..PutSession::default()
+    }
+}
+
+pub async fn a_name_belongs_to_one_session(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let (first, second) = (named("dora"), named("dora"));
+    world.puts_session(first.clone()).await;
+    let before = done(world.store.sessions()).await;
+    let outcome = done(world.store.put_session(second.clone(), PutSession::default())).await;
+    assert_eq!(outcome, PutOutcome::NameTaken);
+    assert_eq!(
+        done(world.store.sessions()).await.version,
+        before.version,
+        "nothing changed"
+    );
+    let name = first.name.clone().expect("it has one");
+    let found = done(world.store.find_session(SessionKey::Name(name.clone()))).await;
+    assert_eq!(found, Some(first.clone()));
+
+    let renamed = SessionRecord {
+        name: named("emil").name,
+        ..first.clone()
+    };
+    world.puts_session(renamed.clone()).await;
+    assert_eq!(
+        done(world.store.find_session(SessionKey::Name(name.clone()))).await,
+        None
+    );
+    world.puts_session(second.clone()).await;
+    world.removes(second.id, DeadLetterReason::RecipientGone).await;
+    assert_eq!(
+        done(world.store.find_session(SessionKey::Name(name))).await,
+        None,
+        "it is free again"
+    );
+    assert_eq!(
+        done(world.store.find_session(SessionKey::Id(first.id))).await,
+        Some(renamed)
+    );
+}
+
+pub async fn a_removed_session_cannot_be_resumed(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    world.removes(world.bob, DeadLetterReason::RecipientGone).await;
+    let outcome = done(world.store.put_session(record(world.bob), must_exist())).await;
+    assert_eq!(outcome, PutOutcome::Gone);
+    let outcome = done(world.store.put_session(record(world.carol), must_exist())).await;
+    assert_eq!(outcome, PutOutcome::Stored);
+    assert_eq!(done(world.store.find_session(SessionKey::Id(world.bob))).await, None);
+}
+
+pub async fn a_full_project_refuses_new_sessions(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let full = PutSession {
+        must_exist: false,
+        sessions_len_max: Some(3),
+    };
+    let outcome = done(world.store.put_session(record(SessionId::generate()), full)).await;
+    assert_eq!(outcome, PutOutcome::TooManySessions);
+    let outcome = done(world.store.put_session(record(world.bob), full)).await;
+    assert_eq!(outcome, PutOutcome::Stored, "it exists already");
+}
+
+pub async fn the_roster_version_grows_with_each_change(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let version = async || done(world.store.sessions()).await.version;
+    let first = version().await;
+    assert_eq!(version().await, first, "no session changed");
+    world.puts_session(record(world.bob)).await;
+    assert_eq!(version().await, first + 1);
+    world.removes(world.bob, DeadLetterReason::RecipientGone).await;
+    assert_eq!(version().await, first + 2);
+    world.removes(world.bob, DeadLetterReason::RecipientGone).await;
+    assert_eq!(version().await, first + 2, "it was gone already");
+}
+
+pub async fn a_claim_releases_everything_that_is_leased(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let sent = world.sends_many(world.bob, 3).await;
+    let (first, second) = (Claim::generate(), Claim::generate());
+    let claimed = world.claims(world.bob, first).await;
+    assert!(claimed.epoch > 0);
+    assert_eq!(claimed.released.depth, depth(3, 0));
+    let lease = async |by| done(world.store.lease(world.bob, Some(by), 2, usize::MAX, world.now)).await;
+    assert_eq!(lease(first).await.deliveries.len(), 2);
+
+    let claimed_again = world.claims(world.bob, second).await;
+    assert!(claimed_again.epoch > claimed.epoch);
+    assert_eq!(
+        (claimed_again.released.returned, claimed_again.released.depth),
+        (2, depth(3, 0))
+    );
+    let leased = lease(first).await;
+    assert!(leased.superseded && leased.deliveries.is_empty());
+    assert_eq!(world.releases(world.bob, Release::Claimed(first)).await.returned, 0);
+    let leased = lease(second).await;
+    assert!(!leased.superseded);
+    let counts: Vec<_> = leased.deliveries.iter().map(|delivery| delivery.count).collect();
+    assert_eq!(counts, [2, 2]);
+    assert_eq!(
+        world.releases(world.bob, Release::Claimed(first)).await.returned,
+        0,
+        "not its own"
+    );
+    assert_eq!(world.acknowledges(world.bob, &sent[..1]).await.acknowledged, 1);
+    assert_eq!(world.releases(world.bob, Release::Claimed(second)).await.returned, 1);
+}
+
+pub async fn an_unknown_session_cannot_be_claimed(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let claimed = world.claims(SessionId::generate(), Claim::generate()).await;
+    assert_eq!(claimed.epoch, 0);
+}

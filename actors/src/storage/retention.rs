@@ -1,0 +1,81 @@
+//! How much a store keeps, and how it counts bytes. Every backend counts in the same way, so that they refuse the same
+//! messages.
+
+use std::time::Duration;
+
+use crate::model::Message;
+
+/// Bytes that each copy of a message costs in addition to its envelope: its entries in the inbox, the receipts and the
+/// deadlines.
+pub const COPY_BYTES: usize = 128;
+
+/// The bytes of a message that count against a budget: its envelope at the first delivery.
+#[must_use]
+pub fn envelope_bytes(message: &Message) -> usize {
+    message.encoded_len(1)
+}
+
+/// The bytes that a project keeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Waiting, leased and dead messages: each envelope once, plus [`COPY_BYTES`] for each recipient.
+    pub messages: usize,
+    /// Dead letters alone, counted in the same way.
+    pub dead_letters: usize,
+    /// Records of sessions.
+    pub sessions: usize,
+    /// Idempotency keys with their results.
+    pub idempotency_keys: usize,
+}
+
+/// How much the store of a project keeps. Lengths are in items, `_bytes_max` in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Retention {
+    /// Receipts, one for each message and recipient. The oldest final ones are forgotten.
+    pub receipts_len_max: usize,
+    /// Dead letters. The oldest are dropped.
+    pub dead_letters_len_max: usize,
+    /// Idempotency keys. The oldest are forgotten.
+    pub idempotency_keys_len_max: usize,
+    /// How long an idempotency key is remembered.
+    pub idempotency_window: Duration,
+    /// Messages to other projects whose target is remembered. The oldest are forgotten.
+    pub cross_project_targets_len_max: usize,
+    /// Entries of the audit log: of each project, separately for what was done and what was refused.
+    pub audit_len_max: usize,
+    /// Bytes of the messages that wait for one session or are leased to it. Beyond it messages are refused.
+    pub queue_bytes_max: usize,
+    /// Bytes of the project's waiting and leased messages, counted as in [`Usage::messages`]. Beyond it messages are
+    /// refused.
+    pub waiting_bytes_max: usize,
+    /// Bytes of dead letters. The oldest are dropped.
+    pub dead_letters_bytes_max: usize,
+    /// Bytes of the messages of all projects together, where the broker holds them in memory. Beyond it messages are
+    /// refused.
+    pub messages_bytes_max: usize,
+    /// Bytes of idempotency keys and their results. The oldest are forgotten.
+    pub idempotency_keys_bytes_max: usize,
+    /// Bytes of the records of sessions. Beyond it sessions are refused.
+    pub sessions_bytes_max: usize,
+}
+
+const MIB: usize = 1024 * 1024;
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self {
+            receipts_len_max: 200_000,
+            dead_letters_len_max: 10_000,
+            idempotency_keys_len_max: 1_000_000,
+            idempotency_window: Duration::from_hours(24),
+            cross_project_targets_len_max: 200_000,
+            audit_len_max: 10_000,
+            queue_bytes_max: 32 * MIB,
+            waiting_bytes_max: 96 * MIB,
+            dead_letters_bytes_max: 32 * MIB,
+            messages_bytes_max: 192 * MIB,
+            idempotency_keys_bytes_max: 16 * MIB,
+            sessions_bytes_max: 16 * MIB,
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! Append, lease, acknowledge, release and expiry.
+//!
+//! Operations that look at waiting messages first move expired ones to the dead letters, so that all of them agree. An
+//! acknowledgement does not: the message was delivered in time.
+
+use std::sync::Arc;
+
+use super::{
+    entry::{InboxEntry, KeyUse, NO_DEADLINE, ReceiptKey},
+    expiries::Expiry,
+    inbox::{Disposition, Selection},
+    journal::{Change, Journal},
+    project::{ProjectState, StoredSession},
+};
+use crate::{
+    clock::Now,
+    model::{DeadLetterReason, DeliveryStatus, Message, SessionId},
+    storage::{
+        inboxes::{
+            Acknowledge, Acknowledged, Append, Appended, Audience, Delivery, Depth, Lease, RecipientRefusal, Release,
+            Released,
+        },
+        sessions::Claim,
+        tracking::SendResult,
+    },
+};
+
+impl<J: Journal> ProjectState<J> {
+    /// See [`InboxStore::append`](crate::storage::InboxStore::append).
+    pub fn append(&mut self, batch: Vec<Append>, now: Now) -> Vec<Appended> {
+        self.expire(now);
+        batch.into_iter().map(|append| self.append_one(append, now)).collect()
+    }
+
+    fn append_one(&mut self, append: Append, now: Now) -> Appended {
+        let (id, audience_len) = (append.message.id, append.audience.ids().len());
+        let key = append
+            .idempotency_key
+            .map(|key| (append.message.sender, Arc::from(key)));
+        if let Some(by) = key
+            .as_ref()
+            .and_then(|key| self.idempotency_keys.get(key, now, &mut self.journal))
+        {
+            return match by {
+                KeyUse::SendResult(first) => Appended::Duplicate(first.clone()),
+                KeyUse::Reservation { .. } => Appended::KeyReserved,
+            };
+        }
+        let (queue_len, refused, refusal) = match append.audience {
+            Audience::One(to) => self.append_direct(append.message, to, append.queue_capacity, now),
+            Audience::Many(to) => self.append_broadcast(&append.message, &to, append.queue_capacity, now),
+        };
+        if let Some(key) = key.filter(|_| refused.len() < audience_len) {
+            let result = SendResult::accepted(id, audience_len, queue_len, refused.clone());
+            let by = KeyUse::SendResult(result);
+            self.idempotency_keys.put(key, by, now, &mut self.journal);
+        }
+        Appended::Accepted {
+            queue_len,
+            refused,
+            refusal,
+        }
+    }
+
+    fn append_direct(
+        &mut self,
+        message: Arc<Message>,
+        to: SessionId,
+        capacity: usize,
+        now: Now,
+    ) -> (usize, Vec<SessionId>, Option<RecipientRefusal>) {
+        let (id, receipt) = (message.id, self.ledger.receipts.next_key(0));
+        match self.accept(message, to, capacity, receipt, now) {
+            Ok(queue_len) => {
+                self.ledger.receipts.accept_one(id, to, now.unix_ms, &mut self.journal);
+                (queue_len, Vec::new(), None)
+            }
+            Err(refusal) => (0, vec![to], Some(refusal)),
+        }
+    }
+
+    fn append_broadcast(
+        &mut self,
+        message: &Arc<Message>,
+        to: &[SessionId],
+        capacity: usize,
+        now: Now,
+    ) -> (usize, Vec<SessionId>, Option<RecipientRefusal>) {
+        let mut accepted = Vec::with_capacity(to.len());
+        let (mut longest, mut refused, mut refusal) = (0, Vec::new(), None);
+        for &session in to {
+            let receipt = self.ledger.receipts.next_key(accepted.len());
+            match self.accept(message.clone(), session, capacity, receipt, now) {
+                Ok(queue_len) => {
+                    longest = longest.max(queue_len);
+                    accepted.push(session);
+                }
+                Err(why) => {
+                    refused.push(session);
+                    refusal = Some(why);
+                }
+            }
+        }
+        if !accepted.is_empty() {
+            self.ledger
+                .receipts
+                .accept_many(message.id, &accepted, now.unix_ms, &mut self.journal);
+        }
+        (longest, refused, refusal)
+    }
+
+    /// Adds a new message to an inbox. Returns the number of messages that wait there.
+    ///
+    /// # Errors
+    /// [`RecipientRefusal`]: the session is unknown, or a budget is full.
+    fn accept(
+        &mut self,
+        message: Arc<Message>,
+        to: SessionId,
+        capacity: usize,
+        receipt: ReceiptKey,
+        now: Now,
+    ) -> Result<usize, RecipientRefusal> {
+        let inbox = &self.sessions.get(&to).ok_or(RecipientRefusal::Gone)?.inbox;
+        let dead_bytes = self.ledger.dead_letters.bytes();
+        inbox
+            .check_room(&message, capacity, self.queue_bytes_max)
+            .and_then(|()| self.ledger.account.charge(&message, dead_bytes))
+            .map_err(RecipientRefusal::Full)?;
+        Ok(self.enqueue(message, to, receipt, now))
+    }
+
+    /// Adds a message to an inbox without a check. Returns the number of messages that wait there; 0 for an unknown
+    /// session.
+    pub(super) fn enqueue(&mut self, message: Arc<Message>, to: SessionId, receipt: ReceiptKey, now: Now) -> usize {
+        let Some(StoredSession { inbox, .. }) = self.sessions.get_mut(&to) else {
+            return 0;
+        };
+        let deadline_ms = message.ttl.map_or(NO_DEADLINE, |ttl| now.mono_after(ttl));
+        let (id, priority) = (message.id, message.priority);
+        self.journal.record(Change::MessageQueued {
+            session: to,
+            seq: inbox.next_seq(),
+            message: &message,
+            receipt,
+            now,
+        });
+        let seq = inbox.push(message, receipt, deadline_ms);
+        let queue_len = inbox.waiting_len();
+        self.schedule_expiry(Expiry {
+            deadline_ms,
+            seq,
+            session: to,
+            message: id,
+            priority,
+        });
+        queue_len
+    }
+
+    /// Adds the deadline of a message in an inbox, if it has one.
+    pub fn schedule_expiry(&mut self, expiry: Expiry) {
+        if expiry.deadline_ms == NO_DEADLINE {
+            return;
+        }
+        let sessions = &self.sessions;
+        self.expiries.push(expiry, |expiry| {
+            sessions
+                .get(&expiry.session)
+                .is_some_and(|stored| stored.inbox.contains(expiry.message, expiry.priority, expiry.seq))
+        });
+    }
+
+    /// See [`InboxStore::lease`](crate::storage::InboxStore::lease).
+    pub fn lease(&mut self, session: SessionId, by: Option<Claim>, limit: usize, bytes_max: usize, now: Now) -> Lease {
+        self.expire(now);
+        let Some(StoredSession { inbox, claim, .. }) = self.sessions.get_mut(&session) else {
+            return Lease::default();
+        };
+        if by.is_some() && by != *claim {
+            return Lease {
+                depth: inbox.depth(),
+                superseded: true,
+                ..Lease::default()
+            };
+        }
+        let (receipts, journal) = (&mut self.ledger.receipts, &mut self.journal);
+        let mut deliveries = Vec::with_capacity(limit.min(inbox.waiting_len()));
+        let blocked_bytes = inbox.lease(limit, bytes_max, |entry| {
+            receipts.set(
+                entry.receipt,
+                entry.message.id,
+                DeliveryStatus::Delivered,
+                now.unix_ms,
+                journal,
+            );
+            journal.record(Change::MessageDelivered(entry));
+            deliveries.push(Delivery {
+                message: entry.message.clone(),
+                count: entry.deliveries,
+            });
+        });
+        Lease {
+            deliveries,
+            depth: inbox.depth(),
+            blocked_bytes,
+            ..Lease::default()
+        }
+    }
+
+    /// See [`InboxStore::acknowledge`](crate::storage::InboxStore::acknowledge).
+    pub fn acknowledge(&mut self, session: SessionId, which: Acknowledge, now: Now) -> Acknowledged {
+        let mut answer = Acknowledged::default();
+        let Some(StoredSession { inbox, .. }) = self.sessions.get_mut(&session) else {
+            answer.unknown = match which {
+                Acknowledge::Ids(ids) => ids,
+                Acknowledge::UpTo(id) => vec![id],
+            };
+            return answer;
+        };
+        let mut done = |entry: InboxEntry| {
+            self.expiries.message_removed(entry.deadline_ms);
+            let (receipts, journal) = (&mut self.ledger.receipts, &mut self.journal);
+            let status = DeliveryStatus::Acknowledged;
+            receipts.set(entry.receipt, entry.message.id, status, now.unix_ms, journal);
+            journal.record(Change::MessageRemoved(&entry));
+            answer.acknowledged += 1;
+            self.ledger.account.release(&entry.message);
+            if entry.message.progress.subscribe().is_some() {
+                answer.tracked.push(entry.message);
+            }
+        };
+        match which {
+            Acknowledge::Ids(ids) => {
+                for id in ids {
+                    match inbox.acknowledge(id) {
+                        Some(entry) => done(entry),
+                        None => answer.unknown.push(id),
+                    }
+                }
+            }
+            Acknowledge::UpTo(id) => {
+                if !inbox.acknowledge_up_to(id, done) {
+                    answer.unknown.push(id);
+                }
+            }
+        }
+        answer.depth = inbox.depth();
+        answer
+    }
+
+    /// See [`InboxStore::release`](crate::storage::InboxStore::release).
+    pub fn release(&mut self, session: SessionId, which: &Release, delivery_limit: u32, now: Now) -> Released {
+        self.expire(now);
+        let held_by_another =
+            |claim| matches!(self.sessions.get(&session), Some(stored) if stored.claim != Some(claim));
+        let which = match which {
+            Release::Claimed(claim) if held_by_another(*claim) => Selection::Ids(&[]),
+            // In one process the caller knows every heartbeat and has checked them.
+            Release::Claimed(_) | Release::Silent(_) => Selection::All,
+            Release::Ids(ids) => Selection::Ids(ids),
+        };
+        self.release_selected(session, which, delivery_limit, now)
+    }
+
+    /// Releases the selected leases.
+    pub(super) fn release_selected(
+        &mut self,
+        session: SessionId,
+        which: Selection<'_>,
+        delivery_limit: u32,
+        now: Now,
+    ) -> Released {
+        let Some(StoredSession { inbox, .. }) = self.sessions.get_mut(&session) else {
+            return Released::default();
+        };
+        let (mut returned, mut dead) = (0, 0);
+        inbox.release(
+            which,
+            delivery_limit,
+            self.expired_until_ms,
+            |disposition| match disposition {
+                Disposition::Requeued(entry) => {
+                    returned += 1;
+                    let (receipts, journal) = (&mut self.ledger.receipts, &mut self.journal);
+                    receipts.set(
+                        entry.receipt,
+                        entry.message.id,
+                        DeliveryStatus::Queued,
+                        now.unix_ms,
+                        journal,
+                    );
+                }
+                Disposition::DeadLettered(entry, reason) => {
+                    dead += 1;
+                    self.expiries.message_removed(entry.deadline_ms);
+                    self.ledger.dead_letter(entry, session, reason, now, &mut self.journal);
+                }
+            },
+        );
+        Released {
+            returned,
+            dead,
+            depth: inbox.depth(),
+        }
+    }
+
+    /// See [`InboxStore::depth`](crate::storage::InboxStore::depth).
+    pub fn depth(&self, session: SessionId) -> Depth {
+        self.sessions
+            .get(&session)
+            .map_or_else(Depth::default, |stored| stored.inbox.depth())
+    }
+
+    /// See [`InboxStore::sweep`](crate::storage::InboxStore::sweep).
+    pub fn sweep(&mut self, now: Now) -> Vec<(SessionId, usize)> {
+        self.expire(now);
+        self.idempotency_keys.remove_expired(now, &mut self.journal);
+        self.idempotency_keys.log_dropped(&self.project);
+        self.ledger.dead_letters.log_dropped(&self.project);
+        let expired_in = std::mem::take(&mut self.expired_in);
+        let waiting_len = |session| self.sessions.get(&session).map(|stored| stored.inbox.waiting_len());
+        expired_in
+            .into_iter()
+            .filter_map(|session| Some((session, waiting_len(session)?)))
+            .collect()
+    }
+
+    /// Moves expired messages to the dead letters.
+    pub(super) fn expire(&mut self, now: Now) {
+        self.expired_until_ms = self.expired_until_ms.max(now.mono_ms);
+        while let Some(expiry) = self.expiries.pop_due(now.mono_ms) {
+            let Some(StoredSession { inbox, .. }) = self.sessions.get_mut(&expiry.session) else {
+                continue;
+            };
+            // None if the message was acknowledged, or is leased: its release checks the deadline.
+            if let Some(entry) = inbox.expire(expiry.message, expiry.priority, expiry.seq) {
+                self.expiries.message_removed(entry.deadline_ms);
+                let (session, reason) = (expiry.session, DeadLetterReason::Expired);
+                self.ledger.dead_letter(entry, session, reason, now, &mut self.journal);
+                self.expired_in.insert(expiry.session);
+            }
+        }
+    }
+}

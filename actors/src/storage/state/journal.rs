@@ -1,0 +1,71 @@
+//! The changes of a project's state, reported as they happen, for a backend that persists them.
+
+use super::entry::{InboxEntry, KeyUse, ReceiptKey};
+use crate::{
+    clock::Now,
+    model::{DeadLetter, Message, MessageId, ProjectId, ProtocolRecord, RecipientStatus, SessionId, SessionRecord},
+};
+
+/// Receives every change that must outlive the process, in order.
+///
+/// A lease is reported only by its delivery count: after a restart a leased message waits again. An open receipt is not
+/// reported, because the message in the inbox implies it.
+pub trait Journal {
+    /// Receives one change.
+    fn record(&mut self, change: Change<'_>);
+}
+
+/// The journal of the memory backend: it ignores every change, and the compiler removes the calls.
+impl Journal for () {
+    #[inline]
+    fn record(&mut self, _: Change<'_>) {}
+}
+
+/// A change of a project's state.
+#[derive(Debug)]
+pub enum Change<'a> {
+    /// A session was added, or its record replaced.
+    SessionPut(&'a SessionRecord),
+    /// The messages of its inbox are reported separately.
+    SessionRemoved(SessionId),
+    /// A protocol was added.
+    ProtocolInserted(&'a ProtocolRecord),
+    /// A message waits for a session, at the end of the queue of its priority.
+    MessageQueued {
+        session: SessionId,
+        seq: u64,
+        message: &'a Message,
+        receipt: ReceiptKey,
+        now: Now,
+    },
+    /// A message was delivered once more.
+    MessageDelivered(&'a InboxEntry),
+    /// A message has left an inbox.
+    MessageRemoved(&'a InboxEntry),
+    /// A message was given up. `sequence` orders dead letters by the time at which that happened.
+    DeadLetterKept { dead_letter: &'a DeadLetter, sequence: u64 },
+    /// Redriven, or dropped as the oldest.
+    DeadLetterRemoved(&'a DeadLetter),
+    /// The status of a receipt is final.
+    ReceiptFinal {
+        key: ReceiptKey,
+        message: MessageId,
+        entry: &'a RecipientStatus,
+    },
+    /// A final receipt is forgotten, or open again.
+    ReceiptRemoved(ReceiptKey),
+    /// An idempotency key got a use.
+    KeyPut {
+        sender: SessionId,
+        key: &'a str,
+        /// When the key becomes free, in milliseconds since the Unix epoch.
+        until_unix_ms: u64,
+        key_use: &'a KeyUse,
+    },
+    /// An idempotency key is free.
+    KeyRemoved { sender: SessionId, key: &'a str },
+    /// The target of a message to another project is remembered.
+    CrossProjectTargetPut { message: MessageId, target: &'a ProjectId },
+    /// The target is forgotten.
+    CrossProjectTargetRemoved(MessageId),
+}

@@ -1,0 +1,22 @@
+//! The state of a project in memory and the decisions on it: what both the memory and the disk backend do.
+//!
+//! `project.rs` holds everything together, `delivery.rs` and `tracking.rs` are its operations; the other files are its
+//! parts. A [`Journal`](journal::Journal) receives every change, `restore.rs` rebuilds the state from what a journal
+//! has persisted. Pure: the time is an argument, nothing waits.
+
+pub mod account;
+mod chunked_queue;
+mod cross_project;
+mod dead_letters;
+mod delivery;
+pub mod entry;
+mod expiries;
+pub mod id_map;
+mod idempotency;
+mod inbox;
+pub mod journal;
+pub mod project;
+mod receipts;
+pub mod restore;
+pub mod system;
+mod tracking;

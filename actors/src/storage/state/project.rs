@@ -1,0 +1,250 @@
+//! The state of one project: sessions and protocols, and everything that the operations in `delivery.rs` and `tracking.rs`
+//! work on.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use semver::Version;
+
+use super::{
+    account::{Account, StoreLimits},
+    cross_project::CrossProjectTargets,
+    dead_letters::DeadLetters,
+    expiries::Expiries,
+    id_map::{IdMap, IdSet},
+    idempotency::IdempotencyKeys,
+    inbox::{Inbox, Selection},
+    journal::{Change, Journal},
+    receipts::Receipts,
+};
+use crate::{
+    clock::Now,
+    model::{DeadLetterReason, ProjectId, ProtocolName, ProtocolRecord, SessionId, SessionName, SessionRecord},
+    storage::{
+        protocols::Inserted,
+        retention::Usage,
+        sessions::{Claim, Claimed, PutOutcome, PutSession, Roster, SessionKey},
+    },
+};
+
+/// The state of one project. `J` receives every change; the memory backend ignores them.
+#[derive(Debug)]
+pub struct ProjectState<J = ()> {
+    pub journal: J,
+    pub(super) project: ProjectId,
+    pub(super) queue_bytes_max: usize,
+    pub(super) sessions_bytes_max: usize,
+    /// The bytes of all session records.
+    pub sessions_bytes: usize,
+    pub sessions: IdMap<SessionId, StoredSession>,
+    pub names: HashMap<SessionName, SessionId>,
+    /// Counts the sessions that were put or removed.
+    pub roster_version: u64,
+    pub last_epoch: u64,
+    pub protocols: BTreeMap<(ProtocolName, Version), Arc<ProtocolRecord>>,
+    pub idempotency_keys: IdempotencyKeys,
+    pub ledger: Ledger,
+    pub(super) expiries: Expiries,
+    /// The latest time, in monotonic milliseconds, up to which `expiries` was processed. Callers read their clock
+    /// before they take the lock, so an operation may bring an earlier time than the one before it.
+    pub(super) expired_until_ms: u64,
+    /// Sessions whose inbox lost a message to expiry since the last sweep.
+    pub(super) expired_in: IdSet<SessionId>,
+    pub cross_project_targets: CrossProjectTargets,
+}
+
+/// A session with its inbox.
+#[derive(Debug)]
+pub struct StoredSession {
+    pub inbox: Inbox,
+    pub record: SessionRecord,
+    /// See [`SessionRecord::stored_len`].
+    pub record_bytes: usize,
+    pub claim: Option<Claim>,
+}
+
+/// What is known about messages apart from the inboxes.
+#[derive(Debug)]
+pub struct Ledger {
+    pub receipts: Receipts,
+    pub dead_letters: DeadLetters,
+    /// Every message in an inbox or among the dead letters.
+    pub account: Account,
+}
+
+impl ProjectState {
+    /// The empty state of a project whose changes are not recorded.
+    pub fn new(project: ProjectId, limits: &StoreLimits) -> Self {
+        Self::with_journal(project, limits, ())
+    }
+}
+
+impl<J: Journal> ProjectState<J> {
+    /// The empty state of a project.
+    pub fn with_journal(project: ProjectId, limits: &StoreLimits, journal: J) -> Self {
+        let retention = &limits.retention;
+        Self {
+            journal,
+            project,
+            queue_bytes_max: retention.queue_bytes_max,
+            sessions_bytes_max: retention.sessions_bytes_max,
+            sessions_bytes: 0,
+            sessions: IdMap::default(),
+            names: HashMap::new(),
+            roster_version: 0,
+            last_epoch: 0,
+            protocols: BTreeMap::new(),
+            idempotency_keys: IdempotencyKeys::new(retention),
+            ledger: Ledger {
+                receipts: Receipts::new(retention.receipts_len_max),
+                dead_letters: DeadLetters::new(retention),
+                account: Account::new(limits),
+            },
+            expiries: Expiries::default(),
+            expired_until_ms: 0,
+            expired_in: IdSet::default(),
+            cross_project_targets: CrossProjectTargets::new(retention.cross_project_targets_len_max),
+        }
+    }
+
+    /// See [`SessionStore::put_session`](crate::storage::SessionStore::put_session).
+    pub fn put_session(&mut self, record: SessionRecord, condition: PutSession) -> PutOutcome {
+        let id = record.id;
+        let holder = record.name.as_ref().and_then(|name| self.names.get(name));
+        if holder.is_some_and(|holder| *holder != id) {
+            return PutOutcome::NameTaken;
+        }
+        let len = self.sessions.len();
+        let bytes = record.stored_len();
+        let before = self.sessions.get(&id).map(|known| known.record_bytes);
+        if before.is_none() && condition.must_exist {
+            return PutOutcome::Gone;
+        }
+        if before.is_none() && condition.sessions_len_max.is_some_and(|max| len >= max) {
+            return PutOutcome::TooManySessions;
+        }
+        let limit = self.sessions_bytes_max;
+        let sessions_bytes = self.sessions_bytes - before.unwrap_or(0) + bytes;
+        // A record that does not grow is accepted beyond the limit, for example after the limit was lowered.
+        if sessions_bytes > limit && before.is_none_or(|before| bytes > before) {
+            return PutOutcome::TooManyBytes { limit };
+        }
+        self.sessions_bytes = sessions_bytes;
+        if let Some(known) = self.sessions.get_mut(&id) {
+            known.record_bytes = bytes;
+            if let Some(before) = std::mem::replace(&mut known.record, record.clone()).name {
+                self.names.remove(&before);
+            }
+        } else {
+            let stored = StoredSession {
+                inbox: Inbox::default(),
+                record: record.clone(),
+                record_bytes: bytes,
+                claim: None,
+            };
+            self.sessions.insert(id, stored);
+        }
+        if let Some(name) = record.name {
+            self.names.insert(name, id);
+        }
+        self.roster_version += 1;
+        self.journal.record(Change::SessionPut(&self.sessions[&id].record));
+        PutOutcome::Stored
+    }
+
+    /// See [`SessionStore::sessions`](crate::storage::SessionStore::sessions).
+    pub fn sessions(&self) -> Roster {
+        let records = self.sessions.values().map(|stored| stored.record.clone());
+        Roster {
+            version: self.roster_version,
+            sessions: records.collect(),
+        }
+    }
+
+    /// See [`SessionStore::find_session`](crate::storage::SessionStore::find_session).
+    pub fn find_session(&self, wanted: &SessionKey) -> Option<SessionRecord> {
+        let id = match wanted {
+            SessionKey::Id(id) => id,
+            SessionKey::Name(name) => self.names.get(name)?,
+        };
+        Some(self.sessions.get(id)?.record.clone())
+    }
+
+    /// See [`SessionStore::claim`](crate::storage::SessionStore::claim).
+    pub fn claim(&mut self, session: SessionId, claim: Claim, delivery_limit: u32, now: Now) -> Claimed {
+        self.expire(now);
+        let Some(stored) = self.sessions.get_mut(&session) else {
+            return Claimed::default();
+        };
+        stored.claim = Some(claim);
+        self.last_epoch += 1;
+        Claimed {
+            epoch: self.last_epoch,
+            released: self.release_selected(session, Selection::All, delivery_limit, now),
+        }
+    }
+
+    /// See [`SessionStore::remove_session`](crate::storage::SessionStore::remove_session).
+    pub fn remove_session(&mut self, session: SessionId, reason: DeadLetterReason, now: Now) -> usize {
+        self.expire(now);
+        let Some(stored) = self.sessions.remove(&session) else {
+            return 0;
+        };
+        if let Some(name) = &stored.record.name {
+            self.names.remove(name);
+        }
+        self.roster_version += 1;
+        self.sessions_bytes -= stored.record_bytes;
+        let entries = stored.inbox.into_entries();
+        let count = entries.len();
+        for entry in entries {
+            self.expiries.message_removed(entry.deadline_ms);
+            self.ledger.dead_letter(entry, session, reason, now, &mut self.journal);
+        }
+        self.journal.record(Change::SessionRemoved(session));
+        count
+    }
+
+    /// See [`ProtocolStore::insert_protocol`](crate::storage::ProtocolStore::insert_protocol).
+    pub fn insert_protocol(&mut self, record: Arc<ProtocolRecord>, len_max: Option<usize>) -> Inserted {
+        use std::collections::btree_map::Entry::{Occupied, Vacant};
+        let is_full = len_max.is_some_and(|max| self.protocols.len() >= max);
+        match self.protocols.entry((record.name.clone(), record.version.clone())) {
+            Occupied(there) => Inserted::Exists(Arc::clone(there.get())),
+            Vacant(_) if is_full => Inserted::Full,
+            Vacant(place) => {
+                self.journal.record(Change::ProtocolInserted(&record));
+                place.insert(record);
+                Inserted::New
+            }
+        }
+    }
+
+    /// See [`ProtocolStore::protocols`](crate::storage::ProtocolStore::protocols).
+    pub fn protocols(&self) -> Vec<Arc<ProtocolRecord>> {
+        self.protocols.values().cloned().collect()
+    }
+
+    /// See [`ProtocolStore::protocol`](crate::storage::ProtocolStore::protocol).
+    pub fn protocol(&self, name: ProtocolName, version: Version) -> Option<Arc<ProtocolRecord>> {
+        self.protocols.get(&(name, version)).cloned()
+    }
+
+    /// See [`Store::usage`](crate::storage::Store::usage).
+    pub fn usage(&self) -> Usage {
+        Usage {
+            messages: self.ledger.account.bytes(),
+            dead_letters: self.ledger.dead_letters.bytes(),
+            sessions: self.sessions_bytes,
+            idempotency_keys: self.idempotency_keys.bytes(),
+        }
+    }
+
+    /// The number of expiries, stale ones included.
+    #[cfg(test)]
+    pub fn expiries_len(&self) -> usize {
+        self.expiries.len()
+    }
+}

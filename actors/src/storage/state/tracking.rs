@@ -1,0 +1,172 @@
+//! Receipts, idempotency keys, dead letters, and the targets of messages to other projects.
+
+use std::sync::Arc;
+
+use super::{
+    entry::InboxEntry,
+    journal::{Change, Journal},
+    project::{Ledger, ProjectState},
+};
+use crate::{
+    clock::Now,
+    model::{DeadLetter, DeadLetterReason, DeliveryStatus, MessageId, ProjectId, RecipientStatus, SessionId},
+    storage::{
+        dead_letters::{DeadLetterPage, DeadLetterQuery, RedriveRefusal, Redriven},
+        tracking::{KeyReservation, SendResult},
+    },
+};
+
+impl<J: Journal> ProjectState<J> {
+    /// See [`TrackingStore::update_send_result`](crate::storage::TrackingStore::update_send_result).
+    pub fn update_send_result(&mut self, sender: SessionId, key: String, result: SendResult) {
+        let key = (sender, key.into());
+        self.idempotency_keys.complete(&key, result, &mut self.journal);
+    }
+
+    /// See [`TrackingStore::reserve_key`](crate::storage::TrackingStore::reserve_key).
+    pub fn reserve_key(&mut self, sender: SessionId, key: String, target: ProjectId, now: Now) -> KeyReservation {
+        let key = (sender, key.into());
+        self.idempotency_keys.reserve(key, target, now, &mut self.journal)
+    }
+
+    /// See [`TrackingStore::complete_reservation`](crate::storage::TrackingStore::complete_reservation).
+    pub fn complete_reservation(&mut self, sender: SessionId, key: String, result: SendResult) {
+        let key = (sender, key.into());
+        self.idempotency_keys
+            .complete_reservation(&key, result, &mut self.journal);
+    }
+
+    /// See [`TrackingStore::cancel_reservation`](crate::storage::TrackingStore::cancel_reservation).
+    pub fn cancel_reservation(&mut self, sender: SessionId, key: String) {
+        let key = (sender, key.into());
+        self.idempotency_keys.cancel_reservation(&key, &mut self.journal);
+    }
+
+    /// See [`TrackingStore::message_status`](crate::storage::TrackingStore::message_status).
+    pub fn message_status(&mut self, message: MessageId, now: Now) -> Option<Vec<RecipientStatus>> {
+        self.expire(now);
+        self.ledger.receipts.get(message)
+    }
+
+    /// See [`DeadLetterStore::dead_letters`](crate::storage::DeadLetterStore::dead_letters).
+    pub fn dead_letters(&self, query: &DeadLetterQuery) -> DeadLetterPage {
+        self.ledger.dead_letters.list(query)
+    }
+
+    /// See [`TrackingStore::put_cross_project_target`](crate::storage::TrackingStore::put_cross_project_target).
+    pub fn put_cross_project_target(&mut self, message: MessageId, target: ProjectId) {
+        self.cross_project_targets.put(message, target, &mut self.journal);
+    }
+
+    /// See [`TrackingStore::cross_project_target`](crate::storage::TrackingStore::cross_project_target).
+    pub fn cross_project_target(&self, message: MessageId) -> Option<ProjectId> {
+        self.cross_project_targets.get(message).cloned()
+    }
+
+    /// See [`TrackingStore::cross_project_targets`](crate::storage::TrackingStore::cross_project_targets).
+    pub fn cross_project_targets(&self) -> Vec<ProjectId> {
+        self.cross_project_targets.targets()
+    }
+
+    /// See [`DeadLetterStore::dead_letter_count`](crate::storage::DeadLetterStore::dead_letter_count).
+    pub fn dead_letter_count(&self) -> usize {
+        self.ledger.dead_letters.len()
+    }
+
+    /// See [`DeadLetterStore::redrive`](crate::storage::DeadLetterStore::redrive).
+    pub fn redrive(
+        &mut self,
+        messages: Vec<MessageId>,
+        recipient: Option<SessionId>,
+        capacity: usize,
+        now: Now,
+    ) -> Redriven {
+        self.expire(now);
+        let mut answer = Redriven::default();
+        for message in messages {
+            let given_up_for = self.ledger.dead_letters.recipients(message);
+            if given_up_for.is_empty() {
+                answer.unknown.push(message);
+            }
+            for from in given_up_for {
+                let to = recipient.unwrap_or(from);
+                match self.redrive_one((message, from), to, capacity, now) {
+                    Ok(queue_len) => answer.sent.push((message, to, queue_len)),
+                    Err(refusal) => answer.refused.push((message, refusal)),
+                }
+            }
+        }
+        answer
+    }
+
+    fn redrive_one(
+        &mut self,
+        dead_letter: (MessageId, SessionId),
+        to: SessionId,
+        capacity: usize,
+        now: Now,
+    ) -> Result<usize, RedriveRefusal> {
+        let inbox = &self.sessions.get(&to).ok_or(RedriveRefusal::RecipientGone)?.inbox;
+        if self.ledger.receipts.is_open(dead_letter.0, to) {
+            // The session has a copy already: of the broadcast, or of an earlier redrive. A second one would be a
+            // duplicate.
+            if let Some(dead_letter) = self.ledger.dead_letters.take(dead_letter) {
+                self.journal.record(Change::DeadLetterRemoved(&dead_letter));
+                self.ledger.account.release(&dead_letter.message);
+            }
+            return Ok(inbox.waiting_len());
+        }
+        let waiting_len = inbox.waiting_len();
+        let Some(message) = self.ledger.dead_letters.message(dead_letter) else {
+            return Ok(waiting_len);
+        };
+        // The project keeps the message already, so its budget does not apply.
+        inbox
+            .check_room(message, capacity, self.queue_bytes_max)
+            .map_err(|_| RedriveRefusal::QueueFull)?;
+        let Some(dead_letter) = self.ledger.dead_letters.take(dead_letter) else {
+            return Ok(waiting_len);
+        };
+        self.journal.record(Change::DeadLetterRemoved(&dead_letter));
+        let DeadLetter { message, recipient, .. } = dead_letter;
+        let message = if to == recipient || message.recipient.is_none() {
+            message
+        } else {
+            Arc::new(message.readdressed(to))
+        };
+        let receipt = self
+            .ledger
+            .receipts
+            .requeue(message.id, to, now.unix_ms, &mut self.journal);
+        Ok(self.enqueue(message, to, receipt, now))
+    }
+}
+
+impl Ledger {
+    /// Makes a dead letter of a message that has left its inbox, and notifies a sender that waits for it.
+    pub(super) fn dead_letter(
+        &mut self,
+        entry: InboxEntry,
+        recipient: SessionId,
+        reason: DeadLetterReason,
+        now: Now,
+        journal: &mut impl Journal,
+    ) {
+        let status = match reason {
+            DeadLetterReason::Expired => DeliveryStatus::Expired,
+            reason => DeliveryStatus::DeadLettered(reason),
+        };
+        self.receipts
+            .set(entry.receipt, entry.message.id, status, now.unix_ms, journal);
+        entry.message.progress.advance_to(status);
+        let dead_letter = DeadLetter {
+            message: Arc::clone(&entry.message),
+            recipient,
+            reason,
+            at_ms: now.unix_ms,
+            deliveries: entry.deliveries,
+        };
+        self.dead_letters.insert(dead_letter, &mut self.account, journal);
+        journal.record(Change::MessageRemoved(&entry));
+    }
+}
