@@ -1,7 +1,7 @@
 //! Reserves memory for the answers of running calls.
 //!
 //! A call whose answer may be long reserves a page before it starts, on its connection and in the budget of its
-//! project. Messages are read from the store once they have room ([`ReadRoom`]): a page, or a whole message that is
+//! project. Messages are read from the store once they have room ([`ReadBudget`]): a page, or a whole message that is
 //! larger. A call that waits for messages releases its page until some arrive.
 
 use std::{

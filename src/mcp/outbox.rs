@@ -118,7 +118,9 @@ pub trait RetentionCounter: Send + Sync {
 /// The bytes before and after the message object of a push notification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PushFrame {
+    /// The bytes before the message object.
     pub before: Box<[u8]>,
+    /// The bytes after it.
     pub after: Box<[u8]>,
 }
 

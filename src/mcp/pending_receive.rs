@@ -12,8 +12,11 @@ use actors::{
 /// any thread.
 #[derive(Clone)]
 pub struct PendingReceive {
+    /// The project of the session.
     pub project: ProjectHandle,
+    /// The session whose inbox it reads.
     pub member: Arc<Member>,
+    /// The state of the call, shared with the session.
     pub call: ReceiveCall,
     /// The session is that of the connection, so closing the connection releases all its leases.
     pub is_connection_session: bool,
@@ -38,7 +41,9 @@ impl PendingReceive {
 /// complete.
 #[derive(Default)]
 pub struct WriteMarks {
+    /// Pushed messages, by the position of their last byte.
     pub messages: VecDeque<(u64, MessageId)>,
+    /// Receives, by the position of the last byte of their answers.
     pub receives: VecDeque<(u64, PendingReceive)>,
 }
 

@@ -27,6 +27,7 @@ use crate::refusal::error_object;
 pub struct ReplyTo {
     /// The id as JSON, verbatim.
     pub id: Rc<str>,
+    /// The request is modern (2026-07-28).
     pub modern: bool,
     /// The caller declared the extension for tasks.
     pub takes_tasks: bool,
@@ -34,6 +35,7 @@ pub struct ReplyTo {
     pub progress: Option<Rc<str>>,
     /// The lowest severity of log messages that the caller asked for.
     pub log_level: Option<Level>,
+    /// Where its answer and notifications go.
     pub route: ReplyRoute,
     /// The session that the call names by id, if that is not the session of its connection.
     pub acts_as: Option<Arc<Member>>,

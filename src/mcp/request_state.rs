@@ -23,7 +23,9 @@ impl fmt::Debug for StateSigner {
 /// Identifies the request and the caller that a state is valid for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestFingerprint {
+    /// The caller.
     pub principal: String,
+    /// The method.
     pub method: String,
     /// A digest of the params.
     pub params_digest: String,

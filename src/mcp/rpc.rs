@@ -71,9 +71,13 @@ impl<'a> Incoming<'a> {
 /// `arguments` have only been scanned: their readers must parse or check them. All other params have been checked.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Params<'a> {
+    /// The raw params.
     pub text: Option<&'a str>,
+    /// The raw member `name`.
     pub name: Option<&'a str>,
+    /// The raw member `arguments`.
     pub arguments: Option<&'a str>,
+    /// The raw member `_meta`.
     pub meta: Option<&'a str>,
     /// The members of `arguments`, if it is an object: the first [`MEMBERS_LEN_MAX`].
     pub members: Vec<(Cow<'a, str>, &'a str)>,
@@ -98,8 +102,11 @@ impl<'a> Params<'a> {
 /// Why a frame is invalid. `id` is present if it could be read.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Malformed<'a> {
+    /// The id of the frame, as JSON.
     pub id: Option<&'a str>,
+    /// The JSON-RPC error code.
     pub code: i32,
+    /// What is wrong, for the client.
     pub message: &'static str,
 }
 
@@ -274,8 +281,11 @@ fn is_id(raw: &str) -> bool {
 /// A JSON-RPC error, as opposed to a result that reports a failure.
 #[derive(Debug)]
 pub struct RpcError {
+    /// The JSON-RPC error code.
     pub code: i32,
+    /// What is wrong, for the client.
     pub message: Cow<'static, str>,
+    /// Details for programs.
     pub data: Option<Value>,
 }
 

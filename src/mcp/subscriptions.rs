@@ -45,8 +45,11 @@ impl Drop for Notifier {
 /// The combined effect of all subscriptions, for the session and the outbox.
 #[derive(Debug, Default, PartialEq)]
 pub struct EffectiveSubscriptions {
+    /// How messages are pushed, if at all.
     pub push: Option<PushSettings>,
+    /// The frame around a pushed message.
     pub push_frame: Option<PushFrame>,
+    /// The notifications about a changed inbox, one per subscription.
     pub inbox_frames: Vec<Box<[u8]>>,
 }
 

@@ -37,8 +37,10 @@ pub fn negotiate_legacy(requested: &str) -> &'static str {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ClientInfo {
+    /// The name of the client.
     #[serde(deserialize_with = "truncated")]
     pub name: String,
+    /// The version of the client.
     #[serde(deserialize_with = "truncated")]
     pub version: String,
 }
@@ -66,8 +68,10 @@ impl ClientInfo {
 /// `_meta` of a request.
 #[derive(Debug, Default, Deserialize)]
 pub struct RequestMeta {
+    /// The version of the protocol; its presence makes a request modern.
     #[serde(rename = "io.modelcontextprotocol/protocolVersion")]
     pub protocol_version: Option<Value>,
+    /// The capabilities of the client.
     #[serde(rename = "io.modelcontextprotocol/clientCapabilities")]
     pub client_capabilities: Option<Value>,
     #[serde(rename = "io.modelcontextprotocol/logLevel")]

@@ -7,6 +7,7 @@ mod contended_storage;
 mod cross_project;
 mod ledger;
 mod load;
+mod lookups;
 mod mailboxes;
 mod owners;
 mod panics;
