@@ -10,8 +10,8 @@ use std::{
 /// A module path below `src`: `["transport", "socket"]`; a `mod.rs` has the path of its folder.
 type ModulePath = Vec<String>;
 
-/// The rooms of `src` (its files and folders) and the rooms that each may import, from the bottom up. A new room needs a
-/// place here.
+/// The rooms of `src` (its files and folders) and the rooms that each may import, from the bottom up. A new room needs
+/// a place here.
 const ROOMS: &[(&str, &[&str])] = &[
     ("exit", &[]),
     ("budget", &[]),

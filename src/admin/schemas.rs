@@ -1,5 +1,5 @@
-//! OpenAPI schemas of strings that are validated where they are parsed. No value has these types; `tests/openapi.rs`
-//! checks that they agree with the parsers.
+//! Schemas for `/openapi.json`, of strings that are validated where they are parsed. No value has these types;
+//! `tests/openapi.rs` checks that they agree with the parsers.
 
 #![allow(dead_code, reason = "schemas only")]
 

@@ -16,12 +16,12 @@ use super::schemas;
 
 /// Takes the items that fit on one page. The flag says whether items are left.
 pub fn page<T: Serialize>(items: impl Iterator<Item = T>) -> (Vec<T>, bool) {
-    let mut room = PageRoom::default();
+    let mut page = PageRoom::default();
     let mut more = false;
     let fitting = items.take_while(|item| {
         // Serializing a plain object cannot fail.
         let len = serde_json::to_vec(item).map_or(0, |text| text.len());
-        more = !room.try_take(len);
+        more = !page.try_take(len);
         !more
     });
     (fitting.collect(), more)

@@ -69,19 +69,19 @@ impl BrokerAccess {
     ///
     /// # Errors
     /// One line for the user: the URL or key is unusable, or the key would be sent in clear text to another machine.
-    pub fn read(places: [&ArgMatches; 2], env: &EnvVars) -> Result<Self, String> {
-        let url = match places.iter().find_map(|place| place.get_one::<OsString>("url")) {
+    pub fn read(levels: [&ArgMatches; 2], env: &EnvVars) -> Result<Self, String> {
+        let url = match levels.iter().find_map(|level| level.get_one::<OsString>("url")) {
             Some(url) => BrokerUrl::parse(&url.to_string_lossy(), "--url")?,
             None => match variable(env, URL_ENV) {
                 Some(url) => BrokerUrl::parse(&url.to_string_lossy(), URL_ENV)?,
                 None => BrokerUrl::parse(URL_DEFAULT, "default")?,
             },
         };
-        let given = places
+        let given = levels
             .iter()
-            .find(|place| place.contains_id("key") || place.contains_id("key-file"));
-        let key = read_key(given.unwrap_or(&places[0]), env)?;
-        let insecure = places.iter().any(|place| place.get_flag("insecure"));
+            .find(|level| level.contains_id("key") || level.contains_id("key-file"));
+        let key = read_key(given.unwrap_or(&levels[0]), env)?;
+        let insecure = levels.iter().any(|level| level.get_flag("insecure"));
         if key.is_some() && url.is_cleartext_remote && !insecure {
             return Err(format!(
                 "url = {} ({}) is not allowed with a key: the network could read it; \
@@ -138,16 +138,16 @@ pub struct ClientKey {
 }
 
 impl ClientKey {
-    fn parse(text: &OsStr, place: &'static str) -> Result<Self, String> {
+    fn parse(text: &OsStr, source: &'static str) -> Result<Self, String> {
         let text = text.to_str().unwrap_or("\u{0}").trim();
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            let key = if place == "--key-file" { "key_file" } else { "key" };
+            let key = if source == "--key-file" { "key_file" } else { "key" };
             return Err(format!(
-                "{key} = (hidden) ({place}) is not allowed; allowed: one key, as it was shown"
+                "{key} = (hidden) ({source}) is not allowed; allowed: one key, as it was shown"
             ));
         }
         let text = text.to_owned();
-        Ok(Self { text, source: place })
+        Ok(Self { text, source })
     }
 
     /// The key in clear text, for the request header only.
@@ -180,15 +180,15 @@ pub struct BrokerUrl {
 const URL_ALLOWED: &str = "http://HOST:PORT or https://HOST:PORT, without user, query or fragment";
 
 impl BrokerUrl {
-    fn parse(text: &str, place: &'static str) -> Result<Self, String> {
-        Self::read(text.trim(), place).ok_or_else(|| {
+    fn parse(text: &str, source: &'static str) -> Result<Self, String> {
+        Self::read(text.trim(), source).ok_or_else(|| {
             // The text before an @ may be a password.
             let shown = config::quoted_value(if text.contains('@') { URL_ENV } else { "" }, text);
-            format!("url = {shown} ({place}) is not allowed; allowed: {URL_ALLOWED}")
+            format!("url = {shown} ({source}) is not allowed; allowed: {URL_ALLOWED}")
         })
     }
 
-    fn read(text: &str, place: &'static str) -> Option<Self> {
+    fn read(text: &str, source: &'static str) -> Option<Self> {
         let uri: Uri = text.parse().ok()?;
         let (scheme, authority) = (uri.scheme()?, uri.authority()?);
         let is_https = *scheme == Scheme::HTTPS;
@@ -200,7 +200,7 @@ impl BrokerUrl {
             text: format!("{scheme}://{authority}{}", uri.path().trim_end_matches('/')),
             is_https,
             is_cleartext_remote: !is_https && !is_loopback(host),
-            source: place,
+            source,
         })
     }
 }

@@ -19,7 +19,7 @@ pub fn command() -> Command {
 const ABOUT: &str = "\
 Make a fresh admin key and print it: nothing but the key goes to stdout.
 
-No broker is asked, and nothing is kept. Give the key to the broker as MCP_BROKER_ADMIN_KEY, or in
+No broker is called, and nothing is stored. Give the key to the broker as MCP_BROKER_ADMIN_KEY, or in
 the file that its setting admin_key_file names, and to its administrators.";
 
 const HINT: &str = "\

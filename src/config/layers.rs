@@ -21,7 +21,8 @@ pub struct Layers {
 }
 
 impl Layers {
-    /// Reads the values of these settings from the file that a flag or variable names, from the variables and the flags.
+    /// Reads the values of these settings from the file that a flag or variable names, from the variables and the
+    /// flags.
     ///
     /// # Errors
     /// An unusable file, an unknown key or variable, or a value that is not text.

@@ -34,8 +34,8 @@ settings! {
     /// `jwt_issuer`: without one, no key could be made.
     enable_auth: bool = "false", Choice(SWITCH);
 
-    /// Key for administration: it makes projects and their keys, and acts in any project. `mcp-broker keygen` makes one.
-    /// Prefer the environment, or `admin_key_file`: other users of a machine see flags.
+    /// Key for administration: it makes projects and their keys, and acts in any project. `mcp-broker keygen` makes
+    /// one. Prefer the environment, or `admin_key_file`: other users of a machine see flags.
     admin_key: Option<KeyDigest> = "", AdminKey;
 
     /// File whose first line is the admin key.
@@ -126,8 +126,9 @@ settings! {
     /// Bytes of the dead letters of a project, in MB; the oldest go first. Must be more than `max_payload_mb`.
     dead_letters_max_mb: usize = "32", Integer(2..=1_000_000);
 
-    /// Bytes of the messages of all projects together, waiting or dead, in MB, where they are in the memory of the broker:
-    /// with the storages `memory` and `disk`. One more is refused with `queue_full`. Must be more than `max_payload_mb`.
+    /// Bytes of the messages of all projects together, waiting or dead, in MB, where they are in the memory of the
+    /// broker: with the storages `memory` and `disk`. One more is refused with `queue_full`. Must be more than
+    /// `max_payload_mb`.
     messages_max_mb: usize = "192", Integer(2..=1_000_000);
 
     /// Bytes of the idempotency keys of a project with their first results, in MB; the oldest go first.

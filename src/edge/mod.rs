@@ -1,8 +1,8 @@
 //! The edge: what every request passes before it is served, whichever transport it arrives on.
 //!
-//! `admission` checks `Host` and `Origin`, `cors` tells browsers which pages may call, `authentication` finds the caller and
-//! takes the request from its rate limit, `address_limiter` bounds the sockets of one address. The HTTP middleware and the
-//! WebSocket handshake share these functions. The edge knows no routes and no MCP.
+//! `admission` checks `Host` and `Origin`, `cors` tells browsers which pages may call, `authentication` finds the
+//! caller and takes the request from its rate limit, `address_limiter` bounds the sockets of one address. The HTTP
+//! middleware and the WebSocket handshake share these functions. The edge knows no routes and no MCP.
 
 mod address_limiter;
 mod admission;

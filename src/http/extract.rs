@@ -1,4 +1,5 @@
-//! What handlers of the REST API extract from a request, and how they answer: caller, JSON body, administration, refusals.
+//! What handlers of the REST API extract from a request, and how they answer: caller, JSON body, administration,
+//! refusals.
 
 use std::{fmt, future::Ready, sync::Arc};
 

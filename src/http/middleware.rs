@@ -47,9 +47,9 @@ async fn delay_refusal(problem: Problem) -> Problem {
     problem
 }
 
-/// Middleware: authenticates the caller and takes one request from its rate limit. Handlers find the [`Identity`](crate::auth::Identity) among
-/// the extensions of the request. A preflight request has no key (Fetch, section 4.8). A key in the URL is refused on
-/// public paths too: it is in logs by now, and its owner must learn of it.
+/// Middleware: authenticates the caller and takes one request from its rate limit. Handlers find the
+/// [`Identity`](crate::auth::Identity) among the extensions of the request. A preflight request has no key (Fetch,
+/// section 4.8). A key in the URL is refused on public paths too: it is in logs by now, and its owner must learn of it.
 ///
 /// # Errors
 /// The error of the inner service.

@@ -1,7 +1,7 @@
 //! The HTTP resources: health, probes and the REST API.
 //!
-//! The middleware checks `Host` and `Origin` first and then authenticates the caller, with the functions of `edge`. The verbs
-//! of the REST API are those of `admin`. This room knows no MCP.
+//! The middleware checks `Host` and `Origin` first and then authenticates the caller, with the functions of `edge`. The
+//! verbs of the REST API are those of `admin`. This room knows no MCP.
 
 mod api;
 mod backpressure;

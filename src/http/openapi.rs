@@ -220,8 +220,8 @@ fn project_header() -> Parameter {
         .name("X-Project-ID")
         .parameter_in(ParameterIn::Header)
         .description(Some(
-            "The project to act in, for a caller that is bound to none; a key's own may be named too. Empty is as good \
-             as absent.",
+            "The project to act in, for a caller without a project of its own; a key's own project may be named too. \
+             Empty counts as absent.",
         ))
         .schema(Some(id))
         .build()
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn openapi_describes_exactly_the_served_operations() {
-        // A WebSocket is no resource; the second path is described without its suffix.
+        // A WebSocket is not a resource; the second path is described without its suffix.
         let left_out = ["/ws", &format!("{METADATA_PATH}/{{resource:.*}}")];
         let mut served = BTreeSet::new();
         for resource in resources() {
@@ -284,8 +284,8 @@ mod tests {
     fn openapi_marks_exactly_the_public_operations() {
         let document = described();
         for (path, _, operation) in described_operations(&document) {
-            let says = operation.get("security").is_some();
-            assert_eq!(says, crate::http::paths::is_public(path), "{path}");
+            let is_public = operation.get("security").is_some();
+            assert_eq!(is_public, crate::http::paths::is_public(path), "{path}");
         }
     }
 }

@@ -130,10 +130,12 @@ impl ParamParts {
 }
 
 impl Piece {
-    fn of(text: &str, piece: &Cow<'_, str>) -> Self {
-        match piece {
-            Cow::Borrowed(piece) => Self::Borrowed(span(text, piece)),
-            Cow::Owned(piece) => Self::Decoded(piece.clone()),
+    /// A decoded string lies outside of the text.
+    fn of(text: &str, piece: &str) -> Self {
+        if text.as_bytes().as_ptr_range().contains(&piece.as_ptr()) {
+            Self::Borrowed(span(text, piece))
+        } else {
+            Self::Decoded(piece.to_owned())
         }
     }
 

@@ -54,11 +54,12 @@ pub struct Application {
 }
 
 impl Application {
-    /// Builds and starts all parts. The server answers from the first step on; until the last one it says that the broker is
-    /// starting.
+    /// Builds and starts all parts. The server answers from the first step on; until the last one it says that the
+    /// broker is starting.
     ///
     /// # Errors
-    /// A setting cannot be used, the address is taken, or the storage cannot be opened: the text says which setting to look at.
+    /// A setting cannot be used, the address is taken, or the storage cannot be opened: the text says which setting to
+    /// look at.
     pub async fn build(config: &Config) -> io::Result<Self> {
         raise_file_limit(config);
         let policy = settings::auth_policy(config)?;
@@ -107,8 +108,8 @@ impl Application {
         self.run_until(stop_signal()).await
     }
 
-    /// Serves until `stop` returns or the root actor gives up; then drains the connections within `shutdown_grace`. The exit
-    /// code says which of both happened.
+    /// Serves until `stop` returns or the root actor gives up; then drains the connections within `shutdown_grace`. The
+    /// exit code says which of both happened.
     ///
     /// # Errors
     /// The error of `stop`.
@@ -133,7 +134,7 @@ impl Application {
         Ok(code)
     }
 
-    /// Stops to be ready, asks every connection to close, and waits for them and for the server.
+    /// Marks the process as not ready, asks every connection to close, and waits for them and for the server.
     async fn drain(self) {
         self.state.lifecycle.mark_stopping();
         tracing::info!(connections = self.connections.len(), "shutting down");

@@ -9,8 +9,8 @@ use crate::{
     transport::{Connections, streamable_http::HttpSessions},
 };
 
-/// How long a credential must have been invalid before its connections are closed: a caller that ends its own key still gets
-/// the answer.
+/// How long a credential must have been invalid before its connections are closed: a caller that ends its own key still
+/// gets the answer.
 const CLOSE_DELAY: Duration = Duration::from_millis(200);
 /// Longest time between two checks, because the wall clock may be set.
 const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(60);

@@ -2,8 +2,8 @@
 
 use crate::config::{Config, StorageKind};
 
-/// Raises the soft limit of open files to what `connections_max` needs: every connection is an open file, and shells often
-/// set a limit of 1024. Logs a warning when the hard limit is lower.
+/// Raises the soft limit of open files to what `connections_max` needs: every connection is an open file, and shells
+/// often set a limit of 1024. Logs a warning when the hard limit is lower.
 pub fn raise_file_limit(config: &Config) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     /// Files that are open beside the connections.

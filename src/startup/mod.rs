@@ -1,7 +1,7 @@
 //! Assembles the broker: the only place where all rooms meet.
 //!
-//! `application` builds the parts and runs them; `settings` turns the configuration into the settings of each part; `server`
-//! is the HTTP server; `tasks` are the background tasks, one of which is the `credential_watcher`.
+//! `application` builds the parts and runs them; `settings` turns the configuration into the settings of each part;
+//! `server` is the HTTP server; `tasks` are the background tasks, one of which is the `credential_watcher`.
 
 mod application;
 mod credential_watcher;

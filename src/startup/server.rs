@@ -41,8 +41,8 @@ use crate::{
 
 /// Longest time that a client may take for the head of a request.
 const REQUEST_HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest time that a connection may wait for its next request. Clients use shorter times, so that the broker does not close
-/// a connection while a request is on its way.
+/// Longest time that a connection may wait for its next request. Clients use shorter times, so that the broker does not
+/// close a connection while a request is on its way.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(75);
 /// Connections that wait to be accepted.
 const BACKLOG_LEN: i32 = 4096;

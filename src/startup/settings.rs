@@ -22,15 +22,15 @@ use crate::{
     transport::Timeouts,
 };
 
-/// A project has at most this part of the inbound and of the outbound budget. It may exceed the part by one message, and
-/// another project must find bytes for one at the same time.
+/// A project has at most this part of the inbound and of the outbound budget. It may exceed the part by one message,
+/// and another project must find bytes for one at the same time.
 const INBOUND_SHARE_DIVISOR: usize = 2;
 const OUTBOUND_SHARE_DIVISOR: usize = 4;
 
 const MB: usize = 1024 * 1024;
 
-/// The number of workers: half the processors by default. Agents often run on the same machine, and a further thread costs
-/// each message two crossings (docs/decisions/0005-workers.md).
+/// The number of workers: half the processors by default. Agents often run on the same machine, and a further thread
+/// costs each message two crossings (docs/decisions/0005-workers.md).
 pub fn workers(config: &Config) -> usize {
     let half = || std::thread::available_parallelism().map_or(1, |processors| (processors.get() / 2).max(1));
     config.workers.map_or_else(half, NonZero::get)
@@ -125,8 +125,8 @@ pub fn auth_policy(config: &Config) -> io::Result<AuthPolicy> {
     })
 }
 
-/// The settings of the storage. Other replicas learn that this one listens at `listens_at`, unless the configuration names
-/// another address.
+/// The settings of the storage. Other replicas learn that this one listens at `listens_at`, unless the configuration
+/// names another address.
 pub fn storage(config: &Config, listens_at: SocketAddr) -> StorageSettings {
     let retention = retention(config);
     match config.storage {

@@ -57,8 +57,8 @@ impl fmt::Display for BodyError {
     }
 }
 
-/// Reads a body of at most `len_max` bytes. A body over [`UNRESERVED_LEN_MAX`] waits for `reservation`, which then holds its
-/// bytes.
+/// Reads a body of at most `len_max` bytes. A body over [`UNRESERVED_LEN_MAX`] waits for `reservation`, which then
+/// holds its bytes.
 ///
 /// # Errors
 /// `TooLarge` without waiting for the rest, `TooSlow` after a timeout, `Incomplete` when the connection breaks,
@@ -105,7 +105,8 @@ pub async fn read(
     }
 }
 
-/// Returns the next chunk of a body that started at `started_ms`. Time in which this thread did not poll does not count.
+/// Returns the next chunk of a body that started at `started_ms`. Time in which this thread did not poll does not
+/// count.
 async fn next_chunk(
     payload: &mut impl BodyStream,
     started_ms: u64,

@@ -77,13 +77,13 @@ impl Connections {
     /// `close_all`. A project has at most twice as many connections as sessions: each session may reconnect before its
     /// old connection is known to be lost.
     pub fn try_acquire(self: &Arc<Self>, outbox: &Arc<Outbox>, identity: &Arc<Identity>) -> Option<ConnectionPermit> {
-        let of_project_max = identity.project.limits().record.config.max_sessions;
+        let sessions_max = identity.project.limits().record.config.max_sessions;
         let share = self.project_max.load(Ordering::Relaxed);
         self.acquire_within(
             outbox,
             identity,
             self.max,
-            of_project_max.map_or(share, |max| (2 * max).min(share)),
+            sessions_max.map_or(share, |max| (2 * max).min(share)),
         )
     }
 
@@ -108,13 +108,13 @@ impl Connections {
         outbox: &Arc<Outbox>,
         identity: &Arc<Identity>,
         max: usize,
-        of_project_max: usize,
+        project_max: usize,
     ) -> Option<ConnectionPermit> {
         let len = self.len.fetch_add(1, Ordering::Relaxed);
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let mut live = self.live();
-        let of_project = live.by_project.get(identity.project.id()).copied().unwrap_or(0);
-        if len >= max || of_project >= of_project_max || self.is_closed.load(Ordering::Relaxed) {
+        let project_len = live.by_project.get(identity.project.id()).copied().unwrap_or(0);
+        if len >= max || project_len >= project_max || self.is_closed.load(Ordering::Relaxed) {
             drop(live);
             self.release();
             return None;
@@ -193,11 +193,11 @@ impl Connections {
     /// Waits until the last connection has closed.
     pub async fn wait_until_empty(&self) {
         loop {
-            let gone = self.permit_released.notified();
+            let released = self.permit_released.notified();
             if self.is_empty() {
                 return;
             }
-            gone.await;
+            released.await;
         }
     }
 

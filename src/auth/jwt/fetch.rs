@@ -98,7 +98,7 @@ impl FetchSchedule {
         if !status.is_due {
             if status
                 .started_at
-                .is_some_and(|begun| begun.elapsed() < self.timings.fetch_interval_min)
+                .is_some_and(|started| started.elapsed() < self.timings.fetch_interval_min)
             {
                 return None;
             }

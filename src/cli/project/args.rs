@@ -94,12 +94,12 @@ fn show() -> Command {
 }
 
 fn update() -> Command {
-    subcommand("update", "Change a project; what no flag names stays as it is")
+    subcommand("update", "Change a project; settings without a flag stay unchanged")
         .arg(id())
         .arg(text("name", "NAME", "Name for people"))
         .arg(description())
         .arg(tags(
-            "Word to find the project by; may be repeated.\nThese replace all there were, and '' takes them away",
+            "Word to find the project by; may be repeated.\nThese replace all existing words; '' removes them",
         ))
         .args(cross_project_flags())
         .args(limits())
@@ -111,7 +111,10 @@ fn delete() -> Command {
         "Delete a project with its sessions, protocols, messages and keys",
     )
     .arg(id())
-    .arg(switch("yes", "Do not ask. Without a terminal to ask on it is needed"))
+    .arg(switch(
+        "yes",
+        "Do not ask for confirmation; required without a terminal",
+    ))
 }
 
 fn keys() -> Command {
@@ -124,7 +127,7 @@ fn keys() -> Command {
             duration(
                 "expires-in",
                 1,
-                "How long the new key is good, such as 12h or 30d\n[default: for ever]",
+                "How long the new key is valid, such as 12h or 30d\n[default: no expiry]",
             )
             .requires("create"),
         )
@@ -132,7 +135,7 @@ fn keys() -> Command {
 }
 
 fn rotate() -> Command {
-    let grace = "How long the old keys stay good, such as 30m or 1h\n[default: 0s, they end at once]";
+    let grace = "How long the old keys stay valid, such as 30m or 1h\n[default: 0s, they end at once]";
     subcommand(
         "rotate",
         "Replace the keys of a project by new ones, which are not shown again",
@@ -162,13 +165,11 @@ fn grant() -> Command {
 }
 
 fn revoke() -> Command {
-    subcommand("revoke", "Take back what a grant allowed")
-        .arg(id())
-        .arg(target())
+    subcommand("revoke", "Revoke a grant").arg(id()).arg(target())
 }
 
 fn audit() -> Command {
-    subcommand("audit", "Show what was done and what was refused, the latest first")
+    subcommand("audit", "Show administrative actions and refusals, the latest first")
         .arg(id().required(false).help("Only entries of this project"))
         .arg(number("limit", 1, "The most entries to show"))
 }
@@ -234,7 +235,7 @@ fn cross_project_flags() -> [Arg; 2] {
     [
         arg(
             "allow-cross-project",
-            "Whether other projects may be granted to send here, and this one to them\n[allowed: true, false]",
+            "Whether this project may exchange messages with others, where a grant allows it\n[allowed: true, false]",
         ),
         arg(
             "discoverable",
@@ -254,7 +255,7 @@ fn limits() -> [Arg; 4] {
 
 /// A flag with a number, or `default` for the setting of the broker.
 fn limit(name: &'static str, meaning: &'static str) -> Arg {
-    let help = format!("{meaning}\n[allowed: a number, or default for what the broker has for all]");
+    let help = format!("{meaning}\n[allowed: a number, or default for the broker's setting]");
     Arg::new(name)
         .long(name)
         .value_name("N")

@@ -25,7 +25,8 @@ use super::usage_errors::redact_keys;
 /// Sends the request of a command and prints the response.
 ///
 /// # Errors
-/// [`CliError::Usage`] when the confirmation cannot be asked, [`CliError::Failed`] when it is denied or the request fails.
+/// [`CliError::Usage`] when the confirmation cannot be asked, [`CliError::Failed`] when it is denied or the request
+/// fails.
 pub fn run(command: &ProjectCommand) -> Result<(), CliError> {
     if let Some(question) = &command.question {
         confirm(question)?;

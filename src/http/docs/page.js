@@ -1,7 +1,7 @@
 
 "use strict";
 
-// Text becomes text nodes only: whatever the document says, nothing of it becomes markup.
+// Text becomes text nodes only: no part of the document becomes markup.
 function element(name, ...children) {
   const made = document.createElement(name);
   made.append(...children.filter((child) => child !== undefined && child !== ""));
@@ -36,7 +36,7 @@ function bounds({ minimum, maximum, minLength, maxLength, maxItems, pattern, def
   if ((minLength ?? maxLength) !== undefined) parts.push(`${range(minLength, maxLength)} characters`);
   if (maxItems !== undefined) parts.push(`at most ${maxItems}`);
   if (pattern !== undefined) parts.push(pattern);
-  if (usual !== undefined) parts.push(`${JSON.stringify(usual)} where nothing is said`);
+  if (usual !== undefined) parts.push(`${JSON.stringify(usual)} by default`);
   return parts.map((part) => `, ${part}`).join("");
 }
 
@@ -59,18 +59,18 @@ function resolved(node, whole) {
 
 const media = (content = {}) => Object.entries(content).flatMap(([type, { schema }]) => [brief(schema), ` ${type} `]);
 
-function operation(method, path, said, whole) {
-  const summary = element("span", said.summary ?? "");
+function operation(method, path, described, whole) {
+  const summary = element("span", described.summary ?? "");
   const parts = [element("summary", element("b", method.toUpperCase()), code(path), " ", summary)];
-  if (said.description) parts.push(element("p", said.description));
-  if (said.security) parts.push(element("p", "No key is needed."));
-  const parameters = (said.parameters ?? []).map((parameter) => resolved(parameter, whole));
+  if (described.description) parts.push(element("p", described.description));
+  if (described.security) parts.push(element("p", "No key is needed."));
+  const parameters = (described.parameters ?? []).map((parameter) => resolved(parameter, whole));
   if (parameters.length) {
     parts.push(element("h3", "Parameters"), table(parameters.map(({ name, in: place, required, schema, description }) =>
       row(code(name), `${place}${required ? "" : ", optional"}`, brief(schema), description ?? ""))));
   }
-  if (said.requestBody) parts.push(element("h3", "Body"), element("p", ...media(said.requestBody.content)));
-  const answers = Object.entries(said.responses).map(([status, response]) => {
+  if (described.requestBody) parts.push(element("h3", "Body"), element("p", ...media(described.requestBody.content)));
+  const answers = Object.entries(described.responses).map(([status, response]) => {
     const { description, content, headers = {} } = resolved(response, whole);
     const names = Object.keys(headers).map((name) => code(name));
     return row(code(status), description, element("span", ...media(content), ...names));
@@ -87,11 +87,11 @@ function render(whole) {
   source.href = "openapi.json";
   parts.push(element("p", "All of it for programs: ", source));
   const all = Object.entries(paths).flatMap(([path, methods]) =>
-    Object.entries(methods).map(([method, said]) => [method, path, said]));
+    Object.entries(methods).map(([method, described]) => [method, path, described]));
   for (const tag of tags) {
-    const own = all.filter(([, , said]) => said.tags?.includes(tag.name));
+    const own = all.filter(([, , described]) => described.tags?.includes(tag.name));
     parts.push(element("h2", tag.name), element("p", tag.description ?? ""));
-    parts.push(...own.map(([method, path, said]) => operation(method, path, said, whole)));
+    parts.push(...own.map(([method, path, described]) => operation(method, path, described, whole)));
   }
   parts.push(element("h2", "Schemas"));
   for (const [name, schema] of Object.entries(components.schemas)) {

@@ -220,14 +220,14 @@ fn respond(head: ResponseHead, upstream: Framed<TcpStream, ClientCodec>, caller:
     for header in end_to_end_headers(&head.headers) {
         response.append_header(header);
     }
-    let told_len = head.headers.get(header::CONTENT_LENGTH);
-    let told_len = told_len.and_then(|len| len.to_str().ok()?.parse().ok());
+    let content_length = head.headers.get(header::CONTENT_LENGTH);
+    let content_length = content_length.and_then(|len| len.to_str().ok()?.parse().ok());
     match upstream.codec_ref().message_type() {
         MessageType::None => response.finish(),
         MessageType::Payload | MessageType::Stream => response.body(ForwardedBody {
             upstream: upstream.into_map_codec(ClientCodec::into_payload_codec),
             caller,
-            size: told_len.map_or(BodySize::Stream, BodySize::Sized),
+            size: content_length.map_or(BodySize::Stream, BodySize::Sized),
             done: false,
         }),
     }

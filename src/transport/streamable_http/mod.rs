@@ -2,9 +2,9 @@
 //! clients of 2024-11-05 expect.
 //!
 //! A modern request (2026-07-28, with `_meta`) is stateless: its [`Peer`](crate::mcp::Peer) lives as long as the
-//! response. An `initialize` (2025-11-25 and before) opens an `HttpSession`, whose peer runs in a task until the session
-//! is deleted or times out; answers go to the HTTP requests that asked, everything else to the stream of its `GET`. A
-//! `GET` without a session is a client of 2024-11-05 (HTTP+SSE transport), which gets all answers there.
+//! response. An `initialize` (2025-11-25 and before) opens an `HttpSession`, whose peer runs in a task until the
+//! session is deleted or times out; answers go to the HTTP requests that asked, everything else to the stream of its
+//! `GET`. A `GET` without a session is a client of 2024-11-05 (HTTP+SSE transport), which gets all answers there.
 
 mod commands;
 mod endpoint;

@@ -93,13 +93,13 @@ pub async fn handle_post(request: &HttpRequest, payload: web::Payload, endpoint:
         }
         Incoming::Batch(ref frames) => {
             let session = post.session()?;
-            let asks = frames.iter().any(|frame| {
+            let has_requests = frames.iter().any(|frame| {
                 !matches!(
                     rpc::parse(frame),
                     Ok(Incoming::Notification { .. } | Incoming::Response { .. })
                 )
             });
-            if asks || !session.supports_batches() {
+            if has_requests || !session.supports_batches() {
                 return post.serve_legacy(&session, &parsed, true).await;
             }
             let frame = OwnedFrame::new(text, &parsed);

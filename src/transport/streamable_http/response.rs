@@ -131,10 +131,7 @@ impl Driver {
     fn holds_messages(&self) -> bool {
         match self {
             Self::Stateless(peer) => peer.has_receives(),
-            Self::SessionCall {
-                may_hold_messages: takes,
-                ..
-            } => *takes,
+            Self::SessionCall { may_hold_messages, .. } => *may_hold_messages,
             Self::StreamReader(Resumption { stream, .. }) => !stream.is_main(),
             Self::HttpSse { .. } => false,
         }

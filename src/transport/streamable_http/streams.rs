@@ -157,7 +157,8 @@ impl EventStream {
         self.lock().reader == reader
     }
 
-    /// As [`Outbox::register_waker`], for the current reader. False for an earlier reader, which must not be woken instead.
+    /// As [`Outbox::register_waker`], for the current reader. False for an earlier reader, which must not be woken
+    /// instead.
     pub fn sleep(&self, reader: u64, waker: &Waker) -> bool {
         let log = self.lock();
         log.reader == reader && self.outbox.register_waker(waker)

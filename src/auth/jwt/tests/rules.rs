@@ -392,8 +392,8 @@ fn a_token_that_is_too_long_is_not_read() {
         let claims = with(issuer.claims("alice", NOW), "padding", json!("x".repeat(len)));
         issuer.signs(&claims)
     };
-    let room = (TOKEN_LEN_MAX - token(0).len()) / 4 * 3;
-    let (longest, longer) = (token(room), token(room + 3));
+    let padding = (TOKEN_LEN_MAX - token(0).len()) / 4 * 3;
+    let (longest, longer) = (token(padding), token(padding + 3));
     assert!(longest.len() <= TOKEN_LEN_MAX && longer.len() > TOKEN_LEN_MAX);
     assert!(verdict(&jwt, &longest, NOW).is_ok());
     assert_eq!(refusal(&jwt, &longer), "it is too long");
@@ -487,7 +487,7 @@ fn claims_are_cached_until_the_token_expires() {
     assert_eq!(
         jwt.key_cache.cached_claims(&digest, NOW),
         None,
-        "what has expired is not kept any longer"
+        "an expired token is not cached"
     );
     assert_eq!(verdict(&jwt, &token, NOW + 3600), Ok(claims));
     assert_eq!(jwt.key_cache.cached_claims(&digest, NOW + 3600), None);

@@ -59,11 +59,11 @@ impl Server {
 
     fn with(body: &str) -> Self {
         let server = Self::silent();
-        server.says("200 OK", "", body);
+        server.set_answer("200 OK", "", body);
         server
     }
 
-    fn says(&self, status: &str, lines: &str, body: &str) {
+    fn set_answer(&self, status: &str, lines: &str, body: &str) {
         let len = body.len();
         let head = format!("HTTP/1.1 {status}\r\n{lines}Content-Length: {len}\r\nConnection: close\r\n\r\n");
         *self.answer.lock().unwrap() = Some(head + body);
@@ -121,7 +121,7 @@ async fn an_unknown_key_causes_a_fetch() {
     let old_token = token(&old, "alice");
     assert!(jwt.verify(&old_token, NOW).await.is_ok());
     let new = old.rotated();
-    server.says("200 OK", "", &new.jwks());
+    server.set_answer("200 OK", "", &new.jwks());
     let new_token = token(&new, "alice");
     assert_eq!(jwt.verify(&new_token, NOW).await, UNKNOWN, "it is too soon");
     assert_eq!(server.asked(), 1);
@@ -168,11 +168,11 @@ async fn a_silent_key_server_delays_tokens_only_until_the_timeout() {
         ..NO_TIMERS
     };
     let jwt = server.verifier(timings);
-    let begun = Instant::now();
+    let started = Instant::now();
     let token = token(&issuer(), "alice");
     assert_eq!(jwt.verify(&token, NOW).await, Err(JwtError::Unavailable));
     assert_eq!(jwt.verify(&token, NOW).await, Err(JwtError::Unavailable));
-    assert!(begun.elapsed() < TEST_TIMEOUT / 2);
+    assert!(started.elapsed() < TEST_TIMEOUT / 2);
     assert_eq!(
         jwt.verify("a.b.c", NOW)
             .await
@@ -211,7 +211,7 @@ async fn a_fetch_that_times_out_is_repeated() {
     let jwt = server.verifier(timings);
     let token = token(&issuer, "alice");
     assert_eq!(jwt.verify(&token, NOW).await, Err(JwtError::Unavailable));
-    server.says("200 OK", "", &issuer.jwks());
+    server.set_answer("200 OK", "", &issuer.jwks());
     eventually("the keys are fetched", async || jwt.verify(&token, NOW).await.is_ok()).await;
 }
 
@@ -225,7 +225,7 @@ async fn a_failed_fetch_is_retried_without_a_request() {
     let jwt = server.verifier(timings);
     eventually("there are more fetches", async || server.asked() > 2).await;
     let issuer = issuer();
-    server.says("200 OK", "", &issuer.jwks());
+    server.set_answer("200 OK", "", &issuer.jwks());
     eventually("the keys are there", async || jwt.key_cache.keys().is_some()).await;
 }
 
@@ -252,7 +252,7 @@ async fn an_answer_without_a_key_set_leaves_the_keys_unchanged() {
     .into_iter()
     .enumerate()
     {
-        server.says(status, lines, body);
+        server.set_answer(status, lines, body);
         fetcher(&jwt).reset_last_fetch();
         assert_eq!(jwt.verify(&token(&new, "alice"), NOW).await, UNKNOWN, "{status}");
         assert_eq!(server.asked(), at + 2);
@@ -261,7 +261,7 @@ async fn an_answer_without_a_key_set_leaves_the_keys_unchanged() {
     assert_eq!(elsewhere.asked(), 0);
     // The longest accepted body.
     let longest = format!("{}{}", new.jwks(), " ".repeat(SET_LEN_MAX as usize - new.jwks().len()));
-    server.says("200 OK", "", &longest);
+    server.set_answer("200 OK", "", &longest);
     fetcher(&jwt).reset_last_fetch();
     assert!(jwt.verify(&token(&new, "alice"), NOW).await.is_ok());
 }
@@ -273,7 +273,7 @@ async fn an_issuer_can_withdraw_all_its_keys() {
     let jwt = server.verifier(NO_TIMERS);
     let token = token(&issuer, "alice");
     assert!(jwt.verify(&token, NOW).await.is_ok());
-    server.says("200 OK", "", r#"{"keys": []}"#);
+    server.set_answer("200 OK", "", r#"{"keys": []}"#);
     fetcher(&jwt).reset_last_fetch();
     fetcher(&jwt).wait_for_fetch().await;
     assert_eq!(jwt.verify(&token, NOW).await, UNKNOWN);
@@ -290,7 +290,7 @@ async fn keys_are_refreshed_without_a_request() {
     let jwt = server.verifier(timings);
     let token = token(&old, "alice");
     assert!(jwt.verify(&token, NOW).await.is_ok());
-    server.says("200 OK", "", &old.rotated().jwks());
+    server.set_answer("200 OK", "", &old.rotated().jwks());
     eventually("the old key is forgotten", async || {
         jwt.verify(&token, NOW).await == UNKNOWN
     })
@@ -356,8 +356,8 @@ fn keys_come_over_tls_or_from_this_machine() {
 
 #[test]
 fn a_file_that_cannot_be_used_is_an_error_at_the_start() {
-    let gone = TempFile::new("").0.clone();
-    assert!(JwtVerifier::open(settings(KeySource::File(gone))).is_err());
+    let missing = TempFile::new("").0.clone();
+    assert!(JwtVerifier::open(settings(KeySource::File(missing))).is_err());
     let enc = with(issuer().jwk(), "use", json!("enc"));
     let too_long = format!("{}{}", issuer().jwks(), " ".repeat(SET_LEN_MAX as usize));
     for text in [
@@ -411,7 +411,7 @@ fn a_file_that_was_changed_is_read_again() {
     touched(200);
     assert_eq!(verdict(&eager, &by_old, NOW), UNKNOWN, "what was verified is forgotten");
     assert!(verdict(&eager, &by_new, NOW).is_ok());
-    assert!(verdict(&slow, &by_old, NOW).is_ok(), "it was looked at a moment ago");
+    assert!(verdict(&slow, &by_old, NOW).is_ok(), "the last check was a moment ago");
     std::fs::write(&file.0, "{").unwrap();
     touched(50);
     assert!(
