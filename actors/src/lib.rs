@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! Broker                      the root: opens projects; giving it up ends the process
-//! ├─ Listener                 only on a shared store: takes what other replicas publish
+//! ├─ Listener                 only on a shared store: gives each project what other replicas publish
 //! └─ Project × n              opened again from the store when it is given up; its subtree stays on one arbiter
 //!    ├─ Registry              admits protocols
 //!    ├─ Router                appends messages and nudges their recipients

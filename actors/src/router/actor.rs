@@ -65,7 +65,7 @@ enum ResolvedRecipients {
     One(Arc<Member>),
     Many {
         audience: Box<AudienceQuery>,
-        found: SelectedRecipients,
+        selected: SelectedRecipients,
     },
     Missing(BrokerError),
 }
@@ -168,17 +168,19 @@ impl Router {
     /// Appends the messages of a batch that the store has not answered.
     fn append(&mut self, mut batch: AppendBatch, ctx: &mut Context<Self>) {
         let checks_roster = self.store.is_shared() && batch.retries_left > 0;
-        let left = batch.messages.iter().skip(batch.answered.len());
-        let appends = left.map(|sent| self.append_request(sent, checks_roster)).collect();
+        let unanswered = batch.messages.iter().skip(batch.answered.len());
+        let appends = unanswered
+            .map(|pending| self.append_request(pending, checks_roster))
+            .collect();
         let op = self.store.append(appends, now());
         then(op, self, ctx, move |router, appended, ctx| match appended {
             Ok(appended) => {
-                let outdated = |answer: &Appended| *answer == Appended::RosterOutdated;
-                let is_outdated = checks_roster && appended.iter().any(outdated);
+                let is_outdated = |answer: &Appended| *answer == Appended::RosterOutdated;
+                let must_retry = checks_roster && appended.iter().any(is_outdated);
                 batch
                     .answered
-                    .extend(appended.into_iter().take_while(|answer| !outdated(answer)));
-                if is_outdated {
+                    .extend(appended.into_iter().take_while(|answer| !is_outdated(answer)));
+                if must_retry {
                     return router.retry_append(batch, ctx);
                 }
                 router.finish_append(Ok(()), batch, ctx);
@@ -190,22 +192,22 @@ impl Router {
     /// Appends the rest of a batch once the directory has the current sessions.
     fn retry_append(&mut self, mut batch: AppendBatch, ctx: &mut Context<Self>) {
         batch.retries_left -= 1;
-        let (done, refreshed) = oneshot::channel();
+        let (done, resynced) = oneshot::channel();
         (self.resync_directory)(done);
-        let refreshed = refreshed.into_actor(self).map(move |refreshed, router, ctx| {
-            if refreshed.is_err() {
+        let retried = resynced.into_actor(self).map(move |resynced, router, ctx| {
+            if resynced.is_err() {
                 let error = StoreError::Unreachable("the sessions cannot be read".to_owned());
                 return router.finish_append(Err(error), batch, ctx);
             }
             let now = now();
-            for sent in batch.messages.iter_mut().skip(batch.answered.len()) {
-                if let ResolvedRecipients::Many { audience, found } = &mut sent.to {
-                    *found = router.directory.select_recipients(audience, now);
+            for pending in batch.messages.iter_mut().skip(batch.answered.len()) {
+                if let ResolvedRecipients::Many { audience, selected } = &mut pending.to {
+                    *selected = router.directory.select_recipients(audience, now);
                 }
             }
             router.append(batch, ctx);
         });
-        ctx.spawn(refreshed);
+        ctx.spawn(retried);
     }
 
     fn finish_append(&mut self, result: Result<(), StoreError>, batch: AppendBatch, ctx: &mut Context<Self>) {
@@ -218,32 +220,32 @@ impl Router {
         self.route_queued(ctx);
     }
 
-    fn append_request(&self, sent: &PendingMessage, checks_roster: bool) -> Append {
-        let (audience, roster) = match &sent.to {
+    fn append_request(&self, pending: &PendingMessage, checks_roster: bool) -> Append {
+        let (audience, roster_version) = match &pending.to {
             ResolvedRecipients::One(member) => (Audience::One(member.record.id), None),
-            ResolvedRecipients::Many { found, .. } => {
-                let ids = found.members.iter().map(|member| member.record.id);
+            ResolvedRecipients::Many { selected, .. } => {
+                let ids = selected.members.iter().map(|member| member.record.id);
                 (
                     Audience::Many(ids.collect()),
-                    checks_roster.then_some(found.roster_version),
+                    checks_roster.then_some(selected.roster_version),
                 )
             }
             ResolvedRecipients::Missing(_) => (Audience::Many(Arc::default()), None),
         };
         Append {
-            message: Arc::clone(&sent.message),
+            message: Arc::clone(&pending.message),
             audience,
             queue_capacity: self.limits.queue_capacity,
-            idempotency_key: sent.idempotency_key.clone(),
-            roster_version: roster,
+            idempotency_key: pending.idempotency_key.clone(),
+            roster_version,
         }
     }
 
     fn route_queued(&mut self, ctx: &mut Context<Self>) {
         while !self.queued.is_empty() && self.can_append() {
-            let gathered = self.take_queued();
-            self.queued_len -= submission_count(&gathered);
-            self.route(gathered, ctx);
+            let routes = self.take_queued();
+            self.queued_len -= submission_count(&routes);
+            self.route(routes, ctx);
         }
     }
 
@@ -265,19 +267,19 @@ impl Router {
             draft,
             target,
             idempotency_key,
-            is_tracked: watched,
+            is_tracked,
         } = submission;
         let id = self.ids.next(now);
         let (recipient, to) = match target {
             Recipients::One(member) => (Some(member.record.id), ResolvedRecipients::One(member)),
             Recipients::Many(audience) => {
-                let found = self.directory.select_recipients(&audience, now);
-                (None, ResolvedRecipients::Many { audience, found })
+                let selected = self.directory.select_recipients(&audience, now);
+                (None, ResolvedRecipients::Many { audience, selected })
             }
             Recipients::Missing(error) => (None, ResolvedRecipients::Missing(error)),
         };
         PendingMessage {
-            message: Arc::new(draft.seal(id, recipient, now, watched)),
+            message: Arc::new(draft.seal(id, recipient, now, is_tracked)),
             to,
             idempotency_key,
         }
@@ -286,29 +288,29 @@ impl Router {
     /// Nudges the recipients and answers the senders. An error holds for the messages without an answer.
     fn send_answers(&mut self, result: Result<(), StoreError>, batch: AppendBatch) {
         let AppendBatch {
-            messages: sent,
+            messages,
             answered,
-            routes: underway,
+            routes,
             ..
         } = batch;
-        let refused = result.err().inspect(|error| {
-            tracing::warn!(%error, messages = sent.len() - answered.len(), "messages were not accepted");
+        let failed = result.err().inspect(|error| {
+            tracing::warn!(%error, messages = messages.len() - answered.len(), "messages were not accepted");
         });
-        let refused = refused.map(Err).into_iter().cycle();
-        let mut results = answered.into_iter().map(Ok).chain(refused);
-        let mut sent = sent.into_iter();
-        for PendingRoute { len, reply } in underway {
+        let failed = failed.map(Err).into_iter().cycle();
+        let mut results = answered.into_iter().map(Ok).chain(failed);
+        let mut messages = messages.into_iter();
+        for PendingRoute { len, reply } in routes {
             self.batch_number += 1;
             let mut nudges = Vec::new();
-            let open = sent.by_ref().zip(results.by_ref()).take(len);
-            let open = open
-                .map(|(sent, result)| self.answer(sent, result, &mut nudges))
+            let answered = messages.by_ref().zip(results.by_ref()).take(len);
+            let answers = answered
+                .map(|(pending, result)| self.answer(pending, result, &mut nudges))
                 .collect();
-            let handover = ReplyBarrier::new(open, reply);
+            let barrier = ReplyBarrier::new(answers, reply);
             for member in nudges {
                 let nudge = |member: &Member| {
                     member.address.tell(Nudge {
-                        barrier: Some(Arc::clone(&handover) as _),
+                        barrier: Some(Arc::clone(&barrier) as _),
                     })
                 };
                 // An actor that was given up meanwhile has a successor. One whose mailbox is full finds the message in
@@ -324,11 +326,11 @@ impl Router {
 
     fn answer(
         &self,
-        sent: PendingMessage,
+        pending: PendingMessage,
         result: Result<Appended, StoreError>,
         nudges: &mut Vec<Arc<Member>>,
     ) -> PendingAnswer {
-        let PendingMessage { message, to, .. } = sent;
+        let PendingMessage { message, to, .. } = pending;
         let (queue_len, refused, refusal) = match result {
             Ok(Appended::Accepted {
                 queue_len,
@@ -361,24 +363,24 @@ impl Router {
                 }
                 (1, 0)
             }
-            ResolvedRecipients::Many { found, .. } => {
+            ResolvedRecipients::Many { selected, .. } => {
                 let refused: HashSet<_> = refused.iter().collect();
                 // If nothing waits, the message was pushed to all of them.
-                let waiting = if queue_len > 0 { &*found.members } else { &[] };
+                let waiting = if queue_len > 0 { &*selected.members } else { &[] };
                 for member in waiting.iter().filter(|member| !refused.contains(&member.record.id)) {
                     member.shared.add_waiting();
                     // It may have been pushed to some of them: the number is not exact.
                     member.shared.mark_waiting_outdated();
                     nudge(member);
                 }
-                (found.members.len(), found.skipped)
+                (selected.members.len(), selected.skipped)
             }
         };
-        let mut outcome = SendResult::accepted(message.id, audience, queue_len, refused);
-        outcome.skipped = skipped;
+        let mut result = SendResult::accepted(message.id, audience, queue_len, refused);
+        result.skipped = skipped;
         PendingAnswer::Accepted {
             message,
-            outcome,
+            result,
             skipped,
         }
     }

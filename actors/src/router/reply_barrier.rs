@@ -20,10 +20,12 @@ struct Pending {
 
 /// The answer to one submission, complete except for what was delivered.
 pub(super) enum PendingAnswer {
+    /// Refused, or the result of an earlier send.
     Answered(RouteAnswer),
+    /// The store has the message.
     Accepted {
         message: Arc<Message>,
-        outcome: SendResult,
+        result: SendResult,
         skipped: usize,
     },
 }
@@ -46,26 +48,27 @@ impl Drop for ReplyBarrier {
 }
 
 impl PendingAnswer {
+    /// The answer, with what was delivered until now.
     fn resolve(self) -> RouteAnswer {
         match self {
             Self::Answered(answer) => answer,
             Self::Accepted {
                 message,
-                mut outcome,
+                mut result,
                 skipped,
             } => {
                 if let Some((count, at_ms)) = message.progress.delivered() {
-                    let delivered = (count as usize).min(outcome.queued);
-                    outcome.delivered = delivered;
-                    outcome.queued -= delivered;
-                    outcome.queue_len = outcome
+                    let delivered = (count as usize).min(result.queued);
+                    result.delivered = delivered;
+                    result.queued -= delivered;
+                    result.queue_len = result
                         .queue_len
                         .saturating_sub(usize::from(message.recipient.is_some()));
-                    outcome.delivered_at_ms = Some(at_ms);
+                    result.delivered_at_ms = Some(at_ms);
                 }
                 let status = message.progress.subscribe();
                 Ok(Routed {
-                    result: outcome,
+                    result,
                     skipped,
                     status,
                     is_repeat: false,
