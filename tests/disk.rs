@@ -231,7 +231,7 @@ fn nothing_accepted_is_lost_when_the_broker_is_killed_under_load() {
 
 #[test]
 fn a_repeat_after_a_kill_sends_one_cross_project_message() {
-    for point in ["crossing_reserved", "crossing_taken"] {
+    for point in ["cross_project_reserved", "cross_project_taken"] {
         let folder = Folder::new();
         let data_dir = format!("--data-dir={}", folder.0.display());
         let flags = ["--storage=disk", &data_dir];

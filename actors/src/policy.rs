@@ -141,18 +141,18 @@ impl PolicyLimits {
             before.and_then(|before| before.request_rate.as_ref()),
             record.config.rate_limit,
         );
-        let crossings = record.grants.iter().filter_map(|(target, grant)| {
+        let rates = record.grants.iter().filter_map(|(target, grant)| {
             let known = before.and_then(|before| before.cross_project_rates.get(target));
             Some((target.clone(), limit(known, grant.message_rate_limit)?))
         });
-        let crossings = crossings.collect();
+        let rates = rates.collect();
         let queue_capacity = record.config.queue_capacity.unwrap_or(settings.queue_capacity);
         Self {
             sessions_max: record.config.max_sessions.unwrap_or(settings.sessions_max),
             queue_capacity,
             queue_warning_len: settings.queue_warning_len(queue_capacity),
             request_rate: rate,
-            cross_project_rates: crossings,
+            cross_project_rates: rates,
             record,
         }
     }

@@ -50,7 +50,7 @@ fn a_repeat_after_a_replica_was_killed_sends_one_cross_project_message() {
     let steady = Broker::secured_with(&[&storage, &url]);
     let [here, there] = steady.two_projects();
     let (bob, carol) = (there.agent("bob"), here.agent("carol"));
-    for point in ["crossing_reserved", "crossing_taken"] {
+    for point in ["cross_project_reserved", "cross_project_taken"] {
         let mut doomed = Broker::secured_stalling_at(point, &[&storage, &url]);
         doomed.awaits_key_of(&here);
         let alice = here.at_broker(&doomed).agent("alice");

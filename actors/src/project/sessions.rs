@@ -373,7 +373,7 @@ fn leave_session(left: Option<Arc<Member>>, connection: Option<&dyn Connection>)
             connection: connection.id(),
         })
     });
-    let told = match left.record.name {
+    let left_told = match left.record.name {
         None => detached.and_then(|()| {
             left.address.tell(EndSession {
                 reason: DeadLetterReason::RecipientGone,
@@ -381,7 +381,7 @@ fn leave_session(left: Option<Arc<Member>>, connection: Option<&dyn Connection>)
         }),
         Some(_) => detached,
     };
-    if told.is_err() {
+    if left_told.is_err() {
         tracing::warn!(session = %left.record.id, "the session that a caller left could not be notified");
     }
 }

@@ -1,9 +1,6 @@
 //! What the broker and the bridge tell a project: its record, its end, and the changes of other replicas. No surface
 //! may call this.
 
-//! What the broker and the bridge tell a project: its record, its end, and the changes of other replicas. No surface
-//! may call this.
-
 use std::sync::{Arc, atomic::Ordering};
 
 use tokio::sync::oneshot;
@@ -87,5 +84,72 @@ impl ProjectControl<'_> {
     /// Has the project read the store again after missed frames.
     pub fn request_resync(self) {
         self.0.0.project.report(RequestResync { done: None });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::{Weak, atomic::Ordering},
+        time::Duration,
+    };
+
+    use actix_rt::{System, time::sleep};
+
+    use super::*;
+    use crate::{
+        bridge::{FRAME_VERSION, StoreEvent},
+        model::{PresenceTimeouts, ReplicaId},
+        policy::ProjectSettings,
+        project::Project,
+        storage::{Storage, memory::MemoryStorage},
+        supervise::{MAILBOX_LEN_MAX, RestartPolicy},
+    };
+
+    fn settings() -> ProjectSettings {
+        ProjectSettings {
+            queue_capacity: 1,
+            sessions_max: 1,
+            queue_warning: 1.0,
+            delivery_limit: 1,
+            heartbeat_interval: Duration::from_secs(1),
+            presence: PresenceTimeouts {
+                stale_after: Duration::from_secs(1),
+                disconnect_after: Duration::from_secs(2),
+            },
+            session_retention: Duration::from_secs(1),
+            restarts: RestartPolicy::default(),
+        }
+    }
+
+    #[test]
+    fn frames_beyond_the_mailbox_are_dropped_until_a_resync_begins() {
+        System::new().block_on(async {
+            let record = Arc::new(ProjectRecord::default_project(0));
+            let store = MemoryStorage::default().open(&record.id);
+            let project = Project::start(record, settings(), store, Weak::new(), || (), || ());
+            let frame = |seq| Frame {
+                v: FRAME_VERSION,
+                from: ReplicaId::generate(),
+                project: project.id().clone(),
+                event: StoreEvent::Waiting(Vec::new()),
+                number: 0,
+                seq,
+            };
+            // The actor runs on this thread, so it takes nothing before the first await.
+            for seq in 0..2 * MAILBOX_LEN_MAX as u64 {
+                project.control().apply_frame(frame(seq), false);
+            }
+            assert!(project.0.frames_dropped.load(Ordering::Acquire));
+            let mailbox_len = project.observe().mailbox_len;
+            assert_eq!(mailbox_len, MAILBOX_LEN_MAX + 1, "the frames and one request to resync");
+            let mut known = project.0.known_seq.subscribe();
+            while project.0.frames_dropped.load(Ordering::Acquire) {
+                sleep(Duration::from_millis(1)).await;
+            }
+            let last = 2 * MAILBOX_LEN_MAX as u64;
+            project.control().apply_frame(frame(last), false);
+            known.wait_for(|known| *known == Some(last)).await.unwrap();
+        });
     }
 }

@@ -96,7 +96,7 @@ impl ProjectHandle {
             KeyReservation::OtherProject => return Err(BrokerError::key_in_use()),
             KeyReservation::Completed(first) => return Ok(Routed::from_first_result(first.clone())),
         }
-        faults::point("crossing_reserved").await;
+        faults::point("cross_project_reserved").await;
         let routed = match target.accept_cross_project(submission).await {
             Ok(routed) => routed,
             Err(error) => {
@@ -106,7 +106,7 @@ impl ProjectHandle {
                 return Err(error);
             }
         };
-        faults::point("crossing_taken").await;
+        faults::point("cross_project_taken").await;
         self.record_cross_project(routed.result.message, to).await;
         self.warn_on_error(store.complete_reservation(sender, key, routed.result.clone()).await);
         Ok(routed)
