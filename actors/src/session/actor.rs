@@ -3,6 +3,7 @@
 //! [`State`] decides about the connection, presence and the end; [`Ownership`] about the claim; [`Push`] about what the
 //! connection is given; [`Receives`] about the calls of `receive_messages`. None of them knows actix, tokio or a clock.
 
+mod caller;
 mod handlers;
 mod owning;
 mod pushing;
@@ -12,7 +13,7 @@ use std::{sync::Arc, time::Duration};
 
 use actix::{Actor, ActorContext, AsyncContext, Context, Message, SpawnHandle, Supervised};
 
-use receiving::Caller;
+use caller::Caller;
 
 use super::{
     AgentInfo, CloseReason, SessionShared,

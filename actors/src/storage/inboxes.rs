@@ -2,7 +2,7 @@
 
 use std::{ops::Range, sync::Arc, time::Duration};
 
-use super::{error::Op, sessions::Claim, tracking::SendResult};
+use super::{claim::Claim, error::Op, tracking::SendResult};
 use crate::{
     clock::Now,
     model::{BudgetFull, Message, MessageId, SessionId},

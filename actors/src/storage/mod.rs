@@ -6,6 +6,7 @@
 //! and [`conformance`] the suite that every backend passes. `state/` decides for both memory and disk. Nothing here
 //! knows an actor or reads a clock.
 
+mod claim;
 pub mod conformance;
 mod contract;
 mod dead_letters;
@@ -20,6 +21,7 @@ mod sessions;
 mod state;
 mod tracking;
 
+pub use claim::Claim;
 pub use contract::{Storage, Store};
 pub use dead_letters::{BlockedDeadLetter, DeadLetterPage, DeadLetterQuery, DeadLetterStore, RedriveRefusal, Redriven};
 pub use error::{Op, StorageHealth, StoreError};
@@ -33,5 +35,5 @@ pub use replicated::{
     ReplicatedStore, StoreEpoch,
 };
 pub use retention::{COPY_BYTES, Retention, Usage, envelope_bytes};
-pub use sessions::{Claim, Claimed, PutOutcome, PutSession, Roster, SessionKey, SessionStore};
+pub use sessions::{Claimed, PutOutcome, PutSession, Roster, SessionKey, SessionStore};
 pub use tracking::{KeyReservation, SendResult, TrackingStore};

@@ -3,10 +3,10 @@
 use std::{net::SocketAddr, ops::Range, sync::Arc, time::Duration};
 
 use super::{
+    claim::Claim,
     contract::Store,
     error::{Op, StoreError},
     inboxes::{Acknowledged, Delivery, Lease},
-    sessions::Claim,
 };
 use crate::{
     bridge::{Bridge, DeliveryBatch},

@@ -1,8 +1,8 @@
 //! Sessions in the store: their records, the roster, and the claim that fences their owner.
 
-use std::{num::NonZeroU64, time::Duration};
+use std::time::Duration;
 
-use super::{error::Op, inboxes::Released};
+use super::{claim::Claim, error::Op, inboxes::Released};
 use crate::{
     clock::Now,
     model::{DeadLetterReason, SessionId, SessionName, SessionRecord},
@@ -33,34 +33,6 @@ pub trait SessionStore {
     /// Makes the holder of `claim` the owner of the session until the next claim. Releases everything that is leased, as
     /// [`release`](super::InboxStore::release) does; operations under an older claim are refused from then on.
     fn claim(&self, session: SessionId, claim: Claim, delivery_limit: u32, now: Now) -> Op<Claimed>;
-}
-
-/// The token of the owner of a session. Of several claims the last one is valid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Claim(NonZeroU64);
-
-impl Claim {
-    /// A new random token.
-    #[must_use]
-    pub fn generate() -> Self {
-        Self::from_bits(uuid::Uuid::new_v4().as_u64_pair().1)
-    }
-
-    /// The token with these bits; the highest bit is always set.
-    #[must_use]
-    pub const fn from_bits(bits: u64) -> Self {
-        // The second half of a random UUID has its highest bit set, so no randomness is lost.
-        match NonZeroU64::new(bits | 1 << 63) {
-            Some(bits) => Self(bits),
-            None => Self(NonZeroU64::MAX),
-        }
-    }
-
-    /// The bits of the token; the highest one is set.
-    #[must_use]
-    pub const fn bits(self) -> u64 {
-        self.0.get()
-    }
 }
 
 /// The result of [`SessionStore::claim`].

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use actix::{AsyncContext, Context, Handler, SpawnHandle};
 use tokio::sync::oneshot;
 
-use super::{Session, pushing::mark_delivered};
+use super::{Session, caller::Caller, pushing::mark_delivered};
 use crate::{
     clock::now,
     model::{BrokerError, CallReceipt, MessageId, PAGE_BYTES_MAX},
@@ -21,34 +21,6 @@ use crate::{
 };
 
 type Waiter = receives::Waiter<Caller>;
-
-/// What a caller asks for, and how it is answered.
-pub(super) struct Caller {
-    limit: usize,
-    bytes_max: usize,
-    budget: Arc<dyn ReadBudget>,
-    mode: ReceiveMode,
-    reply: oneshot::Sender<Result<ReceiveOutcome, BrokerError>>,
-    /// Of the end of the waiting time, while the call waits.
-    timer: Option<SpawnHandle>,
-}
-
-impl Caller {
-    /// Whether the caller has dropped the other end of the reply.
-    pub(super) fn is_gone(&self) -> bool {
-        self.reply.is_closed()
-    }
-
-    /// Answers the call with an error.
-    pub(super) fn refuse(self, error: BrokerError) {
-        self.answer(Err(error));
-    }
-
-    /// A caller that is gone does not need the answer.
-    fn answer(self, answer: Result<ReceiveOutcome, BrokerError>) {
-        let _ = self.reply.send(answer);
-    }
-}
 
 fn is_wanted(waiter: &Waiter) -> bool {
     !waiter.call.is_cancelled() && !waiter.caller.is_gone()

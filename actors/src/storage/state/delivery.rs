@@ -16,11 +16,11 @@ use crate::{
     clock::Now,
     model::{DeadLetterReason, DeliveryStatus, Message, SessionId},
     storage::{
+        claim::Claim,
         inboxes::{
             Acknowledge, Acknowledged, Append, Appended, Audience, Delivery, Depth, Lease, RecipientRefusal, Release,
             Released,
         },
-        sessions::Claim,
         tracking::SendResult,
     },
 };

@@ -23,9 +23,10 @@ use crate::{
     clock::Now,
     model::{DeadLetterReason, ProjectId, ProtocolName, ProtocolRecord, SessionId, SessionName, SessionRecord},
     storage::{
+        claim::Claim,
         protocols::Inserted,
         retention::Usage,
-        sessions::{Claim, Claimed, PutOutcome, PutSession, Roster, SessionKey},
+        sessions::{Claimed, PutOutcome, PutSession, Roster, SessionKey},
     },
 };
 

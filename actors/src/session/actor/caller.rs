@@ -1,0 +1,39 @@
+//! The caller of `receive_messages`, while its call waits in the session.
+
+use std::sync::Arc;
+
+use actix::SpawnHandle;
+use tokio::sync::oneshot;
+
+use crate::{
+    model::BrokerError,
+    session::{ReadBudget, ReceiveMode, ReceiveOutcome},
+};
+
+/// What a caller asks for, and how it is answered.
+pub(super) struct Caller {
+    pub limit: usize,
+    pub bytes_max: usize,
+    pub budget: Arc<dyn ReadBudget>,
+    pub mode: ReceiveMode,
+    pub reply: oneshot::Sender<Result<ReceiveOutcome, BrokerError>>,
+    /// Of the end of the waiting time, while the call waits.
+    pub timer: Option<SpawnHandle>,
+}
+
+impl Caller {
+    /// Whether the caller has dropped the other end of the reply.
+    pub fn is_gone(&self) -> bool {
+        self.reply.is_closed()
+    }
+
+    /// Answers the call with an error.
+    pub fn refuse(self, error: BrokerError) {
+        self.answer(Err(error));
+    }
+
+    /// Answers the call. A caller that is gone does not need the answer.
+    pub fn answer(self, answer: Result<ReceiveOutcome, BrokerError>) {
+        let _ = self.reply.send(answer);
+    }
+}
