@@ -1,17 +1,16 @@
 //! The calls of `receive_messages`: reads the inbox for them, answers them, and acknowledges what they returned.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, time::Duration};
 
-use actix::{AsyncContext, Context, Handler, SpawnHandle};
-use tokio::sync::oneshot;
+use actix::{AsyncContext, Context, Handler};
 
 use super::{Session, caller::Caller, pushing::mark_delivered};
 use crate::{
     clock::now,
     model::{BrokerError, CallReceipt, MessageId, PAGE_BYTES_MAX},
     session::{
-        AnswerWritten, CancelReceive, CloseReason, Fence, ReadAt, ReadBudget, ReceiveMessages, ReceiveMode,
-        ReceiveOutcome, ReceivedMessages,
+        AnswerWritten, CancelReceive, CloseReason, Fence, ReadAt, ReceiveMessages, ReceiveMode, ReceiveOutcome,
+        ReceivedMessages,
         ownership::Retry,
         receives::{self, ReadOutcome},
         state::Event,
