@@ -156,7 +156,7 @@ fn a_secret_is_shown_only_when_it_is_made() {
 /// The answers of every entry point to invalid credentials, which are added to the canaries.
 fn answers_to_invalid_credentials(broker: &Broker, canaries: &mut Canaries, key_id: &str) -> Vec<String> {
     let wrong = [
-        canaries.add(&format!("team_{}_canaryofawrongsecret", key_id)),
+        canaries.add(&format!("team_{key_id}_canaryofawrongsecret")),
         canaries.add("nowhere_k1_canaryofnoproject"),
         canaries.add("canaryofnoform"),
         canaries.add("eyJhbGciOiJub25lIn0.eyJzdWIiOiJhIn0.Y2FuYXJ5c2lnbmF0dXJl"),
