@@ -388,7 +388,7 @@ fn a_full_disk_refuses_new_messages_and_delivers_stored_ones() {
     thread::scope(|scope| {
         scope.spawn(|| receive_until_broken(address, "sink", &ledger));
         ledger.await_all_arrived();
-        // Stops the reader before the assertion, whatever the result.
+        // Stops the reader before the assertion, also on failure.
         let room = await_room(address, &text);
         broker.kill();
         assert!(room, "a message is accepted again");

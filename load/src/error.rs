@@ -24,8 +24,8 @@ pub enum LoadError {
     Stalled { phase: &'static str, quiet: Duration },
     #[error("{phase} took longer than {} s", .limit.as_secs())]
     TooLong { phase: &'static str, limit: Duration },
-    #[error("the server falls behind {rate} messages per second: {under_way} are in flight")]
-    Behind { rate: u64, under_way: usize },
+    #[error("the server falls behind {rate} messages per second: {in_flight} are in flight")]
+    Behind { rate: u64, in_flight: usize },
     #[error("{needed} open files are needed, and the hard limit is {limit}: raise it with `ulimit -Hn {needed}`")]
     Files { needed: u64, limit: u64 },
     #[error("no figures of process {pid}: {reason}")]

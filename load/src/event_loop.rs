@@ -174,7 +174,7 @@ impl EventLoop {
     }
 
     /// Writes the queued frames, waits until a socket is ready or `until` has come, and reports the events.
-    pub fn poll_once(&mut self, until: Nanos, sink: &mut impl ConnectionEvents) -> Result<()> {
+    pub fn poll_once(&mut self, until: Nanos, handler: &mut impl ConnectionEvents) -> Result<()> {
         self.keep_alive();
         self.flush();
         let wait = Duration::from_nanos(until.saturating_sub(self.now()));
@@ -190,10 +190,10 @@ impl EventLoop {
             .try_for_each(|event| {
                 let id = event.token().0;
                 if event.is_writable() {
-                    self.writable(id, sink)?;
+                    self.writable(id, handler)?;
                 }
                 if event.is_readable() || event.is_read_closed() || event.is_error() {
-                    self.read(id, sink)
+                    self.read(id, handler)
                 } else {
                     Ok(())
                 }
@@ -204,7 +204,7 @@ impl EventLoop {
         Ok(())
     }
 
-    fn writable(&mut self, id: usize, sink: &mut impl ConnectionEvents) -> Result<()> {
+    fn writable(&mut self, id: usize, handler: &mut impl ConnectionEvents) -> Result<()> {
         let link = &mut self.connections[id];
         let Some(socket) = &link.socket else { return Ok(()) };
         if link.stage == ConnectionStage::Connecting {
@@ -212,7 +212,7 @@ impl EventLoop {
             match failed {
                 // Woken too early: the connection is still being established.
                 Some(e) if e.kind() == ErrorKind::NotConnected => return Ok(()),
-                Some(e) => return self.drop_connection(id, &e.to_string(), sink),
+                Some(e) => return self.drop_connection(id, &e.to_string(), handler),
                 None => {}
             }
             socket.set_nodelay(true)?;
@@ -224,16 +224,16 @@ impl EventLoop {
         Ok(())
     }
 
-    fn read(&mut self, id: usize, sink: &mut impl ConnectionEvents) -> Result<()> {
+    fn read(&mut self, id: usize, handler: &mut impl ConnectionEvents) -> Result<()> {
         loop {
             let Some(socket) = &mut self.connections[id].socket else {
                 return Ok(());
             };
             match socket.read(&mut self.scratch) {
-                Ok(0) => return self.drop_connection(id, "the server closed it", sink),
+                Ok(0) => return self.drop_connection(id, "the server closed it", handler),
                 Ok(len) => {
-                    if let Some(reason) = self.handle_bytes(id, len, sink)? {
-                        return self.drop_connection(id, &reason, sink);
+                    if let Some(reason) = self.handle_bytes(id, len, handler)? {
+                        return self.drop_connection(id, &reason, handler);
                     }
                     // A short read has emptied the socket: a new readiness event announces the next bytes.
                     if len < self.scratch.len() {
@@ -242,14 +242,14 @@ impl EventLoop {
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => break,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return self.drop_connection(id, &e.to_string(), sink),
+                Err(e) => return self.drop_connection(id, &e.to_string(), handler),
             }
         }
-        sink.drained(id, &mut self.outbox)
+        handler.drained(id, &mut self.outbox)
     }
 
     /// Reports the frames in the `len` bytes just read. Returns the reason if the server has closed the connection.
-    fn handle_bytes(&mut self, id: usize, len: usize, sink: &mut impl ConnectionEvents) -> Result<Option<String>> {
+    fn handle_bytes(&mut self, id: usize, len: usize, handler: &mut impl ConnectionEvents) -> Result<Option<String>> {
         let now = self.now();
         let Self {
             connections: links,
@@ -266,11 +266,11 @@ impl EventLoop {
             close_reason: None,
         };
         if partial.is_empty() {
-            let used = tell.frames(link, &scratch[..len], sink)?;
+            let used = tell.frames(link, &scratch[..len], handler)?;
             partial.extend_from_slice(&scratch[used..len]);
         } else {
             partial.extend_from_slice(&scratch[..len]);
-            let used = tell.frames(link, &partial, sink)?;
+            let used = tell.frames(link, &partial, handler)?;
             partial.drain(..used);
         }
         // Frees an empty buffer: thousands of idle connections would keep thousands of buffers.
@@ -278,9 +278,9 @@ impl EventLoop {
         Ok(tell.close_reason)
     }
 
-    fn drop_connection(&mut self, id: usize, reason: &str, sink: &mut impl ConnectionEvents) -> Result<()> {
+    fn drop_connection(&mut self, id: usize, reason: &str, handler: &mut impl ConnectionEvents) -> Result<()> {
         self.remove(id);
-        sink.closed(id, reason)
+        handler.closed(id, reason)
     }
 
     fn keep_alive(&mut self) {
@@ -358,7 +358,12 @@ struct FrameDispatch<'a> {
 
 impl FrameDispatch<'_> {
     /// Returns the number of bytes that made complete frames.
-    fn frames(&mut self, link: &mut ClientConnection, bytes: &[u8], sink: &mut impl ConnectionEvents) -> Result<usize> {
+    fn frames(
+        &mut self,
+        link: &mut ClientConnection,
+        bytes: &[u8],
+        handler: &mut impl ConnectionEvents,
+    ) -> Result<usize> {
         let mut used = 0;
         if link.stage == ConnectionStage::Upgrading {
             let Some(len) = wire::read_upgrade(bytes)? else {
@@ -366,14 +371,14 @@ impl FrameDispatch<'_> {
             };
             used = len;
             link.stage = ConnectionStage::Open;
-            sink.opened(self.id, self.now, self.outbox)?;
+            handler.opened(self.id, self.now, self.outbox)?;
         }
         while self.close_reason.is_none() {
             let Some(frame) = wire::read_frame(&bytes[used..])? else {
                 break;
             };
             used += frame.taken;
-            self.frame(link, &frame, sink)?;
+            self.frame(link, &frame, handler)?;
         }
         Ok(used)
     }
@@ -382,15 +387,15 @@ impl FrameDispatch<'_> {
         &mut self,
         link: &mut ClientConnection,
         frame: &wire::Frame<'_>,
-        sink: &mut impl ConnectionEvents,
+        handler: &mut impl ConnectionEvents,
     ) -> Result<()> {
         match frame.opcode {
-            wire::TEXT if frame.last => sink.text(self.id, frame.payload, self.now, self.outbox)?,
+            wire::TEXT if frame.last => handler.text(self.id, frame.payload, self.now, self.outbox)?,
             wire::TEXT | wire::CONTINUATION => {
                 link.fragments.extend_from_slice(frame.payload);
                 if frame.last {
                     let whole = std::mem::take(&mut link.fragments);
-                    sink.text(self.id, &whole, self.now, self.outbox)?;
+                    handler.text(self.id, &whole, self.now, self.outbox)?;
                 }
             }
             wire::PING => self.outbox.frame(self.id, wire::PONG, frame.payload),

@@ -49,9 +49,9 @@ pub fn call(id: u64, tool: &str, arguments: &Value) -> String {
 pub fn protocol(name: &str, version: &str) -> Value {
     let schema = json!({
         "type": "object",
-        "required": ["lane", "run", "seq"],
+        "required": ["stream", "run", "seq"],
         "properties": {
-            "lane": {"type": "integer", "minimum": 0},
+            "stream": {"type": "integer", "minimum": 0},
             "pad": {"type": "string"},
             "run": {"type": "string"},
             "seq": {"type": "integer", "minimum": 0},
@@ -102,11 +102,11 @@ pub struct Template {
 
 impl Template {
     /// `size` is the length of the whole frame in bytes. A frame is never shorter than with an empty `pad`.
-    pub fn new(tool: &str, mut arguments: Value, run: &str, lane: usize, size: usize) -> (Self, ExpectedContent) {
+    pub fn new(tool: &str, mut arguments: Value, run: &str, stream: usize, size: usize) -> (Self, ExpectedContent) {
         arguments["protocol_name"] = PROTOCOL.into();
         arguments["protocol_version"] = "1.0.0".into();
         let build = |pad: &str| {
-            let content = ExpectedContent::new(run, lane, pad);
+            let content = ExpectedContent::new(run, stream, pad);
             let mut arguments = arguments.clone();
             arguments["payload"] = "PAYLOAD".into();
             let text = call(FIRST_NUMBER, tool, &arguments);
@@ -114,7 +114,7 @@ impl Template {
         };
         let missing = size.saturating_sub(build("").0.len());
         let alphabet = "abcdefghijklmnopqrstuvwxyz0123456789".chars().cycle();
-        let (text, content) = build(&alphabet.skip(lane % 36).take(missing).collect::<String>());
+        let (text, content) = build(&alphabet.skip(stream % 36).take(missing).collect::<String>());
         let number = FIRST_NUMBER.to_string();
         let key_at = |key: &str| {
             text.find(&format!("\"{key}\":{number}"))
@@ -186,10 +186,10 @@ pub enum Incoming {
 }
 
 impl ExpectedContent {
-    fn new(run: &str, lane: usize, pad: &str) -> Self {
+    fn new(run: &str, stream: usize, pad: &str) -> Self {
         Self {
             run: run.into(),
-            head: format!(r#"{{"lane":{lane},"pad":"{pad}","run":"{run}","seq":"#),
+            head: format!(r#"{{"stream":{stream},"pad":"{pad}","run":"{run}","seq":"#),
         }
     }
 

@@ -243,8 +243,8 @@ fn an_unknown_or_foreign_session_id_is_not_found_at_any_replica() {
         assert_eq!(unknown(&elsewhere.with(SESSION, &id)), answer, "{id}");
     }
     // A caller without a key cannot tell them apart.
-    let nobody = elsewhere.stream_request().without("X-API-Key").answered();
-    assert_eq!(nobody.status, 401);
+    let refused = elsewhere.stream_request().without("X-API-Key").answered();
+    assert_eq!(refused.status, 401);
     // A forwarded request is not forwarded again.
     assert_eq!(unknown(&elsewhere.with("Mcp-Broker-Forwarded", "1")), answer);
     // A request for a session that is being opened does not open another.

@@ -181,8 +181,8 @@ impl<'a> RollbackScenario<'a> {
         assert_eq!(revoked.status, 200, "{revoked:?}");
         await_key_everywhere(replicas, &self.revoked_later, false);
         // A project that is created again has nothing of the lost one.
-        let anew = replicas[2].project("late", &json!({})).key;
-        await_key_everywhere(replicas, &anew, true);
+        let recreated = replicas[2].project("late", &json!({})).key;
+        await_key_everywhere(replicas, &recreated, true);
         await_key_everywhere(replicas, &self.late, false);
     }
 }

@@ -65,7 +65,7 @@ fn a_broadcast_counts_the_sessions_of_all_replicas() {
     let redis = Redis::start();
     let cluster = cluster_without_timeouts(3, &redis);
     let alice = cluster.replicas[0].agent("alice");
-    let everybody: Vec<_> = (0..9)
+    let agents: Vec<_> = (0..9)
         .map(|at| cluster.replicas[at % 3].push_agent(&format!("agent{at}"), &json!({"ack": "manual"})))
         .collect();
     let sent = alice.sends("all").to_everyone();
@@ -75,7 +75,7 @@ fn a_broadcast_counts_the_sessions_of_all_replicas() {
         9
     );
     assert_eq!((&sent["failed"], &sent["failures"]), (&json!(0), &json!([])));
-    for agent in &everybody {
+    for agent in &agents {
         let pushed = agent.is_pushed(["all"]);
         agent.acknowledges(&pushed);
     }
@@ -91,7 +91,7 @@ fn a_broadcast_counts_the_sessions_of_all_replicas() {
             .then_some(())
     });
     // A session that has just ended at one replica is counted by none.
-    everybody[8].calls("disconnect_session", json!({}));
+    agents[8].calls("disconnect_session", json!({}));
     let sent = alice.sends("again").to_everyone();
     let counted = [&sent["recipients"], &sent["skipped"]].map(|count| count.as_u64().unwrap());
     assert_eq!(counted.iter().sum::<u64>(), 10, "{sent}");

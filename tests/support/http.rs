@@ -389,7 +389,7 @@ impl ResponseReader {
         }
     }
 
-    /// The params of the next notification of this method.
+    /// Waits for the next notification of this method and returns its params.
     pub fn next_notification(&mut self, method: &str) -> Value {
         let mut frame = self.awaits_frame(method, |frame| frame["method"] == method);
         assert!(frame.get("id").is_none(), "{frame}");

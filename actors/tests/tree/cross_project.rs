@@ -1,4 +1,4 @@
-//! What stands between two projects: who is refused, in which order, learning what; and what arrives.
+//! Messages between projects: who may send, the order of the refusals and what they reveal, and what arrives.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,7 +29,7 @@ fn cross_project_config() -> ProjectConfig {
     }
 }
 
-/// A project that sends and takes messages, or no longer.
+/// Sets whether a project sends to and receives from other projects.
 async fn allow_cross_project(world: &World, is_open: bool) {
     let changes = ProjectChanges {
         config: ConfigChanges {
@@ -41,7 +41,7 @@ async fn allow_cross_project(world: &World, is_open: bool) {
     world.broker.change_project(world.project.id(), changes).await.unwrap();
 }
 
-/// `from` may send these protocols to `to`, so many per minute.
+/// Grants `from` to send these protocols to `to`, at most `per_minute` messages per minute.
 async fn grant_sending(from: &World, to: &str, protocols: &[&str], per_minute: u32) {
     let grant = grant_of(protocols, per_minute);
     from.broker
@@ -50,7 +50,7 @@ async fn grant_sending(from: &World, to: &str, protocols: &[&str], per_minute: u
         .unwrap();
 }
 
-/// Alice in one project, and another in which everything is allowed to her.
+/// Alice in one project, and another project to which she may send everything.
 async fn two_projects(here: World) -> (World, Arc<Member>, World) {
     allow_cross_project(&here, true).await;
     let there = here.other_project("there", cross_project_config()).await;
@@ -77,10 +77,10 @@ fn refusal(world: &World, sender: &Arc<Member>, to: &str) -> BrokerError {
 
 fn refused(world: &World, sender: &Arc<Member>, to: &str, envelope: &SendRequest<'_>) -> BrokerError {
     let sent = world.project.prepare_direct(sender, to, envelope).known();
-    sent.map(drop).expect_err("it is refused")
+    sent.map(drop).expect_err("a refusal")
 }
 
-/// Hands it to whom it is for.
+/// Submits a message to the router of its recipient's project.
 async fn submit(world: &World, dispatch: PreparedSend) -> RouteAnswer {
     match dispatch {
         PreparedSend::Local(submission) => {
@@ -97,7 +97,7 @@ async fn try_send(world: &World, sender: &Arc<Member>, to: &str, envelope: &Send
     submit(world, world.project.prepare_direct(sender, to, envelope).known()?).await
 }
 
-/// Sends a message, which is accepted, as a surface does.
+/// Sends a message that must be accepted.
 async fn send(world: &World, sender: &Arc<Member>, to: &str) -> Routed {
     try_send(world, sender, to, &envelope(true)).await.unwrap()
 }
@@ -134,10 +134,10 @@ fn delivered_json(delivery: &Delivery) -> Value {
     serde_json::from_slice(&text).unwrap()
 }
 
-// What is refused
+// Refusals
 
 #[test]
-fn the_walls_stand_in_their_order_and_say_nothing_of_who_is_behind_them() {
+fn cross_project_refusals_come_in_order_and_reveal_nothing_about_the_other_project() {
     run(|| async {
         let here = World::new(settings(), ActorThread::Test).await;
         let alice = here.register("alice", None).await;
@@ -153,7 +153,7 @@ fn the_walls_stand_in_their_order_and_say_nothing_of_who_is_behind_them() {
         }
         addresses.insert("nowhere".to_owned(), vec!["bob@nowhere".to_owned()]);
         here.broker.delete_project(deleted.project.id()).await.unwrap();
-        // All that could be wrong besides is looked at later.
+        // Everything else that is wrong is checked later.
         let letters = [
             envelope(false),
             envelope_with("nothing-of-the-kind", "{}"),
@@ -213,7 +213,7 @@ fn the_walls_stand_in_their_order_and_say_nothing_of_who_is_behind_them() {
 }
 
 #[test]
-fn a_permission_is_for_one_direction_and_one_project() {
+fn a_grant_is_for_one_direction_and_one_project() {
     run(|| async {
         let (here, alice, there) = two_projects_in_memory().await;
         let further = here.other_project("further", cross_project_config()).await;
@@ -241,7 +241,7 @@ fn a_permission_is_for_one_direction_and_one_project() {
 }
 
 #[test]
-fn an_address_that_can_be_of_no_project_is_like_one_that_is_closed() {
+fn an_address_of_an_impossible_project_is_refused_like_a_closed_project() {
     run(|| async {
         let (here, alice, _there) = two_projects_in_memory().await;
         for to in ["bob@", "bob@No", "bob@there ", "bob@a_b", "@"] {
@@ -254,7 +254,7 @@ fn an_address_that_can_be_of_no_project_is_like_one_that_is_closed() {
 }
 
 #[test]
-fn what_the_other_side_speaks_is_not_told() {
+fn the_protocols_of_the_other_project_are_not_revealed() {
     run(|| async {
         let (here, alice, there) = two_projects_in_memory().await;
         let other = ProtocolName::parse("secret").unwrap();
@@ -280,7 +280,7 @@ fn what_the_other_side_speaks_is_not_told() {
 }
 
 #[test]
-fn a_payload_has_to_fit_the_schema_of_either_side() {
+fn a_payload_must_match_the_schemas_of_both_projects() {
     run(|| async {
         let (here, alice, there) = two_projects_in_memory().await;
         there.register("bob", None).await;
@@ -314,7 +314,7 @@ fn a_payload_has_to_fit_the_schema_of_either_side() {
 }
 
 #[test]
-fn the_queue_of_a_recipient_is_as_long_as_its_own_project_says() {
+fn the_queue_capacity_of_a_recipient_is_set_by_its_own_project() {
     run(|| async {
         let (here, alice, there) = two_projects_in_memory().await;
         let changes = ProjectChanges {
@@ -332,10 +332,10 @@ fn the_queue_of_a_recipient_is_as_long_as_its_own_project_says() {
     });
 }
 
-// The rate
+// The rate limit
 
 #[test]
-fn as_many_messages_cross_as_the_permission_says() {
+fn the_rate_limit_of_a_grant_bounds_cross_project_messages() {
     run(|| async {
         let (here, alice, there) = two_projects_in_memory().await;
         let further = here.other_project("further", cross_project_config()).await;
@@ -353,21 +353,21 @@ fn as_many_messages_cross_as_the_permission_says() {
             };
             (0..count).filter(send).count()
         };
-        // What another wall holds back does not count.
+        // A message that another check refuses does not count.
         assert!(matches!(
             refused(&here, &alice, "bob@there", &envelope_with("other", "{}")),
             BrokerError::CrossProjectForbidden { .. }
         ));
         assert_eq!(crosses("bob@there", 9), 3);
-        assert_eq!(crosses("bob@further", 9), 2, "each permission by itself");
+        assert_eq!(crosses("bob@further", 9), 2, "each grant has its own count");
         let error = refusal(&here, &alice, "bob@there");
         assert!(error.retry_after().is_some_and(|wait| !wait.is_zero()), "{error:?}");
-        assert_eq!(crosses("alice", 100), 100, "at home there is none");
+        assert_eq!(crosses("alice", 100), 100, "messages inside a project are not limited");
     });
 }
 
 #[test]
-fn a_permission_that_changes_keeps_the_count_of_a_rate_that_does_not() {
+fn a_changed_grant_with_an_unchanged_rate_limit_keeps_its_count() {
     run(|| async {
         let (here, alice, there) = two_projects_in_memory().await;
         there.register("bob", None).await;
@@ -397,10 +397,10 @@ fn a_permission_that_changes_keeps_the_count_of_a_rate_that_does_not() {
     });
 }
 
-// What arrives
+// Delivery
 
 #[test]
-fn what_crosses_arrives_by_name_and_by_id_and_says_where_it_is_from() {
+fn a_cross_project_message_arrives_by_name_and_by_id_and_names_its_project() {
     run(|| async {
         let (here, alice, there) = two_projects_in_memory().await;
         let (bob, line) = there.register_with_push("bob").await;
@@ -427,7 +427,7 @@ fn what_crosses_arrives_by_name_and_by_id_and_says_where_it_is_from() {
 }
 
 #[test]
-fn what_crosses_stays_in_its_order() {
+fn cross_project_messages_stay_in_order() {
     run(|| async {
         let (here, alice, there) =
             two_projects(World::on_storage(Arc::new(SlowStorage::default()), settings(), ActorThread::Own).await).await;
@@ -440,7 +440,7 @@ fn what_crosses_stays_in_its_order() {
                 .known()
                 .unwrap()
             else {
-                panic!("it goes to another project");
+                panic!("a message to another project");
             };
             let project = here.project.clone();
             answers.push(actix_rt::spawn(
@@ -467,12 +467,12 @@ fn what_crosses_stays_in_its_order() {
 }
 
 #[test]
-fn an_address_in_ones_own_project_crosses_nothing() {
+fn an_address_in_the_own_project_is_not_cross_project() {
     run(|| async {
         let here = World::new(settings(), ActorThread::Test).await;
         let alice = here.register("alice", None).await;
         let (bob, line) = here.register_with_push("bob").await;
-        // It neither sends to others nor takes from them.
+        // This project neither sends to nor receives from others.
         for to in ["bob@default".to_owned(), format!("{}@default", bob.record.id)] {
             let dispatch = here
                 .project
@@ -498,7 +498,7 @@ fn an_address_in_ones_own_project_crosses_nothing() {
 }
 
 #[test]
-fn a_broadcast_stays_at_home() {
+fn a_broadcast_stays_in_its_project() {
     run(|| async {
         let (here, alice, there) = two_projects_in_memory().await;
         let (near, far) = (here.register("bob", None).await, there.register("bob", None).await);
@@ -539,10 +539,10 @@ fn a_message_that_was_checked_before_its_recipients_project_was_deleted_is_not_a
     });
 }
 
-// What its sender hears of it
+// What the sender can find out
 
 #[test]
-fn the_sender_can_ask_what_became_of_a_message_that_crossed() {
+fn the_sender_can_query_the_status_of_a_cross_project_message() {
     run(|| async {
         let (here, alice, there) =
             two_projects(World::on_storage(Arc::new(SlowStorage::default()), settings(), ActorThread::Own).await).await;
@@ -557,7 +557,7 @@ fn the_sender_can_ask_what_became_of_a_message_that_crossed() {
         assert_eq!(statuses(&here, sent).await, Some(vec![DeliveryStatus::Queued]));
         assert_eq!(there.read_inbox(&bob).await, [sent]);
         assert_eq!(statuses(&here, sent).await, Some(vec![DeliveryStatus::Delivered]));
-        // As before, when nothing more may cross.
+        // The answer stays the same after the grant has been withdrawn.
         here.broker
             .revoke_grant(here.project.id(), there.project.id())
             .await
@@ -568,7 +568,7 @@ fn the_sender_can_ask_what_became_of_a_message_that_crossed() {
             assert_eq!(statuses(world, sent).await, Some(vec![DeliveryStatus::Acknowledged]));
         }
         assert_eq!(statuses(&further, sent).await, None);
-        // Nor does it let anybody see more of the other project.
+        // It reveals nothing else about the other project.
         let inner = there.send(&bob, "bob").await.result.message;
         assert_eq!(statuses(&here, inner).await, None);
         here.broker.delete_project(there.project.id()).await.unwrap();
@@ -577,7 +577,7 @@ fn the_sender_can_ask_what_became_of_a_message_that_crossed() {
 }
 
 #[test]
-fn the_sender_can_follow_a_message_that_crossed() {
+fn the_sender_can_track_a_cross_project_message() {
     run(|| async {
         let (here, alice, there) = two_projects_in_memory().await;
         let bob = there.register("bob", None).await;
@@ -591,7 +591,7 @@ fn the_sender_can_follow_a_message_that_crossed() {
 }
 
 #[test]
-fn dead_letters_show_to_both_sides_and_to_the_senders_only_its_own() {
+fn both_projects_list_a_cross_project_dead_letter_and_the_sender_only_its_own() {
     run(|| async {
         let (here, alice, there) = two_projects_in_memory().await;
         let further = here.other_project("further", cross_project_config()).await;
@@ -627,12 +627,12 @@ fn dead_letters_show_to_both_sides_and_to_the_senders_only_its_own() {
                 break;
             }
         }
-        assert_eq!(seen, sorted(vec![at_home, first, last]), "page by page as well");
+        assert_eq!(seen, sorted(vec![at_home, first, last]), "page by page");
     });
 }
 
 #[test]
-fn dead_letters_show_to_their_sender_when_its_permission_was_taken_back() {
+fn a_sender_lists_its_dead_letters_after_its_grant_was_withdrawn() {
     run(|| async {
         let (here, alice, there) = two_projects_in_memory().await;
         let bob = there.register("bob", None).await;
@@ -664,7 +664,7 @@ fn keyed(key: &str) -> Headers {
 }
 
 #[test]
-fn a_repeat_across_the_wall_is_answered_as_the_first_time_and_sends_nothing() {
+fn a_cross_project_repeat_returns_the_first_answer_and_sends_nothing() {
     run(|| async {
         let (here, alice, there) = two_projects_in_memory().await;
         let bob = there.register("bob", None).await;
@@ -674,7 +674,7 @@ fn a_repeat_across_the_wall_is_answered_as_the_first_time_and_sends_nothing() {
         assert!(!first.is_repeat && again.is_repeat);
         assert_eq!(again.result.message, first.result.message);
         assert_eq!(there.read_inbox(&bob).await, [first.result.message]);
-        // Of another sender it is another key.
+        // The same key of another sender is another key.
         let zoe = here.register("zoe", None).await;
         assert!(
             !try_send(&here, &zoe, "bob@there", &once(&headers))
@@ -685,13 +685,13 @@ fn a_repeat_across_the_wall_is_answered_as_the_first_time_and_sends_nothing() {
         end_session(&there, &bob).await;
         let late = try_send(&here, &alice, "bob@there", &once(&headers)).await.unwrap();
         assert_eq!((late.is_repeat, late.result.message), (true, first.result.message));
-        let nobody = try_send(&here, &alice, "bob@there", &once(&unused)).await;
-        assert_eq!(nobody.err().map(|error| error.code()), Some("session_not_found"));
+        let refused = try_send(&here, &alice, "bob@there", &once(&unused)).await;
+        assert_eq!(refused.err().map(|error| error.code()), Some("session_not_found"));
     });
 }
 
 #[test]
-fn a_repeat_to_another_project_sends_nothing_either() {
+fn a_repeat_to_another_project_sends_nothing() {
     run(|| async {
         let (here, alice, there) = two_projects_in_memory().await;
         let (near, far) = (here.register("bob", None).await, there.register("bob", None).await);

@@ -1,4 +1,5 @@
-//! A session belongs to whoever made it: who may come back to it, and that nobody else finds it.
+//! A session belongs to the owner that registered it. Only that owner may resume it; for other callers it does not
+//! exist.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -27,7 +28,7 @@ fn code(refused: Result<impl Sized, BrokerError>) -> &'static str {
 }
 
 #[test]
-fn a_name_that_is_held_is_forbidden_to_anybody_else_and_nothing_happens_to_its_holder() {
+fn another_owner_is_refused_a_held_name_and_the_session_of_the_holder_is_unaffected() {
     run(|| async {
         let world = World::new(settings(), ActorThread::Test).await;
         let (ours, theirs) = (owner("k1"), owner("k2"));
@@ -45,7 +46,10 @@ fn a_name_that_is_held_is_forbidden_to_anybody_else_and_nothing_happens_to_its_h
             assert_eq!(code(refused), "forbidden");
         }
         let error = world.register_as(&theirs, "bob", None).await.map(drop).unwrap_err();
-        assert!(!error.to_string().contains("k1"), "whose it is is not said: {error}");
+        assert!(
+            !error.to_string().contains("k1"),
+            "the error does not name the owner: {error}"
+        );
         let sent = world.send_many(&bob, "bob", 1).await;
         line.sees(&sent).await;
         assert!(line.close_reasons().is_empty() && other_line.close_reasons().is_empty());
@@ -55,7 +59,7 @@ fn a_name_that_is_held_is_forbidden_to_anybody_else_and_nothing_happens_to_its_h
 }
 
 #[test]
-fn a_name_stays_its_owners_while_nobody_is_connected() {
+fn a_name_stays_with_its_owner_while_its_session_is_disconnected() {
     run(|| async {
         let world = World::new(settings(), ActorThread::Test).await;
         let (ours, theirs) = (owner("k1"), owner("k2"));
@@ -69,7 +73,7 @@ fn a_name_stays_its_owners_while_nobody_is_connected() {
 }
 
 #[test]
-fn a_name_is_free_for_anybody_when_its_session_is_over() {
+fn a_name_is_free_for_every_owner_after_its_session_has_ended() {
     run(|| async {
         let world = World::new(settings(), ActorThread::Test).await;
         let (ours, theirs) = (owner("k1"), owner("k2"));
@@ -84,7 +88,7 @@ fn a_name_is_free_for_anybody_when_its_session_is_over() {
 }
 
 #[test]
-fn a_session_of_somebody_else_is_as_little_there_as_one_that_never_was() {
+fn a_session_of_another_owner_is_refused_like_one_that_does_not_exist() {
     run(|| async {
         let world = World::new(settings(), ActorThread::Test).await;
         let (ours, theirs) = (owner("k1"), owner("k2"));
@@ -107,7 +111,7 @@ fn a_session_of_somebody_else_is_as_little_there_as_one_that_never_was() {
 }
 
 #[test]
-fn who_says_that_somebody_elses_session_is_its_own_does_nothing_to_it() {
+fn a_registration_with_the_id_of_another_owners_session_does_not_affect_it() {
     run(|| async {
         let world = World::new(settings(), ActorThread::Test).await;
         let (ours, theirs) = (owner("k1"), owner("k2"));
@@ -126,7 +130,7 @@ fn who_says_that_somebody_elses_session_is_its_own_does_nothing_to_it() {
         let victim = register(of_ours).await.member;
         let sent = world.send_many(&victim, &victim.record.id.to_string(), 1).await;
         register(registration(&theirs, Some("held"), None)).await;
-        // With a name that it holds, with one that is free, and with none.
+        // The caller registers with a name that it holds, with a free one, and without one.
         for name in [Some("held"), Some("free"), None] {
             let registered = register(registration(&theirs, name, Some(victim.record.id))).await;
             assert_ne!(registered.member.record.id, victim.record.id);
@@ -140,7 +144,7 @@ fn who_says_that_somebody_elses_session_is_its_own_does_nothing_to_it() {
 }
 
 #[test]
-fn a_key_that_came_in_the_place_of_another_resumes_what_that_one_made() {
+fn a_key_that_replaces_another_resumes_its_sessions() {
     run(|| async {
         let world = World::new(settings(), ActorThread::Test).await;
         let (_, first) = world
@@ -190,7 +194,7 @@ fn a_key_that_came_in_the_place_of_another_resumes_what_that_one_made() {
                 .known()
                 .is_ok()
         );
-        // Another key of the same project is somebody else.
+        // Another key of the same project is another owner.
         assert_eq!(code(there.register_as(&who(&other), "bob", None).await), "forbidden");
         assert_eq!(
             code(there.project.own_session(bob.member.record.id, &who(&other)).known()),
@@ -200,7 +204,7 @@ fn a_key_that_came_in_the_place_of_another_resumes_what_that_one_made() {
 }
 
 #[test]
-fn a_session_is_still_its_owners_after_a_restart() {
+fn a_session_keeps_its_owner_after_a_restart() {
     run(|| async {
         let store = Arc::new(MemoryStorage::default());
         let world = World::on_storage(Arc::clone(&store) as _, settings(), ActorThread::Test).await;
@@ -228,7 +232,7 @@ fn a_session_is_still_its_owners_after_a_restart() {
 }
 
 #[test]
-fn what_a_refused_registration_said_of_the_session_is_forgotten() {
+fn a_refused_registration_changes_nothing_about_the_session() {
     run(|| async {
         let world = World::new(settings(), ActorThread::Test).await;
         let bob = world.register_as(&owner("k1"), "bob", None).await.unwrap().member;
@@ -256,7 +260,7 @@ fn what_a_refused_registration_said_of_the_session_is_forgotten() {
 }
 
 #[test]
-fn a_name_whose_last_key_has_ended_is_free_and_its_messages_are_dead_letters() {
+fn a_name_whose_last_key_has_ended_is_free_and_its_messages_become_dead_letters() {
     run(|| async {
         let world = World::new(settings(), ActorThread::Test).await;
         let project = project_id("default");
@@ -275,7 +279,7 @@ fn a_name_whose_last_key_has_ended_is_free_and_its_messages_are_dead_letters() {
             .unwrap()
             .member;
         let sent = world.send_many(&bob, "bob", 2).await;
-        // One in its place has it still.
+        // A key that replaces the lost one still owns the session.
         let rotated = world.broker.rotate_keys(&project, Some(&lost.id), 0).await.unwrap();
         assert_eq!(code(world.register_as(&other, "bob", None).await), "forbidden");
         world

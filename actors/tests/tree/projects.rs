@@ -1,5 +1,5 @@
-//! Projects over the real broker: which there are, what they may, who has their keys; whoever else writes to the store,
-//! and whatever the store or the broker's actor does meanwhile.
+//! Projects of a broker: creation, deletion, limits, keys and the audit, with concurrent writers to the store, a
+//! failing store and a panicking broker actor.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -29,7 +29,7 @@ use crate::{
     },
 };
 
-/// A broker on the thread of the test.
+/// Starts a broker on the thread of the test.
 fn start_broker(storage: &Arc<impl Storage>) -> BrokerHandle {
     let arbiters = vec![Arbiter::current()];
     Broker::start(broker_settings(settings()), Arc::clone(storage) as _, arbiters, || {
@@ -79,7 +79,7 @@ fn key_ids(record: &ProjectRecord) -> BTreeSet<KeyId> {
     record.keys.iter().map(|key| key.id.clone()).collect()
 }
 
-/// Lets the others go on until it is so.
+/// Polls a condition, and yields to the actors, until it holds.
 async fn until(what: &str, is_so: impl Fn() -> bool) {
     within_deadline(what, async {
         while !is_so() {
@@ -89,10 +89,10 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
     .await;
 }
 
-// Which projects there are
+// Creation
 
 #[test]
-fn the_default_project_is_there_before_anybody_made_it() {
+fn the_default_project_exists_without_being_created() {
     run(|| async {
         let broker = start_broker(&Arc::new(MemoryStorage::default()));
         let project = broker.project(&default_project()).await.unwrap();
@@ -107,7 +107,7 @@ fn the_default_project_is_there_before_anybody_made_it() {
 }
 
 #[test]
-fn whether_there_is_a_project_is_said_when_the_store_has_been_read() {
+fn a_lookup_of_a_project_is_answered_after_the_store_has_been_read() {
     run(|| async {
         let store = Arc::new(SlowStorage::default());
         let earlier = start_broker(&store);
@@ -142,7 +142,7 @@ fn whether_there_is_a_project_is_said_when_the_store_has_been_read() {
 }
 
 #[test]
-fn the_default_project_is_there_when_another_replica_made_it_at_the_same_time() {
+fn the_default_project_exists_when_another_replica_creates_it_at_the_same_time() {
     run(|| async {
         let store = Arc::new(ContendedStorage::default());
         let theirs = ProjectRecord {
@@ -160,7 +160,7 @@ fn the_default_project_is_there_when_another_replica_made_it_at_the_same_time() 
 }
 
 #[test]
-fn the_default_project_is_made_when_the_store_has_room_again() {
+fn the_default_project_is_created_when_the_store_has_room_again() {
     run(|| async {
         let store = Arc::new(ContendedStorage::default());
         store.fail_next_put_as_full();
@@ -172,7 +172,7 @@ fn the_default_project_is_made_when_the_store_has_room_again() {
 }
 
 #[test]
-fn a_deleted_project_is_as_little_there_as_one_that_never_was() {
+fn a_deleted_project_is_refused_like_one_that_never_existed() {
     run(|| async {
         let broker = start_broker(&Arc::new(MemoryStorage::default()));
         broker.project(&default_project()).await.unwrap();
@@ -207,7 +207,7 @@ fn a_deleted_project_is_as_little_there_as_one_that_never_was() {
                 .iter()
                 .all(|project| *project.id() != other_project_id())
         );
-        // Who administers the broker sees what became of it.
+        // The record of a deleted project stays visible to the administrator of the broker.
         let record = broker.record(&other_project_id()).unwrap();
         assert!(!record.active && record.grants.is_empty());
         assert!(broker.records().contains(&record));
@@ -216,7 +216,7 @@ fn a_deleted_project_is_as_little_there_as_one_that_never_was() {
 }
 
 #[test]
-fn an_id_is_given_away_once() {
+fn a_project_id_is_used_only_once() {
     run(|| async {
         let broker = start_broker(&Arc::new(SlowStorage::default()));
         let create = || broker.create_project(new_project("there", ProjectConfig::default()));
@@ -228,7 +228,7 @@ fn an_id_is_given_away_once() {
         let (record, made) = made.unwrap();
         assert_eq!(refused.unwrap_err(), exists);
         assert_eq!(broker.record(&other_project_id()), Some(record));
-        assert!(is_valid(&broker, &made), "the key of the one that was made");
+        assert!(is_valid(&broker, &made), "the key of the created project");
         assert_eq!(create().await.unwrap_err(), exists);
         broker.delete_project(&other_project_id()).await.unwrap();
         assert_eq!(create().await.unwrap_err(), exists);
@@ -236,7 +236,7 @@ fn an_id_is_given_away_once() {
 }
 
 #[test]
-fn a_project_that_does_not_fit_is_not_made() {
+fn a_project_above_the_limits_is_not_created() {
     run(|| async {
         let broker = start_broker(&Arc::new(MemoryStorage::default()));
         for reserved in ["system", "admin", "root"] {
@@ -297,7 +297,7 @@ fn a_project_is_open_again_after_a_restart_with_its_keys_sessions_and_protocols(
         assert_eq!(project.record(), record);
         assert!(is_valid(&broker, &made));
         let is_loaded = || project.protocols_len() == 1 && project.resolve("bob").known().is_ok();
-        until("what the store has", is_loaded).await;
+        until("the state of the store", is_loaded).await;
         assert_eq!(project.resolve("bob").known().unwrap().record, bob.record);
         let refused = broker.project(gone.project.id()).await;
         assert_eq!(refused.err(), Some(BrokerError::ProjectNotFound));
@@ -308,9 +308,9 @@ fn a_project_is_open_again_after_a_restart_with_its_keys_sessions_and_protocols(
     });
 }
 
-// The end of a project
+// Deletion
 
-/// The pulses of a project's actors, its sessions' included.
+/// The metrics of all actors of a project, including its sessions.
 fn actor_metrics(world: &World) -> Vec<Arc<ActorMetrics>> {
     let (project, registry, router) = world.project.actor_addresses();
     let mut pulses = [project.metrics(), registry.metrics(), router.metrics()]
@@ -344,7 +344,7 @@ async fn assert_deletion_ends_actors(world: World) {
             project.receive(&bob, request).await.map(drop)
         }
     });
-    // It has asked.
+    // The project has read its inbox from the store.
     assert!(there.read_inbox(&bob).await.is_empty());
     let pulses = actor_metrics(&there);
     assert_eq!(
@@ -359,12 +359,12 @@ async fn assert_deletion_ends_actors(world: World) {
     let tree = world.broker.observe();
     let names: Vec<_> = tree.children.iter().map(|node| node.name.as_str()).collect();
     assert_eq!(names, ["default"]);
-    // Whoever still holds on to it gets nowhere.
-    until("its end", || lifecycle_state(&pulses[0]) == "finished").await;
+    // A handle to the deleted project gets only errors.
+    until("the end of the project", || lifecycle_state(&pulses[0]) == "finished").await;
     let refused = there.try_register("late", None).await.err();
     assert_eq!(refused, Some(BrokerError::unavailable()));
     drop((there, alice, bob));
-    until("the end of all", || {
+    until("the end of all actors", || {
         pulses.iter().all(|pulse| lifecycle_state(pulse) == "finished")
     })
     .await;
@@ -373,7 +373,7 @@ async fn assert_deletion_ends_actors(world: World) {
 }
 
 #[test]
-fn a_deleted_project_closes_its_connections_and_its_actors_finish() {
+fn a_deleted_project_closes_its_connections_and_stops_its_actors() {
     for threads in [ActorThread::Test, ActorThread::Own] {
         run(move || async move { assert_deletion_ends_actors(World::new(settings(), threads).await).await });
         run(move || async move {
@@ -398,7 +398,7 @@ fn a_deleted_project_leaves_nothing_in_the_store() {
 }
 
 #[test]
-fn a_project_that_panics_as_it_ends_ends_all_the_same() {
+fn a_project_that_panics_during_its_deletion_is_still_deleted() {
     run(|| async {
         let world = World::new(settings(), ActorThread::Test).await;
         let there = world.other_project("there", ProjectConfig::default()).await;
@@ -414,7 +414,7 @@ fn a_project_that_panics_as_it_ends_ends_all_the_same() {
     });
 }
 
-// What a project may
+// Limits
 
 async fn change(world: &World, changes: ProjectChanges) {
     let changed = world.broker.change_project(world.project.id(), changes);
@@ -422,7 +422,7 @@ async fn change(world: &World, changes: ProjectChanges) {
 }
 
 #[test]
-fn another_queue_capacity_holds_from_the_next_message_on() {
+fn a_changed_queue_capacity_applies_from_the_next_message() {
     run(|| async {
         let world = World::new(settings(), ActorThread::Test).await;
         let (alice, bob) = (world.register("alice", None).await, world.register("bob", None).await);
@@ -450,18 +450,18 @@ fn another_queue_capacity_holds_from_the_next_message_on() {
             Some(BrokerError::QueueFull(BudgetFull::queue_messages(3)))
         );
         limit(Some(1)).await;
-        assert_eq!(world.read_inbox(&bob).await.len(), 3, "what was accepted stays");
+        assert_eq!(world.read_inbox(&bob).await.len(), 3, "accepted messages stay");
         assert_eq!(
             refusal().await,
             Some(BrokerError::QueueFull(BudgetFull::queue_messages(1)))
         );
         limit(None).await;
-        assert_eq!(refusal().await, None, "that of the broker");
+        assert_eq!(refusal().await, None, "the default of the broker");
     });
 }
 
 #[test]
-fn another_number_of_sessions_holds_for_the_next_one() {
+fn a_changed_session_limit_applies_to_the_next_session() {
     run(|| async {
         let world = World::new(settings(), ActorThread::Test).await;
         let limit = async |most: Option<usize>| {
@@ -477,7 +477,7 @@ fn another_number_of_sessions_holds_for_the_next_one() {
         }
         limit(Some(2)).await;
         assert_eq!(code("carol").await, Some("forbidden"));
-        assert_eq!(code("bob").await, None, "who is there comes back");
+        assert_eq!(code("bob").await, None, "an existing session is resumed");
         limit(Some(1)).await;
         assert_eq!((world.sessions_len(), code("bob").await), (2, None));
         limit(Some(3)).await;
@@ -488,7 +488,7 @@ fn another_number_of_sessions_holds_for_the_next_one() {
 }
 
 #[test]
-fn sessions_that_register_at_the_same_time_are_not_more_than_there_may_be() {
+fn concurrent_registrations_do_not_exceed_the_session_limit() {
     run(|| async {
         let world = World::on_storage(Arc::new(SlowStorage::default()), settings(), ActorThread::Test).await;
         let config = ProjectConfig {
@@ -504,7 +504,7 @@ fn sessions_that_register_at_the_same_time_are_not_more_than_there_may_be() {
 }
 
 #[test]
-fn another_number_of_protocols_holds_for_the_next_one() {
+fn a_changed_protocol_limit_applies_to_the_next_protocol() {
     run(|| async {
         let world = World::new(settings(), ActorThread::Test).await;
         let limit = async |most: Option<usize>| {
@@ -517,7 +517,7 @@ fn another_number_of_protocols_holds_for_the_next_one() {
         let code = async |name: &str| world.register_protocol(name).await.err().map(|error| error.code());
         limit(Some(2)).await;
         assert_eq!((code("call").await, code("mail").await), (None, Some("forbidden")));
-        assert_eq!(code(CHAT).await, None, "what is there needs no room");
+        assert_eq!(code(CHAT).await, None, "an existing protocol is not counted again");
         limit(Some(3)).await;
         assert_eq!(code("mail").await, None);
         limit(None).await;
@@ -526,7 +526,7 @@ fn another_number_of_protocols_holds_for_the_next_one() {
 }
 
 #[test]
-fn protocols_that_are_registered_at_the_same_time_are_not_more_than_there_may_be() {
+fn concurrent_registrations_do_not_exceed_the_protocol_limit() {
     run(|| async {
         let world = World::on_storage(Arc::new(SlowStorage::default()), settings(), ActorThread::Test).await;
         let config = ProjectConfig {
@@ -542,7 +542,7 @@ fn protocols_that_are_registered_at_the_same_time_are_not_more_than_there_may_be
 }
 
 #[test]
-fn a_rate_that_stays_goes_on_counting_and_another_begins_anew() {
+fn an_unchanged_rate_limit_keeps_its_count_and_a_changed_one_starts_at_zero() {
     run(|| async {
         let world = World::new(settings(), ActorThread::Test).await;
         let limited = |rate_limit| ConfigChanges {
@@ -563,7 +563,7 @@ fn a_rate_that_stays_goes_on_counting_and_another_begins_anew() {
 }
 
 #[test]
-fn a_permission_is_there_until_it_is_taken_back() {
+fn a_grant_holds_until_it_is_withdrawn() {
     run(|| async {
         let broker = start_broker(&Arc::new(MemoryStorage::default()));
         let own = default_project();
@@ -589,7 +589,7 @@ fn a_permission_is_there_until_it_is_taken_back() {
 }
 
 #[test]
-fn whoever_watches_hears_of_every_change() {
+fn a_watcher_receives_every_change_of_a_project() {
     run(|| async {
         let broker = start_broker(&Arc::new(MemoryStorage::default()));
         broker.project(&default_project()).await.unwrap();
@@ -614,7 +614,7 @@ fn whoever_watches_hears_of_every_change() {
 // Keys
 
 #[test]
-fn a_key_lets_in_from_its_making_until_it_is_revoked() {
+fn a_key_is_valid_from_its_creation_until_it_is_revoked() {
     run(|| async {
         let broker = start_broker(&Arc::new(SlowStorage::default()));
         let (_, first) = broker
@@ -628,7 +628,10 @@ fn a_key_lets_in_from_its_making_until_it_is_revoked() {
         assert_ne!(administers.owner, takes_part.owner);
         let ended_ms = broker.revoke_key(&other_project_id(), second.id.clone()).await.unwrap();
         assert!(ended_ms <= now().unix_ms);
-        assert!(!takes_part.status.is_valid(now().unix_ms), "whoever is in hears of it");
+        assert!(
+            !takes_part.status.is_valid(now().unix_ms),
+            "a live connection sees the revocation"
+        );
         assert!(is_valid(&broker, &first));
         let again = broker.revoke_key(&other_project_id(), second.id).await;
         assert_eq!(again, Ok(ended_ms));
@@ -646,7 +649,7 @@ fn a_key_lets_in_from_its_making_until_it_is_revoked() {
 }
 
 #[test]
-fn a_rotation_with_grace_leaves_the_old_keys_good_for_it() {
+fn a_rotation_with_a_grace_period_keeps_the_old_keys_valid_during_it() {
     run(|| async {
         let broker = start_broker(&Arc::new(MemoryStorage::default()));
         let (_, first) = broker
@@ -670,7 +673,7 @@ fn a_rotation_with_grace_leaves_the_old_keys_good_for_it() {
             assert_eq!(old.status.valid_until_ms(), *end_ms);
             assert!(new.status.is_valid(u64::MAX - 1));
         }
-        // Those that are being replaced are not replaced again.
+        // A second rotation does not rotate the keys that are already being replaced.
         let again = broker.rotate_keys(&other_project_id(), None, hour_ms).await.unwrap();
         let retired: Vec<_> = again.retired.iter().map(|(id, _)| id).collect();
         assert_eq!(retired, [&rotated.issued[0].id, &rotated.issued[1].id]);
@@ -682,7 +685,7 @@ fn a_rotation_with_grace_leaves_the_old_keys_good_for_it() {
 }
 
 #[test]
-fn a_rotation_without_grace_ends_the_old_key_at_once_and_no_other() {
+fn a_rotation_without_a_grace_period_ends_only_the_rotated_key_and_immediately() {
     run(|| async {
         let broker = start_broker(&Arc::new(MemoryStorage::default()));
         let (_, first) = broker
@@ -710,7 +713,7 @@ fn a_rotation_without_grace_ends_the_old_key_at_once_and_no_other() {
 }
 
 #[test]
-fn when_a_key_was_last_used_is_written_down_with_the_next_change() {
+fn the_last_use_of_a_key_is_stored_with_the_next_change() {
     run(|| async {
         let store = Arc::new(MemoryStorage::default());
         let broker = start_broker(&store);
@@ -727,7 +730,7 @@ fn when_a_key_was_last_used_is_written_down_with_the_next_change() {
             .unwrap();
         assert_eq!(last_used(&broker), Some(123_420_000), "to the minute");
 
-        // Another process has not seen it used, or earlier: neither takes it back.
+        // Another process has seen no use of the key, or an earlier one: it does not move the time back.
         let broker = start_broker(&store);
         broker.project(&other_project_id()).await.unwrap();
         assert_eq!(last_used(&broker), Some(123_420_000));
@@ -744,10 +747,10 @@ fn when_a_key_was_last_used_is_written_down_with_the_next_change() {
     });
 }
 
-// Changes that meet
+// Concurrent changes
 
 #[test]
-fn changes_at_the_same_time_are_all_made() {
+fn concurrent_changes_are_all_applied() {
     run(|| async {
         let broker = start_broker(&Arc::new(SlowStorage::default()));
         let (_, first) = broker
@@ -781,13 +784,13 @@ fn changes_at_the_same_time_are_all_made() {
 }
 
 #[test]
-fn many_changes_at_the_same_time_are_all_made() {
+fn many_concurrent_changes_are_all_applied() {
     run(|| async {
         let store = Arc::new(SlowStorage::default());
         let broker = start_broker(&store);
         let id = default_project();
         broker.project(&id).await.unwrap();
-        // All of them begin with the same record.
+        // All changes start from the same record.
         store.set_paused(true);
         let adding = (0..90).map(|_| {
             let (broker, id) = (broker.clone(), id.clone());
@@ -795,7 +798,7 @@ fn many_changes_at_the_same_time_are_all_made() {
         });
         let adding = join_all(adding.collect::<Vec<_>>());
         tokio::task::yield_now().await;
-        until("their beginning", || broker.observe().mailbox_len == 0).await;
+        until("both requests", || broker.observe().mailbox_len == 0).await;
         store.set_paused(false);
         let added = within_deadline("the keys", adding).await;
         assert!(added.into_iter().all(|added| added.unwrap() == Ok(())));
@@ -804,7 +807,7 @@ fn many_changes_at_the_same_time_are_all_made() {
 }
 
 #[test]
-fn a_change_of_another_replica_is_kept_by_ours() {
+fn a_change_of_this_replica_keeps_the_change_of_another_replica() {
     run(|| async {
         let store = Arc::new(ContendedStorage::default());
         let broker = start_broker(&store);
@@ -829,7 +832,7 @@ fn a_change_of_another_replica_is_kept_by_ours() {
 }
 
 #[test]
-fn a_revocation_by_another_replica_holds_here_as_soon_as_it_is_seen() {
+fn a_revocation_by_another_replica_applies_as_soon_as_the_record_is_read() {
     run(|| async {
         let store = Arc::new(ContendedStorage::default());
         let broker = start_broker(&store);
@@ -842,14 +845,14 @@ fn a_revocation_by_another_replica_holds_here_as_soon_as_it_is_seen() {
             record.revoke_key(&revoked, 1).unwrap();
         });
         let refused = broker.rotate_keys(&other_project_id(), Some(&made.id), 1000).await;
-        assert_eq!(refused.unwrap_err().code(), "invalid_argument", "it is good no more");
+        assert_eq!(refused.unwrap_err().code(), "invalid_argument", "the key is revoked");
         assert!(!is_valid(&broker, &made));
         assert_eq!(broker.record(&other_project_id()).unwrap().keys.len(), 1);
     });
 }
 
 #[test]
-fn a_project_that_another_replica_deletes_first_is_not_found_and_closed_here() {
+fn a_project_that_another_replica_has_deleted_is_not_found_and_is_closed() {
     run(|| async {
         let store = Arc::new(ContendedStorage::default());
         let world = World::on_storage(Arc::clone(&store) as _, settings(), ActorThread::Test).await;
@@ -864,7 +867,7 @@ fn a_project_that_another_replica_deletes_first_is_not_found_and_closed_here() {
 }
 
 #[test]
-fn who_is_always_overtaken_is_told_to_try_again() {
+fn a_change_that_is_always_overtaken_is_refused_with_unavailable() {
     run(|| async {
         let store = Arc::new(ContendedStorage::default());
         let broker = start_broker(&store);
@@ -875,12 +878,12 @@ fn who_is_always_overtaken_is_told_to_try_again() {
         }
         let refused = broker.change_project(&id, rename_to("Ours")).await;
         assert_eq!(refused.unwrap_err(), BrokerError::unavailable());
-        assert!(!store.has_no_pending_event(), "it gave up in between");
+        assert!(!store.has_no_pending_event(), "the broker gave up the change");
     });
 }
 
 #[test]
-fn a_change_that_the_store_refuses_is_not_made_here_either() {
+fn a_change_that_the_store_refuses_is_not_applied() {
     run(|| async {
         let store = Arc::new(ContendedStorage::default());
         let broker = start_broker(&store);
@@ -908,7 +911,7 @@ fn a_change_that_the_store_refuses_is_not_made_here_either() {
 }
 
 #[test]
-fn a_change_asked_for_before_the_store_was_read_is_made() {
+fn a_change_requested_before_the_store_was_read_is_applied() {
     run(|| async {
         let store = Arc::new(SlowStorage::default());
         let earlier = start_broker(&store);
@@ -933,7 +936,7 @@ fn a_change_asked_for_before_the_store_was_read_is_made() {
                 async move { broker.rotate_keys(&other_project_id(), None, 0).await.map(drop) }
             }),
         ];
-        until("their asking", || broker.observe().mailbox_len == 0).await;
+        until("both requests", || broker.observe().mailbox_len == 0).await;
         for _ in 0..10 {
             tokio::task::yield_now().await;
         }
@@ -949,7 +952,7 @@ fn a_change_asked_for_before_the_store_was_read_is_made() {
 // Panics
 
 #[test]
-fn a_panic_of_the_broker_costs_neither_projects_nor_keys_nor_connections() {
+fn a_panic_of_the_broker_actor_loses_no_project_key_or_connection() {
     for threads in [ActorThread::Test, ActorThread::Own] {
         run(move || async move {
             let world = World::on_storage(Arc::new(SlowStorage::default()), settings(), threads).await;
@@ -959,7 +962,7 @@ fn a_panic_of_the_broker_costs_neither_projects_nor_keys_nor_connections() {
             let mut keys = world.broker.record(there.project.id()).unwrap().keys.len();
             for round in 1..=5 {
                 world.broker.address().tell(broker::Panic).unwrap();
-                // Queued behind it.
+                // Queued behind the panic.
                 let more = within_deadline("a key", world.broker.add_key(there.project.id(), member_key()));
                 assert!(is_valid(&world.broker, &more.await.unwrap()));
                 keys += 1;
@@ -979,7 +982,7 @@ fn a_panic_of_the_broker_costs_neither_projects_nor_keys_nor_connections() {
 }
 
 #[test]
-fn what_was_being_changed_when_the_broker_panicked_is_not_lost_to_the_next_change() {
+fn a_change_stored_during_a_panic_of_the_broker_actor_is_kept_by_the_next_change() {
     run(|| async {
         let store = Arc::new(SlowStorage::default());
         let broker = start_broker(&store);
@@ -991,11 +994,11 @@ fn what_was_being_changed_when_the_broker_panicked_is_not_lost_to_the_next_chang
             async move { broker.add_key(&id, member_key()).await.map(drop) }
         });
         tokio::task::yield_now().await;
-        until("its beginning", || broker.observe().mailbox_len == 0).await;
+        until("the start of the change", || broker.observe().mailbox_len == 0).await;
         broker.address().tell(broker::Panic).unwrap();
         until("the restart", || broker.observe().restarts == 1).await;
         store.set_paused(false);
-        // It was written, and nobody is there to say so.
+        // The change was stored, and the actor panicked before it could answer.
         let answer = within_deadline("the answer", adding).await.unwrap();
         assert_eq!(answer, Err(BrokerError::unavailable()));
         let record = broker.change_project(&id, rename_to("After")).await.unwrap();
@@ -1005,17 +1008,17 @@ fn what_was_being_changed_when_the_broker_panicked_is_not_lost_to_the_next_chang
 }
 
 #[test]
-fn a_broker_that_panics_too_often_gives_up() {
+fn a_broker_actor_past_its_restart_limit_gives_up() {
     run(|| async {
         let world = World::new(settings(), ActorThread::Test).await;
-        // As many as its policy bears, and one more.
+        // One panic more than the restart policy allows.
         for _ in 0..=10 {
             world.broker.address().tell(broker::Panic).unwrap();
         }
         world.await_giving_up().await;
         let refused = world.broker.add_key(&default_project(), member_key()).await;
         assert_eq!(refused.err(), Some(BrokerError::unavailable()));
-        // Whoever takes part goes on until the process ends.
+        // Actors below the broker run until the process ends.
         let line = RecordingConnection::new();
         let bob = world.register("bob", Some(&line)).await;
         assert_eq!(world.send_many(&bob, "bob", 1).await, world.read_inbox(&bob).await);
@@ -1025,7 +1028,7 @@ fn a_broker_that_panics_too_often_gives_up() {
 // The audit
 
 #[test]
-fn what_is_administered_is_recorded_with_its_time() {
+fn administrative_actions_are_audited_with_their_time() {
     run(|| async {
         let broker = start_broker(&Arc::new(MemoryStorage::default()));
         let before_ms = now().unix_ms;
@@ -1057,7 +1060,7 @@ fn what_is_administered_is_recorded_with_its_time() {
 }
 
 #[test]
-fn registering_in_one_project_says_nothing_to_another() {
+fn a_registration_in_one_project_is_invisible_in_another() {
     run(|| async {
         let world = World::new(settings(), ActorThread::Test).await;
         let there = world.other_project("there", ProjectConfig::default()).await;

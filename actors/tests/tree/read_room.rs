@@ -1,4 +1,4 @@
-//! Messages are read from the store when there is room for them.
+//! A call reads messages from the store only after it has reserved memory for them.
 
 use std::{
     future::Future,
@@ -19,7 +19,7 @@ use tokio::sync::Semaphore;
 
 use crate::world::{ActorThread, World, envelope, ids, local_submission, run, settings};
 
-/// Sends a message with a text of so many bytes.
+/// Sends a message with a text of `len` bytes.
 async fn sends(world: &World, sender: &Arc<Member>, to: &str, len: usize, priority: Priority) -> MessageId {
     let payload = format!("{{\"text\":\"{}\"}}", "x".repeat(len));
     let headers = Headers {
@@ -36,7 +36,7 @@ async fn sends(world: &World, sender: &Arc<Member>, to: &str, len: usize, priori
     answers.pop().unwrap().unwrap().result.message
 }
 
-/// Room of so many bytes, and what was waited for. It grows when the test says so.
+/// A budget of `bytes` that records what was reserved. It grows when the test adds a permit.
 struct GrowingRoom {
     bytes: AtomicUsize,
     asked: Mutex<Vec<usize>>,
@@ -94,7 +94,7 @@ fn receives<'a>(
 }
 
 #[test]
-fn a_call_reads_what_is_longer_than_a_page_when_there_is_room_for_all_of_it() {
+fn a_call_reads_a_message_longer_than_a_page_once_all_of_it_is_reserved() {
     run(|| async {
         let world = World::new(settings(), ActorThread::Test).await;
         let (alice, bob) = (world.register("alice", None).await, world.register("bob", None).await);
@@ -108,7 +108,7 @@ fn a_call_reads_what_is_longer_than_a_page_when_there_is_room_for_all_of_it() {
 }
 
 #[test]
-fn a_call_that_waits_has_no_room_until_something_comes() {
+fn a_waiting_call_reserves_nothing_until_a_message_arrives() {
     run(|| async {
         let world = World::new(settings(), ActorThread::Test).await;
         let (alice, bob) = (world.register("alice", None).await, world.register("bob", None).await);
@@ -125,14 +125,14 @@ fn a_call_that_waits_has_no_room_until_something_comes() {
         tokio::pin!(first);
         let both = async { tokio::join!(second, sending) };
         tokio::select! {
-            _ = &mut first => panic!("there was no room for it"),
+            _ = &mut first => panic!("the reservation must fail"),
             (read, sent) = both => assert_eq!(read, [sent]),
         }
         assert_eq!(
             (never.asked(), soon.asked()),
             (vec![PAGE_BYTES_MAX], vec![PAGE_BYTES_MAX])
         );
-        // It finds nothing when it has room, and waits for the next.
+        // The call reserves memory, finds an empty inbox, and waits for the next message.
         never.grows.add_permits(2);
         let sending = async { world.send(&alice, "bob").await.result.message };
         let (read, sent) = tokio::join!(first, sending);
@@ -141,7 +141,7 @@ fn a_call_that_waits_has_no_room_until_something_comes() {
 }
 
 #[test]
-fn a_short_message_overtakes_a_long_one_for_which_there_is_no_room() {
+fn a_short_message_overtakes_a_long_one_that_cannot_be_reserved() {
     run(|| async {
         let world = World::new(settings(), ActorThread::Test).await;
         let alice = world.register("alice", None).await;
@@ -159,7 +159,7 @@ fn a_short_message_overtakes_a_long_one_for_which_there_is_no_room() {
 }
 
 #[test]
-fn many_messages_are_leased_in_turn_as_there_is_room() {
+fn many_messages_are_leased_in_order_as_reservations_succeed() {
     run(|| async {
         let world = World::new(settings(), ActorThread::Test).await;
         let alice = world.register("alice", None).await;

@@ -1,4 +1,4 @@
-//! Several replicas over one store: each is as good as the other.
+//! Several replicas over one store: every replica gives the same answers.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use crate::{
     world::{ActorThread, CHAT, World, ids, run, settings, within_deadline},
 };
 
-/// Two replicas, the second with the way it hears.
+/// Two replicas that share a store, with the connection of each to it.
 struct ReplicaPair {
     here: World,
     there: World,
@@ -42,7 +42,7 @@ impl ReplicaPair {
 }
 
 #[test]
-fn the_double_keeps_the_promises_of_a_store_that_is_shared() {
+fn the_test_double_passes_the_conformance_suite_of_shared_stores() {
     for (name, case) in SHARED_CASES {
         run(move || async move {
             println!("{name}");
@@ -53,7 +53,7 @@ fn the_double_keeps_the_promises_of_a_store_that_is_shared() {
 }
 
 #[test]
-fn who_registers_here_is_found_there() {
+fn a_session_registered_at_one_replica_is_found_at_the_other() {
     run(|| async {
         let ReplicaPair { here, there, .. } = ReplicaPair::new(settings()).await;
         let alice = here.register("alice", None).await;
@@ -65,14 +65,14 @@ fn who_registers_here_is_found_there() {
     });
 }
 
-/// While the roster does not come, not everything is known; when it has, alice is.
+/// Asserts that the resync ends only after the roster has been read, and that `alice` is known then.
 async fn waits_for_the_roster(
     there: &World,
     twin: &ReplicaConnection,
     mut caught_up: impl Future<Output = CaughtUp> + Unpin,
 ) {
     let early = tokio::time::timeout(Duration::from_millis(50), &mut caught_up).await;
-    assert!(early.is_err(), "not everything is known");
+    assert!(early.is_err(), "the resync must not end yet");
     twin.rosters_held.send_replace(false);
     caught_up.await.unwrap();
     assert!(there.project.resolve("alice").known().is_ok());
@@ -90,11 +90,11 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 async fn await_session(of: &World, name: &str) {
-    until("it is heard", || of.project.resolve(name).known().is_ok()).await;
+    until("the session is known", || of.project.resolve(name).known().is_ok()).await;
 }
 
 #[test]
-fn nothing_is_known_while_the_store_does_not_say_who_is_there() {
+fn a_resync_fails_while_the_store_does_not_answer() {
     for unanswered in [Unanswered::Sessions, Unanswered::Protocols] {
         run(move || async move {
             let ReplicaPair {
@@ -118,7 +118,7 @@ fn nothing_is_known_while_the_store_does_not_say_who_is_there() {
 }
 
 #[test]
-fn a_protocol_that_could_not_be_looked_up_is_when_it_can() {
+fn a_failed_resync_of_protocols_is_retried() {
     run(|| async {
         let ReplicaPair {
             here,
@@ -132,13 +132,16 @@ fn a_protocol_that_could_not_be_looked_up_is_when_it_can() {
         let refused = there.project.wait_until_current().await;
         assert!(matches!(refused, Err(BrokerError::Unavailable { .. })), "{refused:?}");
         there_twin.set_unanswered(None);
-        // By itself, and heard by who only reads.
-        until("it is looked up", || there.project.protocol("news", "1.0.0").is_ok()).await;
+        // The resync runs by itself, and its result is visible to a synchronous read.
+        until("the protocol is known", || {
+            there.project.protocol("news", "1.0.0").is_ok()
+        })
+        .await;
     });
 }
 
 #[test]
-fn not_everything_is_known_before_the_first_roster() {
+fn a_resync_waits_for_the_first_roster() {
     run(|| async {
         let cluster = Arc::<ReplicatedMemory>::default();
         let (here_twin, there_twin) = (cluster.connect_replica(), cluster.connect_replica());
@@ -158,7 +161,7 @@ fn not_everything_is_known_before_the_first_roster() {
 }
 
 #[test]
-fn a_frame_after_a_lost_one_does_not_make_everything_known() {
+fn a_frame_after_a_lost_one_does_not_complete_a_resync() {
     run(|| async {
         let ReplicaPair {
             here,
@@ -178,7 +181,7 @@ fn a_frame_after_a_lost_one_does_not_make_everything_known() {
 }
 
 #[test]
-fn a_frame_is_not_taken_for_the_end_of_a_look() {
+fn a_frame_does_not_complete_a_resync_in_progress() {
     run(|| async {
         let ReplicaPair {
             here,
@@ -193,10 +196,10 @@ fn a_frame_is_not_taken_for_the_end_of_a_look() {
         let mut asked = there_twin.roster_reads.subscribe();
         let before = *asked.borrow_and_update();
         let mut caught_up = Box::pin(there.project.wait_until_current());
-        // Nobody has told of her: the store is looked at.
+        // No frame has told of her: the replica reads the roster from the store.
         let looks = Box::pin(asked.wait_for(|asked| *asked > before));
         let first = select(&mut caught_up, looks).await;
-        assert!(matches!(first, Either::Right(_)), "it is not over");
+        assert!(matches!(first, Either::Right(_)), "the resync must not end yet");
         drop(first);
         there_twin.frame_filter.lose_one_in(0);
         here.register("bob", None).await;
@@ -205,9 +208,9 @@ fn a_frame_is_not_taken_for_the_end_of_a_look() {
     });
 }
 
-/// A roster that is asked for before a frame comes does not undo what the frame tells.
+/// A roster that was requested before a frame arrived does not undo the change in the frame.
 #[test]
-fn who_is_heard_of_during_a_look_stays() {
+fn a_session_announced_during_a_resync_is_kept() {
     run(|| async {
         let cluster = Arc::<ReplicatedMemory>::default();
         let (here_twin, there_twin) = (cluster.connect_replica(), cluster.connect_replica());
@@ -224,7 +227,8 @@ fn who_is_heard_of_during_a_look_stays() {
         within_deadline("all sessions are asked for", asked.wait_for(|asked| *asked > 0))
             .await
             .unwrap();
-        // The roster that is under way has none of them, and their frames are no successors of what is known there.
+        // The roster being read contains none of these sessions, and their frames do not follow the version that this
+        // replica has.
         for name in ["bob", "carol"] {
             here.register(name, None).await;
             await_session(&there, name).await;
@@ -233,12 +237,12 @@ fn who_is_heard_of_during_a_look_stays() {
         there_twin.rosters_held.send_replace(false);
         await_session(&there, "alice").await;
         let same = there.project.resolve("bob").known().unwrap();
-        assert!(Arc::ptr_eq(&bob, &same), "he was never gone");
+        assert!(Arc::ptr_eq(&bob, &same), "the session did not end");
     });
 }
 
 #[test]
-fn a_message_crosses_from_one_replica_to_the_other() {
+fn a_message_is_delivered_from_one_replica_to_the_other() {
     run(|| async {
         let ReplicaPair { here, there, .. } = ReplicaPair::new(settings()).await;
         let (bob, line) = there.register_with_push("bob").await;
@@ -254,7 +258,7 @@ fn a_message_crosses_from_one_replica_to_the_other() {
 }
 
 #[test]
-fn a_sender_follows_its_message_across_replicas() {
+fn a_sender_learns_the_status_of_its_message_from_another_replica() {
     run(|| async {
         let ReplicaPair { here, there, .. } = ReplicaPair::new(settings()).await;
         let (bob, line) = there.register_with_push("bob").await;
@@ -263,7 +267,7 @@ fn a_sender_follows_its_message_across_replicas() {
         let routed = here.send(&alice, "bob").await;
         line.sees(&[routed.result.message]).await;
         there.acknowledge(&bob, vec![routed.result.message]).await;
-        let status = routed.status.expect("it is watched");
+        let status = routed.status.expect("a tracked message");
         let reached = here
             .project
             .wait_for_status(status, DeliveryStatus::Acknowledged, Duration::from_secs(30))
@@ -273,7 +277,7 @@ fn a_sender_follows_its_message_across_replicas() {
 }
 
 #[test]
-fn a_long_poll_there_is_answered_by_a_message_from_here() {
+fn a_long_poll_at_one_replica_is_answered_by_a_message_from_the_other() {
     run(|| async {
         let ReplicaPair { here, there, .. } = ReplicaPair::new(settings()).await;
         let bob = here.register("bob", None).await;
@@ -289,7 +293,7 @@ fn a_long_poll_there_is_answered_by_a_message_from_here() {
 }
 
 #[test]
-fn the_next_call_acknowledges_wherever_it_is_made() {
+fn the_next_call_at_any_replica_acknowledges_the_previous_one() {
     run(|| async {
         let ReplicaPair { here, there, .. } = ReplicaPair::new(settings()).await;
         let bob = here.register("bob", None).await;
@@ -316,7 +320,7 @@ fn the_next_call_acknowledges_wherever_it_is_made() {
         assert_eq!(ids(&second.deliveries), sent[1..]);
         let statuses = here.project.message_status(sent[0]).await.unwrap().unwrap();
         assert_eq!(statuses[0].status, DeliveryStatus::Acknowledged);
-        // Of the second call nobody knows that it was answered.
+        // The answer to the second call counts as not received.
         let third = here.project.receive(&bob, request(9)).await.unwrap();
         assert!(third.deliveries.is_empty());
         let statuses = here.project.message_status(sent[1]).await.unwrap().unwrap();
@@ -325,12 +329,12 @@ fn the_next_call_acknowledges_wherever_it_is_made() {
 }
 
 #[test]
-fn a_broadcast_reaches_those_who_registered_anywhere_before() {
+fn a_broadcast_reaches_all_sessions_registered_before_at_any_replica() {
     run(|| async {
         let ReplicaPair { here, there, .. } = ReplicaPair::new(settings()).await;
         let alice = here.register("alice", None).await;
         for number in 0..20 {
-            // Registered there, and at once broadcast to from here.
+            // Registered at one replica, then immediately the target of a broadcast from the other.
             there.register(&format!("bob-{number}"), None).await;
             let broadcast = here.broadcast_submission(&alice).unwrap();
             let answer = here.submit(vec![broadcast]).await.unwrap().pop().unwrap().unwrap();
@@ -340,7 +344,7 @@ fn a_broadcast_reaches_those_who_registered_anywhere_before() {
 }
 
 #[test]
-fn a_broadcast_is_refused_while_it_is_not_known_who_is_there() {
+fn a_broadcast_is_refused_while_the_roster_is_unknown() {
     run(|| async {
         let ReplicaPair {
             here,
@@ -363,7 +367,7 @@ fn a_broadcast_is_refused_while_it_is_not_known_who_is_there() {
 }
 
 #[test]
-fn who_has_ended_elsewhere_is_not_called_full() {
+fn a_session_that_ended_at_another_replica_is_not_reported_as_full() {
     run(|| async {
         let ReplicaPair {
             here,
@@ -393,7 +397,7 @@ fn who_has_ended_elsewhere_is_not_called_full() {
 }
 
 #[test]
-fn a_name_is_given_once_though_both_replicas_are_asked() {
+fn a_name_registered_at_two_replicas_at_once_is_one_session() {
     run(|| async {
         let ReplicaPair { here, there, .. } = ReplicaPair::new(settings()).await;
         for number in 0..20 {
@@ -411,7 +415,7 @@ fn a_name_is_given_once_though_both_replicas_are_asked() {
 }
 
 #[test]
-fn who_registers_there_takes_the_session_over() {
+fn a_registration_at_the_other_replica_takes_the_session_over() {
     run(|| async {
         let ReplicaPair { here, there, .. } = ReplicaPair::new(settings()).await;
         let (_, old) = here.register_with_push("bob").await;
@@ -427,7 +431,7 @@ fn who_registers_there_takes_the_session_over() {
 }
 
 #[test]
-fn of_connections_that_race_for_a_session_one_is_left() {
+fn one_of_two_connections_that_race_for_a_session_stays_open() {
     run(|| async {
         let ReplicaPair { here, there, .. } = ReplicaPair::new(settings()).await;
         for number in 0..30 {
@@ -435,16 +439,16 @@ fn of_connections_that_race_for_a_session_one_is_left() {
             let ((_, one), (_, other)) =
                 futures_util::future::join(here.register_with_push(&name), there.register_with_push(&name)).await;
             let closed_len = || one.close_reasons().len() + other.close_reasons().len();
-            until("one of them to be closed", || closed_len() > 0).await;
+            until("one connection is closed", || closed_len() > 0).await;
             here.project.wait_until_current().await.unwrap();
             there.project.wait_until_current().await.unwrap();
-            assert_eq!(closed_len(), 1, "and one is not");
+            assert_eq!(closed_len(), 1, "the other stays open");
         }
     });
 }
 
 #[test]
-fn everything_arrives_though_frames_are_lost() {
+fn every_message_arrives_although_frames_are_lost() {
     run(|| async {
         let pair = ReplicaPair::new(settings()).await;
         pair.there_connection.frame_filter.lose_one_in(7);
@@ -453,7 +457,7 @@ fn everything_arrives_though_frames_are_lost() {
         load.ledger.await_more_accepted(2000).await;
         pair.there_connection.frame_filter.lose_one_in(0);
         pair.here_connection.frame_filter.lose_one_in(0);
-        // What was lost last shows with the next frame.
+        // The next frame reveals that the last one was lost.
         let late = pair.here.register("late", None).await;
         for _ in 0..20 {
             pair.here.send_many(&late, "late", 1).await;
@@ -474,14 +478,14 @@ fn a_roster_that_is_older_than_a_registration_does_not_undo_it() {
         here_twin.rosters_held.send_replace(true);
         let mut asked = here_twin.roster_reads.subscribe();
         let before = *asked.borrow_and_update();
-        // It looks at everything, because something may have been missed.
+        // After a reconnect the replica reads everything again, because frames may have been missed.
         here_twin.heal();
         within_deadline("all sessions are asked for", asked.wait_for(|asked| *asked > before))
             .await
             .unwrap();
         here.register("alice", None).await;
         here_twin.rosters_held.send_replace(false);
-        // The answer is heard before these are.
+        // The answer arrives before the frames of these sessions.
         for name in ["bob", "carol", "dora"] {
             here.register(name, None).await;
         }
@@ -521,7 +525,7 @@ fn a_replica_that_was_cut_off_catches_up() {
 }
 
 #[test]
-fn presence_is_that_of_the_replica_where_somebody_was_seen() {
+fn presence_follows_the_last_heartbeat_at_any_replica() {
     run(|| async {
         let settings = ProjectSettings {
             presence: PresenceTimeouts {
@@ -543,14 +547,18 @@ fn presence_is_that_of_the_replica_where_somebody_was_seen() {
             {
                 bob_there.touch(settings.presence, now());
                 tokio::time::sleep(Duration::from_millis(20)).await;
-                assert_eq!(here.project.status(&bob), SessionStatus::Active, "he is seen there");
+                assert_eq!(
+                    here.project.status(&bob),
+                    SessionStatus::Active,
+                    "active at the other replica"
+                );
             }
         })
         .await;
     });
 }
 
-/// Signs of life are exchanged often, and silence alone disconnects nobody.
+/// Heartbeats are exchanged often, and silence never disconnects a session.
 fn never_disconnecting() -> ProjectSettings {
     ProjectSettings {
         presence: PresenceTimeouts {
@@ -562,23 +570,23 @@ fn never_disconnecting() -> ProjectSettings {
 }
 
 #[test]
-fn a_goodbye_is_heard_everywhere() {
+fn a_disconnect_is_known_at_every_replica() {
     run(|| async {
         let ReplicaPair { here, there, .. } = ReplicaPair::new(never_disconnecting()).await;
         let bob = here.register("bob", None).await;
         there.project.wait_until_current().await.unwrap();
         let bob_there = there.project.resolve("bob").known().unwrap();
         here.project.disconnect(&bob).await.unwrap();
-        until("he is gone", || {
+        until("the session is disconnected", || {
             there.project.status(&bob_there) == SessionStatus::Disconnected
         })
         .await;
     });
 }
 
-/// The store tells who was seen, and the frames who has come: whichever is heard first.
+/// Heartbeats come from the store and sessions from frames, in either order.
 #[test]
-fn a_goodbye_is_heard_though_the_frame_of_the_session_comes_late() {
+fn a_disconnect_is_known_although_the_frame_of_the_session_arrives_late() {
     run(|| async {
         let ReplicaPair {
             here,
@@ -590,10 +598,10 @@ fn a_goodbye_is_heard_though_the_frame_of_the_session_comes_late() {
             there_twin.frames_held.send_replace(true);
             let member = here.register(name, None).await;
             here.project.disconnect(&member).await.unwrap();
-            // What is exchanged every 100 ms may be heard by now, or not.
+            // The heartbeats, exchanged every 100 ms, may have arrived by now or not.
             tokio::time::sleep(Duration::from_millis(50)).await;
             there_twin.frames_held.send_replace(false);
-            until("who has come is gone", || {
+            until("the new session is disconnected", || {
                 let found = there.project.resolve(name).known();
                 found.is_ok_and(|member| there.project.status(&member) == SessionStatus::Disconnected)
             })
@@ -603,7 +611,7 @@ fn a_goodbye_is_heard_though_the_frame_of_the_session_comes_late() {
 }
 
 #[test]
-fn a_project_that_is_made_here_is_open_there() {
+fn a_project_created_at_one_replica_is_open_at_the_other() {
     run(|| async {
         let ReplicaPair { here, there, .. } = ReplicaPair::new(settings()).await;
         let acme = here

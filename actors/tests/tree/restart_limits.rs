@@ -42,10 +42,10 @@ fn a_session_past_its_restart_limit_closes_its_connection_and_is_restarted_with_
         panic_past_limit(&bob);
         line.closes_with(CloseReason::Failed).await;
 
-        let (anew, new_line) = world.register_with_push("bob").await;
-        assert_eq!(anew.record.id, bob.record.id);
+        let (restarted, new_line) = world.register_with_push("bob").await;
+        assert_eq!(restarted.record.id, bob.record.id);
         new_line.sees(&sent).await;
-        let node = world.session_node(&anew);
+        let node = world.session_node(&restarted);
         assert_eq!((node.state, node.restarts), ("running", 0));
         // The old address reports that its actor has ended, and no sibling was restarted.
         assert!(bob.address.tell(session::Nudge { barrier: None }).is_err());
@@ -66,8 +66,8 @@ fn messages_leased_by_a_session_past_its_restart_limit_wait_again_without_a_requ
         line.closes_with(CloseReason::Failed).await;
         // The project answers only after it has restarted the session.
         world.register("carol", None).await;
-        let anew = world.project.resolve("bob").known().unwrap();
-        assert_eq!(world.read_inbox(&anew).await, sent);
+        let restarted = world.project.resolve("bob").known().unwrap();
+        assert_eq!(world.read_inbox(&restarted).await, sent);
     });
 }
 
@@ -94,7 +94,7 @@ fn a_message_in_flight_to_a_session_past_its_restart_limit_reaches_the_new_actor
         let to_the_old_one = world.direct_submission(&alice, "bob").unwrap();
         panic_past_limit(&bob);
         line.closes_with(CloseReason::Failed).await;
-        let (_anew, new_line) = world.register_with_push("bob").await;
+        let (_restarted, new_line) = world.register_with_push("bob").await;
         let mut answers = world.submit(vec![to_the_old_one]).await.unwrap();
         let routed = answers.pop().unwrap().unwrap();
         new_line.sees(&[routed.result.message]).await;
@@ -116,18 +116,18 @@ fn a_session_past_its_restart_limit_is_restarted_although_its_project_is_flooded
         while world.node("project", "default").restarts < 2 {
             tokio::task::yield_now().await;
         }
-        let nobody = SessionId::generate();
-        while project.tell(session::SessionEnded { session: nobody }).is_ok() {}
+        let unknown = SessionId::generate();
+        while project.tell(session::SessionEnded { session: unknown }).is_ok() {}
         line.closes_with(CloseReason::Failed).await;
-        let (anew, _line) = loop {
+        let (restarted, _line) = loop {
             let line = RecordingConnection::new();
             if let Ok(registered) = world.try_register("bob", Some(&line)).await {
                 break (registered.member, line);
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         };
-        assert_eq!(anew.record.id, bob.record.id);
-        within_deadline("the new actor", world.read_inbox(&anew)).await;
+        assert_eq!(restarted.record.id, bob.record.id);
+        within_deadline("the new actor", world.read_inbox(&restarted)).await;
     });
 }
 

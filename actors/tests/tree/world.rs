@@ -1,4 +1,4 @@
-//! A broker in this process, and a connection that writes down what it is told.
+//! A broker in the process of the test, and a connection that records what its session does.
 
 use std::{
     collections::BTreeSet,
@@ -31,27 +31,27 @@ use actors::{
 };
 use tokio::sync::watch;
 
-/// Longer than anything here takes; only a failure waits for it.
+/// The time limit of every wait. Only a failing test reaches it.
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// The protocol that everything is said in.
+/// The protocol of all messages.
 pub const CHAT: &str = "chat";
 pub const VERSION: &str = "1.0.0";
-/// Acknowledged by whoever received it.
+/// Push with manual acknowledgement.
 pub const MANUAL: PushMode = PushMode {
     window: 16,
     ack: AckMode::Manual,
 };
 
-/// On which thread the project's actors live.
+/// The thread on which the actors of the project run.
 #[derive(Clone, Copy, Debug)]
 pub enum ActorThread {
-    /// On that of the test: whatever a test does between two awaits, they see at once.
+    /// The thread of the test: the actors see everything that the test does between two awaits at once.
     Test,
-    /// On one of their own.
+    /// A thread of their own.
     Own,
 }
 
-/// Settings under which nothing happens by itself while a test runs.
+/// Settings under which no timer fires while a test runs.
 pub fn settings() -> ProjectSettings {
     ProjectSettings {
         queue_capacity: 1000,
@@ -82,11 +82,11 @@ pub fn broker_settings(project: ProjectSettings) -> BrokerSettings {
     }
 }
 
-/// What is for the router of the sender's own project.
+/// The submission for the router of the sender's own project. Panics on a message to another project.
 pub fn local_submission(dispatch: PreparedSend) -> Submission {
     match dispatch {
         PreparedSend::Local(submission) => submission,
-        PreparedSend::CrossProject(_) => panic!("it goes to another project"),
+        PreparedSend::CrossProject(_) => panic!("a message to another project"),
     }
 }
 
@@ -94,15 +94,15 @@ pub fn local_submission(dispatch: PreparedSend) -> Submission {
 pub fn run<F: Future<Output = ()> + 'static>(test: impl FnOnce() -> F) {
     System::new().block_on(async {
         let test = tokio::time::timeout(2 * TEST_TIMEOUT, test());
-        test.await.expect("the test comes to an end");
+        test.await.expect("the test ends in time");
     });
 }
 
-/// The awaited, which must come.
+/// Awaits a future and panics after [`TEST_TIMEOUT`].
 pub async fn within_deadline<T>(what: &str, awaited: impl Future<Output = T>) -> T {
     tokio::time::timeout(TEST_TIMEOUT, awaited)
         .await
-        .unwrap_or_else(|_| panic!("waited in vain: {what}"))
+        .unwrap_or_else(|_| panic!("timed out: {what}"))
 }
 
 #[derive(Clone)]
@@ -123,11 +123,11 @@ impl World {
         world
     }
 
-    /// Over a store in which the protocol is already, or will be.
+    /// Starts over a store in which [`CHAT`] is registered already, or is registered later.
     pub async fn on_shared_storage(storage: Arc<dyn Storage>, settings: ProjectSettings, threads: ActorThread) -> Self {
         let arbiter = match threads {
             ActorThread::Test => Arbiter::current(),
-            // It ends with the system.
+            // The thread ends with the actix system.
             ActorThread::Own => Arbiter::new().handle(),
         };
         let (given_up, gave_up) = watch::channel(false);
@@ -142,7 +142,7 @@ impl World {
         }
     }
 
-    /// A new project of the same broker.
+    /// Creates a project of the same broker and registers [`CHAT`] in it.
     pub async fn other_project(&self, id: &str, config: ProjectConfig) -> Self {
         self.broker.create_project(new_project(id, config)).await.unwrap();
         let project = self.broker.project(&project_id(id)).await.unwrap();
@@ -151,7 +151,7 @@ impl World {
         neighbour
     }
 
-    /// The same broker, seen from this project.
+    /// The same broker with this project.
     pub fn with_project(&self, project: ProjectHandle) -> Self {
         Self {
             project,
@@ -176,7 +176,7 @@ impl World {
         self.project.register_protocol(definition).await.map(drop)
     }
 
-    /// A part without which nothing goes on has panicked too often.
+    /// Waits until an actor that the broker cannot do without has exceeded its restart limit.
     pub async fn await_giving_up(&self) {
         let mut gave_up = self.given_up.clone();
         within_deadline("giving up", gave_up.wait_for(|&gave_up| gave_up))
@@ -188,7 +188,7 @@ impl World {
         *self.given_up.borrow()
     }
 
-    /// The project as it is served now, when it has been opened anew.
+    /// The project that is served now, possibly restarted.
     pub async fn current_project(&self) -> ProjectHandle {
         within_deadline("the project is served", async {
             loop {
@@ -202,7 +202,7 @@ impl World {
         .await
     }
 
-    /// This world with the project as it is served now.
+    /// This world with the project that is served now.
     pub async fn reopened(mut self) -> Self {
         self.project = self.current_project().await;
         self
@@ -216,7 +216,7 @@ impl World {
         self.register_as(&Owner::anonymous(), name, line).await
     }
 
-    /// The same for somebody in particular.
+    /// Registers a session for this owner.
     pub async fn register_as(
         &self,
         owner: &Owner,
@@ -232,12 +232,12 @@ impl World {
         self.project.register(registration).await
     }
 
-    /// A session of this name, with this connection or none.
+    /// Registers a session of this name, with or without a connection.
     pub async fn register(&self, name: &str, line: Option<&Arc<RecordingConnection>>) -> Arc<Member> {
         self.try_register(name, line).await.unwrap().member
     }
 
-    /// A session without a name.
+    /// Registers a session without a name.
     pub async fn register_nameless(&self, line: Option<&Arc<RecordingConnection>>) -> Arc<Member> {
         let registration = Registration {
             connection: line.map(|line| Arc::clone(line) as _),
@@ -257,7 +257,7 @@ impl World {
         );
     }
 
-    /// A session whose connection takes messages, to be acknowledged by [`World::acknowledge`].
+    /// Registers a session whose connection takes pushed messages; acknowledge them with [`World::acknowledge`].
     pub async fn register_with_push(&self, name: &str) -> (Arc<Member>, Arc<RecordingConnection>) {
         let line = RecordingConnection::new();
         let member = self.register(name, Some(&line)).await;
@@ -276,13 +276,13 @@ impl World {
         self.project.prepare_broadcast(sender, filter, &envelope(false)).known()
     }
 
-    /// Hands submissions to the router and waits for the answers.
+    /// Submits messages to the router and waits for the answers.
     pub async fn submit(&self, submissions: Vec<Submission>) -> Result<Vec<RouteAnswer>, BrokerError> {
         let answers = self.project.submit(submissions)?;
         answers.await.map_err(|_| BrokerError::unavailable())
     }
 
-    /// Sends one message, which is accepted. Its status can be followed.
+    /// Sends one tracked message, which must be accepted.
     pub async fn send(&self, sender: &Arc<Member>, to: &str) -> Routed {
         let submission = local_submission(
             self.project
@@ -320,7 +320,7 @@ impl World {
         self.project.receive(member, request).await
     }
 
-    /// What waits for a session, left as it is but for the delivery count.
+    /// Leases the waiting messages without acknowledging them: only their delivery count changes.
     pub async fn read_inbox(&self, member: &Member) -> Vec<MessageId> {
         let received = self.receive(member, Duration::ZERO, ReceiveMode::Manual).await.unwrap();
         ids(&received.deliveries)
@@ -331,7 +331,7 @@ impl World {
         self.project.acknowledge(member, which).await.unwrap();
     }
 
-    /// This actor as `observe` shows it.
+    /// The node of this actor in the tree of `observe`.
     pub fn node(&self, kind: &str, name: &str) -> ActorNode {
         let tree = self.broker.observe();
         let mut open = vec![&tree];
@@ -348,7 +348,7 @@ impl World {
         self.node("session", &member.record.id.to_string())
     }
 
-    /// How often each actor was restarted, by kind and name; those that never were are left out.
+    /// The restarts of every restarted actor: kind, name, count.
     pub fn restarts(&self) -> Vec<(&'static str, String, u32)> {
         let mut restarts = Vec::new();
         let mut open = vec![self.broker.observe()];
@@ -387,7 +387,7 @@ pub fn new_project(id: &str, config: ProjectConfig) -> NewProject {
     }
 }
 
-/// A permission for these protocols, none being all, at so many messages per minute.
+/// A grant for these protocols (empty: all) with this limit of messages per minute.
 pub fn grant_of(protocols: &[&str], message_rate_limit: u32) -> Grant {
     let protocols = protocols.iter().map(|name| ProtocolName::parse(name).unwrap());
     Grant {
@@ -413,7 +413,7 @@ pub fn ids(deliveries: &[Delivery]) -> Vec<MessageId> {
     deliveries.iter().map(|delivery| delivery.message.id).collect()
 }
 
-/// A connection that writes down what its session does to it.
+/// A connection that records what its session does.
 pub struct RecordingConnection {
     id: ConnectionId,
     room: AtomicUsize,
@@ -450,7 +450,7 @@ impl RecordingConnection {
         self.recorded().closed.clone()
     }
 
-    /// Waits until what was seen fulfils a condition.
+    /// Waits until the record fulfils a condition.
     pub async fn await_recorded(&self, what: &str, fulfilled: impl Fn(&Recorded) -> bool) {
         let mut changes = self.changes.subscribe();
         within_deadline(what, async {
@@ -461,7 +461,7 @@ impl RecordingConnection {
         .await;
     }
 
-    /// Waits until exactly these were pushed, in this order.
+    /// Waits until exactly these messages were pushed, in this order.
     pub async fn sees(&self, expected: &[MessageId]) {
         self.await_recorded("the messages", |seen| seen.pushed.len() >= expected.len())
             .await;
@@ -473,7 +473,7 @@ impl RecordingConnection {
         assert_eq!(self.close_reasons(), [why]);
     }
 
-    /// What was pushed since it was last taken.
+    /// Takes the messages that were pushed since the last call.
     pub fn take_pushed(&self) -> Vec<Delivery> {
         std::mem::take(&mut self.recorded().pushed)
     }

@@ -58,14 +58,14 @@ pub fn clients(
         shared,
         answered: 0,
     };
-    for (lane, &link) in links.iter().enumerate() {
-        let to = bench.name("noisy", (lane + 1) % links.len());
+    for (stream, &link) in links.iter().enumerate() {
+        let to = bench.name("noisy", (stream + 1) % links.len());
         let (first, template) = match kind {
-            FloodKind::Schemas => costly_messages(lane),
-            FloodKind::Answers => long_answers(&bench.name("noisy", lane)),
+            FloodKind::Schemas => costly_messages(stream),
+            FloodKind::Answers => long_answers(&bench.name("noisy", stream)),
             _ => {
                 let to = json!({"recipient_id": to});
-                (None, Template::new("send_message", to, &run, lane, frame_bytes).0)
+                (None, Template::new("send_message", to, &run, stream, frame_bytes).0)
             }
         };
         flood.clients.resize_with(link + 1, || None);
@@ -90,8 +90,8 @@ const UNIQUE_ITEMS_LEN: usize = 700;
 
 /// A protocol that requires unique items, and broadcasts whose items are expensive to compare. No session speaks the
 /// protocol, so only the check costs anything.
-fn costly_messages(lane: usize) -> (Option<Template>, Template) {
-    let name = format!("costly-{lane}");
+fn costly_messages(stream: usize) -> (Option<Template>, Template) {
+    let name = format!("costly-{stream}");
     let schema = json!({"type": "object", "properties": {"items": {"type": "array", "uniqueItems": true}}});
     let protocol = json!({"name": name, "version": "1.0.0", "schema": schema});
     let bits = UNIQUE_ITEMS_LEN.ilog2() + 1;

@@ -152,13 +152,13 @@ impl Direct {
             .unwrap_or(0);
         let mut sides = vec![ConnectionRole::Neither; last + 1];
         let run = messages::fresh_tag();
-        let mut lanes = vec![];
-        for (lane, (&sender, &recipient)) in pairs.senders.iter().zip(&pairs.recipients).enumerate() {
-            sides[sender] = ConnectionRole::Sends(lane);
-            sides[recipient] = ConnectionRole::Receives(lane);
-            let to = json!({"recipient_id": bench.name("to", lane)});
-            let (template, content) = Template::new("send_message", to, &run, lane, bench.size);
-            lanes.push(Pair {
+        let mut streams = vec![];
+        for (stream, (&sender, &recipient)) in pairs.senders.iter().zip(&pairs.recipients).enumerate() {
+            sides[sender] = ConnectionRole::Sends(stream);
+            sides[recipient] = ConnectionRole::Receives(stream);
+            let to = json!({"recipient_id": bench.name("to", stream)});
+            let (template, content) = Template::new("send_message", to, &run, stream, bench.size);
+            streams.push(Pair {
                 sender,
                 template,
                 content,
@@ -166,7 +166,7 @@ impl Direct {
             });
         }
         Self {
-            pairs: lanes,
+            pairs: streams,
             sides,
             pace,
             began: 0,
@@ -184,55 +184,57 @@ impl Direct {
     }
 
     pub fn frame_bytes(&mut self) -> usize {
-        self.pairs.first_mut().map_or(0, |lane| lane.template.frame(0).len())
+        self.pairs
+            .first_mut()
+            .map_or(0, |stream| stream.template.frame(0).len())
     }
 
-    fn send(&mut self, lane: usize, at: Nanos, out: &mut Outbox) {
-        let lane = &mut self.pairs[lane];
-        let seq = lane.track.send(at);
-        out.text(lane.sender, lane.template.frame(seq));
+    fn send(&mut self, stream: usize, at: Nanos, out: &mut Outbox) {
+        let stream = &mut self.pairs[stream];
+        let seq = stream.track.send(at);
+        out.text(stream.sender, stream.template.frame(seq));
     }
 
-    fn advance(&mut self, lane: usize, step: MessageProgress, now: Nanos, out: &mut Outbox) {
+    fn advance(&mut self, stream: usize, step: MessageProgress, now: Nanos, out: &mut Outbox) {
         self.steps += 1;
         if step.finished && self.sending && matches!(self.pace, Pace::Window(_)) {
-            self.send(lane, now, out);
+            self.send(stream, now, out);
         }
     }
 
-    fn receive(&mut self, lane: usize, frame: &[u8], now: Nanos, out: &mut Outbox) {
-        let incoming = self.pairs[lane].content.read(frame);
+    fn receive(&mut self, stream: usize, frame: &[u8], now: Nanos, out: &mut Outbox) {
+        let incoming = self.pairs[stream].content.read(frame);
         if self.manual && incoming != Incoming::Other {
             self.acknowledgement.add(frame);
         }
         match incoming {
             Incoming::Message(seq) => {
-                let Some(step) = self.pairs[lane].track.deliver(seq) else {
+                let Some(step) = self.pairs[stream].track.deliver(seq) else {
                     return;
                 };
                 if self.measuring {
                     self.delivered += 1;
                     self.delivery.record(now.saturating_sub(step.sent_at));
                 }
-                self.advance(lane, step, now, out);
+                self.advance(stream, step, now, out);
             }
             Incoming::Corrupt => self.corrupt += 1,
             Incoming::Foreign | Incoming::Other => {}
         }
     }
 
-    fn answered(&mut self, lane: usize, frame: &[u8], now: Nanos, out: &mut Outbox) -> Result<()> {
+    fn answered(&mut self, stream: usize, frame: &[u8], now: Nanos, out: &mut Outbox) -> Result<()> {
         let Some(reply) = messages::read_reply(frame) else {
             return Ok(());
         };
         if reply.failed {
             return Err(LoadError::refused("a message", frame));
         }
-        if let Some(step) = reply.seq().and_then(|seq| self.pairs[lane].track.answer(seq)) {
+        if let Some(step) = reply.seq().and_then(|seq| self.pairs[stream].track.answer(seq)) {
             if self.measuring {
                 self.answer.record(now.saturating_sub(step.sent_at));
             }
-            self.advance(lane, step, now, out);
+            self.advance(stream, step, now, out);
         }
         Ok(())
     }
@@ -251,7 +253,7 @@ impl Direct {
             corrupt: self.corrupt,
             ..Faults::default()
         };
-        self.pairs.iter().for_each(|lane| faults.add(lane.track.faults()));
+        self.pairs.iter().for_each(|stream| faults.add(stream.track.faults()));
         faults
     }
 
@@ -264,8 +266,8 @@ impl Direct {
 impl Workload for Direct {
     fn frame(&mut self, link: usize, frame: &[u8], now: Nanos, out: &mut Outbox) -> Result<()> {
         match self.sides.get(link).copied().unwrap_or(ConnectionRole::Neither) {
-            ConnectionRole::Receives(lane) => self.receive(lane, frame, now, out),
-            ConnectionRole::Sends(lane) => self.answered(lane, frame, now, out)?,
+            ConnectionRole::Receives(stream) => self.receive(stream, frame, now, out),
+            ConnectionRole::Sends(stream) => self.answered(stream, frame, now, out)?,
             ConnectionRole::Neither => {}
         }
         Ok(())
@@ -285,12 +287,12 @@ impl Workload for Direct {
             if at > now {
                 return Ok(Some(at));
             }
-            let lane = (self.sent % self.pairs.len() as u64) as usize;
-            let under_way = self.pairs[lane].track.in_flight() * self.pairs.len();
-            if under_way > IN_FLIGHT_MAX {
-                return Err(LoadError::Behind { rate, under_way });
+            let stream = (self.sent % self.pairs.len() as u64) as usize;
+            let in_flight = self.pairs[stream].track.in_flight() * self.pairs.len();
+            if in_flight > IN_FLIGHT_MAX {
+                return Err(LoadError::Behind { rate, in_flight });
             }
-            self.send(lane, at, out);
+            self.send(stream, at, out);
             self.sent += 1;
         }
     }
@@ -304,8 +306,8 @@ impl MeasuredWorkload for Direct {
     fn start(&mut self, now: Nanos, out: &mut Outbox) -> Result<()> {
         self.began = now;
         if let Pace::Window(window) = self.pace {
-            for lane in (0..self.pairs.len()).cycle().take(window * self.pairs.len()) {
-                self.send(lane, now, out);
+            for stream in (0..self.pairs.len()).cycle().take(window * self.pairs.len()) {
+                self.send(stream, now, out);
             }
         }
         Ok(())
@@ -321,6 +323,6 @@ impl MeasuredWorkload for Direct {
     }
 
     fn is_drained(&self) -> bool {
-        self.pairs.iter().all(|lane| lane.track.is_settled())
+        self.pairs.iter().all(|stream| stream.track.is_settled())
     }
 }

@@ -173,7 +173,7 @@ pub struct Offline {
 impl Offline {
     fn new(bench: &RunContext, plan: &AbsencePlan) -> Self {
         let run = messages::fresh_tag();
-        let lane = |index: usize| {
+        let stream = |index: usize| {
             // A name per run: the queue of an interrupted run would take the capacity of this one.
             let name = format!("{}-{run}", bench.name("away", index));
             let to = json!({"recipient_id": &name});
@@ -186,11 +186,15 @@ impl Offline {
                 track: MessageTracker::default(),
             }
         };
-        let lanes: Vec<Recipient> = (0..plan.recipients).map(lane).collect();
-        let of = |sender| (0..lanes.len()).filter(|&lane| lanes[lane].sender == sender).collect();
+        let streams: Vec<Recipient> = (0..plan.recipients).map(stream).collect();
+        let of = |sender| {
+            (0..streams.len())
+                .filter(|&stream| streams[stream].sender == sender)
+                .collect()
+        };
         Self {
             turns: (0..plan.senders).map(|sender| (of(sender), 0)).collect(),
-            recipients: lanes,
+            recipients: streams,
             senders: vec![],
             first_back: None,
             manual: plan.push.manual,
@@ -207,7 +211,7 @@ impl Offline {
     fn roles(&self, push: Push) -> Vec<ClientSpec> {
         self.recipients
             .iter()
-            .map(|lane| ClientSpec::named(lane.name.clone()).pushed(push))
+            .map(|stream| ClientSpec::named(stream.name.clone()).pushed(push))
             .collect()
     }
 
@@ -220,13 +224,13 @@ impl Offline {
 
     /// Sends the next message of a sender, unless it has sent all.
     fn send(&mut self, sender: usize, now: Nanos, out: &mut Outbox) {
-        let (lanes, sent) = &mut self.turns[sender];
-        if *sent == lanes.len() * self.each {
+        let (streams, sent) = &mut self.turns[sender];
+        if *sent == streams.len() * self.each {
             return;
         }
-        let lane = &mut self.recipients[lanes[*sent % lanes.len()]];
-        let seq = lane.track.send(now);
-        out.text(self.senders[sender], lane.template.frame_answered(*sent as u64, seq));
+        let stream = &mut self.recipients[streams[*sent % streams.len()]];
+        let seq = stream.track.send(now);
+        out.text(self.senders[sender], stream.template.frame_answered(*sent as u64, seq));
         *sent += 1;
     }
 
@@ -237,14 +241,14 @@ impl Offline {
         if reply.failed {
             return Err(LoadError::refused("a message for an absent recipient", frame));
         }
-        let (lanes, sent) = &self.turns[sender];
+        let (streams, sent) = &self.turns[sender];
         let request = reply
             .seq()
             .and_then(|request| usize::try_from(request).ok())
             .filter(|request| request < sent);
         let step = request.and_then(|request| {
-            let track = &mut self.recipients[lanes[request % lanes.len()]].track;
-            track.answer((request / lanes.len()) as u64)
+            let track = &mut self.recipients[streams[request % streams.len()]].track;
+            track.answer((request / streams.len()) as u64)
         });
         if let Some(step) = step {
             self.answers += 1;
@@ -254,14 +258,14 @@ impl Offline {
         Ok(())
     }
 
-    fn receive(&mut self, lane: usize, frame: &[u8]) {
-        let lane = &mut self.recipients[lane];
-        let incoming = lane.content.read(frame);
+    fn receive(&mut self, stream: usize, frame: &[u8]) {
+        let stream = &mut self.recipients[stream];
+        let incoming = stream.content.read(frame);
         if self.manual && incoming != Incoming::Other {
             self.acknowledgement.add(frame);
         }
         match incoming {
-            Incoming::Message(seq) => self.delivered += u64::from(lane.track.deliver(seq).is_some()),
+            Incoming::Message(seq) => self.delivered += u64::from(stream.track.deliver(seq).is_some()),
             Incoming::Corrupt => self.corrupt += 1,
             Incoming::Foreign | Incoming::Other => {}
         }
@@ -272,7 +276,9 @@ impl Offline {
             corrupt: self.corrupt,
             ..Faults::default()
         };
-        self.recipients.iter().for_each(|lane| faults.add(lane.track.faults()));
+        self.recipients
+            .iter()
+            .for_each(|stream| faults.add(stream.track.faults()));
         let away = self.recipients.len() as u64;
         report.add_fault("not_resumed", away - self.resumed.min(away));
         faults.describe(report);
@@ -291,8 +297,8 @@ impl Workload for Offline {
         if let Some(sender) = index(self.senders.first().copied(), self.senders.len()) {
             return self.answered(sender, frame, now, out);
         }
-        if let Some(lane) = index(self.first_back, self.recipients.len()) {
-            self.receive(lane, frame);
+        if let Some(stream) = index(self.first_back, self.recipients.len()) {
+            self.receive(stream, frame);
         }
         Ok(())
     }
