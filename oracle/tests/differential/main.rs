@@ -14,12 +14,12 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use known_differences::{DEFECTS, DIFFERENCES, matches_pattern};
+use known_differences::matches_pattern;
 use mcp_broker_oracle::{
     process::ServerProcess,
     sdk::{SdkServer, SessionMode},
 };
-use mutations::{MUTATIONS, Mutation};
+use mutations::Mutation;
 use peer::Peer;
 use random::Random;
 use requests::Draft;
@@ -151,9 +151,10 @@ impl Case {
 /// Every valid request, alone and with each mutation.
 fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
+    let mutations = mutations::all();
     for (base, draft) in requests::all() {
         cases.push(Case::new(&base, &draft, Vec::new()));
-        cases.extend(MUTATIONS.iter().map(|it| Case::new(&base, &draft, vec![it])));
+        cases.extend(mutations.iter().map(|it| Case::new(&base, &draft, vec![*it])));
     }
     cases
 }
@@ -178,7 +179,7 @@ fn the_broker_and_the_sdk_give_the_same_answers_except_for_known_differences() {
         }
     }
     let mut unexplained = BTreeMap::<_, Vec<_>>::new();
-    let known: Vec<_> = DIFFERENCES.iter().chain(DEFECTS).collect();
+    let known: Vec<_> = known_differences::all().collect();
     let all = known.iter().enumerate();
     let mut unused: BTreeSet<_> = all
         .flat_map(|(at, it)| it.requests.iter().map(move |pattern| (at, pattern)))
@@ -219,12 +220,12 @@ fn the_broker_and_the_sdk_give_the_same_answers_except_for_known_differences() {
 fn a_request_with_several_faults_is_answered_for_one_of_them() {
     let pair = Pair::start();
     let random = &mut Random::seeded();
-    let bases = requests::all();
+    let (bases, mutations) = (requests::all(), mutations::all());
     let mut combined = BTreeMap::new();
     while combined.len() < COMBINED_CASES {
         let (base, draft) = random.one_of(&bases);
-        let mutations = (0..2 + random.below(2)).map(|_| random.one_of(MUTATIONS)).collect();
-        let case = Case::new(base, draft, mutations);
+        let chosen = (0..2 + random.below(2)).map(|_| *random.one_of(&mutations)).collect();
+        let case = Case::new(base, draft, chosen);
         let names: BTreeSet<_> = case.mutations.iter().map(|it| it.name).collect();
         let have = |one, other| {
             let mut ones = names.iter().filter(|name| matches_pattern(one, name));

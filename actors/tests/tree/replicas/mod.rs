@@ -1,0 +1,93 @@
+//! Several replicas over one store: every replica gives the same answers.
+
+mod messages;
+mod resync;
+mod sessions;
+
+use std::{sync::Arc, time::Duration};
+
+use actors::{
+    project::ProjectSettings,
+    storage::{Storage, conformance::SHARED_CASES},
+};
+
+use crate::{
+    replicated_memory::{ReplicaConnection, ReplicaStorage, ReplicatedMemory},
+    world::{ActorThread, CHAT, World, run, settings, within_deadline},
+};
+
+/// Two replicas that share a store, with the connection of each to it.
+struct ReplicaPair {
+    here: World,
+    there: World,
+    here_connection: Arc<ReplicaConnection>,
+    there_connection: Arc<ReplicaConnection>,
+}
+
+impl ReplicaPair {
+    async fn new(settings: ProjectSettings) -> Self {
+        let cluster = Arc::<ReplicatedMemory>::default();
+        let (here_twin, there_twin) = (cluster.connect_replica(), cluster.connect_replica());
+        let storage = |twin: &Arc<ReplicaConnection>| Arc::new(ReplicaStorage(Arc::clone(twin)));
+        let here = World::on_storage(storage(&here_twin) as _, settings, ActorThread::Test).await;
+        let there = World::on_shared_storage(storage(&there_twin) as _, settings, ActorThread::Test).await;
+        Self {
+            here,
+            there,
+            here_connection: here_twin,
+            there_connection: there_twin,
+        }
+    }
+}
+
+#[test]
+fn the_test_double_passes_the_conformance_suite_of_shared_stores() {
+    for (name, case) in SHARED_CASES {
+        run(move || async move {
+            println!("{name}");
+            let cluster = Arc::<ReplicatedMemory>::default();
+            case(Arc::new(ReplicaStorage(cluster.connect_replica()))).await;
+        });
+    }
+}
+
+async fn until(what: &str, is_so: impl Fn() -> bool) {
+    within_deadline(what, async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+}
+
+async fn await_session(of: &World, name: &str) {
+    until("the session is known", || of.project.resolve(name).known().is_ok()).await;
+}
+
+#[test]
+fn a_project_created_at_one_replica_is_open_at_the_other() {
+    run(|| async {
+        let ReplicaPair { here, there, .. } = ReplicaPair::new(settings()).await;
+        let acme = here
+            .other_project("acme", actors::model::ProjectConfig::default())
+            .await;
+        let there = within_deadline("it is opened there", async {
+            loop {
+                match there.broker.project(acme.project.id()).await {
+                    Ok(project) => return there.with_project(project),
+                    Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
+                }
+            }
+        })
+        .await;
+        there.project.wait_until_current().await.unwrap();
+        assert!(there.project.protocol(CHAT, "1.0.0").is_ok());
+        here.broker.delete_project(acme.project.id()).await.unwrap();
+        within_deadline("it is closed there", async {
+            while there.broker.project(acme.project.id()).await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        })
+        .await;
+    });
+}

@@ -1,0 +1,110 @@
+//! Differences in HTTP: Accept, Content-Type, Origin, Host and methods.
+
+use super::{Difference, SAME};
+
+pub const DIFFERENCES: &[Difference] = &[
+    Difference {
+        requests: &[
+            "* | no Accept",
+            "* | Accept JSON only",
+            "* | Accept events only",
+            "* | Accept anything",
+            "* | Accept ranges",
+            "* | Accept in capitals",
+            "* | Accept in two lines",
+        ],
+        ours: SAME,
+        sdk: "406 -",
+        why: "A client must list both types, but a server need not refuse one that lists only the type of its answer. Ranges, \
+              capitals and several header lines are allowed. The SDK searches the first line for two words.",
+        section: "2026-07-28 Streamable HTTP, Sending Messages 2; RFC 9110, 5.2, 8.3.1, 12.5.1",
+    },
+    Difference {
+        requests: &["* | Accept HTML", "* | Accept nothing"],
+        ours: SAME,
+        sdk: "406 -",
+        why: "An answer without a body, or a refusal, has no type to accept.",
+        section: "RFC 9110, 15.5.7",
+    },
+    Difference {
+        requests: &["2025-* GET | Accept JSON only", "2025-* GET | no Accept"],
+        ours: "405 error*",
+        sdk: "406 -",
+        why: "The answer to a GET is a stream of events or 405.",
+        section: "2025-11-25 transports, Listening for Messages 3",
+    },
+    Difference {
+        requests: &["modern * | Accept with a zero"],
+        ours: SAME,
+        sdk: "*, in a form that was not asked for",
+        why: "The weight 0 excludes a type.",
+        section: "RFC 9110, 12.4.2",
+    },
+    Difference {
+        requests: &["* | Accept longer names"],
+        ours: "406 error*",
+        sdk: "*",
+        why: "application/jsonx is not application/json.",
+        section: "RFC 9110, 8.3.1",
+    },
+    Difference {
+        requests: &["* | Content-Type in capitals"],
+        ours: SAME,
+        sdk: "415 -",
+        why: "The names of media types are case-insensitive.",
+        section: "RFC 9110, 8.3.1",
+    },
+    Difference {
+        requests: &["* | Content-Type of a longer name"],
+        ours: "415 error*",
+        sdk: "*",
+        why: "application/jsonx is not application/json.",
+        section: "RFC 9110, 8.3.1",
+    },
+    Difference {
+        requests: &["* | an Origin here", "* | an Origin called localhost"],
+        ours: "403 -",
+        sdk: "*",
+        why: "Another port is another origin. The SDK is configured here to accept every origin of this machine; the broker accepts only configured ones.",
+        section: "2026-07-28 Streamable HTTP, Security & Endpoint 1",
+    },
+    Difference {
+        requests: &["* | two Origins"],
+        ours: "403 -",
+        sdk: "*",
+        why: "The server cannot know which of the two is true.",
+        section: "2026-07-28 Streamable HTTP, Security & Endpoint 1",
+    },
+    Difference {
+        requests: &["* | a Host empty", "* | a Host of no shape"],
+        ours: "403 -",
+        sdk: "400 -",
+        why: "A malformed Host is not one of the accepted hosts.",
+        section: "2026-07-28 Streamable HTTP, Security & Endpoint 1",
+    },
+    Difference {
+        requests: &["2025-* DELETE*", "2025-* | by DELETE"],
+        ours: "204 -",
+        sdk: "202 -",
+        why: "The session has ended, and the answer has no body.",
+        section: "2025-11-25 transports, Session Management 5 names no status",
+    },
+    Difference {
+        requests: &[
+            "modern GET | no version header",
+            "modern GET | version header 1900-01-01",
+            "modern GET | version header 2024-11-05",
+            "modern GET | version header 2025-06-18",
+            "modern GET | version header 2025-11-25",
+            "modern GET | version header 2099-01-01",
+            "modern GET | version header empty",
+            "modern GET | version header no text",
+            "2025-* GET | no session",
+            "initialize * | by GET",
+        ],
+        ours: "200 stream",
+        sdk: "400 -",
+        why: "A GET without a session opens the stream of 2024-11-05, whose clients may send the header of any version.",
+        section: "2026-07-28 Streamable HTTP, Backward Compatibility, HTTP+SSE Transport",
+    },
+];
