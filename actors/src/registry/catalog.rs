@@ -316,7 +316,7 @@ mod tests {
     fn a_protocol_is_found_by_name_and_version_and_inserted_once() {
         let catalog = catalog(&[("chat", "1.0.0"), ("chat", "1.1.0"), ("call", "1.0.0")]);
         assert_eq!(&*catalog.get("chat", "1.1.0").unwrap().version_text, "1.1.0");
-        assert!(catalog.get("chat", "2.0.0").is_none() && catalog.get("nobody", "1.0.0").is_none());
+        assert!(catalog.get("chat", "2.0.0").is_none() && catalog.get("unknown", "1.0.0").is_none());
         let len = catalog.bytes_len();
         let one_len = catalog.get("chat", "1.0.0").unwrap().schema.bytes_len();
         assert_eq!(len, 3 * one_len, "each takes as much as the others");
@@ -326,7 +326,7 @@ mod tests {
         assert_eq!((catalog.len(), catalog.bytes_len()), (3, len));
         assert_eq!(catalog.versions("chat", 10), ["1.1.0", "1.0.0"]);
         assert_eq!(catalog.versions("chat", 1), ["1.1.0"]);
-        assert!(catalog.versions("nobody", 10).is_empty());
+        assert!(catalog.versions("unknown", 10).is_empty());
     }
 
     #[test]

@@ -1,25 +1,14 @@
-//! The two traits that a backend implements: [`Storage`] for the broker, [`Store`] for one project.
-//!
-//! A backend that several broker processes share implements [`ReplicatedStorage`] and [`ReplicatedStore`] as well, one
-//! that delivers messages by itself [`PushStore`]. Callers ask for these parts; a backend that lacks one implements
-//! nothing of it.
+//! The storage of the whole broker, and what it offers when several broker processes share it.
 
-use std::sync::Arc;
+use std::{net::SocketAddr, sync::Arc};
 
 use super::{
-    dead_letters::DeadLetterStore,
     error::{Op, StorageHealth},
-    inboxes::{Acknowledge, Acknowledged, InboxStore, Lease},
-    protocols::ProtocolStore,
-    replicated::{PushStore, ReplicaDirectory, ReplicatedStorage, ReplicatedStore, StoreEpoch},
-    retention::Usage,
-    sessions::SessionStore,
-    tracking::TrackingStore,
+    store::Store,
 };
 use crate::{
     bridge::Bridge,
-    clock::Now,
-    model::{AuditEntry, AuditQuery, CallReceipt, MessageId, ProjectId, ProjectRecord, SessionId},
+    model::{AuditEntry, AuditQuery, ProjectId, ProjectRecord, ReplicaId},
 };
 
 /// The storage of the whole broker: the records of projects, the audit log, and a [`Store`] for each project.
@@ -101,60 +90,41 @@ impl dyn Storage {
     }
 }
 
-/// The store of one project.
-///
-/// Each operation is atomic. Operations on one session take effect in the order of their first poll; their answers may
-/// arrive in another order. For each recipient, a message that `append` accepted is waiting, leased, acknowledged or a
-/// dead letter: in exactly one of these states at any time.
-pub trait Store:
-    SessionStore + ProtocolStore + InboxStore + TrackingStore + DeadLetterStore + Send + Sync + 'static
-{
-    /// True if every operation is ready at its first poll, on any thread, and cannot fail.
-    fn is_synchronous(&self) -> bool;
+/// A storage that several broker processes, the replicas, share. It outlives each of them, and its server can lose
+/// writes: the epoch tells data read before such a loss from data read after it.
+pub trait ReplicatedStorage {
+    /// The channel on which replicas publish frames to each other.
+    fn bridge(&self) -> Arc<dyn Bridge>;
 
-    /// What a store offers that several broker processes share; None for a store of one process.
-    fn replicated(&self) -> Option<&dyn ReplicatedStore>;
+    /// The replicas that share this storage.
+    fn replicas(&self) -> Arc<dyn ReplicaDirectory>;
 
-    /// Push delivery, for a store that leases messages as it accepts them; None if sessions must ask.
-    fn push(&self) -> Option<&dyn PushStore>;
+    /// The epoch of everything that is read from now on, until the next detected rollback.
+    fn epoch(&self) -> StoreEpoch;
 
-    /// The bytes that the project keeps, by kind.
-    fn usage(&self) -> Op<Usage>;
+    /// True if the data of this project have rolled back since this epoch.
+    fn has_rolled_back(&self, project: &ProjectId, since: StoreEpoch) -> bool;
+
+    /// Opens a store for a caller that read the project's record at `epoch`. Once the data have rolled back, each of its
+    /// operations fails with [`StoreError::RolledBack`](super::StoreError::RolledBack).
+    fn open_at(&self, project: &ProjectId, epoch: StoreEpoch) -> Arc<dyn Store>;
+
+    /// [`Storage::put_project`](super::Storage::put_project) for a record that was derived from one read at `epoch`. Fails
+    /// with [`StoreError::RolledBack`](super::StoreError::RolledBack) once the data have rolled back.
+    fn put_project_at(&self, record: Arc<ProjectRecord>, epoch: StoreEpoch) -> Op<bool>;
 }
 
-impl dyn Store {
-    /// True if other replicas change the same data: what this process remembers of the project may be out of date.
-    #[must_use]
-    pub fn is_shared(&self) -> bool {
-        self.replicated().is_some()
-    }
+/// The number of rollbacks that a storage had detected when something was read from it. After a later rollback of a
+/// project, everything that was read of it at an earlier epoch is void.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StoreEpoch(pub u64);
 
-    /// True if the store delivers by push.
-    #[must_use]
-    pub fn supports_push(&self) -> bool {
-        self.push().is_some()
-    }
+/// The replicas that share a storage, and the addresses at which they serve HTTP.
+pub trait ReplicaDirectory: Send + Sync + 'static {
+    /// The id of this process.
+    fn own_id(&self) -> ReplicaId;
 
-    /// [`ReplicatedStore::lease_for_call`], or a plain lease: in one process the session knows which call took what.
-    pub fn lease_for_call(
-        &self,
-        session: SessionId,
-        receipt: CallReceipt,
-        limit: usize,
-        bytes_max: usize,
-        now: Now,
-    ) -> Op<Lease> {
-        match self.replicated() {
-            Some(shared) => shared.lease_for_call(session, receipt, limit, bytes_max, now),
-            None => self.lease(session, None, limit, bytes_max, now),
-        }
-    }
-
-    /// [`PushStore::acknowledge_written`], or a plain acknowledgement.
-    pub fn acknowledge_written(&self, session: SessionId, messages: Vec<MessageId>, now: Now) -> Op<Acknowledged> {
-        match self.push() {
-            Some(push) => push.acknowledge_written(session, messages, now),
-            None => self.acknowledge(session, Acknowledge::Ids(messages), now),
-        }
-    }
+    /// The address of a replica; None for a replica that has stopped or has published no address. A replica that was
+    /// killed keeps its address until its heartbeats have been missing for a while.
+    fn address_of(&self, replica: ReplicaId) -> Op<Option<SocketAddr>>;
 }

@@ -139,7 +139,7 @@ pub enum RecipientRefusal {
     Full(BudgetFull),
 }
 
-/// One message as it is handed to its recipient.
+/// One message as it is delivered to its recipient.
 ///
 /// ```text
 /// Delivery { message: Message { id: 0197…, … }, count: 1 }    // the first delivery

@@ -1,7 +1,7 @@
 //! The storage contract: what a backend keeps for the broker, and the three backends' shared parts.
 //!
 //! [`Storage`] holds the records of all projects and opens the [`Store`] of one. A store holds sessions, protocols,
-//! inboxes, receipts and dead letters; everything in it outlives the actors that use it. `contract.rs` is the way in;
+//! inboxes, receipts and dead letters; everything in it outlives the actors that use it. `contract.rs` and `store.rs` are the way in;
 //! each subject has a file with its trait and its types. [`memory`] is the reference backend, [`disk`] the durable one,
 //! and [`conformance`] the suite that every backend passes. `state/` decides for both memory and disk. Nothing here
 //! knows an actor or reads a clock.
@@ -19,10 +19,11 @@ mod replicated;
 mod retention;
 mod sessions;
 mod state;
+mod store;
 mod tracking;
 
 pub use claim::Claim;
-pub use contract::{Storage, Store};
+pub use contract::{ReplicaDirectory, ReplicatedStorage, Storage, StoreEpoch};
 pub use dead_letters::{BlockedDeadLetter, DeadLetterPage, DeadLetterQuery, DeadLetterStore, RedriveRefusal, Redriven};
 pub use error::{Op, StorageHealth, StoreError};
 pub use inboxes::{
@@ -30,10 +31,8 @@ pub use inboxes::{
     Release, Released,
 };
 pub use protocols::{Inserted, ProtocolStore};
-pub use replicated::{
-    Heartbeat, HeartbeatExchange, PrefetchLimit, PushStore, PushedDelivery, ReplicaDirectory, ReplicatedStorage,
-    ReplicatedStore, StoreEpoch,
-};
+pub use replicated::{Heartbeat, HeartbeatExchange, PrefetchLimit, PushStore, PushedDelivery, ReplicatedStore};
 pub use retention::{COPY_BYTES, Retention, Usage, envelope_bytes};
 pub use sessions::{Claimed, PutOutcome, PutSession, Roster, SessionKey, SessionStore};
+pub use store::Store;
 pub use tracking::{KeyReservation, SendResult, TrackingStore};

@@ -1,57 +1,17 @@
-//! What a storage offers beyond one process: replicas that share it, and push delivery to them.
+//! What a store offers beyond one process: replicas that share it, and push delivery to them.
 
-use std::{net::SocketAddr, ops::Range, sync::Arc, time::Duration};
+use std::{ops::Range, time::Duration};
 
 use super::{
     claim::Claim,
-    contract::Store,
     error::{Op, StoreError},
     inboxes::{Acknowledged, Delivery, Lease},
 };
 use crate::{
-    bridge::{Bridge, DeliveryBatch},
+    bridge::DeliveryBatch,
     clock::Now,
-    model::{CallReceipt, MessageId, ProjectId, ProjectRecord, ReplicaId, SessionId},
+    model::{CallReceipt, MessageId, SessionId},
 };
-
-/// A storage that several broker processes, the replicas, share. It outlives each of them, and its server can lose
-/// writes: the epoch tells data read before such a loss from data read after it.
-pub trait ReplicatedStorage {
-    /// The channel on which replicas publish frames to each other.
-    fn bridge(&self) -> Arc<dyn Bridge>;
-
-    /// The replicas that share this storage.
-    fn replicas(&self) -> Arc<dyn ReplicaDirectory>;
-
-    /// The epoch of everything that is read from now on, until the next detected rollback.
-    fn epoch(&self) -> StoreEpoch;
-
-    /// True if the data of this project have rolled back since this epoch.
-    fn has_rolled_back(&self, project: &ProjectId, since: StoreEpoch) -> bool;
-
-    /// Opens a store for a caller that read the project's record at `epoch`. Once the data have rolled back, each of its
-    /// operations fails with [`StoreError::RolledBack`].
-    fn open_at(&self, project: &ProjectId, epoch: StoreEpoch) -> Arc<dyn Store>;
-
-    /// [`Storage::put_project`](super::Storage::put_project) for a record that was derived from one read at `epoch`. Fails
-    /// with [`StoreError::RolledBack`] once the data have rolled back.
-    fn put_project_at(&self, record: Arc<ProjectRecord>, epoch: StoreEpoch) -> Op<bool>;
-}
-
-/// The number of rollbacks that a storage had detected when something was read from it. After a later rollback of a
-/// project, everything that was read of it at an earlier epoch is void.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct StoreEpoch(pub u64);
-
-/// The replicas that share a storage, and the addresses at which they serve HTTP.
-pub trait ReplicaDirectory: Send + Sync + 'static {
-    /// The id of this process.
-    fn own_id(&self) -> ReplicaId;
-
-    /// The address of a replica; None for a replica that has stopped or has published no address. A replica that was
-    /// killed keeps its address until its heartbeats have been missing for a while.
-    fn address_of(&self, replica: ReplicaId) -> Op<Option<SocketAddr>>;
-}
 
 /// A store of a project on which several replicas work at once.
 pub trait ReplicatedStore {

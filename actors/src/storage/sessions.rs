@@ -1,4 +1,4 @@
-//! Sessions in the store: their records, the roster, and the claim that fences their owner.
+//! Sessions in the store: their records, the roster, and the claims of their owners.
 
 use std::time::Duration;
 

@@ -5,8 +5,6 @@
 //! is bounded when it is compiled ([`admission`]).
 
 mod admission;
-#[cfg(test)]
-mod budgets;
 mod cost;
 mod error;
 mod expression;

@@ -310,7 +310,7 @@ async fn read_in_pages(storage: &dyn Storage, query: AuditQuery, limit: usize) -
         .await;
         assert!(page.len() <= limit);
         let is_further = |entry: &AuditEntry| before.is_none_or(|before| entry.id < before);
-        assert!(page.iter().all(is_further), "a page goes on where the last one ended");
+        assert!(page.iter().all(is_further), "a page continues where the last one ended");
         if page.is_empty() {
             return seen;
         }
@@ -398,8 +398,8 @@ fn from(origin: &ProjectId) -> DeadLetterQuery {
 }
 
 async fn dead_from(world: &World, query: DeadLetterQuery) -> Vec<MessageId> {
-    let letters = done(world.store.dead_letters(query)).await.dead_letters;
-    letters.iter().map(|dead| dead.message.id).collect()
+    let page = done(world.store.dead_letters(query)).await.dead_letters;
+    page.iter().map(|dead| dead.message.id).collect()
 }
 
 pub async fn dead_letters_are_filtered_by_origin(storage: Arc<dyn Storage>) {

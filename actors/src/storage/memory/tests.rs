@@ -51,19 +51,19 @@ fn the_memory_storage_passes_the_timed_cases() {
 }
 
 /// Alice and bob in a store with small limits.
-struct Little {
+struct SmallStore {
     state: ProjectState,
     ids: MessageIds,
     alice: SessionId,
     bob: SessionId,
 }
 
-const AT_FIRST: Now = Now {
+const START: Now = Now {
     unix_ms: 1_790_000_000_000,
     mono_ms: 5_000,
 };
 
-impl Little {
+impl SmallStore {
     fn new(retention: Retention) -> Self {
         let mut state = ProjectState::new(ProjectId::default_project(), &StoreLimits::new(retention));
         let [alice, bob] = [(); 2].map(|()| SessionId::generate());
@@ -92,7 +92,7 @@ impl Little {
             "{}",
             &headers,
         );
-        let message = draft.seal(self.ids.next(AT_FIRST), Some(self.bob), AT_FIRST, false);
+        let message = draft.seal(self.ids.next(START), Some(self.bob), START, false);
         let id = message.id;
         let append = Append {
             message: Arc::new(message),
@@ -101,14 +101,14 @@ impl Little {
             idempotency_key: key.map(str::to_owned),
             roster_version: None,
         };
-        (id, self.state.append(vec![append], AT_FIRST).remove(0))
+        (id, self.state.append(vec![append], START).remove(0))
     }
 
     fn bob_takes_one(&mut self) -> MessageId {
-        let id = self.state.lease(self.bob, None, 1, usize::MAX, AT_FIRST).deliveries[0]
+        let id = self.state.lease(self.bob, None, 1, usize::MAX, START).deliveries[0]
             .message
             .id;
-        let done = self.state.acknowledge(self.bob, Acknowledge::Ids(vec![id]), AT_FIRST);
+        let done = self.state.acknowledge(self.bob, Acknowledge::Ids(vec![id]), START);
         assert_eq!(done.acknowledged, 1);
         id
     }
@@ -128,16 +128,16 @@ fn record(id: SessionId) -> SessionRecord {
 
 #[test]
 fn the_dead_letters_given_up_first_are_dropped_first() {
-    let mut little = Little::new(Retention {
+    let mut small = SmallStore::new(Retention {
         dead_letters_len_max: 2,
         ..Retention::default()
     });
-    let sent = [(); 4].map(|()| little.sends(None, None).0);
-    little.state.lease(little.bob, None, 4, usize::MAX, AT_FIRST);
+    let sent = [(); 4].map(|()| small.sends(None, None).0);
+    small.state.lease(small.bob, None, 4, usize::MAX, START);
     for id in [sent[3], sent[0], sent[1]] {
-        little.state.release(little.bob, &Release::Ids(vec![id]), 1, AT_FIRST);
+        small.state.release(small.bob, &Release::Ids(vec![id]), 1, START);
     }
-    let kept: Vec<_> = little
+    let kept: Vec<_> = small
         .state
         .dead_letters(&DeadLetterQuery {
             limit: 9,
@@ -145,133 +145,133 @@ fn the_dead_letters_given_up_first_are_dropped_first() {
         })
         .dead_letters
         .iter()
-        .map(|letter| letter.message.id)
+        .map(|dead| dead.message.id)
         .collect();
     assert_eq!(kept, sent[..2]);
-    assert_eq!(little.state.dead_letter_count(), 2);
+    assert_eq!(small.state.dead_letter_count(), 2);
 }
 
 #[test]
 fn the_oldest_idempotency_keys_are_forgotten_at_the_limit() {
-    let mut little = Little::new(Retention {
+    let mut small = SmallStore::new(Retention {
         idempotency_keys_len_max: 2,
         ..Retention::default()
     });
     for key in ["a", "b", "c"] {
-        little.sends(Some(key), None);
+        small.sends(Some(key), None);
     }
-    assert!(matches!(little.sends(Some("b"), None).1, Appended::Duplicate(_)));
-    assert!(matches!(little.sends(Some("a"), None).1, Appended::Accepted { .. }));
-    assert!(matches!(little.sends(Some("b"), None).1, Appended::Accepted { .. }));
+    assert!(matches!(small.sends(Some("b"), None).1, Appended::Duplicate(_)));
+    assert!(matches!(small.sends(Some("a"), None).1, Appended::Accepted { .. }));
+    assert!(matches!(small.sends(Some("b"), None).1, Appended::Accepted { .. }));
 }
 
 #[test]
 fn receipts_of_waiting_messages_are_never_forgotten() {
-    let mut little = Little::new(Retention {
+    let mut small = SmallStore::new(Retention {
         receipts_len_max: 2,
         ..Retention::default()
     });
-    let sent: Vec<_> = (0..5).map(|_| little.sends(None, None).0).collect();
+    let sent: Vec<_> = (0..5).map(|_| small.sends(None, None).0).collect();
     for &id in &sent {
-        assert!(little.state.message_status(id, AT_FIRST).is_some());
+        assert!(small.state.message_status(id, START).is_some());
     }
-    while little.state.depth(little.bob).waiting > 0 {
-        little.bob_takes_one();
+    while small.state.depth(small.bob).waiting > 0 {
+        small.bob_takes_one();
     }
     let known: Vec<_> = sent
         .iter()
-        .map(|&id| little.state.message_status(id, AT_FIRST).is_some())
+        .map(|&id| small.state.message_status(id, START).is_some())
         .collect();
     assert_eq!(known, [false, false, false, true, true]);
 }
 
 #[test]
 fn a_redrive_restores_a_forgotten_receipt() {
-    let mut little = Little::new(Retention {
+    let mut small = SmallStore::new(Retention {
         receipts_len_max: 1,
         ..Retention::default()
     });
-    let dead = little.sends(None, None).0;
-    little.state.lease(little.bob, None, 1, usize::MAX, AT_FIRST);
-    little
+    let dead = small.sends(None, None).0;
+    small.state.lease(small.bob, None, 1, usize::MAX, START);
+    small
         .state
-        .release(little.bob, &Release::Silent(Duration::ZERO), 1, AT_FIRST);
-    little.sends(None, None);
-    assert_eq!(little.state.message_status(dead, AT_FIRST), None);
-    little.bob_takes_one();
-    little.state.redrive(vec![dead], None, 9, AT_FIRST);
+        .release(small.bob, &Release::Silent(Duration::ZERO), 1, START);
+    small.sends(None, None);
+    assert_eq!(small.state.message_status(dead, START), None);
+    small.bob_takes_one();
+    small.state.redrive(vec![dead], None, 9, START);
     assert_eq!(
-        little.state.message_status(dead, AT_FIRST).unwrap()[0].status,
+        small.state.message_status(dead, START).unwrap()[0].status,
         DeliveryStatus::Queued
     );
-    assert_eq!(little.bob_takes_one(), dead);
+    assert_eq!(small.bob_takes_one(), dead);
     assert_eq!(
-        little.state.message_status(dead, AT_FIRST).unwrap()[0].status,
+        small.state.message_status(dead, START).unwrap()[0].status,
         DeliveryStatus::Acknowledged
     );
 }
 
 #[test]
 fn messages_acknowledged_before_their_deadline_leave_no_expiry() {
-    let mut little = Little::new(Retention::default());
-    let kept = little.sends(None, Some(60)).0;
-    let leased = little.state.lease(little.bob, None, 1, usize::MAX, AT_FIRST).deliveries[0]
+    let mut small = SmallStore::new(Retention::default());
+    let kept = small.sends(None, Some(60)).0;
+    let leased = small.state.lease(small.bob, None, 1, usize::MAX, START).deliveries[0]
         .message
         .id;
     for _ in 0..10_000 {
-        little.sends(None, Some(3600));
-        little.bob_takes_one();
+        small.sends(None, Some(3600));
+        small.bob_takes_one();
     }
-    assert!(little.state.expiries_len() < 2000, "{}", little.state.expiries_len());
-    little
+    assert!(small.state.expiries_len() < 2000, "{}", small.state.expiries_len());
+    small
         .state
-        .release(little.bob, &Release::Silent(Duration::ZERO), 9, AT_FIRST);
+        .release(small.bob, &Release::Silent(Duration::ZERO), 9, START);
     let later = Now {
-        mono_ms: AT_FIRST.mono_ms + 60_000,
-        ..AT_FIRST
+        mono_ms: START.mono_ms + 60_000,
+        ..START
     };
     assert_eq!(leased, kept);
     assert_eq!(
-        little.state.message_status(kept, later).unwrap()[0].status,
+        small.state.message_status(kept, later).unwrap()[0].status,
         DeliveryStatus::Expired
     );
 }
 
 #[test]
 fn an_older_clock_reading_does_not_revive_expired_messages() {
-    let mut little = Little::new(Retention::default());
-    let id = little.sends(None, Some(1)).0;
-    little.state.lease(little.bob, None, 1, usize::MAX, AT_FIRST);
+    let mut small = SmallStore::new(Retention::default());
+    let id = small.sends(None, Some(1)).0;
+    small.state.lease(small.bob, None, 1, usize::MAX, START);
     let later = Now {
-        mono_ms: AT_FIRST.mono_ms + 1000,
-        ..AT_FIRST
+        mono_ms: START.mono_ms + 1000,
+        ..START
     };
-    little.state.sweep(later);
+    small.state.sweep(later);
     assert_eq!(
-        little
+        small
             .state
-            .release(little.bob, &Release::Silent(Duration::ZERO), 9, AT_FIRST)
+            .release(small.bob, &Release::Silent(Duration::ZERO), 9, START)
             .dead,
         1
     );
     assert_eq!(
-        little.state.message_status(id, AT_FIRST).unwrap()[0].status,
+        small.state.message_status(id, START).unwrap()[0].status,
         DeliveryStatus::Expired
     );
 }
 
 #[test]
 fn the_oldest_cross_project_targets_are_forgotten_at_the_limit() {
-    let mut little = Little::new(Retention {
+    let mut small = SmallStore::new(Retention {
         cross_project_targets_len_max: 2,
         ..Retention::default()
     });
-    let ids = [(); 3].map(|()| little.ids.next(AT_FIRST));
+    let ids = [(); 3].map(|()| small.ids.next(START));
     for id in [ids[0], ids[1], ids[1], ids[0], ids[2]] {
-        little.state.put_cross_project_target(id, ProjectId::default_project());
+        small.state.put_cross_project_target(id, ProjectId::default_project());
     }
     assert_eq!(
-        ids.map(|id| little.state.cross_project_target(id).is_some()),
+        ids.map(|id| small.state.cross_project_target(id).is_some()),
         [false, true, true],
         "to say it again makes it neither younger nor two"
     );
@@ -389,44 +389,44 @@ impl Subscriber for Log {
 
 #[test]
 fn early_evictions_are_logged_once_with_their_number() {
-    let mut little = Little::new(Retention {
+    let mut small = SmallStore::new(Retention {
         idempotency_keys_len_max: 1,
         dead_letters_len_max: 1,
         ..Retention::default()
     });
     let log = Log::default();
-    let swept = |little: &mut Little| {
-        tracing::subscriber::with_default(log.clone(), || little.state.sweep(AT_FIRST));
+    let swept = |small: &mut SmallStore| {
+        tracing::subscriber::with_default(log.clone(), || small.state.sweep(START));
         std::mem::take(&mut *log.0.lock().unwrap())
     };
     for (sends, dropped, total) in [(1, 0, 0), (1, 1, 1), (2, 2, 3)] {
         for _ in 0..sends {
-            let id = little.sends(Some(&uuid::Uuid::new_v4().to_string()), None).0;
-            little.state.lease(little.bob, None, 1, usize::MAX, AT_FIRST);
-            little.state.release(little.bob, &Release::Ids(vec![id]), 1, AT_FIRST);
+            let id = small.sends(Some(&uuid::Uuid::new_v4().to_string()), None).0;
+            small.state.lease(small.bob, None, 1, usize::MAX, START);
+            small.state.release(small.bob, &Release::Ids(vec![id]), 1, START);
         }
-        let lines = swept(&mut little);
+        let lines = swept(&mut small);
         let keys = format!("dropped={dropped} limit=1 ");
-        let letters = format!("dropped={dropped} total={total} limit=1 ");
+        let dead_letters = format!("dropped={dropped} total={total} limit=1 ");
         assert_eq!(lines.len(), if dropped > 0 { 2 } else { 0 }, "{lines:?}");
         assert!(
             lines
                 .iter()
-                .zip([keys, letters])
+                .zip([keys, dead_letters])
                 .all(|(line, expected)| line.contains(&expected)),
             "{lines:?}"
         );
-        assert_eq!(swept(&mut little), [""; 0], "nothing was forgotten since");
+        assert_eq!(swept(&mut small), [""; 0], "nothing was forgotten since");
     }
 }
 
 #[test]
 fn the_last_byte_of_a_budget_may_be_used() {
-    let mut little = Little::new(Retention::default());
-    little.sends(None, None);
-    let message = little
+    let mut small = SmallStore::new(Retention::default());
+    small.sends(None, None);
+    let message = small
         .state
-        .lease(little.bob, None, 1, usize::MAX, AT_FIRST)
+        .lease(small.bob, None, 1, usize::MAX, START)
         .deliveries
         .remove(0)
         .message;
@@ -442,19 +442,19 @@ fn the_last_byte_of_a_budget_may_be_used() {
             ..Retention::default()
         },
     ] {
-        let mut little = Little::new(retention);
-        let taken = [(); 3].map(|()| matches!(little.sends(None, None).1, Appended::Accepted { refusal: None, .. }));
+        let mut small = SmallStore::new(retention);
+        let taken = [(); 3].map(|()| matches!(small.sends(None, None).1, Appended::Accepted { refusal: None, .. }));
         assert_eq!(taken, [true, true, false]);
     }
-    let mut little = Little::new(Retention {
+    let mut small = SmallStore::new(Retention {
         dead_letters_bytes_max: room,
         ..Retention::default()
     });
     let counts = [(); 3].map(|()| {
-        let id = little.sends(None, None).0;
-        little.state.lease(little.bob, None, 1, usize::MAX, AT_FIRST);
-        little.state.release(little.bob, &Release::Ids(vec![id]), 1, AT_FIRST);
-        little.state.dead_letter_count()
+        let id = small.sends(None, None).0;
+        small.state.lease(small.bob, None, 1, usize::MAX, START);
+        small.state.release(small.bob, &Release::Ids(vec![id]), 1, START);
+        small.state.dead_letter_count()
     });
     assert_eq!(counts, [1, 2, 2]);
 }

@@ -11,7 +11,7 @@ use crate::{
     storage::retention::{COPY_BYTES, Retention, envelope_bytes},
 };
 
-/// The bytes of a set of copies. The envelope of a broadcast counts once, whatever the number of copies.
+/// The bytes of a set of copies. The envelope of a broadcast counts once.
 #[derive(Debug, Default)]
 pub struct Tally {
     bytes: usize,

@@ -181,14 +181,14 @@ impl Receipts {
     }
 
     fn entries(&self, id: MessageId) -> impl Iterator<Item = &RecipientStatus> {
-        let elders = self.evicted_open.get(&id).into_iter().flatten().map(|(_, entry)| entry);
-        let ring = self.find(id).map_or(&[][..], |at| self.recent[at].entries.as_slice());
-        elders.chain(ring)
+        let open = self.evicted_open.get(&id).into_iter().flatten().map(|(_, entry)| entry);
+        let recent = self.find(id).map_or(&[][..], |at| self.recent[at].entries.as_slice());
+        open.chain(recent)
     }
 
     fn accept(&mut self, id: MessageId, entries: Entries, journal: &mut impl Journal) {
         let number = self.first_number + self.recent.len() as u64;
-        let stray = match self.newest {
+        let back_to_ordered = match self.newest {
             Some((newest, newest_id)) if id <= newest_id && newest >= self.first_number => {
                 self.out_of_order.insert(id, number);
                 (number - newest) as u32
@@ -201,7 +201,7 @@ impl Receipts {
         self.len += entries.as_slice().len();
         self.recent.push_back(Receipt {
             id,
-            back_to_ordered: stray,
+            back_to_ordered,
             entries,
         });
         self.evict(journal);
@@ -232,18 +232,18 @@ impl Receipts {
     }
 
     fn set_evicted(&mut self, key: ReceiptKey, id: MessageId, status: DeliveryStatus, at_ms: u64) {
-        let Some(elders) = self.evicted_open.get_mut(&id) else {
+        let Some(open) = self.evicted_open.get_mut(&id) else {
             return;
         };
-        let Ok(at) = elders.binary_search_by_key(&key, |(key, _)| *key) else {
+        let Ok(at) = open.binary_search_by_key(&key, |(key, _)| *key) else {
             return;
         };
         if !status.is_final() {
-            (elders[at].1.status, elders[at].1.at_ms) = (status, at_ms);
+            (open[at].1.status, open[at].1.at_ms) = (status, at_ms);
             return;
         }
-        elders.remove(at);
-        if elders.is_empty() {
+        open.remove(at);
+        if open.is_empty() {
             self.evicted_open.remove(&id);
         }
     }

@@ -167,8 +167,8 @@ impl DiskAndMemory {
                     .await;
             }
             Step::CompleteReservation(key) => {
-                let (sender, outcome) = (self.sessions[0], self.outcome());
-                self.same(|store, _| store.complete_reservation(sender, key.to_string(), outcome.clone()))
+                let (sender, result) = (self.sessions[0], self.result());
+                self.same(|store, _| store.complete_reservation(sender, key.to_string(), result.clone()))
                     .await;
             }
             Step::CancelReservation(key) => {
@@ -177,8 +177,8 @@ impl DiskAndMemory {
                     .await;
             }
             Step::UpdateSendResult(key) => {
-                let (sender, outcome) = (self.sessions[0], self.outcome());
-                self.same(|store, _| store.update_send_result(sender, key.to_string(), outcome.clone()))
+                let (sender, result) = (self.sessions[0], self.result());
+                self.same(|store, _| store.update_send_result(sender, key.to_string(), result.clone()))
                     .await;
             }
             Step::Redrive { message, to } => {
@@ -212,7 +212,7 @@ impl DiskAndMemory {
         }
     }
 
-    fn outcome(&self) -> SendResult {
+    fn result(&self) -> SendResult {
         SendResult {
             delivered_at_ms: Some(9),
             ..SendResult::accepted(self.ids.next(self.now), 3, 7, vec![self.sessions[1]])

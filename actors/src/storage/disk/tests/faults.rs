@@ -140,9 +140,7 @@ fn a_refused_message_that_was_written_becomes_visible_everywhere() {
         let storage = opened(&disk);
         let mut world = World::new(&storage).await;
         disk.fails_after_writing_with(gone());
-        tries_to_send(&world)
-            .await
-            .expect_err("nobody knows that it was written");
+        tries_to_send(&world).await.expect_err("the commit reported a failure");
         disk.recovers();
         recovers(&storage).await;
         let here = world.depth(world.bob).await;

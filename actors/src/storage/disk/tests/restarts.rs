@@ -181,7 +181,7 @@ fn a_disk_of_a_later_version_is_refused() {
         records::key(SYSTEM_SPACE, kind::VERSION).0,
         (VERSION + 1).to_be_bytes().to_vec(),
     );
-    let error = DiskStorage::open(disk, DiskSettings::default(), now()).expect_err("nobody knows what it means");
+    let error = DiskStorage::open(disk, DiskSettings::default(), now()).expect_err("a later layout version");
     let told = format!(
         "the data are of version {}, and this broker reads up to {VERSION}",
         VERSION + 1

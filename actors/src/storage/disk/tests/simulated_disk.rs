@@ -39,7 +39,7 @@ struct PauseGate {
 pub struct CommitPause {
     came: mpsc::Receiver<()>,
     _opens: mpsc::Sender<()>,
-    platter: SimulatedDisk,
+    disk: SimulatedDisk,
 }
 
 impl CommitPause {
@@ -51,7 +51,7 @@ impl CommitPause {
 
 impl Drop for CommitPause {
     fn drop(&mut self) {
-        self.platter.contents().pause = None;
+        self.disk.contents().pause = None;
     }
 }
 
@@ -72,7 +72,7 @@ impl SimulatedDisk {
         CommitPause {
             came: comes,
             _opens: open,
-            platter: self.clone(),
+            disk: self.clone(),
         }
     }
 

@@ -145,9 +145,9 @@ impl Pair {
             .collect();
         waiting.sort_by_key(|&at| std::cmp::Reverse(self.model[at].message.priority));
         waiting.truncate(limit);
-        let mut handed = Vec::new();
+        let mut leased = Vec::new();
         self.inbox.lease(limit, usize::MAX, |item| {
-            handed.push((item.receipt, item.message.id, item.deliveries));
+            leased.push((item.receipt, item.message.id, item.deliveries));
         });
         let mut expected = Vec::new();
         for at in waiting {
@@ -158,7 +158,7 @@ impl Pair {
             known.stands = Stands::Leased;
             expected.push((receipt(at), known.message.id, known.deliveries));
         }
-        assert_eq!(handed, expected);
+        assert_eq!(leased, expected);
     }
 
     fn acknowledge(&mut self, at: usize) {
@@ -203,16 +203,16 @@ impl Pair {
                 expected.push((receipt(at), known.stands));
             }
         }
-        let mut fates = Vec::new();
-        self.inbox.release(which, DELIVERY_LIMIT, self.now_ms, |fate| {
-            fates.push(match fate {
+        let mut dispositions = Vec::new();
+        self.inbox.release(which, DELIVERY_LIMIT, self.now_ms, |disposition| {
+            dispositions.push(match disposition {
                 Disposition::Requeued(item) => (item.receipt, Stands::Waiting),
                 Disposition::DeadLettered(item, reason) => (item.receipt, Stands::Dead(reason)),
             });
         });
         expected.sort_unstable_by_key(|(receipt, _)| *receipt);
-        fates.sort_unstable_by_key(|(receipt, _)| *receipt);
-        assert_eq!(fates, expected);
+        dispositions.sort_unstable_by_key(|(receipt, _)| *receipt);
+        assert_eq!(dispositions, expected);
     }
 
     fn expire(&mut self, at: usize) {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::*;
+use super::super::*;
 
 /// A schema that only the complete validator can check.
 fn schema(of_members: Value) -> Schema {

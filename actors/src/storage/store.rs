@@ -1,0 +1,77 @@
+//! The store of one project, composed of one trait for each subject.
+//!
+//! A backend that several broker processes share implements [`ReplicatedStore`] as well, one that delivers messages by
+//! itself [`PushStore`]. Callers ask for these parts; a backend that lacks one implements nothing of it.
+
+use super::{
+    dead_letters::DeadLetterStore,
+    error::Op,
+    inboxes::{Acknowledge, Acknowledged, InboxStore, Lease},
+    protocols::ProtocolStore,
+    replicated::{PushStore, ReplicatedStore},
+    retention::Usage,
+    sessions::SessionStore,
+    tracking::TrackingStore,
+};
+use crate::{
+    clock::Now,
+    model::{CallReceipt, MessageId, SessionId},
+};
+
+/// The store of one project.
+///
+/// Each operation is atomic. Operations on one session take effect in the order of their first poll; their answers may
+/// arrive in another order. For each recipient, a message that `append` accepted is waiting, leased, acknowledged or a
+/// dead letter: in exactly one of these states at any time.
+pub trait Store:
+    SessionStore + ProtocolStore + InboxStore + TrackingStore + DeadLetterStore + Send + Sync + 'static
+{
+    /// True if every operation is ready at its first poll, on any thread, and cannot fail.
+    fn is_synchronous(&self) -> bool;
+
+    /// What a store offers that several broker processes share; None for a store of one process.
+    fn replicated(&self) -> Option<&dyn ReplicatedStore>;
+
+    /// Push delivery, for a store that leases messages as it accepts them; None if sessions must ask.
+    fn push(&self) -> Option<&dyn PushStore>;
+
+    /// The bytes that the project keeps, by kind.
+    fn usage(&self) -> Op<Usage>;
+}
+
+impl dyn Store {
+    /// True if other replicas change the same data: what this process remembers of the project may be out of date.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.replicated().is_some()
+    }
+
+    /// True if the store delivers by push.
+    #[must_use]
+    pub fn supports_push(&self) -> bool {
+        self.push().is_some()
+    }
+
+    /// [`ReplicatedStore::lease_for_call`], or a plain lease: in one process the session knows which call took what.
+    pub fn lease_for_call(
+        &self,
+        session: SessionId,
+        receipt: CallReceipt,
+        limit: usize,
+        bytes_max: usize,
+        now: Now,
+    ) -> Op<Lease> {
+        match self.replicated() {
+            Some(shared) => shared.lease_for_call(session, receipt, limit, bytes_max, now),
+            None => self.lease(session, None, limit, bytes_max, now),
+        }
+    }
+
+    /// [`PushStore::acknowledge_written`], or a plain acknowledgement.
+    pub fn acknowledge_written(&self, session: SessionId, messages: Vec<MessageId>, now: Now) -> Op<Acknowledged> {
+        match self.push() {
+            Some(push) => push.acknowledge_written(session, messages, now),
+            None => self.acknowledge(session, Acknowledge::Ids(messages), now),
+        }
+    }
+}
