@@ -10,7 +10,7 @@ use crate::{
     rate::RateLimit,
 };
 
-/// An authenticated caller: who it is, what it may do and until when.
+/// An authenticated caller: its identity, its scope and the end of its validity.
 #[derive(Debug)]
 pub struct Principal {
     /// The owner of the sessions that this principal registers.
@@ -82,7 +82,7 @@ impl Keyring {
     }
 
     /// Applies the keys of a project record. Callers see the end of their key through the shared
-    /// [`CredentialStatus`]. A key that has ended stays ended whatever the clock says, unless the record itself was
+    /// [`CredentialStatus`]. A key that has ended stays ended even if the clock is set back, unless the record itself was
     /// rolled back to before the revocation.
     pub(crate) fn apply(&self, record: &ProjectRecord, now_ms: u64) {
         let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);

@@ -215,7 +215,7 @@ pub struct KeyRecord {
     pub expires_at_ms: Option<u64>,
     /// When the key becomes invalid, because it was revoked or rotated.
     pub retired_at_ms: Option<u64>,
-    /// The key was revoked: it is invalid whatever the clock says.
+    /// The key was revoked: it is invalid even if the clock is set back.
     #[serde(default)]
     pub revoked: bool,
     pub last_used_at_ms: Option<u64>,

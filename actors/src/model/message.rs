@@ -415,7 +415,7 @@ impl Progress {
     }
 }
 
-/// Generates ids that grow: within one generator a later message has a greater id, whatever the wall clock does.
+/// Generates ids that grow: within one generator a later message has a greater id, even if the wall clock is set back.
 #[derive(Debug, Default)]
 pub struct MessageIds(ContextV7);
 

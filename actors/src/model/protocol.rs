@@ -108,7 +108,7 @@ pub struct ProtocolRecord {
 
 impl ProtocolRecord {
     /// The parts in which another registration of the same name and version differs. Empty for the same protocol,
-    /// whoever registered it and when.
+    /// even if another session registered it at another time.
     #[must_use]
     pub fn differences(&self, other: &Self) -> Vec<&'static str> {
         [

@@ -186,7 +186,7 @@ impl Broker {
     }
 
     /// Applies a record: keys, limits, and whether the project is open. `then` runs when this has happened. After a
-    /// rollback of the store the project is opened again, whatever revision was known before.
+    /// rollback of the store the project is opened again, even if a newer revision was known before.
     pub(super) fn apply_record(
         &mut self,
         record: Arc<ProjectRecord>,

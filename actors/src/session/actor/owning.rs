@@ -142,7 +142,7 @@ impl Session {
     }
 
     /// Learns from a store in memory what the connection has acknowledged by writing it, beside this actor
-    /// ([`ProjectHandle::written`](crate::project::ProjectHandle::written)).
+    /// (`ProjectHandle::flushed`).
     pub(super) fn recount(&mut self, ctx: &mut Context<Self>) {
         if self.store.is_synchronous() && self.state.auto_ack_connection().is_some() {
             let op = self.store.depth(self.id);
