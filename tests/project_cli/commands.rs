@@ -1,7 +1,5 @@
 //! Each command: its request and its output.
 
-use std::io::{BufRead, Read};
-
 use serde_json::{Value, json};
 
 use super::fake_broker::{FakeBroker, KEY, NEW_KEY, acme, key, permission, run};

@@ -1,7 +1,5 @@
 //! Flags, hints and help.
 
-use std::io::BufRead;
-
 use serde_json::json;
 
 use super::fake_broker::{FakeBroker, KEY, client, run, run_to_end};

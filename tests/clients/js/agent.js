@@ -1,10 +1,10 @@
-// What the scenarios need of a client, whichever SDK is behind it.
+// The interface that the scenarios need of a client, for every SDK.
 
 import assert from 'node:assert/strict';
 
 import { Events } from './scenario.js';
 
-/** Options of a transport that brings the key of BROKER_KEY with every request, if there is one. */
+/** Options of a transport that sends the key in BROKER_KEY, if set, with every request. */
 export function withKey() {
   const key = process.env.BROKER_KEY;
   return key ? { requestInit: { headers: { Authorization: `Bearer ${key}` } } } : {};
@@ -24,11 +24,11 @@ export class Refused extends Error {
   }
 }
 
-/** A client of one of the SDKs. The subclass brings what its SDK spells differently. */
+/** A client of one of the SDKs. A subclass has the parts that differ. */
 export class Agent {
-  /** Each message that was pushed. */
+  /** The pushed messages. */
   pushed = new Events();
-  /** What the SDK reports apart from answers: a frame that it could not read, for example. */
+  /** Errors that the SDK reports outside of answers: an unreadable frame, for example. */
   problems = [];
   /** The id of its session, once it has registered. */
   session;
@@ -41,7 +41,7 @@ export class Agent {
   }
 
   async connect(url, transport) {
-    // Whether the broker reads everything in the order in which it is sent. HTTP requests overtake each other.
+    // Whether the broker reads frames in the order in which they are sent. HTTP requests may overtake each other.
     this.ordered = url.startsWith('ws:');
     this.transport = transport;
     await this.client.connect(transport);
@@ -56,12 +56,12 @@ export class Agent {
     return this.#told.get(uri);
   }
 
-  /** Whether the broker knows nothing of it between two requests, so that each has to name the session. */
+  /** Whether the client is stateless: each request has to name the session. */
   get stateless() {
     return this.modern && !this.ordered;
   }
 
-  /** Its inbox. Who is not known by the connection has to say whose it is. */
+  /** The URI of its inbox. A stateless client has to name the session in it. */
   get inbox() {
     return this.stateless ? this.namedInbox : INBOX;
   }
@@ -86,7 +86,7 @@ export class Agent {
     return error;
   }
 
-  /** How many messages wait, as the `_meta` of every tool result says. */
+  /** The number of waiting messages in the `_meta` of the last tool result. */
   async unread() {
     const result = await this.callTool({ name: 'heartbeat', arguments: this.#named() });
     return result._meta?.[UNREAD];
@@ -101,7 +101,7 @@ export class Agent {
     return { value };
   }
 
-  /** What a tool, or a notification of ours, is told: over stateless HTTP also for whom. */
+  /** Arguments of a tool or of a notification; over stateless HTTP with the session. */
   #named(args = {}) {
     return this.stateless && this.session ? { session_id: this.session, ...args } : args;
   }
@@ -110,12 +110,12 @@ export class Agent {
     return this.client.listTools().then(result => result.tools);
   }
 
-  /** Begins a long poll; the broker is waiting with it then. What it will answer, and each progress it tells of. */
+  /** Begins a long poll and returns when the broker waits. Returns its answer and its progress. */
   async poll(args = {}, signal) {
     const progress = new Events();
     const options = { signal, onprogress: event => progress.push(event) };
     const answer = this.call('receive_messages', { wait_seconds: 20, ...args }, options);
-    // Where frames are read in order, the answer to a later one tells of it too, and sooner.
+    // If frames are read in order, the answer to a later request proves it too, and sooner.
     await (this.ordered ? this.call('heartbeat') : progress.next());
     return { answer, progress };
   }
@@ -131,7 +131,7 @@ export class Agent {
     return this.client.notification({ method: ACKNOWLEDGE, params: this.#named(params) });
   }
 
-  /** Hangs up, and waits until the transport is closed. A session of HTTP is ended besides. */
+  /** Closes the transport and waits for it. Over HTTP it also ends the HTTP session. */
   async close() {
     await this.transport.terminateSession?.();
     await this.client.close();

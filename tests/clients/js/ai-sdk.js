@@ -1,5 +1,5 @@
 // Agents with the MCP client of the AI SDK. It negotiates over HTTP (2026-07-28), and is a legacy client over SSE, where
-// it names a revision that has no such transport.
+// it sends a revision that has no such transport.
 
 import assert from 'node:assert/strict';
 
@@ -41,7 +41,7 @@ class AiSdkAgent {
     return error;
   }
 
-  /** Calls a tool as `generateText` does. Each call names the session, as a model is told to. */
+  /** Calls a tool as `generateText` does. Each call names the session, as the tool descriptions ask a model to. */
   async #ask(tool, args) {
     const named = this.session ? { session_id: this.session, ...args } : args;
     const result = await this.tools[tool].execute(named, { toolCallId: tool, messages: [] });

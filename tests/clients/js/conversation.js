@@ -1,4 +1,4 @@
-// What two agents do with a broker, step by step. The SDK behind an agent makes no difference.
+// The scenarios of two agents on one broker, step by step, for every SDK.
 
 import assert from 'node:assert/strict';
 
@@ -49,7 +49,7 @@ export async function tools(agent) {
   assert.deepEqual(again.map(tool => tool.name), listed.map(tool => tool.name));
 }
 
-/** What can be read without a tool. `topic` is that of a conversation that has been held. */
+/** Reads resources and prompts. `topic` is the topic of an earlier conversation. */
 export async function resources(agent, topic) {
   const protocol = `chat-${topic}`;
   step('resources/list and resources/templates/list name what can be read');
@@ -73,7 +73,7 @@ export async function resources(agent, topic) {
   }
 }
 
-/** Everything between two agents that ask for their messages. `topic` keeps names apart on one broker. */
+/** A full conversation of two agents that poll for their messages. `topic` keeps names on one broker apart. */
 export async function converse(alice, bob, topic) {
   const [aliceName, bobName, protocol] = [`alice-${topic}`, `bob-${topic}`, `chat-${topic}`];
   const message = (text, more = {}) => ({
@@ -195,7 +195,7 @@ export async function converse(alice, bob, topic) {
   step('a long poll waits, lets other calls overtake it, and ends with the message');
   const poll = await bob.poll({ acknowledge: 'immediate' });
   assert.equal((await bob.call('heartbeat')).status, 'active');
-  // Progress is told once in a heartbeat interval, which is short where this is run as a test.
+  // Progress is sent once per heartbeat interval, which is short when this runs as a test.
   if (b.heartbeat_interval_seconds <= 1) {
     const [first, second] = [await poll.progress.next(), await poll.progress.next()];
     assert.ok(0 < first.progress && first.progress < second.progress, `${first.progress}, ${second.progress}`);
@@ -263,7 +263,7 @@ export async function converse(alice, bob, topic) {
   assert.deepEqual([...alice.problems, ...bob.problems], []);
 }
 
-/** An agent without patience, which writes to itself. `topic` is that of a conversation that has been held. */
+/** An agent that cancels its calls, and sends to itself. `topic` is the topic of an earlier conversation. */
 export async function cancellation(agent, topic) {
   step('a long poll that is cancelled takes no message with it');
   const name = `impatient-${topic}`;
@@ -282,15 +282,15 @@ export async function cancellation(agent, topic) {
     });
     const { messages } = await agent.call('receive_messages', { acknowledge: 'manual' });
     if (messages.some(message => message.message_id === message_id && message.delivery_count === 1)) break;
-    // Over HTTP a message can be there before the cancellation. The poll took that one, and is over.
+    // Over HTTP a message can arrive before the cancellation. Then the poll has returned it and is finished.
     assert.ok(!agent.ordered && tries === 1, `${JSON.stringify(messages)} and not ${message_id}`);
   }
-  // Progress that crosses the cancellation is told to nobody.
+  // The SDK drops progress that arrives after the cancellation.
   const crossed = ({ message }) => message.includes('progress notification for an unknown token');
   assert.deepEqual(agent.problems.filter(problem => !crossed(problem)), []);
 }
 
-/** Bob, who is subscribed to his inbox, does not want to be told any more. */
+/** Bob unsubscribes from his inbox. */
 export async function endOfSubscription(alice, bob, topic) {
   const say = text =>
     alice.call('send_message', {
@@ -300,14 +300,14 @@ export async function endOfSubscription(alice, bob, topic) {
       payload: { text }
     });
   step('after the end of a subscription nothing is told any more');
-  // What is told of the inbox by its other name comes after what was told of it before.
+  // An update of the inbox under its other URI arrives after the earlier updates.
   if (!bob.stateless) {
     await bob.subscribe(bob.namedInbox);
     await say('loudly');
     await bob.told(bob.namedInbox).next();
   }
   await bob.unsubscribe();
-  // The end of a subscription is a notification in one era: what is answered after it comes after it.
+  // In one era a subscription ends by a notification: an answer to a later request proves that it has been handled.
   await bob.call('heartbeat');
   const told = bob.told(bob.inbox).count;
   await say('quietly');
@@ -318,7 +318,7 @@ export async function endOfSubscription(alice, bob, topic) {
   assert.deepEqual(bob.problems, []);
 }
 
-/** A name outlives its connection: who comes back under it finds its inbox. Returns the agent that came back. */
+/** A name outlives its connection: an agent that registers it again has the same inbox. Returns that agent. */
 export async function comeBack(alice, bob, reconnect, topic) {
   const [bobName, protocol] = [`bob-${topic}`, `chat-${topic}`];
   step(`${bobName} hangs up, is sent a message, and finds it when it comes back under its name`);
@@ -342,7 +342,7 @@ export async function comeBack(alice, bob, reconnect, topic) {
   return back;
 }
 
-/** Whoever registers a name again has it from then on, and a connection that had it is closed. */
+/** The last agent that registers a name owns it, and the earlier connection is closed. */
 export async function takeOver(older, connect, topic) {
   const name = `taken-${topic}`;
   step('an agent that registers a name again has it from then on');
@@ -352,7 +352,7 @@ export async function takeOver(older, connect, topic) {
   assert.equal(second.resumed, true);
   if (older.ordered) {
     await older.gone;
-    // The transport of SDK v1 keeps the code to itself.
+    // The transport of SDK v1 does not expose the close code.
     const { closeCode = 4001 } = older.transport;
     assert.equal(closeCode, 4001);
   } else {
@@ -426,7 +426,7 @@ export async function push(sender, wide, narrow, automatic, topic) {
   for (const number of [1, 2, 3, 4]) await send('narrow', number);
   const two = await take(narrow, 2);
   assert.deepEqual(numbers(two), [1, 2]);
-  // What would have been pushed too much would have come before this answer.
+  // A message pushed beyond the window would have arrived before this answer.
   assert.equal((await narrow.call('heartbeat')).status, 'active');
   assert.equal(narrow.pushed.count, 2);
   await narrow.acknowledge({ message_ids: [two[0].message_id] });

@@ -1,11 +1,10 @@
-// The least that a client must be able to do: register, send, receive, acknowledge. For clients that call tools and do
-// nothing else.
+// The minimal scenario (register, send, receive, acknowledge) for clients that only call tools.
 
 import assert from 'node:assert/strict';
 
 import { step } from './scenario.js';
 
-/** What one agent says to another, both ways. `topic` keeps names apart on one broker. */
+/** One message in each direction. `topic` keeps names on one broker apart. */
 export async function exchange(alice, bob, topic) {
   const [aliceName, bobName, protocol] = [`alice-${topic}`, `bob-${topic}`, `chat-${topic}`];
 

@@ -15,11 +15,11 @@ import { AgentV1 } from './v1.js';
 
 const BRIDGE = join(dirname(createRequire(import.meta.url).resolve('mcp-remote/package.json')), 'dist/proxy.js');
 
-/** Where a bridge keeps what it knows of servers: nothing of it is to outlive the scenario. */
+/** The folder of a bridge's state, removed with the scenario. */
 const folder = mkdtempSync(join(tmpdir(), 'mcp-remote-'));
 process.on('exit', () => rmSync(folder, { recursive: true, force: true }));
 
-/** A bridge to the broker that brings this key, if there is one. What it says is kept. */
+/** A bridge to the broker, with this key if given. Its output is kept. */
 function bridge(url, strategy, key) {
   const header = key ? ['--header', `X-API-Key:${key}`] : [];
   const transport = new StdioClientTransport({

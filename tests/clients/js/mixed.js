@@ -15,7 +15,7 @@ await scenario('TypeScript SDK v1 and v2 together', async (urlV1, urlV2 = urlV1)
     step(`${from.sdk} talks to ${to.sdk}`);
     const [alice, bob] = [await from.connect(), await to.connect()];
     await converse(alice, bob, topic);
-    // The session outlives not only its connection but the era of it.
+    // The session outlives its connection and the era of that connection.
     await comeBack(alice, bob, from.connect, topic);
     await takeOver(await to.connect(), from.connect, topic);
     const receivers = await Promise.all(settings.map(push => to.connect({ push })));

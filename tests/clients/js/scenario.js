@@ -6,13 +6,13 @@ const DEADLINE_MS = 30_000;
 
 let current = 'start';
 
-/** Names what the lines that follow are about. */
+/** Prints the heading of the following lines. */
 export function step(text) {
   current = text;
   console.log(`  - ${text}`);
 }
 
-/** Runs `body` with the arguments of the script: where a broker is, and what is to be run of the scenario. */
+/** Runs `body` with the arguments of the script: the address of a broker, and the part of the scenario to run. */
 export async function scenario(name, body) {
   const args = process.argv.slice(2);
   if (args.length === 0) {
@@ -36,13 +36,13 @@ export async function scenario(name, body) {
   process.exit(0);
 }
 
-/** What arrives by itself, in order, for whoever asks for the next. */
+/** A queue of notifications, read in order. */
 export class Events {
   #waiting = [];
   #readers = [];
   #count = 0;
 
-  /** How many have arrived, taken or not. */
+  /** The number of arrivals, read or not. */
   get count() {
     return this.#count;
   }

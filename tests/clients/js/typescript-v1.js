@@ -19,7 +19,7 @@ await scenario(AgentV1.sdk, async (url, mode = 'http', part = 'all') => {
   await resources(alice, 'v1');
   await cancellation(await connect(), 'v1');
   await comeBack(alice, bob, connect, 'v1');
-  // A client of 2024-11-05 loses its stream and its session with it, and its SDK tells nobody.
+  // A client of 2024-11-05 loses its stream and with it its session; its SDK reports no error.
   if (!sse) await takeOver(await connect(), connect, 'v1');
   const receivers = [await connect('manual'), await connect('manual', 2), await connect('auto')];
   await push(await connect(), ...receivers, 'v1');

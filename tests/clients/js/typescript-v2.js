@@ -1,4 +1,4 @@
-// Agents with the official TypeScript SDK v2, in every way it has to agree on a protocol version.
+// Agents with the official TypeScript SDK v2, in every mode of version negotiation.
 
 import assert from 'node:assert/strict';
 

@@ -10,7 +10,7 @@ import { ResourceUpdatedNotificationSchema } from '@modelcontextprotocol/sdk/typ
 
 import { Agent, PUSH, PUSHED, withKey } from './agent.js';
 
-// Node 20 has no WebSocket of its own, and the transport takes the global one.
+// The transport uses the global WebSocket, which Node 20 lacks.
 globalThis.WebSocket = WebSocket;
 
 const PushedSchema = z.object({
@@ -21,17 +21,17 @@ const PushedSchema = z.object({
 export class AgentV1 extends Agent {
   static sdk = 'TypeScript SDK v1';
   modern = false;
-  /** What the era answers when a resource is not there. */
+  /** The error code for a missing resource in this era. */
   resourceNotFound = -32002;
 
-  /** `push`: the settings of the push extension, or none of it. `sse`: the transport of 2024-11-05. */
+  /** `push`: the settings of the push extension, or undefined. `sse`: the transport of 2024-11-05. */
   static connect(url, { push, sse = false } = {}) {
     const Http = sse ? SSEClientTransport : StreamableHTTPClientTransport;
     const Transport = url.startsWith('ws:') ? WebSocketClientTransport : Http;
     return AgentV1.over(url, new Transport(new URL(url), withKey()), push);
   }
 
-  /** The same over a transport that is there. */
+  /** Connects over an existing transport. */
   static over(url, transport, push) {
     const agent = new AgentV1();
     const capabilities = push ? { experimental: { [PUSH]: push } } : {};
@@ -49,7 +49,7 @@ export class AgentV1 extends Agent {
     return this.client.unsubscribeResource({ uri });
   }
 
-  /** A connection is all that a legacy client needs to be pushed messages. */
+  /** A legacy client receives pushed messages on its connection. */
   async expectPushes() {}
 
   callTool(params, options) {

@@ -7,14 +7,14 @@ import { WebSocketTransport } from './ws-transport.js';
 
 export const PINNED = { pin: '2026-07-28' };
 
-/** A schema that lets everything through: the broker's envelope is checked by the scenario. */
+/** A schema that accepts everything: the scenario checks the broker's envelope. */
 const anything = { '~standard': { version: 1, vendor: 'scenario', validate: value => ({ value }) } };
 
 export class AgentV2 extends Agent {
   static sdk = 'TypeScript SDK v2';
   #subscriptions = new Map();
 
-  /** `push`: the settings of the push extension, or none of it. `mode`: how to agree on a protocol version. */
+  /** `push`: the settings of the push extension, or undefined. `mode`: the mode of version negotiation. */
   static async connect(url, { push, mode = PINNED } = {}) {
     const agent = new AgentV2();
     // Each era has its own place for extensions.
@@ -30,7 +30,7 @@ export class AgentV2 extends Agent {
     return this.client.getProtocolEra() === 'modern';
   }
 
-  /** What the modern era answers when a resource is not there. The SDK makes this of what the legacy one answers. */
+  /** The error code for a missing resource in the modern era. The SDK maps the legacy code to it. */
   resourceNotFound = -32602;
 
   async subscribe(uri = this.inbox) {
@@ -42,7 +42,7 @@ export class AgentV2 extends Agent {
     return this.modern ? this.#subscriptions.get(uri).close() : this.client.unsubscribeResource({ uri });
   }
 
-  /** A modern client is pushed messages while it is subscribed. */
+  /** A modern client receives pushed messages while it is subscribed. */
   async expectPushes() {
     if (this.modern) await this.subscribe();
   }

@@ -1,4 +1,4 @@
-// SDK v2 has no WebSocket transport: this is all it takes.
+// A WebSocket transport for SDK v2, which has none.
 
 import WebSocket from 'ws';
 

@@ -32,10 +32,10 @@ class Agent:
     @classmethod
     async def connect(cls, url, **options):
         agent = cls(**options)
-        # Whether the broker reads everything in the order in which it is sent. HTTP requests overtake each other.
+        # Whether the broker reads frames in the order in which they are sent. HTTP requests may overtake each other.
         agent.ordered = url.startswith("ws:")
         ready = asyncio.get_running_loop().create_future()
-        # The connection lives in one task: its cancel scopes must be left where they were entered.
+        # One task owns the connection: a cancel scope must be left in the task that entered it.
         agent._task = asyncio.create_task(agent._live(url, ready))
         await ready
         return agent
@@ -87,7 +87,7 @@ class Agent:
         poll = self.call("receive_messages", wait_seconds=20, progress=on_progress, **arguments)
         answer = asyncio.create_task(poll)
         await asyncio.sleep(0)
-        # Where frames are read in order, the answer to a later one tells of it too, and sooner.
+        # If frames are read in order, the answer to a later request proves it too, and sooner.
         begun = asyncio.create_task(self.call("heartbeat") if self.ordered else progress.next())
         done, _ = await asyncio.wait([answer, begun], return_when=asyncio.FIRST_COMPLETED)
         for outcome in done:

@@ -136,7 +136,7 @@ async def converse(alice, bob, topic):
     step("a long poll waits, lets other calls overtake it, and ends with the message")
     poll, progress = await bob.poll(acknowledge="immediate")
     expect((await bob.call("heartbeat"))["status"], "active")
-    # Progress is told once in a heartbeat interval, which is short where this is run as a test.
+    # Progress is sent once per heartbeat interval, which is short when this runs as a test.
     if b["heartbeat_interval_seconds"] <= 1:
         first, second = await progress.next(), await progress.next()
         expect(0 < first < second, True, f"progress: {first}, {second}")
@@ -184,13 +184,13 @@ async def converse(alice, bob, topic):
     expect(texts(await alice.call("receive_messages")), [])
 
     step("after the end of a subscription nothing is told any more")
-    # What is told of the inbox by its other name comes after what was told of it before.
+    # An update of the inbox under its other URI arrives after the earlier updates.
     if not bob.stateless:
         await bob.subscribe(bob.named_inbox)
         await alice.call("send_message", **message("loudly"))
         await bob.told[bob.named_inbox].next()
     await bob.unsubscribe(bob.inbox)
-    # The end of a subscription is a notification in one era: what is answered after it comes after it.
+    # In one era a subscription ends by a notification: an answer to a later request proves that it was handled.
     await bob.call("heartbeat")
     told = bob.told[bob.inbox].count
     await alice.call("send_message", **message("quietly"))

@@ -31,7 +31,7 @@ class LangChainAgent:
         return value
 
     async def _ask(self, tool, arguments):
-        # A connection that ends with its call has no session of its own: each call names it, as a model is told to.
+        # A connection that ends with its call has no session of its own: each call names one, as the tool descriptions ask a model to.
         if self.session_id:
             arguments = {"session_id": self.session_id, **arguments}
         call = {"type": "tool_call", "id": tool, "name": tool, "args": arguments}

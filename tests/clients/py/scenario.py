@@ -38,7 +38,7 @@ def scenario(name, body):
     """Runs `body` with the arguments of the script: where a broker is, and what is to be run of the scenario."""
     if len(sys.argv) < 2:
         sys.exit(f"usage: {sys.argv[0]} ws://HOST:PORT/ws|http://HOST:PORT/mcp ...")
-    # The SDKs deprecate v1's transport and the subscriptions of the legacy era; both are wanted here.
+    # The SDKs deprecate v1's transport and the subscriptions of the legacy era; both are tested here.
     warnings.simplefilter("ignore")
     logging.getLogger().addHandler(_Complaints(logging.WARNING))
     print(name, *sys.argv[1:], flush=True)

@@ -133,7 +133,7 @@ class AgentV2(Agent):
         await asyncio.wait([listening])
 
     async def close(self):
-        # A subscription that is open when its connection ends is an error that somebody has to look at.
+        # A subscription that is open when its connection ends raises an error that must be retrieved.
         for uri in list(self._listening):
             await self.unsubscribe(uri)
         await super().close()

@@ -1,6 +1,6 @@
 //! An MCP client over HTTP, of both eras.
 
-use std::{io::Read, net::SocketAddr};
+use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! HTTP requests, and connections to send them on.
 
 use std::{
-    io::{Read, Write},
+    io::Write,
     net::{Ipv4Addr, SocketAddr, TcpStream},
 };
 

@@ -6,7 +6,7 @@ use actors::{
     clock::now,
     model::{AuditEntry, AuditOutcome, AuditQuery, ProjectConfig},
     project::Registration,
-    storage::{Storage, memory::MemoryStorage},
+    storage::memory::MemoryStorage,
 };
 use uuid::Uuid;
 

@@ -6,7 +6,7 @@ use actix_rt::Arbiter;
 use actors::{
     broker::{Broker, BrokerSettings},
     model::{BrokerError, ProjectConfig, ProjectRecord},
-    storage::{Storage, memory::MemoryStorage},
+    storage::memory::MemoryStorage,
 };
 use futures_util::future::{join, join_all};
 

@@ -6,7 +6,7 @@ use actors::{
     broker::BrokerHandle,
     clock::now,
     model::{KeyId, KeyStatus, NewKey, ProjectConfig, Scope},
-    storage::{Storage, memory::MemoryStorage},
+    storage::memory::MemoryStorage,
 };
 
 use super::{is_valid, member_key, other_project_id, principal, rename_to, start_broker};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use actors::{
     model::{BrokerError, BudgetFull, ConfigChanges, ProjectConfig},
-    storage::{Storage, memory::MemoryStorage},
+    storage::memory::MemoryStorage,
 };
 use futures_util::future::join_all;
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use actors::{
     broker::{self},
     model::{BrokerError, ProjectConfig},
-    storage::Storage,
 };
 
 use super::{default_project, is_valid, member_key, rename_to, start_broker, until};

@@ -6,10 +6,7 @@ mod sessions;
 
 use std::{sync::Arc, time::Duration};
 
-use actors::{
-    project::ProjectSettings,
-    storage::{Storage, conformance::SHARED_CASES},
-};
+use actors::{project::ProjectSettings, storage::conformance::SHARED_CASES};
 
 use crate::{
     replicated_memory::{ReplicaConnection, ReplicaStorage, ReplicatedMemory},

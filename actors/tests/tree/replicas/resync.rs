@@ -2,7 +2,7 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use actors::{model::BrokerError, session::CloseReason, storage::Storage};
+use actors::{model::BrokerError, session::CloseReason};
 use futures_util::future::{Either, select};
 
 use super::{ReplicaPair, await_session, until};

@@ -7,7 +7,6 @@ use actors::{
     model::{PresenceTimeouts, SessionStatus},
     project::ProjectSettings,
     session::CloseReason,
-    storage::Storage,
 };
 
 use super::{ReplicaPair, until};
