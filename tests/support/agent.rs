@@ -428,6 +428,10 @@ impl OutgoingMessage<'_> {
     }
 
     /// Broadcasts the message.
+    #[expect(
+        clippy::wrong_self_convention,
+        reason = "the sentence reads `alice.sends(text).to_everyone()`"
+    )]
     pub fn to_everyone(self) -> Value {
         self.from.calls("broadcast_message", self.arguments)
     }

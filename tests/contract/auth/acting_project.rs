@@ -87,7 +87,7 @@ fn the_header_selects_a_project_for_the_operator_only() {
         // A caller that is not authenticated does not learn which projects exist.
         for (who, key) in [("a guess", "team_nosuchkey_0"), ("nonsense", "nonsense")] {
             let answer = with(status.clone(), key, projects)
-                .from_address(another_address(&number))
+                .sent_from(another_address(&number))
                 .answered();
             assert_eq!(
                 answer.problem(),

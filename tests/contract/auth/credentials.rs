@@ -118,7 +118,7 @@ fn ambiguous_and_malformed_credentials_are_refused() {
         let source = address(100 + u8::try_from(at).unwrap());
         for request in entry_points(&broker) {
             for (name, value) in [("X-API-Key", key.to_owned()), ("Authorization", bearer(key))] {
-                let answer = request.clone().with(name, value).from_address(source).answered();
+                let answer = request.clone().with(name, value).sent_from(source).answered();
                 assert_eq!(answer.problem(), (401, UNAUTHORIZED.to_owned()), "{key}");
                 let challenge = answer.header("WWW-Authenticate").unwrap();
                 assert!(challenge.starts_with("Bearer realm=\"mcp-broker\""), "{challenge}");
@@ -137,7 +137,7 @@ fn guesses_are_limited_and_reveal_nothing() {
     let ask = |key: &str, from: u8| {
         identity_request(&broker)
             .with("X-API-Key", key)
-            .from_address(address(from))
+            .sent_from(address(from))
             .answered()
     };
     // A key that exists and one that does not, in a project that exists and in one that does not.
@@ -169,7 +169,7 @@ fn guesses_are_limited_and_reveal_nothing() {
         assert_eq!(ask(key, from).status, 200);
         let answer = handshake(&broker)
             .with("X-API-Key", key)
-            .from_address(address(from))
+            .sent_from(address(from))
             .answered();
         assert_eq!(answer.status, 101, "{answer:?}");
     }
@@ -178,7 +178,7 @@ fn guesses_are_limited_and_reveal_nothing() {
     let waits = |from: u8| {
         handshake(&broker)
             .with("X-API-Key", &guess)
-            .from_address(address(from))
+            .sent_from(address(from))
             .answered()
             .status
     };

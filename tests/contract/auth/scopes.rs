@@ -421,7 +421,7 @@ fn every_route_needs_its_scope() {
     let other = broker.project("other", &json!({}));
     let (number, mut wrong) = (Cell::new(0), Vec::new());
     let mut ask = |who: &str, request: Request, expected: (u16, &str)| {
-        let request = request.from_address(another_address(&number));
+        let request = request.sent_from(another_address(&number));
         let (status, code) = request.answered().problem();
         if (status, code.as_str()) != expected {
             let Request { method, path, .. } = request;

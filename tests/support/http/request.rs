@@ -91,7 +91,7 @@ impl Request {
     }
 
     /// Connects from this address of the loopback network.
-    pub fn from_address(mut self, source: Ipv4Addr) -> Self {
+    pub fn sent_from(mut self, source: Ipv4Addr) -> Self {
         self.source = Some(source);
         self
     }

@@ -20,7 +20,7 @@ use super::{error::refuse, pointer};
 pub(super) const REGEX_BYTES_MAX: usize = 256 * 1024;
 /// The budget, in states, for exploring the expressions of one schema.
 pub(super) const WALK_MAX: u64 = 2_000_000;
-/// An expression whose sets of states take no more bytes than this runs as a table: half of what the engine may cache.
+/// An expression whose sets of states take at most this many bytes runs as a table: half of what the engine may cache.
 const TABLE_BYTES_MAX: usize = REGEX_BYTES_MAX / 2;
 /// Work for each byte of text, by table. Measured: 2.3 ns.
 const TABLE_BYTE: u64 = 2;

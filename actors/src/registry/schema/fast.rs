@@ -27,8 +27,8 @@ const FLOAT: u64 = 50;
 const CHOICE: u64 = 20;
 const MEMBER: u64 = 30;
 const REMEMBERED: u64 = 200;
-/// The work of a payload up to this many bytes is not counted: it takes at most about 100 ns for each byte, no more
-/// than a request of its own, and counting takes as long as checking.
+/// The work of a payload up to this many bytes is not counted: it takes at most about 100 ns for each byte, at most
+/// as much as a request of its own, and counting takes as long as checking.
 const UNCOUNTED_LEN_MAX: usize = 512;
 
 /// The answer of the tree.

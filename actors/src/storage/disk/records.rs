@@ -52,7 +52,7 @@ pub mod kind {
     pub const QUEUED: u8 = 14;
     /// A final receipt.
     pub const RECEIPT: u8 = 15;
-    /// A dead dead_letter.
+    /// A dead letter.
     pub const DEAD_LETTER: u8 = 16;
     /// An idempotency key.
     pub const IDEMPOTENCY_KEY: u8 = 17;
@@ -71,7 +71,7 @@ pub fn receipt_key(space: u32, kind: u8, at: ReceiptKey) -> Vec<u8> {
     key(space, kind).u64(at.receipt).u32(at.recipient_index).0
 }
 
-/// The key of a dead dead_letter.
+/// The key of a dead letter.
 pub fn dead_letter_key(space: u32, dead_letter: &DeadLetter) -> Vec<u8> {
     let key = key(space, kind::DEAD_LETTER).message(dead_letter.message.id);
     key.session(dead_letter.recipient).0
@@ -152,7 +152,7 @@ fn read_priority(byte: u8) -> Decoded<Priority> {
     priority.ok_or_else(|| damaged("an unknown priority"))
 }
 
-/// The value of a dead dead_letter.
+/// The value of a dead letter.
 pub fn write_dead_letter(dead_letter: &DeadLetter, sequence: u64) -> Vec<u8> {
     let writer = RecordWriter::with_capacity(128 + dead_letter.message.body().len())
         .u64(sequence)
@@ -178,7 +178,7 @@ fn reason_byte(reason: DeadLetterReason) -> u8 {
     }
 }
 
-/// Reads the reason of a dead dead_letter.
+/// Reads the reason of a dead letter.
 ///
 /// # Errors
 /// For an unknown number.

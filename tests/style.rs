@@ -1,0 +1,247 @@
+//! The sources are readable: each file says what it is for, is of a bounded size, documents what it exports and uses plain words.
+//!
+//! These tests read the sources and start nothing.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// The folders with sources of the project.
+const FOLDERS: &[&str] = &[
+    "actors/src",
+    "actors/tests",
+    "benches",
+    "fuzz/src",
+    "load",
+    "oracle",
+    "src",
+    "tests",
+];
+
+/// The longest file, in lines.
+const FILE_LINES_MAX: usize = 600;
+
+/// The longest function of a script for Redis, in lines. Clippy bounds those in Rust (`too-many-lines-threshold`).
+const LUA_FUNCTION_LINES_MAX: usize = 60;
+
+/// Of 100 exported items of the product at most this many have no documentation.
+const UNDOCUMENTED_PERCENT_MAX: usize = 5;
+
+/// Words that leave out of whom or of what a sentence speaks. A noun says it: the caller, the session, the replica.
+const BANNED: &[&str] = &[
+    "anew",
+    "any more",
+    "anybody",
+    "everybody",
+    "nobody",
+    "no more",
+    "somebody",
+    "unasked",
+    "whatever",
+    "whoever",
+];
+
+#[test]
+fn every_source_file_says_what_it_is_for() {
+    let mut without = Vec::new();
+    for source in sources() {
+        let first = source
+            .text
+            .lines()
+            .find(|line| !line.trim().is_empty())
+            .unwrap_or_default();
+        let head = if source.is_lua() { "--" } else { "//!" };
+        if !first.starts_with(head) {
+            without.push(source.path);
+        }
+    }
+    assert!(
+        without.is_empty(),
+        "these files do not begin with a comment that says what they are for: {without:#?}"
+    );
+}
+
+#[test]
+fn no_file_is_longer_than_a_reader_can_hold() {
+    let long: Vec<_> = sources()
+        .into_iter()
+        .map(|source| (source.text.lines().count(), source.path))
+        .filter(|(lines, _)| *lines > FILE_LINES_MAX)
+        .collect();
+    assert!(
+        long.is_empty(),
+        "these files have more than {FILE_LINES_MAX} lines: {long:#?}"
+    );
+}
+
+#[test]
+fn no_function_of_a_script_is_longer_than_a_screen() {
+    let mut long = Vec::new();
+    for source in sources().iter().filter(|source| source.is_lua()) {
+        for (name, lines) in lua_functions(&source.text) {
+            if lines > LUA_FUNCTION_LINES_MAX {
+                long.push((source.path.clone(), name, lines));
+            }
+        }
+    }
+    assert!(
+        long.is_empty(),
+        "these functions have more than {LUA_FUNCTION_LINES_MAX} lines: {long:#?}"
+    );
+}
+
+#[test]
+fn comments_name_their_subject() {
+    let mut found = Vec::new();
+    for source in sources() {
+        for (number, line) in source.text.lines().enumerate() {
+            let Some(comment) = source.comment(line) else { continue };
+            let comment = comment.to_lowercase();
+            let comment = comment.replace("no more than", "at most");
+            for word in BANNED {
+                if has_word(&comment, word) {
+                    found.push(format!("{}:{}: {word}", source.path, number + 1));
+                }
+            }
+        }
+    }
+    assert!(
+        found.is_empty(),
+        "a noun should stand where these words are: {found:#?}"
+    );
+}
+
+#[test]
+fn exported_items_are_documented() {
+    let (mut items, mut undocumented) = (0, Vec::new());
+    let product = sources().into_iter().filter(|source| source.is_product());
+    for source in product {
+        let lines: Vec<_> = source.text.lines().collect();
+        for (number, line) in lines.iter().enumerate() {
+            if !exports(line) {
+                continue;
+            }
+            items += 1;
+            let before = lines[..number].iter().rev().map(|line| line.trim());
+            let above = before.skip_while(|line| line.starts_with("#[") || *line == ")]").next();
+            if !above.is_some_and(|line| line.starts_with("///") || line.starts_with("#[doc")) {
+                undocumented.push(format!("{}:{}: {}", source.path, number + 1, line.trim()));
+            }
+        }
+    }
+    let percent = undocumented.len() * 100 / items;
+    assert!(
+        percent <= UNDOCUMENTED_PERCENT_MAX,
+        "{} of {items} exported items have no documentation: {undocumented:#?}",
+        undocumented.len()
+    );
+}
+
+#[test]
+fn the_checks_find_what_they_look_for() {
+    assert!(has_word("nobody knows", "nobody") && !has_word("whateverable", "whatever"));
+    assert!(exports("    pub(crate) async fn f() {") && !exports("    publish();") && !exports("pub mod x;"));
+    let script = "local function one()\n  if x then\n  end\nend\n\nops.two = function(a)\n  return a\nend\n";
+    assert_eq!(
+        lua_functions(script),
+        [("one".to_owned(), 4), ("ops.two".to_owned(), 3)]
+    );
+}
+
+struct Source {
+    /// From the root of the repository.
+    path: String,
+    text: String,
+}
+
+impl Source {
+    fn is_lua(&self) -> bool {
+        self.path.ends_with(".lua")
+    }
+
+    fn is_product(&self) -> bool {
+        self.path.starts_with("src/") || self.path.starts_with("actors/src/")
+    }
+
+    /// The comment that fills a line.
+    fn comment<'a>(&self, line: &'a str) -> Option<&'a str> {
+        line.trim_start().strip_prefix(if self.is_lua() { "--" } else { "//" })
+    }
+}
+
+fn has_word(text: &str, word: &str) -> bool {
+    text.match_indices(word).any(|(at, _)| {
+        let before = text[..at].chars().next_back();
+        let after = text[at + word.len()..].chars().next();
+        !before.is_some_and(char::is_alphanumeric) && !after.is_some_and(char::is_alphanumeric)
+    })
+}
+
+/// Whether a line of Rust begins an item that other files can use. A module is documented in its own file.
+fn exports(line: &str) -> bool {
+    let Some(rest) = line.trim_start().strip_prefix("pub") else {
+        return false;
+    };
+    let rest = rest
+        .strip_prefix('(')
+        .and_then(|rest| rest.split_once(')'))
+        .map_or(rest, |(_, rest)| rest);
+    let mut words = rest
+        .split_whitespace()
+        .skip_while(|word| ["async", "const", "unsafe"].contains(word));
+    let is_constant = rest.trim_start().starts_with("const ") && rest.contains(':') && !rest.contains("fn ");
+    let is_item = words
+        .next()
+        .is_some_and(|word| ["enum", "fn", "static", "struct", "trait", "type"].contains(&word));
+    rest.starts_with(' ') && (is_constant || is_item)
+}
+
+/// The functions of a script with their lengths in lines: a function ends at an `end` of its own indentation.
+fn lua_functions(text: &str) -> Vec<(String, usize)> {
+    let lines: Vec<_> = text.lines().collect();
+    let mut found = Vec::new();
+    for (start, line) in lines.iter().enumerate() {
+        let indentation = &line[..line.len() - line.trim_start().len()];
+        let line = line.trim_start().trim_start_matches("local ");
+        let name = match line.strip_prefix("function ") {
+            Some(rest) => rest.split('(').next(),
+            None => line.split_once(" = function").map(|(name, _)| name),
+        };
+        let Some(name) = name else { continue };
+        let end = format!("{indentation}end");
+        let len = lines[start..]
+            .iter()
+            .position(|line| line.starts_with(&end))
+            .map_or(1, |at| at + 1);
+        found.push((name.to_owned(), len));
+    }
+    found
+}
+
+/// All sources in Rust and Lua.
+fn sources() -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut open: Vec<PathBuf> = FOLDERS.iter().map(|folder| root.join(folder)).collect();
+    let mut found = Vec::new();
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                let is_built = path.ends_with("target") || path.ends_with("node_modules");
+                if !is_built {
+                    open.push(path);
+                }
+            } else if path
+                .extension()
+                .is_some_and(|extension| extension == "rs" || extension == "lua")
+            {
+                let text = fs::read_to_string(&path).unwrap();
+                let path = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
+                found.push(Source { path, text });
+            }
+        }
+    }
+    assert!(found.len() > 100, "the sources are found");
+    found
+}
