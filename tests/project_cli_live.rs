@@ -106,6 +106,7 @@ fn printed_key(text: &str) -> &str {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one story from beginning to end")]
 fn a_project_is_administered_from_its_creation_to_its_deletion() {
     let office = AdministeredBroker::start("whole-life");
     let printed = office.run(&[

@@ -124,7 +124,8 @@ fn exported_items_are_documented() {
             }
             items += 1;
             let before = lines[..number].iter().rev().map(|line| line.trim());
-            let above = before.skip_while(|line| line.starts_with("#[") || *line == ")]").next();
+            let mut before = before;
+            let above = before.find(|line| !line.starts_with("#[") && *line != ")]");
             if !above.is_some_and(|line| line.starts_with("///") || line.starts_with("#[doc")) {
                 undocumented.push(format!("{}:{}: {}", source.path, number + 1, line.trim()));
             }
@@ -157,7 +158,9 @@ struct Source {
 
 impl Source {
     fn is_lua(&self) -> bool {
-        self.path.ends_with(".lua")
+        Path::new(&self.path)
+            .extension()
+            .is_some_and(|extension| extension == "lua")
     }
 
     fn is_product(&self) -> bool {

@@ -49,6 +49,7 @@ impl FrameReader {
     }
 }
 
+#[expect(clippy::too_many_lines, reason = "one case for each kind of change")]
 async fn each_change_is_published(url: String) {
     let (storage, other) = (storage(url.clone()).await, storage(url).await);
     let mut ear = FrameReader::on(&*other).await;

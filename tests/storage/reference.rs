@@ -208,6 +208,7 @@ impl World {
         }
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each kind of step")]
     fn run(&self, store: &dyn Store, step: &Step, prepared: &[Append]) -> Answer {
         let now = now();
         match step {

@@ -317,6 +317,7 @@ fn transport_routes(broker: &Broker) -> Vec<Route> {
     ]
 }
 
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn rest_routes(broker: &Broker, number: &Cell<u32>) -> Vec<Route> {
     let bare = |method: &str, path: &str| bare(broker, method, path);
     let rest = |method: &str, path: &str, body: Value| {

@@ -181,13 +181,13 @@ impl Session {
         let Some(waiters) = self.receives.fence_out(incarnation) else {
             return;
         };
-        self.refuse_all(waiters, ctx);
+        Self::refuse_all(waiters, ctx);
         self.waiters_changed(ctx);
         self.connections.close_watchers(CloseReason::TakenOver);
         self.watchers_changed(ctx);
     }
 
-    fn refuse_all(&mut self, waiters: VecDeque<Waiter>, ctx: &mut Context<Self>) {
+    fn refuse_all(waiters: VecDeque<Waiter>, ctx: &mut Context<Self>) {
         for waiter in waiters {
             cancel_timer(&waiter, ctx);
             waiter.caller.refuse(BrokerError::SessionTakenOver);

@@ -124,6 +124,7 @@ impl DiskAndMemory {
         self.same(|store, now| store.append(vec![append.clone()], now)).await;
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each kind of step")]
     pub async fn step(&mut self, step: Step) {
         match step {
             Step::Send {
