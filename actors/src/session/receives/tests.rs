@@ -269,12 +269,7 @@ impl World {
             .filter(|id| self.leased.contains(id))
             .collect();
         self.acknowledge(&leased);
-        let released: Vec<_> = effect
-            .released
-            .into_iter()
-            .filter(|id| self.leased.contains(id))
-            .collect();
-        self.release(&released);
+        self.release(&effect.released);
         let next = self.receives.acknowledge_by_next(ReadAt::now());
         assert_eq!(next, NextAcknowledges::default(), "the receipt has settled everything");
     }
@@ -299,14 +294,11 @@ impl World {
         }
     }
 
+    /// The store ignores messages that are not leased: the receipt of an earlier call may have acknowledged them.
     fn release(&mut self, messages: &[MessageId]) {
-        for id in messages {
-            assert!(self.leased.remove(id), "what is released is leased");
-            self.waiting.push(*id);
-        }
-        if !messages.is_empty() {
-            self.nudge();
-        }
+        let leased = messages.iter().filter(|id| self.leased.remove(id));
+        self.waiting.extend(leased);
+        self.nudge();
     }
 
     fn check(&mut self) {
