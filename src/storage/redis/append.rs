@@ -15,7 +15,7 @@ use super::{
     segment, send_result,
 };
 
-/// Flags of a member of an inbox; see `scripts/library.lua`.
+/// Flags of an entry of an inbox; see `scripts/library.lua`.
 const MULTI_RECIPIENT: u8 = 1;
 const TRACKED: u8 = 2;
 const HAS_DEADLINE: u8 = 4;
@@ -54,12 +54,12 @@ pub(super) fn group_into_items(batch: &[Append]) -> Vec<AppendItem> {
         };
         let bytes = append.message.body().len();
         if let Some((item, item_bytes)) = open.get_mut(&recipient)
-            && let Some(AppendItem::Plain(members)) = items.get_mut(*item)
-            && members.len() < segment::LEN_MAX
+            && let Some(AppendItem::Plain(positions)) = items.get_mut(*item)
+            && positions.len() < segment::LEN_MAX
             && *item_bytes + bytes <= segment::BYTES_MAX
-            && fit_one_segment(&batch[members[0]], append)
+            && fit_one_segment(&batch[positions[0]], append)
         {
-            members.push(at);
+            positions.push(at);
             *item_bytes += bytes;
         } else {
             open.insert(recipient, (items.len(), bytes));
@@ -110,32 +110,32 @@ pub(super) fn operation(batch: &[Append], items: &[AppendItem], now: Now) -> Ope
     let mut keys_before = 0;
     for item in items {
         operation = match item {
-            AppendItem::Plain(members) => push_plain(operation, batch, members),
+            AppendItem::Plain(positions) => push_plain(operation, batch, positions),
             AppendItem::General(at) => push_general(operation, &batch[*at], &mut keys_before),
         };
     }
     operation
 }
 
-fn push_plain(operation: Operation, batch: &[Append], members: &[usize]) -> Operation {
-    let first = &batch[members[0]];
-    let capacity = members
+fn push_plain(operation: Operation, batch: &[Append], positions: &[usize]) -> Operation {
+    let first = &batch[positions[0]];
+    let capacity = positions
         .iter()
         .map(|at| segment::capacity_for(&batch[*at].message))
         .sum();
     let (mut stored, mut ids, mut bytes) = (Vec::with_capacity(capacity), Vec::new(), 0);
-    for at in members {
+    for at in positions {
         let message = &batch[*at].message;
         segment::push(&mut stored, message);
         ids.extend(message.id.as_uuid().as_bytes());
         bytes += segment::envelope_len(message);
     }
-    let mut head = inbox_member(&first.message, segment::flags_of_len(members.len()), bytes);
+    let mut head = inbox_entry(&first.message, segment::flags_of_len(positions.len()), bytes);
     head.push(first.message.priority as u8);
     let capacity = u32::try_from(first.queue_capacity).unwrap_or(u32::MAX);
     head.extend(capacity.to_be_bytes());
     let operation = operation.session_with(first.audience.ids()[0], head).text(stored);
-    if members.len() > 1 {
+    if positions.len() > 1 {
         operation.text(ids)
     } else {
         operation
@@ -156,7 +156,7 @@ fn push_general(operation: Operation, append: &Append, keys_before: &mut u64) ->
     *keys_before += u64::from(has_key);
     operation
         .text("")
-        .text(inbox_member(message, flags, segment::envelope_len(message)))
+        .text(inbox_entry(message, flags, segment::envelope_len(message)))
         .text(stored)
         .number(message.priority as u64)
         .number(message.ttl.map_or(0, |ttl| millis(ttl).clamp(1, 1 << 52)))
@@ -167,7 +167,7 @@ fn push_general(operation: Operation, append: &Append, keys_before: &mut u64) ->
 }
 
 /// What an inbox holds of a message or segment.
-fn inbox_member(message: &Message, flags: u8, bytes: u32) -> Vec<u8> {
+fn inbox_entry(message: &Message, flags: u8, bytes: u32) -> Vec<u8> {
     [&message.id.as_uuid().as_bytes()[..], &[flags], &bytes.to_be_bytes()].concat()
 }
 
@@ -184,7 +184,7 @@ pub(super) fn read_answers(
     let mut answers = vec![Appended::RosterOutdated; batch.len()];
     for item in items {
         match item {
-            AppendItem::Plain(members) => read_plain(batch, members, bounds, reply, &mut answers)?,
+            AppendItem::Plain(positions) => read_plain(batch, positions, bounds, reply, &mut answers)?,
             AppendItem::General(at) => answers[*at] = read_general(&batch[*at], bounds, reply)?,
         }
     }
@@ -193,7 +193,7 @@ pub(super) fn read_answers(
 
 fn read_plain(
     batch: &[Append],
-    members: &[usize],
+    positions: &[usize],
     bounds: &Retention,
     reply: &mut Reply,
     answers: &mut [Appended],
@@ -203,19 +203,19 @@ fn read_plain(
         Some(Value::Int(code)) => match usize::try_from(code) {
             // The length of the queue after the last of them.
             Ok(queue_len) => {
-                for (place, at) in members.iter().enumerate() {
-                    answers[*at] = Appended::accepted_by_all((queue_len + place + 1).saturating_sub(members.len()));
+                for (place, at) in positions.iter().enumerate() {
+                    answers[*at] = Appended::accepted_by_all((queue_len + place + 1).saturating_sub(positions.len()));
                 }
             }
             Err(_) => {
-                for at in members {
+                for at in positions {
                     answers[*at] = plain_answer(&batch[*at], bounds, code)?;
                 }
             }
         },
         Some(parts @ Value::Array(_)) => {
             let mut parts = Reply::new(parts)?;
-            for at in members {
+            for at in positions {
                 answers[*at] = plain_answer(&batch[*at], bounds, parts.int()?)?;
             }
         }

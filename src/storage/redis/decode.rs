@@ -244,7 +244,7 @@ pub(super) fn dead_letters(pipeline: &Pipeline, reply: &mut Reply) -> Result<Dea
     Ok(DeadLetterPage { dead_letters, blocked })
 }
 
-/// `info` is flags and bytes of the member (5 bytes), the reason (1), deliveries, a space, the time.
+/// `info` is flags and bytes of the entry (5 bytes), the reason (1), deliveries, a space, the time.
 fn dead_letter(message: Arc<Message>, recipient: SessionId, info: &[u8]) -> Result<DeadLetter, StoreError> {
     let (deliveries, at_ms) = info
         .get(6..)

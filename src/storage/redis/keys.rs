@@ -63,7 +63,7 @@ const KEYS: &[Key] = &[
     ),
     key(
         "inbox:SESSION",
-        "sorted set: member by score; when the record is full",
+        "sorted set: entry by score; when the record is full",
         Step,
     ),
     key(
@@ -87,7 +87,7 @@ const KEYS: &[Key] = &[
         "hash: replica -> its group leases; message replica -> members; message replica - -> members that left",
         Delete,
     ),
-    key("expiries", "sorted set: session member by deadline", Delete),
+    key("expiries", "sorted set: session entry by deadline", Delete),
     key(
         "expired_in",
         "sorted set: session by poll_seq of its last expiry",

@@ -7,7 +7,7 @@ use actors::{model::Message, storage::StoreError};
 
 use super::reply::unreadable;
 
-/// Most messages of a segment: the flags of its member hold their number less one in four bits.
+/// Most messages of a segment: the flags of its entry hold their number less one in four bits.
 pub(super) const LEN_MAX: usize = 16;
 /// Most bytes of the envelopes of a segment of several messages.
 pub(super) const BYTES_MAX: usize = 128 * 1024;

@@ -23,12 +23,12 @@ pub(super) struct PendingRead {
 }
 
 impl PendingRead {
-    /// None when these parts are not the number of a reply, a position and a member.
+    /// None when these parts are not the number of a reply, a position and an entry.
     pub fn of(parts: &[Value]) -> Option<Self> {
-        let [Value::Int(reply), Value::Int(position), Value::BulkString(member)] = parts else {
+        let [Value::Int(reply), Value::Int(position), Value::BulkString(entry)] = parts else {
             return None;
         };
-        let (id, rest) = member.split_first_chunk::<16>()?;
+        let (id, rest) = entry.split_first_chunk::<16>()?;
         let (flags, bytes) = rest.split_first()?;
         Some(Self {
             reply: usize::try_from(*reply).ok()?,

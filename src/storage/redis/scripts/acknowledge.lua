@@ -3,7 +3,7 @@
 local inbox_of, adjust, find_leases, read_lease = inboxes.of, inboxes.adjust, leases.find, leases.read
 local settle_id, drop_of = receipts.settle_id, copies.drop_of
 local RETURNED, STATE_AT, FLAGS_AT = leases.RETURNED, leases.STATE_AT, leases.FLAGS_AT
--- Flags from which on a member is a segment of several.
+-- Flags from which on an entry is a segment of several.
 local SEGMENT = 16
 local NONE = {}
 -- Leases that are looked for at once where none is of a segment.
@@ -15,28 +15,28 @@ function acknowledgements.finish(session, inbox, list)
   local count, waited, bytes_in_flight, bytes = 0, 0, 0, 0
   for at = 1, #list do
     local lease = list[at]
-    local member = lease.member
-    local len = count_of(member)
-    ids[at] = id_of(member)
+    local entry = lease.entry
+    local len = count_of(entry)
+    ids[at] = id_of(entry)
     count = count + len
-    bytes = bytes + bytes_of(member)
+    bytes = bytes + bytes_of(entry)
     if lease.state == RETURNED then
       waited = waited + len
-      waiting[#waiting + 1] = member
+      waiting[#waiting + 1] = entry
       if lease.deadline > 0 then
-        deadlines[#deadlines + 1] = session .. member
+        deadlines[#deadlines + 1] = session .. entry
       end
     else
-      bytes_in_flight = bytes_in_flight + bytes_of(member)
+      bytes_in_flight = bytes_in_flight + bytes_of(entry)
     end
-    copies.drop(member)
+    copies.drop(entry)
     if len > 1 then
-      segments.settle(member, session, 'a', lease.ids)
+      segments.settle(entry, session, 'a', lease.ids)
     else
-      receipts.settle(member, session, 'a')
-      frames.report_progress(member, 'a')
+      receipts.settle(entry, session, 'a')
+      frames.report_progress(entry, 'a')
     end
-    if has_flag(member, TRACKED) then
+    if has_flag(entry, TRACKED) then
       tracked[#tracked + 1] = ids[at]
     end
   end
@@ -109,7 +109,7 @@ local function leases_of(session, packed)
     end
     if found[id] then
       local lease = read_lease(id, found[id])
-      count = count_of(lease.member)
+      count = count_of(lease.entry)
       if count > 1 then
         lease.ids = segments.ids_of(id)
         if lease.ids ~= sub(packed, at, at + 16 * count - 1) then

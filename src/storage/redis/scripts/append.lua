@@ -3,10 +3,10 @@
 local inbox_of, adjust, refusal_of = inboxes.of, inboxes.adjust, inboxes.refusal
 local next_score, insert, has_inline_room, wake = queues.next_score, queues.insert, queues.has_inline_room, frames.wake
 local can_push, push_lease, add_message = pushes.can_push, pushes.lease, pushes.add_message
-local has_room, count_usage, bucket_of = usage.has_room, usage.count, receipts.bucket_of
+local has_room, count_usage, bucket_of, admit = usage.has_room, usage.count, receipts.bucket_of, group_leases.admit
 local COPY_BYTES, ONE_RECIPIENT = usage.COPY_BYTES, pushes.ONE_RECIPIENT
 
--- The head of an item in the plain form: place of the recipient, member, priority, capacity.
+-- The head of an item in the plain form: place of the recipient, entry, priority, capacity.
 local PLAIN_HEAD = '>I4c21BI4'
 -- A refusal beside those of inboxes.lua: the inboxes of the project have no room for so many bytes.
 local PROJECT_FULL = -4
@@ -36,58 +36,58 @@ end
 
 -- An item in the general form: what is read, and what becomes of it.
 local function read_general()
-  local member, text, priority, ttl = read_text(), read_text(), read_number(), read_number()
+  local entry, text, priority, ttl = read_text(), read_text(), read_number(), read_number()
   local capacity, roster_version, key_at, recipients = read_number(), read_text(), read_number(), read_text()
   return {
-    id = id_of(member), member = member, flags = byte(member, 17), rest = sub(member, 17), bytes = bytes_of(member),
+    id = id_of(entry), entry = entry, flags = byte(entry, 17), rest = sub(entry, 17), bytes = bytes_of(entry),
     text = text, priority = priority, ttl = ttl, capacity = capacity, roster = roster_version,
     key = key_names[key_at], recipients = recipients,
     -- Sessions that accepted it: in the order of the receipt; those with a copy of their own; by replica, addresses of
     -- pushed copies. Places of those that refused it, and why. The longest queue.
     accepted = {}, with_copy = {}, pushed = {}, refused = {}, refusal = 0, longest = 0,
     -- Bytes of the envelope until the first copy is charged.
-    uncharged = bytes_of(member),
+    uncharged = bytes_of(entry),
   }
 end
 
 local function recipient_at(recipients, position)
   local a, b, c, d = byte(recipients, 4 * position - 3, 4 * position)
-  return session_at(((a * 256 + b) * 256 + c) * 256 + d)
+  return ARGV[SESSIONS_AT + ((a * 256 + b) * 256 + c) * 256 + d]
 end
 
 -- Adds an entry to a queue.
-local function enqueue(session, inbox, score, member, len)
+local function enqueue(session, inbox, score, entry, len)
   local list = arrivals[session]
   if not list and has_inline_room(inbox) then
-    insert(inbox.queue, score, member)
+    insert(inbox.queue, score, entry)
   else
     if not list then
       list = {}
       arrivals[session] = list
     end
     list[#list + 1] = score
-    list[#list + 1] = member
+    list[#list + 1] = entry
   end
-  adjust(inbox, len, 0, 0, bytes_of(member))
+  adjust(inbox, len, 0, 0, bytes_of(entry))
   wake(session)
 end
 
 -- Pushes a segment to its only recipient, or adds it to the queue.
-local function place_segment(session, inbox, priority, member, len, text)
-  local bytes = bytes_of(member)
-  if not can_push(inbox, byte(member, 17), len, bytes) then
-    return enqueue(session, inbox, next_score(inbox, priority, len), member, len)
+local function place_segment(session, inbox, priority, entry, len, text)
+  local bytes = bytes_of(entry)
+  if not can_push(inbox, byte(entry, 17), len, bytes) then
+    return enqueue(session, inbox, next_score(inbox, priority, len), entry, len)
   end
   local addresses = add_message(inbox.replica, text)
   addresses[#addresses + 1] = ONE_RECIPIENT
   addresses[#addresses + 1] =
-    push_lease(session, inbox, priority, id_of(member), sub(member, 17), len, bytes, accepted_at)
+    push_lease(session, inbox, priority, id_of(entry), sub(entry, 17), len, bytes, accepted_at)
 end
 
 -- Appends a segment. `ids` are those of its messages; nil for a single message. Returns the length of the queue, or why
 -- it was refused; where a segment of several is refused, an array of these for each message by itself.
-local function append_segment(session, priority, capacity, member, text, ids)
-  local inbox, len, bytes = inbox_of(session), ids and count_of(member) or 1, bytes_of(member)
+local function append_segment(session, priority, capacity, entry, text, ids)
+  local inbox, len, bytes = inbox_of(session), ids and count_of(entry) or 1, bytes_of(entry)
   local charged = bytes + len * COPY_BYTES
   local refusal = refusal_of(inbox, bytes, capacity - len + 1) or not has_room(charged) and PROJECT_FULL
   if refusal and len == 1 then
@@ -95,13 +95,13 @@ local function append_segment(session, priority, capacity, member, text, ids)
   elseif refusal then
     local replies = {}
     for at, part in ipairs(messages.parts(text)) do
-      replies[at] = append_segment(session, priority, capacity, part.member, part.stored)
+      replies[at] = append_segment(session, priority, capacity, part.entry, part.stored)
     end
     return replies
   end
   count_usage('messages', charged)
-  place_segment(session, inbox, priority, member, len, text)
-  local id = id_of(member)
+  place_segment(session, inbox, priority, entry, len, text)
+  local id = id_of(entry)
   stored[#stored + 1] = id
   stored[#stored + 1] = text
   if ids then
@@ -116,13 +116,13 @@ end
 
 -- Reads and appends an item in the plain form.
 local function append_plain(head)
-  local place, member, priority, capacity = unpack_bytes(PLAIN_HEAD, head)
+  local place, entry, priority, capacity = unpack_bytes(PLAIN_HEAD, head)
   local text = read_text()
-  local ids = byte(member, 17) > 0 and read_text() or nil
+  local ids = byte(entry, 17) > 0 and read_text() or nil
   if is_outdated then
     return false
   end
-  return append_segment(session_at(place), priority, capacity, member, text, ids)
+  return append_segment(session_at(place), priority, capacity, entry, text, ids)
 end
 
 -- Charges one more copy to the project. The first brings the envelope. Returns a refusal, or nil.
@@ -137,7 +137,7 @@ end
 
 -- Gives a recipient a copy of its own, or notes its refusal.
 local function place_copy(item, position, session, is_charged)
-  local inbox, member = inbox_of(session), item.member
+  local inbox, entry = inbox_of(session), item.entry
   local refusal = not is_charged and (refusal_of(inbox, item.bytes, item.capacity) or charge_copy(item))
   if refusal then
     item.refusal = refusal
@@ -153,12 +153,12 @@ local function place_copy(item, position, session, is_charged)
     addresses[#addresses + 1] =
       push_lease(session, inbox, item.priority, item.id, item.rest, 1, item.bytes, accepted_at)
   else
-    enqueue(session, inbox, next_score(inbox, item.priority), member, 1)
+    enqueue(session, inbox, next_score(inbox, item.priority), entry, 1)
   end
   item.longest = math.max(item.longest, inbox.waiting)
   item.with_copy[#item.with_copy + 1] = session
   if item.ttl > 0 then
-    expiry.push(deadlines, session, member, now + item.ttl)
+    expiry.push(deadlines, session, entry, now + item.ttl)
   end
 end
 
@@ -168,7 +168,7 @@ local function place_item(item)
   for position = 1, #recipients / 4 do
     local session = recipient_at(recipients, position)
     local may_group = item.flags == MULTI_RECIPIENT and has_room(COPY_BYTES + item.uncharged)
-    if may_group and group_leases.admit(groups, position, session, item.bytes, item.capacity) then
+    if may_group and admit(groups, position, session, item.bytes, item.capacity) then
       charge_copy(item)
     else
       place_copy(item, position, session)
@@ -220,12 +220,12 @@ local function store_item(item, groups)
   else
     stored[#stored + 1] = id
     stored[#stored + 1] = item.text
-    if has_flag(item.member, MULTI_RECIPIENT) then
+    if has_flag(item.entry, MULTI_RECIPIENT) then
       copy_counts[#copy_counts + 1] = id
       copy_counts[#copy_counts + 1] = count
     end
   end
-  if has_flag(item.member, MULTI_RECIPIENT) then
+  if has_flag(item.entry, MULTI_RECIPIENT) then
     receipts.put(id, id, 'M' .. table.concat(item.accepted))
   end
   receipts.count(bucket_of(id), #item.accepted)
@@ -285,7 +285,7 @@ end
 -- Input   time; number of idempotency keys, the keys; number of items; then of each item
 --           in the plain form (one recipient, no deadline, no key, not tracked): its head (PLAIN_HEAD), the stored text, and
 --           for a segment of several the ids of its messages;
---           in the general form: '', member, stored text, priority, time to live in ms (0: none), capacity, version of the
+--           in the general form: '', entry, stored text, priority, time to live in ms (0: none), capacity, version of the
 --           roster or '', place of its key (0: none), places of the recipients (4 bytes each)
 -- Output  of each item
 --           in the plain form: the length of the queue (0: it was pushed), or a refusal (below 0); of a segment of which not

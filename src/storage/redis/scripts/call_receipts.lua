@@ -67,7 +67,7 @@ ops.mark_returned = function()
     local lease = list[at]
     if lease.state ~= RETURNED then
       lease.state = ANSWERED
-      answered[#answered + 1] = id_of(lease.member)
+      answered[#answered + 1] = id_of(lease.entry)
       answered[#answered + 1] = leases.pack(lease)
     end
   end

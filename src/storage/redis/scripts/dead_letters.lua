@@ -1,7 +1,7 @@
 -- Dead letters: messages that were given up for one recipient. A letter is the id of the message and the recipient.
 --
 -- Keys  dead_letters (sorted set: letters by their text), dead_letters:by_age (sorted set: letters by the order in which
---       they came), dead_letters:info (hash: letter -> flags and bytes of the member, reason, deliveries, time),
+--       they came), dead_letters:info (hash: letter -> flags and bytes of the entry, reason, deliveries, time),
 --       dead_letters:seq (counter for that order), dead_letters:dropped (letters dropped since the last sweep)
 
 local COPY_BYTES = usage.COPY_BYTES
@@ -18,20 +18,20 @@ end
 dead_letters.letters_of = letters_of
 
 -- The bytes that a letter adds to the dead letters that are kept, or takes from them: an envelope counts once.
-local function bytes_of_letter(member)
-  if has_flag(member, MULTI_RECIPIENT) and #letters_of(id_of(member), 'LIMIT', 0, 1) > 0 then
+local function bytes_of_letter(entry)
+  if has_flag(entry, MULTI_RECIPIENT) and #letters_of(id_of(entry), 'LIMIT', 0, 1) > 0 then
     return COPY_BYTES
   end
-  return COPY_BYTES + bytes_of(member)
+  return COPY_BYTES + bytes_of(entry)
 end
 
--- The member that a letter was in its inbox.
-local function member_of(letter, info)
+-- The entry that a letter was in its inbox.
+local function entry_of(letter, info)
   return sub(letter, 1, 16) .. sub(info, 1, 5)
 end
-dead_letters.member_of = member_of
+dead_letters.entry_of = entry_of
 
--- Removes a letter. Returns its member, or nil when it is unknown.
+-- Removes a letter. Returns its entry, or nil when it is unknown.
 local function take(letter)
   local info = call('HGET', key('dead_letters:info'), letter)
   if not info then
@@ -40,9 +40,9 @@ local function take(letter)
   call('HDEL', key('dead_letters:info'), letter)
   call('ZREM', key('dead_letters'), letter)
   call('ZREM', key('dead_letters:by_age'), letter)
-  local member = member_of(letter, info)
-  usage.count('dead_letters', -bytes_of_letter(member))
-  return member
+  local entry = entry_of(letter, info)
+  usage.count('dead_letters', -bytes_of_letter(entry))
+  return entry
 end
 dead_letters.take = take
 
@@ -55,27 +55,27 @@ local function drop_excess()
     if not oldest then
       break
     end
-    local member = take(oldest)
-    if member then
-      copies.drop(member)
+    local entry = take(oldest)
+    if entry then
+      copies.drop(entry)
       call('INCR', key('dead_letters:dropped'))
     end
   end
 end
 
 -- Makes a dead letter of a message that has left its inbox. The code of the reason is the status of its receipt.
-function dead_letters.add(member, session, reason, deliveries)
-  local letter = dead_letters.letter(id_of(member), session)
-  receipts.settle(member, session, reason)
-  frames.report_progress(member, reason)
-  local bytes = bytes_of_letter(member)
+function dead_letters.add(entry, session, reason, deliveries)
+  local letter = dead_letters.letter(id_of(entry), session)
+  receipts.settle(entry, session, reason)
+  frames.report_progress(entry, reason)
+  local bytes = bytes_of_letter(entry)
   if call('ZADD', key('dead_letters'), 0, letter) == 0 then
     -- It is a dead letter of this recipient already, with a copy of its own.
-    copies.drop(member)
+    copies.drop(entry)
   else
     usage.count('dead_letters', bytes)
   end
-  local info = sub(member, 17) .. reason .. int_text(deliveries) .. ' ' .. at_ms
+  local info = sub(entry, 17) .. reason .. int_text(deliveries) .. ' ' .. at_ms
   call('HSET', key('dead_letters:info'), letter, info)
   call('ZADD', key('dead_letters:by_age'), call('INCR', key('dead_letters:seq')), letter)
   drop_excess()
@@ -114,8 +114,8 @@ ops.dead_letters = function()
     local info = hash_fields(key('dead_letters:info'), page)
     for at = 1, #page do
       if letters_left > 0 and is_wanted(page[at], info[at], reason, origin) then
-        local member = member_of(page[at], info[at])
-        local bytes = bytes_of(member)
+        local entry = entry_of(page[at], info[at])
+        local bytes = bytes_of(entry)
         if bytes > bytes_left then
           reply[1], reply[2] = page[at], bytes
           return reply
@@ -123,7 +123,7 @@ ops.dead_letters = function()
         letters_left, bytes_left = letters_left - 1, bytes_left - bytes
         reply[#reply + 1] = page[at]
         reply[#reply + 1] = info[at]
-        messages.want(member, reply)
+        messages.want(entry, reply)
       end
     end
   end

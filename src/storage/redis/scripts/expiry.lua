@@ -1,6 +1,6 @@
 -- Deadlines of messages that wait.
 --
--- Keys  expiries (sorted set: session and member by deadline), expired_in (sorted set: sessions that lost messages to
+-- Keys  expiries (sorted set: session and entry by deadline), expired_in (sorted set: sessions that lost messages to
 --       expiry, by poll_seq), poll_seq (counter of what replicas ask for: presence and expiry)
 
 -- Deadlines that one call handles before its operations, and rounds of a sweep.
@@ -18,16 +18,16 @@ local function mark_expired_in(session)
 end
 
 -- Makes a dead letter of a message that waited beyond its deadline.
-function expiry.dead_letter(session, inbox, member, deliveries)
-  inboxes.adjust(inbox, -1, 0, 0, -bytes_of(member))
-  dead_letters.add(member, session, 'x', deliveries)
+function expiry.dead_letter(session, inbox, entry, deliveries)
+  inboxes.adjust(inbox, -1, 0, 0, -bytes_of(entry))
+  dead_letters.add(entry, session, 'x', deliveries)
   mark_expired_in(session)
 end
 
--- Adds a deadline to a list of deadlines: score and entry, alternately.
-function expiry.push(list, session, member, deadline)
+-- Adds a deadline to a list of deadlines: score and name, alternately.
+function expiry.push(list, session, entry, deadline)
   list[#list + 1] = int_text(deadline)
-  list[#list + 1] = session .. member
+  list[#list + 1] = session .. entry
 end
 
 -- Adds deadlines that were pushed to a list.
@@ -35,25 +35,24 @@ function expiry.add(list)
   call_in_steps('ZADD', key('expiries'), list, 2)
 end
 
--- Removes the deadlines of these entries (session and member).
-function expiry.remove(entries)
-  call_in_steps('ZREM', key('expiries'), entries, 1)
+-- Removes the deadlines of these names (session and entry).
+function expiry.remove(names)
+  call_in_steps('ZREM', key('expiries'), names, 1)
 end
 
--- Removes and returns the deadlines of members that were taken out of the queue, by member: members and scores,
--- alternately.
+-- Removes and returns the deadlines of what was taken out of the queue (entries and scores, alternately), by entry.
 function expiry.take(session, taken)
-  local entries, deadlines = {}, {}
+  local names, deadlines = {}, {}
   for at = 1, #taken, 2 do
     if has_flag(taken[at], HAS_DEADLINE) then
-      entries[#entries + 1] = session .. taken[at]
+      names[#names + 1] = session .. taken[at]
     end
   end
-  local scores = values_of('ZMSCORE', key('expiries'), entries)
+  local scores = values_of('ZMSCORE', key('expiries'), names)
   for at = 1, #scores do
-    deadlines[sub(entries[at], 37)] = tonumber(scores[at] or 0)
+    deadlines[sub(names[at], 37)] = tonumber(scores[at] or 0)
   end
-  expiry.remove(entries)
+  expiry.remove(names)
   return deadlines
 end
 
@@ -66,16 +65,16 @@ function expiry.run()
   expiry.remove(due)
   at_ms = int_text(now)
   for at = 1, #due do
-    local session, member = sub(due[at], 1, 36), sub(due[at], 37)
+    local session, entry = sub(due[at], 1, 36), sub(due[at], 37)
     local inbox = inboxes.of(session)
-    if inbox and queues.remove(session, inbox, { member }) == 1 then
-      local id, deliveries = id_of(member), 0
+    if inbox and queues.remove(session, inbox, { entry }) == 1 then
+      local id, deliveries = id_of(entry), 0
       local lease = leases.find(session, inbox, { id })[1]
       if lease then
         deliveries = leases.read(id, lease).deliveries
         leases.remove(session, inbox, { id })
       end
-      expiry.dead_letter(session, inbox, member, deliveries)
+      expiry.dead_letter(session, inbox, entry, deliveries)
     end
   end
   return #due

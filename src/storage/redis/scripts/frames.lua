@@ -28,9 +28,9 @@ function frames.wake(session)
 end
 
 -- Tells all replicas, and the caller, that a message has come to a status, if its sender follows it.
-function frames.report_progress(member, status)
-  if has_flag(member, TRACKED) then
-    local id = id_of(member)
+function frames.report_progress(entry, status)
+  if has_flag(entry, TRACKED) then
+    local id = id_of(entry)
     progress[#progress + 1] = id
     progress[#progress + 1] = status
     publish(PROGRESS_HEAD .. uuid_text(id) .. PROGRESS_TAIL, 0)

@@ -13,6 +13,8 @@
 --         MESSAGE REPLICA - the members that have leases of their own since),
 --       messages (read), receipts:BUCKET
 
+local record_if_unopened = inboxes.record_if_unopened
+
 -- Fewest members of a group lease, and most group leases of a replica at once.
 group_leases.MEMBERS_MIN = 2
 local LEN_MAX = 16
@@ -22,7 +24,7 @@ local GROUP_LEASE_MARK = 2 ^ 31
 local SESSION_LEN, ADDRESS_LEN = 36, 60
 -- A group lease in the list of its replica.
 local LISTED, LISTED_LEN = '>c16I4', 20
--- A group lease: flags and bytes of the member, priority, time of the lease, position of the first member in the
+-- A group lease: flags and bytes of the entry, priority, time of the lease, position of the first member in the
 -- receipt.
 local LEASE = '>c5BdI4'
 -- A receipt of a group lease; see receipts.lua.
@@ -187,21 +189,14 @@ end
 local readers, readers_len = {}, 0
 local READERS_LEN_MAX = 20000
 
-local function reader_of(session)
-  local record = inboxes.record_if_unopened(session)
-  if not record then
-    return false
-  end
-  local reader = readers[record]
-  if not reader then
-    reader = inboxes.read_reader(record)
-    if reader then
-      if readers_len == READERS_LEN_MAX then
-        readers, readers_len = {}, 0
-      end
-      readers[record] = reader
-      readers_len = readers_len + 1
+local function read_reader(record)
+  local reader = inboxes.read_reader(record)
+  if reader then
+    if readers_len == READERS_LEN_MAX then
+      readers, readers_len = {}, 0
     end
+    readers[record] = reader
+    readers_len = readers_len + 1
   end
   return reader
 end
@@ -220,7 +215,8 @@ end
 
 -- Adds a recipient to the group of its replica. Returns false when it has to get a copy of its own.
 function group_leases.admit(groups, position, session, bytes, capacity)
-  local reader = reader_of(session)
+  local record = record_if_unopened(session)
+  local reader = record and (readers[record] or read_reader(record))
   if not reader then
     return false
   end

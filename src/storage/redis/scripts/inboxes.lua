@@ -175,7 +175,14 @@ end
 
 -- The record of an inbox that no operation of this call has looked into; false otherwise.
 function inboxes.record_if_unopened(session)
-  return opened[session] == nil and unopened_record(session)
+  if opened[session] ~= nil then
+    return false
+  end
+  local record = unopened[session]
+  if record ~= nil then
+    return record
+  end
+  return unopened_record(session)
 end
 
 -- Reads the records of all sessions that the call names, with the totals.

@@ -41,12 +41,12 @@ local function take_fitting(session, inbox, limit, room)
   end
   local taken, oversized = 0, nil
   for at = 1, #entries, 2 do
-    local member, score = entries[at], entries[at + 1]
-    local len, bytes = count_of(member), bytes_of(member)
+    local entry, score = entries[at], entries[at + 1]
+    local len, bytes = count_of(entry), bytes_of(entry)
     if taken + len > limit or bytes > room then
       put_back(session, inbox, entries, at)
       if taken < limit and len > 1 then
-        segments.split_waiting(session, member, tonumber(score))
+        segments.split_waiting(session, entry, tonumber(score))
       elseif taken < limit then
         oversized = bytes
       end
@@ -63,23 +63,23 @@ local function lease_entries(session, inbox, entries, state, since, reply)
   local deadlines, earlier = expiry.take(session, entries), leases.earlier_deliveries(session, entries)
   local packed, expired, leased = {}, {}, 0
   for at = 1, #entries, 2 do
-    local member, score = entries[at], tonumber(entries[at + 1])
-    local id, deadline = id_of(member), deadlines[member] or 0
+    local entry, score = entries[at], tonumber(entries[at + 1])
+    local id, deadline = id_of(entry), deadlines[entry] or 0
     local deliveries = earlier[id] or 0
     if deadline > 0 and deadline <= now then
       expired[#expired + 1] = id
-      expiry.dead_letter(session, inbox, member, deliveries)
+      expiry.dead_letter(session, inbox, entry, deliveries)
     else
-      local len = count_of(member)
+      local len = count_of(entry)
       leased = leased + len
-      adjust(inbox, -len, len, bytes_of(member), 0)
+      adjust(inbox, -len, len, bytes_of(entry), 0)
       packed[#packed + 1] = id
-      packed[#packed + 1] = pack(FORMAT, score, inbox.next_lease, deadline, deliveries + 1, state, sub(member, 17), BATCH,
+      packed[#packed + 1] = pack(FORMAT, score, inbox.next_lease, deadline, deliveries + 1, state, sub(entry, 17), BATCH,
         REPLICA, since)
       inbox.next_lease = inbox.next_lease + len
-      frames.report_progress(member, 'd')
+      frames.report_progress(entry, 'd')
       reply[#reply + 1] = deliveries + 1
-      want(member, reply)
+      want(entry, reply)
     end
   end
   leases.put(session, inbox, packed)

@@ -10,7 +10,7 @@ local INLINE_LEN_MAX, leases_key, inbox_of = inboxes.INLINE_LEN_MAX, inboxes.lea
 leases.CLAIMED, leases.FOR_CALL, leases.RETURNED, leases.ANSWERED = 1, 2, 3, 4
 local RETURNED = leases.RETURNED
 
--- A lease: score, number, deadline (0: none), deliveries, state, flags and bytes of the member, number of the batch
+-- A lease: score, number, deadline (0: none), deliveries, state, flags and bytes of the entry, number of the batch
 -- that leased it, the replica, time since when it is in this state.
 local LEASE = '>dddI4Bc5dc16d'
 leases.FORMAT = LEASE
@@ -18,14 +18,14 @@ leases.FORMAT = LEASE
 leases.STATE_AT, leases.FLAGS_AT = 29, 30
 
 function leases.pack(lease)
-  return pack(LEASE, lease.score, lease.number, lease.deadline, lease.deliveries, lease.state, sub(lease.member, 17),
+  return pack(LEASE, lease.score, lease.number, lease.deadline, lease.deliveries, lease.state, sub(lease.entry, 17),
     lease.batch, lease.replica, lease.since)
 end
 
 local function read(id, text)
   local score, number, deadline, deliveries, state, rest, batch, replica, since = unpack_bytes(LEASE, text)
   return {
-    score = score, number = number, deadline = deadline, deliveries = deliveries, state = state, member = id .. rest,
+    score = score, number = number, deadline = deadline, deliveries = deliveries, state = state, entry = id .. rest,
     batch = batch, replica = replica, since = since,
   }
 end
@@ -105,7 +105,7 @@ function leases.in_flight(session, which)
   return found
 end
 
--- How often members that were taken out of the queue were delivered before, by id: members and scores, alternately.
+-- How often what was taken out of the queue (entries and scores, alternately) was delivered before, by id.
 function leases.earlier_deliveries(session, entries)
   local ids, deliveries = {}, {}
   for at = 1, #entries, 2 do

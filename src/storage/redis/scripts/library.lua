@@ -1,7 +1,7 @@
 -- The function library that carries out the operations of one project (Redis 7 or later, FUNCTION LOAD).
 --
 -- One call carries out many operations in their order, as one transaction (run.lua). Every file but this one is a block
--- of its own, in the order of library.rs: what other files use is a member of the file's table below. A file that
+-- of its own, in the order of library.rs: what other files use is a field of the file's table below. A file that
 -- imports a function under a local name (`local inbox_of = inboxes.of`) comes after the file that defines it.
 -- A variable lives as long as the server; what belongs to one call is set by each_call.
 --
@@ -13,7 +13,7 @@
 --               their ids; then the operations: name, number of arguments, arguments. A session in an argument is its
 --               place among the ids, counted from 1.
 -- Output  one reply for each operation: an array, or a text that begins with '!' for one that failed; then an array of
---         the messages that the caller reads itself: number of the reply, position in it, member; then an array of the
+--         the messages that the caller reads itself: number of the reply, position in it, entry; then an array of the
 --         progress of tracked messages: id, status; then the witness (timeline.lua). A batch that was refused because
 --         it belongs to an older data set gets the witness alone.
 
@@ -27,7 +27,7 @@ local SESSIONS_AT = 13
 local BOUNDS = '>dddddddddd'
 local bounds
 
--- Flags, byte 17 of a member: 1 has several recipients and is counted in 'copies'; 2 its sender follows its progress;
+-- Flags, byte 17 of an entry: 1 has several recipients and is counted in 'copies'; 2 its sender follows its progress;
 -- 4 has a deadline. The four higher bits hold the number of messages of a segment less one.
 local MULTI_RECIPIENT, TRACKED, HAS_DEADLINE = 1, 2, 4
 -- Most values that one command takes: the stack of Lua has no room for more.
@@ -164,24 +164,24 @@ local function uuid_text(bytes)
   }, '-')
 end
 
--- A member stands for a message or a segment in an inbox: id (16 bytes), flags (1), bytes of the envelopes (4).
+-- An entry stands for a message or a segment in an inbox: id (16 bytes), flags (1), bytes of the envelopes (4).
 
-local function id_of(member)
-  return sub(member, 1, 16)
+local function id_of(entry)
+  return sub(entry, 1, 16)
 end
 
-local function has_flag(member, flag)
-  return band(byte(member, 17), flag) ~= 0
+local function has_flag(entry, flag)
+  return band(byte(entry, 17), flag) ~= 0
 end
 
 -- The bytes of the envelope of a message, or of all envelopes of a segment.
-local function bytes_of(member)
-  return (unpack_bytes('>I4', member, 18))
+local function bytes_of(entry)
+  return (unpack_bytes('>I4', entry, 18))
 end
 
--- The number of messages that a member stands for.
-local function count_of(member)
-  return math.floor(byte(member, 17) / 16) + 1
+-- The number of messages that an entry stands for.
+local function count_of(entry)
+  return math.floor(byte(entry, 17) / 16) + 1
 end
 
 -- The ids that are packed one after the other.

@@ -49,14 +49,14 @@ function messages.origin(stored)
   return sub(stored, at + 1, at + byte(stored, at))
 end
 
--- The messages of a segment: id and member of each, and the segment of one that it is by itself.
+-- The messages of a segment: id and entry of each, and the segment of one that it is by itself.
 function messages.parts(stored)
   local parts, at = {}, 1
   while at <= #stored do
     local len, _, from = unpack_bytes('>I4I4', stored, at)
     local id = sub(stored, from + 2, from + 17)
-    local member = id .. '\0' .. sub(stored, at + 4, at + 7)
-    parts[#parts + 1] = { id = id, member = member, stored = sub(stored, at, from + len - 1) }
+    local entry = id .. '\0' .. sub(stored, at + 4, at + 7)
+    parts[#parts + 1] = { id = id, entry = entry, stored = sub(stored, at, from + len - 1) }
     at = from + len
   end
   return parts
@@ -73,11 +73,11 @@ each_call(function()
 end)
 
 -- Adds a message to a reply: false until it is read.
-function messages.want(member, reply)
-  wanted[#wanted + 1] = id_of(member)
+function messages.want(entry, reply)
+  wanted[#wanted + 1] = id_of(entry)
   reply[#reply + 1] = false
-  wanted_by[#wanted_by + 1] = { reply, #reply, member, reply_number }
-  wanted_bytes = wanted_bytes + bytes_of(member)
+  wanted_by[#wanted_by + 1] = { reply, #reply, entry, reply_number }
+  wanted_bytes = wanted_bytes + bytes_of(entry)
 end
 
 -- Reads what is wanted so far. Called before something of it may be deleted or split.
@@ -93,7 +93,7 @@ function messages.read_wanted()
   wanted, wanted_by, wanted_bytes = {}, {}, 0
 end
 
--- Reads what is wanted, or returns what the caller is to read: number of the reply, position in it, member.
+-- Reads what is wanted, or returns what the caller is to read: number of the reply, position in it, entry.
 function messages.read_or_defer()
   local deferred = {}
   if wanted_bytes <= WANTED_BYTES_MAX then
@@ -101,8 +101,8 @@ function messages.read_or_defer()
     return deferred
   end
   for at = 1, #wanted_by do
-    local _, position, member, number = unpack(wanted_by[at])
-    deferred[3 * at - 2], deferred[3 * at - 1], deferred[3 * at] = number, position, sub(member, 1, 21)
+    local _, position, entry, number = unpack(wanted_by[at])
+    deferred[3 * at - 2], deferred[3 * at - 1], deferred[3 * at] = number, position, sub(entry, 1, 21)
   end
   return deferred
 end

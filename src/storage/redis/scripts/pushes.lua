@@ -45,7 +45,7 @@ function pushes.can_push(inbox, flags, len, bytes)
     and inbox.in_flight_bytes + bytes <= inbox.credit_bytes
 end
 
--- Leases a message or segment to the claim of the inbox. `rest` is the member without the id. Returns the address of
+-- Leases a message or segment to the claim of the inbox. `rest` is the entry without the id. Returns the address of
 -- the recipient in the delivery batch.
 function pushes.lease(session, inbox, priority, id, rest, len, bytes, since)
   local number = inbox.next_lease
@@ -93,7 +93,7 @@ ops.start_push = function()
   local reply = { inbox.waiting, inbox.in_flight, 0, from, inbox.next_lease, 0 }
   for at = 1, #list do
     reply[#reply + 1] = list[at].deliveries
-    messages.want(list[at].member, reply)
+    messages.want(list[at].entry, reply)
   end
   return reply
 end

@@ -25,17 +25,17 @@ function queues.has_inline_room(inbox)
 end
 
 -- Inserts an entry by its score in the record, which has room for it.
-local function insert(queue, score, member)
+local function insert(queue, score, entry)
   local at = #queue + 1
   while at > 1 and queue[at - 2] > score do
     queue[at], queue[at + 1] = queue[at - 2], queue[at - 1]
     at = at - 2
   end
-  queue[at], queue[at + 1] = score, member
+  queue[at], queue[at + 1] = score, entry
 end
 queues.insert = insert
 
--- Adds entries: scores and members, alternately.
+-- Adds to the queue: scores and entries, alternately.
 function queues.add(session, inbox, list)
   local queue = inbox.queue
   if not inbox.is_outside and #queue + #list > 2 * INLINE_LEN_MAX then
@@ -50,7 +50,7 @@ function queues.add(session, inbox, list)
   inbox.is_changed = true
 end
 
--- Takes out some of the first entries: members and scores, alternately. At most 32 of an inbox outside: the caller does
+-- Takes out some from the front: entries and scores, alternately. At most 32 of an inbox outside: the caller does
 -- not know how many messages they are, and puts back what is too much.
 function queues.take_first(session, inbox, most)
   if inbox.is_outside then
@@ -69,22 +69,22 @@ function queues.take_first(session, inbox, most)
   return taken
 end
 
--- Takes out these members. Returns how many of them waited.
-function queues.remove(session, inbox, members)
+-- Takes out these entries. Returns how many of them waited.
+function queues.remove(session, inbox, entries)
   if inbox.is_outside then
     local count = 0
-    for first = 1, #members, VALUES_MAX do
-      local last = math.min(first + VALUES_MAX - 1, #members)
-      count = count + call('ZREM', queue_key(session), unpack(members, first, last))
+    for first = 1, #entries, VALUES_MAX do
+      local last = math.min(first + VALUES_MAX - 1, #entries)
+      count = count + call('ZREM', queue_key(session), unpack(entries, first, last))
     end
     return count
   end
-  if #members == 0 then
+  if #entries == 0 then
     return 0
   end
   local removed, queue, rest = {}, inbox.queue, {}
-  for at = 1, #members do
-    removed[members[at]] = true
+  for at = 1, #entries do
+    removed[entries[at]] = true
   end
   for at = 1, #queue, 2 do
     if not removed[queue[at + 1]] then
@@ -96,7 +96,7 @@ function queues.remove(session, inbox, members)
   return (#queue - #rest) / 2
 end
 
--- All entries: members and scores, alternately.
+-- All that waits: entries and scores, alternately.
 function queues.all(session, inbox)
   if inbox.is_outside then
     return call('ZRANGE', queue_key(session), 0, -1, 'WITHSCORES')
@@ -108,19 +108,19 @@ function queues.all(session, inbox)
   return list
 end
 
--- Whether one of these members waits.
-function queues.has_any(session, inbox, members)
+-- Whether one of these entries waits.
+function queues.has_any(session, inbox, entries)
   if inbox.is_outside then
-    local scores = call('ZMSCORE', queue_key(session), unpack(members))
-    for at = 1, #members do
+    local scores = call('ZMSCORE', queue_key(session), unpack(entries))
+    for at = 1, #entries do
       if scores[at] then
         return true
       end
     end
   end
   local wanted, queue = {}, inbox.queue
-  for at = 1, #members do
-    wanted[members[at]] = true
+  for at = 1, #entries do
+    wanted[entries[at]] = true
   end
   for at = 2, #queue, 2 do
     if wanted[queue[at]] then

@@ -69,8 +69,8 @@ local function settle_id(id, flags, session, status, ids)
 end
 receipts.settle_id = settle_id
 
-function receipts.settle(member, session, status)
-  settle_id(id_of(member), byte(member, 17), session, status)
+function receipts.settle(entry, session, status)
+  settle_id(id_of(entry), byte(entry, 17), session, status)
 end
 
 local function set_first(bucket)

@@ -17,11 +17,11 @@ local function share_receipt(id, session)
 end
 
 -- Removes the receipt of a message for a session: it waits again.
-local function remove_receipt(member, session)
+local function remove_receipt(entry, session)
   receipts.flush()
-  local id = id_of(member)
+  local id = id_of(entry)
   local name = receipts.key_of(id)
-  if not has_flag(member, MULTI_RECIPIENT) then
+  if not has_flag(entry, MULTI_RECIPIENT) then
     call('HDEL', name, id)
   elseif call('HEXISTS', name, id) == 1 then
     call('HSET', name, id .. session, receipts.OPEN)
@@ -31,44 +31,44 @@ local function remove_receipt(member, session)
 end
 
 -- Whether a session has a copy of a message already, in flight or waiting.
-local function has_copy(member, session, inbox)
-  local id = id_of(member)
+local function has_copy(entry, session, inbox)
+  local id = id_of(entry)
   if leases.find(session, inbox, { id })[1] then
     return true
   end
   -- A copy from a redrive to another session has other flags.
-  local deadline_flag, candidates = band(byte(member, 17), HAS_DEADLINE), {}
+  local deadline_flag, candidates = band(byte(entry, 17), HAS_DEADLINE), {}
   for flags = 0, MULTI_RECIPIENT + TRACKED do
-    candidates[#candidates + 1] = id .. string.char(flags + deadline_flag) .. sub(member, 18)
+    candidates[#candidates + 1] = id .. string.char(flags + deadline_flag) .. sub(entry, 18)
   end
   return queues.has_any(session, inbox, candidates)
 end
 
--- The member of a letter for another recipient: it is counted in 'copies' from now on, and its sender does not follow
+-- The entry of a letter for another recipient: it is counted in 'copies' from now on, and its sender does not follow
 -- it.
-local function member_for_other(member, to)
-  local id = id_of(member)
-  if not has_flag(member, MULTI_RECIPIENT) then
+local function entry_for_other(entry, to)
+  local id = id_of(entry)
+  if not has_flag(entry, MULTI_RECIPIENT) then
     call('HSET', key('copies'), id, 1)
   end
   share_receipt(id, to)
-  return id .. string.char(MULTI_RECIPIENT + band(byte(member, 17), HAS_DEADLINE)) .. sub(member, 18)
+  return id .. string.char(MULTI_RECIPIENT + band(byte(entry, 17), HAS_DEADLINE)) .. sub(entry, 18)
 end
 
 -- Puts a letter into the inbox of a session.
-local function put_letter(letter, member, to, inbox)
-  local id = id_of(member)
+local function put_letter(letter, entry, to, inbox)
+  local id = id_of(entry)
   dead_letters.take(letter)
   if to ~= sub(letter, 17) then
-    member = member_for_other(member, to)
+    entry = entry_for_other(entry, to)
   end
   local stored = call('HGET', key('messages'), id)
-  queues.add(to, inbox, { queues.next_score(inbox, messages.priority(stored)), member })
-  if has_flag(member, HAS_DEADLINE) then
-    call('ZADD', key('expiries'), int_text(now + messages.ttl(stored)), to .. member)
+  queues.add(to, inbox, { queues.next_score(inbox, messages.priority(stored)), entry })
+  if has_flag(entry, HAS_DEADLINE) then
+    call('ZADD', key('expiries'), int_text(now + messages.ttl(stored)), to .. entry)
   end
-  inboxes.adjust(inbox, 1, 0, 0, bytes_of(member))
-  remove_receipt(member, to)
+  inboxes.adjust(inbox, 1, 0, 0, bytes_of(entry))
+  remove_receipt(entry, to)
   frames.wake(to)
 end
 
@@ -76,16 +76,16 @@ end
 local function redrive(letter, recipient, capacity)
   local to = recipient == '' and sub(letter, 17) or recipient
   local inbox = inboxes.of(to)
-  local member = dead_letters.member_of(letter, call('HGET', key('dead_letters:info'), letter))
+  local entry = dead_letters.entry_of(letter, call('HGET', key('dead_letters:info'), letter))
   if not inbox then
     return '', 'gone'
-  elseif has_copy(member, to, inbox) then
+  elseif has_copy(entry, to, inbox) then
     -- A second copy would be a repeat: the letter is dropped.
     copies.drop(dead_letters.take(letter))
-  elseif inboxes.refusal(inbox, bytes_of(member), capacity) then
+  elseif inboxes.refusal(inbox, bytes_of(entry), capacity) then
     return '', 'full'
   else
-    put_letter(letter, member, to, inbox)
+    put_letter(letter, entry, to, inbox)
   end
   return to, inbox.waiting
 end

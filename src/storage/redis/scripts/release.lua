@@ -11,23 +11,23 @@ function releases.put_back(session, inbox, list, delivery_limit)
   list = segments.split_exhausted(session, list, delivery_limit)
   for at = 1, #list do
     local lease = list[at]
-    local member = lease.member
+    local entry = lease.entry
     local is_expired = lease.deadline > 0 and lease.deadline <= now
-    bytes = bytes + bytes_of(member)
+    bytes = bytes + bytes_of(entry)
     if is_expired or lease.deliveries >= delivery_limit then
-      dead[#dead + 1] = id_of(member)
-      dead_bytes = dead_bytes + bytes_of(member)
-      dead_letters.add(member, session, is_expired and 'x' or 'l', lease.deliveries)
+      dead[#dead + 1] = id_of(entry)
+      dead_bytes = dead_bytes + bytes_of(entry)
+      dead_letters.add(entry, session, is_expired and 'x' or 'l', lease.deliveries)
     else
-      returned = returned + count_of(member)
+      returned = returned + count_of(entry)
       lease.score = lease.score - lease.score % 2 + 1
       lease.state, lease.since = RETURNED, since
       waiting[#waiting + 1] = int_text(lease.score)
-      waiting[#waiting + 1] = member
-      packed[#packed + 1] = id_of(member)
+      waiting[#waiting + 1] = entry
+      packed[#packed + 1] = id_of(entry)
       packed[#packed + 1] = leases.pack(lease)
       if lease.deadline > 0 then
-        expiry.push(deadlines, session, member, lease.deadline)
+        expiry.push(deadlines, session, entry, lease.deadline)
       end
     end
   end

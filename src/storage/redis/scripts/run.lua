@@ -18,8 +18,8 @@ local function recount()
     end
     local are_read, list = pcall(leases.in_flight, session)
     for at = 1, are_read and #list or 0 do
-      inbox.in_flight = inbox.in_flight + count_of(list[at].member)
-      inbox.in_flight_bytes = inbox.in_flight_bytes + bytes_of(list[at].member)
+      inbox.in_flight = inbox.in_flight + count_of(list[at].entry)
+      inbox.in_flight_bytes = inbox.in_flight_bytes + bytes_of(list[at].entry)
     end
     inbox.bytes = inbox.bytes + inbox.in_flight_bytes
   end)

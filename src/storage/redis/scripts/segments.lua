@@ -18,18 +18,18 @@ each_call(function()
 end)
 
 -- The lease of a message at a position of a leased segment.
-local function lease_of_part(lease, position, member)
+local function lease_of_part(lease, position, entry)
   return {
     score = lease.score + 2 * (position - 1), number = lease.number + position - 1, deadline = 0,
-    deliveries = lease.deliveries, state = lease.state, member = member, batch = lease.batch, replica = lease.replica,
+    deliveries = lease.deliveries, state = lease.state, entry = entry, batch = lease.batch, replica = lease.replica,
     since = lease.since,
   }
 end
 
 -- Splits a segment into its messages. `lease` is its lease, if it was delivered; `score` its score, if it waits.
 -- Returns the leases of the messages.
-local function split(session, member, lease, score)
-  local inbox, id = inbox_of(session), id_of(member)
+local function split(session, entry, lease, score)
+  local inbox, id = inbox_of(session), id_of(entry)
   local of_parts, stored, packed, waiting = {}, {}, {}, {}
   -- A reply of this call that contains the segment gets all of it.
   messages.read_wanted()
@@ -38,10 +38,10 @@ local function split(session, member, lease, score)
     stored[#stored + 1] = part.stored
     if score then
       waiting[#waiting + 1] = int_text(score + 2 * (at - 1))
-      waiting[#waiting + 1] = part.member
+      waiting[#waiting + 1] = part.entry
     end
     if lease then
-      of_parts[at] = lease_of_part(lease, at, part.member)
+      of_parts[at] = lease_of_part(lease, at, part.entry)
       packed[#packed + 1] = part.id
       packed[#packed + 1] = leases.pack(of_parts[at])
     end
@@ -49,7 +49,7 @@ local function split(session, member, lease, score)
   call_in_steps('HSET', key('messages'), stored, 2)
   leases.put(session, inbox, packed)
   if score then
-    queues.remove(session, inbox, { member })
+    queues.remove(session, inbox, { entry })
     queues.add(session, inbox, waiting)
   end
   removed[#removed + 1] = id
@@ -58,7 +58,7 @@ end
 
 -- Splits a segment that was delivered, whether it is in flight or waits again. Returns the leases of its messages.
 local function split_leased(session, lease)
-  return split(session, lease.member, lease, lease.state == leases.RETURNED and lease.score or nil)
+  return split(session, lease.entry, lease, lease.state == leases.RETURNED and lease.score or nil)
 end
 
 -- Splits all segments of a session that were delivered. Returns whether there was one.
@@ -66,7 +66,7 @@ local function split_all_leased(session)
   local found = {}
   leases.each(session, inbox_of(session), function(id, text)
     local lease = read_lease(id, text)
-    if count_of(lease.member) > 1 then
+    if count_of(lease.entry) > 1 then
       found[#found + 1] = lease
     end
   end)
@@ -78,10 +78,10 @@ end
 segments.split_all_leased = split_all_leased
 
 -- Splits a segment that waits.
-local function split_waiting(session, member, score)
-  local id = id_of(member)
+local function split_waiting(session, entry, score)
+  local id = id_of(entry)
   local lease = score % 2 == 1 and leases.find(session, inbox_of(session), { id })[1]
-  split(session, member, lease and read_lease(id, lease), score)
+  split(session, entry, lease and read_lease(id, lease), score)
 end
 segments.split_waiting = split_waiting
 
@@ -102,7 +102,7 @@ function segments.split_exhausted(session, list, delivery_limit)
   local rest = {}
   for at = 1, #list do
     local lease = list[at]
-    if count_of(lease.member) > 1 and lease.deliveries >= delivery_limit then
+    if count_of(lease.entry) > 1 and lease.deliveries >= delivery_limit then
       for _, part in ipairs(split_leased(session, lease)) do
         rest[#rest + 1] = part
       end
@@ -120,9 +120,9 @@ end
 
 -- Writes that all of a segment is done with. Its receipt holds the ids of its messages from now on: `ids`, if the
 -- caller knows them.
-function segments.settle(member, session, status, ids)
-  local id = id_of(member)
-  local bucket = receipts.settle_id(id, byte(member, 17), session, status, ids or segments.ids_of(id))
+function segments.settle(entry, session, status, ids)
+  local id = id_of(entry)
+  local bucket = receipts.settle_id(id, byte(entry, 17), session, status, ids or segments.ids_of(id))
   local list = settled[bucket]
   if not list then
     list = {}

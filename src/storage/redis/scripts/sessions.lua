@@ -102,17 +102,17 @@ local function dead_letter_all(session, inbox, reason)
   local waiting, deadlines = queues.all(session, inbox), {}
   local earlier = leases.earlier_deliveries(session, waiting)
   for at = 1, #waiting, 2 do
-    local member = waiting[at]
-    list[#list + 1] = { member = member, score = tonumber(waiting[at + 1]), deliveries = earlier[id_of(member)] or 0 }
-    if has_flag(member, HAS_DEADLINE) then
-      deadlines[#deadlines + 1] = session .. member
+    local entry = waiting[at]
+    list[#list + 1] = { entry = entry, score = tonumber(waiting[at + 1]), deliveries = earlier[id_of(entry)] or 0 }
+    if has_flag(entry, HAS_DEADLINE) then
+      deadlines[#deadlines + 1] = session .. entry
     end
   end
   table.sort(list, function(a, b)
     return queues.place_of(a.score) < queues.place_of(b.score)
   end)
   for at = 1, #list do
-    dead_letters.add(list[at].member, session, reason, list[at].deliveries)
+    dead_letters.add(list[at].entry, session, reason, list[at].deliveries)
   end
   expiry.remove(deadlines)
   return #list

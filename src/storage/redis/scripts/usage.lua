@@ -74,9 +74,9 @@ end)
 
 -- Drops copies of a multi-recipient message of so many bytes.
 local function drop_shared(id, number, bytes)
-  local entry = dropped[id]
-  if entry then
-    entry.count = entry.count + number
+  local drop = dropped[id]
+  if drop then
+    drop.count = drop.count + number
   else
     dropped[id] = { count = number, bytes = bytes }
   end
@@ -84,7 +84,7 @@ local function drop_shared(id, number, bytes)
 end
 copies.drop_shared = drop_shared
 
--- Drops the copy of one recipient. `bytes` are those of all envelopes of the member.
+-- Drops the copy of one recipient. `bytes` are those of all envelopes of the entry.
 local function drop_of(id, flags, bytes)
   if flags % 2 == MULTI_RECIPIENT then
     drop_shared(id, 1, bytes)
@@ -95,15 +95,15 @@ local function drop_of(id, flags, bytes)
 end
 copies.drop_of = drop_of
 
-function copies.drop(member)
-  drop_of(id_of(member), byte(member, 17), bytes_of(member))
+function copies.drop(entry)
+  drop_of(id_of(entry), byte(entry, 17), bytes_of(entry))
 end
 
 function copies.flush()
   local without_copies = {}
-  for id, entry in pairs(dropped) do
-    if call('HINCRBY', key('copies'), id, -entry.count) <= 0 then
-      count('messages', -entry.bytes)
+  for id, drop in pairs(dropped) do
+    if call('HINCRBY', key('copies'), id, -drop.count) <= 0 then
+      count('messages', -drop.bytes)
       without_copies[#without_copies + 1] = id
       deleted[#deleted + 1] = id
     end
