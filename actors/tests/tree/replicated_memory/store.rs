@@ -7,7 +7,7 @@ use std::{
 };
 
 use actors::{
-    bridge::{Bridge, StoreEvent},
+    bridge::StoreEvent,
     clock::{Now, now},
     model::{
         CallReceipt, DeadLetterReason, MessageId, ProjectId, ProtocolName, ProtocolRecord, RecipientStatus, SessionId,
@@ -16,11 +16,10 @@ use actors::{
     storage::{
         Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, DeadLetterStore,
         Depth, Heartbeat, HeartbeatExchange, InboxStore, Inserted, KeyReservation, Lease, Op, ProtocolStore, PushStore,
-        PutOutcome, PutSession, Redriven, Release, Released, ReplicatedStorage, ReplicatedStore, Roster, SendResult,
-        SessionKey, SessionStore, Storage, Store, TrackingStore, Usage,
+        PutOutcome, PutSession, Redriven, Release, Released, ReplicatedStore, Roster, SendResult, SessionKey,
+        SessionStore, Store, TrackingStore, Usage,
     },
 };
-use futures_util::{FutureExt, StreamExt};
 
 use super::{ReplicaConnection, SharedState, Unanswered, at_once};
 
