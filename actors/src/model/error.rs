@@ -108,7 +108,7 @@ pub enum BrokerError {
     ProjectNotFound,
     #[error("no project \"{id}\" to send to: list_projects shows the projects")]
     TargetNotFound { id: String },
-    #[error("a project with this id exists: choose another id")]
+    #[error("a project with this id exists already")]
     ProjectExists { id: String },
     #[error("this needs a session: call register_session first, or pass session_id")]
     SessionRequired,
