@@ -3,7 +3,7 @@
 
 use crate::{
     heap::peak_of,
-    mcp::frame::{Decoder, Event, Violation},
+    mcp::frame::{Decoder, FrameEvent, Violation},
     mutate::Choices,
 };
 
@@ -82,7 +82,7 @@ fn check((events, _): &Decoded, message_len_max: usize) {
             assert!(event.len() <= "Text(\"\")".len() + message_len_max * 10);
         }
     }
-    let _ = Event::Pong;
+    let _ = FrameEvent::Pong;
 }
 
 /// Frames that are mostly valid.
