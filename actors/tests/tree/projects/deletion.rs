@@ -6,7 +6,7 @@ use actors::{
     model::{BrokerError, ProjectConfig},
     project::ReceiveRequest,
     router,
-    session::{CloseReason, ReceiveMode},
+    session::{CloseReason, ReceiveCall, ReceiveMode, UnboundedReads},
     storage::{Storage, memory::MemoryStorage},
     supervise::ActorMetrics,
 };
@@ -39,8 +39,9 @@ async fn assert_deletion_ends_actors(world: World) {
     let bob = there.register("bob", None).await;
     let sent = there.send_many(&bob, "alice", 1).await;
     line.sees(&sent).await;
+    let call = ReceiveCall::default();
     let waiting = actix_rt::spawn({
-        let (project, bob) = (there.project.clone(), Arc::clone(&bob));
+        let (project, bob, call) = (there.project.clone(), Arc::clone(&bob), call.clone());
         async move {
             let request = ReceiveRequest {
                 limit: 1,
@@ -48,11 +49,11 @@ async fn assert_deletion_ends_actors(world: World) {
                 mode: ReceiveMode::Manual,
                 ..ReceiveRequest::default()
             };
-            project.receive(&bob, request).await.map(drop)
+            let budget = Arc::new(UnboundedReads);
+            project.receive_for_call(&call, &bob, request, budget).await.map(drop)
         }
     });
-    // The project has read its inbox from the store.
-    assert!(there.read_inbox(&bob).await.is_empty());
+    within_deadline("the beginning of the wait", call.until_waiting()).await;
     let pulses = actor_metrics(&there);
     assert_eq!(
         pulses.iter().map(|pulse| lifecycle_state(pulse)).collect::<Vec<_>>(),
