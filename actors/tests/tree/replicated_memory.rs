@@ -228,7 +228,7 @@ pub struct ReplicaStorage(pub Arc<ReplicaConnection>);
 
 impl Storage for ReplicaStorage {
     fn name(&self) -> &'static str {
-        "twin"
+        "replicated"
     }
 
     fn durability(&self) -> String {

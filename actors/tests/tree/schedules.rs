@@ -93,12 +93,12 @@ impl Replicas {
     }
 
     async fn start_replica(&self) -> RunningReplica {
-        let twin = self.cluster.connect_replica();
-        let storage = Arc::new(ReplicaStorage(Arc::clone(&twin)));
+        let connection = self.cluster.connect_replica();
+        let storage = Arc::new(ReplicaStorage(Arc::clone(&connection)));
         let (kill, alive) = watch::channel(true);
         RunningReplica {
             world: World::on_shared_storage(storage, settings(), ActorThread::Test).await,
-            connection: twin,
+            connection,
             alive,
             kill: Rc::new(kill),
         }

@@ -64,7 +64,7 @@ impl SlowStorage {
 
 impl Storage for SlowStorage {
     fn name(&self) -> &'static str {
-        "laggard"
+        "slow"
     }
 
     fn durability(&self) -> String {

@@ -9,7 +9,10 @@ use actors::{
 };
 use futures_util::future::{join, join_all};
 
-use super::{default_project, is_valid, key_ids, member_key, other_project_id, rename_to, start_broker, until};
+use super::{
+    create_other_project, default_project, is_valid, key_ids, member_key, other_project_id, rename_to, start_broker,
+    until,
+};
 use crate::{
     contended_storage::ContendedStorage,
     slow_storage::SlowStorage,
@@ -20,10 +23,7 @@ use crate::{
 fn concurrent_changes_are_all_applied() {
     run(|| async {
         let broker = start_broker(&Arc::new(SlowStorage::default()));
-        let (_, first) = broker
-            .create_project(new_project("there", ProjectConfig::default()))
-            .await
-            .unwrap();
+        let first = create_other_project(&broker).await;
         let id = other_project_id();
         let keys = join_all((0..4).map(|_| broker.add_key(&id, member_key())));
         let (keys, (named, granted)) = within_deadline(
@@ -78,10 +78,7 @@ fn a_change_of_this_replica_keeps_the_change_of_another_replica() {
     run(|| async {
         let store = Arc::new(ContendedStorage::default());
         let broker = start_broker(&store);
-        let (_, first) = broker
-            .create_project(new_project("there", ProjectConfig::default()))
-            .await
-            .unwrap();
+        let first = create_other_project(&broker).await;
         for round in 0..3_u8 {
             store.amend_before_next_put(move |record| {
                 record.tags.insert(round.to_string());
@@ -103,10 +100,7 @@ fn a_revocation_by_another_replica_applies_as_soon_as_the_record_is_read() {
     run(|| async {
         let store = Arc::new(ContendedStorage::default());
         let broker = start_broker(&store);
-        let (_, made) = broker
-            .create_project(new_project("there", ProjectConfig::default()))
-            .await
-            .unwrap();
+        let made = create_other_project(&broker).await;
         let revoked = made.id.clone();
         store.amend_before_next_put(move |record| {
             record.revoke_key(&revoked, 1).unwrap();
@@ -182,10 +176,7 @@ fn a_change_requested_before_the_store_was_read_is_applied() {
     run(|| async {
         let store = Arc::new(SlowStorage::default());
         let earlier = start_broker(&store);
-        let (_, made) = earlier
-            .create_project(new_project("there", ProjectConfig::default()))
-            .await
-            .unwrap();
+        let made = create_other_project(&earlier).await;
         store.set_paused(true);
         let broker = start_broker(&store);
         let asked = [

@@ -10,7 +10,9 @@ use actors::{
 };
 use futures_util::future::{join, join_all};
 
-use super::{default_project, is_valid, member_key, other_project_id, rename_to, start_broker, until};
+use super::{
+    create_other_project, default_project, is_valid, member_key, other_project_id, rename_to, start_broker, until,
+};
 use crate::{
     contended_storage::ContendedStorage,
     slow_storage::SlowStorage,
@@ -104,10 +106,7 @@ fn a_deleted_project_is_refused_like_one_that_never_existed() {
     run(|| async {
         let broker = start_broker(&Arc::new(MemoryStorage::default()));
         broker.project(&default_project()).await.unwrap();
-        let (_, made) = broker
-            .create_project(new_project("there", ProjectConfig::default()))
-            .await
-            .unwrap();
+        let made = create_other_project(&broker).await;
         broker
             .grant(&other_project_id(), default_project(), grant_of(&[], 0))
             .await

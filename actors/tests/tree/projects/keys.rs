@@ -5,24 +5,18 @@ use std::sync::Arc;
 use actors::{
     broker::BrokerHandle,
     clock::now,
-    model::{KeyId, KeyStatus, NewKey, ProjectConfig, Scope},
+    model::{KeyId, KeyStatus, NewKey, Scope},
     storage::memory::MemoryStorage,
 };
 
-use super::{is_valid, member_key, other_project_id, principal, rename_to, start_broker};
-use crate::{
-    slow_storage::SlowStorage,
-    world::{new_project, run},
-};
+use super::{create_other_project, is_valid, member_key, other_project_id, principal, rename_to, start_broker};
+use crate::{slow_storage::SlowStorage, world::run};
 
 #[test]
 fn a_key_is_valid_from_its_creation_until_it_is_revoked() {
     run(|| async {
         let broker = start_broker(&Arc::new(SlowStorage::default()));
-        let (_, first) = broker
-            .create_project(new_project("there", ProjectConfig::default()))
-            .await
-            .unwrap();
+        let first = create_other_project(&broker).await;
         let second = broker.add_key(&other_project_id(), member_key()).await.unwrap();
         let [administers, takes_part] = [&first, &second].map(|made| principal(&broker, made));
         assert_eq!((administers.scope, takes_part.scope), (Scope::Admin, Scope::Member));
@@ -54,10 +48,7 @@ fn a_key_is_valid_from_its_creation_until_it_is_revoked() {
 fn a_rotation_with_a_grace_period_keeps_the_old_keys_valid_during_it() {
     run(|| async {
         let broker = start_broker(&Arc::new(MemoryStorage::default()));
-        let (_, first) = broker
-            .create_project(new_project("there", ProjectConfig::default()))
-            .await
-            .unwrap();
+        let first = create_other_project(&broker).await;
         let second = broker.add_key(&other_project_id(), member_key()).await.unwrap();
         let hour_ms = 3_600_000;
         let before_ms = now().unix_ms;
@@ -90,10 +81,7 @@ fn a_rotation_with_a_grace_period_keeps_the_old_keys_valid_during_it() {
 fn a_rotation_without_a_grace_period_ends_only_the_rotated_key_and_immediately() {
     run(|| async {
         let broker = start_broker(&Arc::new(MemoryStorage::default()));
-        let (_, first) = broker
-            .create_project(new_project("there", ProjectConfig::default()))
-            .await
-            .unwrap();
+        let first = create_other_project(&broker).await;
         let second = broker.add_key(&other_project_id(), member_key()).await.unwrap();
         let rotated = broker
             .rotate_keys(&other_project_id(), Some(&first.id), 0)
@@ -119,10 +107,7 @@ fn the_last_use_of_a_key_is_stored_with_the_next_change() {
     run(|| async {
         let store = Arc::new(MemoryStorage::default());
         let broker = start_broker(&store);
-        let (_, made) = broker
-            .create_project(new_project("there", ProjectConfig::default()))
-            .await
-            .unwrap();
+        let made = create_other_project(&broker).await;
         let last_used = |broker: &BrokerHandle| broker.record(&other_project_id()).unwrap().keys[0].last_used_at_ms;
         principal(&broker, &made).status.record_use(123_456_789);
         assert_eq!(last_used(&broker), None);

@@ -15,11 +15,11 @@ use actix_rt::Arbiter;
 use actors::{
     broker::{Broker, BrokerHandle, Principal},
     clock::now,
-    model::{ConfigChanges, IssuedKey, KeyId, NewKey, ProjectChanges, ProjectId, ProjectRecord, Scope},
+    model::{ConfigChanges, IssuedKey, KeyId, NewKey, ProjectChanges, ProjectConfig, ProjectId, ProjectRecord, Scope},
     storage::Storage,
 };
 
-use crate::world::{World, broker_settings, project_id, settings, within_deadline};
+use crate::world::{World, broker_settings, new_project, project_id, settings, within_deadline};
 
 /// Starts a broker on the thread of the test.
 fn start_broker(storage: &Arc<impl Storage>) -> BrokerHandle {
@@ -35,6 +35,13 @@ fn default_project() -> ProjectId {
 
 fn other_project_id() -> ProjectId {
     project_id("there")
+}
+
+/// Creates [`other_project_id`], and returns its first key.
+async fn create_other_project(broker: &BrokerHandle) -> IssuedKey {
+    let project = new_project("there", ProjectConfig::default());
+    let (_, key) = broker.create_project(project).await.unwrap();
+    key
 }
 
 fn rename_to(name: &str) -> ProjectChanges {

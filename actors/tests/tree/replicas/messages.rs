@@ -125,17 +125,17 @@ fn a_broadcast_is_refused_while_the_roster_is_unknown() {
         let ReplicaPair {
             here,
             there,
-            here_connection: here_twin,
+            here_connection,
             ..
         } = ReplicaPair::new(settings()).await;
         let alice = here.register("alice", None).await;
-        here_twin.frame_filter.lose_one_in(1);
+        here_connection.frame_filter.lose_one_in(1);
         there.register("bob", None).await;
-        here_twin.set_unanswered(Some(Unanswered::Sessions));
+        here_connection.set_unanswered(Some(Unanswered::Sessions));
         let sent = here.submit(vec![here.broadcast_submission(&alice).unwrap()]).await;
         let refused = sent.and_then(|mut answers| answers.pop().unwrap());
         assert!(matches!(refused.map(drop), Err(BrokerError::Unavailable { .. })));
-        here_twin.set_unanswered(None);
+        here_connection.set_unanswered(None);
         let sent = here.submit(vec![here.broadcast_submission(&alice).unwrap()]).await;
         let outcome = sent.unwrap().pop().unwrap().unwrap().result;
         assert_eq!(outcome.queued + outcome.delivered, 1);
@@ -148,15 +148,15 @@ fn a_session_that_ended_at_another_replica_is_not_reported_as_full() {
         let ReplicaPair {
             here,
             there,
-            here_connection: here_twin,
-            there_connection: there_twin,
+            here_connection,
+            there_connection,
         } = ReplicaPair::new(settings()).await;
         let alice = here.register("alice", None).await;
         let bob = there.register("bob", None).await;
         there.register("carol", None).await;
         here.project.wait_until_current().await.unwrap();
-        here_twin.frames_held.send_replace(true);
-        let store = ReplicaStorage(there_twin).open(there.project.id());
+        here_connection.frames_held.send_replace(true);
+        let store = ReplicaStorage(there_connection).open(there.project.id());
         let gone = store.remove_session(bob.record.id, DeadLetterReason::RecipientGone, None, now());
         gone.await.unwrap();
         let refusal = async |to| {

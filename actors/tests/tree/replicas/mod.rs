@@ -24,15 +24,15 @@ struct ReplicaPair {
 impl ReplicaPair {
     async fn new(settings: ProjectSettings) -> Self {
         let cluster = Arc::<ReplicatedMemory>::default();
-        let (here_twin, there_twin) = (cluster.connect_replica(), cluster.connect_replica());
-        let storage = |twin: &Arc<ReplicaConnection>| Arc::new(ReplicaStorage(Arc::clone(twin)));
-        let here = World::on_storage(storage(&here_twin) as _, settings, ActorThread::Test).await;
-        let there = World::on_shared_storage(storage(&there_twin) as _, settings, ActorThread::Test).await;
+        let (here_connection, there_connection) = (cluster.connect_replica(), cluster.connect_replica());
+        let storage = |connection: &Arc<ReplicaConnection>| Arc::new(ReplicaStorage(Arc::clone(connection)));
+        let here = World::on_storage(storage(&here_connection) as _, settings, ActorThread::Test).await;
+        let there = World::on_shared_storage(storage(&there_connection) as _, settings, ActorThread::Test).await;
         Self {
             here,
             there,
-            here_connection: here_twin,
-            there_connection: there_twin,
+            here_connection,
+            there_connection,
         }
     }
 }

@@ -14,12 +14,12 @@ use crate::{
 /// Asserts that the resync ends only after the roster has been read, and that `alice` is known then.
 async fn waits_for_the_roster(
     there: &World,
-    twin: &ReplicaConnection,
+    connection: &ReplicaConnection,
     mut caught_up: impl Future<Output = CaughtUp> + Unpin,
 ) {
     let early = tokio::time::timeout(Duration::from_millis(50), &mut caught_up).await;
     assert!(early.is_err(), "the resync must not end yet");
-    twin.rosters_held.send_replace(false);
+    connection.rosters_held.send_replace(false);
     caught_up.await.unwrap();
     assert!(there.project.resolve("alice").known().is_ok());
 }
@@ -33,16 +33,16 @@ fn a_resync_fails_while_the_store_does_not_answer() {
             let ReplicaPair {
                 here,
                 there,
-                there_connection: there_twin,
+                there_connection,
                 ..
             } = ReplicaPair::new(settings()).await;
-            there_twin.frame_filter.lose_one_in(1);
+            there_connection.frame_filter.lose_one_in(1);
             here.register("alice", None).await;
             here.register_protocol("news").await.unwrap();
-            there_twin.set_unanswered(Some(unanswered));
+            there_connection.set_unanswered(Some(unanswered));
             let refused = there.project.wait_until_current().await;
             assert!(matches!(refused, Err(BrokerError::Unavailable { .. })), "{refused:?}");
-            there_twin.set_unanswered(None);
+            there_connection.set_unanswered(None);
             there.project.wait_until_current().await.unwrap();
             assert!(there.project.resolve("alice").known().is_ok());
             assert!(there.project.protocol("news", "1.0.0").is_ok());
@@ -56,15 +56,15 @@ fn a_failed_resync_of_protocols_is_retried() {
         let ReplicaPair {
             here,
             there,
-            there_connection: there_twin,
+            there_connection,
             ..
         } = ReplicaPair::new(settings()).await;
         there.project.wait_until_current().await.unwrap();
-        there_twin.set_unanswered(Some(Unanswered::Protocols));
+        there_connection.set_unanswered(Some(Unanswered::Protocols));
         here.register_protocol("news").await.unwrap();
         let refused = there.project.wait_until_current().await;
         assert!(matches!(refused, Err(BrokerError::Unavailable { .. })), "{refused:?}");
-        there_twin.set_unanswered(None);
+        there_connection.set_unanswered(None);
         // The resync runs by itself, and its result is visible to a synchronous read.
         until("the protocol is known", || {
             there.project.protocol("news", "1.0.0").is_ok()
@@ -77,19 +77,19 @@ fn a_failed_resync_of_protocols_is_retried() {
 fn a_resync_waits_for_the_first_roster() {
     run(|| async {
         let cluster = Arc::<ReplicatedMemory>::default();
-        let (here_twin, there_twin) = (cluster.connect_replica(), cluster.connect_replica());
-        let here = World::on_storage(Arc::new(ReplicaStorage(here_twin)), settings(), ActorThread::Test).await;
+        let (here_connection, there_connection) = (cluster.connect_replica(), cluster.connect_replica());
+        let here = World::on_storage(Arc::new(ReplicaStorage(here_connection)), settings(), ActorThread::Test).await;
         here.register("alice", None).await;
-        there_twin.rosters_held.send_replace(true);
+        there_connection.rosters_held.send_replace(true);
         let there = World::on_shared_storage(
-            Arc::new(ReplicaStorage(Arc::clone(&there_twin))),
+            Arc::new(ReplicaStorage(Arc::clone(&there_connection))),
             settings(),
             ActorThread::Test,
         )
         .await;
         here.register("bob", None).await;
         await_session(&there, "bob").await;
-        waits_for_the_roster(&there, &there_twin, Box::pin(there.project.wait_until_current())).await;
+        waits_for_the_roster(&there, &there_connection, Box::pin(there.project.wait_until_current())).await;
     });
 }
 
@@ -99,17 +99,17 @@ fn a_frame_after_a_lost_one_does_not_complete_a_resync() {
         let ReplicaPair {
             here,
             there,
-            there_connection: there_twin,
+            there_connection,
             ..
         } = ReplicaPair::new(settings()).await;
         there.project.wait_until_current().await.unwrap();
-        there_twin.frame_filter.lose_one_in(1);
+        there_connection.frame_filter.lose_one_in(1);
         here.register("alice", None).await;
-        there_twin.frame_filter.lose_one_in(0);
-        there_twin.rosters_held.send_replace(true);
+        there_connection.frame_filter.lose_one_in(0);
+        there_connection.rosters_held.send_replace(true);
         here.register("bob", None).await;
         await_session(&there, "bob").await;
-        waits_for_the_roster(&there, &there_twin, Box::pin(there.project.wait_until_current())).await;
+        waits_for_the_roster(&there, &there_connection, Box::pin(there.project.wait_until_current())).await;
     });
 }
 
@@ -119,14 +119,14 @@ fn a_frame_does_not_complete_a_resync_in_progress() {
         let ReplicaPair {
             here,
             there,
-            there_connection: there_twin,
+            there_connection,
             ..
         } = ReplicaPair::new(settings()).await;
         there.project.wait_until_current().await.unwrap();
-        there_twin.frame_filter.lose_one_in(1);
+        there_connection.frame_filter.lose_one_in(1);
         here.register("alice", None).await;
-        there_twin.rosters_held.send_replace(true);
-        let mut asked = there_twin.roster_reads.subscribe();
+        there_connection.rosters_held.send_replace(true);
+        let mut asked = there_connection.roster_reads.subscribe();
         let before = *asked.borrow_and_update();
         let mut caught_up = Box::pin(there.project.wait_until_current());
         // No frame has told of her: the replica reads the roster from the store.
@@ -134,10 +134,10 @@ fn a_frame_does_not_complete_a_resync_in_progress() {
         let first = select(&mut caught_up, looks).await;
         assert!(matches!(first, Either::Right(_)), "the resync must not end yet");
         drop(first);
-        there_twin.frame_filter.lose_one_in(0);
+        there_connection.frame_filter.lose_one_in(0);
         here.register("bob", None).await;
         await_session(&there, "bob").await;
-        waits_for_the_roster(&there, &there_twin, caught_up).await;
+        waits_for_the_roster(&there, &there_connection, caught_up).await;
     });
 }
 
@@ -146,13 +146,13 @@ fn a_frame_does_not_complete_a_resync_in_progress() {
 fn a_session_announced_during_a_resync_is_kept() {
     run(|| async {
         let cluster = Arc::<ReplicatedMemory>::default();
-        let (here_twin, there_twin) = (cluster.connect_replica(), cluster.connect_replica());
-        let here = World::on_storage(Arc::new(ReplicaStorage(here_twin)), settings(), ActorThread::Test).await;
+        let (here_connection, there_connection) = (cluster.connect_replica(), cluster.connect_replica());
+        let here = World::on_storage(Arc::new(ReplicaStorage(here_connection)), settings(), ActorThread::Test).await;
         here.register("alice", None).await;
-        there_twin.rosters_held.send_replace(true);
-        let mut asked = there_twin.roster_reads.subscribe();
+        there_connection.rosters_held.send_replace(true);
+        let mut asked = there_connection.roster_reads.subscribe();
         let there = World::on_shared_storage(
-            Arc::new(ReplicaStorage(Arc::clone(&there_twin))),
+            Arc::new(ReplicaStorage(Arc::clone(&there_connection))),
             settings(),
             ActorThread::Test,
         )
@@ -167,7 +167,7 @@ fn a_session_announced_during_a_resync_is_kept() {
             await_session(&there, name).await;
         }
         let bob = there.project.resolve("bob").known().unwrap();
-        there_twin.rosters_held.send_replace(false);
+        there_connection.rosters_held.send_replace(false);
         await_session(&there, "alice").await;
         let same = there.project.resolve("bob").known().unwrap();
         assert!(Arc::ptr_eq(&bob, &same), "the session did not end");
@@ -178,21 +178,19 @@ fn a_session_announced_during_a_resync_is_kept() {
 fn a_roster_that_is_older_than_a_registration_does_not_undo_it() {
     run(|| async {
         let ReplicaPair {
-            here,
-            here_connection: here_twin,
-            ..
+            here, here_connection, ..
         } = ReplicaPair::new(settings()).await;
-        here_twin.frame_filter.lose_one_in(1);
-        here_twin.rosters_held.send_replace(true);
-        let mut asked = here_twin.roster_reads.subscribe();
+        here_connection.frame_filter.lose_one_in(1);
+        here_connection.rosters_held.send_replace(true);
+        let mut asked = here_connection.roster_reads.subscribe();
         let before = *asked.borrow_and_update();
         // After a reconnect the replica reads everything again, because frames may have been missed.
-        here_twin.heal();
+        here_connection.heal();
         within_deadline("all sessions are asked for", asked.wait_for(|asked| *asked > before))
             .await
             .unwrap();
         here.register("alice", None).await;
-        here_twin.rosters_held.send_replace(false);
+        here_connection.rosters_held.send_replace(false);
         // The answer arrives before the frames of these sessions.
         for name in ["bob", "carol", "dora"] {
             here.register(name, None).await;
@@ -207,14 +205,14 @@ fn a_replica_that_was_cut_off_catches_up() {
         let ReplicaPair {
             here,
             there,
-            there_connection: there_twin,
+            there_connection,
             ..
         } = ReplicaPair::new(settings()).await;
         let (_, line) = there.register_with_push("bob").await;
         let (_, taken) = there.register_with_push("carol").await;
         let alice = here.register("alice", None).await;
         here.project.wait_until_current().await.unwrap();
-        there_twin.cut();
+        there_connection.cut();
         let refused = there.try_register("dora", None).await;
         assert!(matches!(refused.map(drop), Err(BrokerError::Unavailable { .. })));
         let sent = here.send_many(&alice, "bob", 3).await;
@@ -224,7 +222,7 @@ fn a_replica_that_was_cut_off_catches_up() {
             line.recorded().pushed.is_empty() && line.close_reasons().is_empty(),
             "it is kept"
         );
-        there_twin.heal();
+        there_connection.heal();
         line.sees(&sent).await;
         taken.closes_with(CloseReason::TakenOver).await;
         there.project.wait_until_current().await.unwrap();

@@ -143,16 +143,16 @@ fn a_disconnect_is_known_although_the_frame_of_the_session_arrives_late() {
         let ReplicaPair {
             here,
             there,
-            there_connection: there_twin,
+            there_connection,
             ..
         } = ReplicaPair::new(never_disconnecting()).await;
         for name in ["bob", "carol", "dave", "erin"] {
-            there_twin.frames_held.send_replace(true);
+            there_connection.frames_held.send_replace(true);
             let member = here.register(name, None).await;
             here.project.disconnect(&member).await.unwrap();
             // The heartbeats, exchanged every 100 ms, may have arrived by now or not.
             tokio::time::sleep(Duration::from_millis(50)).await;
-            there_twin.frames_held.send_replace(false);
+            there_connection.frames_held.send_replace(false);
             until("the new session is disconnected", || {
                 let found = there.project.resolve(name).known();
                 found.is_ok_and(|member| there.project.status(&member) == SessionStatus::Disconnected)
