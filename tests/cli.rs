@@ -1,6 +1,7 @@
 //! The command line of the binary: what it prints and its exit codes.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -75,7 +76,7 @@ const FEW_CONNECTIONS: &str = "--connections-max=100";
 
 #[test]
 fn a_port_in_use_is_one_plain_line() {
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let (said, code) = run_failing(&[
         "serve",
@@ -97,7 +98,7 @@ fn with_log_format_json_every_line_of_stderr_is_json() {
             assert!(line["message"].is_string() && line["level"].is_string(), "{line}");
         }
     };
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = format!("--port={}", taken.local_addr().unwrap().port());
     for args in [
         &["serve", &port, "--log-format=json"][..],
@@ -131,7 +132,7 @@ fn with_log_format_json_every_line_of_stderr_is_json() {
         rustix::process::Signal::TERM,
     )
     .unwrap();
-    std::io::Read::read_to_string(&mut stderr, &mut said).unwrap();
+    Read::read_to_string(&mut stderr, &mut said).unwrap();
     is_json(&said);
 }
 
@@ -384,4 +385,82 @@ fn a_call_without_a_command_shows_the_help_and_fails() {
     let output = run(&[]);
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8(output.stderr).unwrap().contains("serve"));
+}
+
+/// Runs `healthcheck` with these variables and returns its exit code and what it prints on stderr.
+fn health_check(args: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, String) {
+    let mut command = broker(&["healthcheck"]);
+    let output = command.args(args).envs(variables.iter().copied()).output().unwrap();
+    assert!(output.stdout.is_empty(), "{}", stdout(&output));
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn a_health_check_of_a_ready_broker_succeeds_without_a_word() {
+    let mut command = broker(&["serve", "--port", "0", "--log-format", "pretty"]);
+    let mut running = RunningBroker(command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap());
+    let stderr = BufReader::new(running.0.stderr.take().unwrap());
+    let mut lines = stderr.lines().map(Result::unwrap);
+    let told = |line: String| line.split_once("http://127.0.0.1:").map(|(_, rest)| rest.to_owned());
+    let address = lines.find_map(told).expect("the broker prints its address");
+    let port: String = address.chars().take_while(char::is_ascii_digit).collect();
+    let url = format!("http://127.0.0.1:{port}");
+    for probe in ["readyz", "livez", "startupz"] {
+        assert_eq!(
+            health_check(&["--url", &url, "--probe", probe], &[]),
+            (Some(0), String::new())
+        );
+    }
+    assert_eq!(health_check(&[], &[("MCP_BROKER_URL", &url)]), (Some(0), String::new()));
+    assert_eq!(
+        health_check(&[], &[("MCP_BROKER_PORT", &port)]),
+        (Some(0), String::new())
+    );
+}
+
+#[test]
+fn a_health_check_fails_if_the_probe_says_no_or_no_broker_answers() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let unready = std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        let mut head = [0; 1024];
+        let len = socket.read(&mut head).unwrap();
+        socket
+            .write_all(b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+            .unwrap();
+        String::from_utf8_lossy(&head[..len]).into_owned()
+    });
+    let (code, line) = health_check(
+        &[],
+        &[("MCP_BROKER_PORT", &port), ("MCP_BROKER_ADMIN_KEY", "admin_a_secret")],
+    );
+    assert_eq!(code, Some(1));
+    assert!(line.contains("/readyz answered 503"), "{line}");
+    let asked = unready.join().unwrap();
+    assert!(
+        asked.starts_with("GET /readyz ") && !asked.contains("secret"),
+        "{asked}"
+    );
+
+    // The listener is gone: its port refuses connections.
+    let (code, line) = health_check(&[], &[("MCP_BROKER_PORT", &port)]);
+    assert_eq!(code, Some(1));
+    assert!(line.contains("cannot reach http://127.0.0.1:"), "{line}");
+    for (args, variables, words) in [
+        (
+            &["--url", "ftp://a"][..],
+            ("X", ""),
+            "url = \"ftp://a\" (--url) is not allowed",
+        ),
+        (
+            &[],
+            ("MCP_BROKER_PORT", "0"),
+            "port = \"0\" (MCP_BROKER_PORT) names no port to ask",
+        ),
+    ] {
+        let (code, line) = health_check(args, &[variables]);
+        assert_eq!(code, Some(2));
+        assert!(line.contains(words) && line.lines().count() == 1, "{line}");
+    }
 }

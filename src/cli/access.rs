@@ -180,7 +180,11 @@ pub struct BrokerUrl {
 const URL_ALLOWED: &str = "http://HOST:PORT or https://HOST:PORT, without user, query or fragment";
 
 impl BrokerUrl {
-    fn parse(text: &str, source: &'static str) -> Result<Self, String> {
+    /// Parses the address that `source` (a flag or a variable) gives.
+    ///
+    /// # Errors
+    /// One line for the user.
+    pub fn parse(text: &str, source: &'static str) -> Result<Self, String> {
         Self::read(text.trim(), source).ok_or_else(|| {
             // The text before an @ may be a password.
             let shown = config::quoted_value(if text.contains('@') { URL_ENV } else { "" }, text);

@@ -8,7 +8,7 @@ use serde_json::Value;
 use ureq::http::{self, HeaderValue, Method, StatusCode, header};
 use ureq::{Agent, Body, Timeout};
 
-use super::access::BrokerAccess;
+use super::access::{BrokerAccess, BrokerUrl};
 use super::table::escaped;
 
 /// A request without the broker's address.
@@ -34,11 +34,9 @@ impl ApiRequest {
     }
 }
 
-/// Longest time from the first byte of the request to the last byte of the response.
+/// Longest time from the first byte of the request to the last byte of the response. Connecting may take half of it, so
+/// that an unreachable broker and a slow one are told apart.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Shorter than [`RESPONSE_TIMEOUT`], so that an unreachable broker and a slow one are told apart.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 const RESPONSE_BYTES_MAX: u64 = 64 << 20;
 
@@ -69,32 +67,46 @@ fn send_request(access: &BrokerAccess, ask: &ApiRequest) -> Result<String, Strin
             let request = request
                 .header(header::CONTENT_TYPE, "application/json")
                 .body(body.to_string());
-            agent(access).run(request.map_err(unsent)?)
+            agent(&access.url, RESPONSE_TIMEOUT).run(request.map_err(unsent)?)
         }
-        None => agent(access).run(request.body(()).map_err(unsent)?),
+        None => agent(&access.url, RESPONSE_TIMEOUT).run(request.body(()).map_err(unsent)?),
     };
-    let mut answer = answer.map_err(|error| transport_error(access, &error))?;
+    let broken = |error| transport_error(&access.url, RESPONSE_TIMEOUT, &error);
+    let mut answer = answer.map_err(broken)?;
     let body = answer
         .body_mut()
         .with_config()
         .limit(RESPONSE_BYTES_MAX)
         .read_to_string();
-    let body = body.map_err(|error| transport_error(access, &error))?;
+    let body = body.map_err(broken)?;
     if answer.status().is_success() {
         return Ok(body);
     }
     Err(refusal(access, &answer, &body))
 }
 
+/// Asks for a path without a key, and succeeds if the answer has the status 200.
+///
+/// # Errors
+/// One line that says what happened: the status, or why no answer came within `timeout`.
+pub fn probe(url: &BrokerUrl, path: &str, timeout: Duration) -> Result<(), String> {
+    let answer = agent(url, timeout).get(format!("{}{path}", url.text)).call();
+    let answer = answer.map_err(|error| transport_error(url, timeout, &error))?;
+    match answer.status() {
+        StatusCode::OK => Ok(()),
+        status => Err(format!("{}{path} answered {status}", escaped(&url.text))),
+    }
+}
+
 /// Redirects are not followed: the key would go to another host.
-fn agent(access: &BrokerAccess) -> Agent {
+fn agent(url: &BrokerUrl, timeout: Duration) -> Agent {
     let mut config = Agent::config_builder()
-        .timeout_global(Some(RESPONSE_TIMEOUT))
-        .timeout_connect(Some(CONNECT_TIMEOUT))
+        .timeout_global(Some(timeout))
+        .timeout_connect(Some(timeout / 2))
         .max_redirects(0)
         .http_status_as_error(false)
         .user_agent(concat!("mcp-broker/", env!("CARGO_PKG_VERSION")));
-    if !access.url.is_https {
+    if !url.is_https {
         // A proxy from the environment would read the key, even of a broker on this machine.
         config = config.proxy(None);
     }
@@ -102,8 +114,8 @@ fn agent(access: &BrokerAccess) -> Agent {
 }
 
 /// Explains an error before or during the response.
-fn transport_error(access: &BrokerAccess, error: &ureq::Error) -> String {
-    let url = escaped(&access.url.text);
+fn transport_error(url: &BrokerUrl, timeout: Duration, error: &ureq::Error) -> String {
+    let url = escaped(&url.text);
     match error {
         ureq::Error::Io(error) if is_connection_lost(error.kind()) => {
             format!("{url} closed the connection before it answered; {MAY_HAVE_HAPPENED}")
@@ -115,7 +127,7 @@ fn transport_error(access: &BrokerAccess, error: &ureq::Error) -> String {
         ureq::Error::Timeout(_) => {
             format!(
                 "{url} did not answer within {} s; {MAY_HAVE_HAPPENED}",
-                RESPONSE_TIMEOUT.as_secs()
+                timeout.as_secs()
             )
         }
         _ => {

@@ -3,6 +3,7 @@
 mod access;
 mod client;
 mod error;
+mod healthcheck;
 mod keygen;
 mod output;
 mod project;
@@ -29,6 +30,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, env: impl IntoIterator<Item
         Ok(Action::Serve(config)) => return serve::run(*config),
         Ok(Action::Project(command)) => project::run(&command),
         Ok(Action::Keygen) => keygen::run(),
+        Ok(Action::HealthCheck(check)) => healthcheck::run(&check),
         Err(stop) => Err(stop),
     };
     done.map_or_else(|stop| report(stop, speaks_json), |()| ExitCode::SUCCESS)
@@ -40,6 +42,7 @@ pub enum Action {
     Serve(Box<Config>),
     Project(Box<project::ProjectCommand>),
     Keygen,
+    HealthCheck(healthcheck::HealthCheck),
 }
 
 /// Parses a command line, whose first argument is the program name, with its environment.
@@ -58,6 +61,10 @@ pub fn parse(
     match matches.remove_subcommand() {
         Some((name, below)) if name == "project" => {
             project::read(below, &matches, env).map(Box::new).map(Action::Project)
+        }
+        Some((name, below)) if name == "healthcheck" => {
+            let env: Vec<_> = env.into_iter().collect();
+            healthcheck::read(&below, &matches, &env).map(Action::HealthCheck)
         }
         Some((name, _)) if let Some(flag) = project::first_broker_flag(&matches) => Err(CliError::Usage(format!(
             "--{flag} is not known before {name}; it belongs to commands that ask a broker, such as project"
@@ -83,6 +90,7 @@ pub fn command() -> Command {
         .subcommand(serve::command())
         .subcommand(project::command())
         .subcommand(keygen::command())
+        .subcommand(healthcheck::command())
         .after_help(serve::EXIT_CODES)
 }
 
