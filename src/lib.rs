@@ -19,3 +19,4 @@ pub mod startup;
 pub mod storage;
 pub mod telemetry;
 pub mod transport;
+pub mod verbs;

@@ -25,7 +25,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("auth", &["problem"]),
     ("admin", &["auth"]),
     ("edge", &["auth", "problem"]),
-    ("mcp", &["admin", "auth", "budget", "json", "refusal"]),
+    ("verbs", &["auth", "json", "refusal"]),
+    ("mcp", &["admin", "auth", "budget", "json", "refusal", "verbs"]),
     ("transport", &["auth", "budget", "edge", "mcp", "problem"]),
     (
         "http",
@@ -38,6 +39,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "problem",
             "refusal",
             "transport",
+            "verbs",
         ],
     ),
     (

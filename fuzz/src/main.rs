@@ -5,6 +5,9 @@
 
 mod frame_decoder;
 mod heap;
+#[allow(dead_code)]
+#[path = "../../src/json/mod.rs"]
+mod json;
 mod mcp;
 mod mutate;
 #[allow(dead_code)]

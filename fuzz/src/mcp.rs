@@ -5,5 +5,3 @@
 pub mod frame;
 #[path = "../../src/mcp/rpc.rs"]
 pub mod rpc;
-#[path = "../../src/mcp/scan.rs"]
-pub mod scan;

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, value::RawValue};
 
-use crate::mcp::{
-    rpc::{self, Incoming, Malformed, PARSE_ERROR, Params},
-    scan,
+use crate::{
+    json::scan,
+    mcp::rpc::{self, Incoming, Malformed, PARSE_ERROR, Params},
 };
 
 pub const DICTIONARY: &[&str] = &[

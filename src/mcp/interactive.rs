@@ -23,9 +23,10 @@ use super::{
     logging::Level,
     reply::{ReplyTo, with_era_members},
     request_state::RequestFingerprint,
-    rpc::{INTERNAL_ERROR, INVALID_REQUEST, MISSING_CAPABILITY, RpcError, write_json},
+    rpc::{INTERNAL_ERROR, INVALID_REQUEST, MISSING_CAPABILITY, RpcError},
     tasks::{self, Task},
 };
+use crate::json::write_json;
 
 /// How long a human or a model may take to answer. Then a request to a legacy client fails, and a `requestState`
 /// expires.

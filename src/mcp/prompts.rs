@@ -15,10 +15,8 @@ use serde_json::{Value, json};
 
 #[cfg(feature = "conformance-fixtures")]
 use super::fixtures;
-use super::{
-    rpc::{Params, RpcError, shortened},
-    scan,
-};
+use super::rpc::{Params, RpcError, shortened};
+use crate::json::scan;
 use template::{quoted, render};
 
 /// Bytes of one argument.

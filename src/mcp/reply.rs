@@ -17,10 +17,10 @@ use super::{
     logging::Level,
     outbox::Outbox,
     pending_receive::PendingReceive,
-    rpc::{self, RpcError, begin_result, write_json},
+    rpc::{self, RpcError, begin_result},
 };
 
-use crate::refusal::error_object;
+use crate::{json::write_json, refusal::error_object};
 
 /// The request that an answer belongs to.
 #[derive(Clone)]

@@ -102,7 +102,7 @@ impl StateSigner {
             answers,
         };
         let mut body = Vec::new();
-        super::rpc::write_json(&mut body, &sealed);
+        crate::json::write_json(&mut body, &sealed);
         let body = URL_SAFE_NO_PAD.encode(body);
         let tag = self.mac(&body).finalize().into_bytes();
         format!("{body}.{}", URL_SAFE_NO_PAD.encode(tag))

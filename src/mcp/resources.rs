@@ -12,11 +12,8 @@ use serde_json::{Value, json};
 
 #[cfg(feature = "conformance-fixtures")]
 use super::fixtures;
-use super::{
-    reply::ToolResult,
-    subscriptions::INBOX,
-    tools::{ToolCaller, protocol_json, protocol_page, session_page},
-};
+use super::{subscriptions::INBOX, tools::ToolCaller};
+use crate::verbs::{protocols, sessions};
 
 /// The URI of the inbox of a session; completion suggests `session_id`.
 pub const SESSION_INBOX_TEMPLATE: &str = "broker://sessions/{session_id}/inbox";
@@ -104,18 +101,21 @@ fn find(caller: &ToolCaller, uri: &str) -> Option<Value> {
     if let Some(content) = fixtures::resources::read(uri) {
         return Some(content);
     }
-    let ToolResult(content) = content(caller, uri)?;
+    let content = content(caller, uri)?;
     let text = String::from_utf8(content).ok()?;
     Some(json!({"uri": uri, "mimeType": "application/json", "text": text}))
 }
 
-fn content(caller: &ToolCaller, uri: &str) -> Option<ToolResult> {
+fn content(caller: &ToolCaller, uri: &str) -> Option<Vec<u8>> {
     let (list, cursor) = match uri.split_once(CURSOR) {
         Some((list, cursor)) => (list, Some(cursor)),
         None => (uri, None),
     };
     match list {
-        INBOX if cursor.is_none() => caller.session.as_ref().map(|member| inbox_json(caller, member).into()),
+        INBOX if cursor.is_none() => caller
+            .session
+            .as_ref()
+            .map(|member| inbox_json(caller, member).to_string().into()),
         SESSIONS => {
             let after = match cursor {
                 Some(cursor) => Some(SessionId::parse(cursor)?),
@@ -128,8 +128,8 @@ fn content(caller: &ToolCaller, uri: &str) -> Option<ToolResult> {
                 limit: LIST_LEN_MAX,
                 after,
             };
-            let (text, last) = session_page(&caller.project, &caller.project.list_sessions(&query), false);
-            Some(text.finish(last))
+            let page = caller.project.list_sessions(&query);
+            Some(sessions::known_page(&caller.project, &page, false))
         }
         PROTOCOLS => {
             let query = DiscoverQuery {
@@ -137,10 +137,10 @@ fn content(caller: &ToolCaller, uri: &str) -> Option<ToolResult> {
                 cursor: cursor.map(str::to_owned),
                 ..DiscoverQuery::default()
             };
-            let (text, next) = protocol_page(&caller.project.discover_protocols(&query).ok()?, false);
-            Some(text.finish(next))
+            let page = caller.project.discover_protocols(&query).ok()?;
+            Some(protocols::page(&page, false))
         }
-        _ => read_one(caller, uri).map(ToolResult::from),
+        _ => read_one(caller, uri).map(|value| value.to_string().into()),
     }
 }
 
@@ -148,7 +148,7 @@ fn read_one(caller: &ToolCaller, uri: &str) -> Option<Value> {
     if let Some(rest) = uri.strip_prefix("broker://protocols/") {
         let (name, version) = rest.split_once('/')?;
         let protocol = caller.project.protocol(name, version).ok()?;
-        return Some(protocol_json(&protocol.record, true));
+        return Some(protocols::protocol_json(&protocol.record, true));
     }
     let member = caller.known_session(inbox_session_id(uri)?)?;
     Some(inbox_json(caller, &member))

@@ -4,11 +4,16 @@
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::scan::{self, ScanError};
-use crate::refusal::json_error_reason;
+use crate::{
+    json::{
+        scan::{self, ScanError},
+        write_json,
+    },
+    refusal::json_error_reason,
+};
 
 /// JSON-RPC 2.0: the text is not JSON.
 pub const PARSE_ERROR: i32 = -32700;
@@ -369,12 +374,6 @@ pub fn write_error(out: &mut Vec<u8>, id: Option<&str>, error: &RpcError) {
     out.extend_from_slice(b"\"error\":");
     write_json(out, &error.to_json());
     out.push(b'}');
-}
-
-/// Writes a value as JSON.
-pub fn write_json(out: &mut Vec<u8>, value: &impl Serialize) {
-    let written = serde_json::to_writer(out, value);
-    debug_assert!(written.is_ok(), "plain values always serialize");
 }
 
 #[cfg(test)]

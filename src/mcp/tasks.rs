@@ -30,9 +30,10 @@ use super::{
     located_id,
     pending_receive::PendingReceive,
     reply::server_info_text,
-    rpc::{INTERNAL_ERROR, MISSING_CAPABILITY, RpcError, write_json},
+    rpc::{INTERNAL_ERROR, MISSING_CAPABILITY, RpcError},
 };
 use crate::auth::Identity;
+use crate::json::write_json;
 
 /// The name of the extension.
 pub const EXTENSION: &str = "io.modelcontextprotocol/tasks";

@@ -6,9 +6,10 @@ use actors::model::Scope;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::json::write_json;
 use crate::mcp::{
     reply::with_era_members,
-    rpc::{self, Params, RpcError},
+    rpc::{Params, RpcError},
     tools,
 };
 
@@ -49,7 +50,7 @@ pub(super) fn tool_list(is_multi_project: bool, scope: Scope, modern: bool) -> &
     LISTS[scope as usize][usize::from(is_multi_project)][usize::from(modern)].get_or_init(|| {
         let tools = json!({"tools": tools::list(is_multi_project, scope)});
         let mut text = Vec::new();
-        rpc::write_json(
+        write_json(
             &mut text,
             &with_era_members(cacheable(tools, LIST_TTL_MS, "private"), modern),
         );

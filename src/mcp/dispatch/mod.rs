@@ -23,10 +23,10 @@ use super::{
     reply::{ReplyTo, with_era_members},
     resources,
     rpc::{self, INVALID_PARAMS, Incoming, METHOD_NOT_FOUND, Params, RpcError, shortened},
-    scan::{self, ScanError},
     tools,
     version::Era,
 };
+use crate::json::scan::{self, ScanError};
 use methods::Method;
 
 /// Bytes of the params of every method but `tools/call`: they are deserialized as a whole.

@@ -18,6 +18,7 @@ use futures_util::{
 
 use super::implicit_session::{needs_session, register_session};
 use crate::auth::AuditedAction;
+use crate::json::scan::{self, ScanError};
 use crate::mcp::{
     answer_reservation::AnswerReservation,
     binding::PeerKind,
@@ -27,10 +28,10 @@ use crate::mcp::{
     read_batch::{ReadBatch, Suspension},
     reply::{ReplyTo, ToolResult},
     rpc::{INTERNAL_ERROR, Params, RpcError, is_json, shortened},
-    scan::{self, ScanError},
-    tools::{self, Arguments, AsyncFn, OwnedArguments, PendingCall, Run, Tool, ToolCaller},
+    tools::{self, AsyncFn, PendingCall, Run, Tool, ToolCaller},
     version::{ClientInfo, Era},
 };
+use crate::verbs::arguments::{Arguments, OwnedArguments};
 
 /// A call on its way to its tool.
 struct ToolCall<'a> {

@@ -1,6 +1,5 @@
 //! The tools: a table, and one file for each subject. A new tool is an entry in the table and a function in a file.
 
-mod arguments;
 mod dead_letters;
 mod negotiation;
 mod projects;
@@ -18,10 +17,7 @@ use serde_json::Value;
 
 #[cfg(feature = "conformance-fixtures")]
 use super::fixtures;
-pub use arguments::{Arguments, OwnedArguments};
-pub use protocols::{protocol_json, protocol_page};
 pub use receiving::read_acknowledgement;
-pub use sessions::session_page;
 pub use tool::{AsyncFn, PendingCall, Run, Tool, ToolCaller};
 
 /// All tools, in the order of `tools/list`.

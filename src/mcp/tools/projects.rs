@@ -8,7 +8,6 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
-    arguments::Arguments,
     schema::{cursor_schema, integer_schema, string_schema, strings_schema},
     tool::{ADDITIVE, DESTRUCTIVE, IDEMPOTENT, PendingCall, READ_ONLY, Run, Tool, ToolCaller},
 };
@@ -16,6 +15,7 @@ use crate::{
     admin::{Administration, GRACE_MAX, ProjectFilter},
     auth::Identity,
     mcp::reply::ToolResult,
+    verbs::arguments::Arguments,
 };
 
 const CONFIG_LEN_MAX: usize = 4096;

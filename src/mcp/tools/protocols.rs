@@ -1,28 +1,24 @@
 //! The tools `register_protocol` and `discover_protocols`.
 
-use std::collections::BTreeSet;
-
 use actors::{
-    clock::rfc3339_text,
-    model::{BrokerError, Pattern, ProtocolMetadata, ProtocolName, ProtocolRecord, Scope},
-    project::ProtocolDefinition,
-    registry::{DiscoverPage, DiscoverQuery, RegisteredProtocol},
+    model::{BrokerError, ProtocolName, Scope},
+    registry::DiscoverQuery,
 };
-use semver::Version;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    arguments::{Arguments, RequirementArgument, VersionArgument},
     schema::{cursor_schema, limit_schema, string_schema, strings_schema, with_description},
     tool::{IDEMPOTENT, PendingCall, READ_ONLY, Run, Tool, ToolCaller},
 };
-use crate::mcp::page::JsonPage;
+use crate::{
+    mcp::reply::ToolResult,
+    verbs::{
+        arguments::Arguments,
+        protocols::{self, PAGE_LEN, PAGE_LEN_MAX},
+    },
+};
 
 const PATTERNS: [&str; 4] = ["point_to_point", "broadcast", "request_response", "streaming"];
-const METADATA_LEN_MAX: usize = 16 * 1024;
-/// Bytes of a schema as it is sent. The registry bounds it again without white space.
-const SCHEMA_LEN_MAX: usize = 512 * 1024;
 
 fn patterns_schema() -> Value {
     json!({"type": "array", "items": {"enum": PATTERNS}})
@@ -79,66 +75,13 @@ fn protocol_schema() -> Value {
     })
 }
 
-/// The metadata that a caller may set. Unlike the stored form, it refuses unknown members, which are mistakes.
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct Metadata {
-    author: Option<String>,
-    description: Option<String>,
-    tags: BTreeSet<String>,
-}
-
-impl From<Metadata> for ProtocolMetadata {
-    fn from(metadata: Metadata) -> Self {
-        let Metadata {
-            author,
-            description,
-            tags,
-        } = metadata;
-        Self {
-            author,
-            description,
-            tags,
-        }
-    }
-}
-
-fn register_protocol(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
-    let name = ProtocolName::parse(&arguments.required_text("name")?)?;
-    let version = parse_version(&arguments.required_text("version")?)?;
-    let schema = arguments
-        .optional_within::<Value>("schema", SCHEMA_LEN_MAX)?
-        .ok_or_else(|| BrokerError::invalid("schema", "required"))?;
-    let capabilities = arguments
-        .optional::<BTreeSet<Pattern>>("capabilities")?
-        .unwrap_or_default();
-    let metadata = arguments.optional_object::<Metadata>("metadata", METADATA_LEN_MAX)?;
-    arguments.finish()?;
+fn register_protocol(caller: ToolCaller, arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
     let registered_by = caller.session.as_ref().map(|member| member.record.id);
-    let definition = ProtocolDefinition {
-        name,
-        version,
-        schema,
-        capabilities,
-        metadata: metadata.unwrap_or_default().into(),
-        registered_by,
-    };
+    let definition = protocols::parse_definition(arguments, registered_by)?;
     Ok(PendingCall::new(async move {
-        let RegisteredProtocol {
-            record,
-            is_duplicate: existed,
-        } = caller.project.register_protocol(definition).await?;
-        let mut answer = protocol_json(&record, false);
-        answer["existed"] = json!(existed);
+        let (answer, _) = protocols::register(&caller.project, definition).await?;
         Ok(answer.into())
     }))
-}
-
-fn parse_version(text: &str) -> Result<Version, BrokerError> {
-    let VersionArgument(version) = text
-        .parse()
-        .map_err(|reason: String| BrokerError::invalid("version", reason))?;
-    Ok(version)
 }
 
 /// `discover_protocols`.
@@ -155,7 +98,7 @@ pub const DISCOVER_PROTOCOLS: Tool = Tool {
             "tags": strings_schema("All of these."),
             "capability": {"enum": PATTERNS, "description": "How it is used."},
             "include_schema": {"type": "boolean", "description": "Show schemas."},
-            "limit": limit_schema(100, 1000),
+            "limit": limit_schema(PAGE_LEN, PAGE_LEN_MAX),
             "cursor": cursor_schema(),
         });
         (properties, &[])
@@ -173,15 +116,8 @@ pub const DISCOVER_PROTOCOLS: Tool = Tool {
 };
 
 fn discover_protocols(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
-    let version = match arguments.text("version")? {
-        None => None,
-        Some(text) => {
-            let RequirementArgument(wanted) = text
-                .parse()
-                .map_err(|reason: String| BrokerError::invalid("version", reason))?;
-            Some(wanted)
-        }
-    };
+    let version = arguments.text("version")?;
+    let version = version.map(|text| protocols::parse_requirement(&text)).transpose()?;
     let query = DiscoverQuery {
         name: arguments
             .text("name")?
@@ -190,37 +126,13 @@ fn discover_protocols(caller: ToolCaller, mut arguments: Arguments<'_>) -> Resul
         version,
         tags: arguments.optional("tags")?.unwrap_or_default(),
         capability: arguments.optional("capability")?,
-        limit: Some(arguments.bounded("limit", 100, 1, 1000)?),
+        limit: Some(arguments.bounded("limit", PAGE_LEN, 1, PAGE_LEN_MAX)?),
         cursor: arguments.text("cursor")?.map(std::borrow::Cow::into_owned),
     };
     let with_schema = arguments.optional::<bool>("include_schema")?.unwrap_or(false);
     arguments.finish()?;
     Ok(PendingCall::page(async move {
-        let (text, next) = protocol_page(&caller.project.discover_protocols(&query)?, with_schema);
-        Ok(text.finish(next))
+        let page = caller.project.discover_protocols(&query)?;
+        Ok(ToolResult(protocols::page(&page, with_schema)))
     }))
-}
-
-/// The protocols of a page that have room on it, and the cursor if there are more.
-pub fn protocol_page(page: &DiscoverPage, with_schema: bool) -> (JsonPage, Option<String>) {
-    let mut text = JsonPage::new("protocols");
-    let ended = text.push_all(&page.protocols, |protocol| protocol_json(&protocol.record, with_schema));
-    let next = ended.map(|last| last.cursor()).or_else(|| page.next_cursor.clone());
-    (text, next)
-}
-
-/// A protocol, as callers see it.
-pub fn protocol_json(record: &ProtocolRecord, with_schema: bool) -> Value {
-    let mut described = json!({
-        "name": record.name,
-        "version": record.version,
-        "capabilities": record.capabilities,
-        "metadata": record.metadata,
-        "registered_at": rfc3339_text(record.registered_at_ms),
-        "registered_by": record.registered_by,
-    });
-    if with_schema {
-        described["schema"] = record.schema.clone();
-    }
-    described
 }

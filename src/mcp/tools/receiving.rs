@@ -4,8 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use actors::{
-    clock::rfc3339_text,
-    model::{BrokerError, CallReceipt, DeliveryStatus, MessageId, RecipientStatus, Scope, SessionId},
+    model::{BrokerError, CallReceipt, MessageId, Scope, SessionId},
     project::ReceiveRequest,
     session::{Member, ReceiveCall, ReceiveMode, ReceivedMessages},
     storage::{Acknowledge, Delivery},
@@ -14,21 +13,22 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    arguments::Arguments,
     schema::{cursor_schema, integer_schema, limit_schema, string_schema, strings_schema, with_description},
-    tool::{DESTRUCTIVE, IDEMPOTENT, PendingCall, READ_ONLY, Run, Tool, ToolCaller, WAIT_MAX},
+    tool::{DESTRUCTIVE, IDEMPOTENT, PendingCall, READ_ONLY, Run, Tool, ToolCaller},
 };
 use crate::{
-    json::JsonObject,
-    mcp::{binding::PeerKind, page::JsonPage, pending_receive::PendingReceive, reply::ToolResult, rpc::write_json},
+    json::{JsonObject, page::JsonPage, write_json},
+    mcp::{binding::PeerKind, pending_receive::PendingReceive, reply::ToolResult},
+    verbs::{
+        WAIT_MAX,
+        arguments::Arguments,
+        messages::{IDS_BYTES_MAX, parse_ids, read_ids, recipient_json},
+        sessions,
+    },
 };
 
 const LIMIT_DEFAULT: usize = 20;
 const LIMIT_MAX: usize = 1000;
-/// Ids that one call acknowledges.
-const IDS_LEN_MAX: usize = 10_000;
-/// Bytes of their JSON: 39 per id, with room for white space.
-const IDS_BYTES_MAX: usize = 64 * IDS_LEN_MAX;
 
 fn message_schema() -> Value {
     json!({
@@ -202,37 +202,6 @@ fn acknowledge_messages(caller: ToolCaller, mut arguments: Arguments<'_>) -> Res
     }))
 }
 
-/// The argument `message_ids`.
-///
-/// # Errors
-/// `InvalidArgument` if it is absent, too long, or no list of strings.
-pub fn read_ids(arguments: &mut Arguments<'_>) -> Result<Vec<String>, BrokerError> {
-    let texts = arguments.optional_within::<Vec<String>>("message_ids", IDS_BYTES_MAX)?;
-    texts.ok_or_else(|| BrokerError::invalid("message_ids", "required"))
-}
-
-/// Parses message ids; returns malformed ones separately.
-///
-/// # Errors
-/// `InvalidArgument` for more than [`IDS_LEN_MAX`].
-pub fn parse_ids(texts: Vec<String>) -> Result<(Vec<MessageId>, Vec<String>), BrokerError> {
-    if texts.len() > IDS_LEN_MAX {
-        return Err(BrokerError::invalid("message_ids", format!("at most {IDS_LEN_MAX}")));
-    }
-    let mut unknown = Vec::new();
-    let ids = texts
-        .into_iter()
-        .filter_map(|text| {
-            let id = MessageId::parse(&text);
-            if id.is_none() {
-                unknown.push(text);
-            }
-            id
-        })
-        .collect();
-    Ok((ids, unknown))
-}
-
 /// Reads the params of `notifications/dev.mcp-broker/ack`: `{message_ids: [...]}` or `{up_to: id}`, with the
 /// `session_id` of a caller without a connection. Notifications have no answer, so invalid params and those of more
 /// than [`IDS_BYTES_MAX`] bytes are `None`.
@@ -293,12 +262,8 @@ pub const GET_MESSAGE_STATUS: Tool = Tool {
 
 fn get_message_status(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
     let text = arguments.required_text("message_id")?;
-    let after = match arguments.text("cursor")? {
-        None => None,
-        Some(text) => {
-            Some(SessionId::parse(&text).ok_or_else(|| BrokerError::invalid("cursor", "not a cursor of this list"))?)
-        }
-    };
+    let after = arguments.text("cursor")?;
+    let after = after.map(|text| sessions::parse_cursor(&text)).transpose()?;
     arguments.finish()?;
     let not_known = || BrokerError::invalid("message_id", "no such message, or none that is remembered");
     let message = MessageId::parse(&text).ok_or_else(not_known)?;
@@ -309,20 +274,7 @@ fn get_message_status(caller: ToolCaller, mut arguments: Arguments<'_>) -> Resul
         let mut page = JsonPage::new("recipients");
         let last = page.push_all(&recipients, recipient_json);
         let next_cursor = last.map(|last| last.session);
-        Ok(page.with("message_id", &message).finish(next_cursor))
+        let page = page.with("message_id", &message);
+        Ok(ToolResult(page.finish(next_cursor)))
     }))
-}
-
-fn recipient_json(recipient: &RecipientStatus) -> Value {
-    let mut entry = json!({
-        "session_id": recipient.session,
-        "status": recipient.status.as_str(),
-        "at": rfc3339_text(recipient.at_ms),
-    });
-    match recipient.status {
-        DeliveryStatus::DeadLettered(reason) => entry["reason"] = json!(reason),
-        DeliveryStatus::Expired => entry["reason"] = json!("expired"),
-        _ => {}
-    }
-    entry
 }

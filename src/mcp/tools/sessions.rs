@@ -8,22 +8,24 @@ use std::{
 
 use actors::{
     clock::rfc3339_text,
-    model::{BrokerError, Capabilities, ProjectId, ProtocolName, Scope, SessionId, SessionName, SessionStatus},
-    project::{Lookup, Page, ProjectHandle, Registered, Registration, SessionQuery},
-    session::Member,
+    model::{BrokerError, Capabilities, ProtocolName, Scope, SessionName},
+    project::{Lookup, Registered, Registration, SessionQuery},
 };
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{
-    arguments::{Arguments, VersionArgument},
     schema::{cursor_schema, integer_schema, limit_schema, string_schema, strings_schema},
     tool::{IDEMPOTENT, PendingCall, READ_ONLY, Run, Tool, ToolCaller},
 };
-use crate::mcp::{binding::PeerKind, context::PeerContext, page::JsonPage, reply::ToolResult};
+use crate::{
+    mcp::{binding::PeerKind, context::PeerContext, reply::ToolResult},
+    verbs::{
+        arguments::{Arguments, VersionArgument},
+        sessions::{self, PAGE_LEN, PAGE_LEN_MAX},
+    },
+};
 
-const PAGE_LEN: usize = 100;
-const PAGE_LEN_MAX: usize = 1000;
 const METADATA_LEN_MAX: usize = 16 * 1024;
 const CAPABILITIES_LEN_MAX: usize = 64 * 1024;
 /// Versions of one protocol that a session can declare: each is compared with every requirement.
@@ -306,19 +308,9 @@ pub const LIST_SESSIONS: Tool = Tool {
 };
 
 fn list_sessions(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
-    let status = match arguments.text("status")?.as_deref() {
-        None | Some("active") => Some(SessionStatus::Active),
-        Some("stale") => Some(SessionStatus::Stale),
-        Some("disconnected") => Some(SessionStatus::Disconnected),
-        Some("all") => None,
-        Some(_) => return Err(BrokerError::invalid("status", "active, stale, disconnected or all")),
-    };
-    let after = match arguments.text("cursor")? {
-        None => None,
-        Some(text) => {
-            Some(SessionId::parse(&text).ok_or_else(|| BrokerError::invalid("cursor", "not a cursor of this list"))?)
-        }
-    };
+    let status = sessions::parse_status(arguments.text("status")?.as_deref())?;
+    let after = arguments.text("cursor")?;
+    let after = after.map(|text| sessions::parse_cursor(&text)).transpose()?;
     let query = SessionQuery {
         status,
         protocol: arguments
@@ -332,56 +324,7 @@ fn list_sessions(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<Pen
     let with_capabilities = arguments.optional::<bool>("include_capabilities")?.unwrap_or(false);
     arguments.finish()?;
     Ok(PendingCall::page(async move {
-        let page = caller.project.list_sessions(&query);
-        caller.project.refresh_waiting(&page.items).await;
-        let (text, last) = session_page(&caller.project, &page, with_capabilities);
-        Ok(text.finish(last))
+        let page = sessions::list(&caller.project, &query, with_capabilities).await;
+        Ok(ToolResult(page))
     }))
-}
-
-/// The sessions of a page that have room on it, and the last of them if there are more.
-pub fn session_page(
-    project: &ProjectHandle,
-    page: &Page<Arc<Member>>,
-    with_capabilities: bool,
-) -> (JsonPage, Option<SessionId>) {
-    let mut text = JsonPage::new("sessions");
-    let ended = text.push_all(&page.items, |member| {
-        SessionView::new(project, member, with_capabilities)
-    });
-    let last = ended.or(page.items.last().filter(|_| page.more));
-    (text, last.map(|member| member.record.id))
-}
-
-/// A session, as other callers see it.
-#[derive(Serialize)]
-struct SessionView<'a> {
-    session_id: SessionId,
-    name: &'a Option<SessionName>,
-    project_id: &'a ProjectId,
-    status: &'static str,
-    connection_time: String,
-    last_heartbeat: String,
-    queue_size: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    capabilities: Option<&'a Capabilities>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    metadata: Option<&'a Map<String, Value>>,
-}
-
-impl<'a> SessionView<'a> {
-    fn new(project: &'a ProjectHandle, member: &'a Member, with_capabilities: bool) -> Self {
-        let record = &member.record;
-        Self {
-            session_id: record.id,
-            name: &record.name,
-            project_id: project.id(),
-            status: project.status(member).as_str(),
-            connection_time: rfc3339_text(record.connected_at_ms),
-            last_heartbeat: rfc3339_text(member.shared.last_seen_unix_ms()),
-            queue_size: member.shared.waiting(),
-            capabilities: with_capabilities.then_some(&record.capabilities),
-            metadata: with_capabilities.then_some(&record.metadata),
-        }
-    }
 }

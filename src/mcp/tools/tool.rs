@@ -1,6 +1,6 @@
 //! What a tool is: its description, the ways in which it runs, and its caller.
 
-use std::{cell::OnceCell, rc::Rc, sync::Arc, time::Duration};
+use std::{cell::OnceCell, rc::Rc, sync::Arc};
 
 use actors::{
     model::{BrokerError, Scope, SessionId},
@@ -10,10 +10,7 @@ use actors::{
 use futures_util::future::LocalBoxFuture;
 use serde_json::{Value, json};
 
-use super::{
-    arguments::Arguments,
-    schema::{integer_schema, object_schema, string_schema},
-};
+use super::schema::{integer_schema, object_schema, string_schema};
 use crate::mcp::{
     answer_reservation::AnswerReservation,
     context::PeerContext,
@@ -22,9 +19,7 @@ use crate::mcp::{
     reply::{ReplyTo, ToolResult},
     send_reply::ToolSend,
 };
-
-/// Longest wait of a call: clients and proxies keep one alive for two minutes.
-pub const WAIT_MAX: Duration = Duration::from_secs(110);
+use crate::verbs::arguments::Arguments;
 
 /// A tool, as `tools/list` shows it and `tools/call` runs it.
 pub struct Tool {

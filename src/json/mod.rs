@@ -1,9 +1,12 @@
-//! JSON that serde accepts too generously.
+//! JSON as the surfaces read and write it: objects, members as slices of a text, pages of lists.
+
+pub mod page;
+pub mod scan;
 
 use std::{fmt, marker::PhantomData};
 
 use serde::{
-    Deserialize, Deserializer,
+    Deserialize, Deserializer, Serialize,
     de::{MapAccess, Visitor, value::MapAccessDeserializer},
 };
 
@@ -27,4 +30,10 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for JsonObject<T> {
         }
         deserializer.deserialize_map(MapVisitor(PhantomData))
     }
+}
+
+/// Appends a value as JSON text.
+pub fn write_json(out: &mut Vec<u8>, value: &impl Serialize) {
+    let written = serde_json::to_writer(out, value);
+    debug_assert!(written.is_ok(), "plain values always serialize");
 }

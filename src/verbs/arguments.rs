@@ -6,7 +6,10 @@ use actors::model::{BrokerError, MissingSession, SessionId};
 use semver::{Version, VersionReq};
 use serde::{Deserialize, Deserializer, de::Error};
 
-use crate::{json::JsonObject, mcp::scan, refusal::json_error_reason};
+use crate::{
+    json::{JsonObject, scan},
+    refusal::json_error_reason,
+};
 
 /// The arguments of one call: slices of the frame. Taking them one by one lets each error name its argument.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use actors::model::PageRoom;
 use serde::Serialize;
 
-use super::{reply::ToolResult, rpc::write_json};
+use super::write_json;
 
 /// Writes `{"<key>":[...]}` item by item, until the next item has no room.
 pub struct JsonPage {
@@ -71,7 +71,7 @@ impl JsonPage {
     }
 
     /// The whole object. `next_cursor` is present if there are more items.
-    pub fn finish(self, next_cursor: Option<impl Serialize>) -> ToolResult {
+    pub fn finish(self, next_cursor: Option<impl Serialize>) -> Vec<u8> {
         let page = match next_cursor {
             Some(cursor) => self.with("next_cursor", &cursor),
             None => self,
@@ -80,7 +80,7 @@ impl JsonPage {
         out.push(b']');
         out.extend_from_slice(&rest);
         out.push(b'}');
-        ToolResult(out)
+        out
     }
 }
 
@@ -100,7 +100,7 @@ mod tests {
         let last = page.push_all(&items, |item| json!(item)).unwrap();
         assert_eq!(last, &items[2]);
         assert!(!page.push(&json!(1)), "the page has ended");
-        let ToolResult(text) = page.finish(Some(last));
+        let text = page.finish(Some(last));
         let page: Value = serde_json::from_slice(&text).unwrap();
         assert_eq!(page["items"], json!(items[..3]));
         assert_eq!(page["next_cursor"], json!(last));
@@ -110,6 +110,6 @@ mod tests {
     fn a_page_that_holds_all_has_no_cursor() {
         let mut page = JsonPage::new("items");
         assert_eq!(page.push_all(&[1, 2], |item| *item), None);
-        assert_eq!(page.finish(None::<&str>).0, br#"{"items":[1,2]}"#);
+        assert_eq!(page.finish(None::<&str>), br#"{"items":[1,2]}"#);
     }
 }

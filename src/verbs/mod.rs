@@ -1,0 +1,15 @@
+//! What the surfaces share about the verbs of a project: they read arguments, call the project's handle, and write
+//! results as JSON. The MCP tools and the REST API translate them; this room knows neither.
+
+pub mod arguments;
+pub mod compatibility;
+pub mod dead_letters;
+pub mod messages;
+pub mod protocols;
+pub mod sending;
+pub mod sessions;
+
+use std::time::Duration;
+
+/// Longest wait of a call: clients and proxies keep one alive for two minutes.
+pub const WAIT_MAX: Duration = Duration::from_secs(110);

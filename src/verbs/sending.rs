@@ -1,0 +1,250 @@
+//! Sending: reads the arguments of a message, waits for its outcome, and writes the answer.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use actors::{
+    clock::rfc3339,
+    model::{BrokerError, CapabilityFilter, DeliveryStatus, Headers, MessageId, ProtocolName, SessionId},
+    project::{ProjectHandle, SendRequest},
+    registry::WorkBudget,
+    router::Routed,
+    storage::SendResult,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    WAIT_MAX,
+    arguments::{Arguments, RequirementArgument},
+};
+use crate::{
+    auth::{Audit, AuditedAction, Identity},
+    json::{JsonObject, write_json},
+};
+
+/// Seconds that `wait_for` waits without `timeout_seconds`.
+pub const WAIT_DEFAULT_SECONDS: f64 = 30.0;
+/// Recipients that refused a broadcast and that the answer names; `failed` counts all of them.
+pub const FAILURES_LEN_MAX: usize = 1000;
+/// Bytes of one text header.
+const HEADER_LEN_MAX: usize = 256;
+
+/// The status that a sender waits for, and how long.
+pub type WaitGoal = (DeliveryStatus, Duration);
+
+/// The arguments that direct messages and broadcasts have in common.
+pub struct MessageArguments<'a> {
+    pub protocol_name: Cow<'a, str>,
+    pub protocol_version: Cow<'a, str>,
+    /// The text of a JSON value.
+    pub payload: &'a str,
+    pub headers: Headers,
+}
+
+impl<'a> MessageArguments<'a> {
+    /// Takes the arguments. The payload has at most `payload_len_max` bytes.
+    ///
+    /// # Errors
+    /// `InvalidArgument`, or `PayloadTooLarge`.
+    pub fn parse(arguments: &mut Arguments<'a>, payload_len_max: usize) -> Result<Self, BrokerError> {
+        let mut common = Self {
+            protocol_name: arguments.required_text("protocol_name")?,
+            protocol_version: arguments.required_text("protocol_version")?,
+            payload: arguments.required_raw("payload")?,
+            headers: arguments
+                .optional::<JsonObject<_>>("headers")?
+                .map(|JsonObject(headers)| headers)
+                .unwrap_or_default(),
+        };
+        if common.payload.len() > payload_len_max {
+            return Err(BrokerError::PayloadTooLarge { limit: payload_len_max });
+        }
+        common.headers = check_headers(common.headers)?;
+        Ok(common)
+    }
+
+    /// The message as the project takes it; `tracked` says that the sender waits for a status.
+    pub fn send_request(&self, tracked: bool) -> SendRequest<'_> {
+        SendRequest {
+            protocol_name: &self.protocol_name,
+            protocol_version: &self.protocol_version,
+            payload: self.payload,
+            headers: &self.headers,
+            tracked,
+            work: WorkBudget::default(),
+        }
+    }
+}
+
+fn check_headers(mut headers: Headers) -> Result<Headers, BrokerError> {
+    if headers.ttl_seconds == Some(0) {
+        return Err(BrokerError::invalid("headers.ttl_seconds", "at least 1"));
+    }
+    let texts = [
+        ("headers.idempotency_key", &mut headers.idempotency_key),
+        ("headers.correlation_id", &mut headers.correlation_id),
+        ("headers.reply_to", &mut headers.reply_to),
+    ];
+    for (name, text) in texts {
+        // As for arguments, the empty string counts as absent.
+        *text = text.take().filter(|text| !text.is_empty());
+        if text.as_ref().is_some_and(|text| text.len() > HEADER_LEN_MAX) {
+            return Err(BrokerError::invalid(name, format!("at most {HEADER_LEN_MAX} bytes")));
+        }
+    }
+    Ok(headers)
+}
+
+/// The argument `capability_filter`; without it every session that speaks the protocol is a recipient.
+///
+/// # Errors
+/// `InvalidArgument` for another shape.
+pub fn parse_filter(arguments: &mut Arguments<'_>) -> Result<CapabilityFilter, BrokerError> {
+    #[derive(Default, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    struct Filter {
+        protocols: BTreeMap<ProtocolName, RequirementArgument>,
+        features: BTreeSet<String>,
+    }
+    let filter = arguments.optional::<JsonObject<_>>("capability_filter")?;
+    let Filter { protocols, features } = filter.map(|JsonObject(filter)| filter).unwrap_or_default();
+    let protocols = protocols
+        .into_iter()
+        .map(|(name, RequirementArgument(wanted))| (name, wanted))
+        .collect();
+    Ok(CapabilityFilter { protocols, features })
+}
+
+/// The arguments `wait_for` and `timeout_seconds`; `None` if the first answer suffices.
+///
+/// # Errors
+/// `InvalidArgument` for another word or time.
+pub fn parse_wait(arguments: &mut Arguments<'_>) -> Result<Option<WaitGoal>, BrokerError> {
+    let goal = match arguments.text("wait_for")? {
+        None => None,
+        Some(word) => Some(
+            parse_status(&word).ok_or_else(|| BrokerError::invalid("wait_for", "queued, delivered or acknowledged"))?,
+        ),
+    };
+    let timeout = arguments.seconds("timeout_seconds", WAIT_DEFAULT_SECONDS, WAIT_MAX.as_secs_f64())?;
+    Ok(goal
+        .filter(|goal| *goal != DeliveryStatus::Queued)
+        .map(|goal| (goal, timeout)))
+}
+
+fn parse_status(word: &str) -> Option<DeliveryStatus> {
+    match word {
+        "queued" => Some(DeliveryStatus::Queued),
+        "delivered" => Some(DeliveryStatus::Delivered),
+        "acknowledged" => Some(DeliveryStatus::Acknowledged),
+        _ => None,
+    }
+}
+
+/// Writes an audit record if a message was refused for isolation between projects.
+pub fn audit_isolation_refusal(audit: &Audit, identity: &Identity, recipient: &str, error: BrokerError) -> BrokerError {
+    if matches!(
+        error,
+        BrokerError::CrossProjectDisabled { .. } | BrokerError::CrossProjectForbidden { .. }
+    ) {
+        let action = AuditedAction {
+            action: "message.cross",
+            project: None,
+            target: recipient.rsplit_once('@').map(|(_, project)| project.to_owned()),
+        };
+        audit.record_refused(identity, &action, &error);
+    }
+    error
+}
+
+/// Waits for the status that the sender asked for, and stores the result for its idempotency key.
+pub async fn await_outcome(
+    project: &ProjectHandle,
+    sender: SessionId,
+    wait_goal: Option<WaitGoal>,
+    idempotency_key: Option<&str>,
+    mut routed: Routed,
+) -> Routed {
+    if let (Some((goal, timeout)), Some(status)) = (wait_goal, routed.status.clone()) {
+        let reached = project.wait_for_status(status, goal, timeout).await;
+        let at_ms = actors::clock::now().unix_ms;
+        let outcome = &mut routed.result;
+        if reached != DeliveryStatus::Queued && outcome.delivered_at_ms.is_none() {
+            outcome.delivered = 1;
+            outcome.queued = 0;
+            outcome.queue_len = outcome.queue_len.saturating_sub(1);
+            outcome.delivered_at_ms =
+                (!matches!(reached, DeliveryStatus::Expired | DeliveryStatus::DeadLettered(_))).then_some(at_ms);
+        }
+        outcome.status = Some(reached);
+    }
+    if let Some(key) = idempotency_key {
+        let stored = project
+            .complete_send_result(sender, key.to_owned(), routed.result.clone())
+            .await;
+        if let Err(error) = stored {
+            tracing::warn!(%error, "the result for an idempotency key could not be stored: repeats are answered as queued");
+        }
+    }
+    routed
+}
+
+/// Writes the answer to a direct message: `{message_id, status, queue_size, delivered_at}`. Written by hand, because most
+/// calls have this answer. The size of the queue is left out without `with_queue`.
+pub fn write_direct(out: &mut Vec<u8>, outcome: &SendResult, with_queue: bool) {
+    let status = outcome.status.unwrap_or(if outcome.delivered > 0 {
+        DeliveryStatus::Delivered
+    } else {
+        DeliveryStatus::Queued
+    });
+    out.extend_from_slice(b"{\"message_id\":\"");
+    let at = out.len();
+    out.resize(at + actors::model::UNSET_ID.len(), 0);
+    outcome.message.as_uuid().as_hyphenated().encode_lower(&mut out[at..]);
+    out.extend_from_slice(b"\",\"status\":\"");
+    out.extend_from_slice(status.as_str().as_bytes());
+    out.push(b'"');
+    if with_queue {
+        out.extend_from_slice(b",\"queue_size\":");
+        write_json(out, &outcome.queue_len);
+    }
+    match outcome.delivered_at_ms {
+        Some(at_ms) => {
+            out.extend_from_slice(b",\"delivered_at\":\"");
+            out.extend_from_slice(&rfc3339(at_ms));
+            out.extend_from_slice(b"\"}");
+        }
+        None => out.extend_from_slice(b",\"delivered_at\":null}"),
+    }
+}
+
+/// The answer to a broadcast.
+pub fn broadcast_json(outcome: &SendResult) -> Value {
+    let SendResult {
+        message,
+        delivered,
+        queued,
+        skipped,
+        refused,
+        ..
+    } = outcome;
+    let message: &MessageId = message;
+    let failures: Vec<_> = refused
+        .iter()
+        .take(FAILURES_LEN_MAX)
+        .map(|session: &SessionId| json!({"session_id": session, "code": "queue_full"}))
+        .collect();
+    json!({
+        "message_id": message,
+        "recipients": delivered + queued + refused.len(),
+        "delivered": delivered,
+        "queued": queued,
+        "failed": refused.len(),
+        "skipped": skipped,
+        "failures": failures,
+    })
+}

@@ -1,0 +1,92 @@
+//! Sessions as other callers see them: filters, pages and views of a list.
+
+use std::sync::Arc;
+
+use actors::{
+    clock::rfc3339_text,
+    model::{BrokerError, Capabilities, ProjectId, SessionId, SessionName, SessionStatus},
+    project::{Page, ProjectHandle, SessionQuery},
+    session::Member,
+};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::json::page::JsonPage;
+
+/// Sessions of a page, unless the caller sets a limit.
+pub const PAGE_LEN: usize = 100;
+/// Largest number of sessions of a page.
+pub const PAGE_LEN_MAX: usize = 1000;
+
+/// Parses the status filter of a list: `active` by default; `all` selects every status.
+///
+/// # Errors
+/// `InvalidArgument` for another word.
+pub fn parse_status(word: Option<&str>) -> Result<Option<SessionStatus>, BrokerError> {
+    match word {
+        None | Some("active") => Ok(Some(SessionStatus::Active)),
+        Some("stale") => Ok(Some(SessionStatus::Stale)),
+        Some("disconnected") => Ok(Some(SessionStatus::Disconnected)),
+        Some("all") => Ok(None),
+        Some(_) => Err(BrokerError::invalid("status", "active, stale, disconnected or all")),
+    }
+}
+
+/// Parses the cursor of a list of sessions: the id of the last one of the page before.
+///
+/// # Errors
+/// `InvalidArgument` for another text.
+pub fn parse_cursor(text: &str) -> Result<SessionId, BrokerError> {
+    SessionId::parse(text).ok_or_else(|| BrokerError::invalid("cursor", "not a cursor of this list"))
+}
+
+/// A page of sessions as JSON text, with the present number of waiting messages of each.
+pub async fn list(project: &ProjectHandle, query: &SessionQuery, with_capabilities: bool) -> Vec<u8> {
+    let page = project.list_sessions(query);
+    project.refresh_waiting(&page.items).await;
+    known_page(project, &page, with_capabilities)
+}
+
+/// As [`list`], with the numbers of waiting messages as they are known now.
+pub fn known_page(project: &ProjectHandle, page: &Page<Arc<Member>>, with_capabilities: bool) -> Vec<u8> {
+    let mut text = JsonPage::new("sessions");
+    let ended = text.push_all(&page.items, |member| {
+        SessionView::new(project, member, with_capabilities)
+    });
+    let last = ended.or(page.items.last().filter(|_| page.more));
+    text.finish(last.map(|member| member.record.id))
+}
+
+/// A session, as other callers see it.
+#[derive(Serialize)]
+pub struct SessionView<'a> {
+    session_id: SessionId,
+    name: &'a Option<SessionName>,
+    project_id: &'a ProjectId,
+    status: &'static str,
+    connection_time: String,
+    last_heartbeat: String,
+    queue_size: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    capabilities: Option<&'a Capabilities>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<&'a Map<String, Value>>,
+}
+
+impl<'a> SessionView<'a> {
+    /// The view of a member, now.
+    pub fn new(project: &'a ProjectHandle, member: &'a Member, with_capabilities: bool) -> Self {
+        let record = &member.record;
+        Self {
+            session_id: record.id,
+            name: &record.name,
+            project_id: project.id(),
+            status: project.status(member).as_str(),
+            connection_time: rfc3339_text(record.connected_at_ms),
+            last_heartbeat: rfc3339_text(member.shared.last_seen_unix_ms()),
+            queue_size: member.shared.waiting(),
+            capabilities: with_capabilities.then_some(&record.capabilities),
+            metadata: with_capabilities.then_some(&record.metadata),
+        }
+    }
+}
