@@ -223,12 +223,14 @@ impl Calls {
         self.wake();
     }
 
-    /// Sets the response that a running call gets if the broker stops: it has a result and waits for more.
+    /// Sets the response that a running call gets if the broker stops: it has a result and waits for more. Wakes the
+    /// peer, because the broker may be stopping already.
     pub fn answer_on_shutdown(&self, to: &ReplyTo, response: Vec<u8>) {
         if let Some(call) = self.running.borrow_mut().get_mut(&to.id)
             && call.to.is_same_request(to)
         {
             call.on_shutdown = ShutdownBehaviour::Answer(response);
+            self.wake();
         }
     }
 

@@ -148,6 +148,81 @@ fn requests_in_flight_when_the_replica_stops_are_answered() {
 }
 
 #[test]
+fn calls_that_would_wait_for_a_status_or_a_message_are_answered_when_the_broker_stops() {
+    let redis = Redis::start();
+    let proxy = Proxy::to(redis.address);
+    let url = format!("--redis-url=redis://{}", proxy.address);
+    // With one worker, an answer proves that earlier requests have been read.
+    let flags = [
+        "--storage=redis",
+        &url,
+        "--workers=1",
+        "--storage-deadline=60s",
+        "--shutdown-grace=60s",
+    ];
+    let mut broker = Broker::secured_with(&[&TIMEOUTS_OFF[..], &flags].concat());
+    let [here, there] = broker.two_projects();
+    let (_bob, _carol) = (there.agent("bob"), here.agent("carol"));
+    let (alice, dora) = (here.agent("alice"), here.agent("dora"));
+    let http_agents = |name: &str| {
+        [
+            here.http_modern_as(&here.key).registered(&format!("modern {name}")),
+            here.http_legacy_as(&here.key).registered(&format!("legacy {name}")),
+        ]
+    };
+    let targets = ["carol", "bob@there"];
+    let sends = targets.map(|target| ["delivered", "acknowledged"].map(|goal| (target, goal)));
+    let sends = sends.as_flattened();
+    let senders: Vec<_> = (0..sends.len())
+        .map(|at| http_agents(&format!("sender {at}")))
+        .collect();
+    let readers = http_agents("reader");
+    proxy.silence();
+    let mut calls = Vec::new();
+    let mut responses = Vec::new();
+    for ((target, goal), senders) in sends.iter().zip(&senders) {
+        // Longer than the time limit of the test.
+        let message = alice.sends(goal).with_argument("timeout_seconds", 100);
+        let message = message.with_argument("wait_for", *goal).arguments_to(*target);
+        calls.push(alice.begins_call("send_message", &message));
+        responses.extend(
+            senders
+                .each_ref()
+                .map(|sender| sender.call("send_message", message.clone()).sent()),
+        );
+    }
+    let receive = json!({"wait_seconds": 100});
+    let receiving = dora.begins_call("receive_messages", &receive);
+    let mut receiving_over_http = readers.map(|reader| reader.call("receive_messages", receive.clone()).sent());
+    broker.client().wire.syncs();
+    broker.terminate();
+    eventually("the broker is stopping", || {
+        broker.log().contains("shutting down").then_some(())
+    });
+    proxy.restore();
+    for call in &calls {
+        assert_eq!(alice.finishes_call("send_message", call)["status"], "queued");
+    }
+    for response in &mut responses {
+        let result = response.answer_to(&json!(1)).unwrap();
+        assert_eq!(result["structuredContent"]["status"], "queued", "{result}");
+    }
+    let mut received = vec![dora.wire.answer_to(&receiving).unwrap()];
+    received.extend(
+        receiving_over_http
+            .iter_mut()
+            .map(|response| response.answer_to(&json!(1)).unwrap()),
+    );
+    for result in received {
+        assert_eq!(result["structuredContent"]["code"], "unavailable", "{result}");
+    }
+    for agent in [&alice, &dora] {
+        agent.wire.closes_with(1012);
+    }
+    assert_eq!(broker.wait_for_exit().code(), Some(0));
+}
+
+#[test]
 fn a_replica_stops_although_redis_does_not_answer() {
     let mut held = DelayedRedis::new("500ms");
     let bob = held.quick.replicas[0].agent("bob");
