@@ -449,8 +449,11 @@ impl Peer {
     /// Ends the waiting calls of this exchange, or of all, because the broker stops. True once nothing is in progress;
     /// call it again after each poll until then.
     pub fn is_drained(&self, exchange: Option<&Outbox>) -> bool {
-        // A submitted message may become a waiting call.
-        self.context.end_waiting_calls(exchange) && self.batch.routed.is_empty() && !self.batch.is_suspended()
+        // A submitted message may become a waiting call, and a frame behind a call of another exchange is handled soon.
+        self.context.end_waiting_calls(exchange)
+            && self.batch.routed.is_empty()
+            && !self.batch.is_suspended()
+            && !(self.is_blocked_by_call() && self.batch.has_deferred(exchange))
     }
 
     /// Whether any request has received messages.

@@ -147,6 +147,12 @@ impl ReadBatch {
             .take_if(|call| call.receives_messages && call.to.route.leads_to(exchange));
     }
 
+    /// Whether a frame of this exchange, or of the whole connection, waits.
+    pub fn has_deferred(&self, exchange: Option<&Outbox>) -> bool {
+        let mut deferred = self.deferred.iter();
+        deferred.any(|frame| exchange.is_none_or(|exchange| frame.route.leads_to(exchange)))
+    }
+
     /// Bytes of the frames that wait.
     pub fn deferred_len(&self) -> usize {
         let suspended = self.suspended.as_ref().map_or(0, |call| call.bytes);

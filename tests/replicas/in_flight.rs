@@ -223,6 +223,28 @@ fn calls_that_would_wait_for_a_status_or_a_message_are_answered_when_the_broker_
 }
 
 #[test]
+fn a_request_behind_a_registration_is_answered_when_the_replica_stops() {
+    let mut held = DelayedRedis::new("60s");
+    let newcomer = HttpAgent::legacy(held.slow.address, "2025-11-25", json!({}));
+    held.proxy.silence();
+    let mut registering = newcomer.call("register_session", json!({"name": "carol"})).sent();
+    held.await_requests_read();
+    let heartbeat = json!({"name": "heartbeat", "arguments": {}});
+    let mut behind = newcomer.asks_as(&json!(2), "tools/call", heartbeat).sent();
+    held.await_requests_read();
+    held.slow.terminate();
+    eventually("the replica is stopping", || {
+        held.slow.log().contains("shutting down").then_some(())
+    });
+    held.proxy.restore();
+    let registered = registering.answer_to(&json!(1)).unwrap();
+    assert_eq!(registered["structuredContent"]["name"], "carol", "{registered}");
+    let result = behind.answer_to(&json!(2)).unwrap();
+    assert_eq!(result["isError"], false, "{result}");
+    assert_eq!(held.slow.wait_for_exit().code(), Some(0));
+}
+
+#[test]
 fn a_replica_stops_although_redis_does_not_answer() {
     let mut held = DelayedRedis::new("500ms");
     let bob = held.quick.replicas[0].agent("bob");
