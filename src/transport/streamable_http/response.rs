@@ -23,7 +23,7 @@ use actix_web::{
 use actors::{
     clock::{Now, now},
     model::MessageId,
-    session::CloseReason,
+    session::{CloseReason, Connection},
 };
 use tokio::time::{Instant, Sleep, sleep};
 
@@ -300,10 +300,14 @@ impl ResponseWriter {
     }
 
     /// Takes a connection permit, so that the response ends with the broker and with its credential. Capacity was
-    /// checked before the request was handled.
+    /// checked before the request was handled; a broker that has begun to stop since then gives no permit.
     fn acquire_permit(&mut self) {
-        if self.permit.is_none() {
-            self.permit = self.connections.acquire_over_limit(&self.outbox, &self.identity);
+        if self.permit.is_some() {
+            return;
+        }
+        self.permit = self.connections.acquire_over_limit(&self.outbox, &self.identity);
+        if self.permit.is_none() && self.outbox.closing().is_none() {
+            self.outbox.close(CloseReason::ShuttingDown);
         }
     }
 

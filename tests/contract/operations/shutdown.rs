@@ -1,10 +1,13 @@
 //! SIGTERM: every client is told, and the process ends in time.
 
-use std::time::{Duration, Instant};
+use std::{
+    io::Write,
+    time::{Duration, Instant},
+};
 
 use serde_json::{Value, json};
 
-use crate::support::{Agent, Broker, HttpAgent, WAIT_TIMEOUT, eventually};
+use crate::support::{Agent, Broker, HttpAgent, ResponseReader, WAIT_TIMEOUT, eventually};
 
 #[test]
 fn every_client_is_told_when_to_come_back() {
@@ -99,6 +102,32 @@ fn a_batch_is_answered_completely() {
         assert_eq!(answers.as_array().unwrap().len(), 2, "{answers}");
     }
     assert!(broker.wait_for_exit().success());
+}
+
+#[test]
+fn a_call_whose_body_arrives_after_the_stop_does_not_wait() {
+    let mut broker = Broker::start_with(&["--shutdown-grace=60s", "--workers=1"]);
+    let callers = [broker.http_modern("modern"), broker.http_legacy("legacy")];
+    let begin = |caller: &HttpAgent| {
+        let request = caller.call("receive_messages", json!({"wait_seconds": 100})).bytes();
+        let (last, first) = request.split_last().unwrap();
+        let mut socket = broker.socket();
+        socket.write_all(first).unwrap();
+        (socket, *last)
+    };
+    let begun = callers.each_ref().map(begin);
+    // With one worker, this answer proves that both heads have been read.
+    assert_eq!(broker.get("/livez").status, 200);
+    broker.terminate();
+    eventually("the broker stops", || {
+        broker.log().contains("shutting down").then_some(())
+    });
+    for (mut socket, last) in begun {
+        socket.write_all(&[last]).unwrap();
+        let result = ResponseReader::from_socket(socket).answer_to(&json!(1)).unwrap();
+        assert_eq!(result["structuredContent"]["code"], "unavailable", "{result}");
+    }
+    assert_eq!(broker.wait_for_exit().code(), Some(0));
 }
 
 #[test]
