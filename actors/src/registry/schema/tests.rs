@@ -4,6 +4,7 @@ mod agreement;
 mod budgets;
 #[cfg(target_os = "linux")]
 mod measurements;
+mod numbers;
 
 use std::time::{Duration, Instant};
 
