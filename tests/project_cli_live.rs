@@ -108,8 +108,8 @@ fn printed_key(text: &str) -> &str {
 #[test]
 #[expect(clippy::too_many_lines, reason = "one story from beginning to end")]
 fn a_project_is_administered_from_its_creation_to_its_deletion() {
-    let office = AdministeredBroker::start("whole-life");
-    let printed = office.run(&[
+    let administered = AdministeredBroker::start("whole-life");
+    let printed = administered.run(&[
         "create",
         "acme",
         "--name",
@@ -138,11 +138,11 @@ fn a_project_is_administered_from_its_creation_to_its_deletion() {
         ],
     );
     let key = printed_key(&printed);
-    let by_its_own = |words: &[&str]| run_client(office.broker.address, key, words).unwrap();
-    office.run_json(&["create", "globex", "--name", "Globex", "--discoverable"]);
+    let by_its_own = |words: &[&str]| run_client(administered.broker.address, key, words).unwrap();
+    administered.run_json(&["create", "globex", "--name", "Globex", "--discoverable"]);
 
-    assert_contains_all(&office.run(&["list"]), &["ID", "acme", "default", "globex"]);
-    assert_contains_all(&office.run(&["list", "--tag", "paid"]), &["acme"]);
+    assert_contains_all(&administered.run(&["list"]), &["ID", "acme", "default", "globex"]);
+    assert_contains_all(&administered.run(&["list", "--tag", "paid"]), &["acme"]);
     // Other projects are listed with what they publish about themselves, without their limits.
     let seen = by_its_own(&["list"]);
     assert_contains_all(&seen, &["acme", "globex"]);
@@ -150,7 +150,7 @@ fn a_project_is_administered_from_its_creation_to_its_deletion() {
     assert_contains_all(&by_its_own(&["show", "globex"]), &["globex", "Globex"]);
     assert_contains_all(&by_its_own(&["show", "acme"]), &["acme", "Acme Corp", "50"]);
 
-    let updated = office.run(&[
+    let updated = administered.run(&[
         "update",
         "acme",
         "--max-sessions",
@@ -172,7 +172,7 @@ fn a_project_is_administered_from_its_creation_to_its_deletion() {
         ],
     );
     assert!(!updated.contains("paid"), "{updated}");
-    let refused = office.run_refused(key, &["update", "acme", "--rate-limit", "0"]);
+    let refused = administered.run_refused(key, &["update", "acme", "--rate-limit", "0"]);
     assert!(refused.contains("admin key"), "{refused}");
 
     let made = by_its_own(&[
@@ -189,7 +189,7 @@ fn a_project_is_administered_from_its_creation_to_its_deletion() {
     let observer = printed_key(&made);
     assert_contains_all(&made, &["ci", "observer"]);
     assert_contains_all(
-        &run_client(office.broker.address, observer, &["list"]).unwrap(),
+        &run_client(administered.broker.address, observer, &["list"]).unwrap(),
         &["acme"],
     );
     assert_contains_all(&by_its_own(&["keys", "acme"]), &["KEY ID", "observer", "active"]);
@@ -198,12 +198,12 @@ fn a_project_is_administered_from_its_creation_to_its_deletion() {
     let newer = printed_key(&rotated);
     assert_contains_all(&by_its_own(&["keys", "acme"]), &["retiring"]);
     by_its_own(&["keys", "acme", "--revoke", newer.split('_').nth(1).unwrap()]);
-    let refused = office.run_refused(newer, &["list"]);
+    let refused = administered.run_refused(newer, &["list"]);
     assert!(!refused.contains(newer), "{refused}");
 
     let granted = by_its_own(&["grant", "acme", "globex", "--protocol", "chat,news", "--rate", "60"]);
     assert_contains_all(&granted, &["globex", "chat", "news", "60"]);
-    assert_contains_all(&office.run(&["show", "acme"]), &["acme", "globex", "chat"]);
+    assert_contains_all(&administered.run(&["show", "acme"]), &["acme", "globex", "chat"]);
     let revoked = by_its_own(&["revoke", "acme", "globex"]);
     assert_contains_all(&revoked, &["globex"]);
     assert_ne!(
@@ -217,37 +217,37 @@ fn a_project_is_administered_from_its_creation_to_its_deletion() {
         &["grant.revoke", "grant.create", "key.rotate", "key.create"],
     );
     assert_contains_all(
-        &office.run(&["audit", "--limit", "1000"]),
+        &administered.run(&["audit", "--limit", "1000"]),
         &["refused", "project.create"],
     );
     assert_eq!(
-        office.run_json(&["audit", "--limit", "1"])["entries"]
+        administered.run_json(&["audit", "--limit", "1"])["entries"]
             .as_array()
             .unwrap()
             .len(),
         1
     );
 
-    office.run_refused(ADMIN_KEY, &["delete", "acme"]);
-    assert_contains_all(&office.run(&["delete", "acme", "--yes"]), &["acme"]);
-    office.run_refused(key, &["list"]);
-    assert!(!office.run(&["list"]).contains("acme"));
-    assert_contains_all(&office.run(&["list", "--include-inactive"]), &["acme"]);
-    assert_contains_all(&office.run(&["show", "acme"]), &["acme", "active", "no"]);
+    administered.run_refused(ADMIN_KEY, &["delete", "acme"]);
+    assert_contains_all(&administered.run(&["delete", "acme", "--yes"]), &["acme"]);
+    administered.run_refused(key, &["list"]);
+    assert!(!administered.run(&["list"]).contains("acme"));
+    assert_contains_all(&administered.run(&["list", "--include-inactive"]), &["acme"]);
+    assert_contains_all(&administered.run(&["show", "acme"]), &["acme", "active", "no"]);
 }
 
 #[test]
 fn json_answers_are_those_of_the_broker() {
-    let office = AdministeredBroker::start("scripts");
-    let made = office.run_json(&["create", "acme", "--name", "Acme"]);
+    let administered = AdministeredBroker::start("scripts");
+    let made = administered.run_json(&["create", "acme", "--name", "Acme"]);
     let key = made["api_keys"][0]["api_key"].as_str().unwrap();
-    assert_eq!(office.run_json(&["show", "acme"])["project"], made["project"]);
-    assert_eq!(office.run_json(&["list"])["projects"][0], made["project"]);
-    assert_eq!(office.run_json(&["keys", "acme"])["keys"][0]["scope"], "admin");
-    let rotated = office.run_json(&["rotate", "acme"]);
+    assert_eq!(administered.run_json(&["show", "acme"])["project"], made["project"]);
+    assert_eq!(administered.run_json(&["list"])["projects"][0], made["project"]);
+    assert_eq!(administered.run_json(&["keys", "acme"])["keys"][0]["scope"], "admin");
+    let rotated = administered.run_json(&["rotate", "acme"]);
     assert_eq!(rotated["revoked"][0]["key_id"], made["api_keys"][0]["key_id"]);
-    office.run_refused(key, &["list"]);
-    office.run_json(&["delete", "acme", "--yes"]);
+    administered.run_refused(key, &["list"]);
+    administered.run_json(&["delete", "acme", "--yes"]);
     // An error is one line with its cause.
     for (words, says) in [
         (&["show", "acme2"][..], "no such project"),
@@ -255,10 +255,10 @@ fn json_answers_are_those_of_the_broker() {
         (&["create", "system", "--name", "x"], "reserved"),
         (&["grant", "acme", "globex"], "no such project"),
     ] {
-        let line = office.run_refused(ADMIN_KEY, words);
+        let line = administered.run_refused(ADMIN_KEY, words);
         assert!(line.contains(says), "{line}");
     }
-    let log = office.broker.stop();
+    let log = administered.broker.stop();
     for secret in [key, ADMIN_KEY] {
         assert!(!log.contains(secret), "{log}");
     }

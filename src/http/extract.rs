@@ -59,7 +59,7 @@ impl<T: DeserializeOwned> FromRequest for JsonBody<T> {
         let (request, payload) = (request.clone(), payload.take());
         Box::pin(async move {
             check_is_json(&request)?;
-            let (bytes, _hold) = backpressure::read_body(&request, payload).await?;
+            let (bytes, _reservation) = backpressure::read_body(&request, payload).await?;
             recheck_credentials(&request).await?;
             let text = std::str::from_utf8(&bytes).map_err(|_| BrokerError::invalid("body", "not UTF-8"))?;
             let refused =

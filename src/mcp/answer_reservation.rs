@@ -28,7 +28,7 @@ pub const PAGE_ANSWER_BYTES_MAX: usize = ANSWER_PER_OBJECT * PAGE_BYTES_MAX;
 pub struct AnswerReservation {
     context: Rc<PeerContext>,
     reserved: Cell<usize>,
-    hold: RefCell<Option<Arc<AnswerBudget>>>,
+    budget: RefCell<Option<Arc<AnswerBudget>>>,
 }
 
 impl AnswerReservation {
@@ -37,7 +37,7 @@ impl AnswerReservation {
         Rc::new(Self {
             context: Rc::clone(context),
             reserved: Cell::new(0),
-            hold: RefCell::default(),
+            budget: RefCell::default(),
         })
     }
 
@@ -54,12 +54,12 @@ impl AnswerReservation {
 
     /// The share in the budget of the project.
     pub fn budget(&self) -> Arc<AnswerBudget> {
-        let mut hold = self.hold.borrow_mut();
-        let hold = hold.get_or_insert_with(|| {
-            let hold = Reservation::new(&self.context.service.outbound, self.context.project.id());
-            Arc::new(AnswerBudget(Mutex::new(hold)))
+        let mut budget = self.budget.borrow_mut();
+        let budget = budget.get_or_insert_with(|| {
+            let reservation = Reservation::new(&self.context.service.outbound, self.context.project.id());
+            Arc::new(AnswerBudget(Mutex::new(reservation)))
         });
-        Arc::clone(hold)
+        Arc::clone(budget)
     }
 
     /// Releases the page on the connection while the call waits for messages, so that other calls run.
@@ -81,32 +81,32 @@ impl Drop for AnswerReservation {
 pub struct AnswerBudget(Mutex<Reservation>);
 
 impl AnswerBudget {
-    fn hold(&self) -> MutexGuard<'_, Reservation> {
+    fn reservation(&self) -> MutexGuard<'_, Reservation> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl ReadBudget for AnswerBudget {
     fn try_reserve(&self, bytes: usize) -> bool {
-        self.hold().try_grow_to(answer_bytes(bytes))
+        self.reservation().try_grow_to(answer_bytes(bytes))
     }
 
     fn reserve(&self, bytes: usize) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         let bytes = answer_bytes(bytes);
         Box::pin(async move {
             {
-                let mut hold = self.hold();
-                if bytes > hold.bytes() {
-                    hold.set_bytes(0);
+                let mut reservation = self.reservation();
+                if bytes > reservation.bytes() {
+                    reservation.set_bytes(0);
                 }
             }
             let waiting = QueueGuard(self);
-            poll_fn(|cx| waiting.0.hold().poll_grow_to(bytes, cx)).await;
+            poll_fn(|cx| waiting.0.reservation().poll_grow_to(bytes, cx)).await;
         })
     }
 
     fn release(&self) {
-        self.hold().set_bytes(0);
+        self.reservation().set_bytes(0);
     }
 }
 
@@ -115,7 +115,7 @@ struct QueueGuard<'a>(&'a AnswerBudget);
 
 impl Drop for QueueGuard<'_> {
     fn drop(&mut self) {
-        self.0.hold().cancel_wait();
+        self.0.reservation().cancel_wait();
     }
 }
 

@@ -15,18 +15,18 @@ const STEP_BYTES: usize = UNRESERVED_BYTES_MAX;
 
 /// The share of one outbox in the budget.
 pub struct OutboxCharge {
-    hold: Mutex<Reservation>,
+    reservation: Mutex<Reservation>,
     charged_bytes: AtomicUsize,
     reserved_bytes: AtomicUsize,
     gauge: Gauge,
 }
 
 impl OutboxCharge {
-    /// A charge of nothing, in the project of this hold.
-    pub fn new(hold: Reservation) -> Self {
+    /// A charge of nothing, in the project of this reservation.
+    pub fn new(reservation: Reservation) -> Self {
         Self {
-            gauge: hold.gauge(),
-            hold: Mutex::new(hold),
+            gauge: reservation.gauge(),
+            reservation: Mutex::new(reservation),
             charged_bytes: AtomicUsize::new(0),
             reserved_bytes: AtomicUsize::new(0),
         }
@@ -42,9 +42,9 @@ impl OutboxCharge {
         if is_settled(self.charged_bytes.load(Ordering::Relaxed)) {
             return;
         }
-        let mut hold = self.hold();
-        if let Some(due) = differs(hold.bytes()) {
-            hold.set_bytes(due);
+        let mut reservation = self.reservation();
+        if let Some(due) = differs(reservation.bytes()) {
+            reservation.set_bytes(due);
             self.charged_bytes.store(due, Ordering::Relaxed);
         }
     }
@@ -58,11 +58,11 @@ impl OutboxCharge {
         if bytes <= UNRESERVED_BYTES_MAX {
             return true;
         }
-        let mut hold = self.hold();
-        let grows = hold.try_grow_to(due(waiting + self.reserved_bytes() + bytes));
+        let mut reservation = self.reservation();
+        let grows = reservation.try_grow_to(due(waiting + self.reserved_bytes() + bytes));
         if grows {
             self.reserved_bytes.fetch_add(bytes, Ordering::Relaxed);
-            self.charged_bytes.store(hold.bytes(), Ordering::Relaxed);
+            self.charged_bytes.store(reservation.bytes(), Ordering::Relaxed);
         }
         grows
     }
@@ -83,8 +83,8 @@ impl OutboxCharge {
         !self.gauge.is_full() && (bytes <= UNRESERVED_BYTES_MAX || self.gauge.has_room_for(bytes))
     }
 
-    fn hold(&self) -> MutexGuard<'_, Reservation> {
-        self.hold.lock().unwrap_or_else(PoisonError::into_inner)
+    fn reservation(&self) -> MutexGuard<'_, Reservation> {
+        self.reservation.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

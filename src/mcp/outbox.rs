@@ -152,9 +152,9 @@ impl Outbox {
     }
 
     /// An outbox whose bytes count against a budget.
-    pub fn with_budget(framing: Framing, hold: Reservation) -> Self {
+    pub fn with_budget(framing: Framing, reservation: Reservation) -> Self {
         Self {
-            charge: Some(OutboxCharge::new(hold)),
+            charge: Some(OutboxCharge::new(reservation)),
             ..Self::new(framing)
         }
     }

@@ -84,16 +84,16 @@ impl PushReplica {
 
     /// The deliveries of the next batch. Frames are skipped.
     pub async fn next_deliveries(&mut self) -> Vec<PushedDelivery> {
-        let parcel = self.next_batch().await;
-        assert_eq!(parcel.project, self.view.project);
-        self.view.store.push().unwrap().decode_batch(&parcel).unwrap()
+        let batch = self.next_batch().await;
+        assert_eq!(batch.project, self.view.project);
+        self.view.store.push().unwrap().decode_batch(&batch).unwrap()
     }
 
     /// The next batch, without its deliveries.
     pub async fn next_batch(&mut self) -> DeliveryBatch {
         loop {
             let heard = tokio::time::timeout(WAIT_TIMEOUT, self.incoming.next()).await;
-            match heard.expect("a parcel comes") {
+            match heard.expect("a delivery batch arrives") {
                 Some(BridgeEvent::DeliveryBatch(messages, last)) => {
                     return DeliveryBatch::parse(messages, &last).unwrap();
                 }

@@ -212,7 +212,7 @@ impl Store for SlowStore {
 
 impl SessionStore for SlowStore {
     remote! {
-        fn put_session(record: SessionRecord, seat: PutSession) -> PutOutcome;
+        fn put_session(record: SessionRecord, condition: PutSession) -> PutOutcome;
         fn sessions() -> Roster;
         fn find_session(wanted: SessionKey) -> Option<SessionRecord>;
         fn remove_session(

@@ -20,16 +20,16 @@ use crate::{
 /// The metrics of all actors of a project, including its sessions.
 fn actor_metrics(world: &World) -> Vec<Arc<ActorMetrics>> {
     let (project, registry, router) = world.project.actor_addresses();
-    let mut pulses = [project.metrics(), registry.metrics(), router.metrics()]
+    let mut metrics = [project.metrics(), registry.metrics(), router.metrics()]
         .map(Arc::clone)
         .to_vec();
     let sessions = world.project.directory().all();
-    pulses.extend(sessions.iter().map(|member| Arc::clone(member.address.metrics())));
-    pulses
+    metrics.extend(sessions.iter().map(|member| Arc::clone(member.address.metrics())));
+    metrics
 }
 
-fn lifecycle_state(pulse: &ActorMetrics) -> &'static str {
-    pulse.node(Vec::new()).state
+fn lifecycle_state(metrics: &ActorMetrics) -> &'static str {
+    metrics.node(Vec::new()).state
 }
 
 async fn assert_deletion_ends_actors(world: World) {
@@ -54,9 +54,12 @@ async fn assert_deletion_ends_actors(world: World) {
         }
     });
     within_deadline("the beginning of the wait", call.until_waiting()).await;
-    let pulses = actor_metrics(&there);
+    let metrics = actor_metrics(&there);
     assert_eq!(
-        pulses.iter().map(|pulse| lifecycle_state(pulse)).collect::<Vec<_>>(),
+        metrics
+            .iter()
+            .map(|metrics| lifecycle_state(metrics))
+            .collect::<Vec<_>>(),
         ["running"; 5]
     );
 
@@ -68,12 +71,12 @@ async fn assert_deletion_ends_actors(world: World) {
     let names: Vec<_> = tree.children.iter().map(|node| node.name.as_str()).collect();
     assert_eq!(names, ["default"]);
     // A handle to the deleted project gets only errors.
-    until("the end of the project", || lifecycle_state(&pulses[0]) == "finished").await;
+    until("the end of the project", || lifecycle_state(&metrics[0]) == "finished").await;
     let refused = there.try_register("late", None).await.err();
     assert_eq!(refused, Some(BrokerError::unavailable()));
     drop((there, alice, bob));
     until("the end of all actors", || {
-        pulses.iter().all(|pulse| lifecycle_state(pulse) == "finished")
+        metrics.iter().all(|metrics| lifecycle_state(metrics) == "finished")
     })
     .await;
     assert!(own_line.close_reasons().is_empty(), "of another project");

@@ -90,15 +90,15 @@ impl Store for ReplicaStore {
 }
 
 impl SessionStore for ReplicaStore {
-    fn put_session(&self, record: SessionRecord, seat: PutSession) -> Op<PutOutcome> {
+    fn put_session(&self, record: SessionRecord, condition: PutSession) -> Op<PutOutcome> {
         self.connection.run(|_, hub| {
-            let seated = at_once(self.inner.put_session(record.clone(), seat))?;
-            if seated == PutOutcome::Stored {
+            let outcome = at_once(self.inner.put_session(record.clone(), condition))?;
+            if outcome == PutOutcome::Stored {
                 hub.record_heartbeat(&self.project, record.id, now().mono_ms, false);
                 let news = StoreEvent::Session(Box::new(record));
                 hub.publish(self.connection.replica, &self.project, &news, self.roster_version());
             }
-            Ok(seated)
+            Ok(outcome)
         })
     }
 

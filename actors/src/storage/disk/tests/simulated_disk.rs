@@ -150,8 +150,8 @@ impl Engine for SimulatedDisk {
 
     fn commit(&mut self, group: Vec<Record>) -> Result<(), StoreError> {
         assert!(group.is_sorted_by(|a, b| a.key < b.key), "ascending, each once");
-        let gate = self.contents().pause.clone();
-        if let Some(PauseGate { came, opens }) = gate {
+        let pause = self.contents().pause.clone();
+        if let Some(PauseGate { came, opens }) = pause {
             let _ = came.send(());
             let _ = opens.lock().unwrap().recv();
         }
