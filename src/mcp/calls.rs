@@ -41,7 +41,7 @@ const RECEIVES_LEN_MAX: usize = 16;
 pub struct Calls {
     outbox: Arc<Outbox>,
     progress_interval: Duration,
-    running: RefCell<HashMap<Rc<str>, RunningCall>>,
+    running: RefCell<HashMap<RequestKey, RunningCall>>,
     /// The latest receives, running or answered, oldest first.
     receives: RefCell<VecDeque<RecordedReceive>>,
     reserved_slots: Cell<usize>,
@@ -50,6 +50,14 @@ pub struct Calls {
     was_reset: Cell<bool>,
     /// The task that polls the peer.
     waker: RefCell<Option<Waker>>,
+}
+
+/// The address of the id of a request, unique as long as its call keeps the id. The id itself does not do: a client may
+/// reuse it before its first call has ended, although it should not, and each of these calls counts.
+type RequestKey = *const u8;
+
+fn key_of(id: &Rc<str>) -> RequestKey {
+    Rc::as_ptr(id).cast()
 }
 
 /// A call that runs beside the reading of frames.
@@ -176,7 +184,7 @@ impl Calls {
             to: answered,
             on_shutdown,
         };
-        running.insert(Rc::clone(&call.to.id), call);
+        running.insert(key_of(&call.to.id), call);
     }
 
     async fn with_progress<T>(&self, to: &ReplyTo, call: impl Future<Output = T>) -> T {
@@ -226,9 +234,7 @@ impl Calls {
     /// Sets the response that a running call gets if the broker stops: it has a result and waits for more. Wakes the
     /// peer, because the broker may be stopping already.
     pub fn answer_on_shutdown(&self, to: &ReplyTo, response: Vec<u8>) {
-        if let Some(call) = self.running.borrow_mut().get_mut(&to.id)
-            && call.to.is_same_request(to)
-        {
+        if let Some(call) = self.running.borrow_mut().get_mut(&key_of(&to.id)) {
             call.on_shutdown = ShutdownBehaviour::Answer(response);
             self.wake();
         }
@@ -239,25 +245,20 @@ impl Calls {
         self.remove(&to.id).map(|call| call.task)
     }
 
-    /// Removes the call of exactly this request: a client may reuse an id before its first call has ended, although it
-    /// should not.
+    /// Removes the call of exactly this request.
     fn remove(&self, id: &Rc<str>) -> Option<RunningCall> {
-        let mut running = self.running.borrow_mut();
-        let known = running.get(id)?;
-        if !Rc::ptr_eq(&known.to.id, id) {
-            return None;
-        }
-        running.remove(id)
+        self.running.borrow_mut().remove(&key_of(id))
     }
 
-    /// Cancels a call without an answer; false if no call of this id runs.
+    /// Cancels the calls of this id without an answer; false if none runs.
     pub fn cancel(&self, id: &str) -> bool {
-        let call = self.running.borrow_mut().remove(id);
-        call.inspect(|RunningCall { task, to, .. }| {
+        let has_id = |call: &RunningCall| *call.to.id == *id;
+        let cancelled: Vec<_> = self.running.borrow_mut().extract_if(|_, call| has_id(call)).collect();
+        for (_, RunningCall { task, to, .. }) in &cancelled {
             task.abort();
             to.route.abandon();
-        })
-        .is_some()
+        }
+        !cancelled.is_empty()
     }
 
     /// Records a receive, so that a cancellation returns its messages to the inbox.
@@ -266,7 +267,10 @@ impl Calls {
         if receives.len() >= RECEIVES_LEN_MAX {
             // Evicts the oldest that has been answered; running ones stay.
             let running = self.running.borrow();
-            if let Some(at) = receives.iter().position(|known| !running.contains_key(&known.id)) {
+            if let Some(at) = receives
+                .iter()
+                .position(|known| !running.contains_key(&key_of(&known.id)))
+            {
                 receives.remove(at);
             }
         }
@@ -319,9 +323,9 @@ impl Calls {
             .borrow_mut()
             .extract_if(|_, call| call.belongs_to(exchange) && waits(call))
             .collect();
-        let end = |(id, RunningCall { task, to, on_shutdown }): (Rc<str>, RunningCall)| {
+        let end = |(_, RunningCall { task, to, on_shutdown }): (RequestKey, RunningCall)| {
             task.abort();
-            self.release_receive(&id);
+            self.release_receive(&to.id);
             match on_shutdown {
                 ShutdownBehaviour::Answer(response) => (to, Some(response)),
                 ShutdownBehaviour::Refuse | ShutdownBehaviour::Finish => (to, None),

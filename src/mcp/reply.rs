@@ -204,11 +204,6 @@ impl ReplyTo {
         }
     }
 
-    /// Whether both are the same request; two requests may have the same id.
-    pub fn is_same_request(&self, other: &Self) -> bool {
-        Rc::ptr_eq(&self.id, &other.id)
-    }
-
     /// Sends the response.
     pub fn send(&self, connection: &Outbox, frame: &[u8]) {
         self.route.respond(connection, frame, None, None);

@@ -6,6 +6,9 @@ use serde_json::{Value, json};
 
 use crate::support::{Broker, texts};
 
+/// Calls that may be in flight on one connection.
+const CALLS_MAX: usize = 256;
+
 #[test]
 fn a_read_takes_no_more_than_its_limit_and_says_what_remains() {
     let broker = Broker::start();
@@ -264,8 +267,6 @@ fn the_number_of_waiting_reads_of_a_session_is_bounded() {
 
 #[test]
 fn the_number_of_calls_in_flight_on_a_connection_is_bounded() {
-    /// Calls that may be in flight on one connection.
-    const CALLS_MAX: usize = 256;
     let broker = Broker::start_with(&crate::support::TIMEOUTS_OFF);
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     let waits = |text: &str| {
@@ -284,4 +285,29 @@ fn the_number_of_calls_in_flight_on_a_connection_is_bounded() {
         assert_eq!(alice.finishes_call("send_message", call)["status"], "acknowledged");
     }
     alice.calls("heartbeat", json!({}));
+}
+
+#[test]
+fn calls_under_one_request_id_are_bounded_too() {
+    let broker = Broker::start_with(&crate::support::TIMEOUTS_OFF);
+    let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
+    let waits = |text: &str| {
+        let message = alice.sends(text).with_argument("wait_for", "acknowledged");
+        message.with_argument("timeout_seconds", 100).arguments_to("bob")
+    };
+    let id = json!("reused");
+    for at in 0..CALLS_MAX {
+        let params = json!({"name": "send_message", "arguments": waits(&at.to_string())});
+        alice.wire.asks_as(&id, "tools/call", params);
+    }
+    alice.is_refused_as("unavailable", "send_message", waits("one more"));
+    // A cancellation ends all of them.
+    alice.wire.cancels(&id);
+    let last = alice.begins_call("send_message", &waits("last"));
+    let mut read = 0;
+    while read < CALLS_MAX + 1 {
+        read += bob.reads(json!({"acknowledge": "immediate", "limit": 1000})).len();
+    }
+    assert_eq!(alice.finishes_call("send_message", &last)["status"], "acknowledged");
+    assert_eq!(alice.wire.answer_so_far(&id), None);
 }
