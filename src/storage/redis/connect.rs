@@ -1,30 +1,34 @@
 //! Opens the storage: finds the kind of server, checks the schema version, loads the function library.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
-};
+use std::sync::Arc;
 
-use deadpool_redis::redis::{Cmd, RedisError, Value, cmd};
+use deadpool_redis::redis::{RedisError, Value, cmd};
 use tokio::time::Instant;
 
 use super::{
-    ConnectError, RedisCore, RedisSettings, RedisStorage, SCHEMA,
     client::RedisClient,
     connection::{SharedConnection, config_get, pubsub_connector},
-    error::Failure,
+    core::RedisCore,
+    error::{ConnectError, Failure},
     library::Library,
     replicas,
     reply::into_bytes,
-    settings::RedisEndpoint,
+    schema::{SCHEMA, SCHEMA_KEY, put_schema_version},
+    settings::{RedisEndpoint, RedisSettings},
     thread::RedisThread,
 };
+use crate::bridge::redis::ConnectPubSub;
 
-/// The key of the schema version.
-pub(super) const SCHEMA_KEY: &str = "{system}:schema:version";
+/// A connected storage.
+pub(super) struct Connected {
+    pub shared: Arc<RedisCore>,
+    /// What a restart of Redis can lose.
+    pub durability: String,
+    pub connect_pubsub: Arc<ConnectPubSub>,
+}
 
-/// See [`RedisStorage::connect`].
-pub(super) async fn connect(settings: RedisSettings) -> Result<RedisStorage, ConnectError> {
+/// See [`RedisStorage::connect`](super::RedisStorage::connect).
+pub(super) async fn connect(settings: RedisSettings) -> Result<Connected, ConnectError> {
     let asked = RedisEndpoint::parse(&settings.url)?;
     let unreachable = |reason: String| ConnectError::Unreachable {
         endpoint: asked.to_string(),
@@ -42,25 +46,22 @@ pub(super) async fn connect(settings: RedisSettings) -> Result<RedisStorage, Con
         durability,
         settings,
     } = found;
-    let subscribe = pubsub_connector(&endpoint).map_err(|error| unreachable(error.to_string()))?;
+    let connect_pubsub = pubsub_connector(&endpoint).map_err(|error| unreachable(error.to_string()))?;
     let client = RedisClient::new(
         thread,
         link,
         format!("mcp-broker:{}:bridge", endpoint.database()),
         &settings,
     );
-    let shared = Arc::new(RedisCore {
-        client: Arc::new(client),
-        pipelines: Mutex::new(HashMap::new()),
-    });
+    let shared = Arc::new(RedisCore::new(client));
     shared
         .client
         .thread
         .spawn(replicas::send_heartbeats(Arc::downgrade(&shared), settings.heartbeat));
-    Ok(RedisStorage {
+    Ok(Connected {
         shared,
         durability,
-        connect_pubsub: subscribe,
+        connect_pubsub,
     })
 }
 
@@ -129,11 +130,6 @@ async fn is_cluster_node(link: &SharedConnection, settings: &RedisSettings) -> R
 enum SchemaCheckError {
     Redis(Failure),
     Schema(ConnectError),
-}
-
-/// Writes the schema version, unless there is one.
-pub(super) fn put_schema_version() -> Cmd {
-    cmd("SETNX").arg(SCHEMA_KEY).arg(SCHEMA).to_owned()
 }
 
 /// Writes the schema version to an empty database, and refuses data of another version.

@@ -10,19 +10,12 @@ use actors::{
         RedriveRefusal, Redriven, Released, StoreError,
     },
 };
-use serde::Serialize;
 
 use super::{
     pipeline::Pipeline,
     reply::{self, Reply, unreadable},
     segment,
 };
-
-/// The JSON of a record.
-pub(super) fn to_json(record: &impl Serialize) -> Vec<u8> {
-    // Writing plain records to memory cannot fail.
-    serde_json::to_vec(record).unwrap_or_default()
-}
 
 /// Decodes a message for a session. A message that this process still holds is returned itself, so that its sender
 /// learns of its progress.

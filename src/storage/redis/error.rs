@@ -1,9 +1,9 @@
 //! Errors of Redis: why the storage cannot be opened, and why a command had no usable answer.
 
+use std::fmt;
+
 use actors::storage::StoreError;
 use deadpool_redis::redis::{ErrorKind, RedisError, ServerErrorKind};
-
-use super::settings::RedisEndpoint;
 
 /// Why the storage cannot be opened. Texts have one line and no password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,7 +32,7 @@ const fn schema_advice(found: i64, known: i64) -> &'static str {
 
 impl ConnectError {
     /// The error of connecting to an endpoint.
-    pub(super) fn of(endpoint: &RedisEndpoint, failure: Failure) -> Self {
+    pub(super) fn of(endpoint: &impl fmt::Display, failure: Failure) -> Self {
         let endpoint = endpoint.to_string();
         let (Failure::OutOfMemory(why) | Failure::Refused(why) | Failure::NoReply(why) | Failure::Unexpected(why)) =
             failure

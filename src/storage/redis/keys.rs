@@ -2,7 +2,7 @@
 //!
 //! Each name is preceded by `{project}:`: all keys of a project are in one hash slot, and one function reaches all of
 //! them.
-//! Keys that belong to no project begin with `{system}:` (`system.rs`, `replicas.rs`, `connect.rs`).
+//! Keys that belong to no project begin with `{system}:` (`system.rs`, `replicas.rs`, `schema.rs`).
 
 use super::operation::Operation;
 

@@ -1,16 +1,17 @@
 //! The storage that several replicas share: Redis or Valkey, single, with sentinels or as a cluster.
 //!
-//! Needs Redis 7.0 or Valkey (`FUNCTION`). What is done to a project is an [`Operation`]; operations gather in the
-//! [`Pipeline`] of the project and go to Redis as one call of a function (`scripts/*.lua`), which carries them out in
-//! their order, as one transaction, and publishes what the other replicas have to know. `keys.rs` lists all keys;
-//! `docs/redis.md` explains how a message is accepted, delivered, acknowledged and released. Nothing here knows actors
-//! or connections of clients.
+//! Needs Redis 7.0 or Valkey (`FUNCTION`). What is done to a project is an [`Operation`](operation::Operation);
+//! operations gather in the [`Pipeline`](pipeline::Pipeline) of the project and go to Redis as one call of a function
+//! (`scripts/*.lua`), which carries them out in their order, as one transaction, and publishes what the other replicas
+//! have to know. `keys.rs` lists all keys; `docs/redis.md` explains how a message is accepted, delivered, acknowledged
+//! and released. Nothing here knows actors or connections of clients.
 
 mod append;
 mod breaker;
 mod client;
 mod connect;
 mod connection;
+mod core;
 mod decode;
 mod error;
 mod keys;
@@ -20,6 +21,7 @@ mod operation;
 mod pipeline;
 mod replicas;
 mod reply;
+mod schema;
 mod segment;
 mod send_result;
 mod settings;
@@ -28,10 +30,7 @@ mod system;
 mod thread;
 mod timeline;
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::sync::Arc;
 
 use actors::{
     bridge::Bridge,
@@ -44,13 +43,10 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 pub use settings::{REPLICA_TIMEOUT_HEARTBEATS, RedisSettings};
 
 use self::{
-    client::RedisClient, operation::Operation, pipeline::Pipeline, replicas::RedisReplicas, reply::Reply,
-    store::RedisStore, system::CONCURRENT_READS_MAX,
+    client::RedisClient, connect::Connected, core::RedisCore, replicas::RedisReplicas, store::RedisStore,
+    system::CONCURRENT_READS_MAX,
 };
 use crate::bridge::redis::{ConnectPubSub, RedisBridge};
-
-/// The version of the layout of keys that this build writes and reads.
-const SCHEMA: i64 = 4;
 
 /// The projects of one Redis, as this replica uses them.
 pub struct RedisStorage {
@@ -60,12 +56,6 @@ pub struct RedisStorage {
     connect_pubsub: Arc<ConnectPubSub>,
 }
 
-/// What the storage shares with its background tasks.
-struct RedisCore {
-    client: Arc<RedisClient>,
-    pipelines: Mutex<HashMap<ProjectId, Arc<Pipeline>>>,
-}
-
 impl RedisStorage {
     /// Connects, checks the version of the data, loads the functions, and starts the heartbeats of this replica.
     ///
@@ -73,7 +63,16 @@ impl RedisStorage {
     /// `Url` when the URL cannot be read; `Unreachable` when no server answers in time; `Refused` for a wrong user or
     /// password; `Schema` when another version of the broker wrote the data. The texts have one line and no password.
     pub async fn connect(settings: RedisSettings) -> Result<Self, ConnectError> {
-        connect::connect(settings).await
+        let Connected {
+            shared,
+            durability,
+            connect_pubsub,
+        } = connect::connect(settings).await?;
+        Ok(Self {
+            shared,
+            durability,
+            connect_pubsub,
+        })
     }
 
     /// The id of this process among the replicas.
@@ -94,54 +93,6 @@ impl RedisStorage {
                 .run_on_thread(async move { shared.release_leases_of(replica).await })
                 .await
         })
-    }
-}
-
-impl RedisCore {
-    fn pipeline(&self, project: &ProjectId) -> Arc<Pipeline> {
-        let mut pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
-        let pipeline = pipelines
-            .entry(project.clone())
-            .or_insert_with(|| Arc::new(Pipeline::new(Arc::clone(&self.client), project.clone())));
-        Arc::clone(pipeline)
-    }
-
-    fn open_projects(&self) -> Vec<ProjectId> {
-        let pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
-        pipelines.keys().cloned().collect()
-    }
-
-    fn unavailable_projects(&self) -> Vec<ProjectId> {
-        let pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
-        let unavailable = pipelines
-            .values()
-            .filter(|pipeline| pipeline.breaker.open_reason().is_some());
-        unavailable.map(|pipeline| pipeline.project.clone()).collect()
-    }
-
-    /// Whether any project is available, and the reasons why others are not.
-    fn health(&self) -> (bool, Vec<String>) {
-        let own = self.client.breaker.open_reason();
-        if !self.client.connection.is_cluster() {
-            return (own.is_none(), own.into_iter().collect());
-        }
-        let pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
-        let all = pipelines
-            .values()
-            .map(|pipeline| pipeline.breaker.open_reason())
-            .chain([own]);
-        let (unavailable, available): (Vec<_>, Vec<_>) = all.partition(Option::is_some);
-        (!available.is_empty(), unavailable.into_iter().flatten().collect())
-    }
-
-    fn run(&self, project: &ProjectId, operation: Operation, at: Option<StoreEpoch>) -> Op<Reply> {
-        Box::pin(self.pipeline(project).submit(operation, at))
-    }
-
-    /// Reads the record by an operation of the project, so that the read belongs to a known data set.
-    fn project(&self, project: &ProjectId) -> Op<Option<Arc<ProjectRecord>>> {
-        let reply = self.run(project, Operation::new("project"), None);
-        Box::pin(async move { reply.await?.record() })
     }
 }
 
@@ -245,8 +196,7 @@ impl ReplicatedStorage for RedisStorage {
     }
 
     fn has_rolled_back(&self, project: &ProjectId, at: StoreEpoch) -> bool {
-        let pipelines = self.shared.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
-        pipelines.get(project).is_some_and(|pipeline| at < pipeline.epoch())
+        self.shared.has_rolled_back(project, at)
     }
 
     fn put_project_at(&self, record: Arc<ProjectRecord>, epoch: StoreEpoch) -> Op<bool> {

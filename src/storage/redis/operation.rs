@@ -7,6 +7,7 @@ use actors::{
     model::{MessageId, ReplicaId, SessionId},
 };
 use deadpool_redis::redis::{Cmd, Pipeline};
+use serde::Serialize;
 
 /// About the bytes of the reply to a lease.
 const LEASE_REPLY_BYTES: usize = 16 * 1024;
@@ -58,6 +59,11 @@ impl Operation {
     pub fn text(mut self, text: impl Into<Vec<u8>>) -> Self {
         self.push_text(text.into());
         self
+    }
+
+    /// Adds the JSON of a record.
+    pub fn json(self, record: &impl Serialize) -> Self {
+        self.text(to_json(record))
     }
 
     /// Adds a number.
@@ -173,6 +179,12 @@ impl Arg {
             Self::Text(_) | Self::Number(_) => &[],
         }
     }
+}
+
+/// The JSON of a record.
+pub(super) fn to_json(record: &impl Serialize) -> Vec<u8> {
+    // Writing plain records to memory cannot fail.
+    serde_json::to_vec(record).unwrap_or_default()
 }
 
 /// Writes what follows the preamble of a call: the ids of the sessions, then the operations.

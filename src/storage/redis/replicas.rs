@@ -20,8 +20,8 @@ use deadpool_redis::redis::{Value, cmd};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::{
-    RedisCore,
     client::RedisClient,
+    core::RedisCore,
     operation::Operation,
     reply::{Reply, into_bytes, unreadable},
     settings::REPLICA_TIMEOUT_HEARTBEATS,

@@ -9,7 +9,7 @@ use std::{
 use actors::storage::Retention;
 use deadpool_redis::redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
-use super::ConnectError;
+use super::error::ConnectError;
 
 /// The settings of the Redis storage.
 #[derive(Clone)]

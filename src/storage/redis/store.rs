@@ -103,7 +103,7 @@ impl SessionStore for RedisStore {
         let operation = Operation::accepting("put_session")
             .session(record.id)
             .text(name)
-            .text(decode::to_json(&record))
+            .json(&record)
             .flag(put.must_exist)
             .text(
                 put.sessions_len_max
@@ -174,7 +174,7 @@ impl ProtocolStore for RedisStore {
         };
         let operation = Operation::accepting("insert_protocol")
             .text(protocol_key(&record.name, &record.version))
-            .text(decode::to_json(&*record))
+            .json(&*record)
             .text(self.frame(&event))
             .text(len_max.map_or_else(String::new, |max| max.to_string()));
         self.run(operation, |_, mut reply| {

@@ -19,8 +19,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use super::{
     client::RedisClient,
     connection::Request,
-    decode::to_json,
-    operation::{Operation, pipeline_of},
+    operation::{Operation, pipeline_of, to_json},
     reply::{into_bytes, parse_json, parse_project as project_id, unreadable},
 };
 
@@ -52,7 +51,7 @@ pub(super) async fn add_project_id(client: Arc<RedisClient>, project: ProjectId)
 /// The operation that stores the next revision of a record.
 pub(super) fn put_project(replica: ReplicaId, record: &ProjectRecord) -> Operation {
     Operation::accepting("put_project")
-        .text(to_json(record))
+        .json(record)
         .number(record.revision)
         .text(Frame::head(replica, &record.id, &StoreEvent::Project(record.revision)))
 }

@@ -1,28 +1,23 @@
 //! What this replica has seen of the data set of each project. The functions compare it and find out when Redis came
-//! back with older data (`scripts/timeline.lua`); this file counts such losses and reports them.
+//! back with older data (`scripts/timeline.lua`); this file counts such losses, `pipeline/losses.rs` reports them.
 
 use std::{
     collections::HashSet,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
-use actors::{
-    model::{AuditEntry, AuditOutcome, ProjectId},
-    storage::StoreEpoch,
-};
+use actors::{model::ProjectId, storage::StoreEpoch};
 use deadpool_redis::redis::{Cmd, Value};
 
-use super::{client::RedisClient, connect, error::Failure, pipeline::Pipeline, reply::into_bytes, system};
+use super::{error::Failure, reply::into_bytes};
 
 /// How long `/health` shows a loss.
 const LOSS_SHOWN_FOR: Duration = Duration::from_mins(10);
-/// Losses within this time after the first are logged in one line.
-const LOSS_LOG_DELAY: Duration = Duration::from_secs(1);
-/// Most projects that such a line names.
+/// Most projects that a line of the log names.
 const NAMED_MAX: usize = 10;
 
 /// A position on a timeline, as the functions return it: `EPOCH TIMELINE POSITION`. An epoch is `NUMBER-TOKEN`; the
@@ -157,66 +152,6 @@ impl DataLosses {
 
     fn lock(&self) -> MutexGuard<'_, LossLog> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Pipeline {
-    /// Takes over what a batch has seen. Reports a loss, if it shows one.
-    pub(super) fn observe_and_report(&self, witness: Witness) {
-        let is_first_to_notice = witness.is_begun_by(&self.client.replica.to_string());
-        if self.observe(witness).is_none() {
-            return;
-        }
-        if self.client.losses.record(&self.project) {
-            self.client.thread.spawn(log_losses(Arc::clone(&self.client)));
-        }
-        if is_first_to_notice {
-            self.client
-                .thread
-                .spawn(restore_schema_version(Arc::clone(&self.client)));
-            self.client
-                .thread
-                .spawn(audit_loss(Arc::clone(&self.client), self.project.clone()));
-        }
-    }
-}
-
-/// Logs the losses of the last moments in one line. Every replica does.
-async fn log_losses(client: Arc<RedisClient>) {
-    tokio::time::sleep(LOSS_LOG_DELAY).await;
-    let (projects, names) = client.losses.take_unlogged();
-    tracing::warn!(
-        projects,
-        names,
-        "Redis came back with older data: these projects are opened again from what it has, and their clients have to register again"
-    );
-}
-
-/// Writes the version of the keys, which may be lost as well.
-async fn restore_schema_version(client: Arc<RedisClient>) {
-    let put = client
-        .send_one(connect::put_schema_version(), connect::SCHEMA_KEY)
-        .await;
-    if let Err(error) = put {
-        tracing::warn!(%error, "the schema version is missing in Redis until a broker starts");
-    }
-}
-
-/// Adds the loss to the audit log. The replica that noticed it first does.
-async fn audit_loss(client: Arc<RedisClient>, project: ProjectId) {
-    let entry = AuditEntry {
-        id: uuid::Uuid::now_v7(),
-        at_ms: actors::clock::now().unix_ms,
-        actor: "broker".to_owned(),
-        address: None,
-        project: Some(project),
-        action: "storage.went_back".to_owned(),
-        target: None,
-        outcome: AuditOutcome::Done,
-        code: None,
-    };
-    if let Err(error) = system::append_audit(client, entry).await {
-        tracing::warn!(%error, "an audit entry could not be stored; it is in the log only");
     }
 }
 

@@ -16,7 +16,7 @@ use super::{
     },
     Pipeline,
     incomplete_reply::{IncompleteReply, PendingRead, fill_replies, split_reads, unexpected_reply},
-    queue::{Batch, QueuedOperation},
+    queue::{Batch, Queue, QueuedOperation},
     retry::{self, RETRY_INTERVAL},
 };
 
@@ -32,7 +32,7 @@ enum Ended {
 }
 
 /// The task of a pipeline. It ends when nothing waits and nothing is outstanding.
-pub(super) async fn run(pipeline: Arc<Pipeline>) {
+async fn run(pipeline: Arc<Pipeline>) {
     // On one connection batches keep their order, unless one is sent a second time: in a cluster when its slot has
     // moved; anywhere when the server has no memory for a part of it.
     let (mut outstanding, mut may_be_repeated) = (FuturesOrdered::new(), false);
@@ -96,7 +96,11 @@ async fn run_batch(pipeline: &Arc<Pipeline>, batch: Batch) -> Ended {
             {
                 let mut queue = pipeline.queue();
                 queue.add_unanswered(to_return);
-                queue.add_unanswered(retry::of_failed_batch(number, &operations, &failure));
+                queue.add_unanswered(retry::of_failed_batch(
+                    number,
+                    operations.iter().map(|queued| &queued.operation),
+                    &failure,
+                ));
             }
             for queued in operations {
                 queued.reply_to.send(Err(failure.clone().into()));
@@ -146,6 +150,18 @@ impl ParsedReply {
 }
 
 impl Pipeline {
+    /// Starts the task of the pipeline where something waits, or tells it that another batch is worth sending.
+    pub(super) fn wake_driver(self: &Arc<Self>, queue: &mut Queue) {
+        if queue.is_empty() {
+            return;
+        }
+        if queue.set_driven() {
+            self.client.thread.spawn(run(Arc::clone(self)));
+        } else if queue.is_worth_a_batch() {
+            self.batch_ready.notify_one();
+        }
+    }
+
     fn outstanding_max(&self) -> usize {
         if self.client.connection.is_cluster() || !self.queue().last_batch_succeeded() {
             1
@@ -209,7 +225,10 @@ impl Pipeline {
         };
         if filled.is_err() {
             let mut queue = self.queue();
-            let leases = retry::leases_of(number, incomplete.iter().map(|incomplete| &incomplete.operation));
+            let leases = retry::leases_of(
+                number,
+                incomplete.iter().map(|incomplete| &incomplete.operation.operation),
+            );
             queue.add_unanswered(leases);
             self.wake_driver(&mut queue);
         }

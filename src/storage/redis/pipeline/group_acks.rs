@@ -10,10 +10,11 @@ use futures_util::future::join_all;
 
 use super::{
     super::{client::store_closed, operation::Operation},
-    PendingReply, Pipeline,
+    Pipeline,
     group_lease::{GroupLease, WrittenEffect},
     queue::Queue,
     retry::RETRY_INTERVAL,
+    submit::PendingReply,
 };
 
 /// Time that is granted for each member of a group lease, where that is more than the timeout of the settings: writing

@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use actors::model::SessionId;
 
-use super::{
-    super::{error::Failure, operation::Operation},
-    queue::QueuedOperation,
-};
+use super::super::{error::Failure, operation::Operation};
 
 /// The pause after a failure before leases are returned, or a group lease is acknowledged, another time.
 pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(300);
@@ -19,24 +16,21 @@ pub(super) struct UnansweredBatch {
 }
 
 /// What these operations of a batch may have leased; None when none of them leases.
-pub(super) fn leases_of<'a>(
-    number: u64,
-    operations: impl Iterator<Item = &'a QueuedOperation>,
-) -> Option<UnansweredBatch> {
-    let mut sessions: Vec<_> = operations.filter_map(|queued| queued.operation.leases_for).collect();
+pub(super) fn leases_of<'a>(number: u64, operations: impl Iterator<Item = &'a Operation>) -> Option<UnansweredBatch> {
+    let mut sessions: Vec<_> = operations.filter_map(|operation| operation.leases_for).collect();
     sessions.sort_unstable();
     sessions.dedup();
     (!sessions.is_empty()).then_some(UnansweredBatch { number, sessions })
 }
 
 /// The same of a batch that has failed. A batch that was refused has leased nothing.
-pub(super) fn of_failed_batch(
+pub(super) fn of_failed_batch<'a>(
     number: u64,
-    operations: &[QueuedOperation],
+    operations: impl Iterator<Item = &'a Operation>,
     failure: &Failure,
 ) -> Option<UnansweredBatch> {
     let may_have_leased = matches!(failure, Failure::NoReply(_) | Failure::Unexpected(_));
-    may_have_leased.then(|| leases_of(number, operations.iter())).flatten()
+    may_have_leased.then(|| leases_of(number, operations)).flatten()
 }
 
 /// The operation that returns the leases. Should the batch reach Redis later, it leases nothing.
