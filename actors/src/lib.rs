@@ -34,7 +34,7 @@
 //!    the present state is decided by the store.
 //! 10. Code that decides takes the time as an argument. Only [`clock`] reads one.
 //!
-//! `actors/tests/architecture` holds which module may import which.
+//! `tests/architecture` of the workspace holds which module may import which.
 
 pub mod bridge;
 pub mod broker;

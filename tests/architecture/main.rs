@@ -1,0 +1,161 @@
+//! Checks the shape of both crates by reading their sources: which room imports which, that no files import each other
+//! in a cycle, and that decisions are pure.
+
+mod purity;
+mod sources;
+
+use sources::Sources;
+
+/// The rooms of a crate (the files and folders under its `src`) from the bottom up, each with the rooms that it may
+/// import. A new room needs a place here.
+type Layers = &'static [(&'static str, &'static [&'static str])];
+
+/// The crates, by the folder of their sources.
+const CRATES: [(&str, Layers); 2] = [("actors/src", ACTORS), ("src", BROKER)];
+
+const ACTORS: Layers = &[
+    ("faults", &[]),
+    ("clock", &["faults"]),
+    ("silence", &["clock"]),
+    ("ops", &[]),
+    ("rate", &["clock"]),
+    ("model", &["clock"]),
+    ("negotiate", &["model"]),
+    ("bridge", &["model"]),
+    ("storage", &["bridge", "clock", "model"]),
+    ("supervise", &["clock", "model"]),
+    ("registry", &["clock", "model", "ops", "storage", "supervise"]),
+    ("session", &["clock", "model", "ops", "silence", "storage", "supervise"]),
+    ("directory", &["clock", "model", "session"]),
+    ("policy", &["model", "rate", "session", "supervise"]),
+    (
+        "router",
+        &[
+            "clock",
+            "directory",
+            "model",
+            "ops",
+            "policy",
+            "session",
+            "storage",
+            "supervise",
+        ],
+    ),
+    (
+        "project",
+        &[
+            "bridge",
+            "clock",
+            "directory",
+            "faults",
+            "model",
+            "negotiate",
+            "ops",
+            "policy",
+            "registry",
+            "router",
+            "session",
+            "storage",
+            "supervise",
+        ],
+    ),
+    (
+        "broker",
+        &[
+            "bridge",
+            "clock",
+            "model",
+            "ops",
+            "policy",
+            "project",
+            "rate",
+            "session",
+            "storage",
+            "supervise",
+        ],
+    ),
+];
+
+const BROKER: Layers = &[
+    ("exit", &[]),
+    ("budget", &[]),
+    ("json", &[]),
+    ("refusal", &[]),
+    ("problem", &["refusal"]),
+    ("bridge", &[]),
+    ("storage", &["bridge"]),
+    ("config", &["storage"]),
+    ("telemetry", &["config"]),
+    ("auth", &["problem"]),
+    ("admin", &["auth"]),
+    ("edge", &["auth", "problem"]),
+    ("verbs", &["auth", "json", "refusal"]),
+    ("mcp", &["admin", "auth", "budget", "json", "refusal", "verbs"]),
+    ("transport", &["auth", "budget", "edge", "mcp", "problem"]),
+    (
+        "http",
+        &[
+            "admin",
+            "auth",
+            "budget",
+            "edge",
+            "json",
+            "problem",
+            "refusal",
+            "transport",
+            "verbs",
+        ],
+    ),
+    (
+        "startup",
+        &[
+            "admin",
+            "auth",
+            "budget",
+            "config",
+            "edge",
+            "exit",
+            "http",
+            "mcp",
+            "storage",
+            "telemetry",
+            "transport",
+        ],
+    ),
+    ("cli", &["config", "exit", "startup", "telemetry"]),
+];
+
+#[test]
+fn a_room_imports_only_the_rooms_below_it() {
+    let mut wrong = Vec::new();
+    for (folder, layers) in CRATES {
+        for (position, (room, allowed)) in layers.iter().enumerate() {
+            let is_below = |import: &str| layers[..position].iter().any(|(below, _)| *below == import);
+            for import in allowed.iter().filter(|import| !is_below(import)) {
+                wrong.push(format!("{folder}: {room} is above {import} and must stand after it"));
+            }
+        }
+        let sources = Sources::read(folder);
+        for (module, source) in sources.iter() {
+            let room = module[0].as_str();
+            let Some((_, allowed)) = layers.iter().find(|(name, _)| *name == room) else {
+                wrong.push(format!("{}: {room} has no place in the layers", source.file));
+                continue;
+            };
+            for import in sources.imports(module) {
+                let other = import[0].as_str();
+                if other != room && !allowed.contains(&other) {
+                    wrong.push(format!("{}: {room} imports {other}", source.file));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn no_files_import_each_other_in_a_cycle() {
+    let crates = CRATES.map(|(folder, _)| Sources::read(folder));
+    let cycles: Vec<_> = crates.iter().flat_map(Sources::cycles).collect();
+    assert!(cycles.is_empty(), "{cycles:#?}");
+}
