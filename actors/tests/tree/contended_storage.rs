@@ -3,19 +3,23 @@
 use std::{
     collections::VecDeque,
     future::ready,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use actors::{
-    model::{AuditEntry, AuditQuery, ProjectId, ProjectRecord},
-    storage::{Op, ReplicatedStorage, Storage, StorageHealth, Store, StoreError, memory::MemoryStorage},
+    model::ProjectRecord,
+    storage::{Op, Storage, StoreError, memory::MemoryStorage},
 };
 use futures_util::FutureExt;
 
+use crate::intercept::{Hooks, Intercept, StorageHooks};
+
 /// Memory storage with a queue of events. Each put of a project record runs the next event first.
+pub type ContendedStorage = Intercept<Contended>;
+
 #[derive(Default)]
-pub struct ContendedStorage {
-    inner: MemoryStorage,
+pub struct Contended {
+    inner: Arc<MemoryStorage>,
     events: Mutex<VecDeque<Event>>,
 }
 
@@ -51,15 +55,17 @@ impl ContendedStorage {
         &self,
         event: impl FnOnce(&MemoryStorage, &ProjectRecord) -> Result<(), StoreError> + Send + 'static,
     ) {
-        self.events().push_back(Box::new(event));
+        self.0.events().push_back(Box::new(event));
     }
 
     /// True when every arranged event has happened.
     pub fn has_no_pending_event(&self) -> bool {
-        self.events().is_empty()
+        self.0.events().is_empty()
     }
+}
 
-    fn events(&self) -> std::sync::MutexGuard<'_, VecDeque<Event>> {
+impl Contended {
+    fn events(&self) -> MutexGuard<'_, VecDeque<Event>> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -69,34 +75,16 @@ fn put(inner: &MemoryStorage, record: ProjectRecord) {
     assert_eq!(is_put, Ok(true), "the other replica writes the next revision");
 }
 
-impl Storage for ContendedStorage {
-    fn name(&self) -> &'static str {
-        "shared"
-    }
+impl Hooks for Contended {
+    type Inner = MemoryStorage;
 
-    fn durability(&self) -> String {
-        self.inner.durability()
+    fn inner(&self) -> &Arc<MemoryStorage> {
+        &self.inner
     }
+}
 
-    fn health(&self) -> StorageHealth {
-        StorageHealth::Healthy
-    }
-
-    fn replicated(&self) -> Option<&dyn ReplicatedStorage> {
-        None
-    }
-
-    fn open(&self, project: &ProjectId) -> Arc<dyn Store> {
-        self.inner.open(project)
-    }
-
-    fn projects(&self) -> Op<Vec<Arc<ProjectRecord>>> {
-        self.inner.projects()
-    }
-
-    fn project(&self, project: ProjectId) -> Op<Option<Arc<ProjectRecord>>> {
-        self.inner.project(project)
-    }
+impl StorageHooks for Contended {
+    const NAME: &'static str = "shared";
 
     fn put_project(&self, record: Arc<ProjectRecord>) -> Op<bool> {
         let event = self.events().pop_front();
@@ -104,17 +92,5 @@ impl Storage for ContendedStorage {
             Ok(()) => self.inner.put_project(record),
             Err(error) => Box::pin(ready(Err(error))),
         }
-    }
-
-    fn clear_project(&self, project: ProjectId) -> Op<()> {
-        self.inner.clear_project(project)
-    }
-
-    fn append_audit(&self, entry: AuditEntry) -> Op<()> {
-        self.inner.append_audit(entry)
-    }
-
-    fn audit(&self, query: AuditQuery) -> Op<Vec<Arc<AuditEntry>>> {
-        self.inner.audit(query)
     }
 }

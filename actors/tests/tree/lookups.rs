@@ -8,7 +8,7 @@ use actors::{
 };
 
 use crate::{
-    replicated_memory::{ReplicaConnection, ReplicaStorage, ReplicatedMemory, Unanswered},
+    replicated_memory::{ReplicaConnection, ReplicatedMemory, Unanswered},
     world::{ActorThread, World, envelope, run, settings},
 };
 
@@ -16,7 +16,7 @@ use crate::{
 async fn replicas() -> (World, World, Arc<ReplicaConnection>) {
     let cluster = Arc::<ReplicatedMemory>::default();
     let (here, there) = (cluster.connect_replica(), cluster.connect_replica());
-    let storage = |connection: &Arc<ReplicaConnection>| Arc::new(ReplicaStorage(Arc::clone(connection)));
+    let storage = |connection: &Arc<ReplicaConnection>| connection.storage();
     let first = World::on_storage(storage(&here) as _, settings(), ActorThread::Test).await;
     let second = World::on_shared_storage(storage(&there) as _, settings(), ActorThread::Test).await;
     second.project.wait_until_current().await.unwrap();

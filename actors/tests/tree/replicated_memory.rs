@@ -1,4 +1,6 @@
 //! Replicas in one process that share a store: one memory storage, and the frames of each replica published to all.
+//! Beyond the hooks this simulates what a shared store adds to memory: frames with numbers, heartbeats, a roster version,
+//! messages of calls that were not answered, and the connection of each replica, which can be cut.
 
 mod store;
 
@@ -14,22 +16,20 @@ use std::{
 
 use actors::{
     bridge::{Bridge, BridgeEvent, BridgeStream, Frame, StoreEvent},
-    model::{AuditEntry, AuditQuery, MessageId, ProjectId, ProjectRecord, ReplicaId, SessionId},
-    storage::{
-        Op, ReplicaDirectory, ReplicatedStorage, Storage, StorageHealth, Store, StoreEpoch, StoreError,
-        memory::MemoryStorage,
-    },
+    model::{MessageId, ProjectId, ProjectRecord, ReplicaId, SessionId},
+    storage::{Op, ReplicaDirectory, ReplicatedStorage, Storage, Store, StoreEpoch, StoreError, memory::MemoryStorage},
 };
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{mpsc, watch};
 
+use crate::intercept::{Hooks, Intercept, InterceptStore, StorageHooks};
 use store::ReplicaStore;
 
 /// The store and the frames that the replicas share.
 #[derive(Default)]
 pub struct ReplicatedMemory {
-    memory: MemoryStorage,
+    memory: Arc<MemoryStorage>,
     hub: Mutex<SharedState>,
 }
 
@@ -168,17 +168,20 @@ impl ReplicaConnection {
         }
     }
 
-    fn run<T: Send + 'static>(
-        &self,
-        operation: impl FnOnce(&ReplicatedMemory, &mut SharedState) -> Result<T, StoreError>,
-    ) -> Op<T> {
+    /// The storage that uses this connection.
+    pub fn storage(self: &Arc<Self>) -> Arc<ReplicaStorage> {
+        Arc::new(Intercept(ReplicaHooks(Arc::clone(self))))
+    }
+
+    /// Runs an operation while no other replica runs one.
+    fn run<T: Send + 'static>(&self, operation: impl FnOnce(&mut SharedState) -> Result<T, StoreError>) -> Op<T> {
         if self.down.load(Ordering::SeqCst) {
             return Box::pin(async {
                 tokio::task::yield_now().await;
                 Err(StoreError::Unreachable("it is cut off".to_owned()))
             });
         }
-        let result = operation(&self.cluster, &mut self.cluster.hub());
+        let result = operation(&mut self.cluster.hub());
         // The answer of a server arrives after the frames that it published.
         Box::pin(async move {
             tokio::task::yield_now().await;
@@ -224,67 +227,50 @@ impl Bridge for ReplicaConnection {
 }
 
 /// The storage of one replica.
-pub struct ReplicaStorage(pub Arc<ReplicaConnection>);
+pub type ReplicaStorage = Intercept<ReplicaHooks>;
 
-impl Storage for ReplicaStorage {
-    fn name(&self) -> &'static str {
-        "replicated"
+pub struct ReplicaHooks(Arc<ReplicaConnection>);
+
+impl Hooks for ReplicaHooks {
+    type Inner = MemoryStorage;
+
+    fn inner(&self) -> &Arc<MemoryStorage> {
+        &self.0.cluster.memory
     }
 
-    fn durability(&self) -> String {
-        self.0.cluster.memory.durability()
+    fn run<T: Send + 'static>(&self, operation: impl FnOnce(&MemoryStorage) -> Op<T> + Send + 'static) -> Op<T> {
+        self.0.run(|_| at_once(operation(self.inner())))
     }
+}
 
-    fn health(&self) -> StorageHealth {
-        StorageHealth::Healthy
-    }
+impl StorageHooks for ReplicaHooks {
+    const NAME: &'static str = "replicated";
 
     fn replicated(&self) -> Option<&dyn ReplicatedStorage> {
         Some(self)
     }
 
     fn open(&self, project: &ProjectId) -> Arc<dyn Store> {
-        Arc::new(ReplicaStore {
+        Arc::new(InterceptStore(ReplicaStore {
             connection: Arc::clone(&self.0),
             project: project.clone(),
-            inner: self.0.cluster.memory.open(project),
+            inner: self.inner().open(project),
             heartbeats_read: Mutex::new(0),
-        })
-    }
-
-    fn projects(&self) -> Op<Vec<Arc<ProjectRecord>>> {
-        self.0.run(|cluster, _| at_once(cluster.memory.projects()))
-    }
-
-    fn project(&self, project: ProjectId) -> Op<Option<Arc<ProjectRecord>>> {
-        self.0.run(|cluster, _| at_once(cluster.memory.project(project)))
+        }))
     }
 
     fn put_project(&self, record: Arc<ProjectRecord>) -> Op<bool> {
-        let replica = self.0.replica;
-        self.0.run(move |cluster, hub| {
-            let put = at_once(cluster.memory.put_project(Arc::clone(&record)))?;
+        self.0.run(|hub| {
+            let put = at_once(self.inner().put_project(Arc::clone(&record)))?;
             if put {
-                hub.publish(replica, &record.id, &StoreEvent::Project(record.revision), 0);
+                hub.publish(self.0.replica, &record.id, &StoreEvent::Project(record.revision), 0);
             }
             Ok(put)
         })
     }
-
-    fn clear_project(&self, project: ProjectId) -> Op<()> {
-        self.0.run(|cluster, _| at_once(cluster.memory.clear_project(project)))
-    }
-
-    fn append_audit(&self, entry: AuditEntry) -> Op<()> {
-        self.0.run(|cluster, _| at_once(cluster.memory.append_audit(entry)))
-    }
-
-    fn audit(&self, query: AuditQuery) -> Op<Vec<Arc<AuditEntry>>> {
-        self.0.run(|cluster, _| at_once(cluster.memory.audit(query)))
-    }
 }
 
-impl ReplicatedStorage for ReplicaStorage {
+impl ReplicatedStorage for ReplicaHooks {
     fn bridge(&self) -> Arc<dyn Bridge> {
         Arc::clone(&self.0) as _
     }

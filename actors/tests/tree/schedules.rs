@@ -26,7 +26,7 @@ use tokio::sync::watch;
 
 use crate::{
     ledger::Ledger,
-    replicated_memory::{ReplicaConnection, ReplicaStorage, ReplicatedMemory},
+    replicated_memory::{ReplicaConnection, ReplicatedMemory},
     world::{ActorThread, MANUAL, RecordingConnection, World, ids, run, settings, within_deadline},
 };
 
@@ -94,7 +94,7 @@ impl Replicas {
 
     async fn start_replica(&self) -> RunningReplica {
         let connection = self.cluster.connect_replica();
-        let storage = Arc::new(ReplicaStorage(Arc::clone(&connection)));
+        let storage = connection.storage();
         let (kill, alive) = watch::channel(true);
         RunningReplica {
             world: World::on_shared_storage(storage, settings(), ActorThread::Test).await,

@@ -13,7 +13,7 @@ use actors::{
 use super::ReplicaPair;
 use crate::{
     load::Load,
-    replicated_memory::{ReplicaStorage, Unanswered},
+    replicated_memory::Unanswered,
     world::{ids, run, settings},
 };
 
@@ -156,7 +156,7 @@ fn a_session_that_ended_at_another_replica_is_not_reported_as_full() {
         there.register("carol", None).await;
         here.project.wait_until_current().await.unwrap();
         here_connection.frames_held.send_replace(true);
-        let store = ReplicaStorage(there_connection).open(there.project.id());
+        let store = there_connection.storage().open(there.project.id());
         let gone = store.remove_session(bob.record.id, DeadLetterReason::RecipientGone, None, now());
         gone.await.unwrap();
         let refusal = async |to| {

@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 use actors::{project::ProjectSettings, storage::conformance::SHARED_CASES};
 
 use crate::{
-    replicated_memory::{ReplicaConnection, ReplicaStorage, ReplicatedMemory},
+    replicated_memory::{ReplicaConnection, ReplicatedMemory},
     world::{ActorThread, CHAT, World, run, settings, within_deadline},
 };
 
@@ -25,7 +25,7 @@ impl ReplicaPair {
     async fn new(settings: ProjectSettings) -> Self {
         let cluster = Arc::<ReplicatedMemory>::default();
         let (here_connection, there_connection) = (cluster.connect_replica(), cluster.connect_replica());
-        let storage = |connection: &Arc<ReplicaConnection>| Arc::new(ReplicaStorage(Arc::clone(connection)));
+        let storage = |connection: &Arc<ReplicaConnection>| connection.storage();
         let here = World::on_storage(storage(&here_connection) as _, settings, ActorThread::Test).await;
         let there = World::on_shared_storage(storage(&there_connection) as _, settings, ActorThread::Test).await;
         Self {
@@ -43,7 +43,7 @@ fn the_test_double_passes_the_conformance_suite_of_shared_stores() {
         run(move || async move {
             println!("{name}");
             let cluster = Arc::<ReplicatedMemory>::default();
-            case(Arc::new(ReplicaStorage(cluster.connect_replica()))).await;
+            case(cluster.connect_replica().storage()).await;
         });
     }
 }

@@ -7,7 +7,7 @@ use futures_util::future::{Either, select};
 
 use super::{ReplicaPair, await_session, until};
 use crate::{
-    replicated_memory::{ReplicaConnection, ReplicaStorage, ReplicatedMemory, Unanswered},
+    replicated_memory::{ReplicaConnection, ReplicatedMemory, Unanswered},
     world::{ActorThread, World, run, settings, within_deadline},
 };
 
@@ -78,15 +78,10 @@ fn a_resync_waits_for_the_first_roster() {
     run(|| async {
         let cluster = Arc::<ReplicatedMemory>::default();
         let (here_connection, there_connection) = (cluster.connect_replica(), cluster.connect_replica());
-        let here = World::on_storage(Arc::new(ReplicaStorage(here_connection)), settings(), ActorThread::Test).await;
+        let here = World::on_storage(here_connection.storage(), settings(), ActorThread::Test).await;
         here.register("alice", None).await;
         there_connection.rosters_held.send_replace(true);
-        let there = World::on_shared_storage(
-            Arc::new(ReplicaStorage(Arc::clone(&there_connection))),
-            settings(),
-            ActorThread::Test,
-        )
-        .await;
+        let there = World::on_shared_storage(there_connection.storage(), settings(), ActorThread::Test).await;
         here.register("bob", None).await;
         await_session(&there, "bob").await;
         waits_for_the_roster(&there, &there_connection, Box::pin(there.project.wait_until_current())).await;
@@ -147,16 +142,11 @@ fn a_session_announced_during_a_resync_is_kept() {
     run(|| async {
         let cluster = Arc::<ReplicatedMemory>::default();
         let (here_connection, there_connection) = (cluster.connect_replica(), cluster.connect_replica());
-        let here = World::on_storage(Arc::new(ReplicaStorage(here_connection)), settings(), ActorThread::Test).await;
+        let here = World::on_storage(here_connection.storage(), settings(), ActorThread::Test).await;
         here.register("alice", None).await;
         there_connection.rosters_held.send_replace(true);
         let mut asked = there_connection.roster_reads.subscribe();
-        let there = World::on_shared_storage(
-            Arc::new(ReplicaStorage(Arc::clone(&there_connection))),
-            settings(),
-            ActorThread::Test,
-        )
-        .await;
+        let there = World::on_shared_storage(there_connection.storage(), settings(), ActorThread::Test).await;
         within_deadline("all sessions are asked for", asked.wait_for(|asked| *asked > 0))
             .await
             .unwrap();

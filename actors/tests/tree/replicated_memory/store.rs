@@ -1,4 +1,5 @@
-//! The store of one replica: it runs each operation on the shared memory and publishes the frames that follow from it.
+//! The hooks of the store of one replica: each operation runs on the shared memory, and the frames that follow from it
+//! are published.
 
 use std::{
     future::ready,
@@ -10,18 +11,16 @@ use actors::{
     bridge::StoreEvent,
     clock::{Now, now},
     model::{
-        CallReceipt, DeadLetterReason, MessageId, ProjectId, ProtocolName, ProtocolRecord, RecipientStatus, SessionId,
-        SessionRecord,
+        CallReceipt, DeadLetterReason, MessageId, ProjectId, ProtocolName, ProtocolRecord, SessionId, SessionRecord,
     },
     storage::{
-        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, DeadLetterStore,
-        Depth, Heartbeat, HeartbeatExchange, InboxStore, Inserted, KeyReservation, Lease, Op, ProtocolStore, PushStore,
-        PutOutcome, PutSession, Redriven, Release, Released, ReplicatedStore, Roster, SendResult, SessionKey,
-        SessionStore, Store, TrackingStore, Usage,
+        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, Heartbeat, HeartbeatExchange, Inserted, Lease, Op,
+        PutOutcome, PutSession, Redriven, Release, Released, ReplicatedStore, Roster, SessionKey, Store,
     },
 };
 
 use super::{ReplicaConnection, SharedState, Unanswered, at_once};
+use crate::intercept::{Hooks, StoreHooks};
 
 pub(super) struct ReplicaStore {
     pub(super) connection: Arc<ReplicaConnection>,
@@ -38,7 +37,7 @@ impl ReplicaStore {
         operation: impl FnOnce(&dyn Store) -> Op<T>,
         news: impl FnOnce(&T) -> Vec<(StoreEvent, u64)>,
     ) -> Op<T> {
-        self.connection.run(|_, hub| {
+        self.connection.run(|hub| {
             let done = at_once(operation(&*self.inner))?;
             for (news, number) in news(&done) {
                 hub.publish(self.connection.replica, &self.project, &news, number);
@@ -62,36 +61,25 @@ impl ReplicaStore {
     }
 }
 
-/// Implements operations that publish no frame.
-macro_rules! quiet {
-    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {$(
-        fn $name(&self, $($argument: $type),*) -> Op<$answer> {
-            self.run_and_publish(move |store| store.$name($($argument),*), |_| Vec::new())
-        }
-    )*};
-}
+impl Hooks for ReplicaStore {
+    type Inner = dyn Store;
 
-impl Store for ReplicaStore {
-    fn is_synchronous(&self) -> bool {
-        false
+    fn inner(&self) -> &Arc<dyn Store> {
+        &self.inner
     }
 
+    fn run<T: Send + 'static>(&self, operation: impl FnOnce(&dyn Store) -> Op<T> + Send + 'static) -> Op<T> {
+        self.run_and_publish(operation, |_| Vec::new())
+    }
+}
+
+impl StoreHooks for ReplicaStore {
     fn replicated(&self) -> Option<&dyn ReplicatedStore> {
         Some(self)
     }
 
-    fn push(&self) -> Option<&dyn PushStore> {
-        None
-    }
-
-    quiet! {
-        fn usage() -> Usage;
-    }
-}
-
-impl SessionStore for ReplicaStore {
     fn put_session(&self, record: SessionRecord, condition: PutSession) -> Op<PutOutcome> {
-        self.connection.run(|_, hub| {
+        self.connection.run(|hub| {
             let outcome = at_once(self.inner.put_session(record.clone(), condition))?;
             if outcome == PutOutcome::Stored {
                 hub.record_heartbeat(&self.project, record.id, now().mono_ms, false);
@@ -109,7 +97,7 @@ impl SessionStore for ReplicaStore {
         silent_for: Option<Duration>,
         now: Now,
     ) -> Op<Option<usize>> {
-        self.connection.run(|_, hub| {
+        self.connection.run(|hub| {
             let silence = self.silence(hub, session);
             if silent_for
                 .zip(silence)
@@ -141,7 +129,7 @@ impl SessionStore for ReplicaStore {
     }
 
     fn sessions(&self) -> Op<Roster> {
-        let roster = self.connection.run(|_, _| {
+        let roster = self.connection.run(|_| {
             self.connection.check_answered(Unanswered::Sessions)?;
             at_once(self.inner.sessions())
         });
@@ -155,12 +143,6 @@ impl SessionStore for ReplicaStore {
         })
     }
 
-    quiet! {
-        fn find_session(wanted: SessionKey) -> Option<SessionRecord>;
-    }
-}
-
-impl ProtocolStore for ReplicaStore {
     fn insert_protocol(&self, record: Arc<ProtocolRecord>, len_max: Option<usize>) -> Op<Inserted> {
         let news = StoreEvent::Protocol {
             name: record.name.clone(),
@@ -173,21 +155,19 @@ impl ProtocolStore for ReplicaStore {
     }
 
     fn protocols(&self) -> Op<Vec<Arc<ProtocolRecord>>> {
-        self.connection.run(|_, _| {
+        self.connection.run(|_| {
             self.connection.check_answered(Unanswered::Protocols)?;
             at_once(self.inner.protocols())
         })
     }
 
     fn protocol(&self, name: ProtocolName, version: semver::Version) -> Op<Option<Arc<ProtocolRecord>>> {
-        self.connection.run(|_, _| {
+        self.connection.run(|_| {
             self.connection.check_answered(Unanswered::Protocols)?;
             at_once(self.inner.protocol(name, version))
         })
     }
-}
 
-impl InboxStore for ReplicaStore {
     fn append(&self, batch: Vec<Append>, now: Now) -> Op<Vec<Appended>> {
         let version = self.roster_version();
         let is_current = |append: &&Append| append.roster_version.is_none_or(|roster| roster == version);
@@ -231,27 +211,6 @@ impl InboxStore for ReplicaStore {
         self.inner.sweep(now)
     }
 
-    quiet! {
-        fn lease(session: SessionId, by: Option<Claim>, limit: usize, bytes_max: usize, now: Now) -> Lease;
-        fn acknowledge(session: SessionId, which: Acknowledge, now: Now) -> Acknowledged;
-        fn depth(session: SessionId) -> Depth;
-    }
-}
-
-impl TrackingStore for ReplicaStore {
-    quiet! {
-        fn update_send_result(sender: SessionId, key: String, outcome: SendResult) -> ();
-        fn reserve_key(sender: SessionId, key: String, target: ProjectId, now: Now) -> KeyReservation;
-        fn complete_reservation(sender: SessionId, key: String, outcome: SendResult) -> ();
-        fn cancel_reservation(sender: SessionId, key: String) -> ();
-        fn message_status(message: MessageId, now: Now) -> Option<Vec<RecipientStatus>>;
-        fn put_cross_project_target(message: MessageId, target: ProjectId) -> ();
-        fn cross_project_target(message: MessageId) -> Option<ProjectId>;
-        fn cross_project_targets() -> Vec<ProjectId>;
-    }
-}
-
-impl DeadLetterStore for ReplicaStore {
     fn redrive(
         &self,
         messages: Vec<MessageId>,
@@ -267,20 +226,15 @@ impl DeadLetterStore for ReplicaStore {
             },
         )
     }
-
-    quiet! {
-        fn dead_letters(query: DeadLetterQuery) -> DeadLetterPage;
-        fn dead_letter_count() -> usize;
-    }
 }
 
 impl ReplicatedStore for ReplicaStore {
     fn last_frame_seq(&self) -> Op<u64> {
-        self.connection.run(|_, hub| Ok(hub.frame_sequence(&self.project)))
+        self.connection.run(|hub| Ok(hub.frame_sequence(&self.project)))
     }
 
     fn exchange_heartbeats(&self, own: Vec<Heartbeat>) -> Op<HeartbeatExchange> {
-        self.connection.run(|_, hub| {
+        self.connection.run(|hub| {
             let now = now();
             for sign in own {
                 let ago = u64::try_from(sign.ago.as_millis()).unwrap_or(0);
@@ -310,7 +264,7 @@ impl ReplicatedStore for ReplicaStore {
     }
 
     fn mark_returned(&self, session: SessionId, messages: Vec<MessageId>) -> Op<()> {
-        self.connection.run(move |_, hub| {
+        self.connection.run(move |hub| {
             hub.returned.entry(session).or_default().extend(messages);
             Ok(())
         })

@@ -1,0 +1,187 @@
+//! A memory storage whose operations, and those of its stores, pass hooks. A hook can delay, fail or replace an
+//! operation; each operation has one of its own, which by default calls [`Hooks::run`].
+
+use std::{sync::Arc, time::Duration};
+
+use actors::{
+    clock::Now,
+    model::{
+        AuditEntry, AuditQuery, DeadLetterReason, MessageId, ProjectId, ProjectRecord, ProtocolName, ProtocolRecord,
+        RecipientStatus, SessionId, SessionRecord,
+    },
+    storage::{
+        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, DeadLetterStore,
+        Depth, InboxStore, Inserted, KeyReservation, Lease, Op, ProtocolStore, PushStore, PutOutcome, PutSession,
+        Redriven, Release, Released, ReplicatedStorage, ReplicatedStore, Roster, SendResult, SessionKey, SessionStore,
+        Storage, StorageHealth, Store, TrackingStore, Usage, memory::MemoryStorage,
+    },
+};
+
+/// The storage.
+#[derive(Default)]
+pub struct Intercept<H>(pub H);
+
+/// The store of one project.
+pub struct InterceptStore<H>(pub H);
+
+/// What happens to an operation that has no hook of its own: by default it reaches the inner storage or store.
+pub trait Hooks: Send + Sync + 'static {
+    type Inner: ?Sized;
+
+    fn inner(&self) -> &Arc<Self::Inner>;
+
+    fn run<T: Send + 'static>(&self, operation: impl FnOnce(&Self::Inner) -> Op<T> + Send + 'static) -> Op<T> {
+        operation(self.inner())
+    }
+}
+
+/// Declares a trait with a hook for each operation, and implements the traits of the storage contract by calling them.
+macro_rules! hooks {
+    (
+        trait $hooks:ident of $inner:ty { $($own:tt)* }
+        $(impl $contract:ident for $intercept:ident {
+            { $($other:tt)* }
+            $(fn $name:ident($($argument:ident: $type:ty),* $(,)?) -> $answer:ty;)*
+        })*
+    ) => {
+        pub trait $hooks: Hooks<Inner = $inner> {
+            $($own)*
+
+            $($(fn $name(&self, $($argument: $type),*) -> Op<$answer> {
+                self.run(move |inner| inner.$name($($argument),*))
+            })*)*
+        }
+
+        $(impl<H: $hooks> $contract for $intercept<H> {
+            $($other)*
+
+            $(fn $name(&self, $($argument: $type),*) -> Op<$answer> {
+                self.0.$name($($argument),*)
+            })*
+        })*
+    };
+}
+
+hooks! {
+    trait StorageHooks of MemoryStorage {
+        const NAME: &'static str;
+
+        fn open(&self, project: &ProjectId) -> Arc<dyn Store> {
+            self.inner().open(project)
+        }
+
+        fn replicated(&self) -> Option<&dyn ReplicatedStorage> {
+            None
+        }
+    }
+
+    impl Storage for Intercept {
+        {
+            fn name(&self) -> &'static str {
+                H::NAME
+            }
+
+            fn durability(&self) -> String {
+                self.0.inner().durability()
+            }
+
+            fn health(&self) -> StorageHealth {
+                StorageHealth::Healthy
+            }
+
+            fn replicated(&self) -> Option<&dyn ReplicatedStorage> {
+                self.0.replicated()
+            }
+
+            fn open(&self, project: &ProjectId) -> Arc<dyn Store> {
+                self.0.open(project)
+            }
+        }
+        fn projects() -> Vec<Arc<ProjectRecord>>;
+        fn project(project: ProjectId) -> Option<Arc<ProjectRecord>>;
+        fn put_project(record: Arc<ProjectRecord>) -> bool;
+        fn clear_project(project: ProjectId) -> ();
+        fn append_audit(entry: AuditEntry) -> ();
+        fn audit(query: AuditQuery) -> Vec<Arc<AuditEntry>>;
+    }
+}
+
+hooks! {
+    trait StoreHooks of dyn Store {
+        fn replicated(&self) -> Option<&dyn ReplicatedStore> {
+            None
+        }
+    }
+
+    impl Store for InterceptStore {
+        {
+            fn is_synchronous(&self) -> bool {
+                false
+            }
+
+            fn replicated(&self) -> Option<&dyn ReplicatedStore> {
+                self.0.replicated()
+            }
+
+            fn push(&self) -> Option<&dyn PushStore> {
+                None
+            }
+        }
+        fn usage() -> Usage;
+    }
+
+    impl SessionStore for InterceptStore {
+        {}
+        fn put_session(record: SessionRecord, condition: PutSession) -> PutOutcome;
+        fn sessions() -> Roster;
+        fn find_session(wanted: SessionKey) -> Option<SessionRecord>;
+        fn remove_session(
+            session: SessionId,
+            reason: DeadLetterReason,
+            silent_for: Option<Duration>,
+            now: Now,
+        ) -> Option<usize>;
+        fn claim(session: SessionId, claim: Claim, delivery_limit: u32, now: Now) -> Claimed;
+    }
+
+    impl ProtocolStore for InterceptStore {
+        {}
+        fn insert_protocol(record: Arc<ProtocolRecord>, len_max: Option<usize>) -> Inserted;
+        fn protocols() -> Vec<Arc<ProtocolRecord>>;
+        fn protocol(name: ProtocolName, version: semver::Version) -> Option<Arc<ProtocolRecord>>;
+    }
+
+    impl InboxStore for InterceptStore {
+        {}
+        fn append(batch: Vec<Append>, now: Now) -> Vec<Appended>;
+        fn lease(session: SessionId, by: Option<Claim>, limit: usize, bytes_max: usize, now: Now) -> Lease;
+        fn acknowledge(session: SessionId, which: Acknowledge, now: Now) -> Acknowledged;
+        fn release(session: SessionId, which: Release, delivery_limit: u32, now: Now) -> Released;
+        fn depth(session: SessionId) -> Depth;
+        fn sweep(now: Now) -> Vec<(SessionId, usize)>;
+    }
+
+    impl TrackingStore for InterceptStore {
+        {}
+        fn update_send_result(sender: SessionId, key: String, outcome: SendResult) -> ();
+        fn message_status(message: MessageId, now: Now) -> Option<Vec<RecipientStatus>>;
+        fn put_cross_project_target(message: MessageId, target: ProjectId) -> ();
+        fn cross_project_target(message: MessageId) -> Option<ProjectId>;
+        fn cross_project_targets() -> Vec<ProjectId>;
+        fn reserve_key(sender: SessionId, key: String, target: ProjectId, now: Now) -> KeyReservation;
+        fn complete_reservation(sender: SessionId, key: String, outcome: SendResult) -> ();
+        fn cancel_reservation(sender: SessionId, key: String) -> ();
+    }
+
+    impl DeadLetterStore for InterceptStore {
+        {}
+        fn dead_letters(query: DeadLetterQuery) -> DeadLetterPage;
+        fn redrive(
+            messages: Vec<MessageId>,
+            recipient: Option<SessionId>,
+            queue_capacity: usize,
+            now: Now,
+        ) -> Redriven;
+        fn dead_letter_count() -> usize;
+    }
+}
