@@ -1,5 +1,6 @@
 //! Messages: the encoded envelope, its stages from draft to dead letter, and how a sender tracks it.
 
+mod fragments;
 mod stored;
 
 use std::{
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use uuid::{ContextV7, Timestamp, Uuid};
 
+use fragments::Layout;
 pub use stored::StoredMessageError;
 
 use super::{MessageId, ProjectId, SessionId, SessionRecord, UNSET_ID};
@@ -146,12 +148,14 @@ pub struct Draft {
     priority: Priority,
     ttl: Option<Duration>,
     body: Vec<u8>,
+    layout: Layout,
 }
 
 const ENVELOPE_HEAD: &[u8] = b"{\"message_id\":\"00000000-0000-0000-0000-000000000000\",\"timestamp\":\"0000-00-00T00:00:00.000Z\",\"recipient_id\":";
 const ID_AT: usize = 15;
 const TIMESTAMP_AT: usize = ID_AT + UNSET_ID.len() + 15;
 const RECIPIENT_AT: usize = ENVELOPE_HEAD.len() + 1;
+const PAYLOAD: &[u8] = b",\"payload\":";
 
 impl Draft {
     /// Encodes the envelope (contract, section 5). `payload` is the text of a validated JSON object.
@@ -181,6 +185,7 @@ impl Draft {
         body.resize(at + UNSET_ID.len(), 0);
         sender.id.as_uuid().as_hyphenated().encode_lower(&mut body[at..]);
         body.extend_from_slice(b"\",\"sender_name\":");
+        let sender_name = body.len() as u32;
         match &sender.name {
             Some(name) => write_json(&mut body, name),
             None => body.extend_from_slice(b"null"),
@@ -189,8 +194,11 @@ impl Draft {
         body.extend_from_slice(protocol.0.as_bytes());
         body.extend_from_slice(b"\",\"protocol_version\":\"");
         body.extend_from_slice(protocol.1.as_bytes());
-        body.extend_from_slice(b"\",\"payload\":");
+        body.push(b'"');
+        body.extend_from_slice(PAYLOAD);
+        let payload_at = body.len() as u32;
         body.extend_from_slice(payload.as_bytes());
+        let tail = body.len() as u32;
         body.extend_from_slice(b",\"headers\":");
         write_json(&mut body, headers);
         Self {
@@ -199,6 +207,11 @@ impl Draft {
             priority: headers.priority,
             ttl: headers.ttl_seconds.map(Duration::from_secs),
             body,
+            layout: Layout {
+                sender_name,
+                payload: payload_at,
+                tail,
+            },
         }
     }
 
@@ -235,6 +248,7 @@ impl Draft {
             priority: self.priority,
             ttl: self.ttl,
             body: self.body,
+            layout: Some(self.layout),
             progress: Progress::new(watched),
         }
     }
@@ -267,6 +281,8 @@ pub struct Message {
     pub ttl: Option<Duration>,
     /// The JSON object of the envelope up to, not including, `delivery_count` and the closing brace.
     body: Vec<u8>,
+    /// None for a message that was read back from a store.
+    layout: Option<Layout>,
     /// How far the message has come.
     pub progress: Progress,
 }
@@ -317,6 +333,7 @@ impl Message {
             priority,
             ttl,
             body,
+            layout: None,
             progress: Progress::new(false),
         }
     }
@@ -339,6 +356,7 @@ impl Message {
             priority: self.priority,
             ttl: self.ttl,
             body,
+            layout: self.layout,
             progress: Progress::new(false),
         }
     }

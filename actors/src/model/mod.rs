@@ -4,6 +4,7 @@ mod audit;
 mod budget;
 mod capabilities;
 mod error;
+mod event;
 mod ids;
 mod key;
 mod message;
@@ -18,6 +19,10 @@ pub use audit::{AuditEntry, AuditOutcome, AuditQuery};
 pub use budget::{Budget, BudgetFull};
 pub use capabilities::{Capabilities, CapabilityFilter};
 pub use error::{BrokerError, CrossProjectSide, MissingGrant, MissingSession, PathFailure};
+pub use event::{
+    AcceptedMessage, ActorChange, ActorKind, EnvelopeFragments, EnvelopeHead, EventKind, EventKinds, LoggedRecipients,
+    ProjectEvent, SessionChange, SessionMark,
+};
 pub use ids::{ConnectionId, MessageId, ProjectId, ReplicaId, SessionId, SessionName, UNSET_ID};
 pub use key::{ApiKey, CredentialStatus, KeyDigest, KeyId, KeyRecord, KeyStatus, Owner, Scope};
 pub use message::{

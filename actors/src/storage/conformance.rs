@@ -9,6 +9,7 @@
 mod budgets;
 mod dead_letters;
 mod delivery;
+mod events;
 mod records;
 mod replicated;
 mod sessions;
@@ -139,6 +140,26 @@ pub const TIMED_CASES: &[Case] = cases! {
         a_redriven_message_has_a_new_time_to_live
         an_idempotency_key_is_free_after_its_window
         a_reservation_ends_one_window_after_it_was_last_found;
+};
+
+/// What a backend promises that keeps an event log.
+pub const EVENT_CASES: &[Case] = cases! {
+    events:
+        the_life_of_a_message_is_recorded_in_order
+        a_broadcast_is_recorded_once_with_its_recipients
+        a_message_that_is_refused_is_not_recorded
+        a_message_from_another_project_is_recorded_with_its_origin
+        a_dead_letter_and_its_redrive_are_recorded
+        events_of_actors_are_recorded_as_they_are
+        events_are_read_in_both_directions
+        events_are_found_by_their_time
+        pages_of_events_neither_lose_nor_repeat_any
+        the_log_is_followed_from_its_end
+        events_of_other_kinds_are_scanned_and_left_out
+        a_position_of_another_log_is_a_gap
+        a_log_that_was_cleared_does_not_know_its_old_positions
+        the_log_of_a_project_is_its_own
+        the_texts_of_messages_are_found_until_they_are_acknowledged;
 };
 
 /// Runs `cases` one after the other, each on the storage that `storage` returns.

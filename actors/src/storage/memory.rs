@@ -9,16 +9,16 @@ use std::{
 
 use super::{
     Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, DeadLetterStore,
-    Depth, InboxStore, Inserted, KeyReservation, Lease, Op, ProtocolStore, PushStore, PutOutcome, PutSession, Redriven,
-    Release, Released, ReplicatedStorage, ReplicatedStore, Retention, Roster, SendResult, SessionKey, SessionStore,
-    Storage, StorageHealth, Store, TrackingStore, Usage,
+    Depth, EventPage, EventQuery, EventStore, InboxStore, Inserted, KeyReservation, Lease, Op, ProtocolStore,
+    PushStore, PutOutcome, PutSession, Redriven, Release, Released, ReplicatedStorage, ReplicatedStore, Retention,
+    Roster, SendResult, SessionKey, SessionStore, Storage, StorageHealth, Store, TrackingStore, Usage,
     state::{account::StoreLimits, project::ProjectState, system::SystemState},
 };
 use crate::{
     clock::Now,
     model::{
-        AuditEntry, AuditQuery, DeadLetterReason, MessageId, ProjectId, ProjectRecord, ProtocolName, ProtocolRecord,
-        RecipientStatus, SessionId, SessionRecord,
+        AuditEntry, AuditQuery, DeadLetterReason, Message, MessageId, ProjectEvent, ProjectId, ProjectRecord,
+        ProtocolName, ProtocolRecord, RecipientStatus, SessionId, SessionRecord,
     },
 };
 
@@ -238,8 +238,12 @@ impl TrackingStore for MemoryStore {
         self.run(|state| state.cancel_reservation(sender, key))
     }
 
-    fn message_status(&self, message: MessageId, now: Now) -> Op<Option<Vec<RecipientStatus>>> {
-        self.run(|state| state.message_status(message, now))
+    fn message_statuses(&self, messages: Vec<MessageId>, now: Now) -> Op<Vec<Option<Vec<RecipientStatus>>>> {
+        self.run(|state| state.message_statuses(&messages, now))
+    }
+
+    fn messages(&self, messages: Vec<MessageId>) -> Op<Vec<Option<Arc<Message>>>> {
+        self.run(|state| state.messages(&messages))
     }
 
     fn put_cross_project_target(&self, message: MessageId, target: ProjectId) -> Op<()> {
@@ -272,6 +276,19 @@ impl DeadLetterStore for MemoryStore {
 
     fn dead_letter_count(&self) -> Op<usize> {
         self.run(|state| state.dead_letter_count())
+    }
+}
+
+impl EventStore for MemoryStore {
+    fn record(&self, event: ProjectEvent, now: Now) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.ledger.events.record(&event, now);
+    }
+
+    /// The events are decoded after the lock was released.
+    fn events(&self, query: EventQuery) -> Op<EventPage> {
+        let plan = self.run(move |state| state.ledger.events.plan(query));
+        Box::pin(async move { Ok(plan.await?.read()) })
     }
 }
 

@@ -1,7 +1,7 @@
 //! The storage contract: what a backend keeps for the broker, and the three backends' shared parts.
 //!
 //! [`Storage`] holds the records of all projects and opens the [`Store`] of one. A store holds sessions, protocols,
-//! inboxes, receipts and dead letters; everything in it outlives the actors that use it. `contract.rs` and `store.rs` are the way in;
+//! inboxes, receipts, dead letters and the event log; everything in it outlives the actors that use it. `contract.rs` and `store.rs` are the way in;
 //! each subject has a file with its trait and its types. [`memory`] is the reference backend, [`disk`] the durable one,
 //! and [`conformance`] the suite that every backend passes. `state/` decides for both memory and disk. Nothing here
 //! knows an actor or reads a clock.
@@ -12,6 +12,7 @@ mod contract;
 mod dead_letters;
 pub mod disk;
 mod error;
+pub mod events;
 mod inboxes;
 pub mod memory;
 mod protocols;
@@ -26,6 +27,7 @@ pub use claim::Claim;
 pub use contract::{ReplicaDirectory, ReplicatedStorage, Storage, StoreEpoch};
 pub use dead_letters::{BlockedDeadLetter, DeadLetterPage, DeadLetterQuery, DeadLetterStore, RedriveRefusal, Redriven};
 pub use error::{Op, StorageHealth, StoreError};
+pub use events::{Direction, EventPage, EventPosition, EventQuery, EventStart, EventStore, LoggedEvent};
 pub use inboxes::{
     Acknowledge, Acknowledged, Append, Appended, Audience, Delivery, Depth, InboxStore, Lease, RecipientRefusal,
     Release, Released,

@@ -57,6 +57,17 @@ pub struct Retention {
     pub idempotency_keys_bytes_max: usize,
     /// Bytes of the records of sessions. Beyond it sessions are refused.
     pub sessions_bytes_max: usize,
+    /// How long the event log keeps what happened. Zero: it records nothing of messages.
+    pub history_window: Duration,
+    /// Whether the event log keeps the payloads of messages.
+    pub history_payloads: bool,
+    /// Accepted messages in the event log. The oldest events are dropped.
+    pub history_messages_max: usize,
+    /// Bytes of the event log. The oldest events are dropped.
+    pub events_bytes_max: usize,
+    /// Bytes of the event logs of all projects together, where the broker holds them in memory. The oldest events of the
+    /// project that grows are dropped.
+    pub all_events_bytes_max: usize,
 }
 
 const MIB: usize = 1024 * 1024;
@@ -76,6 +87,11 @@ impl Default for Retention {
             messages_bytes_max: 192 * MIB,
             idempotency_keys_bytes_max: 16 * MIB,
             sessions_bytes_max: 16 * MIB,
+            history_window: Duration::from_hours(24),
+            history_payloads: false,
+            history_messages_max: 100_000,
+            events_bytes_max: 32 * MIB,
+            all_events_bytes_max: 256 * MIB,
         }
     }
 }

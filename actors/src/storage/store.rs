@@ -6,6 +6,7 @@
 use super::{
     dead_letters::DeadLetterStore,
     error::Op,
+    events::EventStore,
     inboxes::{Acknowledge, Acknowledged, InboxStore, Lease},
     protocols::ProtocolStore,
     replicated::{PushStore, ReplicatedStore},
@@ -15,7 +16,7 @@ use super::{
 };
 use crate::{
     clock::Now,
-    model::{CallReceipt, MessageId, SessionId},
+    model::{CallReceipt, MessageId, RecipientStatus, SessionId},
 };
 
 /// The store of one project.
@@ -24,7 +25,7 @@ use crate::{
 /// arrive in another order. For each recipient, a message that `append` accepted is waiting, leased, acknowledged or a
 /// dead letter: in exactly one of these states at any time.
 pub trait Store:
-    SessionStore + ProtocolStore + InboxStore + TrackingStore + DeadLetterStore + Send + Sync + 'static
+    SessionStore + ProtocolStore + InboxStore + TrackingStore + DeadLetterStore + EventStore + Send + Sync + 'static
 {
     /// True if every operation is ready at its first poll, on any thread, and cannot fail.
     fn is_synchronous(&self) -> bool;
@@ -50,6 +51,12 @@ impl dyn Store {
     #[must_use]
     pub fn supports_push(&self) -> bool {
         self.push().is_some()
+    }
+
+    /// The status of a message for each recipient; None for an unknown message, or one whose receipt is forgotten.
+    pub fn message_status(&self, message: MessageId, now: Now) -> Op<Option<Vec<RecipientStatus>>> {
+        let statuses = self.message_statuses(vec![message], now);
+        Box::pin(async move { Ok(statuses.await?.pop().flatten()) })
     }
 
     /// [`ReplicatedStore::lease_for_call`], or a plain lease: in one process the session knows which call took what.

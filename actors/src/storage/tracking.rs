@@ -1,15 +1,21 @@
 //! What a sender can ask about a message after sending it: receipts, idempotency keys, messages to other projects.
 
+use std::sync::Arc;
+
 use super::error::Op;
 use crate::{
     clock::Now,
-    model::{DeliveryStatus, MessageId, ProjectId, RecipientStatus, SessionId},
+    model::{DeliveryStatus, Message, MessageId, ProjectId, RecipientStatus, SessionId},
 };
 
 /// Receipts, idempotency keys and cross-project targets of a project.
 pub trait TrackingStore {
-    /// The status of a message for each recipient; None for an unknown message, or one whose receipt is forgotten.
-    fn message_status(&self, message: MessageId, now: Now) -> Op<Option<Vec<RecipientStatus>>>;
+    /// The status of each of these messages for each recipient; None for an unknown message, or one whose receipt is
+    /// forgotten.
+    fn message_statuses(&self, messages: Vec<MessageId>, now: Now) -> Op<Vec<Option<Vec<RecipientStatus>>>>;
+
+    /// Each of these messages if it waits, is leased or is a dead letter; None otherwise.
+    fn messages(&self, messages: Vec<MessageId>) -> Op<Vec<Option<Arc<Message>>>>;
 
     /// Replaces the stored result of an idempotency key. Does nothing if the key is unknown.
     fn update_send_result(&self, sender: SessionId, key: String, result: SendResult) -> Op<()>;

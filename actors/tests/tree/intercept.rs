@@ -6,14 +6,15 @@ use std::{sync::Arc, time::Duration};
 use actors::{
     clock::Now,
     model::{
-        AuditEntry, AuditQuery, DeadLetterReason, MessageId, ProjectId, ProjectRecord, ProtocolName, ProtocolRecord,
-        RecipientStatus, SessionId, SessionRecord,
+        AuditEntry, AuditQuery, DeadLetterReason, Message, MessageId, ProjectEvent, ProjectId, ProjectRecord,
+        ProtocolName, ProtocolRecord, RecipientStatus, SessionId, SessionRecord,
     },
     storage::{
         Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, DeadLetterStore,
-        Depth, InboxStore, Inserted, KeyReservation, Lease, Op, ProtocolStore, PushStore, PutOutcome, PutSession,
-        Redriven, Release, Released, ReplicatedStorage, ReplicatedStore, Roster, SendResult, SessionKey, SessionStore,
-        Storage, StorageHealth, Store, TrackingStore, Usage, memory::MemoryStorage,
+        Depth, EventPage, EventQuery, EventStore, InboxStore, Inserted, KeyReservation, Lease, Op, ProtocolStore,
+        PushStore, PutOutcome, PutSession, Redriven, Release, Released, ReplicatedStorage, ReplicatedStore, Roster,
+        SendResult, SessionKey, SessionStore, Storage, StorageHealth, Store, TrackingStore, Usage,
+        memory::MemoryStorage,
     },
 };
 
@@ -164,7 +165,8 @@ hooks! {
     impl TrackingStore for InterceptStore {
         {}
         fn update_send_result(sender: SessionId, key: String, outcome: SendResult) -> ();
-        fn message_status(message: MessageId, now: Now) -> Option<Vec<RecipientStatus>>;
+        fn message_statuses(messages: Vec<MessageId>, now: Now) -> Vec<Option<Vec<RecipientStatus>>>;
+        fn messages(messages: Vec<MessageId>) -> Vec<Option<Arc<Message>>>;
         fn put_cross_project_target(message: MessageId, target: ProjectId) -> ();
         fn cross_project_target(message: MessageId) -> Option<ProjectId>;
         fn cross_project_targets() -> Vec<ProjectId>;
@@ -183,5 +185,14 @@ hooks! {
             now: Now,
         ) -> Redriven;
         fn dead_letter_count() -> usize;
+    }
+
+    impl EventStore for InterceptStore {
+        {
+            fn record(&self, event: ProjectEvent, now: Now) {
+                self.0.inner().record(event, now);
+            }
+        }
+        fn events(query: EventQuery) -> EventPage;
     }
 }

@@ -1,6 +1,7 @@
 //! The store of one project: each method of [`Store`] as an operation (`scripts/*.lua`), and its reply as the answer.
 
 use std::{
+    future::ready,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -12,16 +13,19 @@ use actors::{
     bridge::{DeliveryBatch, Frame, StoreEvent},
     clock::Now,
     model::{
-        CallReceipt, DeadLetterReason, DeliveryStatus, Message, MessageId, ProjectId, ProtocolName, ProtocolRecord,
-        RecipientStatus, SessionId, SessionRecord,
+        CallReceipt, DeadLetterReason, DeliveryStatus, Message, MessageId, ProjectEvent, ProjectId, ProtocolName,
+        ProtocolRecord, RecipientStatus, SessionId, SessionRecord,
     },
     storage::{
         Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, DeadLetterStore,
-        Depth, Heartbeat, HeartbeatExchange, InboxStore, Inserted, KeyReservation, Lease, Op, PrefetchLimit,
-        ProtocolStore, PushStore, PushedDelivery, PutOutcome, PutSession, Redriven, Release, Released, ReplicatedStore,
-        Roster, SendResult, SessionKey, SessionStore, Store, StoreEpoch, StoreError, TrackingStore, Usage,
+        Depth, EventPage, EventQuery, EventStore, Heartbeat, HeartbeatExchange, InboxStore, Inserted, KeyReservation,
+        Lease, Op, PrefetchLimit, ProtocolStore, PushStore, PushedDelivery, PutOutcome, PutSession, Redriven, Release,
+        Released, ReplicatedStore, Roster, SendResult, SessionKey, SessionStore, Store, StoreEpoch, StoreError,
+        TrackingStore, Usage,
     },
 };
+
+use futures_util::future::try_join_all;
 
 use super::{
     append,
@@ -291,12 +295,21 @@ impl TrackingStore for RedisStore {
         self.run(operation, |_, _| Ok(()))
     }
 
-    fn message_status(&self, message: MessageId, _: Now) -> Op<Option<Vec<RecipientStatus>>> {
-        let operation = Operation::new("message_status").message(message);
-        self.run(operation, |_, mut reply| {
-            let statuses = decode::statuses(&mut reply)?;
-            Ok((!statuses.is_empty()).then_some(statuses))
-        })
+    /// The pipeline sends all of these operations with one call.
+    fn message_statuses(&self, messages: Vec<MessageId>, _: Now) -> Op<Vec<Option<Vec<RecipientStatus>>>> {
+        let status = |message| {
+            let operation = Operation::new("message_status").message(message);
+            self.run(operation, |_, mut reply| {
+                let statuses = decode::statuses(&mut reply)?;
+                Ok((!statuses.is_empty()).then_some(statuses))
+            })
+        };
+        Box::pin(try_join_all(messages.into_iter().map(status)))
+    }
+
+    /// The event log is not kept on Redis yet.
+    fn messages(&self, messages: Vec<MessageId>) -> Op<Vec<Option<Arc<Message>>>> {
+        Box::pin(ready(Ok(vec![None; messages.len()])))
     }
 
     fn put_cross_project_target(&self, message: MessageId, target: ProjectId) -> Op<()> {
@@ -313,6 +326,15 @@ impl TrackingStore for RedisStore {
 
     fn cross_project_targets(&self) -> Op<Vec<ProjectId>> {
         self.run(Operation::new("cross_project_targets"), |_, mut reply| reply.projects())
+    }
+}
+
+impl EventStore for RedisStore {
+    /// The event log is not kept on Redis yet.
+    fn record(&self, _: ProjectEvent, _: Now) {}
+
+    fn events(&self, _: EventQuery) -> Op<EventPage> {
+        Box::pin(ready(Ok(EventPage::default())))
     }
 }
 
@@ -498,10 +520,10 @@ impl RedisStore {
 
     /// Tells the followers of a message how far it has come at other replicas.
     fn refresh_progress(&self, message: Arc<Message>) -> Op<()> {
-        let statuses = self.message_status(message.id, actors::clock::now());
+        let statuses = self.message_statuses(vec![message.id], actors::clock::now());
         let pipeline = Arc::clone(&self.pipeline);
         Box::pin(async move {
-            for known in statuses.await?.into_iter().flatten() {
+            for known in statuses.await?.into_iter().flatten().flatten() {
                 // A released message was delivered before: its progress does not go back.
                 if known.status != DeliveryStatus::Queued {
                     message.progress.advance_to(known.status);

@@ -127,6 +127,7 @@ fn read(stored: &[u8]) -> Option<Message> {
         priority: Priority::ALL[usize::from(flags >> PRIORITY_SHIFT)],
         ttl,
         body: rest.to_vec(),
+        layout: None,
         progress: Progress::new(has(IS_TRACKED)),
     })
 }

@@ -11,13 +11,14 @@ use super::{
 use crate::{
     clock::Now,
     model::{
-        DeadLetterReason, MessageId, ProjectId, ProtocolName, ProtocolRecord, RecipientStatus, SessionId, SessionRecord,
+        DeadLetterReason, Message, MessageId, ProjectEvent, ProjectId, ProtocolName, ProtocolRecord, RecipientStatus,
+        SessionId, SessionRecord,
     },
     storage::{
         Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, DeadLetterStore,
-        Depth, InboxStore, Inserted, KeyReservation, Lease, Op, ProtocolStore, PushStore, PutOutcome, PutSession,
-        Redriven, Release, Released, ReplicatedStore, Roster, SendResult, SessionKey, SessionStore, Store,
-        TrackingStore, Usage, state::project::ProjectState,
+        Depth, EventPage, EventQuery, EventStore, InboxStore, Inserted, KeyReservation, Lease, Op, ProtocolStore,
+        PushStore, PutOutcome, PutSession, Redriven, Release, Released, ReplicatedStore, Roster, SendResult,
+        SessionKey, SessionStore, Store, TrackingStore, Usage, state::project::ProjectState,
     },
 };
 
@@ -192,8 +193,12 @@ impl TrackingStore for DiskStore {
         self.change(Need::Access, move |state| state.cancel_reservation(sender, key))
     }
 
-    fn message_status(&self, message: MessageId, now: Now) -> Op<Option<Vec<RecipientStatus>>> {
-        self.read(move |state| state.message_status(message, now))
+    fn message_statuses(&self, messages: Vec<MessageId>, now: Now) -> Op<Vec<Option<Vec<RecipientStatus>>>> {
+        self.read(move |state| state.message_statuses(&messages, now))
+    }
+
+    fn messages(&self, messages: Vec<MessageId>) -> Op<Vec<Option<Arc<Message>>>> {
+        self.read(move |state| state.messages(&messages))
     }
 
     fn put_cross_project_target(&self, message: MessageId, target: ProjectId) -> Op<()> {
@@ -230,5 +235,16 @@ impl DeadLetterStore for DiskStore {
 
     fn dead_letter_count(&self) -> Op<usize> {
         self.read(|state| state.dead_letter_count())
+    }
+}
+
+impl EventStore for DiskStore {
+    fn record(&self, event: ProjectEvent, now: Now) {
+        self.project.state().ledger.events.record(&event, now);
+    }
+
+    fn events(&self, query: EventQuery) -> Op<EventPage> {
+        let plan = self.read(move |state| state.ledger.events.plan(query));
+        Box::pin(async move { Ok(plan.await?.read()) })
     }
 }

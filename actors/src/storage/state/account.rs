@@ -79,11 +79,18 @@ impl SharedBytes {
             .is_ok()
     }
 
-    fn add_unchecked(&self, bytes: usize) {
+    /// Adds bytes without a check.
+    pub fn add_unchecked(&self, bytes: usize) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    fn release(&self, bytes: usize) {
+    /// Whether the sum exceeds the limit.
+    pub fn is_exceeded(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) > self.limit
+    }
+
+    /// Subtracts bytes that were added.
+    pub fn release(&self, bytes: usize) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
@@ -93,13 +100,16 @@ impl SharedBytes {
 pub struct StoreLimits {
     pub retention: Retention,
     pub pool: Arc<SharedBytes>,
+    /// The bytes of the event logs of all projects.
+    pub events_pool: Arc<SharedBytes>,
 }
 
 impl StoreLimits {
-    /// Limits with a new budget of [`Retention::messages_bytes_max`] for all stores.
+    /// Limits with new budgets for all stores.
     pub fn new(retention: Retention) -> Self {
         Self {
             pool: SharedBytes::new(retention.messages_bytes_max),
+            events_pool: SharedBytes::new(retention.all_events_bytes_max),
             retention,
         }
     }

@@ -1,6 +1,6 @@
 //! The dead letters of a project, bounded in number and bytes.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     account::{Account, Tally},
@@ -112,6 +112,13 @@ impl DeadLetters {
     /// The message of a dead letter.
     pub fn message(&self, key: Key) -> Option<&Message> {
         Some(&self.by_key.get(&key)?.dead_letter.message)
+    }
+
+    /// The message of one of the dead letters with this id.
+    pub fn any_message(&self, id: MessageId) -> Option<Arc<Message>> {
+        let (_, entry) = self.by_key.range((id, SESSION_MIN)..).next()?;
+        let message = &entry.dead_letter.message;
+        (message.id == id).then(|| Arc::clone(message))
     }
 
     /// The recipients for which this message was given up.

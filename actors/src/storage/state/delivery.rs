@@ -10,7 +10,7 @@ use super::{
     expiries::Expiry,
     inbox::{Disposition, Selection},
     journal::{Change, Journal},
-    project::{ProjectState, StoredSession},
+    project::{Ledger, ProjectState, StoredSession},
 };
 use crate::{
     clock::Now,
@@ -70,13 +70,13 @@ impl<J: Journal> ProjectState<J> {
         now: Now,
     ) -> (usize, Vec<SessionId>, Option<RecipientRefusal>) {
         let (id, receipt) = (message.id, self.ledger.receipts.next_key(0));
-        match self.accept(message, to, capacity, receipt, now) {
-            Ok(queue_len) => {
-                self.ledger.receipts.accept_one(id, to, now.unix_ms, &mut self.journal);
-                (queue_len, Vec::new(), None)
-            }
-            Err(refusal) => (0, vec![to], Some(refusal)),
+        if let Err(refusal) = self.charge(&message, to, capacity) {
+            return (0, vec![to], Some(refusal));
         }
+        self.ledger.events.accepted(&message, &[to], now);
+        let queue_len = self.enqueue(message, to, receipt, now);
+        self.ledger.receipts.accept_one(id, to, now.unix_ms, &mut self.journal);
+        (queue_len, Vec::new(), None)
     }
 
     fn append_broadcast(
@@ -90,9 +90,9 @@ impl<J: Journal> ProjectState<J> {
         let (mut longest, mut refused, mut refusal) = (0, Vec::new(), None);
         for &session in to {
             let receipt = self.ledger.receipts.next_key(accepted.len());
-            match self.accept(message.clone(), session, capacity, receipt, now) {
-                Ok(queue_len) => {
-                    longest = longest.max(queue_len);
+            match self.charge(message, session, capacity) {
+                Ok(()) => {
+                    longest = longest.max(self.enqueue(Arc::clone(message), session, receipt, now));
                     accepted.push(session);
                 }
                 Err(why) => {
@@ -102,6 +102,7 @@ impl<J: Journal> ProjectState<J> {
             }
         }
         if !accepted.is_empty() {
+            self.ledger.events.accepted(message, &accepted, now);
             self.ledger
                 .receipts
                 .accept_many(message.id, &accepted, now.unix_ms, &mut self.journal);
@@ -109,25 +110,17 @@ impl<J: Journal> ProjectState<J> {
         (longest, refused, refusal)
     }
 
-    /// Adds a new message to an inbox. Returns the number of messages that wait there.
+    /// Takes the room that a new message needs in an inbox.
     ///
     /// # Errors
     /// [`RecipientRefusal`]: the session is unknown, or a budget is full.
-    fn accept(
-        &mut self,
-        message: Arc<Message>,
-        to: SessionId,
-        capacity: usize,
-        receipt: ReceiptKey,
-        now: Now,
-    ) -> Result<usize, RecipientRefusal> {
+    fn charge(&mut self, message: &Message, to: SessionId, capacity: usize) -> Result<(), RecipientRefusal> {
         let inbox = &self.sessions.get(&to).ok_or(RecipientRefusal::Gone)?.inbox;
         let dead_bytes = self.ledger.dead_letters.bytes();
         inbox
-            .check_room(&message, capacity, self.queue_bytes_max)
-            .and_then(|()| self.ledger.account.charge(&message, dead_bytes))
-            .map_err(RecipientRefusal::Full)?;
-        Ok(self.enqueue(message, to, receipt, now))
+            .check_room(message, capacity, self.queue_bytes_max)
+            .and_then(|()| self.ledger.account.charge(message, dead_bytes))
+            .map_err(RecipientRefusal::Full)
     }
 
     /// Adds a message to an inbox without a check. Returns the number of messages that wait there; 0 for an unknown
@@ -183,7 +176,8 @@ impl<J: Journal> ProjectState<J> {
                 ..Lease::default()
             };
         }
-        let (receipts, journal) = (&mut self.ledger.receipts, &mut self.journal);
+        let Ledger { receipts, events, .. } = &mut self.ledger;
+        let journal = &mut self.journal;
         let mut deliveries = Vec::with_capacity(limit.min(inbox.waiting_len()));
         let blocked_bytes = inbox.lease(limit, bytes_max, |entry| {
             receipts.set(
@@ -193,6 +187,7 @@ impl<J: Journal> ProjectState<J> {
                 now.unix_ms,
                 journal,
             );
+            events.delivered(entry.message.id, session, entry.deliveries, now);
             journal.record(Change::MessageDelivered(entry));
             deliveries.push(Delivery {
                 message: entry.message.clone(),
@@ -222,6 +217,7 @@ impl<J: Journal> ProjectState<J> {
             let (receipts, journal) = (&mut self.ledger.receipts, &mut self.journal);
             let status = DeliveryStatus::Acknowledged;
             receipts.set(entry.receipt, entry.message.id, status, now.unix_ms, journal);
+            self.ledger.events.acknowledged(entry.message.id, session, now);
             journal.record(Change::MessageRemoved(&entry));
             answer.acknowledged += 1;
             self.ledger.account.release(&entry.message);
@@ -289,6 +285,7 @@ impl<J: Journal> ProjectState<J> {
                         now.unix_ms,
                         journal,
                     );
+                    self.ledger.events.released(entry.message.id, session, now);
                 }
                 Disposition::DeadLettered(entry, reason) => {
                     dead += 1;
@@ -314,6 +311,7 @@ impl<J: Journal> ProjectState<J> {
     /// See [`InboxStore::sweep`](crate::storage::InboxStore::sweep).
     pub fn sweep(&mut self, now: Now) -> Vec<(SessionId, usize)> {
         self.expire(now);
+        self.ledger.events.sweep(now);
         self.idempotency_keys.remove_expired(now, &mut self.journal);
         self.idempotency_keys.log_dropped(&self.project);
         self.ledger.dead_letters.log_dropped(&self.project);

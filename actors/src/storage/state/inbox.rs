@@ -259,6 +259,33 @@ impl Inbox {
         entry.is_some_and(|entry| entry.message.id == id)
     }
 
+    /// A message with the key of its receipt. Looks at one entry after the other, at most `search_max` of them, if the
+    /// message is not in the order of the receipts: one that was redriven is not.
+    pub fn find(&self, id: MessageId, receipt: ReceiptKey, search_max: &mut usize) -> Option<Arc<Message>> {
+        let location = match self.delivered.get(&id) {
+            Some(&Location::Leased(lease)) => {
+                let entry = self.find_leased(lease).and_then(|at| self.leased[at].entry.as_ref());
+                return entry.map(|entry| Arc::clone(&entry.message));
+            }
+            Some(&Location::Requeued { priority, seq, .. }) => self.find_waiting(priority, seq),
+            None => self.waiting.iter().find_map(|queue| {
+                let at = queue.binary_search_by_key(&receipt, |entry| entry.receipt).ok()?;
+                queue.get(at)
+            }),
+        };
+        let found = location.or_else(|| {
+            let entries = self.waiting.iter().flatten();
+            let mut looked_at = entries.take_while(|_| {
+                search_max.checked_sub(1).is_some_and(|left| {
+                    *search_max = left;
+                    true
+                })
+            });
+            looked_at.find(|entry| entry.receipt == receipt)
+        });
+        found.map(|entry| Arc::clone(&entry.message))
+    }
+
     /// All messages in the order of their arrival.
     pub fn into_entries(self) -> Vec<InboxEntry> {
         let leased = self.leased.into_iter().filter_map(|slot| slot.entry);

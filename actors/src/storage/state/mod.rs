@@ -10,6 +10,7 @@ mod cross_project;
 mod dead_letters;
 mod delivery;
 pub mod entry;
+pub mod event_log;
 mod expiries;
 pub mod id_map;
 mod idempotency;

@@ -12,6 +12,7 @@ use super::{
     account::{Account, StoreLimits},
     cross_project::CrossProjectTargets,
     dead_letters::DeadLetters,
+    event_log::EventLog,
     expiries::Expiries,
     id_map::{IdMap, IdSet},
     idempotency::IdempotencyKeys,
@@ -73,6 +74,8 @@ pub struct Ledger {
     pub dead_letters: DeadLetters,
     /// Every message in an inbox or among the dead letters.
     pub account: Account,
+    /// What happened to them, and in the project.
+    pub events: EventLog,
 }
 
 impl ProjectState {
@@ -102,6 +105,7 @@ impl<J: Journal> ProjectState<J> {
                 receipts: Receipts::new(retention.receipts_len_max),
                 dead_letters: DeadLetters::new(retention),
                 account: Account::new(limits),
+                events: EventLog::new(limits),
             },
             expiries: Expiries::default(),
             expired_until_ms: 0,

@@ -127,6 +127,24 @@ impl Receipts {
         (!all.is_empty()).then_some(all)
     }
 
+    /// The inboxes that contain a message: the session of each, and the key of its entry.
+    pub fn open_entries(&self, id: MessageId) -> Vec<(ReceiptKey, SessionId)> {
+        let evicted = self.evicted_open.get(&id).into_iter().flatten();
+        let evicted = evicted.map(|(key, entry)| (*key, entry));
+        let recent = self.find(id).into_iter().flat_map(|at| {
+            let entries = self.recent[at].entries.as_slice().iter().enumerate();
+            entries.map(move |(index, entry)| {
+                let key = ReceiptKey {
+                    receipt: self.first_number + at as u64,
+                    recipient_index: index as u32,
+                };
+                (key, entry)
+            })
+        });
+        let open = evicted.chain(recent).filter(|(_, entry)| !entry.status.is_final());
+        open.map(|(key, entry)| (key, entry.session)).collect()
+    }
+
     /// True if this message is in the inbox of this session: its entry exists and is not final.
     pub fn is_open(&self, id: MessageId, session: SessionId) -> bool {
         self.entries(id)

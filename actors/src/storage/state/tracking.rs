@@ -9,12 +9,16 @@ use super::{
 };
 use crate::{
     clock::Now,
-    model::{DeadLetter, DeadLetterReason, DeliveryStatus, MessageId, ProjectId, RecipientStatus, SessionId},
+    model::{DeadLetter, DeadLetterReason, DeliveryStatus, Message, MessageId, ProjectId, RecipientStatus, SessionId},
     storage::{
         dead_letters::{DeadLetterPage, DeadLetterQuery, RedriveRefusal, Redriven},
         tracking::{KeyReservation, SendResult},
     },
 };
+
+/// Inbox entries that one call looks at, at most, for messages whose place is not known: a message that was redriven is not
+/// where its receipt says.
+const MESSAGE_SEARCH_MAX: usize = 500_000;
 
 impl<J: Journal> ProjectState<J> {
     /// See [`TrackingStore::update_send_result`](crate::storage::TrackingStore::update_send_result).
@@ -42,10 +46,31 @@ impl<J: Journal> ProjectState<J> {
         self.idempotency_keys.cancel_reservation(&key, &mut self.journal);
     }
 
-    /// See [`TrackingStore::message_status`](crate::storage::TrackingStore::message_status).
-    pub fn message_status(&mut self, message: MessageId, now: Now) -> Option<Vec<RecipientStatus>> {
+    /// See [`TrackingStore::message_statuses`](crate::storage::TrackingStore::message_statuses).
+    pub fn message_statuses(&mut self, messages: &[MessageId], now: Now) -> Vec<Option<Vec<RecipientStatus>>> {
         self.expire(now);
-        self.ledger.receipts.get(message)
+        let statuses = messages.iter().map(|message| self.ledger.receipts.get(*message));
+        statuses.collect()
+    }
+
+    /// See [`TrackingStore::messages`](crate::storage::TrackingStore::messages).
+    pub fn messages(&self, messages: &[MessageId]) -> Vec<Option<Arc<Message>>> {
+        let mut search_max = MESSAGE_SEARCH_MAX;
+        let found = messages.iter().map(|message| self.message(*message, &mut search_max));
+        found.collect()
+    }
+
+    fn message(&self, id: MessageId, search_max: &mut usize) -> Option<Arc<Message>> {
+        let waiting = self
+            .ledger
+            .receipts
+            .open_entries(id)
+            .into_iter()
+            .find_map(|(key, session)| {
+                let inbox = &self.sessions.get(&session)?.inbox;
+                inbox.find(id, key, search_max)
+            });
+        waiting.or_else(|| self.ledger.dead_letters.any_message(id))
     }
 
     /// See [`DeadLetterStore::dead_letters`](crate::storage::DeadLetterStore::dead_letters).
@@ -134,6 +159,7 @@ impl<J: Journal> ProjectState<J> {
         } else {
             Arc::new(message.readdressed(to))
         };
+        self.ledger.events.redriven(message.id, to, recipient, now);
         let receipt = self
             .ledger
             .receipts
@@ -159,6 +185,8 @@ impl Ledger {
         self.receipts
             .set(entry.receipt, entry.message.id, status, now.unix_ms, journal);
         entry.message.progress.advance_to(status);
+        self.events
+            .dead_lettered(entry.message.id, recipient, reason, entry.deliveries, now);
         let dead_letter = DeadLetter {
             message: Arc::clone(&entry.message),
             recipient,

@@ -39,6 +39,11 @@ const RETENTION: Retention = Retention {
     messages_bytes_max: usize::MAX,
     idempotency_keys_bytes_max: usize::MAX,
     sessions_bytes_max: usize::MAX,
+    history_window: Duration::from_mins(5),
+    history_payloads: false,
+    history_messages_max: 20,
+    events_bytes_max: 100_000,
+    all_events_bytes_max: usize::MAX,
 };
 
 pub struct DiskAndMemory {

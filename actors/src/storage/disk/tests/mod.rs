@@ -15,7 +15,7 @@ use crate::{
     clock::now,
     storage::{
         Storage,
-        conformance::{BUDGET_CASES, CASES, TIMED_CASES, run, small_budgets, world::World},
+        conformance::{BUDGET_CASES, CASES, EVENT_CASES, TIMED_CASES, run, small_budgets, world::World},
     },
 };
 
@@ -40,6 +40,7 @@ fn restarted(disk: &SimulatedDisk, world: &mut World) -> DiskStorage {
 fn the_disk_storage_passes_the_conformance_suite_on_a_simulated_disk() {
     let storage: Arc<dyn Storage> = Arc::new(opened(&SimulatedDisk::default()));
     block_on(run(CASES, || Arc::clone(&storage)));
+    block_on(run(EVENT_CASES, || Arc::clone(&storage)));
 }
 
 #[test]

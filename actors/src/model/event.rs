@@ -1,0 +1,394 @@
+//! Events: what happened in a project, as its event log keeps it.
+
+use semver::Version;
+use serde::Deserialize;
+use uuid::Uuid;
+
+use super::{AuditOutcome, DeadLetterReason, Headers, MessageId, ProjectId, ProtocolName, SessionId, SessionName};
+use crate::clock::rfc3339;
+
+/// Something that happened in a project.
+///
+/// ```text
+/// Accepted { message: m1, sender: alice, recipients: One(bob), … }
+/// Delivered { message: m1, session: bob, delivery: 1 }
+/// Acknowledged { message: m1, session: bob }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProjectEvent {
+    /// The store accepted a message.
+    Accepted(Box<AcceptedMessage>),
+    /// A message was leased to its recipient.
+    Delivered {
+        message: MessageId,
+        session: SessionId,
+        /// How often it has been delivered to this recipient, this delivery included.
+        delivery: u32,
+    },
+    /// The recipient acknowledged a message.
+    Acknowledged { message: MessageId, session: SessionId },
+    /// A message that was delivered waits again.
+    Released { message: MessageId, session: SessionId },
+    /// The broker gave a message up for one recipient.
+    DeadLettered {
+        message: MessageId,
+        session: SessionId,
+        reason: DeadLetterReason,
+        /// How often it had been delivered.
+        deliveries: u32,
+    },
+    /// A dead letter waits again.
+    Redriven {
+        message: MessageId,
+        /// The session for which it waits now.
+        session: SessionId,
+        /// The recipient for which it had been given up.
+        from: SessionId,
+    },
+    /// A session came, went or changed its presence.
+    Session {
+        session: SessionId,
+        name: Option<SessionName>,
+        change: SessionChange,
+    },
+    /// A protocol was registered.
+    Protocol {
+        name: ProtocolName,
+        version: Version,
+        /// The session that registered it; None for a caller without one.
+        by: Option<SessionId>,
+    },
+    /// An actor of the project panicked.
+    Actor { actor: ActorKind, change: ActorChange },
+    /// An entry was added to the audit log of the project.
+    Audit {
+        /// The id of the entry.
+        entry: Uuid,
+        /// The action, such as `key.create`.
+        action: String,
+        outcome: AuditOutcome,
+    },
+}
+
+impl ProjectEvent {
+    /// The kind of the event.
+    #[must_use]
+    pub const fn kind(&self) -> EventKind {
+        match self {
+            Self::Accepted(_) => EventKind::Accepted,
+            Self::Delivered { .. } => EventKind::Delivered,
+            Self::Acknowledged { .. } => EventKind::Acknowledged,
+            Self::Released { .. } => EventKind::Released,
+            Self::DeadLettered { .. } => EventKind::DeadLettered,
+            Self::Redriven { .. } => EventKind::Redriven,
+            Self::Session { .. } => EventKind::Session,
+            Self::Protocol { .. } => EventKind::Protocol,
+            Self::Actor { .. } => EventKind::Actor,
+            Self::Audit { .. } => EventKind::Audit,
+        }
+    }
+}
+
+macro_rules! named {
+    ($(#[$attributes:meta])* $type:ident { $($(#[$variant_attributes:meta])* $variant:ident = $number:literal $name:literal,)* }) => {
+        $(#[$attributes])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum $type {
+            $($(#[$variant_attributes])* $variant = $number,)*
+        }
+
+        impl $type {
+            /// All variants.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// The name in the contract.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+
+            /// The variant with this number in the log; None for a number of a later version.
+            #[must_use]
+            pub const fn from_number(number: u8) -> Option<Self> {
+                match number {
+                    $($number => Some(Self::$variant),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+named! {
+    /// The kinds of events. The number is the one in the log, and never changes.
+    EventKind {
+        /// [`ProjectEvent::Accepted`].
+        Accepted = 1 "accepted",
+        /// [`ProjectEvent::Delivered`].
+        Delivered = 2 "delivered",
+        /// [`ProjectEvent::Acknowledged`].
+        Acknowledged = 3 "acknowledged",
+        /// [`ProjectEvent::Released`].
+        Released = 4 "released",
+        /// [`ProjectEvent::DeadLettered`].
+        DeadLettered = 5 "dead_lettered",
+        /// [`ProjectEvent::Redriven`].
+        Redriven = 6 "redriven",
+        /// [`ProjectEvent::Session`].
+        Session = 7 "session",
+        /// [`ProjectEvent::Protocol`].
+        Protocol = 8 "protocol",
+        /// [`ProjectEvent::Actor`].
+        Actor = 9 "actor",
+        /// [`ProjectEvent::Audit`].
+        Audit = 10 "audit",
+    }
+}
+
+named! {
+    /// What happened to a session.
+    SessionChange {
+        /// It is new.
+        Registered = 1 "registered",
+        /// A client has taken it up again.
+        Resumed = 2 "resumed",
+        /// It has been silent for the stale threshold.
+        Stale = 3 "stale",
+        /// It was heard again after it had been silent.
+        Active = 4 "active",
+        /// It has no connection, or has been silent for the disconnect threshold.
+        Disconnected = 5 "disconnected",
+        /// It was removed.
+        Ended = 6 "ended",
+    }
+}
+
+named! {
+    /// The actors of a project.
+    ActorKind {
+        /// The project itself.
+        Project = 1 "project",
+        /// The registry of protocols.
+        Registry = 2 "registry",
+        /// The router.
+        Router = 3 "router",
+        /// A session.
+        Session = 4 "session",
+    }
+}
+
+named! {
+    /// What happened to an actor.
+    ActorChange {
+        /// It panicked and was started again.
+        Restarted = 1 "restarted",
+        /// It panicked too often; its parent decides.
+        GaveUp = 2 "gave_up",
+    }
+}
+
+/// A set of kinds of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventKinds(u16);
+
+impl EventKinds {
+    /// Every kind.
+    pub const ALL: Self = Self::of(EventKind::ALL);
+
+    /// The kinds that tell of messages.
+    pub const MESSAGES: Self = Self::of(&[
+        EventKind::Accepted,
+        EventKind::Delivered,
+        EventKind::Acknowledged,
+        EventKind::Released,
+        EventKind::DeadLettered,
+        EventKind::Redriven,
+    ]);
+
+    /// These kinds.
+    #[must_use]
+    pub const fn of(kinds: &[EventKind]) -> Self {
+        let (mut bits, mut at) = (0, 0);
+        while at < kinds.len() {
+            bits |= 1 << kinds[at] as u16;
+            at += 1;
+        }
+        Self(bits)
+    }
+
+    /// The kinds of both sets.
+    #[must_use]
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// The kinds of this set that are not in the other one.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// Whether the set contains a kind.
+    #[must_use]
+    pub const fn contains(self, kind: EventKind) -> bool {
+        self.0 & (1 << kind as u16) != 0
+    }
+}
+
+/// A message as the log keeps it: its envelope, without the payload unless the log keeps payloads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AcceptedMessage {
+    pub message: MessageId,
+    pub sender: SessionId,
+    /// The project of the sender, when it is another one.
+    pub origin: Option<ProjectId>,
+    pub recipients: LoggedRecipients,
+    /// The `timestamp` of the envelope, in milliseconds since the Unix epoch.
+    pub timestamp_ms: u64,
+    /// The envelope from the value of `sender_name` up to the payload; see [`EnvelopeFragments::head`].
+    pub head: String,
+    /// The JSON text of the payload, if the log keeps payloads.
+    pub payload: Option<String>,
+    /// The envelope behind the payload; see [`EnvelopeFragments::tail`].
+    pub tail: String,
+}
+
+/// The parts of an encoded envelope that the log keeps as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EnvelopeFragments<'a> {
+    /// From the value of `sender_name` up to the payload: `"ali",…,"protocol_version":"1.0.0"`.
+    pub head: &'a [u8],
+    /// The JSON text of the payload.
+    pub payload: &'a [u8],
+    /// Everything behind the payload: `,"headers":{…}`.
+    pub tail: &'a [u8],
+}
+
+/// To whom a message went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LoggedRecipients {
+    /// One session.
+    One(SessionId),
+    /// A broadcast: the marks of its recipients.
+    Many(Vec<SessionMark>),
+}
+
+impl LoggedRecipients {
+    /// Whether the session is among the recipients. For a broadcast the receipts are the truth: two sessions that began
+    /// in the same millisecond at different replicas have the same mark once in 2^30 pairs.
+    #[must_use]
+    pub fn may_contain(&self, session: SessionId) -> bool {
+        match self {
+            Self::One(one) => *one == session,
+            Self::Many(marks) => marks.contains(&SessionMark::of(session)),
+        }
+    }
+
+    /// The number of recipients.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::One(_) => 1,
+            Self::Many(marks) => marks.len(),
+        }
+    }
+
+    /// Whether the list is empty.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// The half of a session id by which the log recognizes a recipient of a broadcast: the lower half of its time and the
+/// counter of its process, which tell apart the sessions of 49 days.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SessionMark(pub [u8; 8]);
+
+impl SessionMark {
+    /// The mark of a session.
+    #[must_use]
+    pub fn of(session: SessionId) -> Self {
+        let [_, _, a, b, c, d, _, _, e, f, g, h, ..] = *session.as_uuid().as_bytes();
+        Self([a, b, c, d, e, f, g, h])
+    }
+}
+
+/// What the head of an envelope says.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct EnvelopeHead {
+    pub sender_name: Option<String>,
+    pub protocol_name: String,
+    pub protocol_version: String,
+}
+
+impl AcceptedMessage {
+    /// The name of the sender, and the protocol. None if the log of another version cannot be read.
+    #[must_use]
+    pub fn parse_head(&self) -> Option<EnvelopeHead> {
+        serde_json::from_str(&format!("{{\"sender_name\":{}}}", self.head)).ok()
+    }
+
+    /// The headers. None if the log of another version cannot be read.
+    #[must_use]
+    pub fn parse_headers(&self) -> Option<Headers> {
+        #[derive(Deserialize)]
+        struct Tail {
+            headers: Headers,
+        }
+        let tail: Tail = serde_json::from_str(&format!("{{{}}}", self.tail.strip_prefix(',')?)).ok()?;
+        Some(tail.headers)
+    }
+
+    /// Appends the envelope as a JSON object, with this payload text if there is one. `project` is the project of the
+    /// log.
+    pub fn write_envelope(&self, project: &ProjectId, payload: Option<&str>, out: &mut Vec<u8>) {
+        let mut put = |text: &[u8]| out.extend_from_slice(text);
+        let mut id = [0; 36];
+        put(b"{\"message_id\":\"");
+        put(self.message.as_uuid().as_hyphenated().encode_lower(&mut id).as_bytes());
+        put(b"\",\"timestamp\":\"");
+        put(&rfc3339(self.timestamp_ms));
+        match &self.recipients {
+            LoggedRecipients::One(session) => {
+                put(b"\",\"recipient_id\":\"");
+                put(session.as_uuid().as_hyphenated().encode_lower(&mut id).as_bytes());
+                put(b"\"");
+            }
+            LoggedRecipients::Many(_) => put(b"\",\"recipient_id\":null"),
+        }
+        put(b",\"project_id\":\"");
+        put(self.origin.as_ref().unwrap_or(project).as_str().as_bytes());
+        put(b"\",\"sender_id\":\"");
+        put(self.sender.as_uuid().as_hyphenated().encode_lower(&mut id).as_bytes());
+        put(b"\",\"sender_name\":");
+        put(self.head.as_bytes());
+        if let Some(payload) = payload {
+            put(b",\"payload\":");
+            put(payload.as_bytes());
+        }
+        put(self.tail.as_bytes());
+        put(b"}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_contains_the_kinds_that_it_was_made_of() {
+        for &kind in EventKind::ALL {
+            assert!(EventKinds::ALL.contains(kind) && EventKinds::of(&[kind]).contains(kind));
+            assert_eq!(EventKind::from_number(kind as u8), Some(kind));
+            let others = EventKinds::ALL.without(EventKinds::of(&[kind]));
+            assert!(!others.contains(kind));
+            assert_eq!(others.union(EventKinds::of(&[kind])), EventKinds::ALL);
+        }
+        assert!(!EventKinds::MESSAGES.contains(EventKind::Audit));
+        assert_eq!(EventKind::from_number(0), None);
+    }
+}

@@ -1,0 +1,161 @@
+//! Reads a page of events out of blocks.
+
+use std::cmp::Ordering;
+
+use super::{
+    Direction, EventPage, EventPosition, EventQuery, EventStart, LoggedEvent,
+    block::Block,
+    record::{self, Decoded},
+};
+
+/// A place between two events, where a page begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Boundary {
+    /// The block.
+    pub block: u64,
+    /// The place in the block.
+    pub within: Within,
+}
+
+/// A place in a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Within {
+    /// Before the event with this index; behind the last one if there are fewer.
+    Index(u32),
+    /// Before the first event at this time or later, in milliseconds since the Unix epoch; behind the last one if all are
+    /// earlier.
+    Time(u64),
+}
+
+impl Boundary {
+    /// Before the first event of a block.
+    #[must_use]
+    pub const fn before_block(block: u64) -> Self {
+        Self {
+            block,
+            within: Within::Index(0),
+        }
+    }
+}
+
+/// Fills a page with the events of blocks, which are added in the direction of reading.
+#[derive(Debug)]
+pub struct PageReader {
+    query: EventQuery,
+    incarnation: u64,
+    boundary: Boundary,
+    page: EventPage,
+    bytes: usize,
+    last: Option<EventPosition>,
+    is_full: bool,
+}
+
+impl PageReader {
+    /// An empty page that begins at `boundary`.
+    #[must_use]
+    pub fn new(query: EventQuery, incarnation: u64, boundary: Boundary) -> Self {
+        Self {
+            query,
+            incarnation,
+            boundary,
+            page: EventPage::default(),
+            bytes: 0,
+            last: None,
+            is_full: false,
+        }
+    }
+
+    /// Reads a block. Returns false once the page is full: no further block is needed. A block that is damaged is left out,
+    /// and the page says that something is missing.
+    pub fn add(&mut self, block: &Block) -> bool {
+        if self.is_full {
+            return false;
+        }
+        if self.read(block).is_err() {
+            tracing::error!(
+                block = block.number,
+                "a block of the event log is damaged and was left out"
+            );
+            self.page.gap = true;
+        }
+        !self.is_full
+    }
+
+    /// Says that a block is missing.
+    pub const fn add_gap(&mut self) {
+        self.page.gap = true;
+    }
+
+    /// The page. `oldest` is the oldest event that is kept, `end` the last event that was recorded. `has_more` says that
+    /// there are blocks, in the direction of reading, that were not added.
+    #[must_use]
+    pub fn finish(mut self, oldest: Option<EventPosition>, end: EventPosition, has_more: bool) -> EventPage {
+        self.page.oldest = oldest;
+        self.page.more = self.is_full || has_more;
+        self.page.next = match self.query.direction {
+            Direction::Forward => Some(self.last.unwrap_or(match self.query.from {
+                EventStart::After(position) if !self.page.gap => position,
+                _ => end,
+            })),
+            Direction::Backward => self.last.filter(|_| self.page.more),
+        };
+        self.page
+    }
+
+    fn read(&mut self, block: &Block) -> Decoded<()> {
+        let mut records = Vec::with_capacity(block.header.records.min(4096) as usize);
+        let mut rest = &block.records[..];
+        while !rest.is_empty() {
+            records.push(record::take_record(&mut rest)?);
+        }
+        let cut = self.cut(block, &records)?;
+        let direction = self.query.direction;
+        let mut visit = |at: usize| self.visit(block, at, records[at]);
+        let visited = match direction {
+            Direction::Forward => (cut..records.len()).try_for_each(&mut visit),
+            Direction::Backward => (0..cut).rev().try_for_each(&mut visit),
+        };
+        visited.or_else(|ended| ended)
+    }
+
+    /// The index of the first record behind the boundary.
+    fn cut(&self, block: &Block, records: &[&[u8]]) -> Decoded<usize> {
+        let len = records.len();
+        Ok(match self.boundary.block.cmp(&block.number) {
+            Ordering::Less => 0,
+            Ordering::Greater => len,
+            Ordering::Equal => match self.boundary.within {
+                Within::Index(index) => len.min(index as usize),
+                Within::Time(ms) => {
+                    for (at, record) in records.iter().enumerate() {
+                        if record::time_of(record, block.header.first_ms)? >= ms {
+                            return Ok(at);
+                        }
+                    }
+                    len
+                }
+            },
+        })
+    }
+
+    /// Adds a record to the page. The error ends the block: with Ok because the page is full.
+    fn visit(&mut self, block: &Block, at: usize, bytes: &[u8]) -> Result<(), Decoded<()>> {
+        if self.page.scanned >= self.query.scan_max || self.bytes >= self.query.bytes_max {
+            self.is_full = true;
+            return Err(Ok(()));
+        }
+        let position = EventPosition {
+            incarnation: self.incarnation,
+            block: block.number,
+            index: at as u32,
+        };
+        if record::kind_of(bytes).is_some_and(|kind| self.query.kinds.contains(kind)) {
+            let (at_ms, event) = record::read_record(bytes, block.header.first_ms).map_err(Err)?;
+            self.bytes += bytes.len();
+            self.page.events.push(LoggedEvent { position, at_ms, event });
+        }
+        self.page.scanned += 1;
+        self.last = Some(position);
+        Ok(())
+    }
+}

@@ -1,0 +1,544 @@
+//! One event as bytes.
+//!
+//! A record is the length of what follows, the kind (1 byte), the time as a difference to that of the block, and the fields
+//! of the kind. Ids are 16 bytes; lengths, counts and differences are variable-length integers of 7 bits a byte, low bits
+//! first, the signed ones zigzag-encoded. A reader skips a record whose kind it does not know.
+
+use semver::Version;
+use uuid::Uuid;
+
+use crate::model::{
+    AcceptedMessage, ActorChange, ActorKind, AuditOutcome, DeadLetterReason, EventKind, LoggedRecipients, Message,
+    MessageId, ProjectEvent, ProjectId, ProtocolName, SessionChange, SessionId, SessionMark, SessionName,
+};
+
+/// Bytes of the largest payload that the log keeps. A larger one is left out.
+pub const PAYLOAD_BYTES_MAX: usize = 256 << 10;
+
+const DAY_MS: u64 = 86_400_000;
+
+const HAS_MANY_RECIPIENTS: u8 = 1;
+const HAS_ORIGIN: u8 = 2;
+const HAS_PAYLOAD: u8 = 4;
+
+/// The bytes are no event log, or a damaged one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the event log is damaged")]
+pub struct DamagedLog;
+
+/// The result of decoding.
+pub type Decoded<T> = Result<T, DamagedLog>;
+
+/// The time of a record beside that of its block, both in milliseconds since the Unix epoch.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordTime {
+    pub at_ms: u64,
+    pub block_ms: u64,
+}
+
+impl RecordTime {
+    const fn delta(self) -> u64 {
+        zigzag(self.at_ms.wrapping_sub(self.block_ms).cast_signed())
+    }
+}
+
+/// Appends an accepted message. `recipients` are those that did not refuse it. False, and nothing appended, for a message
+/// that was read back from a store.
+pub fn write_accepted(
+    out: &mut Vec<u8>,
+    time: RecordTime,
+    message: &Message,
+    recipients: &[SessionId],
+    with_payload: bool,
+) -> bool {
+    let Some(parts) = message.fragments() else {
+        return false;
+    };
+    let recipients = match (message.recipient, recipients) {
+        (Some(_), [one]) => RecipientsRef::One(*one),
+        _ => RecipientsRef::Sessions(recipients),
+    };
+    let record = AcceptedRecord {
+        message: message.id,
+        sender: message.sender,
+        origin: message.origin.as_ref(),
+        recipients,
+        timestamp_ms: timestamp_ms(message, time.at_ms),
+        head: parts.head,
+        payload: (with_payload && parts.payload.len() <= PAYLOAD_BYTES_MAX).then_some(parts.payload),
+        tail: parts.tail,
+    };
+    record.write(out, time);
+    true
+}
+
+/// The timestamp of the envelope, which is within half a day of `at_ms`.
+fn timestamp_ms(message: &Message, at_ms: u64) -> u64 {
+    let late_by = (at_ms % DAY_MS + DAY_MS).wrapping_sub(message.time_of_day_ms()) % DAY_MS;
+    if late_by <= DAY_MS / 2 {
+        at_ms.wrapping_sub(late_by)
+    } else {
+        at_ms.wrapping_add(DAY_MS - late_by)
+    }
+}
+
+/// Appends a delivery.
+pub fn write_delivered(out: &mut Vec<u8>, time: RecordTime, message: MessageId, session: SessionId, delivery: u32) {
+    let record = ShortRecord::new(EventKind::Delivered, time);
+    record
+        .message(message)
+        .session(session)
+        .number(delivery.into())
+        .append_to(out);
+}
+
+/// Appends an acknowledgement.
+pub fn write_acknowledged(out: &mut Vec<u8>, time: RecordTime, message: MessageId, session: SessionId) {
+    let record = ShortRecord::new(EventKind::Acknowledged, time);
+    record.message(message).session(session).append_to(out);
+}
+
+/// Appends any event.
+pub fn write_event(out: &mut Vec<u8>, time: RecordTime, event: &ProjectEvent) {
+    let short = ShortRecord::new(event.kind(), time);
+    match event {
+        ProjectEvent::Accepted(accepted) => AcceptedRecord::of(accepted).write(out, time),
+        ProjectEvent::Delivered {
+            message,
+            session,
+            delivery,
+        } => write_delivered(out, time, *message, *session, *delivery),
+        ProjectEvent::Acknowledged { message, session } => write_acknowledged(out, time, *message, *session),
+        ProjectEvent::Released { message, session } => short.message(*message).session(*session).append_to(out),
+        ProjectEvent::DeadLettered {
+            message,
+            session,
+            reason,
+            deliveries,
+        } => {
+            let record = short.message(*message).session(*session).byte(reason_number(*reason));
+            record.number((*deliveries).into()).append_to(out);
+        }
+        ProjectEvent::Redriven { message, session, from } => {
+            short.message(*message).session(*session).session(*from).append_to(out);
+        }
+        ProjectEvent::Session { session, name, change } => {
+            let name = name.as_ref().map_or("", SessionName::as_str);
+            short.session(*session).byte(*change as u8).append_with(out, &[name]);
+        }
+        ProjectEvent::Protocol { name, version, by } => {
+            let record = match by {
+                Some(session) => short.byte(1).session(*session),
+                None => short.byte(0),
+            };
+            record.append_with(out, &[name.as_str(), &version.to_string()]);
+        }
+        ProjectEvent::Actor { actor, change } => short.byte(*actor as u8).byte(*change as u8).append_to(out),
+        ProjectEvent::Audit { entry, action, outcome } => {
+            let outcome = u8::from(*outcome == AuditOutcome::Refused);
+            short.bytes(entry.as_bytes()).byte(outcome).append_with(out, &[action]);
+        }
+    }
+}
+
+/// Removes the next record from `rest`, without its length.
+///
+/// # Errors
+/// [`DamagedLog`] if the record is incomplete.
+pub fn take_record<'a>(rest: &mut &'a [u8]) -> Decoded<&'a [u8]> {
+    let mut reader = Reader(rest);
+    let len = reader.len()?;
+    let record = reader.take(len)?;
+    *rest = reader.0;
+    if record.is_empty() { Err(DamagedLog) } else { Ok(record) }
+}
+
+/// The kind of a record that [`take_record`] returned; None for a kind of a later version.
+#[must_use]
+pub fn kind_of(record: &[u8]) -> Option<EventKind> {
+    EventKind::from_number(*record.first()?)
+}
+
+/// The time of a record, in milliseconds since the Unix epoch. `block_ms` is the time of its block.
+///
+/// # Errors
+/// [`DamagedLog`] if the record is incomplete.
+pub fn time_of(record: &[u8], block_ms: u64) -> Decoded<u64> {
+    let mut reader = Reader(record.get(1..).ok_or(DamagedLog)?);
+    reader.time(block_ms)
+}
+
+/// Reads a record of a known kind: its time in milliseconds since the Unix epoch, and the event.
+///
+/// # Errors
+/// [`DamagedLog`] for anything that no `write_` function writes.
+pub fn read_record(record: &[u8], block_ms: u64) -> Decoded<(u64, ProjectEvent)> {
+    let kind = kind_of(record).ok_or(DamagedLog)?;
+    let mut reader = Reader(&record[1..]);
+    let at_ms = reader.time(block_ms)?;
+    let event = reader.event(kind, at_ms)?;
+    if reader.0.is_empty() {
+        Ok((at_ms, event))
+    } else {
+        Err(DamagedLog)
+    }
+}
+
+/// The fields of an accepted message, as they are written.
+struct AcceptedRecord<'a> {
+    message: MessageId,
+    sender: SessionId,
+    origin: Option<&'a ProjectId>,
+    recipients: RecipientsRef<'a>,
+    timestamp_ms: u64,
+    head: &'a [u8],
+    payload: Option<&'a [u8]>,
+    tail: &'a [u8],
+}
+
+enum RecipientsRef<'a> {
+    One(SessionId),
+    Sessions(&'a [SessionId]),
+    Marks(&'a [SessionMark]),
+}
+
+impl<'a> AcceptedRecord<'a> {
+    fn of(accepted: &'a AcceptedMessage) -> Self {
+        Self {
+            message: accepted.message,
+            sender: accepted.sender,
+            origin: accepted.origin.as_ref(),
+            recipients: match &accepted.recipients {
+                LoggedRecipients::One(session) => RecipientsRef::One(*session),
+                LoggedRecipients::Many(marks) => RecipientsRef::Marks(marks),
+            },
+            timestamp_ms: accepted.timestamp_ms,
+            head: accepted.head.as_bytes(),
+            payload: accepted.payload.as_deref().map(str::as_bytes),
+            tail: accepted.tail.as_bytes(),
+        }
+    }
+
+    fn write(&self, out: &mut Vec<u8>, time: RecordTime) {
+        let marks_len = match &self.recipients {
+            RecipientsRef::One(_) => None,
+            RecipientsRef::Sessions(sessions) => Some(sessions.len()),
+            RecipientsRef::Marks(marks) => Some(marks.len()),
+        };
+        let flag = |flag, is_set| if is_set { flag } else { 0 };
+        let flags = flag(HAS_MANY_RECIPIENTS, marks_len.is_some())
+            | flag(HAS_ORIGIN, self.origin.is_some())
+            | flag(HAS_PAYLOAD, self.payload.is_some());
+        let late_by = time.at_ms.wrapping_sub(self.timestamp_ms).cast_signed();
+        let mut fields = ShortRecord::new(EventKind::Accepted, time)
+            .message(self.message)
+            .session(self.sender)
+            .byte(flags)
+            .number(zigzag(late_by));
+        fields = match self.recipients {
+            RecipientsRef::One(session) => fields.session(session),
+            RecipientsRef::Sessions(_) | RecipientsRef::Marks(_) => fields.number(marks_len.unwrap_or(0) as u64),
+        };
+        let texts = [
+            self.origin.map(|origin| origin.as_str().as_bytes()),
+            Some(self.head),
+            self.payload,
+            Some(self.tail),
+        ];
+        let texts_len: usize = texts
+            .iter()
+            .flatten()
+            .map(|text| number_len(text.len() as u64) + text.len())
+            .sum();
+        let len = fields.len() + marks_len.unwrap_or(0) * 8 + texts_len;
+        out.reserve(len + 4);
+        write_number(out, len as u64);
+        out.extend_from_slice(fields.as_slice());
+        match &self.recipients {
+            RecipientsRef::One(_) => {}
+            RecipientsRef::Sessions(sessions) => {
+                out.extend(sessions.iter().flat_map(|session| SessionMark::of(*session).0));
+            }
+            RecipientsRef::Marks(marks) => out.extend(marks.iter().flat_map(|mark| mark.0)),
+        }
+        for text in texts.into_iter().flatten() {
+            write_number(out, text.len() as u64);
+            out.extend_from_slice(text);
+        }
+    }
+}
+
+/// The fields of fixed size of a record, gathered on the stack so that the log grows once.
+struct ShortRecord {
+    bytes: [u8; 96],
+    len: usize,
+}
+
+impl ShortRecord {
+    /// The first byte has room for the length, of records of less than 128 bytes.
+    #[inline]
+    fn new(kind: EventKind, time: RecordTime) -> Self {
+        let empty = Self { bytes: [0; 96], len: 1 };
+        empty.byte(kind as u8).number(time.delta())
+    }
+
+    #[inline]
+    fn bytes(mut self, bytes: &[u8]) -> Self {
+        self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+        self
+    }
+
+    #[inline]
+    fn byte(self, byte: u8) -> Self {
+        self.bytes(&[byte])
+    }
+
+    #[inline]
+    fn message(self, id: MessageId) -> Self {
+        self.bytes(id.as_uuid().as_bytes())
+    }
+
+    #[inline]
+    fn session(self, id: SessionId) -> Self {
+        self.bytes(id.as_uuid().as_bytes())
+    }
+
+    #[inline]
+    fn number(mut self, mut value: u64) -> Self {
+        while value >= 0x80 {
+            self = self.byte(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.byte(value as u8)
+    }
+
+    const fn len(&self) -> usize {
+        self.len - 1
+    }
+
+    fn as_slice(&self) -> &[u8] {
+        &self.bytes[1..self.len]
+    }
+
+    #[inline]
+    fn append_to(mut self, out: &mut Vec<u8>) {
+        self.bytes[0] = self.len() as u8;
+        out.extend_from_slice(&self.bytes[..self.len]);
+    }
+
+    /// Appends the fields, followed by texts with their lengths.
+    fn append_with(self, out: &mut Vec<u8>, texts: &[&str]) {
+        let texts_len: usize = texts
+            .iter()
+            .map(|text| number_len(text.len() as u64) + text.len())
+            .sum();
+        write_number(out, (self.len() + texts_len) as u64);
+        out.extend_from_slice(self.as_slice());
+        for text in texts {
+            write_number(out, text.len() as u64);
+            out.extend_from_slice(text.as_bytes());
+        }
+    }
+}
+
+const fn zigzag(value: i64) -> u64 {
+    ((value << 1) ^ (value >> 63)).cast_unsigned()
+}
+
+const fn unzigzag(value: u64) -> i64 {
+    (value >> 1).cast_signed() ^ -((value & 1).cast_signed())
+}
+
+fn write_number(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// The bytes that [`write_number`] appends.
+const fn number_len(value: u64) -> usize {
+    (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
+}
+
+const REASONS: [DeadLetterReason; 4] = [
+    DeadLetterReason::Expired,
+    DeadLetterReason::DeliveryLimit,
+    DeadLetterReason::RecipientGone,
+    DeadLetterReason::Rejected,
+];
+
+const fn reason_number(reason: DeadLetterReason) -> u8 {
+    match reason {
+        DeadLetterReason::Expired => 0,
+        DeadLetterReason::DeliveryLimit => 1,
+        DeadLetterReason::RecipientGone => 2,
+        DeadLetterReason::Rejected => 3,
+    }
+}
+
+/// Decodes a record; holds the bytes that remain.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, len: usize) -> Decoded<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(len).ok_or(DamagedLog)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn byte(&mut self) -> Decoded<u8> {
+        Ok(self.take(1)?[0])
+    }
+
+    fn number(&mut self) -> Decoded<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            let bits = u64::from(byte & 0x7f);
+            let is_last = byte < 0x80;
+            // The tenth byte has room for one bit, and a last byte of 0 is superfluous.
+            if (shift == 63 && bits > 1) || (is_last && bits == 0 && shift > 0) {
+                return Err(DamagedLog);
+            }
+            value |= bits << shift;
+            if is_last {
+                return Ok(value);
+            }
+        }
+        Err(DamagedLog)
+    }
+
+    fn small_number(&mut self) -> Decoded<u32> {
+        u32::try_from(self.number()?).map_err(|_| DamagedLog)
+    }
+
+    fn len(&mut self) -> Decoded<usize> {
+        usize::try_from(self.number()?).map_err(|_| DamagedLog)
+    }
+
+    fn time(&mut self, block_ms: u64) -> Decoded<u64> {
+        Ok(block_ms.wrapping_add_signed(unzigzag(self.number()?)))
+    }
+
+    fn uuid(&mut self) -> Decoded<Uuid> {
+        Uuid::from_slice(self.take(16)?).map_err(|_| DamagedLog)
+    }
+
+    fn message(&mut self) -> Decoded<MessageId> {
+        self.uuid().map(MessageId::from_uuid)
+    }
+
+    fn session(&mut self) -> Decoded<SessionId> {
+        self.uuid().map(SessionId::from_uuid)
+    }
+
+    fn text(&mut self) -> Decoded<&'a str> {
+        let len = self.len()?;
+        std::str::from_utf8(self.take(len)?).map_err(|_| DamagedLog)
+    }
+
+    fn event(&mut self, kind: EventKind, at_ms: u64) -> Decoded<ProjectEvent> {
+        Ok(match kind {
+            EventKind::Accepted => ProjectEvent::Accepted(Box::new(self.accepted(at_ms)?)),
+            EventKind::Delivered => ProjectEvent::Delivered {
+                message: self.message()?,
+                session: self.session()?,
+                delivery: self.small_number()?,
+            },
+            EventKind::Acknowledged => ProjectEvent::Acknowledged {
+                message: self.message()?,
+                session: self.session()?,
+            },
+            EventKind::Released => ProjectEvent::Released {
+                message: self.message()?,
+                session: self.session()?,
+            },
+            EventKind::DeadLettered => ProjectEvent::DeadLettered {
+                message: self.message()?,
+                session: self.session()?,
+                reason: *REASONS.get(usize::from(self.byte()?)).ok_or(DamagedLog)?,
+                deliveries: self.small_number()?,
+            },
+            EventKind::Redriven => ProjectEvent::Redriven {
+                message: self.message()?,
+                session: self.session()?,
+                from: self.session()?,
+            },
+            EventKind::Session => {
+                let session = self.session()?;
+                let change = SessionChange::from_number(self.byte()?).ok_or(DamagedLog)?;
+                let name = match self.text()? {
+                    "" => None,
+                    name => Some(SessionName::parse(name).map_err(|_| DamagedLog)?),
+                };
+                ProjectEvent::Session { session, name, change }
+            }
+            EventKind::Protocol => {
+                let by = match self.byte()? {
+                    0 => None,
+                    1 => Some(self.session()?),
+                    _ => return Err(DamagedLog),
+                };
+                ProjectEvent::Protocol {
+                    name: ProtocolName::parse(self.text()?).map_err(|_| DamagedLog)?,
+                    version: Version::parse(self.text()?).map_err(|_| DamagedLog)?,
+                    by,
+                }
+            }
+            EventKind::Actor => ProjectEvent::Actor {
+                actor: ActorKind::from_number(self.byte()?).ok_or(DamagedLog)?,
+                change: ActorChange::from_number(self.byte()?).ok_or(DamagedLog)?,
+            },
+            EventKind::Audit => ProjectEvent::Audit {
+                entry: self.uuid()?,
+                outcome: match self.byte()? {
+                    0 => AuditOutcome::Done,
+                    1 => AuditOutcome::Refused,
+                    _ => return Err(DamagedLog),
+                },
+                action: self.text()?.to_owned(),
+            },
+        })
+    }
+
+    fn accepted(&mut self, at_ms: u64) -> Decoded<AcceptedMessage> {
+        let (message, sender) = (self.message()?, self.session()?);
+        let flags = self.byte()?;
+        if flags & !(HAS_MANY_RECIPIENTS | HAS_ORIGIN | HAS_PAYLOAD) != 0 {
+            return Err(DamagedLog);
+        }
+        let late_by = unzigzag(self.number()?);
+        let recipients = if flags & HAS_MANY_RECIPIENTS != 0 {
+            let bytes = self.len()?.checked_mul(8).ok_or(DamagedLog)?;
+            let (marks, _) = self.take(bytes)?.as_chunks::<8>();
+            LoggedRecipients::Many(marks.iter().map(|mark| SessionMark(*mark)).collect())
+        } else {
+            LoggedRecipients::One(self.session()?)
+        };
+        let origin = if flags & HAS_ORIGIN != 0 {
+            Some(ProjectId::parse(self.text()?).map_err(|_| DamagedLog)?)
+        } else {
+            None
+        };
+        Ok(AcceptedMessage {
+            message,
+            sender,
+            origin,
+            recipients,
+            timestamp_ms: at_ms.wrapping_sub(late_by.cast_unsigned()),
+            head: self.text()?.to_owned(),
+            payload: if flags & HAS_PAYLOAD != 0 {
+                Some(self.text()?.to_owned())
+            } else {
+                None
+            },
+            tail: self.text()?.to_owned(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

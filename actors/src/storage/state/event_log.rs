@@ -1,0 +1,376 @@
+//! The event log of a project in this process: a ring of blocks.
+//!
+//! Pure: the time is an argument.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use bytes::Bytes;
+
+use super::account::{SharedBytes, StoreLimits};
+use crate::{
+    clock::{Now, millis},
+    model::{DeadLetterReason, Message, MessageId, ProjectEvent, SessionId},
+    storage::{
+        events::{
+            Block, BlockHeader, BlockWriter, Boundary, Direction, EventPage, EventPosition, EventQuery, EventStart,
+            PageReader, READ_BYTES_MAX, Within,
+        },
+        retention::Retention,
+    },
+};
+
+/// How long events are kept that tell of no message, while messages are not recorded.
+const OTHER_EVENTS_WINDOW_MS: u64 = 24 * 3_600_000;
+
+/// The event log of a project.
+#[derive(Debug)]
+pub struct EventLog {
+    limits: Limits,
+    incarnation: u64,
+    /// The complete blocks, oldest first. Their numbers are consecutive, and end before that of `open`.
+    complete: VecDeque<CompleteBlock>,
+    open: BlockWriter,
+    open_number: u64,
+    /// The last event that was trimmed.
+    trimmed: EventPosition,
+    /// Bytes and accepted messages of the complete blocks.
+    bytes: usize,
+    accepted: usize,
+}
+
+/// The bounds of a log.
+#[derive(Debug)]
+struct Limits {
+    records_messages: bool,
+    with_payloads: bool,
+    window_ms: u64,
+    accepted_max: usize,
+    bytes_max: usize,
+    /// The bytes of the logs of all projects.
+    pool: Arc<SharedBytes>,
+}
+
+#[derive(Debug)]
+struct CompleteBlock {
+    header: BlockHeader,
+    records: Bytes,
+}
+
+/// What a page needs: blocks, and what the log knows of itself.
+#[derive(Debug)]
+pub struct ReadPlan {
+    query: EventQuery,
+    boundary: Boundary,
+    incarnation: u64,
+    oldest: Option<EventPosition>,
+    end: EventPosition,
+    gap: bool,
+    has_more: bool,
+    blocks: Vec<Block>,
+}
+
+impl ReadPlan {
+    /// Reads the page.
+    pub fn read(self) -> EventPage {
+        let mut reader = PageReader::new(self.query, self.incarnation, self.boundary);
+        if self.gap {
+            reader.add_gap();
+        }
+        for block in &self.blocks {
+            if !reader.add(block) {
+                break;
+            }
+        }
+        reader.finish(self.oldest, self.end, self.has_more)
+    }
+}
+
+impl EventLog {
+    /// An empty log.
+    pub fn new(limits: &StoreLimits) -> Self {
+        let retention: &Retention = &limits.retention;
+        let records_messages = !retention.history_window.is_zero();
+        let window_ms = if records_messages {
+            millis(retention.history_window)
+        } else {
+            OTHER_EVENTS_WINDOW_MS
+        };
+        let incarnation = uuid::Uuid::new_v4().as_u64_pair().0;
+        Self {
+            limits: Limits {
+                records_messages,
+                with_payloads: retention.history_payloads,
+                window_ms,
+                accepted_max: retention.history_messages_max,
+                bytes_max: retention.events_bytes_max,
+                pool: Arc::clone(&limits.events_pool),
+            },
+            incarnation,
+            complete: VecDeque::new(),
+            open: BlockWriter::default(),
+            open_number: 1,
+            trimmed: EventPosition::origin(incarnation),
+            bytes: 0,
+            accepted: 0,
+        }
+    }
+
+    /// Records that a message was accepted for these recipients.
+    #[inline]
+    pub fn accepted(&mut self, message: &Message, recipients: &[SessionId], now: Now) {
+        if self.limits.records_messages {
+            let with_payload = self.limits.with_payloads;
+            self.open.accepted(message, recipients, with_payload, now.unix_ms);
+            self.complete_if_full(now);
+        }
+    }
+
+    /// Records a delivery; `delivery` counts it.
+    #[inline]
+    pub fn delivered(&mut self, message: MessageId, session: SessionId, delivery: u32, now: Now) {
+        if self.limits.records_messages {
+            self.open.delivered(message, session, delivery, now.unix_ms);
+            self.complete_if_full(now);
+        }
+    }
+
+    /// Records an acknowledgement.
+    #[inline]
+    pub fn acknowledged(&mut self, message: MessageId, session: SessionId, now: Now) {
+        if self.limits.records_messages {
+            self.open.acknowledged(message, session, now.unix_ms);
+            self.complete_if_full(now);
+        }
+    }
+
+    /// Records that a message waits again.
+    pub fn released(&mut self, message: MessageId, session: SessionId, now: Now) {
+        if self.limits.records_messages {
+            self.record(&ProjectEvent::Released { message, session }, now);
+        }
+    }
+
+    /// Records that a message was given up after this number of deliveries.
+    pub fn dead_lettered(
+        &mut self,
+        message: MessageId,
+        session: SessionId,
+        reason: DeadLetterReason,
+        deliveries: u32,
+        now: Now,
+    ) {
+        if self.limits.records_messages {
+            let event = ProjectEvent::DeadLettered {
+                message,
+                session,
+                reason,
+                deliveries,
+            };
+            self.record(&event, now);
+        }
+    }
+
+    /// Records that a dead letter of the session `from` waits again, for `session`.
+    pub fn redriven(&mut self, message: MessageId, session: SessionId, from: SessionId, now: Now) {
+        if self.limits.records_messages {
+            self.record(&ProjectEvent::Redriven { message, session, from }, now);
+        }
+    }
+
+    /// Records any event.
+    pub fn record(&mut self, event: &ProjectEvent, now: Now) {
+        self.open.event(event, now.unix_ms);
+        self.complete_if_full(now);
+    }
+
+    /// Trims what is too old. Called from time to time, because nothing else trims the log of a project that is idle.
+    pub fn sweep(&mut self, now: Now) {
+        let is_old = self.is_too_old(self.open.header(), now);
+        if !self.open.is_empty() && is_old {
+            self.complete_block();
+        }
+        self.trim(now);
+    }
+
+    /// The bytes of the log.
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        self.bytes + self.open.records().len()
+    }
+
+    /// What a query needs.
+    pub fn plan(&self, query: EventQuery) -> ReadPlan {
+        let (boundary, gap) = self.boundary(query.from);
+        let mut plan = ReadPlan {
+            query,
+            boundary,
+            incarnation: self.incarnation,
+            oldest: self.oldest(),
+            end: self.end(),
+            gap,
+            has_more: false,
+            blocks: Vec::new(),
+        };
+        let at = |number: u64| number.checked_sub(self.first_number()).map_or(0, |at| at as usize);
+        let len = self.complete.len() + usize::from(!self.open.is_empty());
+        let from = at(boundary.block).min(len);
+        match query.direction {
+            Direction::Forward => self.plan_blocks(&mut plan, from..len),
+            Direction::Backward => {
+                let until = if boundary.block < self.first_number() {
+                    0
+                } else {
+                    len.min(from + 1)
+                };
+                self.plan_blocks(&mut plan, (0..until).rev());
+            }
+        }
+        plan
+    }
+
+    /// Adds blocks until they have enough events or bytes.
+    fn plan_blocks(&self, plan: &mut ReadPlan, indices: impl Iterator<Item = usize>) {
+        let (mut events, mut bytes) = (0, 0);
+        for index in indices {
+            if events >= plan.query.scan_max || bytes >= READ_BYTES_MAX {
+                plan.has_more = true;
+                return;
+            }
+            let block = self.block(index);
+            // How much of the first block is behind the boundary is seen when it is read.
+            if block.number != plan.boundary.block {
+                events += block.header.records as usize;
+            }
+            bytes += block.records.len();
+            plan.blocks.push(block);
+        }
+    }
+
+    fn block(&self, index: usize) -> Block {
+        let number = self.first_number() + index as u64;
+        match self.complete.get(index) {
+            Some(block) => Block {
+                number,
+                header: block.header,
+                records: block.records.clone(),
+            },
+            None => Block {
+                number,
+                header: *self.open.header(),
+                records: Bytes::copy_from_slice(self.open.records()),
+            },
+        }
+    }
+
+    /// The boundary that a query names, and whether events behind it are missing.
+    fn boundary(&self, from: EventStart) -> (Boundary, bool) {
+        let front = Boundary::before_block(self.first_number());
+        let keeps = |position: EventPosition| {
+            position.incarnation == self.incarnation && (self.trimmed..=self.end()).contains(&position)
+        };
+        let within = |position: EventPosition, index: u32| {
+            let boundary = Boundary {
+                block: position.block,
+                within: Within::Index(index),
+            };
+            (boundary, false)
+        };
+        match from {
+            EventStart::Oldest => (front, false),
+            EventStart::Newest => (Boundary::before_block(self.open_number + 1), false),
+            EventStart::After(position) if keeps(position) => within(position, position.index.saturating_add(1)),
+            EventStart::Before(position) if keeps(position) && position > self.trimmed => {
+                within(position, position.index)
+            }
+            EventStart::After(_) | EventStart::Before(_) => (front, true),
+            EventStart::At(ms) => {
+                let is_earlier = |block: &CompleteBlock| block.header.last_ms < ms;
+                let at = self.complete.iter().position(|block| !is_earlier(block));
+                let block = at.map_or(self.open_number, |at| self.first_number() + at as u64);
+                let boundary = Boundary {
+                    block,
+                    within: Within::Time(ms),
+                };
+                (boundary, false)
+            }
+        }
+    }
+
+    fn first_number(&self) -> u64 {
+        self.open_number - self.complete.len() as u64
+    }
+
+    fn oldest(&self) -> Option<EventPosition> {
+        let is_empty = self.complete.is_empty() && self.open.is_empty();
+        (!is_empty).then(|| EventPosition {
+            incarnation: self.incarnation,
+            block: self.first_number(),
+            index: 0,
+        })
+    }
+
+    /// The position of the last event that was recorded.
+    fn end(&self) -> EventPosition {
+        let (block, records) = match self.complete.back() {
+            _ if !self.open.is_empty() => (self.open_number, self.open.header().records),
+            Some(last) => (self.open_number - 1, last.header.records),
+            None => return self.trimmed,
+        };
+        EventPosition {
+            incarnation: self.incarnation,
+            block,
+            index: records - 1,
+        }
+    }
+
+    #[inline]
+    fn complete_if_full(&mut self, now: Now) {
+        if self.open.is_full() {
+            self.complete_block();
+            self.trim(now);
+        }
+    }
+
+    fn complete_block(&mut self) {
+        let (header, records) = self.open.finish();
+        self.open_number += 1;
+        self.bytes += records.len();
+        self.accepted += header.accepted as usize;
+        self.limits.pool.add_unchecked(records.len());
+        self.complete.push_back(CompleteBlock { header, records });
+    }
+
+    /// Removes blocks from the front until the log is within its bounds.
+    fn trim(&mut self, now: Now) {
+        while let Some(first) = self.complete.front() {
+            let is_too_much = self.bytes > self.limits.bytes_max
+                || self.accepted > self.limits.accepted_max
+                || self.limits.pool.is_exceeded();
+            if !is_too_much && !self.is_too_old(&first.header, now) {
+                return;
+            }
+            self.trimmed = EventPosition {
+                incarnation: self.incarnation,
+                block: self.first_number(),
+                index: first.header.records.saturating_sub(1),
+            };
+            let Some(first) = self.complete.pop_front() else { return };
+            self.bytes -= first.records.len();
+            self.accepted -= first.header.accepted as usize;
+            self.limits.pool.release(first.records.len());
+        }
+    }
+
+    const fn is_too_old(&self, header: &BlockHeader, now: Now) -> bool {
+        now.unix_ms.saturating_sub(header.last_ms) > self.limits.window_ms
+    }
+}
+
+impl Drop for EventLog {
+    fn drop(&mut self) {
+        self.limits.pool.release(self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests;
