@@ -13,6 +13,7 @@ pub mod exit;
 pub mod http;
 pub mod json;
 pub mod mcp;
+pub mod metrics;
 pub mod problem;
 pub mod refusal;
 pub mod startup;

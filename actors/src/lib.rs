@@ -41,6 +41,7 @@ pub mod broker;
 pub mod clock;
 pub mod directory;
 pub mod faults;
+pub mod metrics;
 pub mod model;
 pub mod negotiate;
 pub mod ops;

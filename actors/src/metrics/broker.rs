@@ -1,0 +1,200 @@
+//! The metrics that belong to no project, and the values of their labels.
+
+use super::{Counter, CounterVec, Gauge, Histogram};
+
+/// The values of a label.
+pub trait Labelled: Copy + 'static {
+    /// All values.
+    const ALL: &'static [Self];
+
+    /// The position in [`Self::ALL`].
+    fn index(self) -> usize;
+
+    /// The value as metrics show it.
+    fn as_str(self) -> &'static str;
+}
+
+/// Declares an enum whose variants are the values of a label.
+macro_rules! label {
+    ($(#[$meta:meta])* $name:ident { $($(#[$variant_meta:meta])* $variant:ident = $text:literal,)+ }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name { $($(#[$variant_meta])* $variant,)+ }
+
+        impl Labelled for $name {
+            const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            fn index(self) -> usize {
+                self as usize
+            }
+
+            fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $text,)+ }
+            }
+        }
+
+        impl $name {
+            /// The number of values.
+            pub const LEN: usize = <Self as Labelled>::ALL.len();
+        }
+    };
+}
+
+label! {
+    /// An operation of a store, as its callers see it.
+    StoreOperation {
+        Append = "append",
+        Lease = "lease",
+        Acknowledge = "acknowledge",
+        Release = "release",
+        Claim = "claim",
+        /// Sessions, protocols, receipts and all else.
+        Other = "other",
+    }
+}
+
+label! {
+    /// A kind of actor.
+    ActorKind {
+        Broker = "broker",
+        Bridge = "bridge",
+        Project = "project",
+        Registry = "registry",
+        Router = "router",
+        Session = "session",
+    }
+}
+
+label! {
+    /// A way into the broker that holds a connection open.
+    TransportKind {
+        Websocket = "websocket",
+        /// An open response over HTTP.
+        Http = "http",
+        /// A request that was forwarded to another replica.
+        Forwarded = "forwarded",
+    }
+}
+
+label! {
+    /// Whose limit refused a request.
+    RateLimitKind {
+        /// That of the key, the subject or the address.
+        Caller = "caller",
+        Project = "project",
+        /// That of a permission to send to another project.
+        Grant = "grant",
+    }
+}
+
+label! {
+    /// Why a caller was not authenticated.
+    AuthFailure {
+        Missing = "missing",
+        Invalid = "invalid",
+        /// Too many failed attempts.
+        Blocked = "blocked",
+        /// The credential is valid, and the project or the scope is not.
+        Refused = "refused",
+    }
+}
+
+/// The metrics of the process.
+#[derive(Debug)]
+pub struct BrokerMetrics {
+    /// From the arrival of a message at the router until the store has it.
+    pub accept: Histogram,
+    /// From the acceptance of a message until its first delivery.
+    pub deliver: Histogram,
+    /// The operations of a store that is outside of the memory of the process, and every append.
+    pub store_operations: [Histogram; StoreOperation::LEN],
+    /// Operations of a store that failed.
+    pub store_failures: CounterVec<StoreOperation, { StoreOperation::LEN }>,
+    /// Restarts after a panic.
+    pub actor_restarts: CounterVec<ActorKind, { ActorKind::LEN }>,
+    /// Actors that panicked too often.
+    pub actors_given_up: CounterVec<ActorKind, { ActorKind::LEN }>,
+    /// Live connections.
+    pub connections: [Gauge; TransportKind::LEN],
+    /// Connections that were opened.
+    pub connections_opened: CounterVec<TransportKind, { TransportKind::LEN }>,
+    /// Connections that were refused because a limit was reached.
+    pub connections_refused: CounterVec<TransportKind, { TransportKind::LEN }>,
+    /// Requests that a rate limit refused.
+    pub rate_limited: CounterVec<RateLimitKind, { RateLimitKind::LEN }>,
+    /// Callers that were not authenticated.
+    pub authentication_failures: CounterVec<AuthFailure, { AuthFailure::LEN }>,
+    /// Event frames and delivery batches that the bridge brought.
+    pub bridge_frames: Counter,
+    /// Gaps in the sequence of frames.
+    pub bridge_gaps: Counter,
+    /// Lost connections of the bridge.
+    pub bridge_disconnects: Counter,
+    /// Frames that were dropped because a mailbox was full.
+    pub bridge_frames_dropped: Counter,
+    /// The last time that a ping took on the connection of the bridge, in nanoseconds.
+    pub bridge_lag_ns: Gauge,
+    /// Resyncs that were begun, and those that failed.
+    pub resyncs: Counter,
+    pub resyncs_failed: Counter,
+    /// Groups of records that were written and synced.
+    pub disk_commits: Histogram,
+    /// Records in these groups.
+    pub disk_records: Counter,
+    /// Groups that could not be written.
+    pub disk_failures: Counter,
+    /// Batches of operations of Redis.
+    pub redis_batches: Histogram,
+    /// Operations in these batches.
+    pub redis_operations: Counter,
+    /// Batches that failed.
+    pub redis_failures: Counter,
+    /// Connections to Redis that were opened.
+    pub redis_connects: Counter,
+    /// How often a breaker opened.
+    pub breaker_openings: Counter,
+}
+
+/// The metrics of this process.
+pub static METRICS: BrokerMetrics = BrokerMetrics::new();
+
+impl BrokerMetrics {
+    const fn new() -> Self {
+        Self {
+            accept: Histogram::new(),
+            deliver: Histogram::new(),
+            store_operations: [const { Histogram::new() }; StoreOperation::LEN],
+            store_failures: CounterVec::new(),
+            actor_restarts: CounterVec::new(),
+            actors_given_up: CounterVec::new(),
+            connections: [const { Gauge::new() }; TransportKind::LEN],
+            connections_opened: CounterVec::new(),
+            connections_refused: CounterVec::new(),
+            rate_limited: CounterVec::new(),
+            authentication_failures: CounterVec::new(),
+            bridge_frames: Counter::new(),
+            bridge_gaps: Counter::new(),
+            bridge_disconnects: Counter::new(),
+            bridge_frames_dropped: Counter::new(),
+            bridge_lag_ns: Gauge::new(),
+            resyncs: Counter::new(),
+            resyncs_failed: Counter::new(),
+            disk_commits: Histogram::new(),
+            disk_records: Counter::new(),
+            disk_failures: Counter::new(),
+            redis_batches: Histogram::new(),
+            redis_operations: Counter::new(),
+            redis_failures: Counter::new(),
+            redis_connects: Counter::new(),
+            breaker_openings: Counter::new(),
+        }
+    }
+
+    /// Counts an operation of a store that took so long.
+    pub fn store_operation(&self, operation: StoreOperation, duration_ns: u64, succeeded: bool) {
+        self.store_operations[operation.index()].observe(duration_ns);
+        if !succeeded {
+            self.store_failures.of(operation).increment();
+        }
+    }
+}
