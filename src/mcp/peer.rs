@@ -466,7 +466,7 @@ impl Peer {
         let connection = self.connection();
         self.context.binding.with_member(|member| {
             let written = MessagesWritten { connection, messages };
-            self.context.project.flushed(member, written);
+            self.context.project.messages_written(member, written);
         });
     }
 

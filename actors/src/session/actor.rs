@@ -117,7 +117,6 @@ impl Session {
         let effects = self.state.on(event);
         self.shared.set_wants_wakeup(self.state.wants_wakeup());
         self.shared.set_connected(self.state.connection().is_some());
-        self.shared.set_auto_ack_connection(self.state.auto_ack_connection());
         for effect in effects {
             self.carry_out(effect, ctx);
         }
@@ -185,7 +184,6 @@ impl Session {
     }
 
     fn tick(&mut self, ctx: &mut Context<Self>) {
-        self.recount(ctx);
         let now = now();
         if self.receives.waiters().any(|waiter| !waiter.caller.is_gone()) {
             self.shared.touch(now);

@@ -8,7 +8,7 @@ use std::sync::{
 
 use crate::{
     clock::{Now, millis},
-    model::{ConnectionId, PresenceTimeouts, ProjectId, SessionName, SessionStatus},
+    model::{PresenceTimeouts, ProjectId, SessionName, SessionStatus},
     silence,
     storage::{Claim, Depth},
 };
@@ -20,8 +20,6 @@ pub struct SessionShared {
     wants_wakeup: AtomicBool,
     /// The session has a live connection at this replica.
     connected: AtomicBool,
-    /// The connection whose writes acknowledge; 0 for none.
-    auto_ack_connection: AtomicU64,
     /// The claim by which the session's actor owns the inbox; 0 for none.
     claim: AtomicU64,
     /// Messages that wait, as the last operation on the inbox said.
@@ -78,7 +76,6 @@ impl SessionShared {
             presence,
             wants_wakeup: AtomicBool::new(false),
             connected: AtomicBool::new(false),
-            auto_ack_connection: AtomicU64::new(0),
             claim: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
             waiting_updates: AtomicU64::new(0),
@@ -226,17 +223,6 @@ impl SessionShared {
         if self.connected.swap(connected, Ordering::AcqRel) != connected {
             self.mark_waiting_outdated();
         }
-    }
-
-    /// Whether a message is acknowledged by being written to this connection.
-    pub fn is_auto_acked(&self, connection: ConnectionId) -> bool {
-        self.auto_ack_connection.load(Ordering::Acquire) == connection.get()
-    }
-
-    /// Sets the connection whose writes acknowledge.
-    pub fn set_auto_ack_connection(&self, connection: Option<ConnectionId>) {
-        let connection = connection.map_or(0, ConnectionId::get);
-        self.auto_ack_connection.store(connection, Ordering::Release);
     }
 
     /// Whether the session's actor at this replica owns the inbox, and so knows what waits.

@@ -89,8 +89,6 @@ pub enum Event {
     PushedByStore { count: usize },
     /// An acknowledgement, a release or a call of `receive_messages` has changed the inbox.
     DepthChanged { depth: Depth },
-    /// The inbox was counted, since a connection may acknowledge beside the session.
-    DepthCounted { depth: Depth },
     /// The number of waiting calls of `receive_messages` changed.
     WaitersChanged { waiters: usize },
     /// The number of watchers changed.
@@ -289,10 +287,6 @@ impl State {
                 } else {
                     Effects::default().and_maybe(if self.drain_wanted { self.drain() } else { None })
                 }
-            }
-            Event::DepthCounted { depth } => {
-                self.depth = depth;
-                Effects::default()
             }
             Event::WaitersChanged { waiters } => {
                 self.waiters = waiters;

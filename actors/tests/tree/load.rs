@@ -175,7 +175,7 @@ async fn listen(world: &World, name: &str, push: PushMode, ledger: &Ledger) {
             AckMode::Manual => world
                 .project
                 .acknowledge_without_reply(&member, Acknowledge::Ids(messages)),
-            AckMode::Auto => world.project.flushed(
+            AckMode::Auto => world.project.messages_written(
                 &member,
                 MessagesWritten {
                     connection: line.id(),

@@ -172,7 +172,7 @@ async fn compete_for_name(
                         running
                             .world
                             .project
-                            .flushed(&member, MessagesWritten { connection, messages });
+                            .messages_written(&member, MessagesWritten { connection, messages });
                     }
                 }
                 if !line.close_reasons().is_empty() {

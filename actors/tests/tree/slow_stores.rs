@@ -231,12 +231,12 @@ fn an_acknowledgement_that_the_store_lost_does_not_block_the_window() {
             messages: vec![message],
         };
         store.set_unreachable(true);
-        world.project.flushed(&bob, written(sent[0]));
+        world.project.messages_written(&bob, written(sent[0]));
         assert!(world.receive(&bob, Duration::ZERO, ReceiveMode::Manual).await.is_err());
         store.set_unreachable(false);
         // The first message is delivered twice, as expected, and then the second.
         line.sees(&[sent[0], sent[0]]).await;
-        world.project.flushed(&bob, written(sent[0]));
+        world.project.messages_written(&bob, written(sent[0]));
         line.sees(&[sent[0], sent[0], sent[1]]).await;
     });
 }

@@ -2,13 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::FutureExt;
 use tokio::sync::oneshot;
 
 use super::ProjectHandle;
 use crate::{
     clock::now,
-    model::{BrokerError, CallReceipt, DeliveryStatus, PAGE_BYTES_MAX},
+    model::{BrokerError, CallReceipt, PAGE_BYTES_MAX},
     session::{
         AcknowledgeMessages, AnswerWritten, CancelReceive, Member, MessagesWritten, ReadAt, ReadBudget, ReceiveCall,
         ReceiveMessages, ReceiveMode, ReceiveOutcome, ReceivedMessages, UnboundedReads,
@@ -139,25 +138,10 @@ impl ProjectHandle {
         self.tell(member, member.address.tell(AcknowledgeMessages { which, reply: None }));
     }
 
-    /// Reports that these messages were written to the socket of the live connection.
-    ///
-    /// If writing acknowledges them and the store answers at once, they are acknowledged here, without a hop to the
-    /// session. The session is then nudged only if messages wait for room in its window.
-    pub fn flushed(&self, member: &Member, message: MessagesWritten) {
-        let store = &self.0.store;
-        if !store.is_synchronous() || !member.shared.is_auto_acked(message.connection) {
-            return self.tell(member, member.address.tell(message));
-        }
-        let op = store.acknowledge(member.record.id, Acknowledge::Ids(message.messages), now());
-        if let Some(Ok(done)) = op.now_or_never() {
-            for message in &done.tracked {
-                message.progress.advance_to(DeliveryStatus::Acknowledged);
-            }
-            member.shared.set_depth(done.depth);
-            if done.depth.waiting > 0 {
-                self.tell(member, member.address.tell(crate::session::Nudge { barrier: None }));
-            }
-        }
+    /// Reports that these messages were written to the socket of the live connection. For `ack: auto` the session
+    /// acknowledges them.
+    pub fn messages_written(&self, member: &Member, message: MessagesWritten) {
+        self.tell(member, member.address.tell(message));
     }
 }
 

@@ -43,7 +43,6 @@ impl Handler<Envelope<Nudge>> for Session {
         if self.state.is_disconnected() {
             self.tick(ctx);
         }
-        self.recount(ctx);
         self.push.note_arrival();
         self.apply(Event::Nudged, ctx);
         drop(message.barrier);

@@ -140,17 +140,4 @@ impl Session {
         self.shared.set_depth(done.depth);
         self.apply(state::Event::DepthChanged { depth: done.depth }, ctx);
     }
-
-    /// Learns from a store in memory what the connection has acknowledged by writing it, beside this actor
-    /// (`ProjectHandle::flushed`).
-    pub(super) fn recount(&mut self, ctx: &mut Context<Self>) {
-        if self.store.is_synchronous() && self.state.auto_ack_connection().is_some() {
-            let op = self.store.depth(self.id);
-            self.then(op, ctx, |session, depth, ctx| {
-                if let Ok(depth) = depth {
-                    session.apply(state::Event::DepthCounted { depth }, ctx);
-                }
-            });
-        }
-    }
 }

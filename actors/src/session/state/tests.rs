@@ -37,6 +37,11 @@ fn depth(waiting: usize, leased: usize) -> Depth {
     Depth { waiting, leased }
 }
 
+/// The answer to a lease of nothing: the inbox has this depth.
+fn counts(depth: Depth) -> Event {
+    Event::Drained { depth, delivered: 0 }
+}
+
 fn after(silence_s: u64) -> Now {
     Now {
         unix_ms: 1_800_000_000_000,
@@ -111,24 +116,10 @@ fn a_connection_acknowledges_by_writing_only_if_it_subscribed_to_auto_ack() {
 }
 
 #[test]
-fn a_count_of_the_inbox_is_remembered_and_has_no_effect() {
-    let (mut state, _) = subscribed(Some(MANUAL), true);
-    assert_eq!(effects(&mut state, Event::DepthCounted { depth: depth(4, 2) }), []);
-    assert_eq!(state.depth(), depth(4, 2));
-}
-
-#[test]
 fn messages_pushed_by_the_store_narrow_the_window_and_never_widen_it() {
     let (mut state, connection) = subscribed(Some(MANUAL), false);
-    let drained = Event::Drained {
-        depth: depth(0, 0),
-        delivered: 0,
-    };
     for (counted, pushed, limit) in [(0, 2, 1), (2, 1, 1)] {
-        state.on(drained);
-        state.on(Event::DepthCounted {
-            depth: depth(0, counted),
-        });
+        state.on(counts(depth(0, counted)));
         state.on(Event::PushedByStore { count: pushed });
         let writable = Event::Writable { connection };
         assert_eq!(effects(&mut state, writable), [Effect::Drain { limit }]);
@@ -212,7 +203,7 @@ fn a_session_is_kept_for_its_name_its_messages_or_its_callers() {
     with_waiter.on(Event::WaitersChanged { waiters: 1 });
     assert!(!ends(&mut with_waiter, 0));
     let mut leased = unnamed();
-    leased.on(Event::DepthCounted { depth: depth(0, 1) });
+    leased.on(counts(depth(0, 1)));
     assert!(!ends(&mut leased, 0));
 }
 
@@ -280,7 +271,7 @@ fn a_panic_keeps_the_watchers_and_the_attachment_of_an_open_connection() {
     let (mut state, connection) = subscribed(Some(MANUAL), true);
     state.on(Event::WatchersChanged { watchers: 1 });
     state.on(Event::WaitersChanged { waiters: 1 });
-    state.on(Event::DepthCounted { depth: depth(4, 2) });
+    state.on(counts(depth(4, 2)));
     let attachment = state.attachment_number();
     state.reset_after_panic(Some(connection));
     assert_eq!(
