@@ -132,6 +132,13 @@ impl Directory {
         self.read().in_order.values().cloned().collect()
     }
 
+    /// Calls `each` for every session, in order of creation. Writers wait until it returns.
+    pub(crate) fn for_each(&self, mut each: impl FnMut(&Member)) {
+        for member in self.read().in_order.values() {
+            each(member);
+        }
+    }
+
     /// The number of active sessions.
     pub fn active_len(&self, now: Now) -> usize {
         let active = |member: &&Arc<Member>| member.status(self.presence, now) == SessionStatus::Active;

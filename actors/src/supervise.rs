@@ -27,7 +27,11 @@ use actix::{
 use serde::Serialize;
 use tokio::sync::oneshot;
 
-use crate::{clock, model::BrokerError};
+use crate::{
+    clock,
+    metrics::{ActorKind, METRICS},
+    model::BrokerError,
+};
 
 /// A command in the mailbox of an actor. It counts in [`ActorMetrics`] until it has been handled or dropped.
 pub struct Envelope<M> {
@@ -209,6 +213,11 @@ impl ActorMetrics {
         }
     }
 
+    /// Commands that wait in the mailbox.
+    pub fn mailbox_len(&self) -> usize {
+        self.mailbox_len.load(Ordering::Relaxed)
+    }
+
     /// Makes the next stop of the actor its end. Otherwise the supervisor restarts an actor that stops.
     pub fn mark_finished(&self) {
         self.state.store(FINISHED, Ordering::Relaxed);
@@ -329,6 +338,9 @@ impl<A: Supervised + Actor<Context = Context<A>>> Supervision<A> {
         let (kind, name) = (self.metrics.kind, &self.metrics.name);
         if self.panics_ms.len() > self.policy.restarts_max {
             tracing::error!(kind, %name, "actor panicked too often: given up");
+            if let Some(kind) = ActorKind::of(kind) {
+                METRICS.actors_given_up.of(kind).increment();
+            }
             self.metrics.state.store(GAVE_UP, Ordering::Relaxed);
             actix::ActorContext::terminate(self.running.ctx());
             if let Some(gave_up) = self.on_give_up.take() {
@@ -338,6 +350,9 @@ impl<A: Supervised + Actor<Context = Context<A>>> Supervision<A> {
         }
         tracing::error!(kind, %name, restarts = self.panics_ms.len(), "actor panicked: restarting");
         self.metrics.restarts.fetch_add(1, Ordering::Relaxed);
+        if let Some(kind) = ActorKind::of(kind) {
+            METRICS.actor_restarts.of(kind).increment();
+        }
         self.metrics.state.store(RESTARTING, Ordering::Relaxed);
         let doublings = u32::try_from(self.panics_ms.len())
             .unwrap_or(u32::MAX)

@@ -12,6 +12,7 @@ use std::{
 use actors::{
     broker::Principal,
     clock::Now,
+    metrics::{METRICS, RateLimitKind},
     model::{BrokerError, Owner, Scope},
     project::ProjectHandle,
     rate::RateLimit,
@@ -130,9 +131,13 @@ impl Identity {
     }
 
     fn take_requests(&self, count: u32) -> Result<(), Duration> {
+        let refused = |kind| METRICS.rate_limited.of(kind).increment();
         let own = self.principal.rate.as_ref().or(self.shared_rate.as_deref());
-        own.map_or(Ok(()), |rate| rate.take_many(count))?;
-        self.project.take_requests(count)
+        own.map_or(Ok(()), |rate| rate.take_many(count))
+            .inspect_err(|_| refused(RateLimitKind::Caller))?;
+        self.project
+            .take_requests(count)
+            .inspect_err(|_| refused(RateLimitKind::Project))
     }
 
     /// The requests per minute that the caller may make; `None` means no limit.

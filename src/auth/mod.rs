@@ -17,6 +17,7 @@ use actix_http::{StatusCode, header::WWW_AUTHENTICATE};
 use actors::{
     broker::{BrokerHandle, Principal},
     clock::{Now, now},
+    metrics::{AuthFailure, METRICS},
     model::{ApiKey, BrokerError, CredentialStatus, KeyDigest, Owner, ProjectId, Scope},
     rate::RateLimit,
 };
@@ -66,6 +67,17 @@ enum AuthError {
     /// The credential is invalid. The answer does not say in which way.
     InvalidCredential,
     Refused(BrokerError),
+}
+
+impl AuthError {
+    fn kind(&self) -> AuthFailure {
+        match self {
+            Self::MissingCredential => AuthFailure::Missing,
+            Self::InvalidCredential => AuthFailure::Invalid,
+            Self::Refused(BrokerError::RateLimited { .. }) => AuthFailure::Blocked,
+            Self::Refused(_) => AuthFailure::Refused,
+        }
+    }
 }
 
 impl From<BrokerError> for AuthError {
@@ -132,6 +144,7 @@ impl Authenticator {
         match self.identify(credentials).await {
             Ok(identity) => Ok(identity),
             Err(denial) => {
+                METRICS.authentication_failures.of(denial.kind()).increment();
                 let problem = self.problem(&denial);
                 self.audit.record_unauthenticated(credentials, problem.code());
                 Err(problem)

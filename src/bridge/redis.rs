@@ -5,6 +5,8 @@ use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use actors::{
     bridge::{Bridge, BridgeEvent, BridgeStream, DeliveryBatch},
+    clock::fine_ns,
+    metrics::METRICS,
     model::ReplicaId,
 };
 use bytes::Bytes;
@@ -131,7 +133,10 @@ impl Subscriber {
                     None => break,
                 },
                 _ = ping.tick() => {
+                    // The answer comes after everything that was published before it.
+                    let begun_ns = fine_ns();
                     let answer = timeout(self.deadline, sink.ping::<redis::Value>()).await;
+                    METRICS.bridge_lag_ns.set(fine_ns().saturating_sub(begun_ns).cast_signed());
                     if !matches!(answer, Ok(Ok(_))) {
                         break;
                     }

@@ -11,6 +11,7 @@ use std::{
 
 use actors::{
     clock::Now,
+    metrics::{Labelled, METRICS, TransportKind},
     model::ProjectId,
     session::{CloseReason, Connection},
 };
@@ -38,8 +39,8 @@ pub struct Connections {
 #[derive(Default)]
 struct Live {
     entries: HashMap<u64, Entry>,
-    /// Number of connections of each project.
-    by_project: HashMap<ProjectId, usize>,
+    /// Number of connections of each project, by [`TransportKind::index`](Labelled::index).
+    by_project: HashMap<ProjectId, [usize; TransportKind::LEN]>,
 }
 
 struct Entry {
@@ -76,7 +77,12 @@ impl Connections {
     /// Returns a permit for one connection. `None` when the limit of the process or of the project is reached, or after
     /// `close_all`. A project has at most twice as many connections as sessions: each session may reconnect before its
     /// old connection is known to be lost.
-    pub fn try_acquire(self: &Arc<Self>, outbox: &Arc<Outbox>, identity: &Arc<Identity>) -> Option<ConnectionPermit> {
+    pub fn try_acquire(
+        self: &Arc<Self>,
+        outbox: &Arc<Outbox>,
+        identity: &Arc<Identity>,
+        kind: TransportKind,
+    ) -> Option<ConnectionPermit> {
         let sessions_max = identity.project.limits().record.config.max_sessions;
         let share = self.project_max.load(Ordering::Relaxed);
         self.acquire_within(
@@ -84,6 +90,7 @@ impl Connections {
             identity,
             self.max,
             sessions_max.map_or(share, |max| (2 * max).min(share)),
+            kind,
         )
     }
 
@@ -99,8 +106,9 @@ impl Connections {
         self: &Arc<Self>,
         outbox: &Arc<Outbox>,
         identity: &Arc<Identity>,
+        kind: TransportKind,
     ) -> Option<ConnectionPermit> {
-        self.acquire_within(outbox, identity, usize::MAX, usize::MAX)
+        self.acquire_within(outbox, identity, usize::MAX, usize::MAX, kind)
     }
 
     fn acquire_within(
@@ -109,17 +117,19 @@ impl Connections {
         identity: &Arc<Identity>,
         max: usize,
         project_max: usize,
+        kind: TransportKind,
     ) -> Option<ConnectionPermit> {
         let len = self.len.fetch_add(1, Ordering::Relaxed);
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let mut live = self.live();
-        let project_len = live.by_project.get(identity.project.id()).copied().unwrap_or(0);
+        let project_len: usize = live.by_project.get(identity.project.id()).into_iter().flatten().sum();
         if len >= max || project_len >= project_max || self.is_closed.load(Ordering::Relaxed) {
             drop(live);
             self.release();
+            METRICS.connections_refused.of(kind).increment();
             return None;
         }
-        *live.by_project.entry(identity.project.id().clone()).or_default() += 1;
+        live.by_project.entry(identity.project.id().clone()).or_default()[kind.index()] += 1;
         let entry = Entry {
             outbox: Arc::downgrade(outbox),
             identity: Arc::clone(identity),
@@ -130,9 +140,12 @@ impl Connections {
         if self.next_expiry_ms.fetch_min(end_ms, Ordering::Relaxed) > end_ms {
             self.earlier_expiry.notify_one();
         }
+        METRICS.connections_opened.of(kind).increment();
+        METRICS.connections[kind.index()].add(1);
         Some(ConnectionPermit {
             connections: Arc::clone(self),
             id,
+            kind,
         })
     }
 
@@ -201,6 +214,11 @@ impl Connections {
         }
     }
 
+    /// The number of live connections of a project, by [`TransportKind::index`](Labelled::index).
+    pub fn len_of(&self, project: &ProjectId) -> [usize; TransportKind::LEN] {
+        self.live().by_project.get(project).copied().unwrap_or_default()
+    }
+
     fn live(&self) -> std::sync::MutexGuard<'_, Live> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -219,6 +237,7 @@ fn closing_reason(identity: &Identity) -> CloseReason {
 pub struct ConnectionPermit {
     connections: Arc<Connections>,
     id: u64,
+    kind: TransportKind,
 }
 
 impl Drop for ConnectionPermit {
@@ -227,14 +246,15 @@ impl Drop for ConnectionPermit {
         if let Some(entry) = live.entries.remove(&self.id) {
             let id = entry.identity.project.id();
             let is_last = live.by_project.get_mut(id).is_some_and(|len| {
-                *len -= 1;
-                *len == 0
+                len[self.kind.index()] -= 1;
+                len.iter().all(|&len| len == 0)
             });
             if is_last {
                 live.by_project.remove(id);
             }
         }
         drop(live);
+        METRICS.connections[self.kind.index()].add(-1);
         self.connections.release();
     }
 }

@@ -9,7 +9,7 @@ use super::{
     Bridge, BridgeEvent, DeliveryBatch, Frame,
     frame_sequence::{FrameOrder, FrameSequence},
 };
-use crate::model::ProjectId;
+use crate::{metrics::METRICS, model::ProjectId};
 
 /// Reads the bridge and passes on what it reads, in order.
 pub struct Listener {
@@ -57,6 +57,7 @@ impl Listener {
             FrameOrder::Next => {}
             FrameOrder::Duplicate => return,
             FrameOrder::AfterGap => {
+                METRICS.bridge_gaps.increment();
                 tracing::warn!(project = %frame.project, "frames were missed; resyncing the project");
                 (self.deliver)(ReplicaEvent::Resync(Some(frame.project.clone())));
             }
@@ -82,6 +83,9 @@ impl Supervised for Listener {
 
 impl StreamHandler<BridgeEvent> for Listener {
     fn handle(&mut self, incoming: BridgeEvent, _: &mut Context<Self>) {
+        if matches!(incoming, BridgeEvent::Frame(_) | BridgeEvent::DeliveryBatch(..)) {
+            METRICS.bridge_frames.increment();
+        }
         match incoming {
             BridgeEvent::Frame(text) => self.receive_frame(&text),
             BridgeEvent::DeliveryBatch(messages, last) => match DeliveryBatch::parse(messages, &last) {
@@ -96,6 +100,7 @@ impl StreamHandler<BridgeEvent> for Listener {
                 (self.deliver)(ReplicaEvent::Resync(None));
             }
             BridgeEvent::Disconnected => {
+                METRICS.bridge_disconnects.increment();
                 tracing::warn!("bridge connection lost; changes of other replicas arrive late")
             }
         }

@@ -102,6 +102,12 @@ impl BrokerHandle {
             .node(listener.chain(projects.iter().map(ProjectHandle::observe)).collect())
     }
 
+    /// The mailboxes of the root actor and of the listener, in this order.
+    pub fn root_mailboxes(&self) -> (usize, Option<usize>) {
+        let listener = self.listener.as_ref().map(|listener| listener.metrics().mailbox_len());
+        (self.address.metrics().mailbox_len(), listener)
+    }
+
     /// Creates a project and its first key, which has the scope `admin`.
     ///
     /// # Errors

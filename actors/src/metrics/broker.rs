@@ -65,6 +65,13 @@ label! {
     }
 }
 
+impl ActorKind {
+    /// The kind of this name.
+    pub fn of(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|kind| kind.as_str() == name)
+    }
+}
+
 label! {
     /// A way into the broker that holds a connection open.
     TransportKind {

@@ -247,6 +247,7 @@ impl Draft {
             recipient,
             priority: self.priority,
             ttl: self.ttl,
+            accepted_ns: 0,
             body: self.body,
             layout: Some(self.layout),
             progress: Progress::new(watched),
@@ -279,6 +280,8 @@ pub struct Message {
     pub recipient: Option<SessionId>,
     pub priority: Priority,
     pub ttl: Option<Duration>,
+    /// When this process accepted it, on the fine clock; 0 if another one did, or an earlier one.
+    pub accepted_ns: u64,
     /// The JSON object of the envelope up to, not including, `delivery_count` and the closing brace.
     body: Vec<u8>,
     /// None for a message that was read back from a store.
@@ -332,6 +335,7 @@ impl Message {
             recipient,
             priority,
             ttl,
+            accepted_ns: 0,
             body,
             layout: None,
             progress: Progress::new(false),
@@ -355,6 +359,7 @@ impl Message {
             recipient: self.recipient.map(|_| recipient),
             priority: self.priority,
             ttl: self.ttl,
+            accepted_ns: 0,
             body,
             layout: self.layout,
             progress: Progress::new(false),

@@ -18,6 +18,7 @@ use super::{
 use crate::{
     clock::now,
     directory::Directory,
+    metrics::ProjectCounters,
     model::{DeadLetterReason, ProjectId, ProtocolName, SessionId},
     ops::{OrderedOps, then},
     policy::{ProjectPolicy, ProjectSettings},
@@ -40,6 +41,7 @@ pub struct Project {
     pub(super) directory: Arc<Directory>,
     pub(super) policy: Arc<ProjectPolicy>,
     metrics: Arc<ActorMetrics>,
+    pub(super) counters: Arc<ProjectCounters>,
     pub(super) pending_puts: PendingPuts,
     /// Puts of this replica per session whose frames have not come back. Until they do, frames of other replicas
     /// about the session describe an older state. Empty where the store is not shared.
@@ -73,6 +75,7 @@ pub(super) struct ProjectParts {
     pub directory: Arc<Directory>,
     pub policy: Arc<ProjectPolicy>,
     pub metrics: Arc<ActorMetrics>,
+    pub counters: Arc<ProjectCounters>,
     pub known_seq: KnownSeq,
     pub frames_dropped: Arc<AtomicBool>,
     pub on_rollback: Box<dyn Fn()>,
@@ -91,6 +94,7 @@ impl Project {
             directory,
             policy,
             metrics,
+            counters,
             known_seq,
             frames_dropped,
             on_rollback,
@@ -105,6 +109,7 @@ impl Project {
             directory,
             policy,
             metrics,
+            counters,
             pending_puts: PendingPuts::default(),
             pending_own_frames: HashMap::new(),
             refreshing: 0,

@@ -15,8 +15,8 @@ mod start;
 
 pub use actor::Project;
 pub use handle::{
-    CrossProjectSend, LateAnswer, Lookup, Page, PendingLookup, PreparedSend, ProjectHandle, ProtocolDefinition,
-    ReceiveRequest, RedriveRequest, SendRequest,
+    CrossProjectSend, LateAnswer, Lookup, MailboxFigures, Page, PendingLookup, PreparedSend, ProjectFigures,
+    ProjectHandle, ProtocolDefinition, ReceiveRequest, RedriveRequest, SendRequest,
 };
 #[cfg(feature = "faults")]
 pub use messages::Panic;

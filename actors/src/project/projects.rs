@@ -6,7 +6,10 @@ use std::{
 };
 
 use super::handle::ProjectHandle;
-use crate::model::{ProjectId, ProjectRecord};
+use crate::{
+    metrics,
+    model::{ProjectId, ProjectRecord},
+};
 
 /// The projects of a broker. Only the broker's actor decides about entries; reads take no actor.
 #[derive(Default)]
@@ -54,12 +57,14 @@ impl Projects {
     pub(crate) fn remove(&self, id: &ProjectId) -> Option<ProjectHandle> {
         let mut maps = self.write();
         maps.closed.remove(id);
+        metrics::close_project(id);
         maps.open.remove(id)
     }
 
     /// Moves a project to the closed ones. Returns it if it was open.
     pub(crate) fn close(&self, record: Arc<ProjectRecord>) -> Option<ProjectHandle> {
         let mut maps = self.write();
+        metrics::close_project(&record.id);
         let project = maps.open.remove(&record.id);
         maps.closed.insert(record.id.clone(), record);
         project

@@ -20,6 +20,7 @@ use super::{
 use crate::{
     bridge::{Frame, StoreEvent},
     clock::now,
+    metrics::METRICS,
     model::{SessionId, SessionRecord},
     ops::{OrderedOps, then},
     session::{Fence, Member, Nudge, ResyncSession, SessionRemoved, SessionShared, Superseded},
@@ -101,6 +102,7 @@ impl Project {
     }
 
     fn start_resync(&mut self, ctx: &mut Context<Self>) {
+        METRICS.resyncs.increment();
         let Some(store) = self.store.replicated() else {
             return self.finish_resync(Ok(0), ctx);
         };
@@ -140,7 +142,10 @@ impl Project {
                     member.address.report(ResyncSession);
                 }
             }
-            Err(error) => tracing::warn!(project = %self.id, %error, "resync failed; retrying"),
+            Err(error) => {
+                METRICS.resyncs_failed.increment();
+                tracing::warn!(project = %self.id, %error, "resync failed; retrying");
+            }
         }
         match self.resync.finish(resynced.ok(), &self.known_seq) {
             NextStep::Nothing => {}

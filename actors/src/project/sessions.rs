@@ -328,6 +328,7 @@ impl Project {
         };
         let metrics = ActorMetrics::new("session", record.id.to_string());
         let (project, store) = (self.address.clone(), Arc::clone(&self.store));
+        let counters = Arc::clone(&self.counters);
         let ended = project.clone();
         let address = supervise::start(
             Arc::clone(&metrics),
@@ -338,9 +339,15 @@ impl Project {
                 })
             },
             |_| {
-                Session::new(id, settings, Arc::clone(&shared), store, metrics, move |fact| {
-                    ended.report(fact)
-                })
+                Session::new(
+                    id,
+                    settings,
+                    Arc::clone(&shared),
+                    store,
+                    metrics,
+                    counters,
+                    move |fact| ended.report(fact),
+                )
             },
         );
         let member = Member {

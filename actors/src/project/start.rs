@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     directory::Directory,
+    metrics,
     model::ProjectRecord,
     policy::{ProjectPolicy, ProjectSettings},
     registry::{Catalog, Compiler, Registry},
@@ -33,7 +34,7 @@ impl Project {
     ) -> ProjectHandle {
         let id = record.id.clone();
         let policy = ProjectPolicy::new(settings, record);
-        let metrics = ActorMetrics::new("project", id.as_str());
+        let (metrics, counters) = (ActorMetrics::new("project", id.as_str()), metrics::project(&id));
         let directory = Arc::new(Directory::new(settings.presence));
         let (catalog, compiler) = (Arc::<Catalog>::default(), Arc::<Compiler>::default());
         let (known_seq, frames_dropped) = (KnownSeq::default(), Arc::<AtomicBool>::default());
@@ -48,6 +49,7 @@ impl Project {
                 directory: Arc::clone(&directory),
                 policy: Arc::clone(&policy),
                 metrics,
+                counters: Arc::clone(&counters),
                 known_seq: KnownSeq::clone(&known_seq),
                 frames_dropped: Arc::clone(&frames_dropped),
                 on_rollback: Box::new(on_rollback),
@@ -72,7 +74,13 @@ impl Project {
             |_| {
                 let project = project.clone();
                 let refresh = move |done| project.report(RefreshDirectory { done });
-                Router::new(Arc::clone(&directory), Arc::clone(&store), Arc::clone(&policy), refresh)
+                Router::new(
+                    Arc::clone(&directory),
+                    Arc::clone(&store),
+                    Arc::clone(&policy),
+                    Arc::clone(&counters),
+                    refresh,
+                )
             },
         );
         ProjectHandle::new(Parts {
@@ -86,6 +94,7 @@ impl Project {
             catalog,
             compiler,
             store,
+            counters,
             known_seq,
             frames_dropped,
             find_project: Box::new(move |id| projects.upgrade()?.get(id)),

@@ -11,8 +11,9 @@ use super::{
     reply_barrier::{PendingAnswer, ReplyBarrier},
 };
 use crate::{
-    clock::{Now, now},
+    clock::{Now, fine_ns, now},
     directory::{AudienceQuery, Directory, SelectedRecipients},
+    metrics::{METRICS, ProjectCounters, StoreOperation},
     model::{BrokerError, Message, MessageIds, MissingSession},
     ops::then,
     policy::{PolicyLimits, ProjectPolicy},
@@ -41,6 +42,7 @@ pub struct Router {
     directory: Arc<Directory>,
     store: Arc<dyn Store>,
     policy: Arc<ProjectPolicy>,
+    counters: Arc<ProjectCounters>,
     /// Has the directory read again from the store, and then sends on the channel; drops the channel if the store fails.
     resync_directory: Box<dyn Fn(oneshot::Sender<()>)>,
     /// The limits for the batch that was begun last.
@@ -86,11 +88,50 @@ struct AppendBatch {
     bytes: usize,
     /// How often the recipients may still be selected again.
     retries_left: usize,
+    /// When the batch was begun, on the fine clock.
+    begun_ns: u64,
+}
+
+/// What became of the messages of a batch.
+#[derive(Default)]
+struct Tally {
+    accepted: usize,
+    refused: usize,
+    repeated: usize,
+    /// Copies of accepted messages.
+    enqueued: usize,
 }
 
 impl PendingMessage {
     fn has_many_recipients(&self) -> bool {
         matches!(self.to, ResolvedRecipients::Many { .. })
+    }
+
+    fn recipients_len(&self) -> usize {
+        match &self.to {
+            ResolvedRecipients::One(_) => 1,
+            ResolvedRecipients::Many { selected, .. } => selected.members.len(),
+            ResolvedRecipients::Missing(_) => 0,
+        }
+    }
+}
+
+impl Tally {
+    /// Counts the result of one message with so many recipients. A broadcast without recipients is accepted.
+    fn count(&mut self, result: &Result<Appended, StoreError>, recipients: usize) {
+        match result {
+            Ok(Appended::Accepted { refused, refusal, .. }) => {
+                let copies = recipients.saturating_sub(refused.len());
+                if copies == 0 && refusal.is_some() {
+                    self.refused += 1;
+                } else {
+                    self.accepted += 1;
+                }
+                self.enqueued += copies;
+            }
+            Ok(Appended::Duplicate(_)) => self.repeated += 1,
+            Ok(Appended::KeyReserved | Appended::RosterOutdated) | Err(_) => self.refused += 1,
+        }
     }
 }
 
@@ -106,6 +147,7 @@ fn bytes_of(routes: &[Route]) -> usize {
 /// A route whose messages are being appended.
 struct PendingRoute {
     len: usize,
+    submitted_ns: u64,
     reply: oneshot::Sender<Vec<RouteAnswer>>,
 }
 
@@ -115,6 +157,7 @@ impl Router {
         directory: Arc<Directory>,
         store: Arc<dyn Store>,
         policy: Arc<ProjectPolicy>,
+        counters: Arc<ProjectCounters>,
         resync_directory: impl Fn(oneshot::Sender<()>) + 'static,
     ) -> Self {
         Self {
@@ -122,6 +165,7 @@ impl Router {
             store,
             limits: policy.limits(),
             policy,
+            counters,
             resync_directory: Box::new(resync_directory),
             ids: MessageIds::default(),
             batch_number: 0,
@@ -142,7 +186,7 @@ impl Router {
     }
 
     fn route(&mut self, routes: Vec<Route>, ctx: &mut Context<Self>) {
-        let now = now();
+        let (now, begun_ns) = (now(), fine_ns());
         self.limits = self.policy.limits();
         let mut batch = AppendBatch {
             messages: Vec::with_capacity(submission_count(&routes)),
@@ -150,13 +194,22 @@ impl Router {
             routes: Vec::with_capacity(routes.len()),
             bytes: bytes_of(&routes),
             retries_left: ROSTER_RETRIES_MAX,
+            begun_ns,
         };
-        for Route { submissions, reply } in routes {
+        for Route {
+            submissions,
+            submitted_ns,
+            reply,
+        } in routes
+        {
             batch.routes.push(PendingRoute {
                 len: submissions.len(),
+                submitted_ns,
                 reply,
             });
-            let messages = submissions.into_iter().map(|submission| self.prepare(submission, now));
+            let messages = submissions
+                .into_iter()
+                .map(|submission| self.prepare(submission, now, begun_ns));
             batch.messages.extend(messages);
         }
         self.appends_running += 1;
@@ -262,7 +315,7 @@ impl Router {
     }
 
     /// Gives a submission its id, its time and its recipients.
-    fn prepare(&self, submission: Submission, now: Now) -> PendingMessage {
+    fn prepare(&self, submission: Submission, now: Now, now_ns: u64) -> PendingMessage {
         let Submission {
             draft,
             target,
@@ -278,8 +331,10 @@ impl Router {
             }
             Recipients::Missing(error) => (None, ResolvedRecipients::Missing(error)),
         };
+        let mut message = draft.seal(id, recipient, now, is_tracked);
+        message.accepted_ns = now_ns;
         PendingMessage {
-            message: Arc::new(draft.seal(id, recipient, now, is_tracked)),
+            message: Arc::new(message),
             to,
             idempotency_key,
         }
@@ -291,20 +346,31 @@ impl Router {
             messages,
             answered,
             routes,
+            begun_ns,
             ..
         } = batch;
+        let (now_ns, mut tally) = (fine_ns(), Tally::default());
+        METRICS.store_operation(StoreOperation::Append, now_ns.saturating_sub(begun_ns), result.is_ok());
         let failed = result.err().inspect(|error| {
             tracing::warn!(%error, messages = messages.len() - answered.len(), "messages were not accepted");
         });
         let failed = failed.map(Err).into_iter().cycle();
         let mut results = answered.into_iter().map(Ok).chain(failed);
         let mut messages = messages.into_iter();
-        for PendingRoute { len, reply } in routes {
+        for PendingRoute {
+            len,
+            submitted_ns,
+            reply,
+        } in routes
+        {
             self.batch_number += 1;
+            METRICS
+                .accept
+                .observe_many(now_ns.saturating_sub(submitted_ns), len as u64);
             let mut nudges = Vec::new();
             let answered = messages.by_ref().zip(results.by_ref()).take(len);
             let answers = answered
-                .map(|(pending, result)| self.answer(pending, result, &mut nudges))
+                .map(|(pending, result)| self.answer(pending, result, &mut nudges, &mut tally))
                 .collect();
             let barrier = ReplyBarrier::new(answers, reply);
             for member in nudges {
@@ -322,6 +388,13 @@ impl Router {
                 }
             }
         }
+        let Tally {
+            accepted,
+            refused,
+            repeated,
+            enqueued,
+        } = tally;
+        self.counters.answered(accepted, refused, repeated, enqueued);
     }
 
     fn answer(
@@ -329,7 +402,10 @@ impl Router {
         pending: PendingMessage,
         result: Result<Appended, StoreError>,
         nudges: &mut Vec<Arc<Member>>,
+        tally: &mut Tally,
     ) -> PendingAnswer {
+        let recipients = pending.recipients_len();
+        tally.count(&result, recipients);
         let PendingMessage { message, to, .. } = pending;
         let (queue_len, refused, refusal) = match result {
             Ok(Appended::Accepted {
@@ -415,7 +491,9 @@ impl Handler<Envelope<Route>> for Router {
 
     fn handle(&mut self, Envelope { message, .. }: Envelope<Route>, ctx: &mut Context<Self>) {
         let bytes = bytes_of(std::slice::from_ref(&message));
+        self.counters.received(message.submissions.len());
         if self.bytes > 0 && self.bytes + bytes > ROUTER_BYTES_MAX {
+            self.counters.answered(0, message.submissions.len(), 0, 0);
             let refused = message.submissions.iter().map(|_| Err(BrokerError::unavailable()));
             // A sender that is gone does not need the answer.
             let _ = message.reply.send(refused.collect());

@@ -18,6 +18,8 @@ use crate::{
 #[rtype(result = "()")]
 pub struct Route {
     pub submissions: Vec<Submission>,
+    /// When they were submitted, on the fine clock.
+    pub submitted_ns: u64,
     pub reply: oneshot::Sender<Vec<RouteAnswer>>,
 }
 

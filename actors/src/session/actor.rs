@@ -24,7 +24,8 @@ use super::{
     state::{Effect, Event, State},
 };
 use crate::{
-    clock::{millis, now},
+    clock::{fine_ns, millis, now},
+    metrics::{METRICS, ProjectCounters, StoreOperation},
     model::{DeadLetterReason, MissingSession, PresenceTimeouts, ProjectId, SessionId, SessionName, SessionStatus},
     ops::OrderedOps,
     silence,
@@ -43,6 +44,7 @@ pub struct Session {
     shared: Arc<SessionShared>,
     store: Arc<dyn Store>,
     metrics: Arc<ActorMetrics>,
+    counters: Arc<ProjectCounters>,
     on_ended: Box<dyn Fn(SessionEnded)>,
     state: State,
     ownership: Ownership,
@@ -92,6 +94,7 @@ impl Session {
         shared: Arc<SessionShared>,
         store: Arc<dyn Store>,
         metrics: Arc<ActorMetrics>,
+        counters: Arc<ProjectCounters>,
         on_ended: impl Fn(SessionEnded) + 'static,
     ) -> Self {
         Self {
@@ -99,6 +102,7 @@ impl Session {
             settings,
             store,
             metrics,
+            counters,
             on_ended: Box::new(on_ended),
             state: State::new(settings.presence, settings.retention, settings.named),
             ownership: Ownership::new(shared.claim(), settings.had_predecessor),
@@ -162,14 +166,27 @@ impl Session {
     }
 
     /// Begins an operation of the store. `on_result` runs at once if the result is there at the first poll and no
-    /// earlier one is awaited, which is always so in memory.
+    /// earlier one is awaited, which is always so in memory. An operation of a store in memory is too short to be timed.
     fn then<T: 'static>(
         &mut self,
+        kind: StoreOperation,
         op: Op<T>,
         ctx: &mut Context<Self>,
         on_result: impl FnOnce(&mut Self, Result<T, StoreError>, &mut Context<Self>) + 'static,
     ) {
-        OrderedOps::then(|session: &mut Self| &mut session.ops, op, self, ctx, on_result);
+        let begun_ns = (!self.store.is_synchronous()).then(fine_ns);
+        OrderedOps::then(
+            |session: &mut Self| &mut session.ops,
+            op,
+            self,
+            ctx,
+            move |session, result: Result<T, StoreError>, ctx| {
+                if let Some(begun_ns) = begun_ns {
+                    METRICS.store_operation(kind, fine_ns().saturating_sub(begun_ns), result.is_ok());
+                }
+                on_result(session, result, ctx);
+            },
+        );
     }
 
     fn wake_at(&mut self, mono_ms: u64, ctx: &mut Context<Self>) {
@@ -220,7 +237,7 @@ impl Session {
         }
         let silent_for = Some(self.settings.presence.disconnect_after);
         let op = self.store.remove_session(self.id, reason, silent_for, now());
-        self.then(op, ctx, move |session, result, ctx| match result {
+        self.then(StoreOperation::Other, op, ctx, move |session, result, ctx| match result {
             // The session is removed. Removing it again is harmless, and ends the actor as well.
             Ok(Some(_)) => session.end(reason, ctx),
             Ok(None) => session.tick_later(ctx),
@@ -239,7 +256,7 @@ impl Session {
     fn end(&mut self, reason: DeadLetterReason, ctx: &mut Context<Self>) {
         self.shut_down();
         let op = self.store.remove_session(self.id, reason, None, now());
-        self.then(op, ctx, move |session, result, ctx| match result {
+        self.then(StoreOperation::Other, op, ctx, move |session, result, ctx| match result {
             Ok(dead) => {
                 let dead = dead.unwrap_or(0);
                 tracing::info!(session = %session.id, dead, "session released");

@@ -22,6 +22,11 @@ pub trait Storage: Send + Sync + 'static {
     /// The present health. Called often; answers from memory.
     fn health(&self) -> StorageHealth;
 
+    /// Present figures for operators. Answers from memory.
+    fn figures(&self) -> StorageFigures {
+        StorageFigures::default()
+    }
+
     /// What a storage offers that several broker processes share; None for a storage of one process.
     fn replicated(&self) -> Option<&dyn ReplicatedStorage>;
 
@@ -43,6 +48,27 @@ pub trait Storage: Send + Sync + 'static {
     fn append_audit(&self, entry: AuditEntry) -> Op<()>;
     /// Entries of the audit log, newest first.
     fn audit(&self, query: AuditQuery) -> Op<Vec<Arc<AuditEntry>>>;
+}
+
+/// Present figures of a storage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StorageFigures {
+    /// Of a storage on a server; None for others.
+    pub server: Option<ServerFigures>,
+}
+
+/// Present figures of the connection to a server, and of the operations that wait for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServerFigures {
+    /// The connection that all operations share is open.
+    pub is_connected: bool,
+    /// Breakers that are open.
+    pub open_breakers: usize,
+    /// Operations that wait in all pipelines, and in the fullest one.
+    pub queued: usize,
+    pub queued_max: usize,
+    /// Bytes of these operations.
+    pub queued_bytes: usize,
 }
 
 impl dyn Storage {

@@ -24,7 +24,7 @@ mod store;
 mod tracking;
 
 pub use claim::Claim;
-pub use contract::{ReplicaDirectory, ReplicatedStorage, Storage, StoreEpoch};
+pub use contract::{ReplicaDirectory, ReplicatedStorage, ServerFigures, Storage, StorageFigures, StoreEpoch};
 pub use dead_letters::{BlockedDeadLetter, DeadLetterPage, DeadLetterQuery, DeadLetterStore, RedriveRefusal, Redriven};
 pub use error::{Op, StorageHealth, StoreError};
 pub use events::{Direction, EventPage, EventPosition, EventQuery, EventStart, EventStore, LoggedEvent};

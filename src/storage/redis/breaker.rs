@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use actors::storage::StoreError;
+use actors::{metrics::METRICS, storage::StoreError};
 
 use super::error::Failure;
 
@@ -69,6 +69,9 @@ impl CircuitBreaker {
         state.failures = state.failures.saturating_add(1);
         reason.clone_into(&mut state.reason);
         if state.failures >= FAILURES_MAX {
+            if state.open_until.is_none() {
+                METRICS.breaker_openings.increment();
+            }
             state.open_until = Some(now + RETRY_INTERVAL);
         }
     }

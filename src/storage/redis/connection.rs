@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use actors::metrics::METRICS;
 use deadpool_redis::{
     Connection, Manager, Pool,
     redis::{
@@ -107,6 +108,11 @@ impl SharedConnection {
         })
     }
 
+    /// Whether the connection is open.
+    pub fn is_connected(&self) -> bool {
+        self.current().is_some()
+    }
+
     /// Whether the servers are a cluster.
     pub const fn is_cluster(&self) -> bool {
         matches!(self.servers, Servers::Cluster(_))
@@ -167,6 +173,7 @@ impl SharedConnection {
             }
             let connection = self.servers.connect().await?;
             let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+            METRICS.redis_connects.increment();
             current.connection = Some(connection.clone());
             current.generation += 1;
             Ok((connection, current.generation))

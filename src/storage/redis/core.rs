@@ -7,7 +7,7 @@ use std::{
 
 use actors::{
     model::{ProjectId, ProjectRecord},
-    storage::{Op, StoreEpoch},
+    storage::{Op, ServerFigures, StoreEpoch},
 };
 
 use super::{client::RedisClient, operation::Operation, pipeline::Pipeline, reply::Reply};
@@ -49,6 +49,25 @@ impl RedisCore {
             .values()
             .filter(|pipeline| pipeline.breaker.open_reason().is_some());
         unavailable.map(|pipeline| pipeline.project.clone()).collect()
+    }
+
+    /// Present figures of the connection and the pipelines.
+    pub fn figures(&self) -> ServerFigures {
+        let mut figures = ServerFigures {
+            is_connected: self.client.connection.is_cluster() || self.client.connection.is_connected(),
+            open_breakers: usize::from(self.client.breaker.open_reason().is_some()),
+            ..ServerFigures::default()
+        };
+        let is_cluster = self.client.connection.is_cluster();
+        let pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
+        for pipeline in pipelines.values() {
+            let (len, bytes) = pipeline.queued();
+            figures.queued += len;
+            figures.queued_bytes += bytes;
+            figures.queued_max = figures.queued_max.max(len);
+            figures.open_breakers += usize::from(is_cluster && pipeline.breaker.open_reason().is_some());
+        }
+        figures
     }
 
     /// Whether any project is available, and the reasons why others are not.

@@ -35,7 +35,7 @@ use std::sync::Arc;
 use actors::{
     bridge::Bridge,
     model::{AuditEntry, AuditQuery, ProjectId, ProjectRecord, ReplicaId},
-    storage::{Op, ReplicaDirectory, ReplicatedStorage, Storage, StorageHealth, Store, StoreEpoch},
+    storage::{Op, ReplicaDirectory, ReplicatedStorage, Storage, StorageFigures, StorageHealth, Store, StoreEpoch},
 };
 
 pub use error::ConnectError;
@@ -115,6 +115,12 @@ impl Storage for RedisStorage {
                 let problem = client.replication_error().or_else(|| client.losses.recent());
                 problem.map_or(StorageHealth::Healthy, StorageHealth::Degraded)
             }
+        }
+    }
+
+    fn figures(&self) -> StorageFigures {
+        StorageFigures {
+            server: Some(self.shared.figures()),
         }
     }
 

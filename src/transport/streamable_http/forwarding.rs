@@ -29,7 +29,7 @@ use actix_web::{
     },
     web::{self, Bytes},
 };
-use actors::session::CloseReason;
+use actors::{metrics::TransportKind, session::CloseReason};
 use futures_util::{SinkExt, Stream, StreamExt};
 use tokio::time::{Sleep, sleep, timeout};
 
@@ -134,7 +134,9 @@ pub async fn forward(
     let form = ResponseForm::Events;
     let outbox = Arc::new(Outbox::new(Framing::Exchange { stream: None, form }));
     let mut caller = ForwardedCaller {
-        permit: context.connections.acquire_over_limit(&outbox, &identity_of(request)?),
+        permit: context
+            .connections
+            .acquire_over_limit(&outbox, &identity_of(request)?, TransportKind::Forwarded),
         outbox,
         socket: socket_state(request),
         reads_stream: *request.method() == Method::GET,

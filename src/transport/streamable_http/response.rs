@@ -22,6 +22,7 @@ use actix_web::{
 };
 use actors::{
     clock::{Now, now},
+    metrics::TransportKind,
     model::MessageId,
     session::{CloseReason, Connection},
 };
@@ -305,7 +306,9 @@ impl ResponseWriter {
         if self.permit.is_some() {
             return;
         }
-        self.permit = self.connections.acquire_over_limit(&self.outbox, &self.identity);
+        self.permit = self
+            .connections
+            .acquire_over_limit(&self.outbox, &self.identity, TransportKind::Http);
         if self.permit.is_none() && self.outbox.closing().is_none() {
             self.outbox.close(CloseReason::ShuttingDown);
         }

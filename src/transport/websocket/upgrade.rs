@@ -11,6 +11,7 @@ use actix_http::{
     ws,
 };
 use actix_web_actors::ws::HandshakeError;
+use actors::metrics::TransportKind;
 use futures_util::SinkExt;
 
 use super::{connection::WebSocketConnection, frame::Decoder};
@@ -42,7 +43,10 @@ pub async fn upgrade(
         Err(problem) => return refuse(framed, problem).await,
     };
     let outbox = context.service.outbox(Framing::WebSocket, identity.project.id());
-    let Some(permit) = context.connections.try_acquire(&outbox, &identity) else {
+    let Some(permit) = context
+        .connections
+        .try_acquire(&outbox, &identity, TransportKind::Websocket)
+    else {
         let problem = Problem::unavailable("too many connections: try again later");
         return refuse(framed, problem).await;
     };

@@ -126,6 +126,7 @@ fn read(stored: &[u8]) -> Option<Message> {
         recipient,
         priority: Priority::ALL[usize::from(flags >> PRIORITY_SHIFT)],
         ttl,
+        accepted_ns: 0,
         body: rest.to_vec(),
         layout: None,
         progress: Progress::new(has(IS_TRACKED)),

@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 use super::ProjectHandle;
 use crate::{
     bridge::{DeliveryBatch, Frame},
+    metrics::METRICS,
     model::ProjectRecord,
     project::messages::{ApplyFrame, CloseProject, RequestResync},
     session::{CloseReason, DeliverPushed, KillSession},
@@ -52,9 +53,13 @@ impl ProjectControl<'_> {
     pub fn apply_frame(self, frame: Frame, own: bool) {
         let parts = &self.0.0;
         if parts.frames_dropped.load(Ordering::Acquire) {
+            METRICS.bridge_frames_dropped.increment();
             return;
         }
         let is_full = parts.project.tell(ApplyFrame { frame, own }).is_err();
+        if is_full {
+            METRICS.bridge_frames_dropped.increment();
+        }
         if is_full && !parts.frames_dropped.swap(true, Ordering::AcqRel) {
             tracing::warn!(project = %parts.id, "too many frames wait; dropping them and resyncing");
             self.request_resync();

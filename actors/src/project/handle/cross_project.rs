@@ -12,6 +12,7 @@ use super::{
 use crate::{
     clock::now,
     faults,
+    metrics::{METRICS, RateLimitKind},
     model::{BrokerError, CrossProjectSide, MessageId, MissingSession, ProjectId},
     router::{Recipients, RouteAnswer, Routed, Submission},
     session::Member,
@@ -41,6 +42,7 @@ impl ProjectHandle {
         if matches!(attempt, Attempt::First) {
             limits
                 .take_cross_project(&target)
+                .inspect_err(|_| METRICS.rate_limited.of(RateLimitKind::Grant).increment())
                 .map_err(|retry_after| BrokerError::RateLimited { retry_after })?;
         }
         let remote = remote.ok_or(BrokerError::CrossProjectDisabled {

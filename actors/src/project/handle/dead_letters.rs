@@ -66,6 +66,7 @@ impl ProjectHandle {
             .store
             .redrive(messages, recipient, self.limits().queue_capacity, now())
             .await?;
+        self.0.counters.redriven(done.sent.len());
         let recipients: BTreeSet<_> = done.sent.iter().map(|&(_, session, _)| session).collect();
         for &(_, session, waiting) in &done.sent {
             if let Some(member) = self.0.directory.by_id(session) {

@@ -4,6 +4,7 @@
 mod control;
 mod cross_project;
 mod dead_letters;
+mod figures;
 mod inbox;
 mod lookup;
 mod protocols;
@@ -18,6 +19,7 @@ use std::{
 
 use crate::{
     directory::Directory,
+    metrics::ProjectCounters,
     model::{BrokerError, ProjectId, ProjectRecord},
     policy::{PolicyLimits, ProjectPolicy, ProjectSettings},
     project::{actor::Project, resync::KnownSeq},
@@ -29,6 +31,7 @@ use crate::{
 };
 
 pub use dead_letters::RedriveRequest;
+pub use figures::{MailboxFigures, ProjectFigures};
 pub use inbox::ReceiveRequest;
 pub use lookup::{LateAnswer, Lookup, PendingLookup};
 pub use protocols::ProtocolDefinition;
@@ -53,6 +56,7 @@ pub(super) struct Parts {
     pub catalog: Arc<Catalog>,
     pub compiler: Arc<Compiler>,
     pub store: Arc<dyn Store>,
+    pub counters: Arc<ProjectCounters>,
     pub known_seq: KnownSeq,
     /// Frames were dropped because the mailbox of the project's actor was full, and a resync is on its way.
     pub frames_dropped: Arc<AtomicBool>,

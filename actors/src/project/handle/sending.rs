@@ -6,7 +6,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::{LateAnswer, Lookup, ProjectHandle, lookup::after_wait};
 use crate::{
-    clock::now,
+    clock::{fine_ns, now},
     directory::AudienceQuery,
     model::{
         Addressing, BrokerError, CapabilityFilter, DeliveryStatus, Draft, Headers, MessageId, ProjectId,
@@ -235,7 +235,12 @@ impl ProjectHandle {
             return Err(BrokerError::ProjectNotFound);
         }
         let (reply, answers) = oneshot::channel();
-        self.0.router.tell(Route { submissions, reply })?;
+        let submitted_ns = fine_ns();
+        self.0.router.tell(Route {
+            submissions,
+            submitted_ns,
+            reply,
+        })?;
         Ok(answers)
     }
 

@@ -7,6 +7,7 @@ use actix::{ActorContext, Context, Handler};
 use super::Session;
 use crate::{
     clock::now,
+    metrics::StoreOperation,
     session::{
         AcknowledgeMessages, Attach, CloseReason, Connection, Detach, Disconnect, EndSession, KillSession,
         MessagesWritten, Nudge, ResyncSession, SessionRemoved, Subscribe, Superseded, Unwatch, Watch, Writable,
@@ -22,7 +23,7 @@ impl Session {
     /// them.
     fn notify_if_waiting(&mut self, connection: Option<Arc<dyn Connection>>, ctx: &mut Context<Self>) {
         let op = self.store.depth(self.id);
-        self.then(op, ctx, |_, depth, _| {
+        self.then(StoreOperation::Other, op, ctx, |_, depth, _| {
             if let (Ok(Depth { waiting: 1.., .. }), Some(connection)) = (depth, connection) {
                 connection.notify_inbox_changed();
             }
@@ -193,7 +194,7 @@ impl Handler<Envelope<ResyncSession>> for Session {
         } else if let Some(claim) = self.ownership.claim() {
             // An empty lease asks whether the claim still holds.
             let op = self.store.lease(self.id, Some(claim), 0, 0, now());
-            self.then(op, ctx, |session, lease, ctx| {
+            self.then(StoreOperation::Lease, op, ctx, |session, lease, ctx| {
                 if lease.is_ok_and(|lease| lease.superseded) {
                     session.claim_refused(ctx);
                 }

@@ -6,6 +6,7 @@ use tokio::sync::oneshot;
 use super::{RETRY_DELAY, Session};
 use crate::{
     clock::now,
+    metrics::StoreOperation,
     model::{BrokerError, DeliveryStatus},
     session::{
         ownership::{Effect, Event, Retry},
@@ -56,16 +57,21 @@ impl Session {
         self.receives.mark_released();
         self.push.claimed();
         let op = self.store.claim(self.id, claim, self.settings.delivery_limit, now());
-        self.then(op, ctx, move |session, result, ctx| match result {
-            Ok(Claimed { epoch, released }) => {
-                session.released(released, ctx);
-                session.apply_ownership(Event::Claimed { claim, epoch }, ctx);
-            }
-            Err(error) => {
-                tracing::warn!(session = %session.id, %error, "the session cannot be claimed; retrying");
-                session.retry_later(Retry::Release, ctx);
-            }
-        });
+        self.then(
+            StoreOperation::Claim,
+            op,
+            ctx,
+            move |session, result, ctx| match result {
+                Ok(Claimed { epoch, released }) => {
+                    session.released(released, ctx);
+                    session.apply_ownership(Event::Claimed { claim, epoch }, ctx);
+                }
+                Err(error) => {
+                    tracing::warn!(session = %session.id, %error, "the session cannot be claimed; retrying");
+                    session.retry_later(Retry::Release, ctx);
+                }
+            },
+        );
     }
 
     /// Releases everything that is leased.
@@ -79,7 +85,7 @@ impl Session {
     /// Releases some leases, and delivers what waits then.
     pub(super) fn release(&mut self, which: Release, ctx: &mut Context<Self>) {
         let op = self.store.release(self.id, which, self.settings.delivery_limit, now());
-        self.then(op, ctx, |session, result, ctx| match result {
+        self.then(StoreOperation::Release, op, ctx, |session, result, ctx| match result {
             Ok(released) => session.released(released, ctx),
             Err(error) => {
                 tracing::warn!(session = %session.id, %error, "leased messages cannot be released; retrying");
@@ -115,7 +121,7 @@ impl Session {
         reply: Option<oneshot::Sender<Result<Acknowledged, BrokerError>>>,
         ctx: &mut Context<Self>,
     ) {
-        self.then(op, ctx, move |session, result, ctx| {
+        self.then(StoreOperation::Acknowledge, op, ctx, move |session, result, ctx| {
             if let Ok(done) = &result {
                 session.acknowledged(done, ctx);
             }
@@ -134,6 +140,7 @@ impl Session {
 
     /// Messages were acknowledged: tells their senders, and delivers what waits.
     pub(super) fn acknowledged(&mut self, done: &Acknowledged, ctx: &mut Context<Self>) {
+        self.counters.acknowledged(done.acknowledged);
         for message in &done.tracked {
             message.progress.advance_to(DeliveryStatus::Acknowledged);
         }

@@ -7,7 +7,8 @@ use actix::{AsyncContext, Context, Handler};
 
 use super::{RETRY_DELAY, Session};
 use crate::{
-    clock::now,
+    clock::{Now, fine_ns, now},
+    metrics::{METRICS, StoreOperation},
     model::MessageId,
     session::{DeliverPushed, ReadReservation, ownership::Retry, push::Start, state::Event},
     storage::{Acknowledge, Delivery, Lease, PushedDelivery, StoreError},
@@ -27,7 +28,7 @@ impl Session {
         let attachment = self.state.attachment_number();
         let (claim, len) = (self.ownership.claim(), limit.min(LEASE_LEN_MAX));
         let op = self.store.lease(self.id, claim, len, bytes, now());
-        self.then(op, ctx, move |session, lease, ctx| {
+        self.then(StoreOperation::Lease, op, ctx, move |session, lease, ctx| {
             session.finish_drain(attachment, limit, lease, reservation, ctx);
         });
     }
@@ -120,7 +121,7 @@ impl Session {
             self.push.note_pushed(deliveries);
         }
         if let Some(connection) = self.connections.live().filter(|_| self.state.push().is_some()) {
-            mark_delivered(deliveries);
+            self.mark_delivered(deliveries);
             connection.push(deliveries);
         }
     }
@@ -146,7 +147,7 @@ impl Session {
         };
         let Start { sync, from, limit } = self.push.start(claim, mode);
         let op = store.start_push(self.id, claim, limit, from);
-        self.then(op, ctx, move |session, lease, ctx| match lease {
+        self.then(StoreOperation::Lease, op, ctx, move |session, lease, ctx| match lease {
             Ok(Lease { superseded: true, .. }) => {
                 session.push.stopped();
                 session.claim_refused(ctx);
@@ -170,7 +171,9 @@ impl Session {
     /// Acknowledges what was written to the connection: at once, or together with later messages.
     pub(super) fn acknowledge_written(&mut self, mut messages: Vec<MessageId>, window: usize, ctx: &mut Context<Self>) {
         if let Some(store) = self.store.push() {
+            let written = messages.len();
             store.settle_group_leases(self.id, &mut messages);
+            self.counters.acknowledged(written - messages.len());
         }
         if messages.is_empty() {
             return;
@@ -213,13 +216,44 @@ impl Handler<Envelope<DeliverPushed>> for Session {
     }
 }
 
-/// Notes that these messages are on their way to the connection or the caller.
-pub(super) fn mark_delivered(deliveries: &[Delivery]) {
-    if deliveries.is_empty() {
+impl Session {
+    /// Notes that these messages are on their way to the connection or the caller, and counts them. A first delivery
+    /// counts with its time since the message was accepted.
+    pub(super) fn mark_delivered(&self, deliveries: &[Delivery]) {
+        if deliveries.is_empty() {
+            return;
+        }
+        let (now, now_ns) = (now(), fine_ns());
+        // Messages of one batch were accepted at one moment.
+        let (mut batch, mut len) = (None, 0);
+        for Delivery { message, count } in deliveries {
+            message.progress.mark_delivered(now.unix_ms);
+            let accepted = (message.accepted_ns, message.id.as_uuid().as_u128() >> 80);
+            if *count > 1 {
+                continue;
+            }
+            if batch.is_some_and(|batch| batch != accepted) {
+                observe_delivery(batch, len, now, now_ns);
+                len = 0;
+            }
+            (batch, len) = (Some(accepted), len + 1);
+        }
+        observe_delivery(batch, len, now, now_ns);
+        self.counters.delivered(deliveries.len());
+    }
+}
+
+/// Counts `len` messages that were accepted at one moment: by the fine clock of this process, or (0 for that) at this time
+/// of the wall clock.
+fn observe_delivery(accepted: Option<(u64, u128)>, len: u64, now: Now, now_ns: u64) {
+    const NS_PER_MS: u64 = 1_000_000;
+    let Some((accepted_ns, accepted_ms)) = accepted else {
         return;
-    }
-    let at_ms = now().unix_ms;
-    for delivery in deliveries {
-        delivery.message.progress.mark_delivered(at_ms);
-    }
+    };
+    let time_ns = match accepted_ns {
+        // The first 48 bits of the id are milliseconds since the Unix epoch.
+        0 => now.unix_ms.saturating_sub(accepted_ms as u64).saturating_mul(NS_PER_MS),
+        _ => now_ns.saturating_sub(accepted_ns),
+    };
+    METRICS.deliver.observe_many(time_ns, len);
 }

@@ -4,9 +4,10 @@ use std::{collections::VecDeque, time::Duration};
 
 use actix::{AsyncContext, Context, Handler};
 
-use super::{Session, caller::Caller, pushing::mark_delivered};
+use super::{Session, caller::Caller};
 use crate::{
     clock::now,
+    metrics::StoreOperation,
     model::{BrokerError, CallReceipt, MessageId, PAGE_BYTES_MAX},
     session::{
         AnswerWritten, CancelReceive, CloseReason, Fence, ReadAt, ReceiveMessages, ReceiveMode, ReceiveOutcome,
@@ -50,7 +51,7 @@ impl Session {
         let op = self
             .store
             .lease_for_call(self.id, waiter.call.receipt(), limit, bytes_max, now());
-        self.then(op, ctx, move |session, lease, ctx| {
+        self.then(StoreOperation::Lease, op, ctx, move |session, lease, ctx| {
             session.receives.end_read();
             match &lease {
                 Ok(lease) => session.skip_lease_numbers(lease.lease_numbers.clone(), ctx),
@@ -119,7 +120,7 @@ impl Session {
         if call.is_cancelled() {
             return self.release(Release::Ids(ids), ctx);
         }
-        mark_delivered(&deliveries);
+        self.mark_delivered(&deliveries);
         let sent = caller.reply.send(Ok(ReceiveOutcome::Messages(ReceivedMessages {
             deliveries,
             remaining: depth.waiting,
@@ -168,12 +169,17 @@ impl Session {
     }
 
     fn acknowledge_remote(&mut self, op: Op<Acknowledged>, ctx: &mut Context<Self>) {
-        self.then(op, ctx, |session, result, ctx| match result {
-            Ok(done) => session.acknowledged(&done, ctx),
-            Err(error) => {
-                tracing::warn!(session = %session.id, %error, "an acknowledgement is lost: expect a repeat");
-            }
-        });
+        self.then(
+            StoreOperation::Acknowledge,
+            op,
+            ctx,
+            |session, result, ctx| match result {
+                Ok(done) => session.acknowledged(&done, ctx),
+                Err(error) => {
+                    tracing::warn!(session = %session.id, %error, "an acknowledgement is lost: expect a repeat");
+                }
+            },
+        );
     }
 
     /// Another caller has registered the session: refuses the calls that wait and closes the watchers.
@@ -284,7 +290,7 @@ impl Handler<Envelope<AnswerWritten>> for Session {
         // In one process the session itself knows what it has returned.
         let Some(store) = self.store.replicated() else { return };
         let op = store.mark_returned(self.id, messages.to_vec());
-        self.then(op, ctx, |session, marked, _| {
+        self.then(StoreOperation::Other, op, ctx, |session, marked, _| {
             if let Err(error) = marked {
                 tracing::warn!(session = %session.id, %error, "returned messages may be returned again");
             }

@@ -8,7 +8,11 @@ use super::{
     engine::{DiskSpace, Engine, Record},
     load::load,
 };
-use crate::{clock::now, storage::StoreError};
+use crate::{
+    clock::{fine_ns, now},
+    metrics::METRICS,
+    storage::StoreError,
+};
 
 /// How often the thread checks the free space, or whether a failed disk works again.
 pub const CHECK_INTERVAL: Duration = Duration::from_millis(if cfg!(test) { 5 } else { 1000 });
@@ -67,11 +71,15 @@ impl<E: Engine> DiskWriter<E> {
 
     fn commit(&mut self, mut group: Group) -> Result<(), (StoreError, Option<Group>)> {
         let records = sort_and_dedup(std::mem::take(&mut group.records));
+        let (len, begun_ns) = (records.len() as u64, fine_ns());
         self.has_removed |= records.iter().any(|record| record.value.is_none());
-        if !records.is_empty()
-            && let Err(error) = self.engine.commit(records)
-        {
-            return Err((error, Some(group)));
+        if !records.is_empty() {
+            if let Err(error) = self.engine.commit(records) {
+                METRICS.disk_failures.increment();
+                return Err((error, Some(group)));
+            }
+            METRICS.disk_commits.observe(fine_ns().saturating_sub(begun_ns));
+            METRICS.disk_records.add(len);
         }
         self.shared.commits.complete(group);
         Ok(())

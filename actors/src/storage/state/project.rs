@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     clock::Now,
+    metrics::{self, ProjectCounters},
     model::{DeadLetterReason, ProjectId, ProtocolName, ProtocolRecord, SessionId, SessionName, SessionRecord},
     storage::{
         claim::Claim,
@@ -76,6 +77,8 @@ pub struct Ledger {
     pub account: Account,
     /// What happened to them, and in the project.
     pub events: EventLog,
+    /// Counts the dead letters.
+    pub counters: Arc<ProjectCounters>,
 }
 
 impl ProjectState {
@@ -89,6 +92,7 @@ impl<J: Journal> ProjectState<J> {
     /// The empty state of a project.
     pub fn with_journal(project: ProjectId, limits: &StoreLimits, journal: J) -> Self {
         let retention = &limits.retention;
+        let counters = metrics::project(&project);
         Self {
             journal,
             project,
@@ -106,6 +110,7 @@ impl<J: Journal> ProjectState<J> {
                 dead_letters: DeadLetters::new(retention),
                 account: Account::new(limits),
                 events: EventLog::new(limits),
+                counters,
             },
             expiries: Expiries::default(),
             expired_until_ms: 0,

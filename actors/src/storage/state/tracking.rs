@@ -178,6 +178,7 @@ impl Ledger {
         now: Now,
         journal: &mut impl Journal,
     ) {
+        self.counters.dead_lettered(reason, 1);
         let status = match reason {
             DeadLetterReason::Expired => DeliveryStatus::Expired,
             reason => DeliveryStatus::DeadLettered(reason),

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use actors::{model::DeliveryStatus, storage::StoreError};
+use actors::{clock::fine_ns, metrics::METRICS, model::DeliveryStatus, storage::StoreError};
 use deadpool_redis::redis::{Value, cmd};
 use futures_util::{StreamExt, stream::FuturesOrdered};
 use tokio::time::Instant;
@@ -11,7 +11,7 @@ use super::{
     super::{
         client::{BatchReply, store_closed},
         error::Failure,
-        reply::{parse_message, parse_status},
+        reply::{parse_message, parse_reason, parse_status},
         timeline::Witness,
     },
     Pipeline,
@@ -70,7 +70,13 @@ async fn run_batch(pipeline: &Arc<Pipeline>, batch: Batch) -> Ended {
     let returns: Vec<_> = to_return.iter().map(retry::return_unclaimed).collect();
     let all = returns.iter().chain(operations.iter().map(|queued| &queued.operation));
     let seen = pipeline.queue().witness();
+    let begun_ns = fine_ns();
     let reply = client.run_batch(&pipeline.preamble, number, &seen, all, deadline).await;
+    METRICS.redis_batches.observe(fine_ns().saturating_sub(begun_ns));
+    METRICS.redis_operations.add(operations.len() as u64);
+    if reply.is_err() {
+        METRICS.redis_failures.increment();
+    }
     pipeline.breaker.record(&reply);
     pipeline.queue().end_batch(weight, reply.is_ok());
     match reply.and_then(|reply| pipeline.parse(reply)) {
@@ -181,6 +187,9 @@ impl Pipeline {
         if replies.is_empty() {
             return Ok(None);
         }
+        if let Some(Value::Array(dead_letters)) = replies.pop_back() {
+            self.count_dead_letters(&dead_letters);
+        }
         if let Some(Value::Array(progress)) = replies.pop_back() {
             self.notify_progress(&progress);
         }
@@ -193,6 +202,17 @@ impl Pipeline {
             pending_reads: pending_reads.ok_or_else(unexpected_reply)?,
             replication_error: reply.replication_error,
         }))
+    }
+
+    /// Counts the messages that the function has given up: reason and number, alternately.
+    fn count_dead_letters(&self, dead_letters: &[Value]) {
+        for part in dead_letters.chunks_exact(2) {
+            if let [Value::BulkString(reason), Value::Int(len)] = part
+                && let (Ok(reason), Ok(len)) = (parse_reason(reason), usize::try_from(*len))
+            {
+                self.counters.dead_lettered(reason, len);
+            }
+        }
     }
 
     /// Tells the senders of this process that a message was given up. Delivery and acknowledgement are reported by the

@@ -18,6 +18,7 @@ mod submit;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use actors::{
+    metrics::{self, ProjectCounters},
     model::ProjectId,
     storage::{StoreEpoch, StoreError},
 };
@@ -35,6 +36,7 @@ pub(super) struct Pipeline {
     pub project: ProjectId,
     pub local_messages: LocalMessages,
     pub breaker: Arc<CircuitBreaker>,
+    counters: Arc<ProjectCounters>,
     preamble: Preamble,
     queue: Mutex<Queue>,
     /// Notified when another batch is worth sending while one is outstanding.
@@ -48,6 +50,7 @@ impl Pipeline {
             preamble: Preamble::new(client.replica, &project),
             local_messages: LocalMessages::default(),
             breaker: client.project_breaker(),
+            counters: metrics::project(&project),
             queue: Mutex::default(),
             batch_ready: Notify::new(),
             client,
@@ -76,6 +79,11 @@ impl Pipeline {
             operation.reply_to.send(Err(StoreError::RolledBack));
         }
         Some(epoch)
+    }
+
+    /// Operations that wait, and their bytes.
+    pub fn queued(&self) -> (usize, usize) {
+        self.queue().queued()
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {

@@ -88,6 +88,11 @@ impl Queue {
         Ok(())
     }
 
+    /// Operations that wait, and their bytes.
+    pub fn queued(&self) -> (usize, usize) {
+        (self.operations.len(), self.bytes)
+    }
+
     /// Queues an operation.
     pub fn push(&mut self, operation: Operation, deadline: Instant, reply_to: ReplyTarget) {
         self.bytes += operation.request_bytes();

@@ -6,6 +6,23 @@
 
 local COPY_BYTES = usage.COPY_BYTES
 
+-- How many messages the call has given up, by reason.
+local counts
+
+each_call(function()
+  counts = {}
+end)
+
+-- The counts for the reply of the call: reason and number, alternately.
+function dead_letters.counts()
+  local list = {}
+  for reason, number in pairs(counts) do
+    list[#list + 1] = reason
+    list[#list + 1] = number
+  end
+  return list
+end
+
 -- The letter of a message for a session.
 function dead_letters.letter(id, session)
   return id .. session
@@ -66,6 +83,7 @@ end
 -- Makes a dead letter of a message that has left its inbox. The code of the reason is the status of its receipt.
 function dead_letters.add(entry, session, reason, deliveries)
   local letter = dead_letters.letter(id_of(entry), session)
+  counts[reason] = (counts[reason] or 0) + 1
   receipts.settle(entry, session, reason)
   frames.report_progress(entry, reason)
   local bytes = bytes_of_letter(entry)

@@ -76,6 +76,7 @@ local function run(arguments, is_out_of_memory)
   local progress = flush()
   replies[#replies + 1] = deferred
   replies[#replies + 1] = progress
+  replies[#replies + 1] = dead_letters.counts()
   replies[#replies + 1] = timeline.witness()
   -- The arguments are garbage from here on.
   ARGV = nil

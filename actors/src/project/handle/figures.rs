@@ -1,0 +1,86 @@
+//! The present figures of a project for operators, read in one pass over its directory.
+
+use super::ProjectHandle;
+use crate::{
+    clock::now,
+    metrics::{ActorKind, Labelled},
+    model::{BrokerError, SessionStatus},
+    session::Member,
+    storage::Usage,
+};
+
+/// Mailboxes of the actors of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MailboxFigures {
+    /// Commands in all of them.
+    pub sum: usize,
+    /// Commands in the fullest one.
+    pub max: usize,
+}
+
+impl MailboxFigures {
+    /// Adds a mailbox.
+    pub fn add(&mut self, len: usize) {
+        self.sum += len;
+        self.max = self.max.max(len);
+    }
+}
+
+/// The present figures of a project.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProjectFigures {
+    /// Sessions by state.
+    pub active: usize,
+    pub stale: usize,
+    pub disconnected: usize,
+    /// Messages that wait for all sessions, and for the one with the most.
+    pub waiting: usize,
+    pub longest: usize,
+    /// Sessions for which as many messages wait as give a warning.
+    pub over_warning: usize,
+    pub protocols: usize,
+    /// Mailboxes by [`ActorKind::index`](Labelled::index).
+    pub mailboxes: [MailboxFigures; ActorKind::LEN],
+}
+
+impl ProjectHandle {
+    /// The present figures. Costs less than a microsecond for each session.
+    pub fn figures(&self) -> ProjectFigures {
+        let parts = &self.0;
+        let (now, presence) = (now(), parts.settings.presence);
+        let warning_len = self.limits().queue_warning_len;
+        let mut figures = ProjectFigures {
+            protocols: parts.catalog.len(),
+            ..ProjectFigures::default()
+        };
+        for (kind, len) in [
+            (ActorKind::Project, parts.project.metrics().mailbox_len()),
+            (ActorKind::Registry, parts.registry.metrics().mailbox_len()),
+            (ActorKind::Router, parts.router.metrics().mailbox_len()),
+        ] {
+            figures.mailboxes[kind.index()].add(len);
+        }
+        parts.directory.for_each(|member: &Member| {
+            match member.status(presence, now) {
+                SessionStatus::Active => figures.active += 1,
+                SessionStatus::Stale => figures.stale += 1,
+                SessionStatus::Disconnected => figures.disconnected += 1,
+            }
+            let waiting = member.shared.waiting();
+            figures.waiting += waiting;
+            figures.longest = figures.longest.max(waiting);
+            figures.over_warning += usize::from(waiting >= warning_len);
+            figures.mailboxes[ActorKind::Session.index()].add(member.address.metrics().mailbox_len());
+        });
+        figures
+    }
+
+    /// What the store keeps of the project, and how many dead letters.
+    ///
+    /// # Errors
+    /// `unavailable`.
+    pub async fn usage(&self) -> Result<(Usage, usize), BrokerError> {
+        let usage = self.0.store.usage().await?;
+        Ok((usage, self.0.store.dead_letter_count().await?))
+    }
+}
