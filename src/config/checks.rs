@@ -6,6 +6,7 @@ use super::{
     rules::{AdminKey, Rule},
     table::Config,
 };
+use crate::metrics::TokenFile;
 
 /// Checks the rules between settings. Each value has passed its own rule.
 ///
@@ -18,6 +19,10 @@ pub fn check_between_settings(config: &Config, layers: &Layers) -> Result<(), Co
         return Err(ConfigError::not_allowed(&layers.given("host"), allowed));
     }
     check_credentials(config, layers)?;
+    if let Some(Err(reason)) = config.metrics_token_file.as_deref().map(TokenFile::open) {
+        let allowed = format!("a readable file with a token ({reason})");
+        return Err(ConfigError::not_allowed(&layers.given("metrics_token_file"), &allowed));
+    }
     if config.allowed_hosts.is_empty() {
         let allowed = "at least one host name, or * for every name";
         return Err(ConfigError::not_allowed(&layers.given("allowed_hosts"), allowed));

@@ -209,6 +209,25 @@ impl<T: Choosable> Rule for Choice<T> {
     }
 }
 
+/// A port, or none.
+pub struct OptionalPort;
+
+impl Rule for OptionalPort {
+    type Value = Option<u16>;
+    const SHAPE: Shape = Shape::One("N");
+
+    fn parse(&self, text: &str) -> Result<Self::Value, NotAllowed> {
+        match text {
+            "" => Ok(None),
+            _ => text.parse().map(Some).map_err(|_| NotAllowed),
+        }
+    }
+
+    fn allowed(&self) -> String {
+        Integer(0..=u16::MAX).allowed()
+    }
+}
+
 /// An IP address to listen on; `localhost` is 127.0.0.1.
 pub struct Address;
 

@@ -14,8 +14,8 @@ use super::{
     kinds::{LogFormat, RedisFallback, StorageKind},
     layers::Layers,
     rules::{
-        Address, AdminKey, AutoOr, Choice, FilePath, Folder, Integer, LogFilter, Names, Origins, Ratio, RedisAddress,
-        RedisUrl, ReplicaAddress, Rule, Span, Word, hours, millis, seconds,
+        Address, AdminKey, AutoOr, Choice, FilePath, Folder, Integer, LogFilter, Names, OptionalPort, Origins, Ratio,
+        RedisAddress, RedisUrl, ReplicaAddress, Rule, Span, Word, hours, millis, seconds,
     },
     setting::{Setting, settings},
 };
@@ -171,6 +171,17 @@ settings! {
 
     /// Time after SIGTERM for requests in progress to finish. 0 cuts them off.
     shutdown_grace: Duration = "30s", Span(seconds(0)..=hours(1));
+
+    /// Projects that metrics show by name; all others are shown together as `_other`.
+    metrics_projects_max: usize = "50", Integer(0..=1000);
+
+    /// Port that serves `/metrics` and nothing else, on `host`; `port` then serves none. 0 takes a free one. Requests may
+    /// name any host.
+    metrics_port: Option<u16> = "", OptionalPort;
+
+    /// File whose first line is a token that is good for `/metrics` alone, beside the admin key. It is read again when it
+    /// changes.
+    metrics_token_file: Option<PathBuf> = "", FilePath;
 
     /// Least severe level to log, or a filter such as `info,mcp_broker::http=debug`. Logs go to stderr only.
     log_level: String = "info", LogFilter;

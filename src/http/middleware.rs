@@ -1,6 +1,6 @@
 //! Middleware of all routes: admission and authentication, with the functions of the edge.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use actix_web::{
     Error, HttpMessage,
@@ -11,12 +11,14 @@ use actix_web::{
 };
 
 use super::{
-    paths::{PROBES, is_public},
+    metrics::OwnPort,
+    paths::{METRICS, PROBES, is_public},
     state::StateData,
 };
-use crate::{auth::Credentials, edge, problem::Problem};
+use crate::{auth::Credentials, edge, metrics::count_request, problem::Problem};
 
-/// Middleware: refuses hosts and origins that are not allowed, before anything else. Probes answer to every host.
+/// Middleware: refuses hosts and origins that are not allowed, before anything else, and counts the answers. Probes and
+/// the port of the metrics answer to every host.
 ///
 /// # Errors
 /// The error of the inner service.
@@ -24,8 +26,34 @@ pub async fn admit<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
+    let (route, method) = (route_of(&request), request.method().clone());
+    let admitted = admit_uncounted(request, next).await;
+    let status = match &admitted {
+        Ok(response) => response.status(),
+        Err(error) => error.as_response_error().status_code(),
+    };
+    count_request(route.as_deref(), method.as_str(), status.as_u16());
+    admitted
+}
+
+/// The pattern of the route of a request; None for a path without a route.
+fn route_of(request: &ServiceRequest) -> Option<Cow<'static, str>> {
+    /// The path that most requests ask for: the search for a pattern is slow.
+    const MCP: &str = "/mcp";
+    match request.path() {
+        MCP => Some(Cow::Borrowed(MCP)),
+        _ => request.match_pattern().map(Cow::Owned),
+    }
+}
+
+async fn admit_uncounted<B: MessageBody + 'static>(
+    request: ServiceRequest,
+    next: Next<B>,
+) -> Result<ServiceResponse<BoxBody>, Error> {
     let checked = request.app_data::<StateData>().map_or(Ok(()), |state| {
-        if PROBES.contains(&request.path()) {
+        // Scrapers address a replica by its IP, as probes do.
+        let is_scraped = request.app_data::<OwnPort>().is_some();
+        if is_scraped || PROBES.contains(&request.path()) {
             state.admission.check_origin(request.headers())
         } else {
             state.admission.check(request.headers())
@@ -47,6 +75,16 @@ async fn delay_refusal(problem: Problem) -> Problem {
     problem
 }
 
+/// Whether a request for metrics has the token that is good for them alone.
+fn is_scraper(request: &ServiceRequest) -> bool {
+    let state = request.app_data::<StateData>().filter(|_| request.path() == METRICS);
+    let token = state.and_then(|state| state.scraping.token.as_ref());
+    token.is_some_and(|token| {
+        let credentials = Credentials::of(request.head());
+        matches!(credentials.credential(), Ok(Some(given)) if token.accepts(given))
+    })
+}
+
 /// Middleware: authenticates the caller and takes one request from its rate limit. Handlers find the
 /// [`Identity`](crate::auth::Identity) among the extensions of the request. A preflight request has no key (Fetch,
 /// section 4.8). A key in the URL is refused on public paths too: it is in logs by now, and its owner must learn of it.
@@ -61,6 +99,9 @@ pub async fn authenticate<B: MessageBody + 'static>(
         if let Err(error) = Credentials::of(request.head()).check_query() {
             return Ok(request.into_response(Problem::from(&error).into_response()));
         }
+        return Ok(next.call(request).await?.map_into_boxed_body());
+    }
+    if is_scraper(&request) {
         return Ok(next.call(request).await?.map_into_boxed_body());
     }
     let auth = request

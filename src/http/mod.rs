@@ -8,6 +8,7 @@ mod backpressure;
 mod docs;
 mod extract;
 mod health;
+mod metrics;
 mod middleware;
 mod oauth;
 mod openapi;
@@ -22,8 +23,9 @@ use actix_web::{
     web,
 };
 
+pub use metrics::{OwnPort, routes as metrics_routes};
 pub use middleware::{admit, authenticate};
-pub use state::{HttpState, Lifecycle};
+pub use state::{HttpState, Lifecycle, Scraping};
 
 use crate::problem::Problem;
 use resource::Resource;
@@ -45,6 +47,7 @@ fn resources() -> Vec<Resource> {
         Resource::at("/docs").on(Method::GET, web::to(docs::page)),
         Resource::at("/ws").on(Method::GET, web::to(websocket_hint)),
     ]);
+    resources.extend(metrics::resources());
     resources.extend(api::resources());
     resources
 }

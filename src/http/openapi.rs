@@ -15,7 +15,7 @@ use utoipa::{
 
 use super::{
     api::{audit, projects, tree},
-    docs, health,
+    docs, health, metrics,
     problem_body::ProblemBody,
 };
 use crate::problem;
@@ -33,7 +33,7 @@ use crate::problem;
         projects::list, projects::create, projects::show, projects::change, projects::delete,
         projects::keys, projects::add_key, projects::revoke_key, projects::rotate,
         projects::grants, projects::grant, projects::revoke_grant,
-        audit::list, tree::tree,
+        audit::list, tree::tree, metrics::metrics,
     ),
     components(schemas(ProblemBody)),
     modifiers(&SecuritySchemes, &CommonRefusals),

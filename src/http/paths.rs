@@ -5,6 +5,9 @@ use super::oauth;
 /// Paths of the probes of load balancers and Kubernetes.
 pub const PROBES: [&str; 3] = ["/livez", "/readyz", "/startupz"];
 
+/// The path of the metrics.
+pub const METRICS: &str = "/metrics";
+
 /// Whether the answer at a path is always short.
 pub fn has_short_answer(path: &str) -> bool {
     PROBES.contains(&path) || ["/", "/health"].contains(&path)

@@ -8,7 +8,13 @@ use std::sync::{
 use actix_web::web;
 use actors::{broker::BrokerHandle, storage::StorageHealth};
 
-use crate::{admin::Administration, auth::Authenticator, edge::Admission, transport::TransportContext};
+use crate::{
+    admin::Administration,
+    auth::Authenticator,
+    edge::Admission,
+    metrics::{Metrics, TokenFile},
+    transport::TransportContext,
+};
 
 /// The state as handlers receive it.
 pub type StateData = web::Data<Arc<HttpState>>;
@@ -22,6 +28,18 @@ pub struct HttpState {
     pub admission: Admission,
     /// Byte budgets and other shared state of the transports.
     pub transport: Arc<OnceLock<TransportContext>>,
+    /// The figures of this replica.
+    pub metrics: OnceLock<Arc<Metrics>>,
+    pub scraping: Scraping,
+}
+
+/// How metrics are scraped.
+#[derive(Default)]
+pub struct Scraping {
+    /// Metrics are served at a port of their own.
+    pub has_own_port: bool,
+    /// The token that is good for metrics alone.
+    pub token: Option<TokenFile>,
 }
 
 impl HttpState {

@@ -21,6 +21,7 @@ use tokio::{
 use super::{
     credential_watcher,
     file_limit::raise_file_limit,
+    scraping::{self, ScrapeServer},
     server::{self, RunningServer, Shared},
     settings,
     tasks::BackgroundTasks,
@@ -33,6 +34,7 @@ use crate::{
     exit,
     http::{HttpState, Lifecycle},
     mcp::Service,
+    metrics::{Metrics, TransportFigures},
     storage, telemetry,
     transport::{
         Connections, TransportContext,
@@ -47,6 +49,8 @@ pub struct Application {
     state: Arc<HttpState>,
     connections: Arc<Connections>,
     server: RunningServer,
+    /// The server of the metrics, if they have a port of their own.
+    scraping: Option<ScrapeServer>,
     /// Notified when the root actor gives up.
     gave_up: Arc<Notify>,
     /// Stopped on drop.
@@ -63,11 +67,13 @@ impl Application {
     pub async fn build(config: &Config) -> io::Result<Self> {
         raise_file_limit(config);
         let policy = settings::auth_policy(config)?;
-        let listener = server::bind(config)?;
+        let listener = server::bind(SocketAddr::new(config.host, config.port), "--port")?;
         let address = listener.local_addr()?;
         let connections = Connections::new(config.connections_max);
-        let shared = shared(config);
+        let shared = shared(config)?;
+        actors::metrics::set_labelled_max(config.metrics_projects_max);
         let server = server::start(config, listener, &shared).await?;
+        let scraping = scraping::start(config, &shared.state)?;
 
         let gave_up = Arc::new(Notify::new());
         let storage = storage::open(settings::storage(config, address)).await?;
@@ -82,14 +88,19 @@ impl Application {
             let tasks = Arc::clone(&service.tasks);
             async move { credential_watcher::run(&broker, &connections, &sessions, &tasks).await }
         });
+        tasks.spawn("metrics-sampler", {
+            let state = Arc::clone(&shared.state);
+            move || scraping::sample(Arc::clone(&state))
+        });
         shared.state.lifecycle.mark_started();
-        announce(config, address);
+        announce(config, address, scraping.as_ref().map(ScrapeServer::address));
         Ok(Self {
             address,
             shutdown_grace: config.shutdown_grace,
             state: shared.state,
             connections,
             server,
+            scraping,
             gave_up,
             _tasks: tasks,
         })
@@ -141,11 +152,17 @@ impl Application {
         self.connections.close_all(CloseReason::ShuttingDown);
         self.connections.wait_until_empty().await;
         self.server.stop().await;
+        if let Some(scraping) = self.scraping {
+            scraping.stop().await;
+        }
     }
 }
 
 /// The state of a server whose broker has not started yet.
-fn shared(config: &Config) -> Shared {
+///
+/// # Errors
+/// `metrics_token_file` cannot be read.
+fn shared(config: &Config) -> io::Result<Shared> {
     let context = Arc::new(OnceLock::new());
     let state = HttpState {
         broker: OnceLock::new(),
@@ -154,16 +171,18 @@ fn shared(config: &Config) -> Shared {
         lifecycle: Lifecycle::default(),
         admission: Admission::new(&config.allowed_hosts, &config.cors_origins),
         transport: Arc::clone(&context),
+        metrics: OnceLock::new(),
+        scraping: settings::scraping(config)?,
     };
     let endpoint = Endpoint {
         context,
         sessions: HttpSessions::new(config.connections_max, config.session_retention),
     };
-    Shared {
+    Ok(Shared {
         state: Arc::new(state),
         endpoint: Arc::new(endpoint),
         inbound: settings::inbound_budget(config),
-    }
+    })
 }
 
 /// Starts the root actor on the workers of the server.
@@ -207,6 +226,12 @@ fn serve_broker(
     } = shared;
     let _ = state.auth.set(Arc::clone(&auth));
     let _ = state.admin.set(admin);
+    let (sessions, counted) = (Arc::clone(&endpoint.sessions), Arc::clone(connections));
+    let transports = TransportFigures {
+        http_sessions: Box::new(move || sessions.len()),
+        connections_of: Box::new(move |project| counted.len_of(project)),
+    };
+    let _ = state.metrics.set(Metrics::new(broker.clone(), transports));
     let _ = state.broker.set(broker.clone());
     let _ = endpoint.context.set(TransportContext {
         connections: Arc::clone(connections),
@@ -220,7 +245,11 @@ fn serve_broker(
     Ok(service)
 }
 
-fn announce(config: &Config, address: SocketAddr) {
+fn announce(config: &Config, address: SocketAddr, metrics: Option<SocketAddr>) {
+    if let Some(metrics) = metrics {
+        let line = format!("the metrics are at http://{metrics}/metrics");
+        telemetry::print_status(config, "INFO", &line);
+    }
     let line = format!(
         "mcp-broker {} is listening: http://{address}/mcp, ws://{address}/ws (health: http://{address}/health)",
         env!("CARGO_PKG_VERSION")

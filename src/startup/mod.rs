@@ -6,6 +6,7 @@
 mod application;
 mod credential_watcher;
 mod file_limit;
+mod scraping;
 mod server;
 mod settings;
 mod tasks;

@@ -76,12 +76,11 @@ impl RunningServer {
     }
 }
 
-/// Binds the listener.
+/// Binds a listener. `flag` sets its port.
 ///
 /// # Errors
 /// The address cannot be used; the text names it and says what to do.
-pub fn bind(config: &Config) -> io::Result<TcpListener> {
-    let wanted = SocketAddr::new(config.host, config.port);
+pub fn bind(wanted: SocketAddr, flag: &str) -> io::Result<TcpListener> {
     let socket = socket2::Socket::new(socket2::Domain::for_address(wanted), socket2::Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
     socket
@@ -92,7 +91,7 @@ pub fn bind(config: &Config) -> io::Result<TcpListener> {
                 io::ErrorKind::AddrInUse => "another program listens there".to_owned(),
                 _ => error.to_string(),
             };
-            let line = format!("cannot listen on {wanted}: {reason}; choose another --port");
+            let line = format!("cannot listen on {wanted}: {reason}; choose another {flag}");
             io::Error::new(error.kind(), line)
         })?;
     socket.set_nonblocking(true)?;

@@ -18,6 +18,8 @@ use crate::{
     budget::Budget,
     config::{Config, RedisFallback, StorageKind},
     edge::AddressLimiter,
+    http::Scraping,
+    metrics::TokenFile,
     storage::{StorageSettings, redis::RedisSettings},
     transport::Timeouts,
 };
@@ -54,6 +56,20 @@ pub fn inbound_budget(config: &Config) -> Arc<Budget> {
 pub fn outbound_budget(config: &Config) -> Arc<Budget> {
     let bytes_max = config.outbound_buffer_bytes();
     Budget::new(bytes_max, bytes_max / OUTBOUND_SHARE_DIVISOR)
+}
+
+/// How metrics are scraped.
+///
+/// # Errors
+/// `metrics_token_file` cannot be read. The rules of the configuration have checked it before.
+pub fn scraping(config: &Config) -> io::Result<Scraping> {
+    let token = config.metrics_token_file.as_deref().map(TokenFile::open).transpose();
+    let token =
+        token.map_err(|error| io::Error::new(error.kind(), format!("metrics_token_file cannot be used: {error}")))?;
+    Ok(Scraping {
+        has_own_port: config.metrics_port.is_some(),
+        token,
+    })
 }
 
 /// Intervals and timeouts of connections.

@@ -91,7 +91,7 @@ const BROKER: Layers = &[
     ("bridge", &[]),
     ("storage", &["bridge"]),
     ("metrics", &[]),
-    ("config", &["storage"]),
+    ("config", &["metrics", "storage"]),
     ("telemetry", &["config"]),
     ("auth", &["problem"]),
     ("admin", &["auth"]),

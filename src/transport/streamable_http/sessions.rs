@@ -57,6 +57,16 @@ pub struct HttpSessions {
 }
 
 impl HttpSessions {
+    /// The number of open sessions.
+    pub fn len(&self) -> usize {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Whether no session is open.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Allows `max` sessions; a session without requests for `idle_max` is closed.
     pub fn new(max: usize, idle_max: Duration) -> Arc<Self> {
         Arc::new(Self {
