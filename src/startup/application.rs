@@ -169,6 +169,7 @@ fn shared(config: &Config) -> io::Result<Shared> {
         auth: OnceLock::new(),
         admin: OnceLock::new(),
         lifecycle: Lifecycle::default(),
+        followers: Arc::default(),
         admission: Admission::new(&config.allowed_hosts, &config.cors_origins),
         transport: Arc::clone(&context),
         metrics: OnceLock::new(),

@@ -202,6 +202,10 @@ impl ReplicaDirectory for ReplicaConnection {
     fn address_of(&self, _: ReplicaId) -> Op<Option<SocketAddr>> {
         Box::pin(ready(Ok(None)))
     }
+
+    fn addresses(&self) -> Op<Vec<(ReplicaId, SocketAddr)>> {
+        Box::pin(ready(Ok(Vec::new())))
+    }
 }
 
 impl Bridge for ReplicaConnection {
