@@ -8,6 +8,7 @@ use std::{
     io,
     os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
+    sync::{Arc, PoisonError, RwLock},
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -16,7 +17,7 @@ use actors::{
     clock::Now,
     storage::{
         StoreError,
-        disk::{DiskSettings, DiskSpace, DiskStorage, Engine, Record, ScanVisitor},
+        disk::{DiskSettings, DiskSpace, DiskStorage, Engine, EngineReader, Record, ScanVisitor},
     },
 };
 use fjall::{
@@ -62,11 +63,42 @@ pub fn open(folder: &Path, settings: DiskSettings, now: Now) -> io::Result<DiskS
     DiskStorage::open(engine, settings, now).map_err(named)
 }
 
+/// The database, for the thread that writes and for those that read.
+struct OpenDatabase {
+    /// None when it could not be opened again after an error.
+    open: RwLock<Option<(Database, Keyspace)>>,
+}
+
+impl OpenDatabase {
+    /// Runs an operation on the open database, which is not opened again meanwhile.
+    fn with<T>(&self, operation: impl FnOnce(&Database, &Keyspace) -> fjall::Result<T>) -> Result<T, StoreError> {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        let Some((database, records)) = &*open else {
+            let text = "the folder could not be opened again".to_owned();
+            return Err(StoreError::Unreachable(text));
+        };
+        operation(database, records).map_err(|error| store_error(&error))
+    }
+}
+
+impl EngineReader for OpenDatabase {
+    fn scan(&self, prefix: &[u8], each: &mut ScanVisitor<'_>) -> Result<(), StoreError> {
+        self.with(|_, records| {
+            for record in records.prefix(prefix) {
+                let (key, value) = record.into_inner()?;
+                if !each(&key, &value) {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
 /// A folder that this process alone uses.
 pub struct DataFolder {
     path: PathBuf,
-    /// None when it could not be opened again after an error.
-    database: Option<(Database, Keyspace)>,
+    database: Arc<OpenDatabase>,
     /// The thread that frees space, if one was started.
     compaction: Option<JoinHandle<()>>,
     _lock: File,
@@ -81,10 +113,12 @@ impl DataFolder {
         DirBuilder::new().recursive(true).mode(PRIVATE_MODE).create(path)?;
         ensure_private(path)?;
         let lock = lock_exclusively(&path.join(LOCK_FILE))?;
-        let database = Some(open_database(&path.join(RECORDS_FOLDER)).map_err(|error| io_error(&error))?);
+        let database = open_database(&path.join(RECORDS_FOLDER)).map_err(|error| io_error(&error))?;
         Ok(Self {
             path: path.to_owned(),
-            database,
+            database: Arc::new(OpenDatabase {
+                open: RwLock::new(Some(database)),
+            }),
             compaction: None,
             _lock: lock,
         })
@@ -96,50 +130,45 @@ impl DataFolder {
             let _ = thread.join();
         }
     }
-
-    fn database(&self) -> Result<&(Database, Keyspace), StoreError> {
-        let closed = || StoreError::Unreachable("the folder could not be opened again".to_owned());
-        self.database.as_ref().ok_or_else(closed)
-    }
 }
 
 impl Drop for DataFolder {
-    /// Waits, so that the folder can be opened again afterwards.
+    /// Closes the database, even if a reader still has its handle, so that the folder can be opened again afterwards.
     fn drop(&mut self) {
         self.join_compaction();
+        *self.database.open.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
 impl Engine for DataFolder {
     fn scan(&mut self, prefix: &[u8], each: &mut ScanVisitor<'_>) -> Result<(), StoreError> {
-        let (_, records) = self.database()?;
-        for record in records.prefix(prefix) {
-            let (key, value) = record.into_inner().map_err(|error| store_error(&error))?;
-            if !each(&key, &value) {
-                break;
-            }
-        }
-        Ok(())
+        EngineReader::scan(&*self.database, prefix, each)
+    }
+
+    fn reader(&self) -> Arc<dyn EngineReader> {
+        self.database.clone()
     }
 
     fn commit(&mut self, group: Vec<Record>) -> Result<(), StoreError> {
-        let (database, records) = self.database()?;
-        let mut batch = database.batch().durability(Some(PersistMode::SyncData));
-        for Record { key, value } in group {
-            match value {
-                Some(value) => batch.insert(records, key, value),
-                None => batch.remove(records, key),
+        self.database.with(|database, records| {
+            let mut batch = database.batch().durability(Some(PersistMode::SyncData));
+            for Record { key, value } in group {
+                match value {
+                    Some(value) => batch.insert(records, key, value),
+                    None => batch.remove(records, key),
+                }
             }
-        }
-        batch.commit().map_err(|error| store_error(&error))
+            batch.commit()
+        })
     }
 
     fn reopen(&mut self) -> Result<(), StoreError> {
-        // The old database holds a lock of its own.
         self.join_compaction();
-        self.database = None;
+        let mut open = self.database.open.write().unwrap_or_else(PoisonError::into_inner);
+        // The old database holds a lock of its own.
+        *open = None;
         let opened = open_database(&self.path.join(RECORDS_FOLDER));
-        self.database = Some(opened.map_err(|error| store_error(&error))?);
+        *open = Some(opened.map_err(|error| store_error(&error))?);
         Ok(())
     }
 
@@ -153,11 +182,12 @@ impl Engine for DataFolder {
 
     fn reclaim_space(&mut self) {
         let is_running = |thread: &JoinHandle<()>| !thread.is_finished();
-        let Ok((_, records)) = self.database() else { return };
         if self.compaction.as_ref().is_some_and(is_running) {
             return;
         }
-        let records = records.clone();
+        let Ok(records) = self.database.with(|_, records| Ok(records.clone())) else {
+            return;
+        };
         let compaction = thread::Builder::new().name("storage-tidy".to_owned());
         let compaction = compaction.spawn(move || {
             // Removed records take up space until the removal is in a table and the tables are merged.

@@ -71,6 +71,20 @@ pub enum ProjectEvent {
 }
 
 impl ProjectEvent {
+    /// An actor panicked and was started again.
+    #[must_use]
+    pub const fn restarted(actor: ActorKind) -> Self {
+        let change = ActorChange::Restarted;
+        Self::Actor { actor, change }
+    }
+
+    /// An actor panicked too often.
+    #[must_use]
+    pub const fn gave_up(actor: ActorKind) -> Self {
+        let change = ActorChange::GaveUp;
+        Self::Actor { actor, change }
+    }
+
     /// The kind of the event.
     #[must_use]
     pub const fn kind(&self) -> EventKind {
@@ -248,23 +262,12 @@ pub struct AcceptedMessage {
     pub recipients: LoggedRecipients,
     /// The `timestamp` of the envelope, in milliseconds since the Unix epoch.
     pub timestamp_ms: u64,
-    /// The envelope from the value of `sender_name` up to the payload; see [`EnvelopeFragments::head`].
+    /// The envelope from the value of `sender_name` up to the payload; see [`EnvelopeFragments::head`](super::EnvelopeFragments::head).
     pub head: String,
     /// The JSON text of the payload, if the log keeps payloads.
     pub payload: Option<String>,
-    /// The envelope behind the payload; see [`EnvelopeFragments::tail`].
+    /// The envelope behind the payload; see [`EnvelopeFragments::tail`](super::EnvelopeFragments::tail). Of headers that are too long only the priority.
     pub tail: String,
-}
-
-/// The parts of an encoded envelope that the log keeps as they are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EnvelopeFragments<'a> {
-    /// From the value of `sender_name` up to the payload: `"ali",…,"protocol_version":"1.0.0"`.
-    pub head: &'a [u8],
-    /// The JSON text of the payload.
-    pub payload: &'a [u8],
-    /// Everything behind the payload: `,"headers":{…}`.
-    pub tail: &'a [u8],
 }
 
 /// To whom a message went.

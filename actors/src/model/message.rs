@@ -1,6 +1,7 @@
 //! Messages: the encoded envelope, its stages from draft to dead letter, and how a sender tracks it.
 
 mod fragments;
+mod ids;
 mod stored;
 
 use std::{
@@ -14,9 +15,10 @@ use std::{
 use bytes::BufMut;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
-use uuid::{ContextV7, Timestamp, Uuid};
 
-use fragments::Layout;
+pub use fragments::EnvelopeFragments;
+use fragments::{Layout, PAYLOAD};
+pub use ids::MessageIds;
 pub use stored::StoredMessageError;
 
 use super::{MessageId, ProjectId, SessionId, SessionRecord, UNSET_ID};
@@ -155,7 +157,6 @@ const ENVELOPE_HEAD: &[u8] = b"{\"message_id\":\"00000000-0000-0000-0000-0000000
 const ID_AT: usize = 15;
 const TIMESTAMP_AT: usize = ID_AT + UNSET_ID.len() + 15;
 const RECIPIENT_AT: usize = ENVELOPE_HEAD.len() + 1;
-const PAYLOAD: &[u8] = b",\"payload\":";
 
 impl Draft {
     /// Encodes the envelope (contract, section 5). `payload` is the text of a validated JSON object.
@@ -316,6 +317,13 @@ impl Message {
         &self.body
     }
 
+    /// The parts of the envelope that the event log keeps; None for a message that was read back from a store.
+    #[must_use]
+    pub fn fragments(&self) -> Option<EnvelopeFragments<'_>> {
+        let timestamp = self.body.get(TIMESTAMP_AT..TIMESTAMP_AT + 24)?;
+        self.layout?.fragments(&self.body, timestamp)
+    }
+
     /// A message read back from a store. It is not tracked.
     #[must_use]
     pub fn restore(kept: StoredMessage) -> Self {
@@ -438,19 +446,6 @@ impl Progress {
     }
 }
 
-/// Generates ids that grow: within one generator a later message has a greater id, even if the wall clock is set back.
-#[derive(Debug, Default)]
-pub struct MessageIds(ContextV7);
-
-impl MessageIds {
-    /// The next id.
-    pub fn next(&self, now: Now) -> MessageId {
-        let (seconds, millis) = (now.unix_ms / 1000, now.unix_ms % 1000);
-        let timestamp = Timestamp::from_unix(&self.0, seconds, millis as u32 * 1_000_000);
-        MessageId::from_uuid(Uuid::new_v7(timestamp))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -535,34 +530,6 @@ mod tests {
             (&seen["recipient_id"], &seen["sender_name"]),
             (&Value::Null, &Value::Null)
         );
-    }
-
-    #[test]
-    fn ids_grow_even_when_the_wall_clock_goes_back() {
-        let ids = MessageIds::default();
-        let mut last = ids.next(Now {
-            unix_ms: 1_790_000_000_000,
-            mono_ms: 0,
-        });
-        for step in 0..20_000_u64 {
-            let next = ids.next(Now {
-                unix_ms: 1_790_000_000_000 - step % 700,
-                mono_ms: 0,
-            });
-            assert!(next > last, "{next} after {last}");
-            last = next;
-        }
-    }
-
-    #[test]
-    fn an_id_holds_the_time_at_which_it_was_made() {
-        let now = Now {
-            unix_ms: 1_790_000_000_123,
-            mono_ms: 0,
-        };
-        let id = MessageIds::default().next(now);
-        let made = id.as_uuid().get_timestamp().map(|made| made.to_unix());
-        assert_eq!(made, Some((1_790_000_000, 123_000_000)));
     }
 
     #[test]

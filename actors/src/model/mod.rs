@@ -20,14 +20,14 @@ pub use budget::{Budget, BudgetFull};
 pub use capabilities::{Capabilities, CapabilityFilter};
 pub use error::{BrokerError, CrossProjectSide, MissingGrant, MissingSession, PathFailure};
 pub use event::{
-    AcceptedMessage, ActorChange, ActorKind, EnvelopeFragments, EnvelopeHead, EventKind, EventKinds, LoggedRecipients,
-    ProjectEvent, SessionChange, SessionMark,
+    AcceptedMessage, ActorChange, ActorKind, EnvelopeHead, EventKind, EventKinds, LoggedRecipients, ProjectEvent,
+    SessionChange, SessionMark,
 };
 pub use ids::{ConnectionId, MessageId, ProjectId, ReplicaId, SessionId, SessionName, UNSET_ID};
 pub use key::{ApiKey, CredentialStatus, KeyDigest, KeyId, KeyRecord, KeyStatus, Owner, Scope};
 pub use message::{
-    Addressing, DeadLetter, DeadLetterReason, DeliveryStatus, Draft, Headers, Message, MessageIds, Priority, Progress,
-    RecipientStatus, StoredMessage, StoredMessageError,
+    Addressing, DeadLetter, DeadLetterReason, DeliveryStatus, Draft, EnvelopeFragments, Headers, Message, MessageIds,
+    Priority, Progress, RecipientStatus, StoredMessage, StoredMessageError,
 };
 pub use page::{PAGE_BYTES_MAX, PageRoom};
 pub use project::{

@@ -147,9 +147,11 @@ pub const EVENT_CASES: &[Case] = cases! {
     events:
         the_life_of_a_message_is_recorded_in_order
         a_broadcast_is_recorded_once_with_its_recipients
+        payloads_are_not_recorded_by_default
         a_message_that_is_refused_is_not_recorded
         a_message_from_another_project_is_recorded_with_its_origin
         a_dead_letter_and_its_redrive_are_recorded
+        the_end_of_a_session_is_recorded_once
         events_of_actors_are_recorded_as_they_are
         events_are_read_in_both_directions
         events_are_found_by_their_time

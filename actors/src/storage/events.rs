@@ -24,11 +24,11 @@ pub const READ_BYTES_MAX: usize = 4 << 20;
 
 /// The event log of a project.
 ///
-/// The store records by itself what happens to messages: acceptance, delivery, acknowledgement, release, dead letters and
-/// redrives.
+/// The store records by itself what happens to messages (acceptance, delivery, acknowledgement, release, dead letters and
+/// redrives), and that a session ended: only the store knows which of several callers has removed it.
 pub trait EventStore {
-    /// Records an event that the store does not see by itself: of a session, a protocol, an actor or the audit log. Returns
-    /// at once.
+    /// Records an event that the store does not record by itself: of a session, a protocol, an actor or the audit log.
+    /// Returns at once.
     fn record(&self, event: ProjectEvent, now: Now);
 
     /// Reads a page of the log.

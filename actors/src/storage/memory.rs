@@ -288,7 +288,7 @@ impl EventStore for MemoryStore {
     /// The events are decoded after the lock was released.
     fn events(&self, query: EventQuery) -> Op<EventPage> {
         let plan = self.run(move |state| state.ledger.events.plan(query));
-        Box::pin(async move { Ok(plan.await?.read()) })
+        Box::pin(async move { plan.await?.read(|_| Ok(None)) })
     }
 }
 

@@ -7,7 +7,7 @@ use actors::{
     model::{Addressing, Capabilities, Draft, Headers, MessageIds, Owner, ProjectId, SessionId, SessionRecord},
     storage::{
         Acknowledge, Append, Audience, PutSession, Retention, Storage, StorageHealth,
-        conformance::{CASES, TIMED_CASES, run},
+        conformance::{CASES, EVENT_CASES, TIMED_CASES, run},
     },
 };
 
@@ -38,6 +38,7 @@ async fn the_disk_storage_passes_the_conformance_suite() {
     let storage: Arc<dyn Storage> = Arc::new(folder.open().unwrap());
     run(CASES, || Arc::clone(&storage)).await;
     run(TIMED_CASES, || Arc::clone(&storage)).await;
+    run(EVENT_CASES, || Arc::clone(&storage)).await;
 }
 
 #[test]

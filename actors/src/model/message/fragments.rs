@@ -1,9 +1,9 @@
 //! The parts of an encoded envelope that the event log keeps as they are.
 
-use super::{Message, PAYLOAD, TIMESTAMP_AT};
-use crate::model::EnvelopeFragments;
+/// What stands before the payload in an encoded envelope.
+pub(super) const PAYLOAD: &[u8] = b",\"payload\":";
 
-/// The places in the encoded envelope at which its parts begin, in bytes.
+/// The places in an encoded envelope at which its parts begin, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     /// The value of `sender_name`.
@@ -14,35 +14,43 @@ pub(super) struct Layout {
     pub tail: u32,
 }
 
-impl Message {
-    /// The parts of the envelope that the event log keeps; None for a message that was read back from a store.
-    #[must_use]
-    pub fn fragments(&self) -> Option<EnvelopeFragments<'_>> {
-        let Layout {
-            sender_name,
-            payload,
-            tail,
-        } = self.layout?;
-        let (payload, tail) = (payload as usize, tail as usize);
+/// The parts of an encoded envelope that the event log keeps as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EnvelopeFragments<'a> {
+    /// From the value of `sender_name` up to the payload: `"ali",…,"protocol_version":"1.0.0"`.
+    pub head: &'a [u8],
+    /// The JSON text of the payload.
+    pub payload: &'a [u8],
+    /// Everything behind the payload: `,"headers":{…}`.
+    pub tail: &'a [u8],
+    /// The time of day in the `timestamp`, in milliseconds.
+    pub time_of_day_ms: u64,
+}
+
+impl Layout {
+    /// The parts of an envelope; `timestamp` is the text of its time.
+    pub fn fragments<'a>(&self, body: &'a [u8], timestamp: &[u8]) -> Option<EnvelopeFragments<'a>> {
+        let (payload, tail) = (self.payload as usize, self.tail as usize);
         Some(EnvelopeFragments {
-            head: self.body.get(sender_name as usize..payload - PAYLOAD.len())?,
-            payload: self.body.get(payload..tail)?,
-            tail: self.body.get(tail..)?,
+            head: body.get(self.sender_name as usize..payload - PAYLOAD.len())?,
+            payload: body.get(payload..tail)?,
+            tail: body.get(tail..)?,
+            time_of_day_ms: time_of_day_ms(timestamp),
         })
     }
+}
 
-    /// The time of day in the `timestamp` of the envelope, in milliseconds.
-    #[must_use]
-    pub fn time_of_day_ms(&self) -> u64 {
-        let text = &self.body[TIMESTAMP_AT + 11..TIMESTAMP_AT + 23];
-        let number = |digits: &[u8]| {
-            let digits = digits.iter().map(|digit| u64::from(digit.wrapping_sub(b'0')));
-            digits.fold(0, |sum: u64, digit| sum.wrapping_mul(10).wrapping_add(digit))
-        };
-        let minutes = number(&text[..2]).wrapping_mul(60).wrapping_add(number(&text[3..5]));
-        let seconds = minutes.wrapping_mul(60).wrapping_add(number(&text[6..8]));
-        seconds.wrapping_mul(1000).wrapping_add(number(&text[9..]))
-    }
+/// Reads `hh:mm:ss.mmm` from a text of RFC 3339.
+fn time_of_day_ms(timestamp: &[u8]) -> u64 {
+    let number = |digits: &[u8]| {
+        let digits = digits.iter().map(|digit| u64::from(digit.wrapping_sub(b'0')));
+        digits.fold(0, |sum, digit| sum * 10 + digit)
+    };
+    let [.., h0, h1, _, m0, m1, _, s0, s1, _, a, b, c, _] = timestamp else {
+        return 0;
+    };
+    let minutes = number(&[*h0, *h1]) * 60 + number(&[*m0, *m1]);
+    (minutes * 60 + number(&[*s0, *s1])) * 1000 + number(&[*a, *b, *c])
 }
 
 #[cfg(test)]
@@ -80,7 +88,7 @@ mod tests {
             assert_eq!(parts.head, head);
             assert_eq!(parts.payload, payload.as_bytes());
             assert_eq!(parts.tail, br#","headers":{"priority":"normal"}"#);
-            assert_eq!(message.time_of_day_ms(), now.unix_ms % 86_400_000);
+            assert_eq!(parts.time_of_day_ms, now.unix_ms % 86_400_000);
         }
     }
 }

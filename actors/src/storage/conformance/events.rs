@@ -6,11 +6,11 @@ use uuid::Uuid;
 
 use super::{
     super::{Direction, EventPage, EventPosition, EventQuery, EventStart, Storage},
-    world::{World, done},
+    world::{World, done, record},
 };
 use crate::model::{
     ActorChange, ActorKind, AuditOutcome, DeadLetterReason, EventKind, EventKinds, LoggedRecipients, MessageId,
-    ProjectEvent, ProtocolName, SessionChange, SessionId, SessionName,
+    ProjectEvent, ProtocolName, SessionChange, SessionId, SessionName, SessionRecord,
 };
 
 const EVERYTHING: EventQuery = EventQuery {
@@ -112,6 +112,14 @@ pub async fn a_broadcast_is_recorded_once_with_its_recipients(storage: Arc<dyn S
     assert!(!accepted.recipients.may_contain(world.alice));
 }
 
+pub async fn payloads_are_not_recorded_by_default(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    world.sends_text(world.bob, "canary-7f3a").await;
+    let events = world.events().await;
+    assert_eq!(events.len(), 1);
+    assert!(!format!("{events:?}").contains("canary"), "{events:?}");
+}
+
 pub async fn a_message_that_is_refused_is_not_recorded(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     world.append(world.direct(SessionId::generate(), &<_>::default())).await;
@@ -163,6 +171,25 @@ pub async fn a_dead_letter_and_its_redrive_are_recorded(storage: Arc<dyn Storage
             },
         ]
     );
+}
+
+pub async fn the_end_of_a_session_is_recorded_once(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let name = SessionName::parse("dave").expect("a name");
+    let dave = SessionRecord {
+        name: Some(name.clone()),
+        ..record(SessionId::generate())
+    };
+    world.puts_session(dave.clone()).await;
+    for _ in 0..2 {
+        world.removes(dave.id, DeadLetterReason::RecipientGone).await;
+    }
+    let ended = ProjectEvent::Session {
+        session: dave.id,
+        name: Some(name),
+        change: SessionChange::Ended,
+    };
+    assert_eq!(world.events().await, [ended]);
 }
 
 pub async fn events_of_actors_are_recorded_as_they_are(storage: Arc<dyn Storage>) {

@@ -189,6 +189,23 @@ impl World {
         id
     }
 
+    /// Sends a message with this text in its payload.
+    pub async fn sends_text(&self, to: SessionId, text: &str) -> MessageId {
+        let (sender, payload) = (record(self.alice), format!(r#"{{"text":"{text}"}}"#));
+        let draft = Draft::new(
+            &self.project,
+            &sender,
+            Addressing::Direct,
+            ("chat", "1.0.0"),
+            &payload,
+            &Headers::default(),
+        );
+        let message = draft.seal(self.ids.next(self.now), Some(to), self.now, false);
+        let id = message.id;
+        self.append(append(message, Audience::One(to))).await;
+        id
+    }
+
     /// Sends a message whose sender is a session of another project, with alice's id.
     pub async fn sends_from(&self, origin: &ProjectId, to: SessionId) -> MessageId {
         let (sender, protocol, headers) = (record(self.alice), ("chat", "1.0.0"), Headers::default());

@@ -5,7 +5,15 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use super::{commits::Commits, engine::Record, load::Loaded, project::DiskProject, recorder::Recorder, records};
+use super::{
+    commits::Commits,
+    engine::{EngineReader, Record},
+    event_reader::EventReader,
+    load::Loaded,
+    project::DiskProject,
+    recorder::Recorder,
+    records,
+};
 use crate::{
     model::ProjectId,
     storage::state::{account::StoreLimits, project::ProjectState, system::SystemState},
@@ -18,6 +26,8 @@ pub struct DiskState {
     pub limits: StoreLimits,
     /// The queue to the writer thread.
     pub commits: Commits,
+    /// Reads event logs.
+    pub events: EventReader,
     system: Mutex<SystemState>,
     projects: Mutex<Projects>,
 }
@@ -33,10 +43,11 @@ pub struct Projects {
 
 impl DiskState {
     /// The state of an empty disk.
-    pub fn new(limits: StoreLimits) -> Self {
+    pub fn new(limits: StoreLimits, reader: Arc<dyn EngineReader>) -> Self {
         Self {
             limits,
             commits: Commits::default(),
+            events: EventReader::new(reader),
             system: Mutex::default(),
             projects: Mutex::default(),
         }

@@ -1,5 +1,7 @@
 //! What the disk storage needs from the embedded key-value store beneath it.
 
+use std::sync::Arc;
+
 use crate::storage::StoreError;
 
 /// A record to write; without a value, a record to remove.
@@ -33,8 +35,20 @@ pub trait Engine: Send + 'static {
     /// The space of the disk; None if unknown.
     fn space(&self) -> Option<DiskSpace>;
 
+    /// Reads the same records on other threads, also while this engine writes. It fails until [`Engine::reopen`] succeeds.
+    fn reader(&self) -> Arc<dyn EngineReader>;
+
     /// Starts to free the space of removed records, without waiting. Called when space is low.
     fn reclaim_space(&mut self) {}
+}
+
+/// Reads what an [`Engine`] has written.
+pub trait EngineReader: Send + Sync + 'static {
+    /// [`Engine::scan`].
+    ///
+    /// # Errors
+    /// [`StoreError::Unreachable`] if the disk cannot be read.
+    fn scan(&self, prefix: &[u8], each: &mut ScanVisitor<'_>) -> Result<(), StoreError>;
 }
 
 /// The space of a disk, in bytes.

@@ -222,6 +222,7 @@ impl ProjectLoader {
                 kept.cross_project_targets
                     .push((key.message()?, records::read_project(&mut value)?));
             }
+            kind::EVENTS => kept.events.add(&records::read_events(key, &mut value)?),
             _ => return Err(damaged("an unknown kind")),
         }
         Ok(())

@@ -9,6 +9,7 @@ mod codec;
 mod commits;
 mod disk_state;
 mod engine;
+mod event_reader;
 mod load;
 mod project;
 mod recorder;
@@ -18,7 +19,7 @@ mod store;
 mod writer;
 
 pub use self::{
-    engine::{DiskSpace, Engine, Record, ScanVisitor},
+    engine::{DiskSpace, Engine, EngineReader, Record, ScanVisitor},
     storage::{DiskSettings, DiskStorage},
 };
 

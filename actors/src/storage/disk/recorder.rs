@@ -109,6 +109,8 @@ impl Recorder {
 }
 
 impl Journal for Recorder {
+    const KEEPS_EVENTS: bool = true;
+
     fn record(&mut self, change: Change<'_>) {
         if self.is_closed {
             return;
@@ -180,6 +182,21 @@ impl Journal for Recorder {
             }
             Change::CrossProjectTargetRemoved(message) => {
                 self.remove(key(space, kind::CROSS_PROJECT).message(message).0)
+            }
+            Change::EventsWritten {
+                incarnation,
+                block,
+                first_index,
+                header,
+                records,
+            } => {
+                let key = records::events_prefix(space, block).u32(first_index).0;
+                self.put(key, records::write_events(incarnation, header, records));
+            }
+            Change::EventsTrimmed { block, parts } => {
+                for part in parts {
+                    self.remove(records::events_prefix(space, block).u32(*part).0);
+                }
             }
         }
     }

@@ -15,12 +15,16 @@ use crate::{
     },
     storage::{
         SendResult,
-        state::entry::{KeyUse, ReceiptKey},
+        events::{BlockHeader, HEADER_BYTES},
+        state::{
+            entry::{KeyUse, ReceiptKey},
+            event_log::StoredPart,
+        },
     },
 };
 
-/// The layout version. A broker refuses later versions.
-pub const VERSION: u32 = 1;
+/// The layout version. A broker refuses later versions. Version 2 has added the event log.
+pub const VERSION: u32 = 2;
 
 /// Stands in place of the message id of a reservation.
 const NO_MESSAGE: MessageId = MessageId::from_uuid(uuid::Uuid::nil());
@@ -58,6 +62,8 @@ pub mod kind {
     pub const IDEMPOTENCY_KEY: u8 = 17;
     /// The target of a message to another project.
     pub const CROSS_PROJECT: u8 = 18;
+    /// A part of a block of the event log.
+    pub const EVENTS: u8 = 19;
 }
 
 /// The beginning of a key.
@@ -298,6 +304,35 @@ fn read_send_result(message: MessageId, reader: &mut RecordReader<'_>) -> Decode
         refused,
         delivered_at_ms,
         status,
+    })
+}
+
+/// The beginning of the keys of a block of the event log.
+pub fn events_prefix(space: u32, block: u64) -> RecordWriter {
+    key(space, kind::EVENTS).u64(block)
+}
+
+/// The value of a part of a block: the incarnation of the log, and the part as a stored block.
+pub fn write_events(incarnation: u64, header: BlockHeader, records: &[u8]) -> Vec<u8> {
+    let writer = RecordWriter::with_capacity(8 + HEADER_BYTES + records.len());
+    writer.u64(incarnation).rest(&header.to_bytes()).rest(records).0
+}
+
+/// Reads what a part of a block says of itself. The records remain.
+///
+/// # Errors
+/// If the record is damaged.
+pub fn read_events(key: &mut RecordReader<'_>, value: &mut RecordReader<'_>) -> Decoded<StoredPart> {
+    let (block, first_index) = (key.u64()?, key.u32()?);
+    let incarnation = value.u64()?;
+    let header = BlockHeader::read(value.0).map_err(|_| damaged("a part of the event log"))?;
+    value.0 = &value.0[HEADER_BYTES..];
+    Ok(StoredPart {
+        incarnation,
+        block,
+        first_index,
+        header,
+        len: value.0.len(),
     })
 }
 

@@ -55,16 +55,17 @@ impl DiskStorage {
     /// # Errors
     /// If the records cannot be read or were written by a later version, and if an empty disk cannot be written.
     pub fn open(mut engine: impl Engine, settings: DiskSettings, now: Now) -> io::Result<Self> {
-        let limits = StoreLimits::new(settings.retention);
+        let limits = StoreLimits::with_logs_elsewhere(settings.retention);
         let loaded = load(&mut engine, &limits, now).map_err(io::Error::other)?;
-        if loaded.version.is_none() {
+        // A folder of an earlier version can be read by this one, and no longer by the earlier one.
+        if loaded.version != Some(VERSION) {
             let version = Record {
                 key: records::key(SYSTEM_SPACE, kind::VERSION).0,
                 value: Some(VERSION.to_be_bytes().to_vec()),
             };
             engine.commit(vec![version]).map_err(io::Error::other)?;
         }
-        let shared = Arc::new(DiskState::new(limits));
+        let shared = Arc::new(DiskState::new(limits, engine.reader()));
         shared.install(loaded);
         let writer = DiskWriter {
             shared: Arc::clone(&shared),

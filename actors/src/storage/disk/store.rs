@@ -49,6 +49,7 @@ impl DiskStore {
                 let mut state = project.state();
                 shared.commits.check(need)?;
                 let answer = operation(&mut state);
+                state.flush_events();
                 (answer, shared.commits.submit(state.journal.take())?)
             };
             wait_durable(durable).await?;
@@ -66,6 +67,7 @@ impl DiskStore {
         Box::pin(async move {
             let mut state = project.state();
             let answer = operation(&mut state);
+            state.flush_events();
             shared.commits.record(state.journal.pending());
             Ok(answer)
         })
@@ -239,12 +241,26 @@ impl DeadLetterStore for DiskStore {
 }
 
 impl EventStore for DiskStore {
+    /// While the disk fails, nothing is recorded: the state is replaced by that on the disk anyway.
     fn record(&self, event: ProjectEvent, now: Now) {
-        self.project.state().ledger.events.record(&event, now);
+        if self.shared.commits.check(Need::Access).is_err() {
+            return;
+        }
+        let mut state = self.project.state();
+        state.ledger.events.record(&event, now);
+        state.flush_events();
+        self.shared.commits.record(state.journal.pending());
     }
 
+    /// Waits until the events are on the disk: a follower must find an event that it has seen after a restart too.
     fn events(&self, query: EventQuery) -> Op<EventPage> {
-        let plan = self.read(move |state| state.ledger.events.plan(query));
-        Box::pin(async move { Ok(plan.await?.read()) })
+        let planned = self.change(Need::Access, move |state| {
+            (state.journal.space(), state.ledger.events.plan(query))
+        });
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move {
+            let (space, plan) = planned.await?;
+            shared.events.read(space, plan).await
+        })
     }
 }

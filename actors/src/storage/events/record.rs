@@ -9,11 +9,14 @@ use uuid::Uuid;
 
 use crate::model::{
     AcceptedMessage, ActorChange, ActorKind, AuditOutcome, DeadLetterReason, EventKind, LoggedRecipients, Message,
-    MessageId, ProjectEvent, ProjectId, ProtocolName, SessionChange, SessionId, SessionMark, SessionName,
+    MessageId, Priority, ProjectEvent, ProjectId, ProtocolName, SessionChange, SessionId, SessionMark, SessionName,
 };
 
 /// Bytes of the largest payload that the log keeps. A larger one is left out.
 pub const PAYLOAD_BYTES_MAX: usize = 256 << 10;
+
+/// Bytes of the largest headers that the log keeps. Of larger ones it keeps the priority alone.
+const TAIL_BYTES_MAX: usize = 8 << 10;
 
 const DAY_MS: u64 = 86_400_000;
 
@@ -63,22 +66,36 @@ pub fn write_accepted(
         sender: message.sender,
         origin: message.origin.as_ref(),
         recipients,
-        timestamp_ms: timestamp_ms(message, time.at_ms),
+        timestamp_ms: timestamp_ms(parts.time_of_day_ms, time.at_ms),
         head: parts.head,
         payload: (with_payload && parts.payload.len() <= PAYLOAD_BYTES_MAX).then_some(parts.payload),
-        tail: parts.tail,
+        tail: if parts.tail.len() <= TAIL_BYTES_MAX {
+            parts.tail
+        } else {
+            short_tail(message.priority)
+        },
     };
     record.write(out, time);
     true
 }
 
 /// The timestamp of the envelope, which is within half a day of `at_ms`.
-fn timestamp_ms(message: &Message, at_ms: u64) -> u64 {
-    let late_by = (at_ms % DAY_MS + DAY_MS).wrapping_sub(message.time_of_day_ms()) % DAY_MS;
+fn timestamp_ms(time_of_day_ms: u64, at_ms: u64) -> u64 {
+    let late_by = (at_ms % DAY_MS + DAY_MS).wrapping_sub(time_of_day_ms) % DAY_MS;
     if late_by <= DAY_MS / 2 {
         at_ms.wrapping_sub(late_by)
     } else {
         at_ms.wrapping_add(DAY_MS - late_by)
+    }
+}
+
+/// The headers without what the sender may choose at length.
+const fn short_tail(priority: Priority) -> &'static [u8] {
+    match priority {
+        Priority::Low => br#","headers":{"priority":"low"}"#,
+        Priority::Normal => br#","headers":{"priority":"normal"}"#,
+        Priority::High => br#","headers":{"priority":"high"}"#,
+        Priority::Urgent => br#","headers":{"priority":"urgent"}"#,
     }
 }
 
@@ -257,9 +274,15 @@ impl<'a> AcceptedRecord<'a> {
         match &self.recipients {
             RecipientsRef::One(_) => {}
             RecipientsRef::Sessions(sessions) => {
-                out.extend(sessions.iter().flat_map(|session| SessionMark::of(*session).0));
+                for session in *sessions {
+                    out.extend_from_slice(&SessionMark::of(*session).0);
+                }
             }
-            RecipientsRef::Marks(marks) => out.extend(marks.iter().flat_map(|mark| mark.0)),
+            RecipientsRef::Marks(marks) => {
+                for mark in *marks {
+                    out.extend_from_slice(&mark.0);
+                }
+            }
         }
         for text in texts.into_iter().flatten() {
             write_number(out, text.len() as u64);

@@ -115,6 +115,16 @@ impl StoreLimits {
     }
 }
 
+impl StoreLimits {
+    /// The limits of stores whose event logs are not in memory.
+    pub fn with_logs_elsewhere(retention: Retention) -> Self {
+        Self {
+            events_pool: SharedBytes::new(usize::MAX),
+            ..Self::new(retention)
+        }
+    }
+}
+
 impl Default for StoreLimits {
     fn default() -> Self {
         Self::new(Retention::default())

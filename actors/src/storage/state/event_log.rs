@@ -1,12 +1,20 @@
 //! The event log of a project in this process: a ring of blocks.
 //!
-//! Pure: the time is an argument.
+//! A backend in memory keeps the blocks here. A backend with a journal keeps here the block that is written and the headers
+//! of the others; the journal receives the rest. Pure: the time is an argument.
+
+mod persistence;
 
 use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
 
-use super::account::{SharedBytes, StoreLimits};
+use self::persistence::{PART_BYTES, Unwritten};
+pub use self::persistence::{StoredEvents, StoredPart};
+use super::{
+    account::{SharedBytes, StoreLimits},
+    journal::Journal,
+};
 use crate::{
     clock::{Now, millis},
     model::{DeadLetterReason, Message, MessageId, ProjectEvent, SessionId},
@@ -36,6 +44,8 @@ pub struct EventLog {
     /// Bytes and accepted messages of the complete blocks.
     bytes: usize,
     accepted: usize,
+    /// What the journal has not received; None if all blocks are kept here.
+    unwritten: Option<Unwritten>,
 }
 
 /// The bounds of a log.
@@ -53,7 +63,12 @@ struct Limits {
 #[derive(Debug)]
 struct CompleteBlock {
     header: BlockHeader,
-    records: Bytes,
+    /// Bytes of its records, and of what keeps its parts apart.
+    len: usize,
+    /// None if the journal has received them.
+    records: Option<Bytes>,
+    /// The index of the first record of each part that the journal has received.
+    parts: Vec<u32>,
 }
 
 /// What a page needs: blocks, and what the log knows of itself.
@@ -66,28 +81,61 @@ pub struct ReadPlan {
     end: EventPosition,
     gap: bool,
     has_more: bool,
-    blocks: Vec<Block>,
+    blocks: Vec<PlannedBlock>,
+}
+
+/// A block to read. Without records, it is read from where the journal has written it.
+#[derive(Debug)]
+struct PlannedBlock {
+    number: u64,
+    header: BlockHeader,
+    records: Option<Bytes>,
 }
 
 impl ReadPlan {
-    /// Reads the page.
-    pub fn read(self) -> EventPage {
+    /// True if the page needs no block that the journal has received.
+    pub fn is_in_memory(&self) -> bool {
+        self.blocks.iter().all(|block| block.records.is_some())
+    }
+
+    /// Reads the page. `load` reads the records of a block that the journal has received; None if it was trimmed since.
+    ///
+    /// # Errors
+    /// Those of `load`.
+    pub fn read<E>(self, mut load: impl FnMut(u64) -> Result<Option<Bytes>, E>) -> Result<EventPage, E> {
         let mut reader = PageReader::new(self.query, self.incarnation, self.boundary);
         if self.gap {
             reader.add_gap();
         }
-        for block in &self.blocks {
-            if !reader.add(block) {
+        for PlannedBlock {
+            number,
+            header,
+            records,
+        } in self.blocks
+        {
+            let records = match records {
+                Some(records) => Some(records),
+                None => load(number)?,
+            };
+            let Some(records) = records else {
+                reader.add_gap();
+                continue;
+            };
+            if !reader.add(&Block {
+                number,
+                header,
+                records,
+            }) {
                 break;
             }
         }
-        reader.finish(self.oldest, self.end, self.has_more)
+        Ok(reader.finish(self.oldest, self.end, self.has_more))
     }
 }
 
 impl EventLog {
-    /// An empty log.
-    pub fn new(limits: &StoreLimits) -> Self {
+    /// An empty log; `is_journaled` says that a journal keeps its blocks.
+    pub fn new(limits: &StoreLimits, is_journaled: bool) -> Self {
         let retention: &Retention = &limits.retention;
         let records_messages = !retention.history_window.is_zero();
         let window_ms = if records_messages {
@@ -112,6 +160,7 @@ impl EventLog {
             trimmed: EventPosition::origin(incarnation),
             bytes: 0,
             accepted: 0,
+            unwritten: is_journaled.then(Unwritten::default),
         }
     }
 
@@ -192,6 +241,51 @@ impl EventLog {
         self.trim(now);
     }
 
+    /// Reports to the journal what happened since the last call. Called at the end of each operation of a backend with a
+    /// journal.
+    pub fn flush(&mut self, journal: &mut impl Journal) {
+        if let Some(unwritten) = &mut self.unwritten {
+            unwritten.flush(self.incarnation, self.open_number, &self.open, journal);
+        }
+    }
+
+    /// Continues a persisted log, in an empty one. The next event begins a block. Blocks before a missing one are removed.
+    pub fn restore(&mut self, stored: StoredEvents, now: Now) {
+        let (Some(incarnation), Some(last)) = (stored.incarnation, stored.blocks.last()) else {
+            return;
+        };
+        self.incarnation = incarnation;
+        self.open_number = last.number.saturating_add(1);
+        let mut first = self.open_number;
+        for block in stored.blocks.iter().rev() {
+            if block.number.checked_add(1) != Some(first) {
+                break;
+            }
+            first = block.number;
+        }
+        for block in stored.blocks {
+            if block.number >= first {
+                self.push(CompleteBlock {
+                    header: block.header,
+                    len: block.len + block.parts.len() * PART_BYTES,
+                    records: None,
+                    parts: block.parts,
+                });
+            } else if let Some(unwritten) = &mut self.unwritten {
+                unwritten.trimmed(block.number, block.parts);
+            }
+        }
+        self.trimmed = match first {
+            0 | 1 => EventPosition::origin(incarnation),
+            first => EventPosition {
+                incarnation,
+                block: first - 1,
+                index: u32::MAX,
+            },
+        };
+        self.trim(now);
+    }
+
     /// The bytes of the log.
     #[cfg(test)]
     pub fn bytes(&self) -> usize {
@@ -236,29 +330,36 @@ impl EventLog {
                 plan.has_more = true;
                 return;
             }
-            let block = self.block(index);
+            let (block, len) = self.block(index);
             // How much of the first block is behind the boundary is seen when it is read.
             if block.number != plan.boundary.block {
                 events += block.header.records as usize;
             }
-            bytes += block.records.len();
+            bytes += block.records.as_ref().map_or(len, Bytes::len);
             plan.blocks.push(block);
         }
     }
 
-    fn block(&self, index: usize) -> Block {
+    /// A block and the bytes of its records.
+    fn block(&self, index: usize) -> (PlannedBlock, usize) {
         let number = self.first_number() + index as u64;
         match self.complete.get(index) {
-            Some(block) => Block {
-                number,
-                header: block.header,
-                records: block.records.clone(),
-            },
-            None => Block {
-                number,
-                header: *self.open.header(),
-                records: Bytes::copy_from_slice(self.open.records()),
-            },
+            Some(block) => {
+                let planned = PlannedBlock {
+                    number,
+                    header: block.header,
+                    records: block.records.clone(),
+                };
+                (planned, block.len)
+            }
+            None => {
+                let planned = PlannedBlock {
+                    number,
+                    header: *self.open.header(),
+                    records: Some(Bytes::copy_from_slice(self.open.records())),
+                };
+                (planned, self.open.records().len())
+            }
         }
     }
 
@@ -332,12 +433,26 @@ impl EventLog {
     }
 
     fn complete_block(&mut self) {
+        let number = self.open_number;
+        let parts = match &mut self.unwritten {
+            Some(unwritten) => unwritten.complete(number, &self.open),
+            None => Vec::new(),
+        };
         let (header, records) = self.open.finish();
         self.open_number += 1;
-        self.bytes += records.len();
-        self.accepted += header.accepted as usize;
-        self.limits.pool.add_unchecked(records.len());
-        self.complete.push_back(CompleteBlock { header, records });
+        self.push(CompleteBlock {
+            header,
+            len: records.len() + parts.len() * PART_BYTES,
+            records: self.unwritten.is_none().then_some(records),
+            parts,
+        });
+    }
+
+    fn push(&mut self, block: CompleteBlock) {
+        self.bytes += block.len;
+        self.accepted += block.header.accepted as usize;
+        self.limits.pool.add_unchecked(block.len);
+        self.complete.push_back(block);
     }
 
     /// Removes blocks from the front until the log is within its bounds.
@@ -355,9 +470,12 @@ impl EventLog {
                 index: first.header.records.saturating_sub(1),
             };
             let Some(first) = self.complete.pop_front() else { return };
-            self.bytes -= first.records.len();
+            self.bytes -= first.len;
             self.accepted -= first.header.accepted as usize;
-            self.limits.pool.release(first.records.len());
+            self.limits.pool.release(first.len);
+            if let Some(unwritten) = &mut self.unwritten {
+                unwritten.trimmed(self.trimmed.block, first.parts);
+            }
         }
     }
 

@@ -4,6 +4,7 @@ use super::entry::{InboxEntry, KeyUse, ReceiptKey};
 use crate::{
     clock::Now,
     model::{DeadLetter, Message, MessageId, ProjectId, ProtocolRecord, RecipientStatus, SessionId, SessionRecord},
+    storage::events::BlockHeader,
 };
 
 /// Receives every change that must outlive the process, in order.
@@ -11,12 +12,17 @@ use crate::{
 /// A lease is reported only by its delivery count: after a restart a leased message waits again. An open receipt is not
 /// reported, because the message in the inbox implies it.
 pub trait Journal {
+    /// Whether it keeps the event log, so that the state does not.
+    const KEEPS_EVENTS: bool;
+
     /// Receives one change.
     fn record(&mut self, change: Change<'_>);
 }
 
 /// The journal of the memory backend: it ignores every change, and the compiler removes the calls.
 impl Journal for () {
+    const KEEPS_EVENTS: bool = false;
+
     #[inline]
     fn record(&mut self, _: Change<'_>) {}
 }
@@ -68,4 +74,15 @@ pub enum Change<'a> {
     CrossProjectTargetPut { message: MessageId, target: &'a ProjectId },
     /// The target is forgotten.
     CrossProjectTargetRemoved(MessageId),
+    /// Events were recorded: the next part of a block.
+    EventsWritten {
+        incarnation: u64,
+        block: u64,
+        /// The index of the first of these records in the block.
+        first_index: u32,
+        header: BlockHeader,
+        records: &'a [u8],
+    },
+    /// A block was trimmed, which had been written in parts with these first indices.
+    EventsTrimmed { block: u64, parts: &'a [u32] },
 }

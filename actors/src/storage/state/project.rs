@@ -23,7 +23,10 @@ use super::{
 use crate::{
     clock::Now,
     metrics::{self, ProjectCounters},
-    model::{DeadLetterReason, ProjectId, ProtocolName, ProtocolRecord, SessionId, SessionName, SessionRecord},
+    model::{
+        DeadLetterReason, ProjectEvent, ProjectId, ProtocolName, ProtocolRecord, SessionChange, SessionId, SessionName,
+        SessionRecord,
+    },
     storage::{
         claim::Claim,
         protocols::Inserted,
@@ -109,7 +112,7 @@ impl<J: Journal> ProjectState<J> {
                 receipts: Receipts::new(retention.receipts_len_max),
                 dead_letters: DeadLetters::new(retention),
                 account: Account::new(limits),
-                events: EventLog::new(limits),
+                events: EventLog::new(limits, J::KEEPS_EVENTS),
                 counters,
             },
             expiries: Expiries::default(),
@@ -214,6 +217,12 @@ impl<J: Journal> ProjectState<J> {
             self.ledger.dead_letter(entry, session, reason, now, &mut self.journal);
         }
         self.journal.record(Change::SessionRemoved(session));
+        let event = ProjectEvent::Session {
+            session,
+            name: stored.record.name,
+            change: SessionChange::Ended,
+        };
+        self.ledger.events.record(&event, now);
         count
     }
 
@@ -240,6 +249,11 @@ impl<J: Journal> ProjectState<J> {
     /// See [`ProtocolStore::protocol`](crate::storage::ProtocolStore::protocol).
     pub fn protocol(&self, name: ProtocolName, version: Version) -> Option<Arc<ProtocolRecord>> {
         self.protocols.get(&(name, version)).cloned()
+    }
+
+    /// Reports to the journal what the event log has not written.
+    pub fn flush_events(&mut self) {
+        self.ledger.events.flush(&mut self.journal);
     }
 
     /// See [`Store::usage`](crate::storage::Store::usage).

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{
     account::StoreLimits,
     entry::{Key, KeyUse, NO_DEADLINE, ReceiptKey},
+    event_log::StoredEvents,
     expiries::Expiry,
     inbox::Inbox,
     journal::Journal,
@@ -31,6 +32,7 @@ pub struct StoredProject {
     /// Each with the time at which it becomes free, in milliseconds since the Unix epoch.
     pub idempotency_keys: Vec<(Key, u64, KeyUse)>,
     pub cross_project_targets: Vec<(MessageId, ProjectId)>,
+    pub events: StoredEvents,
 }
 
 /// A message in an inbox.
@@ -88,6 +90,7 @@ impl<J: Journal> ProjectState<J> {
             ..
         } = &mut state;
         ledger.receipts.restore(receipts, journal);
+        ledger.events.restore(stored.events, now);
         stored.dead_letters.sort_unstable_by_key(|(sequence, _)| *sequence);
         for (sequence, dead_letter) in stored.dead_letters {
             let Ledger {

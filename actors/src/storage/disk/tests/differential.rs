@@ -8,12 +8,12 @@ use super::{SimulatedDisk, properties::Step};
 use crate::{
     clock::Now,
     model::{
-        Addressing, Capabilities, DeadLetterReason, Draft, Headers, MessageId, MessageIds, Owner, ProjectId, SessionId,
-        SessionName, SessionRecord,
+        Addressing, Capabilities, DeadLetterReason, Draft, EventKinds, Headers, MessageId, MessageIds, Owner,
+        ProjectEvent, ProjectId, SessionId, SessionName, SessionRecord,
     },
     storage::{
-        Acknowledge, Append, Audience, Claim, DeadLetterQuery, Lease, Op, PutSession, Release, Retention, SendResult,
-        Storage, Store, Usage,
+        Acknowledge, Append, Audience, Claim, DeadLetterQuery, Direction, EventPage, EventQuery, EventStart, Lease,
+        LoggedEvent, Op, PutSession, Release, Retention, SendResult, Storage, Store, Usage,
         disk::{DiskSettings, DiskStorage},
         memory::MemoryStorage,
     },
@@ -39,10 +39,10 @@ const RETENTION: Retention = Retention {
     messages_bytes_max: usize::MAX,
     idempotency_keys_bytes_max: usize::MAX,
     sessions_bytes_max: usize::MAX,
-    history_window: Duration::from_mins(5),
-    history_payloads: false,
-    history_messages_max: 20,
-    events_bytes_max: 100_000,
+    history_window: Duration::from_hours(24),
+    history_payloads: true,
+    history_messages_max: 100_000,
+    events_bytes_max: usize::MAX,
     all_events_bytes_max: usize::MAX,
 };
 
@@ -305,6 +305,18 @@ impl DiskAndMemory {
         self.compare().await;
     }
 
+    async fn compare_events(&self) {
+        let everything = EventQuery {
+            from: EventStart::Oldest,
+            direction: Direction::Forward,
+            kinds: EventKinds::ALL,
+            scan_max: usize::MAX,
+            bytes_max: usize::MAX,
+        };
+        let (disk, memory) = self.both(|store, _| store.events(everything)).await;
+        assert_eq!(recorded(disk), recorded(memory));
+    }
+
     async fn compare(&self) {
         let (disk, memory) = self.both(|store, _| store.sessions()).await;
         let sorted = |mut sessions: Vec<SessionRecord>| {
@@ -348,11 +360,25 @@ impl DiskAndMemory {
             let lost: Vec<_> = memory.iter().filter(|entry| !disk.contains(entry)).collect();
             assert!(lost.is_empty(), "of {id}: {lost:?} and not only {disk:?}");
         }
+        self.compare_events().await;
         for key in 0..KEYS {
             let probe = self.probe(key);
             self.same(|store, now| store.append(vec![probe.clone()], now)).await;
         }
     }
+}
+
+/// The events of a log, without their order among sessions. A claim releases messages in memory, a restart on the disk:
+/// only the former is recorded.
+fn recorded(page: EventPage) -> Vec<String> {
+    assert!(!page.gap && !page.more);
+    let of_both = |logged: &LoggedEvent| !matches!(logged.event, ProjectEvent::Released { .. });
+    let events = page.events.iter().filter(|logged| of_both(logged));
+    let mut events: Vec<_> = events
+        .map(|logged| format!("{} {:?}", logged.at_ms, logged.event))
+        .collect();
+    events.sort_unstable();
+    events
 }
 
 fn open(simulated_disk: &SimulatedDisk, now: Now) -> DiskStorage {

@@ -1,6 +1,7 @@
 //! Tests of the disk storage over a simulated disk.
 
 mod differential;
+mod events;
 mod faults;
 mod outages;
 mod properties;

@@ -190,6 +190,20 @@ fn a_disk_of_a_later_version_is_refused() {
 }
 
 #[test]
+fn a_disk_of_an_earlier_version_gets_the_version_of_this_one() {
+    let disk = SimulatedDisk::default();
+    drop(opened(&disk));
+    let version = || disk.values_of(kind::VERSION);
+    assert_eq!(version(), [VERSION.to_be_bytes()]);
+    disk.put(
+        records::key(SYSTEM_SPACE, kind::VERSION).0,
+        (VERSION - 1).to_be_bytes().to_vec(),
+    );
+    drop(opened(&disk));
+    assert_eq!(version(), [VERSION.to_be_bytes()]);
+}
+
+#[test]
 fn a_damaged_record_is_refused() {
     block_on(async {
         let disk = SimulatedDisk::default();
@@ -213,6 +227,7 @@ fn finished_messages_leave_the_disk() {
             retention: Retention {
                 receipts_len_max: 10,
                 dead_letters_len_max: 5,
+                history_window: Duration::ZERO,
                 ..Retention::default()
             },
             ..DiskSettings::default()

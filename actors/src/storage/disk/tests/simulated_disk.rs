@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, mpsc},
 };
 
-use super::super::{DiskSpace, Engine, Record, ScanVisitor};
+use super::super::{DiskSpace, Engine, EngineReader, Record, ScanVisitor};
 use crate::storage::StoreError;
 
 /// A disk that survives the storage that opened it, fails on demand, and can pause its commits.
@@ -108,9 +108,23 @@ impl SimulatedDisk {
         self.contents().records.len()
     }
 
+    /// The values of all records of a kind, by ascending key.
+    pub fn values_of(&self, kind: u8) -> Vec<Vec<u8>> {
+        let contents = self.contents();
+        let of_kind = contents.records.iter().filter(|(key, _)| key[4] == kind);
+        of_kind.map(|(_, value)| value.clone()).collect()
+    }
+
     /// Writes a record that the open storage does not know of.
     pub fn put(&self, key: Vec<u8>, value: Vec<u8>) {
         self.contents().records.insert(key, value);
+    }
+
+    /// Removes the first record of a kind behind the back of the storage.
+    pub fn remove_first(&self, kind: u8) {
+        let mut contents = self.contents();
+        let first = contents.records.keys().find(|key| key[4] == kind).cloned();
+        first.and_then(|key| contents.records.remove(&key));
     }
 
     pub fn remove(&self, key: &[u8]) {
@@ -134,8 +148,8 @@ impl Contents {
     }
 }
 
-impl Engine for SimulatedDisk {
-    fn scan(&mut self, prefix: &[u8], each: &mut ScanVisitor<'_>) -> Result<(), StoreError> {
+impl EngineReader for SimulatedDisk {
+    fn scan(&self, prefix: &[u8], each: &mut ScanVisitor<'_>) -> Result<(), StoreError> {
         let records = self.contents().records.clone();
         let in_prefix = records
             .range(prefix.to_vec()..)
@@ -146,6 +160,16 @@ impl Engine for SimulatedDisk {
             }
         }
         Ok(())
+    }
+}
+
+impl Engine for SimulatedDisk {
+    fn scan(&mut self, prefix: &[u8], each: &mut ScanVisitor<'_>) -> Result<(), StoreError> {
+        EngineReader::scan(self, prefix, each)
+    }
+
+    fn reader(&self) -> Arc<dyn EngineReader> {
+        Arc::new(self.clone())
     }
 
     fn commit(&mut self, group: Vec<Record>) -> Result<(), StoreError> {

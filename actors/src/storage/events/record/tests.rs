@@ -1,3 +1,5 @@
+//! Properties of the records: what is written is read, and nothing makes the reader panic.
+
 use proptest::{collection::vec, option, prelude::*};
 
 use super::*;
@@ -208,8 +210,8 @@ proptest! {
     }
 }
 
-#[test]
-fn a_payload_that_is_too_large_is_left_out() {
+/// The record of a broadcast with this payload and these headers.
+fn logged(payload: &str, headers: &Headers) -> AcceptedMessage {
     let sender = SessionRecord {
         id: SessionId::generate(),
         name: None,
@@ -219,23 +221,46 @@ fn a_payload_that_is_too_large_is_left_out() {
         owner: Owner::anonymous(),
         holder: Holder::default(),
     };
-    let now = crate::clock::now();
-    let project = ProjectId::default_project();
+    let (now, project) = (crate::clock::now(), ProjectId::default_project());
+    let draft = Draft::new(
+        &project,
+        &sender,
+        Addressing::Broadcast,
+        ("chat", "1.0.0"),
+        payload,
+        headers,
+    );
+    let message = draft.seal(MessageIds::default().next(now), None, now, false);
+    let (mut out, time) = (Vec::new(), RecordTime { at_ms: 0, block_ms: 0 });
+    write_accepted(&mut out, time, &message, &[], true);
+    match read_record(take_record(&mut &out[..]).unwrap(), 0) {
+        Ok((_, ProjectEvent::Accepted(accepted))) => *accepted,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_payload_that_is_too_large_is_left_out() {
     for (len, is_kept) in [(PAYLOAD_BYTES_MAX, true), (PAYLOAD_BYTES_MAX + 1, false)] {
-        let payload = " ".repeat(len);
-        let protocol = ("chat", "1.0.0");
-        let draft = Draft::new(
-            &project,
-            &sender,
-            Addressing::Broadcast,
-            protocol,
-            &payload,
-            &Headers::default(),
-        );
-        let message = draft.seal(MessageIds::default().next(now), None, now, false);
-        let (mut out, time) = (Vec::new(), RecordTime { at_ms: 0, block_ms: 0 });
-        write_accepted(&mut out, time, &message, &[], true);
-        assert_eq!(out.len() > PAYLOAD_BYTES_MAX, is_kept, "{len}");
+        let accepted = logged(&" ".repeat(len), &Headers::default());
+        assert_eq!(accepted.payload.is_some(), is_kept, "{len}");
+    }
+}
+
+#[test]
+fn of_headers_that_are_too_large_the_priority_is_kept() {
+    for priority in Priority::ALL {
+        let headers = |len| Headers {
+            priority,
+            correlation_id: Some("x".repeat(len)),
+            ..Headers::default()
+        };
+        assert_eq!(logged("{}", &headers(1000)).parse_headers(), Some(headers(1000)));
+        let kept = Headers {
+            priority,
+            ..Headers::default()
+        };
+        assert_eq!(logged("{}", &headers(TAIL_BYTES_MAX)).parse_headers(), Some(kept));
     }
 }
 

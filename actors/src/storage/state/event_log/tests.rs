@@ -1,3 +1,5 @@
+//! The bounds of the log, its gaps, and what it must not contain.
+
 use std::time::Duration;
 
 use super::*;
@@ -23,10 +25,10 @@ const EVERYTHING: EventQuery = EventQuery {
 };
 
 fn log(retention: Retention) -> EventLog {
-    EventLog::new(&StoreLimits::new(retention))
+    EventLog::new(&StoreLimits::new(retention), false)
 }
 
-fn message() -> Message {
+fn message(to: Addressing) -> Message {
     let sender = SessionRecord {
         id: SessionId::generate(),
         name: None,
@@ -38,15 +40,9 @@ fn message() -> Message {
     };
     let (project, payload) = (ProjectId::default_project(), format!(r#"{{"text":"{CANARY}"}}"#));
     let protocol = ("chat", "1.0.0");
-    let draft = Draft::new(
-        &project,
-        &sender,
-        Addressing::Direct,
-        protocol,
-        &payload,
-        &Headers::default(),
-    );
-    draft.seal(MessageIds::default().next(NOW), Some(SessionId::generate()), NOW, false)
+    let draft = Draft::new(&project, &sender, to, protocol, &payload, &Headers::default());
+    let recipient = (to == Addressing::Direct).then(SessionId::generate);
+    draft.seal(MessageIds::default().next(NOW), recipient, NOW, false)
 }
 
 fn later(seconds: u64) -> Now {
@@ -56,11 +52,17 @@ fn later(seconds: u64) -> Now {
     }
 }
 
+impl ReadPlan {
+    fn page(self) -> EventPage {
+        self.read(|_| Ok::<_, std::convert::Infallible>(None)).unwrap()
+    }
+}
+
 impl EventLog {
     /// Records the whole life of `count` messages.
     fn records_lives(&mut self, count: usize, now: Now) {
         for _ in 0..count {
-            let message = message();
+            let message = message(Addressing::Direct);
             let session = message.recipient.unwrap();
             self.accepted(&message, &[session], now);
             self.delivered(message.id, session, 1, now);
@@ -82,7 +84,7 @@ impl EventLog {
         let mut query = EventQuery { kinds, ..EVERYTHING };
         let mut count = 0;
         loop {
-            let page = self.plan(query).read();
+            let page = self.plan(query).page();
             assert!(!page.gap);
             count += page.events.len();
             if !page.more {
@@ -94,7 +96,7 @@ impl EventLog {
 
     /// The bytes of all records.
     fn raw(&self) -> Vec<u8> {
-        let complete = self.complete.iter().flat_map(|block| block.records.iter());
+        let complete = self.complete.iter().flat_map(|block| block.records.iter().flatten());
         complete.chain(self.open.records()).copied().collect()
     }
 }
@@ -124,7 +126,7 @@ fn a_log_without_history_records_nothing_of_messages() {
         ..Retention::default()
     });
     log.records_lives(3, NOW);
-    let (message, session) = (message().id, SessionId::generate());
+    let (message, session) = (message(Addressing::Direct).id, SessionId::generate());
     log.released(message, session, NOW);
     log.redriven(message, session, session, NOW);
     log.dead_lettered(message, session, DeadLetterReason::Expired, 1, NOW);
@@ -150,9 +152,26 @@ fn old_events_are_trimmed_by_age() {
     log.sweep(later(100));
     assert_eq!(log.count(EventKind::Accepted), 2, "a block is trimmed as a whole");
     log.sweep(later(122));
-    let page = log.plan(EVERYTHING).read();
+    let page = log.plan(EVERYTHING).page();
     assert_eq!((page.events.len(), page.oldest, log.bytes()), (0, None, 0));
     assert_eq!(page.next, Some(log.trimmed), "a follower continues where the log ended");
+}
+
+/// The table in docs/performance.md.
+#[test]
+fn the_life_of_a_message_takes_few_bytes() {
+    let mut direct = log(Retention::default());
+    direct.records_lives(1000, NOW);
+    let bytes = direct.bytes() / 1000;
+    assert!((200..240).contains(&bytes), "{bytes}");
+    let (mut broadcast, message) = (log(Retention::default()), message(Addressing::Broadcast));
+    let recipients: Vec<_> = (0..1000).map(|_| SessionId::generate()).collect();
+    broadcast.accepted(&message, &recipients, NOW);
+    for session in &recipients {
+        broadcast.delivered(message.id, *session, 1, NOW);
+        broadcast.acknowledged(message.id, *session, NOW);
+    }
+    assert!((78_000..86_000).contains(&broadcast.bytes()), "{}", broadcast.bytes());
 }
 
 #[test]
@@ -176,7 +195,7 @@ fn the_log_is_bounded_in_bytes() {
     });
     log.records_lives(5_000, NOW);
     assert!((200_000..370_000).contains(&log.bytes()), "{}", log.bytes());
-    let held: usize = log.complete.iter().map(|block| block.records.len()).sum();
+    let held: usize = log.complete.iter().map(|block| block.len).sum();
     assert_eq!(held, log.bytes);
 }
 
@@ -186,7 +205,7 @@ fn the_logs_of_all_projects_are_bounded_together() {
         all_events_bytes_max: 300_000,
         ..Retention::default()
     });
-    let (mut one, mut other) = (EventLog::new(&limits), EventLog::new(&limits));
+    let (mut one, mut other) = (EventLog::new(&limits, false), EventLog::new(&limits, false));
     one.records_lives(5_000, NOW);
     other.records_lives(5_000, NOW);
     let open = one.open.records().len() + other.open.records().len();
@@ -209,19 +228,19 @@ fn a_follower_of_a_trimmed_event_sees_a_gap_and_then_the_oldest() {
         ..Retention::default()
     });
     log.records_lives(1, NOW);
-    let first = log.plan(EVERYTHING).read().events[0].position;
+    let first = log.plan(EVERYTHING).page().events[0].position;
     log.records_lives(2_000, NOW);
     let oldest = log.oldest();
     assert!(oldest.unwrap().block > first.block);
     let from = EventStart::After(first);
-    let page = log.plan(EventQuery { from, ..EVERYTHING }).read();
+    let page = log.plan(EventQuery { from, ..EVERYTHING }).page();
     assert_eq!(
         (page.gap, page.events.first().map(|logged| logged.position)),
         (true, oldest)
     );
     // The event right before the oldest one is all that is missing to its follower.
     let from = EventStart::After(log.trimmed);
-    let page = log.plan(EventQuery { from, ..EVERYTHING }).read();
+    let page = log.plan(EventQuery { from, ..EVERYTHING }).page();
     assert_eq!(
         (page.gap, page.events.first().map(|logged| logged.position)),
         (false, oldest)
@@ -234,7 +253,7 @@ fn a_follower_of_a_trimmed_event_sees_a_gap_and_then_the_oldest() {
             direction,
             ..EVERYTHING
         })
-        .read();
+        .page();
     assert_eq!((page.gap, page.events.len(), page.next), (true, 0, None));
 }
 
@@ -255,7 +274,7 @@ fn pages_over_many_blocks_neither_lose_nor_repeat_any() {
         };
         let mut seen = Vec::new();
         loop {
-            let page = log.plan(query).read();
+            let page = log.plan(query).page();
             assert!(page.scanned <= 700);
             seen.extend(page.events.iter().map(|logged| logged.position));
             query.from = match (page.next, direction) {
@@ -277,9 +296,8 @@ fn pages_over_many_blocks_neither_lose_nor_repeat_any() {
 fn a_damaged_block_is_left_out() {
     let mut log = log(Retention::default());
     log.records_lives(1_000, NOW);
-    let records = &mut log.complete[1].records;
-    *records = Bytes::from(vec![0xff; records.len()]);
-    let page = log.plan(EVERYTHING).read();
+    log.complete[1].records = Some(Bytes::from(vec![0xff; 1000]));
+    let page = log.plan(EVERYTHING).page();
     assert!(page.gap);
     let blocks: Vec<_> = log.complete.iter().map(|block| block.header.records as usize).collect();
     let open = log.open.header().records as usize;
@@ -292,7 +310,7 @@ fn a_clock_that_is_set_back_leaves_the_order_of_events() {
     log.records_other(later(10));
     log.records_other(NOW);
     log.records_other(later(5));
-    let page = log.plan(EVERYTHING).read();
+    let page = log.plan(EVERYTHING).page();
     let times: Vec<_> = page.events.iter().map(|logged| logged.at_ms - NOW.unix_ms).collect();
     assert_eq!(times, [10_000, 0, 5_000]);
 }
