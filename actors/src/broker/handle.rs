@@ -15,7 +15,7 @@ use crate::{
     clock::now,
     model::{
         ApiKey, AuditEntry, AuditQuery, BrokerError, Grant, IssuedKey, KeyId, KeyRecord, KeyRotation, NewKey,
-        NewProject, ProjectChanges, ProjectId, ProjectRecord, Scope,
+        NewProject, ProjectChanges, ProjectEvent, ProjectId, ProjectRecord, Scope,
     },
     project::{ProjectHandle, Projects},
     storage::Storage,
@@ -270,8 +270,16 @@ impl BrokerHandle {
     pub async fn record_audit(&self, mut entry: AuditEntry) {
         entry.id = Uuid::now_v7();
         entry.at_ms = now().unix_ms;
+        let project = entry.project.as_ref().and_then(|project| self.projects.get(project));
+        let event = ProjectEvent::Audit {
+            entry: entry.id,
+            action: entry.action.clone(),
+            outcome: entry.outcome,
+        };
         if let Err(error) = self.storage.append_audit(entry).await {
             tracing::warn!(%error, "audit entry could not be stored; it is only in the log");
+        } else if let Some(project) = project {
+            project.control().record(event);
         }
     }
 

@@ -19,7 +19,7 @@ use crate::{
     clock::now,
     directory::Directory,
     metrics::ProjectCounters,
-    model::{DeadLetterReason, ProjectId, ProtocolName, SessionId},
+    model::{ActorKind, DeadLetterReason, ProjectEvent, ProjectId, ProtocolName, SessionId},
     ops::{OrderedOps, then},
     policy::{ProjectPolicy, ProjectSettings},
     registry::{RefreshCatalog, Registry},
@@ -236,6 +236,7 @@ impl Supervised for Project {
         self.changed_locally.clear();
         self.frame_effects = OrderedOps::default();
         self.resync = Resync::default();
+        self.store.record(ProjectEvent::restarted(ActorKind::Project), now());
     }
 }
 
@@ -254,6 +255,12 @@ impl Handler<Envelope<ChildDown>> for Project {
     type Result = ();
 
     fn handle(&mut self, Envelope { message, .. }: Envelope<ChildDown>, _: &mut Context<Self>) {
+        let actor = match message.child {
+            Child::Session(_) => ActorKind::Session,
+            Child::Registry => ActorKind::Registry,
+            Child::Router => ActorKind::Router,
+        };
+        self.store.record(ProjectEvent::gave_up(actor), now());
         match message.child {
             // A new actor goes on from the inbox in the store. The connection was closed with the old one.
             Child::Session(id) => {

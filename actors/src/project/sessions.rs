@@ -16,7 +16,10 @@ use super::{
 };
 use crate::{
     clock::now,
-    model::{BrokerError, DeadLetterReason, ProjectRecord, SessionId, SessionRecord, SessionStatus},
+    model::{
+        BrokerError, DeadLetterReason, ProjectEvent, ProjectRecord, SessionChange, SessionId, SessionRecord,
+        SessionStatus,
+    },
     ops::then,
     session::{AgentInfo, Attach, Connection, Detach, EndSession, Member, Session, SessionSettings, SessionShared},
     storage::{Op, PutOutcome, PutSession, SessionKey, StoreError},
@@ -100,6 +103,7 @@ impl Project {
             let (member, mut waiting) = project.finish_put(plan.record.id, &stored, ctx);
             match stored {
                 Ok(PutOutcome::Stored) => {
+                    project.record_registration(&plan);
                     let registered = member.map(|member| project.attach(member, &plan, seen, &attempt.registration));
                     attempt.answer(registered.unwrap_or(Err(BrokerError::unavailable())));
                 }
@@ -123,6 +127,19 @@ impl Project {
             }
             project.register_waiting(waiting, ctx);
         });
+    }
+
+    fn record_registration(&self, plan: &Plan) {
+        let event = ProjectEvent::Session {
+            session: plan.record.id,
+            name: plan.record.name.clone(),
+            change: if plan.resumes {
+                SessionChange::Resumed
+            } else {
+                SessionChange::Registered
+            },
+        };
+        self.store.record(event, now());
     }
 
     /// Gives a stored session to its caller: its connection is attached, and the session it had before is left.

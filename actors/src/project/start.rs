@@ -10,9 +10,10 @@ use super::{
     resync::KnownSeq,
 };
 use crate::{
+    clock::now,
     directory::Directory,
     metrics,
-    model::ProjectRecord,
+    model::{ActorKind, ProjectEvent, ProjectRecord},
     policy::{ProjectPolicy, ProjectSettings},
     registry::{Catalog, Compiler, Registry},
     router::Router,
@@ -39,7 +40,14 @@ impl Project {
         let (catalog, compiler) = (Arc::<Catalog>::default(), Arc::<Compiler>::default());
         let (known_seq, frames_dropped) = (KnownSeq::default(), Arc::<AtomicBool>::default());
         let registry_address = Arc::new(OnceLock::new());
-        let project = supervise::start(Arc::clone(&metrics), settings.restarts, on_give_up.clone(), |address| {
+        let gave_up = {
+            let (store, on_give_up) = (Arc::clone(&store), on_give_up.clone());
+            move || {
+                store.record(ProjectEvent::gave_up(ActorKind::Project), now());
+                on_give_up();
+            }
+        };
+        let project = supervise::start(Arc::clone(&metrics), settings.restarts, gave_up, |address| {
             Self::new(ProjectParts {
                 id: id.clone(),
                 settings,

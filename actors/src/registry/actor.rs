@@ -10,7 +10,8 @@ use super::{
     messages::{RefreshCatalog, RegisterProtocol, RegisteredProtocol},
 };
 use crate::{
-    model::{BrokerError, ProtocolRecord},
+    clock::now,
+    model::{ActorKind, BrokerError, ProjectEvent, ProtocolRecord},
     ops::then,
     storage::{Inserted, Op, Store},
     supervise::Envelope,
@@ -81,6 +82,12 @@ impl Registry {
         let there = match inserted {
             Inserted::New => {
                 let record = Arc::clone(&self.catalog.insert(protocol).record);
+                let event = ProjectEvent::Protocol {
+                    name: record.name.clone(),
+                    version: record.version.clone(),
+                    by: record.registered_by,
+                };
+                self.store.record(event, now());
                 return Ok(RegisteredProtocol {
                     record,
                     is_duplicate: false,
@@ -115,6 +122,7 @@ impl Supervised for Registry {
     /// The catalog stays, as a view of the store; `started` completes it.
     fn restarting(&mut self, _: &mut Context<Self>) {
         self.pending_bytes = 0;
+        self.store.record(ProjectEvent::restarted(ActorKind::Registry), now());
     }
 }
 

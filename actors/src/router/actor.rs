@@ -14,7 +14,7 @@ use crate::{
     clock::{Now, fine_ns, now},
     directory::{AudienceQuery, Directory, SelectedRecipients},
     metrics::{METRICS, ProjectCounters, StoreOperation},
-    model::{BrokerError, Message, MessageIds, MissingSession},
+    model::{ActorKind, BrokerError, Message, MessageIds, MissingSession, ProjectEvent},
     ops::then,
     policy::{PolicyLimits, ProjectPolicy},
     session::{Member, Nudge},
@@ -483,6 +483,7 @@ impl Supervised for Router {
         // Senders of batches that were being appended see their reply dropped. The queue is kept.
         (self.appends_running, self.appending_len, self.may_retry) = (0, 0, false);
         self.bytes = bytes_of(&self.queued);
+        self.store.record(ProjectEvent::restarted(ActorKind::Router), now());
     }
 }
 

@@ -26,7 +26,10 @@ use super::{
 use crate::{
     clock::{fine_ns, millis, now},
     metrics::{METRICS, ProjectCounters, StoreOperation},
-    model::{DeadLetterReason, MissingSession, PresenceTimeouts, ProjectId, SessionId, SessionName, SessionStatus},
+    model::{
+        ActorKind, DeadLetterReason, MissingSession, PresenceTimeouts, ProjectEvent, ProjectId, SessionChange,
+        SessionId, SessionName, SessionStatus,
+    },
     ops::OrderedOps,
     silence,
     storage::{Op, Store, StoreError},
@@ -137,6 +140,7 @@ impl Session {
             Effect::NotifyInboxChanged => self.connections.notify_inbox_changed(self.state.inbox_changes()),
             Effect::PresenceChanged(status) => {
                 tracing::debug!(session = %self.id, status = status.as_str(), "presence changed");
+                self.record_presence(status);
                 if status == SessionStatus::Disconnected && std::mem::take(&mut self.was_agent_active) {
                     self.log_agent_left();
                 }
@@ -144,6 +148,23 @@ impl Session {
             Effect::WakeAt { mono_ms } => self.wake_at(mono_ms, ctx),
             Effect::EndSession => self.end_silent(ctx),
         }
+    }
+
+    /// Records a change of presence. Every replica notices it; the one that owns the session records it.
+    fn record_presence(&self, status: SessionStatus) {
+        if self.store.is_shared() && !self.shared.is_claimed() {
+            return;
+        }
+        let event = ProjectEvent::Session {
+            session: self.id,
+            name: self.shared.agent().name.clone(),
+            change: match status {
+                SessionStatus::Active => SessionChange::Active,
+                SessionStatus::Stale => SessionChange::Stale,
+                SessionStatus::Disconnected => SessionChange::Disconnected,
+            },
+        };
+        self.store.record(event, now());
     }
 
     /// Logs the fields of the line that says that the agent joined.
@@ -288,6 +309,7 @@ impl Supervised for Session {
         self.receives.reset_after_panic();
         self.ops = OrderedOps::default();
         self.timer = None;
+        self.store.record(ProjectEvent::restarted(ActorKind::Session), now());
         self.apply_ownership(ownership::Event::Panicked, ctx);
     }
 }

@@ -8,8 +8,9 @@ use tokio::sync::oneshot;
 use super::ProjectHandle;
 use crate::{
     bridge::{DeliveryBatch, Frame},
+    clock::now,
     metrics::METRICS,
-    model::ProjectRecord,
+    model::{ProjectEvent, ProjectRecord},
     project::messages::{ApplyFrame, CloseProject, RequestResync},
     session::{CloseReason, DeliverPushed, KillSession},
 };
@@ -84,6 +85,11 @@ impl ProjectControl<'_> {
                 self.request_resync();
             }
         }
+    }
+
+    /// Records an event in the log of the project.
+    pub fn record(self, event: ProjectEvent) {
+        self.0.0.store.record(event, now());
     }
 
     /// Has the project read the store again after missed frames.

@@ -14,15 +14,15 @@ use crate::{
 };
 
 /// Two replicas that share a store, with the connection of each to it.
-struct ReplicaPair {
-    here: World,
-    there: World,
+pub struct ReplicaPair {
+    pub here: World,
+    pub there: World,
     here_connection: Arc<ReplicaConnection>,
     there_connection: Arc<ReplicaConnection>,
 }
 
 impl ReplicaPair {
-    async fn new(settings: ProjectSettings) -> Self {
+    pub async fn new(settings: ProjectSettings) -> Self {
         let cluster = Arc::<ReplicatedMemory>::default();
         let (here_connection, there_connection) = (cluster.connect_replica(), cluster.connect_replica());
         let storage = |connection: &Arc<ReplicaConnection>| connection.storage();
