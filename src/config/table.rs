@@ -140,6 +140,13 @@ settings! {
     /// Bytes of the names, capabilities and metadata of a project's sessions, in MB. A session beyond that is refused.
     sessions_max_mb: usize = "16", Integer(1..=1_000_000);
 
+    /// How long the broker keeps what happened to messages, for operators: at most 100,000 messages and 32 MB of a project.
+    /// 0 means not at all.
+    message_history: Duration = "24h", Span(seconds(0)..=hours(30 * 24));
+
+    /// Keep the payloads of messages as long as their history, up to 256 KiB each. `false`: as long as the messages wait.
+    message_history_payloads: bool = "false", Choice(SWITCH);
+
     /// Share of `queue_capacity` at which a warning is logged and counted.
     queue_warning: f64 = "0.9", Ratio;
 

@@ -175,6 +175,8 @@ fn retention(config: &Config) -> Retention {
         messages_bytes_max: config.message_budget_bytes(config.messages_max_mb),
         idempotency_keys_bytes_max: config.idempotency_max_mb * MB,
         sessions_bytes_max: config.sessions_max_mb * MB,
+        history_window: config.message_history,
+        history_payloads: config.message_history_payloads,
         ..Retention::default()
     }
 }
