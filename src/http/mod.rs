@@ -6,7 +6,6 @@
 mod api;
 mod backpressure;
 mod docs;
-mod events;
 mod extract;
 mod health;
 mod metrics;
@@ -15,7 +14,6 @@ mod oauth;
 mod openapi;
 mod paths;
 mod problem_body;
-mod replicas;
 mod resource;
 mod state;
 

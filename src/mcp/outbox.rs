@@ -395,7 +395,7 @@ impl Outbox {
                 why,
                 CloseReason::SessionEnded | CloseReason::Failed | CloseReason::StoreRolledBack
             );
-            released || matches!(why, CloseReason::Silent | CloseReason::Disconnected)
+            released || *why == CloseReason::Silent
         };
         self.queue().closing.take_if(given_up)
     }

@@ -6,7 +6,6 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod api;
 mod auth;
 mod http;
 mod limits;

@@ -15,9 +15,8 @@ mod start;
 
 pub use actor::Project;
 pub use handle::{
-    CrossProjectSend, LateAnswer, LifeChange, ListedMessage, Lookup, MailboxFigures, MessageFilter, MessageLife,
-    MessagePage, OwnSessions, Page, PendingLookup, PreparedSend, ProjectFigures, ProjectHandle, ProtocolDefinition,
-    ReceiveRequest, RecipientLife, RedriveRequest, SendRequest, StatusFilter,
+    CrossProjectSend, LateAnswer, Lookup, MailboxFigures, Page, PendingLookup, PreparedSend, ProjectFigures,
+    ProjectHandle, ProtocolDefinition, ReceiveRequest, RedriveRequest, SendRequest,
 };
 #[cfg(feature = "faults")]
 pub use messages::Panic;

@@ -26,7 +26,8 @@ use tokio::sync::Notify;
 
 use self::queue::Queue;
 use super::{
-    breaker::CircuitBreaker, client::RedisClient, library::Preamble, local_messages::LocalMessages, timeline::Witness,
+    breaker::CircuitBreaker, client::RedisClient, events::buffer::EventBuffer, library::Preamble,
+    local_messages::LocalMessages, timeline::Witness,
 };
 
 /// The operations of one project, in the order in which they were first polled. Two batches are outstanding at most;
@@ -37,6 +38,8 @@ pub(super) struct Pipeline {
     pub local_messages: LocalMessages,
     pub breaker: Arc<CircuitBreaker>,
     counters: Arc<ProjectCounters>,
+    /// What this replica has recorded and not appended to the event log yet.
+    pub events: EventBuffer,
     preamble: Preamble,
     queue: Mutex<Queue>,
     /// Notified when another batch is worth sending while one is outstanding.
@@ -51,6 +54,7 @@ impl Pipeline {
             local_messages: LocalMessages::default(),
             breaker: client.project_breaker(),
             counters: metrics::project(&project),
+            events: EventBuffer::new(&client.retention, Arc::clone(&client.event_bytes)),
             queue: Mutex::default(),
             batch_ready: Notify::new(),
             client,
