@@ -48,6 +48,15 @@ impl Problem {
         }
     }
 
+    /// Adds the time until another attempt makes sense.
+    #[must_use]
+    pub fn with_retry_after(self, wait: Duration) -> Self {
+        Self {
+            retry_after: Some(wait),
+            ..self
+        }
+    }
+
     /// Adds a header. A value that is no valid header is left out.
     #[must_use]
     pub fn with_header(mut self, name: HeaderName, value: &str) -> Self {

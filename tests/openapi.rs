@@ -16,6 +16,9 @@ use serde_json::{Value, json};
 
 use support::{ADMIN_KEY, Broker};
 
+/// Operations that `schemathesis.toml` leaves out: a stream that does not end.
+const LEFT_OUT: usize = 1;
+
 #[test]
 fn the_document_is_openapi_3_1() {
     let Some(tools) = tools() else { return };
@@ -106,6 +109,7 @@ impl SchemathesisRun<'_> {
         let document: Value = serde_json::from_str(&text).unwrap();
         let operations = document["paths"].as_object().unwrap().values();
         let operations: usize = operations.map(|methods| methods.as_object().unwrap().len()).sum();
+        let operations = operations - LEFT_OUT;
         let mut command = Command::new(tools.join("schemathesis"));
         command
             .env("PROJECT", self.project)

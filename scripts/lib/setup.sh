@@ -18,6 +18,8 @@ set_up_system() {
   # What replicas share, and what stands before them.
   command -v redis-server >/dev/null || missing+=(redis-server)
   command -v haproxy >/dev/null || missing+=(haproxy)
+  # What builds the image without a daemon.
+  command -v buildah >/dev/null || missing+=(buildah)
   [[ ${#missing[@]} == 0 ]] && return
   as_root apt-get update
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "${missing[@]}"
@@ -64,6 +66,13 @@ set_up_tokenizer() {
   python_environment tokenizer tests/contract/tokenizer.txt
   # From here on a test that finds none fails, and is not skipped.
   export TOKENIZER=required
+}
+
+# What reads the Dockerfile, the workflows and the other files of packaging.
+set_up_packaging() {
+  python_environment packaging tests/packaging/requirements.txt
+  node_and_npm
+  node_packages tests/packaging
 }
 
 node_packages() {

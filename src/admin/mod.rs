@@ -3,6 +3,7 @@
 //! Each verb checks the caller's scope, performs the change and records it in the audit. It knows neither HTTP nor MCP.
 
 pub mod schemas;
+mod sessions;
 pub mod views;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};

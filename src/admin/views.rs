@@ -7,7 +7,7 @@ use std::ops::Bound;
 use actors::{
     broker::Keyring,
     clock::rfc3339_text,
-    model::{AuditEntry, Grant, IssuedKey, KeyId, KeyRecord, KeyStatus, PageRoom, ProjectId, ProjectRecord},
+    model::{AuditEntry, Grant, IssuedKey, KeyId, KeyRecord, KeyStatus, PageRoom, ProjectId, ProjectRecord, SessionId},
 };
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -362,4 +362,45 @@ pub struct AuditPage {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, format = "uuid")]
     pub next_cursor: Option<String>,
+}
+
+/// A session after it was disconnected or ended.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct EndedSession {
+    #[schema(format = "uuid")]
+    pub session_id: String,
+    pub status: SessionEnd,
+    /// Messages that wait for a disconnected session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub queue_size: Option<usize>,
+    /// Messages of an ended session that became dead letters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub dead_letters: Option<usize>,
+    /// Replicas that did not answer: the session may be connected there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    pub partial: Vec<String>,
+}
+
+/// How a session was ended: `disconnected` keeps its name and inbox.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SessionEnd {
+    Disconnected,
+    Ended,
+}
+
+impl EndedSession {
+    /// The view of a session without numbers.
+    pub fn new(session: SessionId, status: SessionEnd) -> Self {
+        Self {
+            session_id: session.to_string(),
+            status,
+            queue_size: None,
+            dead_letters: None,
+            partial: Vec::new(),
+        }
+    }
 }

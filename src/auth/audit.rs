@@ -139,13 +139,20 @@ fn entry(actor: &str, address: Option<IpAddr>, action: &str) -> AuditEntry {
 
 /// The known beginning of a path. The rest is chosen by the caller and is not recorded.
 fn known_path(path: &str) -> &'static str {
-    const KNOWN: [&str; 10] = [
+    const KNOWN: [&str; 17] = [
         "/mcp",
         "/sse",
         "/ws",
         "/api/v1/projects",
         "/api/v1/audit",
         "/api/v1/tree",
+        "/api/v1/sessions",
+        "/api/v1/protocols",
+        "/api/v1/messages",
+        "/api/v1/dead-letters",
+        "/api/v1/events",
+        "/api/v1/stats",
+        "/api/v1/compatibility",
         "/security/status",
         "/sessions",
         "/protocols",

@@ -13,7 +13,7 @@ use actors::{
     broker::Principal,
     clock::Now,
     metrics::{METRICS, RateLimitKind},
-    model::{BrokerError, Owner, Scope},
+    model::{BrokerError, Owner, Scope, SessionId},
     project::ProjectHandle,
     rate::RateLimit,
 };
@@ -47,6 +47,12 @@ impl Identity {
     /// What the caller may do.
     pub fn scope(&self) -> Scope {
         self.principal.scope
+    }
+
+    /// Whether this session of the project belongs to the caller.
+    pub fn owns_session(&self, id: SessionId) -> bool {
+        let member = self.project.session(id);
+        member.is_some_and(|member| member.record.owner == *self.owner())
     }
 
     /// Checks the caller's scope.

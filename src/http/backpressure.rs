@@ -31,15 +31,16 @@ use crate::{
     },
 };
 
-/// Bytes of a request body.
+/// Bytes of a request body, unless it has a payload or a schema.
 pub const BODY_LEN_MAX: usize = 64 * 1024;
 /// Longest time that an answer waits for its reservation.
-const ANSWER_RESERVATION_TIMEOUT: Duration = Duration::from_secs(60);
+pub const ANSWER_RESERVATION_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The budget account of public pages. The id is reserved, so no project has it.
 const UNAUTHENTICATED_PROJECT: &str = "system";
 
-fn transport_context(request: &HttpRequest) -> Option<&TransportContext> {
+/// The state that the transports share; `None` while the broker starts.
+pub fn transport_context(request: &HttpRequest) -> Option<&TransportContext> {
     request.app_data::<StateData>()?.transport.get()
 }
 
@@ -55,11 +56,15 @@ fn project_of(request: &HttpRequest) -> Option<ProjectId> {
     }
 }
 
-/// Reads a body. Bodies over 4 KiB wait for a reservation, which is held as long as the returned value.
+/// Reads a body of at most `len_max` bytes. Bodies over 4 KiB wait for a reservation, which is held as long as the returned value.
 ///
 /// # Errors
 /// The problem to answer with: 400, 408, 413 or 503.
-pub async fn read_body(request: &HttpRequest, payload: Payload) -> Result<(Bytes, Reservation), Problem> {
+pub async fn read_body(
+    request: &HttpRequest,
+    payload: Payload,
+    len_max: usize,
+) -> Result<(Bytes, Reservation), Problem> {
     let (Some(context), Some(project)) = (transport_context(request), project_of(request)) else {
         return Err(Problem::unavailable("the broker is starting"));
     };
@@ -68,7 +73,7 @@ pub async fn read_body(request: &HttpRequest, payload: Payload) -> Result<(Bytes
         reservation: &mut reservation,
         socket: socket_state(request),
     };
-    match body::read(request.headers(), payload, BODY_LEN_MAX, body_reservation).await {
+    match body::read(request.headers(), payload, len_max, body_reservation).await {
         Ok(body) => Ok((body, reservation)),
         Err(error) => {
             if !matches!(error, BodyError::Incomplete(_)) {

@@ -5,20 +5,28 @@ use std::{fmt, future::Ready, sync::Arc};
 
 use actix_web::{
     FromRequest, HttpMessage, HttpRequest, HttpResponse, ResponseError, body::BoxBody, dev::Payload,
-    error::QueryPayloadError, http::StatusCode, web,
+    error::QueryPayloadError, http::StatusCode, web, web::Bytes,
 };
 use actors::{clock::now, model::BrokerError};
 use futures_util::future::LocalBoxFuture;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::{backpressure, state::StateData};
+use super::{
+    backpressure::{self, BODY_LEN_MAX},
+    state::StateData,
+};
 use crate::{
     admin::Administration,
     auth::Identity,
-    json::JsonObject,
+    budget::Reservation,
+    json::{
+        JsonObject,
+        scan::{self, DEPTH_MAX, ScanError},
+    },
     problem::Problem,
     refusal::{json_error_reason, serde_error_reason},
+    verbs::arguments::Arguments,
 };
 
 /// The subtype or suffix of JSON media types.
@@ -59,13 +67,66 @@ impl<T: DeserializeOwned> FromRequest for JsonBody<T> {
         let (request, payload) = (request.clone(), payload.take());
         Box::pin(async move {
             check_is_json(&request)?;
-            let (bytes, _reservation) = backpressure::read_body(&request, payload).await?;
+            let (bytes, _reservation) = backpressure::read_body(&request, payload, BODY_LEN_MAX).await?;
             recheck_credentials(&request).await?;
             let text = std::str::from_utf8(&bytes).map_err(|_| BrokerError::invalid("body", "not UTF-8"))?;
             let refused =
                 |error: serde_json::Error| ApiError::from(BrokerError::invalid("body", json_error_reason(&error)));
             Ok(Self(parse_json(text).map_err(refused)?))
         })
+    }
+}
+
+/// A body with a JSON object of arguments, as large as a message may be: the arguments of an MCP tool, read by the same
+/// code. The credential is checked again when the body has arrived.
+pub struct JsonArguments {
+    body: Bytes,
+    _reservation: Reservation,
+}
+
+impl FromRequest for JsonArguments {
+    type Error = ApiError;
+    type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let (request, payload) = (request.clone(), payload.take());
+        Box::pin(async move {
+            check_is_json(&request)?;
+            let context = backpressure::transport_context(&request).ok_or(BrokerError::unavailable())?;
+            let (body, reservation) = backpressure::read_body(&request, payload, context.message_len_max()).await?;
+            recheck_credentials(&request).await?;
+            let Caller(identity) = Caller::extract(&request).await?;
+            let taken = identity.take_extra_requests(body.len());
+            taken.map_err(|retry_after| BrokerError::RateLimited { retry_after })?;
+            Ok(Self {
+                body,
+                _reservation: reservation,
+            })
+        })
+    }
+}
+
+impl JsonArguments {
+    /// The members of the object.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a body that is no JSON object, is nested too deeply or has a member twice.
+    pub fn arguments(&self) -> Result<Arguments<'_>, BrokerError> {
+        let text = std::str::from_utf8(&self.body).map_err(|_| BrokerError::invalid("body", "not UTF-8"))?;
+        let mut members = Vec::new();
+        let scanned = scan::members::<ScanError>(text, |name, value| {
+            members.push((name, value));
+            Ok(())
+        });
+        let checked = scanned.and_then(|()| scan::check(text));
+        checked.map_err(|error| {
+            let reason = match error {
+                ScanError::Syntax => "must be a JSON object".to_owned(),
+                ScanError::TooDeep => format!("nested deeper than {DEPTH_MAX} levels"),
+            };
+            BrokerError::invalid("body", reason)
+        })?;
+        Ok(Arguments::new(members)?.exact())
     }
 }
 
@@ -200,6 +261,33 @@ impl ResponseError for ApiError {
 
 /// How handlers answer.
 pub type ApiResult = Result<HttpResponse, ApiError>;
+
+/// 200 with the text of a JSON object. A long one is charged to the caller's rate limit.
+#[allow(clippy::unnecessary_wraps, reason = "handlers end with this call")]
+pub fn ok_text(by: &Identity, body: Vec<u8>) -> ApiResult {
+    by.charge_answer(body.len());
+    Ok(HttpResponse::Ok().content_type("application/json").body(body))
+}
+
+/// Parses the number of items of a page.
+///
+/// # Errors
+/// `InvalidArgument` for 0 or more than `max`.
+pub fn parse_limit(limit: Option<usize>, default: usize, max: usize) -> Result<usize, BrokerError> {
+    match limit {
+        None => Ok(default),
+        Some(limit) if (1..=max).contains(&limit) => Ok(limit),
+        Some(_) => Err(BrokerError::invalid("limit", format!("1 to {max}"))),
+    }
+}
+
+/// The items of a query parameter that is a list separated by commas. An absent parameter has none.
+pub fn listed(text: Option<String>) -> impl Iterator<Item = String> {
+    let items = text
+        .into_iter()
+        .flat_map(|text| text.split(',').map(str::to_owned).collect::<Vec<_>>());
+    items.filter(|item| !item.is_empty())
+}
 
 /// 200 with a JSON body.
 #[allow(clippy::unnecessary_wraps, reason = "handlers end with this call")]

@@ -6,6 +6,7 @@
 mod api;
 mod backpressure;
 mod docs;
+mod events;
 mod extract;
 mod health;
 mod metrics;
@@ -14,6 +15,7 @@ mod oauth;
 mod openapi;
 mod paths;
 mod problem_body;
+mod replicas;
 mod resource;
 mod state;
 

@@ -14,7 +14,7 @@ use utoipa::{
 };
 
 use super::{
-    api::{audit, projects, tree},
+    api::{audit, compatibility, dead_letters, events, history, messages, projects, protocols, sessions, stats, tree},
     docs, health, metrics,
     problem_body::ProblemBody,
 };
@@ -24,7 +24,7 @@ use crate::problem;
 #[openapi(
     info(
         title = "mcp-broker",
-        description = "Administration of projects, keys and permissions. Agents use MCP at /mcp and /ws.\n\nA key is \
+        description = "What operators read and administer, and a way to send. Agents use MCP at /mcp and /ws.\n\nA key is \
             needed where the broker runs with `enable_auth`. HEAD is answered wherever GET is."
     ),
     paths(
@@ -33,7 +33,10 @@ use crate::problem;
         projects::list, projects::create, projects::show, projects::change, projects::delete,
         projects::keys, projects::add_key, projects::revoke_key, projects::rotate,
         projects::grants, projects::grant, projects::revoke_grant,
-        audit::list, tree::tree, metrics::metrics,
+        sessions::list, sessions::list_at_root, sessions::show, sessions::end, compatibility::matrix,
+        protocols::list, protocols::list_at_root, protocols::show, protocols::register,
+        messages::send, history::list, history::life, dead_letters::list, dead_letters::redrive, events::follow,
+        stats::show, audit::list, tree::tree, metrics::metrics,
     ),
     components(schemas(ProblemBody)),
     modifiers(&SecuritySchemes, &CommonRefusals),
@@ -42,6 +45,10 @@ use crate::problem;
         (name = "projects", description = "Tenants"),
         (name = "keys", description = "Credentials of a project's callers"),
         (name = "grants", description = "Permissions to send to other projects"),
+        (name = "sessions", description = "Participants, and what they can speak"),
+        (name = "protocols", description = "Formats of messages"),
+        (name = "messages", description = "Sending, and messages that were given up"),
+        (name = "events", description = "What happens in a project"),
         (name = "audit", description = "Administrative actions and refusals"),
         (name = "broker", description = "State of the broker"),
     ),
@@ -150,7 +157,7 @@ const REFUSALS: [RefusalDoc; 9] = [
         status: "404",
         name: "NotFound",
         applies_to: AppliesTo::Protected,
-        description: "The project or key does not exist for this caller",
+        description: "What the request names does not exist for this caller",
         header: None,
     },
     RefusalDoc {

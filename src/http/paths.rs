@@ -8,9 +8,9 @@ pub const PROBES: [&str; 3] = ["/livez", "/readyz", "/startupz"];
 /// The path of the metrics.
 pub const METRICS: &str = "/metrics";
 
-/// Whether the answer at a path is always short.
+/// Whether the answer at a path is always short, or is a stream.
 pub fn has_short_answer(path: &str) -> bool {
-    PROBES.contains(&path) || ["/", "/health"].contains(&path)
+    PROBES.contains(&path) || ["/", "/health", "/api/v1/events"].contains(&path)
 }
 
 /// Whether a path needs no credential.

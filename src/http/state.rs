@@ -8,6 +8,7 @@ use std::sync::{
 use actix_web::web;
 use actors::{broker::BrokerHandle, storage::StorageHealth};
 
+use super::events::Followers;
 use crate::{
     admin::Administration,
     auth::Authenticator,
@@ -26,6 +27,8 @@ pub struct HttpState {
     pub admin: OnceLock<Arc<Administration>>,
     pub lifecycle: Lifecycle,
     pub admission: Admission,
+    /// The callers that follow events.
+    pub followers: Arc<Followers>,
     /// Byte budgets and other shared state of the transports.
     pub transport: Arc<OnceLock<TransportContext>>,
     /// The figures of this replica.

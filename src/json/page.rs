@@ -62,6 +62,7 @@ impl JsonPage {
     }
 
     /// Adds a member beside the list.
+    #[must_use]
     pub fn with(mut self, key: &str, value: &impl Serialize) -> Self {
         self.rest.push(b',');
         write_json(&mut self.rest, &key);

@@ -6,16 +6,14 @@
 
 use std::{
     cell::{Cell, RefCell},
-    future::{Future, poll_fn},
-    pin::Pin,
     rc::Rc,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use actors::{model::PAGE_BYTES_MAX, session::ReadBudget};
 
 use super::context::PeerContext;
-use crate::budget::Reservation;
+use crate::budget::{AnswerBudget, Reservation};
 
 /// Bytes of an answer per byte of its object: the object is in it as `structuredContent`, and as text with, at worst,
 /// an escape for each byte.
@@ -57,7 +55,7 @@ impl AnswerReservation {
         let mut budget = self.budget.borrow_mut();
         let budget = budget.get_or_insert_with(|| {
             let reservation = Reservation::new(&self.context.service.outbound, self.context.project.id());
-            Arc::new(AnswerBudget(Mutex::new(reservation)))
+            Arc::new(AnswerBudget::new(reservation, ANSWER_PER_OBJECT))
         });
         Arc::clone(budget)
     }
@@ -75,50 +73,4 @@ impl Drop for AnswerReservation {
     fn drop(&mut self) {
         self.release_page();
     }
-}
-
-/// The share of a call in the budget for outgoing bytes.
-pub struct AnswerBudget(Mutex<Reservation>);
-
-impl AnswerBudget {
-    fn reservation(&self) -> MutexGuard<'_, Reservation> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl ReadBudget for AnswerBudget {
-    fn try_reserve(&self, bytes: usize) -> bool {
-        self.reservation().try_grow_to(answer_bytes(bytes))
-    }
-
-    fn reserve(&self, bytes: usize) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        let bytes = answer_bytes(bytes);
-        Box::pin(async move {
-            {
-                let mut reservation = self.reservation();
-                if bytes > reservation.bytes() {
-                    reservation.set_bytes(0);
-                }
-            }
-            let waiting = QueueGuard(self);
-            poll_fn(|cx| waiting.0.reservation().poll_grow_to(bytes, cx)).await;
-        })
-    }
-
-    fn release(&self) {
-        self.reservation().set_bytes(0);
-    }
-}
-
-/// Leaves the queue of the budget when a wait is dropped.
-struct QueueGuard<'a>(&'a AnswerBudget);
-
-impl Drop for QueueGuard<'_> {
-    fn drop(&mut self) {
-        self.0.reservation().cancel_wait();
-    }
-}
-
-const fn answer_bytes(object_len: usize) -> usize {
-    object_len.saturating_mul(ANSWER_PER_OBJECT)
 }

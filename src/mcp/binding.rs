@@ -131,7 +131,7 @@ impl Binding {
     pub fn resume(&self, project: &ProjectHandle, outbox: &Arc<Outbox>) -> bool {
         match outbox.reopen() {
             None | Some(CloseReason::TakenOver | CloseReason::ShuttingDown | CloseReason::Unauthorized) => false,
-            Some(CloseReason::Silent) => {
+            Some(CloseReason::Silent | CloseReason::Disconnected) => {
                 self.with_member(|member| project.reattach(member, Arc::clone(outbox) as _));
                 true
             }

@@ -395,7 +395,7 @@ impl Outbox {
                 why,
                 CloseReason::SessionEnded | CloseReason::Failed | CloseReason::StoreRolledBack
             );
-            released || *why == CloseReason::Silent
+            released || matches!(why, CloseReason::Silent | CloseReason::Disconnected)
         };
         self.queue().closing.take_if(given_up)
     }

@@ -42,9 +42,6 @@ use crate::{
     },
 };
 
-/// The longest time that the last events take at the end of the process.
-const EVENTS_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
-
 /// A broker that listens and serves.
 pub struct Application {
     address: SocketAddr,
@@ -54,7 +51,6 @@ pub struct Application {
     server: RunningServer,
     /// The server of the metrics, if they have a port of their own.
     scraping: Option<ScrapeServer>,
-    storage: Arc<dyn Storage>,
     /// Notified when the root actor gives up.
     gave_up: Arc<Notify>,
     /// Stopped on drop.
@@ -82,7 +78,7 @@ impl Application {
         let gave_up = Arc::new(Notify::new());
         let storage = storage::open(settings::storage(config, address)).await?;
         let replicas = storage.replicas();
-        let broker = start_broker(config, Arc::clone(&storage), &server, &gave_up);
+        let broker = start_broker(config, storage, &server, &gave_up);
         let service = serve_broker(config, &broker, policy, &shared, replicas, &connections)?;
 
         let mut tasks = BackgroundTasks::default();
@@ -105,7 +101,6 @@ impl Application {
             connections,
             server,
             scraping,
-            storage,
             gave_up,
             _tasks: tasks,
         })
@@ -140,14 +135,13 @@ impl Application {
                 ExitCode::SUCCESS
             }
         };
-        let (connections, storage) = (Arc::clone(&self.connections), Arc::clone(&self.storage));
+        let connections = Arc::clone(&self.connections);
         if tokio::time::timeout(self.shutdown_grace, self.drain()).await.is_err() {
             tracing::warn!(
                 connections = connections.len(),
                 "the shutdown grace is over: open connections are cut"
             );
         }
-        flush_events(&*storage).await;
         Ok(code)
     }
 
@@ -175,6 +169,7 @@ fn shared(config: &Config) -> io::Result<Shared> {
         auth: OnceLock::new(),
         admin: OnceLock::new(),
         lifecycle: Lifecycle::default(),
+        followers: Arc::default(),
         admission: Admission::new(&config.allowed_hosts, &config.cors_origins),
         transport: Arc::clone(&context),
         metrics: OnceLock::new(),
@@ -249,18 +244,6 @@ fn serve_broker(
         inbound: Arc::clone(inbound),
     });
     Ok(service)
-}
-
-/// Writes the last events to the log of a shared storage.
-async fn flush_events(storage: &dyn Storage) {
-    let Some(shared) = storage.replicated() else {
-        return;
-    };
-    match tokio::time::timeout(EVENTS_FLUSH_TIMEOUT, shared.flush_events()).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!(%error, "the last events could not be written to the event log"),
-        Err(_) => tracing::warn!("the last events were not written to the event log in time"),
-    }
 }
 
 fn announce(config: &Config, address: SocketAddr, metrics: Option<SocketAddr>) {

@@ -5,10 +5,13 @@ pub mod body;
 mod connections;
 mod context;
 pub mod inbound;
+mod open_response;
+pub mod replica_client;
 mod socket;
 pub mod streamable_http;
 pub mod websocket;
 
 pub use connections::{ConnectionPermit, Connections};
 pub use context::{Timeouts, TransportContext};
+pub use open_response::OpenResponse;
 pub use socket::{DISCARD_TIMEOUT, LONG_ANSWER_LEN_MIN, Socket, SocketState};

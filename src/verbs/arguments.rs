@@ -15,6 +15,8 @@ use crate::{
 #[derive(Debug)]
 pub struct Arguments<'a> {
     members: Vec<(Cow<'a, str>, &'a str)>,
+    /// The empty string is a value.
+    is_exact: bool,
 }
 
 /// The arguments of a suspended call, copied from its frame.
@@ -27,6 +29,7 @@ impl OwnedArguments {
         let members = self.0.iter().map(|(name, value)| (name.into(), value.as_str()));
         Arguments {
             members: members.collect(),
+            is_exact: false,
         }
     }
 }
@@ -49,8 +52,17 @@ impl<'a> Arguments<'a> {
         let twice = (1..members.len()).find(|&at| members[..at].iter().any(|(name, _)| *name == members[at].0));
         match twice {
             Some(at) => Err(BrokerError::invalid(members[at].0.clone(), "given twice")),
-            None => Ok(Self { members }),
+            None => Ok(Self {
+                members,
+                is_exact: false,
+            }),
         }
+    }
+
+    /// The same arguments, where the empty string is a value: for callers that are programs.
+    #[must_use]
+    pub fn exact(self) -> Self {
+        Self { is_exact: true, ..self }
     }
 
     /// A copy of the arguments that were not taken yet.
@@ -66,12 +78,13 @@ impl<'a> Arguments<'a> {
     }
 
     /// The raw JSON of an argument, of any length. `null` and the empty string count as absent, because models send
-    /// either for arguments that they omit.
+    /// either for arguments that they omit; see [`Self::exact`].
     #[inline]
     fn raw(&mut self, name: &str) -> Option<&'a str> {
         let at = self.members.iter().position(|(known, _)| known == name)?;
         let (_, value) = self.members.swap_remove(at);
-        (value != "null" && value != "\"\"").then_some(value)
+        let is_absent = value == "null" || (value == "\"\"" && !self.is_exact);
+        (!is_absent).then_some(value)
     }
 
     /// The raw JSON of an argument of at most `len_max` bytes.

@@ -28,27 +28,32 @@ pub fn parse_cursor(text: &str) -> Result<(MessageId, SessionId), BrokerError> {
         .ok_or_else(|| BrokerError::invalid("cursor", "not a cursor of this list"))
 }
 
-/// A page as JSON text. `write_message` writes the envelope of each dead letter.
-pub fn page(page: &Page<DeadLetter>, write_message: impl Fn(&mut Vec<u8>, &DeadLetter)) -> Vec<u8> {
+/// A page as JSON text, of the dead letters that `is_shown` selects. `write_message` writes the envelope of each.
+pub fn page(
+    page: &Page<DeadLetter>,
+    is_shown: impl Fn(&DeadLetter) -> bool,
+    write_message: impl Fn(&mut Vec<u8>, &DeadLetter),
+) -> Vec<u8> {
     let mut text = JsonPage::new("dead_letters");
-    let shown = page.items.iter().take_while(|letter| {
-        text.push_with(|out| {
-            out.extend_from_slice(b"{\"message\":");
-            write_message(out, letter);
-            out.extend_from_slice(b",\"session_id\":");
-            write_json(out, &letter.recipient);
-            out.extend_from_slice(b",\"reason\":");
-            write_json(out, &letter.reason);
-            out.extend_from_slice(b",\"at\":");
-            write_json(out, &rfc3339_text(letter.at_ms));
-            out.extend_from_slice(b",\"deliveries\":");
-            write_json(out, &letter.deliveries);
-            out.push(b'}');
-        })
+    let read = page.items.iter().take_while(|letter| {
+        !is_shown(letter)
+            || text.push_with(|out| {
+                out.extend_from_slice(b"{\"message\":");
+                write_message(out, letter);
+                out.extend_from_slice(b",\"session_id\":");
+                write_json(out, &letter.recipient);
+                out.extend_from_slice(b",\"reason\":");
+                write_json(out, &letter.reason);
+                out.extend_from_slice(b",\"at\":");
+                write_json(out, &rfc3339_text(letter.at_ms));
+                out.extend_from_slice(b",\"deliveries\":");
+                write_json(out, &letter.deliveries);
+                out.push(b'}');
+            })
     });
-    let shown = shown.count();
-    let more = page.more || shown < page.items.len();
-    let last = page.items[..shown].last().filter(|_| more);
+    let read = read.count();
+    let more = page.more || read < page.items.len();
+    let last = page.items[..read].last().filter(|_| more);
     text.finish(last.map(|last| format!("{}_{}", last.message.id, last.recipient)))
 }
 

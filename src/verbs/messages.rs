@@ -2,11 +2,15 @@
 
 use actors::{
     clock::rfc3339_text,
-    model::{BrokerError, DeliveryStatus, MessageId, RecipientStatus},
+    model::{BrokerError, DeliveryStatus, Message, MessageId, RecipientStatus},
 };
 use serde_json::{Value, json};
 
 use super::arguments::Arguments;
+use crate::json::{
+    scan::{self, ScanError},
+    write_json,
+};
 
 /// Ids that one call names.
 pub const IDS_LEN_MAX: usize = 10_000;
@@ -42,6 +46,49 @@ pub fn parse_ids(texts: Vec<String>) -> Result<(Vec<MessageId>, Vec<String>), Br
         })
         .collect();
     Ok((ids, unknown))
+}
+
+/// Writes the envelope of a message as a JSON object; without its payload unless `with_payload`.
+pub fn write_envelope(out: &mut Vec<u8>, message: &Message, deliveries: u32, with_payload: bool) {
+    if with_payload {
+        return message.write(out, deliveries);
+    }
+    let mut whole = Vec::with_capacity(message.encoded_len(deliveries));
+    message.write(&mut whole, deliveries);
+    let text = String::from_utf8(whole).unwrap_or_default();
+    out.push(b'{');
+    // The broker encoded the envelope, so it is an object.
+    let _ = scan::members::<ScanError>(&text, |name, value| {
+        if name != "payload" {
+            if !out.ends_with(b"{") {
+                out.push(b',');
+            }
+            write_json(out, &name);
+            out.push(b':');
+            out.extend_from_slice(value.as_bytes());
+        }
+        Ok(())
+    });
+    out.push(b'}');
+}
+
+/// The JSON text of the payload.
+pub fn payload_text(message: &Message) -> Option<String> {
+    if let Some(fragments) = message.fragments() {
+        return String::from_utf8(fragments.payload.to_vec()).ok();
+    }
+    let mut whole = Vec::with_capacity(message.encoded_len(0));
+    message.write(&mut whole, 0);
+    let text = String::from_utf8(whole).ok()?;
+    let mut payload = None;
+    // The broker encoded the envelope, so it is an object.
+    let _ = scan::members::<ScanError>(&text, |name, value| {
+        if name == "payload" {
+            payload = Some(value.to_owned());
+        }
+        Ok(())
+    });
+    payload
 }
 
 /// What became of a message for one recipient.

@@ -31,7 +31,7 @@ pub const WAIT_DEFAULT_SECONDS: f64 = 30.0;
 /// Recipients that refused a broadcast and that the answer names; `failed` counts all of them.
 pub const FAILURES_LEN_MAX: usize = 1000;
 /// Bytes of one text header.
-const HEADER_LEN_MAX: usize = 256;
+pub const HEADER_LEN_MAX: usize = 256;
 
 /// The status that a sender waits for, and how long.
 pub type WaitGoal = (DeliveryStatus, Duration);

@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod api;
 mod auth;
 mod http;
 mod limits;

@@ -11,7 +11,6 @@ mod clocks;
 mod cluster;
 mod counts;
 mod cross_project;
-mod event_log;
 mod frozen;
 mod http_sessions;
 mod in_flight;

@@ -3,7 +3,6 @@
 mod bulk;
 mod conformance;
 mod cost;
-mod events;
 mod faults;
 mod frames;
 mod group_leases;
@@ -15,4 +14,3 @@ mod retention;
 mod segments;
 mod support;
 mod timelines;
-mod tracking;

@@ -10,7 +10,7 @@ use crate::support::{DELIVERY_LIMIT, Redis, ReplicaView, block_on, storage};
 
 /// Sends twelve messages for one session in one batch.
 async fn send_twelve(view: &ReplicaView, to: actors::model::SessionId) -> Vec<MessageId> {
-    let batch: Vec<_> = (0..12).map(|_| view.direct(to)).collect();
+    let batch = view.directs(to, 12);
     let ids = batch.iter().map(|append| append.message.id).collect();
     view.store.append(batch, now()).await.unwrap();
     ids

@@ -10,7 +10,7 @@ mod redis;
 use std::{future::Future, sync::Arc, time::Duration};
 
 use actors::{
-    clock::now,
+    clock::{Now, now},
     model::{
         Addressing, Capabilities, DeliveryStatus, Draft, Headers, Message, MessageId, MessageIds, Owner, ProjectId,
         SessionId, SessionRecord,
@@ -89,13 +89,31 @@ impl ReplicaView {
     }
 
     pub fn message_with(&self, to: Option<SessionId>, payload: &str, headers: &Headers, watched: bool) -> Arc<Message> {
+        self.message_at(now(), to, payload, headers, watched)
+    }
+
+    fn message_at(
+        &self,
+        now: Now,
+        to: Option<SessionId>,
+        payload: &str,
+        headers: &Headers,
+        watched: bool,
+    ) -> Arc<Message> {
         let kind = to.map_or(Addressing::Broadcast, |_| Addressing::Direct);
         let draft = Draft::new(&self.project, &self.sender, kind, ("chat", "1.0.0"), payload, headers);
-        Arc::new(draft.seal(self.ids.next(now()), to, now(), watched))
+        Arc::new(draft.seal(self.ids.next(now), to, now, watched))
     }
 
     pub fn direct(&self, to: SessionId) -> Append {
         append(self.message(Some(to), &Headers::default(), false), Audience::One(to))
+    }
+
+    /// Messages for one session, all of one moment: only such messages form one segment.
+    pub fn directs(&self, to: SessionId, len: usize) -> Vec<Append> {
+        let now = now();
+        let message = || self.message_at(now, Some(to), "{}", &Headers::default(), false);
+        (0..len).map(|_| append(message(), Audience::One(to))).collect()
     }
 
     /// Sends a message and drops it.

@@ -126,7 +126,7 @@ impl Project {
     }
 
     /// Ends a closed project that has no sessions left.
-    fn end_if_empty(&mut self, ctx: &mut Context<Self>) {
+    pub(super) fn end_if_empty(&mut self, ctx: &mut Context<Self>) {
         if self.directory.is_empty()
             && self.pending_puts.is_empty()
             && let Some(done) = self.closing.take()

@@ -17,6 +17,14 @@ pub(super) struct Register {
     pub reply: oneshot::Sender<Result<Registered, BrokerError>>,
 }
 
+/// Ends a session for good. The answer is the number of its messages that became dead letters.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct ForgetSession {
+    pub session: SessionId,
+    pub reply: oneshot::Sender<Result<usize, BrokerError>>,
+}
+
 /// A caller without a connection of the session's own has named the session by id.
 #[derive(Message)]
 #[rtype(result = "()")]

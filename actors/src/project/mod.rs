@@ -15,8 +15,9 @@ mod start;
 
 pub use actor::Project;
 pub use handle::{
-    CrossProjectSend, LateAnswer, Lookup, MailboxFigures, Page, PendingLookup, PreparedSend, ProjectFigures,
-    ProjectHandle, ProtocolDefinition, ReceiveRequest, RedriveRequest, SendRequest,
+    CrossProjectSend, LateAnswer, LifeChange, ListedMessage, Lookup, MailboxFigures, MessageFilter, MessageLife,
+    MessagePage, OwnSessions, Page, PendingLookup, PreparedSend, ProjectFigures, ProjectHandle, ProtocolDefinition,
+    ReceiveRequest, RecipientLife, RedriveRequest, SendRequest, StatusFilter,
 };
 #[cfg(feature = "faults")]
 pub use messages::Panic;

@@ -11,7 +11,7 @@ use actix::{Context, Handler};
 
 use super::{
     actor::{Project, end_session},
-    messages::{Child, ChildDown, NamedById, Register},
+    messages::{Child, ChildDown, ForgetSession, NamedById, Register},
     registration::{Attempt, Candidate, Facts, Plan, Registered, Registration, records_too_large, too_many_sessions},
 };
 use crate::{
@@ -423,5 +423,25 @@ impl Handler<Envelope<NamedById>> for Project {
 
     fn handle(&mut self, Envelope { message, .. }: Envelope<NamedById>, ctx: &mut Context<Self>) {
         self.note_named_by_id(message.0, ctx);
+    }
+}
+
+impl Handler<Envelope<ForgetSession>> for Project {
+    type Result = ();
+
+    fn handle(&mut self, Envelope { message, .. }: Envelope<ForgetSession>, ctx: &mut Context<Self>) {
+        let ForgetSession { session, reply } = message;
+        let op = self
+            .store
+            .remove_session(session, DeadLetterReason::RecipientGone, None, now());
+        then(op, self, ctx, move |project, removed, ctx| {
+            if removed.is_ok() {
+                project.note_local_change(session);
+                project.remove_session(session);
+                project.end_if_empty(ctx);
+            }
+            // A caller that has gone wants no answer.
+            let _ = reply.send(removed.map(|dead| dead.unwrap_or(0)).map_err(BrokerError::from));
+        });
     }
 }

@@ -183,11 +183,14 @@ pub struct ReceivedMessages {
     pub remaining: usize,
 }
 
-/// The session leaves of its own will: it is disconnected, and keeps its name and its inbox. Answers with the number of
-/// messages that wait.
+/// The session leaves: it is disconnected, and keeps its name and its inbox. Answers with the number of messages that
+/// wait.
 #[derive(Message)]
 #[rtype(result = "usize")]
-pub struct Disconnect;
+pub struct Disconnect {
+    /// Closes the live connection for this reason. None: the caller leaves, and its connection stays open.
+    pub closes: Option<CloseReason>,
+}
 
 /// Another replica has claimed the session at this epoch.
 #[derive(Message)]

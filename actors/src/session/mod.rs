@@ -104,6 +104,8 @@ pub enum CloseReason {
     TakenOver,
     /// The client was silent for as long as the disconnect threshold.
     Silent,
+    /// An administrator has disconnected the session; the client may come back.
+    Disconnected,
     /// The broker stops; the client may come back.
     ShuttingDown,
     /// The session's actor panicked too often.

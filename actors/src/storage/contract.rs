@@ -125,9 +125,6 @@ pub trait ReplicatedStorage {
     /// The replicas that share this storage.
     fn replicas(&self) -> Arc<dyn ReplicaDirectory>;
 
-    /// Writes the events that this process has recorded and not written yet. Called when the process ends.
-    fn flush_events(&self) -> Op<()>;
-
     /// The epoch of everything that is read from now on, until the next detected rollback.
     fn epoch(&self) -> StoreEpoch;
 
@@ -156,4 +153,7 @@ pub trait ReplicaDirectory: Send + Sync + 'static {
     /// The address of a replica; None for a replica that has stopped or has published no address. A replica that was
     /// killed keeps its address until its heartbeats have been missing for a while.
     fn address_of(&self, replica: ReplicaId) -> Op<Option<SocketAddr>>;
+
+    /// The replicas that have an address, as [`Self::address_of`] returns it.
+    fn addresses(&self) -> Op<Vec<(ReplicaId, SocketAddr)>>;
 }

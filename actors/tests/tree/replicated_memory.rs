@@ -202,6 +202,10 @@ impl ReplicaDirectory for ReplicaConnection {
     fn address_of(&self, _: ReplicaId) -> Op<Option<SocketAddr>> {
         Box::pin(ready(Ok(None)))
     }
+
+    fn addresses(&self) -> Op<Vec<(ReplicaId, SocketAddr)>> {
+        Box::pin(ready(Ok(Vec::new())))
+    }
 }
 
 impl Bridge for ReplicaConnection {
@@ -277,10 +281,6 @@ impl ReplicatedStorage for ReplicaHooks {
 
     fn replicas(&self) -> Arc<dyn ReplicaDirectory> {
         Arc::clone(&self.0) as _
-    }
-
-    fn flush_events(&self) -> Op<()> {
-        Box::pin(ready(Ok(())))
     }
 
     fn epoch(&self) -> StoreEpoch {

@@ -1,15 +1,36 @@
-//! The REST API under `/api/v1`: one file per resource. The verbs are those of `admin`, which the MCP tools share.
+//! The REST API under `/api/v1`: one file per resource. The verbs are those of `admin` and of the project's handle, which
+//! the MCP tools share; `verbs` reads arguments and writes results for both.
 
 pub mod audit;
+pub mod compatibility;
+pub mod dead_letters;
+pub mod events;
+pub mod history;
+pub mod messages;
 pub mod projects;
+pub mod protocols;
+pub mod schemas;
+pub mod sessions;
+pub mod stats;
 pub mod tree;
 
 use super::resource::Resource;
 
 /// All resources of the REST API.
 pub fn resources() -> Vec<Resource> {
-    [projects::resources(), audit::resources(), tree::resources()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        projects::resources(),
+        sessions::resources(),
+        compatibility::resources(),
+        protocols::resources(),
+        messages::resources(),
+        dead_letters::resources(),
+        events::resources(),
+        stats::resources(),
+        audit::resources(),
+        tree::resources(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }

@@ -99,6 +99,11 @@ impl ReplicaDirectory for RedisReplicas {
         let client = Arc::clone(&self.0);
         Box::pin(async move { client.run_on_thread(address_of(Arc::clone(&client), replica)).await })
     }
+
+    fn addresses(&self) -> Op<Vec<(ReplicaId, SocketAddr)>> {
+        let client = Arc::clone(&self.0);
+        Box::pin(async move { client.run_on_thread(addresses(Arc::clone(&client))).await })
+    }
 }
 
 async fn address_of(client: Arc<RedisClient>, replica: ReplicaId) -> Result<Option<SocketAddr>, StoreError> {
@@ -109,6 +114,20 @@ async fn address_of(client: Arc<RedisClient>, replica: ReplicaId) -> Result<Opti
     };
     let address = text.and_then(|text| text.parse().ok());
     address.map(Some).ok_or_else(|| unreadable("the address of a replica"))
+}
+
+async fn addresses(client: Arc<RedisClient>) -> Result<Vec<(ReplicaId, SocketAddr)>, StoreError> {
+    let get = cmd("HGETALL").arg(ADDRESSES_KEY).to_owned();
+    let mut entries = Reply::new(client.send_one(get, ADDRESSES_KEY).await?)?;
+    let mut found = Vec::new();
+    while !entries.is_empty() {
+        let [replica, address] = [entries.bytes()?, entries.bytes()?].map(|text| String::from_utf8(text).ok());
+        let replica = replica.as_deref().and_then(ReplicaId::parse);
+        let address = address.and_then(|text| text.parse().ok());
+        let entry = replica.zip(address);
+        found.push(entry.ok_or_else(|| unreadable("the address of a replica"))?);
+    }
+    Ok(found)
 }
 
 impl RedisCore {

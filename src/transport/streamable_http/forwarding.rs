@@ -9,29 +9,25 @@ use std::{
     net::SocketAddr,
     pin::{Pin, pin},
     rc::Rc,
-    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
 
 use actix_codec::Framed;
 use actix_http::{
-    ConnectionType, RequestHead, RequestHeadType, ResponseHead,
-    h1::{ClientCodec, ClientPayloadCodec, Message, MessageType},
+    ResponseHead,
+    h1::{ClientCodec, ClientPayloadCodec, MessageType},
 };
 use actix_rt::net::TcpStream;
 use actix_web::{
     HttpRequest, HttpResponse,
     body::{BodySize, MessageBody},
-    http::{
-        Method,
-        header::{self, HeaderMap, HeaderName, HeaderValue},
-    },
+    http::{Method, header},
     web::{self, Bytes},
 };
 use actors::{metrics::TransportKind, session::CloseReason};
-use futures_util::{SinkExt, Stream, StreamExt};
-use tokio::time::{Sleep, sleep, timeout};
+use futures_util::Stream;
+use tokio::time::{Sleep, sleep};
 
 use super::{
     endpoint::{Endpoint, HttpResult, SESSION_ID, identity_of, require_capacity, socket_state},
@@ -41,31 +37,16 @@ use super::{
 };
 use crate::{
     budget::Reservation,
-    mcp::{Framing, Outbox, ResponseForm, located_id, rpc},
-    transport::{ConnectionPermit, SocketState, body, socket},
+    mcp::{located_id, rpc},
+    transport::{
+        OpenResponse, SocketState, body,
+        replica_client::{FORWARDED, connect, end_to_end_headers, forwarded_head, send_request},
+    },
 };
 
-/// Marks a forwarded request, which is not forwarded again.
-const FORWARDED: HeaderName = HeaderName::from_static("mcp-broker-forwarded");
-/// Timeout of connecting to another replica.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// After this replica started to stop: how long its callers still wait for another replica. Then the request is
 /// dropped, as if the caller had disconnected.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
-/// Hop-by-hop headers (RFC 9110, section 7.6.1), and headers that each connection sets itself.
-const HOP_BY_HOP: [HeaderName; 9] = [
-    header::CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    header::CONTENT_LENGTH,
-    header::DATE,
-    // The body was already received.
-    header::EXPECT,
-    header::TE,
-    header::TRAILER,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-];
-
 /// Returns the HTTP address of the replica that owns what a request names. `None`: the request is served here.
 ///
 /// # Errors
@@ -130,14 +111,8 @@ pub async fn forward(
         _ => refuse(replica_unreachable()),
     })?;
 
-    // This outbox is registered among the connections, which learn of shutdown and of an invalid credential.
-    let form = ResponseForm::Events;
-    let outbox = Arc::new(Outbox::new(Framing::Exchange { stream: None, form }));
     let mut caller = ForwardedCaller {
-        permit: context
-            .connections
-            .acquire_over_limit(&outbox, &identity_of(request)?, TransportKind::Forwarded),
-        outbox,
+        response: OpenResponse::open_over_limit(context, &identity_of(request)?, TransportKind::Forwarded),
         socket: socket_state(request),
         reads_stream: *request.method() == Method::GET,
         stop_timer: None,
@@ -168,54 +143,6 @@ fn replica_unreachable() -> Refusal {
     Refusal::unavailable("the replica that owns this session or task cannot be reached: try again")
 }
 
-async fn connect(address: SocketAddr, stall_max: Duration) -> io::Result<TcpStream> {
-    let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await??;
-    socket::configure_outgoing(&stream, stall_max)?;
-    Ok(stream)
-}
-
-/// The head of the forwarded request, without hop-by-hop headers.
-fn forwarded_head(request: &HttpRequest) -> RequestHead {
-    let mut head = RequestHead::default();
-    head.method = request.method().clone();
-    head.uri = request.uri().clone();
-    head.headers = end_to_end_headers(request.headers());
-    head.headers.insert(FORWARDED, HeaderValue::from_static("1"));
-    head.set_connection_type(ConnectionType::Close);
-    head
-}
-
-fn end_to_end_headers(headers: &HeaderMap) -> HeaderMap {
-    let mut lasting = HeaderMap::with_capacity(headers.len());
-    for (name, value) in headers {
-        if !HOP_BY_HOP.contains(name) {
-            lasting.append(name.clone(), value.clone());
-        }
-    }
-    lasting
-}
-
-async fn send_request(
-    upstream: &mut Framed<TcpStream, ClientCodec>,
-    head: RequestHead,
-    body: Bytes,
-) -> io::Result<ResponseHead> {
-    let size = match body.len() {
-        0 => BodySize::None,
-        len => BodySize::Sized(len as u64),
-    };
-    upstream
-        .send(Message::Item((RequestHeadType::Owned(head), size)))
-        .await?;
-    if !body.is_empty() {
-        upstream.send(Message::Chunk(Some(body))).await?;
-    }
-    match upstream.next().await {
-        Some(head) => head.map_err(io::Error::other),
-        None => Err(io::ErrorKind::UnexpectedEof.into()),
-    }
-}
-
 /// The response of another replica, whose body is streamed to the caller.
 fn respond(head: ResponseHead, upstream: Framed<TcpStream, ClientCodec>, caller: ForwardedCaller) -> HttpResponse {
     let mut response = HttpResponse::build(head.status);
@@ -237,9 +164,8 @@ fn respond(head: ResponseHead, upstream: Framed<TcpStream, ClientCodec>, caller:
 
 /// The caller that waits for another replica's response.
 struct ForwardedCaller {
-    /// Its connection permit; `None` after `close_all`.
-    permit: Option<ConnectionPermit>,
-    outbox: Arc<Outbox>,
+    /// `None` when the broker stops already.
+    response: Option<OpenResponse>,
     socket: Rc<SocketState>,
     /// It reads the stream of its session, which ends when this replica stops.
     reads_stream: bool,
@@ -249,21 +175,16 @@ struct ForwardedCaller {
 impl ForwardedCaller {
     /// Whether nothing more is to be sent to the caller. Called on each poll.
     fn is_gone(&mut self, cx: &mut Context<'_>) -> bool {
-        loop {
-            if self.permit.is_none() || self.socket.has_peer_closed() {
-                return true;
+        let Some(response) = self.response.as_ref().filter(|_| !self.socket.has_peer_closed()) else {
+            return true;
+        };
+        match response.poll_closed(cx) {
+            Poll::Pending => false,
+            Poll::Ready(CloseReason::ShuttingDown) if !self.reads_stream => {
+                let stopping = self.stop_timer.get_or_insert_with(|| Box::pin(sleep(STOP_TIMEOUT)));
+                stopping.as_mut().poll(cx).is_ready()
             }
-            match self.outbox.closing() {
-                None => {}
-                Some(CloseReason::ShuttingDown) if !self.reads_stream => {
-                    let stopping = self.stop_timer.get_or_insert_with(|| Box::pin(sleep(STOP_TIMEOUT)));
-                    return stopping.as_mut().poll(cx).is_ready();
-                }
-                Some(_) => return true,
-            }
-            if self.outbox.register_waker(cx.waker()) {
-                return false;
-            }
+            Poll::Ready(_) => true,
         }
     }
 }

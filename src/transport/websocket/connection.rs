@@ -452,11 +452,17 @@ pub const RELEASED: u16 = 4004;
 pub const UNAUTHORIZED: u16 = 4005;
 /// The storage lost recent data.
 pub const STORE_ROLLED_BACK: u16 = 4006;
+/// An administrator has disconnected the session.
+pub const DISCONNECTED: u16 = 4007;
 
 fn close_frame(why: CloseReason) -> (u16, String) {
     match why {
         CloseReason::TakenOver => (TAKEN_OVER, "a newer connection has taken over this session".to_owned()),
         CloseReason::Silent => (SILENT, "no sign of life".to_owned()),
+        CloseReason::Disconnected => (
+            DISCONNECTED,
+            "an administrator has disconnected this session".to_owned(),
+        ),
         CloseReason::SessionEnded => (RELEASED, "the session has ended".to_owned()),
         CloseReason::Unauthorized => (UNAUTHORIZED, "the credential was revoked or has expired".to_owned()),
         CloseReason::StoreRolledBack => (

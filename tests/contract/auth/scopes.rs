@@ -264,6 +264,7 @@ pub(super) type Route = (Request, Level, u16, &'static str);
 pub(super) fn routes(broker: &Broker, number: &Cell<u32>) -> Vec<Route> {
     let mut routes = transport_routes(broker);
     routes.extend(rest_routes(broker, number));
+    routes.extend(operation_routes(broker, number));
     routes
 }
 
@@ -412,6 +413,56 @@ fn rest_routes(broker: &Broker, number: &Cell<u32>) -> Vec<Route> {
             200,
             NO_ERROR,
         ),
+    ]
+}
+
+/// What operators read, and what programs send. An object that does not exist shows that the scope was checked first.
+fn operation_routes(broker: &Broker, number: &Cell<u32>) -> Vec<Route> {
+    let bare = |method: &str, path: &str| bare(broker, method, path);
+    let post =
+        |path: &str, body: Value| Request::post(broker.address, body.to_string()).with_path(&format!("/api/v1/{path}"));
+    let none = "session_not_found";
+    let message = json!({
+        "from": format!("me-{}", next(number)), "recipient_id": "nobody", "protocol_name": "note", "protocol_version": "1.0.0",
+        "payload": {"text": ""},
+    });
+    let protocol = json!({"name": "from-rest", "version": "1.0.0", "schema": 7});
+    vec![
+        (bare("GET", "/sessions"), Observer, 200, NO_ERROR),
+        (bare("GET", "/api/v1/sessions"), Observer, 200, NO_ERROR),
+        (bare("GET", "/api/v1/sessions/nobody"), Observer, 404, none),
+        (bare("DELETE", "/api/v1/sessions/nobody"), Member, 404, none),
+        (bare("DELETE", "/api/v1/sessions/nobody?forget=true"), Member, 404, none),
+        (bare("GET", "/api/v1/compatibility"), Observer, 200, NO_ERROR),
+        (bare("GET", "/api/v1/stats"), Observer, 200, NO_ERROR),
+        (bare("GET", "/api/v1/stats?all_projects=true"), Operator, 200, NO_ERROR),
+        (bare("HEAD", "/api/v1/events"), Observer, 200, NO_ERROR),
+        (bare("GET", "/api/v1/messages"), Observer, 200, NO_ERROR),
+        (bare("GET", "/api/v1/messages?include=payload"), Admin, 200, NO_ERROR),
+        (
+            bare("GET", "/api/v1/messages/nothing"),
+            Observer,
+            404,
+            "invalid_argument",
+        ),
+        (bare("GET", "/protocols"), Observer, 200, NO_ERROR),
+        (bare("GET", "/api/v1/protocols"), Observer, 200, NO_ERROR),
+        (bare("GET", "/api/v1/protocols/note/1.0.0"), Observer, 200, NO_ERROR),
+        (post("protocols", protocol), Member, 400, "invalid_schema"),
+        (bare("GET", "/api/v1/dead-letters"), Observer, 200, NO_ERROR),
+        (
+            bare("GET", "/api/v1/dead-letters?include=payload"),
+            Admin,
+            200,
+            NO_ERROR,
+        ),
+        (
+            post("dead-letters/redrive", json!({"message_ids": []})),
+            Member,
+            200,
+            NO_ERROR,
+        ),
+        (post("messages", message), Member, 404, none),
     ]
 }
 

@@ -5,6 +5,7 @@ mod control;
 mod cross_project;
 mod dead_letters;
 mod figures;
+mod history;
 mod inbox;
 mod lookup;
 mod protocols;
@@ -32,6 +33,9 @@ use crate::{
 
 pub use dead_letters::RedriveRequest;
 pub use figures::{MailboxFigures, ProjectFigures};
+pub use history::{
+    LifeChange, ListedMessage, MessageFilter, MessageLife, MessagePage, OwnSessions, RecipientLife, StatusFilter,
+};
 pub use inbox::ReceiveRequest;
 pub use lookup::{LateAnswer, Lookup, PendingLookup};
 pub use protocols::ProtocolDefinition;

@@ -10,10 +10,10 @@ use crate::{
     directory::SessionQuery,
     model::{BrokerError, ConnectionId, MissingSession, Owner, SessionId, SessionStatus},
     project::{
-        messages::{NamedById, Register},
+        messages::{ForgetSession, NamedById, Register},
         registration::{Registered, Registration},
     },
-    session::{Attach, Connection, Detach, Disconnect, Member, Subscribe, Unwatch, Watch, Writable},
+    session::{Attach, CloseReason, Connection, Detach, Disconnect, Member, Subscribe, Unwatch, Watch, Writable},
 };
 
 impl ProjectHandle {
@@ -150,7 +150,28 @@ impl ProjectHandle {
     /// # Errors
     /// `unavailable` when the session's mailbox is full or its actor has ended.
     pub async fn disconnect(&self, member: &Member) -> Result<usize, BrokerError> {
-        member.address.ask(Disconnect).await
+        member.address.ask(Disconnect { closes: None }).await
+    }
+
+    /// As [`Self::disconnect`], by an administrator: the live connection is closed if it is at this replica. Returns
+    /// whether it was, and how many messages wait.
+    ///
+    /// # Errors
+    /// As [`Self::disconnect`].
+    pub async fn close_connection(&self, member: &Member) -> Result<(bool, usize), BrokerError> {
+        let was_connected = member.shared.is_connected();
+        let closes = Some(CloseReason::Disconnected);
+        let waiting = member.address.ask(Disconnect { closes }).await?;
+        Ok((was_connected, waiting))
+    }
+
+    /// Ends a session for good: its connections are closed, and its messages become dead letters (`recipient_gone`).
+    /// Returns their number.
+    ///
+    /// # Errors
+    /// `unavailable`.
+    pub async fn forget_session(&self, session: SessionId) -> Result<usize, BrokerError> {
+        self.0.project.request(|reply| ForgetSession { session, reply }).await
     }
 
     /// Removes a connection that has ended. Its unacknowledged messages wait again.

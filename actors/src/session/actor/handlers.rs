@@ -173,11 +173,14 @@ impl Handler<Envelope<AcknowledgeMessages>> for Session {
 impl Handler<Envelope<Disconnect>> for Session {
     type Result = usize;
 
-    fn handle(&mut self, _: Envelope<Disconnect>, ctx: &mut Context<Self>) -> Self::Result {
+    fn handle(&mut self, Envelope { message, .. }: Envelope<Disconnect>, ctx: &mut Context<Self>) -> Self::Result {
         self.shared.leave(now());
         if let Some(connection) = self.state.connection() {
-            // The connection itself stays open: it may register again.
-            self.connections.detach_live();
+            match message.closes {
+                Some(why) => self.connections.close(connection, why),
+                // The connection itself stays open: it may register again.
+                None => self.connections.detach_live(),
+            }
             self.apply(Event::Detached { connection }, ctx);
         }
         self.tick(ctx);

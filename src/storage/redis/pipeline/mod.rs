@@ -26,8 +26,7 @@ use tokio::sync::Notify;
 
 use self::queue::Queue;
 use super::{
-    breaker::CircuitBreaker, client::RedisClient, events::buffer::EventBuffer, library::Preamble,
-    local_messages::LocalMessages, timeline::Witness,
+    breaker::CircuitBreaker, client::RedisClient, library::Preamble, local_messages::LocalMessages, timeline::Witness,
 };
 
 /// The operations of one project, in the order in which they were first polled. Two batches are outstanding at most;
@@ -38,8 +37,6 @@ pub(super) struct Pipeline {
     pub local_messages: LocalMessages,
     pub breaker: Arc<CircuitBreaker>,
     counters: Arc<ProjectCounters>,
-    /// What this replica has recorded and not appended to the event log yet.
-    pub events: EventBuffer,
     preamble: Preamble,
     queue: Mutex<Queue>,
     /// Notified when another batch is worth sending while one is outstanding.
@@ -54,7 +51,6 @@ impl Pipeline {
             local_messages: LocalMessages::default(),
             breaker: client.project_breaker(),
             counters: metrics::project(&project),
-            events: EventBuffer::new(&client.retention, Arc::clone(&client.event_bytes)),
             queue: Mutex::default(),
             batch_ready: Notify::new(),
             client,

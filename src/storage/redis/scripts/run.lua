@@ -43,7 +43,6 @@ local function flush()
   inboxes.flush()
   receipts.flush()
   segments.flush()
-  events.flush()
   pushes.flush()
   return frames.flush()
 end

@@ -3,6 +3,8 @@
 //! A project has at most a share of a [`Budget`], so that one project cannot take the memory of the others. A
 //! reservation beyond the bounds waits; within a project, waiters are served in order.
 
+mod answer;
+
 use std::{
     collections::{HashMap, VecDeque},
     future::poll_fn,
@@ -14,6 +16,8 @@ use std::{
 };
 
 use actors::model::ProjectId;
+
+pub use answer::AnswerBudget;
 
 /// A bound in bytes for the process, and one for each project.
 pub struct Budget {

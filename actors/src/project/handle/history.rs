@@ -1,0 +1,396 @@
+//! The history of messages: lists and lives of messages, read from the event log and joined with what the receipts say
+//! now. And the log itself, for those who follow it.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
+
+use super::ProjectHandle;
+use crate::{
+    clock::now,
+    model::{
+        AcceptedMessage, BrokerError, DeadLetterReason, DeliveryStatus, EventKind, EventKinds, LoggedRecipients,
+        Message, MessageId, Owner, ProjectEvent, RecipientStatus, SessionId, SessionMark,
+    },
+    storage::{Direction, EventPage, EventPosition, EventQuery, EventStart, LoggedEvent},
+};
+
+/// Records that one page of the list looks at, at most: a page may be short, or empty, and still have a successor.
+const LIST_SCAN_MAX: usize = 5_000;
+/// Records that the life of one message looks at, at most: about 10 ms in memory.
+const LIFE_SCAN_MAX: usize = 50_000;
+/// Records of one read of the log.
+const READ_RECORDS: usize = 1_000;
+/// Bytes of one read of the log.
+const READ_BYTES: usize = 1 << 20;
+/// Recipients whose receipts are read for one page, unless one message has more.
+const RECIPIENTS_MAX: usize = 20_000;
+/// The id of a message may be this much younger than its record, and as much older, because clocks are set.
+const CLOCK_STEP_MS: u64 = 2_000;
+
+/// Selects messages of the list.
+#[derive(Clone, Debug, Default)]
+pub struct MessageFilter {
+    /// Only messages that this session sent or got.
+    pub session: Option<SessionId>,
+    /// Only messages with this status for some recipient.
+    pub status: Option<StatusFilter>,
+    /// Only messages with this header.
+    pub correlation_id: Option<String>,
+    /// Only messages accepted at this time or later, in milliseconds since the Unix epoch.
+    pub since_ms: Option<u64>,
+    /// Only messages that a session of this owner sent or got.
+    pub visible_to: Option<Owner>,
+}
+
+/// A status of a message, without the reason of a dead letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatusFilter {
+    Queued,
+    Delivered,
+    Acknowledged,
+    Expired,
+    DeadLettered,
+}
+
+impl StatusFilter {
+    /// Whether a status is this one.
+    #[must_use]
+    pub const fn matches(self, status: DeliveryStatus) -> bool {
+        matches!(
+            (self, status),
+            (Self::Queued, DeliveryStatus::Queued)
+                | (Self::Delivered, DeliveryStatus::Delivered)
+                | (Self::Acknowledged, DeliveryStatus::Acknowledged)
+                | (Self::Expired, DeliveryStatus::Expired)
+                | (Self::DeadLettered, DeliveryStatus::DeadLettered(_))
+        )
+    }
+}
+
+/// A message of the list.
+#[derive(Clone, Debug)]
+pub struct ListedMessage {
+    /// Its place in the log: the cursor behind it.
+    pub position: EventPosition,
+    /// The envelope.
+    pub accepted: Box<AcceptedMessage>,
+    /// The status for each recipient; None once the receipts are forgotten.
+    pub recipients: Option<Vec<RecipientStatus>>,
+}
+
+/// A page of the list, newest first.
+#[derive(Clone, Debug, Default)]
+pub struct MessagePage {
+    pub messages: Vec<ListedMessage>,
+    /// Where the next page begins; None after the last one.
+    pub next: Option<EventPosition>,
+}
+
+/// What happened to a message for one recipient.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LifeChange {
+    Queued,
+    Delivered { delivery: u32 },
+    Released,
+    Acknowledged,
+    DeadLettered { reason: DeadLetterReason, deliveries: u32 },
+    Redriven { from: SessionId },
+}
+
+/// The life of a message for one recipient.
+#[derive(Clone, Debug, Default)]
+pub struct RecipientLife {
+    /// What the receipts say now; None once they are forgotten.
+    pub status: Option<RecipientStatus>,
+    /// The changes in their order, each with its time in milliseconds since the Unix epoch.
+    pub changes: Vec<(u64, LifeChange)>,
+}
+
+/// The life of a message.
+#[derive(Clone, Debug, Default)]
+pub struct MessageLife {
+    /// The envelope and the time of acceptance in milliseconds since the Unix epoch; None once the log has forgotten it.
+    pub accepted: Option<(u64, Box<AcceptedMessage>)>,
+    /// By recipient.
+    pub recipients: BTreeMap<SessionId, RecipientLife>,
+    /// The log has more events than were looked at, so that later changes may be missing.
+    pub is_partial: bool,
+}
+
+/// The sessions of one owner, as the log names them.
+pub struct OwnSessions {
+    ids: HashSet<SessionId>,
+    marks: HashSet<SessionMark>,
+}
+
+impl OwnSessions {
+    /// Whether this session is one of them.
+    #[must_use]
+    pub fn contains(&self, session: SessionId) -> bool {
+        self.ids.contains(&session)
+    }
+
+    /// Whether one of them sent or got the message.
+    #[must_use]
+    pub fn sent_or_got(&self, accepted: &AcceptedMessage) -> bool {
+        self.ids.contains(&accepted.sender)
+            || match &accepted.recipients {
+                LoggedRecipients::One(session) => self.ids.contains(session),
+                LoggedRecipients::Many(marks) => marks.iter().any(|mark| self.marks.contains(mark)),
+            }
+    }
+}
+
+impl ProjectHandle {
+    /// A page of the event log.
+    ///
+    /// # Errors
+    /// `unavailable`.
+    pub async fn events(&self, query: EventQuery) -> Result<EventPage, BrokerError> {
+        Ok(self.store().events(query).await?)
+    }
+
+    /// Whether a message that the log knows was sent or got by a session of this owner.
+    pub fn is_party(&self, owner: &Owner, accepted: &AcceptedMessage) -> bool {
+        self.own_sessions(owner).sent_or_got(accepted)
+    }
+
+    /// The sessions of an owner, now.
+    pub fn own_sessions(&self, owner: &Owner) -> OwnSessions {
+        let members = self.directory().all();
+        let own = members.iter().filter(|member| member.record.owner == *owner);
+        let ids: HashSet<_> = own.map(|member| member.record.id).collect();
+        let marks = ids.iter().map(|id| SessionMark::of(*id)).collect();
+        OwnSessions { ids, marks }
+    }
+
+    /// A page of at most `limit` messages of the log, newest first, behind the message at `before`.
+    ///
+    /// # Errors
+    /// `unavailable`.
+    pub async fn messages(
+        &self,
+        filter: &MessageFilter,
+        before: Option<EventPosition>,
+        limit: usize,
+    ) -> Result<MessagePage, BrokerError> {
+        let own = filter.visible_to.as_ref().map(|owner| self.own_sessions(owner));
+        let mut page = MessagePage::default();
+        let (mut from, mut scanned) = (before.map_or(EventStart::Newest, EventStart::Before), 0);
+        loop {
+            let read = self
+                .events(EventQuery {
+                    from,
+                    direction: Direction::Backward,
+                    kinds: EventKinds::of(&[EventKind::Accepted]),
+                    scan_max: READ_RECORDS.min(LIST_SCAN_MAX - scanned),
+                    bytes_max: READ_BYTES,
+                })
+                .await?;
+            scanned += read.scanned;
+            let is_last = !read.more || read.next.is_none();
+            let mut found = Vec::new();
+            let mut is_older = false;
+            for LoggedEvent { position, at_ms, event } in read.events {
+                is_older = filter.since_ms.is_some_and(|since| at_ms < since);
+                if is_older {
+                    break;
+                }
+                if let ProjectEvent::Accepted(accepted) = event
+                    && filter.selects(&accepted)
+                    && own.as_ref().is_none_or(|own| own.sent_or_got(&accepted))
+                {
+                    found.push((position, accepted));
+                }
+            }
+            let is_full = self.join(&mut page, found, filter, limit).await?;
+            if is_full {
+                return Ok(page);
+            }
+            match read.next {
+                Some(next) if !is_last && !is_older => {
+                    if scanned >= LIST_SCAN_MAX {
+                        page.next = Some(next);
+                        return Ok(page);
+                    }
+                    from = EventStart::Before(next);
+                }
+                _ => return Ok(page),
+            }
+        }
+    }
+
+    /// Adds the messages that have the status that the filter wants. Returns true once the page is full, with its cursor
+    /// set.
+    async fn join(
+        &self,
+        page: &mut MessagePage,
+        found: Vec<(EventPosition, Box<AcceptedMessage>)>,
+        filter: &MessageFilter,
+        limit: usize,
+    ) -> Result<bool, BrokerError> {
+        let mut found = found.into_iter().peekable();
+        while found.peek().is_some() {
+            let (mut batch, mut recipients_len) = (Vec::new(), 0);
+            while let Some((_, accepted)) = found.peek()
+                && batch.len() < limit.max(1)
+                && (batch.is_empty() || recipients_len + accepted.recipients.len() <= RECIPIENTS_MAX)
+            {
+                recipients_len += accepted.recipients.len();
+                batch.extend(found.next());
+            }
+            let ids = batch.iter().map(|(_, accepted)| accepted.message).collect();
+            let statuses = self.store().message_statuses(ids, now()).await?;
+            for ((position, accepted), recipients) in batch.into_iter().zip(statuses) {
+                if !filter.selects_status(recipients.as_deref()) {
+                    continue;
+                }
+                if page.messages.len() == limit {
+                    page.next = page.messages.last().map(|last| last.position);
+                    return Ok(true);
+                }
+                page.messages.push(ListedMessage {
+                    position,
+                    accepted,
+                    recipients,
+                });
+            }
+        }
+        Ok(false)
+    }
+
+    /// The life of a message: what the log tells of it, and what the receipts say now. None for a message that neither
+    /// knows.
+    ///
+    /// # Errors
+    /// `unavailable`.
+    pub async fn message_life(&self, message: MessageId) -> Result<Option<MessageLife>, BrokerError> {
+        let mut life = MessageLife::default();
+        let receipts = self.message_status(message).await?;
+        let is_known = receipts.is_some();
+        for receipt in receipts.unwrap_or_default() {
+            life.recipients.entry(receipt.session).or_default().status = Some(receipt);
+        }
+        let mut from = EventStart::At(begin_ms(message));
+        let mut scanned = 0;
+        loop {
+            let page = self
+                .events(EventQuery {
+                    from,
+                    direction: Direction::Forward,
+                    kinds: EventKinds::MESSAGES,
+                    scan_max: READ_RECORDS,
+                    bytes_max: READ_BYTES,
+                })
+                .await?;
+            scanned += page.scanned;
+            for event in page.events {
+                life.add(message, event);
+            }
+            let Some(next) = page.next.filter(|_| page.more) else {
+                break;
+            };
+            // A message that the log has not met by now is not in it: its record is at the time of its id.
+            if life.is_over() || (life.accepted.is_none() && scanned >= LIST_SCAN_MAX) {
+                break;
+            }
+            if scanned >= LIFE_SCAN_MAX {
+                life.is_partial = true;
+                break;
+            }
+            from = EventStart::After(next);
+            tokio::task::yield_now().await;
+        }
+        Ok((is_known || life.accepted.is_some()).then_some(life))
+    }
+
+    /// The text of each of these messages that is still kept: it waits, is leased, or is a dead letter.
+    ///
+    /// # Errors
+    /// `unavailable`.
+    pub async fn kept_messages(&self, messages: Vec<MessageId>) -> Result<Vec<Option<Arc<Message>>>, BrokerError> {
+        Ok(self.store().messages(messages).await?)
+    }
+}
+
+/// When the record of a message is not older than, in milliseconds since the Unix epoch.
+fn begin_ms(message: MessageId) -> u64 {
+    let (high, _) = message.as_uuid().as_u64_pair();
+    (high >> 16).saturating_sub(CLOCK_STEP_MS)
+}
+
+impl MessageFilter {
+    fn selects(&self, accepted: &AcceptedMessage) -> bool {
+        self.session
+            .is_none_or(|session| accepted.sender == session || accepted.recipients.may_contain(session))
+            && self.correlation_id.as_ref().is_none_or(|wanted| {
+                let headers = accepted.parse_headers();
+                headers.is_some_and(|headers| headers.correlation_id.as_ref() == Some(wanted))
+            })
+    }
+
+    fn selects_status(&self, recipients: Option<&[RecipientStatus]>) -> bool {
+        let Some(status) = self.status else { return true };
+        // Of the messages of one session its own copy counts, unless it is the sender.
+        let of_session = |recipient: &&RecipientStatus| self.session == Some(recipient.session);
+        let recipients = recipients.unwrap_or_default();
+        let own = recipients.iter().find(of_session);
+        match own {
+            Some(own) => status.matches(own.status),
+            None => recipients.iter().any(|recipient| status.matches(recipient.status)),
+        }
+    }
+}
+
+impl MessageLife {
+    fn add(&mut self, message: MessageId, logged: LoggedEvent) {
+        let at_ms = logged.at_ms;
+        let (session, change) = match logged.event {
+            ProjectEvent::Accepted(accepted) if accepted.message == message => {
+                if let LoggedRecipients::One(session) = accepted.recipients {
+                    self.recipients.entry(session).or_default();
+                }
+                for life in self.recipients.values_mut() {
+                    life.changes.push((at_ms, LifeChange::Queued));
+                }
+                self.accepted = Some((at_ms, accepted));
+                return;
+            }
+            ProjectEvent::Delivered {
+                message: of,
+                session,
+                delivery,
+            } if of == message => (session, LifeChange::Delivered { delivery }),
+            ProjectEvent::Released { message: of, session } if of == message => (session, LifeChange::Released),
+            ProjectEvent::Acknowledged { message: of, session } if of == message => (session, LifeChange::Acknowledged),
+            ProjectEvent::DeadLettered {
+                message: of,
+                session,
+                reason,
+                deliveries,
+            } if of == message => (session, LifeChange::DeadLettered { reason, deliveries }),
+            ProjectEvent::Redriven {
+                message: of,
+                session,
+                from,
+            } if of == message => (session, LifeChange::Redriven { from }),
+            _ => return,
+        };
+        self.recipients
+            .entry(session)
+            .or_default()
+            .changes
+            .push((at_ms, change));
+    }
+
+    /// Whether nothing more can happen: every recipient has acknowledged it, in the log too.
+    fn is_over(&self) -> bool {
+        let is_acknowledged = |life: &RecipientLife| {
+            let last = life.changes.last();
+            last.is_some_and(|(_, change)| *change == LifeChange::Acknowledged)
+        };
+        !self.recipients.is_empty() && self.recipients.values().all(is_acknowledged)
+    }
+}

@@ -1,0 +1,21 @@
+# Builds binaries for servers: on Linux linked statically, so that one file runs on every distribution and in an empty image.
+
+# static_target [ARCHITECTURE]: the Rust target for an architecture as container images name it; this machine's by default.
+static_target() {
+  case ${1:-$(uname -m)} in
+    amd64 | x86_64) echo x86_64-unknown-linux-gnu ;;
+    arm64 | aarch64) echo aarch64-unknown-linux-gnu ;;
+    *) echo "no static build for the architecture $1" >&2; return 1 ;;
+  esac
+}
+
+# build_static TARGET CARGO_ARGUMENTS...: the same sources give the same bytes, whatever folder they are built in.
+build_static() {
+  local target=$1 flags
+  shift
+  flags="-C target-feature=+crt-static --remap-path-prefix=$PWD=/src --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
+  if [[ $target == aarch64-* && $(uname -m) != aarch64 ]]; then
+    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
+  fi
+  RUSTFLAGS=$flags cargo build --release --locked --target "$target" --bin mcp-broker "$@"
+}

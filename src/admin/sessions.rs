@@ -1,0 +1,74 @@
+//! Ends sessions: an administrator any of its project, a member its own.
+
+use std::sync::Arc;
+
+use actors::{
+    model::{MissingSession, Scope},
+    session::Member,
+};
+
+use super::{Administration, Result, audited_action};
+use crate::{
+    admin::views::{EndedSession, SessionEnd},
+    auth::Identity,
+};
+
+impl Administration {
+    /// Disconnects a session: its live connection at this replica is closed, name and inbox stay. Returns whether it
+    /// was connected here. Requires the scope `admin`, or `member` for a session of the caller.
+    ///
+    /// # Errors
+    /// `forbidden`, `session_not_found`, or `unavailable` when the storage fails.
+    pub async fn disconnect_session(&self, by: &Arc<Identity>, address: &str) -> Result<(EndedSession, bool)> {
+        let found = session_to_end(by, address).await;
+        let act = audited_action("session.disconnect", by.project.id(), Some(target(&found, address)));
+        let member = self.audit_refusal(by, &act, found)?;
+        let project = by.project.clone();
+        self.audited(by, act, Ok(()), async move |_| {
+            let (was_connected, waiting) = project.close_connection(&member).await?;
+            let view = EndedSession {
+                queue_size: Some(waiting),
+                ..EndedSession::new(member.record.id, SessionEnd::Disconnected)
+            };
+            Ok((view, was_connected))
+        })
+        .await
+    }
+
+    /// Ends a session for good: its messages become dead letters (`recipient_gone`), and its name is free. Requires the
+    /// scope `admin`, or `member` for a session of the caller.
+    ///
+    /// # Errors
+    /// As [`Self::disconnect_session`].
+    pub async fn forget_session(&self, by: &Arc<Identity>, address: &str) -> Result<EndedSession> {
+        let found = session_to_end(by, address).await;
+        let act = audited_action("session.forget", by.project.id(), Some(target(&found, address)));
+        let session = self.audit_refusal(by, &act, found)?.record.id;
+        let project = by.project.clone();
+        self.audited(by, act, Ok(()), async move |_| {
+            let dead_letters = project.forget_session(session).await?;
+            Ok(EndedSession {
+                dead_letters: Some(dead_letters),
+                ..EndedSession::new(session, SessionEnd::Ended)
+            })
+        })
+        .await
+    }
+}
+
+async fn session_to_end(by: &Identity, address: &str) -> Result<Arc<Member>> {
+    by.check_scope(Scope::Member)?;
+    let member = by.project.resolve(address).answer().await?;
+    if by.scope() < Scope::Admin && member.record.owner != *by.owner() {
+        // As everywhere, a session of another key looks like a missing one to callers that want to act as it.
+        return Err(MissingSession::own(address).into());
+    }
+    Ok(member)
+}
+
+/// The id of the session, or else what the caller called it.
+fn target(found: &Result<Arc<Member>>, address: &str) -> String {
+    found
+        .as_ref()
+        .map_or_else(|_| address.to_owned(), |member| member.record.id.to_string())
+}

@@ -1,0 +1,345 @@
+//! `/api/v1/messages` and `/api/v1/messages/{id}`: which messages there were, and the life of each.
+
+#![allow(unused_qualifications, reason = "what utoipa writes")]
+
+use std::{ops::Bound, sync::Arc};
+
+use actix_web::{http::StatusCode, web};
+use actors::{
+    clock::rfc3339_text,
+    model::{AcceptedMessage, BrokerError, DeadLetterReason, DeliveryStatus, MessageId, Scope, SessionId},
+    project::{LifeChange, ListedMessage, MessageFilter, MessageLife, ProjectHandle, RecipientLife, StatusFilter},
+    storage::EventPosition,
+};
+use chrono::DateTime;
+use serde::{Deserialize, Serialize};
+use utoipa::IntoParams;
+
+use super::{dead_letters::includes_payload, schemas as documented};
+use crate::{
+    auth::Identity,
+    http::{
+        extract::{ApiError, ApiResult, Caller, ok_text, parse_limit},
+        problem_body::ProblemBody,
+    },
+    json::{page::JsonPage, write_json},
+    problem::Problem,
+    verbs::{messages::payload_text, sessions},
+};
+
+const PAGE_LEN: usize = 50;
+const PAGE_LEN_MAX: usize = 500;
+
+/// Selects messages of the list.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Query {
+    /// Only messages that this session sent or got: its id or its name.
+    session: Option<String>,
+    /// Only messages with this status for some recipient; with `session`, for that one if it is a recipient.
+    #[param(value_type = Option<documented::DeliveryStatus>)]
+    status: Option<String>,
+    /// Only messages with this header.
+    correlation_id: Option<String>,
+    /// Only messages accepted at this time or later (RFC 3339).
+    #[param(format = DateTime)]
+    since: Option<String>,
+    /// `payload` shows the payloads that are kept, which requires the scope `admin`.
+    #[param(pattern = "^payload$")]
+    include: Option<String>,
+    /// Most messages of a page.
+    #[param(minimum = 1, maximum = 500, default = 50)]
+    limit: Option<usize>,
+    /// The `next_cursor` of the previous page.
+    #[param(pattern = "^[0-9a-f]{1,16}-[0-9a-f]{1,16}-[0-9a-f]{1,8}$")]
+    cursor: Option<String>,
+}
+
+/// The messages of the last MESSAGE_HISTORY, newest first. A member sees those that its own sessions sent or got. A page
+/// may have fewer messages than its limit, or none, and still be followed by another.
+#[utoipa::path(get, path = "/api/v1/messages", operation_id = "list_messages", tag = "messages",
+    params(Query), responses((status = 200, description = "A page of the messages", body = documented::Messages),
+))]
+pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
+    by.check_scope(Scope::Observer)?;
+    let Query {
+        session,
+        status,
+        correlation_id,
+        since,
+        include,
+        limit,
+        cursor,
+    } = query.into_inner();
+    let with_payload = includes_payload(&by, include.as_deref())?;
+    let filter = MessageFilter {
+        status: status.map(|word| parse_status(&word)).transpose()?,
+        correlation_id,
+        since_ms: since.map(|text| parse_time(&text)).transpose()?,
+        visible_to: (by.scope() == Scope::Member).then(|| by.owner().clone()),
+        session: match session {
+            None => None,
+            Some(address) => Some(parse_session(&by.project, &address).await?),
+        },
+    };
+    let before = cursor.map(|text| parse_position(&text)).transpose()?;
+    let limit = parse_limit(limit, PAGE_LEN, PAGE_LEN_MAX)?;
+    let page = by.project.messages(&filter, before, limit).await?;
+    let mut text = JsonPage::new("messages");
+    let mut shown: Option<EventPosition> = None;
+    for message in &page.messages {
+        let kept = if with_payload {
+            payload_of(&by.project, &message.accepted).await?
+        } else {
+            None
+        };
+        let is_shown = text.push_with(|out| write_listed(out, by.project.id(), message, kept.as_deref()));
+        if !is_shown {
+            return ok_text(&by, text.finish(shown.map(|position| position.to_string())));
+        }
+        shown = Some(message.position);
+    }
+    ok_text(&by, text.finish(page.next.map(|position| position.to_string())))
+}
+
+fn parse_status(word: &str) -> Result<StatusFilter, BrokerError> {
+    Ok(match word {
+        "queued" => StatusFilter::Queued,
+        "delivered" => StatusFilter::Delivered,
+        "acknowledged" => StatusFilter::Acknowledged,
+        "expired" => StatusFilter::Expired,
+        "dead_lettered" => StatusFilter::DeadLettered,
+        _ => {
+            let reason = "queued, delivered, acknowledged, expired or dead_lettered";
+            return Err(BrokerError::invalid("status", reason));
+        }
+    })
+}
+
+fn parse_time(text: &str) -> Result<u64, BrokerError> {
+    let time = DateTime::parse_from_rfc3339(text).ok();
+    let ms = time.and_then(|time| u64::try_from(time.timestamp_millis()).ok());
+    ms.ok_or_else(|| BrokerError::invalid("since", "a time such as 2026-01-31T12:00:00Z (RFC 3339)"))
+}
+
+fn parse_position(text: &str) -> Result<EventPosition, BrokerError> {
+    text.parse()
+        .map_err(|_| BrokerError::invalid("cursor", "not a cursor of this list"))
+}
+
+/// The session of this id or name. An id may be that of a session that has ended.
+async fn parse_session(project: &ProjectHandle, address: &str) -> Result<SessionId, BrokerError> {
+    match SessionId::parse(address) {
+        Some(id) => Ok(id.durable()),
+        None => Ok(project.resolve(address).answer().await?.record.id),
+    }
+}
+
+/// The text of the payload, if the log or the store keeps it.
+async fn payload_of(project: &ProjectHandle, accepted: &AcceptedMessage) -> Result<Option<String>, BrokerError> {
+    if let Some(payload) = &accepted.payload {
+        return Ok(Some(payload.clone()));
+    }
+    let kept = project.kept_messages(vec![accepted.message]).await?;
+    let message = kept.into_iter().next().flatten();
+    Ok(message.and_then(|message| payload_text(&message)))
+}
+
+/// How many recipients have each status.
+#[derive(Default, Serialize)]
+struct RecipientCounts {
+    queued: usize,
+    delivered: usize,
+    acknowledged: usize,
+    expired: usize,
+    dead_lettered: usize,
+}
+
+/// Writes the envelope with the members `status` and `recipients`.
+fn write_listed(out: &mut Vec<u8>, project: &actors::model::ProjectId, message: &ListedMessage, payload: Option<&str>) {
+    message.accepted.write_envelope(project, payload, out);
+    out.pop();
+    let recipients = message.recipients.as_deref();
+    let status = match recipients {
+        Some([recipient]) => Some(recipient.status.as_str()),
+        _ => None,
+    };
+    let counts = recipients.map(|recipients| {
+        let mut counts = RecipientCounts::default();
+        for recipient in recipients {
+            *match recipient.status {
+                DeliveryStatus::Queued => &mut counts.queued,
+                DeliveryStatus::Delivered => &mut counts.delivered,
+                DeliveryStatus::Acknowledged => &mut counts.acknowledged,
+                DeliveryStatus::Expired => &mut counts.expired,
+                DeliveryStatus::DeadLettered(_) => &mut counts.dead_lettered,
+            } += 1;
+        }
+        counts
+    });
+    out.extend_from_slice(b",\"status\":");
+    write_json(out, &status);
+    out.extend_from_slice(b",\"recipients\":");
+    write_json(out, &counts);
+    out.push(b'}');
+}
+
+/// How to show the life of a message.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct LifeQuery {
+    /// `payload` shows the payload if it is kept, which requires the scope `admin`.
+    #[param(pattern = "^payload$")]
+    include: Option<String>,
+    /// The `next_cursor` of the previous page of recipients.
+    #[param(format = "uuid")]
+    cursor: Option<String>,
+}
+
+/// The life of a message: its envelope, and for each recipient what happened and when. Once the history has forgotten the
+/// message, only the last status of each recipient is known. A member sees messages that its own sessions sent or got.
+#[utoipa::path(get, path = "/api/v1/messages/{message_id}", operation_id = "get_message", tag = "messages",
+    params(("message_id" = String, Path, format = "uuid"), LifeQuery), responses(
+    (status = 200, description = "The life of the message", body = documented::MessageLife),
+    (status = 404, description = "No such message, or none that is remembered", body = ProblemBody,
+        content_type = "application/problem+json"),
+))]
+pub async fn life(Caller(by): Caller, query: web::Query<LifeQuery>, path: web::Path<String>) -> ApiResult {
+    by.check_scope(Scope::Observer)?;
+    let LifeQuery { include, cursor } = query.into_inner();
+    let with_payload = includes_payload(&by, include.as_deref())?;
+    let after = cursor.map(|text| sessions::parse_cursor(&text)).transpose()?;
+    let id = MessageId::parse(&path).ok_or_else(not_known)?;
+    let life = by.project.message_life(id).await?.filter(|life| is_visible(&by, life));
+    let life = life.ok_or_else(not_known)?;
+    let mut page = JsonPage::new("recipients");
+    let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+    let recipients: Vec<_> = life.recipients.range((start, Bound::Unbounded)).collect();
+    let last = page.push_all(&recipients, |(session, life)| {
+        RecipientView::new(&by.project, **session, life)
+    });
+    let next_cursor = last.map(|(session, _)| **session);
+    let mut envelope = Vec::new();
+    let accepted_at = match &life.accepted {
+        Some((at_ms, accepted)) => {
+            let payload = if with_payload {
+                payload_of(&by.project, accepted).await?
+            } else {
+                None
+            };
+            accepted.write_envelope(by.project.id(), payload.as_deref(), &mut envelope);
+            Some(rfc3339_text(*at_ms))
+        }
+        None => {
+            envelope.extend_from_slice(b"null");
+            None
+        }
+    };
+    let envelope = String::from_utf8(envelope)
+        .ok()
+        .and_then(|text| serde_json::value::RawValue::from_string(text).ok());
+    let page = page
+        .with("message_id", &id)
+        .with("message", &envelope)
+        .with("accepted_at", &accepted_at)
+        .with("incomplete", &life.is_partial);
+    ok_text(&by, page.finish(next_cursor))
+}
+
+fn not_known() -> ApiError {
+    let detail = "no such message, or none that is remembered";
+    Problem::new(StatusCode::NOT_FOUND, "invalid_argument", detail).into()
+}
+
+/// A message that the log has forgotten is shown to those who have its id, as the tool `get_message_status` shows it.
+fn is_visible(by: &Arc<Identity>, life: &MessageLife) -> bool {
+    by.scope() != Scope::Member
+        || life
+            .accepted
+            .as_ref()
+            .is_none_or(|(_, accepted)| by.project.is_party(by.owner(), accepted))
+        || life.recipients.keys().any(|session| by.owns_session(*session))
+}
+
+/// The life of a message for one recipient, as callers see it.
+#[derive(Serialize)]
+struct RecipientView {
+    session_id: SessionId,
+    name: Option<String>,
+    status: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<DeadLetterReason>,
+    events: Vec<ChangeView>,
+}
+
+#[derive(Serialize)]
+struct ChangeView {
+    event: &'static str,
+    at: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delivery: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<DeadLetterReason>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<SessionId>,
+}
+
+impl RecipientView {
+    fn new(project: &ProjectHandle, session: SessionId, life: &RecipientLife) -> Self {
+        let member = project.session(session);
+        let reason = life.status.and_then(|status| match status.status {
+            DeliveryStatus::DeadLettered(reason) => Some(reason),
+            DeliveryStatus::Expired => Some(DeadLetterReason::Expired),
+            _ => None,
+        });
+        Self {
+            session_id: session,
+            name: member.and_then(|member| member.record.name.as_ref().map(ToString::to_string)),
+            status: life.status.map(|status| status.status.as_str()),
+            at: life.status.map(|status| rfc3339_text(status.at_ms)),
+            reason,
+            events: life
+                .changes
+                .iter()
+                .map(|(at_ms, change)| ChangeView::new(*at_ms, *change))
+                .collect(),
+        }
+    }
+}
+
+impl ChangeView {
+    fn new(at_ms: u64, change: LifeChange) -> Self {
+        let view = |event| Self {
+            event,
+            at: rfc3339_text(at_ms),
+            delivery: None,
+            reason: None,
+            from: None,
+        };
+        match change {
+            LifeChange::Queued => view("queued"),
+            LifeChange::Released => view("released"),
+            LifeChange::Acknowledged => view("acknowledged"),
+            LifeChange::Delivered { delivery } => Self {
+                delivery: Some(delivery),
+                ..view("delivered")
+            },
+            LifeChange::DeadLettered {
+                reason: DeadLetterReason::Expired,
+                ..
+            } => view("expired"),
+            LifeChange::DeadLettered { reason, .. } => Self {
+                reason: Some(reason),
+                ..view("dead_lettered")
+            },
+            LifeChange::Redriven { from } => Self {
+                from: Some(from),
+                ..view("redriven")
+            },
+        }
+    }
+}

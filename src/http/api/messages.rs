@@ -1,0 +1,313 @@
+//! `POST /api/v1/messages`: sends messages. `history` has the reading half.
+
+#![allow(unused_qualifications, reason = "what utoipa writes")]
+
+use std::sync::Arc;
+
+use actix_web::{
+    FromRequest, HttpRequest, HttpResponse,
+    dev::Payload,
+    http::{
+        Method,
+        header::{HeaderName, LOCATION},
+    },
+    web,
+};
+use actors::{
+    clock::now,
+    metrics::TransportKind,
+    model::{BrokerError, MissingSession, Scope, SessionId, SessionName},
+    project::{PreparedSend, Registration},
+    router::Routed,
+    session::Member,
+};
+use utoipa::ToSchema;
+
+use super::{history, schemas as documented};
+use crate::{
+    admin::schemas,
+    auth::Identity,
+    http::{
+        backpressure::transport_context,
+        extract::{Admin, ApiError, ApiResult, Caller, JsonArguments, NoQuery},
+        problem_body::ProblemBody,
+        resource::Resource,
+    },
+    json::write_json,
+    transport::OpenResponse,
+    verbs::{
+        arguments::Arguments,
+        sending::{self, MessageArguments, WaitGoal},
+    },
+};
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// The resources of this file.
+pub fn resources() -> Vec<Resource> {
+    vec![
+        Resource::at("/api/v1/messages")
+            .on(Method::GET, web::to(history::list))
+            .on(Method::POST, web::to(send)),
+        Resource::at("/api/v1/messages/{message_id}").on(Method::GET, web::to(history::life)),
+    ]
+}
+
+/// A message to send: the arguments of the tool `send_message` with a recipient, or of `broadcast_message` without one.
+#[allow(dead_code, reason = "schema of the input of send")]
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SendMessage {
+    /// Name or id of the session that sends. It belongs to the caller; a name that no session has is registered.
+    #[schema(min_length = 1, max_length = 128)]
+    from: String,
+    /// Id, name, or `name@project` of the recipient; without it the message is a broadcast.
+    recipient_id: Option<String>,
+    protocol_name: schemas::ProtocolName,
+    protocol_version: documented::Version,
+    #[schema(value_type = Object)]
+    payload: (),
+    headers: Option<documented::Headers>,
+    /// Of a direct message: the status to wait for.
+    wait_for: Option<WaitFor>,
+    /// Longest wait, in seconds.
+    #[schema(minimum = 0, maximum = 110, default = 30)]
+    timeout_seconds: Option<f64>,
+    /// Of a broadcast: only sessions that meet it.
+    capability_filter: Option<CapabilityFilter>,
+}
+
+/// The status that a sender waits for.
+#[allow(dead_code, reason = "schema of the input of send")]
+#[derive(ToSchema)]
+#[schema(rename_all = "lowercase")]
+pub enum WaitFor {
+    Queued,
+    Delivered,
+    Acknowledged,
+}
+
+/// What a recipient of a broadcast must declare.
+#[allow(dead_code, reason = "schema of the input of send")]
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CapabilityFilter {
+    /// Version requirements by name of protocol.
+    #[schema(nullable = false, value_type = Option<std::collections::BTreeMap<String, String>>)]
+    protocols: Option<()>,
+    #[schema(nullable = false)]
+    features: Option<Vec<String>>,
+}
+
+/// Sends a message to one session or to all. Requires the scope `member`.
+#[utoipa::path(post, path = "/api/v1/messages", operation_id = "send_message", tag = "messages",
+    params(("Idempotency-Key" = Option<String>, Header, max_length = 256, pattern = "^[ -~]*$",
+        description = "The same as `headers.idempotency_key` in the body")),
+    request_body = SendMessage, responses(
+    (status = 201, description = "The message is accepted", body = documented::Sent,
+        headers(("Location" = String, description = "The path of the message"))),
+    (status = 200, description = "A message with this idempotency key was accepted before: the first answer again",
+        body = documented::Sent),
+    (status = 409, description = "The recipient does not speak the protocol, or the session was taken over",
+        body = ProblemBody, content_type = "application/problem+json"),
+))]
+pub async fn send(
+    admin: Admin,
+    Caller(by): Caller,
+    _: NoQuery,
+    IdempotencyKey(key): IdempotencyKey,
+    body: JsonArguments,
+    request: HttpRequest,
+) -> ApiResult {
+    by.check_scope(Scope::Member)?;
+    let context = transport_context(&request).ok_or(BrokerError::unavailable())?;
+    let wish = Wish::parse(body.arguments()?, key, context.service.payload_len_max)?;
+    let sender = sender(&by, &wish.from).await?;
+    let mut send = wish.prepare(&by, &sender);
+    let waits = OpenResponse::open_over_limit(context, &by, TransportKind::Http).ok_or(BrokerError::unavailable())?;
+    let prepared = send.prepared.answer().await;
+    let prepared = prepared.map_err(|error| match &send.recipient {
+        Some(recipient) => sending::audit_isolation_refusal(admin.audit(), &by, recipient, error),
+        None => error,
+    })?;
+    let is_cross_project = matches!(prepared, PreparedSend::CrossProject(_));
+    let routed = accept(&by, prepared).await?;
+    let is_repeat = routed.is_repeat;
+    let accepted = routed.result.clone();
+    let result = if is_repeat {
+        accepted
+    } else {
+        let outcome = sending::await_outcome(
+            &by.project,
+            sender.record.id,
+            send.wait_goal.take(),
+            send.idempotency_key.as_deref(),
+            routed,
+        );
+        tokio::select! {
+            routed = outcome => routed.result,
+            // The broker stops: the sender gets the present status.
+            _ = waits.closed() => accepted,
+        }
+    };
+    let mut text = Vec::new();
+    if send.recipient.is_some() {
+        sending::write_direct(&mut text, &result, !is_cross_project);
+    } else {
+        write_json(&mut text, &sending::broadcast_json(&result));
+    }
+    let mut response = if is_repeat {
+        HttpResponse::Ok()
+    } else {
+        HttpResponse::Created()
+    };
+    let location = format!("/api/v1/messages/{}", result.message);
+    Ok(response
+        .insert_header((LOCATION, location))
+        .content_type("application/json")
+        .body(text))
+}
+
+/// The header `Idempotency-Key`, plain or as a quoted string (RFC 9651, section 3.3.3).
+pub struct IdempotencyKey(Option<String>);
+
+impl FromRequest for IdempotencyKey {
+    type Error = ApiError;
+    type Future = std::future::Ready<Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let refuse = |reason: String| Err(BrokerError::invalid(IDEMPOTENCY_KEY.as_str(), reason).into());
+        let mut values = request.headers().get_all(IDEMPOTENCY_KEY);
+        let (value, another) = (values.next(), values.next());
+        if another.is_some() {
+            return std::future::ready(refuse("given twice".to_owned()));
+        }
+        let text = match value.map(|value| value.to_str()) {
+            None => return std::future::ready(Ok(Self(None))),
+            Some(Ok(text)) => text.trim(),
+            Some(Err(_)) => return std::future::ready(refuse("printable ASCII characters only".to_owned())),
+        };
+        let quoted = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+        let key = quoted.unwrap_or(text);
+        std::future::ready(if key.len() > sending::HEADER_LEN_MAX {
+            refuse(format!("at most {} bytes", sending::HEADER_LEN_MAX))
+        } else {
+            Ok(Self(Some(key.to_owned()).filter(|key| !key.is_empty())))
+        })
+    }
+}
+
+/// What the caller wants to send.
+struct Wish<'a> {
+    from: String,
+    recipient: Option<String>,
+    message: MessageArguments<'a>,
+    wait_goal: Option<WaitGoal>,
+    filter: actors::model::CapabilityFilter,
+}
+
+/// A message that is checked, or will be after a lookup.
+struct Prepared {
+    prepared: actors::project::Lookup<PreparedSend>,
+    recipient: Option<String>,
+    wait_goal: Option<WaitGoal>,
+    idempotency_key: Option<String>,
+}
+
+impl<'a> Wish<'a> {
+    fn parse(mut arguments: Arguments<'a>, key: Option<String>, payload_len_max: usize) -> Result<Self, BrokerError> {
+        let from = arguments.required_text("from")?.into_owned();
+        let recipient = arguments.text("recipient_id")?.map(std::borrow::Cow::into_owned);
+        let (mut wait_goal, mut filter) = (None, actors::model::CapabilityFilter::default());
+        if recipient.is_some() {
+            wait_goal = sending::parse_wait(&mut arguments)?;
+        } else {
+            filter = sending::parse_filter(&mut arguments)?;
+        }
+        let mut message = MessageArguments::parse(&mut arguments, payload_len_max)?;
+        arguments.finish()?;
+        let in_body = &mut message.headers.idempotency_key;
+        match (&in_body, key) {
+            (Some(in_body), Some(key)) if **in_body != key => {
+                let reason = "differs from the header Idempotency-Key";
+                return Err(BrokerError::invalid("headers.idempotency_key", reason));
+            }
+            (None, key) => *in_body = key,
+            (Some(_), _) => {}
+        }
+        Ok(Self {
+            from,
+            recipient,
+            message,
+            wait_goal,
+            filter,
+        })
+    }
+
+    fn prepare(self, by: &Arc<Identity>, sender: &Arc<Member>) -> Prepared {
+        let request = self.message.send_request(self.wait_goal.is_some());
+        let prepared = match &self.recipient {
+            Some(recipient) => by.project.prepare_direct(sender, recipient, &request),
+            None => {
+                let prepared = by.project.prepare_broadcast(sender, self.filter, &request);
+                prepared.map(|late| late.result.map(PreparedSend::Local))
+            }
+        };
+        by.charge_work(request.work.spent());
+        let identity = Arc::clone(by);
+        Prepared {
+            prepared: prepared.map(move |late| {
+                identity.charge_work(late.work);
+                late.result
+            }),
+            recipient: self.recipient,
+            wait_goal: self.wait_goal,
+            idempotency_key: self.message.headers.idempotency_key,
+        }
+    }
+}
+
+/// The caller's session of this name or id. A name that no session has is registered. A session that exists is not
+/// registered again: its client keeps its connection.
+async fn sender(by: &Arc<Identity>, from: &str) -> Result<Arc<Member>, BrokerError> {
+    if let Some(id) = SessionId::parse(from) {
+        let found = by.project.resolve(&id.to_string()).answer().await;
+        let own = found.ok().filter(|member| member.record.owner == *by.owner());
+        return own.ok_or_else(|| MissingSession::own(from).into());
+    }
+    let name = SessionName::parse(from).map_err(|error| match error {
+        BrokerError::InvalidArgument { reason, .. } => BrokerError::invalid("from", reason),
+        error => error,
+    })?;
+    let member = match by.project.resolve(name.as_str()).answer().await {
+        Ok(member) if member.record.owner == *by.owner() => member,
+        // The name may also belong to a session whose key is gone: then registering it takes the name.
+        Ok(_) | Err(BrokerError::SessionNotFound(_)) => {
+            let registration = Registration {
+                name: Some(name),
+                owner: by.owner().clone(),
+                ..Registration::default()
+            };
+            by.project.register(registration).await?.member
+        }
+        Err(error) => return Err(error),
+    };
+    member.touch(by.project.settings().presence, now());
+    Ok(member)
+}
+
+/// Sends the message: to the router of the project, or to another project.
+async fn accept(by: &Arc<Identity>, prepared: PreparedSend) -> Result<Routed, BrokerError> {
+    match prepared {
+        PreparedSend::Local(submission) => {
+            let answers = by.project.submit(vec![submission])?.await.unwrap_or_default();
+            answers.into_iter().next().unwrap_or(Err(BrokerError::unavailable()))
+        }
+        PreparedSend::CrossProject(send) => {
+            let project = by.project.clone();
+            // It continues if the caller disconnects; the caller may repeat it with the same idempotency key.
+            let sending = actix_rt::spawn(async move { project.send_cross_project(*send).await });
+            sending.await.unwrap_or(Err(BrokerError::unavailable()))
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! `/api/v1/protocols`: the protocols of a project.
+
+#![allow(unused_qualifications, reason = "what utoipa writes")]
+
+use actix_web::{
+    HttpResponse,
+    http::{Method, header::LOCATION},
+    web,
+};
+use actors::{
+    model::{Pattern, ProtocolName, Scope},
+    registry::DiscoverQuery,
+};
+use serde::Deserialize;
+use utoipa::{IntoParams, ToSchema};
+
+use super::schemas as documented;
+use crate::{
+    admin::schemas,
+    http::{
+        extract::{ApiResult, Caller, JsonArguments, NoQuery, listed, ok_text, parse_limit},
+        problem_body::ProblemBody,
+        resource::Resource,
+    },
+    json::write_json,
+    verbs::protocols::{self, PAGE_LEN, PAGE_LEN_MAX},
+};
+
+/// The resources of this file.
+pub fn resources() -> Vec<Resource> {
+    vec![
+        Resource::at("/protocols").on(Method::GET, web::to(list)),
+        Resource::at("/api/v1/protocols")
+            .on(Method::GET, web::to(list))
+            .on(Method::POST, web::to(register)),
+        Resource::at("/api/v1/protocols/{name}/{version}").on(Method::GET, web::to(show)),
+    ]
+}
+
+/// Selects protocols of the list.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Query {
+    /// Only this one.
+    #[param(value_type = Option<schemas::ProtocolName>)]
+    name: Option<String>,
+    /// Only versions that meet this requirement, such as `^1.2`.
+    version: Option<String>,
+    /// Only protocols with all of these tags, separated by commas.
+    tags: Option<String>,
+    /// Only protocols for this use.
+    #[param(value_type = Option<documented::Pattern>)]
+    capability: Option<Pattern>,
+    /// Show schemas.
+    #[serde(default)]
+    #[param(default = false)]
+    include_schema: bool,
+    /// Most protocols of a page.
+    #[param(minimum = 1, maximum = 1000, default = 100)]
+    limit: Option<usize>,
+    /// The `next_cursor` of the previous page.
+    cursor: Option<String>,
+}
+
+/// The protocols of the project, as the tool `discover_protocols` lists them.
+#[utoipa::path(get, path = "/api/v1/protocols", operation_id = "list_protocols", tag = "protocols", params(Query),
+    responses((status = 200, description = "A page of the protocols", body = documented::Protocols),
+))]
+pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
+    by.check_scope(Scope::Observer)?;
+    let Query {
+        name,
+        version,
+        tags,
+        capability,
+        include_schema,
+        limit,
+        cursor,
+    } = query.into_inner();
+    let query = DiscoverQuery {
+        name: name.map(|name| ProtocolName::parse(&name)).transpose()?,
+        version: version.map(|text| protocols::parse_requirement(&text)).transpose()?,
+        tags: listed(tags).collect(),
+        capability,
+        limit: Some(parse_limit(limit, PAGE_LEN, PAGE_LEN_MAX)?),
+        cursor,
+    };
+    let page = by.project.discover_protocols(&query)?;
+    ok_text(&by, protocols::page(&page, include_schema))
+}
+
+/// The same as `GET /api/v1/protocols`.
+#[utoipa::path(get, path = "/protocols", operation_id = "list_protocols_of_the_project", tag = "protocols",
+    params(Query),
+    responses((status = 200, description = "A page of the protocols", body = documented::Protocols),
+))]
+#[allow(dead_code, reason = "describes a second path of the list")]
+pub fn list_at_root() {}
+
+/// One protocol with its schema.
+#[utoipa::path(get, path = "/api/v1/protocols/{name}/{version}", operation_id = "get_protocol", tag = "protocols",
+    params(("name" = schemas::ProtocolName, Path), ("version" = documented::Version, Path)), responses(
+    (status = 200, description = "The protocol", body = documented::Protocol),
+))]
+pub async fn show(Caller(by): Caller, _: NoQuery, path: web::Path<(String, String)>) -> ApiResult {
+    by.check_scope(Scope::Observer)?;
+    let (name, version) = path.into_inner();
+    let found = by.project.look_up(move |project| project.protocol(&name, &version));
+    let protocol = found.answer().await?;
+    let mut text = Vec::new();
+    write_json(&mut text, &protocols::protocol_json(&protocol.record, true));
+    ok_text(&by, text)
+}
+
+/// A protocol to register: the arguments of the tool `register_protocol`.
+#[allow(dead_code, reason = "schema of the input of parse_definition")]
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RegisterProtocol {
+    name: schemas::ProtocolName,
+    version: documented::Version,
+    /// A JSON Schema (draft-07 or 2020-12) of payloads, which are objects.
+    #[schema(value_type = Object)]
+    schema: (),
+    /// How it is meant to be used.
+    capabilities: Option<Vec<documented::Pattern>>,
+    metadata: Option<ProtocolMetadata>,
+}
+
+/// Who made the protocol, and what for.
+#[allow(dead_code, reason = "schema of the input of parse_definition")]
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = NewProtocolMetadata)]
+pub struct ProtocolMetadata {
+    author: Option<String>,
+    description: Option<String>,
+    #[schema(nullable = false)]
+    tags: Option<Vec<String>>,
+}
+
+/// Registers a protocol. Registering the identical one again changes nothing. Requires the scope `member`.
+#[utoipa::path(post, path = "/api/v1/protocols", operation_id = "register_protocol", tag = "protocols",
+    request_body = RegisterProtocol, responses(
+    (status = 201, description = "The protocol is registered", body = documented::RegisteredProtocol,
+        headers(("Location" = String, description = "The path of the protocol"))),
+    (status = 200, description = "The identical protocol was registered before", body = documented::RegisteredProtocol),
+    (status = 409, description = "Another protocol has this name and version", body = ProblemBody,
+        content_type = "application/problem+json"),
+))]
+pub async fn register(Caller(by): Caller, _: NoQuery, body: JsonArguments) -> ApiResult {
+    by.check_scope(Scope::Member)?;
+    let definition = protocols::parse_definition(body.arguments()?, None)?;
+    let location = format!("/api/v1/protocols/{}/{}", definition.name, definition.version);
+    let (answer, existed) = protocols::register(&by.project, definition).await?;
+    let mut response = if existed {
+        HttpResponse::Ok()
+    } else {
+        HttpResponse::Created()
+    };
+    Ok(response.insert_header((LOCATION, location)).json(answer))
+}

@@ -1,0 +1,411 @@
+//! Schemas for `/openapi.json` of what the verbs of a project write as text. No value has these types.
+
+#![allow(dead_code, reason = "schemas only")]
+
+use utoipa::ToSchema;
+
+use crate::admin::schemas;
+
+/// A semantic version.
+#[derive(ToSchema)]
+#[schema(
+    pattern = r"^(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$",
+    example = "1.0.0"
+)]
+pub struct Version(String);
+
+/// The presence of a session.
+#[derive(ToSchema)]
+#[schema(rename_all = "lowercase")]
+pub enum SessionStatus {
+    Active,
+    Stale,
+    Disconnected,
+}
+
+/// A filter by presence.
+#[derive(ToSchema)]
+#[schema(rename_all = "lowercase")]
+pub enum SessionStatusFilter {
+    Active,
+    Stale,
+    Disconnected,
+    All,
+}
+
+/// A session.
+#[derive(ToSchema)]
+pub struct Session {
+    #[schema(format = "uuid")]
+    session_id: String,
+    /// The durable address, unique in the project.
+    #[schema(required, max_length = 128)]
+    name: Option<String>,
+    project_id: schemas::ProjectId,
+    status: SessionStatus,
+    #[schema(format = DateTime)]
+    connection_time: String,
+    #[schema(format = DateTime)]
+    last_heartbeat: String,
+    /// Messages that wait.
+    queue_size: usize,
+    /// With `include_capabilities`.
+    #[schema(nullable = false)]
+    capabilities: Option<Capabilities>,
+    /// Free data of the session, with `include_capabilities`.
+    #[schema(nullable = false, value_type = Option<Object>)]
+    metadata: Option<()>,
+}
+
+/// What a session declares it can do.
+#[derive(ToSchema)]
+pub struct Capabilities {
+    /// Versions by name of protocol. A session without any accepts every protocol.
+    #[schema(value_type = std::collections::BTreeMap<String, Vec<String>>)]
+    supported_protocols: (),
+    supported_features: Vec<String>,
+}
+
+/// A page of sessions, oldest first.
+#[derive(ToSchema)]
+pub struct Sessions {
+    sessions: Vec<Session>,
+    /// Cursor of the next page, when items are left.
+    #[schema(nullable = false, format = "uuid")]
+    next_cursor: Option<String>,
+}
+
+/// How a protocol is meant to be used.
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+pub enum Pattern {
+    PointToPoint,
+    Broadcast,
+    RequestResponse,
+    Streaming,
+}
+
+/// Who made a protocol, and what for.
+#[derive(ToSchema)]
+pub struct ProtocolMetadata {
+    author: Option<String>,
+    description: Option<String>,
+    #[schema(required = false)]
+    tags: Vec<String>,
+}
+
+/// A protocol.
+#[derive(ToSchema)]
+pub struct Protocol {
+    name: schemas::ProtocolName,
+    version: Version,
+    capabilities: Vec<Pattern>,
+    metadata: ProtocolMetadata,
+    #[schema(format = DateTime)]
+    registered_at: String,
+    /// The session that registered it; null for one that was registered here.
+    #[schema(required, format = "uuid")]
+    registered_by: Option<String>,
+    /// The JSON Schema of payloads; in lists with `include_schema`.
+    #[schema(nullable = false, value_type = Option<Object>)]
+    schema: Option<()>,
+}
+
+/// A protocol that was registered.
+#[derive(ToSchema)]
+pub struct RegisteredProtocol {
+    name: schemas::ProtocolName,
+    version: Version,
+    capabilities: Vec<Pattern>,
+    metadata: ProtocolMetadata,
+    #[schema(format = DateTime)]
+    registered_at: String,
+    #[schema(required, format = "uuid")]
+    registered_by: Option<String>,
+    /// The identical protocol was registered before.
+    existed: bool,
+}
+
+/// A page of protocols, by name and version.
+#[derive(ToSchema)]
+pub struct Protocols {
+    protocols: Vec<Protocol>,
+    /// Cursor of the next page, when items are left.
+    #[schema(nullable = false)]
+    next_cursor: Option<String>,
+}
+
+/// Urgency of a message.
+#[derive(ToSchema)]
+#[schema(rename_all = "lowercase")]
+pub enum Priority {
+    Low,
+    Normal,
+    High,
+    Urgent,
+}
+
+/// How to deliver a message.
+#[derive(ToSchema)]
+#[schema(as = MessageHeaders)]
+pub struct Headers {
+    #[schema(nullable = false)]
+    priority: Option<Priority>,
+    /// The message is not delivered later than this many seconds after acceptance.
+    #[schema(minimum = 1)]
+    ttl_seconds: Option<usize>,
+    /// Ties an answer to its question. At most 256 bytes.
+    #[schema(max_length = 256)]
+    correlation_id: Option<String>,
+    /// Where to answer. At most 256 bytes.
+    #[schema(max_length = 256)]
+    reply_to: Option<String>,
+    /// A repeat within 24 hours sends nothing and gets the first answer. At most 256 bytes.
+    #[schema(max_length = 256)]
+    idempotency_key: Option<String>,
+}
+
+/// The envelope of a message.
+#[derive(ToSchema)]
+pub struct Envelope {
+    #[schema(format = "uuid")]
+    message_id: String,
+    project_id: schemas::ProjectId,
+    #[schema(format = "uuid")]
+    sender_id: String,
+    #[schema(required)]
+    sender_name: Option<String>,
+    /// Null for a broadcast.
+    #[schema(required, format = "uuid")]
+    recipient_id: Option<String>,
+    #[schema(format = DateTime)]
+    timestamp: String,
+    protocol_name: schemas::ProtocolName,
+    protocol_version: Version,
+    /// With `include=payload`, while it is kept.
+    #[schema(nullable = false, value_type = Option<Object>)]
+    payload: Option<()>,
+    headers: Headers,
+    /// Deliveries without an acknowledgement.
+    #[schema(nullable = false)]
+    delivery_count: Option<usize>,
+}
+
+/// Why a message was given up.
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+pub enum DeadLetterReason {
+    Expired,
+    DeliveryLimit,
+    RecipientGone,
+    Rejected,
+}
+
+/// A message that was given up.
+#[derive(ToSchema)]
+pub struct DeadLetter {
+    message: Envelope,
+    /// The recipient.
+    #[schema(format = "uuid")]
+    session_id: String,
+    reason: DeadLetterReason,
+    #[schema(format = DateTime)]
+    at: String,
+    deliveries: usize,
+}
+
+/// A page of dead letters, oldest first. A page may have fewer entries than its limit, or none, and still be followed by
+/// another.
+#[derive(ToSchema)]
+pub struct DeadLetters {
+    dead_letters: Vec<DeadLetter>,
+    /// Cursor of the next page, when items are left.
+    #[schema(nullable = false)]
+    next_cursor: Option<String>,
+}
+
+/// What became of a redrive.
+#[derive(ToSchema)]
+pub struct Redriven {
+    /// Messages that wait again.
+    redriven: usize,
+    /// Ids that are not among the dead letters.
+    unknown: Vec<String>,
+    failures: Vec<RedriveFailure>,
+}
+
+/// A dead letter that stays one.
+#[derive(ToSchema)]
+pub struct RedriveFailure {
+    #[schema(format = "uuid")]
+    message_id: String,
+    code: String,
+}
+
+/// What two sessions have in common.
+#[derive(ToSchema)]
+pub struct MatrixRow {
+    #[schema(format = "uuid")]
+    session_a: String,
+    #[schema(format = "uuid")]
+    session_b: String,
+    compatible: bool,
+    /// The agreed version by name of protocol.
+    #[schema(value_type = std::collections::BTreeMap<String, String>)]
+    common_protocols: (),
+    common_features: Vec<String>,
+}
+
+/// A page of the matrix.
+#[derive(ToSchema)]
+pub struct Matrix {
+    rows: Vec<MatrixRow>,
+    /// Cursor of the next page, when rows are left.
+    #[schema(nullable = false)]
+    next_cursor: Option<String>,
+}
+
+/// The status of a message for one recipient.
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+pub enum DeliveryStatus {
+    Queued,
+    Delivered,
+    Acknowledged,
+    Expired,
+    DeadLettered,
+}
+
+/// The answer to a direct message, or to a broadcast: the latter has the members from `recipients` on.
+#[derive(ToSchema)]
+pub struct Sent {
+    #[schema(format = "uuid")]
+    message_id: String,
+    #[schema(nullable = false)]
+    status: Option<DeliveryStatus>,
+    /// Messages that wait for the recipient, unless it is in another project.
+    #[schema(nullable = false)]
+    queue_size: Option<usize>,
+    #[schema(format = DateTime)]
+    delivered_at: Option<String>,
+    #[schema(nullable = false)]
+    recipients: Option<usize>,
+    #[schema(nullable = false)]
+    delivered: Option<usize>,
+    #[schema(nullable = false)]
+    queued: Option<usize>,
+    #[schema(nullable = false)]
+    failed: Option<usize>,
+    #[schema(nullable = false)]
+    skipped: Option<usize>,
+    #[schema(nullable = false)]
+    failures: Option<Vec<RecipientFailure>>,
+}
+
+/// A recipient that does not get a broadcast.
+#[derive(ToSchema)]
+pub struct RecipientFailure {
+    #[schema(format = "uuid")]
+    session_id: String,
+    code: String,
+}
+
+/// How many recipients of a message have each status.
+#[derive(ToSchema)]
+pub struct RecipientCounts {
+    queued: usize,
+    delivered: usize,
+    acknowledged: usize,
+    expired: usize,
+    dead_lettered: usize,
+}
+
+/// A message of the list: its envelope, and what became of it.
+#[derive(ToSchema)]
+pub struct ListedMessage {
+    #[serde(flatten)]
+    envelope: Envelope,
+    /// Of a message with one recipient, while its receipt is kept.
+    #[schema(required)]
+    status: Option<DeliveryStatus>,
+    /// Null once the receipts are forgotten.
+    #[schema(required)]
+    recipients: Option<RecipientCounts>,
+}
+
+/// A page of messages, newest first.
+#[derive(ToSchema)]
+pub struct Messages {
+    messages: Vec<ListedMessage>,
+    /// Cursor of the next page.
+    #[schema(nullable = false)]
+    next_cursor: Option<String>,
+}
+
+/// What happened to a message for a recipient.
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+pub enum LifeEvent {
+    Queued,
+    Delivered,
+    Released,
+    Acknowledged,
+    Expired,
+    DeadLettered,
+    Redriven,
+}
+
+/// A change in the life of a message for a recipient.
+#[derive(ToSchema)]
+pub struct LifeChange {
+    event: LifeEvent,
+    #[schema(format = DateTime)]
+    at: String,
+    /// Of a delivery: which one.
+    #[schema(nullable = false)]
+    delivery: Option<usize>,
+    /// Of a dead letter.
+    #[schema(nullable = false)]
+    reason: Option<DeadLetterReason>,
+    /// Of a redrive: the recipient before.
+    #[schema(nullable = false, format = "uuid")]
+    from: Option<String>,
+}
+
+/// The life of a message for one recipient.
+#[derive(ToSchema)]
+pub struct RecipientLife {
+    #[schema(format = "uuid")]
+    session_id: String,
+    /// Null for a session without a name, or one that has ended.
+    #[schema(required)]
+    name: Option<String>,
+    /// The present status; null once the receipt is forgotten.
+    #[schema(required)]
+    status: Option<DeliveryStatus>,
+    #[schema(nullable = false, format = DateTime)]
+    at: Option<String>,
+    #[schema(nullable = false)]
+    reason: Option<DeadLetterReason>,
+    /// In their order.
+    events: Vec<LifeChange>,
+}
+
+/// The life of a message.
+#[derive(ToSchema)]
+pub struct MessageLife {
+    #[schema(format = "uuid")]
+    message_id: String,
+    /// Null once the history has forgotten the message.
+    #[schema(required)]
+    message: Option<Envelope>,
+    #[schema(required, format = DateTime)]
+    accepted_at: Option<String>,
+    /// A page of the recipients.
+    recipients: Vec<RecipientLife>,
+    /// The history after the message is too long to be searched to its end: later events may be missing.
+    incomplete: bool,
+    /// Cursor of the next page of recipients.
+    #[schema(nullable = false, format = "uuid")]
+    next_cursor: Option<String>,
+}

@@ -1,0 +1,150 @@
+//! `/api/v1/sessions`: the sessions of a project.
+
+#![allow(unused_qualifications, reason = "what utoipa writes")]
+
+use std::sync::Arc;
+
+use actix_web::{HttpRequest, http::Method, web};
+use actors::{
+    model::{ProtocolName, Scope},
+    project::SessionQuery,
+};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::schemas as documented;
+use crate::{
+    admin::{schemas, views},
+    http::{
+        extract::{Admin, ApiResult, Caller, NoQuery, ok, ok_text, parse_limit},
+        replicas,
+        resource::Resource,
+    },
+    json::write_json,
+    verbs::sessions::{self, PAGE_LEN, PAGE_LEN_MAX, SessionView},
+};
+
+/// Bytes of the answer of another replica to a disconnection.
+const ANSWER_BYTES_MAX: usize = 4096;
+
+/// The resources of this file.
+pub fn resources() -> Vec<Resource> {
+    vec![
+        Resource::at("/sessions").on(Method::GET, web::to(list)),
+        Resource::at("/api/v1/sessions").on(Method::GET, web::to(list)),
+        Resource::at("/api/v1/sessions/{session_id}")
+            .on(Method::GET, web::to(show))
+            .on(Method::DELETE, web::to(end)),
+    ]
+}
+
+/// Selects sessions of the list.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Query {
+    /// Only sessions of this presence; `active` by default.
+    #[param(value_type = Option<documented::SessionStatusFilter>)]
+    status: Option<String>,
+    /// Only sessions that declare this protocol.
+    #[param(value_type = Option<schemas::ProtocolName>)]
+    protocol: Option<String>,
+    /// Only sessions that declare this feature.
+    feature: Option<String>,
+    /// Show what the sessions declare.
+    #[serde(default)]
+    #[param(default = false)]
+    include_capabilities: bool,
+    /// Most sessions of a page.
+    #[param(minimum = 1, maximum = 1000, default = 100)]
+    limit: Option<usize>,
+    /// The `next_cursor` of the previous page.
+    #[param(format = "uuid")]
+    cursor: Option<String>,
+}
+
+/// The sessions of the project, oldest first, as the tool `list_sessions` lists them.
+#[utoipa::path(get, path = "/api/v1/sessions", operation_id = "list_sessions", tag = "sessions", params(Query),
+    responses((status = 200, description = "A page of the sessions", body = documented::Sessions),
+))]
+pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
+    by.check_scope(Scope::Observer)?;
+    let Query {
+        status,
+        protocol,
+        feature,
+        include_capabilities,
+        limit,
+        cursor,
+    } = query.into_inner();
+    let query = SessionQuery {
+        status: sessions::parse_status(status.as_deref())?,
+        protocol: protocol.map(|name| ProtocolName::parse(&name)).transpose()?,
+        feature,
+        limit: parse_limit(limit, PAGE_LEN, PAGE_LEN_MAX)?,
+        after: cursor.map(|text| sessions::parse_cursor(&text)).transpose()?,
+    };
+    let page = sessions::list(&by.project, &query, include_capabilities).await;
+    ok_text(&by, page)
+}
+
+/// The same as `GET /api/v1/sessions`.
+#[utoipa::path(get, path = "/sessions", operation_id = "list_sessions_of_the_project", tag = "sessions", params(Query),
+    responses((status = 200, description = "A page of the sessions", body = documented::Sessions),
+))]
+#[allow(dead_code, reason = "describes a second path of the list")]
+pub fn list_at_root() {}
+
+/// One session, by its id or its name.
+#[utoipa::path(get, path = "/api/v1/sessions/{session_id}", operation_id = "get_session", tag = "sessions",
+    params(("session_id" = String, Path, description = "Id or name")), responses(
+    (status = 200, description = "The session with what it declares", body = documented::Session),
+))]
+pub async fn show(Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> ApiResult {
+    by.check_scope(Scope::Observer)?;
+    let member = by.project.resolve(&path).answer().await?;
+    by.project.refresh_waiting(&[Arc::clone(&member)]).await;
+    let mut text = Vec::new();
+    write_json(&mut text, &SessionView::new(&by.project, &member, true));
+    ok_text(&by, text)
+}
+
+/// How to end a session.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct EndQuery {
+    /// End the session for good: its messages become dead letters (`recipient_gone`), its name is free.
+    #[serde(default)]
+    #[param(default = false)]
+    forget: bool,
+    /// `self`: only at this replica.
+    #[param(pattern = "^self$")]
+    replica: Option<String>,
+}
+
+/// Disconnects a session: its connection is closed (4007 on a WebSocket); name and inbox stay, and the client may come
+/// back. Requires the scope `admin`, or `member` for a session of the caller.
+#[utoipa::path(delete, path = "/api/v1/sessions/{session_id}", operation_id = "end_session", tag = "sessions",
+    params(("session_id" = String, Path, description = "Id or name"), EndQuery), responses(
+    (status = 200, description = "The session is disconnected or ended", body = views::EndedSession),
+))]
+pub async fn end(
+    admin: Admin,
+    Caller(by): Caller,
+    query: web::Query<EndQuery>,
+    path: web::Path<String>,
+    request: HttpRequest,
+) -> ApiResult {
+    let EndQuery { forget, replica } = query.into_inner();
+    let is_self_only = replicas::is_self_only(replica.as_deref())?;
+    if forget {
+        return ok(admin.forget_session(&by, &path).await?);
+    }
+    let (mut ended, was_connected) = admin.disconnect_session(&by, &path).await?;
+    if !was_connected && !is_self_only {
+        // Its connection may be at another replica.
+        ended.partial = replicas::ask_others(&request, ANSWER_BYTES_MAX).await.partial;
+    }
+    ok(ended)
+}

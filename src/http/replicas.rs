@@ -1,0 +1,119 @@
+//! Asks the other replicas what a caller asked this one, so that the figures of processes are those of the whole broker.
+
+use actix_web::{
+    HttpRequest,
+    http::{StatusCode, Uri},
+    web::Bytes,
+};
+use actors::model::{BrokerError, ReplicaId};
+use futures_util::future::join_all;
+use serde::de::DeserializeOwned;
+use std::time::Duration;
+use tokio::time::timeout;
+
+use super::backpressure::transport_context;
+use crate::transport::{TransportContext, replica_client};
+
+/// How long an answer of another replica is awaited.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+/// What `partial` has when the storage could not say which replicas there are.
+const UNKNOWN: &str = "unknown";
+
+/// The answers of the other replicas.
+#[derive(Debug, Default)]
+pub struct Answers {
+    /// What the replicas answered with status 200.
+    answered: Vec<(ReplicaId, Bytes)>,
+    /// The replicas that did not answer.
+    pub partial: Vec<String>,
+}
+
+impl Answers {
+    /// The answers as values. A replica whose answer cannot be read, such as one of another version, counts as one that
+    /// did not answer.
+    pub fn parse<T: DeserializeOwned>(&mut self) -> Vec<(ReplicaId, T)> {
+        let mut parsed = Vec::new();
+        for (replica, body) in std::mem::take(&mut self.answered) {
+            match serde_json::from_slice(&body) {
+                Ok(value) => parsed.push((replica, value)),
+                Err(error) => {
+                    tracing::warn!(%replica, %error, "the answer of another replica cannot be read");
+                    self.partial.push(replica.to_string());
+                }
+            }
+        }
+        parsed
+    }
+}
+
+/// Parses the query parameter `replica`: whether only this replica is asked.
+///
+/// # Errors
+/// `InvalidArgument` for a value other than `self`.
+pub fn is_self_only(replica: Option<&str>) -> Result<bool, BrokerError> {
+    match replica {
+        None => Ok(false),
+        Some("self") => Ok(true),
+        Some(_) => Err(BrokerError::invalid("replica", "self, or absent for the whole broker")),
+    }
+}
+
+/// This replica's id; `None` where the storage is not shared.
+pub fn own_id(request: &HttpRequest) -> Option<ReplicaId> {
+    transport_context(request)?.replica_id()
+}
+
+/// Sends the request to every other replica with `replica=self`, and waits at most a second for the answers, of at most
+/// `bytes_max` bytes each. A 404 is an answer without a value.
+pub async fn ask_others(request: &HttpRequest, bytes_max: usize) -> Answers {
+    let Some((context, replicas)) =
+        transport_context(request).and_then(|context| Some((context, context.replicas.as_ref()?)))
+    else {
+        return Answers::default();
+    };
+    let mut answers = Answers::default();
+    let addresses = match timeout(ANSWER_TIMEOUT, replicas.addresses()).await {
+        Ok(Ok(addresses)) => addresses,
+        Ok(Err(_)) | Err(_) => {
+            answers.partial.push(UNKNOWN.to_owned());
+            return answers;
+        }
+    };
+    let others = addresses
+        .into_iter()
+        .filter(|(replica, _)| *replica != replicas.own_id());
+    let asked = others.map(async |(replica, address)| {
+        let answer = ask_one(request, context, address, bytes_max).await;
+        (replica, answer)
+    });
+    for (replica, answer) in join_all(asked).await {
+        match answer {
+            Some((StatusCode::OK, body)) => answers.answered.push((replica, body)),
+            Some((StatusCode::NOT_FOUND, _)) => {}
+            Some(_) | None => answers.partial.push(replica.to_string()),
+        }
+    }
+    answers.partial.sort_unstable();
+    answers
+}
+
+async fn ask_one(
+    request: &HttpRequest,
+    context: &TransportContext,
+    address: std::net::SocketAddr,
+    bytes_max: usize,
+) -> Option<(StatusCode, Bytes)> {
+    let (path, query) = (request.uri().path(), request.uri().query());
+    let query = query.map_or_else(String::new, |query| format!("{query}&"));
+    let uri: Uri = format!("{path}?{query}replica=self").parse().ok()?;
+    let stall_max = context.timeouts.stall_timeout;
+    let answer = replica_client::ask(request, uri, address, stall_max, bytes_max);
+    match timeout(ANSWER_TIMEOUT, answer).await {
+        Ok(Ok(answer)) => Some(answer),
+        Ok(Err(error)) => {
+            tracing::debug!(%error, replica = %address, "a replica did not answer");
+            None
+        }
+        Err(_) => None,
+    }
+}

@@ -1,0 +1,71 @@
+//! `/api/v1/stats`.
+
+use serde_json::{Value, json};
+
+use super::{assert_refused, note, stranger};
+use crate::support::{ADMIN_KEY, Broker, eventually};
+
+#[test]
+fn the_figures_of_a_project_are_its_own() {
+    let broker = Broker::secured();
+    let team = broker.project("team", &json!({}));
+    let bob = team.agent("bob");
+    for at in 0..3 {
+        team.posts(&team.key, &note("reporter", Some("bob"), &at.to_string()));
+    }
+    let stats = team.gets("stats");
+    assert_eq!(stats["replicas"], 1, "{stats}");
+    assert_eq!(stats["messages"]["accepted"], 3, "{stats}");
+    assert_eq!(stats["sessions"]["active"], 2, "{stats}");
+    assert_eq!(stats["protocols"], 1, "{stats}");
+    assert_eq!(
+        (stats.get("broker"), stats.get("series"), stats.get("partial")),
+        (None, None, None)
+    );
+    bob.sees(["0", "1", "2"]);
+    bob.reads(json!({}));
+    eventually("all are acknowledged", || {
+        (team.gets("stats")["messages"]["acknowledged"] == 3).then_some(())
+    });
+    let other = stranger(&broker);
+    assert_eq!(team.gets_as(&other, "stats")["messages"]["accepted"], 0);
+    assert_refused(
+        &team.api("GET", "stats?all_projects=true", &Value::Null),
+        403,
+        "forbidden",
+    );
+    let all = broker
+        .rest(ADMIN_KEY, "GET", "/api/v1/stats?all_projects=true", &Value::Null)
+        .json();
+    assert_eq!(all["messages"]["accepted"], 3, "{all}");
+    assert!(
+        all["broker"]["process"]["resident_bytes"].as_u64().unwrap() > 0,
+        "{all}"
+    );
+}
+
+#[test]
+fn series_are_added_on_request() {
+    let broker = Broker::secured();
+    let team = broker.project("team", &json!({}));
+    let stats = team.gets("stats?window=1h&step=10s");
+    assert_eq!(stats["series"]["step_seconds"], 10, "{stats}");
+    assert!(stats["series"]["points"].is_object(), "{stats}");
+    for query in [
+        "window=2h",
+        "window=1d",
+        "window=5s",
+        "window=h",
+        "step=10s",
+        "window=10s&step=1m",
+        "window=+1h",
+        "replica=x",
+        "all",
+    ] {
+        assert_refused(
+            &team.api("GET", &format!("stats?{query}"), &Value::Null),
+            400,
+            "invalid_argument",
+        );
+    }
+}
