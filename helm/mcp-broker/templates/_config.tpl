@@ -1,0 +1,137 @@
+{{/* The configuration file of the broker. */}}
+{{- define "mcp-broker.config" -}}
+{{- $config := dict }}
+{{- range $key, $value := .Values.config }}
+{{- /* Helm reads whole numbers as floating-point ones and would write a million as 1e+06. */}}
+{{- if and (kindIs "float64" $value) (eq (floor $value) $value) }}
+{{- $value = int64 $value }}
+{{- end }}
+{{- $_ := set $config $key $value }}
+{{- end }}
+{{- $chart := dict "host" .Values.listenHost "port" 8000 "storage" .Values.storage "enable_auth" .Values.auth.enabled "allowed_hosts" (include "mcp-broker.allowedHosts" . | fromYamlArray) "cors_origins" (include "mcp-broker.corsOrigins" . | fromYamlArray) "shutdown_grace" (printf "%ds" (int .Values.shutdown.graceSeconds)) }}
+{{- if .Values.auth.enabled }}
+{{- $_ := set $chart "admin_key_file" "/etc/mcp-broker/keys/admin-key" }}
+{{- else }}
+{{- $_ := set $chart "allow_anonymous" true }}
+{{- end }}
+{{- if eq .Values.storage "disk" }}
+{{- /* A folder below the volume: the broker makes it and owns it, and the volume's own folder belongs to root. */}}
+{{- $_ := set $chart "data_dir" "/var/lib/mcp-broker/data" }}
+{{- end }}
+{{- if .Values.metrics.enabled }}
+{{- $_ := set $chart "metrics_port" (int .Values.metrics.port) }}
+{{- if include "mcp-broker.hasMetricsToken" . }}
+{{- $_ := set $chart "metrics_token_file" "/etc/mcp-broker/keys/metrics-token" }}
+{{- end }}
+{{- end }}
+{{- toYaml (mergeOverwrite $config $chart) }}
+{{- end }}
+
+{{/* The largest message in MB, for the limits of proxies. */}}
+{{- define "mcp-broker.maxPayloadMb" -}}
+{{- int (default 10 .Values.config.max_payload_mb) }}
+{{- end }}
+
+{{/* Host names of the routes, as a list in YAML. */}}
+{{- define "mcp-broker.routeHosts" -}}
+{{- $hosts := list }}
+{{- if .Values.ingress.enabled }}
+{{- $hosts = concat $hosts .Values.ingress.hosts }}
+{{- end }}
+{{- if .Values.httpRoute.enabled }}
+{{- $hosts = concat $hosts .Values.httpRoute.hostnames }}
+{{- end }}
+{{- toYaml (uniq $hosts) }}
+{{- end }}
+
+{{- define "mcp-broker.allowedHosts" -}}
+{{- if has "*" .Values.allowedHosts }}
+{{- toYaml (list "*") }}
+{{- else }}
+{{- $name := include "mcp-broker.fullname" . }}
+{{- $namespace := .Release.Namespace }}
+{{- $service := list $name (printf "%s.%s" $name $namespace) (printf "%s.%s.svc" $name $namespace) (printf "%s.%s.svc.%s" $name $namespace .Values.clusterDomain) }}
+{{- toYaml (concat (list "localhost" "127.0.0.1" "::1") $service (include "mcp-broker.routeHosts" . | fromYamlArray) .Values.allowedHosts | uniq) }}
+{{- end }}
+{{- end }}
+
+{{/* Origins of the routes, as a list in YAML. A host with a wildcard is none. */}}
+{{- define "mcp-broker.routeOrigins" -}}
+{{- $origins := list }}
+{{- if .Values.ingress.enabled }}
+{{- $secured := list }}
+{{- range .Values.ingress.tls }}
+{{- $secured = concat $secured (default (list) .hosts) }}
+{{- end }}
+{{- range .Values.ingress.hosts }}
+{{- $origins = append $origins (printf "%s://%s" (ternary "https" "http" (has . $secured)) .) }}
+{{- end }}
+{{- end }}
+{{- if .Values.httpRoute.enabled }}
+{{- $scheme := ternary "https" "http" .Values.httpRoute.tls }}
+{{- range .Values.httpRoute.hostnames }}
+{{- $origins = append $origins (printf "%s://%s" $scheme .) }}
+{{- end }}
+{{- end }}
+{{- $named := list }}
+{{- range $origins }}
+{{- if not (contains "*" .) }}
+{{- $named = append $named . }}
+{{- end }}
+{{- end }}
+{{- toYaml (uniq $named) }}
+{{- end }}
+
+{{- define "mcp-broker.corsOrigins" -}}
+{{- toYaml (concat (include "mcp-broker.routeOrigins" . | fromYamlArray) .Values.corsOrigins | uniq) }}
+{{- end }}
+
+{{/* The URL of Redis. Kubernetes puts the password in the place of $(REDIS_PASSWORD). */}}
+{{- define "mcp-broker.redisUrl" -}}
+{{- $redis := .Values.redis }}
+{{- $nodes := ternary (list (printf "%s-redis:6379" (include "mcp-broker.fullname" .))) $redis.nodes $redis.inChart.enabled }}
+{{- $kind := ternary "single" $redis.kind $redis.inChart.enabled }}
+{{- $scheme := ternary "rediss" "redis" $redis.tls.enabled }}
+{{- if ne $kind "single" }}
+{{- $scheme = printf "%s+%s" $scheme $kind }}
+{{- end }}
+{{- $user := "" }}
+{{- if include "mcp-broker.redisSecret" . }}
+{{- $user = printf "%s:$(REDIS_PASSWORD)@" $redis.username }}
+{{- else if $redis.username }}
+{{- $user = printf "%s@" $redis.username }}
+{{- end }}
+{{- $path := "" }}
+{{- if eq $kind "sentinel" }}
+{{- $path = printf "/%s" $redis.sentinelMaster }}
+{{- end }}
+{{- if ne $kind "cluster" }}
+{{- $path = printf "%s/%d" $path (int $redis.database) }}
+{{- end }}
+{{- printf "%s://%s%s%s" $scheme $user (join "," $nodes) $path }}
+{{- end }}
+
+{{/* Ports of Redis for the NetworkPolicy, as a list in YAML. */}}
+{{- define "mcp-broker.redisPorts" -}}
+{{- $redis := .Values.redis }}
+{{- $ports := list }}
+{{- if .Values.networkPolicy.redisPorts }}
+{{- range .Values.networkPolicy.redisPorts }}
+{{- $ports = append $ports (int .) }}
+{{- end }}
+{{- else if $redis.inChart.enabled }}
+{{- $ports = list 6379 }}
+{{- else }}
+{{- range $redis.nodes }}
+{{- $port := regexFind ":[0-9]+$" . | trimPrefix ":" }}
+{{- $ports = append $ports (int (default (ternary "26379" "6379" (eq $redis.kind "sentinel")) $port)) }}
+{{- end }}
+{{- if or (eq $redis.kind "sentinel") $redis.urlSecret.name }}
+{{- $ports = append $ports 6379 }}
+{{- end }}
+{{- if $redis.urlSecret.name }}
+{{- $ports = append $ports 26379 }}
+{{- end }}
+{{- end }}
+{{- toYaml (uniq $ports) }}
+{{- end }}
