@@ -166,6 +166,7 @@ pub struct BrokerMetrics {
 pub static METRICS: BrokerMetrics = BrokerMetrics::new();
 
 impl BrokerMetrics {
+    #[allow(clippy::large_stack_arrays, reason = "evaluated by the compiler, for a static")]
     const fn new() -> Self {
         Self {
             accept: Histogram::new(),

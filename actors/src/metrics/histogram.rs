@@ -4,6 +4,13 @@
 //! where a bound of the classic buckets lies in it. Both kinds of histogram are exact sums of slots, and an observation
 //! adds to one slot.
 
+#![allow(
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    clippy::cast_possible_wrap,
+    reason = "exponents and numbers of buckets are small"
+)]
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::counter::{SHARDS, shard};
@@ -134,6 +141,7 @@ pub struct HistogramSnapshot {
 impl Histogram {
     /// A histogram without durations.
     #[must_use]
+    #[allow(clippy::large_stack_arrays, reason = "evaluated by the compiler, for a static")]
     pub const fn new() -> Self {
         Self(
             [const {
@@ -151,7 +159,6 @@ impl Histogram {
     }
 
     /// Adds `count` equal durations, in nanoseconds.
-    #[allow(clippy::cast_precision_loss, reason = "a duration needs no more than 52 bits")]
     pub fn observe_many(&self, duration_ns: u64, count: u64) {
         let seconds = duration_ns as f64 * 1e-9;
         let shard = &self.0[shard()];
