@@ -315,8 +315,11 @@ impl SessionMark {
     /// The mark of a session.
     #[must_use]
     pub fn of(session: SessionId) -> Self {
-        let [_, _, a, b, c, d, _, _, e, f, g, h, ..] = *session.as_uuid().as_bytes();
-        Self([a, b, c, d, e, f, g, h])
+        let id = session.as_uuid().as_bytes();
+        let mut mark = [0; 8];
+        mark[..4].copy_from_slice(&id[2..6]);
+        mark[4..].copy_from_slice(&id[8..12]);
+        Self(mark)
     }
 }
 
