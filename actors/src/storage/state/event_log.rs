@@ -343,24 +343,25 @@ impl EventLog {
     /// A block and the bytes of its records.
     fn block(&self, index: usize) -> (PlannedBlock, usize) {
         let number = self.first_number() + index as u64;
-        match self.complete.get(index) {
-            Some(block) => {
-                let planned = PlannedBlock {
-                    number,
-                    header: block.header,
-                    records: block.records.clone(),
-                };
-                (planned, block.len)
-            }
-            None => {
-                let planned = PlannedBlock {
-                    number,
-                    header: *self.open.header(),
-                    records: Some(Bytes::copy_from_slice(self.open.records())),
-                };
-                (planned, self.open.records().len())
-            }
-        }
+        let (header, records, len) = match self.complete.get(index) {
+            Some(block) => (block.header, block.records.clone(), block.len),
+            None => self.copy_open(),
+        };
+        let block = PlannedBlock {
+            number,
+            header,
+            records,
+        };
+        (block, len)
+    }
+
+    fn copy_open(&self) -> (BlockHeader, Option<Bytes>, usize) {
+        let records = self.open.records();
+        (
+            *self.open.header(),
+            Some(Bytes::copy_from_slice(records)),
+            records.len(),
+        )
     }
 
     /// The boundary that a query names, and whether events behind it are missing.
