@@ -100,6 +100,13 @@ impl Recorder {
         }
     }
 
+    fn remove_events(&mut self, block: u64, parts: &[u32]) {
+        for part in parts {
+            let key = records::events_prefix(self.space, block).u32(*part).0;
+            self.remove(key);
+        }
+    }
+
     fn remove_queued(&mut self, entry: &InboxEntry) {
         self.remove(records::receipt_key(self.space, kind::QUEUED, entry.receipt));
         if entry.deliveries > 0 {
@@ -183,21 +190,11 @@ impl Journal for Recorder {
             Change::CrossProjectTargetRemoved(message) => {
                 self.remove(key(space, kind::CROSS_PROJECT).message(message).0)
             }
-            Change::EventsWritten {
-                incarnation,
-                block,
-                first_index,
-                header,
-                records,
-            } => {
-                let key = records::events_prefix(space, block).u32(first_index).0;
-                self.put(key, records::write_events(incarnation, header, records));
+            Change::EventsWritten(part) => {
+                let key = records::events_prefix(space, part.block).u32(part.first_index).0;
+                self.put(key, records::write_events(&part));
             }
-            Change::EventsTrimmed { block, parts } => {
-                for part in parts {
-                    self.remove(records::events_prefix(space, block).u32(*part).0);
-                }
-            }
+            Change::EventsTrimmed { block, parts } => self.remove_events(block, parts),
         }
     }
 }

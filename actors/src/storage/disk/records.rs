@@ -19,6 +19,7 @@ use crate::{
         state::{
             entry::{KeyUse, ReceiptKey},
             event_log::StoredPart,
+            journal::WrittenEvents,
         },
     },
 };
@@ -313,9 +314,10 @@ pub fn events_prefix(space: u32, block: u64) -> RecordWriter {
 }
 
 /// The value of a part of a block: the incarnation of the log, and the part as a stored block.
-pub fn write_events(incarnation: u64, header: BlockHeader, records: &[u8]) -> Vec<u8> {
-    let writer = RecordWriter::with_capacity(8 + HEADER_BYTES + records.len());
-    writer.u64(incarnation).rest(&header.to_bytes()).rest(records).0
+pub fn write_events(part: &WrittenEvents<'_>) -> Vec<u8> {
+    let writer = RecordWriter::with_capacity(8 + HEADER_BYTES + part.records.len());
+    let writer = writer.u64(part.incarnation).rest(&part.header.to_bytes());
+    writer.rest(part.records).0
 }
 
 /// Reads what a part of a block says of itself. The records remain.

@@ -75,14 +75,21 @@ pub enum Change<'a> {
     /// The target is forgotten.
     CrossProjectTargetRemoved(MessageId),
     /// Events were recorded: the next part of a block.
-    EventsWritten {
-        incarnation: u64,
-        block: u64,
-        /// The index of the first of these records in the block.
-        first_index: u32,
-        header: BlockHeader,
-        records: &'a [u8],
-    },
+    EventsWritten(WrittenEvents<'a>),
     /// A block was trimmed, which had been written in parts with these first indices.
     EventsTrimmed { block: u64, parts: &'a [u32] },
+}
+
+/// A part of a block of the event log.
+#[derive(Clone, Copy, Debug)]
+pub struct WrittenEvents<'a> {
+    /// The incarnation of the log.
+    pub incarnation: u64,
+    /// The number of the block.
+    pub block: u64,
+    /// The index of the first of these records in the block.
+    pub first_index: u32,
+    /// What the part contains.
+    pub header: BlockHeader,
+    pub records: &'a [u8],
 }

@@ -4,7 +4,7 @@
 
 use crate::storage::{
     events::{BlockHeader, BlockWriter},
-    state::journal::{Change, Journal},
+    state::journal::{Change, Journal, WrittenEvents},
 };
 
 /// What the journal has not received.
@@ -132,25 +132,25 @@ impl Unwritten {
                     first_index,
                     header,
                     records,
-                } => journal.record(Change::EventsWritten {
+                } => journal.record(Change::EventsWritten(WrittenEvents {
                     incarnation,
                     block,
                     first_index,
                     header,
                     records: &records,
-                }),
+                })),
                 BlockChange::Trimmed { block, parts } => journal.record(Change::EventsTrimmed { block, parts: &parts }),
             }
         }
         let Some(header) = self.next_part(open) else { return };
         self.parts.push(self.written_records);
-        journal.record(Change::EventsWritten {
+        journal.record(Change::EventsWritten(WrittenEvents {
             incarnation,
             block: open_number,
             first_index: self.written_records,
             header,
             records: &open.records()[self.written_bytes..],
-        });
+        }));
         self.written_records += header.records;
         self.written_accepted += header.accepted;
         self.written_bytes = open.records().len();
