@@ -9,6 +9,7 @@
 mod support;
 
 mod broker;
+mod documentation;
 mod generated;
 mod kustomize;
 mod manifests;
