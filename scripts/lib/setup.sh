@@ -22,6 +22,10 @@ set_up_system() {
   command -v buildah >/dev/null || missing+=(buildah)
   # What `helm test` of the chart runs.
   command -v curl >/dev/null || missing+=(curl)
+  # What checks metrics, alerts and the expressions of the dashboard: promtool.
+  command -v promtool >/dev/null || missing+=(prometheus)
+  # From here on a test that finds no promtool fails, and is not skipped.
+  export PROMTOOL=required
   [[ ${#missing[@]} == 0 ]] && return
   as_root apt-get update
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "${missing[@]}"

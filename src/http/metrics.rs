@@ -24,14 +24,6 @@ pub fn resources() -> Vec<Resource> {
     vec![Resource::at(METRICS).on(Method::GET, web::to(metrics))]
 }
 
-/// Registers the routes of a server that serves nothing else.
-pub fn routes(config: &mut web::ServiceConfig) {
-    for resource in resources() {
-        resource.register(config);
-    }
-    config.default_service(web::to(super::not_found));
-}
-
 /// Figures of this replica in the format of Prometheus; see docs/metrics.md. Text, or protobuf with native histograms for
 /// scrapers that prefer it. Requires the admin key, or the token of `metrics_token_file`, where keys are required. Not
 /// found where the broker has a `metrics_port`.

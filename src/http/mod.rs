@@ -25,7 +25,7 @@ use actix_web::{
     web,
 };
 
-pub use metrics::{OwnPort, routes as metrics_routes};
+pub use metrics::OwnPort;
 pub use middleware::{admit, authenticate};
 pub use state::{HttpState, Lifecycle, Scraping};
 
@@ -36,6 +36,14 @@ use resource::Resource;
 pub fn routes(config: &mut web::ServiceConfig) {
     extract::configure_queries(config);
     for resource in resources() {
+        resource.register(config);
+    }
+    config.default_service(web::to(not_found));
+}
+
+/// Registers the routes of a server that serves metrics and nothing else.
+pub fn metrics_routes(config: &mut web::ServiceConfig) {
+    for resource in metrics::resources() {
         resource.register(config);
     }
     config.default_service(web::to(not_found));

@@ -95,7 +95,7 @@ impl Metrics {
             ..Stats::default()
         };
         if let Some(project) = project {
-            stats.messages = message_stats(&metrics::project(project.id()).counts());
+            stats.messages = message_stats(&project.counts());
             self.add_project(&mut stats, project);
             return stats;
         }
@@ -116,16 +116,7 @@ impl Metrics {
 
     /// Takes the sample of the series of this moment. Call once for each step.
     pub async fn sample(&self) {
-        let view = metrics::all_projects();
-        let mut usages = HashMap::new();
-        for (id, _) in &view.labelled {
-            if let Ok(project) = self.broker.project(id).await
-                && let Ok(usage) = project.usage().await
-            {
-                usages.insert(id.clone(), usage);
-            }
-        }
-        *self.usage.lock().unwrap_or_else(PoisonError::into_inner) = usages;
+        let (at, view) = (now().unix_ms / 1000, metrics::all_projects());
         let process = ProcessFigures::read();
         let mut points = Vec::with_capacity(view.labelled.len());
         let mut total = Point::of_counts(&view.total);
@@ -140,7 +131,21 @@ impl Metrics {
             }
         }
         total.add_process(&process.stats);
-        self.history().push(now().unix_ms / 1000, total, points);
+        self.history().push(at, total, points);
+        self.sample_usage(view.labelled.into_iter().map(|(id, _)| id)).await;
+    }
+
+    /// Asks the storage what it keeps of these projects. A storage that fails is not asked for the rest.
+    async fn sample_usage(&self, projects: impl Iterator<Item = ProjectId>) {
+        let mut usages = HashMap::new();
+        for id in projects {
+            let Ok(project) = self.broker.project(&id).await else {
+                continue;
+            };
+            let Ok(usage) = project.usage().await else { return };
+            usages.insert(id, usage);
+        }
+        *self.usage.lock().unwrap_or_else(PoisonError::into_inner) = usages;
     }
 
     fn history(&self) -> MutexGuard<'_, History> {

@@ -19,6 +19,7 @@
 mod agent;
 mod http;
 mod issuer;
+pub mod promtool;
 #[allow(dead_code, reason = "only some tests have servers of their own")]
 mod proxy;
 #[allow(dead_code, reason = "only some tests have servers of their own")]

@@ -1,18 +1,10 @@
 //! The metrics that belong to no project, and the values of their labels.
 
-use super::{Counter, CounterVec, Gauge, Histogram};
-
-/// The values of a label.
-pub trait Labelled: Copy + 'static {
-    /// All values.
-    const ALL: &'static [Self];
-
-    /// The position in [`Self::ALL`].
-    fn index(self) -> usize;
-
-    /// The value as metrics show it.
-    fn as_str(self) -> &'static str;
-}
+use super::{
+    counter::{Counter, CounterVec, Gauge},
+    histogram::Histogram,
+    label::Labelled,
+};
 
 /// Declares an enum whose variants are the values of a label.
 macro_rules! label {

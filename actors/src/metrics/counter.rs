@@ -6,7 +6,7 @@ use std::{
     sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering},
 };
 
-use super::Labelled;
+use super::label::Labelled;
 
 /// Shards of a counter. Threads beyond that share them.
 pub(super) const SHARDS: usize = 16;

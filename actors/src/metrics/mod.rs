@@ -7,13 +7,14 @@
 mod broker;
 mod counter;
 mod histogram;
+mod label;
 mod projects;
 
-pub use broker::{
-    ActorKind, AuthFailure, BrokerMetrics, Labelled, METRICS, RateLimitKind, StoreOperation, TransportKind,
-};
+pub use broker::{ActorKind, AuthFailure, BrokerMetrics, METRICS, RateLimitKind, StoreOperation, TransportKind};
 pub use counter::{Counter, CounterVec, Gauge};
 pub use histogram::{CLASSIC_BOUNDS, Histogram, HistogramSnapshot, NATIVE_SCHEMA, NATIVE_ZERO_THRESHOLD};
+pub use label::Labelled;
 pub use projects::{
-    MessageCounts, ProjectCounters, ProjectCountsView, all_projects, close_project, project, set_labelled_max,
+    MessageCounts, ProjectCounters, ProjectCountsView, all_projects, close_project, open_project, project,
+    set_labelled_max,
 };

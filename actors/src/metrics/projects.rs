@@ -273,6 +273,13 @@ pub fn project(id: &ProjectId) -> Arc<ProjectCounters> {
     TABLE.write().unwrap_or_else(PoisonError::into_inner).open(id)
 }
 
+/// The counters of a project, if it is open.
+#[must_use]
+pub fn open_project(id: &ProjectId) -> Option<Arc<ProjectCounters>> {
+    let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
+    table.open.get(id).cloned()
+}
+
 /// The project is closed: its counts stay in the totals.
 pub fn close_project(id: &ProjectId) {
     TABLE.write().unwrap_or_else(PoisonError::into_inner).close(id);

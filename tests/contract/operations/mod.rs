@@ -2,4 +2,5 @@
 
 mod documentation;
 mod health;
+mod metrics;
 mod shutdown;

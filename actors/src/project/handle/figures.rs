@@ -3,7 +3,7 @@
 use super::ProjectHandle;
 use crate::{
     clock::now,
-    metrics::{ActorKind, Labelled},
+    metrics::{ActorKind, Labelled, MessageCounts},
     model::{BrokerError, SessionStatus},
     session::Member,
     storage::Usage,
@@ -73,6 +73,11 @@ impl ProjectHandle {
             figures.mailboxes[ActorKind::Session.index()].add(member.address.metrics().mailbox_len());
         });
         figures
+    }
+
+    /// What became of its messages, counted since the start of the process.
+    pub fn counts(&self) -> MessageCounts {
+        self.0.counters.counts()
     }
 
     /// What the store keeps of the project, and how many dead letters.

@@ -22,7 +22,6 @@ use super::{
 };
 use crate::{
     clock::Now,
-    metrics::{self, ProjectCounters},
     model::{
         DeadLetterReason, ProjectEvent, ProjectId, ProtocolName, ProtocolRecord, SessionChange, SessionId, SessionName,
         SessionRecord,
@@ -80,8 +79,8 @@ pub struct Ledger {
     pub account: Account,
     /// What happened to them, and in the project.
     pub events: EventLog,
-    /// Counts the dead letters.
-    pub counters: Arc<ProjectCounters>,
+    /// The project that counts the dead letters.
+    pub project: ProjectId,
 }
 
 impl ProjectState {
@@ -95,10 +94,9 @@ impl<J: Journal> ProjectState<J> {
     /// The empty state of a project.
     pub fn with_journal(project: ProjectId, limits: &StoreLimits, journal: J) -> Self {
         let retention = &limits.retention;
-        let counters = metrics::project(&project);
         Self {
             journal,
-            project,
+            project: project.clone(),
             queue_bytes_max: retention.queue_bytes_max,
             sessions_bytes_max: retention.sessions_bytes_max,
             sessions_bytes: 0,
@@ -113,7 +111,7 @@ impl<J: Journal> ProjectState<J> {
                 dead_letters: DeadLetters::new(retention),
                 account: Account::new(limits),
                 events: EventLog::new(limits, J::KEEPS_EVENTS),
-                counters,
+                project,
             },
             expiries: Expiries::default(),
             expired_until_ms: 0,

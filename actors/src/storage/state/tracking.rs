@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     clock::Now,
+    metrics,
     model::{DeadLetter, DeadLetterReason, DeliveryStatus, Message, MessageId, ProjectId, RecipientStatus, SessionId},
     storage::{
         dead_letters::{DeadLetterPage, DeadLetterQuery, RedriveRefusal, Redriven},
@@ -178,7 +179,9 @@ impl Ledger {
         now: Now,
         journal: &mut impl Journal,
     ) {
-        self.counters.dead_lettered(reason, 1);
+        if let Some(counters) = metrics::open_project(&self.project) {
+            counters.dead_lettered(reason, 1);
+        }
         let status = match reason {
             DeadLetterReason::Expired => DeliveryStatus::Expired,
             reason => DeliveryStatus::DeadLettered(reason),

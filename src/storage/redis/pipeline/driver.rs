@@ -2,7 +2,12 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use actors::{clock::fine_ns, metrics::METRICS, model::DeliveryStatus, storage::StoreError};
+use actors::{
+    clock::fine_ns,
+    metrics::{self, METRICS},
+    model::DeliveryStatus,
+    storage::StoreError,
+};
 use deadpool_redis::redis::{Value, cmd};
 use futures_util::{StreamExt, stream::FuturesOrdered};
 use tokio::time::Instant;
@@ -206,11 +211,17 @@ impl Pipeline {
 
     /// Counts the messages that the function has given up: reason and number, alternately.
     fn count_dead_letters(&self, dead_letters: &[Value]) {
+        if dead_letters.is_empty() {
+            return;
+        }
+        let Some(counters) = metrics::open_project(&self.project) else {
+            return;
+        };
         for part in dead_letters.chunks_exact(2) {
             if let [Value::BulkString(reason), Value::Int(len)] = part
                 && let (Ok(reason), Ok(len)) = (parse_reason(reason), usize::try_from(*len))
             {
-                self.counters.dead_lettered(reason, len);
+                counters.dead_lettered(reason, len);
             }
         }
     }

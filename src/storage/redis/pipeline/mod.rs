@@ -18,7 +18,6 @@ mod submit;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use actors::{
-    metrics::{self, ProjectCounters},
     model::ProjectId,
     storage::{StoreEpoch, StoreError},
 };
@@ -36,7 +35,6 @@ pub(super) struct Pipeline {
     pub project: ProjectId,
     pub local_messages: LocalMessages,
     pub breaker: Arc<CircuitBreaker>,
-    counters: Arc<ProjectCounters>,
     preamble: Preamble,
     queue: Mutex<Queue>,
     /// Notified when another batch is worth sending while one is outstanding.
@@ -50,7 +48,6 @@ impl Pipeline {
             preamble: Preamble::new(client.replica, &project),
             local_messages: LocalMessages::default(),
             breaker: client.project_breaker(),
-            counters: metrics::project(&project),
             queue: Mutex::default(),
             batch_ready: Notify::new(),
             client,
