@@ -16,6 +16,7 @@ mod http_sessions;
 mod in_flight;
 mod kills;
 mod ledger;
+mod operations;
 mod push;
 mod redis_faults;
 mod redis_rollback;

@@ -23,8 +23,14 @@ const ADDRESS: &str = "127.0.0.1:8000";
 const NOT_PLAYED: &str = "<!-- not played: ";
 const PLAYED_WITH: &str = "<!-- played with: ";
 /// The number of blocks of all pages that may be left out.
-const NOT_PLAYED_LEN_MAX: usize = 9;
-const PAGES: [&str; 4] = ["README.md", "docs/guide.md", "docs/projects.md", "docs/cli.md"];
+const NOT_PLAYED_LEN_MAX: usize = 10;
+const PAGES: [&str; 5] = [
+    "README.md",
+    "docs/guide.md",
+    "docs/projects.md",
+    "docs/cli.md",
+    "docs/api.md",
+];
 
 fn page(name: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
@@ -152,6 +158,12 @@ fn the_commands_of_the_guide_work_as_they_are_written() {
 #[test]
 fn the_commands_about_projects_work_as_they_are_written() {
     Reader::run_page("docs/projects.md");
+}
+
+#[test]
+fn the_commands_of_the_rest_api_work_as_they_are_written() {
+    let printed = Reader::run_page("docs/api.md");
+    assert!(printed.contains("\"redriven\":1"), "{printed}");
 }
 
 #[test]

@@ -1,0 +1,109 @@
+//! What operators read from any of several replicas is the whole broker's, and says when it is not.
+
+use serde_json::{Value, json};
+
+use crate::{
+    cluster::BrokerCluster,
+    support::{Broker, Redis, Request, eventually},
+};
+
+fn gets(replica: &Broker, path: &str) -> Value {
+    let response = replica.get(path);
+    assert_eq!(response.status, 200, "{path}: {response:?}");
+    response.json()
+}
+
+fn children(tree: &Value) -> Vec<&Value> {
+    tree["children"].as_array().unwrap().iter().collect()
+}
+
+#[test]
+fn figures_are_those_of_all_replicas_and_a_killed_one_is_named() {
+    let redis = Redis::start();
+    let mut cluster = BrokerCluster::start(3, &redis);
+    let agents: Vec<_> = cluster
+        .replicas
+        .iter()
+        .enumerate()
+        .map(|(at, it)| it.agent(&format!("agent{at}")))
+        .collect();
+    for (at, agent) in agents.iter().enumerate() {
+        agent.sends(&format!("from {at}")).to("agent0");
+    }
+    for replica in &cluster.replicas {
+        let stats = eventually("the figures are whole", || {
+            let stats = gets(replica, "/api/v1/stats");
+            (stats["sessions"]["active"] == 3 && stats["messages"]["accepted"] == 3).then_some(stats)
+        });
+        assert_eq!((&stats["replicas"], stats.get("partial")), (&json!(3), None), "{stats}");
+        let own = gets(replica, "/api/v1/stats?replica=self");
+        assert_eq!(
+            (&own["replicas"], &own["messages"]["accepted"]),
+            (&json!(1), &json!(1)),
+            "{own}"
+        );
+        let tree = gets(replica, "/api/v1/tree");
+        assert_eq!(
+            (&tree["kind"], children(&tree).len()),
+            (&json!("replicas"), 3),
+            "{tree}"
+        );
+        assert_eq!(
+            gets(replica, "/api/v1/sessions")["sessions"].as_array().unwrap().len(),
+            3
+        );
+    }
+    let before = gets(&cluster.replicas[0], "/api/v1/tree");
+    drop(agents);
+    cluster.replicas[2].kill();
+    let tree = gets(&cluster.replicas[0], "/api/v1/tree");
+    assert_eq!(children(&tree).len(), 2, "{tree}");
+    let left: Vec<_> = children(&tree).iter().map(|replica| replica["name"].clone()).collect();
+    let gone = children(&before)
+        .into_iter()
+        .find(|replica| !left.contains(&replica["name"]))
+        .unwrap();
+    assert_eq!(tree["partial"], json!([gone["name"]]), "{tree}");
+    let stats = gets(&cluster.replicas[1], "/api/v1/stats");
+    assert_eq!(
+        (&stats["replicas"], &stats["partial"]),
+        (&json!(2), &tree["partial"]),
+        "{stats}"
+    );
+}
+
+#[test]
+fn a_session_is_disconnected_wherever_its_connection_is() {
+    let redis = Redis::start();
+    let cluster = BrokerCluster::start(2, &redis);
+    let [here, there] = [&cluster.replicas[0], &cluster.replicas[1]];
+    let bob = there.agent("bob");
+    eventually("the other replica knows the session", || {
+        (here.get("/api/v1/sessions/bob").status == 200).then_some(())
+    });
+    let delete = |path: &str| {
+        Request::get(here.address)
+            .with_method("DELETE")
+            .with_path(path)
+            .answered()
+    };
+    let ended = delete("/api/v1/sessions/bob");
+    assert_eq!(
+        (ended.status, &ended.json()["status"]),
+        (200, &json!("disconnected")),
+        "{ended:?}"
+    );
+    bob.wire.closes_with(4007);
+    let again = there.agent("bob");
+    assert_eq!(again.session, bob.session);
+    let ended = delete("/api/v1/sessions/bob?forget=true");
+    assert_eq!(
+        (ended.status, &ended.json()["status"]),
+        (200, &json!("ended")),
+        "{ended:?}"
+    );
+    again.wire.closes_with(4004);
+    eventually("no replica knows the session", || {
+        (there.get("/api/v1/sessions/bob").status == 404).then_some(())
+    });
+}
