@@ -436,7 +436,6 @@ fn operation_routes(broker: &Broker, number: &Cell<u32>) -> Vec<Route> {
         (bare("GET", "/api/v1/compatibility"), Observer, 200, NO_ERROR),
         (bare("GET", "/api/v1/stats"), Observer, 200, NO_ERROR),
         (bare("GET", "/api/v1/stats?all_projects=true"), Operator, 200, NO_ERROR),
-        (bare("HEAD", "/api/v1/events"), Observer, 200, NO_ERROR),
         (bare("GET", "/api/v1/messages"), Observer, 200, NO_ERROR),
         (bare("GET", "/api/v1/messages?include=payload"), Admin, 200, NO_ERROR),
         (

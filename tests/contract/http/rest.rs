@@ -219,6 +219,7 @@ fn head_is_get_without_the_body() {
         ("/livez", 200),
         ("/docs", 200),
         ("/api/v1/projects", 200),
+        ("/api/v1/events", 200),
         ("/api/v1/projects/none", 404),
         ("/nothing", 404),
     ] {

@@ -352,8 +352,11 @@ impl MessageLife {
                 if let LoggedRecipients::One(session) = accepted.recipients {
                     self.recipients.entry(session).or_default();
                 }
-                for life in self.recipients.values_mut() {
-                    life.changes.push((at_ms, LifeChange::Queued));
+                // The receipts also name the sessions to which it was redriven later.
+                for (session, life) in &mut self.recipients {
+                    if accepted.recipients.may_contain(*session) {
+                        life.changes.push((at_ms, LifeChange::Queued));
+                    }
                 }
                 self.accepted = Some((at_ms, accepted));
                 return;
