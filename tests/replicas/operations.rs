@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     cluster::BrokerCluster,
-    support::{Broker, Redis, Request, eventually},
+    support::{Broker, Redis, Request, ResponseReader, eventually},
 };
 
 fn gets(replica: &Broker, path: &str) -> Value {
@@ -106,4 +106,41 @@ fn a_session_is_disconnected_wherever_its_connection_is() {
     eventually("no replica knows the session", || {
         (there.get("/api/v1/sessions/bob").status == 404).then_some(())
     });
+}
+
+/// The next message that was accepted, on a stream of events; with the id of the event.
+fn next_accepted(stream: &mut ResponseReader) -> (String, String) {
+    loop {
+        let event = stream.next_event().expect("the stream goes on");
+        if event.kind.as_deref() == Some("message") && event.json()["event"] == "accepted" {
+            let message = event.json()["message"]["message_id"].as_str().unwrap().to_owned();
+            return (message, event.id.unwrap());
+        }
+    }
+}
+
+#[test]
+fn a_follower_may_return_to_another_replica() {
+    let redis = Redis::start();
+    let cluster = BrokerCluster::start(3, &redis);
+    let follow = |at: usize, last: Option<&str>| {
+        let request = Request::get(cluster.replicas[at].address).with_path("/api/v1/events?topics=message");
+        let request = last
+            .into_iter()
+            .fold(request, |request, id| request.with("Last-Event-ID", id));
+        let mut stream = request.sent().streams();
+        stream.next_event().expect("the first frame");
+        stream
+    };
+    let alice = cluster.replicas[1].agent("alice");
+    let mut stream = follow(0, None);
+    let one = alice.sends("one").to("alice").id;
+    let (seen, id) = next_accepted(&mut stream);
+    assert_eq!(seen, one);
+    drop(stream);
+    let two = alice.sends("two").to("alice").id;
+    let mut stream = follow(2, Some(&id));
+    assert_eq!(next_accepted(&mut stream).0, two);
+    let three = alice.sends("three").to("alice").id;
+    assert_eq!(next_accepted(&mut stream).0, three);
 }

@@ -211,7 +211,7 @@ impl Follower {
     /// Whether an entry is for this follower.
     fn sees(&self, entry: &Entry) -> bool {
         let is_wanted = |kind: EventKind| self.view.topics.contains(kind);
-        // A gap tells of missing events about messages, or of any.
+        // A gap of any events is for everyone.
         let Some(kind) = entry.kind else { return true };
         is_wanted(kind)
             && match (&entry.parties, &self.own) {

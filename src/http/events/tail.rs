@@ -23,7 +23,7 @@ use super::frame;
 /// Time between two reads of the log.
 const READ_INTERVAL: Duration = Duration::from_millis(250);
 /// Events about messages that are encoded after each read, 500 a second. Further ones are counted: at a hundred thousand
-/// messages a second nobody reads each, and encoding them would cost what the messages cost.
+/// messages a second a follower cannot read each, and encoding them would cost what the messages cost.
 const MESSAGE_EVENTS_MAX: usize = 125;
 /// Records of one read whose events are not about messages.
 const OTHER_RECORDS_MAX: usize = 50_000;
@@ -42,7 +42,7 @@ const LIMITED: EventKinds = EventKinds::MESSAGES.without(EventKinds::of(&[EventK
 
 /// Something for the followers.
 pub struct Entry {
-    /// The kind of the event; None for a gap.
+    /// The kind of the event, or of those that are missing; None if any may be missing.
     pub kind: Option<EventKind>,
     pub parties: Parties,
     pub frame: Bytes,
@@ -131,7 +131,7 @@ impl Senders {
 }
 
 impl Tail {
-    /// Starts a reader at the present end of the log. It ends when it has no more followers, or with its project.
+    /// Starts a reader at the present end of the log. It ends when its last follower has left, or with its project.
     pub fn start(project: ProjectHandle) -> Arc<Self> {
         let tail = Arc::new(Self {
             project,
@@ -232,7 +232,7 @@ impl Tail {
                 break;
             };
             if page.gap {
-                self.push(Entry::gap(None));
+                self.push(Entry::gap(None, None));
             }
             let limited = page
                 .events
@@ -256,7 +256,7 @@ impl Tail {
             }
         }
         if dropped > 0 {
-            self.push(Entry::gap(Some(dropped)));
+            self.push(Entry::gap(Some(EventKind::Accepted), Some(dropped)));
         }
     }
 
@@ -310,9 +310,9 @@ impl Tail {
 }
 
 impl Entry {
-    fn gap(dropped: Option<u64>) -> Self {
+    fn gap(kind: Option<EventKind>, dropped: Option<u64>) -> Self {
         Self {
-            kind: None,
+            kind,
             parties: Parties::All,
             frame: frame::gap(dropped),
         }

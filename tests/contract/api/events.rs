@@ -324,7 +324,7 @@ fn curl_follows_events() {
     let broker = Broker::start();
     let url = format!("http://{}/api/v1/events?topics=session&project=default", broker.address);
     let mut curl = Command::new("curl")
-        .args(["-sN", &url])
+        .args(["-sN", "--max-time", "30", &url])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
