@@ -42,6 +42,9 @@ use crate::{
     },
 };
 
+/// The longest time that the last events take at the end of the process.
+const EVENTS_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// A broker that listens and serves.
 pub struct Application {
     address: SocketAddr,
@@ -51,6 +54,7 @@ pub struct Application {
     server: RunningServer,
     /// The server of the metrics, if they have a port of their own.
     scraping: Option<ScrapeServer>,
+    storage: Arc<dyn Storage>,
     /// Notified when the root actor gives up.
     gave_up: Arc<Notify>,
     /// Stopped on drop.
@@ -78,7 +82,7 @@ impl Application {
         let gave_up = Arc::new(Notify::new());
         let storage = storage::open(settings::storage(config, address)).await?;
         let replicas = storage.replicas();
-        let broker = start_broker(config, storage, &server, &gave_up);
+        let broker = start_broker(config, Arc::clone(&storage), &server, &gave_up);
         let service = serve_broker(config, &broker, policy, &shared, replicas, &connections)?;
 
         let mut tasks = BackgroundTasks::default();
@@ -101,6 +105,7 @@ impl Application {
             connections,
             server,
             scraping,
+            storage,
             gave_up,
             _tasks: tasks,
         })
@@ -135,13 +140,14 @@ impl Application {
                 ExitCode::SUCCESS
             }
         };
-        let connections = Arc::clone(&self.connections);
+        let (connections, storage) = (Arc::clone(&self.connections), Arc::clone(&self.storage));
         if tokio::time::timeout(self.shutdown_grace, self.drain()).await.is_err() {
             tracing::warn!(
                 connections = connections.len(),
                 "the shutdown grace is over: open connections are cut"
             );
         }
+        flush_events(&*storage).await;
         Ok(code)
     }
 
@@ -244,6 +250,18 @@ fn serve_broker(
         inbound: Arc::clone(inbound),
     });
     Ok(service)
+}
+
+/// Writes the last events to the log of a shared storage.
+async fn flush_events(storage: &dyn Storage) {
+    let Some(shared) = storage.replicated() else {
+        return;
+    };
+    match tokio::time::timeout(EVENTS_FLUSH_TIMEOUT, shared.flush_events()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(%error, "the last events could not be written to the event log"),
+        Err(_) => tracing::warn!("the last events were not written to the event log in time"),
+    }
 }
 
 fn announce(config: &Config, address: SocketAddr, metrics: Option<SocketAddr>) {

@@ -77,6 +77,11 @@ impl Ledger {
         self.changed.notify_all();
     }
 
+    /// The ids of the accepted messages so far.
+    pub fn accepted(&self) -> HashSet<String> {
+        self.book().accepted.keys().cloned().collect()
+    }
+
     pub fn record_refusal(&self) {
         self.book().refusals += 1;
         self.changed.notify_all();

@@ -11,6 +11,7 @@ mod clocks;
 mod cluster;
 mod counts;
 mod cross_project;
+mod event_log;
 mod frozen;
 mod http_sessions;
 mod in_flight;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use actors::storage::{
     Storage,
-    conformance::{BUDGET_CASES, CASES, SHARED_CASES, run, small_budgets},
+    conformance::{BUDGET_CASES, CASES, EVENT_CASES, SHARED_CASES, run, small_budgets},
 };
 use mcp_broker::storage::redis::{RedisSettings, RedisStorage};
 
@@ -15,6 +15,7 @@ fn run_conformance_suite(url: String) {
         let whole = storage(url.clone()).await;
         run(CASES, || whole.clone()).await;
         run(SHARED_CASES, || whole.clone()).await;
+        run(EVENT_CASES, || whole.clone()).await;
         let settings = RedisSettings {
             retention: small_budgets(),
             ..RedisSettings::new(url)

@@ -3,6 +3,7 @@
 mod bulk;
 mod conformance;
 mod cost;
+mod events;
 mod faults;
 mod frames;
 mod group_leases;
@@ -14,3 +15,4 @@ mod retention;
 mod segments;
 mod support;
 mod timelines;
+mod tracking;

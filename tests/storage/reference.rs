@@ -7,10 +7,13 @@ use std::{
 
 use actors::{
     clock::now,
-    model::{DeadLetterReason, Headers, Message, MessageId, Priority, ProjectId, SessionId, SessionRecord},
+    model::{
+        DeadLetterReason, EventKinds, Headers, Message, MessageId, Priority, ProjectEvent, ProjectId, SessionId,
+        SessionRecord,
+    },
     storage::{
-        Acknowledge, Append, Appended, Audience, Claim, DeadLetterQuery, Op, PrefetchLimit, PutSession, Release,
-        Retention, SendResult, Storage, Store, Usage, memory::MemoryStorage,
+        Acknowledge, Append, Appended, Audience, Claim, DeadLetterQuery, Direction, EventQuery, EventStart, Op,
+        PrefetchLimit, PutSession, Release, Retention, SendResult, Storage, Store, Usage, memory::MemoryStorage,
     },
 };
 use futures_util::future::join_all;
@@ -457,6 +460,7 @@ async fn compare(storage: &dyn Storage, redis: &Redis, rounds: Vec<Vec<Step>>) {
             assert_eq!(found, expected, "{:?} of {round:?}", round[at]);
         }
     }
+    assert_same_events(&*world.view.store, &*reference.memory).await;
     let reason = DeadLetterReason::RecipientGone;
     for record in &world.records {
         world
@@ -467,6 +471,35 @@ async fn compare(storage: &dyn Storage, redis: &Redis, rounds: Vec<Vec<Step>>) {
             .unwrap();
     }
     assert_no_keys_left(redis, &project);
+}
+
+/// Asserts that both logs have the same events. Those of messages that Redis pushed to no connection are in the
+/// reference log alone.
+async fn assert_same_events(store: &dyn Store, reference: &dyn Store) {
+    let query = EventQuery {
+        from: EventStart::Oldest,
+        direction: Direction::Forward,
+        kinds: EventKinds::MESSAGES,
+        scan_max: 100_000,
+        bytes_max: 64 << 20,
+    };
+    let read = async |store: &dyn Store| {
+        let page = store.events(query).await.unwrap();
+        assert!(!page.gap && !page.more);
+        let is_delivery = |event: &ProjectEvent| matches!(event, ProjectEvent::Delivered { .. });
+        let events = page.events.into_iter().map(|logged| logged.event);
+        let (deliveries, others): (Vec<_>, Vec<_>) = events.partition(is_delivery);
+        let texts = |events: Vec<ProjectEvent>| events.iter().map(|event| format!("{event:?}")).collect::<Vec<_>>();
+        let mut others = texts(others);
+        others.sort_unstable();
+        (texts(deliveries), others)
+    };
+    let (deliveries, others) = read(store).await;
+    let (reference_deliveries, reference_others) = read(reference).await;
+    assert_eq!(others, reference_others);
+    for delivery in deliveries {
+        assert!(reference_deliveries.contains(&delivery), "{delivery}");
+    }
 }
 
 /// Asserts that a project without sessions has only dead letters, their messages, receipts, results and counters.

@@ -68,6 +68,11 @@ pub enum ProjectEvent {
         action: String,
         outcome: AuditOutcome,
     },
+    /// Events that happened before this one are missing: their replica could not write them to the shared log.
+    Lost {
+        /// The number of missing events.
+        events: u64,
+    },
 }
 
 impl ProjectEvent {
@@ -99,6 +104,7 @@ impl ProjectEvent {
             Self::Protocol { .. } => EventKind::Protocol,
             Self::Actor { .. } => EventKind::Actor,
             Self::Audit { .. } => EventKind::Audit,
+            Self::Lost { .. } => EventKind::Lost,
         }
     }
 }
@@ -159,6 +165,8 @@ named! {
         Actor = 9 "actor",
         /// [`ProjectEvent::Audit`].
         Audit = 10 "audit",
+        /// [`ProjectEvent::Lost`].
+        Lost = 11 "lost",
     }
 }
 

@@ -125,6 +125,9 @@ pub trait ReplicatedStorage {
     /// The replicas that share this storage.
     fn replicas(&self) -> Arc<dyn ReplicaDirectory>;
 
+    /// Writes the events that this process has recorded and not written yet. Called when the process ends.
+    fn flush_events(&self) -> Op<()>;
+
     /// The epoch of everything that is read from now on, until the next detected rollback.
     fn epoch(&self) -> StoreEpoch;
 

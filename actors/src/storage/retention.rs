@@ -72,6 +72,27 @@ pub struct Retention {
 
 const MIB: usize = 1024 * 1024;
 
+/// How long events are kept that tell of no message, while messages are not recorded.
+const OTHER_EVENTS_WINDOW: Duration = Duration::from_hours(24);
+
+impl Retention {
+    /// Whether the event log records what happens to messages.
+    #[must_use]
+    pub const fn records_messages(&self) -> bool {
+        !self.history_window.is_zero()
+    }
+
+    /// How long the event log keeps events.
+    #[must_use]
+    pub const fn events_window(&self) -> Duration {
+        if self.records_messages() {
+            self.history_window
+        } else {
+            OTHER_EVENTS_WINDOW
+        }
+    }
+}
+
 impl Default for Retention {
     fn default() -> Self {
         Self {

@@ -283,6 +283,10 @@ impl ReplicatedStorage for ReplicaHooks {
         Arc::clone(&self.0) as _
     }
 
+    fn flush_events(&self) -> Op<()> {
+        Box::pin(ready(Ok(())))
+    }
+
     fn epoch(&self) -> StoreEpoch {
         StoreEpoch::default()
     }

@@ -90,6 +90,7 @@ fn data(event: &ProjectEvent, at: &str) -> Value {
         ProjectEvent::Audit { entry, action, outcome } => {
             json!({"event": outcome.as_str(), "at": at, "id": entry, "action": action})
         }
+        ProjectEvent::Lost { events } => json!({"dropped": events}),
     }
 }
 
@@ -130,6 +131,14 @@ mod tests {
         let frame = text(acknowledged);
         assert!(frame.starts_with("event: message\nid: a-2-3\ndata: {"), "{frame}");
         assert_eq!(frame.matches('\n').count(), 4, "{frame}");
+    }
+
+    #[test]
+    fn events_that_the_log_has_lost_are_a_gap_with_an_id() {
+        assert_eq!(
+            text(ProjectEvent::Lost { events: 7 }),
+            "event: gap\nid: a-2-3\ndata: {\"dropped\":7}\n\n"
+        );
     }
 
     #[test]

@@ -114,7 +114,8 @@ impl Senders {
             ProjectEvent::Session { .. }
             | ProjectEvent::Protocol { .. }
             | ProjectEvent::Actor { .. }
-            | ProjectEvent::Audit { .. } => Parties::All,
+            | ProjectEvent::Audit { .. }
+            | ProjectEvent::Lost { .. } => Parties::All,
         }
     }
 

@@ -11,9 +11,12 @@ pub enum Topic {
     DeadLetter,
     Actor,
     Audit,
+    /// Events are missing. Every follower is told.
+    Gap,
 }
 
 impl Topic {
+    /// The topics that a follower selects.
     const ALL: [Self; 6] = [
         Self::Session,
         Self::Protocol,
@@ -32,6 +35,7 @@ impl Topic {
             Self::DeadLetter => "dead_letter",
             Self::Actor => "actor",
             Self::Audit => "audit",
+            Self::Gap => "gap",
         }
     }
 
@@ -48,6 +52,7 @@ impl Topic {
             EventKind::Protocol => Self::Protocol,
             EventKind::Actor => Self::Actor,
             EventKind::Audit => Self::Audit,
+            EventKind::Lost => Self::Gap,
         }
     }
 }
@@ -79,7 +84,8 @@ impl Topics {
     }
 
     fn of(is_wanted: impl Fn(Topic) -> bool) -> Self {
-        let kinds = EventKind::ALL.iter().filter(|kind| is_wanted(Topic::of(**kind)));
+        let is_wanted = |kind| matches!(Topic::of(kind), Topic::Gap) || is_wanted(Topic::of(kind));
+        let kinds = EventKind::ALL.iter().filter(|kind| is_wanted(**kind));
         let none = EventKinds::of(&[]);
         Self(kinds.fold(none, |set, kind| set.union(EventKinds::of(&[*kind]))))
     }
@@ -103,7 +109,12 @@ mod tests {
     fn topics_are_read_by_name_and_the_audit_is_for_administrators() {
         let some = Topics::parse(Some("session,dead_letter"), Scope::Observer).unwrap();
         let wanted: Vec<_> = EventKind::ALL.iter().filter(|kind| some.contains(**kind)).collect();
-        assert_eq!(wanted, [&EventKind::DeadLettered, &EventKind::Session]);
+        let lost = &EventKind::Lost;
+        assert_eq!(
+            wanted,
+            [&EventKind::DeadLettered, &EventKind::Session, lost],
+            "every follower is told of gaps"
+        );
         assert!(!Topics::parse(None, Scope::Member).unwrap().contains(EventKind::Audit));
         assert!(Topics::parse(None, Scope::Admin).unwrap().contains(EventKind::Audit));
         for text in ["", "sessions", "session,", " session"] {

@@ -21,6 +21,7 @@ use super::{
     breaker::CircuitBreaker,
     connection::{Request, SharedConnection},
     error::Failure,
+    events::buffer::SharedBytes,
     library::{Library, Preamble},
     operation::{Operation, pipeline_of, write_operations},
     settings::RedisSettings,
@@ -48,6 +49,8 @@ pub(super) struct RedisClient {
     pub group_lease_timeout: Duration,
     pub library: Library,
     pub losses: DataLosses,
+    /// The bytes of the events of all projects that wait to be appended.
+    pub event_bytes: SharedBytes,
     next_batch_number: AtomicU64,
     /// Set when too few Redis replicas confirmed the last accepted operations.
     last_replication_error: Mutex<Option<String>>,
@@ -76,6 +79,7 @@ impl RedisClient {
             group_lease_timeout: settings.group_lease_timeout,
             library: Library::operations(),
             losses: DataLosses::default(),
+            event_bytes: SharedBytes::default(),
             next_batch_number: AtomicU64::new(1),
             last_replication_error: Mutex::default(),
         }

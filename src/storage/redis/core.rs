@@ -42,6 +42,12 @@ impl RedisCore {
         pipelines.keys().cloned().collect()
     }
 
+    /// The pipelines of all open projects.
+    pub fn pipelines(&self) -> Vec<Arc<Pipeline>> {
+        let pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
+        pipelines.values().cloned().collect()
+    }
+
     /// The projects whose breaker is open.
     pub fn unavailable_projects(&self) -> Vec<ProjectId> {
         let pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);

@@ -4,12 +4,14 @@ use std::{sync::Arc, time::Duration};
 
 use actors::{
     bridge::DeliveryBatch,
-    model::{DeadLetter, Message, RecipientStatus, SessionId},
+    model::{DeadLetter, Message, MessageId, RecipientStatus, SessionId},
     storage::{
         Acknowledged, BlockedDeadLetter, Claim, DeadLetterPage, Delivery, Heartbeat, Lease, PushedDelivery, PutOutcome,
         RedriveRefusal, Redriven, Released, StoreError,
     },
 };
+
+use deadpool_redis::redis::Value;
 
 use super::{
     pipeline::Pipeline,
@@ -188,6 +190,15 @@ pub(super) fn acknowledged(pipeline: &Pipeline, reply: &mut Reply) -> Result<Ack
     Ok(answer)
 }
 
+/// Decodes the same, preceded by the ids of the acknowledged messages.
+pub(super) fn acknowledged_with_ids(
+    pipeline: &Pipeline,
+    reply: &mut Reply,
+) -> Result<(Vec<MessageId>, Acknowledged), StoreError> {
+    let ids = reply::parse_messages(&reply.bytes()?)?;
+    Ok((ids, acknowledged(pipeline, reply)?))
+}
+
 /// Decodes the heartbeats of other replicas.
 pub(super) fn heartbeats(reply: &mut Reply) -> Result<Vec<Heartbeat>, StoreError> {
     let mut heartbeats = Vec::new();
@@ -212,6 +223,37 @@ pub(super) fn statuses(reply: &mut Reply) -> Result<Vec<RecipientStatus>, StoreE
         });
     }
     Ok(statuses)
+}
+
+/// Decodes the texts of the first of these messages.
+pub(super) fn messages(ids: &[MessageId], reply: &mut Reply) -> Result<Vec<Option<Arc<Message>>>, StoreError> {
+    let mut texts: Vec<Option<Vec<u8>>> = Vec::new();
+    let mut messages = Vec::new();
+    for id in ids {
+        let Some(part) = reply.next() else { break };
+        let (text, at) = match part {
+            Value::Nil => (None, None),
+            Value::Int(position) => (None, usize::try_from(position).ok().and_then(|at| at.checked_sub(1))),
+            text => (Some(reply::into_bytes(text)?), Some(texts.len())),
+        };
+        texts.push(text);
+        let stored = at.and_then(|at| texts.get(at)?.as_deref());
+        messages.push(stored.map(|stored| find_message(stored, *id)).transpose()?.flatten());
+    }
+    Ok(messages)
+}
+
+/// The message with this id in a segment.
+fn find_message(stored: &[u8], id: MessageId) -> Result<Option<Arc<Message>>, StoreError> {
+    let mut found = None;
+    segment::for_each(stored, |stored| {
+        if stored.get(2..18) == Some(id.as_uuid().as_bytes().as_slice()) {
+            let message = Message::from_stored(stored).map_err(|error| unreadable(&error.to_string()))?;
+            found = Some(Arc::new(message));
+        }
+        Ok(())
+    })?;
+    Ok(found)
 }
 
 /// Decodes a page of dead letters.

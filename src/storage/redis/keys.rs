@@ -156,6 +156,18 @@ const KEYS: &[Key] = &[
         "hash: project -> messages that went to it",
         Delete,
     ),
+    // The event log.
+    key("events", "stream: field b -> block of events", Delete),
+    key(
+        "events:blocks",
+        "list: id, lengths and bytes of each noted block",
+        Delete,
+    ),
+    key(
+        "events:log",
+        "hash: incarnation and its epoch; totals; ids of the last noted and of the last deleted block",
+        Delete,
+    ),
     // Replication.
     key("frame_seq", "counter: sequence number of the last frame", Keep),
     key(

@@ -15,9 +15,10 @@ use super::timeline::Witness;
 const COMMON: &str = include_str!("scripts/library.lua");
 
 /// The other files, by name. Each is a block of its own and comes after those that it imports from.
-const FILES: [(&str, &str); 25] = [
+const FILES: [(&str, &str); 26] = [
     ("frames", include_str!("scripts/frames.lua")),
     ("usage", include_str!("scripts/usage.lua")),
+    ("events", include_str!("scripts/events.lua")),
     ("messages", include_str!("scripts/messages.lua")),
     ("receipts", include_str!("scripts/receipts.lua")),
     ("dead_letters", include_str!("scripts/dead_letters.lua")),
@@ -158,6 +159,10 @@ fn bounds(retention: &Retention) -> Vec<u8> {
         retention.dead_letters_bytes_max,
         retention.idempotency_keys_bytes_max,
         retention.sessions_bytes_max,
+        usize::from(retention.records_messages()),
+        millis(retention.events_window()) as usize,
+        retention.history_messages_max,
+        retention.events_bytes_max,
     ];
     // Bounds beyond 2^53 need not be exact.
     #[allow(clippy::cast_precision_loss)]

@@ -14,6 +14,7 @@ mod connection;
 mod core;
 mod decode;
 mod error;
+mod events;
 mod keys;
 mod library;
 mod local_messages;
@@ -43,8 +44,8 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 pub use settings::{REPLICA_TIMEOUT_HEARTBEATS, RedisSettings};
 
 use self::{
-    client::RedisClient, connect::Connected, core::RedisCore, replicas::RedisReplicas, store::RedisStore,
-    system::CONCURRENT_READS_MAX,
+    client::RedisClient, connect::Connected, core::RedisCore, pipeline::Pipeline, replicas::RedisReplicas,
+    store::RedisStore, system::CONCURRENT_READS_MAX,
 };
 use crate::bridge::redis::{ConnectPubSub, RedisBridge};
 
@@ -191,6 +192,14 @@ impl ReplicatedStorage for RedisStorage {
 
     fn replicas(&self) -> Arc<dyn ReplicaDirectory> {
         Arc::new(RedisReplicas(Arc::clone(&self.shared.client)))
+    }
+
+    fn flush_events(&self) -> Op<()> {
+        let pipelines = self.shared.pipelines();
+        Box::pin(async move {
+            let written = pipelines.iter().map(Pipeline::write_events);
+            futures_util::future::join_all(written).await.into_iter().collect()
+        })
     }
 
     fn open_at(&self, project: &ProjectId, epoch: StoreEpoch) -> Arc<dyn Store> {

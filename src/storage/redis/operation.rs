@@ -22,6 +22,8 @@ pub(super) struct Operation {
     pub accepts: bool,
     /// Whether it reads or changes what is in flight: gathered acknowledgements precede it.
     pub reads_inboxes: bool,
+    /// Whether the function records what it does: what this replica has recorded before is appended first.
+    pub records_events: bool,
     /// The session for which it leases messages.
     pub leases_for: Option<SessionId>,
 }
@@ -44,6 +46,7 @@ impl Operation {
             bytes: 0,
             accepts: false,
             reads_inboxes: true,
+            records_events: false,
             leases_for: None,
         }
     }
@@ -124,8 +127,7 @@ impl Operation {
 
     /// Ids as one argument.
     pub fn messages(self, messages: &[MessageId]) -> Self {
-        let ids = messages.iter().flat_map(|message| *message.as_uuid().as_bytes());
-        self.text(ids.collect::<Vec<_>>())
+        self.text(pack_ids(messages))
     }
 
     /// Adds the id of a replica, as bytes.
@@ -136,6 +138,12 @@ impl Operation {
     /// Notes that gathered acknowledgements need not precede it.
     pub const fn without_reading_inboxes(mut self) -> Self {
         self.reads_inboxes = false;
+        self
+    }
+
+    /// Notes that the function records what it does.
+    pub const fn recording_events(mut self) -> Self {
+        self.records_events = true;
         self
     }
 
@@ -169,6 +177,15 @@ impl Operation {
         };
         self.request_bytes() + answered
     }
+}
+
+/// Ids one after the other.
+pub(super) fn pack_ids(messages: &[MessageId]) -> Vec<u8> {
+    let mut packed = Vec::with_capacity(16 * messages.len());
+    for message in messages {
+        packed.extend(message.as_uuid().as_bytes());
+    }
+    packed
 }
 
 impl Arg {

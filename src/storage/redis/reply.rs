@@ -5,9 +5,13 @@ use actors::{
     storage::{Depth, StoreError},
 };
 use deadpool_redis::redis::Value;
+use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::error::Failure;
+
+/// The answer to an operation that is queued.
+pub(super) type PendingReply = oneshot::Receiver<Result<Reply, StoreError>>;
 
 /// The parts of one reply, in their order.
 #[derive(Debug)]
@@ -146,6 +150,39 @@ impl Reply {
     pub fn is_empty(&self) -> bool {
         self.0.as_slice().is_empty()
     }
+}
+
+/// The messages that the reply to an acknowledgement calls unknown.
+pub(super) fn unknown_messages(reply: &Value) -> Vec<MessageId> {
+    let Value::Array(parts) = reply else {
+        return Vec::new();
+    };
+    let Some((Value::Int(len), rest)) = parts.get(3..).and_then(<[Value]>::split_first) else {
+        return Vec::new();
+    };
+    let unknown = rest.iter().take(usize::try_from(*len).unwrap_or(0));
+    unknown
+        .filter_map(|id| match id {
+            Value::BulkString(id) => parse_message(id).ok(),
+            _ => None,
+        })
+        .collect()
+}
+
+/// These messages without the unknown ones. An id that was given twice is unknown the second time.
+pub(super) fn without(messages: &[MessageId], mut unknown: Vec<MessageId>) -> impl Iterator<Item = MessageId> {
+    messages.iter().copied().filter(move |message| {
+        let found = unknown.iter().position(|other| other == message);
+        found.map(|at| unknown.swap_remove(at)).is_none()
+    })
+}
+
+/// Packed ids.
+///
+/// # Errors
+/// When these are none.
+pub(super) fn parse_messages(packed: &[u8]) -> Result<Vec<MessageId>, StoreError> {
+    packed.chunks(16).map(parse_message).collect()
 }
 
 /// The bytes of a text or number.

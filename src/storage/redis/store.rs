@@ -1,7 +1,8 @@
 //! The store of one project: each method of [`Store`] as an operation (`scripts/*.lua`), and its reply as the answer.
 
+mod tracking;
+
 use std::{
-    future::ready,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -11,29 +12,25 @@ use std::{
 
 use actors::{
     bridge::{DeliveryBatch, Frame, StoreEvent},
-    clock::Now,
+    clock::{self, Now},
     model::{
-        CallReceipt, DeadLetterReason, DeliveryStatus, Message, MessageId, ProjectEvent, ProjectId, ProtocolName,
-        ProtocolRecord, RecipientStatus, SessionId, SessionRecord,
+        CallReceipt, DeadLetterReason, DeliveryStatus, Message, MessageId, ProjectId, ProtocolName, ProtocolRecord,
+        SessionId, SessionRecord,
     },
     storage::{
         Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, DeadLetterStore,
-        Depth, EventPage, EventQuery, EventStore, Heartbeat, HeartbeatExchange, InboxStore, Inserted, KeyReservation,
-        Lease, Op, PrefetchLimit, ProtocolStore, PushStore, PushedDelivery, PutOutcome, PutSession, Redriven, Release,
-        Released, ReplicatedStore, Roster, SendResult, SessionKey, SessionStore, Store, StoreEpoch, StoreError,
-        TrackingStore, Usage,
+        Depth, Heartbeat, HeartbeatExchange, InboxStore, Inserted, Lease, Op, PrefetchLimit, ProtocolStore, PushStore,
+        PushedDelivery, PutOutcome, PutSession, Redriven, Release, Released, ReplicatedStore, Roster, SessionKey,
+        SessionStore, Store, StoreEpoch, StoreError, TrackingStore, Usage,
     },
 };
-
-use futures_util::future::try_join_all;
 
 use super::{
     append,
     decode::{self, claim_text},
     operation::Operation,
     pipeline::Pipeline,
-    reply::{Reply, reason_code},
-    send_result,
+    reply::{Reply, reason_code, without},
 };
 
 /// The store of a project, as opened at an epoch.
@@ -62,7 +59,7 @@ impl RedisStore {
     fn run<T: 'static>(
         &self,
         operation: Operation,
-        read: impl FnOnce(&Pipeline, Reply) -> Result<T, StoreError> + Send + 'static,
+        read: impl FnOnce(&Arc<Pipeline>, Reply) -> Result<T, StoreError> + Send + 'static,
     ) -> Op<T> {
         let (pipeline, epoch) = (Arc::clone(&self.pipeline), self.epoch);
         Box::pin(async move {
@@ -144,8 +141,9 @@ impl SessionStore for RedisStore {
         silent_for: Option<Duration>,
         now: Now,
     ) -> Op<Option<usize>> {
-        let silence = silent_for.map_or_else(String::new, |time| actors::clock::millis(time).to_string());
+        let silence = silent_for.map_or_else(String::new, |time| clock::millis(time).to_string());
         let operation = Operation::new("remove_session")
+            .recording_events()
             .time(now)
             .session(session)
             .text(reason_code(reason).to_string())
@@ -156,6 +154,7 @@ impl SessionStore for RedisStore {
 
     fn claim(&self, session: SessionId, claim: Claim, delivery_limit: u32, now: Now) -> Op<Claimed> {
         let operation = Operation::new("claim")
+            .recording_events()
             .time(now)
             .session(session)
             .text(claim_text(claim))
@@ -214,7 +213,9 @@ impl InboxStore for RedisStore {
         let items = append::group_into_items(&batch);
         let operation = append::operation(&batch, &items, now);
         self.run(operation, move |pipeline, mut reply| {
-            append::read_answers(&batch, &items, &pipeline.client.retention, &mut reply)
+            let answers = append::read_answers(&batch, &items, &pipeline.client.retention, &mut reply)?;
+            pipeline.record_accepted(&batch, &answers, now);
+            Ok(answers)
         })
     }
 
@@ -225,17 +226,23 @@ impl InboxStore for RedisStore {
 
     fn acknowledge(&self, session: SessionId, which: Acknowledge, now: Now) -> Op<Acknowledged> {
         let operation = Operation::new("acknowledge").time(now).session(session);
-        let operation = match which {
-            Acknowledge::Ids(ids) => operation.text("ids").messages(&ids),
-            Acknowledge::UpTo(id) => operation.text("up_to").message(id),
-        };
-        self.run(operation, |pipeline, mut reply| {
-            decode::acknowledged(pipeline, &mut reply)
-        })
+        match which {
+            Acknowledge::Ids(ids) => {
+                let operation = operation.text("ids").messages(&ids);
+                self.run(operation, move |pipeline, mut reply| {
+                    let answer = decode::acknowledged(pipeline, &mut reply)?;
+                    let acknowledged = without(&ids, answer.unknown.clone());
+                    pipeline.record_acknowledged(acknowledged.map(|id| (id, session)), now);
+                    Ok(answer)
+                })
+            }
+            Acknowledge::UpTo(id) => self.acknowledge_named(operation.text("up_to").message(id), session, now),
+        }
     }
 
     fn release(&self, session: SessionId, which: Release, delivery_limit: u32, now: Now) -> Op<Released> {
         let operation = Operation::new("release")
+            .recording_events()
             .time(now)
             .session(session)
             .number(delivery_limit.into());
@@ -268,76 +275,6 @@ impl InboxStore for RedisStore {
     }
 }
 
-impl TrackingStore for RedisStore {
-    fn update_send_result(&self, sender: SessionId, key: String, result: SendResult) -> Op<()> {
-        let operation = Operation::new("update_send_result")
-            .text(append::idempotency_field(sender, &key))
-            .text(send_result::encode(&result));
-        self.run(operation, |_, _| Ok(()))
-    }
-
-    fn reserve_key(&self, sender: SessionId, key: String, target: ProjectId, _: Now) -> Op<KeyReservation> {
-        let operation = Operation::accepting("reserve_key")
-            .text(append::idempotency_field(sender, &key))
-            .text(target.as_str());
-        self.run(operation, |_, mut reply| send_result::parse_reserved(&reply.bytes()?))
-    }
-
-    fn complete_reservation(&self, sender: SessionId, key: String, result: SendResult) -> Op<()> {
-        let operation = Operation::new("complete_reservation")
-            .text(append::idempotency_field(sender, &key))
-            .text(send_result::encode(&result));
-        self.run(operation, |_, _| Ok(()))
-    }
-
-    fn cancel_reservation(&self, sender: SessionId, key: String) -> Op<()> {
-        let operation = Operation::new("cancel_reservation").text(append::idempotency_field(sender, &key));
-        self.run(operation, |_, _| Ok(()))
-    }
-
-    /// The pipeline sends all of these operations with one call.
-    fn message_statuses(&self, messages: Vec<MessageId>, _: Now) -> Op<Vec<Option<Vec<RecipientStatus>>>> {
-        let status = |message| {
-            let operation = Operation::new("message_status").message(message);
-            self.run(operation, |_, mut reply| {
-                let statuses = decode::statuses(&mut reply)?;
-                Ok((!statuses.is_empty()).then_some(statuses))
-            })
-        };
-        Box::pin(try_join_all(messages.into_iter().map(status)))
-    }
-
-    /// The event log is not kept on Redis yet.
-    fn messages(&self, messages: Vec<MessageId>) -> Op<Vec<Option<Arc<Message>>>> {
-        Box::pin(ready(Ok(vec![None; messages.len()])))
-    }
-
-    fn put_cross_project_target(&self, message: MessageId, target: ProjectId) -> Op<()> {
-        let operation = Operation::accepting("put_cross_project_target")
-            .message(message)
-            .text(target.as_str());
-        self.run(operation, |_, _| Ok(()))
-    }
-
-    fn cross_project_target(&self, message: MessageId) -> Op<Option<ProjectId>> {
-        let operation = Operation::new("cross_project_target").message(message);
-        self.run(operation, |_, mut reply| Ok(reply.projects()?.pop()))
-    }
-
-    fn cross_project_targets(&self) -> Op<Vec<ProjectId>> {
-        self.run(Operation::new("cross_project_targets"), |_, mut reply| reply.projects())
-    }
-}
-
-impl EventStore for RedisStore {
-    /// The event log is not kept on Redis yet.
-    fn record(&self, _: ProjectEvent, _: Now) {}
-
-    fn events(&self, _: EventQuery) -> Op<EventPage> {
-        Box::pin(ready(Ok(EventPage::default())))
-    }
-}
-
 impl DeadLetterStore for RedisStore {
     fn dead_letters(&self, query: DeadLetterQuery) -> Op<DeadLetterPage> {
         let after = query.after.map_or_else(Vec::new, |(message, session)| {
@@ -366,6 +303,7 @@ impl DeadLetterStore for RedisStore {
         now: Now,
     ) -> Op<Redriven> {
         let operation = Operation::accepting("redrive")
+            .recording_events()
             .time(now)
             .text(recipient.map_or_else(String::new, |id| id.to_string()))
             .bound(queue_capacity)
@@ -422,9 +360,7 @@ impl ReplicatedStore for RedisStore {
 
     fn acknowledge_returned(&self, session: SessionId, now: Now) -> Op<Acknowledged> {
         let operation = Operation::new("acknowledge_returned").time(now).session(session);
-        self.run(operation, |pipeline, mut reply| {
-            decode::acknowledged(pipeline, &mut reply)
-        })
+        self.acknowledge_named(operation, session, now)
     }
 
     fn acknowledge_receipt(
@@ -439,9 +375,7 @@ impl ReplicatedStore for RedisStore {
             .session(session)
             .text(receipt.to_bytes().as_slice())
             .number(delivery_limit.into());
-        self.run(operation, |pipeline, mut reply| {
-            decode::acknowledged(pipeline, &mut reply)
-        })
+        self.acknowledge_named(operation, session, now)
     }
 
     fn notify_progress(&self, message: Option<MessageId>) -> Op<()> {
@@ -474,12 +408,16 @@ impl PushStore for RedisStore {
             .flag(limit.auto_ack)
             .number(from);
         self.run(operation, move |pipeline, mut reply| {
-            decode::leased(pipeline, &mut reply, session)
+            let lease = decode::leased(pipeline, &mut reply, session)?;
+            pipeline.record_delivered(session, &lease.deliveries, clock::now());
+            Ok(lease)
         })
     }
 
     fn decode_batch(&self, batch: &DeliveryBatch) -> Result<Vec<PushedDelivery>, StoreError> {
-        decode::delivery_batch(&self.pipeline, batch)
+        let pushed = decode::delivery_batch(&self.pipeline, batch)?;
+        self.pipeline.record_pushed(&pushed, clock::now());
+        Ok(pushed)
     }
 
     fn acknowledge_written(&self, session: SessionId, messages: Vec<MessageId>, _: Now) -> Op<Acknowledged> {
@@ -514,13 +452,24 @@ impl RedisStore {
             .bound(bytes_max)
             .leasing_for(session);
         self.run(operation, move |pipeline, mut reply| {
-            decode::leased(pipeline, &mut reply, session)
+            let lease = decode::leased(pipeline, &mut reply, session)?;
+            pipeline.record_delivered(session, &lease.deliveries, now);
+            Ok(lease)
+        })
+    }
+
+    /// Carries out an acknowledgement whose reply names the messages.
+    fn acknowledge_named(&self, operation: Operation, session: SessionId, now: Now) -> Op<Acknowledged> {
+        self.run(operation, move |pipeline, mut reply| {
+            let (ids, answer) = decode::acknowledged_with_ids(pipeline, &mut reply)?;
+            pipeline.record_acknowledged(ids.into_iter().map(|id| (id, session)), now);
+            Ok(answer)
         })
     }
 
     /// Tells the followers of a message how far it has come at other replicas.
     fn refresh_progress(&self, message: Arc<Message>) -> Op<()> {
-        let statuses = self.message_statuses(vec![message.id], actors::clock::now());
+        let statuses = self.message_statuses(vec![message.id], clock::now());
         let pipeline = Arc::clone(&self.pipeline);
         Box::pin(async move {
             for known in statuses.await?.into_iter().flatten().flatten() {

@@ -155,6 +155,7 @@ pub fn write_event(out: &mut Vec<u8>, time: RecordTime, event: &ProjectEvent) {
             let outcome = u8::from(*outcome == AuditOutcome::Refused);
             short.bytes(entry.as_bytes()).byte(outcome).append_with(out, &[action]);
         }
+        ProjectEvent::Lost { events } => short.number(*events).append_to(out),
     }
 }
 
@@ -524,6 +525,7 @@ impl<'a> Reader<'a> {
                 },
                 action: self.text()?.to_owned(),
             },
+            EventKind::Lost => ProjectEvent::Lost { events: self.number()? },
         })
     }
 

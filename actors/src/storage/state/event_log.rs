@@ -27,9 +27,6 @@ use crate::{
     },
 };
 
-/// How long events are kept that tell of no message, while messages are not recorded.
-const OTHER_EVENTS_WINDOW_MS: u64 = 24 * 3_600_000;
-
 /// The event log of a project.
 #[derive(Debug)]
 pub struct EventLog {
@@ -137,18 +134,12 @@ impl EventLog {
     /// An empty log; `is_journaled` says that a journal keeps its blocks.
     pub fn new(limits: &StoreLimits, is_journaled: bool) -> Self {
         let retention: &Retention = &limits.retention;
-        let records_messages = !retention.history_window.is_zero();
-        let window_ms = if records_messages {
-            millis(retention.history_window)
-        } else {
-            OTHER_EVENTS_WINDOW_MS
-        };
         let incarnation = uuid::Uuid::new_v4().as_u64_pair().0;
         Self {
             limits: Limits {
-                records_messages,
+                records_messages: retention.records_messages(),
                 with_payloads: retention.history_payloads,
-                window_ms,
+                window_ms: millis(retention.events_window()),
                 accepted_max: retention.history_messages_max,
                 bytes_max: retention.events_bytes_max,
                 pool: Arc::clone(&limits.events_pool),

@@ -9,7 +9,11 @@ use actors::{
 use deadpool_redis::redis::Value;
 use tokio::sync::oneshot;
 
-use super::super::{client::store_closed, operation::Operation, reply::Reply};
+use super::super::{
+    client::store_closed,
+    operation::{Operation, pack_ids},
+    reply::{self, Reply},
+};
 
 /// How long an acknowledgement waits for others: three messages of a session cost hardly more than one.
 pub(super) const DELAY: Duration = Duration::from_millis(5);
@@ -22,9 +26,16 @@ pub(super) type ReplySender = oneshot::Sender<Result<Reply, StoreError>>;
 /// Where the reply to an operation goes.
 pub(super) enum ReplyTarget {
     Single(ReplySender),
-    /// The reply is a list, one for each session. The last request of a session gets it; the earlier ones get the same
-    /// depth and no acknowledged messages.
-    PerSession(Vec<Vec<ReplySender>>),
+    /// The reply is a list, one for each session.
+    PerSession(Vec<WrittenMessages>),
+}
+
+/// Messages that were written to a session, and the requests to acknowledge them. The last request gets the reply; the
+/// earlier ones get the same depth and no acknowledged messages.
+pub(super) struct WrittenMessages {
+    session: SessionId,
+    messages: Vec<MessageId>,
+    senders: Vec<ReplySender>,
 }
 
 /// The gathered acknowledgements.
@@ -32,8 +43,7 @@ pub(super) enum ReplyTarget {
 pub(super) struct AutoAcks {
     /// Positions in `sessions`.
     positions: HashMap<SessionId, usize>,
-    /// The packed ids of each session, and its requests.
-    sessions: Vec<(SessionId, Vec<u8>, Vec<ReplySender>)>,
+    sessions: Vec<WrittenMessages>,
     messages_len: usize,
 }
 
@@ -42,13 +52,15 @@ impl AutoAcks {
     pub fn add(&mut self, session: SessionId, messages: &[MessageId], reply_to: ReplySender) {
         let position = *self.positions.entry(session).or_insert(self.sessions.len());
         if position == self.sessions.len() {
-            self.sessions.push((session, Vec::new(), Vec::new()));
+            self.sessions.push(WrittenMessages {
+                session,
+                messages: Vec::new(),
+                senders: Vec::new(),
+            });
         }
-        let (_, ids, senders) = &mut self.sessions[position];
-        for message in messages {
-            ids.extend(message.as_uuid().as_bytes());
-        }
-        senders.push(reply_to);
+        let written = &mut self.sessions[position];
+        written.messages.extend(messages);
+        written.senders.push(reply_to);
         self.messages_len += messages.len();
     }
 
@@ -69,12 +81,10 @@ impl AutoAcks {
             return None;
         }
         let mut operation = Operation::new("acknowledge_written").time(actors::clock::now());
-        let mut targets = Vec::with_capacity(gathered.sessions.len());
-        for (session, ids, senders) in gathered.sessions {
-            operation = operation.session_with(session, ids);
-            targets.push(senders);
+        for written in &gathered.sessions {
+            operation = operation.session_with(written.session, pack_ids(&written.messages));
         }
-        Some((operation, ReplyTarget::PerSession(targets)))
+        Some((operation, ReplyTarget::PerSession(gathered.sessions)))
     }
 }
 
@@ -85,18 +95,31 @@ impl ReplyTarget {
             Self::Single(sender) => drop(sender.send(reply.and_then(Reply::new))),
             Self::PerSession(all) => match reply.and_then(Reply::new) {
                 Ok(mut replies) => {
-                    for senders in all {
+                    for written in all {
                         let reply = replies.next().ok_or_else(store_closed).and_then(Reply::new);
-                        send_to_each(senders, reply);
+                        send_to_each(written.senders, reply);
                     }
                 }
                 Err(error) => {
-                    for senders in all {
-                        send_to_each(senders, Err(error.clone()));
+                    for written in all {
+                        send_to_each(written.senders, Err(error.clone()));
                     }
                 }
             },
         }
+    }
+
+    /// The messages that are acknowledged by the reply to `acknowledge_written`, with their sessions.
+    pub fn acknowledged(&self, reply: &Value) -> Vec<(MessageId, SessionId)> {
+        let (Self::PerSession(all), Value::Array(replies)) = (self, reply) else {
+            return Vec::new();
+        };
+        let mut acknowledged = Vec::new();
+        for (written, reply) in all.iter().zip(replies) {
+            let known = reply::without(&written.messages, reply::unknown_messages(reply));
+            acknowledged.extend(known.map(|message| (message, written.session)));
+        }
+        acknowledged
     }
 }
 

@@ -20,6 +20,7 @@ use super::{
         timeline::Witness,
     },
     Pipeline,
+    auto_ack::ReplyTarget,
     incomplete_reply::{IncompleteReply, PendingRead, fill_replies, split_reads, unexpected_reply},
     queue::{Batch, Queue, QueuedOperation},
     retry::{self, RETRY_INTERVAL},
@@ -87,7 +88,7 @@ async fn run_batch(pipeline: &Arc<Pipeline>, batch: Batch) -> Ended {
     match reply.and_then(|reply| pipeline.parse(reply)) {
         Ok(Some(mut parsed)) => {
             parsed.replies.drain(..returns.len().min(parsed.replies.len()));
-            let incomplete = parsed.reply_to_all(operations, 1 + returns.len());
+            let incomplete = parsed.reply_to_all(pipeline, operations, 1 + returns.len());
             if !incomplete.is_empty() {
                 let pipeline = Arc::clone(pipeline);
                 client
@@ -133,7 +134,12 @@ struct ParsedReply {
 
 impl ParsedReply {
     /// Answers all operations but those whose messages have yet to be read. `first` is the number of the first reply.
-    fn reply_to_all(self, operations: Vec<QueuedOperation>, first: usize) -> Vec<IncompleteReply> {
+    fn reply_to_all(
+        self,
+        pipeline: &Arc<Pipeline>,
+        operations: Vec<QueuedOperation>,
+        first: usize,
+    ) -> Vec<IncompleteReply> {
         let Self {
             mut replies,
             mut pending_reads,
@@ -150,6 +156,9 @@ impl ParsedReply {
                     pending_reads: pending_reads.drain(..own_reads).collect(),
                 });
                 continue;
+            }
+            if let Some(reply) = &reply {
+                pipeline.record_written(&queued.reply_to, reply);
             }
             queued.reply_to.send(match &replication_error {
                 Some(why) if queued.operation.accepts => Err(StoreError::Unreachable(why.clone())),
@@ -222,6 +231,16 @@ impl Pipeline {
                 && let (Ok(reason), Ok(len)) = (parse_reason(reason), usize::try_from(*len))
             {
                 counters.dead_lettered(reason, len);
+            }
+        }
+    }
+
+    /// Records what was acknowledged because it was written to connections.
+    fn record_written(self: &Arc<Self>, target: &ReplyTarget, reply: &Value) {
+        if self.events.records_messages() {
+            let acknowledged = target.acknowledged(reply);
+            if !acknowledged.is_empty() {
+                self.record_acknowledged(acknowledged.into_iter(), actors::clock::now());
             }
         }
     }

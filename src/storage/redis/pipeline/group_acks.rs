@@ -9,17 +9,25 @@ use actors::{
 use futures_util::future::join_all;
 
 use super::{
-    super::{client::store_closed, operation::Operation},
+    super::{client::store_closed, operation::Operation, reply::PendingReply},
     Pipeline,
-    group_lease::{GroupLease, WrittenEffect},
+    group_lease::{GroupLease, Members, WrittenEffect},
     queue::Queue,
     retry::RETRY_INTERVAL,
-    submit::PendingReply,
 };
 
 /// Time that is granted for each member of a group lease, where that is more than the timeout of the settings: writing
 /// to many connections takes its time.
 const TIMEOUT_PER_SESSION: Duration = Duration::from_micros(100);
+
+/// How the acknowledgement of a group lease ended.
+enum GroupLeaseEnd {
+    Acknowledged,
+    /// There is no such group lease: its members have leases of their own.
+    Gone,
+    /// The data set went back.
+    RolledBack,
+}
 
 impl Pipeline {
     /// Begins to count to which members of a group lease its message is written. After the timeout the others get
@@ -56,44 +64,57 @@ impl Pipeline {
 
     /// Queues the acknowledgement at once, so that it precedes later operations on these inboxes.
     fn acknowledge_group_lease(self: &Arc<Self>, queue: &mut Queue, message: MessageId, lease: GroupLease) {
-        let (written, late) = lease.split();
+        let Members {
+            pending,
+            written,
+            acknowledged,
+        } = lease.split();
+        let now = actors::clock::now();
         let replica = self.client.replica.to_string();
         let operation = Operation::new("acknowledge_group_lease")
             .without_reading_inboxes()
-            .time(actors::clock::now())
+            .time(now)
             .text([message.as_uuid().as_bytes(), replica.as_bytes()].concat())
-            .sessions(&late);
+            .sessions(&pending);
         let epoch = queue.epoch();
         let reply = self.enqueue_in(queue, operation.clone());
         let pipeline = Arc::clone(self);
         self.client.thread.spawn(async move {
-            if !pipeline.is_group_lease_gone(operation, reply, epoch).await {
-                return;
+            match pipeline.end_group_lease(operation, reply, epoch).await {
+                GroupLeaseEnd::Acknowledged => {
+                    let written = written.iter().map(|session| (message, *session));
+                    pipeline.record_acknowledged(written, now);
+                }
+                GroupLeaseEnd::Gone => {
+                    let written = [written, acknowledged].concat();
+                    pipeline.acknowledge_members(message, written, epoch).await;
+                }
+                GroupLeaseEnd::RolledBack => {}
             }
-            pipeline.acknowledge_members(message, written, epoch).await;
         });
     }
 
     /// Waits for the acknowledgement and repeats it while Redis is unreachable: no other process does it, and doing it
-    /// twice is harmless. True when there is no such group lease: its members have leases of their own.
-    async fn is_group_lease_gone(
+    /// twice is harmless.
+    async fn end_group_lease(
         self: &Arc<Self>,
         operation: Operation,
         mut reply: Result<PendingReply, StoreError>,
         epoch: StoreEpoch,
-    ) -> bool {
+    ) -> GroupLeaseEnd {
         loop {
             let answer = match reply {
                 Ok(reply) => reply.await.unwrap_or_else(|_| Err(store_closed())),
                 Err(error) => Err(error),
             };
             match answer.and_then(|mut reply| reply.int()) {
-                Ok(acknowledged) => return acknowledged != 1,
+                Ok(1) => return GroupLeaseEnd::Acknowledged,
+                Ok(_) => return GroupLeaseEnd::Gone,
                 Err(StoreError::Unreachable(_)) => tokio::time::sleep(RETRY_INTERVAL).await,
-                Err(StoreError::RolledBack) => return false,
+                Err(StoreError::RolledBack) => return GroupLeaseEnd::RolledBack,
                 Err(error) => {
                     tracing::warn!(project = %self.project, %error, "a group lease cannot be acknowledged; its members are acknowledged one by one");
-                    return true;
+                    return GroupLeaseEnd::Gone;
                 }
             }
             reply = self.enqueue(operation.clone(), Some(epoch));

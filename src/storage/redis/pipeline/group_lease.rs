@@ -88,15 +88,30 @@ impl GroupLeases {
 }
 
 impl GroupLease {
-    /// The members to whom the message was written, and the others.
-    pub fn split(self) -> (Vec<SessionId>, Vec<SessionId>) {
-        let (written, pending): (Vec<_>, Vec<_>) = self
-            .members
-            .into_iter()
-            .partition(|(_, state)| *state != MemberState::Pending);
-        let sessions = |of: Vec<(SessionId, MemberState)>| of.into_iter().map(|(session, _)| session).collect();
-        (sessions(written), sessions(pending))
+    /// The members, by what is known of them.
+    pub fn split(self) -> Members {
+        let mut split = Members::default();
+        for (session, state) in self.members {
+            let list = match state {
+                MemberState::Pending => &mut split.pending,
+                MemberState::Written => &mut split.written,
+                MemberState::Acknowledged => &mut split.acknowledged,
+            };
+            list.push(session);
+        }
+        split
     }
+}
+
+/// The members of a group lease.
+#[derive(Debug, Default)]
+pub(super) struct Members {
+    /// The message was not written to them.
+    pub pending: Vec<SessionId>,
+    /// It was, and is acknowledged with the group.
+    pub written: Vec<SessionId>,
+    /// It was, and was acknowledged by itself.
+    pub acknowledged: Vec<SessionId>,
 }
 
 #[cfg(test)]
@@ -123,10 +138,9 @@ mod tests {
         let WrittenEffect::Complete(lease) = leases.note_written(bob, first) else {
             panic!("a member is pending");
         };
-        let (mut written, late) = lease.split();
-        written.sort_unstable();
-        assert_eq!(written, [alice.min(bob), alice.max(bob)]);
-        assert_eq!(late, []);
+        let members = lease.split();
+        assert_eq!((members.written, members.acknowledged), (vec![bob], vec![alice]));
+        assert_eq!(members.pending, []);
         assert!(
             matches!(leases.note_written(bob, first), WrittenEffect::NotMember),
             "it is removed"
@@ -134,7 +148,8 @@ mod tests {
 
         leases.note_written(bob, second);
         let removed = leases.remove(second).unwrap();
-        assert_eq!(removed.split(), (vec![bob], vec![alice]));
+        let members = removed.split();
+        assert_eq!((members.written, members.pending), (vec![bob], vec![alice]));
         assert!(leases.is_empty() && leases.remove(second).is_none());
     }
 }

@@ -25,7 +25,8 @@ use tokio::sync::Notify;
 
 use self::queue::Queue;
 use super::{
-    breaker::CircuitBreaker, client::RedisClient, library::Preamble, local_messages::LocalMessages, timeline::Witness,
+    breaker::CircuitBreaker, client::RedisClient, events::buffer::EventBuffer, library::Preamble,
+    local_messages::LocalMessages, timeline::Witness,
 };
 
 /// The operations of one project, in the order in which they were first polled. Two batches are outstanding at most;
@@ -35,6 +36,8 @@ pub(super) struct Pipeline {
     pub project: ProjectId,
     pub local_messages: LocalMessages,
     pub breaker: Arc<CircuitBreaker>,
+    /// What this replica has recorded and not appended to the event log yet.
+    pub events: EventBuffer,
     preamble: Preamble,
     queue: Mutex<Queue>,
     /// Notified when another batch is worth sending while one is outstanding.
@@ -48,6 +51,7 @@ impl Pipeline {
             preamble: Preamble::new(client.replica, &project),
             local_messages: LocalMessages::default(),
             breaker: client.project_breaker(),
+            events: EventBuffer::new(&client.retention, Arc::clone(&client.event_bytes)),
             queue: Mutex::default(),
             batch_ready: Notify::new(),
             client,

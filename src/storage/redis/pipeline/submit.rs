@@ -9,14 +9,15 @@ use actors::{
 use tokio::sync::oneshot;
 
 use super::{
-    super::{client::store_closed, operation::Operation, reply::Reply},
+    super::{
+        client::store_closed,
+        operation::Operation,
+        reply::{PendingReply, Reply},
+    },
     Pipeline,
     auto_ack::{self, ReplyTarget},
     queue::Queue,
 };
-
-/// The answer to an operation that is queued.
-pub(super) type PendingReply = oneshot::Receiver<Result<Reply, StoreError>>;
 
 impl Pipeline {
     /// Carries out an operation. Its place in the order is that of the first poll; dropping the future does not cancel
@@ -69,6 +70,13 @@ impl Pipeline {
         if operation.reads_inboxes {
             queue.settle_group_leases_of(&operation);
             queue.push_auto_acks(deadline);
+        }
+        if operation.records_events
+            && let Some((append, blocks)) = self.take_events()
+        {
+            let (reply_to, reply) = oneshot::channel();
+            queue.push(append, deadline, ReplyTarget::Single(reply_to));
+            self.await_append(blocks, reply);
         }
         queue.push(operation, deadline, ReplyTarget::Single(reply_to));
         self.wake_driver(queue);

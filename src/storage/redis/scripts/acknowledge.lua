@@ -9,9 +9,9 @@ local NONE = {}
 -- Leases that are looked for at once where none is of a segment.
 local FOUND_AT_ONCE = 64
 
--- Ends leases for good. Returns the number of messages, and the ids of tracked ones.
+-- Ends leases for good. Returns the number of messages, the ids of tracked ones, and the packed ids of all.
 function acknowledgements.finish(session, inbox, list)
-  local ids, waiting, deadlines, tracked = {}, {}, {}, {}
+  local ids, waiting, deadlines, tracked, all = {}, {}, {}, {}, {}
   local count, waited, bytes_in_flight, bytes = 0, 0, 0, 0
   for at = 1, #list do
     local lease = list[at]
@@ -31,8 +31,10 @@ function acknowledgements.finish(session, inbox, list)
     end
     copies.drop(entry)
     if len > 1 then
-      segments.settle(entry, session, 'a', lease.ids)
+      all[at] = lease.ids or segments.ids_of(ids[at])
+      segments.settle(entry, session, 'a', all[at])
     else
+      all[at] = ids[at]
       receipts.settle(entry, session, 'a')
       frames.report_progress(entry, 'a')
     end
@@ -46,7 +48,7 @@ function acknowledgements.finish(session, inbox, list)
   if count > 0 then
     adjust(inbox, -waited, waited - count, -bytes_in_flight, -bytes)
   end
-  return count, tracked
+  return count, tracked, table.concat(all)
 end
 
 -- Ends leases of a record in place, where all of these ids are plain messages in flight. Returns the number of messages
@@ -151,6 +153,12 @@ function acknowledgements.reply(inbox, unknown, count, tracked)
 end
 local reply_of = acknowledgements.reply
 
+-- The reply to a caller that does not know which messages are meant: their packed ids, and the reply.
+function acknowledgements.with_ids(ids, reply)
+  table.insert(reply, 1, ids)
+  return reply
+end
+
 -- Adds all leases that are older than the first of these.
 local function add_older(session, list)
   local first_number = list[1].number
@@ -163,10 +171,11 @@ local function add_older(session, list)
 end
 
 -- Acknowledges messages by their packed ids; with `and_older`, also all that were leased before the first of them.
+-- Returns the reply and, with `and_older`, the packed ids of all acknowledged messages.
 function acknowledgements.acknowledge(session, packed, and_older)
   local inbox = inbox_of(session)
   if not inbox then
-    return reply_of(nil, ids_in(packed), 0, NONE)
+    return reply_of(nil, ids_in(packed), 0, NONE), ''
   end
   if not and_older and not inbox.is_outside then
     local count, twice = finish_inline(session, inbox, packed)
@@ -178,20 +187,22 @@ function acknowledgements.acknowledge(session, packed, and_older)
   if and_older and list[1] then
     add_older(session, list)
   end
-  return reply_of(inbox, unknown, acknowledgements.finish(session, inbox, list))
+  local count, tracked, all = acknowledgements.finish(session, inbox, list)
+  return reply_of(inbox, unknown, count, tracked), all
 end
 local acknowledge = acknowledgements.acknowledge
 
 -- acknowledge: acknowledges messages of one session.
 --
 -- Input   time, session, 'ids' or 'up_to', the ids
--- Output  see acknowledgements.reply
+-- Output  with 'up_to' the packed ids of all acknowledged messages; then see acknowledgements.reply
 -- Keys    inboxes, leases:SESSION, inbox:SESSION, messages, copies, receipts:BUCKET, segments, segments:index,
 --         segments:settled:BUCKET, expiries
 ops.acknowledge = function()
   read_time()
   local session, which, ids = read_session(), read_text(), read_text()
-  return acknowledge(session, ids, which == 'up_to')
+  local reply, all = acknowledge(session, ids, which == 'up_to')
+  return which == 'up_to' and acknowledgements.with_ids(all, reply) or reply
 end
 
 -- acknowledge_written: acknowledges what was written to connections, for many sessions.
@@ -204,7 +215,7 @@ ops.acknowledge_written = function(last)
   local replies = {}
   while cursor < last do
     local written = read_text()
-    replies[#replies + 1] = acknowledge(session_at((unpack_bytes('>I4', written))), sub(written, 5))
+    replies[#replies + 1] = (acknowledge(session_at((unpack_bytes('>I4', written))), sub(written, 5)))
   end
   return replies
 end

@@ -3,7 +3,7 @@
 -- Keys  call_receipts:SESSION (hash: receipt -> numbers of the first lease and of the one after the last)
 
 local inbox_of, in_flight, read_lease = inboxes.of, leases.in_flight, leases.read
-local finish, reply_of = acknowledgements.finish, acknowledgements.reply
+local finish, reply_of, with_ids = acknowledgements.finish, acknowledgements.reply, acknowledgements.with_ids
 local RETURNED, ANSWERED = leases.RETURNED, leases.ANSWERED
 
 -- Most receipts of a session (half of them are dropped when there are more); how long they are kept after the last one.
@@ -82,31 +82,32 @@ end
 -- acknowledge_returned: acknowledges what earlier calls were answered with.
 --
 -- Input   time, session
--- Output  as of `acknowledge`
+-- Output  the packed ids of the acknowledged messages; then as of `acknowledge`
 -- Keys    as of `acknowledge`
 ops.acknowledge_returned = function()
   read_time()
   local session = read_session()
   local inbox = inbox_of(session)
   if not inbox then
-    return reply_of(nil, {}, 0, {})
+    return with_ids('', reply_of(nil, {}, 0, {}))
   end
   local list = inbox.in_flight > 0 and in_flight(session, is_answered) or {}
-  return reply_of(inbox, {}, finish(session, inbox, list))
+  local count, tracked, all = finish(session, inbox, list)
+  return with_ids(all, reply_of(inbox, {}, count, tracked))
 end
 
 -- acknowledge_receipt: acknowledges what was leased for the call of this receipt, whether it is in flight or waits
 -- again, and releases what other calls were answered with.
 --
 -- Input   time, session, receipt, delivery limit
--- Output  as of `acknowledge`
+-- Output  the packed ids of the acknowledged messages; then as of `acknowledge`
 -- Keys    call_receipts:SESSION, those of `acknowledge` and `release`
 ops.acknowledge_receipt = function()
   read_time()
   local session, receipt, delivery_limit = read_session(), read_text(), read_number()
   local inbox, named, others = inbox_of(session), {}, {}
   if not inbox then
-    return reply_of(nil, {}, 0, {})
+    return with_ids('', reply_of(nil, {}, 0, {}))
   end
   local first, after_last = take(session, receipt)
   leases.each(session, inbox, function(id, text)
@@ -117,7 +118,7 @@ ops.acknowledge_receipt = function()
       others[#others + 1] = lease
     end
   end)
-  local count, tracked = finish(session, inbox, named)
+  local count, tracked, all = finish(session, inbox, named)
   releases.put_back(session, inbox, others, delivery_limit)
-  return reply_of(inbox, {}, count, tracked)
+  return with_ids(all, reply_of(inbox, {}, count, tracked))
 end

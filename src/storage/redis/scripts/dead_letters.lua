@@ -86,6 +86,7 @@ function dead_letters.add(entry, session, reason, deliveries)
   counts[reason] = (counts[reason] or 0) + 1
   receipts.settle(entry, session, reason)
   frames.report_progress(entry, reason)
+  events.dead_lettered(id_of(entry), session, reason, deliveries)
   local bytes = bytes_of_letter(entry)
   if call('ZADD', key('dead_letters'), 0, letter) == 0 then
     -- It is a dead letter of this recipient already, with a copy of its own.

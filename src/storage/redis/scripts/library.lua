@@ -23,8 +23,9 @@ local SESSIONS_LEN
 local SESSIONS_AT = 13
 -- How many receipts, dead letters, idempotency keys and cross-project messages are kept; the idempotency window in
 -- milliseconds; bytes: of one inbox, of all inboxes, of dead letters, of idempotency keys with their results, of the
--- records of sessions.
-local BOUNDS = '>dddddddddd'
+-- records of sessions; of the event log: 1 when it records messages, milliseconds for which it is kept, accepted
+-- messages, bytes.
+local BOUNDS = '>dddddddddddddd'
 local bounds
 
 -- Flags, byte 17 of an entry: 1 has several recipients and is counted in 'copies'; 2 its sender follows its progress;
@@ -36,8 +37,8 @@ local VALUES_MAX = 4000
 -- The tables by which the files use each other.
 local frames, usage, copies, messages, receipts, dead_letters, inboxes, queues, leases, segments =
   {}, {}, {}, {}, {}, {}, {}, {}, {}, {}
-local expiry, pushes, group_leases, idempotency, call_receipts, acknowledgements, releases, presence =
-  {}, {}, {}, {}, {}, {}, {}, {}
+local expiry, pushes, group_leases, idempotency, call_receipts, acknowledgements, releases, presence, events =
+  {}, {}, {}, {}, {}, {}, {}, {}, {}
 -- The data set (timeline.lua): the value of 'epoch' (tokens), the position on its timeline, whether this call has
 -- changed something, whether it has moved the position.
 local timeline = { tokens = false, position = 0, has_changed = false, has_moved = false }
@@ -80,8 +81,10 @@ each_call(function()
   if not bounds or bounds.packed ~= ARGV[10] then
     bounds = { packed = ARGV[10] }
     bounds.receipts, bounds.dead_letters, bounds.keys, bounds.cross_project, bounds.window_ms, bounds.queue_bytes,
-      bounds.waiting_bytes, bounds.dead_letters_bytes, bounds.idempotency_bytes, bounds.sessions_bytes =
+      bounds.waiting_bytes, bounds.dead_letters_bytes, bounds.idempotency_bytes, bounds.sessions_bytes,
+      bounds.records_messages, bounds.events_ms, bounds.events_accepted, bounds.events_bytes =
       unpack_bytes(BOUNDS, ARGV[10])
+    bounds.records_messages = bounds.records_messages == 1
   end
   SESSIONS_LEN = tonumber(ARGV[SESSIONS_AT])
   cursor = SESSIONS_AT + SESSIONS_LEN

@@ -69,6 +69,7 @@ local function put_letter(letter, entry, to, inbox)
   end
   inboxes.adjust(inbox, 1, 0, 0, bytes_of(entry))
   remove_receipt(entry, to)
+  events.redriven(id, to, sub(letter, 17))
   frames.wake(to)
 end
 

@@ -4,8 +4,9 @@ local inbox_of, in_flight, stop_push = inboxes.of, leases.in_flight, inboxes.sto
 local RETURNED = leases.RETURNED
 
 -- Puts leases back into the queue. A message beyond its deadline, or with as many deliveries as the limit, becomes a
--- dead letter. Returns the number of messages that wait again, and of dead letters.
-function releases.put_back(session, inbox, list, delivery_limit)
+-- dead letter. `is_unseen`: the replica that leased them has not heard of it. Returns the number of messages that wait
+-- again, and of dead letters.
+function releases.put_back(session, inbox, list, delivery_limit, is_unseen)
   local waiting, packed, deadlines, dead = {}, {}, {}, {}
   local returned, bytes, dead_bytes, since = 0, 0, 0, tonumber(at_ms)
   list = segments.split_exhausted(session, list, delivery_limit)
@@ -20,6 +21,9 @@ function releases.put_back(session, inbox, list, delivery_limit)
       dead_letters.add(entry, session, is_expired and 'x' or 'l', lease.deliveries)
     else
       returned = returned + count_of(entry)
+      if not is_unseen then
+        events.released(entry, session)
+      end
       lease.score = lease.score - lease.score % 2 + 1
       lease.state, lease.since = RETURNED, since
       waiting[#waiting + 1] = int_text(lease.score)
@@ -98,7 +102,7 @@ ops.return_unclaimed = function(last)
       for at = 1, #list do
         list[at].deliveries = list[at].deliveries - 1
       end
-      put_back(session, inbox, list, math.huge)
+      put_back(session, inbox, list, math.huge, true)
     end
   end
   return {}

@@ -43,6 +43,7 @@ local function flush()
   inboxes.flush()
   receipts.flush()
   segments.flush()
+  events.flush()
   pushes.flush()
   return frames.flush()
 end

@@ -151,6 +151,7 @@ ops.remove_session = function()
     return { -1 }
   end
   local dead = dead_letter_all(session, inbox, reason)
+  events.session_ended(session, name_of(session))
   delete(session)
   publish_roster(head)
   return { dead }

@@ -49,16 +49,13 @@ local function add_recipients(reply, id, receipt)
   end
 end
 
--- message_status: where a message is.
---
--- Input   id
--- Output  of each recipient: session, code of the status, time of the status in milliseconds
--- Keys    receipts:BUCKET, segments, segments:index, segments:settled:BUCKET, messages, dead_letters:info, group_leases,
---         inboxes, leases:SESSION (all read)
-ops.message_status = function()
-  local id, reply = read_text(), {}
-  receipts.flush()
-  segments.flush()
+-- Recipients of which one operation returns the statuses, and bytes of the texts that one returns; unless one message
+-- alone has more.
+local STATUSES_MAX, TEXT_BYTES_MAX = 5000, 4 * 1024 * 1024
+
+-- The statuses of a message for all its recipients.
+local function statuses_of(id)
+  local reply = {}
   local receipt = call('HGET', receipts.key_of(id), id)
   if not receipt then
     local segment, its_receipt = segments.with_message(id)
@@ -73,6 +70,66 @@ ops.message_status = function()
     add_recipients(reply, id, receipt)
   else
     reply[1], reply[2], reply[3] = sub(receipt, 2, 37), sub(receipt, 38, 38), string.match(receipt, '^%d+', 39)
+  end
+  return reply
+end
+
+-- message_statuses: where messages are.
+--
+-- Input   packed ids
+-- Output  of the first messages, as many as one operation looks at and at least one: an array of the session, the code of the
+--         status and its time in milliseconds for each recipient
+-- Keys    receipts:BUCKET, segments, segments:index, segments:settled:BUCKET, messages, dead_letters:info, group_leases,
+--         inboxes, leases:SESSION (all read)
+ops.message_statuses = function()
+  local ids, replies, count = ids_in(read_text()), {}, 0
+  receipts.flush()
+  segments.flush()
+  for at = 1, #ids do
+    if count >= STATUSES_MAX then
+      break
+    end
+    replies[at] = statuses_of(ids[at])
+    count = count + #replies[at] / 3
+  end
+  return replies
+end
+
+-- The id under which the text of a message is stored, that of its segment, and the length of what is stored there.
+local function stored_under(id)
+  local len = call('HSTRLEN', key('messages'), id)
+  if len == 0 then
+    id = segments.with_message(id) or id
+    len = call('HSTRLEN', key('messages'), id)
+  end
+  return id, len
+end
+
+-- messages: the stored text of messages that wait, are leased or are dead letters.
+--
+-- Input   packed ids
+-- Output  of the first messages, as many as one operation reads and at least one: the stored text of the segment that
+--         contains it, or the number of the earlier part of the reply that has it; nil for a message that is not kept
+-- Keys    messages, segments, segments:index, segments:settled:BUCKET, receipts:BUCKET (all read)
+ops.messages = function()
+  local ids, reply, positions, bytes = ids_in(read_text()), {}, {}, 0
+  messages.read_wanted()
+  copies.flush()
+  receipts.flush()
+  segments.flush()
+  for at = 1, #ids do
+    local id, len = stored_under(ids[at])
+    if bytes >= TEXT_BYTES_MAX then
+      break
+    elseif len == 0 then
+      reply[at] = false
+    elseif positions[id] then
+      reply[at] = positions[id]
+    else
+      local count = math.max(1, #segments.ids_of(id) / 16)
+      messages.want(id .. string.char((count - 1) * 16) .. pack('>I4', len), reply)
+      positions[id], bytes = at, bytes + len
+    end
   end
   return reply
 end

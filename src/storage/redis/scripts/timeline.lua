@@ -30,6 +30,11 @@ local function timeline_of(tokens)
   return string.match(tokens, '%S+$')
 end
 
+-- The epoch of the data set.
+function timeline.epoch()
+  return epoch_of(timeline.tokens)
+end
+
 local function epoch_number(tokens)
   return tokens and tonumber(string.match(tokens, '^%d+')) or 0
 end

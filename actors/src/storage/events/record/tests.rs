@@ -79,6 +79,7 @@ pub fn events() -> impl Strategy<Value = ProjectEvent> {
         }),
         1 => (prop::sample::select(ActorKind::ALL), prop::sample::select(ActorChange::ALL))
             .prop_map(|(actor, change)| ProjectEvent::Actor { actor, change }),
+        1 => any::<u64>().prop_map(|events| ProjectEvent::Lost { events }),
         1 => (uuids(), ".{0,40}", any::<bool>()).prop_map(|(entry, action, is_done)| ProjectEvent::Audit {
             entry,
             action,
