@@ -80,6 +80,14 @@ pub fn mono_ms() -> u64 {
     read_mono_ms().saturating_add_signed(crate::faults::clock_offset().mono_ms)
 }
 
+/// The wall clock in nanoseconds since the Unix epoch, for the spans of a trace. Reading it takes longer than [`now`].
+#[must_use]
+pub fn unix_ns() -> u64 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
+
 /// Reads both clocks with the resolution of the kernel's tick, 1 to 10 ms. This is cheap, for a broker reads them several
 /// times for each message, and no decision needs more.
 #[cfg(target_os = "linux")]

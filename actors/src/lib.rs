@@ -54,3 +54,4 @@ pub mod session;
 pub mod silence;
 pub mod storage;
 pub mod supervise;
+pub mod trace;

@@ -319,6 +319,30 @@ impl Administration {
         .await
     }
 
+    /// Changes this process itself, such as what it logs. Requires the scope `operator`.
+    ///
+    /// # Errors
+    /// `forbidden`, or the error of `change`.
+    pub fn change_process<T>(
+        &self,
+        by: &Arc<Identity>,
+        action: &'static str,
+        target: &str,
+        change: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let act = AuditedAction {
+            action,
+            project: None,
+            target: Some(target.to_owned()),
+        };
+        let changed = by.check_scope(Scope::Operator).and_then(|()| change());
+        match &changed {
+            Ok(_) => self.audit.record_done(by, &act),
+            Err(error) => self.audit.record_refused(by, &act, error),
+        }
+        changed
+    }
+
     /// Only an operator learns that a target project does not exist. To other callers a missing project looks like a
     /// closed one.
     fn check_target(&self, by: &Identity, target: &ProjectId) -> Result<()> {

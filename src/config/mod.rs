@@ -24,7 +24,7 @@ pub use layers::Flag;
 pub(crate) use layers::nearest_name;
 pub use names::{API_KEY_ENV, CONFIG_ENV, ENV_PREFIX, URL_ENV};
 pub(crate) use rules::{Integer, Rule, Span};
-pub use rules::{RedisUrl, Shape};
+pub use rules::{RedisUrl, Shape, check_log_filter};
 pub use setting::Setting;
 pub use table::{Config, SETTINGS};
 

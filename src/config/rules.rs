@@ -478,6 +478,14 @@ impl Rule for LogFilter {
     }
 }
 
+/// Checks a filter of the log.
+///
+/// # Errors
+/// What is allowed, if this is no filter.
+pub fn check_log_filter(text: &str) -> Result<(), String> {
+    LogFilter.parse(text).map(drop).map_err(|_| LogFilter.allowed())
+}
+
 /// Excludes numbers and the empty text, which `LevelFilter` would accept.
 fn is_word(part: &str) -> bool {
     part.contains(|c: char| c.is_ascii_alphabetic())

@@ -14,7 +14,10 @@ use utoipa::{
 };
 
 use super::{
-    api::{audit, compatibility, dead_letters, events, history, messages, projects, protocols, sessions, stats, tree},
+    api::{
+        audit, compatibility, dead_letters, events, history, log_level, messages, projects, protocols, sessions, stats,
+        tree,
+    },
     docs, health, metrics,
     problem_body::ProblemBody,
 };
@@ -36,7 +39,7 @@ use crate::problem;
         sessions::list, sessions::list_at_root, sessions::show, sessions::end, compatibility::matrix,
         protocols::list, protocols::list_at_root, protocols::show, protocols::register,
         messages::send, history::list, history::life, dead_letters::list, dead_letters::redrive, events::follow,
-        stats::show, audit::list, tree::tree, metrics::metrics,
+        stats::show, audit::list, tree::tree, log_level::show, log_level::change, metrics::metrics,
     ),
     components(schemas(ProblemBody)),
     modifiers(&SecuritySchemes, &CommonRefusals),

@@ -9,7 +9,7 @@ use std::{
 };
 
 use actors::{
-    model::BrokerError,
+    model::{BrokerError, TraceContext},
     project::{ProjectHandle, Registration},
     session::{AgentInfo, Connection, Member, ReadAt},
 };
@@ -59,6 +59,9 @@ pub struct PeerContext {
     pub subscriptions: RefCell<Subscriptions>,
     client: RefCell<Option<Box<ClientInfo>>>,
     read_at: Cell<ReadAt>,
+    http_trace: RefCell<Option<Arc<TraceContext>>>,
+    /// The log says at level info that an agent joined by this connection.
+    has_logged_agent: Cell<bool>,
 }
 
 impl PeerContext {
@@ -74,6 +77,8 @@ impl PeerContext {
             subscriptions: RefCell::default(),
             client: RefCell::default(),
             read_at: Cell::default(),
+            http_trace: RefCell::default(),
+            has_logged_agent: Cell::default(),
             identity,
             outbox,
             service,
@@ -89,6 +94,16 @@ impl PeerContext {
     /// Sets when the frame that is handled next was read.
     pub fn set_read_at(&self, read_at: ReadAt) {
         self.read_at.set(read_at);
+    }
+
+    /// The trace of the HTTP request that brought the frame that is handled now.
+    pub fn http_trace(&self) -> Option<Arc<TraceContext>> {
+        self.http_trace.borrow().clone()
+    }
+
+    /// Sets the trace of the HTTP request that brought the frame that is handled next.
+    pub fn set_http_trace(&self, trace: Option<Arc<TraceContext>>) {
+        self.http_trace.replace(trace);
     }
 
     /// Sets the client's name and version.
@@ -118,6 +133,7 @@ impl PeerContext {
 
     /// Answers a `tools/call` that failed inside the tool.
     pub fn refuse(&self, to: &ReplyTo, error: &BrokerError) {
+        to.trace_failure(error.code());
         let object = error_object(error);
         to.log(&self.outbox, Level::Warning, "tools", &object);
         let ToolResult(object) = object.into();
@@ -206,6 +222,11 @@ impl PeerContext {
             client: (*client).into(),
             client_version: (*version).into(),
         };
+        if self.has_logged_agent.replace(true) {
+            // One connection may register any number of sessions.
+            tracing::debug!(session = %member.record.id, resumed, "the agent registered another session");
+            return;
+        }
         // Callers choose these texts; escaping keeps control characters away from terminals.
         tracing::info!(
             project = %self.project.id(),

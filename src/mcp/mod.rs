@@ -6,6 +6,7 @@
 
 mod answer_reservation;
 mod binding;
+mod call_trace;
 mod calls;
 mod charge;
 mod client_requests;

@@ -120,8 +120,25 @@ pub trait RetentionCounter: Send + Sync {
 pub struct PushFrame {
     /// The bytes before the message object.
     pub before: Box<[u8]>,
+    /// The bytes before the members of the message's trace, which are followed by [`MESSAGE_MEMBER`]: instead of `before`
+    /// for a message that has a trace.
+    pub before_trace: Box<[u8]>,
     /// The bytes after it.
     pub after: Box<[u8]>,
+}
+
+/// The bytes between the trace of a pushed message and the message object.
+pub const MESSAGE_MEMBER: &[u8] = b",\"message\":";
+
+impl PushFrame {
+    /// The parts before the object of a message with this `_meta`.
+    fn before<'a>(&'a self, meta: Option<&'a [u8]>) -> [&'a [u8]; 3] {
+        match meta {
+            None => [&self.before, b"", b""],
+            // The opening brace is part of `before_trace`.
+            Some(meta) => [&self.before_trace, meta.get(1..).unwrap_or_default(), MESSAGE_MEMBER],
+        }
+    }
 }
 
 impl Queue {

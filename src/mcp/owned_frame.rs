@@ -1,6 +1,8 @@
 //! A frame that owns its text: parsed by the task that received it, and handled by another without parsing it again.
 
-use std::{borrow::Cow, ops::Range};
+use std::{borrow::Cow, ops::Range, sync::Arc};
+
+use actors::model::TraceContext;
 
 use super::rpc::{Incoming, Params};
 
@@ -9,6 +11,7 @@ use super::rpc::{Incoming, Params};
 pub struct OwnedFrame {
     text: String,
     parts: Parts,
+    http_trace: Option<Arc<TraceContext>>,
 }
 
 type Span = Range<usize>;
@@ -70,7 +73,20 @@ impl OwnedFrame {
         Self {
             text: text.to_owned(),
             parts,
+            http_trace: None,
         }
+    }
+
+    /// Adds the trace of the HTTP request that brought the frame.
+    #[must_use]
+    pub fn with_http_trace(mut self, trace: Option<Arc<TraceContext>>) -> Self {
+        self.http_trace = trace;
+        self
+    }
+
+    /// The trace of the HTTP request that brought the frame.
+    pub fn http_trace(&self) -> Option<Arc<TraceContext>> {
+        self.http_trace.clone()
     }
 
     /// The text of the frame.

@@ -12,7 +12,7 @@ use std::{
 
 use actors::{
     clock::{self, Now},
-    model::{BrokerError, ConnectionId, MessageId},
+    model::{BrokerError, ConnectionId, MessageId, TraceContext},
     project::PreparedSend,
     router::RouteAnswer,
     session::{Connection, Member, MessagesWritten, ReadAt, Writable},
@@ -109,6 +109,11 @@ impl Peer {
         self.busy_since_ms = now.mono_ms;
     }
 
+    /// Sets the trace of the HTTP request that brought the next frame.
+    pub fn set_http_trace(&mut self, trace: Option<Arc<TraceContext>>) {
+        self.context.set_http_trace(trace);
+    }
+
     /// Handles one frame. Messages that it sends are submitted by [`Peer::finish_read`].
     pub fn handle_frame(&mut self, text: &str) -> FrameOutcome {
         self.handle_parsed(text, rpc::parse(text), ReplyRoute::Connection)
@@ -146,6 +151,7 @@ impl Peer {
             text: text.to_owned(),
             route,
             read_at: self.context.read_at(),
+            http_trace: self.context.http_trace(),
         }
     }
 
@@ -331,10 +337,11 @@ impl Peer {
                 return;
             }
             while self.accepts_frames()
-                && let Some(Deferred { text, route, read_at }) = self.batch.deferred.pop_front()
+                && let Some(deferred) = self.batch.deferred.pop_front()
             {
-                self.context.set_read_at(read_at);
-                self.handle_parsed(&text, rpc::parse(&text), route);
+                self.context.set_read_at(deferred.read_at);
+                self.context.set_http_trace(deferred.http_trace);
+                self.handle_parsed(&deferred.text, rpc::parse(&deferred.text), deferred.route);
             }
             // Submits the messages and polls the router's answer, so that it wakes this task.
             self.finish_read(now);

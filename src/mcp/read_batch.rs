@@ -1,9 +1,9 @@
 //! What the frames of one read have prepared, what the router has not answered yet, and the frames and calls that wait
 //! for their turn.
 
-use std::{cell::Cell, collections::VecDeque, future::Future, rc::Rc};
+use std::{cell::Cell, collections::VecDeque, future::Future, rc::Rc, sync::Arc};
 
-use actors::{router::RouteAnswer, session::ReadAt};
+use actors::{model::TraceContext, router::RouteAnswer, session::ReadAt};
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
@@ -49,6 +49,8 @@ pub struct Deferred {
     pub route: ReplyRoute,
     /// When it was read.
     pub read_at: ReadAt,
+    /// The trace of the HTTP request that brought it.
+    pub http_trace: Option<Arc<TraceContext>>,
 }
 
 /// A call that continues when an exclusive future has ended.

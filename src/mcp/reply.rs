@@ -8,12 +8,14 @@ use std::{
 
 use actors::{
     model::{BrokerError, ConnectionId},
+    project::RequestTrace,
     session::{Connection, Member},
 };
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
+    call_trace::CallTrace,
     logging::Level,
     outbox::Outbox,
     pending_receive::PendingReceive,
@@ -39,6 +41,8 @@ pub struct ReplyTo {
     pub route: ReplyRoute,
     /// The session that the call names by id, if that is not the session of its connection.
     pub acts_as: Option<Arc<Member>>,
+    /// The trace that the request belongs to. Its span ends with the last copy of this.
+    pub trace: Option<Rc<CallTrace>>,
 }
 
 /// Where the answer and the notifications of a request go.
@@ -201,6 +205,19 @@ impl ReplyTo {
             log_level: None,
             route,
             acts_as: None,
+            trace: None,
+        }
+    }
+
+    /// The trace that a message of this request carries on.
+    pub fn message_trace(&self) -> Option<RequestTrace<'_>> {
+        self.trace.as_ref().map(|trace| trace.for_message())
+    }
+
+    /// Notes in the trace that the request fails with the error of this code.
+    pub fn trace_failure(&self, code: &'static str) {
+        if let Some(trace) = &self.trace {
+            trace.fail(code);
         }
     }
 

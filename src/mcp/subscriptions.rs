@@ -133,20 +133,20 @@ impl Subscriptions {
     }
 }
 
+const SUBSCRIPTION_ID: &str = "\"io.modelcontextprotocol/subscriptionId\"";
+
 /// `_meta` of a notification that belongs to a listen: the id of its request, verbatim.
 fn meta(listen: Option<&str>) -> String {
-    listen.map_or_else(String::new, |id| {
-        format!("\"_meta\":{{\"io.modelcontextprotocol/subscriptionId\":{id}}},")
-    })
+    listen.map_or_else(String::new, |id| format!("\"_meta\":{{{SUBSCRIPTION_ID}:{id}}},"))
 }
 
 fn push_frame(listen: Option<&str>) -> PushFrame {
-    let before = format!(
-        "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/dev.mcp-broker/message\",\"params\":{{{}\"message\":",
-        meta(listen)
-    );
+    let params = "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/dev.mcp-broker/message\",\"params\":{";
+    let before = format!("{params}{}\"message\":", meta(listen));
+    let subscription = listen.map_or_else(String::new, |id| format!("{SUBSCRIPTION_ID}:{id},"));
     PushFrame {
         before: before.into_bytes().into(),
+        before_trace: format!("{params}\"_meta\":{{{subscription}").into_bytes().into(),
         after: (*b"}}").into(),
     }
 }

@@ -5,13 +5,14 @@ use std::{
     net::SocketAddr,
     process::ExitCode,
     sync::{Arc, OnceLock},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use actors::{
     broker::{Broker, BrokerHandle},
     session::CloseReason,
     storage::{ReplicaDirectory, Storage},
+    trace,
 };
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -44,6 +45,10 @@ use crate::{
 
 /// The longest time that the last events take at the end of the process.
 const EVENTS_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
+/// Longest time at the end of the process for the spans that are queued.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+/// The part of the shutdown grace that is kept for them, at most a tenth.
+const FLUSH_RESERVE_MAX: Duration = Duration::from_secs(1);
 
 /// A broker that listens and serves.
 pub struct Application {
@@ -141,13 +146,20 @@ impl Application {
             }
         };
         let (connections, storage) = (Arc::clone(&self.connections), Arc::clone(&self.storage));
-        if tokio::time::timeout(self.shutdown_grace, self.drain()).await.is_err() {
+        let (started, grace) = (Instant::now(), self.shutdown_grace);
+        let flush_reserve = if trace::is_on() {
+            FLUSH_RESERVE_MAX.min(grace / 10)
+        } else {
+            Duration::ZERO
+        };
+        if tokio::time::timeout(grace - flush_reserve, self.drain()).await.is_err() {
             tracing::warn!(
                 connections = connections.len(),
                 "the shutdown grace is over: open connections are cut"
             );
         }
         flush_events(&*storage).await;
+        telemetry::shut_down(grace.saturating_sub(started.elapsed()).min(FLUSH_TIMEOUT));
         Ok(code)
     }
 

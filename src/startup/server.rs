@@ -22,7 +22,6 @@ use actix_web::{
 };
 use actors::silence;
 use tokio::sync::mpsc;
-use tracing::Level;
 use tracing_actix_web::TracingLogger;
 
 use super::settings;
@@ -31,7 +30,7 @@ use crate::{
     config::Config,
     edge::{self, AddressLimiter},
     http::{self, HttpState},
-    telemetry::RequestSpan,
+    telemetry::{self, RequestSpan},
     transport::{
         DISCARD_TIMEOUT, Socket,
         streamable_http::{self, Endpoint},
@@ -213,9 +212,9 @@ fn app(
         .wrap(from_fn(http::authenticate))
         .wrap(Condition::new(has_origins, edge::cors(state.admission.clone())))
         .wrap(from_fn(http::admit))
-        // Spans are made for logs of level debug only: making one takes longer than many a request.
+        // Making a span takes longer than many a request.
         .wrap(Condition::new(
-            tracing::enabled!(Level::DEBUG),
+            telemetry::has_request_spans(),
             TracingLogger::<RequestSpan>::new(),
         ))
         .app_data(web::Data::from(Arc::clone(endpoint)))

@@ -9,7 +9,7 @@ use std::{
 use actors::{
     clock::rfc3339,
     model::{BrokerError, CapabilityFilter, DeliveryStatus, Headers, MessageId, ProtocolName, SessionId},
-    project::{ProjectHandle, SendRequest},
+    project::{ProjectHandle, RequestTrace, SendRequest},
     registry::WorkBudget,
     router::Routed,
     storage::SendResult,
@@ -68,7 +68,7 @@ impl<'a> MessageArguments<'a> {
     }
 
     /// The message as the project takes it; `tracked` says that the sender waits for a status.
-    pub fn send_request(&self, tracked: bool) -> SendRequest<'_> {
+    pub fn send_request<'b>(&'b self, tracked: bool, trace: Option<RequestTrace<'b>>) -> SendRequest<'b> {
         SendRequest {
             protocol_name: &self.protocol_name,
             protocol_version: &self.protocol_version,
@@ -76,6 +76,7 @@ impl<'a> MessageArguments<'a> {
             headers: &self.headers,
             tracked,
             work: WorkBudget::default(),
+            trace,
         }
     }
 }

@@ -20,6 +20,7 @@ const ACTORS: Layers = &[
     ("ops", &[]),
     ("rate", &["clock"]),
     ("model", &["clock"]),
+    ("trace", &["clock", "model"]),
     ("metrics", &["model"]),
     ("negotiate", &["model"]),
     ("bridge", &["metrics", "model"]),
@@ -28,7 +29,16 @@ const ACTORS: Layers = &[
     ("registry", &["clock", "model", "ops", "storage", "supervise"]),
     (
         "session",
-        &["clock", "metrics", "model", "ops", "silence", "storage", "supervise"],
+        &[
+            "clock",
+            "metrics",
+            "model",
+            "ops",
+            "silence",
+            "storage",
+            "supervise",
+            "trace",
+        ],
     ),
     ("directory", &["clock", "model", "session"]),
     ("policy", &["model", "rate", "session", "supervise"]),
@@ -44,6 +54,7 @@ const ACTORS: Layers = &[
             "session",
             "storage",
             "supervise",
+            "trace",
         ],
     ),
     (
@@ -63,6 +74,7 @@ const ACTORS: Layers = &[
             "session",
             "storage",
             "supervise",
+            "trace",
         ],
     ),
     (
@@ -98,7 +110,7 @@ const BROKER: Layers = &[
     ("edge", &["auth", "problem"]),
     ("verbs", &["auth", "json", "refusal"]),
     ("mcp", &["admin", "auth", "budget", "json", "refusal", "verbs"]),
-    ("transport", &["auth", "budget", "edge", "mcp", "problem"]),
+    ("transport", &["auth", "budget", "edge", "mcp", "problem", "telemetry"]),
     (
         "http",
         &[
@@ -110,6 +122,7 @@ const BROKER: Layers = &[
             "metrics",
             "problem",
             "refusal",
+            "telemetry",
             "transport",
             "verbs",
         ],

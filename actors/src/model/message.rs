@@ -3,6 +3,7 @@
 mod fragments;
 mod ids;
 mod stored;
+mod trace;
 
 use std::{
     sync::{
@@ -21,7 +22,7 @@ use fragments::{Layout, PAYLOAD};
 pub use ids::MessageIds;
 pub use stored::StoredMessageError;
 
-use super::{MessageId, ProjectId, SessionId, SessionRecord, UNSET_ID};
+use super::{MessageId, ProjectId, SessionId, SessionRecord, TraceContext, UNSET_ID};
 use crate::clock::{Now, rfc3339};
 
 /// Which waiting message goes first; equal ones keep the order in which they were accepted.
@@ -220,6 +221,14 @@ impl Draft {
     #[must_use]
     pub fn with_origin(mut self, origin: ProjectId) -> Self {
         self.origin = Some(origin);
+        self
+    }
+
+    /// Adds the trace that the message belongs to: `_meta` of its envelope.
+    #[must_use]
+    pub fn with_trace(mut self, trace: &TraceContext) -> Self {
+        self.body.extend_from_slice(b",\"_meta\":");
+        trace.write_meta(&mut self.body);
         self
     }
 

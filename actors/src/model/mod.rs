@@ -13,6 +13,7 @@ mod project;
 mod protocol;
 mod receipt;
 mod session;
+mod trace;
 mod version;
 
 pub use audit::{AuditEntry, AuditOutcome, AuditQuery};
@@ -36,4 +37,5 @@ pub use project::{
 pub use protocol::{Pattern, ProtocolMetadata, ProtocolName, ProtocolRecord};
 pub use receipt::CallReceipt;
 pub use session::{Holder, PresenceTimeouts, SessionRecord, SessionStatus};
+pub use trace::TraceContext;
 pub use version::{accepts_version, are_compatible};

@@ -17,7 +17,7 @@ pub use actor::Project;
 pub use handle::{
     CrossProjectSend, LateAnswer, LifeChange, ListedMessage, Lookup, MailboxFigures, MessageFilter, MessageLife,
     MessagePage, OwnSessions, Page, PendingLookup, PreparedSend, ProjectFigures, ProjectHandle, ProtocolDefinition,
-    ReceiveRequest, RecipientLife, RedriveRequest, SendRequest, StatusFilter,
+    ReceiveRequest, RecipientLife, RedriveRequest, RequestTrace, SendRequest, StatusFilter,
 };
 #[cfg(feature = "faults")]
 pub use messages::Panic;

@@ -7,7 +7,7 @@ use actix::{Actor, ActorFutureExt, AsyncContext, Context, Handler, Supervised, W
 use tokio::sync::oneshot;
 
 use super::{
-    Recipients, Route, RouteAnswer, Routed, Submission,
+    AcceptSpans, Recipients, Route, RouteAnswer, Routed, Submission,
     reply_barrier::{PendingAnswer, ReplyBarrier},
 };
 use crate::{
@@ -20,6 +20,7 @@ use crate::{
     session::{Member, Nudge},
     storage::{Append, Appended, Audience, RecipientRefusal, SendResult, Store, StoreError},
     supervise::Envelope,
+    trace,
 };
 
 /// Submissions that one append takes at most. Others are queued for the next.
@@ -77,6 +78,7 @@ struct PendingMessage {
     message: Arc<Message>,
     to: ResolvedRecipients,
     idempotency_key: Option<String>,
+    spans: Option<Box<AcceptSpans>>,
 }
 
 /// The messages of one append and the routes that they came in.
@@ -221,6 +223,10 @@ impl Router {
     /// Appends the messages of a batch that the store has not answered.
     fn append(&mut self, mut batch: AppendBatch, ctx: &mut Context<Self>) {
         let checks_roster = self.store.is_shared() && batch.retries_left > 0;
+        if trace::is_on() {
+            let spans = batch.messages.iter_mut().filter_map(|pending| pending.spans.as_mut());
+            spans.for_each(|spans| spans.begin_store());
+        }
         let unanswered = batch.messages.iter().skip(batch.answered.len());
         let appends = unanswered
             .map(|pending| self.append_request(pending, checks_roster))
@@ -321,6 +327,7 @@ impl Router {
             target,
             idempotency_key,
             is_tracked,
+            spans,
         } = submission;
         let id = self.ids.next(now);
         let (recipient, to) = match target {
@@ -337,6 +344,7 @@ impl Router {
             message: Arc::new(message),
             to,
             idempotency_key,
+            spans,
         }
     }
 
@@ -406,7 +414,10 @@ impl Router {
     ) -> PendingAnswer {
         let recipients = pending.recipients_len();
         tally.count(&result, recipients);
-        let PendingMessage { message, to, .. } = pending;
+        let PendingMessage { message, to, spans, .. } = pending;
+        if let Some(spans) = spans {
+            spans.finish(&message, recipients, &result);
+        }
         let (queue_len, refused, refusal) = match result {
             Ok(Appended::Accepted {
                 queue_len,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use actix::Message;
 use tokio::sync::{oneshot, watch};
 
+use super::AcceptSpans;
 use crate::{
     directory::AudienceQuery,
     model::{BrokerError, DeliveryStatus, Draft},
@@ -33,6 +34,8 @@ pub struct Submission {
     pub idempotency_key: Option<String>,
     /// The sender wants to be told how far the message comes after this answer.
     pub is_tracked: bool,
+    /// The spans of its acceptance, if its trace is recorded.
+    pub spans: Option<Box<AcceptSpans>>,
 }
 
 /// To whom a message goes.

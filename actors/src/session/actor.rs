@@ -280,7 +280,11 @@ impl Session {
         self.then(StoreOperation::Other, op, ctx, move |session, result, ctx| match result {
             Ok(dead) => {
                 let dead = dead.unwrap_or(0);
-                tracing::info!(session = %session.id, dead, "session released");
+                if dead > 0 {
+                    tracing::info!(session = %session.id, dead, "session released: its messages are dead letters");
+                } else {
+                    tracing::debug!(session = %session.id, "session released");
+                }
                 (session.on_ended)(SessionEnded { session: session.id });
                 ctx.stop();
             }

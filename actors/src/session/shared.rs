@@ -11,6 +11,7 @@ use crate::{
     model::{PresenceTimeouts, ProjectId, SessionName, SessionStatus},
     silence,
     storage::{Claim, Depth},
+    trace::TracedDeliveries,
 };
 
 /// The shared state of a session in this process.
@@ -33,6 +34,7 @@ pub struct SessionShared {
     /// The number of the last batch of which the session was nudged.
     last_batch: AtomicU64,
     agent: Mutex<AgentInfo>,
+    traced: TracedDeliveries,
 }
 
 /// When the last heartbeat was seen, and whether the session has left since.
@@ -84,7 +86,13 @@ impl SessionShared {
             remote_changes_counted: AtomicU64::new(0),
             last_batch: AtomicU64::new(0),
             agent: Mutex::default(),
+            traced: TracedDeliveries::default(),
         })
+    }
+
+    /// The traced messages that are not acknowledged.
+    pub(crate) const fn traced(&self) -> &TracedDeliveries {
+        &self.traced
     }
 
     /// What the log says of the agent.

@@ -406,6 +406,7 @@ pub fn envelope(watched: bool) -> SendRequest<'static> {
         headers: &HEADERS,
         tracked: watched,
         work: WorkBudget::default(),
+        trace: None,
     }
 }
 

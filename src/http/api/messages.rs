@@ -17,7 +17,7 @@ use actors::{
     clock::now,
     metrics::TransportKind,
     model::{BrokerError, MissingSession, Scope, SessionId, SessionName},
-    project::{PreparedSend, Registration},
+    project::{PreparedSend, Registration, RequestTrace},
     router::Routed,
     session::Member,
 };
@@ -34,6 +34,7 @@ use crate::{
         resource::Resource,
     },
     json::write_json,
+    telemetry,
     transport::OpenResponse,
     verbs::{
         arguments::Arguments,
@@ -123,7 +124,8 @@ pub async fn send(
     let context = transport_context(&request).ok_or(BrokerError::unavailable())?;
     let wish = Wish::parse(body.arguments()?, key, context.service.payload_len_max)?;
     let sender = sender(&by, &wish.from).await?;
-    let mut send = wish.prepare(&by, &sender);
+    let trace = telemetry::trace_of(&request);
+    let mut send = wish.prepare(&by, &sender, telemetry::request_trace(&request, trace.as_ref()));
     let waits = OpenResponse::open_over_limit(context, &by, TransportKind::Http).ok_or(BrokerError::unavailable())?;
     let prepared = send.prepared.answer().await;
     let prepared = prepared.map_err(|error| match &send.recipient {
@@ -244,8 +246,8 @@ impl<'a> Wish<'a> {
         })
     }
 
-    fn prepare(self, by: &Arc<Identity>, sender: &Arc<Member>) -> Prepared {
-        let request = self.message.send_request(self.wait_goal.is_some());
+    fn prepare(self, by: &Arc<Identity>, sender: &Arc<Member>, trace: Option<RequestTrace<'_>>) -> Prepared {
+        let request = self.message.send_request(self.wait_goal.is_some(), trace);
         let prepared = match &self.recipient {
             Some(recipient) => by.project.prepare_direct(sender, recipient, &request),
             None => {

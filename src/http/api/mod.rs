@@ -6,6 +6,7 @@ pub mod compatibility;
 pub mod dead_letters;
 pub mod events;
 pub mod history;
+pub mod log_level;
 pub mod messages;
 pub mod projects;
 pub mod protocols;
@@ -29,6 +30,7 @@ pub fn resources() -> Vec<Resource> {
         stats::resources(),
         audit::resources(),
         tree::resources(),
+        log_level::resources(),
     ]
     .into_iter()
     .flatten()

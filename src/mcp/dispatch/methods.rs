@@ -13,6 +13,13 @@ macro_rules! methods {
             #[cfg(test)]
             const NAMES: &[&str] = &[$($name,)*];
 
+            /// The name of the method.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$method => $name,)*
+                }
+            }
+
             /// The method of this name.
             pub fn parse(name: &str) -> Option<Self> {
                 match name {

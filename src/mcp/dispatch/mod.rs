@@ -9,6 +9,8 @@ mod subscribe;
 mod task_methods;
 mod tool_calls;
 
+use std::rc::Rc;
+
 use actors::{model::Scope, project::Lookup};
 use serde_json::{Value, json};
 
@@ -16,6 +18,7 @@ use serde_json::{Value, json};
 use super::fixtures;
 use super::{
     binding::PeerKind,
+    call_trace::{CallTrace, RequestNames},
     completions,
     context::PeerContext,
     prompts,
@@ -40,13 +43,30 @@ pub(super) fn handle_request(
     params: Params<'_>,
     len: usize,
 ) -> bool {
+    to.trace = begin_trace(&batch.context, method, &params);
+    let trace = to.trace.clone();
+    let _entered = trace.as_ref().map(|trace| trace.enter());
     let Err(error) = serve(batch, &mut to, method, params, len) else {
         return true;
     };
+    to.trace_failure("json_rpc_error");
     let is_json = error.code != rpc::PARSE_ERROR;
     to.route
         .refuse(&batch.context.outbox, is_json.then_some(&*to.id), &error);
     is_json
+}
+
+/// Begins the trace of a request, if it has one.
+fn begin_trace(context: &PeerContext, method: &str, params: &Params<'_>) -> Option<Rc<CallTrace>> {
+    let http = context.http_trace();
+    CallTrace::begin(http.as_deref(), context.project.id(), params, || {
+        let method = Method::parse(method);
+        let tool = params.named().filter(|_| method == Some(Method::CallTool));
+        RequestNames {
+            method: method.map(Method::name),
+            tool: tool.and_then(|name| Some(tools::find(&name)?.name)),
+        }
+    })
 }
 
 fn serve(

@@ -10,6 +10,7 @@ use actors::{
     model::{BrokerError, Scope, SessionId},
     project::Lookup,
     session::Member,
+    trace::in_trace,
 };
 use futures_util::{
     FutureExt,
@@ -356,7 +357,9 @@ fn start_async(
     } else {
         ShutdownBehaviour::Finish
     };
+    let trace = to.trace.as_ref().map(|trace| trace.context().clone());
     let running = run_pending(Rc::clone(context), to.clone(), call, refreshing, reservation);
+    let running = in_trace(trace, running);
     if tool.exclusive {
         context.calls.run_exclusively(to, running);
     } else {

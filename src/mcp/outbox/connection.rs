@@ -46,9 +46,11 @@ impl Connection for Outbox {
         // The peer unsubscribed after the lease. The leased messages return to the inbox at the next release.
         let Some(frame) = queue.push.take() else { return };
         for Delivery { message, count } in deliveries {
-            let len = frame.before.len() + message.encoded_len(*count) + frame.after.len();
+            let before = frame.before(message.meta());
+            let before_len: usize = before.iter().map(|part| part.len()).sum();
+            let len = before_len + message.encoded_len(*count) + frame.after.len();
             self.append(&mut queue, len, |out| {
-                out.extend_from_slice(&frame.before);
+                before.iter().for_each(|part| out.extend_from_slice(part));
                 message.write(out, *count);
                 out.extend_from_slice(&frame.after);
             });

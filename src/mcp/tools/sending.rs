@@ -155,7 +155,7 @@ fn send_message(
     arguments.finish()?;
     let sender = Arc::clone(caller.session()?);
     let call_slot = wait_goal.map(|_| caller.context.calls.reserve_slot()).transpose()?;
-    let request = common.send_request(wait_goal.is_some());
+    let request = common.send_request(wait_goal.is_some(), to.message_trace());
     let prepared = caller.project.prepare_direct(&sender, &recipient, &request);
     let context = &caller.context;
     context.identity.charge_work(request.work.spent());
@@ -194,7 +194,7 @@ fn broadcast_message(
     let common = MessageArguments::parse(&mut arguments, caller.context.service.payload_len_max)?;
     arguments.finish()?;
     let sender = Arc::clone(caller.session()?);
-    let request = common.send_request(false);
+    let request = common.send_request(false, to.message_trace());
     let prepared = caller.project.prepare_broadcast(&sender, filter, &request);
     let identity = Arc::clone(&caller.context.identity);
     identity.charge_work(request.work.spent());

@@ -29,6 +29,7 @@ use crate::{
         version::RequestMeta,
     },
     problem::Problem,
+    telemetry,
     transport::{TransportContext, body},
 };
 
@@ -74,7 +75,10 @@ pub async fn handle_post(request: &HttpRequest, payload: web::Payload, endpoint:
         let refuse = |refusal: Refusal| refusal.for_request(parsed.id());
         let session = endpoint.sessions.find_http_sse(id, &post.identity).map_err(refuse)?;
         session
-            .accept_frame(OwnedFrame::new(text, &parsed), socket_state(request).read_at())
+            .accept_frame(
+                OwnedFrame::new(text, &parsed).with_http_trace(telemetry::trace_of(request)),
+                socket_state(request).read_at(),
+            )
             .await
             .map_err(refuse)?;
         return Ok(HttpResponse::Accepted().body("Accepted"));
@@ -87,7 +91,10 @@ pub async fn handle_post(request: &HttpRequest, payload: web::Payload, endpoint:
         Incoming::Notification { .. } if era::is_modern(request.headers()) => Ok(post.serve_modern_notification()),
         Incoming::Notification { .. } | Incoming::Response { .. } => {
             post.session()?
-                .accept_frame(OwnedFrame::new(text, &parsed), socket_state(request).read_at())
+                .accept_frame(
+                    OwnedFrame::new(text, &parsed).with_http_trace(telemetry::trace_of(request)),
+                    socket_state(request).read_at(),
+                )
                 .await?;
             Ok(HttpResponse::Accepted().finish())
         }
@@ -102,7 +109,7 @@ pub async fn handle_post(request: &HttpRequest, payload: web::Payload, endpoint:
             if has_requests || !session.supports_batches() {
                 return post.serve_legacy(&session, &parsed, true).await;
             }
-            let frame = OwnedFrame::new(text, &parsed);
+            let frame = OwnedFrame::new(text, &parsed).with_http_trace(telemetry::trace_of(request));
             session.accept_frame(frame, socket_state(request).read_at()).await?;
             Ok(HttpResponse::Accepted().finish())
         }
@@ -151,6 +158,7 @@ impl PostRequest<'_> {
         let service = Arc::clone(&self.context.service);
         let mut peer = Peer::stateless(Arc::clone(&self.identity), Arc::clone(&outbox), service);
         peer.begin_read(socket_state(self.request).read_at(), now());
+        peer.set_http_trace(telemetry::trace_of(self.request));
         peer.handle_request(self.text, request, meta);
         peer.finish_read(now());
         let exchange = self.response_writer(outbox, Driver::Stateless(Box::new(peer)), accepts);
@@ -213,7 +221,7 @@ impl PostRequest<'_> {
         let (stream, framing) = session.next_stream(accepts.form());
         let outbox = self.outbox(framing);
         session.send(SessionCommand::Frame {
-            frame: OwnedFrame::new(self.text, frame),
+            frame: OwnedFrame::new(self.text, frame).with_http_trace(telemetry::trace_of(self.request)),
             reply_outbox: Some(Arc::clone(&outbox)),
             read_at: socket_state(self.request).read_at(),
             permit,

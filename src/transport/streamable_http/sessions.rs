@@ -521,6 +521,7 @@ impl SessionTask {
             } => {
                 self.peer.resume();
                 self.peer.begin_read(read_at, now);
+                self.peer.set_http_trace(frame.http_trace());
                 let route = reply_outbox.map_or(ReplyRoute::Connection, ReplyRoute::Exchange);
                 self.peer.handle_parsed(frame.text(), Ok(frame.incoming()), route);
                 self.record_version();

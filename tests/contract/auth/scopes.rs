@@ -334,6 +334,13 @@ fn rest_routes(broker: &Broker, number: &Cell<u32>) -> Vec<Route> {
         (bare("GET", "/nowhere"), Observer, 404, invalid),
         (bare("GET", "/api/v1/nowhere"), Observer, 404, invalid),
         (bare("GET", "/api/v1/tree"), Operator, 200, NO_ERROR),
+        (bare("GET", "/api/v1/log-level"), Operator, 200, NO_ERROR),
+        (
+            rest("PUT", "log-level", json!({"filter": "info"})),
+            Operator,
+            200,
+            NO_ERROR,
+        ),
         (bare("GET", "/api/v1/audit"), Admin, 200, NO_ERROR),
         (bare("GET", "/api/v1/audit?project=team"), Admin, 200, NO_ERROR),
         (bare("GET", "/api/v1/projects"), Observer, 200, NO_ERROR),

@@ -39,7 +39,7 @@ pub use history::{
 pub use inbox::ReceiveRequest;
 pub use lookup::{LateAnswer, Lookup, PendingLookup};
 pub use protocols::ProtocolDefinition;
-pub use sending::{CrossProjectSend, PreparedSend, SendRequest};
+pub use sending::{CrossProjectSend, PreparedSend, RequestTrace, SendRequest};
 
 /// The verbs of a project, which every surface calls. Cheap to clone. Reads take no actor.
 #[derive(Clone)]

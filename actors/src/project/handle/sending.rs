@@ -10,10 +10,10 @@ use crate::{
     directory::AudienceQuery,
     model::{
         Addressing, BrokerError, CapabilityFilter, DeliveryStatus, Draft, Headers, MessageId, ProjectId,
-        ProtocolRecord, RecipientStatus, SessionId,
+        ProtocolRecord, RecipientStatus, SessionId, TraceContext,
     },
     registry::WorkBudget,
-    router::{Recipients, Route, RouteAnswer, Submission},
+    router::{AcceptSpans, Recipients, Route, RouteAnswer, Submission},
     session::Member,
     storage::SendResult,
 };
@@ -32,6 +32,17 @@ pub struct SendRequest<'a> {
     pub tracked: bool,
     /// The budget for checking the payload.
     pub work: WorkBudget,
+    /// The trace of the request.
+    pub trace: Option<RequestTrace<'a>>,
+}
+
+/// The trace of a request that sends a message.
+#[derive(Clone, Copy)]
+pub struct RequestTrace<'a> {
+    /// What the message carries on.
+    pub context: &'a TraceContext,
+    /// The context is that of a span of this process, which is recorded.
+    pub is_recorded: bool,
 }
 
 /// A checked message and its route.
@@ -60,6 +71,7 @@ struct OwnedSendRequest {
     payload: String,
     headers: Headers,
     tracked: bool,
+    trace: Option<(TraceContext, bool)>,
 }
 
 impl OwnedSendRequest {
@@ -71,6 +83,10 @@ impl OwnedSendRequest {
             headers: &self.headers,
             tracked: self.tracked,
             work: WorkBudget::default(),
+            trace: self.trace.as_ref().map(|(context, is_recorded)| RequestTrace {
+                context,
+                is_recorded: *is_recorded,
+            }),
         }
     }
 }
@@ -83,6 +99,7 @@ impl SendRequest<'_> {
             payload: self.payload.to_owned(),
             headers: self.headers.clone(),
             tracked: self.tracked,
+            trace: self.trace.map(|trace| (trace.context.clone(), trace.is_recorded)),
         }
     }
 }
@@ -217,12 +234,19 @@ impl ProjectHandle {
             Recipients::Many(_) | Recipients::Missing(_) => Addressing::Broadcast,
         };
         let named = (request.protocol_name, request.protocol_version);
-        let draft = Draft::new(&self.0.id, &sender.record, to, named, request.payload, request.headers);
+        let mut draft = Draft::new(&self.0.id, &sender.record, to, named, request.payload, request.headers);
+        let recorded = request.trace.filter(|trace| trace.is_recorded);
+        let spans = recorded.and_then(|trace| AcceptSpans::begin(trace.context));
+        let accept = spans.as_ref().map(|spans| spans.context());
+        if let Some(trace) = accept.or(request.trace.map(|trace| trace.context)) {
+            draft = draft.with_trace(trace);
+        }
         Submission {
             draft,
             target,
             idempotency_key: request.headers.idempotency_key.clone(),
             is_tracked: request.tracked,
+            spans,
         }
     }
 

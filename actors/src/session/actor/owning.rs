@@ -13,6 +13,7 @@ use crate::{
         state,
     },
     storage::{Acknowledge, Acknowledged, Claim, Claimed, Op, Release, Released},
+    trace::ending_with,
 };
 
 impl Session {
@@ -110,8 +111,13 @@ impl Session {
         reply: Option<oneshot::Sender<Result<Acknowledged, BrokerError>>>,
         ctx: &mut Context<Self>,
     ) {
+        let traced = self.shared.traced();
+        let spans = match &which {
+            Acknowledge::Ids(messages) => traced.acknowledge(messages),
+            Acknowledge::UpTo(message) => traced.acknowledge_up_to(*message),
+        };
         let op = self.store.acknowledge(self.id, which, now());
-        self.finish_acknowledge(op, reply, ctx);
+        self.finish_acknowledge(ending_with(spans, op), reply, ctx);
     }
 
     /// Handles the result of an acknowledgement that was begun.

@@ -13,6 +13,7 @@ use crate::{
     session::{DeliverPushed, ReadReservation, ownership::Retry, push::Start, state::Event},
     storage::{Acknowledge, Delivery, Lease, PushedDelivery, StoreError},
     supervise::Envelope,
+    trace::{ActiveSpan, ending_with},
 };
 
 /// Messages that one lease asks for at most: what one turn of the actor may take.
@@ -121,6 +122,7 @@ impl Session {
             self.push.note_pushed(deliveries);
         }
         if let Some(connection) = self.connections.live().filter(|_| self.state.push().is_some()) {
+            let _spans = self.begin_spans(deliveries);
             self.mark_delivered(deliveries);
             connection.push(deliveries);
         }
@@ -170,6 +172,7 @@ impl Session {
 
     /// Acknowledges what was written to the connection: at once, or together with later messages.
     pub(super) fn acknowledge_written(&mut self, mut messages: Vec<MessageId>, window: usize, ctx: &mut Context<Self>) {
+        let spans = self.shared.traced().acknowledge(&messages);
         if let Some(store) = self.store.push() {
             let written = messages.len();
             store.settle_group_leases(self.id, &mut messages);
@@ -183,7 +186,7 @@ impl Session {
         } else {
             self.store.acknowledge_written(self.id, messages, now())
         };
-        self.finish_acknowledge(op, None, ctx);
+        self.finish_acknowledge(ending_with(spans, op), None, ctx);
     }
 }
 
@@ -217,6 +220,12 @@ impl Handler<Envelope<DeliverPushed>> for Session {
 }
 
 impl Session {
+    /// Begins the spans of these deliveries, before the recipient can acknowledge them.
+    pub(super) fn begin_spans(&self, deliveries: &[Delivery]) -> Vec<ActiveSpan> {
+        let delivered = deliveries.iter().map(|delivery| (&*delivery.message, delivery.count));
+        self.shared.traced().begin(self.id, delivered)
+    }
+
     /// Notes that these messages are on their way to the connection or the caller, and counts them. A first delivery
     /// counts with its time since the message was accepted.
     pub(super) fn mark_delivered(&self, deliveries: &[Delivery]) {

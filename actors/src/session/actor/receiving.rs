@@ -120,6 +120,7 @@ impl Session {
         if call.is_cancelled() {
             return self.release(Release::Ids(ids), ctx);
         }
+        let spans = self.begin_spans(&deliveries);
         self.mark_delivered(&deliveries);
         let sent = caller.reply.send(Ok(ReceiveOutcome::Messages(ReceivedMessages {
             deliveries,
@@ -128,6 +129,7 @@ impl Session {
         if sent.is_err() {
             return self.release(Release::Ids(ids), ctx);
         }
+        drop(spans);
         self.apply(Event::DepthChanged { depth }, ctx);
         match caller.mode {
             _ if ids.is_empty() => {}

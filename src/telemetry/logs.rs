@@ -1,51 +1,23 @@
-//! Logging. Logs go to stderr; stdout is for the output of commands.
+//! The form of the log: one JSON object or one line for each event. Logs go to stderr; stdout is for the output of
+//! commands. Within a trace each event names it.
 
 use std::fmt::{self, Write as _};
 use std::io::{IsTerminal, Write as _, stderr};
 
-use actix_web::body::MessageBody;
-use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actors::{clock, trace};
+use opentelemetry::trace::TraceContextExt;
 use serde_json::json;
 use tracing::field::Field;
-use tracing::{Span, Subscriber};
-use tracing_actix_web::RootSpanBuilder;
-use tracing_subscriber::fmt::MakeWriter;
-use tracing_subscriber::fmt::format::{FormatFields, Writer, debug_fn};
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, Layer, field::MakeExt, registry};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, JsonFields, Writer, debug_fn, format};
+use tracing_subscriber::fmt::{FmtContext, MakeWriter};
+use tracing_subscriber::{Layer, field::MakeExt, registry};
 
+use super::fields;
 use crate::config::{Config, LogFormat};
 
-/// The framework logs its threads at start and stop; only its warnings are of use to operators.
-const FRAMEWORK_LEVEL: &str = "actix_server=warn";
-
-/// Starts logging for the process, according to `log_level` and `log_format`. A second call has no effect.
-pub fn init(config: &Config) {
-    let is_terminal = stderr().is_terminal();
-    let is_json = is_json(config);
-    // The rule of the setting has parsed the same text, so `info` is a fallback without use. Directives of the setting
-    // come last and win over the framework's level.
-    let filter = EnvFilter::try_new(format!("{FRAMEWORK_LEVEL},{}", config.log_level));
-    let filter = filter.unwrap_or_else(|_| EnvFilter::new("info"));
-    if is_json {
-        std::panic::set_hook(Box::new(|panic| {
-            let place = panic.location().map(ToString::to_string).unwrap_or_default();
-            let reason = panic.payload_as_str().unwrap_or_default();
-            tracing::error!(place, reason, "a part of the broker panicked");
-        }));
-    }
-    let installed = if is_json {
-        registry().with(json(stderr).with_filter(filter)).try_init()
-    } else {
-        registry()
-            .with(pretty(stderr, is_terminal).with_filter(filter))
-            .try_init()
-    };
-    drop(installed);
-}
-
-fn is_json(config: &Config) -> bool {
+/// Whether the log is JSON.
+pub fn is_json(config: &Config) -> bool {
     match config.log_format {
         LogFormat::Auto => !stderr().is_terminal(),
         LogFormat::Pretty => false,
@@ -60,7 +32,8 @@ pub fn print_status(config: &Config, level: &str, line: &str) {
 
 fn format_line(is_json: bool, level: &str, line: &str) -> String {
     if is_json {
-        json!({"level": level, "message": line, "target": "mcp_broker"}).to_string()
+        let timestamp = clock::rfc3339_text(clock::now().unix_ms);
+        json!({"timestamp": timestamp, "level": level, "message": line, "target": "mcp_broker"}).to_string()
     } else if level == "ERROR" {
         format!("error: {line}")
     } else {
@@ -73,49 +46,77 @@ pub fn print_error(is_json: bool, line: &str) {
     let _ = writeln!(stderr(), "{}", format_line(is_json, "ERROR", line));
 }
 
-/// The span of an HTTP request. It excludes the query, where a client of 2024-11-05 sends its session id, a secret.
-pub struct RequestSpan;
+/// Adds the ids of the trace that the thread works for, if there is one.
+struct WithTrace<F> {
+    inner: F,
+    is_json: bool,
+}
 
-impl RootSpanBuilder for RequestSpan {
-    fn on_request_start(request: &ServiceRequest) -> Span {
-        tracing::debug_span!(
-            "request",
-            http.method = request.method().as_str(),
-            http.path = request.path(),
-            http.status_code = tracing::field::Empty,
-        )
+/// The trace and the span that the thread works for: of a frame of MCP, or of an HTTP request.
+fn current_trace() -> Option<(String, String)> {
+    if let Some((trace, span)) = trace::current() {
+        return Some((format!("{trace:032x}"), format!("{span:016x}")));
     }
+    opentelemetry::Context::map_current(|context| {
+        let span = context.span();
+        let ids = span.span_context();
+        ids.is_valid()
+            .then(|| (ids.trace_id().to_string(), ids.span_id().to_string()))
+    })
+}
 
-    fn on_request_end<B: MessageBody>(span: Span, outcome: &Result<ServiceResponse<B>, actix_web::Error>) {
-        let status = match outcome {
-            Ok(response) => response.status(),
-            Err(error) => error.as_response_error().status_code(),
+impl<S, N, F> FormatEvent<S, N> for WithTrace<F>
+where
+    S: Subscriber + for<'span> registry::LookupSpan<'span>,
+    N: for<'writer> FormatFields<'writer> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let Some((trace, span)) = current_trace() else {
+            return self.inner.format_event(context, writer, event);
         };
-        span.record("http.status_code", status.as_u16());
+        let mut line = String::new();
+        self.inner.format_event(context, Writer::new(&mut line), event)?;
+        let line = line.trim_end();
+        let (trace_name, span_name) = (fields::TRACE_ID, fields::SPAN_ID);
+        match line.strip_suffix('}').filter(|_| self.is_json) {
+            Some(open) => writeln!(
+                writer,
+                "{open},\"{trace_name}\":\"{trace}\",\"{span_name}\":\"{span}\"}}"
+            ),
+            None => writeln!(writer, "{line} {trace_name}={trace} {span_name}={span}"),
+        }
     }
 }
 
 /// One JSON object per line. JSON escapes line breaks.
-fn json<S, W>(writer: W) -> impl Layer<S>
+pub fn json<S, W>(writer: W) -> impl Layer<S>
 where
     S: Subscriber + for<'span> registry::LookupSpan<'span>,
     W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
 {
     tracing_subscriber::fmt::layer()
-        .json()
-        .flatten_event(true)
+        .fmt_fields(JsonFields::new())
+        .event_format(WithTrace {
+            inner: format().json().flatten_event(true),
+            is_json: true,
+        })
         .log_internal_errors(false)
         .with_writer(writer)
 }
 
 /// One line per event, for people.
-fn pretty<S, W>(writer: W, ansi: bool) -> impl Layer<S>
+pub fn pretty<S, W>(writer: W, ansi: bool) -> impl Layer<S>
 where
     S: Subscriber + for<'span> registry::LookupSpan<'span>,
     W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
 {
     tracing_subscriber::fmt::layer()
         .fmt_fields(escaping_fields())
+        .event_format(WithTrace {
+            inner: format().with_ansi(ansi),
+            is_json: false,
+        })
         .with_ansi(ansi)
         .log_internal_errors(false)
         .with_writer(writer)
@@ -151,6 +152,9 @@ impl<W: fmt::Write> fmt::Write for Escaped<'_, W> {
 mod tests {
     use std::io;
     use std::sync::{Arc, Mutex};
+
+    use actors::model::TraceContext;
+    use tracing_subscriber::layer::SubscriberExt;
 
     use super::*;
 
@@ -209,5 +213,45 @@ mod tests {
         assert_eq!(event["quoted"], EVIL);
         assert_eq!(event["message"], format!("hello {EVIL}"));
         assert_eq!(event["level"], "INFO");
+    }
+
+    #[test]
+    fn an_event_within_a_trace_names_it() {
+        let trace = TraceContext::recorded(7, 9, None);
+        let ids = [format!("{:032x}", 7), format!("{:016x}", 9)];
+        let log = |form: &str| {
+            let sink = Sink::default();
+            let writer = sink.clone();
+            let make = move || writer.clone();
+            let events = || {
+                tracing::info!("before");
+                let _entered = trace::enter(&trace);
+                tracing::info!(name = %EVIL, "within");
+            };
+            match form {
+                "json" => tracing::subscriber::with_default(registry().with(json(make)), events),
+                _ => tracing::subscriber::with_default(registry().with(pretty(make, false)), events),
+            }
+            sink.text()
+        };
+        let text = log("json");
+        let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.len(), 2, "{text}");
+        assert!(lines[0].get(fields::TRACE_ID).is_none());
+        assert_eq!(
+            [&lines[1][fields::TRACE_ID], &lines[1][fields::SPAN_ID]],
+            [&ids[0], &ids[1]]
+        );
+        assert_eq!(
+            (&lines[1]["name"], &lines[1]["message"]),
+            (&EVIL.into(), &"within".into())
+        );
+        let text = log("pretty");
+        assert_eq!(text.lines().count(), 2, "{text:?}");
+        assert!(
+            text.trim_end()
+                .ends_with(&format!("trace_id={} span_id={}", ids[0], ids[1])),
+            "{text}"
+        );
     }
 }

@@ -1,0 +1,138 @@
+//! The traced messages that a session has been given and has not acknowledged, so that their acknowledgement is a step of
+//! the same trace.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use super::{ActiveSpan, Attribute, SpanKind, is_on};
+use crate::model::{Message, MessageId, SessionId, TraceContext};
+
+/// Messages of one session that are kept, about 150 bytes each. Beyond it the older ones are forgotten: their
+/// acknowledgement has no span.
+const KEPT_LEN_MAX: usize = 1024;
+
+/// The traced messages of one session, from their delivery to their acknowledgement.
+#[derive(Debug, Default)]
+pub struct TracedDeliveries {
+    /// The number of `kept`, which is read without the lock.
+    len: AtomicUsize,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// The spans of the deliveries, and their numbers.
+    by_message: HashMap<MessageId, (u64, TraceContext)>,
+    deliveries: u64,
+}
+
+impl TracedDeliveries {
+    /// Begins the spans of these deliveries to a session. They end when the result is dropped.
+    pub fn begin<'a>(
+        &self,
+        session: SessionId,
+        deliveries: impl Iterator<Item = (&'a Message, u32)>,
+    ) -> Vec<ActiveSpan> {
+        if !is_on() {
+            return Vec::new();
+        }
+        let mut spans = Vec::new();
+        for (message, count) in deliveries {
+            let Some(mut span) = ActiveSpan::deliver(message) else {
+                continue;
+            };
+            span.set("messaging.message.id", Attribute::Text(message.id.to_string()));
+            span.set("mcp_broker.session.id", Attribute::Text(session.to_string()));
+            span.set("mcp_broker.delivery_count", Attribute::Number(count.into()));
+            self.keep(message.id, span.context().clone());
+            spans.push(span);
+        }
+        spans
+    }
+
+    fn keep(&self, message: MessageId, delivery: TraceContext) {
+        let mut kept = self.lock();
+        kept.deliveries += 1;
+        let number = kept.deliveries;
+        kept.by_message.insert(message, (number, delivery));
+        if kept.by_message.len() > KEPT_LEN_MAX {
+            let oldest = number - KEPT_LEN_MAX as u64 / 2;
+            kept.by_message.retain(|_, (number, _)| *number > oldest);
+        }
+        self.len.store(kept.by_message.len(), Ordering::Release);
+    }
+
+    /// Begins the spans of the acknowledgement of these messages. They end when the result is dropped.
+    #[must_use]
+    pub fn acknowledge(&self, messages: &[MessageId]) -> Vec<ActiveSpan> {
+        if self.is_empty() {
+            return Vec::new();
+        }
+        let mut kept = self.lock();
+        let taken = messages
+            .iter()
+            .filter_map(|message| Some((*message, kept.by_message.remove(message)?.1)))
+            .collect();
+        self.begin_acknowledgements(kept, taken)
+    }
+
+    /// As [`Self::acknowledge`], for this message and all that were delivered before it.
+    #[must_use]
+    pub fn acknowledge_up_to(&self, message: MessageId) -> Vec<ActiveSpan> {
+        if self.is_empty() {
+            return Vec::new();
+        }
+        let mut kept = self.lock();
+        let Some(last) = kept.by_message.get(&message).map(|(number, _)| *number) else {
+            return Vec::new();
+        };
+        let taken = kept.by_message.extract_if(|_, (number, _)| *number <= last);
+        let taken = taken.map(|(message, (_, delivery))| (message, delivery)).collect();
+        self.begin_acknowledgements(kept, taken)
+    }
+
+    fn begin_acknowledgements(
+        &self,
+        kept: MutexGuard<'_, Kept>,
+        taken: Vec<(MessageId, TraceContext)>,
+    ) -> Vec<ActiveSpan> {
+        self.len.store(kept.by_message.len(), Ordering::Release);
+        drop(kept);
+        let begin = |(message, delivery): (MessageId, TraceContext)| {
+            let mut span = ActiveSpan::child("acknowledge", SpanKind::Consumer, &delivery)?;
+            span.set("messaging.message.id", Attribute::Text(message.to_string()));
+            Some(span)
+        };
+        taken.into_iter().filter_map(begin).collect()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len.load(Ordering::Acquire) == 0
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A future whose end is the end of these spans; an error is noted in them.
+pub fn ending_with<T: Send + 'static, E: 'static>(
+    mut spans: Vec<ActiveSpan>,
+    future: std::pin::Pin<Box<dyn Future<Output = Result<T, E>> + Send>>,
+) -> std::pin::Pin<Box<dyn Future<Output = Result<T, E>> + Send>> {
+    if spans.is_empty() {
+        return future;
+    }
+    Box::pin(async move {
+        let result = future.await;
+        if result.is_err() {
+            spans.iter_mut().for_each(|span| span.fail("unavailable"));
+        }
+        result
+    })
+}

@@ -1,0 +1,68 @@
+//! What the process tells of itself while it runs: its log, and the spans of its traces.
+//!
+//! `logs` is the form of the log, `fields` the names in it, `filter` what is logged. `http` has the trace of an HTTP
+//! request, `traces` what records spans, `queue` and `exporter` their way to the collector, `settings` the variables.
+
+mod counts;
+mod exporter;
+pub mod fields;
+mod filter;
+mod http;
+mod logs;
+mod queue;
+mod settings;
+mod traces;
+
+use std::io::{IsTerminal, stderr};
+
+use tracing_subscriber::{Layer, Registry, filter::Targets, layer::SubscriberExt, registry, util::SubscriberInitExt};
+
+pub use filter::{FILTER_LEN_MAX, FOR_SECONDS_MAX, LogFilterState, change_filter, filter_state, revert_filter};
+pub use http::{RequestSpan, request_trace, trace_of};
+pub use logs::{print_error, print_status};
+pub use traces::{dropped_spans, shut_down};
+
+use crate::config::Config;
+
+/// Starts logging, according to `log_level` and `log_format`, and traces, according to the variables of OpenTelemetry. A
+/// second call has no effect.
+pub fn init(config: &Config) {
+    let is_terminal = stderr().is_terminal();
+    let is_json = logs::is_json(config);
+    if is_json {
+        std::panic::set_hook(Box::new(|panic| {
+            let place = panic.location().map(ToString::to_string).unwrap_or_default();
+            let reason = panic.payload_as_str().unwrap_or_default();
+            tracing::error!(place, reason, "a part of the broker panicked");
+        }));
+    }
+    let filter = filter::install(&config.log_level);
+    let log: Box<dyn Layer<Registry> + Send + Sync> = if is_json {
+        logs::json::<Registry, _>(stderr).with_filter(filter).boxed()
+    } else {
+        logs::pretty::<Registry, _>(stderr, is_terminal)
+            .with_filter(filter)
+            .boxed()
+    };
+    let mut layers = vec![log];
+    if let Some(tracer) = traces::install() {
+        let exported = tracing_opentelemetry::layer()
+            .with_tracer(tracer)
+            .with_location(false)
+            .with_threads(false)
+            .with_level(false)
+            .with_target(false)
+            .with_tracked_inactivity(false)
+            .with_filter(Targets::new().with_target(http::SPAN_TARGET, tracing::Level::TRACE));
+        layers.push(exported.boxed());
+    }
+    let installed = registry().with(layers).try_init();
+    drop(installed);
+    settings::log_ignored_values();
+    traces::log_state();
+}
+
+/// Whether requests need a span: one that is exported, or one of the log. The latter is decided at the start.
+pub fn has_request_spans() -> bool {
+    actors::trace::is_on() || tracing::enabled!(tracing::Level::DEBUG)
+}
