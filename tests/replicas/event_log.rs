@@ -86,3 +86,21 @@ fn a_killed_replica_loses_no_message_and_only_the_events_that_it_had_not_written
     assert!(logged.is_subset(&kept), "what was written stays");
     assert!(logged.len() >= 300, "{} of {}", logged.len(), balance.accepted);
 }
+
+#[test]
+fn a_replica_that_is_stopped_writes_its_last_events() {
+    let redis = Redis::start();
+    let mut cluster = BrokerCluster::start(3, &redis);
+    let reader = LogReader::connect(&redis);
+    LOAD.run_while(&mut cluster, |cluster, ledger| {
+        for at in 0..3 {
+            ledger.await_more_accepted(50);
+            cluster.restart(at);
+        }
+        ledger.await_more_accepted(50);
+        let accepted = ledger.accepted();
+        eventually("every accepted message is in the log", || {
+            accepted.is_subset(&reader.accepted()).then_some(())
+        });
+    });
+}

@@ -277,3 +277,94 @@ impl Recorder<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use actors::model::{SessionChange, SessionId};
+
+    use super::*;
+
+    fn buffer(all_bytes: &SharedBytes) -> EventBuffer {
+        EventBuffer::new(&Retention::default(), Arc::clone(all_bytes))
+    }
+
+    fn record(buffer: &EventBuffer) -> Wakeup {
+        let event = ProjectEvent::Session {
+            session: SessionId::generate(),
+            name: None,
+            change: SessionChange::Stale,
+        };
+        buffer.record(|recorder| recorder.event(&event, 7))
+    }
+
+    /// Records until this many blocks are complete. Returns the number of events.
+    fn complete_blocks(buffer: &EventBuffer, len: usize) -> u64 {
+        let (mut events, mut blocks) = (0, 0);
+        while blocks < len {
+            events += 1;
+            blocks += usize::from(record(buffer) == Wakeup::BlockReady);
+        }
+        events
+    }
+
+    #[test]
+    fn the_first_event_starts_a_task_and_a_complete_block_wakes_it() {
+        let buffer = buffer(&SharedBytes::default());
+        assert_eq!(record(&buffer), Wakeup::Start);
+        assert_eq!(record(&buffer), Wakeup::Nothing);
+        complete_blocks(&buffer, 1);
+        assert!(!buffer.end_task(), "a block waits");
+        assert_eq!(buffer.take(9).len(), 1);
+        assert!(buffer.end_task());
+        assert_eq!(record(&buffer), Wakeup::Start);
+    }
+
+    #[test]
+    fn what_is_too_much_is_dropped_from_the_front_and_told_once() {
+        let all_bytes = SharedBytes::default();
+        let buffer = buffer(&all_bytes);
+        record(&buffer);
+        let recorded = 1 + complete_blocks(&buffer, 100);
+        let lost = buffer.lost();
+        let bytes = all_bytes.load(Ordering::Relaxed);
+        assert!(lost > 0 && bytes <= PROJECT_BYTES_MAX, "{lost} {bytes}");
+        let blocks = buffer.take(1000);
+        let kept: u64 = blocks.iter().skip(1).map(|block| u64::from(block.header.records)).sum();
+        assert_eq!((blocks[0].header.records, blocks[0].events), (1, lost));
+        assert_eq!(lost + kept, recorded);
+        assert_eq!((buffer.lost(), all_bytes.load(Ordering::Relaxed)), (0, 0));
+
+        buffer.put_back(blocks);
+        complete_blocks(&buffer, 100);
+        assert!(
+            buffer.lost() >= recorded,
+            "the block that told of lost events was dropped with the events"
+        );
+    }
+
+    #[test]
+    fn all_projects_together_are_bounded() {
+        let all_bytes = SharedBytes::default();
+        let buffers: Vec<_> = (0..20).map(|_| buffer(&all_bytes)).collect();
+        for buffer in &buffers {
+            record(buffer);
+            complete_blocks(buffer, 50);
+        }
+        let bytes = all_bytes.load(Ordering::Relaxed);
+        assert!(bytes <= ALL_BYTES_MAX + buffers.len() * (64 << 10), "{bytes}");
+        drop(buffers);
+        assert_eq!(all_bytes.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn few_blocks_are_taken_with_the_open_one() {
+        let buffer = buffer(&SharedBytes::default());
+        assert!(buffer.take_few(4).is_none());
+        record(&buffer);
+        assert_eq!(buffer.take_few(4).unwrap().len(), 1);
+        record(&buffer);
+        complete_blocks(&buffer, 4);
+        assert!(buffer.take_few(4).is_none(), "too much for a function");
+        assert_eq!(buffer.take(9).len(), 4);
+    }
+}

@@ -87,6 +87,8 @@ struct Chunk {
     trimmed: BlockId,
     /// Whether the command has found as many blocks as it asked for.
     is_full: bool,
+    /// Whether a block could not be read.
+    is_damaged: bool,
 }
 
 impl Pipeline {
@@ -172,7 +174,8 @@ impl Pipeline {
                 Direction::Forward => self.read_forward(BlockId(next), state.end.block, len_max).await?,
                 Direction::Backward => self.read_backward(BlockId(next.min(state.end.block)), len_max).await?,
             };
-            if query.direction == Direction::Forward && chunk.trimmed.0 > complete_to {
+            let is_trimmed = query.direction == Direction::Forward && chunk.trimmed.0 > complete_to;
+            if is_trimmed || chunk.is_damaged {
                 page.add_gap();
             }
             for block in &chunk.blocks {
@@ -229,15 +232,17 @@ impl Pipeline {
         let Ok([Value::Array(entries), trimmed]) = <[Value; 2]>::try_from(replies?) else {
             return Err(unreadable("the event log"));
         };
-        let is_full = entries.len() == len_max;
+        let len = entries.len();
         let blocks = entries.into_iter().map(block).filter_map(Result::transpose);
+        let blocks: Vec<_> = blocks.collect::<Result<_, _>>()?;
         Ok(Chunk {
-            blocks: blocks.collect::<Result<_, _>>()?,
+            is_damaged: blocks.len() < len,
+            blocks,
             trimmed: match trimmed {
                 Value::Nil => BlockId::NONE,
                 id => BlockId::parse(&into_bytes(id)?)?,
             },
-            is_full,
+            is_full: len == len_max,
         })
     }
 }
