@@ -15,8 +15,8 @@ use utoipa::{
 
 use super::{
     api::{
-        audit, compatibility, dead_letters, events, history, log_level, messages, projects, protocols, sessions, stats,
-        tree,
+        audit, compatibility, dead_letters, events, history, log_level, messages, projects, protocols,
+        schemas as documented, sessions, stats, tree,
     },
     docs, health, metrics,
     problem_body::ProblemBody,
@@ -41,7 +41,7 @@ use crate::problem;
         messages::send, history::list, history::life, dead_letters::list, dead_letters::redrive, events::follow,
         stats::show, audit::list, tree::tree, log_level::show, log_level::change, metrics::metrics,
     ),
-    components(schemas(ProblemBody)),
+    components(schemas(ProblemBody, documented::SessionStatusFilter)),
     modifiers(&SecuritySchemes, &CommonRefusals),
     security(("key" = []), ("bearer" = [])),
     tags(

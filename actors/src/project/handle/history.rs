@@ -352,10 +352,11 @@ impl MessageLife {
                 if let LoggedRecipients::One(session) = accepted.recipients {
                     self.recipients.entry(session).or_default();
                 }
-                // The receipts also name the sessions to which it was redriven later.
+                // The receipts also name the sessions to which it was redriven later. Where replicas write the log, the
+                // record of a delivery may precede that of the acceptance.
                 for (session, life) in &mut self.recipients {
                     if accepted.recipients.may_contain(*session) {
-                        life.changes.push((at_ms, LifeChange::Queued));
+                        life.changes.insert(0, (at_ms, LifeChange::Queued));
                     }
                 }
                 self.accepted = Some((at_ms, accepted));
