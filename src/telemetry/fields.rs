@@ -58,6 +58,7 @@ pub const FIELDS: &[(&str, &str)] = &[
         "refusals since the last recorded one that were only counted",
     ),
     ("limit", "a bound that was reached, in the unit of the message"),
+    ("lost", "records of the event log that were not stored"),
     ("max", "a bound, in the unit of the message"),
     ("messages", "the number of messages concerned"),
     ("name", "the name of a session, a protocol or an actor"),
