@@ -12,6 +12,11 @@ use crate::support::{Broker, Redis, eventually};
 pub struct ReplicaAddresses(Arc<Mutex<Vec<SocketAddr>>>);
 
 impl ReplicaAddresses {
+    /// One address, of a load balancer.
+    pub fn of(address: SocketAddr) -> Self {
+        Self(Arc::new(Mutex::new(vec![address])))
+    }
+
     /// The address with this number, modulo their count.
     pub fn pick(&self, number: usize) -> SocketAddr {
         let addresses = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -26,6 +26,9 @@ struct Book {
     last_new: HashMap<(String, String), u64>,
     out_of_order: Vec<String>,
     refusals: usize,
+    reconnects: usize,
+    reconnect_max: Duration,
+    lost_http_calls: usize,
 }
 
 struct Entry {
@@ -39,6 +42,12 @@ pub struct Balance {
     pub accepted: usize,
     /// Messages that arrived after a later one of the same sender, when both arrived for the first time.
     pub out_of_order: Vec<String>,
+    /// How often a client lost its connection and registered again.
+    pub reconnects: usize,
+    /// The longest time that took.
+    pub reconnect_max: Duration,
+    /// Calls over HTTP without an answer of a broker.
+    pub lost_http_calls: usize,
 }
 
 impl Ledger {
@@ -82,6 +91,17 @@ impl Ledger {
         self.book().accepted.keys().cloned().collect()
     }
 
+    /// Records that a client is registered again, this long after it lost its connection.
+    pub fn record_reconnect(&self, took: Duration) {
+        let mut book = self.book();
+        book.reconnects += 1;
+        book.reconnect_max = book.reconnect_max.max(took);
+    }
+
+    pub fn record_lost_http_call(&self) {
+        self.book().lost_http_calls += 1;
+    }
+
     pub fn record_refusal(&self) {
         self.book().refusals += 1;
         self.changed.notify_all();
@@ -110,6 +130,9 @@ impl Ledger {
         Balance {
             accepted: book.accepted.len(),
             out_of_order: book.out_of_order.clone(),
+            reconnects: book.reconnects,
+            reconnect_max: book.reconnect_max,
+            lost_http_calls: book.lost_http_calls,
         }
     }
 

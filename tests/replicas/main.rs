@@ -7,6 +7,7 @@ mod support;
 #[path = "../support/cluster_script.rs"]
 mod cluster_script;
 
+mod balancer;
 mod clocks;
 mod cluster;
 mod counts;
@@ -22,6 +23,7 @@ mod push;
 mod redis_faults;
 mod redis_rollback;
 mod roaming_client;
+mod rolling_update;
 mod script;
 mod sessions;
 mod starts;

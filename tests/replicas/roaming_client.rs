@@ -165,17 +165,20 @@ struct RoamingClient<'a> {
     line: Option<RoamingConnection>,
     capabilities: Value,
     moves: usize,
+    /// When the last connection was lost.
+    lost_at: Option<Instant>,
     ledger: &'a Ledger,
 }
 
 impl<'a> RoamingClient<'a> {
-    fn new(name: String, number: usize, cluster: &BrokerCluster, ledger: &'a Ledger) -> Self {
+    fn new(name: String, number: usize, addresses: &ReplicaAddresses, ledger: &'a Ledger) -> Self {
         Self {
             name,
-            addresses: cluster.addresses.clone(),
+            addresses: addresses.clone(),
             line: None,
             capabilities: json!({}),
             moves: number,
+            lost_at: None,
             ledger,
         }
     }
@@ -188,12 +191,22 @@ impl<'a> RoamingClient<'a> {
             let mut line = RoamingConnection::open(address, &self.capabilities);
             let registered = line.as_mut()?.call("register_session", &json!({"name": self.name}));
             match registered {
-                CallOutcome::Done(_) => self.line = line,
+                CallOutcome::Done(_) => {
+                    self.line = line;
+                    if let Some(lost_at) = self.lost_at.take() {
+                        self.ledger.record_reconnect(lost_at.elapsed());
+                    }
+                }
                 CallOutcome::Refused(error) => self.wait_after_refusal(&error),
                 CallOutcome::Lost => {}
             }
         }
         self.line.as_mut()
+    }
+
+    fn lose_connection(&mut self) {
+        self.line = None;
+        self.lost_at.get_or_insert_with(Instant::now);
     }
 
     /// Calls until some replica answers.
@@ -203,7 +216,7 @@ impl<'a> RoamingClient<'a> {
             match self.connection().map(|line| line.call(tool, arguments)) {
                 Some(CallOutcome::Done(object)) => return object,
                 Some(CallOutcome::Refused(error)) => self.wait_after_refusal(&error),
-                Some(CallOutcome::Lost) => self.line = None,
+                Some(CallOutcome::Lost) => self.lose_connection(),
                 None => thread::sleep(Duration::from_millis(20)),
             }
         }
@@ -219,10 +232,11 @@ impl<'a> RoamingClient<'a> {
         thread::sleep(Duration::from_millis(retry_after.min(200)));
     }
 
-    /// Sends direct messages and broadcasts until `stop` is set.
-    fn send_until_stopped(&mut self, audience: &[String], stop: &AtomicBool) {
+    /// Sends direct messages and broadcasts, with this pause between them, until `stop` is set.
+    fn send_until_stopped(&mut self, audience: &[String], pause: Duration, stop: &AtomicBool) {
         let mut number = 0u64;
         while !stop.load(Ordering::SeqCst) {
+            thread::sleep(pause);
             number += 1;
             let text = format!("{} {number}", self.name);
             let mut arguments = json!({
@@ -273,7 +287,7 @@ impl<'a> RoamingClient<'a> {
             });
             let is_lost = is_gone || !ids.is_empty() && self.line.as_mut().is_none_or(|line| line.send(&ack).is_none());
             if is_lost {
-                self.line = None;
+                self.lose_connection();
             }
         }
     }
@@ -308,7 +322,10 @@ impl<'a> RoamingClient<'a> {
                     }
                 },
                 CallOutcome::Refused(error) => self.wait_after_refusal(&error),
-                CallOutcome::Lost => thread::sleep(Duration::from_millis(20)),
+                CallOutcome::Lost => {
+                    self.ledger.record_lost_http_call();
+                    thread::sleep(Duration::from_millis(20));
+                }
             }
         }
     }
@@ -330,17 +347,26 @@ pub struct Load {
     pub listeners: usize,
     /// Clients that poll over HTTP, each time at another replica.
     pub pollers: usize,
+    /// The pause of a sender between two messages.
+    pub pause: Duration,
 }
 
 pub const LOAD: Load = Load {
     senders: 4,
     listeners: 4,
     pollers: 2,
+    pause: Duration::ZERO,
 };
 
 impl Load {
-    /// Sends and receives while `happens` runs, and until every accepted message has arrived.
+    /// Sends and receives at the replicas of a cluster while `happens` runs, and until every accepted message has arrived.
     pub fn run_while(&self, cluster: &mut BrokerCluster, happens: impl FnOnce(&mut BrokerCluster, &Ledger)) -> Balance {
+        self.run(cluster.addresses.clone(), |ledger| happens(cluster, ledger))
+    }
+
+    /// Sends and receives at these addresses while `happens` runs, and until every accepted message has arrived.
+    pub fn run(&self, addresses: ReplicaAddresses, happens: impl FnOnce(&Ledger)) -> Balance {
+        let addresses = &addresses;
         let ledger = Ledger::default();
         let (sent, received) = (AtomicBool::new(false), AtomicBool::new(false));
         let begun = AtomicUsize::new(0);
@@ -350,7 +376,7 @@ impl Load {
         thread::scope(|scope| {
             let ends = StopOnDrop([&sent, &received]);
             for (number, name) in audience.iter().enumerate() {
-                let mut nomad = RoamingClient::new(name.clone(), number, cluster, &ledger);
+                let mut nomad = RoamingClient::new(name.clone(), number, addresses, &ledger);
                 let (received, begun, polls) = (&received, &begun, number >= listeners.len());
                 scope.spawn(move || {
                     let push = json!({"experimental": {"dev.mcp-broker/push": {"ack": "manual", "window": 16}}});
@@ -374,12 +400,12 @@ impl Load {
                 .into_iter()
                 .enumerate()
                 .map(|(number, name)| {
-                    let mut nomad = RoamingClient::new(name, number, cluster, &ledger);
+                    let mut nomad = RoamingClient::new(name, number, addresses, &ledger);
                     let (audience, sent) = (&audience, &sent);
-                    scope.spawn(move || nomad.send_until_stopped(audience, sent))
+                    scope.spawn(move || nomad.send_until_stopped(audience, self.pause, sent))
                 })
                 .collect();
-            happens(cluster, &ledger);
+            happens(&ledger);
             sent.store(true, Ordering::SeqCst);
             for sender in senders {
                 sender.join().unwrap();
