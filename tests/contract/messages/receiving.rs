@@ -301,11 +301,13 @@ fn calls_under_one_request_id_are_bounded_too() {
         alice.wire.asks_as(&id, "tools/call", params);
     }
     alice.is_refused_as("unavailable", "send_message", waits("one more"));
+    // Messages are stored in order: once this one is, all of the others wait for their acknowledgements.
+    alice.sends("stored").to("bob");
     // A cancellation ends all of them.
     alice.wire.cancels(&id);
     let last = alice.begins_call("send_message", &waits("last"));
     let mut read = 0;
-    while read < CALLS_MAX + 1 {
+    while read < CALLS_MAX + 2 {
         read += bob.reads(json!({"acknowledge": "immediate", "limit": 1000})).len();
     }
     assert_eq!(alice.finishes_call("send_message", &last)["status"], "acknowledged");
