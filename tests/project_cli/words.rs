@@ -53,7 +53,7 @@ fn unknown_words_are_refused_with_a_hint() {
     for (words, line) in [
         (
             &["proyect"][..],
-            "command \"proyect\" is not known; allowed: serve, help, project, keygen; did you mean project?",
+            "command \"proyect\" is not known; allowed: serve, help, project, keygen, healthcheck; did you mean project?",
         ),
         (
             &["project", "lst"],
