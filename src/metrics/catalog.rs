@@ -1,5 +1,7 @@
 //! The table of all metrics. `/metrics`, docs/metrics.md and the checks of alerts and dashboard come from it.
 
+use std::fmt::Write as _;
+
 /// How a metric behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -147,6 +149,8 @@ metrics! {
         "Circuit breakers that refuse operations now.";
     BREAKER_OPENINGS = Counter "mcp_broker_redis_breaker_openings_total" [] "openings",
         "How often a circuit breaker opened.";
+    LOST_EVENTS = Counter "mcp_broker_event_log_lost_total" [] "events",
+        "Events that were not written to the event log, because Redis was away for too long (storage redis). No message is lost with them.";
     PIPELINE_OPERATIONS = Gauge "mcp_broker_redis_pipeline_operations" [] "operations",
         "Operations that wait for Redis in the pipelines of all projects.";
     PIPELINE_OPERATIONS_MAX = Gauge "mcp_broker_redis_pipeline_operations_max" [] "operations",
@@ -185,6 +189,8 @@ metrics! {
         "Threads of the process.";
     PROCESS_START = Gauge "mcp_broker_process_start_time_seconds" [] "seconds",
         "The start of the process, in seconds since the Unix epoch.";
+    SPANS_DROPPED = Counter "mcp_broker_trace_spans_dropped_total" [] "spans",
+        "Spans that were recorded and that no collector took: the queue was full, or the collector refused them or did not answer.";
 }
 
 /// The Markdown table of docs/metrics.md.
@@ -193,7 +199,11 @@ pub fn metrics_markdown() -> String {
     for metric in CATALOG {
         let labels: Vec<_> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
         let (name, kind, labels) = (metric.name, metric.kind.as_str(), labels.join(", "));
-        table += &format!("| `{name}` | {kind} | {labels} | {} | {} |\n", metric.unit, metric.help);
+        let _ = writeln!(
+            table,
+            "| `{name}` | {kind} | {labels} | {} | {} |",
+            metric.unit, metric.help
+        );
     }
     table
 }

@@ -41,12 +41,15 @@ const REASONS: [DeadLetterReason; 4] = [
     DeadLetterReason::Rejected,
 ];
 
+/// The live connections of a project by [`TransportKind::index`](Labelled::index).
+type ConnectionsOf = dyn Fn(&ProjectId) -> [usize; TransportKind::LEN] + Send + Sync;
+
 /// Figures that the transports have.
 pub struct TransportFigures {
     /// Open HTTP sessions.
     pub http_sessions: Box<dyn Fn() -> usize + Send + Sync>,
     /// Live connections of a project by [`TransportKind::index`](Labelled::index).
-    pub connections_of: Box<dyn Fn(&ProjectId) -> [usize; TransportKind::LEN] + Send + Sync>,
+    pub connections_of: Box<ConnectionsOf>,
 }
 
 /// The figures of this replica.
@@ -334,6 +337,7 @@ impl Metrics {
         put(families, catalog::REDIS_CONNECTS, &METRICS.redis_connects);
         families.put(catalog::BREAKERS_OPEN, server.open_breakers);
         put(families, catalog::BREAKER_OPENINGS, &METRICS.breaker_openings);
+        put(families, catalog::LOST_EVENTS, &METRICS.lost_events);
         families.put(catalog::PIPELINE_OPERATIONS, server.queued);
         families.put(catalog::PIPELINE_OPERATIONS_MAX, server.queued_max);
         families.put(catalog::PIPELINE_BYTES, server.queued_bytes);
@@ -364,6 +368,7 @@ impl Metrics {
         }
         #[allow(clippy::cast_precision_loss, reason = "milliseconds since 1970 fit into 52 bits")]
         families.put(catalog::PROCESS_START, self.started_unix_ms as f64 / 1000.0);
+        families.put(catalog::SPANS_DROPPED, METRICS.dropped_spans.get());
     }
 }
 
@@ -374,8 +379,14 @@ fn put_counters<L: Labelled, const N: usize>(families: &mut Families, metric: Me
     families.put_labelled(metric, samples);
 }
 
+/// Reads a counter of a project.
+type Count = fn(&MessageCounts) -> u64;
+
+/// Reads a figure of a project.
+type Figure = fn(&ProjectFigures) -> usize;
+
 fn put_messages(families: &mut Families, labels: &[Labels]) {
-    let counters: [(Metric, fn(&MessageCounts) -> u64); 8] = [
+    let counters: [(Metric, Count); 8] = [
         (catalog::MESSAGES_RECEIVED, |counts| counts.received),
         (catalog::MESSAGES_ACCEPTED, |counts| counts.accepted),
         (catalog::MESSAGES_REFUSED, |counts| counts.refused),
@@ -414,7 +425,7 @@ fn put_projects(families: &mut Families, labels: &[Labels]) {
             .map(|(state, len)| ([labels.project.clone(), state.to_owned()], len.into()))
     });
     families.put_labelled(catalog::SESSIONS, sessions);
-    let gauges: [(Metric, fn(&ProjectFigures) -> usize); 4] = [
+    let gauges: [(Metric, Figure); 4] = [
         (catalog::INBOX_MESSAGES, |figures| figures.waiting),
         (catalog::INBOX_MESSAGES_MAX, |figures| figures.longest),
         (catalog::INBOXES_OVER_WARNING, |figures| figures.over_warning),

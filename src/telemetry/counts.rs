@@ -1,13 +1,14 @@
 //! The number of spans on their way to the collector, and of those that were lost.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use actors::metrics::METRICS;
 
 /// The number of spans on their way.
 #[derive(Debug, Default)]
 pub struct SpanCounts {
     /// Spans that were queued, and that the exporter has neither delivered nor lost.
     waiting: AtomicUsize,
-    dropped: AtomicU64,
 }
 
 impl SpanCounts {
@@ -20,18 +21,14 @@ impl SpanCounts {
     pub fn leave(&self, spans: usize, are_delivered: bool) {
         self.waiting.fetch_sub(spans, Ordering::Relaxed);
         if !are_delivered {
-            self.dropped.fetch_add(spans as u64, Ordering::Relaxed);
+            METRICS.dropped_spans.add(spans as u64);
         }
-    }
-
-    /// Spans that were lost.
-    pub fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
     }
 
     /// Counts what still waits as lost. Returns all that were lost.
     pub fn drop_waiting(&self) -> u64 {
         let left = self.waiting.swap(0, Ordering::Relaxed) as u64;
-        self.dropped.fetch_add(left, Ordering::Relaxed) + left
+        METRICS.dropped_spans.add(left);
+        METRICS.dropped_spans.get()
     }
 }

@@ -20,7 +20,7 @@ use tracing_subscriber::{Layer, Registry, filter::Targets, layer::SubscriberExt,
 pub use filter::{FILTER_LEN_MAX, FOR_SECONDS_MAX, LogFilterState, change_filter, filter_state, revert_filter};
 pub use http::{RequestSpan, request_trace, trace_of};
 pub use logs::{print_error, print_status};
-pub use traces::{dropped_spans, shut_down};
+pub use traces::shut_down;
 
 use crate::config::Config;
 

@@ -48,11 +48,6 @@ impl SpanQueue {
         self.len_max
     }
 
-    /// Spans that were lost.
-    pub fn dropped(&self) -> u64 {
-        self.counts.dropped()
-    }
-
     /// Sends what waits within `timeout`; what is left then counts as dropped.
     pub fn shut_down(&self, timeout: Duration) {
         // A time-out shows in the spans that are left.

@@ -92,11 +92,6 @@ pub fn shut_down(timeout: Duration) {
     }
 }
 
-/// Spans that were recorded and not delivered: the queue was full, or the collector did not take them.
-pub fn dropped_spans() -> u64 {
-    QUEUE.get().map_or(0, |queue| queue.dropped())
-}
-
 fn scope() -> InstrumentationScope {
     InstrumentationScope::builder(SCOPE)
         .with_version(env!("CARGO_PKG_VERSION"))

@@ -152,6 +152,10 @@ pub struct BrokerMetrics {
     pub redis_connects: Counter,
     /// How often a breaker opened.
     pub breaker_openings: Counter,
+    /// Records of the event log that were not written to the store.
+    pub lost_events: Counter,
+    /// Spans that no collector took.
+    pub dropped_spans: Counter,
 }
 
 /// The metrics of this process.
@@ -187,6 +191,8 @@ impl BrokerMetrics {
             redis_failures: Counter::new(),
             redis_connects: Counter::new(),
             breaker_openings: Counter::new(),
+            lost_events: Counter::new(),
+            dropped_spans: Counter::new(),
         }
     }
 

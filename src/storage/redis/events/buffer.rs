@@ -9,6 +9,7 @@ use std::{
 };
 
 use actors::{
+    metrics::METRICS,
     model::{Message, MessageId, ProjectEvent, SessionId},
     storage::{
         Retention,
@@ -160,6 +161,7 @@ impl EventBuffer {
 
     /// Counts the events of a block as lost: it is unknown whether it was appended.
     pub(super) fn count_lost(&self, block: &WaitingBlock) {
+        METRICS.lost_events.add(block.events);
         self.lock().lost += block.events;
     }
 
@@ -199,6 +201,7 @@ impl EventBuffer {
                 return;
             };
             self.release(waiting, dropped.stored.len());
+            METRICS.lost_events.add(dropped.events);
             waiting.lost += dropped.events;
         }
     }

@@ -124,7 +124,9 @@ impl Pipeline {
                 Ok(Ok(_)) => {}
                 Ok(Err(StoreError::RolledBack | StoreError::Full(_))) => pipeline.events.put_back(blocks),
                 Ok(Err(StoreError::Unreachable(_))) | Err(_) => {
-                    blocks.iter().for_each(|block| pipeline.events.count_lost(block))
+                    for block in &blocks {
+                        pipeline.events.count_lost(block);
+                    }
                 }
             }
         });
