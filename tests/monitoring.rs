@@ -5,6 +5,7 @@ mod promtool;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
     fs,
     path::{Path, PathBuf},
 };
@@ -135,7 +136,11 @@ fn prometheus_parses_every_expression_of_the_dashboard() {
     for (at, expression) in expressions.enumerate() {
         let expression = expression.replace("$__rate_interval", "5m").replace("$project", ".*");
         let expression = serde_json::to_string(&expression).unwrap();
-        rules += &format!("      - record: dashboard:expression{at}\n        expr: {expression}\n");
+        writeln!(
+            rules,
+            "      - record: dashboard:expression{at}\n        expr: {expression}"
+        )
+        .unwrap();
     }
     let file = TemporaryFile::new("dashboard-rules.yaml", &rules);
     promtool(&["check", "rules", file.0.to_str().unwrap()], "");

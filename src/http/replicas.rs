@@ -72,12 +72,9 @@ pub async fn ask_others(request: &HttpRequest, bytes_max: usize) -> Answers {
         return Answers::default();
     };
     let mut answers = Answers::default();
-    let addresses = match timeout(ANSWER_TIMEOUT, replicas.addresses()).await {
-        Ok(Ok(addresses)) => addresses,
-        Ok(Err(_)) | Err(_) => {
-            answers.partial.push(UNKNOWN.to_owned());
-            return answers;
-        }
+    let Ok(Ok(addresses)) = timeout(ANSWER_TIMEOUT, replicas.addresses()).await else {
+        answers.partial.push(UNKNOWN.to_owned());
+        return answers;
     };
     let others = addresses
         .into_iter()

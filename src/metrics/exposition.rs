@@ -1,6 +1,6 @@
 //! The exposition formats: Prometheus text 0.0.4, and protobuf with native histograms.
 //!
-//! `prometheus-client` encodes both. Its text is that of OpenMetrics, where the family of a counter has another name than
+//! `prometheus-client` encodes both. Its text is that of `OpenMetrics`, where the family of a counter has another name than
 //! its samples; here the family is given the full name, which makes the same text valid in 0.0.4.
 
 use std::fmt::Error;

@@ -152,7 +152,10 @@ impl Application {
         } else {
             Duration::ZERO
         };
-        if tokio::time::timeout(grace - flush_reserve, self.drain()).await.is_err() {
+        if tokio::time::timeout(grace.saturating_sub(flush_reserve), self.drain())
+            .await
+            .is_err()
+        {
             tracing::warn!(
                 connections = connections.len(),
                 "the shutdown grace is over: open connections are cut"

@@ -260,6 +260,8 @@ fn what_the_functions_do_is_recorded_by_them() {
 
 #[test]
 fn an_expired_message_and_the_messages_of_a_segment_are_recorded_by_the_functions() {
+    use EventKind::{Accepted, Acknowledged, Delivered, Released};
+
     let redis = Redis::start();
     block_on(async {
         let storage = connect(redis.url()).await.unwrap();
@@ -300,7 +302,6 @@ fn an_expired_message_and_the_messages_of_a_segment_are_recorded_by_the_function
             _ => None,
         });
         assert_eq!(dead, Some((expiring.id, DeadLetterReason::Expired)));
-        use EventKind::{Accepted, Acknowledged, Delivered, Released};
         for id in &ids {
             assert_eq!(kinds_of(&read, *id), [Accepted, Delivered, Released, Delivered]);
         }

@@ -55,7 +55,9 @@ impl AcceptSpans {
             Ok(Appended::KeyReserved | Appended::RosterOutdated) => accept.fail("refused"),
             Err(error) => {
                 let code = BrokerError::from(error.clone()).code();
-                store.iter_mut().for_each(|store| store.fail(code));
+                if let Some(store) = store {
+                    store.fail(code);
+                }
                 accept.fail(code);
             }
         }

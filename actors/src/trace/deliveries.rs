@@ -131,7 +131,9 @@ pub fn ending_with<T: Send + 'static, E: 'static>(
     Box::pin(async move {
         let result = future.await;
         if result.is_err() {
-            spans.iter_mut().for_each(|span| span.fail("unavailable"));
+            for span in &mut spans {
+                span.fail("unavailable");
+            }
         }
         result
     })

@@ -56,7 +56,7 @@ pub struct Query {
     cursor: Option<String>,
 }
 
-/// The messages of the last MESSAGE_HISTORY, newest first. A member sees those that its own sessions sent or got. A page
+/// The messages of the last `MESSAGE_HISTORY`, newest first. A member sees those that its own sessions sent or got. A page
 /// may have fewer messages than its limit, or none, and still be followed by another.
 #[utoipa::path(get, path = "/api/v1/messages", operation_id = "list_messages", tag = "messages",
     params(Query), responses((status = 200, description = "A page of the messages", body = documented::Messages),
@@ -222,20 +222,17 @@ pub async fn life(Caller(by): Caller, query: web::Query<LifeQuery>, path: web::P
     });
     let next_cursor = last.map(|(session, _)| **session);
     let mut envelope = Vec::new();
-    let accepted_at = match &life.accepted {
-        Some((at_ms, accepted)) => {
-            let payload = if with_payload {
-                payload_of(&by.project, accepted).await?
-            } else {
-                None
-            };
-            accepted.write_envelope(by.project.id(), payload.as_deref(), &mut envelope);
-            Some(rfc3339_text(*at_ms))
-        }
-        None => {
-            envelope.extend_from_slice(b"null");
+    let accepted_at = if let Some((at_ms, accepted)) = &life.accepted {
+        let payload = if with_payload {
+            payload_of(&by.project, accepted).await?
+        } else {
             None
-        }
+        };
+        accepted.write_envelope(by.project.id(), payload.as_deref(), &mut envelope);
+        Some(rfc3339_text(*at_ms))
+    } else {
+        envelope.extend_from_slice(b"null");
+        None
     };
     let envelope = String::from_utf8(envelope)
         .ok()

@@ -64,7 +64,7 @@ pub struct ChangeLogLevel {
     )]
     filter: String,
     /// Returns to the filter of the configuration after this time.
-    #[schema(minimum = 1, maximum = 86_400, nullable = false)]
+    #[schema(minimum = 1, maximum = 86_400)]
     for_seconds: Option<u64>,
 }
 

@@ -125,10 +125,10 @@ pub async fn send(
     let wish = Wish::parse(body.arguments()?, key, context.service.payload_len_max)?;
     let sender = sender(&by, &wish.from).await?;
     let trace = telemetry::trace_of(&request);
-    let mut send = wish.prepare(&by, &sender, telemetry::request_trace(&request, trace.as_ref()));
+    let mut preparation = wish.prepare(&by, &sender, telemetry::request_trace(&request, trace.as_ref()));
     let waits = OpenResponse::open_over_limit(context, &by, TransportKind::Http).ok_or(BrokerError::unavailable())?;
-    let prepared = send.prepared.answer().await;
-    let prepared = prepared.map_err(|error| match &send.recipient {
+    let prepared = preparation.send.answer().await;
+    let prepared = prepared.map_err(|error| match &preparation.recipient {
         Some(recipient) => sending::audit_isolation_refusal(admin.audit(), &by, recipient, error),
         None => error,
     })?;
@@ -142,8 +142,8 @@ pub async fn send(
         let outcome = sending::await_outcome(
             &by.project,
             sender.record.id,
-            send.wait_goal.take(),
-            send.idempotency_key.as_deref(),
+            preparation.wait_goal.take(),
+            preparation.idempotency_key.as_deref(),
             routed,
         );
         tokio::select! {
@@ -153,7 +153,7 @@ pub async fn send(
         }
     };
     let mut text = Vec::new();
-    if send.recipient.is_some() {
+    if preparation.recipient.is_some() {
         sending::write_direct(&mut text, &result, !is_cross_project);
     } else {
         write_json(&mut text, &sending::broadcast_json(&result));
@@ -209,8 +209,8 @@ struct Wish<'a> {
 }
 
 /// A message that is checked, or will be after a lookup.
-struct Prepared {
-    prepared: actors::project::Lookup<PreparedSend>,
+struct Preparation {
+    send: actors::project::Lookup<PreparedSend>,
     recipient: Option<String>,
     wait_goal: Option<WaitGoal>,
     idempotency_key: Option<String>,
@@ -246,19 +246,18 @@ impl<'a> Wish<'a> {
         })
     }
 
-    fn prepare(self, by: &Arc<Identity>, sender: &Arc<Member>, trace: Option<RequestTrace<'_>>) -> Prepared {
+    fn prepare(self, by: &Arc<Identity>, sender: &Arc<Member>, trace: Option<RequestTrace<'_>>) -> Preparation {
         let request = self.message.send_request(self.wait_goal.is_some(), trace);
-        let prepared = match &self.recipient {
-            Some(recipient) => by.project.prepare_direct(sender, recipient, &request),
-            None => {
-                let prepared = by.project.prepare_broadcast(sender, self.filter, &request);
-                prepared.map(|late| late.result.map(PreparedSend::Local))
-            }
+        let prepared = if let Some(recipient) = &self.recipient {
+            by.project.prepare_direct(sender, recipient, &request)
+        } else {
+            let prepared = by.project.prepare_broadcast(sender, self.filter, &request);
+            prepared.map(|late| late.result.map(PreparedSend::Local))
         };
         by.charge_work(request.work.spent());
         let identity = Arc::clone(by);
-        Prepared {
-            prepared: prepared.map(move |late| {
+        Preparation {
+            send: prepared.map(move |late| {
                 identity.charge_work(late.work);
                 late.result
             }),

@@ -34,6 +34,7 @@ pub enum SessionStatusFilter {
 }
 
 /// A session.
+#[allow(clippy::struct_field_names, reason = "the names are those of the contract")]
 #[derive(ToSchema)]
 pub struct Session {
     #[schema(format = "uuid")]
@@ -225,6 +226,7 @@ pub struct DeadLetters {
 }
 
 /// What became of a redrive.
+#[allow(clippy::struct_field_names, reason = "the names are those of the contract")]
 #[derive(ToSchema)]
 pub struct Redriven {
     /// Messages that wait again.

@@ -51,7 +51,7 @@ pub struct Query {
 pub struct Answer {
     #[serde(flatten)]
     stats: Stats,
-    /// With `window`. A project that is not among the busiest METRICS_PROJECTS_MAX has no points.
+    /// With `window`. A project that is not among the busiest `METRICS_PROJECTS_MAX` has no points.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     series: Option<Series>,

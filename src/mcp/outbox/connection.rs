@@ -50,7 +50,9 @@ impl Connection for Outbox {
             let before_len: usize = before.iter().map(|part| part.len()).sum();
             let len = before_len + message.encoded_len(*count) + frame.after.len();
             self.append(&mut queue, len, |out| {
-                before.iter().for_each(|part| out.extend_from_slice(part));
+                for part in &before {
+                    out.extend_from_slice(part);
+                }
                 message.write(out, *count);
                 out.extend_from_slice(&frame.after);
             });

@@ -226,7 +226,7 @@ fn a_stalled_follower_costs_bounded_memory_and_learns_what_it_missed() {
     // The follower reads again: the stream goes on, and says how much is missing.
     stalled.set_read_timeout(Some(crate::support::WAIT_TIMEOUT)).unwrap();
     let mut text = String::new();
-    let mut buffer = [0; 64 * 1024];
+    let mut buffer = vec![0; 64 * 1024];
     while !text.contains("event: gap") {
         let len = stalled.read(&mut buffer).unwrap();
         assert!(
