@@ -100,6 +100,12 @@ class Packaging(unittest.TestCase):
         targets = {"/" + target + Path(source).name for source, target, _ in package["assets"]}
         self.assertLessEqual(set(package["conf-files"]), targets)
 
+    def test_the_operations_guide_explains_every_alert(self):
+        rules = yaml.safe_load((ROOT / "helm/mcp-broker/files/alerts.yaml").read_text())
+        alerts = {rule["alert"]: rule["labels"]["severity"] for group in rules["groups"] for rule in group["rules"]}
+        guide = (ROOT / "docs/operations.md").read_text()
+        self.assertEqual(dict(re.findall(r"^\| `(McpBroker\w+)` \| (\w+) \|", guide, re.M)), alerts)
+
     def test_the_formula_of_a_release_is_complete(self):
         with tempfile.TemporaryDirectory() as folder:
             for system in ["linux", "macos"]:
