@@ -60,7 +60,7 @@ fn the_probes_answer_any_host() {
 fn the_tree_shows_every_actor() {
     let broker = Broker::start();
     let agents = broker.agents("agent", 2);
-    let tree = broker.get("/api/v1/tree").json();
+    let tree = broker.get("/api/v1/tree?replica=self").json();
     let mut kinds = Vec::new();
     let mut names = Vec::new();
     visit(&tree, &mut |node| {

@@ -194,7 +194,7 @@ fn a_client_that_dies_with_calls_in_flight_leaves_nothing_behind() {
         bob.wire.disconnects();
     }
     eventually("only two sessions are left", || {
-        let tree = broker.get("/api/v1/tree").json();
+        let tree = broker.get("/api/v1/tree?replica=self").json();
         let mut children = tree["children"].as_array().unwrap().iter();
         let project = children.find(|child| child["kind"] == "project").unwrap();
         let sessions = project["children"].as_array().unwrap().iter();
