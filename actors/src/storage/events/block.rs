@@ -167,7 +167,9 @@ impl BlockWriter {
     /// Ends the block. The next record begins another one.
     pub fn finish(&mut self) -> (BlockHeader, Bytes) {
         let header = std::mem::take(&mut self.header);
-        let mut records = std::mem::take(&mut self.records);
+        // A log that fills blocks gets the next one at once, and does not grow it step by step.
+        let next = Vec::with_capacity(if self.is_full() { BLOCK_BYTES } else { 0 });
+        let mut records = std::mem::replace(&mut self.records, next);
         records.shrink_to_fit();
         (header, records.into())
     }

@@ -18,6 +18,9 @@ pub const PAYLOAD_BYTES_MAX: usize = 256 << 10;
 /// Bytes of the largest headers that the log keeps. Of larger ones it keeps the priority alone.
 const TAIL_BYTES_MAX: usize = 8 << 10;
 
+/// Enough for the fields of fixed size of any record.
+const FIXED_FIELDS_BYTES: usize = 96;
+
 const DAY_MS: u64 = 86_400_000;
 
 const HAS_MANY_RECIPIENTS: u8 = 1;
@@ -101,62 +104,63 @@ const fn short_tail(priority: Priority) -> &'static [u8] {
 
 /// Appends a delivery.
 pub fn write_delivered(out: &mut Vec<u8>, time: RecordTime, message: MessageId, session: SessionId, delivery: u32) {
-    let record = ShortRecord::new(EventKind::Delivered, time);
-    record
-        .message(message)
-        .session(session)
-        .number(delivery.into())
-        .append_to(out);
+    let fields = FieldWriter::begin(out, EventKind::Delivered, time);
+    fields.message(message).session(session).number(delivery.into()).end();
 }
 
 /// Appends an acknowledgement.
 pub fn write_acknowledged(out: &mut Vec<u8>, time: RecordTime, message: MessageId, session: SessionId) {
-    let record = ShortRecord::new(EventKind::Acknowledged, time);
-    record.message(message).session(session).append_to(out);
+    let fields = FieldWriter::begin(out, EventKind::Acknowledged, time);
+    fields.message(message).session(session).end();
 }
 
 /// Appends any event.
 pub fn write_event(out: &mut Vec<u8>, time: RecordTime, event: &ProjectEvent) {
-    let short = ShortRecord::new(event.kind(), time);
-    match event {
-        ProjectEvent::Accepted(accepted) => AcceptedRecord::of(accepted).write(out, time),
+    if let ProjectEvent::Accepted(accepted) = event {
+        return AcceptedRecord::of(accepted).write(out, time);
+    }
+    let fields = FieldWriter::begin(out, event.kind(), time);
+    let fields = match event {
+        ProjectEvent::Accepted(_) => fields,
         ProjectEvent::Delivered {
             message,
             session,
             delivery,
-        } => write_delivered(out, time, *message, *session, *delivery),
-        ProjectEvent::Acknowledged { message, session } => write_acknowledged(out, time, *message, *session),
-        ProjectEvent::Released { message, session } => short.message(*message).session(*session).append_to(out),
+        } => fields.message(*message).session(*session).number((*delivery).into()),
+        ProjectEvent::Acknowledged { message, session } | ProjectEvent::Released { message, session } => {
+            fields.message(*message).session(*session)
+        }
         ProjectEvent::DeadLettered {
             message,
             session,
             reason,
             deliveries,
         } => {
-            let record = short.message(*message).session(*session).byte(reason_number(*reason));
-            record.number((*deliveries).into()).append_to(out);
+            let fields = fields.message(*message).session(*session).byte(reason_number(*reason));
+            fields.number((*deliveries).into())
         }
-        ProjectEvent::Redriven { message, session, from } => {
-            short.message(*message).session(*session).session(*from).append_to(out);
-        }
+        ProjectEvent::Redriven { message, session, from } => fields.message(*message).session(*session).session(*from),
         ProjectEvent::Session { session, name, change } => {
             let name = name.as_ref().map_or("", SessionName::as_str);
-            short.session(*session).byte(*change as u8).append_with(out, &[name]);
+            fields.session(*session).byte(*change as u8).text(name.as_bytes())
         }
         ProjectEvent::Protocol { name, version, by } => {
-            let record = match by {
-                Some(session) => short.byte(1).session(*session),
-                None => short.byte(0),
+            let fields = match by {
+                Some(session) => fields.byte(1).session(*session),
+                None => fields.byte(0),
             };
-            record.append_with(out, &[name.as_str(), &version.to_string()]);
+            fields
+                .text(name.as_str().as_bytes())
+                .text(version.to_string().as_bytes())
         }
-        ProjectEvent::Actor { actor, change } => short.byte(*actor as u8).byte(*change as u8).append_to(out),
+        ProjectEvent::Actor { actor, change } => fields.byte(*actor as u8).byte(*change as u8),
         ProjectEvent::Audit { entry, action, outcome } => {
             let outcome = u8::from(*outcome == AuditOutcome::Refused);
-            short.bytes(entry.as_bytes()).byte(outcome).append_with(out, &[action]);
+            fields.bytes(entry.as_bytes()).byte(outcome).text(action.as_bytes())
         }
-        ProjectEvent::Lost { events } => short.number(*events).append_to(out),
-    }
+        ProjectEvent::Lost { events } => fields.number(*events),
+    };
+    fields.end();
 }
 
 /// Removes the next record from `rest`, without its length.
@@ -247,75 +251,84 @@ impl<'a> AcceptedRecord<'a> {
         let flags = flag(HAS_MANY_RECIPIENTS, marks_len.is_some())
             | flag(HAS_ORIGIN, self.origin.is_some())
             | flag(HAS_PAYLOAD, self.payload.is_some());
-        let late_by = time.at_ms.wrapping_sub(self.timestamp_ms).cast_signed();
-        let mut fields = ShortRecord::new(EventKind::Accepted, time)
-            .message(self.message)
-            .session(self.sender)
-            .byte(flags)
-            .number(zigzag(late_by));
-        fields = match self.recipients {
-            RecipientsRef::One(session) => fields.session(session),
-            RecipientsRef::Sessions(_) | RecipientsRef::Marks(_) => fields.number(marks_len.unwrap_or(0) as u64),
-        };
+        let late_by = zigzag(time.at_ms.wrapping_sub(self.timestamp_ms).cast_signed());
         let texts = [
             self.origin.map(|origin| origin.as_str().as_bytes()),
             Some(self.head),
             self.payload,
             Some(self.tail),
         ];
-        let texts_len: usize = texts
-            .iter()
-            .flatten()
-            .map(|text| number_len(text.len() as u64) + text.len())
-            .sum();
-        let len = fields.len() + marks_len.unwrap_or(0) * 8 + texts_len;
-        out.reserve(len + 4);
-        write_number(out, len as u64);
-        out.extend_from_slice(fields.as_slice());
+        let texts_len: usize = texts.iter().flatten().map(|text| text.len()).sum();
+        out.reserve(FIXED_FIELDS_BYTES + marks_len.unwrap_or(0) * 8 + texts_len);
+        // Its names and headers usually take it past 127 bytes.
+        let mut fields = FieldWriter::begin_with(2, out, EventKind::Accepted, time)
+            .message(self.message)
+            .session(self.sender)
+            .byte(flags)
+            .number(late_by);
+        fields = match &self.recipients {
+            RecipientsRef::One(session) => fields.session(*session),
+            RecipientsRef::Sessions(_) | RecipientsRef::Marks(_) => fields.number(marks_len.unwrap_or(0) as u64),
+        };
         match &self.recipients {
             RecipientsRef::One(_) => {}
             RecipientsRef::Sessions(sessions) => {
                 for session in *sessions {
-                    out.extend_from_slice(&SessionMark::of(*session).0);
+                    fields = fields.bytes(&SessionMark::of(*session).0);
                 }
             }
             RecipientsRef::Marks(marks) => {
                 for mark in *marks {
-                    out.extend_from_slice(&mark.0);
+                    fields = fields.bytes(&mark.0);
                 }
             }
         }
         for text in texts.into_iter().flatten() {
-            write_number(out, text.len() as u64);
-            out.extend_from_slice(text);
+            fields = fields.text(text);
         }
+        fields.end();
     }
 }
 
-/// The fields of fixed size of a record, gathered on the stack so that the log grows once.
-struct ShortRecord {
-    bytes: [u8; 96],
-    len: usize,
+/// Writes the fields of one record at the end of the log. The length comes first: the record begins with as many bytes as it
+/// usually takes, and [`FieldWriter::end`] moves the fields if it takes others.
+struct FieldWriter<'a> {
+    out: &'a mut Vec<u8>,
+    start: usize,
+    length_bytes: usize,
 }
 
-impl ShortRecord {
-    /// The first byte has room for the length, of records of less than 128 bytes.
+impl<'a> FieldWriter<'a> {
+    /// A record of less than 128 bytes, usually.
     #[inline]
-    fn new(kind: EventKind, time: RecordTime) -> Self {
-        let empty = Self { bytes: [0; 96], len: 1 };
-        empty.byte(kind as u8).number(time.delta())
+    fn begin(out: &'a mut Vec<u8>, kind: EventKind, time: RecordTime) -> Self {
+        Self::begin_with(1, out, kind, time)
     }
 
     #[inline]
-    fn bytes(mut self, bytes: &[u8]) -> Self {
-        self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
-        self.len += bytes.len();
+    fn begin_with(length_bytes: usize, out: &'a mut Vec<u8>, kind: EventKind, time: RecordTime) -> Self {
+        out.reserve(FIXED_FIELDS_BYTES);
+        let start = out.len();
+        out.extend_from_slice(&[0, 0][..length_bytes]);
+        out.push(kind as u8);
+        let fields = Self {
+            out,
+            start,
+            length_bytes,
+        };
+        fields.number(time.delta())
+    }
+
+    #[inline]
+    fn bytes(self, bytes: &[u8]) -> Self {
+        self.out.extend_from_slice(bytes);
         self
     }
 
     #[inline]
     fn byte(self, byte: u8) -> Self {
-        self.bytes(&[byte])
+        self.out.push(byte);
+        self
     }
 
     #[inline]
@@ -329,39 +342,33 @@ impl ShortRecord {
     }
 
     #[inline]
-    fn number(mut self, mut value: u64) -> Self {
-        while value >= 0x80 {
-            self = self.byte(value as u8 | 0x80);
-            value >>= 7;
-        }
-        self.byte(value as u8)
+    fn number(self, value: u64) -> Self {
+        write_number(self.out, value);
+        self
     }
 
-    const fn len(&self) -> usize {
-        self.len - 1
-    }
-
-    fn as_slice(&self) -> &[u8] {
-        &self.bytes[1..self.len]
-    }
-
+    /// A text with its length.
     #[inline]
-    fn append_to(mut self, out: &mut Vec<u8>) {
-        self.bytes[0] = self.len() as u8;
-        out.extend_from_slice(&self.bytes[..self.len]);
+    fn text(self, text: &[u8]) -> Self {
+        self.number(text.len() as u64).bytes(text)
     }
 
-    /// Appends the fields, followed by texts with their lengths.
-    fn append_with(self, out: &mut Vec<u8>, texts: &[&str]) {
-        let texts_len: usize = texts
-            .iter()
-            .map(|text| number_len(text.len() as u64) + text.len())
-            .sum();
-        write_number(out, (self.len() + texts_len) as u64);
-        out.extend_from_slice(self.as_slice());
-        for text in texts {
-            write_number(out, text.len() as u64);
-            out.extend_from_slice(text.as_bytes());
+    /// Writes the length.
+    #[inline]
+    fn end(self) {
+        let fields_at = self.start + self.length_bytes;
+        let len = self.out.len() - fields_at;
+        match self.length_bytes {
+            1 if len < 1 << 7 => self.out[self.start] = len as u8,
+            2 if (1 << 7..1 << 14).contains(&len) => {
+                self.out[self.start] = len as u8 | 0x80;
+                self.out[self.start + 1] = (len >> 7) as u8;
+            }
+            _ => {
+                let mut number = Vec::new();
+                write_number(&mut number, len as u64);
+                self.out.splice(self.start..fields_at, number);
+            }
         }
     }
 }
@@ -380,11 +387,6 @@ fn write_number(out: &mut Vec<u8>, mut value: u64) {
         value >>= 7;
     }
     out.push(value as u8);
-}
-
-/// The bytes that [`write_number`] appends.
-const fn number_len(value: u64) -> usize {
-    (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
 }
 
 const REASONS: [DeadLetterReason; 4] = [
