@@ -460,20 +460,12 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::{
-        clock::now,
-        model::{Capabilities, Owner},
-    };
+    use crate::clock::now;
 
     fn sender(name: Option<&str>) -> SessionRecord {
         SessionRecord {
-            id: SessionId::generate(),
             name: name.map(|name| crate::model::SessionName::parse(name).unwrap()),
-            capabilities: Capabilities::default(),
-            metadata: serde_json::Map::new(),
-            connected_at_ms: 0,
-            owner: Owner::anonymous(),
-            holder: crate::model::Holder::default(),
+            ..SessionRecord::unnamed()
         }
     }
 

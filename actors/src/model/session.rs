@@ -123,12 +123,11 @@ impl PresenceTimeouts {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn record(id: SessionId) -> SessionRecord {
-        SessionRecord {
-            id,
+impl SessionRecord {
+    /// A session for unit tests, without a name and without capabilities.
+    pub fn unnamed() -> Self {
+        Self {
+            id: SessionId::generate(),
             name: None,
             capabilities: Capabilities::default(),
             metadata: Map::new(),
@@ -137,10 +136,15 @@ mod tests {
             holder: Holder::default(),
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
 
     #[test]
     fn a_record_stores_its_holder_unless_it_is_the_default() {
-        let mut record = record(SessionId::generate());
+        let mut record = SessionRecord::unnamed();
         let stored = |record: &SessionRecord| serde_json::to_value(record).unwrap();
         assert_eq!(stored(&record).get("holder"), None);
         record.holder.by_id = true;
@@ -153,14 +157,21 @@ mod tests {
 
     #[test]
     fn a_new_holder_gets_a_random_incarnation_if_the_id_has_room() {
-        let record_of_this_form = record(SessionId::generate());
+        let record_of_this_form = SessionRecord::unnamed();
         let (first, second) = (
             record_of_this_form.new_incarnation(),
             record_of_this_form.new_incarnation(),
         );
         assert!(first != 0 && second != 0 && first != second, "{first} {second}");
         let id_without_room = SessionId::from_uuid(uuid::Uuid::from_u128(1));
-        assert_eq!(record(id_without_room).new_incarnation(), 0);
+        assert_eq!(
+            SessionRecord {
+                id: id_without_room,
+                ..SessionRecord::unnamed()
+            }
+            .new_incarnation(),
+            0
+        );
     }
 
     #[test]

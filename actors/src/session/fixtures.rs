@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     clock::Now,
-    model::{Addressing, Capabilities, Draft, Headers, Holder, MessageIds, Owner, ProjectId, SessionId, SessionRecord},
+    model::{Addressing, Draft, Headers, MessageIds, ProjectId, SessionId, SessionRecord},
     storage::Delivery,
 };
 
@@ -16,15 +16,7 @@ pub const NOW: Now = Now {
 
 /// The first delivery of a message to this recipient, or of a broadcast.
 pub fn delivery(ids: &MessageIds, recipient: Option<SessionId>, is_tracked: bool) -> Delivery {
-    let sender = SessionRecord {
-        id: SessionId::generate(),
-        name: None,
-        capabilities: Capabilities::default(),
-        metadata: serde_json::Map::new(),
-        connected_at_ms: 0,
-        owner: Owner::anonymous(),
-        holder: Holder::default(),
-    };
+    let sender = SessionRecord::unnamed();
     let (project, headers) = (ProjectId::default_project(), Headers::default());
     let to = if recipient.is_some() {
         Addressing::Direct

@@ -55,6 +55,18 @@ pub struct EventQuery {
     pub bytes_max: usize,
 }
 
+#[cfg(test)]
+impl EventQuery {
+    /// The whole log, oldest events first.
+    pub const WHOLE_LOG: Self = Self {
+        from: EventStart::Oldest,
+        direction: Direction::Forward,
+        kinds: EventKinds::ALL,
+        scan_max: usize::MAX,
+        bytes_max: usize::MAX,
+    };
+}
+
 /// A place between two events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventStart {

@@ -57,22 +57,14 @@ fn time_of_day_ms(timestamp: &[u8]) -> u64 {
 mod tests {
     use crate::{
         clock::Now,
-        model::{
-            Addressing, Capabilities, Draft, Headers, Holder, MessageIds, Owner, ProjectId, SessionId, SessionName,
-            SessionRecord,
-        },
+        model::{Addressing, Draft, Headers, MessageIds, ProjectId, SessionId, SessionName, SessionRecord},
     };
 
     #[test]
     fn the_fragments_are_the_envelope_around_the_payload() {
         let sender = SessionRecord {
-            id: SessionId::generate(),
             name: Some(SessionName::parse("ali\"ce").unwrap()),
-            capabilities: Capabilities::default(),
-            metadata: serde_json::Map::new(),
-            connected_at_ms: 0,
-            owner: Owner::anonymous(),
-            holder: Holder::default(),
+            ..SessionRecord::unnamed()
         };
         let (project, payload) = (ProjectId::default_project(), r#"{"text":"hi"}"#);
         for to in [Addressing::Direct, Addressing::Broadcast] {

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
     use crate::{
         clock::Now,
-        model::{Addressing, Capabilities, Draft, Headers, MessageIds, Owner, SessionRecord},
+        model::{Addressing, Draft, Headers, MessageIds, SessionRecord},
     };
 
     const NOW: Now = Now {
@@ -159,15 +159,7 @@ mod tests {
     };
 
     fn message(headers: &Headers, recipient: Option<SessionId>, origin: Option<ProjectId>, watched: bool) -> Message {
-        let sender = SessionRecord {
-            id: SessionId::generate(),
-            name: None,
-            capabilities: Capabilities::default(),
-            metadata: serde_json::Map::new(),
-            connected_at_ms: 0,
-            owner: Owner::anonymous(),
-            holder: crate::model::Holder::default(),
-        };
+        let sender = SessionRecord::unnamed();
         let to = recipient.map_or(Addressing::Broadcast, |_| Addressing::Direct);
         let project = ProjectId::default_project();
         let mut draft = Draft::new(&project, &sender, to, ("chat", "1.0.0"), r#"{"text":"hi"}"#, headers);

@@ -11,9 +11,7 @@ use tracing::{
 
 use super::*;
 use crate::{
-    model::{
-        Addressing, AuditOutcome, Budget, BudgetFull, Capabilities, DeliveryStatus, Draft, Headers, MessageIds, Owner,
-    },
+    model::{Addressing, AuditOutcome, Budget, BudgetFull, DeliveryStatus, Draft, Headers, MessageIds},
     storage::{
         Audience, COPY_BYTES, RecipientRefusal,
         conformance::{
@@ -122,12 +120,7 @@ impl SmallStore {
 fn record(id: SessionId) -> SessionRecord {
     SessionRecord {
         id,
-        name: None,
-        capabilities: Capabilities::default(),
-        metadata: serde_json::Map::new(),
-        connected_at_ms: 0,
-        owner: Owner::anonymous(),
-        holder: crate::model::Holder::default(),
+        ..SessionRecord::unnamed()
     }
 }
 

@@ -6,19 +6,11 @@ use futures_util::FutureExt;
 
 use super::{super::records::kind, SimulatedDisk, World, block_on, faults::recovers, opened, restarted};
 use crate::{
-    model::{EventKinds, Headers, MessageId, ProjectEvent},
+    model::{Headers, MessageId, ProjectEvent},
     storage::{
-        Direction, EventPage, EventQuery, EventStart, LoggedEvent, Retention, Storage, StoreError,
+        EventPage, EventQuery, EventStart, LoggedEvent, Retention, Storage, StoreError,
         disk::{DiskSettings, DiskStorage},
     },
-};
-
-const EVERYTHING: EventQuery = EventQuery {
-    from: EventStart::Oldest,
-    direction: Direction::Forward,
-    kinds: EventKinds::ALL,
-    scan_max: usize::MAX,
-    bytes_max: usize::MAX,
 };
 
 impl World {
@@ -28,7 +20,10 @@ impl World {
 
     async fn events_from(&self, from: EventStart) -> EventPage {
         let mut whole = EventPage::default();
-        let mut query = EventQuery { from, ..EVERYTHING };
+        let mut query = EventQuery {
+            from,
+            ..EventQuery::WHOLE_LOG
+        };
         loop {
             let page = self.store.events(query).await.expect("the log can be read");
             whole.gap |= page.gap;
@@ -102,7 +97,7 @@ fn an_event_is_shown_only_when_it_is_on_the_disk() {
         let mut append = world.store.append(vec![append], world.now);
         assert!(append.as_mut().now_or_never().is_none());
         pause.wait_for_commit();
-        let mut events = world.store.events(EVERYTHING);
+        let mut events = world.store.events(EventQuery::WHOLE_LOG);
         assert!(events.as_mut().now_or_never().is_none(), "a restart could take it back");
         drop(pause);
         append.await.expect("it is written");
@@ -127,7 +122,7 @@ fn events_that_never_reached_the_disk_leave_no_hole() {
             .expect_err("the disk is gone");
         world
             .store
-            .events(EVERYTHING)
+            .events(EventQuery::WHOLE_LOG)
             .await
             .expect_err("nothing that is true can be said");
         disk.recovers();

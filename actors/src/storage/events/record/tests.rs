@@ -3,7 +3,7 @@
 use proptest::{collection::vec, option, prelude::*};
 
 use super::*;
-use crate::model::{Addressing, Capabilities, Draft, Headers, Holder, MessageIds, Owner, SessionRecord};
+use crate::model::{Addressing, Draft, Headers, MessageIds, SessionRecord};
 
 fn uuids() -> impl Strategy<Value = Uuid> {
     any::<u128>().prop_map(Uuid::from_u128)
@@ -171,15 +171,7 @@ proptest! {
         name in option::of("[a-z\"\\\\]{0,9}x"),
     ) {
         let now = crate::clock::Now { unix_ms, mono_ms: 0 };
-        let sender = SessionRecord {
-            id: SessionId::generate(),
-            name: name.map(|name| SessionName::parse(&name).unwrap()),
-            capabilities: Capabilities::default(),
-            metadata: serde_json::Map::new(),
-            connected_at_ms: 0,
-            owner: Owner::anonymous(),
-            holder: Holder::default(),
-        };
+        let sender = SessionRecord { name: name.map(|name| SessionName::parse(&name).unwrap()), ..SessionRecord::unnamed() };
         let headers = Headers { correlation_id: Some("a \"b\"".to_owned()), ..Headers::default() };
         let (to, recipient) = if is_direct {
             (Addressing::Direct, Some(recipients[0]))
@@ -212,15 +204,7 @@ proptest! {
 
 /// The record of a broadcast with this payload and these headers.
 fn logged(payload: &str, headers: &Headers) -> AcceptedMessage {
-    let sender = SessionRecord {
-        id: SessionId::generate(),
-        name: None,
-        capabilities: Capabilities::default(),
-        metadata: serde_json::Map::new(),
-        connected_at_ms: 0,
-        owner: Owner::anonymous(),
-        holder: Holder::default(),
-    };
+    let sender = SessionRecord::unnamed();
     let (now, project) = (crate::clock::now(), ProjectId::default_project());
     let draft = Draft::new(
         &project,

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::model::{
-    Addressing, Capabilities, Draft, EventKind, EventKinds, Headers, Holder, MessageIds, Owner, ProjectId,
-    SessionChange, SessionRecord,
+    Addressing, Draft, EventKind, EventKinds, Headers, MessageIds, ProjectId, SessionChange, SessionRecord,
 };
 
 const NOW: Now = Now {
@@ -16,28 +15,12 @@ const NOW: Now = Now {
 /// A text that stands in no log that keeps no payloads.
 const CANARY: &str = "canary-7f3a";
 
-const EVERYTHING: EventQuery = EventQuery {
-    from: EventStart::Oldest,
-    direction: Direction::Forward,
-    kinds: EventKinds::ALL,
-    scan_max: usize::MAX,
-    bytes_max: usize::MAX,
-};
-
 fn log(retention: Retention) -> EventLog {
     EventLog::new(&StoreLimits::new(retention), false)
 }
 
 fn message(to: Addressing) -> Message {
-    let sender = SessionRecord {
-        id: SessionId::generate(),
-        name: None,
-        capabilities: Capabilities::default(),
-        metadata: serde_json::Map::new(),
-        connected_at_ms: 0,
-        owner: Owner::anonymous(),
-        holder: Holder::default(),
-    };
+    let sender = SessionRecord::unnamed();
     let (project, payload) = (ProjectId::default_project(), format!(r#"{{"text":"{CANARY}"}}"#));
     let protocol = ("chat", "1.0.0");
     let draft = Draft::new(&project, &sender, to, protocol, &payload, &Headers::default());
@@ -81,7 +64,10 @@ impl EventLog {
 
     fn count(&self, kind: EventKind) -> usize {
         let kinds = EventKinds::of(&[kind]);
-        let mut query = EventQuery { kinds, ..EVERYTHING };
+        let mut query = EventQuery {
+            kinds,
+            ..EventQuery::WHOLE_LOG
+        };
         let mut count = 0;
         loop {
             let page = self.plan(query).page();
@@ -152,7 +138,7 @@ fn old_events_are_trimmed_by_age() {
     log.sweep(later(100));
     assert_eq!(log.count(EventKind::Accepted), 2, "a block is trimmed as a whole");
     log.sweep(later(122));
-    let page = log.plan(EVERYTHING).page();
+    let page = log.plan(EventQuery::WHOLE_LOG).page();
     assert_eq!((page.events.len(), page.oldest, log.bytes()), (0, None, 0));
     assert_eq!(page.next, Some(log.trimmed), "a follower continues where the log ended");
 }
@@ -228,19 +214,29 @@ fn a_follower_of_a_trimmed_event_sees_a_gap_and_then_the_oldest() {
         ..Retention::default()
     });
     log.records_lives(1, NOW);
-    let first = log.plan(EVERYTHING).page().events[0].position;
+    let first = log.plan(EventQuery::WHOLE_LOG).page().events[0].position;
     log.records_lives(2_000, NOW);
     let oldest = log.oldest();
     assert!(oldest.unwrap().block > first.block);
     let from = EventStart::After(first);
-    let page = log.plan(EventQuery { from, ..EVERYTHING }).page();
+    let page = log
+        .plan(EventQuery {
+            from,
+            ..EventQuery::WHOLE_LOG
+        })
+        .page();
     assert_eq!(
         (page.gap, page.events.first().map(|logged| logged.position)),
         (true, oldest)
     );
     // The event right before the oldest one is all that is missing to its follower.
     let from = EventStart::After(log.trimmed);
-    let page = log.plan(EventQuery { from, ..EVERYTHING }).page();
+    let page = log
+        .plan(EventQuery {
+            from,
+            ..EventQuery::WHOLE_LOG
+        })
+        .page();
     assert_eq!(
         (page.gap, page.events.first().map(|logged| logged.position)),
         (false, oldest)
@@ -251,7 +247,7 @@ fn a_follower_of_a_trimmed_event_sees_a_gap_and_then_the_oldest() {
         .plan(EventQuery {
             from,
             direction,
-            ..EVERYTHING
+            ..EventQuery::WHOLE_LOG
         })
         .page();
     assert_eq!((page.gap, page.events.len(), page.next), (true, 0, None));
@@ -270,7 +266,7 @@ fn pages_over_many_blocks_neither_lose_nor_repeat_any() {
             } else {
                 EventStart::Newest
             },
-            ..EVERYTHING
+            ..EventQuery::WHOLE_LOG
         };
         let mut seen = Vec::new();
         loop {
@@ -297,7 +293,7 @@ fn a_damaged_block_is_left_out() {
     let mut log = log(Retention::default());
     log.records_lives(1_000, NOW);
     log.complete[1].records = Some(Bytes::from(vec![0xff; 1000]));
-    let page = log.plan(EVERYTHING).page();
+    let page = log.plan(EventQuery::WHOLE_LOG).page();
     assert!(page.gap);
     let blocks: Vec<_> = log.complete.iter().map(|block| block.header.records as usize).collect();
     let open = log.open.header().records as usize;
@@ -310,7 +306,7 @@ fn a_clock_that_is_set_back_leaves_the_order_of_events() {
     log.records_other(later(10));
     log.records_other(NOW);
     log.records_other(later(5));
-    let page = log.plan(EVERYTHING).page();
+    let page = log.plan(EventQuery::WHOLE_LOG).page();
     let times: Vec<_> = page.events.iter().map(|logged| logged.at_ms - NOW.unix_ms).collect();
     assert_eq!(times, [10_000, 0, 5_000]);
 }

@@ -5,7 +5,7 @@ use proptest::{collection::vec, prelude::*, sample::Index};
 use super::{super::entry::NO_DEADLINE, *};
 use crate::{
     clock::now,
-    model::{Addressing, Capabilities, Draft, Headers, MessageIds, Owner, ProjectId, SessionId, SessionRecord},
+    model::{Addressing, Draft, Headers, MessageIds, ProjectId, SessionRecord},
 };
 
 const DELIVERY_LIMIT: u32 = 4;
@@ -260,15 +260,7 @@ fn receipt(at: usize) -> ReceiptKey {
 }
 
 fn message(ids: &MessageIds, priority: Priority) -> Message {
-    let sender = SessionRecord {
-        id: SessionId::generate(),
-        name: None,
-        capabilities: Capabilities::default(),
-        metadata: serde_json::Map::new(),
-        connected_at_ms: 0,
-        owner: Owner::anonymous(),
-        holder: crate::model::Holder::default(),
-    };
+    let sender = SessionRecord::unnamed();
     let headers = Headers {
         priority,
         ..Headers::default()
