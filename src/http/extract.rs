@@ -55,8 +55,7 @@ impl FromRequest for Caller {
     }
 }
 
-/// A body with a JSON object. The credential is checked again when the body has arrived: it may have been revoked
-/// meanwhile.
+/// A body with a JSON object.
 pub struct JsonBody<T>(pub T);
 
 impl<T: DeserializeOwned> FromRequest for JsonBody<T> {
@@ -66,10 +65,8 @@ impl<T: DeserializeOwned> FromRequest for JsonBody<T> {
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
         let (request, payload) = (request.clone(), payload.take());
         Box::pin(async move {
-            check_is_json(&request)?;
-            let (bytes, _reservation) = backpressure::read_body(&request, payload, BODY_LEN_MAX).await?;
-            recheck_credentials(&request).await?;
-            let text = std::str::from_utf8(&bytes).map_err(|_| BrokerError::invalid("body", "not UTF-8"))?;
+            let (bytes, _reservation) = read_json_body(&request, payload, BODY_LEN_MAX).await?;
+            let text = utf8(&bytes)?;
             let refused =
                 |error: serde_json::Error| ApiError::from(BrokerError::invalid("body", json_error_reason(&error)));
             Ok(Self(parse_json(text).map_err(refused)?))
@@ -78,7 +75,7 @@ impl<T: DeserializeOwned> FromRequest for JsonBody<T> {
 }
 
 /// A body with a JSON object of arguments, as large as a message may be: the arguments of an MCP tool, read by the same
-/// code. The credential is checked again when the body has arrived.
+/// code.
 pub struct JsonArguments {
     body: Bytes,
     _reservation: Reservation,
@@ -91,10 +88,9 @@ impl FromRequest for JsonArguments {
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
         let (request, payload) = (request.clone(), payload.take());
         Box::pin(async move {
-            check_is_json(&request)?;
-            let context = backpressure::transport_context(&request).ok_or(BrokerError::unavailable())?;
-            let (body, reservation) = backpressure::read_body(&request, payload, context.message_len_max()).await?;
-            recheck_credentials(&request).await?;
+            // Without a context the broker is starting, and reads no body.
+            let len_max = backpressure::transport_context(&request).map_or(0, |context| context.message_len_max());
+            let (body, reservation) = read_json_body(&request, payload, len_max).await?;
             let Caller(identity) = Caller::extract(&request).await?;
             let taken = identity.take_extra_requests(body.len());
             taken.map_err(|retry_after| BrokerError::RateLimited { retry_after })?;
@@ -112,7 +108,7 @@ impl JsonArguments {
     /// # Errors
     /// `InvalidArgument` for a body that is no JSON object, is nested too deeply or has a member twice.
     pub fn arguments(&self) -> Result<Arguments<'_>, BrokerError> {
-        let text = std::str::from_utf8(&self.body).map_err(|_| BrokerError::invalid("body", "not UTF-8"))?;
+        let text = utf8(&self.body)?;
         let mut members = Vec::new();
         let scanned = scan::members::<ScanError>(text, |name, value| {
             members.push((name, value));
@@ -128,6 +124,23 @@ impl JsonArguments {
         })?;
         Ok(Arguments::new(members)?.exact())
     }
+}
+
+/// Reads a body of at most `len_max` bytes that the request calls JSON, and checks the credential again: it may have been
+/// revoked while the body arrived.
+async fn read_json_body(
+    request: &HttpRequest,
+    payload: Payload,
+    len_max: usize,
+) -> Result<(Bytes, Reservation), ApiError> {
+    check_is_json(request)?;
+    let read = backpressure::read_body(request, payload, len_max).await?;
+    recheck_credentials(request).await?;
+    Ok(read)
+}
+
+fn utf8(body: &[u8]) -> Result<&str, BrokerError> {
+    std::str::from_utf8(body).map_err(|_| BrokerError::invalid("body", "not UTF-8"))
 }
 
 fn check_is_json(request: &HttpRequest) -> Result<(), ApiError> {
