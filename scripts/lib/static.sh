@@ -9,7 +9,7 @@ static_target() {
   esac
 }
 
-# build_static TARGET CARGO_ARGUMENTS...: the same sources give the same bytes, whatever folder they are built in.
+# build_static TARGET CARGO_ARGUMENTS...: builds the binary. The same sources give the same bytes in every folder.
 build_static() {
   local target=$1 flags
   shift
