@@ -23,6 +23,16 @@ impl Origin {
             Self::Flag => format!("--{}", key.replace('_', "-")),
         }
     }
+
+    /// Where to change the value of a key: `--port`, `MCP_BROKER_PORT`, the path of the file, or `default`.
+    pub fn location(&self, key: &str) -> String {
+        match self {
+            Self::Default => "default".to_owned(),
+            Self::File(path) => path.display().to_string(),
+            Self::Env(name) => name.clone(),
+            Self::Flag => self.spell(key),
+        }
+    }
 }
 
 /// The unparsed value of one setting and its origin.
@@ -36,12 +46,7 @@ pub struct RawSetting {
 impl RawSetting {
     /// Where to change it: `--port`, `MCP_BROKER_PORT`, the path of the file, or `default`.
     pub fn location(&self) -> String {
-        match &self.origin {
-            Origin::Default => "default".to_owned(),
-            Origin::File(path) => path.display().to_string(),
-            Origin::Env(name) => name.clone(),
-            Origin::Flag => self.origin.spell(&self.key),
-        }
+        self.origin.location(&self.key)
     }
 }
 

@@ -10,6 +10,7 @@ mod error;
 mod kinds;
 mod layers;
 mod names;
+mod origins;
 mod rules;
 mod setting;
 mod table;
@@ -17,12 +18,13 @@ mod table;
 use std::ffi::OsString;
 
 pub use docs::settings_markdown;
-pub use error::ConfigError;
+pub use error::{ConfigError, Origin};
 pub(crate) use error::{one_line, quoted_value};
 pub use kinds::{LogFormat, RedisFallback, StorageKind};
 pub use layers::Flag;
 pub(crate) use layers::nearest_name;
 pub use names::{API_KEY_ENV, CONFIG_ENV, ENV_PREFIX, URL_ENV};
+pub use origins::SettingValue;
 pub(crate) use rules::{Integer, Rule, Span};
 pub use rules::{RedisUrl, Shape, check_log_filter};
 pub use setting::Setting;
@@ -43,10 +45,22 @@ pub fn load(
     flags: Vec<Flag>,
     env: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<Config, ConfigError> {
+    load_with_origins(config_flag, flags, env).map(|(config, _)| config)
+}
+
+/// Reads the configuration like [`load`], and also returns where each value came from.
+///
+/// # Errors
+/// Those of [`load`].
+pub fn load_with_origins(
+    config_flag: Option<OsString>,
+    flags: Vec<Flag>,
+    env: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<(Config, Vec<SettingValue>), ConfigError> {
     let layers = Layers::read_all(SETTINGS, config_flag, flags, env)?;
     let config = table::read(&layers)?;
     checks::check_between_settings(&config, &layers)?;
-    Ok(config)
+    Ok((config, origins::values(&layers)))
 }
 
 #[cfg(test)]
