@@ -139,7 +139,7 @@ fn entry(actor: &str, address: Option<IpAddr>, action: &str) -> AuditEntry {
 
 /// The known beginning of a path. The rest is chosen by the caller and is not recorded.
 fn known_path(path: &str) -> &'static str {
-    const KNOWN: [&str; 17] = [
+    const KNOWN: [&str; 23] = [
         "/mcp",
         "/sse",
         "/ws",
@@ -153,6 +153,12 @@ fn known_path(path: &str) -> &'static str {
         "/api/v1/events",
         "/api/v1/stats",
         "/api/v1/compatibility",
+        "/api/v1/login",
+        "/api/v1/logout",
+        "/api/v1/me",
+        "/api/v1/flow",
+        "/api/v1/threads",
+        "/api/v1/settings",
         "/security/status",
         "/sessions",
         "/protocols",

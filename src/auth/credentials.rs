@@ -2,21 +2,26 @@
 //! parent module.
 
 use std::{
+    borrow::Cow,
     fmt,
     net::{IpAddr, Ipv6Addr},
 };
 
 use actix_http::{
-    RequestHead,
+    Method, RequestHead,
     header::{AUTHORIZATION, HeaderMap, HeaderName},
 };
 use actors::model::BrokerError;
+use percent_encoding::percent_decode_str;
+
+use super::cookie;
 
 /// The header that names a project.
 pub const PROJECT_ID: HeaderName = HeaderName::from_static("x-project-id");
 
 /// What a request carries to authenticate its caller.
 pub struct Credentials<'a> {
+    pub method: &'a Method,
     pub headers: &'a HeaderMap,
     /// The query of the request's URI.
     pub query: Option<&'a str>,
@@ -24,7 +29,8 @@ pub struct Credentials<'a> {
     pub address: Option<IpAddr>,
 }
 
-const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+/// The header with an API key.
+pub const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// Query parameters that probably carry a key.
 const QUERY_KEY_NAMES: [&str; 10] = [
     "api_key",
@@ -45,6 +51,7 @@ impl<'a> Credentials<'a> {
     /// The credentials in the head of a request.
     pub fn of(head: &'a RequestHead) -> Self {
         Self {
+            method: &head.method,
             headers: head.headers(),
             query: head.uri.query(),
             path: head.uri.path(),
@@ -52,12 +59,30 @@ impl<'a> Credentials<'a> {
         }
     }
 
-    /// Returns the API key or bearer token of the request.
+    /// Returns the API key or bearer token of the request: that of a header, or else that of the cookie.
     ///
     /// # Errors
-    /// `invalid_argument` when a header appears twice, both headers differ, or the query names a key.
-    pub fn credential(&self) -> Result<Option<&'a str>, BrokerError> {
+    /// `invalid_argument` when a header appears twice, both headers differ, or the query names a key; `forbidden` for a
+    /// change with the cookie and without its token.
+    pub fn credential(&self) -> Result<Option<Cow<'a, str>>, BrokerError> {
         self.check_query()?;
+        if let Some(credential) = self.credential_of_headers()? {
+            return Ok(Some(Cow::Borrowed(credential)));
+        }
+        let key = cookie::key_in(self.headers, self.path);
+        if let Some(key) = &key {
+            cookie::check_csrf_token(self.method, self.headers, key)?;
+        }
+        Ok(key)
+    }
+
+    /// The key of the cookie, for a request that has no credential in a header.
+    pub fn cookie_key(&self) -> Option<Cow<'a, str>> {
+        let has_header = !matches!(self.credential_of_headers(), Ok(None));
+        cookie::key_in(self.headers, self.path).filter(|_| !has_header)
+    }
+
+    fn credential_of_headers(&self) -> Result<Option<&'a str>, BrokerError> {
         let key = single_value(self.headers, &API_KEY)?;
         let bearer = match single_value(self.headers, &AUTHORIZATION)? {
             None => None,
@@ -88,9 +113,10 @@ impl<'a> Credentials<'a> {
         Ok(())
     }
 
-    /// Whether the request has an `X-API-Key`. `Authorization` alone may be meant for a proxy.
+    /// Whether the request has a key that is meant for this broker: an `X-API-Key`, or the cookie. `Authorization` alone
+    /// may be meant for a proxy.
     pub fn has_api_key(&self) -> bool {
-        self.headers.contains_key(&API_KEY)
+        self.headers.contains_key(&API_KEY) || self.cookie_key().is_some()
     }
 
     /// Returns the project that `X-Project-ID` names.
@@ -110,22 +136,9 @@ impl<'a> Credentials<'a> {
 fn query_names_key(query: &str) -> bool {
     query
         .split(['&', ';'])
-        .map(percent_decoded)
+        .map(|pair| percent_decode_str(pair).decode_utf8_lossy())
         .filter_map(|pair| pair.split('=').next().map(str::to_owned))
         .any(|name| QUERY_KEY_NAMES.iter().any(|known| name.eq_ignore_ascii_case(known)))
-}
-
-/// Decodes percent-encoding (RFC 3986, section 2.1).
-fn percent_decoded(text: &str) -> String {
-    let mut parts = text.split('%');
-    let mut decoded = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        match part.get(..2).map(|digits| u8::from_str_radix(digits, 16)) {
-            Some(Ok(byte)) => decoded.extend([&char::from(byte).to_string(), &part[2..]]),
-            _ => decoded.extend(["%", part]),
-        }
-    }
-    decoded
 }
 
 /// Returns the single value of a header; an empty value counts as absent.
@@ -183,13 +196,14 @@ mod tests {
             map.append(name, HeaderValue::from_str(value).unwrap());
         }
         let credentials = Credentials {
+            method: &Method::GET,
             headers: &map,
             query,
             path: "/",
             address: None,
         };
         match credentials.credential() {
-            Ok(found) => Ok(found.map(str::to_owned)),
+            Ok(found) => Ok(found.map(Cow::into_owned)),
             Err(BrokerError::InvalidArgument { field, .. }) => Err(field),
             Err(other) => panic!("{other}"),
         }

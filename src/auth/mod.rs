@@ -5,6 +5,7 @@
 //! invalid. This module knows no routes and no MCP.
 
 mod audit;
+pub mod cookie;
 mod credentials;
 mod failed_attempts;
 mod identity;
@@ -23,7 +24,7 @@ use actors::{
 };
 
 pub use audit::{Audit, AuditedAction};
-pub use credentials::{Credentials, Network, PROJECT_ID};
+pub use credentials::{API_KEY, Credentials, Network, PROJECT_ID};
 pub use identity::Identity;
 
 use crate::problem::Problem;
@@ -159,7 +160,7 @@ impl Authenticator {
 
     async fn identify(&self, credentials: &Credentials<'_>) -> Result<Arc<Identity>, AuthError> {
         let credential = credentials.credential()?;
-        let principal = match credential {
+        let principal = match &credential {
             Some(credential) => self.principal_for(credential, credentials).await?,
             None => None,
         };

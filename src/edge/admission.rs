@@ -64,7 +64,7 @@ impl Admission {
         self.hosts.contains(&name)
     }
 
-    /// An origin is allowed when it is the broker's own host, or is listed.
+    /// An origin is allowed when it is the broker's own host, by HTTP or through a proxy by HTTPS, or is listed.
     fn is_origin_allowed(&self, headers: &HeaderMap) -> bool {
         if self.origins.iter().any(|origin| origin == ANY) {
             return true;
@@ -79,7 +79,10 @@ impl Admission {
         let own = headers
             .get(HOST)
             .and_then(|host| host.to_str().ok())
-            .is_some_and(|host| origin.strip_prefix("http://") == Some(&host.to_ascii_lowercase()));
+            .is_some_and(|host| {
+                let named = origin.strip_prefix("http://").or(origin.strip_prefix("https://"));
+                named == Some(&host.to_ascii_lowercase())
+            });
         own || self.origins.contains(&origin)
     }
 }
@@ -130,6 +133,7 @@ mod tests {
         assert!(!is_admitted(None, None));
         assert!(is_admitted(Some("localhost:8000"), Some("https://ops.example")));
         assert!(is_admitted(Some("localhost:8000"), Some("http://localhost:8000")));
+        assert!(is_admitted(Some("localhost"), Some("https://localhost")));
         for origin in [
             "https://evil.example",
             "null",

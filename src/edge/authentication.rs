@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use actix_http::RequestHead;
 use actors::model::BrokerError;
 
 use crate::{
@@ -10,12 +9,12 @@ use crate::{
     problem::Problem,
 };
 
-/// Authenticates the caller of a request, and takes the request from its rate limit.
+/// Authenticates the caller with these credentials, and takes the request from its rate limit.
 ///
 /// # Errors
 /// The response to send instead: 401, 403, 404, 429 or 503.
-pub async fn authenticate(auth: &Authenticator, head: &RequestHead) -> Result<Arc<Identity>, Problem> {
-    let identity = auth.authenticate(&Credentials::of(head)).await?;
+pub async fn authenticate(auth: &Authenticator, credentials: &Credentials<'_>) -> Result<Arc<Identity>, Problem> {
+    let identity = auth.authenticate(credentials).await?;
     match identity.take_request() {
         Ok(()) => Ok(identity),
         Err(retry_after) => Err(Problem::from(&BrokerError::RateLimited { retry_after })),

@@ -66,10 +66,24 @@ impl<T: DeserializeOwned> FromRequest for JsonBody<T> {
         let (request, payload) = (request.clone(), payload.take());
         Box::pin(async move {
             let (bytes, _reservation) = read_json_body(&request, payload, BODY_LEN_MAX).await?;
-            let text = utf8(&bytes)?;
-            let refused =
-                |error: serde_json::Error| ApiError::from(BrokerError::invalid("body", json_error_reason(&error)));
-            Ok(Self(parse_json(text).map_err(refused)?))
+            parse_body(&bytes).map(Self)
+        })
+    }
+}
+
+/// A body with a JSON object of a caller that has not been authenticated.
+pub struct PublicJsonBody<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequest for PublicJsonBody<T> {
+    type Error = ApiError;
+    type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let (request, payload) = (request.clone(), payload.take());
+        Box::pin(async move {
+            check_is_json(&request)?;
+            let (bytes, _reservation) = backpressure::read_body(&request, payload, BODY_LEN_MAX).await?;
+            parse_body(&bytes).map(Self)
         })
     }
 }
@@ -167,6 +181,11 @@ async fn recheck_credentials(request: &HttpRequest) -> Result<(), ApiError> {
         .and_then(|state| state.auth.get())
         .ok_or(BrokerError::unavailable())?;
     Err(auth.invalid_credential().into())
+}
+
+fn parse_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
+    let parsed = parse_json(utf8(body)?);
+    parsed.map_err(|error| BrokerError::invalid("body", json_error_reason(&error)).into())
 }
 
 /// Parses a JSON object. `1.0` counts as an integer, as in JSON Schema (draft 2020-12, core, section 4.2.3).

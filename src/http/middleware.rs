@@ -6,7 +6,7 @@ use actix_web::{
     Error, HttpMessage,
     body::{BoxBody, MessageBody},
     dev::{ServiceRequest, ServiceResponse},
-    http::{Method, StatusCode},
+    http::{Method, StatusCode, header::SET_COOKIE},
     middleware::Next,
 };
 
@@ -15,7 +15,12 @@ use super::{
     paths::{METRICS, PROBES, is_public},
     state::StateData,
 };
-use crate::{auth::Credentials, edge, metrics::count_request, problem::Problem};
+use crate::{
+    auth::{Credentials, cookie},
+    edge,
+    metrics::count_request,
+    problem::Problem,
+};
 
 /// Middleware: refuses hosts and origins that are not allowed, before anything else, and counts the answers. Probes and
 /// the port of the metrics answer to every host.
@@ -65,11 +70,15 @@ async fn admit_uncounted<B: MessageBody + 'static>(
     Ok(next.call(request).await?.map_into_boxed_body())
 }
 
-/// Delay of a 429 response, plus up to the same again at random: a refusal costs the refused caller time, and callers
+/// Delay of a 429 response to an authentication, plus up to the same again at random: a refusal costs the refused caller time, and callers
 /// that are refused together do not return together.
 const REFUSAL_DELAY: Duration = Duration::from_millis(150);
 
-async fn delay_refusal(problem: Problem) -> Problem {
+/// Delays the answer to a caller whose authentication was refused with 429.
+pub async fn delay_if_limited(problem: Problem) -> Problem {
+    if problem.status != StatusCode::TOO_MANY_REQUESTS {
+        return problem;
+    }
     let share = (uuid::Uuid::new_v4().as_u128() % 100) as u32;
     tokio::time::sleep(REFUSAL_DELAY + REFUSAL_DELAY * share / 100).await;
     problem
@@ -81,7 +90,7 @@ fn is_scraper(request: &ServiceRequest) -> bool {
     let token = state.and_then(|state| state.scraping.token.as_ref());
     token.is_some_and(|token| {
         let credentials = Credentials::of(request.head());
-        matches!(credentials.credential(), Ok(Some(given)) if token.accepts(given))
+        matches!(credentials.credential(), Ok(Some(given)) if token.accepts(&given))
     })
 }
 
@@ -112,16 +121,20 @@ pub async fn authenticate<B: MessageBody + 'static>(
         let problem = Problem::unavailable("the broker is starting");
         return Ok(request.into_response(problem.into_response()));
     };
-    let problem = match edge::authenticate(&auth, request.head()).await {
+    let authenticated = edge::authenticate(&auth, &Credentials::of(request.head())).await;
+    let problem = match authenticated {
         Ok(identity) => {
             request.extensions_mut().insert(identity);
             return Ok(next.call(request).await?.map_into_boxed_body());
         }
-        Err(problem) => problem,
+        Err(problem) => delay_if_limited(problem).await,
     };
-    let problem = match problem.status {
-        StatusCode::TOO_MANY_REQUESTS => delay_refusal(problem).await,
-        _ => problem,
+    let has_dead_cookie =
+        problem.status == StatusCode::UNAUTHORIZED && Credentials::of(request.head()).cookie_key().is_some();
+    let problem = if has_dead_cookie {
+        problem.with_header(SET_COOKIE, &cookie::remove(request.headers()))
+    } else {
+        problem
     };
     Ok(request.into_response(problem.into_response()))
 }

@@ -15,7 +15,7 @@ use utoipa::{
 
 use super::{
     api::{
-        audit, compatibility, dead_letters, events, history, log_level, messages, projects, protocols,
+        audit, compatibility, dead_letters, events, history, log_level, login, messages, projects, protocols,
         schemas as documented, sessions, stats, tree,
     },
     docs, health, metrics,
@@ -33,6 +33,7 @@ use crate::problem;
     paths(
         health::welcome, health::health, health::livez, health::readyz, health::startupz, health::security,
         health::resource_metadata, document, docs::page,
+        login::log_in, login::log_out, login::me,
         projects::list, projects::create, projects::show, projects::change, projects::delete,
         projects::keys, projects::add_key, projects::revoke_key, projects::rotate,
         projects::grants, projects::grant, projects::revoke_grant,
@@ -45,6 +46,7 @@ use crate::problem;
     modifiers(&SecuritySchemes, &CommonRefusals),
     security(("key" = []), ("bearer" = [])),
     tags(
+        (name = "login", description = "Keys in browsers"),
         (name = "projects", description = "Tenants"),
         (name = "keys", description = "Credentials of a project's callers"),
         (name = "grants", description = "Permissions to send to other projects"),

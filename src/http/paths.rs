@@ -8,6 +8,11 @@ pub const PROBES: [&str; 3] = ["/livez", "/readyz", "/startupz"];
 /// The path of the metrics.
 pub const METRICS: &str = "/metrics";
 
+/// Where a browser exchanges a key for a cookie: the key is in the body.
+pub const LOGIN: &str = "/api/v1/login";
+/// Where a browser gets rid of the cookie, whether its key is still valid or not.
+pub const LOGOUT: &str = "/api/v1/logout";
+
 /// Whether the answer at a path is always short, or is a stream.
 pub fn has_short_answer(path: &str) -> bool {
     PROBES.contains(&path) || ["/", "/health", "/api/v1/events"].contains(&path)
@@ -15,6 +20,6 @@ pub fn has_short_answer(path: &str) -> bool {
 
 /// Whether a path needs no credential.
 pub fn is_public(path: &str) -> bool {
-    const PUBLIC: [&str; 4] = ["/", "/health", "/openapi.json", "/docs"];
+    const PUBLIC: [&str; 6] = ["/", "/health", "/openapi.json", "/docs", LOGIN, LOGOUT];
     PUBLIC.contains(&path) || PROBES.contains(&path) || oauth::is_discovery_path(path)
 }

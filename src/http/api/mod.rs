@@ -7,6 +7,7 @@ pub mod dead_letters;
 pub mod events;
 pub mod history;
 pub mod log_level;
+pub mod login;
 pub mod messages;
 pub mod projects;
 pub mod protocols;
@@ -20,6 +21,7 @@ use super::resource::Resource;
 /// All resources of the REST API.
 pub fn resources() -> Vec<Resource> {
     [
+        login::resources(),
         projects::resources(),
         sessions::resources(),
         compatibility::resources(),

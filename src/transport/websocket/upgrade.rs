@@ -16,6 +16,7 @@ use futures_util::SinkExt;
 
 use super::{connection::WebSocketConnection, frame::Decoder};
 use crate::{
+    auth::Credentials,
     budget::Reservation,
     edge,
     mcp::{Framing, Peer},
@@ -38,7 +39,7 @@ pub async fn upgrade(
     if let Err(problem) = check_handshake(&context, &request) {
         return refuse(framed, problem).await;
     }
-    let identity = match edge::authenticate(&context.auth, request.head()).await {
+    let identity = match edge::authenticate(&context.auth, &Credentials::of(request.head())).await {
         Ok(identity) => identity,
         Err(problem) => return refuse(framed, problem).await,
     };

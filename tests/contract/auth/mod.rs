@@ -2,6 +2,7 @@
 
 mod acting_project;
 mod audit;
+mod cookies;
 mod credentials;
 mod discovery;
 mod isolation;

@@ -333,6 +333,14 @@ fn rest_routes(broker: &Broker, number: &Cell<u32>) -> Vec<Route> {
         (bare("GET", "/security/status"), Observer, 200, NO_ERROR),
         (bare("GET", "/nowhere"), Observer, 404, invalid),
         (bare("GET", "/api/v1/nowhere"), Observer, 404, invalid),
+        (
+            rest("POST", "login", json!({"key": "nonsense"})),
+            Public,
+            401,
+            "authentication_failed",
+        ),
+        (bare("POST", "/api/v1/logout"), Public, 204, NO_ERROR),
+        (bare("GET", "/api/v1/me"), Observer, 200, NO_ERROR),
         (bare("GET", "/api/v1/tree"), Operator, 200, NO_ERROR),
         (bare("GET", "/api/v1/log-level"), Operator, 200, NO_ERROR),
         (
