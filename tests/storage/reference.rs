@@ -12,8 +12,9 @@ use actors::{
         SessionRecord,
     },
     storage::{
-        Acknowledge, Append, Appended, Audience, Claim, DeadLetterQuery, Direction, EventQuery, EventStart, Op,
-        PrefetchLimit, PutSession, Release, Retention, SendResult, Storage, Store, Usage, memory::MemoryStorage,
+        Acknowledge, Append, Appended, Audience, Claim, DeadLetterQuery, Direction, EventQuery, EventStart,
+        KeyReservation, Op, PrefetchLimit, PutSession, Release, Retention, SendResult, Storage, Store, Usage,
+        memory::MemoryStorage,
     },
 };
 use futures_util::future::join_all;
@@ -129,6 +130,34 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// Ends a round before a session acknowledges what it has leased in the round: a lease whose messages are read beside the
+/// function answers without those that are acknowledged meanwhile.
+fn split_after_leases(rounds: Vec<Vec<Step>>) -> Vec<Vec<Step>> {
+    let mut split = Vec::new();
+    for round in rounds {
+        let mut part = Vec::new();
+        for step in round {
+            let has_leased = |of: usize| {
+                let of_session = |step: &Step| matches!(step, Step::Lease { session, .. } if *session == of);
+                part.iter().any(of_session)
+            };
+            let ends_part = match &step {
+                Step::Acknowledge { session, .. }
+                | Step::AcknowledgeRow { session, .. }
+                | Step::AcknowledgeUpTo(session, _)
+                | Step::Remove(session) => has_leased(*session),
+                _ => false,
+            };
+            if ends_part {
+                split.push(std::mem::take(&mut part));
+            }
+            part.push(step);
+        }
+        split.push(part);
+    }
+    split
+}
+
 /// The sessions, claims and messages that the steps refer to.
 struct World {
     view: ReplicaView,
@@ -146,6 +175,25 @@ fn answer_as<T: 'static>(op: Op<T>, show: impl FnOnce(T) -> String + 'static) ->
 
 fn answer_as_debug<T: std::fmt::Debug + 'static>(op: Op<T>) -> Answer {
     answer_as(op, |answer| format!("{answer:?}"))
+}
+
+/// Hides the queue length in the first answers of idempotency keys: Redis counts after it has pushed the message, and the
+/// reference store keeps the answer before its message is leased in place of the push.
+fn show_appended(mut answers: Vec<Appended>) -> String {
+    for answer in &mut answers {
+        if let Appended::Duplicate(first) = answer {
+            first.queue_len = 0;
+        }
+    }
+    format!("{answers:?}")
+}
+
+/// Hides the queue length as [`show_appended`] does.
+fn show_reservation(mut answer: KeyReservation) -> String {
+    if let KeyReservation::Completed(first) = &mut answer {
+        first.queue_len = 0;
+    }
+    format!("{answer:?}")
 }
 
 impl World {
@@ -233,11 +281,12 @@ impl World {
             }
             Step::Claim(at) => answer_as_debug(store.claim(self.id(*at), self.claims[*at], DELIVERY_LIMIT, now)),
             Step::Send { .. } | Step::SendMany(_) | Step::Broadcast { .. } => {
-                answer_as_debug(store.append(prepared.to_vec(), now))
+                answer_as(store.append(prepared.to_vec(), now), show_appended)
             }
             Step::Reserve { key, elsewhere } => {
                 let target = ProjectId::parse(if *elsewhere { "elsewhere" } else { "there" }).unwrap();
-                answer_as_debug(store.reserve_key(self.view.sender.id, key.to_string(), target, now))
+                let op = store.reserve_key(self.view.sender.id, key.to_string(), target, now);
+                answer_as(op, show_reservation)
             }
             Step::KeepOutcome { key, message } => match self.message(*message) {
                 Some(message) => {
@@ -368,7 +417,7 @@ impl ReferenceStore {
                 for append in prepared {
                     answers.push(self.append(append).await);
                 }
-                return format!("{answers:?}");
+                return show_appended(answers);
             }
             Step::Claim(at) | Step::ReleaseClaimed(at) | Step::Remove(at) if self.claimed.contains(&world.id(*at)) => {
                 self.pushed.remove(&world.id(*at));
@@ -539,7 +588,7 @@ fn redis_gives_the_same_answers_as_the_memory_store() {
         let cases = std::env::var("REFERENCE_CASES").map_or(CASES, |cases| cases.parse().unwrap());
         for _ in 0..cases {
             let tree = rounds.new_tree(&mut runner).unwrap();
-            compare(&storage, &redis, tree.current()).await;
+            compare(&storage, &redis, split_after_leases(tree.current())).await;
         }
     });
 }
