@@ -1,9 +1,9 @@
-//! Every dependency has a licence and a source that `deny.toml` allows.
+//! Every dependency has a licence and a source that `deny.toml` allows. That includes the libraries of the dashboard.
 
-use std::path::Path;
-use std::process::Command;
+use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 #[test]
 fn every_dependency_has_an_allowed_licence() {
@@ -32,6 +32,36 @@ fn every_dependency_comes_from_an_allowed_registry_or_this_repository() {
             text(&package, "name")
         );
     }
+}
+
+/// `scripts/renew-assets` fetches the libraries and writes the manifest.
+#[test]
+fn the_libraries_of_the_dashboard_are_those_of_their_manifest() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/dashboard/vendor");
+    let manifest: Value = serde_json::from_slice(&fs::read(folder.join("manifest.json")).unwrap()).unwrap();
+    let allowed = strings("licenses.allow");
+    let mut listed = BTreeSet::from(["manifest.json".to_owned()]);
+    for package in manifest["packages"].as_array().unwrap() {
+        let name = text(package, "name");
+        assert!(Expression::new(&text(package, "license")).holds(&allowed), "{name}");
+        let files = package["files"].as_array().unwrap();
+        assert!(
+            files.iter().any(|file| text(file, "name").ends_with(".LICENSE.txt")),
+            "{name} has its licence"
+        );
+        for file in files {
+            let file_name = text(file, "name");
+            let digest = Sha256::digest(fs::read(folder.join(&file_name)).unwrap());
+            let found: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(found, text(file, "sha256"), "{file_name}: run scripts/renew-assets");
+            listed.insert(file_name);
+        }
+    }
+    let entries = fs::read_dir(&folder).unwrap();
+    let found = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(listed, found, "the folder has the files of the manifest and no others");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 mod api;
 mod backpressure;
+mod dashboard;
 mod docs;
 mod events;
 mod extract;
@@ -57,6 +58,7 @@ fn resources() -> Vec<Resource> {
         Resource::at("/docs").on(Method::GET, web::to(docs::page)),
         Resource::at("/ws").on(Method::GET, web::to(websocket_hint)),
     ]);
+    resources.extend(dashboard::resources());
     resources.extend(metrics::resources());
     resources.extend(api::resources());
     resources

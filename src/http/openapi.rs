@@ -18,7 +18,7 @@ use super::{
         audit, compatibility, dead_letters, events, history, log_level, login, messages, projects, protocols,
         schemas as documented, sessions, stats, tree,
     },
-    docs, health, metrics,
+    dashboard, docs, health, metrics,
     problem_body::ProblemBody,
 };
 use crate::problem;
@@ -32,7 +32,7 @@ use crate::problem;
     ),
     paths(
         health::welcome, health::health, health::livez, health::readyz, health::startupz, health::security,
-        health::resource_metadata, document, docs::page,
+        health::resource_metadata, document, docs::page, dashboard::page,
         login::log_in, login::log_out, login::me,
         projects::list, projects::create, projects::show, projects::change, projects::delete,
         projects::keys, projects::add_key, projects::revoke_key, projects::rotate,
@@ -275,8 +275,12 @@ mod tests {
 
     #[test]
     fn openapi_describes_exactly_the_served_operations() {
-        // A WebSocket is not a resource; the second path is described without its suffix.
-        let left_out = ["/ws", &format!("{METADATA_PATH}/{{resource:.*}}")];
+        // A WebSocket is not a resource; the second path is described without its suffix, the third belongs to a page.
+        let left_out = [
+            "/ws",
+            &format!("{METADATA_PATH}/{{resource:.*}}"),
+            dashboard::ASSETS_ROUTE,
+        ];
         let mut served = BTreeSet::new();
         for resource in resources() {
             for method in resource.methods() {

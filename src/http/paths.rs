@@ -20,6 +20,9 @@ pub fn has_short_answer(path: &str) -> bool {
 
 /// Whether a path needs no credential.
 pub fn is_public(path: &str) -> bool {
-    const PUBLIC: [&str; 6] = ["/", "/health", "/openapi.json", "/docs", LOGIN, LOGOUT];
-    PUBLIC.contains(&path) || PROBES.contains(&path) || oauth::is_discovery_path(path)
+    const PUBLIC: [&str; 7] = ["/", "/health", "/openapi.json", "/docs", "/dashboard", LOGIN, LOGOUT];
+    PUBLIC.contains(&path)
+        || path.starts_with("/dashboard/")
+        || PROBES.contains(&path)
+        || oauth::is_discovery_path(path)
 }

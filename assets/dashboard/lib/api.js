@@ -1,0 +1,98 @@
+// The client of the REST API: every request of the page goes through `call`, every refusal becomes a `Problem`.
+import { createStore } from './store.js';
+import { currentRoute } from './router.js';
+
+// Relative to this file, so that a path prefix of a proxy stays.
+const BASE = new URL('../../api/v1/', import.meta.url);
+const TIMEOUT_MS = 20_000;
+
+// What `GET me` says of the caller; null until it is known or after the end of the login.
+export const me = createStore(null);
+// Why the login form is shown: null, or a sentence.
+export const loginReason = createStore(null);
+
+export class Problem extends Error {
+  constructor(status, { code = 'unavailable', detail, title, retry_after_ms: retryAfterMs } = {}) {
+    super(detail || title || `the broker answered ${status}`);
+    this.status = status;
+    this.code = code;
+    this.retryAfterMs = retryAfterMs ?? null;
+  }
+}
+
+export function apiUrl(path, query = {}) {
+  const url = new URL(path, BASE);
+  for (const [name, value] of Object.entries(query)) {
+    if (value !== null && value !== undefined && value !== '') url.searchParams.set(name, value);
+  }
+  return url;
+}
+
+// The project whose data the page shows, if it is not that of the key.
+export const chosenProject = () => currentRoute().params.project ?? null;
+
+// Sends a request and returns the parsed answer; null for an answer without a body.
+export async function call(method, path, { query, body, signal, project = chosenProject() } = {}) {
+  const headers = { Accept: 'application/json' };
+  if (body !== undefined) headers['Content-Type'] = 'application/json';
+  if (project) headers['X-Project-ID'] = project;
+  const token = me.get()?.csrf_token;
+  if (method !== 'GET' && token) headers['X-CSRF-Token'] = token;
+  let response;
+  try {
+    response = await fetch(apiUrl(path, query), { method, headers, cache: 'no-store',
+      body: body === undefined ? undefined : JSON.stringify(body), signal: withTimeout(signal) });
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    const detail = error.name === 'TimeoutError' ? 'The broker did not answer in time.' : 'The broker cannot be reached.';
+    throw new Problem(0, { code: 'unreachable', detail });
+  }
+  const text = await response.text();
+  const answer = parse(text);
+  if (response.ok) return answer;
+  const problem = new Problem(response.status, answer ?? {});
+  if (response.status === 401 && path !== 'login') endLogin('The key is no longer valid. Log in again.');
+  throw problem;
+}
+
+const withTimeout = (signal) => {
+  const limit = AbortSignal.timeout(TIMEOUT_MS);
+  return signal ? AbortSignal.any([signal, limit]) : limit;
+};
+
+function parse(text) {
+  try { return text ? JSON.parse(text) : null; } catch { return null; }
+}
+
+export const get = (path, query, signal) => call('GET', path, { query, signal });
+
+// Asks who the caller is. Without a valid key the login form is shown.
+export async function loadMe() {
+  const answer = await call('GET', 'me', { project: null });
+  me.set(answer);
+  return answer;
+}
+
+export async function logIn(key) {
+  await call('POST', 'login', { body: { key }, project: null });
+  loginReason.set(null);
+  await loadMe();
+}
+
+export async function logOut() {
+  try {
+    await call('POST', 'logout', { project: null });
+  } finally {
+    endLogin('You are logged out.');
+  }
+}
+
+export function endLogin(reason) {
+  loginReason.set(me.get() ? reason : '');
+  me.set(null);
+}
+
+const SCOPES = ['observer', 'member', 'admin', 'operator'];
+
+// Whether the caller may do what needs a scope.
+export const allows = (scope) => SCOPES.indexOf(me.get()?.scope) >= SCOPES.indexOf(scope);

@@ -1,0 +1,116 @@
+// The one stream of events of the page. Views name the topics they need; the stream asks for the union and is closed while
+// the page is hidden. After a gap or a reconnection every listener hears `reload`.
+import { useEffect, useRef } from './preact.js';
+import { createStore } from './store.js';
+import { allows, apiUrl, chosenProject, loadMe, me } from './api.js';
+import { onRoute } from './router.js';
+
+const RETRY_MS_MAX = 5_000;
+const TOPICS = ['session', 'protocol', 'message', 'dead_letter', 'actor', 'audit'];
+
+// `off`: no view needs events, or the page is hidden. `connecting`, `live`, `lost`.
+export const liveState = createStore('off');
+
+const listeners = new Map();
+let source = null;
+let opened = '';
+let retryMs = 0;
+let retryTimer = 0;
+let wasLost = false;
+
+function wanted() {
+  if (document.hidden || !me.get()) return '';
+  const topics = new Set([...listeners.values()].flatMap((one) => one.topics));
+  if (!allows('admin')) topics.delete('audit');
+  if (!topics.size) return '';
+  return JSON.stringify([TOPICS.filter((topic) => topics.has(topic)).join(','), chosenProject()]);
+}
+
+let isPlanned = false;
+// Views leave and arrive in one step, and the stream changes once.
+function plan() {
+  if (isPlanned) return;
+  isPlanned = true;
+  queueMicrotask(() => {
+    isPlanned = false;
+    const next = wanted();
+    if (next !== opened) open(next);
+  });
+}
+
+function open(next) {
+  close();
+  opened = next;
+  if (!next) return liveState.set('off');
+  const [topics, project] = JSON.parse(next);
+  liveState.set(wasLost ? 'lost' : 'connecting');
+  const mine = new EventSource(apiUrl('events', { topics, project }));
+  source = mine;
+  mine.onopen = () => {
+    retryMs = 0;
+    liveState.set('live');
+    if (wasLost) tell({ reload: true });
+    wasLost = false;
+  };
+  mine.onerror = () => {
+    wasLost = true;
+    liveState.set('lost');
+    // A refusal closes the source for good; a broken connection is tried again by the browser.
+    if (mine.readyState === EventSource.CLOSED && mine === source) retry();
+  };
+  for (const topic of TOPICS) {
+    mine.addEventListener(topic, (event) => tell({ topic, event: parse(event.data) }));
+  }
+  mine.addEventListener('gap', () => tell({ reload: true }));
+}
+
+function close() {
+  clearTimeout(retryTimer);
+  source?.close();
+  source = null;
+  opened = '';
+}
+
+function retry() {
+  retryMs = Math.min(RETRY_MS_MAX, retryMs * 2 || 500);
+  const next = opened;
+  retryTimer = setTimeout(async () => {
+    // The answer tells a key that was revoked from a broker that is away.
+    await loadMe().catch(() => null);
+    if (opened === next && me.get()) open(next);
+  }, retryMs);
+}
+
+function parse(text) {
+  try { return JSON.parse(text); } catch { return {}; }
+}
+
+function tell(news) {
+  for (const { topics, listener } of listeners.values()) {
+    if (news.reload || topics.includes(news.topic)) listener(news);
+  }
+}
+
+document.addEventListener('visibilitychange', () => {
+  plan();
+  if (!document.hidden) tell({ reload: true });
+});
+me.subscribe(plan);
+onRoute(plan);
+
+// Calls `listener` with `{topic, event}` or `{reload: true}` while the component is shown.
+export function useLive(topics, listener) {
+  const latest = useRef(listener);
+  latest.current = listener;
+  const names = topics.join();
+  useEffect(() => {
+    if (!names) return undefined;
+    const id = Symbol(names);
+    listeners.set(id, { topics: names.split(','), listener: (news) => latest.current(news) });
+    plan();
+    return () => {
+      listeners.delete(id);
+      plan();
+    };
+  }, [names]);
+}

@@ -1,0 +1,175 @@
+//! `/dashboard`: the operators' page. Page and assets are embedded in the binary and public; what the page shows comes
+//! from `/api/v1`. A debug build reads the assets from `assets/dashboard`, so that an edit needs a reload and no build.
+
+use actix_web::{
+    HttpResponse,
+    http::{
+        Method, StatusCode,
+        header::{
+            CACHE_CONTROL, CONTENT_SECURITY_POLICY, CROSS_ORIGIN_OPENER_POLICY, CROSS_ORIGIN_RESOURCE_POLICY, ETAG,
+            EntityTag, IfNoneMatch, LOCATION, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+        },
+    },
+    web,
+};
+use rust_embed::{EmbeddedFile, RustEmbed};
+
+use super::resource::Resource;
+use crate::problem::Problem;
+
+#[derive(RustEmbed)]
+#[folder = "assets/dashboard"]
+struct Assets;
+
+/// The route of the assets. `/openapi.json` describes the page and leaves its assets out.
+pub const ASSETS_ROUTE: &str = "/dashboard/{file:.*}";
+
+const PAGE: &str = "index.html";
+
+/// Scripts, styles and requests of this origin only, and nothing inline.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+                      img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+
+/// The resources of this file.
+pub fn resources() -> Vec<Resource> {
+    vec![
+        Resource::at("/dashboard").on(Method::GET, web::to(page)),
+        Resource::at(ASSETS_ROUTE).on(Method::GET, web::to(asset)),
+    ]
+}
+
+/// The operators' page.
+#[utoipa::path(get, path = "/dashboard", operation_id = "get_dashboard", tag = "broker", security(()), responses(
+    (status = 200, description = "The page", body = String, content_type = "text/html",
+        headers(
+            ("Content-Security-Policy" = String, description = "Allows nothing from other hosts"),
+            ("ETag" = String, description = "Changes with the page"),
+        )),
+    (status = 304, description = "The client has this version of the page"),
+))]
+pub async fn page(known: web::Header<IfNoneMatch>) -> HttpResponse {
+    answer(PAGE, &known.into_inner())
+}
+
+async fn asset(path: web::Path<String>, known: web::Header<IfNoneMatch>) -> HttpResponse {
+    if path.is_empty() {
+        // Relative, so that a prefix that a proxy took away stays.
+        return HttpResponse::PermanentRedirect()
+            .insert_header((LOCATION, "../dashboard"))
+            .finish();
+    }
+    answer(&path, &known.into_inner())
+}
+
+fn answer(name: &str, known: &IfNoneMatch) -> HttpResponse {
+    let found = media_type(name).zip(Assets::get(name));
+    let Some((media_type, file)) = found else {
+        let detail = "the dashboard has no such file; the page is at /dashboard";
+        return Problem::new(StatusCode::NOT_FOUND, "invalid_argument", detail).into_response();
+    };
+    let tag = entity_tag(&file);
+    let is_known = match known {
+        IfNoneMatch::Any => true,
+        IfNoneMatch::Items(tags) => tags.iter().any(|one| one.weak_eq(&tag)),
+    };
+    let mut response = if is_known {
+        HttpResponse::NotModified()
+    } else {
+        HttpResponse::Ok()
+    };
+    response
+        .insert_header((ETAG, tag.to_string()))
+        // A new version of the broker must not run with scripts of the old one.
+        .insert_header((CACHE_CONTROL, "no-cache"))
+        .insert_header((CONTENT_SECURITY_POLICY, POLICY))
+        .insert_header((X_CONTENT_TYPE_OPTIONS, "nosniff"))
+        .insert_header((REFERRER_POLICY, "no-referrer"))
+        .insert_header((CROSS_ORIGIN_OPENER_POLICY, "same-origin"))
+        .insert_header((CROSS_ORIGIN_RESOURCE_POLICY, "same-origin"));
+    if is_known {
+        return response.finish();
+    }
+    response.content_type(media_type).body(file.data.into_owned())
+}
+
+/// A strong tag: the hash of the content.
+fn entity_tag(file: &EmbeddedFile) -> EntityTag {
+    let hash = file.metadata.sha256_hash();
+    let hex: String = hash[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+    EntityTag::new_strong(hex)
+}
+
+/// The media type of an asset; `None` for a name that is not served.
+fn media_type(name: &str) -> Option<&'static str> {
+    let (_, extension) = name.rsplit_once('.')?;
+    Some(match extension {
+        "html" => "text/html; charset=utf-8",
+        "js" => "text/javascript; charset=utf-8",
+        "css" => "text/css; charset=utf-8",
+        "svg" => "image/svg+xml",
+        "json" => "application/json",
+        "txt" => "text/plain; charset=utf-8",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status_of(name: &str, known: IfNoneMatch) -> StatusCode {
+        answer(name, &known).status()
+    }
+
+    #[test]
+    fn every_asset_is_served_under_its_media_type() {
+        let names: Vec<_> = Assets::iter().collect();
+        assert!(names.iter().any(|name| name == PAGE) && names.len() > 10, "{names:?}");
+        for name in names {
+            assert_eq!(
+                status_of(&name, IfNoneMatch::Items(Vec::new())),
+                StatusCode::OK,
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_client_with_the_current_version_gets_no_body() {
+        let file = Assets::get(PAGE).unwrap();
+        let (current, other) = (entity_tag(&file), EntityTag::new_strong("other".to_owned()));
+        assert_eq!(
+            status_of(PAGE, IfNoneMatch::Items(vec![current])),
+            StatusCode::NOT_MODIFIED
+        );
+        assert_eq!(status_of(PAGE, IfNoneMatch::Items(vec![other])), StatusCode::OK);
+    }
+
+    #[test]
+    fn nothing_but_assets_is_served() {
+        for name in [
+            "../dashboard/index.html",
+            "../../Cargo.toml",
+            "/etc/passwd",
+            "lib",
+            "index.html/",
+            "none.js",
+        ] {
+            let status = status_of(name, IfNoneMatch::Items(Vec::new()));
+            let is_page = name.ends_with("index.html") && status == StatusCode::OK;
+            assert!(status == StatusCode::NOT_FOUND || is_page, "{name}: {status}");
+        }
+    }
+
+    /// The policy refuses inline scripts and styles, and addresses that are not relative break behind a prefix.
+    #[test]
+    fn the_page_has_nothing_inline_and_only_relative_addresses() {
+        let page = Assets::get(PAGE).unwrap();
+        let page = std::str::from_utf8(&page.data).unwrap();
+        for forbidden in ["<style", " style=", " on", "=\"/", "http:", "https:"] {
+            let found = page.lines().find(|line| line.contains(forbidden) && line.contains('<'));
+            assert_eq!(found, None, "{forbidden}");
+        }
+        assert!(!page.contains("<script>"));
+    }
+}
