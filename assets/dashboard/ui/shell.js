@@ -57,7 +57,7 @@ function Guarded({ view, route }) {
   return html`<${view.view} route=${route} title=${view.title} />`;
 }
 
-const LIVE = { live: 'Live', connecting: 'Connecting', lost: 'Reconnecting', off: 'Not live' };
+const LIVE = { live: 'Live', connecting: 'Connecting', lost: 'Reconnecting' };
 
 function Header({ isMenuOpen, toggleMenu }) {
   const caller = useStore(me);
@@ -71,8 +71,8 @@ function Header({ isMenuOpen, toggleMenu }) {
     ${caller.scope === 'operator' && html`<${ProjectPicker} own=${caller.project_id} />`}
     ${caller.scope !== 'operator' && html`<span class="project"><${Text} value=${caller.project_id} /></span>`}
     <span class="spacer" />
-    <span class="live" role="status" title="Whether the page hears of events as they happen"><${Status} value=${live}
-      label=${LIVE[live]} /></span>
+    <span class="live" role="status" title="Whether the page hears of events as they happen">${LIVE[live]
+      && html`<${Status} value=${live} label=${LIVE[live]} />`}</span>
     <${ThemeSwitch} />
     <button type="button" class="quiet" aria-label="Keyboard shortcuts" title="Keyboard shortcuts (?)"
       onClick=${() => showShortcuts(isVisible)}>?</button>

@@ -1,0 +1,118 @@
+// Messages with search and filters, and the life of one message.
+import { html, useState } from '../lib/preact.js';
+import { allows, get } from '../lib/api.js';
+import { count, duration, words } from '../lib/format.js';
+import { useResource } from '../lib/resource.js';
+import { link } from '../lib/router.js';
+import { Filters } from '../ui/filters.js';
+import { Empty, Failure, Facts, Id, Json, Loaded, Loading, Panel, Status, Text, Time } from '../ui/parts.js';
+import { Pages, Table } from '../ui/table.js';
+
+const STATUS = ['queued', 'delivered', 'acknowledged', 'expired', 'dead_lettered'];
+
+export const Messages = ({ route, title }) => (route.item
+  ? html`<${Life} id=${route.item} />` : html`<${List} params=${route.params} title=${title} />`);
+
+export const SessionLink = ({ id, name }) => (name
+  ? html`<a href=${link('sessions', id)}><${Text} value=${name} max=${40} /></a>`
+  : html`<${Id} value=${id} what="session id" href=${link('sessions', id)} />`);
+
+function List({ params, title }) {
+  const { q, session, status, protocol, priority, correlation_id: thread, since, until, cursor } = params;
+  const query = { q, session, status, protocol, priority, correlation_id: thread, since, until, cursor, limit: 50 };
+  const resource = useResource(JSON.stringify(query), (signal) => get('messages', query, signal), { topics: ['message', 'dead_letter'] });
+  const choice = (values) => [['', 'All'], ...values.map((one) => [one, words(one)])];
+  return html`<h1>${title}</h1>
+    <${Filters} fields=${[{ name: 'q', label: 'Search', type: 'search', hint: 'sender, recipient, protocol' },
+      { name: 'session', label: 'Session', type: 'text', hint: 'name or id' },
+      { name: 'status', label: 'Status', type: 'select', options: choice(STATUS) },
+      { name: 'priority', label: 'Priority', type: 'select', options: choice(['low', 'normal', 'high', 'urgent']) },
+      { name: 'protocol', label: 'Protocol', type: 'text' }, { name: 'correlation_id', label: 'Thread', type: 'text' },
+      { name: 'since', label: 'From', type: 'time' }, { name: 'until', label: 'To', type: 'time' }]} />
+    <${Panel}><${Loaded} resource=${resource} what="messages">${(data) => html`
+      <${Table} caption="Messages, newest first" rows=${data.messages} keyOf=${(row) => row.message_id}
+        empty=${{ title: 'No message on this page matches.', text: data.next_cursor ? 'Older messages are on the next page.'
+          : 'The history keeps the messages of the last hours.' }} columns=${[
+          { title: 'Accepted', render: (row) => html`<a href=${link('messages', row.message_id)}><${Time} at=${row.timestamp} /></a>` },
+          { title: 'From', render: (row) => html`<${SessionLink} id=${row.sender_id} name=${row.sender_name} />` },
+          { title: 'To', render: (row) => (row.recipient_id
+            ? html`<${SessionLink} id=${row.recipient_id} name=${row.recipient_name} />` : html`<span class="faint">all (broadcast)</span>`) },
+          { title: 'Status', render: (row) => html`<${Outcome} row=${row} />` },
+          { title: 'Protocol', isWide: true, render: (row) => html`<${Text} value=${row.protocol_name} max=${40} /> <span class="faint">${row.protocol_version}</span>` },
+          { title: 'Priority', isWide: true, render: (row) => row.headers.priority },
+          { title: 'Thread', isWide: true, render: (row) => (row.headers.correlation_id
+            ? html`<a href=${link('messages', null, { correlation_id: row.headers.correlation_id })}><${Text} value=${row.headers.correlation_id} max=${30} /></a>`
+            : html`<span class="faint">none</span>`) },
+          { title: 'Id', isWide: true, render: (row) => html`<${Id} value=${row.message_id} what="message id" href=${link('messages', row.message_id)} />` },
+        ]} />
+      <${Pages} shown=${data.messages.length} next=${data.next_cursor} />`}<//><//>`;
+}
+
+function Outcome({ row }) {
+  if (row.status) return html`<${Status} value=${row.status} />`;
+  const counts = Object.entries(row.recipients ?? {}).filter(([, number]) => number);
+  if (!counts.length) return html`<span class="faint">not known</span>`;
+  return html`<span class="badges">${counts.map(([status, number]) => html`<${Status} value=${status} label=${`${count(number)} ${words(status)}`} />`)}</span>`;
+}
+
+function Life({ id }) {
+  const load = (signal) => get(`messages/${encodeURIComponent(id)}`, {}, signal);
+  const resource = useResource(id, load, { topics: ['message', 'dead_letter'],
+    concerns: (event) => (event.message_id ?? event.message?.message_id) === id });
+  return html`<p class="crumb"><a href=${link('messages')}>Messages</a></p><h1>Life of a message</h1>
+    <${Loaded} resource=${resource} what="the message">${(life) => html`<${Envelope} life=${life} id=${id} />
+      ${life.incomplete && html`<div class="notice warn" role="status"><p>The history no longer has every step of this message.</p></div>`}
+      ${!life.recipients.length && html`<${Panel}><${Empty} title="No recipient is known." /><//>`}
+      <div class="columns">${life.recipients.map((one) => html`<${Recipient} key=${one.session_id} recipient=${one}
+        accepted=${life.accepted_at ?? life.message?.timestamp} />`)}</div>
+      ${life.next_cursor && html`<p class="faint">The message has more recipients than these ${count(life.recipients.length)}.</p>`}
+      ${allows('admin') && html`<${Payload} id=${id} />`}`}<//>`;
+}
+
+function Envelope({ life, id }) {
+  const { message } = life;
+  return html`<${Panel} title="Message"><${Facts} items=${[
+    ['Id', html`<${Id} value=${id} what="message id" />`],
+    ['Accepted', html`<${Time} at=${life.accepted_at ?? message?.timestamp} />`],
+    ...(message ? [['From', html`<${SessionLink} id=${message.sender_id} name=${message.sender_name} />`],
+      ['Protocol', html`<a href=${link('protocols', message.protocol_name, {}, message.protocol_version)}><${Text} value=${message.protocol_name}
+        max=${60} /> ${message.protocol_version}</a>`],
+      ['Priority', message.headers.priority],
+      message.headers.correlation_id && ['Thread', html`<a href=${link('messages', null, { correlation_id: message.headers.correlation_id })}>
+        <${Text} value=${message.headers.correlation_id} /></a>`],
+      message.headers.reply_to && ['Reply to', html`<${Text} value=${message.headers.reply_to} />`],
+      message.headers.ttl_seconds && ['Lives for', duration(message.headers.ttl_seconds)],
+      message.headers.idempotency_key && ['Idempotency key', html`<${Text} value=${message.headers.idempotency_key} />`]] : [])]} /><//>`;
+}
+
+// Every step of the message for one recipient, with the time since its acceptance.
+function Recipient({ recipient, accepted }) {
+  const from = Date.parse(accepted);
+  const steps = accepted ? [{ event: 'accepted', at: accepted }, ...recipient.events] : recipient.events;
+  return html`<${Panel} title=${html`<${SessionLink} id=${recipient.session_id} name=${recipient.name} />`}
+    actions=${recipient.status && html`<${Status} value=${recipient.status} />`}>
+    <ol class="timeline">${steps.map((step) => html`<li><${Status} value=${step.event} /><span class="when"><${Time} at=${step.at} />${
+      step.event !== 'accepted' && !Number.isNaN(from) ? ` (after ${duration(Math.max(0, (Date.parse(step.at) - from) / 1000))})` : ''}</span>
+      <div class="faint">${[step.delivery && `delivery ${step.delivery}`, step.reason && `because: ${words(step.reason)}`,
+        step.from && `from ${step.from}`].filter(Boolean).join(', ')}</div></li>`)}</ol><//>`;
+}
+
+// The payload is fetched when an administrator asks for it.
+export function Payload({ id }) {
+  const [state, setState] = useState(null);
+  const show = async () => {
+    setState({ isLoading: true });
+    try {
+      const { message } = await get(`messages/${encodeURIComponent(id)}`, { include: 'payload' });
+      setState({ payload: message?.payload });
+    } catch (problem) {
+      setState({ problem });
+    }
+  };
+  return html`<${Panel} title="Payload" actions=${!state && html`<button type="button" onClick=${show}>Show the payload</button>`}>
+    ${state?.isLoading && html`<${Loading} what="the payload" />`}
+    ${state?.problem && html`<${Failure} problem=${state.problem} retry=${show} />`}
+    ${state && 'payload' in state && html`<div class="body">${state.payload === undefined
+      ? html`<p class="faint">The broker no longer has the payload.</p>` : html`<${Json} value=${state.payload} label="Payload" />`}</div>`}
+    ${!state && html`<div class="body faint">Payloads are shown to administrators who ask for them.</div>`}<//>`;
+}
