@@ -85,7 +85,7 @@ impl Application {
         let scraping = scraping::start(config, &shared.state)?;
 
         let gave_up = Arc::new(Notify::new());
-        let storage = storage::open(settings::storage(config, address)).await?;
+        let storage = storage::open(settings::storage(config, address)?).await?;
         let replicas = storage.replicas();
         let broker = start_broker(config, Arc::clone(&storage), &server, &gave_up);
         let service = serve_broker(config, &broker, policy, &shared, replicas, &connections)?;
