@@ -1,10 +1,10 @@
 //! What a start prints when Redis is missing or unsuitable.
 
-use std::{process::Output, time::Duration};
+use std::process::Output;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::support::{ADMIN_KEY, Broker, Proxy, Redis, broker_program, eventually};
+use crate::support::{ADMIN_KEY, Broker, Redis, broker_program, eventually};
 
 fn refusal(redis_url: &str, flags: &[&str]) -> String {
     let mut program = broker_program();
@@ -94,31 +94,26 @@ fn a_broker_with_the_memory_fallback_uses_redis_if_it_is_reachable() {
 }
 
 #[test]
-fn a_key_is_valid_before_the_replica_has_read_the_projects() {
+fn a_replica_that_cannot_read_its_projects_is_unavailable_and_calls_no_key_invalid() {
     let redis = Redis::start();
     let storage = "--storage=redis";
     let first = Broker::secured_with(&[storage, &format!("--redis-url={}", redis.url())]);
     let tenant = first.project("acme", &json!({}));
-    let proxy = Proxy::to(redis.address);
-    proxy.delay(Duration::from_millis(200));
-    let admin_key = format!("--admin-key={ADMIN_KEY}");
-    let slow = format!("--redis-url=redis://{}", proxy.address);
-    let second = Broker::on_existing_storage(&[storage, &slow, "--enable-auth", &admin_key]);
-    assert_eq!(second.upgrade(&[("X-API-Key", &tenant.key)]).status, 101);
-}
-
-#[test]
-fn a_replica_that_cannot_read_its_projects_is_unavailable_until_it_can() {
-    let redis = Redis::start();
     let user = "ACL SETUSER broker on >right ~* &* +@read +@write +@scripting +@pubsub +@connection +info +config|get";
     redis.command(&user.split(' ').collect::<Vec<_>>());
-    let url = format!("--redis-url=redis://broker:right@{}", redis.address);
-    let replica = Broker::on_existing_storage(&["--storage=redis", &url]);
-    assert_eq!(replica.get("/sessions").status, 503);
-    assert_eq!(replica.get("/readyz").status, 503);
+    let limited = format!("--redis-url=redis://broker:right@{}", redis.address);
+    let admin_key = format!("--admin-key={ADMIN_KEY}");
+    let second = Broker::on_existing_storage(&[storage, &limited, "--enable-auth", &admin_key]);
+    let connect = || second.upgrade(&[("X-API-Key", &tenant.key)]).status;
+    assert_eq!(connect(), 503);
+    let health: Value = serde_json::from_str(&second.get("/health").body).unwrap();
+    assert_eq!(
+        (second.get("/readyz").status, &health["status"]),
+        (503, &json!("unhealthy"))
+    );
     redis.command(&["ACL", "SETUSER", "broker", "+time"]);
     eventually("the replica is ready", || {
-        (replica.get("/readyz").status == 200).then_some(())
+        (second.get("/readyz").status == 200).then_some(())
     });
-    assert_eq!(replica.get("/sessions").status, 200);
+    assert_eq!(connect(), 101);
 }

@@ -64,6 +64,11 @@ impl BrokerHandle {
         }
     }
 
+    /// Whether the projects and their keys are loaded.
+    pub fn is_loaded(&self) -> bool {
+        *self.loaded.borrow()
+    }
+
     /// The open projects.
     pub fn open_projects(&self) -> Vec<ProjectHandle> {
         self.projects.all_open()
