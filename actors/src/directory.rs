@@ -1,5 +1,7 @@
 //! The sessions of a project as this replica knows them: by id, by name, and as recipients of a broadcast.
 
+mod sorted;
+
 use std::{
     borrow::Borrow,
     collections::{BTreeMap, HashMap},
@@ -12,6 +14,8 @@ use crate::{
     model::{CapabilityFilter, PresenceTimeouts, ProtocolName, SessionId, SessionName, SessionStatus},
     session::Member,
 };
+
+pub use sorted::{SessionOrder, SessionSort, SortKey, SortedPage, SortedPlace};
 
 /// The sessions of a project. Only the project's actor writes it; reads take no actor.
 pub struct Directory {
@@ -65,10 +69,34 @@ pub struct SessionQuery {
     pub protocol: Option<ProtocolName>,
     /// Only sessions that declare this feature.
     pub feature: Option<String>,
+    /// Only sessions with this text, in lower case, in their name or id.
+    pub text: Option<String>,
     /// Sessions on a page, at most.
     pub limit: usize,
     /// Only sessions after this one.
     pub after: Option<SessionId>,
+}
+
+impl SessionQuery {
+    /// Whether a session matches, wherever it is in the list.
+    fn fits(&self, member: &Member, presence: PresenceTimeouts, now: Now) -> bool {
+        let capabilities = &member.record.capabilities;
+        let contains = |text: &String| {
+            let name = member.record.name.as_ref();
+            name.is_some_and(|name| name.as_str().to_lowercase().contains(text))
+                || member.record.id.to_string().contains(text)
+        };
+        self.status.is_none_or(|status| member.status(presence, now) == status)
+            && self
+                .protocol
+                .as_ref()
+                .is_none_or(|name| capabilities.supported_protocols.contains_key(name))
+            && self
+                .feature
+                .as_ref()
+                .is_none_or(|feature| capabilities.supported_features.contains(feature))
+            && self.text.as_ref().is_none_or(contains)
+    }
 }
 
 /// The recipients of a broadcast: every session but the sender that the filter selects and that accepts the protocol.
@@ -147,27 +175,13 @@ impl Directory {
 
     /// The sessions that match, in order of creation, and whether more follow.
     pub fn list(&self, query: &SessionQuery, now: Now) -> (Vec<Arc<Member>>, bool) {
-        let fits = |member: &&Arc<Member>| {
-            let capabilities = &member.record.capabilities;
-            query
-                .status
-                .is_none_or(|status| member.status(self.presence, now) == status)
-                && query
-                    .protocol
-                    .as_ref()
-                    .is_none_or(|name| capabilities.supported_protocols.contains_key(name))
-                && query
-                    .feature
-                    .as_ref()
-                    .is_none_or(|feature| capabilities.supported_features.contains(feature))
-        };
         let members = self.read();
         let start = query.after.map_or(Bound::Unbounded, Bound::Excluded);
         let mut fitting = members
             .in_order
             .range((start, Bound::Unbounded))
             .map(|(_, member)| member)
-            .filter(fits);
+            .filter(|member| query.fits(member, self.presence, now));
         let page = fitting.by_ref().take(query.limit).cloned().collect();
         let more = fitting.next().is_some();
         (page, more)

@@ -47,6 +47,8 @@ pub struct ProjectFilter {
     pub include_inactive: bool,
     /// Only projects that have all of these tags.
     pub tags: BTreeSet<String>,
+    /// Only projects with this text, in lower case, in their id or name.
+    pub text: Option<String>,
     /// Only projects whose id sorts after this one.
     pub after: Option<ProjectId>,
 }
@@ -57,6 +59,8 @@ pub struct AuditFilter {
     pub project: Option<ProjectId>,
     pub action: Option<String>,
     pub outcome: Option<AuditOutcome>,
+    /// Only entries with this text, in lower case, in their actor, action or target.
+    pub text: Option<String>,
     pub limit: Option<usize>,
     pub cursor: Option<Uuid>,
 }
@@ -105,6 +109,10 @@ impl Administration {
                 && (record.active || filter.include_inactive)
                 && is_visible_to(by, record)
                 && filter.tags.is_subset(&record.tags)
+                && filter
+                    .text
+                    .as_ref()
+                    .is_none_or(|text| record.id.as_str().contains(text) || record.name.to_lowercase().contains(text))
         };
         let records = self.broker.records().into_iter().filter(is_wanted);
         let (projects, more) = views::page(records.map(|record| view(by, &record)));
@@ -390,6 +398,7 @@ impl Administration {
             project: project.cloned(),
             action: filter.action,
             outcome: filter.outcome,
+            text: filter.text,
             before: filter.cursor,
             limit: limit + 1,
         };

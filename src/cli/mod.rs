@@ -18,8 +18,8 @@ use clap::Command;
 
 pub use error::CliError;
 
-use crate::config::Config;
 use crate::{exit, telemetry};
+use serve::Serve;
 
 /// Runs the command line and returns the exit code of the process.
 pub fn run(args: impl IntoIterator<Item = OsString>, env: impl IntoIterator<Item = (OsString, OsString)>) -> ExitCode {
@@ -39,7 +39,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, env: impl IntoIterator<Item
 /// The command that a command line asks for.
 #[derive(Debug)]
 pub enum Action {
-    Serve(Box<Config>),
+    Serve(Box<Serve>),
     Project(Box<project::ProjectCommand>),
     Keygen,
     HealthCheck(healthcheck::HealthCheck),

@@ -7,7 +7,7 @@ use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use super::error::CliError;
-use crate::config::{self, CONFIG_ENV, Config, Flag, SETTINGS, Setting, Shape};
+use crate::config::{self, CONFIG_ENV, Config, Flag, SETTINGS, Setting, SettingValue, Shape};
 use crate::{startup, telemetry};
 
 /// The command with a flag for each setting.
@@ -20,20 +20,30 @@ pub fn command() -> Command {
         .after_help(EXIT_CODES)
 }
 
+/// What `serve` runs with.
+#[derive(Debug)]
+pub struct Serve {
+    config: Config,
+    /// The settings with the places that their values came from, for operators.
+    values: Vec<SettingValue>,
+}
+
 /// Reads the configuration.
 ///
 /// # Errors
 /// [`CliError::Usage`] with one line for the user.
-pub fn read(mut matches: ArgMatches, env: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Config, CliError> {
+pub fn read(mut matches: ArgMatches, env: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Serve, CliError> {
     let file = matches.remove_one::<OsString>("config");
-    config::load(file, flags(&mut matches), env).map_err(|error| CliError::Usage(error.to_string()))
+    let loaded = config::load_with_origins(file, flags(&mut matches), env);
+    let (config, values) = loaded.map_err(|error| CliError::Usage(error.to_string()))?;
+    Ok(Serve { config, values })
 }
 
 /// Runs a broker until it stops and returns its exit code.
-pub fn run(config: Config) -> ExitCode {
+pub fn run(Serve { config, values }: Serve) -> ExitCode {
     telemetry::init(&config);
     config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
-    startup::serve(&config)
+    startup::serve(&config, values)
 }
 
 /// Whether errors before the configuration is known are printed as JSON: `log_format` says so in a flag or variable.

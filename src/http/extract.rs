@@ -8,6 +8,7 @@ use actix_web::{
     error::QueryPayloadError, http::StatusCode, web, web::Bytes,
 };
 use actors::{clock::now, model::BrokerError};
+use chrono::DateTime;
 use futures_util::future::LocalBoxFuture;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -24,6 +25,7 @@ use crate::{
         JsonObject,
         scan::{self, DEPTH_MAX, ScanError},
     },
+    metrics::{STEP_SECONDS, WINDOW_SECONDS},
     problem::Problem,
     refusal::{json_error_reason, serde_error_reason},
     verbs::arguments::Arguments,
@@ -31,6 +33,8 @@ use crate::{
 
 /// The subtype or suffix of JSON media types.
 const JSON: &str = "json";
+/// Bytes of a text that a search is for.
+const TEXT_LEN_MAX: usize = 128;
 
 /// Sets how query errors are answered.
 pub fn configure_queries(config: &mut web::ServiceConfig) {
@@ -311,6 +315,45 @@ pub fn parse_limit(limit: Option<usize>, default: usize, max: usize) -> Result<u
         Some(limit) if (1..=max).contains(&limit) => Ok(limit),
         Some(_) => Err(BrokerError::invalid("limit", format!("1 to {max}"))),
     }
+}
+
+/// A time from ten seconds to an hour, such as `10s`, `15m` or `1h`, in seconds.
+///
+/// # Errors
+/// `InvalidArgument` for another text.
+pub fn parse_seconds(field: &'static str, text: &str) -> Result<u64, BrokerError> {
+    let units = [('s', 1), ('m', 60), ('h', 3600)];
+    let parsed = units.into_iter().find_map(|(unit, seconds)| {
+        let digits = text.strip_suffix(unit)?;
+        let is_number = digits.len() <= 4 && digits.bytes().all(|byte| byte.is_ascii_digit());
+        let count: u64 = digits.parse().ok().filter(|_| is_number)?;
+        Some(count * seconds)
+    });
+    let allowed = STEP_SECONDS..=WINDOW_SECONDS;
+    parsed
+        .filter(|seconds| allowed.contains(seconds))
+        .ok_or_else(|| BrokerError::invalid(field, "from 10s to 1h, such as 10s, 15m or 1h"))
+}
+
+/// A time of RFC 3339, in milliseconds since the Unix epoch.
+///
+/// # Errors
+/// `InvalidArgument` for another text.
+pub fn parse_time(field: &'static str, text: &str) -> Result<u64, BrokerError> {
+    let time = DateTime::parse_from_rfc3339(text).ok();
+    let ms = time.and_then(|time| u64::try_from(time.timestamp_millis()).ok());
+    ms.ok_or_else(|| BrokerError::invalid(field, "a time such as 2026-01-31T12:00:00Z (RFC 3339)"))
+}
+
+/// The text that a search is for, in lower case.
+///
+/// # Errors
+/// `InvalidArgument` for a text that is empty or too long.
+pub fn parse_text(text: &str) -> Result<String, BrokerError> {
+    if text.is_empty() || text.len() > TEXT_LEN_MAX {
+        return Err(BrokerError::invalid("q", format!("1 to {TEXT_LEN_MAX} bytes")));
+    }
+    Ok(text.to_lowercase())
 }
 
 /// The items of a query parameter that is a list separated by commas. An absent parameter has none.

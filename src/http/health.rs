@@ -6,14 +6,14 @@ use actix_web::{
     web,
 };
 use actors::{clock::now, project::ProjectHandle, storage::StorageHealth};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
     extract::{Caller, NoQuery},
     problem_body::ProblemBody,
     resource::Resource,
-    state::StateData,
+    state::{HttpState, StateData},
 };
 use crate::{admin::schemas, auth::METADATA_PATH, problem::Problem};
 
@@ -69,28 +69,60 @@ pub async fn welcome() -> HttpResponse {
 /// The health of the broker.
 #[derive(Serialize, ToSchema)]
 pub struct Health {
-    status: HealthStatus,
+    #[serde(flatten)]
+    storage: StorageCondition,
     version: &'static str,
-    /// Null while the broker starts.
-    #[schema(required)]
-    storage_backend: Option<&'static str>,
-    /// The durability that the storage promises.
-    #[schema(required)]
-    storage_durability: Option<String>,
-    /// Why the status is not `healthy`, where the storage is the cause.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    storage_problem: Option<String>,
     active_sessions: usize,
     authentication_enabled: bool,
 }
 
+/// How well the broker works, which is how well its storage works.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct StorageCondition {
+    status: HealthStatus,
+    /// Null while the broker starts.
+    #[schema(required)]
+    storage_backend: Option<String>,
+    /// The durability that the storage promises.
+    #[schema(required)]
+    storage_durability: Option<String>,
+    /// Why the status is not `healthy`, where the storage is the cause.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    storage_problem: Option<String>,
+}
+
 /// `degraded`: the broker works with restrictions.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum HealthStatus {
     Healthy,
     Degraded,
     Unhealthy,
+}
+
+impl StorageCondition {
+    /// The present condition of this replica.
+    pub fn of(state: &HttpState) -> Self {
+        let (status, storage_problem) = match state.condition() {
+            Some(StorageHealth::Healthy) => (HealthStatus::Healthy, None),
+            Some(StorageHealth::Degraded(why)) => (HealthStatus::Degraded, Some(why)),
+            Some(StorageHealth::Unavailable(why)) => (HealthStatus::Unhealthy, Some(why)),
+            None => (HealthStatus::Unhealthy, None),
+        };
+        let storage = state.broker.get().map(|broker| broker.storage());
+        Self {
+            status,
+            storage_backend: storage.map(|storage| storage.name().to_owned()),
+            storage_durability: storage.map(|storage| storage.durability()),
+            storage_problem,
+        }
+    }
+
+    /// The worse one of two replicas.
+    pub fn worse(self, other: Self) -> Self {
+        if other.status > self.status { other } else { self }
+    }
 }
 
 /// Health of the broker.
@@ -100,25 +132,16 @@ enum HealthStatus {
 ))]
 pub async fn health(state: StateData) -> HttpResponse {
     let broker = state.broker.get();
-    let condition = state.condition();
-    let (status, storage_problem) = match condition {
-        Some(StorageHealth::Healthy) => (HealthStatus::Healthy, None),
-        Some(StorageHealth::Degraded(why)) => (HealthStatus::Degraded, Some(why)),
-        Some(StorageHealth::Unavailable(why)) => (HealthStatus::Unhealthy, Some(why)),
-        None => (HealthStatus::Unhealthy, None),
-    };
-    let code = match status {
+    let storage = StorageCondition::of(&state);
+    let code = match storage.status {
         HealthStatus::Unhealthy => StatusCode::SERVICE_UNAVAILABLE,
         HealthStatus::Healthy | HealthStatus::Degraded => StatusCode::OK,
     };
     let now = now();
     let active_len = |project: &ProjectHandle| project.directory().active_len(now);
     HttpResponse::build(code).json(Health {
-        status,
+        storage,
         version: env!("CARGO_PKG_VERSION"),
-        storage_backend: broker.map(|broker| broker.storage().name()),
-        storage_durability: broker.map(|broker| broker.storage().durability()),
-        storage_problem,
         active_sessions: broker.map_or(0, |broker| broker.open_projects().iter().map(active_len).sum()),
         authentication_enabled: state.auth.get().is_some_and(|auth| auth.is_required()),
     })

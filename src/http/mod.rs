@@ -28,7 +28,7 @@ use actix_web::{
 
 pub use metrics::OwnPort;
 pub use middleware::{admit, authenticate};
-pub use state::{HttpState, Lifecycle, Scraping};
+pub use state::{HttpState, Lifecycle, Scraping, SettingView};
 
 use crate::problem::Problem;
 use resource::Resource;

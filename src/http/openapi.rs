@@ -15,8 +15,8 @@ use utoipa::{
 
 use super::{
     api::{
-        audit, compatibility, dead_letters, events, history, log_level, login, messages, projects, protocols,
-        schemas as documented, sessions, stats, tree,
+        audit, compatibility, dead_letters, events, flow, history, log_level, login, messages, projects, protocols,
+        schemas as documented, sessions, settings, stats, threads, tree,
     },
     dashboard, docs, health, metrics,
     problem_body::ProblemBody,
@@ -40,7 +40,8 @@ use crate::problem;
         sessions::list, sessions::list_at_root, sessions::show, sessions::end, compatibility::matrix,
         protocols::list, protocols::list_at_root, protocols::show, protocols::register,
         messages::send, history::list, history::life, dead_letters::list, dead_letters::redrive, events::follow,
-        stats::show, audit::list, tree::tree, log_level::show, log_level::change, metrics::metrics,
+        flow::show, threads::list,
+        stats::show, settings::show, audit::list, tree::tree, log_level::show, log_level::change, metrics::metrics,
     ),
     components(schemas(ProblemBody, documented::SessionStatusFilter)),
     modifiers(&SecuritySchemes, &CommonRefusals),

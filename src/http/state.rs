@@ -7,6 +7,8 @@ use std::sync::{
 
 use actix_web::web;
 use actors::{broker::BrokerHandle, storage::StorageHealth};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::events::Followers;
 use crate::{
@@ -34,6 +36,38 @@ pub struct HttpState {
     /// The figures of this replica.
     pub metrics: OnceLock<Arc<Metrics>>,
     pub scraping: Scraping,
+    /// The settings as operators see them.
+    pub settings: OnceLock<Vec<SettingView>>,
+}
+
+/// A setting as operators see it.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Setting)]
+pub struct SettingView {
+    /// The key in the file.
+    pub name: &'static str,
+    /// The value in force; `***` for a secret, null where there is none.
+    #[schema(required)]
+    pub value: Option<String>,
+    #[schema(required)]
+    pub default: Option<&'static str>,
+    #[schema(value_type = SettingSource)]
+    pub source: &'static str,
+    /// Where to change it: the flag, the variable or the path of the file; `default` for the default.
+    pub location: String,
+    /// Whether the value is hidden.
+    pub secret: bool,
+}
+
+/// Where the value of a setting came from.
+#[allow(dead_code, reason = "schema of SettingView::source")]
+#[derive(ToSchema)]
+#[schema(rename_all = "lowercase")]
+pub enum SettingSource {
+    Default,
+    File,
+    Environment,
+    Flag,
 }
 
 /// How metrics are scraped.
@@ -49,13 +83,7 @@ impl HttpState {
     /// The condition of the storage; `None` while the broker starts or stops.
     pub fn condition(&self) -> Option<StorageHealth> {
         let broker = self.broker.get().filter(|_| self.lifecycle.is_ready())?;
-        match broker.storage().health() {
-            StorageHealth::Healthy | StorageHealth::Degraded(_) if !broker.is_loaded() => {
-                let why = "the projects could not be read from it yet: the log has the reason";
-                Some(StorageHealth::Unavailable(why.to_owned()))
-            }
-            health => Some(health),
-        }
+        Some(broker.storage().health())
     }
 }
 

@@ -153,6 +153,7 @@ fn sessions(project: &ProjectHandle, fits: impl Fn(&Member) -> bool) -> (Vec<Arc
         status: None,
         protocol: None,
         feature: None,
+        text: None,
         limit: SESSIONS_SCANNED_MAX,
         after: None,
     });

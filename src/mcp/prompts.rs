@@ -259,6 +259,7 @@ const SESSIONS: Fact = Fact {
             status: Some(SessionStatus::Active),
             protocol: None,
             feature: None,
+            text: None,
             limit: NAMED_LEN_MAX,
             after: None,
         });

@@ -125,6 +125,7 @@ fn content(caller: &ToolCaller, uri: &str) -> Option<Vec<u8>> {
                 status: None,
                 protocol: None,
                 feature: None,
+                text: None,
                 limit: LIST_LEN_MAX,
                 after,
             };

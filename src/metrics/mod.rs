@@ -22,6 +22,6 @@ pub use series::{STEP_SECONDS, Series, WINDOW_SECONDS};
 pub use service::{Metrics, TransportFigures};
 pub use stats::{
     BrokerStats, ConnectionStats, DeadLetterStats, InboxStats, LATENCY_BOUNDS, Latency, MessageStats, ProcessStats,
-    SessionStats, Stats, StorageStats,
+    ReplicaStats, SessionStats, Stats, StorageStats,
 };
 pub use token::TokenFile;

@@ -7,7 +7,7 @@ use std::{
 
 use actors::{
     broker::BrokerHandle,
-    clock::now,
+    clock::{now, rfc3339_text},
     metrics::{
         self, ActorKind, Counter, CounterVec, HistogramSnapshot, Labelled, METRICS, MessageCounts, StoreOperation,
         TransportKind,
@@ -25,7 +25,10 @@ use super::{
     process::ProcessFigures,
     requests,
     series::Series,
-    stats::{BrokerStats, ConnectionStats, InboxStats, Latency, SessionStats, Stats, StorageStats},
+    stats::{
+        BrokerStats, ConnectionStats, DeadLetterStats, InboxStats, Latency, MessageStats, ReplicaStats, SessionStats,
+        Stats, StorageStats,
+    },
 };
 
 /// The label value of all projects that are not shown by name.
@@ -92,14 +95,20 @@ impl Metrics {
     pub fn stats(&self, project: Option<&ProjectHandle>) -> Stats {
         let mut stats = Stats {
             replicas: 1,
+            replica_list: vec![ReplicaStats {
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                started_at: rfc3339_text(self.started_unix_ms),
+                is_self: true,
+                ..ReplicaStats::default()
+            }],
             ..Stats::default()
         };
         if let Some(project) = project {
-            stats.messages = project.counts();
+            stats.messages = message_stats(&project.counts());
             self.add_project(&mut stats, project);
             return stats;
         }
-        stats.messages = metrics::all_projects().total;
+        stats.messages = message_stats(&metrics::all_projects().total);
         let projects = self.broker.open_projects();
         for project in &projects {
             self.add_project(&mut stats, project);
@@ -178,6 +187,9 @@ impl Metrics {
             http: (connections[TransportKind::Http.index()] + connections[TransportKind::Forwarded.index()]) as u64,
         });
         stats.protocols += figures.protocols as u64;
+        for replica in &mut stats.replica_list {
+            replica.sessions += figures.connected as u64;
+        }
         if let Some((usage, dead_letters)) = self.usage_of(project.id()) {
             stats.storage.add(StorageStats {
                 dead_letters: dead_letters as u64,
@@ -401,7 +413,7 @@ fn put_messages(families: &mut Families, labels: &[Labels]) {
     }
     let dead_lettered = labels.iter().flat_map(|labels| {
         REASONS.map(|reason| {
-            let count = labels.counts.dead_lettered.of(reason);
+            let count = labels.counts.dead_lettered_as(reason);
             ([labels.project.clone(), reason.as_str().to_owned()], count.into())
         })
     });
@@ -465,5 +477,24 @@ fn add_figures(sum: &mut ProjectFigures, more: &ProjectFigures) {
     for (all, of_project) in sum.mailboxes.iter_mut().zip(more.mailboxes) {
         all.sum += of_project.sum;
         all.max = all.max.max(of_project.max);
+    }
+}
+
+fn message_stats(counts: &MessageCounts) -> MessageStats {
+    MessageStats {
+        received: counts.received,
+        accepted: counts.accepted,
+        refused: counts.refused,
+        repeated: counts.repeated,
+        enqueued: counts.enqueued,
+        delivered: counts.delivered,
+        acknowledged: counts.acknowledged,
+        redriven: counts.redriven,
+        dead_lettered: DeadLetterStats {
+            expired: counts.expired,
+            delivery_limit: counts.delivery_limit,
+            recipient_gone: counts.recipient_gone,
+            rejected: counts.rejected,
+        },
     }
 }

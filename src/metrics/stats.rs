@@ -3,7 +3,6 @@
 //! Each replica answers for itself, and the answers are merged: what each replica counts is added; of what every replica
 //! of a shared storage sees, such as the sessions, the largest figure holds.
 
-use actors::metrics::{DeadLetterCounts, MessageCounts};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -16,24 +15,40 @@ pub const LATENCY_BOUNDS: &[f64] = actors::metrics::CLASSIC_BOUNDS;
 pub struct Stats {
     /// The number of replicas whose figures are in these.
     pub replicas: u64,
-    #[serde(with = "MessageStats")]
-    #[schema(value_type = MessageStats)]
-    pub messages: MessageCounts,
+    pub messages: MessageStats,
     pub sessions: SessionStats,
     pub inboxes: InboxStats,
     pub connections: ConnectionStats,
     pub storage: StorageStats,
     /// Protocols that are registered.
     pub protocols: u64,
+    /// The replicas whose figures are in these, this one first.
+    #[serde(default)]
+    #[schema(required)]
+    pub replica_list: Vec<ReplicaStats>,
     /// Figures that belong to no project. Absent from the statistics of a project.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub broker: Option<BrokerStats>,
 }
 
-/// What became of messages, counted since the start. Describes how [`MessageCounts`] are written.
-#[derive(Serialize, Deserialize, ToSchema)]
-#[serde(remote = "MessageCounts")]
+/// A replica.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReplicaStats {
+    /// Null where the storage is not shared.
+    #[schema(required)]
+    pub id: Option<String>,
+    pub version: String,
+    #[schema(format = DateTime)]
+    pub started_at: String,
+    /// Sessions with a live connection there.
+    pub sessions: u64,
+    /// The replica that answers.
+    pub is_self: bool,
+}
+
+/// What became of messages, counted since the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MessageStats {
     /// Messages that senders gave to the broker, well formed and valid.
     pub received: u64,
@@ -51,14 +66,11 @@ pub struct MessageStats {
     pub acknowledged: u64,
     /// Dead letters that were put back into their inboxes.
     pub redriven: u64,
-    #[serde(with = "DeadLetterStats")]
-    #[schema(value_type = DeadLetterStats)]
-    pub dead_lettered: DeadLetterCounts,
+    pub dead_lettered: DeadLetterStats,
 }
 
-/// Dead letters by reason, counted since the start. Describes how [`DeadLetterCounts`] are written.
-#[derive(Serialize, Deserialize, ToSchema)]
-#[serde(remote = "DeadLetterCounts")]
+/// Dead letters by reason, counted since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DeadLetterStats {
     pub expired: u64,
     pub delivery_limit: u64,
@@ -167,11 +179,34 @@ impl Stats {
         self.connections.add(other.connections);
         self.storage = self.storage.max(other.storage);
         self.protocols = self.protocols.max(other.protocols);
+        self.replica_list
+            .extend(other.replica_list.iter().map(|replica| ReplicaStats {
+                is_self: false,
+                ..replica.clone()
+            }));
         match (&mut self.broker, &other.broker) {
             (Some(broker), Some(other)) => broker.merge(other),
             (None, Some(other)) => self.broker = Some(other.clone()),
             (_, None) => {}
         }
+    }
+}
+
+impl MessageStats {
+    /// Adds other messages.
+    pub fn add(&mut self, other: &Self) {
+        self.received += other.received;
+        self.accepted += other.accepted;
+        self.refused += other.refused;
+        self.repeated += other.repeated;
+        self.enqueued += other.enqueued;
+        self.delivered += other.delivered;
+        self.acknowledged += other.acknowledged;
+        self.redriven += other.redriven;
+        self.dead_lettered.expired += other.dead_lettered.expired;
+        self.dead_lettered.delivery_limit += other.dead_lettered.delivery_limit;
+        self.dead_lettered.recipient_gone += other.dead_lettered.recipient_gone;
+        self.dead_lettered.rejected += other.dead_lettered.rejected;
     }
 }
 

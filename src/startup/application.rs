@@ -30,10 +30,10 @@ use super::{
 use crate::{
     admin::Administration,
     auth::{Audit, AuthPolicy, Authenticator},
-    config::Config,
+    config::{Config, Origin, SettingValue},
     edge::Admission,
     exit,
-    http::{HttpState, Lifecycle},
+    http::{HttpState, Lifecycle, SettingView},
     mcp::Service,
     metrics::{Metrics, TransportFigures},
     storage, telemetry,
@@ -85,13 +85,11 @@ impl Application {
         let scraping = scraping::start(config, &shared.state)?;
 
         let gave_up = Arc::new(Notify::new());
-        let storage = storage::open(settings::storage(config, address)?).await?;
+        let storage = storage::open(settings::storage(config, address)).await?;
         let replicas = storage.replicas();
         let broker = start_broker(config, Arc::clone(&storage), &server, &gave_up);
         let service = serve_broker(config, &broker, policy, &shared, replicas, &connections)?;
 
-        // If the storage cannot be read now, the broker starts, is not ready, and reads again.
-        let _ = broker.wait_until_loaded().await;
         let mut tasks = BackgroundTasks::default();
         let (watched, sessions) = (Arc::clone(&connections), Arc::clone(&shared.endpoint.sessions));
         tasks.spawn("credential-watcher", move || {
@@ -121,6 +119,24 @@ impl Application {
     /// The address that the server listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Shows operators these settings.
+    pub fn show_settings(&self, values: Vec<SettingValue>) {
+        let view = |value: SettingValue| SettingView {
+            location: value.location(),
+            source: match &value.origin {
+                Origin::Default => "default",
+                Origin::File(_) => "file",
+                Origin::Env(_) => "environment",
+                Origin::Flag => "flag",
+            },
+            name: value.name,
+            value: value.value,
+            default: value.default,
+            secret: value.is_secret,
+        };
+        let _ = self.state.settings.set(values.into_iter().map(view).collect());
     }
 
     /// Serves until SIGTERM or SIGINT, and returns the exit code of the process.
@@ -197,6 +213,7 @@ fn shared(config: &Config) -> io::Result<Shared> {
         transport: Arc::clone(&context),
         metrics: OnceLock::new(),
         scraping: settings::scraping(config)?,
+        settings: OnceLock::new(),
     };
     let endpoint = Endpoint {
         context,

@@ -17,11 +17,18 @@ use actix_rt::System;
 
 pub use application::Application;
 
-use crate::{config::Config, exit, telemetry};
+use crate::{
+    config::{Config, SettingValue},
+    exit, telemetry,
+};
 
-/// Runs a broker until it is told to stop, and returns the exit code of the process.
-pub fn serve(config: &Config) -> ExitCode {
-    let run = async { Application::build(config).await?.run_until_stopped().await };
+/// Runs a broker until it is told to stop, and returns the exit code of the process. Operators see `values`.
+pub fn serve(config: &Config, values: Vec<SettingValue>) -> ExitCode {
+    let run = async {
+        let application = Application::build(config).await?;
+        application.show_settings(values);
+        application.run_until_stopped().await
+    };
     System::new().block_on(run).unwrap_or_else(|error| {
         telemetry::print_status(config, "ERROR", &error.to_string());
         ExitCode::from(exit::FAILED)

@@ -68,6 +68,7 @@ fn active_members(project: &ProjectHandle) -> Result<Vec<Arc<Member>>, BrokerErr
         status: Some(SessionStatus::Active),
         protocol: None,
         feature: None,
+        text: None,
         limit: MATRIX_LEN_MAX,
         after: None,
     });

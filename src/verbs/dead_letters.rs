@@ -28,7 +28,8 @@ pub fn parse_cursor(text: &str) -> Result<(MessageId, SessionId), BrokerError> {
         .ok_or_else(|| BrokerError::invalid("cursor", "not a cursor of this list"))
 }
 
-/// A page as JSON text, of the dead letters that `is_shown` selects. `write_message` writes the envelope of each.
+/// A page as JSON text, of the dead letters that `is_shown` selects. `write_message` writes the envelope of
+/// each as the value of `message`, and members that follow it.
 pub fn page(
     page: &Page<DeadLetter>,
     is_shown: impl Fn(&DeadLetter) -> bool,

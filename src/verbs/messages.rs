@@ -2,7 +2,7 @@
 
 use actors::{
     clock::rfc3339_text,
-    model::{BrokerError, DeliveryStatus, Message, MessageId, RecipientStatus},
+    model::{BrokerError, DeliveryStatus, Message, MessageId, ProtocolName, RecipientStatus},
 };
 use serde_json::{Value, json};
 
@@ -77,18 +77,38 @@ pub fn payload_text(message: &Message) -> Option<String> {
     if let Some(fragments) = message.fragments() {
         return String::from_utf8(fragments.payload.to_vec()).ok();
     }
+    member(&envelope_text(message)?, "payload")
+}
+
+/// Whether a message is of this protocol.
+pub fn is_of_protocol(message: &Message, protocol: &ProtocolName) -> bool {
+    let text = match message.fragments() {
+        Some(fragments) => {
+            let head = std::str::from_utf8(fragments.head).ok();
+            head.map(|head| format!("{{\"sender_name\":{head}}}"))
+        }
+        None => envelope_text(message),
+    };
+    let name = text.and_then(|text| member(&text, "protocol_name"));
+    name.is_some_and(|name| name.trim_matches('"') == protocol.as_str())
+}
+
+fn envelope_text(message: &Message) -> Option<String> {
     let mut whole = Vec::with_capacity(message.encoded_len(0));
     message.write(&mut whole, 0);
-    let text = String::from_utf8(whole).ok()?;
-    let mut payload = None;
-    // The broker encoded the envelope, so it is an object.
-    let _ = scan::members::<ScanError>(&text, |name, value| {
-        if name == "payload" {
-            payload = Some(value.to_owned());
+    String::from_utf8(whole).ok()
+}
+
+/// The JSON text of a member of an object that the broker has encoded.
+fn member(object: &str, wanted: &str) -> Option<String> {
+    let mut found = None;
+    let _ = scan::members::<ScanError>(object, |name, value| {
+        if name == wanted {
+            found = Some(value.to_owned());
         }
         Ok(())
     });
-    payload
+    found
 }
 
 /// What became of a message for one recipient.

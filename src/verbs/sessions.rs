@@ -5,7 +5,7 @@ use std::sync::Arc;
 use actors::{
     clock::rfc3339_text,
     model::{BrokerError, Capabilities, ProjectId, SessionId, SessionName, SessionStatus},
-    project::{Page, ProjectHandle, SessionQuery},
+    project::{Page, ProjectHandle, SessionOrder, SessionQuery, SessionSort, SortedPlace},
     session::Member,
 };
 use serde::Serialize;
@@ -45,6 +45,38 @@ pub async fn list(project: &ProjectHandle, query: &SessionQuery, with_capabiliti
     let page = project.list_sessions(query);
     project.refresh_waiting(&page.items).await;
     known_page(project, &page, with_capabilities)
+}
+
+/// Sessions whose numbers of waiting messages are asked from a shared store before they are sorted by them. With more of
+/// them the order is that of the numbers that this replica last knew.
+const RECOUNTED_LEN_MAX: usize = 2_000;
+
+/// A page of sessions in an order as JSON text, with the number of all that match. `cursor` writes the cursor behind a
+/// place.
+pub async fn sorted_list(
+    project: &ProjectHandle,
+    query: &SessionQuery,
+    order: SessionOrder,
+    after: Option<&SortedPlace>,
+    with_capabilities: bool,
+    cursor: impl Fn(&SortedPlace) -> String,
+) -> Vec<u8> {
+    if order.by == SessionSort::QueueSize {
+        let limit = RECOUNTED_LEN_MAX;
+        let all = project.list_sessions(&SessionQuery { limit, ..query.clone() });
+        if !all.more {
+            project.refresh_waiting(&all.items).await;
+        }
+    }
+    let page = project.list_sorted_sessions(query, order, after);
+    let members: Vec<_> = page.items.iter().map(|(_, member)| Arc::clone(member)).collect();
+    project.refresh_waiting(&members).await;
+    let mut text = JsonPage::new("sessions").with("total", &page.total);
+    let ended = text.push_all(&page.items, |(_, member)| {
+        SessionView::new(project, member, with_capabilities)
+    });
+    let last = ended.or(page.items.last().filter(|_| page.more));
+    text.finish(last.map(|(place, _)| cursor(place)))
 }
 
 /// As [`list`], with the numbers of waiting messages as they are known now.

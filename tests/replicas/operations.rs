@@ -36,6 +36,28 @@ fn figures_are_those_of_all_replicas_and_a_killed_one_is_named() {
             (stats["sessions"]["active"] == 3 && stats["messages"]["accepted"] == 3).then_some(stats)
         });
         assert_eq!((&stats["replicas"], stats.get("partial")), (&json!(3), None), "{stats}");
+        let replicas = stats["replica_list"].as_array().unwrap();
+        let connected: Vec<_> = replicas.iter().map(|replica| &replica["sessions"]).collect();
+        assert_eq!(connected, [1, 1, 1], "{stats}");
+        let own_ids: Vec<_> = replicas.iter().filter(|replica| replica["is_self"] == true).collect();
+        assert_eq!(own_ids.len(), 1, "{stats}");
+        assert_eq!(own_ids[0]["id"], stats["replica"], "{stats}");
+        assert_eq!(gets(replica, "/api/v1/me")["replica"], stats["replica"], "{stats}");
+        let flow = eventually("the flow is whole", || {
+            let flow = gets(replica, "/api/v1/flow");
+            (flow["edges"].as_array().unwrap().len() == 3).then_some(flow)
+        });
+        assert_eq!(flow["complete"], true, "{flow}");
+        let sorted = gets(replica, "/api/v1/sessions?sort=queue_size&order=desc");
+        assert_eq!(
+            (
+                &sorted["sessions"][0]["name"],
+                &sorted["sessions"][0]["queue_size"],
+                &sorted["total"]
+            ),
+            (&json!("agent0"), &json!(3), &json!(3)),
+            "{sorted}"
+        );
         let own = gets(replica, "/api/v1/stats?replica=self");
         assert_eq!(
             (&own["replicas"], &own["messages"]["accepted"]),

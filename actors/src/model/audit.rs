@@ -54,6 +54,8 @@ pub struct AuditQuery {
     pub project: Option<ProjectId>,
     pub action: Option<String>,
     pub outcome: Option<AuditOutcome>,
+    /// Only entries with this text, in lower case, in their actor, action or target.
+    pub text: Option<String>,
     /// Only entries older than this one.
     pub before: Option<Uuid>,
     /// Entries in the answer, at most.
@@ -70,6 +72,10 @@ impl AuditQuery {
             && self.action.as_ref().is_none_or(|action| entry.action == *action)
             && self.outcome.is_none_or(|outcome| entry.outcome == outcome)
             && self.before.is_none_or(|before| entry.id < before)
+            && self.text.as_ref().is_none_or(|text| {
+                let words = [&entry.actor, &entry.action].into_iter().chain(&entry.target);
+                words.into_iter().any(|word| word.to_lowercase().contains(text))
+            })
     }
 }
 

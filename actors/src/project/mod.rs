@@ -15,13 +15,17 @@ mod start;
 
 pub use actor::Project;
 pub use handle::{
-    CrossProjectSend, LateAnswer, LifeChange, ListedMessage, Lookup, MailboxFigures, MessageFilter, MessageLife,
-    MessagePage, OwnSessions, Page, PendingLookup, PreparedSend, ProjectFigures, ProjectHandle, ProtocolDefinition,
-    ReceiveRequest, RecipientLife, RedriveRequest, RequestTrace, SendRequest, StatusFilter,
+    CrossProjectSend, Flow, FlowEdge, LateAnswer, LifeChange, ListedMessage, Lookup, MailboxFigures, MessageFilter,
+    MessageLife, MessagePage, Page, Party, PendingLookup, PreparedSend, ProjectFigures, ProjectHandle,
+    ProtocolDefinition, ReceiveRequest, RecipientLife, RedriveRequest, RequestTrace, SendRequest, SessionSet,
+    StatusFilter, Thread, ThreadCursor, ThreadPage,
 };
 #[cfg(feature = "faults")]
 pub use messages::Panic;
 pub use projects::Projects;
 pub use registration::{Registered, Registration};
 
-pub use crate::{directory::SessionQuery, policy::ProjectSettings};
+pub use crate::{
+    directory::{SessionOrder, SessionQuery, SessionSort, SortKey, SortedPage, SortedPlace},
+    policy::ProjectSettings,
+};

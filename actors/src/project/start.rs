@@ -2,9 +2,11 @@
 
 use std::sync::{Arc, OnceLock, Weak, atomic::AtomicBool};
 
+use tokio::sync::Semaphore;
+
 use super::{
     actor::{Project, ProjectParts},
-    handle::{Parts, ProjectHandle},
+    handle::{Parts, ProjectHandle, WALKS_MAX},
     messages::{Child, ChildDown, RefreshDirectory},
     projects::Projects,
     resync::KnownSeq,
@@ -105,6 +107,7 @@ impl Project {
             counters,
             known_seq,
             frames_dropped,
+            history_walks: Semaphore::new(WALKS_MAX),
             find_project: Box::new(move |id| projects.upgrade()?.get(id)),
         })
     }

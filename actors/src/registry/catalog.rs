@@ -59,6 +59,8 @@ pub struct DiscoverQuery {
     /// The protocol must have all of these tags.
     pub tags: BTreeSet<String>,
     pub capability: Option<Pattern>,
+    /// The protocol must have this text, in lower case, in its name, its description, its author or a tag.
+    pub text: Option<String>,
     /// Protocols per page; [`Catalog::PAGE_LEN`] by default.
     pub limit: Option<usize>,
     /// [`DiscoverPage::next_cursor`] of the page before.
@@ -67,6 +69,19 @@ pub struct DiscoverQuery {
 
 impl DiscoverQuery {
     fn matches(&self, record: &ProtocolRecord) -> bool {
+        let contains = |text: &String| {
+            let metadata = &record.metadata;
+            let words = [
+                Some(record.name.as_str()),
+                metadata.author.as_deref(),
+                metadata.description.as_deref(),
+            ];
+            let words = words
+                .into_iter()
+                .flatten()
+                .chain(metadata.tags.iter().map(String::as_str));
+            words.into_iter().any(|word| word.to_lowercase().contains(text))
+        };
         self.version
             .as_ref()
             .is_none_or(|wanted| wanted.matches(&record.version))
@@ -74,6 +89,7 @@ impl DiscoverQuery {
             && self
                 .capability
                 .is_none_or(|wanted| record.capabilities.contains(&wanted))
+            && self.text.as_ref().is_none_or(contains)
     }
 }
 

@@ -366,6 +366,7 @@ impl World {
             status: None,
             protocol: None,
             feature: None,
+            text: None,
             limit: usize::MAX,
             after: None,
         };

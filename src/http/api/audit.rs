@@ -11,7 +11,7 @@ use uuid::Uuid;
 use crate::{
     admin::{AUDIT_PAGE_LEN_MAX, AuditFilter, schemas, views},
     http::{
-        extract::{Admin, ApiResult, Caller, ok},
+        extract::{Admin, ApiResult, Caller, ok, parse_text},
         resource::Resource,
     },
 };
@@ -34,6 +34,9 @@ pub struct Query {
     /// Only entries with this outcome.
     #[param(value_type = Option<schemas::Outcome>)]
     outcome: Option<String>,
+    /// Only entries with this text, in any case, in their actor, action or target.
+    #[param(min_length = 1, max_length = 32)]
+    q: Option<String>,
     /// Most entries of a page.
     #[param(minimum = 1, maximum = 1000, default = 100)]
     limit: Option<usize>,
@@ -51,6 +54,7 @@ pub async fn list(admin: Admin, Caller(by): Caller, query: web::Query<Query>) ->
         project,
         action,
         outcome,
+        q,
         limit,
         cursor,
     } = query.into_inner();
@@ -68,6 +72,7 @@ pub async fn list(admin: Admin, Caller(by): Caller, query: web::Query<Query>) ->
         project: project.map(|text| ProjectId::parse(&text)).transpose()?,
         action,
         outcome,
+        text: q.map(|text| parse_text(&text)).transpose()?,
         limit,
         cursor: cursor.map_err(|_| BrokerError::invalid("cursor", "not a cursor of this list"))?,
     };

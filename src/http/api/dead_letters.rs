@@ -4,15 +4,16 @@
 
 use actix_web::{HttpRequest, http::Method, web};
 use actors::{
-    model::{BrokerError, DeadLetter, DeadLetterReason, Scope},
+    model::{BrokerError, DeadLetter, DeadLetterReason, ProtocolName, Scope},
     storage::DeadLetterQuery,
 };
 use serde::Deserialize;
 use tokio::time::timeout;
 use utoipa::{IntoParams, ToSchema};
 
-use super::schemas as documented;
+use super::{parties::parse_session, schemas as documented};
 use crate::{
+    admin::schemas,
     auth::Identity,
     budget::{AnswerBudget, Reservation},
     http::{
@@ -20,10 +21,11 @@ use crate::{
         extract::{ApiError, ApiResult, Caller, JsonArguments, NoQuery, ok, ok_text, parse_limit},
         resource::Resource,
     },
+    json::write_json,
     problem::Problem,
     verbs::{
         dead_letters::{self, PAGE_LEN, PAGE_LEN_MAX, Redrive},
-        messages::{read_ids, write_envelope},
+        messages::{is_of_protocol, read_ids, write_envelope},
     },
 };
 
@@ -43,6 +45,11 @@ pub struct Query {
     /// Only this reason.
     #[param(value_type = Option<documented::DeadLetterReason>)]
     reason: Option<DeadLetterReason>,
+    /// Only messages that this session sent or should have got: its id or its name.
+    session: Option<String>,
+    /// Only messages of this protocol.
+    #[param(value_type = Option<schemas::ProtocolName>)]
+    protocol: Option<String>,
     /// `payload` shows the payloads, which requires the scope `admin`.
     #[param(pattern = "^payload$")]
     include: Option<String>,
@@ -54,7 +61,8 @@ pub struct Query {
 }
 
 /// The dead letters of the project, oldest first. A member sees those of messages that its own sessions sent or should
-/// have got.
+/// have got. A page looks at as many dead letters as its limit: with `session` or `protocol` it may have fewer, or
+/// none, and still be followed by another.
 #[utoipa::path(get, path = "/api/v1/dead-letters", operation_id = "list_dead_letters", tag = "messages",
     params(Query), responses((status = 200, description = "A page of the dead letters", body = documented::DeadLetters),
 ))]
@@ -62,11 +70,18 @@ pub async fn list(Caller(by): Caller, query: web::Query<Query>, request: HttpReq
     by.check_scope(Scope::Observer)?;
     let Query {
         reason,
+        session,
+        protocol,
         include,
         limit,
         cursor,
     } = query.into_inner();
     let with_payload = includes_payload(&by, include.as_deref())?;
+    let protocol = protocol.map(|name| ProtocolName::parse(&name)).transpose()?;
+    let session = match session {
+        None => None,
+        Some(address) => Some(parse_session(&by.project, &address).await?),
+    };
     let query = DeadLetterQuery {
         reason,
         after: cursor.map(|text| dead_letters::parse_cursor(&text)).transpose()?,
@@ -82,13 +97,19 @@ pub async fn list(Caller(by): Caller, query: web::Query<Query>, request: HttpReq
         ))
     })??;
     let is_shown = |letter: &DeadLetter| {
-        by.scope() != Scope::Member
-            || [letter.message.sender, letter.recipient]
-                .iter()
-                .any(|id| by.owns_session(*id))
+        let parties = [letter.message.sender, letter.recipient];
+        session.is_none_or(|session| parties.contains(&session))
+            && protocol
+                .as_ref()
+                .is_none_or(|name| is_of_protocol(&letter.message, name))
+            && (by.scope() != Scope::Member || parties.iter().any(|id| by.owns_session(*id)))
     };
-    let write_message =
-        |out: &mut Vec<u8>, letter: &DeadLetter| write_envelope(out, &letter.message, letter.deliveries, with_payload);
+    let write_message = |out: &mut Vec<u8>, letter: &DeadLetter| {
+        write_envelope(out, &letter.message, letter.deliveries, with_payload);
+        let recipient = by.project.session(letter.recipient);
+        out.extend_from_slice(b",\"session_name\":");
+        write_json(out, &recipient.and_then(|member| member.record.name.clone()));
+    };
     ok_text(&by, dead_letters::page(&page, is_shown, write_message))
 }
 

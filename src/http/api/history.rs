@@ -7,19 +7,22 @@ use std::{ops::Bound, sync::Arc};
 use actix_web::{http::StatusCode, web};
 use actors::{
     clock::rfc3339_text,
-    model::{AcceptedMessage, BrokerError, DeadLetterReason, DeliveryStatus, MessageId, Scope, SessionId},
+    model::{
+        AcceptedMessage, BrokerError, DeadLetterReason, DeliveryStatus, LoggedRecipients, MessageId, Priority,
+        ProtocolName, Scope, SessionId,
+    },
     project::{LifeChange, ListedMessage, MessageFilter, MessageLife, ProjectHandle, RecipientLife, StatusFilter},
     storage::EventPosition,
 };
-use chrono::DateTime;
 use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
-use super::{dead_letters::includes_payload, schemas as documented};
+use super::{dead_letters::includes_payload, parties::parse_session, schemas as documented};
 use crate::{
+    admin::schemas,
     auth::Identity,
     http::{
-        extract::{ApiError, ApiResult, Caller, ok_text, parse_limit},
+        extract::{ApiError, ApiResult, Caller, ok_text, parse_limit, parse_text, parse_time},
         problem_body::ProblemBody,
     },
     json::{page::JsonPage, write_json},
@@ -45,6 +48,19 @@ pub struct Query {
     /// Only messages accepted at this time or later (RFC 3339).
     #[param(format = DateTime)]
     since: Option<String>,
+    /// Only messages accepted before this time (RFC 3339).
+    #[param(format = DateTime)]
+    until: Option<String>,
+    /// Only messages of this protocol.
+    #[param(value_type = Option<schemas::ProtocolName>)]
+    protocol: Option<String>,
+    /// Only messages with this priority.
+    #[param(value_type = Option<documented::Priority>)]
+    priority: Option<Priority>,
+    /// Only messages with this text, in any case, in the name of the sender or of a recipient, in the name of the protocol or
+    /// in the correlation id.
+    #[param(min_length = 1, max_length = 32)]
+    q: Option<String>,
     /// `payload` shows the payloads that are kept, which requires the scope `admin`.
     #[param(pattern = "^payload$")]
     include: Option<String>,
@@ -57,7 +73,8 @@ pub struct Query {
 }
 
 /// The messages of the last `MESSAGE_HISTORY`, newest first. A member sees those that its own sessions sent or got. A page
-/// may have fewer messages than its limit, or none, and still be followed by another.
+/// looks at no more than 5,000 events, and at messages with 200,000 recipients together: it may have fewer messages than its
+/// limit, or none, and still be followed by another.
 #[utoipa::path(get, path = "/api/v1/messages", operation_id = "list_messages", tag = "messages",
     params(Query), responses((status = 200, description = "A page of the messages", body = documented::Messages),
 ))]
@@ -68,6 +85,10 @@ pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
         status,
         correlation_id,
         since,
+        until,
+        protocol,
+        priority,
+        q,
         include,
         limit,
         cursor,
@@ -76,7 +97,11 @@ pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
     let filter = MessageFilter {
         status: status.map(|word| parse_status(&word)).transpose()?,
         correlation_id,
-        since_ms: since.map(|text| parse_time(&text)).transpose()?,
+        since_ms: since.map(|text| parse_time("since", &text)).transpose()?,
+        until_ms: until.map(|text| parse_time("until", &text)).transpose()?,
+        protocol: protocol.map(|name| ProtocolName::parse(&name)).transpose()?,
+        priority,
+        text: q.map(|text| parse_text(&text)).transpose()?,
         visible_to: (by.scope() == Scope::Member).then(|| by.owner().clone()),
         session: match session {
             None => None,
@@ -94,7 +119,7 @@ pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
         } else {
             None
         };
-        let is_shown = text.push_with(|out| write_listed(out, by.project.id(), message, kept.as_deref()));
+        let is_shown = text.push_with(|out| write_listed(out, &by.project, message, kept.as_deref()));
         if !is_shown {
             return ok_text(&by, text.finish(shown.map(|position| position.to_string())));
         }
@@ -117,23 +142,9 @@ fn parse_status(word: &str) -> Result<StatusFilter, BrokerError> {
     })
 }
 
-fn parse_time(text: &str) -> Result<u64, BrokerError> {
-    let time = DateTime::parse_from_rfc3339(text).ok();
-    let ms = time.and_then(|time| u64::try_from(time.timestamp_millis()).ok());
-    ms.ok_or_else(|| BrokerError::invalid("since", "a time such as 2026-01-31T12:00:00Z (RFC 3339)"))
-}
-
 fn parse_position(text: &str) -> Result<EventPosition, BrokerError> {
     text.parse()
         .map_err(|_| BrokerError::invalid("cursor", "not a cursor of this list"))
-}
-
-/// The session of this id or name. An id may be that of a session that has ended.
-async fn parse_session(project: &ProjectHandle, address: &str) -> Result<SessionId, BrokerError> {
-    match SessionId::parse(address) {
-        Some(id) => Ok(id.durable()),
-        None => Ok(project.resolve(address).answer().await?.record.id),
-    }
 }
 
 /// The text of the payload, if the log or the store keeps it.
@@ -156,10 +167,16 @@ struct RecipientCounts {
     dead_lettered: usize,
 }
 
-/// Writes the envelope with the members `status` and `recipients`.
-fn write_listed(out: &mut Vec<u8>, project: &actors::model::ProjectId, message: &ListedMessage, payload: Option<&str>) {
-    message.accepted.write_envelope(project, payload, out);
+/// Writes the envelope with the members `recipient_name`, `status` and `recipients`.
+fn write_listed(out: &mut Vec<u8>, project: &ProjectHandle, message: &ListedMessage, payload: Option<&str>) {
+    message.accepted.write_envelope(project.id(), payload, out);
     out.pop();
+    let recipient = match message.accepted.recipients {
+        LoggedRecipients::One(session) => project.session(session),
+        LoggedRecipients::Many(_) => None,
+    };
+    out.extend_from_slice(b",\"recipient_name\":");
+    write_json(out, &recipient.and_then(|member| member.record.name.clone()));
     let recipients = message.recipients.as_deref();
     let status = match recipients {
         Some([recipient]) => Some(recipient.status.as_str()),

@@ -5,15 +5,20 @@ pub mod audit;
 pub mod compatibility;
 pub mod dead_letters;
 pub mod events;
+pub mod flow;
 pub mod history;
 pub mod log_level;
 pub mod login;
 pub mod messages;
+mod parties;
 pub mod projects;
 pub mod protocols;
 pub mod schemas;
+mod session_order;
 pub mod sessions;
+pub mod settings;
 pub mod stats;
+pub mod threads;
 pub mod tree;
 
 use super::resource::Resource;
@@ -29,7 +34,10 @@ pub fn resources() -> Vec<Resource> {
         messages::resources(),
         dead_letters::resources(),
         events::resources(),
+        flow::resources(),
+        threads::resources(),
         stats::resources(),
+        settings::resources(),
         audit::resources(),
         tree::resources(),
         log_level::resources(),

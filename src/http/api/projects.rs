@@ -22,7 +22,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::{
     admin::{GRACE_MAX, KEY_LIFE_MAX, ProjectFilter, schemas, views},
     http::{
-        extract::{Admin, ApiError, ApiResult, Caller, JsonBody, NoQuery, ok},
+        extract::{Admin, ApiError, ApiResult, Caller, JsonBody, NoQuery, ok, parse_text},
         problem_body::ProblemBody,
         resource::Resource,
     },
@@ -74,6 +74,9 @@ pub struct ListQuery {
     include_inactive: bool,
     /// Only projects with all of these tags, separated by commas.
     tags: Option<String>,
+    /// Only projects with this text in their id or name, in any case.
+    #[param(min_length = 1, max_length = 32)]
+    q: Option<String>,
     /// The `next_cursor` of the previous page.
     #[param(value_type = Option<schemas::ProjectId>)]
     cursor: Option<String>,
@@ -88,6 +91,7 @@ pub async fn list(admin: Admin, Caller(by): Caller, query: web::Query<ListQuery>
     let ListQuery {
         include_inactive,
         tags,
+        q,
         cursor,
     } = query.into_inner();
     let tags = tags.unwrap_or_default();
@@ -99,6 +103,7 @@ pub async fn list(admin: Admin, Caller(by): Caller, query: web::Query<ListQuery>
     let filter = ProjectFilter {
         include_inactive,
         tags,
+        text: q.map(|text| parse_text(&text)).transpose()?,
         after: parse_cursor(cursor)?,
     };
     ok(admin.list(&by, &filter))

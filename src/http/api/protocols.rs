@@ -18,7 +18,7 @@ use super::schemas as documented;
 use crate::{
     admin::schemas,
     http::{
-        extract::{ApiResult, Caller, JsonArguments, NoQuery, listed, ok_text, parse_limit},
+        extract::{ApiResult, Caller, JsonArguments, NoQuery, listed, ok_text, parse_limit, parse_text},
         problem_body::ProblemBody,
         resource::Resource,
     },
@@ -52,6 +52,9 @@ pub struct Query {
     /// Only protocols for this use.
     #[param(value_type = Option<documented::Pattern>)]
     capability: Option<Pattern>,
+    /// Only protocols with this text, in any case, in their name, description, author or tags.
+    #[param(min_length = 1, max_length = 32)]
+    q: Option<String>,
     /// Show schemas.
     #[serde(default)]
     #[param(default = false)]
@@ -74,6 +77,7 @@ pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
         version,
         tags,
         capability,
+        q,
         include_schema,
         limit,
         cursor,
@@ -83,6 +87,7 @@ pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
         version: version.map(|text| protocols::parse_requirement(&text)).transpose()?,
         tags: listed(tags).collect(),
         capability,
+        text: q.map(|text| parse_text(&text)).transpose()?,
         limit: Some(parse_limit(limit, PAGE_LEN, PAGE_LEN_MAX)?),
         cursor,
     };

@@ -67,12 +67,14 @@ pub struct Capabilities {
     supported_features: Vec<String>,
 }
 
-/// A page of sessions, oldest first.
+/// A page of sessions.
 #[derive(ToSchema)]
 pub struct Sessions {
     sessions: Vec<Session>,
+    /// All sessions that match, on this page and the others.
+    total: usize,
     /// Cursor of the next page, when items are left.
-    #[schema(nullable = false, format = "uuid")]
+    #[schema(nullable = false)]
     next_cursor: Option<String>,
 }
 
@@ -209,6 +211,9 @@ pub struct DeadLetter {
     /// The recipient.
     #[schema(format = "uuid")]
     session_id: String,
+    /// Null for a recipient without a name, or one that has ended.
+    #[schema(required)]
+    session_name: Option<String>,
     reason: DeadLetterReason,
     #[schema(format = DateTime)]
     at: String,
@@ -327,6 +332,9 @@ pub struct RecipientCounts {
 pub struct ListedMessage {
     #[serde(flatten)]
     envelope: Envelope,
+    /// Null for a broadcast, and for a recipient without a name or one that has ended.
+    #[schema(required)]
+    recipient_name: Option<String>,
     /// Of a message with one recipient, while its receipt is kept.
     #[schema(required)]
     status: Option<DeliveryStatus>,

@@ -12,11 +12,11 @@ use actors::{
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::schemas as documented;
+use super::{schemas as documented, session_order};
 use crate::{
     admin::{schemas, views},
     http::{
-        extract::{Admin, ApiResult, Caller, NoQuery, ok, ok_text, parse_limit},
+        extract::{Admin, ApiResult, Caller, NoQuery, ok, ok_text, parse_limit, parse_text},
         replicas,
         resource::Resource,
     },
@@ -51,6 +51,17 @@ pub struct Query {
     protocol: Option<String>,
     /// Only sessions that declare this feature.
     feature: Option<String>,
+    /// Only sessions with this text in their name or id, in any case.
+    #[param(min_length = 1, max_length = 32)]
+    q: Option<String>,
+    /// What the sessions are sorted by; their creation by default. Sessions that are equal in it are in order of creation.
+    /// With a shared storage and more than 2,000 sessions that match, `queue_size` sorts by the sizes that this replica last
+    /// knew.
+    #[param(pattern = "^(connection_time|name|status|queue_size|last_heartbeat)$")]
+    sort: Option<String>,
+    /// `desc` begins with the last ones.
+    #[param(pattern = "^(asc|desc)$", default = "asc")]
+    order: Option<String>,
     /// Show what the sessions declare.
     #[serde(default)]
     #[param(default = false)]
@@ -58,12 +69,13 @@ pub struct Query {
     /// Most sessions of a page.
     #[param(minimum = 1, maximum = 1000, default = 100)]
     limit: Option<usize>,
-    /// The `next_cursor` of the previous page.
-    #[param(format = "uuid")]
+    /// The `next_cursor` of the previous page, with the same `sort` and `order`. A session whose place changes between two
+    /// pages may be on both, or on none.
     cursor: Option<String>,
 }
 
-/// The sessions of the project, oldest first, as the tool `list_sessions` lists them.
+/// The sessions of the project, as the tool `list_sessions` shows them, oldest first unless they are sorted. `total` counts
+/// those of all pages.
 #[utoipa::path(get, path = "/api/v1/sessions", operation_id = "list_sessions", tag = "sessions", params(Query),
     responses((status = 200, description = "A page of the sessions", body = documented::Sessions),
 ))]
@@ -73,6 +85,9 @@ pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
         status,
         protocol,
         feature,
+        q,
+        sort,
+        order,
         include_capabilities,
         limit,
         cursor,
@@ -81,10 +96,16 @@ pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
         status: sessions::parse_status(status.as_deref())?,
         protocol: protocol.map(|name| ProtocolName::parse(&name)).transpose()?,
         feature,
+        text: q.map(|text| parse_text(&text)).transpose()?,
         limit: parse_limit(limit, PAGE_LEN, PAGE_LEN_MAX)?,
-        after: cursor.map(|text| sessions::parse_cursor(&text)).transpose()?,
+        after: None,
     };
-    let page = sessions::list(&by.project, &query, include_capabilities).await;
+    let order = session_order::parse(sort.as_deref(), order.as_deref())?;
+    let after = cursor
+        .map(|text| session_order::parse_cursor(&text, order))
+        .transpose()?;
+    let cursor = |place: &_| session_order::cursor(order, place);
+    let page = sessions::sorted_list(&by.project, &query, order, after.as_ref(), include_capabilities, cursor).await;
     ok_text(&by, page)
 }
 

@@ -9,12 +9,13 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::{
     http::{
-        extract::{ApiResult, Caller, ok},
+        extract::{ApiResult, Caller, ok, parse_seconds},
+        health::StorageCondition,
         replicas,
         resource::Resource,
         state::StateData,
     },
-    metrics::{STEP_SECONDS, Series, Stats, WINDOW_SECONDS},
+    metrics::{STEP_SECONDS, Series, Stats},
 };
 
 /// Bytes of the answer of another replica: an hour of points of every figure is about 50 KiB.
@@ -51,6 +52,15 @@ pub struct Query {
 pub struct Answer {
     #[serde(flatten)]
     stats: Stats,
+    /// That of the replica that works worst.
+    #[schema(nullable = false, required)]
+    health: Option<StorageCondition>,
+    /// Of the replica that answers.
+    #[serde(default)]
+    version: String,
+    /// The id of the replica that answers; null where the storage is not shared.
+    #[schema(required)]
+    replica: Option<String>,
     /// With `window`. A project that is not among the busiest `METRICS_PROJECTS_MAX` has no points.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -79,13 +89,23 @@ pub async fn show(state: StateData, Caller(by): Caller, query: web::Query<Query>
     let project = (!all_projects).then_some(&by.project);
     let mut answer = Answer {
         stats: metrics.stats(project),
+        health: Some(StorageCondition::of(&state)),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        replica: replicas::own_id(&request).map(|replica| replica.to_string()),
         series: series.map(|(window, step)| metrics.series(project.map(|project| project.id()), window, step)),
         partial: Vec::new(),
     };
+    for replica in &mut answer.stats.replica_list {
+        replica.id.clone_from(&answer.replica);
+    }
     if !is_self_only {
         let mut others = replicas::ask_others(&request, ANSWER_BYTES_MAX).await;
         for (_, other) in others.parse::<Answer>() {
             answer.stats.merge(&other.stats);
+            answer.health = match (answer.health, other.health) {
+                (Some(own), Some(other)) => Some(own.worse(other)),
+                (own, other) => own.or(other),
+            };
             if let (Some(series), Some(other)) = (&mut answer.series, &other.series) {
                 series.merge(other);
             }
@@ -113,19 +133,4 @@ fn parse_series(window: Option<&str>, step: Option<&str>) -> Result<Option<(u64,
         return Err(BrokerError::invalid("step", "at most the window"));
     }
     Ok(Some((window, step)))
-}
-
-/// A time from ten seconds to an hour, such as `10s`, `15m` or `1h`.
-fn parse_seconds(field: &'static str, text: &str) -> Result<u64, BrokerError> {
-    let units = [('s', 1), ('m', 60), ('h', 3600)];
-    let parsed = units.into_iter().find_map(|(unit, seconds)| {
-        let digits = text.strip_suffix(unit)?;
-        let is_number = digits.len() <= 4 && digits.bytes().all(|byte| byte.is_ascii_digit());
-        let count: u64 = digits.parse().ok().filter(|_| is_number)?;
-        Some(count * seconds)
-    });
-    let allowed = STEP_SECONDS..=WINDOW_SECONDS;
-    parsed
-        .filter(|seconds| allowed.contains(seconds))
-        .ok_or_else(|| BrokerError::invalid(field, "from 10s to 1h, such as 10s, 15m or 1h"))
 }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use actix_web::web::{Bytes, BytesMut};
 use actors::{
     model::{BrokerError, EventKind, Owner},
-    project::{OwnSessions, ProjectHandle},
+    project::{ProjectHandle, SessionSet},
     storage::{Direction, EventPosition, EventQuery, EventStart},
 };
 use futures_util::FutureExt;
@@ -42,7 +42,7 @@ pub struct Follower {
     tail: Arc<Tail>,
     changes: watch::Receiver<u64>,
     view: View,
-    own: Option<(Instant, OwnSessions)>,
+    own: Option<(Instant, SessionSet)>,
     /// The frame to write first.
     first: Option<Bytes>,
     replay: Option<Replay>,
@@ -136,12 +136,12 @@ impl Follower {
             }
             self.changes.borrow_and_update();
             let taken = self.tail.take(&mut self.next, CHUNK_BYTES_MAX);
-            let missed = (taken.missed > 0).then(|| frame::gap(Some(taken.missed)));
-            let seen = taken.entries.iter().filter(|entry| self.sees(entry));
-            let frames: Vec<_> = missed.iter().chain(seen.map(|entry| &entry.frame)).collect();
-            let mut chunk = BytesMut::with_capacity(frames.iter().map(|frame| frame.len()).sum());
-            for frame in frames {
-                chunk.extend_from_slice(frame);
+            let mut chunk = BytesMut::new();
+            if taken.missed > 0 {
+                chunk.extend_from_slice(&frame::gap(Some(taken.missed)));
+            }
+            for entry in taken.entries.iter().filter(|entry| self.sees(entry)) {
+                chunk.extend_from_slice(&entry.frame);
             }
             if !chunk.is_empty() {
                 return Some(chunk.freeze());

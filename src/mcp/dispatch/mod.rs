@@ -189,12 +189,15 @@ fn cancelled(batch: &mut ReadBatch, params: Option<&str>) {
     let context = &batch.context;
     // First, so that a receive of a later frame finds the messages in the inbox.
     context.calls.release_receive(id);
-    context.calls.cancel(id);
+    if context.calls.cancel(id) {
+        return;
+    }
     let ended = context.subscriptions.borrow_mut().end_listen(id);
     if ended {
         context.apply_subscriptions();
+    } else {
+        batch.withdraw(id);
     }
-    batch.withdraw(id);
 }
 
 fn acknowledged(context: &PeerContext, params: Option<&str>) {

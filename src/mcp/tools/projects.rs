@@ -182,6 +182,7 @@ pub const LIST_PROJECTS: Tool = Tool {
         let filter = ProjectFilter {
             include_inactive,
             tags,
+            text: None,
             after,
         };
         Ok(admin_call(caller, async move |admin, by| Ok(admin.list(by, &filter))))

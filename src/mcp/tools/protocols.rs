@@ -126,6 +126,7 @@ fn discover_protocols(caller: ToolCaller, mut arguments: Arguments<'_>) -> Resul
         version,
         tags: arguments.optional("tags")?.unwrap_or_default(),
         capability: arguments.optional("capability")?,
+        text: None,
         limit: Some(arguments.bounded("limit", PAGE_LEN, 1, PAGE_LEN_MAX)?),
         cursor: arguments.text("cursor")?.map(std::borrow::Cow::into_owned),
     };

@@ -318,6 +318,7 @@ fn list_sessions(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<Pen
             .map(|name| ProtocolName::parse(&name))
             .transpose()?,
         feature: arguments.text("feature")?.map(std::borrow::Cow::into_owned),
+        text: None,
         limit: arguments.bounded("limit", PAGE_LEN, 1, PAGE_LEN_MAX)?,
         after,
     };

@@ -155,3 +155,31 @@ fn bad_queries_and_redrives_are_refused() {
     let refused = team.api_as(&observer, "POST", "dead-letters/redrive", &json!({"message_ids": []}));
     assert_refused(&refused, 403, "forbidden");
 }
+
+#[test]
+fn dead_letters_are_found_by_session_and_protocol() {
+    let broker = Broker::secured();
+    let team = broker.project("team", &json!({}));
+    let clock = json!({"name": "clock", "version": "1.0.0", "schema": {}});
+    assert_eq!(team.api("POST", "protocols", &clock).status, 201);
+    lose(&team, &team.key, "reporter", &["1", "2"]);
+    let gone = team.gets("dead-letters")["dead_letters"][0]["session_id"].clone();
+    let gone = gone.as_str().unwrap();
+    team.agent("gone");
+    let mut timed = note("timer", Some("gone"), "3");
+    timed["protocol_name"] = json!("clock");
+    team.posts(&team.key, &timed);
+    team.api("DELETE", "sessions/gone?forget=true", &Value::Null);
+    let count = |query: &str| team.pages(&format!("dead-letters?{query}"), "dead_letters", 1).len();
+    assert_eq!(count(""), 3);
+    assert_eq!(count("session=reporter"), 2);
+    assert_eq!(count("session=timer"), 1);
+    assert_eq!(count(&format!("session={gone}")), 2);
+    assert_eq!(count("protocol=clock"), 1);
+    assert_eq!(count("protocol=note&session=timer"), 0);
+    assert_eq!(count("reason=recipient_gone&protocol=note"), 2);
+    let refused = team.api("GET", "dead-letters?session=nobody", &Value::Null);
+    assert_refused(&refused, 404, "session_not_found");
+    let refused = team.api("GET", "dead-letters?protocol=No", &Value::Null);
+    assert_refused(&refused, 400, "invalid_argument");
+}

@@ -223,3 +223,67 @@ fn bad_queries_are_refused() {
         assert_refused(&refused, 404, "invalid_argument");
     }
 }
+
+#[test]
+fn messages_are_found_by_text_protocol_priority_and_time() {
+    let broker = Broker::secured();
+    let team = broker.project("team", &json!({}));
+    let clock = json!({"name": "clock", "version": "1.0.0", "schema": {}});
+    assert_eq!(team.api("POST", "protocols", &clock).status, 201);
+    team.agent("Bob the builder");
+    team.agent("carol");
+    let sent = |from: &str, to: Option<&str>, changes: &Value| {
+        let mut message = note(from, to, "canary");
+        for (member, value) in changes.as_object().unwrap() {
+            message[member] = value.clone();
+        }
+        team.posts(&team.key, &message)["message_id"].clone()
+    };
+    let direct = sent("reporter", Some("Bob the builder"), &json!({}));
+    let urgent = sent(
+        "reporter",
+        Some("carol"),
+        &json!({"headers": {"priority": "urgent", "correlation_id": "Order-17"}}),
+    );
+    let timed = sent("carol", Some("reporter"), &json!({"protocol_name": "clock"}));
+    let to_all = sent("carol", None, &json!({}));
+    let listed = team.awaits_messages(&team.key, "", 4);
+    assert_eq!(listed[3]["recipient_name"], "Bob the builder");
+    assert_eq!(listed[0]["recipient_name"], Value::Null);
+    let found = |query: &str| ids(team.gets(&format!("messages?{query}"))["messages"].as_array().unwrap());
+    for (query, expected) in [
+        ("q=BUILD", vec![&to_all, &direct]),
+        ("q=report", vec![&to_all, &timed, &urgent, &direct]),
+        ("q=clo", vec![&timed]),
+        ("q=order-17", vec![&urgent]),
+        ("q=canary", vec![]),
+        ("q=carol&session=reporter&protocol=note", vec![&to_all, &urgent]),
+        ("protocol=clock", vec![&timed]),
+        ("priority=urgent", vec![&urgent]),
+        ("priority=normal&protocol=note", vec![&to_all, &direct]),
+        ("priority=low", vec![]),
+        ("until=2020-01-01T00:00:00Z", vec![]),
+        ("until=2120-01-01T00:00:00Z&q=order", vec![&urgent]),
+    ] {
+        let expected: Vec<_> = expected.into_iter().cloned().collect();
+        assert_eq!(found(query), expected, "{query}");
+    }
+    let at = listed[1]["timestamp"].as_str().unwrap();
+    let before: Vec<_> = found(&format!("until={at}"));
+    assert!(
+        before.contains(&direct) && !before.contains(&timed),
+        "{before:?} until {at}"
+    );
+    let one_by_one = ids(&team.pages("messages?q=report&until=2120-01-01T00:00:00Z", "messages", 1));
+    assert_eq!(one_by_one, [to_all, timed, urgent, direct]);
+    let long = format!("messages?q={}", "x".repeat(129));
+    for path in [
+        "messages?q=",
+        &long,
+        "messages?priority=x",
+        "messages?protocol=No",
+        "messages?until=x",
+    ] {
+        assert_refused(&team.api("GET", path, &Value::Null), 400, "invalid_argument");
+    }
+}

@@ -2,10 +2,12 @@
 
 mod dead_letters;
 mod events;
+mod flow;
 mod history;
 mod messages;
 mod protocols;
 mod sessions;
+mod settings;
 mod stats;
 
 use serde_json::{Value, json};

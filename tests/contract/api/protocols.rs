@@ -154,3 +154,39 @@ fn another_project_sees_no_protocol_of_this_one() {
         "forbidden",
     );
 }
+
+#[test]
+fn protocols_projects_and_the_audit_are_searched() {
+    let broker = Broker::secured();
+    let team = broker.project("team", &json!({}));
+    broker.project("umbrella", &json!({"discoverable": true}));
+    let mut clock = definition("clock", "1.0.0");
+    clock["metadata"] = json!({"author": "Ada", "description": "Tells the TIME", "tags": ["daily"]});
+    assert_eq!(team.api("POST", "protocols", &clock).status, 201);
+    let count = |key: &str, path: &str, list: &str| team.gets_as(key, path)[list].as_array().unwrap().len();
+    for (q, found) in [
+        ("LOC", 1),
+        ("ada", 1),
+        ("time", 1),
+        ("dail", 1),
+        ("o", 2),
+        ("nothing", 0),
+    ] {
+        assert_eq!(count(&team.key, &format!("protocols?q={q}"), "protocols"), found, "{q}");
+    }
+    for (q, found) in [("TEA", 1), ("umb", 1), ("e", 2), ("nothing", 0)] {
+        assert_eq!(count(&team.key, &format!("projects?q={q}"), "projects"), found, "{q}");
+    }
+    team.new_key_with_scope("observer");
+    crate::support::eventually("the audit has the key", || {
+        (count(&team.key, "audit?q=KEY.CRE", "entries") == 1).then_some(())
+    });
+    assert_eq!(count(&team.key, "audit?q=nothing", "entries"), 0);
+    let long = "x".repeat(129);
+    for path in ["protocols", "projects", "audit"] {
+        for q in ["", &long] {
+            let refused = team.api("GET", &format!("{path}?q={q}"), &Value::Null);
+            assert_refused(&refused, 400, "invalid_argument");
+        }
+    }
+}

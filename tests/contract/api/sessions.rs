@@ -228,3 +228,67 @@ fn a_session_that_only_sends_over_rest_becomes_stale() {
         (team.api("GET", "sessions/reporter", &Value::Null).status == 404).then_some(())
     });
 }
+
+#[test]
+fn sessions_are_sorted_searched_and_counted() {
+    let broker = Broker::secured();
+    let team = broker.project("team", &json!({}));
+    let agents = ["delta", "Alpha", "charlie", "bravo"].map(|name| team.agent(name));
+    agents[0].sends("1").to(&agents[2]);
+    agents[0].sends("2").to(&agents[2]);
+    agents[0].sends("3").to(&agents[1]);
+    agents[3].calls("disconnect_session", json!({}));
+    let names = |sessions: &[Value]| {
+        let names = sessions
+            .iter()
+            .map(|session| session["name"].as_str().unwrap().to_owned());
+        names.collect::<Vec<_>>()
+    };
+    let listed = |query: &str| team.pages(&format!("sessions?status=all&{query}"), "sessions", 1000);
+    for (sort, expected) in [
+        ("", ["delta", "Alpha", "charlie", "bravo"]),
+        ("sort=connection_time", ["delta", "Alpha", "charlie", "bravo"]),
+        ("sort=name", ["Alpha", "bravo", "charlie", "delta"]),
+        ("sort=status", ["delta", "Alpha", "charlie", "bravo"]),
+        ("sort=queue_size", ["delta", "bravo", "Alpha", "charlie"]),
+    ] {
+        assert_eq!(names(&listed(sort)), expected, "{sort}");
+        let mut reversed = names(&listed(&format!("{sort}&order=desc")));
+        reversed.reverse();
+        assert_eq!(reversed, expected, "{sort} and back");
+        for order in ["asc", "desc"] {
+            let query = format!("{sort}&order={order}");
+            let whole = names(&listed(&query));
+            let one_by_one = team.pages(&format!("sessions?status=all&{query}"), "sessions", 1);
+            assert_eq!(names(&one_by_one), whole, "{query}, one by one");
+        }
+    }
+    assert_eq!(listed("sort=last_heartbeat").len(), 4);
+    let found = |query: &str| {
+        let page = team.gets(&format!("sessions?status=all&limit=1&{query}"));
+        page["total"].as_u64().unwrap()
+    };
+    for (query, total) in [
+        ("", 4),
+        ("q=a", 4),
+        ("q=ALPHA", 1),
+        ("q=lph", 1),
+        ("q=nothing", 0),
+        (&format!("q={}", agents[3].session), 1),
+    ] {
+        assert_eq!(found(query), total, "{query}");
+    }
+    assert_eq!(team.gets("sessions")["total"], 3, "the active ones");
+    assert_eq!(team.gets_as(&stranger(&broker), "sessions?status=all&q=a")["total"], 0);
+    // A cursor belongs to its order.
+    let page = team.gets("sessions?sort=name&limit=1");
+    let cursor = page["next_cursor"].as_str().unwrap();
+    for query in ["", "sort=name&order=desc&", "sort=status&"] {
+        let refused = team.api("GET", &format!("sessions?{query}cursor={cursor}"), &Value::Null);
+        assert_refused(&refused, 400, "invalid_argument");
+    }
+    let long = format!("sessions?q={}", "x".repeat(129));
+    for path in ["sessions?q=", &long, "sessions?sort=size", "sessions?order=up"] {
+        assert_refused(&team.api("GET", path, &Value::Null), 400, "invalid_argument");
+    }
+}

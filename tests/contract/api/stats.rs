@@ -22,6 +22,20 @@ fn the_figures_of_a_project_are_its_own() {
         (stats.get("broker"), stats.get("series"), stats.get("partial")),
         (None, None, None)
     );
+    assert_eq!(stats["health"]["status"], "healthy", "{stats}");
+    let of_health = broker.get("/health").json();
+    for member in ["storage_backend", "storage_durability"] {
+        assert_eq!(stats["health"][member], of_health[member], "{stats}");
+    }
+    assert_eq!(stats["version"], env!("CARGO_PKG_VERSION"));
+    let replicas = stats["replica_list"].as_array().unwrap();
+    assert_eq!(replicas.len(), 1, "{stats}");
+    assert_eq!(
+        (&replicas[0]["sessions"], &replicas[0]["is_self"], &replicas[0]["id"]),
+        (&json!(1), &json!(true), &stats["replica"]),
+        "only one of the sessions is connected: {stats}"
+    );
+    assert!(replicas[0]["started_at"].is_string(), "{stats}");
     bob.sees(["0", "1", "2"]);
     bob.reads(json!({}));
     eventually("all are acknowledged", || {

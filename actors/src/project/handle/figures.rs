@@ -33,6 +33,8 @@ pub struct ProjectFigures {
     pub active: usize,
     pub stale: usize,
     pub disconnected: usize,
+    /// Sessions with a live connection at this replica.
+    pub connected: usize,
     /// Messages that wait for all sessions, and for the one with the most.
     pub waiting: usize,
     pub longest: usize,
@@ -66,6 +68,7 @@ impl ProjectHandle {
                 SessionStatus::Stale => figures.stale += 1,
                 SessionStatus::Disconnected => figures.disconnected += 1,
             }
+            figures.connected += usize::from(member.shared.is_connected());
             let waiting = member.shared.waiting();
             figures.waiting += waiting;
             figures.longest = figures.longest.max(waiting);

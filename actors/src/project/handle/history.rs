@@ -1,20 +1,29 @@
 //! The history of messages: lists and lives of messages, read from the event log and joined with what the receipts say
 //! now. And the log itself, for those who follow it.
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    sync::Arc,
-};
+mod flow;
+mod parties;
+mod scan;
+mod threads;
+
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::ProjectHandle;
 use crate::{
     clock::now,
     model::{
         AcceptedMessage, BrokerError, DeadLetterReason, DeliveryStatus, EventKind, EventKinds, LoggedRecipients,
-        Message, MessageId, Owner, ProjectEvent, RecipientStatus, SessionId, SessionMark,
+        Message, MessageId, Owner, Priority, ProjectEvent, ProtocolName, RecipientStatus, SessionId,
     },
     storage::{Direction, EventPage, EventPosition, EventQuery, EventStart, LoggedEvent},
 };
+
+pub use flow::{Flow, FlowEdge};
+pub use parties::{Party, SessionSet};
+pub use threads::{Thread, ThreadCursor, ThreadPage};
+
+pub(in crate::project) use scan::WALKS_MAX;
+use scan::{BackwardScan, READ_BYTES, Span};
 
 /// Records that one page of the list looks at, at most: a page may be short, or empty, and still have a successor.
 const LIST_SCAN_MAX: usize = 5_000;
@@ -22,8 +31,6 @@ const LIST_SCAN_MAX: usize = 5_000;
 const LIFE_SCAN_MAX: usize = 50_000;
 /// Records of one read of the log.
 const READ_RECORDS: usize = 1_000;
-/// Bytes of one read of the log.
-const READ_BYTES: usize = 1 << 20;
 /// Recipients whose receipts are read for one page, unless one message has more.
 const RECIPIENTS_MAX: usize = 20_000;
 /// The id of a message may be this much younger than its record, and as much older, because clocks are set.
@@ -40,6 +47,15 @@ pub struct MessageFilter {
     pub correlation_id: Option<String>,
     /// Only messages accepted at this time or later, in milliseconds since the Unix epoch.
     pub since_ms: Option<u64>,
+    /// Only messages accepted before this time, in milliseconds since the Unix epoch.
+    pub until_ms: Option<u64>,
+    /// Only messages of this protocol.
+    pub protocol: Option<ProtocolName>,
+    /// Only messages with this priority.
+    pub priority: Option<Priority>,
+    /// Only messages with this text, in lower case, in the name of their sender or of a recipient, in the name of their
+    /// protocol or in their correlation id.
+    pub text: Option<String>,
     /// Only messages that a session of this owner sent or got.
     pub visible_to: Option<Owner>,
 }
@@ -119,30 +135,6 @@ pub struct MessageLife {
     pub is_partial: bool,
 }
 
-/// The sessions of one owner, as the log names them.
-pub struct OwnSessions {
-    ids: HashSet<SessionId>,
-    marks: HashSet<SessionMark>,
-}
-
-impl OwnSessions {
-    /// Whether this session is one of them.
-    #[must_use]
-    pub fn contains(&self, session: SessionId) -> bool {
-        self.ids.contains(&session)
-    }
-
-    /// Whether one of them sent or got the message.
-    #[must_use]
-    pub fn sent_or_got(&self, accepted: &AcceptedMessage) -> bool {
-        self.ids.contains(&accepted.sender)
-            || match &accepted.recipients {
-                LoggedRecipients::One(session) => self.ids.contains(session),
-                LoggedRecipients::Many(marks) => marks.iter().any(|mark| self.marks.contains(mark)),
-            }
-    }
-}
-
 impl ProjectHandle {
     /// A page of the event log.
     ///
@@ -158,12 +150,18 @@ impl ProjectHandle {
     }
 
     /// The sessions of an owner, now.
-    pub fn own_sessions(&self, owner: &Owner) -> OwnSessions {
+    pub fn own_sessions(&self, owner: &Owner) -> SessionSet {
         let members = self.directory().all();
-        let own = members.iter().filter(|member| member.record.owner == *owner);
-        let ids: HashSet<_> = own.map(|member| member.record.id).collect();
-        let marks = ids.iter().map(|id| SessionMark::of(*id)).collect();
-        OwnSessions { ids, marks }
+        SessionSet::of(members.iter().filter(|member| member.record.owner == *owner))
+    }
+
+    /// The sessions with this text, in lower case, in their name.
+    fn sessions_named(&self, text: &str) -> SessionSet {
+        let members = self.directory().all();
+        SessionSet::of(members.iter().filter(|member| {
+            let name = member.record.name.as_ref();
+            name.is_some_and(|name| name.as_str().to_lowercase().contains(text))
+        }))
     }
 
     /// A page of at most `limit` messages of the log, newest first, behind the message at `before`.
@@ -177,49 +175,31 @@ impl ProjectHandle {
         limit: usize,
     ) -> Result<MessagePage, BrokerError> {
         let own = filter.visible_to.as_ref().map(|owner| self.own_sessions(owner));
+        let named = filter.text.as_ref().map(|text| self.sessions_named(text));
+        let newest = filter.until_ms.map_or(EventStart::Newest, EventStart::At);
+        let mut scan = BackwardScan::new(Span {
+            from: before.map_or(newest, EventStart::Before),
+            until_ms: filter.until_ms,
+            since_ms: filter.since_ms,
+            kinds: EventKinds::of(&[EventKind::Accepted]),
+            scan_max: LIST_SCAN_MAX,
+            read_max: READ_RECORDS,
+        });
         let mut page = MessagePage::default();
-        let (mut from, mut scanned) = (before.map_or(EventStart::Newest, EventStart::Before), 0);
-        loop {
-            let read = self
-                .events(EventQuery {
-                    from,
-                    direction: Direction::Backward,
-                    kinds: EventKinds::of(&[EventKind::Accepted]),
-                    scan_max: READ_RECORDS.min(LIST_SCAN_MAX - scanned),
-                    bytes_max: READ_BYTES,
-                })
-                .await?;
-            scanned += read.scanned;
-            let is_last = !read.more || read.next.is_none();
-            let mut found = Vec::new();
-            let mut is_older = false;
-            for LoggedEvent { position, at_ms, event } in read.events {
-                is_older = filter.since_ms.is_some_and(|since| at_ms < since);
-                if is_older {
-                    break;
-                }
-                if let ProjectEvent::Accepted(accepted) = event
-                    && filter.selects(&accepted)
-                    && own.as_ref().is_none_or(|own| own.sent_or_got(&accepted))
-                {
-                    found.push((position, accepted));
-                }
-            }
-            let is_full = self.join(&mut page, found, filter, limit).await?;
-            if is_full {
+        while let Some(events) = scan.next(self).await? {
+            let found = events.into_iter().filter_map(|logged| match logged.event {
+                ProjectEvent::Accepted(accepted) => Some((logged.position, accepted)),
+                _ => None,
+            });
+            let found = found.filter(|(_, accepted)| {
+                filter.selects(accepted, named.as_ref()) && own.as_ref().is_none_or(|own| own.sent_or_got(accepted))
+            });
+            if self.join(&mut page, found.collect(), filter, limit).await? {
                 return Ok(page);
             }
-            match read.next {
-                Some(next) if !is_last && !is_older => {
-                    if scanned >= LIST_SCAN_MAX {
-                        page.next = Some(next);
-                        return Ok(page);
-                    }
-                    from = EventStart::Before(next);
-                }
-                _ => return Ok(page),
-            }
         }
+        page.next = scan.rest();
+        Ok(page)
     }
 
     /// Adds the messages that have the status that the filter wants. Returns true once the page is full, with its cursor
@@ -322,13 +302,43 @@ fn begin_ms(message: MessageId) -> u64 {
 }
 
 impl MessageFilter {
-    fn selects(&self, accepted: &AcceptedMessage) -> bool {
+    /// Whether a message is selected, apart from its status. `named` are the sessions whose names have the text.
+    fn selects(&self, accepted: &AcceptedMessage, named: Option<&SessionSet>) -> bool {
         self.session
             .is_none_or(|session| accepted.sender == session || accepted.recipients.may_contain(session))
-            && self.correlation_id.as_ref().is_none_or(|wanted| {
-                let headers = accepted.parse_headers();
-                headers.is_some_and(|headers| headers.correlation_id.as_ref() == Some(wanted))
+            && self.selects_headers(accepted)
+            && self.protocol.as_ref().is_none_or(|wanted| {
+                accepted
+                    .parse_head()
+                    .is_some_and(|head| head.protocol_name == wanted.as_str())
             })
+            && self.selects_text(accepted, named)
+    }
+
+    fn selects_headers(&self, accepted: &AcceptedMessage) -> bool {
+        if self.correlation_id.is_none() && self.priority.is_none() {
+            return true;
+        }
+        accepted.parse_headers().is_some_and(|headers| {
+            self.priority.is_none_or(|wanted| headers.priority == wanted)
+                && (self.correlation_id.is_none() || headers.correlation_id == self.correlation_id)
+        })
+    }
+
+    fn selects_text(&self, accepted: &AcceptedMessage, named: Option<&SessionSet>) -> bool {
+        let Some(text) = &self.text else { return true };
+        let contains = |word: &str| word.to_lowercase().contains(text);
+        if named.is_some_and(|named| named.sent_or_got(accepted)) {
+            return true;
+        }
+        let in_head = accepted
+            .parse_head()
+            .is_some_and(|head| contains(&head.protocol_name) || head.sender_name.is_some_and(|name| contains(&name)));
+        in_head || {
+            let headers = accepted.parse_headers();
+            let id = headers.and_then(|headers| headers.correlation_id);
+            id.is_some_and(|id| contains(&id))
+        }
     }
 
     fn selects_status(&self, recipients: Option<&[RecipientStatus]>) -> bool {

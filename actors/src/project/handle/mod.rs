@@ -18,6 +18,8 @@ use std::{
     time::Duration,
 };
 
+use tokio::sync::Semaphore;
+
 use crate::{
     directory::Directory,
     metrics::ProjectCounters,
@@ -33,8 +35,10 @@ use crate::{
 
 pub use dead_letters::RedriveRequest;
 pub use figures::{MailboxFigures, ProjectFigures};
+pub(super) use history::WALKS_MAX;
 pub use history::{
-    LifeChange, ListedMessage, MessageFilter, MessageLife, MessagePage, OwnSessions, RecipientLife, StatusFilter,
+    Flow, FlowEdge, LifeChange, ListedMessage, MessageFilter, MessageLife, MessagePage, Party, RecipientLife,
+    SessionSet, StatusFilter, Thread, ThreadCursor, ThreadPage,
 };
 pub use inbox::ReceiveRequest;
 pub use lookup::{LateAnswer, Lookup, PendingLookup};
@@ -65,6 +69,8 @@ pub(super) struct Parts {
     /// Frames were dropped because the mailbox of the project's actor was full, and a resync is on its way.
     pub frames_dropped: Arc<AtomicBool>,
     pub find_project: FindProject,
+    /// Permits of the walks over the event log that keep what they have counted.
+    pub history_walks: Semaphore,
 }
 
 /// A page of a list.

@@ -7,7 +7,7 @@ use futures_util::future::{BoxFuture, join_all};
 use super::{Lookup, Page, ProjectHandle};
 use crate::{
     clock::now,
-    directory::SessionQuery,
+    directory::{SessionOrder, SessionQuery, SortedPage, SortedPlace},
     model::{BrokerError, ConnectionId, MissingSession, Owner, SessionId, SessionStatus},
     project::{
         messages::{ForgetSession, NamedById, Register},
@@ -111,6 +111,16 @@ impl ProjectHandle {
     pub fn list_sessions(&self, query: &SessionQuery) -> Page<Arc<Member>> {
         let (items, more) = self.0.directory.list(query, now());
         Page { items, more }
+    }
+
+    /// A page of the sessions that match behind a place, in an order that the reader chooses.
+    pub fn list_sorted_sessions(
+        &self,
+        query: &SessionQuery,
+        order: SessionOrder,
+        after: Option<&SortedPlace>,
+    ) -> SortedPage {
+        self.0.directory.sorted(query, order, after, now())
     }
 
     /// Updates the number of waiting messages that these sessions show. Returns false, and does nothing, where the

@@ -108,10 +108,7 @@ impl Loader {
             kind::VERSION => {
                 let version = RecordReader(value).u32()?;
                 if version > VERSION {
-                    let text = format!(
-                        "the data are of version {version}, and this broker reads up to {VERSION}: start the newer \
-                         broker, or restore a backup from before the upgrade"
-                    );
+                    let text = format!("the data are of version {version}, and this broker reads up to {VERSION}");
                     return Err(StoreError::Unreachable(text));
                 }
                 self.loaded.version = Some(version);

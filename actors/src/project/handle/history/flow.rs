@@ -1,0 +1,152 @@
+//! Who talks to whom: the messages of the last minutes, by sender and recipient.
+
+use std::collections::HashMap;
+
+use super::{
+    ProjectHandle,
+    parties::{Names, Party, SessionSet},
+    scan::{BackwardScan, Span},
+};
+use crate::{
+    model::{BrokerError, EventKind, EventKinds, LoggedRecipients, MessageId, Owner, ProjectEvent, SessionId},
+    storage::{EventStart, LoggedEvent},
+};
+
+/// Records that one answer looks at, at most: about 16,000 messages with their deliveries, and 20 ms in memory.
+const FLOW_SCAN_MAX: usize = 50_000;
+/// Records of one read, about 2 ms in memory.
+const READ_MAX: usize = 5_000;
+
+/// Messages from one session to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowEdge {
+    pub from: Party,
+    pub to: Party,
+    /// Copies of messages.
+    pub messages: u64,
+    /// Those of them that became dead letters.
+    pub dead_letters: u64,
+}
+
+/// Who talks to whom.
+#[derive(Clone, Debug, Default)]
+pub struct Flow {
+    /// Since when everything was counted, in milliseconds since the Unix epoch.
+    pub since_ms: u64,
+    /// The number of records that were looked at.
+    pub events: usize,
+    /// Everything since the begin of the window was counted.
+    pub is_complete: bool,
+    /// The busiest ones first.
+    pub edges: Vec<FlowEdge>,
+    /// Edges that are not among these, and their messages.
+    pub folded_edges: usize,
+    pub folded_messages: u64,
+}
+
+/// Sender and recipient; None: a recipient of a broadcast that has ended.
+type Ends = (SessionId, Option<SessionId>);
+
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    messages: u64,
+    dead_letters: u64,
+}
+
+/// What was counted so far.
+#[derive(Default)]
+struct Tally {
+    edges: HashMap<Ends, Counts>,
+    /// The recipients for which a message was given up. A walk backward meets them before the message itself.
+    dead: HashMap<MessageId, Vec<SessionId>>,
+    names: Names,
+}
+
+impl ProjectHandle {
+    /// The messages between two times, by sender and recipient: the `limit` busiest pairs. With `visible_to` only messages that a
+    /// session of this owner sent or got.
+    ///
+    /// # Errors
+    /// `unavailable`.
+    pub async fn flow(
+        &self,
+        since_ms: u64,
+        until_ms: u64,
+        limit: usize,
+        visible_to: Option<&Owner>,
+    ) -> Result<Flow, BrokerError> {
+        let _permit = self.walk_permit().await;
+        let own = visible_to.map(|owner| self.own_sessions(owner));
+        let mut scan = BackwardScan::new(Span {
+            from: EventStart::Newest,
+            until_ms: Some(until_ms),
+            since_ms: Some(since_ms),
+            kinds: EventKinds::of(&[EventKind::Accepted, EventKind::DeadLettered]),
+            scan_max: FLOW_SCAN_MAX,
+            read_max: READ_MAX,
+        });
+        let (mut tally, all) = (Tally::default(), SessionSet::of(&self.directory().all()));
+        while let Some(events) = scan.next(self).await? {
+            for event in events {
+                tally.add(event, own.as_ref(), &all);
+            }
+        }
+        let is_complete = scan.rest().is_none();
+        let mut flow = Flow {
+            since_ms: if is_complete {
+                since_ms
+            } else {
+                scan.oldest_ms().unwrap_or(until_ms)
+            },
+            events: scan.scanned(),
+            is_complete,
+            ..Flow::default()
+        };
+        let mut edges: Vec<_> = tally.edges.iter().collect();
+        // Pairs that are equally busy keep their order from one answer to the next.
+        edges.sort_unstable_by_key(|(ends, counts)| (std::cmp::Reverse(counts.messages), **ends));
+        for (at, (&(from, to), counts)) in edges.into_iter().enumerate() {
+            if at < limit {
+                flow.edges.push(FlowEdge {
+                    from: tally.names.party(self, from),
+                    to: to.map_or_else(Party::default, |to| tally.names.party(self, to)),
+                    messages: counts.messages,
+                    dead_letters: counts.dead_letters,
+                });
+            } else {
+                flow.folded_edges += 1;
+                flow.folded_messages += counts.messages;
+            }
+        }
+        Ok(flow)
+    }
+}
+
+impl Tally {
+    fn add(&mut self, logged: LoggedEvent, own: Option<&SessionSet>, all: &SessionSet) {
+        match logged.event {
+            ProjectEvent::DeadLettered { message, session, .. } => self.dead.entry(message).or_default().push(session),
+            ProjectEvent::Accepted(accepted) => {
+                let dead = self.dead.remove(&accepted.message).unwrap_or_default();
+                if own.is_some_and(|own| !own.sent_or_got(&accepted)) {
+                    return;
+                }
+                let from = accepted.sender;
+                self.names.note_sender(&accepted);
+                let mut count = |to| self.edges.entry((from, to)).or_default().messages += 1;
+                match &accepted.recipients {
+                    LoggedRecipients::One(to) => count(Some(*to)),
+                    LoggedRecipients::Many(marks) => marks.iter().for_each(|mark| count(all.find(mark))),
+                }
+                for to in dead {
+                    let known = accepted.recipients.may_contain(to).then_some(to);
+                    let ends = [(from, known), (from, None)];
+                    if let Some(ends) = ends.into_iter().find(|ends| self.edges.contains_key(ends)) {
+                        self.edges.entry(ends).or_default().dead_letters += 1;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! `/api/v1/threads`: the messages of each correlation id.
+
+#![allow(unused_qualifications, reason = "what utoipa writes")]
+
+use actix_web::{http::Method, web};
+use actors::{
+    clock::rfc3339_text,
+    model::{BrokerError, Scope},
+    project::{Thread, ThreadCursor},
+    storage::EventStart,
+};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::parties::PartyView;
+use crate::{
+    http::{
+        extract::{ApiResult, Caller, ok_text, parse_limit, parse_time},
+        resource::Resource,
+    },
+    json::page::JsonPage,
+};
+
+const PAGE_LEN: usize = 50;
+const PAGE_LEN_MAX: usize = 200;
+
+/// The resources of this file.
+pub fn resources() -> Vec<Resource> {
+    vec![Resource::at("/api/v1/threads").on(Method::GET, web::to(list))]
+}
+
+/// Selects threads.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Query {
+    /// Only messages accepted at this time or later (RFC 3339).
+    #[param(format = DateTime)]
+    since: Option<String>,
+    /// Most threads of a page.
+    #[param(minimum = 1, maximum = 200, default = 50)]
+    limit: Option<usize>,
+    /// The `next_cursor` of the previous page.
+    #[param(
+        pattern = "^[ab]\\.[0-9a-f]{1,16}-[0-9a-f]{1,16}-[0-9a-f]{1,8}(\\.[0-9a-f]{1,16}-[0-9a-f]{1,16}-[0-9a-f]{1,8})?$"
+    )]
+    cursor: Option<String>,
+}
+
+/// The messages of one correlation id.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Thread)]
+pub struct ThreadView<'a> {
+    correlation_id: &'a str,
+    /// Its messages; a broadcast is one.
+    messages: usize,
+    /// At most 20 of its senders and recipients.
+    participants: Vec<PartyView<'a>>,
+    participants_total: usize,
+    /// At most 20 of its protocols.
+    protocols: &'a [String],
+    /// When the first of these messages was accepted.
+    #[schema(format = DateTime)]
+    first_at: String,
+    /// When the last of these messages was accepted.
+    #[schema(format = DateTime)]
+    last_at: String,
+}
+
+/// A page of threads, the one with the newest message first.
+#[allow(dead_code, reason = "schema of what list writes")]
+#[derive(ToSchema)]
+pub struct Threads<'a> {
+    threads: Vec<ThreadView<'a>>,
+    /// Cursor of the next page.
+    #[schema(nullable = false)]
+    next_cursor: Option<String>,
+}
+
+/// The threads of the last `MESSAGE_HISTORY`: messages by correlation id, newest first. `GET
+/// /api/v1/messages?correlation_id=` lists the messages of one. A page looks at no more than 50,000 events, so that it may
+/// have fewer threads than its limit and still be followed by another; a thread that is longer than that is on a later page
+/// again, with its older messages. A member sees messages that its own sessions sent or got.
+#[utoipa::path(get, path = "/api/v1/threads", operation_id = "list_threads", tag = "messages", params(Query), responses(
+    (status = 200, description = "A page of the threads", body = Threads),
+))]
+pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
+    by.check_scope(Scope::Observer)?;
+    let Query { since, limit, cursor } = query.into_inner();
+    let since_ms = since.map(|text| parse_time("since", &text)).transpose()?;
+    let limit = parse_limit(limit, PAGE_LEN, PAGE_LEN_MAX)?;
+    let cursor = match cursor {
+        Some(text) => parse_cursor(&text)?,
+        None => ThreadCursor::NEWEST,
+    };
+    let visible_to = (by.scope() == Scope::Member).then(|| by.owner().clone());
+    let page = by.project.threads(since_ms, cursor, limit, visible_to.as_ref()).await?;
+    let mut text = JsonPage::new("threads");
+    let last = text.push_all(&page.threads, view);
+    let next = match last {
+        Some(last) => Some(page.behind(last)),
+        None => page.next,
+    };
+    ok_text(&by, text.finish(next.map(cursor_text)))
+}
+
+fn view(thread: &Thread) -> ThreadView<'_> {
+    ThreadView {
+        correlation_id: &thread.correlation_id,
+        messages: thread.messages,
+        participants: thread.participants.iter().map(PartyView::of).collect(),
+        participants_total: thread.participants_total,
+        protocols: &thread.protocols,
+        first_at: rfc3339_text(thread.first_ms),
+        last_at: rfc3339_text(thread.last_ms),
+    }
+}
+
+/// `a.POSITION` or `b.POSITION` for a span of the log that ends after or before an event, and `.POSITION` of the last
+/// thread of the page.
+fn cursor_text(cursor: ThreadCursor) -> String {
+    let span = match cursor.span {
+        EventStart::After(newest) => format!("a.{newest}"),
+        EventStart::Before(oldest) => format!("b.{oldest}"),
+        // A page with a successor has read events, and its span ends at one.
+        EventStart::Newest | EventStart::Oldest | EventStart::At(_) => String::new(),
+    };
+    match cursor.after {
+        Some(after) => format!("{span}.{after}"),
+        None => span,
+    }
+}
+
+fn parse_cursor(text: &str) -> Result<ThreadCursor, BrokerError> {
+    let parse = || {
+        let mut parts = text.split('.');
+        let (kind, span) = (parts.next()?, parts.next()?.parse().ok()?);
+        let after = parts.next().map(str::parse).transpose().ok()?;
+        let span = match kind {
+            "a" => EventStart::After(span),
+            "b" => EventStart::Before(span),
+            _ => return None,
+        };
+        parts.next().is_none().then_some(ThreadCursor { span, after })
+    };
+    parse().ok_or_else(|| BrokerError::invalid("cursor", "not a cursor of this list"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_read_back_from_its_text() {
+        for text in ["a.1-2-3", "b.1-2-3", "a.1-2-3.1-2-0", "b.f-2-3.1-2-0"] {
+            assert_eq!(cursor_text(parse_cursor(text).unwrap()), text);
+        }
+        for text in ["", "a", "a.", "c.1-2-3", "a.1-2-3.", "a.1-2-3.1-2-3.1-2-3", "1-2-3"] {
+            assert!(parse_cursor(text).is_err(), "{text}");
+        }
+    }
+}
