@@ -294,6 +294,14 @@ struct Supervision<A: Supervised + Actor<Context = Context<A>>> {
 
 impl<A: Supervised + Actor<Context = Context<A>>> Unpin for Supervision<A> {}
 
+impl<A: Supervised + Actor<Context = Context<A>>> Drop for Supervision<A> {
+    /// actix polls an actor once more when it is dropped. Its runtime has ended then, in which alone timers and tasks can
+    /// be started.
+    fn drop(&mut self) {
+        actix::ActorContext::terminate(self.running.ctx());
+    }
+}
+
 impl<A: Supervised + Actor<Context = Context<A>>> Future for Supervision<A> {
     type Output = ();
 
@@ -373,5 +381,48 @@ impl<A: Supervised + Actor<Context = Context<A>>> Supervision<A> {
             self.metrics.state.store(RUNNING, Ordering::Relaxed);
         }
         restarted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::Cell, rc::Rc};
+
+    use actix::AsyncContext;
+
+    use super::*;
+
+    struct Clockwork {
+        was_started: Rc<Cell<bool>>,
+    }
+
+    impl Actor for Clockwork {
+        type Context = Context<Self>;
+
+        fn started(&mut self, ctx: &mut Context<Self>) {
+            self.was_started.set(true);
+            ctx.run_interval(Duration::from_secs(1), |_, _| {});
+        }
+    }
+
+    impl Supervised for Clockwork {}
+
+    #[test]
+    fn an_actor_whose_runtime_ends_before_it_runs_is_not_started() {
+        let was_started = Rc::<Cell<bool>>::default();
+        let in_actor = Rc::clone(&was_started);
+        let system = actix_rt::System::new();
+        let address = system.block_on(async {
+            let metrics = ActorMetrics::new("test", "");
+            start(
+                metrics,
+                RestartPolicy::default(),
+                || {},
+                |_| Clockwork { was_started: in_actor },
+            )
+        });
+        drop(system);
+        assert!(!was_started.get());
+        drop(address);
     }
 }

@@ -3,7 +3,7 @@
 use super::{
     error::{ConfigError, Origin, RawSetting},
     layers::Layers,
-    rules::{AdminKey, Rule},
+    rules::{AdminKey, RedisAddress, Rule},
     table::Config,
 };
 use crate::metrics::TokenFile;
@@ -19,6 +19,7 @@ pub fn check_between_settings(config: &Config, layers: &Layers) -> Result<(), Co
         return Err(ConfigError::not_allowed(&layers.given("host"), allowed));
     }
     check_credentials(config, layers)?;
+    check_redis(config, layers)?;
     if let Some(Err(reason)) = config.metrics_token_file.as_deref().map(TokenFile::open) {
         let allowed = format!("a readable file with a token ({reason})");
         return Err(ConfigError::not_allowed(&layers.given("metrics_token_file"), &allowed));
@@ -64,6 +65,17 @@ fn check_credentials(config: &Config, layers: &Layers) -> Result<(), ConfigError
         return Err(ConfigError::not_allowed(&layers.given("enable_auth"), allowed));
     }
     Ok(())
+}
+
+fn check_redis(config: &Config, layers: &Layers) -> Result<(), ConfigError> {
+    let file = layers.given("redis_url_file");
+    if config.redis_url_file.is_some() && layers.given("redis_url").origin != Origin::Default {
+        return Err(ConfigError::not_allowed(&file, "none beside redis_url"));
+    }
+    config.redis_address().map(drop).map_err(|reason| {
+        let allowed = format!("a file whose first line is {} ({reason})", RedisAddress.allowed());
+        ConfigError::not_allowed(&file, &allowed)
+    })
 }
 
 /// Checks that a configured message budget exceeds the largest message. Defaults are raised instead:

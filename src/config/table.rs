@@ -3,7 +3,7 @@
 use std::{
     net::{IpAddr, SocketAddr},
     num::NonZeroUsize,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
@@ -96,6 +96,9 @@ settings! {
     /// Redis of `storage = redis`: `redis://[user:password@]host[:port][/db]`, `rediss://` for TLS; several servers as
     /// `redis+cluster://host,host` or `redis+sentinel://host,host/master`.
     redis_url: RedisUrl = "redis://127.0.0.1:6379", RedisAddress;
+
+    /// File whose first line is such a URL, instead of `redis_url`. It is read at the start.
+    redis_url_file: Option<PathBuf> = "", FilePath;
 
     /// Address at which other replicas of `storage = redis` reach this one, such as `10.1.2.3:8000`: they forward
     /// requests of HTTP sessions that were opened here. By default it is `host` and `port`; where `host` is the
@@ -245,12 +248,22 @@ impl Config {
         let Some(path) = &self.admin_key_file else {
             return Ok(self.admin_key.clone());
         };
-        let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
-        let line = text.lines().next().unwrap_or_default().trim();
-        match AdminKey.parse(line) {
+        match AdminKey.parse(&first_line(path)?) {
             Ok(Some(digest)) => Ok(Some(digest)),
             _ => Err("its first line is not a key".to_owned()),
         }
+    }
+
+    /// The URL of Redis, from the setting or the file.
+    ///
+    /// # Errors
+    /// The reason when the file cannot be read or holds no URL of Redis.
+    pub fn redis_address(&self) -> Result<RedisUrl, String> {
+        let Some(path) = &self.redis_url_file else {
+            return Ok(self.redis_url.clone());
+        };
+        let url = RedisAddress.parse(&first_line(path)?);
+        url.map_err(|_| "its first line is not a URL of Redis".to_owned())
     }
 
     /// Whether the listener is reachable from this machine only.
@@ -282,6 +295,12 @@ impl Config {
         }
         warnings
     }
+}
+
+/// The first line of a file, without spaces around it. The error is the reason why it cannot be read.
+fn first_line(path: &Path) -> Result<String, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+    Ok(text.lines().next().unwrap_or_default().trim().to_owned())
 }
 
 fn is_loopback_name(name: &str) -> bool {

@@ -83,7 +83,13 @@ impl HttpState {
     /// The condition of the storage; `None` while the broker starts or stops.
     pub fn condition(&self) -> Option<StorageHealth> {
         let broker = self.broker.get().filter(|_| self.lifecycle.is_ready())?;
-        Some(broker.storage().health())
+        match broker.storage().health() {
+            StorageHealth::Healthy | StorageHealth::Degraded(_) if !broker.is_loaded() => {
+                let why = "the projects could not be read from it yet: the log has the reason";
+                Some(StorageHealth::Unavailable(why.to_owned()))
+            }
+            health => Some(health),
+        }
     }
 }
 

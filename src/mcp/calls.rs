@@ -250,15 +250,15 @@ impl Calls {
         self.running.borrow_mut().remove(&key_of(id))
     }
 
-    /// Cancels the calls of this id without an answer; false if none runs.
-    pub fn cancel(&self, id: &str) -> bool {
+    /// Cancels the running calls of this id without an answer. Calls that have only reserved a slot are cancelled by
+    /// `ReadBatch::withdraw`.
+    pub fn cancel(&self, id: &str) {
         let has_id = |call: &RunningCall| *call.to.id == *id;
         let cancelled: Vec<_> = self.running.borrow_mut().extract_if(|_, call| has_id(call)).collect();
         for (_, RunningCall { task, to, .. }) in &cancelled {
             task.abort();
             to.route.abandon();
         }
-        !cancelled.is_empty()
     }
 
     /// Records a receive, so that a cancellation returns its messages to the inbox.

@@ -89,16 +89,17 @@ impl ReadBatch {
         self.prepared.push(send);
     }
 
-    /// Cancels a request to send a message. A message that was submitted is sent; its request gets no answer.
+    /// Cancels the requests of this id to send messages. A message that was submitted is sent; its request gets no
+    /// answer and waits for no status.
     pub fn withdraw(&mut self, id: &str) {
-        let prepared = self.prepared.iter().rposition(|send| *send.reply.to.id == *id);
-        let withdrawn = if let Some(at) = prepared {
-            Some(self.prepared.remove(at).reply)
-        } else {
-            let mut replies = self.routed.iter_mut().flat_map(|batch| &mut batch.replies).rev();
-            replies.find_map(|reply| reply.take_if(|reply| *reply.to.id == *id))
-        };
-        if let Some(withdrawn) = withdrawn {
+        let has_id = |reply: &SendReply| *reply.to.id == *id;
+        let prepared = self
+            .prepared
+            .extract_if(.., |send| has_id(&send.reply))
+            .map(|send| send.reply);
+        let replies = self.routed.iter_mut().flat_map(|batch| &mut batch.replies);
+        let submitted = replies.filter_map(|reply| reply.take_if(|reply| has_id(reply)));
+        for withdrawn in prepared.chain(submitted) {
             withdrawn.to.route.abandon();
         }
     }

@@ -31,7 +31,7 @@ impl Point {
             counts.refused,
             counts.delivered,
             counts.acknowledged,
-            counts.dead_lettered(),
+            counts.dead_lettered.total(),
         ];
         for (place, count) in point.0.iter_mut().zip(counters) {
             *place = count as f64;

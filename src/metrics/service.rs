@@ -25,10 +25,7 @@ use super::{
     process::ProcessFigures,
     requests,
     series::Series,
-    stats::{
-        BrokerStats, ConnectionStats, DeadLetterStats, InboxStats, Latency, MessageStats, ReplicaStats, SessionStats,
-        Stats, StorageStats,
-    },
+    stats::{BrokerStats, ConnectionStats, InboxStats, Latency, ReplicaStats, SessionStats, Stats, StorageStats},
 };
 
 /// The label value of all projects that are not shown by name.
@@ -104,11 +101,11 @@ impl Metrics {
             ..Stats::default()
         };
         if let Some(project) = project {
-            stats.messages = message_stats(&project.counts());
+            stats.messages = project.counts();
             self.add_project(&mut stats, project);
             return stats;
         }
-        stats.messages = message_stats(&metrics::all_projects().total);
+        stats.messages = metrics::all_projects().total;
         let projects = self.broker.open_projects();
         for project in &projects {
             self.add_project(&mut stats, project);
@@ -413,7 +410,7 @@ fn put_messages(families: &mut Families, labels: &[Labels]) {
     }
     let dead_lettered = labels.iter().flat_map(|labels| {
         REASONS.map(|reason| {
-            let count = labels.counts.dead_lettered_as(reason);
+            let count = labels.counts.dead_lettered.of(reason);
             ([labels.project.clone(), reason.as_str().to_owned()], count.into())
         })
     });
@@ -477,24 +474,5 @@ fn add_figures(sum: &mut ProjectFigures, more: &ProjectFigures) {
     for (all, of_project) in sum.mailboxes.iter_mut().zip(more.mailboxes) {
         all.sum += of_project.sum;
         all.max = all.max.max(of_project.max);
-    }
-}
-
-fn message_stats(counts: &MessageCounts) -> MessageStats {
-    MessageStats {
-        received: counts.received,
-        accepted: counts.accepted,
-        refused: counts.refused,
-        repeated: counts.repeated,
-        enqueued: counts.enqueued,
-        delivered: counts.delivered,
-        acknowledged: counts.acknowledged,
-        redriven: counts.redriven,
-        dead_lettered: DeadLetterStats {
-            expired: counts.expired,
-            delivery_limit: counts.delivery_limit,
-            recipient_gone: counts.recipient_gone,
-            rejected: counts.rejected,
-        },
     }
 }

@@ -3,6 +3,7 @@
 //! Each replica answers for itself, and the answers are merged: what each replica counts is added; of what every replica
 //! of a shared storage sees, such as the sessions, the largest figure holds.
 
+use actors::metrics::{DeadLetterCounts, MessageCounts};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -15,7 +16,9 @@ pub const LATENCY_BOUNDS: &[f64] = actors::metrics::CLASSIC_BOUNDS;
 pub struct Stats {
     /// The number of replicas whose figures are in these.
     pub replicas: u64,
-    pub messages: MessageStats,
+    #[serde(with = "MessageStats")]
+    #[schema(value_type = MessageStats)]
+    pub messages: MessageCounts,
     pub sessions: SessionStats,
     pub inboxes: InboxStats,
     pub connections: ConnectionStats,
@@ -47,8 +50,9 @@ pub struct ReplicaStats {
     pub is_self: bool,
 }
 
-/// What became of messages, counted since the start.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+/// What became of messages, counted since the start. Describes how [`MessageCounts`] are written.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[serde(remote = "MessageCounts")]
 pub struct MessageStats {
     /// Messages that senders gave to the broker, well formed and valid.
     pub received: u64,
@@ -66,11 +70,14 @@ pub struct MessageStats {
     pub acknowledged: u64,
     /// Dead letters that were put back into their inboxes.
     pub redriven: u64,
-    pub dead_lettered: DeadLetterStats,
+    #[serde(with = "DeadLetterStats")]
+    #[schema(value_type = DeadLetterStats)]
+    pub dead_lettered: DeadLetterCounts,
 }
 
-/// Dead letters by reason, counted since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+/// Dead letters by reason, counted since the start. Describes how [`DeadLetterCounts`] are written.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[serde(remote = "DeadLetterCounts")]
 pub struct DeadLetterStats {
     pub expired: u64,
     pub delivery_limit: u64,
@@ -189,24 +196,6 @@ impl Stats {
             (None, Some(other)) => self.broker = Some(other.clone()),
             (_, None) => {}
         }
-    }
-}
-
-impl MessageStats {
-    /// Adds other messages.
-    pub fn add(&mut self, other: &Self) {
-        self.received += other.received;
-        self.accepted += other.accepted;
-        self.refused += other.refused;
-        self.repeated += other.repeated;
-        self.enqueued += other.enqueued;
-        self.delivered += other.delivered;
-        self.acknowledged += other.acknowledged;
-        self.redriven += other.redriven;
-        self.dead_lettered.expired += other.dead_lettered.expired;
-        self.dead_lettered.delivery_limit += other.dead_lettered.delivery_limit;
-        self.dead_lettered.recipient_gone += other.dead_lettered.recipient_gone;
-        self.dead_lettered.rejected += other.dead_lettered.rejected;
     }
 }
 

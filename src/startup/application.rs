@@ -85,11 +85,13 @@ impl Application {
         let scraping = scraping::start(config, &shared.state)?;
 
         let gave_up = Arc::new(Notify::new());
-        let storage = storage::open(settings::storage(config, address)).await?;
+        let storage = storage::open(settings::storage(config, address)?).await?;
         let replicas = storage.replicas();
         let broker = start_broker(config, Arc::clone(&storage), &server, &gave_up);
         let service = serve_broker(config, &broker, policy, &shared, replicas, &connections)?;
 
+        // If the storage cannot be read now, the broker starts, is not ready, and reads again.
+        let _ = broker.wait_until_loaded().await;
         let mut tasks = BackgroundTasks::default();
         let (watched, sessions) = (Arc::clone(&connections), Arc::clone(&shared.endpoint.sessions));
         tasks.spawn("credential-watcher", move || {

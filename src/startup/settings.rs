@@ -143,9 +143,15 @@ pub fn auth_policy(config: &Config) -> io::Result<AuthPolicy> {
 
 /// The settings of the storage. Other replicas learn that this one listens at `listens_at`, unless the configuration
 /// names another address.
-pub fn storage(config: &Config, listens_at: SocketAddr) -> StorageSettings {
+///
+/// # Errors
+/// `redis_url_file` cannot be used. The rules of the configuration have checked it before.
+pub fn storage(config: &Config, listens_at: SocketAddr) -> io::Result<StorageSettings> {
     let retention = retention(config);
-    match config.storage {
+    let redis_url = config
+        .redis_address()
+        .map_err(|reason| io::Error::other(format!("redis_url_file cannot be used: {reason}")))?;
+    Ok(match config.storage {
         StorageKind::Memory => StorageSettings::Memory(retention),
         StorageKind::Disk => StorageSettings::Disk {
             folder: config.data_dir.clone(),
@@ -160,11 +166,11 @@ pub fn storage(config: &Config, listens_at: SocketAddr) -> StorageSettings {
                 wait_for_replicas: config.wait_for_replicas,
                 retention,
                 address: Some(config.replica_address.unwrap_or(listens_at)),
-                ..RedisSettings::new(config.redis_url.as_str())
+                ..RedisSettings::new(redis_url.as_str())
             },
             falls_back_to_memory: config.redis_fallback == RedisFallback::Memory,
         },
-    }
+    })
 }
 
 fn retention(config: &Config) -> Retention {

@@ -24,6 +24,7 @@ fn configuration(documents: &[Value], folder: &Path) -> String {
     fs::write(folder.join("metrics-token"), METRICS_TOKEN).unwrap();
     let folder_text = folder.to_str().unwrap();
     let config = config.unwrap().replace("/etc/mcp-broker/keys", folder_text);
+    let config = config.replace("/etc/mcp-broker/redis", folder_text);
     let file = folder.join("broker.yaml");
     fs::write(&file, config.replace("/var/lib/mcp-broker", folder_text)).unwrap();
     format!("--config={}", file.display())
@@ -68,6 +69,18 @@ fn the_broker_accepts_the_configuration_of_each_storage() {
             assert_eq!(scrape.answered().status, status, "{storage}: {token}");
         }
     }
+}
+
+#[test]
+fn the_broker_reads_the_url_of_redis_from_the_file_of_a_secret() {
+    let Some(tools) = Tools::find() else { return };
+    let redis = Redis::start();
+    let values = "storage=redis,redis.urlSecret.name=shared";
+    let documents = tools.documents(&tools.render(&["--set", values]));
+    let folder = scratch_folder("broker-redis-url");
+    fs::write(folder.join("url"), redis.url()).unwrap();
+    let broker = start(&documents, &folder, &[]);
+    assert_eq!(broker.get("/readyz").status, 200);
 }
 
 /// The start goes as far as Redis, which cannot be reached: with another exit code the URL would be refused.

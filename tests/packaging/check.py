@@ -96,6 +96,8 @@ class Packaging(unittest.TestCase):
         for source, _, mode in package["assets"]:
             self.assertTrue(source.startswith("target/dist/") or (ROOT / source).is_file(), source)
             self.assertRegex(mode, "^[67][45][45]$")
+        units = package["systemd-units"]
+        self.assertTrue((ROOT / units["unit-scripts"] / f"{units['unit-name']}.service").is_file())
         targets = {"/" + target + Path(source).name for source, target, _ in package["assets"]}
         self.assertLessEqual(set(package["conf-files"]), targets)
 

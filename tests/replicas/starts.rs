@@ -2,9 +2,9 @@
 
 use std::process::Output;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::support::{Broker, Redis, broker_program};
+use crate::support::{ADMIN_KEY, Broker, Redis, broker_program, eventually};
 
 fn refusal(redis_url: &str, flags: &[&str]) -> String {
     let mut program = broker_program();
@@ -91,4 +91,29 @@ fn a_broker_with_the_memory_fallback_uses_redis_if_it_is_reachable() {
     );
     let durability = health["storage_durability"].as_str().unwrap();
     assert!(durability.contains("appendonly"), "{durability}");
+}
+
+#[test]
+fn a_replica_that_cannot_read_its_projects_is_unavailable_and_calls_no_key_invalid() {
+    let redis = Redis::start();
+    let storage = "--storage=redis";
+    let first = Broker::secured_with(&[storage, &format!("--redis-url={}", redis.url())]);
+    let tenant = first.project("acme", &json!({}));
+    let user = "ACL SETUSER broker on >right ~* &* +@read +@write +@scripting +@pubsub +@connection +info +config|get";
+    redis.command(&user.split(' ').collect::<Vec<_>>());
+    let limited = format!("--redis-url=redis://broker:right@{}", redis.address);
+    let admin_key = format!("--admin-key={ADMIN_KEY}");
+    let second = Broker::on_existing_storage(&[storage, &limited, "--enable-auth", &admin_key]);
+    let connect = || second.upgrade(&[("X-API-Key", &tenant.key)]).status;
+    assert_eq!(connect(), 503);
+    let health: Value = serde_json::from_str(&second.get("/health").body).unwrap();
+    assert_eq!(
+        (second.get("/readyz").status, &health["status"]),
+        (503, &json!("unhealthy"))
+    );
+    redis.command(&["ACL", "SETUSER", "broker", "+time"]);
+    eventually("the replica is ready", || {
+        (second.get("/readyz").status == 200).then_some(())
+    });
+    assert_eq!(connect(), 101);
 }

@@ -238,6 +238,17 @@ impl Agent {
         }
     }
 
+    /// Reads and acknowledges messages until one with this text has arrived.
+    pub fn reads_until(&self, text: &str) {
+        loop {
+            let messages = self.reads(json!({"acknowledge": "immediate", "wait_seconds": 20, "limit": 1000}));
+            assert!(!messages.is_empty(), "{} did not see {text:?}", self.name);
+            if texts(&messages).contains(&text) {
+                return;
+            }
+        }
+    }
+
     /// Reads until this many messages have arrived; their texts must be these, in this order. The next read
     /// acknowledges them.
     pub fn sees<const N: usize>(&self, expected: [&str; N]) -> Vec<Value> {

@@ -3,7 +3,7 @@
 use std::{
     io::{BufRead, BufReader, Write},
     net::{SocketAddr, TcpListener, TcpStream},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
@@ -37,6 +37,13 @@ impl Redis {
         Self::start_configured(flags, None)
     }
 
+    /// A server that begins with the data of this file, a snapshot in the format of Redis, and keeps changes in memory.
+    pub fn with_snapshot(file: &Path) -> Self {
+        Self::start_prepared(&["--save", "", "--appendonly", "no"], |folder| {
+            std::fs::copy(file, folder.join("dump.rdb")).unwrap();
+        })
+    }
+
     /// A sentinel that watches this server and its Redis replicas under the name `main`.
     pub fn sentinel(of: &Self) -> Self {
         let port = of.address.port();
@@ -49,11 +56,18 @@ impl Redis {
     }
 
     fn start_configured(flags: &[&str], settings: Option<&str>) -> Self {
+        Self::start_prepared(flags, |folder| {
+            if let Some(settings) = settings {
+                std::fs::write(folder.join(CONFIG_FILE), settings).unwrap();
+            }
+        })
+    }
+
+    /// A server in a new folder, into which `prepare` has put files.
+    fn start_prepared(flags: &[&str], prepare: impl FnOnce(&Path)) -> Self {
         let folder = std::env::temp_dir().join(format!("mcp-broker-redis-{}", uuid::Uuid::new_v4().simple()));
         std::fs::create_dir(&folder).unwrap();
-        if let Some(settings) = settings {
-            std::fs::write(folder.join(CONFIG_FILE), settings).unwrap();
-        }
+        prepare(&folder);
         let flags: Vec<_> = flags.iter().map(ToString::to_string).collect();
         // Another program may take the port between the search and its use.
         for _ in 0..20 {

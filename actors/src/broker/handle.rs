@@ -1,8 +1,8 @@
 //! The verbs of the broker that every surface calls. Callers are authorized before they get here.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use tokio::sync::watch;
+use tokio::{sync::watch, time::timeout};
 use uuid::Uuid;
 
 use super::{
@@ -21,6 +21,9 @@ use crate::{
     storage::Storage,
     supervise::{ActorNode, Address},
 };
+
+/// The longest time that a caller waits right after the start until the projects are loaded.
+const LOADED_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// The verbs of the broker: projects, their keys and grants, the audit log. Cheap to clone.
 #[derive(Clone)]
@@ -49,17 +52,21 @@ impl BrokerHandle {
         self.projects.get(id).ok_or(BrokerError::ProjectNotFound)
     }
 
-    /// Waits until the projects are loaded.
+    /// Waits until the projects and their keys are loaded.
     ///
     /// # Errors
-    /// `unavailable` when the broker ends before that.
-    async fn wait_until_loaded(&self) -> Result<(), BrokerError> {
-        let loaded = self.loaded.clone().wait_for(|loaded| *loaded).await.is_ok();
-        if loaded {
-            Ok(())
-        } else {
-            Err(BrokerError::unavailable())
+    /// `unavailable` when the broker ends before that, or the storage cannot be read for five seconds.
+    pub async fn wait_until_loaded(&self) -> Result<(), BrokerError> {
+        let mut loaded = self.loaded.clone();
+        match timeout(LOADED_WAIT_MAX, loaded.wait_for(|loaded| *loaded)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(BrokerError::unavailable()),
         }
+    }
+
+    /// Whether the projects and their keys are loaded.
+    pub fn is_loaded(&self) -> bool {
+        *self.loaded.borrow()
     }
 
     /// The open projects.

@@ -15,6 +15,6 @@ pub use counter::{Counter, CounterVec, Gauge};
 pub use histogram::{CLASSIC_BOUNDS, Histogram, HistogramSnapshot, NATIVE_SCHEMA, NATIVE_ZERO_THRESHOLD};
 pub use label::Labelled;
 pub use projects::{
-    MessageCounts, ProjectCounters, ProjectCountsView, all_projects, close_project, open_project, project,
-    set_labelled_max,
+    DeadLetterCounts, MessageCounts, ProjectCounters, ProjectCountsView, all_projects, close_project, open_project,
+    project, set_labelled_max,
 };

@@ -39,6 +39,13 @@ pub struct MessageCounts {
     pub acknowledged: u64,
     /// Dead letters that wait again.
     pub redriven: u64,
+    /// Copies that became dead letters.
+    pub dead_lettered: DeadLetterCounts,
+}
+
+/// Dead letters by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeadLetterCounts {
     pub expired: u64,
     pub delivery_limit: u64,
     pub recipient_gone: u64,
@@ -56,6 +63,12 @@ impl MessageCounts {
         self.delivered += other.delivered;
         self.acknowledged += other.acknowledged;
         self.redriven += other.redriven;
+        self.dead_lettered.add(other.dead_lettered);
+    }
+}
+
+impl DeadLetterCounts {
+    fn add(&mut self, other: Self) {
         self.expired += other.expired;
         self.delivery_limit += other.delivery_limit;
         self.recipient_gone += other.recipient_gone;
@@ -64,13 +77,13 @@ impl MessageCounts {
 
     /// Dead letters of all reasons.
     #[must_use]
-    pub const fn dead_lettered(&self) -> u64 {
+    pub const fn total(self) -> u64 {
         self.expired + self.delivery_limit + self.recipient_gone + self.rejected
     }
 
     /// The count of a reason.
     #[must_use]
-    pub const fn dead_lettered_as(&self, reason: DeadLetterReason) -> u64 {
+    pub const fn of(self, reason: DeadLetterReason) -> u64 {
         match reason {
             DeadLetterReason::Expired => self.expired,
             DeadLetterReason::DeliveryLimit => self.delivery_limit,
@@ -179,10 +192,12 @@ impl ProjectCounters {
                 delivered: read(&shard.delivered),
                 acknowledged: read(&shard.acknowledged),
                 redriven: read(&shard.redriven),
-                expired: read(&shard.expired),
-                delivery_limit: read(&shard.delivery_limit),
-                recipient_gone: read(&shard.recipient_gone),
-                rejected: read(&shard.rejected),
+                dead_lettered: DeadLetterCounts {
+                    expired: read(&shard.expired),
+                    delivery_limit: read(&shard.delivery_limit),
+                    recipient_gone: read(&shard.recipient_gone),
+                    rejected: read(&shard.rejected),
+                },
             });
         }
         counts

@@ -18,6 +18,9 @@
 {{- /* A folder below the volume: the broker makes it and owns it, and the volume's own folder belongs to root. */}}
 {{- $_ := set $chart "data_dir" "/var/lib/mcp-broker/data" }}
 {{- end }}
+{{- if include "mcp-broker.hasRedisUrlFile" . }}
+{{- $_ := set $chart "redis_url_file" "/etc/mcp-broker/redis/url" }}
+{{- end }}
 {{- if .Values.metrics.enabled }}
 {{- $_ := set $chart "metrics_port" (int .Values.metrics.port) }}
 {{- if include "mcp-broker.hasMetricsToken" . }}
@@ -84,6 +87,11 @@
 
 {{- define "mcp-broker.corsOrigins" -}}
 {{- toYaml (concat (include "mcp-broker.routeOrigins" . | fromYamlArray) .Values.corsOrigins | uniq) }}
+{{- end }}
+
+{{/* Whether the broker reads the URL of Redis from a file of a Secret. */}}
+{{- define "mcp-broker.hasRedisUrlFile" -}}
+{{- if and (eq .Values.storage "redis") .Values.redis.urlSecret.name }}true{{ end }}
 {{- end }}
 
 {{/* The URL of Redis. Kubernetes puts the password in the place of $(REDIS_PASSWORD). */}}

@@ -119,6 +119,9 @@ volumeMounts:
   {{- if eq .Values.storage "disk" }}
   - {name: data, mountPath: /var/lib/mcp-broker}
   {{- end }}
+  {{- if include "mcp-broker.hasRedisUrlFile" . }}
+  - {name: redis-url, mountPath: /etc/mcp-broker/redis, readOnly: true}
+  {{- end }}
   {{- if and (eq .Values.storage "redis") .Values.redis.tls.caSecret }}
   - {name: redis-ca, mountPath: /etc/mcp-broker/redis-ca, readOnly: true}
   {{- end }}
@@ -131,9 +134,7 @@ volumeMounts:
 {{- $env := list }}
 {{- if eq .Values.storage "redis" }}
 {{- $redis := .Values.redis }}
-{{- if $redis.urlSecret.name }}
-{{- $env = append $env (dict "name" "MCP_BROKER_REDIS_URL" "valueFrom" (dict "secretKeyRef" (dict "name" $redis.urlSecret.name "key" $redis.urlSecret.key))) }}
-{{- else }}
+{{- if not $redis.urlSecret.name }}
 {{- with include "mcp-broker.redisSecret" . }}
 {{- $env = append $env (dict "name" "REDIS_PASSWORD" "valueFrom" (dict "secretKeyRef" (dict "name" . "key" (include "mcp-broker.redisSecretKey" $)))) }}
 {{- end }}
@@ -172,6 +173,14 @@ envFrom:
 - name: data
   persistentVolumeClaim:
     claimName: {{ .Values.persistence.existingClaim }}
+{{- end }}
+{{- if include "mcp-broker.hasRedisUrlFile" . }}
+- name: redis-url
+  secret:
+    secretName: {{ .Values.redis.urlSecret.name }}
+    defaultMode: 0440
+    items:
+      - {key: {{ .Values.redis.urlSecret.key }}, path: url}
 {{- end }}
 {{- if and (eq .Values.storage "redis") .Values.redis.tls.caSecret }}
 - name: redis-ca

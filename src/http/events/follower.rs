@@ -136,12 +136,12 @@ impl Follower {
             }
             self.changes.borrow_and_update();
             let taken = self.tail.take(&mut self.next, CHUNK_BYTES_MAX);
-            let mut chunk = BytesMut::new();
-            if taken.missed > 0 {
-                chunk.extend_from_slice(&frame::gap(Some(taken.missed)));
-            }
-            for entry in taken.entries.iter().filter(|entry| self.sees(entry)) {
-                chunk.extend_from_slice(&entry.frame);
+            let missed = (taken.missed > 0).then(|| frame::gap(Some(taken.missed)));
+            let seen = taken.entries.iter().filter(|entry| self.sees(entry));
+            let frames: Vec<_> = missed.iter().chain(seen.map(|entry| &entry.frame)).collect();
+            let mut chunk = BytesMut::with_capacity(frames.iter().map(|frame| frame.len()).sum());
+            for frame in frames {
+                chunk.extend_from_slice(frame);
             }
             if !chunk.is_empty() {
                 return Some(chunk.freeze());

@@ -22,9 +22,14 @@ use super::frame;
 
 /// Time between two reads of the log.
 const READ_INTERVAL: Duration = Duration::from_millis(250);
-/// Events about messages that are encoded after each read, 500 a second. Further ones are counted: at a hundred thousand
-/// messages a second a follower cannot read each, and encoding them would cost what the messages cost.
+/// Events about messages after each read, 500 a second. Further ones are counted: at a hundred thousand messages a second
+/// a follower cannot read each, and encoding them would cost what the messages cost.
 const MESSAGE_EVENTS_MAX: usize = 125;
+/// The same where many follow the project: 100 a second.
+const MESSAGE_EVENTS_MIN: usize = 25;
+/// Events about messages that are written after each read to all followers of the project together, as far as each gets
+/// [`MESSAGE_EVENTS_MIN`].
+const MESSAGE_FRAMES_MAX: usize = 5_000;
 /// Records of one read whose events are not about messages.
 const OTHER_RECORDS_MAX: usize = 50_000;
 /// Reads between two ticks.
@@ -220,13 +225,14 @@ impl Tail {
         let Some(mut after) = position else {
             return self.find_end().await;
         };
+        let message_events_max = self.message_events_max();
         let (mut message_events, mut dropped) = (0, 0);
         for _ in 0..READS_MAX {
-            let skips = message_events >= MESSAGE_EVENTS_MAX;
+            let skips = message_events >= message_events_max;
             let scan_max = if skips {
                 OTHER_RECORDS_MAX
             } else {
-                MESSAGE_EVENTS_MAX - message_events
+                message_events_max - message_events
             };
             let kinds = if skips { wanted.without(LIMITED) } else { wanted };
             let Ok(page) = self.events(EventStart::After(after), kinds, scan_max).await else {
@@ -259,6 +265,12 @@ impl Tail {
         if dropped > 0 {
             self.push(Entry::gap(Some(EventKind::Accepted), Some(dropped)));
         }
+    }
+
+    /// The events about messages that one read may encode.
+    fn message_events_max(&self) -> usize {
+        let followers = self.changes.receiver_count().max(1);
+        (MESSAGE_FRAMES_MAX / followers).clamp(MESSAGE_EVENTS_MIN, MESSAGE_EVENTS_MAX)
     }
 
     async fn find_end(&self) {

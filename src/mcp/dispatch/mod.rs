@@ -189,15 +189,12 @@ fn cancelled(batch: &mut ReadBatch, params: Option<&str>) {
     let context = &batch.context;
     // First, so that a receive of a later frame finds the messages in the inbox.
     context.calls.release_receive(id);
-    if context.calls.cancel(id) {
-        return;
-    }
+    context.calls.cancel(id);
     let ended = context.subscriptions.borrow_mut().end_listen(id);
     if ended {
         context.apply_subscriptions();
-    } else {
-        batch.withdraw(id);
     }
+    batch.withdraw(id);
 }
 
 fn acknowledged(context: &PeerContext, params: Option<&str>) {

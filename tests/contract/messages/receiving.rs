@@ -301,15 +301,31 @@ fn calls_under_one_request_id_are_bounded_too() {
         alice.wire.asks_as(&id, "tools/call", params);
     }
     alice.is_refused_as("unavailable", "send_message", waits("one more"));
-    // Messages are stored in order: once this one is, all of the others wait for their acknowledgements.
-    alice.sends("stored").to("bob");
-    // A cancellation ends all of them.
+    // A cancellation ends all of them: those that wait for their acknowledgements, and those whose messages are still
+    // being stored.
     alice.wire.cancels(&id);
     let last = alice.begins_call("send_message", &waits("last"));
-    let mut read = 0;
-    while read < CALLS_MAX + 2 {
-        read += bob.reads(json!({"acknowledge": "immediate", "limit": 1000})).len();
-    }
+    bob.reads_until("last");
     assert_eq!(alice.finishes_call("send_message", &last)["status"], "acknowledged");
+    assert_eq!(alice.wire.answer_so_far(&id), None);
+}
+
+#[test]
+fn a_cancellation_reaches_a_call_whose_message_is_being_stored() {
+    let broker = Broker::start_with(&crate::support::TIMEOUTS_OFF);
+    let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
+    let waits = |text: &str| {
+        let message = alice.sends(text).with_argument("wait_for", "acknowledged");
+        json!({"name": "send_message", "arguments": message.with_argument("timeout_seconds", 100).arguments_to("bob")})
+    };
+    let id = json!("reused");
+    alice.wire.asks_as(&id, "tools/call", waits("waiting"));
+    // Messages are stored in order: once this one is, the first call waits for its acknowledgement.
+    alice.sends("stored").to("bob");
+    alice.wire.asks_as(&id, "tools/call", waits("being stored"));
+    alice.wire.cancels(&id);
+    let last = alice.wire.asks("tools/call", waits("last"));
+    bob.reads_until("last");
+    alice.wire.answer_to(&last).unwrap();
     assert_eq!(alice.wire.answer_so_far(&id), None);
 }

@@ -108,7 +108,10 @@ impl Loader {
             kind::VERSION => {
                 let version = RecordReader(value).u32()?;
                 if version > VERSION {
-                    let text = format!("the data are of version {version}, and this broker reads up to {VERSION}");
+                    let text = format!(
+                        "the data are of version {version}, and this broker reads up to {VERSION}: start the newer \
+                         broker, or restore a backup from before the upgrade"
+                    );
                     return Err(StoreError::Unreachable(text));
                 }
                 self.loaded.version = Some(version);

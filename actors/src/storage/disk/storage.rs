@@ -17,7 +17,7 @@ use crate::{
     clock::Now,
     model::{AuditEntry, AuditQuery, ProjectId, ProjectRecord},
     storage::{
-        Op, ReplicatedStorage, Retention, Storage, StorageHealth, Store,
+        Op, ReplicatedStorage, Retention, Storage, StorageHealth, Store, StoreError,
         state::{account::StoreLimits, system::SystemState},
     },
 };
@@ -56,7 +56,10 @@ impl DiskStorage {
     /// If the records cannot be read or were written by a later version, and if an empty disk cannot be written.
     pub fn open(mut engine: impl Engine, settings: DiskSettings, now: Now) -> io::Result<Self> {
         let limits = StoreLimits::with_logs_elsewhere(settings.retention);
-        let loaded = load(&mut engine, &limits, now).map_err(io::Error::other)?;
+        let loaded = load(&mut engine, &limits, now).map_err(|error| match error {
+            StoreError::Unreachable(reason) => io::Error::other(reason),
+            error => io::Error::other(error),
+        })?;
         // A folder of an earlier version can be read by this one, and no longer by the earlier one.
         if loaded.version != Some(VERSION) {
             let version = Record {

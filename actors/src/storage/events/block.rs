@@ -12,6 +12,10 @@ use crate::model::{Message, MessageId, ProjectEvent, SessionId};
 /// A block of this many bytes gets no further record. Only one large record takes a block past it.
 pub const BLOCK_BYTES: usize = 64 << 10;
 
+/// The capacity of a block that is written: room for the record that fills it, unless that is a large one. Without the room,
+/// most blocks are copied twice at their end.
+const BLOCK_CAPACITY: usize = BLOCK_BYTES + (4 << 10);
+
 /// Bytes of the header of a stored block.
 pub const HEADER_BYTES: usize = 25;
 
@@ -99,7 +103,7 @@ impl Block {
     }
 }
 
-/// A block that is written, or the part of a block that was written since [`BlockWriter::take_part`].
+/// A block that is written.
 #[derive(Debug, Default)]
 pub struct BlockWriter {
     header: BlockHeader,
@@ -168,17 +172,22 @@ impl BlockWriter {
     pub fn finish(&mut self) -> (BlockHeader, Bytes) {
         let header = std::mem::take(&mut self.header);
         // A log that fills blocks gets the next one at once, and does not grow it step by step.
-        let next = Vec::with_capacity(if self.is_full() { BLOCK_BYTES } else { 0 });
+        let next = Vec::with_capacity(if self.is_full() { BLOCK_CAPACITY } else { 0 });
         let mut records = std::mem::replace(&mut self.records, next);
-        records.shrink_to_fit();
+        if records.capacity() > BLOCK_CAPACITY || records.len() < BLOCK_BYTES / 2 {
+            records.shrink_to_fit();
+        }
         (header, records.into())
     }
 
     /// The stored form of the block, which ends. The next record begins another one.
     pub fn finish_stored(&mut self) -> Vec<u8> {
         let header = std::mem::take(&mut self.header);
-        let records = std::mem::take(&mut self.records);
-        [&header.to_bytes()[..], &records].concat()
+        let stored = [&header.to_bytes()[..], &self.records].concat();
+        // The next block is written to the same memory.
+        self.records.clear();
+        self.records.shrink_to(BLOCK_CAPACITY);
+        stored
     }
 
     #[inline]
