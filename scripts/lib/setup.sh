@@ -22,6 +22,8 @@ set_up_system() {
   command -v buildah >/dev/null || missing+=(buildah)
   # What `helm test` of the chart runs.
   command -v curl >/dev/null || missing+=(curl)
+  # What the tests drive the dashboard with.
+  command -v chromium >/dev/null || missing+=(chromium)
   # What checks metrics, alerts and the expressions of the dashboard: promtool.
   command -v promtool >/dev/null || missing+=(prometheus)
   # From here on a test that finds no promtool fails, and is not skipped.
@@ -90,6 +92,12 @@ set_up_chart() {
   promtool
   # From here on a test that finds no tool fails, and is not skipped.
   export CHART_TOOLS=required
+}
+
+# What drives the dashboard, reads it as a screen reader would, and plays its agents.
+set_up_dashboard() {
+  node_and_npm
+  node_packages tests/dashboard
 }
 
 # promtool out of Debian's package of Prometheus. It is unpacked and not installed, because the installation starts a server.

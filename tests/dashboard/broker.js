@@ -2,13 +2,12 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
-import { fileURLToPath } from 'node:url';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 
 export const ROOT = fileURLToPath(new URL('../../', import.meta.url));
-export const ADMIN_KEY = 'the-admin-key-of-these-tests-0123456789';
+const BINARY = process.env.BROKER_BIN ?? join(ROOT, 'target/debug/mcp-broker');
+export const ADMIN_KEY = 'admin_tests_0123456789abcdef0123456789abcdef0123456789abcdef';
 
 export class Broker {
   #process;
@@ -25,9 +24,8 @@ export class Broker {
 
   async begin() {
     const flags = { port: this.port ?? 0, 'log-format': 'json', ...this.settings };
-    const args = Object.entries(flags).flatMap(([name, value]) => [`--${name}`, String(value)]);
-    const binary = process.env.BROKER_BIN ?? join(ROOT, 'target/debug/mcp-broker');
-    this.#process = spawn(binary, ['serve', ...args], { stdio: ['ignore', 'ignore', 'pipe'] });
+    const args = Object.entries(flags).map(([name, value]) => `--${name}=${value}`);
+    this.#process = spawn(BINARY, ['serve', ...args], { stdio: ['ignore', 'ignore', 'pipe'] });
     this.exited = once(this.#process, 'exit');
     const lines = createInterface({ input: this.#process.stderr });
     const port = new Promise((resolve, reject) => {
@@ -77,12 +75,32 @@ export class Broker {
   }
 }
 
-/** A folder that is gone after `use`. */
-export async function withFolder(use) {
-  const folder = await mkdtemp(join(tmpdir(), 'mcp-broker-dashboard-'));
-  try {
-    return await use(folder);
-  } finally {
-    await rm(folder, { recursive: true, force: true });
+/** A broker whose callers need keys. */
+export const startSecured = (settings = {}) => Broker.start({ 'enable-auth': true, 'admin-key': ADMIN_KEY, ...settings });
+
+/** Three replicas with a Redis and a load balancer, as scripts/cluster starts them. */
+export class Cluster {
+  #process;
+
+  static async start() {
+    const cluster = new Cluster();
+    cluster.#process = spawn(join(ROOT, 'scripts/cluster'), ['--json'],
+      { stdio: ['ignore', 'pipe', 'inherit'], env: { ...process.env, BROKER_BIN: BINARY } });
+    cluster.exited = once(cluster.#process, 'exit');
+    const ended = cluster.exited.then(([code]) => { throw new Error(`scripts/cluster ended with ${code}`); });
+    ended.catch(() => {});
+    const [line] = await Promise.race([once(createInterface({ input: cluster.#process.stdout }), 'line'), ended]);
+    const { replicas } = JSON.parse(line);
+    cluster.replicas = replicas.map(({ address, pid }) => ({ port: Number(address.split(':')[1]), pid, url: `http://${address}` }));
+    return cluster;
+  }
+
+  async stop() {
+    // A replica that is stopped would not end, and the cluster waits for all of them.
+    for (const { pid } of this.replicas) {
+      try { process.kill(pid, 'SIGCONT'); } catch { /* It has ended. */ }
+    }
+    this.#process.kill('SIGTERM');
+    await this.exited;
   }
 }

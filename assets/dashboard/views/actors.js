@@ -27,10 +27,9 @@ function Tree({ root, params }) {
       : html`<${Empty} title="No actor matches." />`}<//>`;
 }
 
-// A session leads to its view, and a project to its own.
+// A session leads to its view. An actor with children has no link, because its line folds them.
 function nameOf({ kind, name }, project) {
   if (kind === 'session') return html`<a href=${link('sessions', name, { project })}><${Text} value=${name} max=${80} /></a>`;
-  if (kind === 'project') return html`<a href=${link('projects', name)}><${Text} value=${name} max=${80} /></a>`;
   return name && html`<${Text} value=${name} max=${80} />`;
 }
 

@@ -1,0 +1,135 @@
+// Every view, in both themes and on a narrow screen: it shows its data, fits, is accessible, and looks as the screenshots in
+// target/dashboard do.
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { copyFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { Broker, ROOT } from './broker.js';
+import { Browser, SCREENSHOTS } from './browser.js';
+import { closeAll, populate } from './world.js';
+
+let broker, browser, agents;
+before(async () => {
+  [broker, browser] = await Promise.all([Broker.start(), Browser.start()]);
+  agents = await populate(broker);
+});
+after(async () => {
+  await closeAll(agents ?? {});
+  await Promise.all([browser?.stop(), broker?.stop()]);
+});
+
+// Place, and a text that only its data brings.
+async function places() {
+  const { messages } = await broker.rest('GET', 'messages?session=planner&limit=1');
+  return [
+    ['overview', 'overview', 'Healthy'],
+    ['actors', 'actors', 'registry'],
+    ['sessions', 'sessions', 'release-manager'],
+    ['session', `sessions/${agents.planner.id}`, 'green'],
+    ['flow', 'flow', 'coder-1'],
+    ['protocols', 'protocols', 'A short text from one agent to another'],
+    ['protocol', 'protocols/note/1.1.0', 'The platform team'],
+    ['compatibility', 'protocols/compatibility', 'note 1.1.0'],
+    ['messages', 'messages', 'acknowledged'],
+    ['message', `messages/${messages[0].message_id}`, 'accepted'],
+    ['threads', 'threads', 'translation'],
+    ['dead-letters', 'dead-letters', 'recipient gone'],
+    ['projects', 'projects', 'A second tenant'],
+    ['project', 'projects/acme', 'admin'],
+    ['audit', 'audit', 'project.create'],
+    ['settings', 'settings', 'queue_capacity'],
+    ['nothing', 'nothing-of-this-name', 'No such view'],
+  ];
+}
+
+test('every view shows its data in both themes and is accessible', async () => {
+  const window = await browser.open(broker.url);
+  for (const [name, place, text] of await places()) {
+    await window.page.emulateMedia({ colorScheme: 'light' });
+    await window.go(place);
+    await window.sees(text, 'main');
+    await window.assertFits(name);
+    await window.screenshot(`${name}-1440-light`);
+    await window.assertAccessible(`${name}, light`);
+    await window.page.emulateMedia({ colorScheme: 'dark' });
+    await window.screenshot(`${name}-1440-dark`);
+    await window.assertAccessible(`${name}, dark`);
+  }
+  if (process.env.DASHBOARD_PICTURE) await copyFile(join(SCREENSHOTS, 'overview-1440-light.png'), join(ROOT, 'docs/images/dashboard.png'));
+  await window.close();
+});
+
+test('every view fits a screen of 360 pixels', async () => {
+  const window = await browser.open(broker.url, { width: 360, height: 780 });
+  for (const [name, place, text] of await places()) {
+    await window.go(place);
+    await window.page.locator('main').getByText(text).first().waitFor({ state: 'attached' });
+    await window.assertFits(name);
+    await window.screenshot(`${name}-360-light`);
+  }
+  await window.assertAccessible('narrow');
+  await window.get('button', 'Menu').click();
+  await window.get('link', 'Dead letters').click();
+  await window.sees('recipient gone', 'main');
+  await window.close();
+});
+
+test('the keyboard reaches every view, the search and the dialogs', async () => {
+  const window = await browser.open(broker.url);
+  const { page } = window;
+  await page.keyboard.press('Tab');
+  assert.equal(await page.evaluate(() => document.activeElement.textContent.replace(/\s+/g, ' ').trim()), 'Skip to the content');
+  await page.keyboard.press('Enter');
+  assert.equal(await page.evaluate(() => document.activeElement.id), 'main');
+  for (const [key, heading] of [['s', 'Sessions'], ['m', 'Messages'], ['d', 'Dead letters'], ['p', 'Protocols'], ['o', 'Overview']]) {
+    await page.keyboard.press('g');
+    await page.keyboard.press(key);
+    await page.locator('h1').getByText(heading).waitFor();
+  }
+  await page.keyboard.press('g');
+  await page.keyboard.press('s');
+  await page.locator('h1').getByText('Sessions').waitFor();
+  await page.keyboard.press('/');
+  await page.keyboard.type('coder-2');
+  await window.seesNot('planner', 'main');
+  await window.sees('coder-2', 'main table');
+  await page.keyboard.press('Escape');
+  await page.keyboard.press('?');
+  await page.getByRole('dialog').waitFor();
+  await window.assertAccessible('the list of shortcuts');
+  await page.keyboard.press('Escape');
+  await page.getByRole('dialog').waitFor({ state: 'detached' });
+  await window.close();
+});
+
+test('a link carries filter, order and item to another browser', async () => {
+  const window = await browser.open(broker.url);
+  await window.go('sessions');
+  await window.page.getByLabel('State').selectOption('all');
+  await window.get('link', /^Waiting/).click();
+  await window.get('link', /^Waiting/).click();
+  await window.page.getByRole('columnheader', { name: /Waiting/ }).and(window.page.locator('[aria-sort=descending]')).waitFor();
+  const address = window.page.url();
+  assert.match(address, /status=all/);
+  const other = await browser.open(broker.url);
+  await other.page.goto(address);
+  await other.loaded();
+  await other.page.locator('[aria-sort=descending]').waitFor();
+  assert.equal(await other.page.locator('tbody tr').first().locator('td').first().textContent(), 'writer');
+  await other.close();
+  await window.close();
+});
+
+test('the theme that a viewer chose stays', async () => {
+  const window = await browser.open(broker.url);
+  const background = () => window.page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  const light = await background();
+  await window.get('button', /^Theme: system/).click();
+  await window.get('button', /^Theme: light/).click();
+  await window.get('button', /^Theme: dark/).waitFor();
+  assert.notEqual(await background(), light);
+  await window.page.reload();
+  await window.loaded();
+  assert.notEqual(await background(), light);
+  await window.close();
+});

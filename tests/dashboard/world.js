@@ -1,0 +1,30 @@
+// A broker in which every view has something to show.
+import { Agent, NOTE } from './agent.js';
+
+export const NAMES = ['planner', 'coder-1', 'coder-2', 'coder-3', 'reviewer', 'tester', 'writer', 'release-manager'];
+
+export async function populate(broker) {
+  await broker.rest('POST', 'protocols', NOTE);
+  await broker.rest('POST', 'protocols', { ...NOTE, version: '1.1.0', capabilities: ['point_to_point'],
+    metadata: { author: 'The platform team', description: 'A short text from one agent to another', tags: ['chat'] } });
+  await broker.rest('POST', 'protocols', { name: 'review', version: '2.0.0', schema: { type: 'object' }, metadata: { tags: ['code'] } });
+  await broker.rest('POST', 'projects', { project_id: 'acme', name: 'Acme', description: 'A second tenant', tags: ['customer'] });
+  const agents = {};
+  for (const [at, name] of NAMES.entries()) {
+    agents[name] = await Agent.connect(broker, name, { reads: name !== 'writer', metadata: { team: at % 2 ? 'blue' : 'green' },
+      capabilities: { supported_protocols: at % 2 ? { note: ['1.0.0'] } : { note: ['1.0.0', '1.1.0'], review: ['2.0.0'] },
+        supported_features: ['streaming'] } });
+  }
+  const interpreter = await Agent.connect(broker, 'interpreter', { reads: false });
+  for (let job = 1; job <= 3; job += 1) await agents.planner.send('interpreter', `job ${job}`, { correlation_id: 'translation' });
+  await interpreter.close();
+  await broker.rest('DELETE', 'sessions/interpreter?forget=true');
+  for (let at = 0; at < 24; at += 1) {
+    const [from, to] = [NAMES[at % 5], NAMES[(at * 3 + 1) % 6]];
+    if (from !== to) await agents[from].send(to, `message ${at}`, { correlation_id: `feature-${at % 4}`, priority: at % 6 ? 'normal' : 'high' });
+  }
+  for (let at = 0; at < 5; at += 1) await agents.planner.send('writer', `chapter ${at}`, { correlation_id: 'manual' });
+  return agents;
+}
+
+export const closeAll = (agents) => Promise.all(Object.values(agents).map((agent) => agent.close()));
