@@ -66,7 +66,7 @@ export class Window {
   }
 
   async loaded() {
-    await this.page.waitForFunction(() => document.querySelector('main') && !document.querySelector('.loading')
+    await this.page.waitForFunction(() => document.querySelector('main') && !document.querySelector('.loading, [aria-busy=true]')
       && document.fonts.status === 'loaded');
   }
 
@@ -76,7 +76,7 @@ export class Window {
 
   /** Waits until the page shows a text. */
   async sees(text, within = 'body') {
-    await this.page.locator(within).getByText(text).first().waitFor();
+    await this.page.locator(within).getByText(text).filter({ visible: true }).first().waitFor();
   }
 
   async seesNot(text, within = 'body') {

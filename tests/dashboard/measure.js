@@ -68,7 +68,7 @@ async function paint() {
       while ((await window.page.evaluate(() => window.inputs.length)) < Number(values.samples)) {
         const startedAt = performance.now();
         await act();
-        await window.page.waitForFunction(() => !document.querySelector('.loading'));
+        await window.page.waitForFunction(() => !document.querySelector('.loading, [aria-busy=true]'));
         data.push(performance.now() - startedAt);
       }
       const inputs = await window.page.evaluate(() => window.inputs);

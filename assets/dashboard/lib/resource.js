@@ -30,10 +30,10 @@ export function useResource(key, load, { topics = [], pollMs = 0, concerns = () 
     current.abort?.abort();
     const abort = new AbortController();
     current.abort = abort;
-    setState((before) => ({ ...before, isLoading: true, data: before.key === key ? before.data : null, key }));
+    setState((before) => ({ ...before, isLoading: true }));
     current.load(abort.signal).then(
       (data) => finish(abort, { key, data, problem: null, isLoading: false }),
-      (problem) => finish(abort, (before) => ({ ...before, problem, isLoading: false })),
+      (problem) => finish(abort, (before) => ({ key, data: before.key === key ? before.data : null, problem, isLoading: false })),
     );
   };
 
@@ -72,6 +72,6 @@ export function useResource(key, load, { topics = [], pollMs = 0, concerns = () 
     const timer = setTimeout(() => soon.current(), state.problem.retryAfterMs ?? 2_000);
     return () => clearTimeout(timer);
   }, [state.problem, state.isLoading]);
-  const data = state.key === key ? state.data : null;
-  return { ...state, data, refresh: () => now.current() };
+  // The data of the filter before stay until those of the new one are there.
+  return { ...state, isStale: state.key !== key, refresh: () => now.current() };
 }

@@ -90,9 +90,10 @@ export const Partial = ({ replicas }) => !!replicas?.length && html`<div class="
 
 // What a view shows for a resource: data, with notices, or what stands in its place.
 export function Loaded({ resource, what, children }) {
-  const { data, problem, refresh } = resource;
-  return html`${problem && html`<${Failure} problem=${problem} retry=${refresh} />`}
-    ${data ? html`<${Partial} replicas=${data.partial} />${children(data)}` : !problem && html`<${Loading} what=${what} />`}`;
+  const { data, problem, isStale, refresh } = resource;
+  return html`<div class="loaded" aria-busy=${isStale ? 'true' : undefined}>
+    ${problem && html`<${Failure} problem=${problem} retry=${refresh} />`}
+    ${data ? html`<${Partial} replicas=${data.partial} />${children(data)}` : !problem && html`<${Loading} what=${what} />`}</div>`;
 }
 
 // Names and values of one thing.

@@ -1,6 +1,7 @@
 // The frame of the page: header, navigation, and the view that the address names.
 import { html, useEffect, useErrorBoundary, useRef, useState } from '../lib/preact.js';
 import { allows, get, logOut, me } from '../lib/api.js';
+import { visible } from '../lib/format.js';
 import { liveState } from '../lib/live.js';
 import { useResource } from '../lib/resource.js';
 import { go, link, useRoute } from '../lib/router.js';
@@ -22,7 +23,7 @@ export function Shell() {
   const found = VIEWS.find(({ name }) => name === route.view);
   const place = `${route.view}/${route.item ?? ''}/${route.part ?? ''}`;
   useEffect(() => {
-    document.title = found ? `${route.item ? `${route.item} – ` : ''}${found.title} – mcp-broker` : 'mcp-broker';
+    document.title = found ? `${route.item ? `${visible(route.item, 60)} – ` : ''}${found.title} – mcp-broker` : 'mcp-broker';
     setMenuOpen(false);
   }, [place]);
   // Readers of the screen hear of a new view when its heading gets the focus; the first one has it by loading the page.
@@ -66,7 +67,7 @@ function Header({ isMenuOpen, toggleMenu }) {
     <button type="button" class="menu quiet" aria-expanded=${String(isMenuOpen)} aria-controls="navigation" onClick=${toggleMenu}>
       <svg viewBox="0 0 16 16" class="icon" aria-hidden="true"><path d="M2 4h12M2 8h12M2 12h12" /></svg>
       <span class="visually-hidden">Menu</span></button>
-    <a class="brand" href=${link('overview')}><img src=${new URL('../icon.svg', import.meta.url)} alt="" width="20" height="20" />
+    <a class="brand" aria-label="mcp-broker" href=${link('overview')}><img src=${new URL('../icon.svg', import.meta.url)} alt="" width="20" height="20" />
       <span>mcp-broker</span></a>
     ${caller.scope === 'operator' && html`<${ProjectPicker} own=${caller.project_id} />`}
     ${caller.scope !== 'operator' && html`<span class="project"><${Text} value=${caller.project_id} /></span>`}

@@ -2,6 +2,8 @@
 // order of their names, so that those with a common prefix are neighbours.
 
 export const NODES_MAX = 200;
+// Room for the names around the circle.
+const MARGIN = 150;
 
 // Joins participants into groups when they are too many for a picture: first by the prefix of their names, then the
 // least busy groups into one.
@@ -48,13 +50,14 @@ function joined(edges, nameOf) {
   return { nodes: sorted.map(({ originals, ...node }) => ({ ...node, members: originals.size })), lines: [...lines.values()] };
 }
 
-const compare = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
+// Numbers in names in the order of numbers, the same in every browser.
+const { compare } = new Intl.Collator('en', { numeric: true });
 
 // Positions for a square of a size, and the curves between them.
 export function layout({ nodes, lines }, size) {
   const middle = size / 2;
-  const radius = middle - 150;
-  const most = Math.max(1, ...lines.map(({ messages }) => messages));
+  const radius = middle - MARGIN;
+  const most = Math.max(20, ...lines.map(({ messages }) => messages));
   const font = nodes.length > 100 ? 9 : nodes.length > 40 ? 11 : 14;
   const placed = new Map(nodes.map((node, at) => {
     const angle = (at / nodes.length) * 2 * Math.PI - Math.PI / 2;
@@ -67,7 +70,7 @@ export function layout({ nodes, lines }, size) {
   }));
   const curves = lines.map((line) => {
     const [a, b] = [placed.get(line.from), placed.get(line.to)];
-    return { ...line, width: round(1 + 5 * (Math.log1p(line.messages) / Math.log1p(most))), path: curve(a, b, middle) };
+    return { ...line, width: round((lines.length > 150 ? 0.6 : 1) + (lines.length > 150 ? 3 : 5) * (Math.log1p(line.messages) / Math.log1p(most))), path: curve(a, b, middle) };
   });
   return { nodes: [...placed.values()], lines: curves };
 }
@@ -78,8 +81,10 @@ function curve(a, b, middle) {
     const out = (distance, turn) => `${round(a.x - distance * Math.cos(a.angle + turn))} ${round(a.y - distance * Math.sin(a.angle + turn))}`;
     return `M${a.x} ${a.y}C${out(60, 0.5)} ${out(60, -0.5)} ${a.x} ${a.y}`;
   }
-  const pull = a.angle < b.angle ? 0.22 : 0.3;
-  const [x, y] = [middle + (((a.x + b.x) / 2) - middle) * pull, middle + (((a.y + b.y) / 2) - middle) * pull];
+  // Neighbours stay near the circle, opposites cross the middle.
+  const share = Math.hypot(a.x - b.x, a.y - b.y) / (2 * (middle - MARGIN));
+  const keep = 0.85 - 0.7 * share - (a.angle < b.angle ? 0.08 : 0);
+  const [x, y] = [middle + (((a.x + b.x) / 2) - middle) * keep, middle + (((a.y + b.y) / 2) - middle) * keep];
   return `M${a.x} ${a.y}Q${round(x)} ${round(y)} ${b.x} ${b.y}`;
 }
 

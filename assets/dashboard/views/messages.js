@@ -1,9 +1,10 @@
 // Messages with search and filters, and the life of one message.
 import { html, useState } from '../lib/preact.js';
-import { allows, get } from '../lib/api.js';
+import { allows, call, get } from '../lib/api.js';
 import { count, duration, words } from '../lib/format.js';
 import { useResource } from '../lib/resource.js';
 import { link } from '../lib/router.js';
+import { ask } from '../ui/dialog.js';
 import { Filters } from '../ui/filters.js';
 import { Empty, Failure, Facts, Id, Json, Loaded, Loading, Panel, Status, Text, Time } from '../ui/parts.js';
 import { Pages, Table } from '../ui/table.js';
@@ -22,7 +23,8 @@ function List({ params, title }) {
   const query = { q, session, status, protocol, priority, correlation_id: thread, since, until, cursor, limit: 50 };
   const resource = useResource(JSON.stringify(query), (signal) => get('messages', query, signal), { topics: ['message', 'dead_letter'] });
   const choice = (values) => [['', 'All'], ...values.map((one) => [one, words(one)])];
-  return html`<h1>${title}</h1>
+  return html`<div class="title-row"><h1>${title}</h1><span class="spacer" />${allows('member')
+      && html`<button type="button" onClick=${() => send(resource.refresh)}>Send a message</button>`}</div>
     <${Filters} fields=${[{ name: 'q', label: 'Search', type: 'search', hint: 'sender, recipient, protocol' },
       { name: 'session', label: 'Session', type: 'text', hint: 'name or id' },
       { name: 'status', label: 'Status', type: 'select', options: choice(STATUS) },
@@ -46,6 +48,28 @@ function List({ params, title }) {
           { title: 'Id', isWide: true, render: (row) => html`<${Id} value=${row.message_id} what="message id" href=${link('messages', row.message_id)} />` },
         ]} />
       <${Pages} shown=${data.messages.length} next=${data.next_cursor} />`}<//><//>`;
+}
+
+// A message from a session that the caller owns, or that the broker makes for it.
+function send(after) {
+  const field = (name, label, attributes) => html`<label><span>${label}</span><input name=${name} type="text" autocomplete="off" spellcheck=${false}
+    maxlength="256" ...${attributes} /></label>`;
+  ask({ title: 'Send a message', verb: 'Send',
+    text: html`<p>A session with the name of the sender is made if there is none.</p>`,
+    fields: html`${field('from', 'From', { required: true, value: 'operator' })}${field('recipient', 'To (name or id; empty: to all)')}
+      ${field('name', 'Protocol', { required: true })}${field('version', 'Version', { required: true, value: '1.0.0' })}
+      <label><span>Payload (JSON)</span><textarea name="payload" rows="6" spellcheck=${false} required>{}</textarea></label>`,
+    run: async ({ form }) => {
+      let payload;
+      try {
+        payload = JSON.parse(form.payload);
+      } catch (error) {
+        throw new Error(`The payload is not JSON: ${error.message}`);
+      }
+      const said = await call('POST', 'messages', { body: { from: form.from, protocol_name: form.name, protocol_version: form.version, payload,
+        ...(form.recipient.trim() ? { recipient_id: form.recipient.trim() } : {}) } });
+      return said.status ? `The message is ${words(said.status)}.` : `The message went to ${count(said.recipients)} sessions.`;
+    }, after });
 }
 
 function Outcome({ row }) {

@@ -9,20 +9,27 @@ import { Loaded, Panel, Status, Time } from '../ui/parts.js';
 
 const POLL_MS = 2_000;
 const SERIES_POLL_MS = 10_000;
+// The time that the charts show: in the address, in words, in seconds.
+const WINDOWS = [['', 'Last hour', 3_600], ['15m', 'Last 15 minutes', 900], ['5m', 'Last 5 minutes', 300]];
 
 export function Overview({ route, title }) {
   const isOfBroker = allows('operator') && !route.params.project && route.params.of !== 'project';
   const all = isOfBroker ? 'true' : null;
   const stats = useResource(`stats ${all}`, (signal) => get('stats', { all_projects: all }, signal),
     { pollMs: POLL_MS, topics: ['session', 'protocol', 'dead_letter', 'actor'] });
-  const series = useResource(`series ${all}`, (signal) => get('stats', { all_projects: all, window: '1h', step: '10s' }, signal),
+  const span = WINDOWS.find(([name]) => name === route.params.window) ?? WINDOWS[0];
+  const series = useResource(`series ${all} ${span[0]}`, (signal) => get('stats', { all_projects: all, window: span[0] || '1h', step: '10s' }, signal),
     { pollMs: SERIES_POLL_MS });
-  return html`<div class="title-row"><h1>${title}</h1><span class="spacer" />${allows('operator') && html`<label>
+  return html`<div class="title-row"><h1>${title}</h1><span class="spacer" /><label>
+      <span class="visually-hidden">Time of the charts</span><select value=${span[0]} onChange=${(event) =>
+        go(linkHere({ window: event.currentTarget.value }))}>${WINDOWS.map(([value, words]) => html`<option value=${value}
+        selected=${value === span[0]}>${words}</option>`)}</select></label>
+    ${allows('operator') && html`<label>
       <span class="visually-hidden">Figures of</span><select value=${isOfBroker ? 'broker' : 'project'} onChange=${(event) =>
         go(event.currentTarget.value === 'broker' ? link('overview', null, { project: '' }) : linkHere({ of: 'project' }))}>
       <option value="broker">All projects</option><option value="project">This project</option></select></label>`}</div>
-    <${Loaded} resource=${stats} what="figures">${(data) => html`<${Verdict} stats=${data} /><${Tiles} stats=${data} points=${series.data?.series.points} />`}<//>
-    <${Loaded} resource=${series} what="charts">${(data) => html`<${Charts} series=${data.series} />`}<//>
+    <${Loaded} resource=${stats} what="figures">${(data) => html`<${Verdict} stats=${data} /><${Tiles} key=${all} stats=${data} points=${series.data?.series.points} />`}<//>
+    <${Loaded} resource=${series} what="charts">${(data) => html`<${Charts} series=${data.series} seconds=${span[2]} />`}<//>
     ${stats.data && html`<div class="columns"><${Storage} stats=${stats.data} /><${Replicas} stats=${stats.data} /></div>`}`;
 }
 
@@ -84,12 +91,13 @@ const Tile = ({ name, value, note, href }) => {
   return href ? html`<a class="panel tile" href=${href}>${inner}</a>` : html`<div class="panel tile">${inner}</div>`;
 };
 
-function Charts({ series }) {
+function Charts({ series, seconds }) {
   const { times, of } = useMemo(() => {
     const points = series.points;
-    const length = Math.max(0, ...Object.values(points).map((values) => values.length));
+    // A broker that has just started has no points yet.
+    const length = Math.max(1, ...Object.values(points).map((values) => values.length));
     return { times: Array.from({ length }, (_, at) => series.from + at * series.step_seconds),
-      of: (name) => points[name] ?? Array.from({ length }, () => null) };
+      of: (name) => (points[name]?.length ? points[name] : Array.from({ length }, () => null)) };
   }, [series]);
   const line = (label, name) => ({ label, values: of(name) });
   const whole = (value) => (value === null ? '–' : compact(value));
@@ -103,7 +111,7 @@ function Charts({ series }) {
     ['Memory', bytes, [line('resident', 'resident_bytes')]]] : []),
   ], [series]);
   return html`<div class="charts">${charts.map(([title, format, lines]) => html`<${Chart} key=${title} title=${title} times=${times}
-    series=${lines} format=${format} />`)}</div>`;
+    series=${lines} format=${format} seconds=${seconds} />`)}</div>`;
 }
 
 function Storage({ stats }) {
@@ -126,7 +134,7 @@ function Replicas({ stats }) {
     ${list.length > 0 && html`<div class="table-frame" tabindex="0" role="region" aria-label="Replicas"><table>
       <caption class="visually-hidden">Replicas</caption><thead><tr><th scope="col">Replica</th><th scope="col">Version</th>
       <th scope="col">Up since</th><th scope="col" class="number">Sessions</th></tr></thead><tbody>${list.map((one) => html`<tr key=${one.id}>
-      <td><code>${one.id}</code></td><td>${one.version}</td><td><${Time} at=${one.started_at} relative /></td>
+      <td>${one.id ? html`<code>${one.id}</code>` : 'This process'}</td><td>${one.version}</td><td><${Time} at=${one.started_at} relative /></td>
       <td class="number">${count(one.sessions)}</td></tr>`)}</tbody></table></div>`}
     ${broker && html`<dl class="facts"><div><dt>Memory</dt><dd>${bytes(broker.process.resident_bytes)}</dd></div>
       <div><dt>Threads</dt><dd>${count(broker.process.threads)}</dd></div>

@@ -6,6 +6,7 @@ import { useResource } from '../lib/resource.js';
 import { link } from '../lib/router.js';
 import { Filters } from '../ui/filters.js';
 import { Empty, Facts, Id, Json, Loaded, Panel, Status, Text, Time, Words } from '../ui/parts.js';
+import { useNames } from '../ui/names.js';
 import { Pages, Table } from '../ui/table.js';
 
 const MATRIX = 'compatibility';
@@ -66,13 +67,15 @@ const SIDE_MAX = 24;
 function Matrix({ params }) {
   const query = { cursor: params.cursor };
   const resource = useResource(JSON.stringify(query), (signal) => get('compatibility', query, signal), { topics: ['session'], pollMs: 10_000 });
+  const names = useNames();
+  const nameOf = (id) => named(id, names.get(id));
   return html`<p class="crumb"><a href=${link('protocols')}>Protocols</a></p><h1>Who can speak with whom</h1>
     <${Loaded} resource=${resource} what="the matrix">${({ rows, next_cursor: next }) => html`
-      ${rows.length > 0 && html`<${Square} rows=${rows} />`}
+      ${rows.length > 0 && html`<${Square} rows=${rows} nameOf=${nameOf} />`}
       <${Panel} title="Pairs"><${Table} caption="Pairs of sessions" rows=${rows.slice(0, 100)} keyOf=${(row) => `${row.session_a} ${row.session_b}`}
         empty=${{ title: 'No pairs.', text: 'At least two active sessions are needed.' }} columns=${[
-          { title: 'Session', render: (row) => nameOf(row.session_a, row.name_a) },
-          { title: 'With', render: (row) => nameOf(row.session_b, row.name_b) },
+          { title: 'Session', render: (row) => nameOf(row.session_a) },
+          { title: 'With', render: (row) => nameOf(row.session_b) },
           { title: 'Compatible', render: (row) => html`<${Status} kind=${row.compatible ? 'good' : 'idle'} label=${row.compatible ? 'yes' : 'no'} />` },
           { title: 'Agreed versions', render: (row) => html`<${Words} values=${Object.entries(row.common_protocols).map((pair) => pair.join(' '))} />` },
           { title: 'Features', isWide: true, render: (row) => html`<${Words} values=${row.common_features} />` },
@@ -81,24 +84,23 @@ function Matrix({ params }) {
       <${Pages} shown=${Math.min(100, rows.length)} next=${next} /><//>`}<//>`;
 }
 
-const nameOf = (id, name) => html`<a href=${link('sessions', id)}>${name ? html`<${Text} value=${name} max=${30} />` : html`<code>${id.slice(0, 18)}…</code>`}</a>`;
+const named = (id, name) => html`<a href=${link('sessions', id)}>${name ? html`<${Text} value=${name} max=${30} />` : html`<code>${id.slice(0, 18)}…</code>`}</a>`;
 
-function Square({ rows }) {
-  const names = new Map();
+function Square({ rows, nameOf }) {
+  const all = new Set();
   const agreed = new Map();
-  for (const { session_a: a, session_b: b, name_a: nameA, name_b: nameB, compatible, common_protocols: common } of rows) {
-    names.set(a, nameA);
-    names.set(b, nameB);
+  for (const { session_a: a, session_b: b, compatible, common_protocols: common } of rows) {
+    all.add(a).add(b);
     const text = compatible ? Object.entries(common).map((pair) => pair.join(' ')).join(', ') || 'yes' : '';
     agreed.set(`${a} ${b}`, text);
     agreed.set(`${b} ${a}`, text);
   }
-  const ids = [...names.keys()].slice(0, SIDE_MAX);
-  if (names.size > SIDE_MAX) return html`<${Panel}><${Empty} title="Too many sessions for a picture.">The list below has every pair of this page.<//><//>`;
+  const ids = [...all];
+  if (ids.length > SIDE_MAX) return html`<${Panel}><${Empty} title="Too many sessions for a picture.">The list below has every pair of this page.<//><//>`;
   return html`<${Panel} title="Matrix"><div class="table-frame matrix" tabindex="0" role="region" aria-label="Matrix"><table>
     <caption class="visually-hidden">Which sessions have a protocol in common</caption>
-    <thead><tr><td />${ids.map((id) => html`<th scope="col">${nameOf(id, names.get(id))}</th>`)}</tr></thead>
-    <tbody>${ids.map((a) => html`<tr><th scope="row">${nameOf(a, names.get(a))}</th>${ids.map((b) => {
+    <thead><tr><td />${ids.map((id) => html`<th scope="col">${nameOf(id)}</th>`)}</tr></thead>
+    <tbody>${ids.map((a) => html`<tr><th scope="row">${nameOf(a)}</th>${ids.map((b) => {
       const text = agreed.get(`${a} ${b}`);
       if (a === b || text === undefined) return html`<td><span class="faint">·</span></td>`;
       return html`<td title=${text}><${Status} kind=${text ? 'good' : 'idle'} label=${text ? 'yes' : 'no'} /></td>`;
