@@ -3,6 +3,8 @@
 //! In the folder, `lock` is locked by the process that uses it, and `records` is the database. The folder is private to
 //! its owner. What the records mean, the storage in `actors` knows; nothing here does.
 
+mod inspect;
+
 use std::{
     fs::{self, DirBuilder, File, Permissions, TryLockError},
     io,
@@ -24,6 +26,8 @@ use fjall::{
     Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode,
     config::{BlockSizePolicy, FilterPolicy},
 };
+
+pub use inspect::{FolderReport, inspect};
 
 const LOCK_FILE: &str = "lock";
 const RECORDS_FOLDER: &str = "records";
@@ -173,11 +177,7 @@ impl Engine for DataFolder {
     }
 
     fn space(&self) -> Option<DiskSpace> {
-        let disk = rustix::fs::statvfs(&self.path).ok()?;
-        Some(DiskSpace {
-            free: disk.f_bavail.saturating_mul(disk.f_frsize),
-            total: disk.f_blocks.saturating_mul(disk.f_frsize),
-        })
+        free_space(&self.path)
     }
 
     fn reclaim_space(&mut self) {
@@ -201,6 +201,15 @@ impl Engine for DataFolder {
         });
         self.compaction = compaction.ok();
     }
+}
+
+/// The space of the file system of a folder.
+fn free_space(path: &Path) -> Option<DiskSpace> {
+    let disk = rustix::fs::statvfs(path).ok()?;
+    Some(DiskSpace {
+        free: disk.f_bavail.saturating_mul(disk.f_frsize),
+        total: disk.f_blocks.saturating_mul(disk.f_frsize),
+    })
 }
 
 /// Makes a folder private that others may enter, where it holds the files of the broker only. Refuses it otherwise: the

@@ -15,6 +15,7 @@ mod core;
 mod decode;
 mod error;
 mod events;
+mod inspect;
 mod keys;
 mod library;
 mod local_messages;
@@ -41,6 +42,7 @@ use actors::{
 
 pub use error::ConnectError;
 use futures_util::{StreamExt, TryStreamExt, stream};
+pub use inspect::{Persistence, ServerReport, VERSION_MIN, endpoint_text, inspect, tls_servers};
 pub use settings::{REPLICA_TIMEOUT_HEARTBEATS, RedisSettings};
 
 use self::{

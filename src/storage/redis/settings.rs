@@ -154,17 +154,37 @@ impl RedisEndpoint {
         }
     }
 
+    /// The servers one by one. Those behind sentinels stay one: only the sentinels know them.
+    pub fn servers(&self) -> Vec<Self> {
+        match self {
+            Self::Cluster(infos) => infos.iter().cloned().map(Self::Single).collect(),
+            other => vec![other.clone()],
+        }
+    }
+
+    /// The servers, or sentinels, that are reached over TLS, as host and port.
+    pub fn tls_servers(&self) -> Vec<(String, u16)> {
+        let tls = self.infos().iter().filter_map(|info| match info.addr() {
+            ConnectionAddr::TcpTls { host, port, .. } => Some((host.clone(), *port)),
+            _ => None,
+        });
+        tls.collect()
+    }
+
+    fn infos(&self) -> &[ConnectionInfo] {
+        match self {
+            Self::Single(info) => std::slice::from_ref(info),
+            Self::Cluster(infos) | Self::Sentinel { sentinels: infos, .. } => infos,
+        }
+    }
+
     /// An address at which this machine listens, as the other machines see it that reach the same Redis. None when it
     /// cannot be found, as with a Redis on a Unix socket.
     pub fn advertised_address(&self, address: SocketAddr) -> Option<SocketAddr> {
         if !address.ip().is_unspecified() {
             return Some(address);
         }
-        let servers = match self {
-            Self::Single(info) => std::slice::from_ref(info),
-            Self::Cluster(infos) | Self::Sentinel { sentinels: infos, .. } => infos,
-        };
-        let own = servers.iter().find_map(|server| match server.addr() {
+        let own = self.infos().iter().find_map(|server| match server.addr() {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
                 local_address_towards(host, *port)
             }

@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use super::{
     codec::{Decoded, RecordReader, damaged},
-    engine::Engine,
+    engine::{Engine, EngineReader},
     recorder::Recorder,
     records::{self, SYSTEM_SPACE, VERSION, is_shared, kind},
 };
@@ -35,6 +35,20 @@ pub struct Loaded {
     pub next_space: u32,
     /// The layout version; None on an empty disk.
     pub version: Option<u32>,
+}
+
+/// Reads the layout version alone; None on an empty disk.
+///
+/// # Errors
+/// [`StoreError::Unreachable`] for a record that cannot be read.
+pub fn layout_version(reader: &dyn EngineReader) -> Decoded<Option<u32>> {
+    let mut version = Ok(None);
+    let key = records::key(SYSTEM_SPACE, kind::VERSION).0;
+    reader.scan(&key, &mut |_, value| {
+        version = RecordReader(value).u32().map(Some);
+        false
+    })?;
+    version
 }
 
 /// Reads all records.

@@ -20,6 +20,8 @@ mod writer;
 
 pub use self::{
     engine::{DiskSpace, Engine, EngineReader, Record, ScanVisitor},
+    load::layout_version,
+    records::VERSION as LAYOUT_VERSION,
     storage::{DiskSettings, DiskStorage},
 };
 
