@@ -1,10 +1,16 @@
 //! The command line: parses the arguments and runs the command.
 
 mod access;
+mod agent_clients;
 mod client;
+mod config_entry;
+mod demo;
+mod doctor;
+mod embedded;
 mod error;
 mod healthcheck;
 mod keygen;
+mod mcp_client;
 mod output;
 mod project;
 mod serve;
@@ -31,6 +37,12 @@ pub fn run(args: impl IntoIterator<Item = OsString>, env: impl IntoIterator<Item
         Ok(Action::Project(command)) => project::run(&command),
         Ok(Action::Keygen) => keygen::run(),
         Ok(Action::HealthCheck(check)) => healthcheck::run(&check),
+        Ok(Action::ConfigEntry(entry)) => config_entry::run(&entry),
+        Ok(Action::Demo(demo)) => demo::run(&demo),
+        Ok(Action::Doctor(doctor)) => match doctor::run(*doctor) {
+            Ok(code) => return code,
+            Err(stop) => Err(stop),
+        },
         Err(stop) => Err(stop),
     };
     done.map_or_else(|stop| report(stop, speaks_json), |()| ExitCode::SUCCESS)
@@ -43,6 +55,9 @@ pub enum Action {
     Project(Box<project::ProjectCommand>),
     Keygen,
     HealthCheck(healthcheck::HealthCheck),
+    Doctor(Box<doctor::Doctor>),
+    Demo(demo::Demo),
+    ConfigEntry(Box<config_entry::ConfigEntry>),
 }
 
 /// Parses a command line, whose first argument is the program name, with its environment.
@@ -66,9 +81,19 @@ pub fn parse(
             let env: Vec<_> = env.into_iter().collect();
             healthcheck::read(&below, &matches, &env).map(Action::HealthCheck)
         }
+        Some((name, below)) if name == "config" => {
+            let env: Vec<_> = env.into_iter().collect();
+            config_entry::read(&below, &matches, &env)
+                .map(Box::new)
+                .map(Action::ConfigEntry)
+        }
+        Some((name, below)) if name == "doctor" => doctor::read(below, &matches, env.into_iter().collect())
+            .map(Box::new)
+            .map(Action::Doctor),
         Some((name, _)) if let Some(flag) = project::first_broker_flag(&matches) => Err(CliError::Usage(format!(
             "--{flag} is not known before {name}; it belongs to commands that ask a broker, such as project"
         ))),
+        Some((name, below)) if name == "demo" => Ok(Action::Demo(demo::read(&below))),
         Some((name, below)) if name == "serve" => serve::read(below, env).map(Box::new).map(Action::Serve),
         Some((name, _)) if name == "keygen" => Ok(Action::Keygen),
         _ => {
@@ -91,6 +116,9 @@ pub fn command() -> Command {
         .subcommand(project::command())
         .subcommand(keygen::command())
         .subcommand(healthcheck::command())
+        .subcommand(doctor::command())
+        .subcommand(demo::command())
+        .subcommand(config_entry::command())
         .after_help(serve::EXIT_CODES)
 }
 

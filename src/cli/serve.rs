@@ -15,8 +15,7 @@ pub fn command() -> Command {
     Command::new("serve")
         .about("Start the broker on one address and serve until SIGTERM or Ctrl-C")
         .long_about(ABOUT)
-        .args(SETTINGS.iter().map(setting_arg))
-        .arg(config_arg())
+        .args(setting_args())
         .after_help(EXIT_CODES)
 }
 
@@ -33,10 +32,20 @@ pub struct Serve {
 /// # Errors
 /// [`CliError::Usage`] with one line for the user.
 pub fn read(mut matches: ArgMatches, env: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Serve, CliError> {
-    let file = matches.remove_one::<OsString>("config");
-    let loaded = config::load_with_origins(file, flags(&mut matches), env);
+    let (file, flags) = given_settings(&mut matches);
+    let loaded = config::load_with_origins(file, flags, env);
     let (config, values) = loaded.map_err(|error| CliError::Usage(error.to_string()))?;
     Ok(Serve { config, values })
+}
+
+/// The flags of all settings, and the one that names the file.
+pub fn setting_args() -> impl Iterator<Item = Arg> {
+    SETTINGS.iter().map(setting_arg).chain([config_arg()])
+}
+
+/// What the command line says of the settings: the file, and the flags.
+pub fn given_settings(matches: &mut ArgMatches) -> (Option<OsString>, Vec<Flag>) {
+    (matches.remove_one::<OsString>("config"), flags(matches))
 }
 
 /// Runs a broker until it stops and returns its exit code.

@@ -57,7 +57,6 @@ pub fn values(layers: &Layers) -> Vec<SettingValue> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::config::load_with_origins;
 
     #[test]

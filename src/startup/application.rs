@@ -104,7 +104,6 @@ impl Application {
             move || scraping::sample(Arc::clone(&state))
         });
         shared.state.lifecycle.mark_started();
-        announce(config, address, scraping.as_ref().map(ScrapeServer::address));
         Ok(Self {
             address,
             shutdown_grace: config.shutdown_grace,
@@ -139,6 +138,20 @@ impl Application {
             secret: value.is_secret,
         };
         let _ = self.state.settings.set(values.into_iter().map(view).collect());
+    }
+
+    /// Prints on stderr where the broker listens.
+    pub fn announce(&self, config: &Config) {
+        if let Some(scraping) = &self.scraping {
+            let line = format!("the metrics are at http://{}/metrics", scraping.address());
+            telemetry::print_status(config, "INFO", &line);
+        }
+        let address = self.address;
+        let line = format!(
+            "mcp-broker {} is listening: http://{address}/mcp, ws://{address}/ws (health: http://{address}/health)",
+            env!("CARGO_PKG_VERSION")
+        );
+        telemetry::print_status(config, "INFO", &line);
     }
 
     /// Serves until SIGTERM or SIGINT, and returns the exit code of the process.
@@ -300,19 +313,11 @@ async fn flush_events(storage: &dyn Storage) {
     }
 }
 
-fn announce(config: &Config, address: SocketAddr, metrics: Option<SocketAddr>) {
-    if let Some(metrics) = metrics {
-        let line = format!("the metrics are at http://{metrics}/metrics");
-        telemetry::print_status(config, "INFO", &line);
-    }
-    let line = format!(
-        "mcp-broker {} is listening: http://{address}/mcp, ws://{address}/ws (health: http://{address}/health)",
-        env!("CARGO_PKG_VERSION")
-    );
-    telemetry::print_status(config, "INFO", &line);
-}
-
-async fn stop_signal() -> io::Result<()> {
+/// Returns when the process is told to stop: SIGTERM or SIGINT.
+///
+/// # Errors
+/// The signals cannot be received.
+pub async fn stop_signal() -> io::Result<()> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tokio::select! {
         _ = terminate.recv() => {}

@@ -2,10 +2,8 @@
 
 use crate::config::{Config, StorageKind};
 
-/// Raises the soft limit of open files to what `connections_max` needs: every connection is an open file, and shells
-/// often set a limit of 1024. Logs a warning when the hard limit is lower.
-pub fn raise_file_limit(config: &Config) {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+/// The open files that `connections_max` needs.
+pub fn files_wanted(config: &Config) -> u64 {
     /// Files that are open beside the connections.
     const OTHERS: u64 = 256;
     // A forwarded request holds a connection to another replica, too.
@@ -13,8 +11,15 @@ pub fn raise_file_limit(config: &Config) {
         StorageKind::Redis => 2,
         StorageKind::Memory | StorageKind::Disk => 1,
     };
+    files_each * config.connections_max as u64 + OTHERS
+}
+
+/// Raises the soft limit of open files to what `connections_max` needs: every connection is an open file, and shells
+/// often set a limit of 1024. Logs a warning when the hard limit is lower.
+pub fn raise_file_limit(config: &Config) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let connections_max = config.connections_max as u64;
-    let wanted = files_each * connections_max + OTHERS;
+    let wanted = files_wanted(config);
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current.is_none_or(|current| current >= wanted) {
         return;

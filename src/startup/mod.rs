@@ -15,7 +15,9 @@ use std::process::ExitCode;
 
 use actix_rt::System;
 
-pub use application::Application;
+pub use application::{Application, stop_signal};
+pub use file_limit::files_wanted;
+pub use server::bind;
 
 use crate::{
     config::{Config, SettingValue},
@@ -27,6 +29,7 @@ pub fn serve(config: &Config, values: Vec<SettingValue>) -> ExitCode {
     let run = async {
         let application = Application::build(config).await?;
         application.show_settings(values);
+        application.announce(config);
         application.run_until_stopped().await
     };
     System::new().block_on(run).unwrap_or_else(|error| {

@@ -144,7 +144,7 @@ const BROKER: Layers = &[
             "transport",
         ],
     ),
-    ("cli", &["config", "exit", "startup", "telemetry"]),
+    ("cli", &["config", "exit", "startup", "storage", "telemetry"]),
 ];
 
 #[test]

@@ -24,11 +24,12 @@ const NOT_PLAYED: &str = "<!-- not played: ";
 const PLAYED_WITH: &str = "<!-- played with: ";
 /// The number of blocks of all pages that may be left out.
 const NOT_PLAYED_LEN_MAX: usize = 10;
-const PAGES: [&str; 5] = [
+const PAGES: [&str; 6] = [
     "README.md",
     "docs/guide.md",
     "docs/projects.md",
     "docs/cli.md",
+    "docs/clients.md",
     "docs/api.md",
 ];
 
@@ -169,6 +170,11 @@ fn the_commands_of_the_rest_api_work_as_they_are_written() {
 #[test]
 fn the_commands_of_the_command_line_work_as_they_are_written() {
     Reader::run_page("docs/cli.md");
+}
+
+#[test]
+fn the_commands_about_clients_work_as_they_are_written() {
+    Reader::run_page("docs/clients.md");
 }
 
 #[test]

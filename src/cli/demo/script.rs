@@ -1,0 +1,72 @@
+//! What the agents of the demo say. A sprint is one round of the story.
+
+/// The texts of one round.
+pub struct Sprint {
+    /// The thread of the work: its correlation id.
+    pub thread: &'static str,
+    pub feature: &'static str,
+    pub details: &'static str,
+    pub accepted: &'static str,
+    pub question: &'static str,
+    pub answer: &'static str,
+    pub change: &'static str,
+    pub objection: &'static str,
+    pub correction: &'static str,
+    pub approval: &'static str,
+    pub check: &'static str,
+    pub check_result: &'static str,
+    pub commit: &'static str,
+    pub page: &'static str,
+}
+
+/// The rounds, played one after the other and then from the beginning.
+pub const SPRINTS: [Sprint; 3] = [
+    Sprint {
+        thread: "login-rate-limit",
+        feature: "Limit failed logins to 5 per minute and account",
+        details: "Answer 429 with Retry-After. Count per account, not per address: offices share addresses.",
+        accepted: "Taken. I start with the counter and its expiry.",
+        question: "Which field of the 429 tells the form how long to wait?",
+        answer: "Retry-After, in seconds. The body repeats it as retry_after_seconds.",
+        change: "feat/login-rate-limit: counter with a sliding minute, 6 tests",
+        objection: "The counter is never removed for accounts that do not exist: memory grows with guesses.",
+        correction: "Counters now expire after the window, and unknown accounts share one.",
+        approval: "Approved. The test with two clocks is a good one.",
+        check: "Log in six times with a wrong password on staging",
+        check_result: "The sixth answer is 429, Retry-After 42. Green.",
+        commit: "3f9c2ab",
+        page: "Signing in: what happens after five failed attempts",
+    },
+    Sprint {
+        thread: "export-as-csv",
+        feature: "Export the list of orders as CSV",
+        details: "Stream it: the largest shop has 2 million orders. UTF-8 with a byte order mark for Excel.",
+        accepted: "Taken. I stream from a cursor of the database.",
+        question: "Does the export use the filters of the page, or all orders?",
+        answer: "The filters: the same query string, with format=csv.",
+        change: "feat/orders-csv: streamed in chunks of 500 rows, 9 tests",
+        objection: "A field that begins with = becomes a formula in Excel. Quote it.",
+        correction: "Fields that begin with =, +, - or @ get a leading apostrophe.",
+        approval: "Approved. Please name the limit of 2 million rows in the docs.",
+        check: "Export all orders of the largest shop on staging",
+        check_result: "2,013,344 rows in 71 s, 40 MiB of memory. Green.",
+        commit: "b81d07e",
+        page: "Orders: exporting what you filtered",
+    },
+    Sprint {
+        thread: "dark-mode",
+        feature: "Follow the colour scheme of the system",
+        details: "prefers-color-scheme, and a switch that overrides it and is remembered.",
+        accepted: "Taken. The settings endpoint gets a field `theme`.",
+        question: "Is `theme` null when the user never chose?",
+        answer: "Yes: null means system, else light or dark.",
+        change: "feat/theme: field, migration, 4 tests",
+        objection: "The migration locks the table of users for its whole time. Add the column without a default.",
+        correction: "Column without a default, filled by the code that reads it.",
+        approval: "Approved.",
+        check: "Compare the contrast of all pages in both schemes",
+        check_result: "212 of 212 texts have a contrast of 4.5 or more. Green.",
+        commit: "e02c5d4",
+        page: "Appearance: light, dark, and as your system says",
+    },
+];

@@ -1,0 +1,83 @@
+//! What the checks look at: the configuration, the broker to call, the environment.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use crate::{
+    cli::access::{BrokerAccess, BrokerUrl},
+    config::{self, Config, ConfigError, Flag, SettingValue},
+};
+
+/// What the checks look at.
+#[derive(Debug)]
+pub struct Setup {
+    /// The settings of the broker, with the place that each came from; else why a start refuses them.
+    pub settings: Result<(Config, Vec<SettingValue>), ConfigError>,
+    /// The broker to call.
+    pub access: BrokerAccess,
+    /// Whether the user named the broker. Else it may be missing.
+    pub is_url_given: bool,
+    env: Vec<(OsString, OsString)>,
+}
+
+impl Setup {
+    /// Reads the configuration. Without a URL, the broker to call is that of the configuration on this machine.
+    ///
+    /// # Errors
+    /// One line for the user.
+    pub fn read(
+        file: Option<OsString>,
+        flags: Vec<Flag>,
+        env: Vec<(OsString, OsString)>,
+        mut access: BrokerAccess,
+        is_url_given: bool,
+    ) -> Result<Self, String> {
+        let settings = config::load_with_origins(file, flags, env.clone());
+        if let (false, Ok((config, _))) = (is_url_given, &settings) {
+            access.url = BrokerUrl::parse(&local_url(config), "default")?;
+        }
+        Ok(Self {
+            settings,
+            access,
+            is_url_given,
+            env,
+        })
+    }
+
+    /// The configuration, if it can be used.
+    pub fn config(&self) -> Option<&Config> {
+        self.settings.as_ref().ok().map(|(config, _)| config)
+    }
+
+    /// A variable of the environment that is not empty.
+    pub fn variable(&self, name: &str) -> Option<String> {
+        let found = self.env.iter().find(|(key, _)| key == name);
+        let value = found.map(|(_, value)| value.to_string_lossy().into_owned());
+        value.filter(|value| !value.is_empty())
+    }
+
+    /// The home folder of the user.
+    pub fn home(&self) -> Option<PathBuf> {
+        self.variable("HOME").map(PathBuf::from)
+    }
+
+    /// A setup with the defaults.
+    #[cfg(test)]
+    pub fn for_test() -> Self {
+        let matches = clap::Command::new("test")
+            .args(crate::cli::access::args())
+            .get_matches_from(["test"]);
+        let access = BrokerAccess::read([&matches, &matches], &[]).unwrap();
+        Self::read(None, Vec::new(), Vec::new(), access, false).unwrap()
+    }
+}
+
+/// Where a broker with this configuration is reached from this machine.
+fn local_url(config: &Config) -> String {
+    let host = if config.host.is_unspecified() {
+        "127.0.0.1".parse().unwrap_or(config.host)
+    } else {
+        config.host
+    };
+    let port = if config.port == 0 { 8000 } else { config.port };
+    format!("http://{}", std::net::SocketAddr::new(host, port))
+}

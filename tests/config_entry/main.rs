@@ -1,0 +1,181 @@
+//! `mcp-broker config CLIENT`: what it prints is pinned by golden files, parses, and connects.
+//!
+//! `UPDATE_GOLDEN=1` writes the golden files.
+
+#[allow(dead_code, reason = "shared with other tests")]
+#[path = "../support/process.rs"]
+mod process;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+use process::BrokerProcess;
+use serde_json::Value;
+
+const CLIENTS: [&str; 6] = ["claude", "cursor", "vscode", "codex", "gemini", "opencode"];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn run(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_mcp-broker"))
+        .env_clear()
+        .arg("config")
+        .args(words)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn printed(words: &[&str]) -> String {
+    let output = run(words);
+    assert!(
+        output.status.success(),
+        "{words:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn refused(words: &[&str]) -> String {
+    let output = run(words);
+    assert_eq!(output.status.code(), Some(2), "{words:?}");
+    assert!(output.stdout.is_empty());
+    String::from_utf8(output.stderr).unwrap()
+}
+
+fn format_of(client: &str) -> &'static str {
+    if client == "codex" { "--toml" } else { "--json" }
+}
+
+/// The file that a client would read, parsed.
+fn entry(client: &str, words: &[&str]) -> Value {
+    let text = printed(&[&[client, format_of(client)][..], words].concat());
+    match client {
+        "codex" => toml::from_str(&text).unwrap(),
+        _ => serde_json::from_str(&text).unwrap(),
+    }
+}
+
+fn golden(name: &str, text: &str) {
+    let path = root().join("tests/config_entry/golden").join(name);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(path, text).unwrap();
+        return;
+    }
+    let expected = fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(text, expected, "run UPDATE_GOLDEN=1 cargo test --test config_entry");
+}
+
+#[test]
+fn every_client_gets_its_entry_and_is_told_where_to_put_it() {
+    for client in CLIENTS {
+        golden(&format!("{client}.txt"), &printed(&[client]));
+        let url = "https://ops.example.com/broker/";
+        let with_key = [client, "--url", url, "--name", "team", "--key-env", "TEAM_KEY"];
+        golden(&format!("{client}-with-key.txt"), &printed(&with_key));
+    }
+}
+
+#[test]
+fn every_entry_parses_and_has_the_url() {
+    for (client, pointer) in [
+        ("claude", "/mcpServers/broker/url"),
+        ("cursor", "/mcpServers/broker/url"),
+        ("vscode", "/servers/broker/url"),
+        ("codex", "/mcp_servers/broker/url"),
+        ("gemini", "/mcpServers/broker/httpUrl"),
+        ("opencode", "/mcp/servers/broker/url"),
+    ] {
+        for words in [&[][..], &["--key-env"]] {
+            let file = entry(client, words);
+            assert_eq!(file.pointer(pointer).unwrap(), "http://127.0.0.1:8000/mcp", "{client}");
+            assert_eq!(
+                file.to_string().contains("MCP_BROKER_API_KEY"),
+                !words.is_empty() && client != "vscode",
+                "{file}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_address_comes_from_the_flag_or_the_variable() {
+    let output = Command::new(env!("CARGO_BIN_EXE_mcp-broker"))
+        .env_clear()
+        .env("MCP_BROKER_URL", "http://10.0.0.1:80/")
+        .env("MCP_BROKER_API_KEY", "acme_k1_swordfish")
+        .args(["config", "cursor", "--key-env"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.contains("\"http://10.0.0.1:80/mcp\"") && !text.contains("swordfish"),
+        "{text}"
+    );
+    assert!(printed(&["cursor", "--url", "http://[::1]:1"]).contains("http://[::1]:1/mcp"));
+}
+
+#[test]
+fn a_wrong_argument_says_what_is_allowed() {
+    assert!(refused(&["emacs"]).contains("allowed: claude, cursor, vscode, codex, gemini, opencode"));
+    assert!(refused(&["claude", "--url", "nonsense"]).contains("is not allowed"));
+    assert!(refused(&["claude", "--name", "two words"]).contains("1 to 32 letters, digits, - and _"));
+    assert!(refused(&["claude", "--key-env", "$(id)"]).contains("the name of an environment variable"));
+    assert!(refused(&["claude", "--toml"]).contains("use --json"));
+    assert!(refused(&["codex", "--json"]).contains("use --toml"));
+}
+
+/// The commands that a shell would run are single lines whose words are as they should be.
+#[test]
+fn a_command_line_is_safe_in_a_shell() {
+    let text = printed(&["claude", "--url", "http://127.0.0.1:1/a;id"]);
+    let line = text.lines().find(|line| line.contains("claude mcp add")).unwrap();
+    let output = Command::new("bash")
+        .args(["-c", &line.replace("claude mcp add", "printf '%s\\n'")])
+        .output()
+        .unwrap();
+    let words = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        words.lines().any(|word| word == "http://127.0.0.1:1/a;id/mcp"),
+        "{words}"
+    );
+}
+
+/// A client that reads the same form as Claude Code and Cursor connects with what is printed for them.
+#[test]
+fn a_client_connects_with_the_printed_entry() {
+    let python = root().join("target/clients/python-v2/bin/python");
+    if !python.exists() {
+        assert!(
+            std::env::var_os("SDK_CLIENTS").is_none_or(|it| it != "required"),
+            "FastMCP is not installed: run scripts/test"
+        );
+        eprintln!("skipped: FastMCP is not installed; scripts/test installs it");
+        return;
+    }
+    let broker = BrokerProcess::start(&[]);
+    let url = format!("http://{}", broker.address);
+    for client in ["claude", "cursor"] {
+        let output = Command::new(&python)
+            .arg(script())
+            .arg(printed(&[client, "--json", "--url", &url]))
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            text.contains("send_message"),
+            "{text}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+}
+
+fn script() -> PathBuf {
+    root().join("tests/config_entry/connect.py")
+}
