@@ -1,6 +1,6 @@
 //! Every dependency has a licence and a source that `deny.toml` allows. That includes the libraries of the dashboard.
 
-use std::{collections::BTreeSet, fs, path::Path, process::Command};
+use std::{collections::BTreeSet, fmt::Write, fs, path::Path, process::Command};
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -52,7 +52,10 @@ fn the_libraries_of_the_dashboard_are_those_of_their_manifest() {
         for file in files {
             let file_name = text(file, "name");
             let digest = Sha256::digest(fs::read(folder.join(&file_name)).unwrap());
-            let found: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+            let found = digest.iter().fold(String::new(), |mut text, byte| {
+                let _ = write!(text, "{byte:02x}");
+                text
+            });
             assert_eq!(found, text(file, "sha256"), "{file_name}: run scripts/renew-assets");
             listed.insert(file_name);
         }

@@ -12,6 +12,7 @@ use actix_web::{
     },
     web,
 };
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use rust_embed::{EmbeddedFile, RustEmbed};
 
 use super::resource::Resource;
@@ -95,8 +96,7 @@ fn answer(name: &str, known: &IfNoneMatch) -> HttpResponse {
 /// A strong tag: the hash of the content.
 fn entity_tag(file: &EmbeddedFile) -> EntityTag {
     let hash = file.metadata.sha256_hash();
-    let hex: String = hash[..16].iter().map(|byte| format!("{byte:02x}")).collect();
-    EntityTag::new_strong(hex)
+    EntityTag::new_strong(URL_SAFE_NO_PAD.encode(&hash[..16]))
 }
 
 /// The media type of an asset; `None` for a name that is not served.

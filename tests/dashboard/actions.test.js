@@ -82,6 +82,27 @@ test('dead letters are redriven one, some and all that match, and payloads are s
   await window.close();
 });
 
+test('a message is sent from the page', async () => {
+  const window = await browser.open(broker.url);
+  const reader = await Agent.connect(broker, 'reader');
+  await window.go('messages');
+  await window.get('button', 'Send a message').click();
+  const dialog = window.page.getByRole('dialog');
+  await dialog.getByLabel('To (name or id; empty: to all)').fill('reader');
+  await dialog.getByLabel('Protocol').fill('note');
+  await dialog.getByLabel('Payload (JSON)').fill('{"text": ');
+  await dialog.getByRole('button', { name: 'Send' }).click();
+  await dialog.getByRole('alert').getByText('The payload is not JSON').waitFor();
+  await dialog.getByLabel('Payload (JSON)').fill('{"text": "from the page"}');
+  await dialog.getByRole('button', { name: 'Send' }).click();
+  await dialog.getByText('The message is').waitFor();
+  await broker.until(() => reader.received[0]?.payload.text === 'from the page', 'the message arrives');
+  await dialog.getByRole('button', { name: 'Close' }).click();
+  await window.sees('operator', 'main table');
+  await reader.close();
+  await window.close();
+});
+
 test('a redrive that is refused says why', async () => {
   const window = await browser.open(broker.url);
   const sender = await Agent.connect(broker, 'sender');

@@ -143,7 +143,7 @@ test('the picture of the documentation', { skip: !process.env.DASHBOARD_PICTURE 
     const busy = 1 + Math.sin(Date.now() / 17_000) + 0.5 * Math.sin(Date.now() / 5_000);
     await new Promise((resolve) => setTimeout(resolve, 12 + 14 * Math.max(0, busy)));
   }
-  await window.page.setViewportSize({ width: 1280, height: 860 });
+  await window.page.setViewportSize({ width: 1280, height: 800 });
   await window.go('overview?window=5m');
   await window.live();
   // The rate needs two answers.

@@ -1,20 +1,24 @@
 // Loads what a view shows, and loads it again when an event says that it changed: at most once a second however many events
-// come, and never while the page is hidden.
+// come, at most for a tenth of the time where the broker needs long, and never while the page is hidden.
 import { useEffect, useRef, useState } from './preact.js';
 import { useLive } from './live.js';
 
 const INTERVAL_MS = 1_000;
+const INTERVAL_MS_MAX = 10_000;
+const SHARE = 10;
 
 // `key` names what is loaded: another key loads at once. `load(signal)` returns a promise. Of `topics` the events refresh the
 // data if `concerns(event, topic)` says so; `pollMs` refreshes it without events.
 export function useResource(key, load, { topics = [], pollMs = 0, concerns = () => true } = {}) {
   const [state, setState] = useState({ key: null, data: null, problem: null, isLoading: true });
-  const run = useRef({ last: -INTERVAL_MS, timer: 0, abort: null, isStale: false, load });
+  const run = useRef({ last: -INTERVAL_MS, interval: INTERVAL_MS, timer: 0, abort: null, isStale: false, load });
   run.current.load = load;
 
   const finish = (abort, next) => {
     if (abort.signal.aborted) return;
     run.current.abort = null;
+    const took = performance.now() - run.current.last;
+    run.current.interval = Math.min(INTERVAL_MS_MAX, Math.max(INTERVAL_MS, SHARE * took));
     setState(next);
     if (run.current.isStale) {
       run.current.isStale = false;
@@ -40,7 +44,7 @@ export function useResource(key, load, { topics = [], pollMs = 0, concerns = () 
   const soon = useRef(() => {
     const current = run.current;
     if (current.timer || document.hidden) return;
-    const wait = Math.max(0, current.last + INTERVAL_MS - performance.now());
+    const wait = Math.max(0, current.last + current.interval - performance.now());
     // A request that is under way is not cut short by the next event.
     current.timer = setTimeout(() => {
       current.timer = 0;

@@ -1,5 +1,5 @@
 // The actors of the broker, with their states, mailboxes and restarts.
-import { html, useMemo } from '../lib/preact.js';
+import { html, useMemo, useState } from '../lib/preact.js';
 import { get } from '../lib/api.js';
 import { count } from '../lib/format.js';
 import { useResource } from '../lib/resource.js';
@@ -9,11 +9,20 @@ import { useNames } from '../ui/names.js';
 import { Empty, Loaded, Panel, Status, Text } from '../ui/parts.js';
 
 const POLL_MS = 2_000;
+// The tree of many actors is long: it is asked for less often.
+const LARGE = { actors: 1_000, pollMs: 10_000 };
 // Children of one actor that are shown; the filter finds the others.
 const CHILDREN_MAX = 100;
 
 export function Actors({ route, title }) {
-  const tree = useResource('tree', (signal) => get('tree', {}, signal), { topics: ['actor', 'session'], pollMs: POLL_MS });
+  const [isLarge, setLarge] = useState(false);
+  const load = async (signal) => {
+    const root = await get('tree', {}, signal);
+    const sum = summed(root);
+    setLarge(sum.actors > LARGE.actors);
+    return { ...root, sum };
+  };
+  const tree = useResource('tree', load, { topics: isLarge ? ['actor'] : ['actor', 'session'], pollMs: isLarge ? LARGE.pollMs : POLL_MS });
   return html`<h1>${title}</h1>
     <${Filters} fields=${[{ name: 'q', label: 'Name or kind', type: 'search' }, { name: 'state', label: 'State', type: 'select',
       options: [['', 'All'], ['restarting', 'Restarting'], ['gave_up', 'Gave up'], ['restarted', 'Restarted before'],
@@ -23,7 +32,8 @@ export function Actors({ route, title }) {
 
 function Tree({ root, params }) {
   const names = useNames();
-  const { shown, sum } = useMemo(() => ({ shown: filtered(root, params, names), sum: summed(root) }), [root, params, names]);
+  const { sum } = root;
+  const shown = useMemo(() => filtered(root, params, names), [root, params, names]);
   return html`<${Panel} title=${`${count(sum.actors)} actors, ${count(sum.mailbox)} waiting commands, ${count(sum.restarts)} restarts`}>
     ${shown ? html`<div class="body"><ul class="tree"><${Actor} actor=${shown} depth=${0} names=${names} isFiltered=${Boolean(params.q || params.state)} /></ul></div>`
       : html`<${Empty} title="No actor matches." />`}<//>`;

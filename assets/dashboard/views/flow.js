@@ -53,6 +53,9 @@ const participant = (one) => (one.session_id
 
 const SIZE = 900;
 
+// A session without a name, or one that has ended, has its id.
+const labelOf = (name) => (/^[0-9a-f]{8}-[0-9a-f-]{27}$/.test(name) ? `${name.slice(0, 8)}…` : visible(name, 22));
+
 function Picture({ graph, chosen, choose }) {
   const { nodes, lines } = useMemo(() => layout(graph, SIZE), [graph]);
   const near = new Set(lines.filter((one) => one.from === chosen || one.to === chosen).flatMap((one) => [one.from, one.to]));
@@ -65,6 +68,6 @@ function Picture({ graph, chosen, choose }) {
       <title>${`${visible(one.from, 60)} to ${visible(one.to, 60)}: ${count(one.messages)} messages`}</title></path>`)}</g>
     <g>${nodes.map((one) => html`<g key=${one.name} class=${`${near.has(one.name) ? 'near' : ''} ${one.members > 1 ? 'folded' : ''}`}
       onMouseEnter=${() => choose(one.name)}><circle cx=${one.x} cy=${one.y} r=${one.radius} />
-      <text transform=${one.turn} text-anchor=${one.anchor} dominant-baseline="middle" style=${{ fontSize: `${one.font}px` }}>${visible(one.name, 22)}${
+      <text transform=${one.turn} text-anchor=${one.anchor} dominant-baseline="middle" style=${{ fontSize: `${one.font}px` }}>${labelOf(one.name)}${
         one.members > 1 ? ` (${one.members})` : ''}</text></g>`)}</g></svg></div>`;
 }

@@ -95,8 +95,10 @@ function Charts({ series, seconds }) {
   const { times, of } = useMemo(() => {
     const points = series.points;
     // A broker that has just started has no points yet.
-    const length = Math.max(1, ...Object.values(points).map((values) => values.length));
-    return { times: Array.from({ length }, (_, at) => series.from + at * series.step_seconds),
+    const known = Math.max(0, ...Object.values(points).map((values) => values.length));
+    const length = known || 1;
+    const from = known ? series.from : Math.floor(Date.now() / 1000);
+    return { times: Array.from({ length }, (_, at) => from + at * series.step_seconds),
       of: (name) => (points[name]?.length ? points[name] : Array.from({ length }, () => null)) };
   }, [series]);
   const line = (label, name) => ({ label, values: of(name) });
