@@ -228,6 +228,21 @@ fn agents_with_the_ai_sdk_talk_through_a_balancer() {
     Client::TypeScript.run_behind_balancer("ai-sdk.js SSE sse");
 }
 
+#[test]
+fn an_event_source_follows_the_events_of_a_broker_through_its_restart() {
+    let scenario = "event-source.js";
+    if !Client::TypeScript.is_installed_for(scenario) {
+        return;
+    }
+    let folder = std::env::temp_dir().join(format!("mcp-broker-{}", uuid::Uuid::new_v4().simple()));
+    let mut command = Command::new("node");
+    command.arg(root().join("tests/clients/js").join(scenario));
+    command.arg(env!("CARGO_BIN_EXE_mcp-broker")).arg(&folder);
+    let (succeeded, said) = RunningClient::start(&mut command).finish();
+    let _ = std::fs::remove_dir_all(folder);
+    assert!(succeeded, "{said}");
+}
+
 /// The admin key of a broker with authentication.
 const ADMIN_KEY: &str = "admin_scenario_0123456789abcdef0123456789abcdef";
 

@@ -287,3 +287,35 @@ fn messages_are_found_by_text_protocol_priority_and_time() {
         assert_refused(&team.api("GET", path, &Value::Null), 400, "invalid_argument");
     }
 }
+
+#[test]
+fn a_payload_of_several_megabytes_has_a_page_of_its_own() {
+    const LARGE: usize = 4 << 20;
+    let broker = Broker::secured();
+    let team = broker.project("team", &json!({}));
+    team.agent("bob");
+    let texts = ["first", &"x".repeat(LARGE), "last"];
+    for text in texts {
+        team.posts(&team.key, &note("reporter", Some("bob"), text));
+    }
+    team.awaits_messages(&team.key, "", 3);
+    let (mut pages, mut query) = (Vec::new(), "messages?include=payload".to_owned());
+    loop {
+        let page = team.gets(&query);
+        let found = page["messages"].as_array().unwrap().iter();
+        pages.push(
+            found
+                .map(|message| message["payload"]["text"].as_str().unwrap().to_owned())
+                .collect::<Vec<_>>(),
+        );
+        let Some(cursor) = page["next_cursor"].as_str() else {
+            break;
+        };
+        query = format!("messages?include=payload&cursor={cursor}");
+    }
+    assert_eq!(pages.concat(), [texts[2], texts[1], texts[0]]);
+    let alone = pages.iter().filter(|page| page.iter().any(|text| text.len() == LARGE));
+    assert_eq!(alone.map(Vec::len).collect::<Vec<_>>(), [1]);
+    // The list without payloads is as short as ever.
+    assert!(team.gets("messages").to_string().len() < 10_000);
+}
