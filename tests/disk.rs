@@ -394,3 +394,15 @@ fn a_full_disk_refuses_new_messages_and_delivers_stored_ones() {
         assert!(room, "a message is accepted again");
     });
 }
+
+#[test]
+fn the_database_of_the_storage_logs_nothing_about_its_work() {
+    let folder = Folder::new();
+    for _ in 0..2 {
+        let mut broker = start_with_protocol(&folder.0);
+        broker.terminate();
+        assert!(broker.wait_for_exit().success());
+        let log = broker.log();
+        assert!(log.contains("is listening") && !log.contains("fjall"), "{log}");
+    }
+}

@@ -10,8 +10,9 @@ use tracing_subscriber::{
 
 use crate::config::check_log_filter;
 
-/// The framework logs its threads at start and stop; only its warnings are of use to operators.
-const FRAMEWORK_LEVEL: &str = "actix_server=warn";
+/// The framework and the database of the disk storage log what they do at start and stop; only their warnings are of use
+/// to operators.
+const LIBRARY_LEVELS: &str = "actix_server=warn,fjall=warn,lsm_tree=warn";
 /// Bytes of a filter: each event of a new kind is compared with all of its directives.
 pub const FILTER_LEN_MAX: usize = 1024;
 /// Longest time for which a filter may be set.
@@ -52,9 +53,9 @@ pub fn install(configured: &str) -> reload::Layer<EnvFilter, Registry> {
 }
 
 /// The rule of the setting has parsed the same text, so `info` is a fallback without use. Directives of the setting come
-/// last and win over the framework's level.
+/// last and win over the levels of libraries.
 fn parse(filter: &str) -> EnvFilter {
-    EnvFilter::try_new(format!("{FRAMEWORK_LEVEL},{filter}")).unwrap_or_else(|_| EnvFilter::new("info"))
+    EnvFilter::try_new(format!("{LIBRARY_LEVELS},{filter}")).unwrap_or_else(|_| EnvFilter::new("info"))
 }
 
 /// What is logged at present. `None` if the process does not log.
