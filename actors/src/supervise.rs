@@ -273,6 +273,7 @@ where
     let running = Context::with_receiver(receiver).into_future(actor);
     actix_rt::spawn(Supervision {
         running,
+        was_polled: false,
         metrics,
         policy,
         panics_ms: VecDeque::new(),
@@ -284,6 +285,7 @@ where
 
 struct Supervision<A: Supervised + Actor<Context = Context<A>>> {
     running: ContextFut<A, Context<A>>,
+    was_polled: bool,
     metrics: Arc<ActorMetrics>,
     policy: RestartPolicy,
     /// When the panics in the window happened, on the monotonic clock.
@@ -295,10 +297,12 @@ struct Supervision<A: Supervised + Actor<Context = Context<A>>> {
 impl<A: Supervised + Actor<Context = Context<A>>> Unpin for Supervision<A> {}
 
 impl<A: Supervised + Actor<Context = Context<A>>> Drop for Supervision<A> {
-    /// actix polls an actor once more when it is dropped. Its runtime has ended then, in which alone timers and tasks can
-    /// be started.
+    /// actix polls an actor once more when it is dropped. That must not be its first poll, which starts it: timers and
+    /// tasks need the runtime, which has ended.
     fn drop(&mut self) {
-        actix::ActorContext::terminate(self.running.ctx());
+        if !self.was_polled {
+            actix::ActorContext::terminate(self.running.ctx());
+        }
     }
 }
 
@@ -307,6 +311,7 @@ impl<A: Supervised + Actor<Context = Context<A>>> Future for Supervision<A> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<()> {
         let this = &mut *self;
+        this.was_polled = true;
         loop {
             if let Some(pause) = &mut this.pause {
                 ready!(pause.as_mut().poll(cx));
