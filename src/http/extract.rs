@@ -33,8 +33,8 @@ use crate::{
 
 /// The subtype or suffix of JSON media types.
 const JSON: &str = "json";
-/// Bytes of a text that a search is for.
-const TEXT_LEN_MAX: usize = 128;
+/// Characters of a text that a search is for.
+const TEXT_CHARS_MAX: usize = 128;
 
 /// Sets how query errors are answered.
 pub fn configure_queries(config: &mut web::ServiceConfig) {
@@ -341,7 +341,8 @@ pub fn parse_seconds(field: &'static str, text: &str) -> Result<u64, BrokerError
 /// `InvalidArgument` for another text.
 pub fn parse_time(field: &'static str, text: &str) -> Result<u64, BrokerError> {
     let time = DateTime::parse_from_rfc3339(text).ok();
-    let ms = time.and_then(|time| u64::try_from(time.timestamp_millis()).ok());
+    // Nothing here is older than 1970.
+    let ms = time.map(|time| u64::try_from(time.timestamp_millis()).unwrap_or(0));
     ms.ok_or_else(|| BrokerError::invalid(field, "a time such as 2026-01-31T12:00:00Z (RFC 3339)"))
 }
 
@@ -350,8 +351,8 @@ pub fn parse_time(field: &'static str, text: &str) -> Result<u64, BrokerError> {
 /// # Errors
 /// `InvalidArgument` for a text that is empty or too long.
 pub fn parse_text(text: &str) -> Result<String, BrokerError> {
-    if text.is_empty() || text.len() > TEXT_LEN_MAX {
-        return Err(BrokerError::invalid("q", format!("1 to {TEXT_LEN_MAX} bytes")));
+    if !(1..=TEXT_CHARS_MAX).contains(&text.chars().count()) {
+        return Err(BrokerError::invalid("q", format!("1 to {TEXT_CHARS_MAX} characters")));
     }
     Ok(text.to_lowercase())
 }

@@ -35,7 +35,7 @@ pub struct Query {
     #[param(value_type = Option<schemas::Outcome>)]
     outcome: Option<String>,
     /// Only entries with this text, in any case, in their actor, action or target.
-    #[param(min_length = 1, max_length = 32)]
+    #[param(min_length = 1, max_length = 128)]
     q: Option<String>,
     /// Most entries of a page.
     #[param(minimum = 1, maximum = 1000, default = 100)]

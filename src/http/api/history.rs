@@ -59,7 +59,7 @@ pub struct Query {
     priority: Option<Priority>,
     /// Only messages with this text, in any case, in the name of the sender or of a recipient, in the name of the protocol or
     /// in the correlation id.
-    #[param(min_length = 1, max_length = 32)]
+    #[param(min_length = 1, max_length = 128)]
     q: Option<String>,
     /// `payload` shows the payloads that are kept, which requires the scope `admin`.
     #[param(pattern = "^payload$")]
@@ -73,8 +73,8 @@ pub struct Query {
 }
 
 /// The messages of the last `MESSAGE_HISTORY`, newest first. A member sees those that its own sessions sent or got. A page
-/// looks at no more than 5,000 events, and at messages with 200,000 recipients together: it may have fewer messages than its
-/// limit, or none, and still be followed by another.
+/// looks at no more than 5,000 events, and at messages with 200,000 recipients together, and reads the receipts of 20,000: it
+/// may have fewer messages than its limit, or none, and still be followed by another.
 #[utoipa::path(get, path = "/api/v1/messages", operation_id = "list_messages", tag = "messages",
     params(Query), responses((status = 200, description = "A page of the messages", body = documented::Messages),
 ))]

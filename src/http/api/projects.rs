@@ -75,7 +75,7 @@ pub struct ListQuery {
     /// Only projects with all of these tags, separated by commas.
     tags: Option<String>,
     /// Only projects with this text in their id or name, in any case.
-    #[param(min_length = 1, max_length = 32)]
+    #[param(min_length = 1, max_length = 128)]
     q: Option<String>,
     /// The `next_cursor` of the previous page.
     #[param(value_type = Option<schemas::ProjectId>)]

@@ -53,7 +53,7 @@ pub struct Query {
     #[param(value_type = Option<documented::Pattern>)]
     capability: Option<Pattern>,
     /// Only protocols with this text, in any case, in their name, description, author or tags.
-    #[param(min_length = 1, max_length = 32)]
+    #[param(min_length = 1, max_length = 128)]
     q: Option<String>,
     /// Show schemas.
     #[serde(default)]

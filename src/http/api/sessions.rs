@@ -52,7 +52,7 @@ pub struct Query {
     /// Only sessions that declare this feature.
     feature: Option<String>,
     /// Only sessions with this text in their name or id, in any case.
-    #[param(min_length = 1, max_length = 32)]
+    #[param(min_length = 1, max_length = 128)]
     q: Option<String>,
     /// What the sessions are sorted by; their creation by default. Sessions that are equal in it are in order of creation.
     /// With a shared storage and more than 2,000 sessions that match, `queue_size` sorts by the sizes that this replica last

@@ -104,6 +104,16 @@ pub struct MessagePage {
     pub next: Option<EventPosition>,
 }
 
+/// A page of the list while it is made.
+#[derive(Default)]
+struct PageInProgress {
+    done: MessagePage,
+    /// The last message that was looked at.
+    looked_at: Option<EventPosition>,
+    /// Recipients whose receipts were read.
+    recipients: usize,
+}
+
 /// What happened to a message for one recipient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LifeChange {
@@ -185,7 +195,7 @@ impl ProjectHandle {
             scan_max: LIST_SCAN_MAX,
             read_max: READ_RECORDS,
         });
-        let mut page = MessagePage::default();
+        let mut page = PageInProgress::default();
         while let Some(events) = scan.next(self).await? {
             let found = events.into_iter().filter_map(|logged| match logged.event {
                 ProjectEvent::Accepted(accepted) => Some((logged.position, accepted)),
@@ -195,47 +205,52 @@ impl ProjectHandle {
                 filter.selects(accepted, named.as_ref()) && own.as_ref().is_none_or(|own| own.sent_or_got(accepted))
             });
             if self.join(&mut page, found.collect(), filter, limit).await? {
-                return Ok(page);
+                return Ok(page.done);
             }
         }
-        page.next = scan.rest();
-        Ok(page)
+        page.done.next = scan.rest();
+        Ok(page.done)
     }
 
-    /// Adds the messages that have the status that the filter wants. Returns true once the page is full, with its cursor
-    /// set.
+    /// Adds the messages that have the status that the filter wants. Returns true once the page is complete, with its
+    /// cursor set: it is full, or the receipts of enough recipients were read for it.
     async fn join(
         &self,
-        page: &mut MessagePage,
+        page: &mut PageInProgress,
         found: Vec<(EventPosition, Box<AcceptedMessage>)>,
         filter: &MessageFilter,
         limit: usize,
     ) -> Result<bool, BrokerError> {
         let mut found = found.into_iter().peekable();
         while found.peek().is_some() {
-            let (mut batch, mut recipients_len) = (Vec::new(), 0);
+            let mut batch = Vec::new();
             while let Some((_, accepted)) = found.peek()
                 && batch.len() < limit.max(1)
-                && (batch.is_empty() || recipients_len + accepted.recipients.len() <= RECIPIENTS_MAX)
+                && (page.recipients == 0 || page.recipients + accepted.recipients.len() <= RECIPIENTS_MAX)
             {
-                recipients_len += accepted.recipients.len();
+                page.recipients += accepted.recipients.len();
                 batch.extend(found.next());
+            }
+            if batch.is_empty() {
+                page.done.next = page.looked_at;
+                return Ok(true);
             }
             let ids = batch.iter().map(|(_, accepted)| accepted.message).collect();
             let statuses = self.store().message_statuses(ids, now()).await?;
             for ((position, accepted), recipients) in batch.into_iter().zip(statuses) {
-                if !filter.selects_status(recipients.as_deref()) {
-                    continue;
-                }
-                if page.messages.len() == limit {
-                    page.next = page.messages.last().map(|last| last.position);
+                let is_selected = filter.selects_status(recipients.as_deref());
+                if is_selected && page.done.messages.len() == limit {
+                    page.done.next = page.looked_at;
                     return Ok(true);
                 }
-                page.messages.push(ListedMessage {
-                    position,
-                    accepted,
-                    recipients,
-                });
+                page.looked_at = Some(position);
+                if is_selected {
+                    page.done.messages.push(ListedMessage {
+                        position,
+                        accepted,
+                        recipients,
+                    });
+                }
             }
         }
         Ok(false)

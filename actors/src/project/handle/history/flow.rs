@@ -12,9 +12,9 @@ use crate::{
     storage::{EventStart, LoggedEvent},
 };
 
-/// Records that one answer looks at, at most: about 16,000 messages with their deliveries, and 20 ms in memory.
+/// Records that one answer looks at, at most: about 16,000 messages with their deliveries.
 const FLOW_SCAN_MAX: usize = 50_000;
-/// Records of one read, about 2 ms in memory.
+/// Records of one read; in between others work.
 const READ_MAX: usize = 5_000;
 
 /// Messages from one session to another.

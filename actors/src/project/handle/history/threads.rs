@@ -12,9 +12,9 @@ use crate::{
     storage::{EventPosition, EventStart},
 };
 
-/// Records that one page looks at, at most: about 16,000 messages with their deliveries, and 40 ms in memory.
+/// Records that one page looks at, at most: about 16,000 messages with their deliveries.
 const THREADS_SCAN_MAX: usize = 50_000;
-/// Records of one read, about 4 ms in memory.
+/// Records of one read; in between others work.
 const READ_MAX: usize = 5_000;
 /// The span ends with the read that finds so many threads.
 const SPAN_THREADS_MAX: usize = 2_000;
