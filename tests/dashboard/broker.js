@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url';
 
 export const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 const BINARY = process.env.BROKER_BIN ?? join(ROOT, 'target/debug/mcp-broker');
-export const ADMIN_KEY = 'admin_tests_0123456789abcdef0123456789abcdef0123456789abcdef';
+const ADMIN_KEY = 'admin_tests_0123456789abcdef0123456789abcdef0123456789abcdef';
 
 export class Broker {
   #process;

@@ -40,7 +40,7 @@ export class Browser {
 }
 
 /** A page with what went wrong in it. */
-export class Window {
+class Window {
   problems = [];
   failedLoads = [];
 

@@ -14,7 +14,8 @@ before(async () => {
 });
 after(() => Promise.all([browser?.stop(), broker?.stop()]));
 
-const send = (from, to) => broker.rest('POST', 'messages', { from, recipient_id: to, protocol_name: 'note', protocol_version: '1.0.0', payload: { text: 'x' } });
+const send = (from, to) => broker.rest('POST', 'messages',
+  { from, recipient_id: to, protocol_name: 'note', protocol_version: '1.0.0', payload: { text: 'x' } });
 
 /** Each member of each team talks to its neighbour and to the first member of the next team. */
 async function talk(members) {

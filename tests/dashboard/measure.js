@@ -130,9 +130,14 @@ async function cost() {
         const stops = Array.from({ length: dashboards }, () => follower(broker));
         const text = await output(load(broker, 'direct', '--json', '--names', `round-${round}-${dashboards}`));
         await Promise.all(stops.map((stop) => stop()));
-        found[dashboards].push(text.trim());
-        console.log(`${dashboards} dashboards: ${text.trim()}`);
+        const { messages_per_second: rate } = JSON.parse(text);
+        found[dashboards].push(rate);
+        console.log(`${dashboards} dashboards: ${Math.round(rate)} messages/s`);
       }
+    }
+    for (const dashboards of [1, 10]) {
+      const ratios = found[dashboards].map((rate, round) => rate / found[0][round]);
+      console.log(`${dashboards} dashboards: median of the ratios ${median(ratios).toFixed(3)}`);
     }
   } finally {
     await broker.stop();

@@ -11,7 +11,7 @@ export const me = createStore(null);
 // Why the login form is shown: null, or a sentence.
 export const loginReason = createStore(null);
 
-export class Problem extends Error {
+class Problem extends Error {
   constructor(status, { code = 'unavailable', detail, title, retry_after_ms: retryAfterMs } = {}) {
     super(detail || title || `the broker answered ${status}`);
     this.status = status;

@@ -2,6 +2,6 @@
 import htm from '../vendor/htm.js';
 import { h } from '../vendor/preact.js';
 
-export { createContext, render } from '../vendor/preact.js';
-export { useContext, useEffect, useErrorBoundary, useLayoutEffect, useMemo, useRef, useState } from '../vendor/preact-hooks.js';
+export { render } from '../vendor/preact.js';
+export { useEffect, useErrorBoundary, useLayoutEffect, useMemo, useRef, useState } from '../vendor/preact-hooks.js';
 export const html = htm.bind(h);

@@ -11,7 +11,6 @@ apply(theme.get());
 theme.subscribe(apply);
 
 const dark = matchMedia('(prefers-color-scheme: dark)');
-export const isDark = () => (theme.get() === 'system' ? dark.matches : theme.get() === 'dark');
 export const onThemeChange = (listener) => {
   const stop = theme.subscribe(listener);
   dark.addEventListener('change', listener);

@@ -7,7 +7,7 @@ import { announce } from './announce.js';
 const shown = createStore(null);
 
 export const openDialog = (render) => shown.set({ render });
-export const closeDialog = () => shown.set(null);
+const closeDialog = () => shown.set(null);
 export const isDialogOpen = () => shown.get() !== null;
 
 // The place of the dialog in the page. The element keeps the focus inside and closes at Escape.

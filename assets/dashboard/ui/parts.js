@@ -6,7 +6,7 @@ import { announce } from './announce.js';
 // A text that a client chose. It is isolated, so that it cannot turn the direction of what follows.
 export const Text = ({ value, max }) => html`<bdi>${visible(String(value ?? '–'), max)}</bdi>`;
 
-export async function copy(value, what) {
+async function copy(value, what) {
   try {
     await navigator.clipboard.writeText(value);
     announce(`${what} copied.`);
@@ -84,7 +84,7 @@ export function Failure({ problem, retry }) {
 }
 
 // Some replicas did not answer.
-export const Partial = ({ replicas }) => !!replicas?.length && html`<div class="notice warn" role="status">
+const Partial = ({ replicas }) => !!replicas?.length && html`<div class="notice warn" role="status">
   <p><strong>Incomplete.</strong> ${replicas.length === 1 ? 'One replica' : `${replicas.length} replicas`} did not answer
   within a second: ${replicas.map((one) => html`<code>${one}</code> `)}</p></div>`;
 

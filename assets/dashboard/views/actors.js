@@ -35,7 +35,8 @@ function Tree({ root, params }) {
   const { sum } = root;
   const shown = useMemo(() => filtered(root, params, names), [root, params, names]);
   return html`<${Panel} title=${`${count(sum.actors)} actors, ${count(sum.mailbox)} waiting commands, ${count(sum.restarts)} restarts`}>
-    ${shown ? html`<div class="body"><ul class="tree"><${Actor} actor=${shown} depth=${0} names=${names} isFiltered=${Boolean(params.q || params.state)} /></ul></div>`
+    ${shown ? html`<div class="body"><ul class="tree"><${Actor} actor=${shown} depth=${0} names=${names}
+        isFiltered=${Boolean(params.q || params.state)} /></ul></div>`
       : html`<${Empty} title="No actor matches." />`}<//>`;
 }
 

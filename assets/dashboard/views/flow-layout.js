@@ -1,7 +1,7 @@
 // Where the participants of the flow stand. The same data gives the same picture: participants stand on a circle in the
 // order of their names, so that those with a common prefix are neighbours.
 
-export const NODES_MAX = 200;
+const NODES_MAX = 200;
 // Room for the names around the circle.
 const MARGIN = 150;
 
@@ -65,12 +65,14 @@ export function layout({ nodes, lines }, size) {
     const isLeft = Math.cos(angle) < -1e-9;
     const [tx, ty] = [middle + (radius + 12) * Math.cos(angle), middle + (radius + 12) * Math.sin(angle)];
     const degrees = (angle * 180) / Math.PI + (isLeft ? 180 : 0);
-    return [node.name, { ...node, angle, font, x: round(x), y: round(y), radius: round(2.5 + 4.5 * Math.min(1, Math.log1p(node.messages) / 10)),
+    return [node.name, { ...node, angle, font, x: round(x), y: round(y), radius: round(2.5 + 0.45 * Math.min(10, Math.log1p(node.messages))),
       turn: `translate(${round(tx)} ${round(ty)}) rotate(${round(degrees)})`, anchor: isLeft ? 'end' : 'start' }];
   }));
+  const [thin, thick] = lines.length > 150 ? [0.6, 3] : [1, 5];
   const curves = lines.map((line) => {
     const [a, b] = [placed.get(line.from), placed.get(line.to)];
-    return { ...line, width: round((lines.length > 150 ? 0.6 : 1) + (lines.length > 150 ? 3 : 5) * (Math.log1p(line.messages) / Math.log1p(most))), path: curve(a, b, middle) };
+    return { ...line, width: round(thin + thick * (Math.log1p(line.messages) / Math.log1p(most))),
+      path: curve(a, b, middle) };
   });
   return { nodes: [...placed.values()], lines: curves };
 }

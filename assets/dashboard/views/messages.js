@@ -40,10 +40,12 @@ function List({ params, title }) {
           { title: 'To', render: (row) => (row.recipient_id
             ? html`<${SessionLink} id=${row.recipient_id} name=${row.recipient_name} />` : html`<span class="faint">all (broadcast)</span>`) },
           { title: 'Status', render: (row) => html`<${Outcome} row=${row} />` },
-          { title: 'Protocol', isWide: true, render: (row) => html`<${Text} value=${row.protocol_name} max=${40} /> <span class="faint">${row.protocol_version}</span>` },
+          { title: 'Protocol', isWide: true, render: (row) => html`<${Text} value=${row.protocol_name} max=${40} />
+            ${' '}<span class="faint">${row.protocol_version}</span>` },
           { title: 'Priority', isWide: true, render: (row) => row.headers.priority },
           { title: 'Thread', isWide: true, render: (row) => (row.headers.correlation_id
-            ? html`<a href=${link('messages', null, { correlation_id: row.headers.correlation_id })}><${Text} value=${row.headers.correlation_id} max=${30} /></a>`
+            ? html`<a href=${link('messages', null, { correlation_id: row.headers.correlation_id })}><${Text}
+              value=${row.headers.correlation_id} max=${30} /></a>`
             : html`<span class="faint">none</span>`) },
           { title: 'Id', isWide: true, render: (row) => html`<${Id} value=${row.message_id} what="message id" href=${link('messages', row.message_id)} />` },
         ]} />
@@ -76,7 +78,8 @@ function Outcome({ row }) {
   if (row.status) return html`<${Status} value=${row.status} />`;
   const counts = Object.entries(row.recipients ?? {}).filter(([, number]) => number);
   if (!counts.length) return html`<span class="faint">not known</span>`;
-  return html`<span class="badges">${counts.map(([status, number]) => html`<${Status} value=${status} label=${`${count(number)} ${words(status)}`} />`)}</span>`;
+  return html`<span class="badges">${counts.map(([status, number]) => html`<${Status} value=${status}
+    label=${`${count(number)} ${words(status)}`} />`)}</span>`;
 }
 
 function Life({ id }) {

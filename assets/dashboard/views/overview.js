@@ -18,8 +18,12 @@ export function Overview({ route, title }) {
   const stats = useResource(`stats ${all}`, (signal) => get('stats', { all_projects: all }, signal),
     { pollMs: POLL_MS, topics: ['session', 'protocol', 'dead_letter', 'actor'] });
   const span = WINDOWS.find(([name]) => name === route.params.window) ?? WINDOWS[0];
-  const series = useResource(`series ${all} ${span[0]}`, (signal) => get('stats', { all_projects: all, window: span[0] || '1h', step: '10s' }, signal),
-    { pollMs: SERIES_POLL_MS });
+  // The figures say already which replicas are missing.
+  const loadSeries = async (signal) => {
+    const { series } = await get('stats', { all_projects: all, window: span[0] || '1h', step: '10s' }, signal);
+    return { series };
+  };
+  const series = useResource(`series ${all} ${span[0]}`, loadSeries, { pollMs: SERIES_POLL_MS });
   return html`<div class="title-row"><h1>${title}</h1><span class="spacer" /><label>
       <span class="visually-hidden">Time of the charts</span><select value=${span[0]} onChange=${(event) =>
         go(linkHere({ window: event.currentTarget.value }))}>${WINDOWS.map(([value, words]) => html`<option value=${value}
@@ -28,7 +32,8 @@ export function Overview({ route, title }) {
       <span class="visually-hidden">Figures of</span><select value=${isOfBroker ? 'broker' : 'project'} onChange=${(event) =>
         go(event.currentTarget.value === 'broker' ? link('overview', null, { project: '' }) : linkHere({ of: 'project' }))}>
       <option value="broker">All projects</option><option value="project">This project</option></select></label>`}</div>
-    <${Loaded} resource=${stats} what="figures">${(data) => html`<${Verdict} stats=${data} /><${Tiles} key=${all} stats=${data} points=${series.data?.series.points} />`}<//>
+    <${Loaded} resource=${stats} what="figures">${(data) => html`<${Verdict} stats=${data} />
+      <${Tiles} key=${all} stats=${data} points=${series.data?.series.points} />`}<//>
     <${Loaded} resource=${series} what="charts">${(data) => html`<${Charts} series=${data.series} seconds=${span[2]} />`}<//>
     ${stats.data && html`<div class="columns"><${Storage} stats=${stats.data} /><${Replicas} stats=${stats.data} /></div>`}`;
 }

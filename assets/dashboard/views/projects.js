@@ -36,12 +36,14 @@ function List({ params, title }) {
       ]} /><${Pages} shown=${data.projects.length} next=${data.next_cursor} />`}<//><//>`;
 }
 
-const input = (name, label, attributes = {}) => html`<label><span>${label}</span><input name=${name} type="text" autocomplete="off" ...${attributes} /></label>`;
+const input = (name, label, attributes = {}) => html`<label><span>${label}</span><input name=${name} type="text"
+  autocomplete="off" ...${attributes} /></label>`;
 const tick = (name, label) => html`<label><input type="checkbox" name=${name} value="true" /> ${label}</label>`;
 
 function create(after) {
   ask({ title: 'New project', verb: 'Create', text: html`<p>A project is a tenant with sessions, protocols and keys of its own.</p>`,
-    fields: html`${input('project_id', 'Id (small letters, digits, hyphens)', { required: true, maxlength: 63, pattern: '[a-z0-9]([a-z0-9\\-]{0,61}[a-z0-9])?' })}
+    fields: html`${input('project_id', 'Id (small letters, digits, hyphens)', { required: true, maxlength: 63,
+      pattern: '[a-z0-9]([a-z0-9\\-]{0,61}[a-z0-9])?' })}
       ${input('name', 'Name', { required: true, maxlength: 128 })}${input('description', 'Description', { maxlength: 1000 })}
       ${tick('discoverable', 'Other projects see it in lists')}${tick('allow_cross_project', 'May exchange messages with other projects')}`,
     run: async ({ form }) => {
@@ -107,7 +109,8 @@ function Keys({ path, project }) {
 
 function addKey(path, project, after) {
   ask({ title: `New key of ${project}`, verb: 'Create',
-    fields: html`<label><span>Scope</span><select name="scope"><option value="observer">observer: sees</option><option value="member">member: also sends</option>
+    fields: html`<label><span>Scope</span><select name="scope"><option value="observer">observer: sees</option>
+      <option value="member">member: also sends</option>
       <option value="admin">admin: also acts</option></select></label>${input('label', 'Label (optional)', { maxlength: 128 })}
       ${input('days', 'Ends after days (empty: never)', { inputmode: 'numeric', pattern: '[1-9][0-9]{0,3}' })}`,
     run: async ({ form: { scope, label, days } }) => {
@@ -119,7 +122,8 @@ function addKey(path, project, after) {
 
 function rotate(path, id, after) {
   ask({ title: id ? `Rotate the key ${id}?` : 'Rotate all keys?', verb: 'Rotate', isDangerous: true,
-    text: html`<p>${id ? 'A new key takes its place' : 'New keys take their places'}, and the sessions stay. The old ${id ? 'key ends' : 'keys end'} after the time that you give.</p>`,
+    text: html`<p>${id ? 'A new key takes its place, and the sessions stay. The old key ends'
+      : 'New keys take their places, and the sessions stay. The old keys end'} after the time that you give.</p>`,
     fields: input('grace', 'Minutes until the old key ends', { inputmode: 'numeric', pattern: '[0-9]{1,5}', value: '0', required: true }),
     run: async ({ form }) => {
       const said = await call('POST', `${path}/keys/rotate`, { body: { grace_period_seconds: Number(form.grace) * 60, ...(id ? { key_id: id } : {}) } });

@@ -84,7 +84,8 @@ function Matrix({ params }) {
       <${Pages} shown=${Math.min(100, rows.length)} next=${next} /><//>`}<//>`;
 }
 
-const named = (id, name) => html`<a href=${link('sessions', id)}>${name ? html`<${Text} value=${name} max=${30} />` : html`<code>${id.slice(0, 18)}…</code>`}</a>`;
+const named = (id, name) => html`<a href=${link('sessions', id)}>${name
+  ? html`<${Text} value=${name} max=${30} />` : html`<code>${id.slice(0, 18)}…</code>`}</a>`;
 
 function Square({ rows, nameOf }) {
   const all = new Set();
