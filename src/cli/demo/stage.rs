@@ -81,7 +81,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Ends the connection of an agent without a goodbye. Its session stays.
+    /// Ends the connection of an agent, as if its program had crashed. Its session stays.
     pub fn crash(&mut self, name: &str) {
         self.agents.retain(|agent| agent.name != name);
     }
