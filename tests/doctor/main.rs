@@ -25,13 +25,13 @@ use serde_json::Value;
 const FEW_CONNECTIONS: &str = "--connections-max=100";
 
 /// A user of this machine, with a home folder and the folder of a project, removed when dropped.
-pub struct User {
-    pub home: PathBuf,
+struct User {
+    home: PathBuf,
     variables: Vec<(String, String)>,
 }
 
 impl User {
-    pub fn new() -> Self {
+    fn new() -> Self {
         let home = std::env::temp_dir().join(format!("mcp-broker-doctor-{}", uuid::Uuid::new_v4().simple()));
         fs::create_dir_all(home.join("project")).unwrap();
         let path = std::env::var("PATH").unwrap_or_default();
@@ -42,20 +42,20 @@ impl User {
         Self { home, variables }
     }
 
-    pub fn sets(mut self, name: &str, value: &str) -> Self {
+    fn sets(mut self, name: &str, value: &str) -> Self {
         self.variables.push((name.to_owned(), value.to_owned()));
         self
     }
 
     /// Writes a file below the home folder and returns its path.
-    pub fn writes(&self, name: &str, text: &str) -> PathBuf {
+    fn writes(&self, name: &str, text: &str) -> PathBuf {
         let path = self.home.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, text).unwrap();
         path
     }
 
-    pub fn command(&self, program: &str) -> Command {
+    fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command
             .env_clear()
@@ -66,12 +66,12 @@ impl User {
     }
 
     /// Runs the doctor with these arguments, at a port that is free.
-    pub fn examines(&self, words: &[&str]) -> Report {
+    fn examines(&self, words: &[&str]) -> Report {
         let port = free_port();
         self.examines_port(port, words)
     }
 
-    pub fn examines_port(&self, port: u16, words: &[&str]) -> Report {
+    fn examines_port(&self, port: u16, words: &[&str]) -> Report {
         let mut command = self.command(env!("CARGO_BIN_EXE_mcp-broker"));
         command
             .args(["doctor", "--json", FEW_CONNECTIONS, &format!("--port={port}")])
@@ -86,19 +86,19 @@ impl Drop for User {
     }
 }
 
-pub fn free_port() -> u16 {
+fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// What the doctor found.
-pub struct Report {
-    pub code: Option<i32>,
-    pub findings: Vec<Value>,
-    pub text: String,
+struct Report {
+    code: Option<i32>,
+    findings: Vec<Value>,
+    text: String,
 }
 
 impl Report {
-    pub fn of(mut command: Command) -> Self {
+    fn of(mut command: Command) -> Self {
         let Output { status, stdout, stderr } = command.output().unwrap();
         let (text, stderr) = (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
         assert_eq!(stderr, "", "{text}");
@@ -108,7 +108,7 @@ impl Report {
     }
 
     /// Asserts that a check has a finding of this severity with these words. It has a cure where something is to be mended.
-    pub fn finds(&self, severity: &str, check: &str, words: &[&str]) -> &Value {
+    fn finds(&self, severity: &str, check: &str, words: &[&str]) -> &Value {
         let fits = |finding: &&Value| {
             let found = finding["found"].as_str().unwrap();
             finding["check"] == check
@@ -126,7 +126,7 @@ impl Report {
     }
 
     /// Asserts that nothing is to be mended.
-    pub fn finds_nothing(&self) {
+    fn finds_nothing(&self) {
         for finding in &self.findings {
             assert!(
                 ["ok", "note"].contains(&finding["severity"].as_str().unwrap()),

@@ -59,7 +59,10 @@ impl Agent {
         };
         let arguments = json!({"name": name, "capabilities": capabilities, "metadata": {"role": role}});
         let session = agent.call("register_session", arguments)?;
-        agent.session = session["session_id"].as_str().unwrap_or_default().to_owned();
+        session["session_id"]
+            .as_str()
+            .unwrap_or_default()
+            .clone_into(&mut agent.session);
         Ok(agent)
     }
 

@@ -119,7 +119,7 @@ fn server_entry(name: &str, entry: &Value) -> ServerEntry {
         .filter_map(|(name, value)| Some((name, value.as_str()?)))
         .collect();
     let referring = headers.iter().map(|(_, value)| *value).chain(url);
-    let mut variables: Vec<String> = referring.flat_map(|text| references(text)).collect();
+    let mut variables: Vec<String> = referring.flat_map(references).collect();
     variables.extend(
         entry
             .get("bearer_token_env_var")

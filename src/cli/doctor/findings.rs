@@ -127,10 +127,11 @@ pub fn table_text(findings: &[Finding]) -> String {
     }
     let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
-    text.push_str(&match (errors, warnings) {
-        (0, 0) => "\nNothing is to be mended.\n".to_owned(),
-        (errors, warnings) => format!("\nFound: errors: {errors}, warnings: {warnings}.\n"),
-    });
+    let summary = match (errors, warnings) {
+        (0, 0) => "Nothing is to be mended.".to_owned(),
+        (errors, warnings) => format!("Found: errors: {errors}, warnings: {warnings}."),
+    };
+    let _ = writeln!(text, "\n{summary}");
     text
 }
 

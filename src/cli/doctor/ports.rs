@@ -34,9 +34,8 @@ fn check_port(address: SocketAddr, flag: &str) -> Finding {
     if address.port() == 0 {
         return Finding::ok(NAME, format!("{flag} 0: a start takes a free port"));
     }
-    let error = match startup::bind(address, flag) {
-        Ok(_) => return Finding::ok(NAME, format!("{address} is free")),
-        Err(error) => error,
+    let Err(error) = startup::bind(address, flag) else {
+        return Finding::ok(NAME, format!("{address} is free"));
     };
     if error.kind() != io::ErrorKind::AddrInUse {
         let cure = "choose another --host or port: below 1024 a port needs privileges";
