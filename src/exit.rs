@@ -6,5 +6,11 @@ pub const FAILED: u8 = 1;
 /// The command line or the configuration is wrong: the same start would fail again.
 pub const USAGE: u8 = 2;
 
+/// What a command waited for did not happen in time.
+pub const TIMED_OUT: u8 = 3;
+
+/// A signal ended the command: this and its number, as shells count.
+pub const SIGNALLED: u8 = 128;
+
 /// The root actor failed too often. A restart may help.
 pub const GAVE_UP: u8 = 70;

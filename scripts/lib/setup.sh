@@ -18,6 +18,10 @@ set_up_system() {
   # What replicas share, and what stands before them.
   command -v redis-server >/dev/null || missing+=(redis-server)
   command -v haproxy >/dev/null || missing+=(haproxy)
+  # What shows full-screen commands in a terminal.
+  command -v tmux >/dev/null || missing+=(tmux)
+  # From here on a test that finds no tmux fails, and is not skipped.
+  export TMUX_TESTS=required
   # What builds the image without a daemon.
   command -v buildah >/dev/null || missing+=(buildah)
   # What `helm test` of the chart runs.

@@ -6,6 +6,7 @@ use std::io::Read;
 use std::net::IpAddr;
 
 use clap::builder::ValueParser;
+use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches};
 use ureq::http::Uri;
 use ureq::http::uri::Scheme;
@@ -23,8 +24,28 @@ const KEY_ADVICE: &str = "\
 Better set the variable or use --key-file:
 other users of this machine see the flags of a process";
 
-/// The flags of every command that calls a broker.
-pub fn args() -> [Arg; 4] {
+/// The flags of every command that calls a broker. They may stand before or after the command.
+pub fn flags() -> [Arg; 5] {
+    let [url, key, key_file, insecure] = broker_flags();
+    let json = Arg::new("json")
+        .long("json")
+        .action(ArgAction::SetTrue)
+        .global(true)
+        .help_heading("Output")
+        .help("Print what the broker answers as JSON: of a list, one object a line");
+    [url, key, key_file, insecure, json]
+}
+
+/// The first of these flags that the command line gives at this level.
+pub fn first_broker_flag(matches: &ArgMatches) -> Option<&'static str> {
+    let is_given = |name: &&str| matches.value_source(name) == Some(ValueSource::CommandLine);
+    ["url", "key", "key-file", "insecure", "json"]
+        .into_iter()
+        .find(is_given)
+}
+
+/// The flags that say which broker and which key.
+pub fn broker_flags() -> [Arg; 4] {
     let arg = |name: &'static str, value: &'static str, help: String| {
         Arg::new(name)
             .long(name)

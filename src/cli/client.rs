@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 use ureq::http::{self, HeaderValue, Method, StatusCode, header};
-use ureq::{Agent, Body, Timeout};
+use ureq::{Agent, AsSendBody, Body, BodyReader, Timeout};
 
 use super::access::{BrokerAccess, BrokerUrl};
 use super::table::escaped;
@@ -17,72 +17,233 @@ pub struct ApiRequest {
     pub method: Method,
     /// Path and query, percent-encoded.
     pub path: String,
-    pub body: Option<Value>,
+    /// Headers besides those of every request.
+    pub headers: Vec<(&'static str, String)>,
+    /// JSON.
+    pub body: Option<String>,
+    /// Longest time from the first byte of the request to the last byte of the response.
+    pub timeout: Duration,
 }
 
 impl ApiRequest {
     /// A request without a body.
     pub fn new(method: Method, path: String) -> Self {
-        let body = None;
-        Self { method, path, body }
+        Self {
+            method,
+            path,
+            headers: Vec::new(),
+            body: None,
+            timeout: RESPONSE_TIMEOUT,
+        }
+    }
+
+    /// A request that reads.
+    pub fn get(path: impl Into<String>) -> Self {
+        Self::new(Method::GET, path.into())
     }
 
     /// Adds a JSON body.
-    pub fn with_body(mut self, body: Value) -> Self {
+    pub fn with_body(self, body: Value) -> Self {
+        self.with_text(body.to_string())
+    }
+
+    /// Adds a body that is JSON already.
+    pub fn with_text(mut self, body: String) -> Self {
         self.body = Some(body);
         self
     }
+
+    /// Adds a header.
+    pub fn with_header(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+
+    /// Waits longer: the broker itself may wait for this time before it answers.
+    pub fn with_wait(mut self, wait: Duration) -> Self {
+        self.timeout = RESPONSE_TIMEOUT + wait;
+        self
+    }
+}
+
+/// A path with a query. Absent parts are left out; the others are `name=value`, encoded.
+pub fn with_query(path: &str, parts: impl IntoIterator<Item = Option<String>>) -> String {
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    if parts.is_empty() {
+        return path.to_owned();
+    }
+    let mark = if path.contains('?') { '&' } else { '?' };
+    format!("{path}{mark}{}", parts.join("&"))
+}
+
+/// A part of a query, if it has a value.
+pub fn parameter(name: &str, value: Option<impl AsRef<str>>) -> Option<String> {
+    value.map(|value| format!("{name}={}", percent_encoded(value.as_ref())))
 }
 
 /// Longest time from the first byte of the request to the last byte of the response. Connecting may take half of it, so
 /// that an unreachable broker and a slow one are told apart.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// A stream on which nothing arrives for so long is opened again: its broker may be gone without a word.
+const STREAM_SILENCE_MAX: Duration = Duration::from_secs(60);
+
 const RESPONSE_BYTES_MAX: u64 = 64 << 20;
+
+/// Why a request failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientError {
+    /// One line that says what happened and what to do. It never contains the key.
+    pub line: String,
+    /// The code of the broker, if it refused the request.
+    pub code: Option<String>,
+    /// The time after which the broker wants the request again.
+    pub retry_after: Option<Duration>,
+}
+
+impl ClientError {
+    /// A failure without an answer of the broker.
+    pub fn new(line: String) -> Self {
+        Self {
+            line,
+            code: None,
+            retry_after: None,
+        }
+    }
+
+    /// Whether the broker refused the request with this code.
+    pub fn has_code(&self, code: &str) -> bool {
+        self.code.as_deref() == Some(code)
+    }
+
+    /// Whether the broker refused the request for a reason that passes by itself.
+    pub fn is_passing(&self) -> bool {
+        self.has_code("rate_limited") || self.has_code("unavailable")
+    }
+
+    fn redacted(mut self, access: &BrokerAccess) -> Self {
+        if let Some(key) = &access.key {
+            self.line = key.redact(&self.line);
+        }
+        self
+    }
+}
 
 /// Sends a request and returns the body of the response, which may be empty.
 ///
 /// # Errors
 /// One line that says what happened and what to do. It never contains the key.
 pub fn send(access: &BrokerAccess, ask: &ApiRequest) -> Result<String, String> {
-    send_request(access, ask).map_err(|line| match &access.key {
-        Some(key) => key.redact(&line),
-        None => line,
-    })
+    Client::new(access.clone()).send(ask).map_err(|error| error.line)
 }
 
-fn send_request(access: &BrokerAccess, ask: &ApiRequest) -> Result<String, String> {
-    let unsent = |error: http::Error| format!("the request could not be made: {error}");
-    let mut request = http::Request::builder()
-        .method(ask.method.clone())
-        .uri(format!("{}{}", access.url.text, ask.path))
-        .header(header::ACCEPT, "application/json, application/problem+json");
-    if let Some(key) = &access.key {
-        let mut value = HeaderValue::from_str(key.expose()).map_err(|error| unsent(error.into()))?;
-        value.set_sensitive(true);
-        request = request.header("x-api-key", value);
+/// A client that keeps its connections for later requests. Clones share them.
+#[derive(Debug, Clone)]
+pub struct Client {
+    pub access: BrokerAccess,
+    agent: Agent,
+}
+
+impl Client {
+    /// A client of this broker. Nothing is sent yet.
+    pub fn new(access: BrokerAccess) -> Self {
+        let agent = agent(&access.url);
+        Self { access, agent }
     }
-    let answer = match &ask.body {
-        Some(body) => {
-            let request = request
-                .header(header::CONTENT_TYPE, "application/json")
-                .body(body.to_string());
-            agent(&access.url, RESPONSE_TIMEOUT).run(request.map_err(unsent)?)
+
+    /// Sends a request and returns the body of the response, which may be empty.
+    ///
+    /// # Errors
+    /// What happened; a refusal has the code of the broker.
+    pub fn send(&self, ask: &ApiRequest) -> Result<String, ClientError> {
+        self.answer(ask).map_err(|error| error.redacted(&self.access))
+    }
+
+    fn answer(&self, ask: &ApiRequest) -> Result<String, ClientError> {
+        let broken = |error| ClientError::new(transport_error(&self.access.url, ask.timeout, &error));
+        let timeouts = Timeouts {
+            whole: Some(ask.timeout),
+            silence: None,
+        };
+        let mut response = self.run(ask, &timeouts).map_err(broken)?;
+        let body = response
+            .body_mut()
+            .with_config()
+            .limit(RESPONSE_BYTES_MAX)
+            .read_to_string();
+        let body = body.map_err(broken)?;
+        if response.status().is_success() {
+            return Ok(body);
         }
-        None => agent(&access.url, RESPONSE_TIMEOUT).run(request.body(()).map_err(unsent)?),
-    };
-    let broken = |error| transport_error(&access.url, RESPONSE_TIMEOUT, &error);
-    let mut answer = answer.map_err(broken)?;
-    let body = answer
-        .body_mut()
-        .with_config()
-        .limit(RESPONSE_BYTES_MAX)
-        .read_to_string();
-    let body = body.map_err(broken)?;
-    if answer.status().is_success() {
-        return Ok(body);
+        Err(refusal(&self.access, &response, &body))
     }
-    Err(refusal(access, &answer, &body))
+
+    /// Sends a request whose response does not end, and returns its body. A read of the body fails after a minute without
+    /// a byte.
+    ///
+    /// # Errors
+    /// What happened; a refusal has the code of the broker.
+    pub fn open_stream(&self, ask: &ApiRequest) -> Result<BodyReader<'static>, ClientError> {
+        let silence = STREAM_SILENCE_MAX;
+        let broken = |error| ClientError::new(transport_error(&self.access.url, silence, &error));
+        let timeouts = Timeouts {
+            whole: None,
+            silence: Some(silence),
+        };
+        let opened = self.run(ask, &timeouts).map_err(broken);
+        let mut response = opened.map_err(|error| error.redacted(&self.access))?;
+        if response.status().is_success() {
+            return Ok(response.into_body().into_reader());
+        }
+        let body = response.body_mut().with_config().limit(RESPONSE_BYTES_MAX);
+        let body = body.read_to_string().map_err(broken)?;
+        Err(refusal(&self.access, &response, &body).redacted(&self.access))
+    }
+
+    fn run(&self, ask: &ApiRequest, timeouts: &Timeouts) -> Result<http::Response<Body>, ureq::Error> {
+        let mut request = http::Request::builder()
+            .method(ask.method.clone())
+            .uri(format!("{}{}", self.access.url.text, ask.path));
+        if !ask.headers.iter().any(|(name, _)| *name == header::ACCEPT) {
+            request = request.header(header::ACCEPT, "application/json, application/problem+json");
+        }
+        for (name, value) in &ask.headers {
+            request = request.header(*name, value);
+        }
+        if let Some(key) = &self.access.key {
+            let mut value = HeaderValue::from_str(key.expose()).map_err(http::Error::from)?;
+            value.set_sensitive(true);
+            request = request.header("x-api-key", value);
+        }
+        match &ask.body {
+            Some(body) => {
+                let request = request
+                    .header(header::CONTENT_TYPE, "application/json")
+                    .body(body.as_str())?;
+                self.agent.run(timeouts.apply(&self.agent, request))
+            }
+            None => self.agent.run(timeouts.apply(&self.agent, request.body(())?)),
+        }
+    }
+}
+
+/// The time limits of one request.
+struct Timeouts {
+    whole: Option<Duration>,
+    /// The longest silence within the response.
+    silence: Option<Duration>,
+}
+
+impl Timeouts {
+    fn apply<S: AsSendBody>(&self, agent: &Agent, request: http::Request<S>) -> http::Request<S> {
+        agent
+            .configure_request(request)
+            .timeout_global(self.whole)
+            .timeout_per_read(self.silence)
+            .timeout_recv_response(self.silence)
+            .timeout_connect(self.whole.or(self.silence).map(|time| time.min(RESPONSE_TIMEOUT) / 2))
+            .build()
+    }
 }
 
 /// Asks for a path without a key, and succeeds if the answer has the status 200.
@@ -90,7 +251,14 @@ fn send_request(access: &BrokerAccess, ask: &ApiRequest) -> Result<String, Strin
 /// # Errors
 /// One line that says what happened: the status, or why no answer came within `timeout`.
 pub fn probe(url: &BrokerUrl, path: &str, timeout: Duration) -> Result<(), String> {
-    let answer = agent(url, timeout).get(format!("{}{path}", url.text)).call();
+    let timeouts = Timeouts {
+        whole: Some(timeout),
+        silence: None,
+    };
+    let agent = agent(url);
+    let request = http::Request::get(format!("{}{path}", url.text)).body(());
+    let answer = request.map_err(ureq::Error::from);
+    let answer = answer.and_then(|request| agent.run(timeouts.apply(&agent, request)));
     let answer = answer.map_err(|error| transport_error(url, timeout, &error))?;
     match answer.status() {
         StatusCode::OK => Ok(()),
@@ -99,10 +267,8 @@ pub fn probe(url: &BrokerUrl, path: &str, timeout: Duration) -> Result<(), Strin
 }
 
 /// Redirects are not followed: the key would go to another host.
-fn agent(url: &BrokerUrl, timeout: Duration) -> Agent {
+fn agent(url: &BrokerUrl) -> Agent {
     let mut config = Agent::config_builder()
-        .timeout_global(Some(timeout))
-        .timeout_connect(Some(timeout / 2))
         .max_redirects(0)
         .http_status_as_error(false)
         .user_agent(concat!("mcp-broker/", env!("CARGO_PKG_VERSION")));
@@ -159,11 +325,11 @@ struct Problem {
     retry_after_ms: Option<u64>,
 }
 
-fn refusal(access: &BrokerAccess, answer: &http::Response<Body>, body: &str) -> String {
+fn refusal(access: &BrokerAccess, answer: &http::Response<Body>, body: &str) -> ClientError {
     let status = answer.status();
     let problem: Problem = serde_json::from_str(body).unwrap_or_default();
-    let Some(code) = &problem.code else {
-        return unexpected_status(access, status);
+    let Some(code) = problem.code else {
+        return ClientError::new(unexpected_status(access, status));
     };
     let detail = match &problem.detail {
         Some(Value::String(detail)) => detail.clone(),
@@ -171,12 +337,22 @@ fn refusal(access: &BrokerAccess, answer: &http::Response<Body>, body: &str) -> 
         _ => problem.title.clone().unwrap_or_else(|| status.to_string()),
     };
     let seconds = |value: &HeaderValue| value.to_str().ok()?.parse::<u64>().ok();
-    let retry_after = answer.headers().get(header::RETRY_AFTER).and_then(seconds);
-    let wait = problem.retry_after_ms.map(|ms| ms.div_ceil(1000)).or(retry_after);
-    let line = format!("{}: {}", one_line(code), one_line(&detail));
-    match next_step(access, code, wait) {
+    let in_header = answer.headers().get(header::RETRY_AFTER).and_then(seconds);
+    let in_body = problem.retry_after_ms.map(Duration::from_millis);
+    refused(access, code, &detail, in_body.or(in_header.map(Duration::from_secs)))
+}
+
+/// A refusal by the broker, with what to do about it.
+pub fn refused(access: &BrokerAccess, code: String, detail: &str, retry_after: Option<Duration>) -> ClientError {
+    let line = format!("{}: {}", one_line(&code), one_line(detail));
+    let line = match next_step(access, &code, retry_after) {
         Some(next) => format!("{line}; {next}"),
         None => line,
+    };
+    ClientError {
+        line,
+        code: Some(code),
+        retry_after,
     }
 }
 
@@ -191,7 +367,7 @@ fn unexpected_status(access: &BrokerAccess, status: StatusCode) -> String {
     format!("{url} answered {status} without an explanation; is it a broker of this version? see --url")
 }
 
-fn next_step(access: &BrokerAccess, code: &str, wait: Option<u64>) -> Option<String> {
+fn next_step(access: &BrokerAccess, code: &str, wait: Option<Duration>) -> Option<String> {
     Some(match code {
         "authentication_failed" => match &access.key {
             Some(key) => format!(
@@ -207,7 +383,7 @@ fn next_step(access: &BrokerAccess, code: &str, wait: Option<u64>) -> Option<Str
         "project_exists" => "choose another id, or change that project with mcp-broker project update".to_owned(),
         "cross_project_disabled" => "see mcp-broker project update --help for --allow-cross-project".to_owned(),
         "rate_limited" | "unavailable" => match wait {
-            Some(seconds) => format!("try again in {seconds} s"),
+            Some(wait) => format!("try again in {} s", wait.as_millis().div_ceil(1000)),
             None => "try again later".to_owned(),
         },
         _ => return None,

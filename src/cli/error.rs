@@ -1,5 +1,7 @@
 //! Why a command line runs no command, or why its command failed.
 
+use super::client::ClientError;
+
 /// Why a command line runs no command, or why its command failed.
 #[derive(Debug)]
 pub enum CliError {
@@ -9,4 +11,14 @@ pub enum CliError {
     Usage(String),
     /// The command failed; one line for the user.
     Failed(String),
+    /// What the command waited for did not happen in time; one line for the user.
+    TimedOut(String),
+    /// A signal ended the command.
+    Signalled(i32),
+}
+
+impl From<ClientError> for CliError {
+    fn from(error: ClientError) -> Self {
+        Self::Failed(error.line)
+    }
 }

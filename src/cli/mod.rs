@@ -3,21 +3,28 @@
 mod access;
 mod agent_clients;
 mod client;
+mod completions;
 mod config_entry;
 mod demo;
 mod doctor;
 mod embedded;
 mod error;
+mod flags;
 mod healthcheck;
 mod keygen;
+mod man;
 mod mcp_client;
+mod operate;
 mod output;
 mod project;
+mod question;
 mod serve;
 mod table;
+mod top;
 mod usage_errors;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Command;
@@ -35,6 +42,10 @@ pub fn run(args: impl IntoIterator<Item = OsString>, env: impl IntoIterator<Item
     let done = match parse(args, env) {
         Ok(Action::Serve(config)) => return serve::run(*config),
         Ok(Action::Project(command)) => project::run(&command),
+        Ok(Action::Operate(operation)) => operation.run(),
+        Ok(Action::Top(top)) => top::run(*top),
+        Ok(Action::Completions(shell)) => completions::run(shell, command()),
+        Ok(Action::Man(folder)) => man::run(&folder, command()),
         Ok(Action::Keygen) => keygen::run(),
         Ok(Action::HealthCheck(check)) => healthcheck::run(&check),
         Ok(Action::ConfigEntry(entry)) => config_entry::run(&entry),
@@ -53,6 +64,10 @@ pub fn run(args: impl IntoIterator<Item = OsString>, env: impl IntoIterator<Item
 pub enum Action {
     Serve(Box<Serve>),
     Project(Box<project::ProjectCommand>),
+    Operate(Box<operate::Operation>),
+    Top(Box<top::Top>),
+    Completions(clap_complete::Shell),
+    Man(PathBuf),
     Keygen,
     HealthCheck(healthcheck::HealthCheck),
     Doctor(Box<doctor::Doctor>),
@@ -90,12 +105,24 @@ pub fn parse(
         Some((name, below)) if name == "doctor" => doctor::read(below, &matches, env.into_iter().collect())
             .map(Box::new)
             .map(Action::Doctor),
-        Some((name, _)) if let Some(flag) = project::first_broker_flag(&matches) => Err(CliError::Usage(format!(
+        Some((name, below)) if operate::is_known(&name) => {
+            let env: Vec<_> = env.into_iter().collect();
+            operate::read(&name, &below, &matches, &env)
+                .map(Box::new)
+                .map(Action::Operate)
+        }
+        Some((name, below)) if name == "top" => {
+            let env: Vec<_> = env.into_iter().collect();
+            top::read(&below, &matches, &env).map(Box::new).map(Action::Top)
+        }
+        Some((name, _)) if let Some(flag) = access::first_broker_flag(&matches) => Err(CliError::Usage(format!(
             "--{flag} is not known before {name}; it belongs to commands that ask a broker, such as project"
         ))),
         Some((name, below)) if name == "demo" => Ok(Action::Demo(demo::read(&below))),
         Some((name, below)) if name == "serve" => serve::read(below, env).map(Box::new).map(Action::Serve),
         Some((name, _)) if name == "keygen" => Ok(Action::Keygen),
+        Some((name, below)) if name == "completions" => Ok(Action::Completions(completions::read(&below))),
+        Some((name, below)) if name == "man" => Ok(Action::Man(man::read(&below))),
         _ => {
             let words = usage_errors::subcommand_names(&command).join(", ");
             Err(CliError::Usage(format!("no command; allowed: {words}")))
@@ -111,14 +138,18 @@ pub fn command() -> Command {
         .propagate_version(true)
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .args(project::flags().map(|flag| flag.global(false)))
+        .args(access::flags().map(|flag| flag.global(false)))
         .subcommand(serve::command())
+        .subcommand(top::command())
+        .subcommands(operate::commands())
         .subcommand(project::command())
         .subcommand(keygen::command())
         .subcommand(healthcheck::command())
         .subcommand(doctor::command())
         .subcommand(demo::command())
         .subcommand(config_entry::command())
+        .subcommand(completions::command())
+        .subcommand(man::command())
         .after_help(serve::EXIT_CODES)
 }
 
@@ -131,6 +162,10 @@ fn report(stop: CliError, speaks_json: bool) -> ExitCode {
         }
         CliError::Usage(line) => (line, exit::USAGE),
         CliError::Failed(line) => (line, exit::FAILED),
+        CliError::TimedOut(line) => (line, exit::TIMED_OUT),
+        CliError::Signalled(signal) => {
+            return ExitCode::from(exit::SIGNALLED | u8::try_from(signal).unwrap_or(0));
+        }
     };
     telemetry::print_error(speaks_json, &line);
     ExitCode::from(code)

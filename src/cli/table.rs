@@ -2,19 +2,37 @@
 
 use std::fmt::{self, Write};
 
+use anstyle::Style;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// The most characters of a cell, also where the output is no terminal.
+const CELL_CHARS_MAX: usize = 256;
+/// No column is made narrower than this, so that its cells can still be told apart.
+const COLUMN_WIDTH_MIN: usize = 6;
+
+const GAP: &str = "  ";
+
 /// Rows with aligned columns. Every cell is escaped when it is added.
 pub struct Table {
-    rows: Vec<Vec<String>>,
+    rows: Vec<Vec<Cell>>,
+}
+
+struct Cell {
+    text: String,
+    style: Style,
 }
 
 impl Table {
     /// A table with a line of headings.
     pub fn new(headings: &[&str]) -> Self {
-        let mut table = Self::without_headings();
-        table
-            .rows
-            .push(headings.iter().map(|&heading| heading.to_owned()).collect());
-        table
+        let bold = Style::new().bold();
+        let cell = |&text: &&str| Cell {
+            text: text.to_owned(),
+            style: bold,
+        };
+        Self {
+            rows: vec![headings.iter().map(cell).collect()],
+        }
     }
 
     /// A table of names and values, without a line of headings.
@@ -24,16 +42,50 @@ impl Table {
 
     /// Adds a row.
     pub fn row<'a>(&mut self, cells: impl IntoIterator<Item = &'a str>) {
-        self.rows.push(cells.into_iter().map(cell).collect());
+        self.styled_row(cells.into_iter().map(|text| (text, Style::new())));
     }
 
-    /// The width of each column in characters. Wide characters (CJK) count as one, so such rows are misaligned.
+    /// Adds a row whose cells have colours.
+    pub fn styled_row<'a>(&mut self, cells: impl IntoIterator<Item = (&'a str, Style)>) {
+        let cells = cells.into_iter().map(|(text, style)| Cell {
+            text: cell_text(text),
+            style,
+        });
+        self.rows.push(cells.collect());
+    }
+
+    /// The table as text for a terminal with so many columns, with or without colours, and whether something is cut.
+    pub fn render(&self, width: Option<usize>, with_colours: bool) -> (String, bool) {
+        let mut widths = self.widths();
+        let is_cut = width.is_some_and(|width| fit(&mut widths, width));
+        let mut text = String::new();
+        for row in &self.rows {
+            let mut line = String::new();
+            let last = row.len().saturating_sub(1);
+            for (at, (cell, &width)) in row.iter().zip(&widths).enumerate() {
+                let shown = cut(&cell.text, width);
+                let padding = if at == last { 0 } else { width - shown.width() };
+                if with_colours && cell.style != Style::new() {
+                    let _ = write!(line, "{}{shown}{}", cell.style, cell.style.render_reset());
+                } else {
+                    line.push_str(&shown);
+                }
+                if at < last {
+                    let _ = write!(line, "{:padding$}{GAP}", "");
+                }
+            }
+            let _ = writeln!(text, "{}", line.trim_end());
+        }
+        (text, is_cut)
+    }
+
+    /// The width of each column, in columns of the terminal.
     fn widths(&self) -> Vec<usize> {
         let mut widths = Vec::new();
         for row in &self.rows {
             widths.resize(widths.len().max(row.len()), 0);
             for (width, cell) in widths.iter_mut().zip(row) {
-                *width = cell.chars().count().max(*width);
+                *width = cell.text.width().max(*width);
             }
         }
         widths
@@ -42,18 +94,60 @@ impl Table {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let widths = self.widths();
-        for row in &self.rows {
-            let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
-            writeln!(f, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
-        }
-        Ok(())
+        f.write_str(&self.render(None, false).0)
     }
 }
 
+/// Makes the widest columns narrower until they fit with the gaps between them. Returns whether it changed one.
+pub fn fit(widths: &mut [usize], width: usize) -> bool {
+    let gaps = GAP.len() * widths.len().saturating_sub(1);
+    let mut too_much = (widths.iter().sum::<usize>() + gaps).saturating_sub(width);
+    let is_cut = too_much > 0;
+    while too_much > 0 {
+        let Some(widest) = widths.iter_mut().max().filter(|widest| **widest > COLUMN_WIDTH_MIN) else {
+            break;
+        };
+        *widest -= 1;
+        too_much -= 1;
+    }
+    is_cut
+}
+
+/// A text of at most so many columns of the terminal; what is left out is shown as `…`.
+pub fn cut(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let mut shown = String::new();
+    let mut used = 0;
+    for c in text.chars() {
+        used += c.width().unwrap_or(0);
+        if used >= width {
+            break;
+        }
+        shown.push(c);
+    }
+    shown.push('…');
+    shown
+}
+
 /// An empty cell is shown as `-`.
-fn cell(text: &str) -> String {
-    if text.is_empty() { "-".to_owned() } else { escaped(text) }
+fn cell_text(text: &str) -> String {
+    if text.is_empty() {
+        "-".to_owned()
+    } else {
+        shortened(text, CELL_CHARS_MAX)
+    }
+}
+
+/// A foreign text, escaped, with at most so many characters; what is left out is shown as `…`.
+pub fn shortened(text: &str, chars_max: usize) -> String {
+    let head: String = text.chars().take(chars_max + 1).collect();
+    let shown = escaped(&head);
+    if shown.chars().count() <= chars_max {
+        return shown;
+    }
+    shown.chars().take(chars_max - 1).chain(['…']).collect()
 }
 
 /// Escapes non-printable characters, so that a name cannot move the cursor, change the reading direction or pass for
@@ -97,6 +191,41 @@ mod tests {
             "longer-id  -           x, y",
         ];
         assert_eq!(table.to_string(), lines.map(|line| format!("{line}\n")).concat());
+    }
+
+    #[test]
+    fn a_table_fits_the_terminal() {
+        let mut table = Table::new(&["NAME", "ID", "NOTE"]);
+        table.row(["日本日本日本日本", &"x".repeat(50), "short"]);
+        table.row(["bob", "1", &"\u{1b}".repeat(70_000)]);
+        for width in [24, 40, 79, 80, 120] {
+            let (text, is_cut) = table.render(Some(width), false);
+            assert!(is_cut && text.lines().all(|line| line.width() <= width), "{text}");
+            assert_eq!(text.lines().count(), 3, "{text}");
+        }
+        let (text, is_cut) = table.render(Some(1000), false);
+        assert!(!is_cut && text.contains(&"x".repeat(50)), "{text}");
+        assert!(
+            text.lines().all(|line| line.width() < 350),
+            "a cell has a bound: {text}"
+        );
+    }
+
+    #[test]
+    fn colours_do_not_change_the_columns() {
+        let mut table = Table::new(&["NAME", "STATUS"]);
+        let green = anstyle::AnsiColor::Green.on_default();
+        table.styled_row([("alice", Style::new()), ("active", green)]);
+        let (plain, _) = table.render(None, false);
+        let (coloured, _) = table.render(None, true);
+        assert!(
+            !plain.contains('\u{1b}') && coloured.contains("\u{1b}[32mactive\u{1b}[0m"),
+            "{coloured:?}"
+        );
+        let stripped = ["\u{1b}[1m", "\u{1b}[32m", "\u{1b}[0m"]
+            .iter()
+            .fold(coloured, |text, code| text.replace(code, ""));
+        assert_eq!(stripped, plain);
     }
 
     #[test]

@@ -53,7 +53,8 @@ fn unknown_words_are_refused_with_a_hint() {
     for (words, line) in [
         (
             &["proyect"][..],
-            "command \"proyect\" is not known; allowed: serve, help, project, keygen, healthcheck; did you mean project?",
+            "command \"proyect\" is not known; allowed: serve, help, top, sessions, protocols, messages, dead-letters, send, \
+             inbox, wait, tail, project, keygen, healthcheck, doctor, demo, config, completions, man; did you mean project?",
         ),
         (
             &["project", "lst"],
@@ -78,7 +79,7 @@ fn unknown_words_are_refused_with_a_hint() {
         ),
         (
             &["keygen", "--jsn"],
-            "\"--jsn\" is not known here; did you mean --json after the command project?; allowed: ",
+            "\"--jsn\" is not known here; did you mean --json after the command sessions?; allowed: ",
         ),
         (&["keygen", "extra"], "\"extra\" is not known here; allowed: nothing"),
         (

@@ -17,10 +17,15 @@ pub struct BrokerProcess {
 impl BrokerProcess {
     /// Starts the binary with these settings on a free port and waits until it prints its address.
     pub fn start(settings: &[&str]) -> Self {
+        Self::start_at_port(0, settings)
+    }
+
+    /// Starts the binary with these settings on the port of a broker that has ended.
+    pub fn start_at_port(port: u16, settings: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mcp-broker"));
         command
             .env_clear()
-            .args(["serve", "--port", "0"])
+            .args(["serve", "--port", &port.to_string()])
             .args(settings)
             .stdin(Stdio::null())
             .stdout(Stdio::null());

@@ -29,7 +29,12 @@ use std::{
 
 use clap::{ArgMatches, Command};
 
-use super::{access::BrokerAccess, error::CliError, output::print, project, serve};
+use super::{
+    access::{self, BrokerAccess},
+    error::CliError,
+    output::print,
+    serve,
+};
 use crate::exit;
 use findings::{Finding, json_text, table_text, worst};
 pub use setup::Setup;
@@ -57,7 +62,7 @@ pub fn command() -> Command {
     Command::new("doctor")
         .about("Check this machine, the configuration, the storage and the clients, and say what to mend")
         .long_about(ABOUT)
-        .args(project::flags())
+        .args(access::flags())
         .args(settings)
         .after_help(EXIT_CODES)
 }

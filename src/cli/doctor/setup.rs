@@ -64,7 +64,7 @@ impl Setup {
     #[cfg(test)]
     pub fn for_test() -> Self {
         let matches = clap::Command::new("test")
-            .args(crate::cli::access::args())
+            .args(crate::cli::access::broker_flags())
             .get_matches_from(["test"]);
         let access = BrokerAccess::read([&matches, &matches], &[]).unwrap();
         Self::read(None, Vec::new(), Vec::new(), access, false).unwrap()

@@ -1,14 +1,12 @@
 //! The subcommands and flags of `project`, with their help.
 
-use std::time::Duration;
-
 use clap::builder::{PossibleValuesParser, ValueParser};
-use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, Command};
 
 use crate::cli::access;
+use crate::cli::flags::{DURATION_SECONDS_MAX, duration, id, many, number, switch, text};
 use crate::cli::output::EXIT_CODES;
-use crate::config::{Integer, Rule, Span};
+use crate::config::{Integer, Rule};
 
 /// The command with its subcommands.
 pub fn command() -> Command {
@@ -29,7 +27,7 @@ pub fn command() -> Command {
         .long_about(ABOUT)
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .args(flags())
+        .args(access::flags())
         .subcommands(commands)
         .after_help(EXIT_CODES)
 }
@@ -40,32 +38,12 @@ Administer the projects of a broker: their keys, their limits, and which may sen
 The broker has to be running. It asks for the admin key, or for a key of the project with the scope
 admin. Set MCP_BROKER_API_KEY or use --key-file: other users of this machine see the flags of a process.";
 
-/// The flags of every command that calls a broker. They may stand before or after the command.
-pub fn flags() -> [Arg; 5] {
-    let [url, key, key_file, insecure] = access::args();
-    [url, key, key_file, insecure, json()]
-}
-
-/// The first of these flags that the command line gives at this level.
-pub fn first_broker_flag(matches: &ArgMatches) -> Option<&'static str> {
-    let is_given = |name: &&str| matches.value_source(name) == Some(ValueSource::CommandLine);
-    ["url", "key", "key-file", "insecure", "json"]
-        .into_iter()
-        .find(is_given)
-}
-
-fn json() -> Arg {
-    switch("json", "Print the answer of the broker as JSON instead of a table")
-        .global(true)
-        .help_heading("Output")
-}
-
 fn create() -> Command {
     subcommand(
         "create",
         "Make a project and print its first keys, which are not shown again",
     )
-    .arg(id())
+    .arg(project())
     .arg(text("name", "NAME", "Name for people").required(true))
     .arg(description())
     .arg(tags("Word to find the project by; may be repeated"))
@@ -90,12 +68,12 @@ fn show() -> Command {
         "show",
         "Show a project: its limits, what it holds, and where it may send",
     )
-    .arg(id())
+    .arg(project())
 }
 
 fn update() -> Command {
     subcommand("update", "Change a project; settings without a flag stay unchanged")
-        .arg(id())
+        .arg(project())
         .arg(text("name", "NAME", "Name for people"))
         .arg(description())
         .arg(tags(
@@ -110,7 +88,7 @@ fn delete() -> Command {
         "delete",
         "Delete a project with its sessions, protocols, messages and keys",
     )
-    .arg(id())
+    .arg(project())
     .arg(switch(
         "yes",
         "Do not ask for confirmation; required without a terminal",
@@ -119,19 +97,19 @@ fn delete() -> Command {
 
 fn keys() -> Command {
     subcommand("keys", "List the keys of a project, make one, or revoke one")
-        .arg(id())
+        .arg(project())
         .arg(switch("create", "Make a key and print it; it is not shown again").conflicts_with("revoke"))
         .arg(text("label", "LABEL", "What the new key is for").requires("create"))
         .arg(scope().requires("create"))
         .arg(
             duration(
                 "expires-in",
-                1,
+                1..=DURATION_SECONDS_MAX,
                 "How long the new key is valid, such as 12h or 30d\n[default: no expiry]",
             )
             .requires("create"),
         )
-        .arg(text("revoke", "KEY_ID", "Revoke this key: it is invalid from now on").value_parser(name))
+        .arg(text("revoke", "KEY_ID", "Revoke this key: it is invalid from now on").value_parser(id))
 }
 
 fn rotate() -> Command {
@@ -140,13 +118,13 @@ fn rotate() -> Command {
         "rotate",
         "Replace the keys of a project by new ones, which are not shown again",
     )
-    .arg(id())
+    .arg(project())
     .arg(text(
         "key-id",
         "KEY_ID",
         "Replace this key only\n[default: all keys of the project]",
     ))
-    .arg(duration("grace", 0, grace))
+    .arg(duration("grace", 0..=DURATION_SECONDS_MAX, grace))
 }
 
 fn grant() -> Command {
@@ -154,7 +132,7 @@ fn grant() -> Command {
         "grant",
         "Let a project send to another; both must have --allow-cross-project",
     )
-    .arg(id())
+    .arg(project())
     .arg(target())
     .arg(many(
         "protocol",
@@ -165,12 +143,12 @@ fn grant() -> Command {
 }
 
 fn revoke() -> Command {
-    subcommand("revoke", "Revoke a grant").arg(id()).arg(target())
+    subcommand("revoke", "Revoke a grant").arg(project()).arg(target())
 }
 
 fn audit() -> Command {
     subcommand("audit", "Show administrative actions and refusals, the latest first")
-        .arg(id().required(false).help("Only entries of this project"))
+        .arg(project().required(false).help("Only entries of this project"))
         .arg(number("limit", 1, "The most entries to show"))
 }
 
@@ -178,11 +156,11 @@ fn subcommand(name: &'static str, about: &'static str) -> Command {
     Command::new(name).about(about).after_help(EXIT_CODES)
 }
 
-fn id() -> Arg {
+fn project() -> Arg {
     Arg::new("id")
         .value_name("ID")
         .required(true)
-        .value_parser(name)
+        .value_parser(id)
         .help("Id of the project")
 }
 
@@ -190,31 +168,8 @@ fn target() -> Arg {
     id_of("target", "TARGET").help("Id of the project that is sent to")
 }
 
-fn id_of(id: &'static str, value: &'static str) -> Arg {
-    Arg::new(id).value_name(value).required(true).value_parser(name)
-}
-
-/// Refuses ids that would change the path of the request. All other ids are checked by the broker.
-///
-/// # Errors
-/// What an id is, for the text "allowed: ...".
-pub fn name(text: &str) -> Result<String, String> {
-    if text.bytes().all(|byte| byte == b'.') {
-        return Err("an id".to_owned());
-    }
-    Ok(text.to_owned())
-}
-
-fn text(name: &'static str, value: &'static str, help: &'static str) -> Arg {
-    Arg::new(name).long(name).value_name(value).help(help)
-}
-
-fn switch(name: &'static str, help: &'static str) -> Arg {
-    Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
-}
-
-fn many(name: &'static str, value: &'static str, help: &'static str) -> Arg {
-    text(name, value, help).action(ArgAction::Append).value_delimiter(',')
+fn id_of(name: &'static str, value: &'static str) -> Arg {
+    Arg::new(name).value_name(value).required(true).value_parser(id)
 }
 
 fn description() -> Arg {
@@ -269,26 +224,6 @@ fn limit(name: &'static str, meaning: &'static str) -> Arg {
                 .map(Some)
                 .map_err(|_| format!("default, or {}", rule.allowed()))
         }))
-}
-
-fn number(name: &'static str, least: u32, help: &'static str) -> Arg {
-    let parser = move |text: &str| {
-        let rule = Integer(least..=u32::MAX);
-        rule.parse(text).map_err(|_| rule.allowed())
-    };
-    text(name, "N", help).value_parser(parser)
-}
-
-const DURATION_DAYS_MAX: u64 = 3650;
-
-/// A flag with a duration in the syntax of the settings. The broker gets seconds, rounded up.
-fn duration(name: &'static str, least: u64, help: &'static str) -> Arg {
-    let parser = move |text: &str| {
-        let rule = Span(Duration::from_secs(least)..=Duration::from_secs(DURATION_DAYS_MAX * 24 * 3600));
-        let span = rule.parse(text).map_err(|_| rule.allowed())?;
-        Ok::<u64, String>(span.as_secs() + u64::from(span.subsec_nanos() > 0))
-    };
-    text(name, "TIME", help).value_parser(parser)
 }
 
 fn scope() -> Arg {

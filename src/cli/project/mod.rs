@@ -8,17 +8,16 @@ mod request;
 mod responses;
 mod views;
 
-use std::io::{BufRead, IsTerminal, Write};
-
 use serde::de::IgnoredAny;
 use ureq::http::Method;
 
-pub use args::{command, first_broker_flag, flags};
+pub use args::command;
 pub use request::{ProjectCommand, read};
 
 use super::client;
 use super::error::CliError;
 use super::output::print;
+use super::question::confirm;
 use super::table::escaped_json;
 use super::usage_errors::redact_keys;
 
@@ -69,52 +68,4 @@ fn not_understood(error: &serde_json::Error) -> CliError {
         "the broker took the request, and its answer has an unknown form (line {line}, column {column}); \
          is it a broker of this version? see --url"
     ))
-}
-
-/// Asks on the terminal. Without a terminal the user has to pass `--yes`.
-fn confirm(question: &str) -> Result<(), CliError> {
-    let stdin = std::io::stdin();
-    if !stdin.is_terminal() {
-        return Err(CliError::Usage(format!(
-            "{question} There is no terminal to ask on; --yes skips the question"
-        )));
-    }
-    if answers_yes(question, &mut stdin.lock(), &mut std::io::stderr()) {
-        Ok(())
-    } else {
-        Err(CliError::Failed(
-            "nothing was changed: the answer was not yes".to_owned(),
-        ))
-    }
-}
-
-fn answers_yes(question: &str, input: &mut impl BufRead, output: &mut impl Write) -> bool {
-    let mut answer = String::new();
-    let asked = write!(output, "{question} [y/N] ").and_then(|()| output.flush());
-    let read = asked.and_then(|()| input.read_line(&mut answer));
-    read.is_ok() && matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_y_and_yes_confirm() {
-        for (answer, yes) in [
-            ("y\n", true),
-            ("YES\r\n", true),
-            ("\n", false),
-            ("", false),
-            ("yeah\n", false),
-        ] {
-            let mut asked = Vec::new();
-            assert_eq!(
-                answers_yes("Delete it?", &mut answer.as_bytes(), &mut asked),
-                yes,
-                "{answer:?}"
-            );
-            assert_eq!(asked, b"Delete it? [y/N] ");
-        }
-    }
 }

@@ -8,7 +8,7 @@ use ureq::http::Method;
 
 use super::views::View;
 use crate::cli::access::{BrokerAccess, EnvVars};
-use crate::cli::client::{ApiRequest, percent_encoded};
+use crate::cli::client::{ApiRequest, percent_encoded, with_query};
 use crate::cli::error::CliError;
 use crate::cli::table::escaped;
 use crate::cli::usage_errors::redact_keys;
@@ -123,14 +123,6 @@ fn audit(matches: &ArgMatches) -> String {
         .map(|id| format!("project={}", percent_encoded(id)));
     let limit = matches.get_one::<u32>("limit").map(|limit| format!("limit={limit}"));
     with_query("/api/v1/audit", [project, limit])
-}
-
-fn with_query<const N: usize>(path: &str, parts: [Option<String>; N]) -> String {
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
-    if parts.is_empty() {
-        return path.to_owned();
-    }
-    format!("{path}?{}", parts.join("&"))
 }
 
 fn grants(project: &str, matches: &ArgMatches) -> (String, String) {

@@ -17,7 +17,10 @@ fn command_in(env: &[(&str, &str)], words: &[&str]) -> ProjectCommand {
 /// Method, path and body of the request.
 fn request_of(words: &[&str]) -> (String, Value) {
     let ask = command_in(&[], words).request;
-    (format!("{} {}", ask.method, ask.path), ask.body.unwrap_or(Value::Null))
+    let body = ask
+        .body
+        .map_or(Value::Null, |body| serde_json::from_str(&body).unwrap());
+    (format!("{} {}", ask.method, ask.path), body)
 }
 
 fn refusal(words: &[&str]) -> String {

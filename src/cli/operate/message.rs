@@ -1,0 +1,116 @@
+//! A message as the broker lists it, and tables of messages.
+
+use serde::Deserialize;
+
+use super::names::Names;
+use super::texts::{seconds_of, status_style};
+use crate::cli::table::Table;
+
+/// The most messages of a page.
+pub const PAGE_LEN_MAX: usize = 500;
+
+/// A message of a list, as the broker shows it.
+#[derive(Debug, Deserialize)]
+pub struct Message {
+    pub message_id: String,
+    pub sender_id: String,
+    pub sender_name: Option<String>,
+    pub recipient_id: Option<String>,
+    pub timestamp: String,
+    pub protocol_name: String,
+    pub protocol_version: String,
+    #[serde(default)]
+    pub headers: Headers,
+    pub payload: Option<serde_json::Value>,
+    pub status: Option<String>,
+    pub recipients: Option<Counts>,
+}
+
+/// The headers that are shown.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Headers {
+    pub priority: Option<String>,
+    pub ttl_seconds: Option<u64>,
+    pub correlation_id: Option<String>,
+    pub reply_to: Option<String>,
+}
+
+/// How many recipients have each status.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Counts {
+    pub queued: u64,
+    pub delivered: u64,
+    pub acknowledged: u64,
+    pub expired: u64,
+    pub dead_lettered: u64,
+}
+
+impl Message {
+    /// The name of the sender, or else its id.
+    pub fn sender(&self) -> &str {
+        self.sender_name.as_deref().unwrap_or(&self.sender_id)
+    }
+
+    /// The name or id of the recipient, or `all` for a broadcast.
+    pub fn recipient<'a>(&'a self, names: &'a Names) -> &'a str {
+        self.recipient_id.as_deref().map_or("all", |id| names.of(id))
+    }
+
+    /// Protocol and version.
+    pub fn protocol(&self) -> String {
+        format!("{} {}", self.protocol_name, self.protocol_version)
+    }
+
+    /// The status, or for a broadcast the number of recipients with each.
+    pub fn progress(&self) -> String {
+        if let Some(status) = &self.status {
+            return status.clone();
+        }
+        let Some(counts) = &self.recipients else {
+            return "forgotten".to_owned();
+        };
+        let parts = [
+            ("queued", counts.queued),
+            ("delivered", counts.delivered),
+            ("acknowledged", counts.acknowledged),
+            ("expired", counts.expired),
+            ("dead_lettered", counts.dead_lettered),
+        ];
+        let parts = parts.iter().filter(|(_, count)| *count > 0);
+        let parts: Vec<_> = parts.map(|(status, count)| format!("{count} {status}")).collect();
+        if parts.is_empty() {
+            "no recipient".to_owned()
+        } else {
+            parts.join(", ")
+        }
+    }
+}
+
+/// Messages as a table.
+pub fn table(messages: &[Message], names: &Names, with_payload: bool) -> Table {
+    let mut headings = vec!["AT", "FROM", "TO", "PROTOCOL", "STATUS", "MESSAGE"];
+    if with_payload {
+        headings.push("PAYLOAD");
+    }
+    let mut table = Table::new(&headings);
+    for message in messages {
+        let plain = anstyle::Style::new();
+        let (at, protocol, progress) = (seconds_of(&message.timestamp), message.protocol(), message.progress());
+        let payload = message.payload.as_ref().map_or_else(String::new, ToString::to_string);
+        let mut cells = vec![
+            (at.as_str(), plain),
+            (message.sender(), plain),
+            (message.recipient(names), plain),
+            (protocol.as_str(), plain),
+            (progress.as_str(), status_style(&progress)),
+            (message.message_id.as_str(), plain),
+        ];
+        if with_payload {
+            cells.push((payload.as_str(), plain));
+        }
+        table.styled_row(cells);
+    }
+    table
+}

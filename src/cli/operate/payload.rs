@@ -1,0 +1,95 @@
+//! The payload of a message to send: on the command line, in a file, or on stdin.
+
+use std::fs::File;
+use std::io::Read;
+
+use serde_json::value::RawValue;
+
+use crate::cli::error::CliError;
+use crate::cli::table::escaped;
+
+/// The most bytes that are read. The broker has a limit of its own, which may be lower.
+const BYTES_MAX: u64 = 256 << 20;
+
+/// Where a payload comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PayloadSource {
+    Text(String),
+    File(String),
+    Stdin,
+}
+
+impl PayloadSource {
+    /// Reads the argument: JSON, `@FILE`, or `-` for stdin.
+    pub fn parse(text: &str) -> Self {
+        match (text, text.strip_prefix('@')) {
+            ("-", _) => Self::Stdin,
+            (_, Some(path)) => Self::File(path.to_owned()),
+            (text, None) => Self::Text(text.to_owned()),
+        }
+    }
+
+    /// The payload as the JSON text that was given: numbers keep their digits.
+    ///
+    /// # Errors
+    /// [`CliError::Failed`] when it cannot be read, [`CliError::Usage`] when it is no JSON object.
+    pub fn read(&self) -> Result<Box<RawValue>, CliError> {
+        let (text, from) = match self {
+            Self::Text(text) => (text.clone(), "the payload".to_owned()),
+            Self::File(path) => {
+                let shown = escaped(path);
+                let file = File::open(path).map_err(|error| unreadable(&shown, &error))?;
+                (read_bounded(file, &shown)?, shown)
+            }
+            Self::Stdin => (read_bounded(std::io::stdin(), "stdin")?, "stdin".to_owned()),
+        };
+        let value: Result<Box<RawValue>, _> = serde_json::from_str(text.trim());
+        let refused = |reason: String| {
+            let advice = "allowed: an object such as '{\"text\": \"hello\"}', @FILE, or - for stdin";
+            CliError::Usage(format!("{from} is not a JSON object: {reason}; {advice}"))
+        };
+        let value = value.map_err(|error| refused(format!("line {}, column {}", error.line(), error.column())))?;
+        if value.get().starts_with('{') {
+            Ok(value)
+        } else {
+            Err(refused("it is another value".to_owned()))
+        }
+    }
+}
+
+fn unreadable(from: &str, error: &std::io::Error) -> CliError {
+    CliError::Failed(format!("{from} cannot be read: {error}"))
+}
+
+fn read_bounded(input: impl Read, from: &str) -> Result<String, CliError> {
+    let mut text = String::new();
+    let read = input.take(BYTES_MAX + 1).read_to_string(&mut text);
+    let read = read.map_err(|error| unreadable(from, &error))?;
+    if read as u64 > BYTES_MAX {
+        return Err(CliError::Failed(format!("{from} has more than {} MB", BYTES_MAX >> 20)));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_is_a_json_object() {
+        let read = |text: &str| PayloadSource::parse(text).read();
+        let big = r#"{"n": 123456789012345678901234567890.5, "a": 1, "a": 2}"#;
+        assert_eq!(read(big).unwrap().get(), big, "the digits stay");
+        for wrong in ["", "hello", "[1]", "1", "{\"a\": }", "{} {}"] {
+            let Err(CliError::Usage(line)) = read(wrong) else {
+                panic!("{wrong}")
+            };
+            assert!(line.starts_with("the payload is not a JSON object"), "{line}");
+        }
+        assert_eq!(PayloadSource::parse("-"), PayloadSource::Stdin);
+        let Err(CliError::Failed(line)) = read("@/nowhere/\u{1b}x") else {
+            panic!()
+        };
+        assert!(line.starts_with("/nowhere/\\u{1b}x cannot be read"), "{line}");
+    }
+}

@@ -1,0 +1,207 @@
+//! `send`: sends a message to one session or to all.
+
+use std::time::Duration;
+
+use clap::{Arg, ArgMatches, Command};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use ureq::http::Method;
+
+use super::job::{Context, Job};
+use super::lists;
+use super::payload::PayloadSource;
+use super::texts::{counted, status_style};
+use crate::cli::client::ApiRequest;
+use crate::cli::error::CliError;
+use crate::cli::flags::{choice, duration, given, given_number, number, switch, text};
+use crate::cli::table::Table;
+
+/// The name of the command.
+pub const NAME: &str = "send";
+
+const PRIORITIES: &[&str] = &["low", "normal", "high", "urgent"];
+const STATUSES: &[&str] = &["delivered", "acknowledged"];
+/// The longest wait of the broker.
+const WAIT_SECONDS_MAX: u64 = 110;
+const WAIT_SECONDS: u64 = 30;
+
+const ABOUT: &str = "\
+Send a message to one session, present or absent, or to all that speak its protocol.
+
+The sender is a session that belongs to the key; a name that no session has is registered. The payload has to
+fit the schema of the protocol, which is registered before.";
+
+/// The command with its help.
+pub fn command() -> Command {
+    Command::new(NAME)
+        .about("Send a message to one session, or to all")
+        .long_about(ABOUT)
+        .disable_version_flag(true)
+        .arg(text("from", "NAME", "Name or id of the session that sends").required(true))
+        .arg(text("to", "SESSION", "Name or id of the recipient, or NAME@PROJECT").required_unless_present("broadcast"))
+        .arg(switch("broadcast", "Send to all other sessions that speak the protocol").conflicts_with("to"))
+        .arg(text("protocol", "NAME", "Name of the protocol").required(true))
+        .arg(text("version", "VERSION", "Version of the protocol, such as 1.0.0").required(true))
+        .arg(
+            Arg::new("payload")
+                .value_name("PAYLOAD")
+                .required(true)
+                .help("JSON object, @FILE that holds one, or - to read one from stdin"),
+        )
+        .arg(choice("priority", "PRIORITY", PRIORITIES, "Urgency"))
+        .arg(number("ttl", 1, "Seconds after which it is not delivered any longer"))
+        .arg(text("correlation-id", "ID", "Ties an answer to its question"))
+        .arg(text("reply-to", "SESSION", "Where to answer"))
+        .arg(text(
+            "idempotency-key",
+            "KEY",
+            "A repeat with this key within 24 h sends nothing and gets the first answer",
+        ))
+        .arg(
+            choice(
+                "wait",
+                "STATUS",
+                STATUSES,
+                "Wait until the message has this status\n[without a value: acknowledged]",
+            )
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("acknowledged")
+            .conflicts_with("broadcast"),
+        )
+        .arg(
+            duration(
+                "timeout",
+                0..=WAIT_SECONDS_MAX,
+                "Longest wait, at most 110s\n[default: 30s]",
+            )
+            .requires("wait"),
+        )
+        .after_help("Exit code 3: the message was accepted, and does not have the status of --wait after --timeout.")
+}
+
+#[derive(Debug)]
+struct Send {
+    /// The body without the payload.
+    envelope: Map<String, Value>,
+    payload: PayloadSource,
+    wait: Option<(String, u64)>,
+}
+
+/// Reads the arguments.
+pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
+    let mut headers = Map::new();
+    for (flag, header) in [
+        ("priority", "priority"),
+        ("correlation-id", "correlation_id"),
+        ("reply-to", "reply_to"),
+        ("idempotency-key", "idempotency_key"),
+    ] {
+        if let Some(value) = given(matches, flag) {
+            headers.insert(header.to_owned(), value.into());
+        }
+    }
+    if let Some(ttl) = given_number(matches, "ttl") {
+        headers.insert("ttl_seconds".to_owned(), ttl.into());
+    }
+    let mut envelope = Map::new();
+    for (flag, member) in [
+        ("from", "from"),
+        ("to", "recipient_id"),
+        ("protocol", "protocol_name"),
+        ("version", "protocol_version"),
+    ] {
+        if let Some(value) = given(matches, flag) {
+            envelope.insert(member.to_owned(), value.into());
+        }
+    }
+    if !headers.is_empty() {
+        envelope.insert("headers".to_owned(), headers.into());
+    }
+    let timeout = matches.get_one::<u64>("timeout").copied().unwrap_or(WAIT_SECONDS);
+    let wait = given(matches, "wait").map(|status| (status, timeout));
+    if let Some((status, timeout)) = &wait {
+        envelope.insert("wait_for".to_owned(), status.as_str().into());
+        envelope.insert("timeout_seconds".to_owned(), (*timeout).into());
+    }
+    Box::new(Send {
+        envelope,
+        payload: PayloadSource::parse(&given(matches, "payload").unwrap_or_default()),
+        wait,
+    })
+}
+
+/// The answer of the broker to a direct message, or to a broadcast.
+#[derive(Debug, Deserialize)]
+struct Sent {
+    message_id: String,
+    status: Option<String>,
+    queue_size: Option<u64>,
+    recipients: Option<u64>,
+    #[serde(default)]
+    delivered: u64,
+    #[serde(default)]
+    queued: u64,
+    #[serde(default)]
+    failed: u64,
+}
+
+impl Job for Send {
+    fn run(&self, context: &Context) -> Result<(), CliError> {
+        let payload = self.payload.read()?;
+        let envelope = json!(self.envelope).to_string();
+        let body = format!("{},\"payload\":{}}}", &envelope[..envelope.len() - 1], payload.get());
+        let wait = self.wait.as_ref().map_or(0, |(_, seconds)| *seconds);
+        let ask = ApiRequest::new(Method::POST, "/api/v1/messages".to_owned())
+            .with_text(body)
+            .with_wait(Duration::from_secs(wait));
+        let answer = context.client.send(&ask)?;
+        lists::show_one(context, &answer, |sent| Ok(context.output.table(&table(sent))))?;
+        let sent: Sent = lists::parsed(&answer)?;
+        self.check_wait(&sent)
+    }
+}
+
+impl Send {
+    /// Whether the message has the status that was waited for, or one behind it.
+    fn check_wait(&self, sent: &Sent) -> Result<(), CliError> {
+        let (Some((wanted, seconds)), Some(status)) = (&self.wait, &sent.status) else {
+            return Ok(());
+        };
+        let is_reached = match status.as_str() {
+            "acknowledged" => true,
+            "delivered" => wanted == "delivered",
+            "queued" => false,
+            _ => {
+                let line = format!("the message will not be {wanted}: it is {status}; see mcp-broker dead-letters");
+                return Err(CliError::Failed(line));
+            }
+        };
+        if is_reached {
+            return Ok(());
+        }
+        Err(CliError::TimedOut(format!(
+            "the message is accepted and not {wanted} after {seconds} s; see mcp-broker messages {}",
+            sent.message_id
+        )))
+    }
+}
+
+fn table(sent: &Sent) -> Table {
+    let mut table = Table::without_headings();
+    table.row(["message", sent.message_id.as_str()]);
+    if let Some(status) = &sent.status {
+        let plain = anstyle::Style::new();
+        table.styled_row([("status", plain), (status.as_str(), status_style(status))]);
+    }
+    if let Some(waiting) = sent.queue_size {
+        table.row(["waiting there", counted(waiting, "message").as_str()]);
+    }
+    if let Some(recipients) = sent.recipients {
+        table.row(["recipients", recipients.to_string().as_str()]);
+        table.row(["delivered", sent.delivered.to_string().as_str()]);
+        table.row(["queued", sent.queued.to_string().as_str()]);
+        table.row(["failed", sent.failed.to_string().as_str()]);
+    }
+    table
+}

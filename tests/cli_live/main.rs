@@ -1,0 +1,11 @@
+//! The commands that use a running broker, against the real binary: their tables, their JSON, their exit codes, and what they
+//! do when pipes and brokers end.
+
+mod golden;
+mod guides;
+mod inboxes;
+mod lists;
+mod program;
+mod screens;
+mod sending;
+mod streams;

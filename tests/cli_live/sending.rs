@@ -1,0 +1,141 @@
+//! `send`.
+
+use std::{fs, path::PathBuf};
+
+use serde_json::json;
+
+use crate::golden::assert_golden;
+use crate::program::{broker_with, objects, run, run_with_input, tool};
+
+const NOTE: [&str; 3] = ["send", "--protocol=note", "--version=1.0.0"];
+
+#[test]
+fn a_message_is_sent_to_one_or_to_all() {
+    let broker = broker_with(&["bob", "carol"]);
+    let send = |words: &[&str]| run(broker.address, &[&NOTE, words].concat());
+    assert_golden(
+        "send",
+        &send(&["--from=alice", "--to=bob", r#"{"text": "hi"}"#]).succeeds(),
+    );
+    assert_golden(
+        "send.json",
+        &send(&["--from=alice", "--to=bob", "--json", r#"{"text": "hi"}"#]).succeeds(),
+    );
+    assert_golden(
+        "broadcast",
+        &send(&["--from=alice", "--broadcast", r#"{"text": "hi"}"#]).succeeds(),
+    );
+    let line = send(&["--from=alice", "--to=nemo", r#"{"text": "hi"}"#]).fails_with(1);
+    assert!(line.starts_with("session_not_found"), "{line}");
+    let line = send(&["--from=alice", "--to=bob", "{}"]).fails_with(1);
+    assert!(line.starts_with("payload_invalid"), "{line}");
+}
+
+#[test]
+fn a_payload_comes_from_the_command_line_a_file_or_stdin() {
+    let broker = broker_with(&["bob"]);
+    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("payload-{}.json", std::process::id()));
+    fs::write(&file, r#"{"text": "from a file"}"#).unwrap();
+    let from_file = format!("@{}", file.display());
+    let words = [&NOTE[..], &["--from=alice", "--to=bob", &from_file]].concat();
+    run(broker.address, &words).succeeds();
+    fs::remove_file(file).unwrap();
+    let words = [&NOTE[..], &["--from=alice", "--to=bob", "-"]].concat();
+    run_with_input(broker.address, &words, "{\"text\": \"from stdin\"}\n").succeeds();
+    assert!(
+        run_with_input(broker.address, &words, "")
+            .fails_with(2)
+            .starts_with("stdin is not a JSON object")
+    );
+    assert!(
+        run(
+            broker.address,
+            &[&NOTE[..], &["--from=a", "--to=bob", "@/nowhere"]].concat()
+        )
+        .fails_with(1)
+        .contains("cannot be read")
+    );
+    let waiting = objects(&run(broker.address, &["inbox", "bob", "--json", "--payload"]).succeeds());
+    let texts: Vec<_> = waiting
+        .iter()
+        .map(|message| message["payload"]["text"].as_str().unwrap())
+        .collect();
+    assert_eq!(texts, ["from a file", "from stdin"]);
+}
+
+#[test]
+fn headers_and_idempotency_keys_are_sent() {
+    let broker = broker_with(&["bob"]);
+    let words = [
+        &NOTE[..],
+        &[
+            "--from=alice",
+            "--to=bob",
+            "--priority=urgent",
+            "--ttl=3600",
+            "--correlation-id=q1",
+            "--reply-to=alice",
+            "--idempotency-key=once",
+            "--json",
+            r#"{"text": "hi"}"#,
+        ],
+    ]
+    .concat();
+    let first = objects(&run(broker.address, &words).succeeds());
+    let again = objects(&run(broker.address, &words).succeeds());
+    assert_eq!(first[0]["message_id"], again[0]["message_id"], "a repeat sends nothing");
+    let waiting = objects(&run(broker.address, &["inbox", "bob", "--json"]).succeeds());
+    assert_eq!(waiting.len(), 1);
+    let headers = &waiting[0]["headers"];
+    assert_eq!(
+        (&headers["priority"], &headers["ttl_seconds"]),
+        (&json!("urgent"), &json!(3600))
+    );
+    assert_eq!(
+        (&headers["correlation_id"], &headers["reply_to"]),
+        (&json!("q1"), &json!("alice"))
+    );
+}
+
+#[test]
+fn the_exit_code_says_whether_a_status_was_reached() {
+    let broker = broker_with(&["bob"]);
+    let words = [
+        &NOTE[..],
+        &[
+            "--from=alice",
+            "--to=bob",
+            "--wait",
+            "--timeout=0s",
+            r#"{"text": "hi"}"#,
+        ],
+    ]
+    .concat();
+    let waited = run(broker.address, &words);
+    assert!(waited.stdout.contains("queued"), "{waited:?}");
+    let line = waited.fails_with(3);
+    assert!(line.contains("not acknowledged after 0 s"), "{line}");
+    let bob = tool(broker.address, "register_session", &json!({"name": "bob"}));
+    let address = broker.address;
+    let receiver = std::thread::spawn(move || {
+        let take = json!({"session_id": bob["session_id"], "acknowledge": "immediate", "wait_seconds": 100});
+        // The first call takes what waits already, the second waits for the next message.
+        tool(address, "receive_messages", &take);
+        tool(address, "receive_messages", &take)
+    });
+    let words = [
+        &NOTE[..],
+        &[
+            "--from=alice",
+            "--to=bob",
+            "--wait=delivered",
+            "--timeout=100s",
+            r#"{"text": "hi"}"#,
+        ],
+    ]
+    .concat();
+    run(broker.address, &words).succeeds();
+    receiver.join().unwrap();
+    let words = [&NOTE[..], &["--from=a", "--to=bob", "--wait", "--timeout=111s", "{}"]].concat();
+    assert!(run(broker.address, &words).fails_with(2).contains("110s"));
+}
