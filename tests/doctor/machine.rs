@@ -91,6 +91,18 @@ fn a_data_folder_that_others_may_enter_is_found() {
 }
 
 #[test]
+fn a_folder_that_a_start_would_make_private_is_left_as_it_is() {
+    use std::os::unix::fs::PermissionsExt;
+    let user = User::new();
+    let folder = user.home.join("data");
+    let flag = format!("--data-dir={}", folder.display());
+    BrokerProcess::start(&["--storage=disk", &flag]).stop();
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+    user.examines(&["--storage=disk", &flag]).finds_nothing();
+    assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o755);
+}
+
+#[test]
 fn data_of_a_newer_version_are_found() {
     let user = User::new();
     let folder = user.home.join("data");

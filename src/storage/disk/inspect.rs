@@ -27,7 +27,8 @@ pub struct FolderReport {
     pub exists: bool,
     /// Whether a running process has it.
     pub is_locked: bool,
-    /// The version of the layout of its data: `None` where it holds none, or where a running process has it.
+    /// The version of the layout of its data: `None` where it holds none, where a running process has it, or where others
+    /// may enter it.
     pub layout: Option<Result<u32, String>>,
     /// The space of its file system.
     pub space: Option<DiskSpace>,
@@ -42,7 +43,8 @@ pub fn inspect(path: &Path) -> FolderReport {
     let is_locked = exists && is_locked(path);
     let refusal = if exists { refusal(path) } else { None };
     let has_data = path.join(RECORDS_FOLDER).join("version").is_file();
-    let layout = (has_data && !is_locked && refusal.is_none()).then(|| layout(path));
+    // A start makes a folder private before it opens it; this function leaves the folder as it is.
+    let layout = (has_data && !is_locked && is_private(path)).then(|| layout(path));
     FolderReport {
         refusal,
         exists,
@@ -65,6 +67,10 @@ fn nearest_folder(path: &Path) -> Option<PathBuf> {
 
 fn is_locked(path: &Path) -> bool {
     File::open(path.join(LOCK_FILE)).is_ok_and(|lock| matches!(lock.try_lock(), Err(fs::TryLockError::WouldBlock)))
+}
+
+fn is_private(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| metadata.mode() & 0o777 & !PRIVATE_MODE == 0)
 }
 
 /// Why a start refuses a folder that others may enter.
