@@ -133,7 +133,7 @@ class Packaging(unittest.TestCase):
         self.assertEqual(bill["metadata"]["component"]["version"], VERSION)
         names = {component["name"] for component in bill["components"]}
         self.assertLessEqual({"actix", "actix-web", "redis", "mcp-broker-actors"}, names)
-        self.assertFalse(names & {"proptest", "tungstenite", "mcp-broker-load", "rmcp"}, "only for tests")
+        self.assertFalse(names & {"proptest", "mcp-broker-load", "rmcp"}, "only for tests")
         references = [component["bom-ref"] for component in bill["components"]]
         self.assertEqual(len(references), len(set(references)))
         for component in bill["components"]:
