@@ -61,7 +61,7 @@ impl Job for DeadLetters {
             self.limit,
         );
         lists::show(context, pages, "dead letters", |letters| {
-            Ok(table(letters, &Names::ask(&context.client), self.with_payload))
+            table(letters, &Names::ask(&context.client), self.with_payload)
         })
     }
 }

@@ -93,7 +93,7 @@ pub fn show<T: DeserializeOwned>(
     context: &Context,
     mut pages: Pages<'_>,
     what: &str,
-    table: impl FnOnce(&[T]) -> Result<Table, CliError>,
+    table: impl FnOnce(&[T]) -> Table,
 ) -> Result<(), CliError> {
     let mut items: Vec<T> = Vec::new();
     while let Some(page) = pages.next_page()? {
@@ -114,7 +114,7 @@ pub fn show<T: DeserializeOwned>(
     if items.is_empty() && !pages.has_more() {
         return print(&format!("no {what}\n"));
     }
-    let mut text = context.output.table(&table(&items)?);
+    let mut text = context.output.table(&table(&items));
     if pages.has_more() {
         let _ = writeln!(text, "\nThere are more {what}: --limit shows more.");
     }
@@ -125,16 +125,12 @@ pub fn show<T: DeserializeOwned>(
 ///
 /// # Errors
 /// The answer has another form, or cannot be printed.
-pub fn show_one<T>(
-    context: &Context,
-    body: &str,
-    text: impl FnOnce(&T) -> Result<String, CliError>,
-) -> Result<(), CliError>
+pub fn show_one<T>(context: &Context, body: &str, text: impl FnOnce(&T) -> String) -> Result<(), CliError>
 where
     T: for<'de> Deserialize<'de>,
 {
     if context.output.json {
         return print(&json_line(&parsed::<Box<RawValue>>(body)?));
     }
-    print(&text(&parsed(body)?)?)
+    print(&text(&parsed(body)?))
 }

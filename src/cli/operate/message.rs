@@ -10,6 +10,7 @@ use crate::cli::table::Table;
 pub const PAGE_LEN_MAX: usize = 500;
 
 /// A message of a list, as the broker shows it.
+#[allow(clippy::struct_field_names, reason = "the names are those of the API")]
 #[derive(Debug, Deserialize)]
 pub struct Message {
     pub message_id: String,

@@ -146,7 +146,7 @@ impl Job for Messages {
     fn run(&self, context: &Context) -> Result<(), CliError> {
         let pages = Pages::new(&context.client, self.path.clone(), "messages", PAGE_LEN_MAX, self.limit);
         lists::show(context, pages, "messages", |messages| {
-            Ok(table(messages, &Names::ask(&context.client), self.with_payload))
+            table(messages, &Names::ask(&context.client), self.with_payload)
         })
     }
 }

@@ -107,7 +107,7 @@ impl Job for Protocols {
         match self {
             Self::List { path, limit } => {
                 let pages = Pages::new(&context.client, path.clone(), "protocols", PAGE_LEN_MAX, *limit);
-                lists::show(context, pages, "protocols", |protocols| Ok(table(protocols)))
+                lists::show(context, pages, "protocols", table)
             }
             Self::One { path } => {
                 let body = context.client.send(&ApiRequest::get(path.clone()))?;
@@ -132,7 +132,7 @@ fn table(protocols: &[Protocol]) -> Table {
     table
 }
 
-fn details(context: &Context, protocol: &Protocol) -> Result<String, CliError> {
+fn details(context: &Context, protocol: &Protocol) -> String {
     let metadata = &protocol.metadata;
     let mut table = Table::without_headings();
     for (name, value) in [
@@ -152,5 +152,5 @@ fn details(context: &Context, protocol: &Protocol) -> Result<String, CliError> {
         let schema = serde_json::to_string_pretty(schema).unwrap_or_default();
         let _ = writeln!(text, "\n{}", escaped_json(&schema));
     }
-    Ok(text)
+    text
 }

@@ -90,6 +90,7 @@ pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
 }
 
 /// What became of a redrive.
+#[allow(clippy::struct_field_names, reason = "the names are those of the API")]
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Redriven {
     redriven: u64,

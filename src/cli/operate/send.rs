@@ -156,7 +156,7 @@ impl Job for Send {
             .with_text(body)
             .with_wait(Duration::from_secs(wait));
         let answer = context.client.send(&ask)?;
-        lists::show_one(context, &answer, |sent| Ok(context.output.table(&table(sent))))?;
+        lists::show_one(context, &answer, |sent| context.output.table(&table(sent)))?;
         let sent: Sent = lists::parsed(&answer)?;
         self.check_wait(&sent)
     }

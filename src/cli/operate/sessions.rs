@@ -66,6 +66,7 @@ pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
 }
 
 /// A session, as the broker shows it.
+#[allow(clippy::struct_field_names, reason = "the names are those of the API")]
 #[derive(Debug, Deserialize)]
 pub struct Session {
     pub session_id: String,
@@ -95,11 +96,11 @@ impl Job for Sessions {
         match self {
             Self::List { path, limit } => {
                 let pages = Pages::new(&context.client, path.clone(), "sessions", PAGE_LEN_MAX, *limit);
-                lists::show(context, pages, "sessions", |sessions| Ok(table(sessions)))
+                lists::show(context, pages, "sessions", table)
             }
             Self::One(session) => {
                 let body = context.client.send(&ApiRequest::get(path_of(session)))?;
-                lists::show_one(context, &body, |session| Ok(context.output.table(&details(session))))
+                lists::show_one(context, &body, |session| context.output.table(&details(session)))
             }
         }
     }
