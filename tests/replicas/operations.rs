@@ -166,3 +166,54 @@ fn a_follower_may_return_to_another_replica() {
     let three = alice.sends("three").to("alice").id;
     assert_eq!(next_accepted(&mut stream).0, three);
 }
+
+#[test]
+fn a_cookie_of_one_replica_is_good_at_the_others_and_ends_at_all_of_them() {
+    let redis = Redis::start();
+    let flags = ["--storage=redis".to_owned(), format!("--redis-url={}", redis.url())];
+    let replicas = [(); 3].map(|()| Broker::secured_with(&flags.each_ref().map(String::as_str)));
+    let team = replicas[0].project("team", &json!({}));
+    for replica in &replicas {
+        replica.awaits_key_of(&team);
+    }
+    let body = json!({"key": team.key}).to_string();
+    let answer = Request::post(replicas[0].address, body)
+        .with_path("/api/v1/login")
+        .answered();
+    let cookie = answer
+        .header("set-cookie")
+        .unwrap()
+        .split(';')
+        .next()
+        .unwrap()
+        .to_owned();
+    let token = answer.json()["csrf_token"].as_str().unwrap().to_owned();
+    let asks = |replica: &Broker, request: Request| {
+        let request = request.with("Host", replica.address.to_string());
+        request
+            .with("Cookie", &*cookie)
+            .with("X-CSRF-Token", &*token)
+            .answered()
+    };
+    for (at, replica) in replicas.iter().enumerate() {
+        let stats = asks(replica, Request::get(replica.address).with_path("/api/v1/stats"));
+        assert_eq!(
+            stats.json()["replicas"],
+            3,
+            "the others accept the cookie too: {stats:?}"
+        );
+        let protocol = json!({"name": format!("of-{at}"), "version": "1.0.0", "schema": {}}).to_string();
+        let made = asks(
+            replica,
+            Request::post(replica.address, protocol).with_path("/api/v1/protocols"),
+        );
+        assert_eq!(made.status, 201, "{made:?}");
+    }
+    team.revoke_key(&team.key);
+    for replica in &replicas {
+        eventually("the cookie has ended", || {
+            let me = asks(replica, Request::get(replica.address).with_path("/api/v1/me"));
+            (me.status == 401).then_some(())
+        });
+    }
+}

@@ -68,6 +68,7 @@ pub struct Capabilities {
 }
 
 /// A page of sessions.
+#[allow(clippy::struct_field_names, reason = "the names are those of the contract")]
 #[derive(ToSchema)]
 pub struct Sessions {
     sessions: Vec<Session>,

@@ -136,7 +136,7 @@ impl Tally {
                 let mut count = |to| self.edges.entry((from, to)).or_default().messages += 1;
                 match &accepted.recipients {
                     LoggedRecipients::One(to) => count(Some(*to)),
-                    LoggedRecipients::Many(marks) => marks.iter().for_each(|mark| count(all.find(mark))),
+                    LoggedRecipients::Many(marks) => marks.iter().for_each(|mark| count(all.find(*mark))),
                 }
                 for to in dead {
                     let known = accepted.recipients.may_contain(to).then_some(to);

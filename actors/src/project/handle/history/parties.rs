@@ -42,8 +42,8 @@ impl SessionSet {
     }
 
     /// The session of a mark.
-    pub(super) fn find(&self, mark: &SessionMark) -> Option<SessionId> {
-        self.by_mark.get(mark).copied()
+    pub(super) fn find(&self, mark: SessionMark) -> Option<SessionId> {
+        self.by_mark.get(&mark).copied()
     }
 
     /// Whether one of them sent or got the message.

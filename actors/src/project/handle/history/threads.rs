@@ -190,7 +190,9 @@ impl Counted {
             LoggedRecipients::One(session) => {
                 self.participants.insert(*session);
             }
-            LoggedRecipients::Many(marks) => self.participants.extend(marks.iter().filter_map(|mark| all.find(mark))),
+            LoggedRecipients::Many(marks) => self
+                .participants
+                .extend(marks.iter().filter_map(|mark| all.find(*mark))),
         }
         if self.protocols.len() < PROTOCOLS_MAX
             && let Some(head) = accepted.parse_head()
