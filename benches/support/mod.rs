@@ -13,7 +13,10 @@ use std::{
     time::Duration,
 };
 
-use actix_http::header::{HeaderMap, HeaderName, HeaderValue};
+use actix_http::{
+    Method,
+    header::{HeaderMap, HeaderName, HeaderValue},
+};
 use actix_rt::Arbiter;
 use actors::{
     broker::{Broker, BrokerHandle, BrokerSettings},
@@ -103,6 +106,7 @@ pub fn headers(more: &[(&'static str, &str)]) -> HeaderMap {
 /// The credentials of a call. Without an address, failed attempts are not counted.
 pub fn arrival(headers: &HeaderMap, address: Option<IpAddr>) -> Credentials<'_> {
     Credentials {
+        method: &Method::POST,
         headers,
         query: None,
         path: "/mcp",

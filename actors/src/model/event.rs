@@ -213,7 +213,7 @@ named! {
 }
 
 /// A set of kinds of events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct EventKinds(u16);
 
 impl EventKinds {
@@ -251,6 +251,12 @@ impl EventKinds {
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
+    }
+
+    /// Whether the sets have a kind in common.
+    #[must_use]
+    pub const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
     }
 
     /// Whether the set contains a kind.

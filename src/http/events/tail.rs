@@ -229,12 +229,12 @@ impl Tail {
         let (mut message_events, mut dropped) = (0, 0);
         for _ in 0..READS_MAX {
             let skips = message_events >= message_events_max;
-            let scan_max = if skips {
-                OTHER_RECORDS_MAX
-            } else {
-                message_events_max - message_events
-            };
             let kinds = if skips { wanted.without(LIMITED) } else { wanted };
+            let scan_max = if kinds.intersects(LIMITED) {
+                message_events_max - message_events
+            } else {
+                OTHER_RECORDS_MAX
+            };
             let Ok(page) = self.events(EventStart::After(after), kinds, scan_max).await else {
                 break;
             };

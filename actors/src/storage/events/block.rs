@@ -7,7 +7,7 @@
 use bytes::Bytes;
 
 use super::record::{self, DamagedLog, Decoded, RecordTime};
-use crate::model::{Message, MessageId, ProjectEvent, SessionId};
+use crate::model::{EventKind, EventKinds, Message, MessageId, ProjectEvent, SessionId};
 
 /// A block of this many bytes gets no further record. Only one large record takes a block past it.
 pub const BLOCK_BYTES: usize = 64 << 10;
@@ -33,6 +33,8 @@ pub struct BlockHeader {
     pub first_ms: u64,
     /// The latest time of a record, in milliseconds since the Unix epoch.
     pub last_ms: u64,
+    /// Kinds that the records may have. Not stored: of a block that was read it is every kind.
+    pub kinds: EventKinds,
 }
 
 impl BlockHeader {
@@ -63,6 +65,7 @@ impl BlockHeader {
             accepted: u32::from_be_bytes([b0, b1, b2, b3]),
             first_ms: u64::from_be_bytes(*first),
             last_ms: u64::from_be_bytes(last.try_into().map_err(|_| DamagedLog)?),
+            kinds: EventKinds::ALL,
         })
     }
 
@@ -74,6 +77,7 @@ impl BlockHeader {
         self.records = self.records.saturating_add(later.records);
         self.accepted = self.accepted.saturating_add(later.accepted);
         self.last_ms = self.last_ms.max(later.last_ms);
+        self.kinds = self.kinds.union(later.kinds);
     }
 }
 
@@ -139,7 +143,7 @@ impl BlockWriter {
     pub fn accepted(&mut self, message: &Message, recipients: &[SessionId], with_payload: bool, at_ms: u64) {
         let time = self.time(at_ms);
         if record::write_accepted(&mut self.records, time, message, recipients, with_payload) {
-            self.count(at_ms);
+            self.count(EventKind::Accepted, at_ms);
             self.header.accepted += 1;
         }
     }
@@ -149,7 +153,7 @@ impl BlockWriter {
     pub fn delivered(&mut self, message: MessageId, session: SessionId, delivery: u32, at_ms: u64) {
         let time = self.time(at_ms);
         record::write_delivered(&mut self.records, time, message, session, delivery);
-        self.count(at_ms);
+        self.count(EventKind::Delivered, at_ms);
     }
 
     /// Records an acknowledgement.
@@ -157,14 +161,14 @@ impl BlockWriter {
     pub fn acknowledged(&mut self, message: MessageId, session: SessionId, at_ms: u64) {
         let time = self.time(at_ms);
         record::write_acknowledged(&mut self.records, time, message, session);
-        self.count(at_ms);
+        self.count(EventKind::Acknowledged, at_ms);
     }
 
     /// Records any event.
     pub fn event(&mut self, event: &ProjectEvent, at_ms: u64) {
         let time = self.time(at_ms);
         record::write_event(&mut self.records, time, event);
-        self.count(at_ms);
+        self.count(event.kind(), at_ms);
         self.header.accepted += u32::from(matches!(event, ProjectEvent::Accepted(_)));
     }
 
@@ -197,8 +201,9 @@ impl BlockWriter {
     }
 
     #[inline]
-    fn count(&mut self, at_ms: u64) {
+    fn count(&mut self, kind: EventKind, at_ms: u64) {
         let header = &mut self.header;
+        header.kinds = header.kinds.union(EventKinds::of(&[kind]));
         if header.records == 0 {
             header.first_ms = at_ms;
         }
@@ -216,7 +221,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_header_is_read_back(records: u32, accepted: u32, first_ms: u64, last_ms: u64) {
-            let header = BlockHeader { records, accepted, first_ms, last_ms };
+            let header = BlockHeader { records, accepted, first_ms, last_ms, kinds: EventKinds::ALL };
             let bytes = header.to_bytes();
             prop_assert_eq!(BlockHeader::read(&bytes), Ok(header));
             for len in 0..HEADER_BYTES {

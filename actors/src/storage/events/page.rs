@@ -103,6 +103,9 @@ impl PageReader {
     }
 
     fn read(&mut self, block: &Block) -> Decoded<()> {
+        if !block.header.kinds.intersects(self.query.kinds) && self.skip(block) {
+            return Ok(());
+        }
         let mut records = Vec::with_capacity(block.header.records.min(4096) as usize);
         let mut rest = &block.records[..];
         while !rest.is_empty() {
@@ -116,6 +119,41 @@ impl PageReader {
             Direction::Backward => (0..cut).rev().try_for_each(&mut visit),
         };
         visited.or_else(|ended| ended)
+    }
+
+    /// Counts the records of a block that has none of the kinds as scanned, and reads none of them. False if the page ends
+    /// within the block.
+    fn skip(&mut self, block: &Block) -> bool {
+        let len = block.header.records;
+        let cut = match self.boundary.block.cmp(&block.number) {
+            Ordering::Less => 0,
+            Ordering::Greater => len,
+            Ordering::Equal => match self.boundary.within {
+                Within::Index(index) => len.min(index),
+                Within::Time(_) => return false,
+            },
+        };
+        let skipped = match self.query.direction {
+            Direction::Forward => cut..len,
+            Direction::Backward => 0..cut,
+        };
+        let scanned = self.page.scanned + skipped.len();
+        if scanned > self.query.scan_max || self.bytes >= self.query.bytes_max {
+            return false;
+        }
+        let last = match self.query.direction {
+            Direction::Forward => skipped.clone().last(),
+            Direction::Backward => skipped.clone().next(),
+        };
+        self.page.scanned = scanned;
+        self.last = last
+            .map(|index| EventPosition {
+                incarnation: self.incarnation,
+                block: block.number,
+                index,
+            })
+            .or(self.last);
+        true
     }
 
     /// The index of the first record behind the boundary.
@@ -157,5 +195,84 @@ impl PageReader {
         self.page.scanned += 1;
         self.last = Some(position);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{super::block::BlockWriter, *};
+    use crate::model::{EventKind, EventKinds, MessageId, ProjectEvent, SessionId};
+
+    const INCARNATION: u64 = 7;
+
+    /// Blocks of which each has `lens` deliveries or acknowledgements.
+    fn blocks(lens: &[(usize, bool)]) -> Vec<Block> {
+        let (message, session) = (MessageId::from_uuid(uuid::Uuid::nil()), SessionId::generate());
+        let mut number = 0;
+        let block = |&(len, acknowledged): &(usize, bool)| {
+            let mut writer = BlockWriter::default();
+            for at_ms in 0..len as u64 {
+                if acknowledged {
+                    writer.event(&ProjectEvent::Acknowledged { message, session }, at_ms);
+                } else {
+                    writer.delivered(message, session, 1, at_ms);
+                }
+            }
+            let (header, records) = writer.finish();
+            number += 1;
+            Block {
+                number,
+                header,
+                records,
+            }
+        };
+        lens.iter().map(block).collect()
+    }
+
+    fn page(blocks: &[Block], query: EventQuery, boundary: Boundary) -> EventPage {
+        let mut reader = PageReader::new(query, INCARNATION, boundary);
+        let mut in_order: Vec<_> = blocks.iter().collect();
+        if query.direction == Direction::Backward {
+            in_order.reverse();
+        }
+        in_order.into_iter().all(|block| reader.add(block));
+        let at = |block: &Block, index| EventPosition {
+            incarnation: INCARNATION,
+            block: block.number,
+            index,
+        };
+        let (first, last) = (&blocks[0], &blocks[blocks.len() - 1]);
+        reader.finish(Some(at(first, 0)), at(last, last.header.records - 1), false)
+    }
+
+    proptest! {
+        #[test]
+        fn a_block_that_is_skipped_counts_as_one_that_was_read(
+            lens in prop::collection::vec((1..6_usize, any::<bool>()), 1..6),
+            block in 0..8_u64,
+            index in 0..7_u32,
+            scan_max in 1..20_usize,
+            is_forward: bool,
+            reads_deliveries: bool,
+        ) {
+            let kind = if reads_deliveries { EventKind::Delivered } else { EventKind::Acknowledged };
+            let query = EventQuery {
+                from: EventStart::Oldest,
+                direction: if is_forward { Direction::Forward } else { Direction::Backward },
+                kinds: EventKinds::of(&[kind]),
+                scan_max,
+                bytes_max: 1 << 20,
+            };
+            let boundary = Boundary { block, within: Within::Index(index) };
+            let blocks = blocks(&lens);
+            let unknown: Vec<_> = blocks.iter().cloned().map(|mut block| {
+                block.header.kinds = EventKinds::ALL;
+                block
+            }).collect();
+            let (skipped, read) = (page(&blocks, query, boundary), page(&unknown, query, boundary));
+            prop_assert_eq!(format!("{skipped:?}"), format!("{read:?}"));
+        }
     }
 }
