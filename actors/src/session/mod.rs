@@ -65,11 +65,11 @@ impl Member {
         self.address.metrics().is_finished()
     }
 
-    /// Notes a heartbeat. The first one after the session was disconnected wakes its actor.
+    /// Notes a heartbeat. The first one after the session was stale or disconnected wakes its actor.
     pub fn touch(&self, presence: PresenceTimeouts, now: Now) {
-        let was_disconnected = self.status(presence, now) == SessionStatus::Disconnected;
+        let was_silent = self.status(presence, now) != SessionStatus::Active;
         self.shared.touch(now);
-        if was_disconnected {
+        if was_silent {
             // Only a full mailbox refuses it. The commands in the mailbox wake the actor as well.
             let _ = self.address.tell(Nudge { barrier: None });
         }

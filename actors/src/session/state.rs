@@ -208,9 +208,9 @@ impl State {
         self.named = true;
     }
 
-    /// Whether the session was last found to be disconnected: a heartbeat changes its presence.
-    pub fn is_disconnected(&self) -> bool {
-        self.last_status == SessionStatus::Disconnected
+    /// Whether the session was last found to be stale or disconnected: a heartbeat changes its presence.
+    pub fn is_silent(&self) -> bool {
+        self.last_status != SessionStatus::Active
     }
 
     /// Keeps the watchers after a panic, and the attachment if `connection` is still open. The store has the rest.

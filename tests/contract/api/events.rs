@@ -78,6 +78,25 @@ fn what_happens_in_a_project_is_told_as_it_happens() {
 }
 
 #[test]
+fn a_stale_session_that_answers_again_is_told_at_once() {
+    let broker = Broker::secured_with(&[
+        "--heartbeat-interval=100ms",
+        "--stale-threshold=800ms",
+        // The timer of a stale session, which must not be what tells of it.
+        "--disconnect-threshold=1h",
+    ]);
+    let team = broker.project("team", &json!({}));
+    let bob = team.agent("bob");
+    let mut stream = team.follows("?topics=session");
+    bob.wire.stops_answering_pings();
+    awaits(&mut stream, "session", |data| data["event"] == "stale");
+    // Any frame is a heartbeat.
+    bob.wire.sends_frame(0x8a, b"");
+    let event = awaits(&mut stream, "session", |data| data["event"] == "active");
+    assert_eq!(event.json()["session_id"], json!(bob.session));
+}
+
+#[test]
 fn followers_see_what_their_scope_allows() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
@@ -241,7 +260,8 @@ fn a_stalled_follower_costs_bounded_memory_and_learns_what_it_missed() {
 
 #[test]
 fn followers_are_bounded_for_each_project() {
-    let broker = Broker::secured();
+    // The broker sees that a follower has left when it writes to it: at the latest with the next heartbeat.
+    let broker = Broker::secured_with(&crate::support::FAST_TIMEOUTS);
     let team = broker.project("team", &json!({}));
     let streams: Vec<_> = (0..250)
         .map(|_| team.events_request(&team.key, "?topics=session").sent())

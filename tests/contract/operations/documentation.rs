@@ -23,7 +23,7 @@ const ADDRESS: &str = "127.0.0.1:8000";
 const NOT_PLAYED: &str = "<!-- not played: ";
 const PLAYED_WITH: &str = "<!-- played with: ";
 /// The number of blocks of all pages that may be left out.
-const NOT_PLAYED_LEN_MAX: usize = 10;
+const NOT_PLAYED_LEN_MAX: usize = 12;
 const PAGES: [&str; 6] = [
     "README.md",
     "docs/guide.md",

@@ -41,7 +41,7 @@ impl Handler<Envelope<Nudge>> for Session {
     type Result = ();
 
     fn handle(&mut self, Envelope { message, .. }: Envelope<Nudge>, ctx: &mut Context<Self>) {
-        if self.state.is_disconnected() {
+        if self.state.is_silent() {
             self.tick(ctx);
         }
         self.push.note_arrival();
