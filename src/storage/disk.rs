@@ -212,32 +212,57 @@ fn free_space(path: &Path) -> Option<DiskSpace> {
     })
 }
 
-/// Makes a folder private that others may enter, where it holds the files of the broker only. Refuses it otherwise: the
-/// other files may be meant for others.
-fn ensure_private(path: &Path) -> io::Result<()> {
+/// Whether users besides the broker's own may enter a folder.
+enum Privacy {
+    Private,
+    /// Others may enter it. It holds the files of the broker only, so that a start makes it private.
+    Open {
+        mode: u32,
+    },
+    /// Others may enter it, and a start refuses it: its other files may be meant for others.
+    Refused {
+        mode: u32,
+        why: &'static str,
+    },
+}
+
+fn privacy(path: &Path) -> io::Result<Privacy> {
     let metadata = fs::metadata(path)?;
     let mode = metadata.mode() & 0o777;
     if mode & !PRIVATE_MODE == 0 {
-        return Ok(());
+        return Ok(Privacy::Private);
     }
-    let refused = |why: &str| {
-        let text = format!("others may enter it (mode {mode:o}), and {why}: run chmod 700, or name a folder inside it");
-        io::Error::new(io::ErrorKind::PermissionDenied, text)
-    };
     if metadata.uid() != rustix::process::geteuid().as_raw() {
-        return Err(refused("it belongs to another user"));
+        let why = "it belongs to another user";
+        return Ok(Privacy::Refused { mode, why });
     }
     for entry in fs::read_dir(path)? {
         if !OWN_ENTRIES
             .iter()
             .any(|own| entry.as_ref().is_ok_and(|entry| entry.file_name() == *own))
         {
-            return Err(refused("it holds other files"));
+            let why = "it holds other files";
+            return Ok(Privacy::Refused { mode, why });
         }
     }
-    fs::set_permissions(path, Permissions::from_mode(PRIVATE_MODE))?;
-    tracing::warn!(folder = %path.display(), "others could enter data_dir (mode {mode:o}): it is private now");
-    Ok(())
+    Ok(Privacy::Open { mode })
+}
+
+/// Makes a folder private, or refuses it.
+fn ensure_private(path: &Path) -> io::Result<()> {
+    match privacy(path)? {
+        Privacy::Private => Ok(()),
+        Privacy::Refused { mode, why } => {
+            let text =
+                format!("others may enter it (mode {mode:o}), and {why}: run chmod 700, or name a folder inside it");
+            Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+        }
+        Privacy::Open { mode } => {
+            fs::set_permissions(path, Permissions::from_mode(PRIVATE_MODE))?;
+            tracing::warn!(folder = %path.display(), "others could enter data_dir (mode {mode:o}): it is private now");
+            Ok(())
+        }
+    }
 }
 
 /// Locks a file until it is dropped.

@@ -4,14 +4,13 @@
 use std::{
     fs::{self, File},
     io::{self, Write},
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use actors::storage::disk::{DiskSpace, Engine, layout_version};
 
-use super::{DataFolder, LOCK_FILE, OWN_ENTRIES, PRIVATE_MODE, RECORDS_FOLDER, free_space};
+use super::{DataFolder, LOCK_FILE, Privacy, RECORDS_FOLDER, free_space, privacy};
 
 /// Syncs that are measured. The median says how long a group of messages waits.
 const SYNCS: usize = 5;
@@ -41,12 +40,15 @@ pub fn inspect(path: &Path) -> FolderReport {
     let exists = path.is_dir();
     let nearest = nearest_folder(path);
     let is_locked = exists && is_locked(path);
-    let refusal = if exists { refusal(path) } else { None };
+    let privacy = privacy(path).ok().filter(|_| exists);
     let has_data = path.join(RECORDS_FOLDER).join("version").is_file();
     // A start makes a folder private before it opens it; this function leaves the folder as it is.
-    let layout = (has_data && !is_locked && is_private(path)).then(|| layout(path));
+    let layout = (has_data && !is_locked && matches!(privacy, Some(Privacy::Private))).then(|| layout(path));
     FolderReport {
-        refusal,
+        refusal: match privacy {
+            Some(Privacy::Refused { mode, why }) => Some(format!("{why}, and others may enter it (mode {mode:o})")),
+            _ => None,
+        },
         exists,
         is_locked,
         layout,
@@ -67,29 +69,6 @@ fn nearest_folder(path: &Path) -> Option<PathBuf> {
 
 fn is_locked(path: &Path) -> bool {
     File::open(path.join(LOCK_FILE)).is_ok_and(|lock| matches!(lock.try_lock(), Err(fs::TryLockError::WouldBlock)))
-}
-
-fn is_private(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|metadata| metadata.mode() & 0o777 & !PRIVATE_MODE == 0)
-}
-
-/// Why a start refuses a folder that others may enter.
-fn refusal(path: &Path) -> Option<String> {
-    let metadata = fs::metadata(path).ok()?;
-    let mode = metadata.mode() & 0o777;
-    if mode & !PRIVATE_MODE == 0 {
-        return None;
-    }
-    if metadata.uid() != rustix::process::geteuid().as_raw() {
-        return Some(format!(
-            "it belongs to another user, and others may enter it (mode {mode:o})"
-        ));
-    }
-    let is_foreign = |entry: io::Result<fs::DirEntry>| {
-        entry.is_ok_and(|entry| !OWN_ENTRIES.iter().any(|own| entry.file_name() == *own))
-    };
-    let holds_others = fs::read_dir(path).ok()?.any(is_foreign);
-    holds_others.then(|| format!("it holds other files, and others may enter it (mode {mode:o})"))
 }
 
 fn layout(path: &Path) -> Result<u32, String> {
