@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::Value;
 use ureq::http::{self, HeaderValue, Method, StatusCode, header};
@@ -23,6 +24,8 @@ pub struct ApiRequest {
     pub body: Option<String>,
     /// Longest time from the first byte of the request to the last byte of the response.
     pub timeout: Duration,
+    /// Most bytes of the response.
+    pub bytes_max: u64,
 }
 
 impl ApiRequest {
@@ -34,6 +37,7 @@ impl ApiRequest {
             headers: Vec::new(),
             body: None,
             timeout: RESPONSE_TIMEOUT,
+            bytes_max: RESPONSE_BYTES_MAX,
         }
     }
 
@@ -156,26 +160,39 @@ impl Client {
     /// # Errors
     /// What happened; a refusal has the code of the broker.
     pub fn send(&self, ask: &ApiRequest) -> Result<String, ClientError> {
-        self.answer(ask).map_err(|error| error.redacted(&self.access))
+        self.respond(ask).map(http::Response::into_body)
     }
 
-    fn answer(&self, ask: &ApiRequest) -> Result<String, ClientError> {
-        let broken = |error| ClientError::new(transport_error(&self.access.url, ask.timeout, &error));
+    /// Sends a request and returns the response, whose status is one of success.
+    ///
+    /// # Errors
+    /// What happened; a refusal has the code of the broker.
+    pub fn respond(&self, ask: &ApiRequest) -> Result<http::Response<String>, ClientError> {
+        let response = self.exchange(ask);
+        let response =
+            response.map_err(|error| ClientError::new(transport_error(&self.access.url, ask.timeout, &error)));
+        let response = response.and_then(|response| {
+            if response.status().is_success() {
+                Ok(response)
+            } else {
+                Err(refusal(&self.access, &response, response.body()))
+            }
+        });
+        response.map_err(|error| error.redacted(&self.access))
+    }
+
+    /// Sends a request and returns the response, of success or not.
+    ///
+    /// # Errors
+    /// No response came, or it cannot be read. The text may contain the key.
+    pub fn exchange(&self, ask: &ApiRequest) -> Result<http::Response<String>, ureq::Error> {
         let timeouts = Timeouts {
             whole: Some(ask.timeout),
             silence: None,
         };
-        let mut response = self.run(ask, &timeouts).map_err(broken)?;
-        let body = response
-            .body_mut()
-            .with_config()
-            .limit(RESPONSE_BYTES_MAX)
-            .read_to_string();
-        let body = body.map_err(broken)?;
-        if response.status().is_success() {
-            return Ok(body);
-        }
-        Err(refusal(&self.access, &response, &body))
+        let (head, mut body) = self.run(ask, &timeouts)?.into_parts();
+        let body = body.with_config().limit(ask.bytes_max).read_to_string()?;
+        Ok(http::Response::from_parts(head, body))
     }
 
     /// Sends a request whose response does not end, and returns its body. A read of the body fails after a minute without
@@ -325,7 +342,7 @@ struct Problem {
     retry_after_ms: Option<u64>,
 }
 
-fn refusal(access: &BrokerAccess, answer: &http::Response<Body>, body: &str) -> ClientError {
+fn refusal<B>(access: &BrokerAccess, answer: &http::Response<B>, body: &str) -> ClientError {
     let status = answer.status();
     let problem: Problem = serde_json::from_str(body).unwrap_or_default();
     let Some(code) = problem.code else {
@@ -401,11 +418,9 @@ fn one_line(text: &str) -> String {
 
 /// One segment of a path, or one value of a query, percent-encoded.
 pub fn percent_encoded(text: &str) -> String {
-    let encode = |byte: u8| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(byte).to_string(),
-        _ => format!("%{byte:02X}"),
-    };
-    text.bytes().map(encode).collect()
+    /// All characters but the unreserved ones (RFC 3986, section 2.3).
+    const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+    utf8_percent_encode(text, ESCAPED).to_string()
 }
 
 #[cfg(test)]

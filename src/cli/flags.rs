@@ -73,6 +73,15 @@ pub fn id(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// The required argument `NAME`: a session.
+pub fn session() -> Arg {
+    Arg::new("session")
+        .value_name("NAME")
+        .required(true)
+        .value_parser(id)
+        .help("Name or id of the session")
+}
+
 /// The value of a flag with a text.
 pub fn given(matches: &ArgMatches, name: &str) -> Option<String> {
     matches.get_one::<String>(name).cloned()

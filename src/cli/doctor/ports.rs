@@ -6,7 +6,10 @@ use serde_json::Value;
 
 use super::{findings::Finding, setup::Setup};
 use crate::{
-    cli::{access::BrokerUrl, mcp_client},
+    cli::{
+        access::{BrokerAccess, BrokerUrl},
+        client::{ApiRequest, Client},
+    },
     startup,
 };
 
@@ -70,19 +73,15 @@ fn broker_version(address: SocketAddr) -> Option<String> {
 /// # Errors
 /// One line: nothing answers there, or not a broker.
 pub fn health(url: &BrokerUrl) -> Result<Value, String> {
-    let response = mcp_client::agent(url, ANSWER_TIMEOUT)
-        .get(format!("{}/health", url.text))
-        .call();
-    let mut response = response.map_err(|error| error.to_string())?;
-    let body = response
-        .body_mut()
-        .with_config()
-        .limit(ANSWER_BYTES_MAX)
-        .read_to_string();
-    let health: Value = body
-        .ok()
-        .and_then(|body| serde_json::from_str(&body).ok())
-        .unwrap_or_default();
+    let (url, key) = (url.clone(), None);
+    let ask = ApiRequest {
+        timeout: ANSWER_TIMEOUT,
+        bytes_max: ANSWER_BYTES_MAX,
+        ..ApiRequest::get("/health")
+    };
+    let response = Client::new(BrokerAccess { url, key }).exchange(&ask);
+    let response = response.map_err(|error| error.to_string())?;
+    let health: Value = serde_json::from_str(response.body()).unwrap_or_default();
     // `storage_backend` is null while a broker starts.
     if health["version"].is_string() && health.get("storage_backend").is_some() {
         return Ok(health);

@@ -3,35 +3,21 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use ureq::{
-    Agent, Body,
-    http::{HeaderValue, Response, StatusCode, header},
-};
+use ureq::http::{Method, Response, StatusCode, header};
 
 use super::{CallError, Era, McpClient, failed, hello, result_of};
-use crate::cli::access::{BrokerAccess, BrokerUrl, ClientKey};
+use crate::cli::{
+    access::BrokerAccess,
+    client::{ApiRequest, Client},
+};
 
 /// Bytes of an answer.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
-/// An agent that gives up after `timeout`. It follows no redirects, and uses a proxy for `https://` alone: both could read
-/// the key.
-pub fn agent(url: &BrokerUrl, timeout: Duration) -> Agent {
-    let mut config = Agent::config_builder()
-        .timeout_global(Some(timeout))
-        .max_redirects(0)
-        .http_status_as_error(false);
-    if !url.is_https {
-        config = config.proxy(None);
-    }
-    config.build().new_agent()
-}
-
 /// A client over HTTP. In the legacy era it has an HTTP session, which ends with it.
 pub struct HttpClient {
-    agent: Agent,
-    url: String,
-    key: Option<ClientKey>,
+    client: Client,
+    timeout: Duration,
     era: Era,
     session: Option<String>,
 }
@@ -43,9 +29,8 @@ impl HttpClient {
     /// The broker does not answer, or not as MCP says.
     pub fn connect(access: &BrokerAccess, era: Era, timeout: Duration) -> Result<Self, CallError> {
         let mut client = Self {
-            agent: agent(&access.url, timeout),
-            url: format!("{}/mcp", access.url.text),
-            key: access.key.clone(),
+            client: Client::new(access.clone()),
+            timeout,
             era,
             session: None,
         };
@@ -58,36 +43,29 @@ impl HttpClient {
 
     fn initialize(&mut self) -> Result<(), CallError> {
         let hello = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello()});
-        let mut response = self.post("initialize", None, &hello)?;
+        let response = self.post(self.legacy_request(&hello))?;
         let session = response.headers().get("mcp-session-id");
         self.session = session.and_then(|id| id.to_str().ok()).map(str::to_owned);
-        result_of(answer(&mut response)?)?;
+        result_of(parsed(&response)?)?;
         let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
-        self.post("notifications/initialized", None, &ready).map(drop)
+        self.post(self.legacy_request(&ready)).map(drop)
     }
 
-    fn post(&self, method: &str, name: Option<&str>, frame: &Value) -> Result<Response<Body>, CallError> {
-        let mut request = self
-            .agent
-            .post(&self.url)
-            .header(header::ACCEPT, "application/json, text/event-stream")
-            .header(header::CONTENT_TYPE, "application/json");
-        if self.era == Era::Modern || self.session.is_some() {
-            request = request.header("mcp-protocol-version", self.era.version());
+    /// A request of the legacy era, in the HTTP session if one is open.
+    fn legacy_request(&self, frame: &Value) -> ApiRequest {
+        let ask = mcp_request(frame);
+        match &self.session {
+            Some(session) => ask
+                .with_header("mcp-protocol-version", Era::Legacy.version())
+                .with_header("mcp-session-id", session),
+            None => ask,
         }
-        if let Some(session) = &self.session {
-            request = request.header("mcp-session-id", session);
-        }
-        if self.era == Era::Modern {
-            request = request.header("mcp-method", method);
-            if let Some(name) = name {
-                request = request.header("mcp-name", name);
-            }
-        }
-        if let Some(key) = &self.key {
-            request = request.header("x-api-key", secret(key)?);
-        }
-        let response = request.send(frame.to_string()).map_err(failed)?;
+    }
+
+    fn post(&self, mut ask: ApiRequest) -> Result<Response<String>, CallError> {
+        ask.timeout = self.timeout;
+        ask.bytes_max = ANSWER_BYTES_MAX;
+        let response = self.client.exchange(&ask).map_err(failed)?;
         match response.status() {
             StatusCode::UNAUTHORIZED => Err(CallError::KeyNeeded),
             status if status.is_success() => Ok(response),
@@ -97,12 +75,12 @@ impl HttpClient {
 }
 
 impl McpClient for HttpClient {
-    fn request(&mut self, method: &str, mut params: Value) -> Result<Value, CallError> {
-        self.era.complete(&mut params);
-        let name = params["name"].as_str().map(str::to_owned);
-        let frame = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
-        let mut response = self.post(method, name.as_deref(), &frame)?;
-        result_of(answer(&mut response)?)
+    fn request(&mut self, method: &str, params: Value) -> Result<Value, CallError> {
+        let ask = match self.era {
+            Era::Modern => modern_request(method, params),
+            Era::Legacy => self.legacy_request(&json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})),
+        };
+        result_of(parsed(&self.post(ask)?)?)
     }
 }
 
@@ -110,38 +88,70 @@ impl Drop for HttpClient {
     /// Ends the HTTP session.
     fn drop(&mut self) {
         if let Some(session) = self.session.take() {
-            let mut request = self.agent.delete(&self.url).header("mcp-session-id", session);
-            if let Some(Ok(key)) = self.key.as_ref().map(secret) {
-                request = request.header("x-api-key", key);
-            }
-            let _ = request.call();
+            let mut ask = ApiRequest::new(Method::DELETE, "/mcp".to_owned()).with_header("mcp-session-id", session);
+            ask.timeout = self.timeout;
+            let _ = self.client.exchange(&ask);
         }
     }
 }
 
-fn secret(key: &ClientKey) -> Result<HeaderValue, CallError> {
-    let mut value = HeaderValue::from_str(key.expose()).map_err(failed)?;
-    value.set_sensitive(true);
-    Ok(value)
+/// A request of the modern era, which needs nothing but itself.
+pub fn modern_request(method: &str, mut params: Value) -> ApiRequest {
+    Era::Modern.complete(&mut params);
+    let frame = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+    let ask = mcp_request(&frame)
+        .with_header("mcp-protocol-version", Era::Modern.version())
+        .with_header("mcp-method", method);
+    match params["name"].as_str() {
+        Some(name) => ask.with_header("mcp-name", name),
+        None => ask,
+    }
 }
 
-/// The response in the body: a JSON object, or the event that has a result or an error.
-fn answer(response: &mut Response<Body>) -> Result<Value, CallError> {
-    let kind = response.headers().get(header::CONTENT_TYPE);
-    let is_stream = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
-    let body = response
-        .body_mut()
-        .with_config()
-        .limit(ANSWER_BYTES_MAX)
-        .read_to_string();
-    let body = body.map_err(failed)?;
-    if !is_stream {
-        return serde_json::from_str(&body).map_err(|_| failed("POST /mcp answered with something other than JSON"));
+fn mcp_request(frame: &Value) -> ApiRequest {
+    ApiRequest::new(Method::POST, "/mcp".to_owned())
+        .with_header("accept", "application/json, text/event-stream")
+        .with_text(frame.to_string())
+}
+
+/// The JSON-RPC response in an answer: the body, or the event of a stream that has a result or an error.
+///
+/// # Errors
+/// The stream has no such event.
+pub fn response_in(answer: &Response<String>) -> Result<&str, CallError> {
+    let kind = answer.headers().get(header::CONTENT_TYPE);
+    if !kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream")) {
+        return Ok(answer.body());
     }
-    let data = body.lines().filter_map(|line| line.strip_prefix("data:"));
-    let mut frames = data.filter_map(|data| serde_json::from_str::<Value>(data).ok());
-    let is_response = |frame: &Value| frame.get("result").is_some() || frame.get("error").is_some();
-    frames
-        .find(is_response)
+    let is_response = |data: &&str| {
+        let frame: Value = serde_json::from_str(data).unwrap_or_default();
+        frame.get("result").is_some() || frame.get("error").is_some()
+    };
+    let mut data = answer.body().lines().filter_map(|line| line.strip_prefix("data:"));
+    data.find(is_response)
         .ok_or_else(|| failed("the stream of POST /mcp ended without an answer"))
+}
+
+fn parsed(answer: &Response<String>) -> Result<Value, CallError> {
+    serde_json::from_str(response_in(answer)?).map_err(|_| failed("POST /mcp answered with something other than JSON"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_is_the_body_or_the_event_that_has_it() {
+        let answer = |kind: &str, body: &str| {
+            let answer = Response::builder().header("content-type", kind);
+            answer.body(body.to_owned()).unwrap()
+        };
+        let plain = answer("application/json", "{\"id\":1}");
+        assert_eq!(response_in(&plain).unwrap(), "{\"id\":1}");
+        let frames =
+            ":\n\nevent: message\ndata: {\"method\":\"x\"}\n\nevent: message\ndata: {\"id\":1,\"result\":{}}\n\n";
+        let stream = answer("text/event-stream", frames);
+        assert_eq!(response_in(&stream).unwrap().trim(), "{\"id\":1,\"result\":{}}");
+        assert!(response_in(&answer("text/event-stream", ":\n\n")).is_err());
+    }
 }

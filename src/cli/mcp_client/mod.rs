@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-pub use http::{HttpClient, agent};
+pub use http::{HttpClient, modern_request, response_in};
 pub use tls::{Roots, connect_tcp, split_address};
 pub use websocket::WebSocketClient;
 

@@ -1,6 +1,6 @@
 //! `inbox`: shows what waits for a session, or takes it.
 
-use clap::{Arg, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -15,7 +15,7 @@ use super::texts::counted;
 use super::tools;
 use crate::cli::client::{ApiRequest, parameter, with_query};
 use crate::cli::error::CliError;
-use crate::cli::flags::{given, given_number, id, limit, switch};
+use crate::cli::flags::{given, given_number, limit, session, switch};
 use crate::cli::output::{Written, json_line, write};
 
 /// The name of the command.
@@ -36,13 +36,7 @@ pub fn command() -> Command {
     Command::new(NAME)
         .about("Show what waits for a session, or take it")
         .long_about(ABOUT)
-        .arg(
-            Arg::new("session")
-                .value_name("NAME")
-                .required(true)
-                .value_parser(id)
-                .help("Name or id of the session"),
-        )
+        .arg(session())
         .arg(switch("take", "Receive and acknowledge the messages as the session"))
         .arg(switch("force", "Take them although the session is active").requires("take"))
         .arg(switch("payload", "Also show the payloads, which requires the scope admin").conflicts_with("take"))

@@ -3,7 +3,7 @@
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TrySendError};
 use std::time::{Duration, Instant};
 
-use clap::{Arg, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 use serde_json::{Value, json};
 
 use super::events::{EventStream, Frame};
@@ -13,7 +13,7 @@ use super::sessions::{Session, path_of};
 use super::texts::counted;
 use crate::cli::client::{ApiRequest, Client, ClientError};
 use crate::cli::error::CliError;
-use crate::cli::flags::{DURATION_SECONDS_MAX, duration, given, id};
+use crate::cli::flags::{DURATION_SECONDS_MAX, duration, given, session};
 use crate::cli::output::{json_value_line, print};
 use crate::cli::table::escaped;
 
@@ -32,13 +32,7 @@ pub fn command() -> Command {
     Command::new(NAME)
         .about("Wait until a message waits for a session")
         .long_about(ABOUT)
-        .arg(
-            Arg::new("session")
-                .value_name("NAME")
-                .required(true)
-                .value_parser(id)
-                .help("Name or id of the session"),
-        )
+        .arg(session())
         .arg(duration(
             "timeout",
             0..=DURATION_SECONDS_MAX,
