@@ -111,7 +111,10 @@ impl PageReader {
         while !rest.is_empty() {
             records.push(record::take_record(&mut rest)?);
         }
-        let cut = self.cut(block, &records)?;
+        let cut = match self.boundary_index(block, records.len() as u32) {
+            Ok(index) => index as usize,
+            Err(ms) => first_at(ms, &records, block.header.first_ms)?,
+        };
         let direction = self.query.direction;
         let mut visit = |at: usize| self.visit(block, at, records[at]);
         let visited = match direction {
@@ -125,13 +128,8 @@ impl PageReader {
     /// within the block.
     fn skip(&mut self, block: &Block) -> bool {
         let len = block.header.records;
-        let cut = match self.boundary.block.cmp(&block.number) {
-            Ordering::Less => 0,
-            Ordering::Greater => len,
-            Ordering::Equal => match self.boundary.within {
-                Within::Index(index) => len.min(index),
-                Within::Time(_) => return false,
-            },
+        let Ok(cut) = self.boundary_index(block, len) else {
+            return false;
         };
         let skipped = match self.query.direction {
             Direction::Forward => cut..len,
@@ -156,24 +154,15 @@ impl PageReader {
         true
     }
 
-    /// The index of the first record behind the boundary.
-    fn cut(&self, block: &Block, records: &[&[u8]]) -> Decoded<usize> {
-        let len = records.len();
-        Ok(match self.boundary.block.cmp(&block.number) {
-            Ordering::Less => 0,
-            Ordering::Greater => len,
-            Ordering::Equal => match self.boundary.within {
-                Within::Index(index) => len.min(index as usize),
-                Within::Time(ms) => {
-                    for (at, record) in records.iter().enumerate() {
-                        if record::time_of(record, block.header.first_ms)? >= ms {
-                            return Ok(at);
-                        }
-                    }
-                    len
-                }
-            },
-        })
+    /// The index of the first of `len` records behind the boundary. The error is the time of the boundary, if only the
+    /// times of the records say it.
+    fn boundary_index(&self, block: &Block, len: u32) -> Result<u32, u64> {
+        match (self.boundary.block.cmp(&block.number), self.boundary.within) {
+            (Ordering::Less, _) => Ok(0),
+            (Ordering::Greater, _) => Ok(len),
+            (Ordering::Equal, Within::Index(index)) => Ok(len.min(index)),
+            (Ordering::Equal, Within::Time(ms)) => Err(ms),
+        }
     }
 
     /// Adds a record to the page. The error ends the block: with Ok because the page is full.
@@ -196,6 +185,16 @@ impl PageReader {
         self.last = Some(position);
         Ok(())
     }
+}
+
+/// The index of the first record at a time or later, in milliseconds since the Unix epoch; their number if all are earlier.
+fn first_at(ms: u64, records: &[&[u8]], block_ms: u64) -> Decoded<usize> {
+    for (at, record) in records.iter().enumerate() {
+        if record::time_of(record, block_ms)? >= ms {
+            return Ok(at);
+        }
+    }
+    Ok(records.len())
 }
 
 #[cfg(test)]
