@@ -49,6 +49,12 @@ impl Identity {
         self.principal.scope
     }
 
+    /// The owner whose sessions have to be among sender and recipients of the messages that the caller may see; None for a
+    /// caller who sees all messages of the project.
+    pub fn messages_of(&self) -> Option<&Owner> {
+        (self.scope() == Scope::Member).then(|| self.owner())
+    }
+
     /// Whether this session of the project belongs to the caller.
     pub fn owns_session(&self, id: SessionId) -> bool {
         let member = self.project.session(id);

@@ -81,7 +81,7 @@ pub async fn follow(state: StateData, Caller(by): Caller, query: web::Query<Quer
     } = query.into_inner();
     let view = View {
         topics: Topics::parse(topics.as_deref(), by.scope())?,
-        messages_of: (by.scope() == Scope::Member).then(|| by.owner().clone()),
+        messages_of: by.messages_of().cloned(),
     };
     let after = match request.headers().get(LAST_EVENT_ID) {
         Some(id) => Some(id.to_str().unwrap_or_default().to_owned()),

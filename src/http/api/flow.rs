@@ -72,8 +72,8 @@ pub struct Flow<'a> {
     until: String,
     /// The number of events that were looked at.
     events: usize,
-    /// Whether all messages of the window were counted. One answer looks at no more than 50,000 events, and at messages
-    /// with 200,000 recipients together.
+    /// Whether all messages of the window were counted. One answer looks at up to 50,000 events, and at messages with up to
+    /// 200,000 recipients together.
     complete: bool,
     /// The busiest ones first.
     edges: Vec<EdgeView<'a>>,
@@ -93,8 +93,7 @@ pub async fn show(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
     // The end is after messages of this very millisecond.
     let until_ms = now().unix_ms + 1;
     let since_ms = until_ms.saturating_sub(window.unwrap_or(WINDOW_SECONDS) * 1000);
-    let visible_to = (by.scope() == Scope::Member).then(|| by.owner().clone());
-    let flow = by.project.flow(since_ms, until_ms, limit, visible_to.as_ref()).await?;
+    let flow = by.project.flow(since_ms, until_ms, limit, by.messages_of()).await?;
     let mut page = JsonPage::new("edges");
     let mut folded = Folded {
         edges: flow.folded_edges,

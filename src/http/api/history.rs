@@ -73,8 +73,8 @@ pub struct Query {
 }
 
 /// The messages of the last `MESSAGE_HISTORY`, newest first. A member sees those that its own sessions sent or got. A page
-/// looks at no more than 5,000 events, and at messages with 200,000 recipients together, and reads the receipts of 20,000: it
-/// may have fewer messages than its limit, or none, and still be followed by another.
+/// looks at up to 5,000 events, and at messages with up to 200,000 recipients together, and reads the receipts of up to
+/// 20,000: it may have fewer messages than its limit, or none, and still be followed by another.
 #[utoipa::path(get, path = "/api/v1/messages", operation_id = "list_messages", tag = "messages",
     params(Query), responses((status = 200, description = "A page of the messages", body = documented::Messages),
 ))]
@@ -102,7 +102,7 @@ pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
         protocol: protocol.map(|name| ProtocolName::parse(&name)).transpose()?,
         priority,
         text: q.map(|text| parse_text(&text)).transpose()?,
-        visible_to: (by.scope() == Scope::Member).then(|| by.owner().clone()),
+        visible_to: by.messages_of().cloned(),
         session: match session {
             None => None,
             Some(address) => Some(parse_session(&by.project, &address).await?),

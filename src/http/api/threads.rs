@@ -78,9 +78,9 @@ pub struct Threads<'a> {
 }
 
 /// The threads of the last `MESSAGE_HISTORY`: messages by correlation id, newest first. `GET
-/// /api/v1/messages?correlation_id=` lists the messages of one. A page looks at no more than 50,000 events, so that it may
-/// have fewer threads than its limit and still be followed by another; a thread that is longer than that is on a later page
-/// again, with its older messages. A member sees messages that its own sessions sent or got.
+/// /api/v1/messages?correlation_id=` lists the messages of one. A page looks at up to 50,000 events: it may have
+/// fewer threads than its limit and still be followed by another, and a longer thread is on a later page again, with its
+/// older messages. A member sees messages that its own sessions sent or got.
 #[utoipa::path(get, path = "/api/v1/threads", operation_id = "list_threads", tag = "messages", params(Query), responses(
     (status = 200, description = "A page of the threads", body = Threads),
 ))]
@@ -93,8 +93,7 @@ pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
         Some(text) => parse_cursor(&text)?,
         None => ThreadCursor::NEWEST,
     };
-    let visible_to = (by.scope() == Scope::Member).then(|| by.owner().clone());
-    let page = by.project.threads(since_ms, cursor, limit, visible_to.as_ref()).await?;
+    let page = by.project.threads(since_ms, cursor, limit, by.messages_of()).await?;
     let mut text = JsonPage::new("threads");
     let last = text.push_all(&page.threads, view);
     let next = match last {

@@ -5,17 +5,12 @@ use std::collections::HashMap;
 use super::{
     ProjectHandle,
     parties::{Names, Party, SessionSet},
-    scan::{BackwardScan, Span},
+    scan::{BackwardScan, COUNT_READ_MAX, COUNT_SCAN_MAX, Span},
 };
 use crate::{
     model::{BrokerError, EventKind, EventKinds, LoggedRecipients, MessageId, Owner, ProjectEvent, SessionId},
     storage::{EventStart, LoggedEvent},
 };
-
-/// Records that one answer looks at, at most: about 16,000 messages with their deliveries.
-const FLOW_SCAN_MAX: usize = 50_000;
-/// Records of one read; in between others work.
-const READ_MAX: usize = 5_000;
 
 /// Messages from one session to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,8 +77,8 @@ impl ProjectHandle {
             until_ms: Some(until_ms),
             since_ms: Some(since_ms),
             kinds: EventKinds::of(&[EventKind::Accepted, EventKind::DeadLettered]),
-            scan_max: FLOW_SCAN_MAX,
-            read_max: READ_MAX,
+            scan_max: COUNT_SCAN_MAX,
+            read_max: COUNT_READ_MAX,
         });
         let (mut tally, all) = (Tally::default(), SessionSet::of(&self.directory().all()));
         while let Some(events) = scan.next(self).await? {

@@ -11,6 +11,10 @@ use crate::{
 
 /// Walks of a project at once that keep what they have counted, up to 15 MB each. More of them wait for their turn.
 pub(in crate::project) const WALKS_MAX: usize = 2;
+/// Records that a walk looks at that counts messages, at most: about 16,000 messages with their deliveries.
+pub(super) const COUNT_SCAN_MAX: usize = 50_000;
+/// Records of one read of such a walk.
+pub(super) const COUNT_READ_MAX: usize = 5_000;
 /// Bytes of one read of the log.
 pub(super) const READ_BYTES: usize = 1 << 20;
 /// Recipients of messages that one walk looks at, at most, unless one message has more: broadcasts have many.

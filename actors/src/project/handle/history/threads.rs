@@ -5,17 +5,13 @@ use std::collections::{BTreeSet, HashMap};
 use super::{
     ProjectHandle,
     parties::{Names, Party, SessionSet},
-    scan::{BackwardScan, Span},
+    scan::{BackwardScan, COUNT_READ_MAX, COUNT_SCAN_MAX, Span},
 };
 use crate::{
     model::{AcceptedMessage, BrokerError, EventKind, EventKinds, LoggedRecipients, Owner, ProjectEvent, SessionId},
     storage::{EventPosition, EventStart},
 };
 
-/// Records that one page looks at, at most: about 16,000 messages with their deliveries.
-const THREADS_SCAN_MAX: usize = 50_000;
-/// Records of one read; in between others work.
-const READ_MAX: usize = 5_000;
 /// The span ends with the read that finds so many threads.
 const SPAN_THREADS_MAX: usize = 2_000;
 /// Participants that a thread lists.
@@ -114,8 +110,8 @@ impl ProjectHandle {
             until_ms: None,
             since_ms,
             kinds: EventKinds::of(&[EventKind::Accepted]),
-            scan_max: THREADS_SCAN_MAX,
-            read_max: READ_MAX,
+            scan_max: COUNT_SCAN_MAX,
+            read_max: COUNT_READ_MAX,
         });
         let (mut found, mut names) = (HashMap::<String, Counted>::new(), Names::default());
         let mut newest = None;
