@@ -125,10 +125,8 @@ fn the_story_is_told_to_its_end_and_seen_through_rest() {
             "{reason}: {events:#?}"
         );
     }
-    let redriven = events
-        .iter()
-        .filter(|(name, data)| name == "message" && data["event"] == "redriven");
-    assert_eq!(redriven.count(), 2, "{events:#?}");
+    assert!(has("message", &|data| data["event"] == "redriven"), "{events:#?}");
+    assert_eq!(printed.matches("redrives the dead letter").count(), 2, "{printed}");
     let is_of_thread = |data: &Value| data["message"]["headers"]["correlation_id"] == "login-rate-limit";
     let in_thread = events
         .iter()

@@ -77,6 +77,8 @@ fn a_killed_replica_loses_no_message_and_only_the_events_that_it_had_not_written
                 is_written.then_some(())
             });
             cluster.kill(victim);
+            // A sender may still have an answer of the dead replica to read, or repeat its message at another one.
+            ledger.await_one_more_of_each(LOAD.senders);
             uncertain.extend(ledger.accepted().difference(&logged).cloned());
         }
         ledger.await_more_accepted(100);

@@ -115,6 +115,16 @@ impl Ledger {
         });
     }
 
+    /// Waits until each of `senders` senders has a further message accepted.
+    pub fn await_one_more_of_each(&self, senders: usize) {
+        let before = self.book().accepted_by_sender();
+        self.await_book("a further message of each sender", |book| {
+            let by_sender = book.accepted_by_sender();
+            let has_more = |(sender, len): (&String, &usize)| *len > before.get(sender).copied().unwrap_or(0);
+            by_sender.iter().filter(|&sender| has_more(sender)).count() >= senders
+        });
+    }
+
     /// Waits until `len` further calls were refused with `unavailable`.
     pub fn await_more_refusals(&self, len: usize) {
         let wanted = self.book().refusals + len;
@@ -156,6 +166,15 @@ impl Ledger {
 }
 
 impl Book {
+    fn accepted_by_sender(&self) -> HashMap<String, usize> {
+        let mut len_of = HashMap::new();
+        for entry in self.accepted.values() {
+            let (sender, _) = entry.text.split_once(' ').unwrap();
+            *len_of.entry(sender.to_owned()).or_default() += 1;
+        }
+        len_of
+    }
+
     fn missing(&self) -> impl Iterator<Item = (&String, &String, &String)> {
         self.accepted.iter().flat_map(|(id, entry)| {
             let missing = entry

@@ -15,6 +15,8 @@ use crate::cli::mcp_client::Era;
 const ROUND: Duration = Duration::from_secs(90);
 /// Pauses of a round, for its pace.
 const BEATS: u32 = 30;
+/// After the last line, so that a page that follows the demo shows its end.
+const LAST_PAUSE: Duration = Duration::from_secs(1);
 /// The time for which the check waits for the tester, in seconds.
 const CHECK_TTL_SECONDS: u64 = 1;
 
@@ -97,7 +99,8 @@ pub fn play(stage: &mut Stage<'_>) -> Step {
         let left_rounds = u32::try_from(rounds - at - 1).unwrap_or(0);
         stage.pause(stage.time_left().saturating_sub(round * left_rounds))?;
     }
-    stage.say("everyone", "goes home")
+    stage.say("everyone", "goes home")?;
+    stage.pause(LAST_PAUSE)
 }
 
 fn capabilities(review: &[&str], features: &[&str]) -> Value {
