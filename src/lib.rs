@@ -12,6 +12,7 @@ pub mod edge;
 pub mod exit;
 pub mod http;
 pub mod json;
+pub mod local;
 pub mod mcp;
 pub mod metrics;
 pub mod problem;

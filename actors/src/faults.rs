@@ -49,3 +49,31 @@ pub async fn point(name: &str) {
 #[cfg(not(feature = "faults"))]
 #[allow(clippy::unused_async, reason = "it stalls in builds with the feature `faults`")]
 pub async fn point(_: &str) {}
+
+/// The value of an environment variable of tests, whose name begins with `FAULT_`.
+#[cfg(feature = "faults")]
+#[must_use]
+pub fn text(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// None.
+#[cfg(not(feature = "faults"))]
+#[must_use]
+pub const fn text(_: &str) -> Option<String> {
+    None
+}
+
+/// Whether a process that this one starts inherits an environment variable because tests inject faults with it.
+#[cfg(feature = "faults")]
+#[must_use]
+pub fn is_inherited(name: &str) -> bool {
+    name.starts_with("FAULT_")
+}
+
+/// No.
+#[cfg(not(feature = "faults"))]
+#[must_use]
+pub const fn is_inherited(_: &str) -> bool {
+    false
+}

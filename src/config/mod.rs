@@ -23,7 +23,7 @@ pub(crate) use error::{one_line, quoted_value};
 pub use kinds::{LogFormat, RedisFallback, StorageKind};
 pub use layers::Flag;
 pub(crate) use layers::nearest_name;
-pub use names::{API_KEY_ENV, CONFIG_ENV, ENV_PREFIX, URL_ENV};
+pub use names::{API_KEY_ENV, CONFIG_ENV, ENV_PREFIX, NAME_ENV, URL_ENV};
 pub use origins::SettingValue;
 pub(crate) use rules::{Integer, Rule, Span};
 pub use rules::{RedisUrl, Shape, check_log_filter};

@@ -10,3 +10,5 @@ pub const CONFIG_ENV: &str = "MCP_BROKER_CONFIG";
 pub const URL_ENV: &str = "MCP_BROKER_URL";
 /// The variable with the key of `mcp-broker project`.
 pub const API_KEY_ENV: &str = "MCP_BROKER_API_KEY";
+/// The variable with the name of the agent behind `mcp-broker connect`. `serve` ignores it.
+pub const NAME_ENV: &str = "MCP_BROKER_NAME";

@@ -105,12 +105,16 @@ const BROKER: Layers = &[
     ("metrics", &[]),
     ("config", &["metrics", "storage"]),
     ("telemetry", &["config"]),
+    ("local", &["config"]),
     ("auth", &["problem"]),
     ("admin", &["auth"]),
     ("edge", &["auth", "problem"]),
     ("verbs", &["auth", "json", "refusal"]),
     ("mcp", &["admin", "auth", "budget", "json", "refusal", "verbs"]),
-    ("transport", &["auth", "budget", "edge", "mcp", "problem", "telemetry"]),
+    (
+        "transport",
+        &["auth", "budget", "edge", "local", "mcp", "problem", "telemetry"],
+    ),
     (
         "http",
         &[
@@ -137,6 +141,7 @@ const BROKER: Layers = &[
             "edge",
             "exit",
             "http",
+            "local",
             "mcp",
             "metrics",
             "storage",
@@ -144,7 +149,7 @@ const BROKER: Layers = &[
             "transport",
         ],
     ),
-    ("cli", &["config", "exit", "startup", "storage", "telemetry"]),
+    ("cli", &["config", "exit", "local", "startup", "storage", "telemetry"]),
 ];
 
 #[test]

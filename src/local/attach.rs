@@ -1,0 +1,121 @@
+//! Finds the broker of an instance, or starts it: connect, lock, connect again, start.
+//!
+//! A process that waited for the lock finds a broker when it gets it. The name of a socket is removed under the lock only, and
+//! only while no process holds the life lock.
+
+use std::{fs, io, os::unix::net::UnixStream, path::Path, time::Instant};
+
+use super::{
+    error::{AttachError, LocalError},
+    greeting::{self, Greeted},
+    hello::{Hello, HelloResult},
+    lock::{FileLock, LockError, pause_until},
+    paths::LocalPaths,
+    spawn, version,
+};
+
+/// A connection to a broker that has answered a hello.
+#[derive(Debug)]
+pub struct Attached {
+    pub stream: UnixStream,
+    pub hello: HelloResult,
+}
+
+/// Whether a client starts a broker where none runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StartPolicy {
+    Start,
+    NoStart,
+}
+
+/// Connects to the broker of an instance, which is started if the policy says so. Waits for a broker that ends, and for
+/// the start of another process.
+///
+/// # Errors
+/// Why there is no broker at the deadline.
+pub fn attach(
+    paths: &LocalPaths,
+    hello: &Hello,
+    policy: StartPolicy,
+    deadline: Instant,
+) -> Result<Attached, AttachError> {
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::TimedOut => timed_out(paths, "the broker did not answer"),
+        _ => AttachError::Io {
+            socket: paths.socket.clone(),
+            error,
+        },
+    };
+    loop {
+        match greeting::greet(&paths.socket, hello, deadline).map_err(failed)? {
+            Greeted::Served(stream, hello) => return Ok(Attached { stream, hello }),
+            Greeted::Foreign(uid) => {
+                return Err(AttachError::Foreign {
+                    socket: paths.socket.clone(),
+                    uid,
+                });
+            }
+            Greeted::Absent if policy == StartPolicy::NoStart => {
+                return Err(AttachError::NotRunning(paths.socket.clone()));
+            }
+            Greeted::Absent => start_unless_running(paths, deadline)?,
+            Greeted::Retiring(mut stream) => {
+                greeting::wait_for_close(&mut stream, deadline);
+            }
+            Greeted::OtherProtocol(mut stream, refused) => {
+                let (running, own) = (refused.version, hello.version.clone());
+                if refused.protocols[0] > hello.protocol || !version::is_newer(&own, &running) {
+                    return Err(AttachError::NewerRuns { running, own });
+                }
+                if policy == StartPolicy::NoStart {
+                    return Err(AttachError::OlderRuns { running, own });
+                }
+                greeting::retire(&mut stream, deadline).map_err(failed)?;
+                greeting::wait_for_close(&mut stream, deadline);
+            }
+            Greeted::Lost => {
+                if !pause_until(deadline) {
+                    return Err(timed_out(paths, "the broker did not answer"));
+                }
+            }
+        }
+    }
+}
+
+fn start_unless_running(paths: &LocalPaths, deadline: Instant) -> Result<(), AttachError> {
+    let failed = |error: io::Error| AttachError::Io {
+        socket: paths.socket.clone(),
+        error,
+    };
+    let _start = FileLock::take(&paths.start_lock, deadline).map_err(|error| match error {
+        LockError::Held => timed_out(paths, "another process did not start the broker"),
+        LockError::Io(error) => unusable(&paths.start_lock, &error),
+    })?;
+    loop {
+        if greeting::connect(&paths.socket, deadline).map_err(failed)?.is_some() {
+            return Ok(());
+        }
+        match FileLock::try_take(&paths.life_lock) {
+            Ok(_) => break,
+            Err(LockError::Held) if pause_until(deadline) => {}
+            Err(LockError::Held) => return Err(timed_out(paths, "a broker is alive and did not answer")),
+            Err(LockError::Io(error)) => return Err(unusable(&paths.life_lock, &error)),
+        }
+    }
+    match fs::remove_file(&paths.socket) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(unusable(&paths.socket, &error)),
+        _ => {}
+    }
+    spawn::start(paths, deadline)
+}
+
+fn timed_out(paths: &LocalPaths, what: &'static str) -> AttachError {
+    AttachError::TimedOut {
+        what,
+        log: paths.log.clone(),
+    }
+}
+
+fn unusable(path: &Path, error: &io::Error) -> AttachError {
+    AttachError::Files(LocalError(format!("{} cannot be used: {error}", path.display())))
+}

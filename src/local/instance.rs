@@ -1,0 +1,90 @@
+//! The name of a local broker.
+
+use std::fmt;
+
+/// The longest part of a name, in bytes.
+const NAME_LEN_MAX: usize = 32;
+/// What a name may not be, because the folders have entries of this name.
+const RESERVED: [&str; 2] = ["dev", "data"];
+const DEV_PREFIX: &str = "dev/";
+
+/// A local broker of this user: `default`, another name, or `dev/NAME`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Instance(String);
+
+impl Instance {
+    /// Reads a name.
+    ///
+    /// # Errors
+    /// What a name is, for the text "allowed: ...".
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let name = text.strip_prefix(DEV_PREFIX).unwrap_or(text);
+        let is_reserved = name == text && RESERVED.contains(&name);
+        let is_name = (1..=NAME_LEN_MAX).contains(&name.len())
+            && name
+                .bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte))
+            && name.as_bytes()[0].is_ascii_alphanumeric();
+        if !is_name || is_reserved {
+            return Err(format!(
+                "a name of 1 to {NAME_LEN_MAX} characters from a-z, 0-9, - and _ that begins with a letter or digit, \
+                 optionally after dev/, and none of {}",
+                RESERVED.join(", ")
+            ));
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    /// The broker for development with this name.
+    ///
+    /// # Errors
+    /// Those of [`Self::parse`].
+    pub fn dev(name: &str) -> Result<Self, String> {
+        Self::parse(&format!("{DEV_PREFIX}{name}"))
+    }
+
+    /// The name, with `dev/` before that of a broker for development.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether it is the broker that clients use unless they name another.
+    pub fn is_default(&self) -> bool {
+        self.0 == "default"
+    }
+
+    /// The name of a broker for development; `None` for another.
+    pub fn dev_name(&self) -> Option<&str> {
+        self.0.strip_prefix(DEV_PREFIX)
+    }
+}
+
+impl Default for Instance {
+    fn default() -> Self {
+        Self("default".to_owned())
+    }
+}
+
+impl fmt::Display for Instance {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_stays_inside_its_folder() {
+        for name in ["default", "a", "shop-2", "dev/default", "dev/x_1"] {
+            assert_eq!(Instance::parse(name).unwrap().as_str(), name);
+        }
+        let long = "a".repeat(NAME_LEN_MAX + 1);
+        for name in [
+            "", "dev", "data", "..", "dev/", "dev/..", "a/b", "dev/a/b", "-a", "A", "a.b", "a b", "/a", &long,
+        ] {
+            assert!(Instance::parse(name).is_err(), "{name:?}");
+        }
+    }
+}

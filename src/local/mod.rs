@@ -1,0 +1,33 @@
+//! The brokers of one user on this machine: where their files are, how a client finds or starts one, and which of two
+//! versions serves.
+//!
+//! `instance` names a broker, `paths` its files, `vetting` who may have touched them. `attach` connects, and starts a
+//! broker where none runs: `greeting` is the first exchange, `spawn` the start, `lock` what keeps starts apart. `version`
+//! judges a client, `publish` makes the name of a socket. This room knows neither MCP nor the command line.
+
+mod attach;
+mod build;
+mod error;
+mod greeting;
+pub mod hello;
+mod instance;
+mod lock;
+mod paths;
+mod peer;
+mod publish;
+mod ready;
+mod spawn;
+mod version;
+mod vetting;
+
+pub use attach::{Attached, StartPolicy, attach};
+pub use build::{build_id, executable, is_replaced, own_protocol, running_version};
+pub use error::{AttachError, LocalError};
+pub use instance::Instance;
+pub use lock::{FileLock, LockError, pause_until};
+pub use paths::LocalPaths;
+pub use peer::{Peer, peer_of};
+pub use publish::{PublishedSocket, SOCKET_PATH_LEN_MAX, publish_socket};
+pub use ready::Readiness;
+pub use version::{Meeting, meet};
+pub use vetting::vet;

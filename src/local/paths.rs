@@ -1,0 +1,178 @@
+//! Where the files of a local broker are.
+
+use std::{
+    env,
+    ffi::OsString,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+use rustix::process::geteuid;
+
+use super::{error::LocalError, instance::Instance, publish::SOCKET_PATH_LEN_MAX, vetting};
+
+const FOLDER: &str = "mcp-broker";
+
+/// Where the files of one local broker are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalPaths {
+    pub instance: Instance,
+    /// The runtime folder, mode 0700, which holds the socket, the locks and `broker.json`.
+    pub folder: PathBuf,
+    pub socket: PathBuf,
+    /// Locked by the process that starts a broker, until the broker is ready.
+    pub start_lock: PathBuf,
+    /// Locked by the broker as long as it lives. The lock says that it lives, not its process id.
+    pub life_lock: PathBuf,
+    /// What the broker says of itself, for people and for programs that do not want to ask it.
+    pub info: PathBuf,
+    /// The folder of the disk storage.
+    pub data: PathBuf,
+    /// The log of the broker. Older parts of it have a number behind the name.
+    pub log: PathBuf,
+    /// What a client of the FIFO transport writes to.
+    pub fifo_in: PathBuf,
+    /// What a client of the FIFO transport reads from.
+    pub fifo_out: PathBuf,
+}
+
+impl LocalPaths {
+    /// The files of an instance. Makes its runtime folder, and checks that other users cannot have touched it.
+    ///
+    /// # Errors
+    /// The runtime folder cannot be made, or belongs to another user, or others may write to it.
+    pub fn of(instance: &Instance) -> Result<Self, LocalError> {
+        let paths = Self::named(instance, &|name| env::var_os(name))?;
+        vetting::make_private(&paths.folder)?;
+        Ok(paths)
+    }
+
+    /// The files of an instance in an environment, without a look at the disk.
+    fn named(instance: &Instance, variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Self, LocalError> {
+        let below = |base: PathBuf| {
+            if instance.is_default() {
+                base
+            } else {
+                base.join(instance.as_str())
+            }
+        };
+        let wanted = below(runtime_base(variable));
+        let fits = wanted.join("broker.sock").as_os_str().len() <= SOCKET_PATH_LEN_MAX;
+        let folder = if fits { wanted } else { below(short_base()) };
+        let (state, logs) = state_bases(variable)?;
+        let in_folder = |name: &str| folder.join(name);
+        Ok(Self {
+            instance: instance.clone(),
+            socket: in_folder("broker.sock"),
+            start_lock: in_folder("start.lock"),
+            life_lock: in_folder("life.lock"),
+            info: in_folder("broker.json"),
+            fifo_in: in_folder("broker.fifo-in"),
+            fifo_out: in_folder("broker.fifo-out"),
+            data: below(state).join("data"),
+            log: below(logs).join("broker.log"),
+            folder,
+        })
+    }
+
+    /// The folder of the brokers for development. It may be missing.
+    ///
+    /// # Errors
+    /// Neither `XDG_STATE_HOME` nor `HOME` is set.
+    pub fn dev_folder() -> Result<PathBuf, LocalError> {
+        let any = Instance::dev("default").map_err(LocalError)?;
+        let paths = Self::named(&any, &|name| env::var_os(name))?;
+        Ok(paths.folder.parent().map(Path::to_owned).unwrap_or_default())
+    }
+
+    /// The prefix of both FIFOs, for the setting `local_fifo`.
+    pub fn fifo_prefix(&self) -> PathBuf {
+        self.folder.join("broker.fifo")
+    }
+
+    /// The folder of the log and of the data.
+    pub fn state_folder(&self) -> &Path {
+        self.data.parent().unwrap_or(&self.data)
+    }
+}
+
+/// An absolute path from a variable. The rules of XDG ignore others.
+fn absolute(value: Option<OsString>) -> Option<PathBuf> {
+    value
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute() && !path.as_os_str().as_bytes().contains(&0))
+}
+
+fn runtime_base(variable: &dyn Fn(&str) -> Option<OsString>) -> PathBuf {
+    if cfg!(target_os = "macos") {
+        return env::temp_dir().join(FOLDER);
+    }
+    absolute(variable("XDG_RUNTIME_DIR")).map_or_else(short_base, |base| base.join(FOLDER))
+}
+
+/// The runtime folder where none is named, or where the path of a socket in it would be too long.
+fn short_base() -> PathBuf {
+    PathBuf::from(format!("/tmp/{FOLDER}-{}", geteuid().as_raw()))
+}
+
+/// The folders of data and of logs.
+fn state_bases(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<(PathBuf, PathBuf), LocalError> {
+    let home = || {
+        let text = "neither XDG_STATE_HOME nor HOME names a folder for data and logs; set HOME";
+        absolute(variable("HOME")).ok_or_else(|| LocalError(text.to_owned()))
+    };
+    if cfg!(target_os = "macos") {
+        let library = home()?.join("Library");
+        return Ok((
+            library.join("Application Support").join(FOLDER),
+            library.join("Logs").join(FOLDER),
+        ));
+    }
+    let state = match absolute(variable("XDG_STATE_HOME")) {
+        Some(state) => state,
+        None => home()?.join(".local/state"),
+    };
+    Ok((state.join(FOLDER), state.join(FOLDER)))
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    fn named(instance: &str, variables: &[(&str, &str)]) -> LocalPaths {
+        let find = |name: &str| {
+            let found = variables.iter().find(|(other, _)| *other == name);
+            found.map(|(_, value)| OsString::from(value))
+        };
+        LocalPaths::named(&Instance::parse(instance).unwrap(), &find).unwrap()
+    }
+
+    #[test]
+    fn files_are_where_xdg_says() {
+        let variables = [
+            ("XDG_RUNTIME_DIR", "/run/user/7"),
+            ("XDG_STATE_HOME", "/s"),
+            ("HOME", "/h"),
+        ];
+        let paths = named("default", &variables);
+        assert_eq!(paths.socket, Path::new("/run/user/7/mcp-broker/broker.sock"));
+        assert_eq!(paths.data, Path::new("/s/mcp-broker/data"));
+        assert_eq!(paths.log, Path::new("/s/mcp-broker/broker.log"));
+        let paths = named("dev/x", &variables);
+        assert_eq!(paths.life_lock, Path::new("/run/user/7/mcp-broker/dev/x/life.lock"));
+        assert_eq!(paths.data, Path::new("/s/mcp-broker/dev/x/data"));
+    }
+
+    #[test]
+    fn a_missing_relative_or_long_runtime_folder_is_replaced_by_a_short_one() {
+        let short = short_base();
+        let long = format!("/{}", "x".repeat(SOCKET_PATH_LEN_MAX));
+        for value in ["", "relative", &long] {
+            let paths = named("default", &[("XDG_RUNTIME_DIR", value), ("HOME", "/h")]);
+            assert_eq!(paths.folder, short, "{value}");
+            assert_eq!(paths.data, Path::new("/h/.local/state/mcp-broker/data"));
+        }
+        let longest = format!("dev/{}", "n".repeat(32));
+        assert!(named(&longest, &[("HOME", "/h")]).socket.as_os_str().len() <= SOCKET_PATH_LEN_MAX);
+    }
+}
