@@ -49,6 +49,7 @@ pub mod policy;
 pub mod project;
 pub mod rate;
 pub mod registry;
+pub mod rest;
 pub mod router;
 pub mod session;
 pub mod silence;

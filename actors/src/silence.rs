@@ -2,7 +2,8 @@
 //!
 //! While the process is frozen, or a thread that reads sockets is busy, what peers send is not read: that time is not
 //! silence of theirs. Each such thread runs [`beat_forever`]. A late beat begins a gap, and [`peer_silence`] leaves gaps
-//! out: it does not grow in a gap, and never shrinks.
+//! out: it does not grow in a gap, and never shrinks. A thread of an idle process does not beat, and counts as one that
+//! reads.
 
 use std::{
     sync::{
@@ -12,7 +13,10 @@ use std::{
     time::Duration,
 };
 
-use crate::clock::{Now, millis, now};
+use crate::{
+    clock::{Now, millis, now},
+    rest,
+};
 
 /// Time between two beats of a thread.
 const BEAT_INTERVAL: Duration = Duration::from_millis(250);
@@ -20,6 +24,9 @@ const BEAT_INTERVAL: Duration = Duration::from_millis(250);
 const BEAT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Gaps that are remembered. A silence that began before the oldest of them may be reported as longer than it was.
 const GAPS_LEN_MAX: usize = 16;
+
+/// The beat of a thread that does not beat for now.
+const SUSPENDED: u64 = u64::MAX;
 
 static SILENCE_CLOCK: SilenceClock = SilenceClock::new();
 
@@ -56,6 +63,12 @@ impl SilenceClock {
         state.beats.push(Arc::downgrade(&beat));
         self.update_oldest_beat(&mut state);
         beat
+    }
+
+    /// The thread pauses its beats. Until the next one it counts as a thread that reads its sockets.
+    fn suspend(&self, beat: &AtomicU64) {
+        beat.store(SUSPENDED, Ordering::Relaxed);
+        self.update_oldest_beat(&mut self.state());
     }
 
     fn record_beat(&self, beat: &AtomicU64, now: Now) {
@@ -114,6 +127,11 @@ pub async fn beat_forever() {
     loop {
         tokio::time::sleep(BEAT_INTERVAL).await;
         SILENCE_CLOCK.record_beat(&beat, now());
+        if rest::is_idle() {
+            SILENCE_CLOCK.suspend(&beat);
+            rest::while_idle(rest::REST_MAX).await;
+            SILENCE_CLOCK.record_beat(&beat, now());
+        }
     }
 }
 
@@ -155,6 +173,25 @@ mod tests {
         clock.register_thread(at(81_000));
         clock.update_oldest_beat(&mut clock.state());
         assert_eq!(silence_ms(&clock, 80_500, 90_500), 10_000, "no thread is left");
+    }
+
+    #[test]
+    fn the_time_in_which_a_thread_is_suspended_is_silence() {
+        let clock = SilenceClock::new();
+        let beat = clock.register_thread(at(10_000));
+        clock.suspend(&beat);
+        assert_eq!(silence_ms(&clock, 9_000, 70_000), 61_000);
+        clock.record_beat(&beat, at(80_000));
+        assert_eq!(
+            silence_ms(&clock, 9_000, 80_500),
+            71_500,
+            "the end of the pause begins no gap"
+        );
+        assert_eq!(
+            silence_ms(&clock, 9_000, 95_000),
+            72_000,
+            "from then on a missed beat does"
+        );
     }
 
     #[test]

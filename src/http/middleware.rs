@@ -10,6 +10,8 @@ use actix_web::{
     middleware::Next,
 };
 
+use actors::rest;
+
 use super::{
     metrics::OwnPort,
     paths::{METRICS, PROBES, is_public},
@@ -31,6 +33,7 @@ pub async fn admit<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
+    let _awake = rest::keep_awake();
     let (route, method) = (route_of(&request), request.method().clone());
     let admitted = admit_uncounted(request, next).await;
     let status = match &admitted {

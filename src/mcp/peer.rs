@@ -14,6 +14,7 @@ use actors::{
     clock::{self, Now},
     model::{BrokerError, ConnectionId, MessageId, TraceContext},
     project::PreparedSend,
+    rest,
     router::RouteAnswer,
     session::{Connection, Member, MessagesWritten, ReadAt, Writable},
 };
@@ -105,6 +106,7 @@ impl Peer {
 
     /// Begins a read: the frames that follow were read at `at`.
     pub fn begin_read(&mut self, at: ReadAt, now: Now) {
+        rest::mark_activity();
         self.context.set_read_at(at);
         self.busy_since_ms = now.mono_ms;
     }

@@ -6,6 +6,7 @@
 mod application;
 mod credential_watcher;
 mod file_limit;
+mod lazy_service;
 mod scraping;
 mod server;
 mod settings;

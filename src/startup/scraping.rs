@@ -4,7 +4,7 @@ use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use actix_rt::task::JoinHandle;
 use actix_web::{App, HttpServer, dev::ServerHandle, middleware::from_fn, web};
-use actors::clock::now;
+use actors::{clock::now, rest};
 
 use super::server;
 use crate::{
@@ -67,7 +67,8 @@ pub fn start(config: &Config, state: &Arc<HttpState>) -> io::Result<Option<Scrap
     Ok(Some(ScrapeServer { address, handle, task }))
 }
 
-/// Samples the series at each multiple of their step, until the broker ends.
+/// Samples the series at each multiple of their step, until the broker ends. The series have no points of the time in
+/// which the broker was idle.
 pub async fn sample(state: Arc<HttpState>) {
     const STEP_MS: u64 = STEP_SECONDS * 1000;
     loop {
@@ -77,5 +78,6 @@ pub async fn sample(state: Arc<HttpState>) {
         if let Some(metrics) = state.metrics.get() {
             metrics.sample().await;
         }
+        rest::while_idle(rest::REST_MAX).await;
     }
 }

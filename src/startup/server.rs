@@ -1,6 +1,7 @@
 //! The HTTP server: its listener, its workers, and what each worker serves.
 
 use std::{
+    future::ready,
     io,
     net::{SocketAddr, TcpListener},
     rc::Rc,
@@ -12,7 +13,7 @@ use actix_codec::Framed;
 use actix_http::{Extensions, HttpService, Protocol, Request, error::DispatchError, h1};
 use actix_rt::{Arbiter, ArbiterHandle, net::TcpStream, task::JoinHandle};
 use actix_server::{Server, ServerHandle};
-use actix_service::{ServiceFactory, ServiceFactoryExt, fn_service, map_config};
+use actix_service::{ServiceFactory, ServiceFactoryExt, fn_factory, fn_service, map_config};
 use actix_web::{
     App,
     body::MessageBody,
@@ -24,7 +25,7 @@ use actors::silence;
 use tokio::sync::mpsc;
 use tracing_actix_web::TracingLogger;
 
-use super::settings;
+use super::{lazy_service::LazyService, settings};
 use crate::{
     budget::Budget,
     config::Config,
@@ -131,7 +132,7 @@ fn build(
     started: mpsc::UnboundedSender<ArbiterHandle>,
     shared: &Shared,
 ) -> io::Result<Server> {
-    let shared = shared.clone();
+    let (shared, inbound) = (shared.clone(), Arc::clone(&shared.inbound));
     let has_origins = !config.cors_origins.is_empty();
     let stall_timeout = config.stale_threshold;
     let addresses = settings::address_limiter(config);
@@ -144,33 +145,37 @@ fn build(
         .disable_signals()
         .listen("mcp-broker", listener, move || {
             let _ = started.send(Arbiter::current());
-            let stopping = stopping.clone();
-            let http = HttpService::build()
-                .client_request_timeout(REQUEST_HEAD_TIMEOUT)
-                .client_disconnect_timeout(DISCARD_TIMEOUT)
-                .keep_alive(KEEP_ALIVE_TIMEOUT)
-                .graceful_shutdown_signal(move || {
-                    let stopping = stopping.clone();
-                    async move { stopping.notified().await }
-                })
-                .on_connect_ext(|socket: &Socket, data: &mut Extensions| {
-                    data.insert(Rc::clone(socket.state()));
-                })
-                .upgrade({
-                    let context = Arc::clone(&shared.endpoint.context);
-                    fn_service(move |(request, framed): (Request, Framed<Socket, h1::Codec>)| {
-                        let context = context.get().cloned();
-                        async move {
-                            if let Err(error) = websocket::upgrade(context, request, framed).await {
-                                tracing::debug!(%error, "the peer disconnected during the handshake");
-                            }
-                            Ok::<_, actix_web::Error>(())
-                        }
+            let (shared, stopping) = (shared.clone(), stopping.clone());
+            let http = move || {
+                let stopping = stopping.clone();
+                HttpService::build()
+                    .client_request_timeout(REQUEST_HEAD_TIMEOUT)
+                    .client_disconnect_timeout(DISCARD_TIMEOUT)
+                    .keep_alive(KEEP_ALIVE_TIMEOUT)
+                    .graceful_shutdown_signal(move || {
+                        let stopping = stopping.clone();
+                        async move { stopping.notified().await }
                     })
-                })
-                .finish(map_config(app(&shared, has_origins), |()| AppConfig::default()));
-            let (addresses, inbound) = (Arc::clone(&addresses), Arc::clone(&shared.inbound));
-            fn_service(move |io| std::future::ready(accept(io, &addresses, &inbound, stall_timeout))).and_then(http)
+                    .on_connect_ext(|socket: &Socket, data: &mut Extensions| {
+                        data.insert(Rc::clone(socket.state()));
+                    })
+                    .upgrade({
+                        let context = Arc::clone(&shared.endpoint.context);
+                        fn_service(move |(request, framed): (Request, Framed<Socket, h1::Codec>)| {
+                            let context = context.get().cloned();
+                            async move {
+                                if let Err(error) = websocket::upgrade(context, request, framed).await {
+                                    tracing::debug!(%error, "the peer disconnected during the handshake");
+                                }
+                                Ok::<_, actix_web::Error>(())
+                            }
+                        })
+                    })
+                    .finish(map_config(app(&shared, has_origins), |()| AppConfig::default()))
+            };
+            let (addresses, inbound) = (Arc::clone(&addresses), Arc::clone(&inbound));
+            let http = fn_factory(move || ready(Ok::<_, ()>(LazyService::new(http.clone()))));
+            fn_service(move |io| ready(accept(io, &addresses, &inbound, stall_timeout))).and_then(http)
         })?
         .run();
     Ok(server)

@@ -13,6 +13,7 @@ use actors::{
     clock::Now,
     metrics::{Labelled, METRICS, TransportKind},
     model::ProjectId,
+    rest::{self, AwakeGuard},
     session::{CloseReason, Connection},
 };
 use tokio::sync::Notify;
@@ -146,6 +147,7 @@ impl Connections {
             connections: Arc::clone(self),
             id,
             kind,
+            _awake: rest::keep_awake(),
         })
     }
 
@@ -238,6 +240,7 @@ pub struct ConnectionPermit {
     connections: Arc<Connections>,
     id: u64,
     kind: TransportKind,
+    _awake: AwakeGuard,
 }
 
 impl Drop for ConnectionPermit {

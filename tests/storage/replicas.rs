@@ -290,17 +290,17 @@ fn an_expired_message_is_a_dead_letter_at_every_replica() {
         let kept = here.send(bob).await;
         assert_eq!(here.depth(bob).await, (2, 0));
         let thinned = eventually(async || {
-            let thinned = there.store.sweep(now()).await.unwrap();
+            let thinned = there.store.sweep(now()).await.unwrap().expired_in;
             (!thinned.is_empty()).then_some(thinned)
         });
         assert_eq!(thinned.await, [(bob, 1)]);
         assert_eq!(there.statuses(id).await, [DeliveryStatus::Expired]);
         assert_eq!(
-            here.store.sweep(now()).await.unwrap(),
+            here.store.sweep(now()).await.unwrap().expired_in,
             [(bob, 1)],
             "both replicas report it"
         );
-        assert_eq!(here.store.sweep(now()).await.unwrap(), [], "once");
+        assert_eq!(here.store.sweep(now()).await.unwrap().expired_in, [], "once");
         assert_eq!(here.lease_ids(bob).await, [(kept, 1)]);
         here.store
             .replicated()

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Supervised};
+use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Supervised, fut::wrap_future};
 use tokio::sync::oneshot;
 
 use super::{
@@ -23,6 +23,7 @@ use crate::{
     ops::{OrderedOps, then},
     policy::{ProjectPolicy, ProjectSettings},
     registry::{RefreshCatalog, Registry},
+    rest,
     session::{EndSession, KillSession, Member, SessionEnded},
     storage::{Op, Store, StoreError},
     supervise::{ActorMetrics, Address, Envelope},
@@ -164,22 +165,37 @@ impl Project {
         tenth.clamp(Duration::from_millis(50), Duration::from_secs(3))
     }
 
+    /// Sweeps after a pause; in an idle process, when the store has something to do.
+    fn sweep_later(next_within: Duration, ctx: &mut Context<Self>) {
+        let pause = async move {
+            tokio::time::sleep(SWEEP_INTERVAL).await;
+            rest::while_idle(next_within.saturating_sub(SWEEP_INTERVAL)).await;
+        };
+        ctx.spawn(wrap_future(pause).map(|(), project: &mut Self, ctx| project.sweep(ctx)));
+    }
+
     fn sweep(&mut self, ctx: &mut Context<Self>) {
         if self.closing.is_some() {
             // Another replica may have ended the last session.
+            Self::sweep_later(Duration::ZERO, ctx);
             return self.end_if_empty(ctx);
         }
         let op = self.store.sweep(now());
-        then(op, self, ctx, |project, swept, _| match swept {
-            Ok(changed) => {
-                for (session, waiting) in changed {
-                    if let Some(member) = project.directory.by_id(session) {
-                        member.shared.set_waiting(waiting);
+        then(op, self, ctx, |project, swept, ctx| {
+            let mut next_within = Duration::ZERO;
+            match swept {
+                Ok(swept) => {
+                    next_within = swept.next_within;
+                    for (session, waiting) in swept.expired_in {
+                        if let Some(member) = project.directory.by_id(session) {
+                            member.shared.set_waiting(waiting);
+                        }
                     }
                 }
+                Err(StoreError::RolledBack) => (project.on_rollback)(),
+                Err(error) => tracing::warn!(project = %project.id, %error, "the store could not be swept"),
             }
-            Err(StoreError::RolledBack) => (project.on_rollback)(),
-            Err(error) => tracing::warn!(project = %project.id, %error, "the store could not be swept"),
+            Self::sweep_later(next_within, ctx);
         });
     }
 }
@@ -200,7 +216,7 @@ impl Actor for Project {
         } else {
             self.load_sessions(ctx);
         }
-        ctx.run_interval(SWEEP_INTERVAL, Self::sweep);
+        Self::sweep_later(Duration::ZERO, ctx);
     }
 }
 

@@ -11,7 +11,9 @@ mod receiving;
 
 use std::{sync::Arc, time::Duration};
 
-use actix::{Actor, ActorContext, AsyncContext, Context, Message, SpawnHandle, Supervised};
+use actix::{
+    Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Message, SpawnHandle, Supervised, fut::wrap_future,
+};
 
 use caller::Caller;
 
@@ -31,6 +33,7 @@ use crate::{
         SessionId, SessionName, SessionStatus,
     },
     ops::OrderedOps,
+    rest::{REST_MAX, while_idle},
     silence,
     storage::{Op, Store, StoreError},
     supervise::ActorMetrics,
@@ -127,6 +130,10 @@ impl Session {
         for effect in effects {
             self.carry_out(effect, ctx);
         }
+        let is_here = self.state.connection().is_some() && self.connections.live_ends_with_client();
+        if self.shared.set_here(is_here) {
+            self.tick(ctx);
+        }
     }
 
     fn carry_out(&mut self, effect: Effect, ctx: &mut Context<Self>) {
@@ -215,10 +222,20 @@ impl Session {
             ctx.cancel_future(timer);
         }
         let delay = Duration::from_millis(mono_ms.saturating_sub(now().mono_ms));
-        self.timer = Some(ctx.run_later(delay, |session, ctx| {
+        // The presence of a client that is here does not change with time.
+        let rest_max = if self.shared.is_here() {
+            REST_MAX
+        } else {
+            Duration::ZERO
+        };
+        let pause = async move {
+            tokio::time::sleep(delay).await;
+            while_idle(rest_max).await;
+        };
+        self.timer = Some(ctx.spawn(wrap_future(pause).map(|(), session: &mut Self, ctx| {
             session.timer = None;
             session.tick(ctx);
-        }));
+        })));
     }
 
     fn tick(&mut self, ctx: &mut Context<Self>) {

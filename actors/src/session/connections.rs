@@ -29,6 +29,13 @@ impl Connections {
         self.live.as_ref().map(|connection| connection.id())
     }
 
+    /// Whether there is a live connection that ends with its client.
+    pub fn live_ends_with_client(&self) -> bool {
+        self.live
+            .as_ref()
+            .is_some_and(|connection| connection.ends_with_client())
+    }
+
     /// Makes `connection` the live one. Another one that was live before stays until [`Self::close`].
     pub fn attach(&mut self, connection: Arc<dyn Connection>) {
         let id = connection.id();

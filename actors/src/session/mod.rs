@@ -95,6 +95,10 @@ pub trait Connection: Send + Sync + 'static {
 
     /// Closes the connection and tells the peer the reason.
     fn close(&self, reason: CloseReason);
+
+    /// Whether the end of the client always ends the connection, as between two processes of one machine. The session of
+    /// such a connection is active without signs of life.
+    fn ends_with_client(&self) -> bool;
 }
 
 /// Why the broker closes a connection.

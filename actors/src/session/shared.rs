@@ -7,7 +7,7 @@ use std::sync::{
 };
 
 use crate::{
-    clock::{Now, millis},
+    clock::{self, Now, millis},
     model::{PresenceTimeouts, ProjectId, SessionName, SessionStatus},
     silence,
     storage::{Claim, Depth},
@@ -43,6 +43,8 @@ struct PresenceState {
     mono_ms: AtomicU64,
     unix_ms: AtomicU64,
     has_left: AtomicBool,
+    /// The live connection ends with its client: while it is open, the client is here.
+    is_here: AtomicBool,
 }
 
 /// What the log says of the agent that acts as a session.
@@ -146,12 +148,32 @@ impl SessionShared {
 
     /// The last heartbeat, in milliseconds of the monotonic clock.
     pub fn last_seen_mono_ms(&self) -> u64 {
+        if self.is_here() {
+            return clock::mono_ms();
+        }
         self.presence.mono_ms.load(Ordering::Relaxed)
     }
 
     /// The last heartbeat, in milliseconds since the Unix epoch.
     pub fn last_seen_unix_ms(&self) -> u64 {
+        if self.is_here() {
+            return clock::now().unix_ms;
+        }
         self.presence.unix_ms.load(Ordering::Relaxed)
+    }
+
+    /// Whether a connection is open that ends with its client: the session is active without heartbeats.
+    pub(super) fn is_here(&self) -> bool {
+        self.presence.is_here.load(Ordering::Relaxed)
+    }
+
+    /// Such a connection was opened, or closed. Its end is the last heartbeat. Returns whether that is a change.
+    pub(super) fn set_here(&self, is_here: bool) -> bool {
+        let was_here = self.presence.is_here.swap(is_here, Ordering::Relaxed);
+        if was_here && !is_here && !self.has_left() {
+            self.touch(clock::now());
+        }
+        was_here != is_here
     }
 
     /// Messages that wait, as the last operation on the inbox said.
@@ -261,6 +283,7 @@ impl PresenceState {
             mono_ms: AtomicU64::new(mono_ms),
             unix_ms: AtomicU64::new(unix_ms_of(mono_ms, now)),
             has_left: AtomicBool::new(has_left),
+            is_here: AtomicBool::new(false),
         }
     }
 }

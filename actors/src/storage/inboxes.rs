@@ -30,10 +30,18 @@ pub trait InboxStore {
     /// The lengths of an inbox; zeros for an unknown session.
     fn depth(&self, session: SessionId) -> Op<Depth>;
 
-    /// Moves expired messages to the dead letters and forgets old receipts and idempotency keys. Returns the sessions
-    /// whose inbox lost a message to expiry since the last sweep, whichever operation noticed it, each with the number of
-    /// messages that still wait.
-    fn sweep(&self, now: Now) -> Op<Vec<(SessionId, usize)>>;
+    /// Moves expired messages to the dead letters and forgets old receipts and idempotency keys.
+    fn sweep(&self, now: Now) -> Op<Swept>;
+}
+
+/// What a sweep found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// The sessions whose inbox lost a message to expiry since the last sweep, whichever operation noticed it, each with
+    /// the number of messages that still wait.
+    pub expired_in: Vec<(SessionId, usize)>,
+    /// How long the next sweep can wait if nothing else happens in the meantime.
+    pub next_within: Duration,
 }
 
 /// One message to accept.

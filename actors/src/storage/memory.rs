@@ -11,7 +11,7 @@ use super::{
     Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, DeadLetterStore,
     Depth, EventPage, EventQuery, EventStore, InboxStore, Inserted, KeyReservation, Lease, Op, ProtocolStore,
     PushStore, PutOutcome, PutSession, Redriven, Release, Released, ReplicatedStorage, ReplicatedStore, Retention,
-    Roster, SendResult, SessionKey, SessionStore, Storage, StorageHealth, Store, TrackingStore, Usage,
+    Roster, SendResult, SessionKey, SessionStore, Storage, StorageHealth, Store, Swept, TrackingStore, Usage,
     state::{account::StoreLimits, project::ProjectState, system::SystemState},
 };
 use crate::{
@@ -216,7 +216,7 @@ impl InboxStore for MemoryStore {
         self.run(|state| state.depth(session))
     }
 
-    fn sweep(&self, now: Now) -> Op<Vec<(SessionId, usize)>> {
+    fn sweep(&self, now: Now) -> Op<Swept> {
         self.run(|state| state.sweep(now))
     }
 }

@@ -30,7 +30,7 @@ pub use error::{Op, StorageHealth, StoreError};
 pub use events::{Direction, EventPage, EventPosition, EventQuery, EventStart, EventStore, LoggedEvent};
 pub use inboxes::{
     Acknowledge, Acknowledged, Append, Appended, Audience, Delivery, Depth, InboxStore, Lease, RecipientRefusal,
-    Release, Released,
+    Release, Released, Swept,
 };
 pub use protocols::{Inserted, ProtocolStore};
 pub use replicated::{Heartbeat, HeartbeatExchange, PrefetchLimit, PushStore, PushedDelivery, ReplicatedStore};

@@ -13,7 +13,7 @@ use actors::{
         Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, DeadLetterStore,
         Depth, EventPage, EventQuery, EventStore, InboxStore, Inserted, KeyReservation, Lease, Op, ProtocolStore,
         PushStore, PutOutcome, PutSession, Redriven, Release, Released, ReplicatedStorage, ReplicatedStore, Roster,
-        SendResult, SessionKey, SessionStore, Storage, StorageHealth, Store, TrackingStore, Usage,
+        SendResult, SessionKey, SessionStore, Storage, StorageHealth, Store, Swept, TrackingStore, Usage,
         memory::MemoryStorage,
     },
 };
@@ -159,7 +159,7 @@ hooks! {
         fn acknowledge(session: SessionId, which: Acknowledge, now: Now) -> Acknowledged;
         fn release(session: SessionId, which: Release, delivery_limit: u32, now: Now) -> Released;
         fn depth(session: SessionId) -> Depth;
-        fn sweep(now: Now) -> Vec<(SessionId, usize)>;
+        fn sweep(now: Now) -> Swept;
     }
 
     impl TrackingStore for InterceptStore {

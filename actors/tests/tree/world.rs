@@ -506,4 +506,8 @@ impl Connection for RecordingConnection {
     fn close(&self, why: CloseReason) {
         self.record(|seen| seen.closed.push(why));
     }
+
+    fn ends_with_client(&self) -> bool {
+        false
+    }
 }

@@ -9,6 +9,7 @@ use actors::{
 };
 
 use super::{Outbox, PUSH_BYTES_MAX};
+use crate::mcp::framing::Framing;
 
 impl Connection for Outbox {
     fn id(&self) -> ConnectionId {
@@ -91,6 +92,10 @@ impl Connection for Outbox {
         }
         self.queue().closing.get_or_insert(why);
         self.wake();
+    }
+
+    fn ends_with_client(&self) -> bool {
+        self.framing == Framing::Line
     }
 }
 

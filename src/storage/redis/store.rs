@@ -21,7 +21,7 @@ use actors::{
         Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, DeadLetterStore,
         Depth, Heartbeat, HeartbeatExchange, InboxStore, Inserted, Lease, Op, PrefetchLimit, ProtocolStore, PushStore,
         PushedDelivery, PutOutcome, PutSession, Redriven, Release, Released, ReplicatedStore, Roster, SessionKey,
-        SessionStore, Store, StoreEpoch, StoreError, TrackingStore, Usage,
+        SessionStore, Store, StoreEpoch, StoreError, Swept, TrackingStore, Usage,
     },
 };
 
@@ -259,7 +259,7 @@ impl InboxStore for RedisStore {
         self.run(operation, |_, mut reply| reply.depth())
     }
 
-    fn sweep(&self, _: Now) -> Op<Vec<(SessionId, usize)>> {
+    fn sweep(&self, _: Now) -> Op<Swept> {
         let operation = Operation::new("sweep").number(self.expired_in_seq.load(Ordering::Acquire));
         let known = Arc::clone(&self.expired_in_seq);
         self.run(operation, move |pipeline, mut reply| {
@@ -270,7 +270,11 @@ impl InboxStore for RedisStore {
             while !reply.is_empty() {
                 expired_in.push((reply.session()?, reply.len()?));
             }
-            Ok(expired_in)
+            Ok(Swept {
+                expired_in,
+                // Other replicas may add messages that expire at any time.
+                next_within: Duration::ZERO,
+            })
         })
     }
 }

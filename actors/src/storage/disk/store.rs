@@ -18,7 +18,7 @@ use crate::{
         Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, DeadLetterStore,
         Depth, EventPage, EventQuery, EventStore, InboxStore, Inserted, KeyReservation, Lease, Op, ProtocolStore,
         PushStore, PutOutcome, PutSession, Redriven, Release, Released, ReplicatedStore, Roster, SendResult,
-        SessionKey, SessionStore, Store, TrackingStore, Usage, state::project::ProjectState,
+        SessionKey, SessionStore, Store, Swept, TrackingStore, Usage, state::project::ProjectState,
     },
 };
 
@@ -170,7 +170,7 @@ impl InboxStore for DiskStore {
         self.read(move |state| state.depth(session))
     }
 
-    fn sweep(&self, now: Now) -> Op<Vec<(SessionId, usize)>> {
+    fn sweep(&self, now: Now) -> Op<Swept> {
         self.change(Need::Access, move |state| state.sweep(now))
     }
 }

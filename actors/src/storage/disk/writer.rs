@@ -11,10 +11,12 @@ use super::{
 use crate::{
     clock::{fine_ns, now},
     metrics::METRICS,
+    rest::{self, REST_MAX},
     storage::StoreError,
 };
 
-/// How often the thread checks the free space, or whether a failed disk works again.
+/// How often the thread checks the free space, or whether a failed disk works again. The free space is checked after each
+/// commit as well, so the thread of an idle process may rest.
 pub const CHECK_INTERVAL: Duration = Duration::from_millis(if cfg!(test) { 5 } else { 1000 });
 
 /// The largest number of records of a cleared project that one group removes.
@@ -51,7 +53,8 @@ impl<E: Engine> DiskWriter<E> {
         let _farewell = FailWaitersOnDrop(Arc::clone(&self.shared));
         let mut mode = self.check_space(DiskMode::Normal);
         loop {
-            let written = match self.shared.commits.next_work(CHECK_INTERVAL) {
+            let pause = if rest::is_idle() { REST_MAX } else { CHECK_INTERVAL };
+            let written = match self.shared.commits.next_work(pause) {
                 Work::Commit(group) => self.commit(group),
                 Work::Purge(space) => self.purge(space).map_err(|error| (error, None)),
                 Work::Idle => Ok(()),

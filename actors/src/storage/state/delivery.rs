@@ -3,7 +3,7 @@
 //! Operations that look at waiting messages first move expired ones to the dead letters, so that all of them agree. An
 //! acknowledgement does not: the message was delivered in time.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use super::{
     entry::{InboxEntry, KeyUse, NO_DEADLINE, ReceiptKey},
@@ -19,7 +19,7 @@ use crate::{
         claim::Claim,
         inboxes::{
             Acknowledge, Acknowledged, Append, Appended, Audience, Delivery, Depth, Lease, RecipientRefusal, Release,
-            Released,
+            Released, Swept,
         },
         tracking::SendResult,
     },
@@ -309,7 +309,7 @@ impl<J: Journal> ProjectState<J> {
     }
 
     /// See [`InboxStore::sweep`](crate::storage::InboxStore::sweep).
-    pub fn sweep(&mut self, now: Now) -> Vec<(SessionId, usize)> {
+    pub fn sweep(&mut self, now: Now) -> Swept {
         self.expire(now);
         self.ledger.events.sweep(now);
         self.idempotency_keys.remove_expired(now, &mut self.journal);
@@ -317,10 +317,17 @@ impl<J: Journal> ProjectState<J> {
         self.ledger.dead_letters.log_dropped(&self.project);
         let expired_in = std::mem::take(&mut self.expired_in);
         let waiting_len = |session| self.sessions.get(&session).map(|stored| stored.inbox.waiting_len());
-        expired_in
+        let expired_in = expired_in
             .into_iter()
             .filter_map(|session| Some((session, waiting_len(session)?)))
-            .collect()
+            .collect();
+        let next_deadline_ms = self.expiries.next_deadline_ms();
+        Swept {
+            expired_in,
+            next_within: next_deadline_ms.map_or(Duration::MAX, |deadline_ms| {
+                Duration::from_millis(deadline_ms.saturating_sub(now.mono_ms))
+            }),
+        }
     }
 
     /// Moves expired messages to the dead letters.

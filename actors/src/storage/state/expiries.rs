@@ -54,6 +54,11 @@ impl Expiries {
         self.heap.pop().map(|Reverse(expiry)| expiry)
     }
 
+    /// The deadline that is next, of a message that may have left its inbox, in milliseconds of the monotonic clock.
+    pub fn next_deadline_ms(&self) -> Option<u64> {
+        self.heap.peek().map(|Reverse(next)| next.deadline_ms)
+    }
+
     /// The number of expiries, stale ones included.
     #[cfg(test)]
     pub fn len(&self) -> usize {

@@ -15,7 +15,7 @@ use actors::{
     },
     storage::{
         Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, Heartbeat, HeartbeatExchange, Inserted, Lease, Op,
-        PutOutcome, PutSession, Redriven, Release, Released, ReplicatedStore, Roster, SessionKey, Store,
+        PutOutcome, PutSession, Redriven, Release, Released, ReplicatedStore, Roster, SessionKey, Store, Swept,
     },
 };
 
@@ -204,9 +204,9 @@ impl StoreHooks for ReplicaStore {
         )
     }
 
-    fn sweep(&self, now: Now) -> Op<Vec<(SessionId, usize)>> {
+    fn sweep(&self, now: Now) -> Op<Swept> {
         if self.connection.down.load(Ordering::SeqCst) {
-            return Box::pin(ready(Ok(Vec::new())));
+            return Box::pin(ready(Ok(Swept::default())));
         }
         self.inner.sweep(now)
     }
