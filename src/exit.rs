@@ -14,3 +14,9 @@ pub const SIGNALLED: u8 = 128;
 
 /// The root actor failed too often. A restart may help.
 pub const GAVE_UP: u8 = 70;
+
+/// No broker runs.
+pub const NOT_RUNNING: u8 = 3;
+
+/// No broker runs, and a dead one has left files.
+pub const REMAINS: u8 = 4;

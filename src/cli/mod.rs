@@ -12,6 +12,7 @@ mod error;
 mod flags;
 mod healthcheck;
 mod keygen;
+mod local;
 mod man;
 mod mcp_client;
 mod operate;
@@ -50,6 +51,10 @@ pub fn run(args: impl IntoIterator<Item = OsString>, env: impl IntoIterator<Item
         Ok(Action::HealthCheck(check)) => healthcheck::run(&check),
         Ok(Action::ConfigEntry(entry)) => config_entry::run(&entry),
         Ok(Action::Demo(demo)) => demo::run(&demo),
+        Ok(Action::Local(command)) => match command.run() {
+            Ok(code) => return code,
+            Err(stop) => Err(stop),
+        },
         Ok(Action::Doctor(doctor)) => match doctor::run(*doctor) {
             Ok(code) => return code,
             Err(stop) => Err(stop),
@@ -73,6 +78,7 @@ pub enum Action {
     Doctor(Box<doctor::Doctor>),
     Demo(demo::Demo),
     ConfigEntry(Box<config_entry::ConfigEntry>),
+    Local(Box<local::LocalCommand>),
 }
 
 /// Parses a command line, whose first argument is the program name, with its environment.
@@ -118,6 +124,9 @@ pub fn parse(
         Some((name, _)) if let Some(flag) = access::first_broker_flag(&matches) => Err(CliError::Usage(format!(
             "--{flag} is not known before {name}; it belongs to commands that ask a broker, such as project"
         ))),
+        Some((name, below)) if local::is_known(&name) => local::read(&name, &below, env.into_iter().collect())
+            .map(Box::new)
+            .map(Action::Local),
         Some((name, below)) if name == "demo" => Ok(Action::Demo(demo::read(&below))),
         Some((name, below)) if name == "serve" => serve::read(below, env).map(Box::new).map(Action::Serve),
         Some((name, _)) if name == "keygen" => Ok(Action::Keygen),
@@ -140,6 +149,7 @@ pub fn command() -> Command {
         .arg_required_else_help(true)
         .args(access::flags().map(|flag| flag.global(false)))
         .subcommand(serve::command())
+        .subcommands(local::commands())
         .subcommand(top::command())
         .subcommands(operate::commands())
         .subcommand(project::command())

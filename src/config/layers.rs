@@ -14,9 +14,14 @@ use super::setting::Setting;
 /// A flag: the key of its setting and its value.
 pub type Flag = (&'static str, OsString);
 
+/// A default that replaces that of a setting: its key and its value.
+pub type DefaultValue = (&'static str, String);
+
 /// The value of each key; a later layer overwrites an earlier one.
 pub struct Layers {
     settings: &'static [Setting],
+    /// Defaults that replace those of the settings.
+    defaults: Vec<DefaultValue>,
     given: BTreeMap<&'static str, RawSetting>,
 }
 
@@ -28,6 +33,7 @@ impl Layers {
     /// An unusable file, an unknown key or variable, or a value that is not text.
     pub fn read_all(
         settings: &'static [Setting],
+        defaults: Vec<DefaultValue>,
         config_flag: Option<OsString>,
         flags: Vec<Flag>,
         env: impl IntoIterator<Item = (OsString, OsString)>,
@@ -38,6 +44,7 @@ impl Layers {
             .map(|path| (path, Origin::Env(CONFIG_ENV.to_owned())));
         let mut layers = Self {
             settings,
+            defaults,
             given: BTreeMap::new(),
         };
         if let Some((path, origin)) = config_flag.map(|path| (path, Origin::Flag)).or(config_env) {
@@ -59,9 +66,13 @@ impl Layers {
 
     /// Returns the value of a key, or its default.
     pub fn given(&self, key: &str) -> RawSetting {
+        let replaced = self.defaults.iter().find(|(name, _)| *name == key);
         let default = || RawSetting {
             key: key.to_owned(),
-            text: self.find(key).map_or("", |setting| setting.default).to_owned(),
+            text: match replaced {
+                Some((_, text)) => text.clone(),
+                None => self.find(key).map_or("", |setting| setting.default).to_owned(),
+            },
             origin: Origin::Default,
         };
         self.given.get(key).cloned().unwrap_or_else(default)

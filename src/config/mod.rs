@@ -21,8 +21,8 @@ pub use docs::settings_markdown;
 pub use error::{ConfigError, Origin};
 pub(crate) use error::{one_line, quoted_value};
 pub use kinds::{LogFormat, RedisFallback, StorageKind};
-pub use layers::Flag;
 pub(crate) use layers::nearest_name;
+pub use layers::{DefaultValue, Flag};
 pub use names::{API_KEY_ENV, CONFIG_ENV, ENV_PREFIX, NAME_ENV, URL_ENV};
 pub use origins::SettingValue;
 pub(crate) use rules::{Integer, Rule, Span};
@@ -57,7 +57,20 @@ pub fn load_with_origins(
     flags: Vec<Flag>,
     env: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<(Config, Vec<SettingValue>), ConfigError> {
-    let layers = Layers::read_all(SETTINGS, config_flag, flags, env)?;
+    load_over(Vec::new(), config_flag, flags, env)
+}
+
+/// Reads the configuration like [`load_with_origins`], over defaults that replace those of the settings.
+///
+/// # Errors
+/// Those of [`load`].
+pub fn load_over(
+    defaults: Vec<DefaultValue>,
+    config_flag: Option<OsString>,
+    flags: Vec<Flag>,
+    env: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<(Config, Vec<SettingValue>), ConfigError> {
+    let layers = Layers::read_all(SETTINGS, defaults, config_flag, flags, env)?;
     let config = table::read(&layers)?;
     checks::check_between_settings(&config, &layers)?;
     Ok((config, origins::values(&layers)))

@@ -1,9 +1,9 @@
 //! Locks between processes: the kernel gives them back when their holder dies.
 
 use std::{
-    fs::{File, OpenOptions, TryLockError},
+    fs::{File, Metadata, OpenOptions, TryLockError},
     io,
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
     path::Path,
     thread,
     time::{Duration, Instant},
@@ -17,7 +17,7 @@ const JITTER_MS: u64 = 10;
 /// An exclusive lock of a file, until it is dropped.
 #[derive(Debug)]
 pub struct FileLock {
-    _file: File,
+    file: File,
 }
 
 /// Why there is no lock.
@@ -35,17 +35,35 @@ impl FileLock {
     /// # Errors
     /// Another process has it, or the file cannot be opened.
     pub fn try_take(path: &Path) -> Result<Self, LockError> {
-        let file = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .mode(0o600)
-            .open(path)?;
-        match file.try_lock() {
-            Ok(()) => Ok(Self { _file: file }),
-            Err(TryLockError::WouldBlock) => Err(LockError::Held),
-            Err(TryLockError::Error(error)) => Err(error.into()),
+        loop {
+            let file = OpenOptions::new()
+                .create(true)
+                .truncate(false)
+                .write(true)
+                .mode(0o600)
+                .open(path)?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Err(LockError::Held),
+                Err(TryLockError::Error(error)) => return Err(error.into()),
+            }
+            let id = |file: Metadata| (file.dev(), file.ino());
+            let own = file.metadata().map(id)?;
+            // A process that removed the file held its lock until now.
+            if std::fs::symlink_metadata(path).is_ok_and(|named| id(named) == own) {
+                // The text of a dead holder.
+                file.set_len(0)?;
+                return Ok(Self { file });
+            }
         }
+    }
+
+    /// Writes a text into the file, which is empty once the lock is taken.
+    ///
+    /// # Errors
+    /// The disk is full.
+    pub fn write(&self, text: &str) -> io::Result<()> {
+        self.file.write_all_at(text.as_bytes(), 0)
     }
 
     /// Takes the lock of a file, and waits for its holder until a deadline.

@@ -47,6 +47,18 @@ impl LocalPaths {
         Ok(paths)
     }
 
+    /// The files of an instance like [`Self::of`], for a command that only looks: a missing folder stays missing.
+    ///
+    /// # Errors
+    /// Those of [`Self::of`].
+    pub fn look_up(instance: &Instance) -> Result<Self, LocalError> {
+        let paths = Self::named(instance, &|name| env::var_os(name))?;
+        if paths.folder.symlink_metadata().is_ok() {
+            vetting::vet(&paths.folder)?;
+        }
+        Ok(paths)
+    }
+
     /// The files of an instance in an environment, without a look at the disk.
     fn named(instance: &Instance, variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Self, LocalError> {
         let below = |base: PathBuf| {

@@ -1,6 +1,6 @@
 //! What the process tells of itself while it runs: its log, and the spans of its traces.
 //!
-//! `logs` is the form of the log, `fields` the names in it, `filter` what is logged. `http` has the trace of an HTTP
+//! `logs` is the form of the log, `log_file` a file for it, `fields` the names in it, `filter` what is logged. `http` has the trace of an HTTP
 //! request, `traces` what records spans, `queue` and `exporter` their way to the collector, `settings` the variables.
 
 mod counts;
@@ -8,6 +8,7 @@ mod exporter;
 pub mod fields;
 mod filter;
 mod http;
+mod log_file;
 mod logs;
 mod queue;
 mod settings;
@@ -15,10 +16,13 @@ mod traces;
 
 use std::io::{IsTerminal, stderr};
 
-use tracing_subscriber::{Layer, Registry, filter::Targets, layer::SubscriberExt, registry, util::SubscriberInitExt};
+use tracing_subscriber::{
+    Layer, Registry, filter::Targets, fmt::MakeWriter, layer::SubscriberExt, registry, util::SubscriberInitExt,
+};
 
 pub use filter::{FILTER_LEN_MAX, FOR_SECONDS_MAX, LogFilterState, change_filter, filter_state, revert_filter};
 pub use http::{RequestSpan, request_trace, trace_of};
+pub use log_file::{LogFile, LogFileWriter};
 pub use logs::{print_error, print_status};
 pub use traces::shut_down;
 
@@ -27,6 +31,15 @@ use crate::config::Config;
 /// Starts logging, according to `log_level` and `log_format`, and traces, according to the variables of OpenTelemetry. A
 /// second call has no effect.
 pub fn init(config: &Config) {
+    install(config, stderr);
+}
+
+/// Starts logging like [`init`], to a file.
+pub fn init_to_file(config: &Config, file: LogFile) {
+    install(config, file);
+}
+
+fn install(config: &Config, writer: impl for<'writer> MakeWriter<'writer> + Send + Sync + 'static) {
     let is_terminal = stderr().is_terminal();
     let is_json = logs::is_json(config);
     if is_json {
@@ -38,9 +51,9 @@ pub fn init(config: &Config) {
     }
     let filter = filter::install(&config.log_level);
     let log: Box<dyn Layer<Registry> + Send + Sync> = if is_json {
-        logs::json::<Registry, _>(stderr).with_filter(filter).boxed()
+        logs::json::<Registry, _>(writer).with_filter(filter).boxed()
     } else {
-        logs::pretty::<Registry, _>(stderr, is_terminal)
+        logs::pretty::<Registry, _>(writer, is_terminal)
             .with_filter(filter)
             .boxed()
     };

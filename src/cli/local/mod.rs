@@ -1,0 +1,334 @@
+//! `local` and `dev`: the brokers of a user on this machine. `status` is `local status`.
+//!
+//! `control` starts and ends, `report` looks, `logs` shows the log, `serve` is the broker itself, `options` what a broker
+//! for development was started with.
+
+mod control;
+mod logs;
+mod options;
+mod report;
+mod serve;
+
+use std::{ffi::OsString, process::ExitCode, time::Duration};
+
+use clap::{Arg, ArgMatches, Command};
+use serde_json::{Value, json};
+
+use super::{
+    error::CliError,
+    flags::{choice, duration, number, switch, text},
+    output::{Output, print},
+};
+use crate::local::{Instance, LocalPaths};
+use control::{clean_up, dev_instances, end, ended_text, paths_of, reports, start, start_dev};
+use logs::Logs;
+use options::{DevOptions, STORAGES, TRANSPORTS};
+use report::Report;
+use serve::LocalServe;
+
+/// Lines of a log, unless the user asks for others.
+const LINES: u32 = 100;
+/// Longest time between a request to end and SIGKILL, unless the user sets it.
+const GRACE: Duration = Duration::from_secs(10);
+/// Exit codes of the commands that look.
+const STATUS_CODES: &str = "\
+Exit codes: 0 it runs, 3 it does not run, 4 it does not run and has left files, 1 that cannot be told, 2 wrong command
+line or a folder that cannot be used.";
+const CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong command line, or a start that would fail again.";
+
+/// `local`, `dev` and `status`.
+pub fn commands() -> [Command; 3] {
+    [local_command(), dev_command(), status_command("status").arg(instance())]
+}
+
+fn local_command() -> Command {
+    let serve = Command::new("serve")
+        .hide(true)
+        .about("Run the broker of this user")
+        .arg(instance());
+    Command::new("local")
+        .about("Start, stop and show the broker of this user on this machine")
+        .long_about(
+            "Start, stop and show the broker of this user on this machine.\n\n\
+             mcp-broker connect starts it by itself, and it ends when no agent has used it for idle_shutdown.",
+        )
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(status_command("status").arg(instance()))
+        .subcommand(command("start", "Start the broker unless it runs").args([instance(), json_flag()]))
+        .subcommand(command("stop", "End the broker").args([instance(), grace()]))
+        .subcommand(command("restart", "End the broker and start it").args([instance(), grace(), json_flag()]))
+        .subcommand(logs_command().arg(instance()))
+        .subcommand(serve)
+        .after_help(CODES)
+}
+
+fn dev_command() -> Command {
+    Command::new("dev")
+        .about("Brokers for development on this machine, any number side by side")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(
+            command("start", "Start a broker for development and wait until it serves").args([
+                name(),
+                choice(
+                    "transport",
+                    "WORD",
+                    TRANSPORTS,
+                    "What clients use beside the socket; a fifo has one client at a time",
+                )
+                .default_value(TRANSPORTS[0]),
+                text("http", "PORT", "Port of the HTTP server; 0 takes a free one")
+                    .value_parser(|text: &str| text.parse::<u16>().map_err(|_| "a port from 0 to 65535".to_owned())),
+                choice("storage", "WORD", STORAGES, "Where messages are kept").default_value(STORAGES[0]),
+                switch("foreground", "Run in this process until Ctrl-C, and log to stderr"),
+                json_flag(),
+            ]),
+        )
+        .subcommand(command("stop", "End a broker for development").args([name(), all("End all of them"), grace()]))
+        .subcommand(
+            command(
+                "restart",
+                "End a broker for development and start it with the options of its start",
+            )
+            .args([name(), grace(), json_flag()]),
+        )
+        .subcommand(status_command("status").args([name(), all("Show all of them")]))
+        .subcommand(logs_command().arg(name()))
+        .subcommand(
+            command(
+                "cleanup",
+                "Remove what brokers for development have left that do not run; ends none",
+            )
+            .args([switch("dry-run", "Only print what would be removed"), json_flag()]),
+        )
+        .after_help(CODES)
+}
+
+fn command(name: &'static str, about: &'static str) -> Command {
+    Command::new(name).about(about).after_help(CODES)
+}
+
+fn status_command(name: &'static str) -> Command {
+    Command::new(name)
+        .about("Show whether the broker of this user runs, and its agents")
+        .args([
+            json_flag(),
+            switch("wide", "Do not cut tables to the width of the terminal"),
+        ])
+        .after_help(STATUS_CODES)
+}
+
+fn logs_command() -> Command {
+    command("logs", "Show the log of the broker").args([
+        switch("follow", "Show each line that comes, until Ctrl-C").short('f'),
+        number("lines", 0, "Lines that are shown")
+            .short('n')
+            .default_value("100"),
+        switch("json", "Print one JSON object for each line"),
+    ])
+}
+
+fn instance() -> Arg {
+    text("instance", "NAME", "Which broker of this user")
+        .default_value("default")
+        .value_parser(Instance::parse)
+}
+
+fn name() -> Arg {
+    text("name", "NAME", "Which broker for development")
+        .default_value("default")
+        .value_parser(Instance::dev)
+}
+
+fn all(help: &'static str) -> Arg {
+    switch("all", help).conflicts_with("name")
+}
+
+fn grace() -> Arg {
+    duration("grace", 0..=3600, "Time that the broker has to end before it is killed").default_value("10s")
+}
+
+fn json_flag() -> Arg {
+    switch("json", "Print JSON")
+}
+
+/// What to do with which brokers.
+#[derive(Debug)]
+pub struct LocalCommand {
+    verb: Verb,
+    output: Output,
+}
+
+#[derive(Debug)]
+enum Verb {
+    Serve(LocalServe),
+    Start(Instance),
+    StartDev(Instance, DevOptions),
+    Stop(Vec<Instance>, Duration),
+    Restart(Instance, Duration),
+    /// The second part: several may be shown.
+    Status(Vec<Instance>, bool),
+    Logs(Instance, Logs),
+    CleanUp {
+        is_dry: bool,
+    },
+}
+
+/// Whether this is one of these commands.
+pub fn is_known(name: &str) -> bool {
+    ["local", "dev", "status"].contains(&name)
+}
+
+/// Reads the arguments of `local`, `dev` or `status`.
+///
+/// # Errors
+/// The folder of the brokers for development cannot be read.
+pub fn read(name: &str, matches: &ArgMatches, env: Vec<(OsString, OsString)>) -> Result<LocalCommand, CliError> {
+    let (word, below) = match matches.subcommand() {
+        Some((word, below)) => (word, below),
+        None => (name, matches),
+    };
+    let has = |flag: &str| below.try_get_one::<bool>(flag).ok().flatten().copied().unwrap_or(false);
+    let output = Output::new(has("json"), has("wide"), &env);
+    let key = if name == "dev" { "name" } else { "instance" };
+    let one = || {
+        below
+            .try_get_one::<Instance>(key)
+            .ok()
+            .flatten()
+            .cloned()
+            .unwrap_or_default()
+    };
+    let many = || if has("all") { dev_instances() } else { Ok(vec![one()]) };
+    let grace = || {
+        below
+            .get_one::<u64>("grace")
+            .map_or(GRACE, |&seconds| Duration::from_secs(seconds))
+    };
+    let verb = match (name, word) {
+        (_, "serve") => Verb::Serve(LocalServe {
+            instance: one(),
+            is_foreground: false,
+            env,
+        }),
+        ("dev", "start") => {
+            let option = |flag: &str| below.get_one::<String>(flag).cloned();
+            let options = DevOptions {
+                transport: option("transport"),
+                http: below.get_one::<u16>("http").copied(),
+                storage: option("storage"),
+            };
+            if has("foreground") {
+                options.write(&paths_of(&one())?)?;
+                Verb::Serve(LocalServe {
+                    instance: one(),
+                    is_foreground: true,
+                    env,
+                })
+            } else {
+                Verb::StartDev(one(), options)
+            }
+        }
+        (_, "start") => Verb::Start(one()),
+        (_, "stop") => Verb::Stop(many()?, grace()),
+        (_, "restart") => Verb::Restart(one(), grace()),
+        (_, "logs") => Verb::Logs(
+            one(),
+            Logs {
+                lines_max: below.get_one::<u32>("lines").copied().unwrap_or(LINES) as usize,
+                follows: has("follow"),
+                is_json: has("json"),
+            },
+        ),
+        (_, "cleanup") => Verb::CleanUp { is_dry: has("dry-run") },
+        _ => Verb::Status(many()?, has("all")),
+    };
+    Ok(LocalCommand { verb, output })
+}
+
+impl LocalCommand {
+    /// Runs the command and returns the exit code of the process.
+    ///
+    /// # Errors
+    /// What went wrong, for the user.
+    pub fn run(self) -> Result<ExitCode, CliError> {
+        let Self { verb, output } = self;
+        match verb {
+            Verb::Serve(serve) => return Ok(serve::run(serve)),
+            Verb::Start(instance) => started(&instance, |paths| start(paths), &output)?,
+            Verb::StartDev(instance, options) => started(&instance, |paths| start_dev(paths, &options), &output)?,
+            Verb::Stop(instances, grace) => {
+                for instance in instances {
+                    let stopped = end(&instance, grace)?;
+                    print(&ended_text(&instance, stopped))?;
+                }
+            }
+            Verb::Restart(instance, grace) => {
+                end(&instance, grace)?;
+                started(&instance, |paths| start(paths), &output)?;
+            }
+            Verb::Status(instances, has_many) => return status(&instances, has_many, &output),
+            Verb::Logs(instance, logs) => logs.show(&LocalPaths::look_up(&instance)?)?,
+            Verb::CleanUp { is_dry } => {
+                let removed = clean_up(is_dry)?;
+                if output.json {
+                    print(&format!("{}\n", json!({ "removed": removed })))?;
+                } else {
+                    let verb = if is_dry { "would remove" } else { "removed" };
+                    let lines: String = removed.iter().map(|file| format!("{verb} {file}\n")).collect();
+                    print(if lines.is_empty() {
+                        "nothing to remove\n"
+                    } else {
+                        &lines
+                    })?;
+                }
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Starts a broker and prints its report.
+fn started(
+    instance: &Instance,
+    start: impl FnOnce(&LocalPaths) -> Result<bool, CliError>,
+    output: &Output,
+) -> Result<(), CliError> {
+    let paths = paths_of(instance)?;
+    let ran = start(&paths)?;
+    let report = Report::of(&paths);
+    if output.json {
+        return print(&format!("{}\n", json_of(&report)));
+    }
+    let first = if ran {
+        format!("{instance} runs already\n")
+    } else {
+        format!("{instance} has started\n")
+    };
+    print(&format!("{first}{}", report.text(output)))
+}
+
+fn status(instances: &[Instance], has_many: bool, output: &Output) -> Result<ExitCode, CliError> {
+    let reports = reports(instances)?;
+    let code = reports.iter().map(Report::exit_code).max().unwrap_or(0);
+    if output.json {
+        let values: Vec<Value> = reports.iter().map(json_of).collect();
+        let value = if has_many {
+            Value::Array(values)
+        } else {
+            values.into_iter().next().unwrap_or_default()
+        };
+        print(&format!("{value}\n"))?;
+    } else if reports.is_empty() {
+        print("no broker for development has files here\n")?;
+    } else {
+        let texts: Vec<String> = reports.iter().map(|report| report.text(output)).collect();
+        print(&texts.join("\n"))?;
+    }
+    Ok(ExitCode::from(code))
+}
+
+fn json_of(report: &Report) -> Value {
+    serde_json::to_value(report).unwrap_or_default()
+}

@@ -1,0 +1,201 @@
+//! `local serve`: runs the broker of a user. Other commands start it in the background.
+
+use std::{
+    ffi::OsString,
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use actix_rt::System;
+use actors::clock;
+use rustix::{fs::Mode, process};
+
+use super::options::DevOptions;
+use crate::{
+    config::{self, Config, DefaultValue, Flag, Origin, SettingValue, StorageKind},
+    exit,
+    local::{Info, Instance, LifeLock, LocalPaths, LockError, Readiness, build_id, running_version},
+    startup::Application,
+    telemetry::{self, LogFile},
+};
+
+/// How a broker of a user is run.
+#[derive(Debug)]
+pub struct LocalServe {
+    pub instance: Instance,
+    /// It stays in the session of its terminal, and logs to stderr.
+    pub is_foreground: bool,
+    /// The environment.
+    pub env: Vec<(OsString, OsString)>,
+}
+
+/// Runs the broker until it ends, and returns the exit code of the process.
+pub fn run(serve: LocalServe) -> ExitCode {
+    if !serve.is_foreground {
+        // Fails for the leader of a process group, which is run by a person.
+        let _ = process::setsid();
+    }
+    process::umask(Mode::from_raw_mode(0o077));
+    let is_foreground = serve.is_foreground;
+    prepare(serve).map_or_else(
+        |error| {
+            fail(is_foreground, error);
+            ExitCode::from(exit::USAGE)
+        },
+        Prepared::run,
+    )
+}
+
+/// Says why the broker does not serve.
+fn fail(is_foreground: bool, error: String) {
+    if is_foreground {
+        telemetry::print_error(false, &error);
+    } else {
+        telemetry::print_error(true, &error);
+        announce(&Readiness::Failed { error });
+    }
+}
+
+/// Writes the readiness line. The process that started this one may have given up.
+fn announce(readiness: &Readiness) {
+    let mut stdout = io::stdout().lock();
+    let _ = stdout
+        .write_all(readiness.line().as_bytes())
+        .and_then(|()| stdout.flush());
+}
+
+/// A broker before its start.
+struct Prepared {
+    paths: LocalPaths,
+    config: Config,
+    values: Vec<SettingValue>,
+    /// Where the log goes; `None` for stderr.
+    log: Option<LogFile>,
+    _life: LifeLock,
+}
+
+fn prepare(serve: LocalServe) -> Result<Prepared, String> {
+    let paths = LocalPaths::of(&serve.instance).map_err(|error| error.to_string())?;
+    let life = LifeLock::take(&paths).map_err(|error| match error {
+        LockError::Held => format!("a broker of the instance {} lives already", serve.instance),
+        LockError::Io(error) => format!("{} cannot be used: {error}", paths.life_lock.display()),
+    })?;
+    let log = if serve.is_foreground {
+        None
+    } else {
+        let opened = LogFile::open(&paths.log);
+        Some(opened.map_err(|error| format!("the log {} cannot be written: {error}", paths.log.display()))?)
+    };
+    let loaded = config::load_over(defaults(&paths), None, flags(&paths), serve.env);
+    let (config, values) = loaded.map_err(|error| error.to_string())?;
+    Ok(Prepared {
+        paths,
+        config,
+        values,
+        log,
+        _life: life,
+    })
+}
+
+/// The settings of a broker of a user, below the environment and the file.
+fn defaults(paths: &LocalPaths) -> Vec<DefaultValue> {
+    let is_dev = paths.instance.dev_name().is_some();
+    let [storage, idle_shutdown, port] = if is_dev {
+        ["memory", "0", "0"]
+    } else {
+        ["disk", "30m", "8000"]
+    };
+    vec![
+        ("storage", storage.to_owned()),
+        ("data_dir", paths.data.display().to_string()),
+        ("idle_shutdown", idle_shutdown.to_owned()),
+        ("port", port.to_owned()),
+        ("workers", "1".to_owned()),
+        ("shutdown_grace", "5s".to_owned()),
+    ]
+}
+
+/// What neither the environment nor a file may change: clients would not find the broker.
+fn flags(paths: &LocalPaths) -> Vec<Flag> {
+    let mut flags = match paths.instance.dev_name() {
+        Some(_) => DevOptions::read(paths).flags(paths),
+        None => Vec::new(),
+    };
+    flags.push(("local_socket", paths.socket.clone().into()));
+    flags
+}
+
+impl Prepared {
+    fn run(self) -> ExitCode {
+        match &self.log {
+            Some(log) => telemetry::init_to_file(&self.config, log.clone()),
+            None => telemetry::init(&self.config),
+        }
+        self.config
+            .warnings()
+            .iter()
+            .for_each(|warning| tracing::warn!("{warning}"));
+        let is_foreground = self.log.is_none();
+        System::new().block_on(self.serve()).unwrap_or_else(|error| {
+            fail(is_foreground, error.to_string());
+            ExitCode::from(exit::USAGE)
+        })
+    }
+
+    async fn serve(mut self) -> io::Result<ExitCode> {
+        let has_own_port = self
+            .values
+            .iter()
+            .any(|value| value.name == "port" && value.origin != Origin::Default);
+        let application = match Application::build(&self.config).await {
+            // The socket is what matters.
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && !has_own_port => {
+                self.config.port = 0;
+                Application::build(&self.config).await?
+            }
+            built => built?,
+        };
+        application.show_settings(self.values);
+        application.announce(&self.config);
+        let http = Some(format!("http://{}", application.address()));
+        let written = info(&self.paths, &self.config, http.clone()).write(&self.paths.info);
+        written.map_err(|error| named(&self.paths.info, &error))?;
+        let info_path = self.paths.info.clone();
+        announce(&Readiness::Ready {
+            ready: true,
+            pid: std::process::id(),
+            version: running_version().to_owned(),
+            socket: self.paths.socket,
+            http,
+        });
+        if let Some(log) = &self.log {
+            log.take_output()?;
+        }
+        let code = application.run_until_stopped().await;
+        let _ = std::fs::remove_file(info_path);
+        code
+    }
+}
+
+fn info(paths: &LocalPaths, config: &Config, http: Option<String>) -> Info {
+    let storage = match config.storage {
+        StorageKind::Memory => "memory",
+        StorageKind::Disk => "disk",
+        StorageKind::Redis => "redis",
+    };
+    Info {
+        pid: std::process::id(),
+        version: running_version().to_owned(),
+        build: build_id().to_owned(),
+        started_at: clock::rfc3339_text(clock::now().unix_ms),
+        socket: paths.socket.clone(),
+        http,
+        storage: storage.to_owned(),
+        data: config.data_dir.clone(),
+        log: paths.log.clone(),
+    }
+}
+
+fn named(path: &std::path::Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{} cannot be written: {error}", path.display()))
+}

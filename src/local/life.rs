@@ -1,0 +1,109 @@
+//! Whether the broker of an instance lives: it holds the life lock. A process id alone says nothing, for ids are used
+//! again.
+
+use std::{
+    fs, io,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use super::{
+    lock::{FileLock, LockError},
+    paths::LocalPaths,
+};
+
+/// Longest time for which another process looks whether the lock is free, and has it meanwhile.
+const PROBE_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// Held by a broker as long as it lives.
+#[derive(Debug)]
+pub struct LifeLock {
+    _lock: FileLock,
+}
+
+impl LifeLock {
+    /// Takes the lock of an instance for this process.
+    ///
+    /// # Errors
+    /// Another broker of this instance lives, or the file cannot be written.
+    pub fn take(paths: &LocalPaths) -> Result<Self, LockError> {
+        let lock = FileLock::take(&paths.life_lock, Instant::now() + PROBE_TIME_MAX)?;
+        lock.write(&std::process::id().to_string())?;
+        Ok(Self { _lock: lock })
+    }
+}
+
+/// Whether the broker of an instance lives.
+///
+/// # Errors
+/// The lock cannot be opened.
+pub fn is_alive(paths: &LocalPaths) -> io::Result<bool> {
+    FileLock::is_held(&paths.life_lock)
+}
+
+/// The process that holds the life lock; `None` when no process does, or when it has not yet written its id.
+///
+/// # Errors
+/// The lock cannot be opened.
+pub fn holder(paths: &LocalPaths) -> io::Result<Option<i32>> {
+    if !is_alive(paths)? {
+        return Ok(None);
+    }
+    let text = fs::read_to_string(&paths.life_lock)?;
+    Ok(text.trim().parse().ok())
+}
+
+/// The files that a broker removes when it ends, as far as they are there: those of a live one, or what a dead one has
+/// left.
+pub fn files(paths: &LocalPaths) -> Vec<PathBuf> {
+    let all = [&paths.socket, &paths.info, &paths.fifo_in, &paths.fifo_out];
+    all.into_iter()
+        .filter(|path| path.symlink_metadata().is_ok())
+        .cloned()
+        .collect()
+}
+
+/// Removes what a dead broker has left, and returns the names. Nothing of a live one, or of one that is being started.
+///
+/// # Errors
+/// A file cannot be removed.
+pub fn remove_remains(paths: &LocalPaths) -> io::Result<Vec<PathBuf>> {
+    if files(paths).is_empty() {
+        return Ok(Vec::new());
+    }
+    let locked = FileLock::try_take(&paths.start_lock).and_then(|start| {
+        let life = FileLock::try_take(&paths.life_lock)?;
+        Ok((start, life))
+    });
+    match locked {
+        Ok(_locks) => {
+            let remains = files(paths);
+            remains.iter().try_for_each(fs::remove_file)?;
+            Ok(remains)
+        }
+        Err(LockError::Held) => Ok(Vec::new()),
+        Err(LockError::Io(error)) => Err(error),
+    }
+}
+
+/// Removes the folder of an instance that does not live: what a dead broker has left and the locks, and nothing else.
+/// Returns the names of what it has removed.
+///
+/// # Errors
+/// A file cannot be removed.
+pub fn remove_folder(paths: &LocalPaths) -> io::Result<Vec<PathBuf>> {
+    let Ok(_start) = FileLock::try_take(&paths.start_lock) else {
+        return Ok(Vec::new());
+    };
+    let Ok(_life) = FileLock::try_take(&paths.life_lock) else {
+        return Ok(Vec::new());
+    };
+    let mut removed = files(paths);
+    removed.extend([paths.life_lock.clone(), paths.start_lock.clone()]);
+    removed.iter().try_for_each(fs::remove_file)?;
+    // Fails when the folder holds files of others, which stay.
+    if fs::remove_dir(&paths.folder).is_ok() {
+        removed.push(paths.folder.clone());
+    }
+    Ok(removed)
+}
