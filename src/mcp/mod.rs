@@ -16,10 +16,12 @@ mod dispatch;
 #[cfg(feature = "conformance-fixtures")]
 mod fixtures;
 mod framing;
+pub mod handshake;
 pub mod interactive;
 mod legacy;
 mod limits;
 pub mod list_changes;
+pub mod lists;
 pub mod located_id;
 pub mod logging;
 pub mod outbox;

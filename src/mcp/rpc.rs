@@ -312,6 +312,11 @@ impl RpcError {
         Self::new(INVALID_PARAMS, message)
     }
 
+    /// The error for a method that does not exist, or not in the era of the request.
+    pub fn method_not_found(method: &str) -> Self {
+        Self::new(METHOD_NOT_FOUND, format!("Method not found: {}", shortened(method)))
+    }
+
     /// The error object of a response.
     pub fn to_json(&self) -> Value {
         let mut error = json!({"code": self.code, "message": self.message});

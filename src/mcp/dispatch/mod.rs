@@ -2,7 +2,6 @@
 
 mod handshake;
 mod implicit_session;
-mod lists;
 mod methods;
 mod read_resource;
 mod subscribe;
@@ -21,19 +20,17 @@ use super::{
     call_trace::{CallTrace, RequestNames},
     completions,
     context::PeerContext,
+    handshake::{check_is_object, check_params, discover_result},
+    lists::Audience,
     prompts,
     read_batch::ReadBatch,
     reply::{ReplyTo, with_era_members},
-    resources,
-    rpc::{self, INVALID_PARAMS, Incoming, METHOD_NOT_FOUND, Params, RpcError, shortened},
+    rpc::{self, INVALID_PARAMS, Incoming, Params, RpcError},
     tools,
     version::Era,
 };
 use crate::json::scan::{self, ScanError};
 use methods::Method;
-
-/// Bytes of the params of every method but `tools/call`: they are deserialized as a whole.
-const PARAMS_LEN_MAX: usize = 512 * 1024;
 
 /// Serves one request with a frame of `len` bytes. Returns false if it was not JSON.
 pub(super) fn handle_request(
@@ -79,9 +76,7 @@ fn serve(
     // Counted before all checks, because a refused request costs the broker as much.
     let taken = batch.context.limits.take_request(to.route.is_batch(), len);
     to.route.check_room()?;
-    if params.text.is_some_and(|params| !params.starts_with('{')) {
-        return Err(RpcError::invalid_params("params must be an object"));
-    }
+    check_is_object(&params)?;
     let Some(era) = handshake::resolve_era(batch, to, method, &params)? else {
         return Err(RpcError::new(
             INVALID_PARAMS,
@@ -99,14 +94,7 @@ fn serve(
     if known == Some(Method::CallTool) {
         return tool_calls::call_tool(batch, to, &mut params, &era);
     }
-    if params.text.is_some_and(|params| params.len() > PARAMS_LEN_MAX) {
-        return Err(RpcError::invalid_params(format!(
-            "Invalid params: {} takes at most {PARAMS_LEN_MAX} bytes",
-            shortened(method)
-        )));
-    }
-    // Only `tools/call` leaves parts of its params to its own parsers.
-    params.text.map_or(Ok(()), scan::check)?;
+    check_params(method, &params)?;
     #[cfg(feature = "conformance-fixtures")]
     if method == "prompts/get"
         && let Some(prompt) = fixtures::prompts::find(&params)
@@ -115,7 +103,7 @@ fn serve(
     }
     match known {
         Some(known) => serve_method(batch, to, known, method, &params, &era),
-        None => Err(method_not_found(method)),
+        None => Err(RpcError::method_not_found(method)),
     }
 }
 
@@ -132,17 +120,10 @@ fn serve_method(
         (Method::Ping, Era::Legacy) => json!({}),
         (Method::Initialize, Era::Legacy) => handshake::initialize(context, params)?,
         (Method::SetLogLevel, Era::Legacy) => handshake::set_log_level(context, params)?,
-        (Method::Discover, Era::Modern { .. }) => handshake::discover(),
-        (Method::ListTools, _) => {
-            lists::check_cursor(params)?;
-            let is_multi_project = context.service.admin.is_multi_project();
-            let text = lists::tool_list(is_multi_project, context.identity.scope(), to.modern);
-            to.raw_result(&context.outbox, text);
-            return Ok(());
+        (Method::Discover, Era::Modern { .. }) => discover_result(),
+        (Method::ListTools | Method::ListResources | Method::ListResourceTemplates | Method::ListPrompts, _) => {
+            return list(context, to, method, params);
         }
-        (Method::ListResources, _) => lists::list(params, "resources", resources::list())?,
-        (Method::ListResourceTemplates, _) => lists::list(params, "resourceTemplates", resources::templates())?,
-        (Method::ListPrompts, _) => lists::list(params, "prompts", prompts::list())?,
         (Method::GetPrompt, _) => prompts::get(&context.project, params)?,
         (Method::Complete, _) => completions::complete(&context.identity, params.parse()?)?,
         (Method::ReadResource, _) => return read_resource::read_resource(batch, to, params),
@@ -152,18 +133,26 @@ fn serve_method(
             return task_methods::handle_task(context, to, method, params);
         }
         (Method::Listen, Era::Modern { capabilities }) => return subscribe::listen(batch, to, params, capabilities),
-        _ => return Err(method_not_found(method)),
+        _ => return Err(RpcError::method_not_found(method)),
     };
     respond(context, to, result);
     Ok(())
 }
 
-fn respond(context: &PeerContext, to: &ReplyTo, result: Value) {
-    to.result(&context.outbox, &with_era_members(result, to.modern));
+/// Serves a method that lists something.
+fn list(context: &PeerContext, to: &ReplyTo, method: &str, params: &Params<'_>) -> Result<(), RpcError> {
+    let audience = Audience {
+        is_multi_project: context.service.admin.is_multi_project(),
+        scope: context.identity.scope(),
+    };
+    let list = audience.list(method, params, to.modern);
+    let list = list.unwrap_or_else(|| Err(RpcError::method_not_found(method)))?;
+    to.raw_result(&context.outbox, &list);
+    Ok(())
 }
 
-fn method_not_found(method: &str) -> RpcError {
-    RpcError::new(METHOD_NOT_FOUND, format!("Method not found: {}", shortened(method)))
+fn respond(context: &PeerContext, to: &ReplyTo, result: Value) {
+    to.result(&context.outbox, &with_era_members(result, to.modern));
 }
 
 /// Serves one notification. Notifications have no answer.

@@ -6,10 +6,10 @@ use actors::{model::BrokerError, project::Lookup};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::lists::cacheable;
 use crate::{
     mcp::{
         context::PeerContext,
+        lists::cacheable,
         read_batch::{ReadBatch, Suspension},
         reply::{ReplyTo, with_era_members},
         resources::{self, SESSION_INBOX_TEMPLATE},

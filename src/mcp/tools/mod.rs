@@ -55,6 +55,8 @@ const MULTI_PROJECT_TOOLS: [&str; 4] = [
 
 /// The tool that registers a session.
 pub const REGISTER_SESSION: &str = sessions::REGISTER_SESSION.name;
+/// The tool by which a session leaves.
+pub const DISCONNECT_SESSION: &str = sessions::DISCONNECT_SESSION.name;
 
 /// The tool of this name.
 pub fn find(name: &str) -> Option<&'static Tool> {
@@ -68,6 +70,11 @@ pub fn find(name: &str) -> Option<&'static Tool> {
 /// Whether a broker with a single project offers this tool.
 pub fn is_single_project(tool: &Tool) -> bool {
     !MULTI_PROJECT_TOOLS.contains(&tool.name)
+}
+
+/// Whether a tool sends messages, whose `headers` may have an idempotency key.
+pub fn takes_idempotency_key(name: &str) -> bool {
+    [sending::SEND_MESSAGE.name, sending::BROADCAST_MESSAGE.name].contains(&name)
 }
 
 /// Whether a tool receives messages.

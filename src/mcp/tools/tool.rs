@@ -151,6 +151,11 @@ impl Tool {
         }
     }
 
+    /// Whether a second call with the same arguments changes nothing that the first has not changed.
+    pub fn is_repeatable(&self) -> bool {
+        self.hints.read_only || self.hints.idempotent
+    }
+
     /// The entry in `tools/list`.
     pub(super) fn describe(&self) -> Value {
         let (mut arguments, required) = (self.input)();
