@@ -1,5 +1,6 @@
 //! The MCP clients that agents run in: their names, their configuration files, and where a file lists servers.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// A client.
@@ -10,12 +11,14 @@ pub struct AgentClient {
     /// Its name for people.
     pub label: &'static str,
     pub format: FileFormat,
-    /// The files of a user, from the home folder.
-    pub user_files: &'static [&'static str],
-    /// The files of a project, from its folder.
-    pub project_files: &'static [&'static str],
-    /// The keys that lead to the object of all servers; several where its versions differ.
+    /// The files of a user. Of several on one system the first that exists counts.
+    user_files: &'static [UserFile],
+    /// The files of a project, from its folder. Empty where the client has none.
+    project_files: &'static [&'static str],
+    /// The keys that lead to the object of all servers; several where its versions differ, the most general one last.
     pub servers: &'static [&'static [&'static str]],
+    /// Whether a desktop starts it, without the variables of a shell.
+    pub has_windows: bool,
 }
 
 /// How a file is written.
@@ -26,60 +29,170 @@ pub enum FileFormat {
     Toml,
 }
 
+/// A file of a user.
+#[derive(Debug, PartialEq, Eq)]
+struct UserFile {
+    system: System,
+    /// The variable that names its folder, for users who moved it.
+    variable: Option<&'static str>,
+    /// Its folder, from the home folder.
+    folder: &'static str,
+    file: &'static str,
+}
+
+/// Where a file is used.
+#[derive(Debug, PartialEq, Eq)]
+enum System {
+    Any,
+    MacOs,
+    /// All but macOS.
+    Other,
+}
+
+const fn in_home(folder: &'static str, file: &'static str) -> UserFile {
+    UserFile {
+        system: System::Any,
+        variable: None,
+        folder,
+        file,
+    }
+}
+
+const fn in_folder_of(variable: &'static str, folder: &'static str, file: &'static str) -> UserFile {
+    UserFile {
+        system: System::Any,
+        variable: Some(variable),
+        folder,
+        file,
+    }
+}
+
+const fn in_config(file: &'static str) -> UserFile {
+    in_folder_of("XDG_CONFIG_HOME", ".config", file)
+}
+
+const fn on(system: System, file: UserFile) -> UserFile {
+    UserFile { system, ..file }
+}
+
 /// All clients. docs/clients.md names the documentation of each.
-pub const CLIENTS: [AgentClient; 6] = [
+pub const CLIENTS: [AgentClient; 9] = [
     AgentClient {
         word: "claude",
         label: "Claude Code",
         format: FileFormat::Json,
-        user_files: &[".claude.json"],
+        user_files: &[in_folder_of("CLAUDE_CONFIG_DIR", "", ".claude.json")],
         project_files: &[".mcp.json"],
         servers: &[&["mcpServers"]],
+        has_windows: false,
     },
     AgentClient {
         word: "cursor",
         label: "Cursor",
         format: FileFormat::Json,
-        user_files: &[".cursor/mcp.json"],
+        user_files: &[in_home(".cursor", "mcp.json")],
         project_files: &[".cursor/mcp.json"],
         servers: &[&["mcpServers"]],
+        has_windows: true,
     },
     AgentClient {
         word: "vscode",
         label: "VS Code",
         format: FileFormat::Json,
         user_files: &[
-            ".config/Code/User/mcp.json",
-            "Library/Application Support/Code/User/mcp.json",
+            on(System::Other, in_config("Code/User/mcp.json")),
+            on(
+                System::MacOs,
+                in_home("Library/Application Support", "Code/User/mcp.json"),
+            ),
         ],
         project_files: &[".vscode/mcp.json"],
         servers: &[&["servers"]],
+        has_windows: true,
     },
     AgentClient {
         word: "codex",
         label: "Codex",
         format: FileFormat::Toml,
-        user_files: &[".codex/config.toml"],
+        user_files: &[in_folder_of("CODEX_HOME", ".codex", "config.toml")],
         project_files: &[".codex/config.toml"],
         servers: &[&["mcp_servers"]],
+        has_windows: false,
     },
     AgentClient {
         word: "gemini",
         label: "Gemini CLI",
         format: FileFormat::Json,
-        user_files: &[".gemini/settings.json"],
+        user_files: &[in_home(".gemini", "settings.json")],
         project_files: &[".gemini/settings.json"],
         servers: &[&["mcpServers"]],
+        has_windows: false,
     },
     AgentClient {
         word: "opencode",
         label: "opencode",
         format: FileFormat::Json,
-        user_files: &[".config/opencode/opencode.json", ".config/opencode/opencode.jsonc"],
+        user_files: &[
+            in_config("opencode/opencode.json"),
+            in_config("opencode/opencode.jsonc"),
+        ],
         project_files: &["opencode.json", "opencode.jsonc", ".opencode/opencode.json"],
         servers: &[&["mcp", "servers"], &["mcp"]],
+        has_windows: false,
+    },
+    AgentClient {
+        word: "windsurf",
+        label: "Windsurf",
+        format: FileFormat::Json,
+        user_files: &[in_home(".codeium/windsurf", "mcp_config.json")],
+        project_files: &[],
+        servers: &[&["mcpServers"]],
+        has_windows: true,
+    },
+    AgentClient {
+        word: "zed",
+        label: "Zed",
+        format: FileFormat::Json,
+        user_files: &[
+            on(System::Other, in_config("zed/settings.json")),
+            on(System::MacOs, in_home(".config", "zed/settings.json")),
+        ],
+        project_files: &[".zed/settings.json"],
+        servers: &[&["context_servers"]],
+        has_windows: true,
+    },
+    AgentClient {
+        word: "claude-desktop",
+        label: "Claude Desktop",
+        format: FileFormat::Json,
+        user_files: &[
+            on(System::Other, in_config("Claude/claude_desktop_config.json")),
+            on(
+                System::MacOs,
+                in_home("Library/Application Support", "Claude/claude_desktop_config.json"),
+            ),
+        ],
+        project_files: &[],
+        servers: &[&["mcpServers"]],
+        has_windows: true,
     },
 ];
+
+impl UserFile {
+    /// Its path. `None` on another system, and where its folder is not known.
+    fn path(&self, variable: &impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+        let is_here = match self.system {
+            System::Any => true,
+            System::MacOs => cfg!(target_os = "macos"),
+            System::Other => !cfg!(target_os = "macos"),
+        };
+        let named = self.variable.and_then(variable).map(PathBuf::from);
+        let folder = named
+            .filter(|folder| folder.is_absolute())
+            .or_else(|| Some(Path::new(&variable("HOME")?).join(self.folder)))?;
+        is_here.then(|| folder.join(self.file))
+    }
+}
 
 impl AgentClient {
     /// The client of a word.
@@ -87,16 +200,45 @@ impl AgentClient {
         CLIENTS.iter().find(|client| client.word == word)
     }
 
-    /// All places of its files, each once.
-    pub fn files(&self, home: Option<&Path>, project: Option<&Path>) -> Vec<PathBuf> {
-        let of_user = self.user_files.iter().filter_map(|file| Some(home?.join(file)));
-        let of_project = self.project_files.iter().filter_map(|file| Some(project?.join(file)));
-        let mut files = Vec::new();
-        for file in of_user.chain(of_project) {
-            if !files.contains(&file) {
-                files.push(file);
-            }
+    /// The places of its file for a user. `variable` reads the environment.
+    pub fn user_files(&self, variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
+        self.user_files.iter().filter_map(|file| file.path(&variable)).collect()
+    }
+
+    /// The places of its file for a project.
+    pub fn project_files(&self, project: &Path) -> Vec<PathBuf> {
+        self.project_files.iter().map(|file| project.join(file)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(word: &str, env: &[(&str, &str)]) -> Vec<PathBuf> {
+        let value = |name: &str| env.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into());
+        AgentClient::of_word(word).unwrap().user_files(value)
+    }
+
+    #[test]
+    fn a_moved_folder_counts_where_its_name_is_absolute() {
+        let home = ("HOME", "/home/ada");
+        assert_eq!(files("codex", &[home]), [Path::new("/home/ada/.codex/config.toml")]);
+        let moved = ("CODEX_HOME", "/srv/codex");
+        assert_eq!(files("codex", &[home, moved]), [Path::new("/srv/codex/config.toml")]);
+        let relative = ("CLAUDE_CONFIG_DIR", "claude");
+        assert_eq!(
+            files("claude", &[home, relative]),
+            [Path::new("/home/ada/.claude.json")]
+        );
+        assert!(files("cursor", &[]).is_empty());
+    }
+
+    #[test]
+    fn every_client_has_one_place_on_each_system_or_variants_of_its_name() {
+        for client in &CLIENTS {
+            let found = files(client.word, &[("HOME", "/home/ada")]);
+            assert_eq!(found.len(), if client.word == "opencode" { 2 } else { 1 }, "{found:?}");
         }
-        files
     }
 }

@@ -3,6 +3,7 @@
 mod access;
 mod agent_clients;
 mod client;
+mod client_file;
 mod completions;
 mod config_entry;
 mod demo;
@@ -17,9 +18,11 @@ mod man;
 mod mcp_client;
 mod operate;
 mod output;
+mod partial_file;
 mod project;
 mod question;
 mod serve;
+mod setup;
 mod table;
 mod top;
 mod usage_errors;
@@ -50,6 +53,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, env: impl IntoIterator<Item
         Ok(Action::Keygen) => keygen::run(),
         Ok(Action::HealthCheck(check)) => healthcheck::run(&check),
         Ok(Action::ConfigEntry(entry)) => config_entry::run(&entry),
+        Ok(Action::Setup(setup)) => setup::run(&setup),
         Ok(Action::Demo(demo)) => demo::run(&demo),
         Ok(Action::Local(command)) => match command.run() {
             Ok(code) => return code,
@@ -79,6 +83,7 @@ pub enum Action {
     Demo(demo::Demo),
     ConfigEntry(Box<config_entry::ConfigEntry>),
     Local(Box<local::LocalCommand>),
+    Setup(Box<setup::Setup>),
 }
 
 /// Parses a command line, whose first argument is the program name, with its environment.
@@ -107,6 +112,10 @@ pub fn parse(
             config_entry::read(&below, &matches, &env)
                 .map(Box::new)
                 .map(Action::ConfigEntry)
+        }
+        Some((name, below)) if name == "setup" => {
+            let env: Vec<_> = env.into_iter().collect();
+            setup::read(&below, &matches, &env).map(Box::new).map(Action::Setup)
         }
         Some((name, below)) if name == "doctor" => doctor::read(below, &matches, env.into_iter().collect())
             .map(Box::new)
@@ -157,6 +166,7 @@ pub fn command() -> Command {
         .subcommand(healthcheck::command())
         .subcommand(doctor::command())
         .subcommand(demo::command())
+        .subcommand(setup::command())
         .subcommand(config_entry::command())
         .subcommand(completions::command())
         .subcommand(man::command())

@@ -1,10 +1,12 @@
-//! `mcp-broker config CLIENT`: what it prints is pinned by golden files, parses, and connects.
+//! `mcp-broker config CLIENT` and `mcp-broker setup CLIENT`: what they print is pinned by golden files, parses, and
+//! connects; what `setup` does to files.
 //!
 //! `UPDATE_GOLDEN=1` writes the golden files.
 
 #[allow(dead_code, reason = "shared with other tests")]
 #[path = "../support/process.rs"]
 mod process;
+mod setup;
 
 use std::{
     fs,
@@ -15,7 +17,20 @@ use std::{
 use process::BrokerProcess;
 use serde_json::Value;
 
-const CLIENTS: [&str; 6] = ["claude", "cursor", "vscode", "codex", "gemini", "opencode"];
+/// All clients, and the pointer to an entry in the file of each.
+const CLIENTS: [(&str, &str); 9] = [
+    ("claude", "/mcpServers/broker"),
+    ("cursor", "/mcpServers/broker"),
+    ("vscode", "/servers/broker"),
+    ("codex", "/mcp_servers/broker"),
+    ("gemini", "/mcpServers/broker"),
+    ("opencode", "/mcp/broker"),
+    ("windsurf", "/mcpServers/broker"),
+    ("zed", "/context_servers/broker"),
+    ("claude-desktop", "/mcpServers/broker"),
+];
+/// Clients whose file cannot refer to a variable.
+const WITHOUT_VARIABLES: [&str; 2] = ["zed", "claude-desktop"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -62,6 +77,8 @@ fn entry(client: &str, words: &[&str]) -> Value {
 }
 
 fn golden(name: &str, text: &str) {
+    // The program of this test is not on the PATH.
+    let text = text.replace(env!("CARGO_BIN_EXE_mcp-broker"), "/opt/mcp-broker");
     let path = root().join("tests/config_entry/golden").join(name);
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         fs::write(path, text).unwrap();
@@ -73,33 +90,68 @@ fn golden(name: &str, text: &str) {
 
 #[test]
 fn every_client_gets_its_entry_and_is_told_where_to_put_it() {
-    for client in CLIENTS {
+    for (client, _) in CLIENTS {
         golden(&format!("{client}.txt"), &printed(&[client]));
+        let with_url = [client, "--url", "http://127.0.0.1:8000"];
+        golden(&format!("{client}-with-url.txt"), &printed(&with_url));
         let url = "https://ops.example.com/broker/";
         let with_key = [client, "--url", url, "--name", "team", "--key-env", "TEAM_KEY"];
-        golden(&format!("{client}-with-key.txt"), &printed(&with_key));
+        if WITHOUT_VARIABLES.contains(&client) {
+            assert!(refused(&with_key).contains("cannot refer to a variable"));
+        } else {
+            golden(&format!("{client}-with-key.txt"), &printed(&with_key));
+        }
     }
 }
 
 #[test]
 fn every_entry_parses_and_has_the_url() {
-    for (client, pointer) in [
-        ("claude", "/mcpServers/broker/url"),
-        ("cursor", "/mcpServers/broker/url"),
-        ("vscode", "/servers/broker/url"),
-        ("codex", "/mcp_servers/broker/url"),
-        ("gemini", "/mcpServers/broker/httpUrl"),
-        ("opencode", "/mcp/servers/broker/url"),
-    ] {
-        for words in [&[][..], &["--key-env"]] {
+    for (client, pointer) in CLIENTS.into_iter().filter(|(client, _)| *client != "claude-desktop") {
+        let member = match client {
+            "gemini" => "httpUrl",
+            "windsurf" => "serverUrl",
+            _ => "url",
+        };
+        for words in [&["--url", "http://127.0.0.1:8000"][..], &["--key-env"]] {
+            let has_key = words == ["--key-env"];
+            if has_key && WITHOUT_VARIABLES.contains(&client) {
+                continue;
+            }
             let file = entry(client, words);
-            assert_eq!(file.pointer(pointer).unwrap(), "http://127.0.0.1:8000/mcp", "{client}");
+            let url = &file.pointer(pointer).unwrap()[member];
+            assert_eq!(url, "http://127.0.0.1:8000/mcp", "{client}");
             assert_eq!(
                 file.to_string().contains("MCP_BROKER_API_KEY"),
-                !words.is_empty() && client != "vscode",
+                has_key && client != "vscode",
                 "{file}"
             );
         }
+    }
+}
+
+#[test]
+fn every_entry_for_the_own_broker_starts_the_front() {
+    for (client, pointer) in CLIENTS {
+        let file = entry(client, &["--instance", "dev/shop"]);
+        let entry = file.pointer(pointer).unwrap();
+        let words: Vec<&str> = match &entry["command"] {
+            Value::Array(words) => words.iter().map(|word| word.as_str().unwrap()).collect(),
+            program => {
+                let args = entry["args"].as_array().unwrap().iter();
+                std::iter::once(program)
+                    .chain(args)
+                    .map(|word| word.as_str().unwrap())
+                    .collect()
+            }
+        };
+        let expected = [
+            env!("CARGO_BIN_EXE_mcp-broker"),
+            "connect",
+            "--auto-name",
+            "--instance",
+            "dev/shop",
+        ];
+        assert_eq!(words, expected, "{client}");
     }
 }
 
@@ -122,12 +174,17 @@ fn the_address_comes_from_the_flag_or_the_variable() {
 
 #[test]
 fn a_wrong_argument_says_what_is_allowed() {
-    assert!(refused(&["emacs"]).contains("allowed: claude, cursor, vscode, codex, gemini, opencode"));
+    assert!(
+        refused(&["emacs"])
+            .contains("allowed: claude, cursor, vscode, codex, gemini, opencode, windsurf, zed, claude-desktop")
+    );
     assert!(refused(&["claude", "--url", "nonsense"]).contains("is not allowed"));
     assert!(refused(&["claude", "--name", "two words"]).contains("1 to 32 letters, digits, - and _"));
     assert!(refused(&["claude", "--key-env", "$(id)"]).contains("the name of an environment variable"));
     assert!(refused(&["claude", "--toml"]).contains("use --json"));
     assert!(refused(&["codex", "--json"]).contains("use --toml"));
+    assert!(refused(&["codex", "--instance", "Two Words"]).contains("a name of 1 to 32 characters"));
+    assert!(refused(&["codex", "--instance", "x", "--url", "http://a"]).contains("--url"));
 }
 
 /// The commands that a shell would run are single lines whose words are as they should be.

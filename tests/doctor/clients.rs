@@ -3,14 +3,22 @@
 use crate::{User, free_port, process::BrokerProcess};
 
 /// The clients, and the file of each below the home folder.
-const CLIENTS: [(&str, &str, &str, &str); 6] = [
+const CLIENTS: [(&str, &str, &str, &str); 8] = [
     ("claude", "Claude Code", "project/.mcp.json", "--json"),
     ("cursor", "Cursor", ".cursor/mcp.json", "--json"),
     ("vscode", "VS Code", "project/.vscode/mcp.json", "--json"),
     ("codex", "Codex", ".codex/config.toml", "--toml"),
     ("gemini", "Gemini CLI", ".gemini/settings.json", "--json"),
     ("opencode", "opencode", ".config/opencode/opencode.json", "--json"),
+    ("windsurf", "Windsurf", ".codeium/windsurf/mcp_config.json", "--json"),
+    ("zed", "Zed", ".config/zed/settings.json", "--json"),
 ];
+
+/// The clients whose file can refer to a variable.
+fn with_variables() -> impl Iterator<Item = (&'static str, &'static str, &'static str, &'static str)> {
+    let has = |client: &str| !matches!(client, "vscode" | "zed");
+    CLIENTS.into_iter().filter(move |(client, ..)| has(client))
+}
 
 /// What `mcp-broker config` prints for the file of a client.
 fn entry(user: &User, words: &[&str]) -> String {
@@ -74,7 +82,7 @@ fn a_broken_file_is_found_and_not_quoted() {
 fn a_key_that_is_not_set_is_found() {
     let (broker, user) = (BrokerProcess::start(&[]), User::new());
     let url = format!("http://{}", broker.address);
-    for (client, _, file, format) in CLIENTS.iter().filter(|(client, ..)| *client != "vscode") {
+    for (client, _, file, format) in with_variables() {
         user.writes(
             file,
             &entry(&user, &[client, "--url", &url, "--key-env", "TEAM_KEY", format]),
@@ -82,7 +90,7 @@ fn a_key_that_is_not_set_is_found() {
     }
     let port = broker.address.port();
     let report = user.examines_port(port, &[]);
-    for (_, label, ..) in CLIENTS.iter().filter(|(client, ..)| *client != "vscode") {
+    for (_, label, ..) in with_variables() {
         report.finds(
             "warning",
             "clients",
@@ -109,13 +117,34 @@ fn an_entry_that_starts_a_missing_program_is_found() {
 }
 
 #[test]
+fn an_entry_for_the_own_broker_is_checked() {
+    let user = User::new();
+    for (client, ..) in CLIENTS {
+        user.sets_up(client);
+    }
+    user.sets_up("claude-desktop");
+    let report = user.examines(&[]);
+    report.finds_nothing();
+    for label in CLIENTS.iter().map(|(_, label, ..)| *label).chain(["Claude Desktop"]) {
+        report.finds("ok", "clients", &[label, "starts", "mcp-broker"]);
+    }
+    let program = env!("CARGO_BIN_EXE_mcp-broker");
+    user.writes(
+        ".cursor/mcp.json",
+        &format!(r#"{{"mcpServers": {{"broker": {{"command": "{program}", "args": ["serve"]}}}}}}"#),
+    );
+    let report = user.examines(&[]);
+    report.finds("error", "clients", &["Cursor", "without the word connect"]);
+}
+
+#[test]
 fn a_client_without_an_entry_is_told_how_to_get_one() {
     let user = User::new();
     user.writes(".gemini/settings.json", "{\"theme\": \"dark\"}");
     let report = user.examines(&[]);
     let finding = report.finds("note", "clients", &["Gemini CLI", "has no entry for a broker"]);
     assert!(
-        finding["cure"].as_str().unwrap().contains("mcp-broker config gemini"),
+        finding["cure"].as_str().unwrap().contains("mcp-broker setup gemini"),
         "{finding}"
     );
     report.finds_nothing();

@@ -65,6 +65,13 @@ impl User {
         command
     }
 
+    /// Writes the entry of a client for the own broker.
+    fn sets_up(&self, client: &str) {
+        let mut command = self.command(env!("CARGO_BIN_EXE_mcp-broker"));
+        let output = command.args(["setup", client]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
     /// Runs the doctor with these arguments, at a port that is free.
     fn examines(&self, words: &[&str]) -> Report {
         let port = free_port();

@@ -1,15 +1,13 @@
-//! Reads the configuration file of an MCP client, and finds the servers in it. Texts of the file are not quoted: they may
-//! hold secrets.
+//! The servers that the configuration file of an MCP client lists.
 
-use std::{fs::File, io::Read, path::Path};
+use std::path::Path;
 
-use jsonc_parser::ParseOptions;
 use serde_json::Value;
 
-use crate::cli::agent_clients::{AgentClient, FileFormat};
-
-/// Bytes of a file that is read.
-const FILE_BYTES_MAX: u64 = 32 << 20;
+use crate::cli::{
+    agent_clients::AgentClient,
+    config_entry::{command_of, is_front, is_program},
+};
 
 /// A server in the file of a client.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,57 +25,18 @@ pub struct ServerEntry {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Target {
     Url(String),
-    Command(String),
+    Command(StartedCommand),
     Unknown,
 }
 
-/// Reads a file. `None` if it does not exist.
-///
-/// # Errors
-/// Why it cannot be used, and where.
-pub fn read(client: &AgentClient, path: &Path) -> Result<Option<Value>, String> {
-    let mut text = String::new();
-    match File::open(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(format!("it cannot be read: {error}")),
-        Ok(file) => {
-            let read = file.take(FILE_BYTES_MAX).read_to_string(&mut text);
-            read.map_err(|error| format!("it cannot be read: {error}"))?;
-        }
-    }
-    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-    parse(client.format, text).map(Some)
-}
-
-fn parse(format: FileFormat, text: &str) -> Result<Value, String> {
-    match format {
-        FileFormat::Json if text.trim().is_empty() => Ok(Value::Null),
-        FileFormat::Json => jsonc_parser::parse_to_serde_value(text, &json_with_comments()).map_err(|error| {
-            let (line, column) = (error.line_display(), error.column_display());
-            format!("it is not valid JSON at line {line}, column {column}")
-        }),
-        FileFormat::Toml => toml::from_str(text).map_err(|error: toml::de::Error| {
-            let before = error.span().map_or(0, |span| span.start);
-            let line = text.get(..before).unwrap_or_default().matches('\n').count() + 1;
-            format!("it is not valid TOML at line {line}")
-        }),
-    }
-}
-
-/// JSON with comments and trailing commas, as editors write it.
-fn json_with_comments() -> ParseOptions {
-    ParseOptions {
-        allow_comments: true,
-        allow_trailing_commas: true,
-        allow_loose_object_property_names: false,
-        allow_missing_commas: false,
-        allow_single_quoted_strings: false,
-        allow_hexadecimal_numbers: false,
-        allow_unary_plus_numbers: false,
-        allow_bare_decimal_point_numbers: false,
-        allow_non_finite_numbers: false,
-        allow_extended_string_escapes: false,
-    }
+/// A program that a client starts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StartedCommand {
+    pub program: String,
+    /// Whether it is this program.
+    pub is_own: bool,
+    /// Whether it is the front of a local broker: this program with the word `connect`.
+    pub is_front: bool,
 }
 
 /// The servers that a file lists, also those that Claude Code keeps for the folder of a project.
@@ -102,14 +61,16 @@ pub fn servers(client: &AgentClient, file: &Value, project: Option<&Path>) -> Ve
 }
 
 fn server_entry(name: &str, entry: &Value) -> ServerEntry {
-    let url = ["httpUrl", "url"].iter().find_map(|key| entry.get(key)?.as_str());
-    let command = match entry.get("command") {
-        Some(Value::Array(words)) => words.first().and_then(Value::as_str),
-        command => command.and_then(Value::as_str),
-    };
-    let target = match (url, command) {
+    let url = ["httpUrl", "serverUrl", "url"]
+        .iter()
+        .find_map(|key| entry.get(key)?.as_str());
+    let target = match (url, command_of(entry)) {
         (Some(url), _) => Target::Url(url.to_owned()),
-        (None, Some(command)) => Target::Command(command.to_owned()),
+        (None, Some((program, _))) => Target::Command(StartedCommand {
+            program: program.to_owned(),
+            is_own: is_program(program),
+            is_front: is_front(entry),
+        }),
         (None, None) => Target::Unknown,
     };
     let headers: Vec<(&String, &str)> = ["headers", "http_headers"]
@@ -211,6 +172,11 @@ mod tests {
             ),
             ("opencode", json!({"mcp": {"servers": {"broker": http}}})),
             ("opencode", json!({"mcp": {"broker": http}})),
+            (
+                "windsurf",
+                json!({"mcpServers": {"broker": {"serverUrl": "http://127.0.0.1:8000/mcp"}}}),
+            ),
+            ("zed", json!({"context_servers": {"broker": http}})),
         ] {
             let mut files = servers(
                 AgentClient::of_word(word).unwrap(),
@@ -247,14 +213,5 @@ mod tests {
             "http://cache/cache"
         );
         assert_eq!(expanded("http://${OTHER}/", set), None);
-    }
-
-    #[test]
-    fn a_broken_file_is_located_and_not_quoted() {
-        let error = parse(FileFormat::Json, "{\n  \"key\": \"hunter2\",\n  oops\n}").unwrap_err();
-        assert_eq!(error, "it is not valid JSON at line 3, column 3");
-        let error = parse(FileFormat::Toml, "a = 1\nb = hunter2\n").unwrap_err();
-        assert_eq!(error, "it is not valid TOML at line 2");
-        assert!(parse(FileFormat::Json, "{// with a comment\n\"a\": [1,],}").is_ok());
     }
 }

@@ -3,11 +3,12 @@
 
 use std::{
     collections::BTreeMap,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
 use super::{
-    client_files::{ServerEntry, Target, expanded, read, servers},
+    client_files::{ServerEntry, StartedCommand, Target, expanded, servers},
     findings::Finding,
     ports::health,
     setup::Setup,
@@ -15,6 +16,7 @@ use super::{
 use crate::cli::{
     access::BrokerUrl,
     agent_clients::{AgentClient, CLIENTS},
+    client_file::{parse, read},
 };
 
 /// The name of the check.
@@ -24,8 +26,6 @@ pub const NAME: &str = "clients";
 const BROKERS_MAX: usize = 8;
 /// The names that an entry for a broker usually has.
 const USUAL_NAMES: [&str; 2] = ["broker", "mcp-broker"];
-/// The name of this program.
-const PROGRAM: &str = "mcp-broker";
 
 /// An entry for a broker in the file of a client.
 struct Found {
@@ -36,11 +36,12 @@ struct Found {
 
 /// Reads the files of all clients, and asks the brokers that they name.
 pub fn check(setup: &Setup) -> Vec<Finding> {
-    let (home, project) = (setup.home(), std::env::current_dir().ok());
+    let project = std::env::current_dir().ok();
     let (mut findings, mut found) = (Vec::new(), Vec::new());
     for client in &CLIENTS {
-        for file in client.files(home.as_deref(), project.as_deref()) {
-            match read(client, &file) {
+        for file in files(setup, client, project.as_deref()) {
+            let parsed = |text: String| parse(client.format, &text);
+            match read(&file).and_then(|text| text.map(parsed).transpose()) {
                 Ok(None) => {}
                 Ok(Some(content)) => {
                     let entries = servers(client, &content, project.as_deref());
@@ -67,10 +68,28 @@ pub fn check(setup: &Setup) -> Vec<Finding> {
     let answers = answers(setup, &found);
     findings.extend(found.iter().flat_map(|found| entry_findings(setup, found, &answers)));
     if findings.is_empty() {
-        let cure = "mcp-broker config claude (or cursor, vscode, codex, gemini, opencode) says how to connect one";
+        let words: Vec<_> = CLIENTS[1..].iter().map(|client| client.word).collect();
+        let cure = format!(
+            "mcp-broker setup {} (or {}) connects one",
+            CLIENTS[0].word,
+            words.join(", ")
+        );
         findings.push(Finding::note(NAME, "no configuration of an MCP client was found").cure(cure));
     }
     findings
+}
+
+/// All places of the files of a client, each once.
+fn files(setup: &Setup, client: &AgentClient, project: Option<&Path>) -> Vec<PathBuf> {
+    let of_user = client.user_files(|name| setup.variable(name).map(Into::into));
+    let of_project = project.map(|project| client.project_files(project)).unwrap_or_default();
+    let mut files = of_user;
+    for file in of_project {
+        if !files.contains(&file) {
+            files.push(file);
+        }
+    }
+    files
 }
 
 fn without_entry(client: &AgentClient, file: &Path) -> Finding {
@@ -78,13 +97,13 @@ fn without_entry(client: &AgentClient, file: &Path) -> Finding {
         NAME,
         format!("{}: {} has no entry for a broker", client.label, file.display()),
     )
-    .cure(format!("mcp-broker config {} prints one", client.word))
+    .cure(format!("mcp-broker setup {} adds one", client.word))
 }
 
 /// Whether an entry is for a broker: by its name, its program or its address.
 fn is_ours(setup: &Setup, entry: &ServerEntry) -> bool {
     let is_program = match &entry.target {
-        Target::Command(command) => Path::new(command).file_name().is_some_and(|name| name == PROGRAM),
+        Target::Command(command) => command.is_own,
         Target::Url(_) => base_url(setup, entry).is_some_and(|base| base.text == setup.access.url.text),
         Target::Unknown => false,
     };
@@ -164,11 +183,7 @@ fn target_finding(
     let again = format!("replace it by what mcp-broker config {} prints", client.word);
     match &entry.target {
         Target::Unknown => Finding::error(NAME, format!("{at} has neither a URL nor a command")).cure(again),
-        Target::Command(command) if is_program_found(setup, command) => {
-            Finding::ok(NAME, format!("{at} starts {command}"))
-        }
-        Target::Command(command) => Finding::error(NAME, format!("{at} starts {command}, which is not found"))
-            .cure("install it on the PATH of the client, or give its full path"),
+        Target::Command(command) => command_finding(setup, client, command, at),
         Target::Url(_) => match base_url(setup, entry) {
             None => Finding::error(NAME, format!("{at} has a URL that cannot be used")).cure(again),
             Some(base) => match answers.get(&base.text) {
@@ -184,10 +199,36 @@ fn target_finding(
     }
 }
 
-fn is_program_found(setup: &Setup, command: &str) -> bool {
-    if command.contains('/') {
-        return Path::new(command).is_file();
+fn command_finding(setup: &Setup, client: &AgentClient, command: &StartedCommand, at: &str) -> Finding {
+    let program = &command.program;
+    if !is_program_found(setup, program) {
+        return Finding::error(
+            NAME,
+            format!("{at} starts {program}, which is not found or cannot be executed"),
+        )
+        .cure("install it on the PATH of the client, or give its full path");
+    }
+    if command.is_own && !command.is_front {
+        return Finding::error(
+            NAME,
+            format!("{at} starts {program} without the word connect, and no MCP server answers the client"),
+        )
+        .cure(format!(
+            "remove the entry from the file and run mcp-broker setup {}",
+            client.word
+        ));
+    }
+    Finding::ok(NAME, format!("{at} starts {program}"))
+}
+
+fn is_program_found(setup: &Setup, program: &str) -> bool {
+    let is_executable = |path: &Path| {
+        let mode = std::fs::metadata(path).map(|metadata| (metadata.is_file(), metadata.permissions().mode()));
+        mode.is_ok_and(|(is_file, mode)| is_file && mode & 0o111 != 0)
+    };
+    if program.contains('/') {
+        return is_executable(Path::new(program));
     }
     let path = setup.variable("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(command).is_file())
+    std::env::split_paths(&path).any(|folder| is_executable(&folder.join(program)))
 }

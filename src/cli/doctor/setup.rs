@@ -1,6 +1,6 @@
 //! What the checks look at: the configuration, the broker to call, the environment.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::ffi::OsString;
 
 use crate::{
     cli::access::{BrokerAccess, BrokerUrl},
@@ -53,11 +53,6 @@ impl Setup {
         let found = self.env.iter().find(|(key, _)| key == name);
         let value = found.map(|(_, value)| value.to_string_lossy().into_owned());
         value.filter(|value| !value.is_empty())
-    }
-
-    /// The home folder of the user.
-    pub fn home(&self) -> Option<PathBuf> {
-        self.variable("HOME").map(PathBuf::from)
     }
 
     /// A setup with the defaults.

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use indicatif::ProgressBar;
 
@@ -13,6 +13,7 @@ use super::progress;
 use super::texts::counted;
 use crate::cli::error::CliError;
 use crate::cli::output::{json_line, json_value_line, print};
+use crate::cli::partial_file::PartialFile;
 use crate::cli::table::escaped;
 
 /// Writes messages into a file, one a line.
@@ -35,7 +36,7 @@ impl Job for Export {
         }
         let failed = |error: std::io::Error| CliError::Failed(format!("the export to {shown} failed: {error}"));
         // The file has its name only when it is complete.
-        let partial = Partial::create(&self.file).map_err(failed)?;
+        let partial = PartialFile::create(&self.file, 0o666).map_err(failed)?;
         let bar = progress::count();
         let count = self.write(context, &partial.file, &bar, &failed);
         bar.finish_and_clear();
@@ -70,32 +71,5 @@ impl Export {
         out.flush().map_err(failed)?;
         file.sync_all().map_err(failed)?;
         Ok(count)
-    }
-}
-
-/// A file that is removed unless it gets its final name.
-struct Partial {
-    file: File,
-    path: PathBuf,
-}
-
-impl Partial {
-    fn create(target: &Path) -> std::io::Result<Self> {
-        let mut name = target.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.part", std::process::id()));
-        let path = target.with_file_name(name);
-        let file = File::options().write(true).create_new(true).open(&path)?;
-        Ok(Self { file, path })
-    }
-
-    fn rename_to(self, target: &Path) -> std::io::Result<()> {
-        std::fs::rename(&self.path, target)
-    }
-}
-
-impl Drop for Partial {
-    fn drop(&mut self) {
-        // After the rename there is no such file.
-        let _ = std::fs::remove_file(&self.path);
     }
 }

@@ -1,0 +1,91 @@
+//! Reads the configuration file of an MCP client. Texts of the file are not quoted in errors: they may hold secrets.
+
+use std::{fs::File, io::Read, path::Path};
+
+use jsonc_parser::ParseOptions;
+use serde_json::Value;
+
+use super::agent_clients::FileFormat;
+
+/// Bytes of a file that is read. Parsed, a file takes up to 180 times as much memory.
+pub const FILE_BYTES_MAX: u64 = 8 << 20;
+
+/// Reads a file. `None` if it does not exist.
+///
+/// # Errors
+/// Why it cannot be used.
+pub fn read(path: &Path) -> Result<Option<String>, String> {
+    let mut text = String::new();
+    match File::open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(format!("it cannot be read: {error}")),
+        Ok(file) => {
+            let read = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
+            read.map_err(|error| format!("it cannot be read: {error}"))?;
+        }
+    }
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(format!("it has more than {} MiB", FILE_BYTES_MAX >> 20));
+    }
+    Ok(Some(text))
+}
+
+/// Parses the text of a file. An empty one is null.
+///
+/// # Errors
+/// Where it is wrong.
+pub fn parse(format: FileFormat, text: &str) -> Result<Value, String> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    match format {
+        FileFormat::Json if text.trim().is_empty() => Ok(Value::Null),
+        FileFormat::Json => jsonc_parser::parse_to_serde_value(text, &json_with_comments()).map_err(|error| {
+            let (line, column) = (error.line_display(), error.column_display());
+            format!("it is not valid JSON at line {line}, column {column}")
+        }),
+        FileFormat::Toml => toml::from_str(text).map_err(|error: toml::de::Error| {
+            let before = error.span().map_or(0, |span| span.start);
+            let line = text.get(..before).unwrap_or_default().matches('\n').count() + 1;
+            format!("it is not valid TOML at line {line}")
+        }),
+    }
+}
+
+/// JSON with comments and trailing commas, as editors write it.
+pub fn json_with_comments() -> ParseOptions {
+    ParseOptions {
+        allow_comments: true,
+        allow_trailing_commas: true,
+        allow_loose_object_property_names: false,
+        allow_missing_commas: false,
+        allow_single_quoted_strings: false,
+        allow_hexadecimal_numbers: false,
+        allow_unary_plus_numbers: false,
+        allow_bare_decimal_point_numbers: false,
+        allow_non_finite_numbers: false,
+        allow_extended_string_escapes: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broken_file_is_located_and_not_quoted() {
+        let error = parse(FileFormat::Json, "{\n  \"key\": \"hunter2\",\n  oops\n}").unwrap_err();
+        assert_eq!(error, "it is not valid JSON at line 3, column 3");
+        let error = parse(FileFormat::Toml, "a = 1\nb = hunter2\n").unwrap_err();
+        assert_eq!(error, "it is not valid TOML at line 2");
+        assert!(parse(FileFormat::Json, "{// with a comment\n\"a\": [1,],}").is_ok());
+    }
+
+    #[test]
+    fn deep_nesting_is_an_error() {
+        for (open, format) in [
+            ("[".repeat(100_000), FileFormat::Json),
+            (format!("a = {}", "[".repeat(100_000)), FileFormat::Toml),
+        ] {
+            assert!(parse(format, &open).is_err());
+        }
+    }
+}

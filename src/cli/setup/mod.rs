@@ -1,0 +1,254 @@
+//! `setup CLIENT`: writes the entry for a broker into the configuration file of an MCP client, and takes it out again.
+
+mod file;
+
+use std::path::{Path, PathBuf};
+
+use clap::builder::ValueParser;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::{
+    access::EnvVars,
+    agent_clients::AgentClient,
+    config_entry::{self, Members, Wanted, as_written, edit, entry_text, is_front, key_advice, members},
+    error::CliError,
+    flags::switch,
+    output::{EXIT_CODES, json_value_line, print},
+};
+use file::Edit;
+
+/// The command with its help.
+pub fn command() -> Command {
+    let project = Arg::new("project")
+        .long("project")
+        .value_name("DIR")
+        .value_parser(ValueParser::path_buf())
+        .help("The file of the project in this folder, which all who work there share");
+    Command::new("setup")
+        .about("Connect an MCP client to the broker: write the entry into its configuration file")
+        .long_about(ABOUT)
+        .args(config_entry::args())
+        .arg(project)
+        .arg(switch("user", "The file of the user, for all projects [default]").conflicts_with("project"))
+        .arg(switch("print", "Print what would be changed, and change nothing"))
+        .arg(switch("remove", "Take back what this command has written"))
+        .arg(
+            Arg::new("json")
+                .long("json")
+                .action(ArgAction::SetTrue)
+                .help("Print what was done as JSON"),
+        )
+        .after_help(EXIT_CODES)
+}
+
+const ABOUT: &str = "\
+Connect an MCP client to the broker: write the entry into its configuration file.
+
+The entry starts `mcp-broker connect`, which finds or starts the user's own broker. With --url it is
+for a shared broker. Comments, order and everything else in the file stay as they are. An entry of
+the same name that this command did not write is never changed. To do the same twice changes nothing.";
+
+/// What to write into which file.
+#[derive(Debug)]
+pub struct Setup {
+    wanted: Wanted,
+    file: PathBuf,
+    is_for_project: bool,
+    is_removal: bool,
+    /// Change nothing.
+    is_dry: bool,
+    is_json: bool,
+}
+
+/// Reads the arguments.
+///
+/// # Errors
+/// [`CliError::Usage`] when the client has no such file, or its file cannot hold such an entry.
+pub fn read(matches: &ArgMatches, before: &ArgMatches, env: &EnvVars) -> Result<Setup, CliError> {
+    let project = matches.get_one::<PathBuf>("project");
+    let wanted = config_entry::read_wanted(matches, before, env, project.is_some())?;
+    let is_removal = matches.get_flag("remove");
+    let reason = unwritable(&wanted, project.is_some()).filter(|_| !is_removal);
+    if let Some(reason) = wanted.impossible().or(reason) {
+        return Err(CliError::Usage(reason));
+    }
+    let file = choose_file(wanted.client, project.map(PathBuf::as_path), env).map_err(CliError::Usage)?;
+    Ok(Setup {
+        wanted,
+        file,
+        is_for_project: project.is_some(),
+        is_removal,
+        is_dry: matches.get_flag("print"),
+        is_json: matches.get_flag("json") || before.get_flag("json"),
+    })
+}
+
+/// The file: of several that the client reads, the first that exists.
+fn choose_file(client: &AgentClient, project: Option<&Path>, env: &EnvVars) -> Result<PathBuf, String> {
+    let files = match project {
+        Some(project) if !project.is_dir() => {
+            return Err(format!("--project {} is not a folder", project.display()));
+        }
+        Some(project) => {
+            let project = std::path::absolute(project).unwrap_or_else(|_| project.to_owned());
+            client.project_files(&project)
+        }
+        None => client.user_files(|name| config_entry::variable(env, name)),
+    };
+    let existing = files.iter().find(|file| file.symlink_metadata().is_ok());
+    existing.or(files.first()).cloned().ok_or_else(|| match project {
+        Some(_) => format!("{} has no file for a project: leave --project out", client.label),
+        None => "HOME is not set, so the file of the user is not known: set it, or use --project DIR".to_owned(),
+    })
+}
+
+/// Why this command does not write such an entry, although `config` prints it.
+fn unwritable(wanted: &Wanted, is_for_project: bool) -> Option<String> {
+    wanted.key_env()?;
+    match wanted.client.word {
+        "claude" if !is_for_project => {
+            Some("Claude Code replaces variables in the file of a project alone: add --project DIR".to_owned())
+        }
+        "vscode" => Some(
+            "VS Code asks for a key with an input, which this command does not write: mcp-broker config vscode \
+             --key-env prints it"
+                .to_owned(),
+        ),
+        _ => None,
+    }
+}
+
+/// What is done to a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Change {
+    Added,
+    /// The entry was one of this command, with other values.
+    Updated,
+    Removed,
+    /// It was as wanted before.
+    Unchanged,
+}
+
+/// Changes the file, or says what would be changed.
+///
+/// # Errors
+/// [`CliError::Failed`] with what to do; nothing was changed then.
+pub fn run(setup: &Setup) -> Result<(), CliError> {
+    let change = file::edit(&setup.file, !setup.is_dry, |text| {
+        if setup.is_removal {
+            removal(&setup.wanted, text)
+        } else {
+            addition(&setup.wanted, text)
+        }
+    });
+    let change = change.map_err(|reason| {
+        let (label, file) = (setup.wanted.client.label, setup.file.display());
+        CliError::Failed(format!("{label}: {file} was not changed: {reason}"))
+    })?;
+    print(&if setup.is_json {
+        json_value_line(&setup.as_json(change))
+    } else {
+        setup.as_text(change)?
+    })
+}
+
+/// Adds the entry, or gives an entry of this command the wanted values.
+fn addition(wanted: &Wanted, text: Option<&str>) -> Result<Edit<Change>, String> {
+    let (client, name, members) = (wanted.client, wanted.name.as_str(), members(wanted));
+    let text = text.unwrap_or_else(|| edit::blank(client));
+    let reason = |error: edit::EditError| error.to_string();
+    let (new, result) = match edit::entry(client, text, name).map_err(reason)? {
+        None => (Some(edit::insert(client, text, name, &members)), Change::Added),
+        Some(entry) if has_all(&entry, &members) => (None, Change::Unchanged),
+        Some(entry) if is_front(&entry) => (Some(edit::update(client, text, name, &members)), Change::Updated),
+        Some(_) => return Err(foreign(name)),
+    };
+    let text = new.transpose().map_err(reason)?;
+    Ok(Edit { text, result })
+}
+
+/// Removes the entry if it is as this command writes it.
+fn removal(wanted: &Wanted, text: Option<&str>) -> Result<Edit<Change>, String> {
+    let (client, name) = (wanted.client, wanted.name.as_str());
+    let reason = |error: edit::EditError| error.to_string();
+    let unchanged = Edit {
+        text: None,
+        result: Change::Unchanged,
+    };
+    let Some(text) = text else { return Ok(unchanged) };
+    let Some(entry) = edit::entry(client, text, name).map_err(reason)? else {
+        return Ok(unchanged);
+    };
+    let Some(written) = as_written(wanted, &entry) else {
+        return Err(format!(
+            "its entry {name} is not as this command writes it; remove it in an editor{}",
+            if entry.get("url").is_some() {
+                ", or repeat this with its --url"
+            } else {
+                ""
+            }
+        ));
+    };
+    let text = edit::remove(client, text, name, &written).map_err(reason)?;
+    Ok(Edit {
+        text: Some(text),
+        result: Change::Removed,
+    })
+}
+
+fn has_all(entry: &Value, members: &Members) -> bool {
+    members.iter().all(|(key, value)| entry.get(*key) == Some(value))
+}
+
+fn foreign(name: &str) -> String {
+    format!("it has an entry {name} that this command did not write; choose another --name, or remove the entry there")
+}
+
+impl Setup {
+    fn as_json(&self, change: Change) -> Value {
+        let members = members(&self.wanted);
+        let entry: Map<String, Value> = members
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), value))
+            .collect();
+        let file = self.file.to_string_lossy();
+        serde_json::json!({
+            "client": self.wanted.client.word, "file": file, "name": self.wanted.name, "change": change,
+            "written": !self.is_dry && change != Change::Unchanged, "entry": entry,
+        })
+    }
+
+    fn as_text(&self, change: Change) -> Result<String, CliError> {
+        let Self { wanted, file, .. } = self;
+        let (label, name, file) = (wanted.client.label, &wanted.name, file.display());
+        let done = match (change, self.is_removal) {
+            (Change::Unchanged, true) => return Ok(format!("{label}: {file} has no entry {name}.\n")),
+            (Change::Unchanged, false) => return Ok(format!("{label}: the entry {name} is already in {file}.\n")),
+            (Change::Added, _) => "added to",
+            (Change::Updated, _) => "updated in",
+            (Change::Removed, _) => "removed from",
+        };
+        if self.is_dry {
+            let would = format!("{label}: the entry {name} would be {done} {file}.\n");
+            if change == Change::Removed {
+                return Ok(would);
+            }
+            let text = entry_text(wanted).map_err(|error| CliError::Failed(error.to_string()))?;
+            return Ok(format!("{would}\n{text}"));
+        }
+        let next = match (change, self.is_for_project) {
+            (Change::Removed, _) => String::new(),
+            (_, true) => format!("{label} uses it in this project when it starts next.\n"),
+            (_, false) => format!("{label} uses it when it starts next.\n"),
+        };
+        let advice = if wanted.key_env().is_some() {
+            key_advice(wanted)
+        } else {
+            String::new()
+        };
+        Ok(format!("{label}: the entry {name} was {done} {file}.\n{next}{advice}"))
+    }
+}
