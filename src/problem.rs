@@ -71,6 +71,11 @@ impl Problem {
         self.code
     }
 
+    /// What is wrong, for the caller.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+
     /// The headers beside the media type. `Retry-After` is in whole seconds (RFC 9110, section 10.2.3).
     pub fn headers(&self) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
         let retry_after = self.retry_after.map(|wait| {

@@ -14,7 +14,10 @@ mod rates;
 
 use std::sync::{Arc, atomic::AtomicU64};
 
-use actix_http::{StatusCode, header::WWW_AUTHENTICATE};
+use actix_http::{
+    Method, StatusCode,
+    header::{HeaderMap, HeaderValue, WWW_AUTHENTICATE},
+};
 use actors::{
     broker::{BrokerHandle, Principal},
     clock::{Now, now},
@@ -151,6 +154,50 @@ impl Authenticator {
                 Err(problem)
             }
         }
+    }
+
+    /// The identity of a program that the kernel knows to run as this user, which is the broker's own. It may do in the
+    /// project `default` what a member may.
+    ///
+    /// # Errors
+    /// The project cannot be opened.
+    pub async fn authenticate_user(&self, uid: u32) -> Result<Arc<Identity>, Problem> {
+        let owner = Owner::local_user(uid);
+        let principal = Principal {
+            audit_name: owner.as_str().into(),
+            owner,
+            scope: Scope::Member,
+            only_project: Some(ProjectId::default_project()),
+            status: CredentialStatus::valid_until(u64::MAX),
+            rate: None,
+        };
+        let project = self.broker.project(&ProjectId::default_project()).await;
+        Ok(Arc::new(Identity {
+            principal: Arc::new(principal),
+            project: project.map_err(|error| Problem::from(&error))?,
+            address: None,
+            shared_rate: None,
+            invalid_since_ms: AtomicU64::new(0),
+        }))
+    }
+
+    /// Authenticates the caller with this key, who has no request.
+    ///
+    /// # Errors
+    /// As [`Self::authenticate`].
+    pub async fn authenticate_key(&self, key: &str) -> Result<Arc<Identity>, Problem> {
+        let mut headers = HeaderMap::new();
+        if let Ok(key) = HeaderValue::from_str(key) {
+            headers.insert(API_KEY, key);
+        }
+        let credentials = Credentials {
+            method: &Method::GET,
+            headers: &headers,
+            query: None,
+            path: "",
+            address: None,
+        };
+        self.authenticate(&credentials).await
     }
 
     /// The response for a caller whose credential became invalid (revoked or expired) after it was accepted.

@@ -20,6 +20,10 @@ pub fn check_between_settings(config: &Config, layers: &Layers) -> Result<(), Co
     }
     check_credentials(config, layers)?;
     check_redis(config, layers)?;
+    if config.local_auth && config.local_fifo.is_some() {
+        let allowed = "none with local_auth, because a FIFO does not tell its clients apart";
+        return Err(ConfigError::not_allowed(&layers.given("local_fifo"), allowed));
+    }
     if let Some(Err(reason)) = config.metrics_token_file.as_deref().map(TokenFile::open) {
         let allowed = format!("a readable file with a token ({reason})");
         return Err(ConfigError::not_allowed(&layers.given("metrics_token_file"), &allowed));

@@ -83,6 +83,24 @@ settings! {
     /// for programs on this machine.
     connections_per_address: Option<NonZeroUsize> = "auto", AutoOr(1..=1_000_000);
 
+    /// Unix socket for programs of the same user, beside HTTP: one JSON-RPC message in a line. The folder must be private
+    /// (mode 700), the path has at most 103 bytes.
+    local_socket: Option<PathBuf> = "", FilePath;
+
+    /// Pair of FIFOs for programs of the same user: requests are read from the path with `-in` behind it, answers are
+    /// written to the one with `-out`. The folder must be private (mode 700). One program at a time may use it.
+    local_fifo: Option<PathBuf> = "", FilePath;
+
+    /// Connections of `local_socket` at once.
+    local_connections_max: usize = "256", Integer(1..=100_000);
+
+    /// Require a key from programs that connect to `local_socket`: as `api_key` in the hello, which is then the first line.
+    /// `false`: they act as their user, with scope `member` in the project `default`, even with `enable_auth`.
+    local_auth: bool = "false", Choice(SWITCH);
+
+    /// Time without a connection after which the broker ends. 0 means never.
+    idle_shutdown: Duration = "0", Span(seconds(0)..=hours(365 * 24));
+
     /// Threads that serve connections; `auto` takes half as many as the machine has processors, at least one.
     workers: Option<NonZeroUsize> = "auto", AutoOr(1..=1024);
 

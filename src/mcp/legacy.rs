@@ -9,6 +9,8 @@ use super::{logging::Level, version::PushSettings};
 /// The state of the legacy era on one connection; empty before `initialize`.
 #[derive(Debug, Default)]
 pub struct LegacyState {
+    /// `initialize` may be left out: requests before it are those of the newest revision.
+    is_handshake_optional: Cell<bool>,
     initialized: RefCell<Option<Initialized>>,
     log_level: Cell<Option<Level>>,
 }
@@ -28,6 +30,16 @@ impl LegacyState {
     /// Whether `initialize` was served.
     pub fn is_initialized(&self) -> bool {
         self.initialized.borrow().is_some()
+    }
+
+    /// Serves requests before `initialize` as those of the newest revision.
+    pub fn make_handshake_optional(&self) {
+        self.is_handshake_optional.set(true);
+    }
+
+    /// Whether a request without modern `_meta` is served.
+    pub fn serves_requests(&self) -> bool {
+        self.is_handshake_optional.get() || self.is_initialized()
     }
 
     /// Stores what `initialize` agreed.

@@ -80,6 +80,14 @@ impl Peer {
         Self::with_context(PeerContext::new(identity, outbox, service, PeerKind::Connection))
     }
 
+    /// The peer of a connection from a program of the same machine, which may leave out the handshake, so that one line is
+    /// enough to ask.
+    pub fn local(identity: Arc<Identity>, outbox: Arc<Outbox>, service: Arc<Service>) -> Self {
+        let peer = Self::new(identity, outbox, service);
+        peer.context.legacy.make_handshake_optional();
+        peer
+    }
+
     /// The peer of an HTTP session (2025-11-25 and before). Nothing is pushed to it before [`Self::set_push_stream`].
     pub fn for_http_session(identity: Arc<Identity>, outbox: Arc<Outbox>, service: Arc<Service>) -> Self {
         Self::with_context(PeerContext::new(identity, outbox, service, PeerKind::HttpSession))
@@ -189,6 +197,17 @@ impl Peer {
             self.malformed_in_a_row = 0;
             return FrameOutcome::Handled;
         }
+        self.count_malformed()
+    }
+
+    /// Refuses a frame that the transport could not read. It counts as one that is not JSON.
+    pub fn refuse_frame(&mut self, error: &RpcError) -> FrameOutcome {
+        let _ = self.context.limits.take_request(false, 0);
+        ReplyRoute::Connection.refuse(&self.context.outbox, None, error);
+        self.count_malformed()
+    }
+
+    fn count_malformed(&mut self) -> FrameOutcome {
         self.malformed_in_a_row += 1;
         FrameOutcome::Malformed {
             in_a_row: self.malformed_in_a_row,
@@ -463,6 +482,20 @@ impl Peer {
             && self.batch.routed.is_empty()
             && !self.batch.is_suspended()
             && !(self.is_blocked_by_call() && self.batch.has_deferred(exchange))
+    }
+
+    /// Whether every frame that was read is served: no call is in progress, and no `subscriptions/listen` is open.
+    pub fn is_idle(&self) -> bool {
+        !self.context.calls.is_running(None)
+            && self.context.subscriptions.borrow().listens_len() == 0
+            && self.batch.routed.is_empty()
+            && self.batch.deferred.is_empty()
+            && !self.batch.is_suspended()
+    }
+
+    /// Calls `f` with the session that the client acts as, if there is one.
+    pub fn with_session<T>(&self, f: impl FnOnce(&Arc<Member>) -> T) -> Option<T> {
+        self.context.binding.with_member(f)
     }
 
     /// Whether any request has received messages.

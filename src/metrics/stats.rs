@@ -111,6 +111,9 @@ pub struct ConnectionStats {
     pub websocket: u64,
     /// Open responses over HTTP.
     pub http: u64,
+    /// Unix sockets and FIFOs of this machine.
+    #[serde(default)]
+    pub local: u64,
 }
 
 /// What the storage keeps, as of the last ten seconds.
@@ -238,6 +241,7 @@ impl ConnectionStats {
     pub fn add(&mut self, other: Self) {
         self.websocket += other.websocket;
         self.http += other.http;
+        self.local += other.local;
     }
 }
 

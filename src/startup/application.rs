@@ -22,6 +22,7 @@ use tokio::{
 use super::{
     credential_watcher,
     file_limit::raise_file_limit,
+    local::LocalTransports,
     scraping::{self, ScrapeServer},
     server::{self, RunningServer, Shared},
     settings,
@@ -59,6 +60,7 @@ pub struct Application {
     server: RunningServer,
     /// The server of the metrics, if they have a port of their own.
     scraping: Option<ScrapeServer>,
+    local: LocalTransports,
     storage: Arc<dyn Storage>,
     /// Notified when the root actor gives up.
     gave_up: Arc<Notify>,
@@ -103,6 +105,13 @@ impl Application {
             let state = Arc::clone(&shared.state);
             move || scraping::sample(Arc::clone(&state))
         });
+        let local = match shared.endpoint.context.get() {
+            Some(context) => {
+                let facts = (format!("http://{address}"), storage.name());
+                LocalTransports::start(config, context, facts, server.arbiters())?
+            }
+            None => LocalTransports::default(),
+        };
         shared.state.lifecycle.mark_started();
         Ok(Self {
             address,
@@ -111,6 +120,7 @@ impl Application {
             connections,
             server,
             scraping,
+            local,
             storage,
             gave_up,
             _tasks: tasks,
@@ -146,6 +156,9 @@ impl Application {
             let line = format!("the metrics are at http://{}/metrics", scraping.address());
             telemetry::print_status(config, "INFO", &line);
         }
+        if let Some(line) = self.local.announcement() {
+            telemetry::print_status(config, "INFO", &line);
+        }
         let address = self.address;
         let line = format!(
             "mcp-broker {} is listening: http://{address}/mcp, ws://{address}/ws (health: http://{address}/health)",
@@ -162,7 +175,7 @@ impl Application {
         self.run_until(stop_signal()).await
     }
 
-    /// Serves until `stop` returns or the root actor gives up; then drains the connections within `shutdown_grace`. The
+    /// Serves until `stop` returns, a local client asks for the end, or the root actor gives up; then drains the connections within `shutdown_grace`. The
     /// exit code says which of both happened.
     ///
     /// # Errors
@@ -177,6 +190,7 @@ impl Application {
                 result?;
                 ExitCode::SUCCESS
             }
+            () = self.local.retired() => ExitCode::SUCCESS,
         };
         let (connections, storage) = (Arc::clone(&self.connections), Arc::clone(&self.storage));
         let (started, grace) = (Instant::now(), self.shutdown_grace);
@@ -200,8 +214,9 @@ impl Application {
     }
 
     /// Marks the process as not ready, asks every connection to close, and waits for them and for the server.
-    async fn drain(self) {
+    async fn drain(mut self) {
         self.state.lifecycle.mark_stopping();
+        self.local.stop().await;
         tracing::info!(connections = self.connections.len(), "shutting down");
         self.connections.close_all(CloseReason::ShuttingDown);
         self.connections.wait_until_empty().await;

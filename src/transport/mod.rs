@@ -2,16 +2,21 @@
 //! tools.
 
 pub mod body;
+mod closing;
 mod connections;
 mod context;
 pub mod inbound;
+mod lasting_connection;
+pub mod local;
 mod open_response;
 pub mod replica_client;
 mod socket;
 pub mod streamable_http;
 pub mod websocket;
+mod wire;
 
 pub use connections::{ConnectionPermit, Connections};
 pub use context::{Timeouts, TransportContext};
+pub use lasting_connection::LastingConnection;
 pub use open_response::OpenResponse;
 pub use socket::{DISCARD_TIMEOUT, LONG_ANSWER_LEN_MIN, Socket, SocketState};

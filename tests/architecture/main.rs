@@ -145,6 +145,7 @@ const BROKER: Layers = &[
             "exit",
             "http",
             "local",
+            "local",
             "mcp",
             "metrics",
             "storage",

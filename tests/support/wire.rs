@@ -1,10 +1,12 @@
-//! A WebSocket connection that carries JSON-RPC frames, valid or not.
+//! A WebSocket or local connection that carries JSON-RPC frames, valid or not.
 
 use std::{
     cell::Cell,
     collections::VecDeque,
-    io::{Read, Write},
+    io::{self, BufRead, BufReader, Read, Write},
     net::{Shutdown, SocketAddr, TcpStream},
+    os::unix::net::UnixStream,
+    path::Path,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -23,12 +25,51 @@ use tungstenite::{
 
 use super::WAIT_TIMEOUT;
 
-/// One WebSocket connection. A thread reads it and answers pings, so that the client counts as present.
+/// One connection. A thread reads it and answers pings, so that the client counts as present.
 pub struct Wire {
-    stream: TcpStream,
-    writer: Arc<Mutex<TcpStream>>,
+    stream: Stream,
+    writer: Arc<Mutex<Stream>>,
     received: Arc<ReceivedFrames>,
     last_id: Cell<u64>,
+}
+
+/// The socket under a connection.
+enum Stream {
+    /// After a WebSocket handshake.
+    Tcp(TcpStream),
+    /// One message in a line.
+    Unix(UnixStream),
+}
+
+impl Stream {
+    fn try_clone(&self) -> Self {
+        match self {
+            Self::Tcp(stream) => Self::Tcp(stream.try_clone().unwrap()),
+            Self::Unix(stream) => Self::Unix(stream.try_clone().unwrap()),
+        }
+    }
+
+    fn shutdown(&self, which: Shutdown) {
+        let _ = match self {
+            Self::Tcp(stream) => stream.shutdown(which),
+            Self::Unix(stream) => stream.shutdown(which),
+        };
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.write_all(bytes),
+            Self::Unix(stream) => stream.write_all(bytes),
+        }
+    }
+
+    /// A message as this kind of connection carries it.
+    fn encoded(&self, text: &[u8]) -> Vec<u8> {
+        match self {
+            Self::Tcp(_) => masked_frame(0x81, text),
+            Self::Unix(_) => [text, b"\n"].concat(),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -77,14 +118,34 @@ impl Wire {
 
     /// Uses a socket after the handshake.
     pub fn on_stream(stream: TcpStream) -> Self {
-        let writer = Arc::new(Mutex::new(stream.try_clone().unwrap()));
+        Self::on(Stream::Tcp(stream))
+    }
+
+    /// Connects to a local socket.
+    #[allow(dead_code, reason = "only some brokers have one")]
+    pub fn open_local(path: &Path) -> Self {
+        let stream = UnixStream::connect(path).unwrap();
+        stream.set_write_timeout(Some(WAIT_TIMEOUT)).unwrap();
+        Self::on(Stream::Unix(stream))
+    }
+
+    fn on(stream: Stream) -> Self {
+        let writer = Arc::new(Mutex::new(stream.try_clone()));
         let received = Arc::new(ReceivedFrames::default());
-        let reader = Reader {
-            socket: FrameSocket::new(stream.try_clone().unwrap()),
-            writer: Arc::clone(&writer),
-            received: Arc::clone(&received),
-        };
-        std::thread::spawn(move || reader.run());
+        match stream.try_clone() {
+            Stream::Tcp(socket) => {
+                let reader = Reader {
+                    socket: FrameSocket::new(socket),
+                    writer: Arc::clone(&writer),
+                    received: Arc::clone(&received),
+                };
+                std::thread::spawn(move || reader.run());
+            }
+            Stream::Unix(socket) => {
+                let received = Arc::clone(&received);
+                std::thread::spawn(move || read_lines(socket, &received));
+            }
+        }
         Self {
             stream,
             writer,
@@ -94,7 +155,7 @@ impl Wire {
     }
 
     pub fn sends_text(&self, text: &str) {
-        self.sends_frame(0x81, text.as_bytes());
+        self.sends_bytes(&self.stream.encoded(text.as_bytes()));
     }
 
     pub fn sends(&self, frame: &Value) {
@@ -111,7 +172,7 @@ impl Wire {
     pub fn sends_together(&self, frames: &[Value]) {
         let bytes: Vec<_> = frames
             .iter()
-            .flat_map(|frame| masked_frame(0x81, frame.to_string().as_bytes()))
+            .flat_map(|frame| self.stream.encoded(frame.to_string().as_bytes()))
             .collect();
         self.sends_bytes(&bytes);
     }
@@ -248,9 +309,15 @@ impl Wire {
         self.received.mute.store(true, Ordering::SeqCst);
     }
 
-    /// Closes the TCP connection without a close frame.
+    /// Closes the connection without a close frame.
     pub fn disconnects(&self) {
-        let _ = self.stream.shutdown(Shutdown::Both);
+        self.stream.shutdown(Shutdown::Both);
+    }
+
+    /// Sends nothing more, and still reads.
+    #[allow(dead_code, reason = "only local connections may do that")]
+    pub fn ends_output(&self) {
+        self.stream.shutdown(Shutdown::Write);
     }
 
     fn await_state<T>(&self, what: &str, mut look: impl FnMut(&mut State) -> Option<T>) -> T {
@@ -289,8 +356,32 @@ impl ReceivedFrames {
 
 struct Reader {
     socket: FrameSocket<TcpStream>,
-    writer: Arc<Mutex<TcpStream>>,
+    writer: Arc<Mutex<Stream>>,
     received: Arc<ReceivedFrames>,
+}
+
+/// Reads the lines of a local connection. The notification that the broker closes it counts as a close frame.
+fn read_lines(socket: UnixStream, received: &ReceivedFrames) {
+    let mut closed = Closed {
+        code: None,
+        reason: String::new(),
+    };
+    for line in BufReader::new(&socket).lines().map_while(Result::ok) {
+        let frame: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        if frame["method"] == "notifications/dev.mcp-broker/closing" {
+            closed = Closed {
+                code: frame["params"]["code"]
+                    .as_u64()
+                    .and_then(|code| u16::try_from(code).ok()),
+                reason: frame["params"]["reason"].as_str().unwrap().to_owned(),
+            };
+            continue;
+        }
+        received.lock().frames.push_back(frame);
+        received.changed.notify_all();
+    }
+    received.lock().closed = Some(closed);
+    received.changed.notify_all();
 }
 
 impl Reader {

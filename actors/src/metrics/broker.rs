@@ -72,6 +72,8 @@ label! {
         Http = "http",
         /// A request that was forwarded to another replica.
         Forwarded = "forwarded",
+        /// A Unix socket or a FIFO of this machine.
+        Local = "local",
     }
 }
 
@@ -95,6 +97,8 @@ label! {
         Blocked = "blocked",
         /// The credential is valid, and the project or the scope is not.
         Refused = "refused",
+        /// Another user of the machine has opened the local socket.
+        ForeignUser = "foreign_user",
     }
 }
 

@@ -306,6 +306,12 @@ impl Owner {
         Self(format!("jwt:{subject}").into())
     }
 
+    /// The owner for a user of this machine.
+    #[must_use]
+    pub fn local_user(uid: u32) -> Self {
+        Self(format!("uid:{uid}").into())
+    }
+
     /// Whether the owner is a key of a project.
     #[must_use]
     pub fn is_key(&self) -> bool {

@@ -244,7 +244,7 @@ impl SessionShared {
     }
 
     /// Whether the session has a live connection at this replica.
-    pub(crate) fn is_connected(&self) -> bool {
+    pub fn is_connected(&self) -> bool {
         self.connected.load(Ordering::Acquire)
     }
 

@@ -148,5 +148,5 @@ function Replicas({ stats }) {
       <div><dt>Open files</dt><dd>${count(broker.process.open_files)}</dd></div>
       <div><dt>Restarts of actors</dt><dd><a href=${link('actors')}>${count(broker.actor_restarts)}</a></dd></div>
       <div><dt>Refused keys</dt><dd>${count(broker.authentication_failures)}</dd></div>
-      <div><dt>Connections</dt><dd>${count(stats.connections.websocket)} WebSocket, ${count(stats.connections.http)} HTTP</dd></div></dl>`}<//>`;
+      <div><dt>Connections</dt><dd>${count(stats.connections.websocket)} WebSocket, ${count(stats.connections.http)} HTTP, ${count(stats.connections.local)} local</dd></div></dl>`}<//>`;
 }

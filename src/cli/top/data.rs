@@ -108,6 +108,7 @@ pub struct InboxStats {
 pub struct ConnectionStats {
     pub websocket: u64,
     pub http: u64,
+    pub local: u64,
 }
 
 /// What is kept.

@@ -35,8 +35,8 @@ pub(super) fn resolve_era(
         to.takes_tasks = era.declares_extension(tasks::EXTENSION);
         return Ok(Some(era));
     }
-    let is_initialized = batch.context.legacy.is_initialized();
-    Ok((is_initialized || matches!(method, "initialize" | "ping")).then_some(Era::Legacy))
+    let is_legacy = batch.context.legacy.serves_requests() || matches!(method, "initialize" | "ping");
+    Ok(is_legacy.then_some(Era::Legacy))
 }
 
 /// `initialize`.

@@ -3,8 +3,8 @@
 //! The socket is taken from actix-http at the upgrade, so that the task counts every byte the kernel takes:
 //! "acknowledge when written" (`ack: auto`) depends on it.
 
-mod connection;
 pub mod frame;
 mod upgrade;
+mod wire;
 
 pub use upgrade::upgrade;

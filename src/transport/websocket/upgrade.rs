@@ -14,14 +14,14 @@ use actix_web_actors::ws::HandshakeError;
 use actors::metrics::TransportKind;
 use futures_util::SinkExt;
 
-use super::{connection::WebSocketConnection, frame::Decoder};
+use super::{frame::Decoder, wire::WebSocketWire};
 use crate::{
     auth::Credentials,
     budget::Reservation,
     edge,
     mcp::{Framing, Peer},
     problem::{self, Problem},
-    transport::{Socket, TransportContext},
+    transport::{LastingConnection, Socket, TransportContext},
 };
 
 /// Serves one upgrade request: answers with a refusal, or starts the connection's task.
@@ -62,8 +62,8 @@ pub async fn upgrade(
     let peer = Peer::new(identity, Arc::clone(&outbox), Arc::clone(&context.service));
     let (io, address_permit) = parts.io.into_inner();
     let decoder = Decoder::new(context.message_len_max());
-    let connection = WebSocketConnection::new(
-        io,
+    let connection = LastingConnection::new(
+        (io, WebSocketWire),
         peer,
         outbox,
         (decoder, inbound),
@@ -72,7 +72,7 @@ pub async fn upgrade(
     );
     let first = parts.read_buf.to_vec();
     // A new task, so that the buffers of the handshake are freed.
-    actix_rt::spawn(connection.run(first));
+    actix_rt::spawn(async move { drop(connection.run(first).await) });
     Ok(())
 }
 

@@ -89,7 +89,7 @@ fn sessions(stats: &Stats, theme: &Theme) -> Line<'static> {
     line.push(sessions.disconnected.to_string(), "disconnected", Style::new());
     let connections = &stats.connections;
     line.push(
-        (connections.websocket + connections.http).to_string(),
+        (connections.websocket + connections.http + connections.local).to_string(),
         "connections",
         Style::new(),
     );

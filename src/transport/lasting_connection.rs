@@ -1,5 +1,5 @@
-//! The task of one WebSocket: reads frames, passes each read to MCP as one batch, and writes the outbox in as few calls
-//! as possible.
+//! The task of one lasting connection: reads frames, passes each read to MCP as one batch, and writes the outbox in as
+//! few calls as possible. The kind of the connection is a [`Wire`].
 
 use std::{
     cell::RefCell,
@@ -11,7 +11,6 @@ use std::{
     time::Duration,
 };
 
-use actix_rt::net::TcpStream;
 use actix_web_actors::ws::CloseCode;
 use actors::{
     clock::{Now, millis, now},
@@ -23,15 +22,15 @@ use tokio::{
     time::{Instant, Sleep},
 };
 
-use super::frame::{self, Decoder, FrameEvent, Violation};
+use super::{
+    ConnectionPermit, Timeouts,
+    closing::{Closing, SLOW_CONSUMER},
+    inbound::{INBOUND_IDLE_TIMEOUT, INBOUND_TOTAL_TIMEOUT, UNRESERVED_LEN_MAX},
+    wire::{Decode, Served, Wire, WireEvent},
+};
 use crate::{
     budget::Reservation,
-    edge::AddressPermit,
     mcp::{FrameOutcome, Outbox, Peer, WriteMarks, outbox::ROOM_CHECK_INTERVAL},
-    transport::{
-        ConnectionPermit, Timeouts,
-        inbound::{INBOUND_IDLE_TIMEOUT, INBOUND_TOTAL_TIMEOUT, UNRESERVED_LEN_MAX},
-    },
 };
 
 /// Most bytes of one read, and of one poll before other connections run. All connections of a thread share the buffer.
@@ -42,21 +41,26 @@ const WRITE_BUFFER_KEPT_MAX: usize = 128 * 1024;
 const MALFORMED_IN_A_ROW_MAX: usize = 10;
 /// Time that a closing connection has to flush and to receive the peer's close.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
+/// The same where all output has to be written first.
+const LONG_LINGER_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+/// Interval of looking whether a peer that ended its output still reads.
+const GONE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 thread_local! {
     static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_LEN]);
 }
 
-/// One WebSocket with its peer, its buffers and its timers.
+/// One lasting connection with its peer, its buffers and its timers. `G` is what it holds until it ends.
 #[allow(
     clippy::struct_excessive_bools,
     reason = "the flags are independent facts about the connection"
 )]
-pub struct WebSocketConnection {
-    io: TcpStream,
+pub struct LastingConnection<W: Wire, G> {
+    io: W::Stream,
+    wire: W,
     peer: Peer,
     outbox: Arc<Outbox>,
-    decoder: Decoder,
+    decoder: W::Decoder,
     /// The reservation for partial messages and deferred frames.
     reservation: Reservation,
     /// The next tick checks the outbound budget for waiting pushes.
@@ -75,15 +79,19 @@ pub struct WebSocketConnection {
     is_paused: bool,
     /// Paused for a reservation. The budget wakes the task.
     awaits_reservation: bool,
-    /// The broker stops: calls in progress are answered, and nothing else is read.
+    /// The broker stops, or another client follows: calls in progress are answered, and nothing else is read.
     is_draining: bool,
+    /// The peer sends nothing more, and may still read.
+    is_input_ended: bool,
+    /// The peer has sent a byte.
+    has_spoken: bool,
     tick: Pin<Box<Sleep>>,
     /// The timer has this task's waker.
     is_tick_armed: bool,
     last_read_ms: u64,
     last_write_ms: u64,
     /// Released with the connection.
-    _permits: (ConnectionPermit, Option<AddressPermit>),
+    _permits: (ConnectionPermit, G),
 }
 
 /// How far the connection is closed.
@@ -96,19 +104,20 @@ enum Phase {
     Lingering,
 }
 
-impl WebSocketConnection {
-    /// A connection over `io` after its handshake; both permits are held until it ends.
+impl<W: Wire, G> LastingConnection<W, G> {
+    /// A connection over `io`; the permits are held until it ends.
     pub fn new(
-        io: TcpStream,
+        (io, wire): (W::Stream, W),
         peer: Peer,
         outbox: Arc<Outbox>,
-        (decoder, inbound): (Decoder, Reservation),
+        (decoder, inbound): (W::Decoder, Reservation),
         timeouts: Timeouts,
-        permits: (ConnectionPermit, Option<AddressPermit>),
+        permits: (ConnectionPermit, G),
     ) -> Self {
         let now = now();
         Self {
             io,
+            wire,
             peer,
             outbox,
             decoder,
@@ -124,7 +133,9 @@ impl WebSocketConnection {
             is_paused: false,
             awaits_reservation: false,
             is_draining: false,
-            tick: Box::pin(tokio::time::sleep(timeouts.ping_interval)),
+            is_input_ended: false,
+            has_spoken: false,
+            tick: Box::pin(tokio::time::sleep(first_tick::<W>(timeouts, now))),
             is_tick_armed: false,
             last_read_ms: now.mono_ms,
             last_write_ms: now.mono_ms,
@@ -132,13 +143,15 @@ impl WebSocketConnection {
         }
     }
 
-    /// Runs the connection to its end. `first` are the bytes that arrived with the handshake.
-    pub async fn run(mut self, mut first: Vec<u8>) {
+    /// Runs the connection to its end. `first` are bytes that have been read already. Returns what a connection of the next
+    /// client on the same stream begins with.
+    pub async fn run(mut self, mut first: Vec<u8>) -> (W::Stream, W, W::Decoder) {
         if !first.is_empty() {
             self.handle_read(&mut first, now());
         }
         drop(first);
         poll_fn(|cx| self.poll(cx)).await;
+        (self.io, self.wire, self.decoder)
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -150,11 +163,11 @@ impl WebSocketConnection {
         }
         // An armed timer wakes this task by itself; polling it each time would cost too much.
         while (!self.is_tick_armed || self.tick.is_elapsed()) && self.tick.as_mut().poll(cx).is_ready() {
-            if self.phase != Phase::Open {
-                // The linger timeout has passed.
+            if self.phase != Phase::Open || (self.is_input_ended && W::is_gone(&self.io)) {
+                // The linger timeout has passed, or the answers have no reader.
                 return Poll::Ready(());
             }
-            self.set_tick(self.tick_interval());
+            self.set_tick(self.tick_interval(now));
             self.on_tick(now);
         }
         self.is_tick_armed = true;
@@ -171,6 +184,10 @@ impl WebSocketConnection {
                 break;
             }
         }
+        self.wire.observe(&self.peer);
+        if self.is_finished() {
+            return Poll::Ready(());
+        }
         if !self.checks_push_capacity && self.outbox.is_push_blocked() {
             self.checks_push_capacity = true;
             self.set_tick(self.timeouts.ping_interval.min(ROOM_CHECK_INTERVAL));
@@ -181,6 +198,22 @@ impl WebSocketConnection {
             cx.waker().wake_by_ref();
         }
         Poll::Pending
+    }
+
+    /// Whether everything is written after the end of the input, or after the end of a connection that no peer confirms.
+    fn is_finished(&self) -> bool {
+        match self.phase {
+            Phase::Open if self.is_input_ended => {
+                let is_done = if self.is_draining {
+                    self.peer.is_drained(None)
+                } else {
+                    self.peer.is_idle()
+                };
+                is_done && self.outbox.waiting_len() == 0
+            }
+            Phase::Open | Phase::Closing => false,
+            Phase::Lingering => !W::HAS_CONTROL_FRAMES,
+        }
     }
 
     /// Ends the connection after an I/O error. After a regular close the peer may have read all answers.
@@ -196,6 +229,9 @@ impl WebSocketConnection {
         READ_BUFFER.with_borrow_mut(|buffer| {
             let mut left = READ_LEN;
             while left > 0 {
+                if self.is_input_ended {
+                    return Ok(());
+                }
                 self.is_paused = self.phase == Phase::Open && (self.is_draining || !self.peer.wants_frames());
                 self.awaits_reservation = !self.is_paused && self.phase == Phase::Open && !self.try_reserve(cx, now);
                 self.is_paused |= self.awaits_reservation;
@@ -214,7 +250,7 @@ impl WebSocketConnection {
                 }
                 let len = read.filled().len();
                 if len == 0 {
-                    return Err(io::ErrorKind::UnexpectedEof.into());
+                    return self.end_input(now);
                 }
                 self.handle_read(&mut buffer[..len], now);
                 left = left.saturating_sub(len);
@@ -223,6 +259,20 @@ impl WebSocketConnection {
             cx.waker().wake_by_ref();
             Ok(())
         })
+    }
+
+    /// The peer sends nothing more. An error if it reads no answers either.
+    fn end_input(&mut self, now: Now) -> io::Result<()> {
+        if W::is_gone(&self.io) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        // The last line needs no line break.
+        self.handle_read(&mut [b'\n'], now);
+        self.is_input_ended = true;
+        if self.phase == Phase::Open {
+            self.set_tick(GONE_CHECK_INTERVAL);
+        }
+        Ok(())
     }
 
     /// Reserves bytes for the message being received. If false, the task is woken when they are free.
@@ -234,9 +284,9 @@ impl WebSocketConnection {
         if self.reservation.poll_grow_to(needed, cx).is_pending() {
             return false;
         }
-        self.decoder.reserve_frame();
+        self.decoder.reserve();
         self.reserved_since_ms = now.mono_ms;
-        self.set_tick(self.tick_interval());
+        self.set_tick(self.tick_interval(now));
         true
     }
 
@@ -255,12 +305,16 @@ impl WebSocketConnection {
         }
     }
 
-    /// A connection with a reservation is checked more often.
-    fn tick_interval(&self) -> Duration {
+    /// A connection with a reservation, and one whose peer may have gone, are checked more often.
+    fn tick_interval(&self, now: Now) -> Duration {
         if self.reservation.bytes() > 0 {
             self.timeouts.ping_interval.min(INBOUND_IDLE_TIMEOUT / 4)
+        } else if self.is_input_ended {
+            GONE_CHECK_INTERVAL
+        } else if self.has_spoken {
+            regular_tick::<W>(self.timeouts.ping_interval, now)
         } else {
-            self.timeouts.ping_interval
+            first_tick::<W>(self.timeouts, now)
         }
     }
 
@@ -277,36 +331,44 @@ impl WebSocketConnection {
     /// Decodes one read and passes its frames to MCP as one batch.
     fn handle_read(&mut self, bytes: &mut [u8], now: Now) {
         self.last_read_ms = now.mono_ms;
+        self.has_spoken = true;
         if self.phase != Phase::Open {
             return;
         }
-        let (peer, outbox) = (&mut self.peer, &self.outbox);
+        let (wire, peer, outbox) = (&mut self.wire, &mut self.peer, &self.outbox);
         peer.begin_read(ReadAt::now(), now);
-        let mut refusal = None;
-        let mut closed = None;
-        let decoded = self.decoder.decode(bytes, |event| match event {
-            _ if refusal.is_some() || closed.is_some() => {}
-            FrameEvent::Text(text) => {
-                if let FrameOutcome::Malformed { in_a_row } = peer.handle_frame(text)
-                    && in_a_row >= MALFORMED_IN_A_ROW_MAX
-                {
-                    refusal = Some((
-                        u16::from(CloseCode::Policy),
-                        "too many frames in a row that are not JSON",
-                    ));
-                }
+        let mut closing = None;
+        let mut is_next_client = false;
+        let decoded = self.decoder.decode(bytes, |event| {
+            if closing.is_some() {
+                return;
             }
-            FrameEvent::Ping(payload) => outbox.send_raw(&frame::pong(payload)),
-            FrameEvent::Pong => peer.touch(now),
-            FrameEvent::Close(code) => closed = Some(code),
+            let served = match event {
+                WireEvent::Text(text) => wire.serve(peer, text),
+                WireEvent::Refused(error) => Served::Frame(peer.refuse_frame(&error)),
+                WireEvent::Ping(payload) => return outbox.send_raw(&W::pong(payload)),
+                WireEvent::Pong => return peer.touch(now),
+                WireEvent::Close(code) => {
+                    closing = Some(Closing::confirmation(code));
+                    return;
+                }
+            };
+            match served {
+                Served::Frame(FrameOutcome::Malformed { in_a_row }) if in_a_row >= MALFORMED_IN_A_ROW_MAX => {
+                    let reason = "too many frames in a row that are not JSON";
+                    closing = Some(Closing::standard(CloseCode::Policy, reason));
+                }
+                Served::Frame(_) => {}
+                Served::NextClient => is_next_client = true,
+            }
         });
         self.peer.finish_read(now);
         self.update_reservation();
-        match (decoded, refusal, closed) {
-            (Err(violation), ..) => self.close(violation as u16, violation_text(violation)),
-            (_, Some((code, reason)), _) => self.close(code, reason),
-            (_, _, Some(code)) => self.close(code.unwrap_or(u16::from(CloseCode::Normal)), ""),
-            _ => {}
+        if is_next_client {
+            (self.is_input_ended, self.is_draining) = (true, true);
+        }
+        if let Some(closing) = decoded.err().or(closing) {
+            self.close(&closing);
         }
     }
 
@@ -336,8 +398,7 @@ impl WebSocketConnection {
     /// Closes at once when the credential is invalid: waiting for the peer to read would keep it served.
     fn close_if_unauthorized(&mut self) {
         if self.phase == Phase::Open && self.outbox.closing() == Some(CloseReason::Unauthorized) {
-            let (code, reason) = close_frame(CloseReason::Unauthorized);
-            self.close(code, &reason);
+            self.close(&CloseReason::Unauthorized.into());
         }
     }
 
@@ -351,13 +412,12 @@ impl WebSocketConnection {
         if let Some(why) = closing
             && self.phase == Phase::Open
         {
-            self.is_draining = why == CloseReason::ShuttingDown;
+            self.is_draining |= why == CloseReason::ShuttingDown;
             if self.is_draining && !self.peer.is_drained(None) {
                 return;
             }
-            let (code, reason) = close_frame(why);
             self.peer.end_subscriptions();
-            self.close(code, &reason);
+            self.close(&why.into());
             if self.write_buffer.is_empty() {
                 self.outbox.take(&mut self.write_buffer, &mut self.marks);
             }
@@ -390,12 +450,16 @@ impl WebSocketConnection {
         }
     }
 
-    /// Queues a close frame, once. Earlier output is still written.
-    fn close(&mut self, code: u16, reason: &str) {
+    /// Queues the last bytes of the connection, once. Earlier output is still written.
+    fn close(&mut self, closing: &Closing) {
         if self.phase == Phase::Open {
             self.phase = Phase::Closing;
-            self.outbox.send_last(&frame::close(code, reason));
-            self.set_tick(LINGER_TIMEOUT);
+            self.outbox.send_last(&W::last(closing));
+            self.set_tick(if self.wire.writes_all() && !closing.is_shutdown() {
+                LONG_LINGER_TIMEOUT
+            } else {
+                LINGER_TIMEOUT
+            });
         }
     }
 
@@ -409,25 +473,27 @@ impl WebSocketConnection {
         if self.outbox.waiting_len() == 0 {
             self.last_write_ms = now.mono_ms;
         } else if silence::peer_silence(self.last_write_ms, now) >= self.timeouts.stall_timeout {
-            return self.close(SLOW_CONSUMER, "slow consumer: read faster, or ask for a smaller window");
+            let reason = "slow consumer: read faster, or ask for a smaller window";
+            return self.close(&Closing::new(SLOW_CONSUMER, reason));
         }
         let silence = silence::peer_silence(self.last_read_ms, now);
         // While reading is paused, the peer's bytes are not seen.
-        if silence >= self.timeouts.silence_timeout && !self.is_paused {
-            return self.close(SILENT, "no sign of life");
+        let may_be_lost = W::HAS_CONTROL_FRAMES || !self.has_spoken;
+        if silence >= self.timeouts.silence_timeout && may_be_lost && !self.is_paused {
+            return self.close(&CloseReason::Silent.into());
         }
         if self.is_receive_overdue(now, silence) {
-            return self.close(
-                u16::from(CloseCode::Again),
-                "too many messages are being received: send this one again later",
-            );
+            let reason = "too many messages are being received: send this one again later";
+            return self.close(&Closing::standard(CloseCode::Again, reason));
         }
         self.checks_push_capacity = false;
         if self.outbox.take_unblocked() {
             self.peer.writable();
         }
-        if millis(silence) >= millis(self.timeouts.ping_interval) / 2 {
-            self.outbox.send_raw(&frame::ping());
+        if !W::HAS_CONTROL_FRAMES {
+            self.peer.touch(now);
+        } else if millis(silence) >= millis(self.timeouts.ping_interval) / 2 {
+            self.outbox.send_raw(&W::ping());
         }
         self.peer.shrink_buffers();
         self.decoder.shrink();
@@ -440,54 +506,17 @@ impl WebSocketConnection {
     }
 }
 
-/// Close codes of the broker (RFC 6455, section 7.4.2).
-pub const TAKEN_OVER: u16 = 4001;
-/// The peer sent nothing for the silence timeout.
-pub const SILENT: u16 = 4002;
-/// The peer took no bytes for the stall timeout.
-pub const SLOW_CONSUMER: u16 = 4003;
-/// The session has ended.
-pub const RELEASED: u16 = 4004;
-/// The credential was revoked or has expired.
-pub const UNAUTHORIZED: u16 = 4005;
-/// The storage lost recent data.
-pub const STORE_ROLLED_BACK: u16 = 4006;
-/// An administrator has disconnected the session.
-pub const DISCONNECTED: u16 = 4007;
-
-fn close_frame(why: CloseReason) -> (u16, String) {
-    match why {
-        CloseReason::TakenOver => (TAKEN_OVER, "a newer connection has taken over this session".to_owned()),
-        CloseReason::Silent => (SILENT, "no sign of life".to_owned()),
-        CloseReason::Disconnected => (
-            DISCONNECTED,
-            "an administrator has disconnected this session".to_owned(),
-        ),
-        CloseReason::SessionEnded => (RELEASED, "the session has ended".to_owned()),
-        CloseReason::Unauthorized => (UNAUTHORIZED, "the credential was revoked or has expired".to_owned()),
-        CloseReason::StoreRolledBack => (
-            STORE_ROLLED_BACK,
-            "the storage came back with older data: connect and register again".to_owned(),
-        ),
-        CloseReason::Failed => (
-            u16::from(CloseCode::Error),
-            "the session failed: connect again".to_owned(),
-        ),
-        CloseReason::ShuttingDown => {
-            let retry_ms = 200 + uuid::Uuid::new_v4().as_u128() % 1800;
-            (
-                u16::from(CloseCode::Restart),
-                format!("shutting down: retry in {retry_ms} ms"),
-            )
-        }
+/// The time until the next tick of an idle connection. Where no pings are sent, all connections of the process tick at
+/// once, so that an idle process wakes up rarely.
+fn regular_tick<W: Wire>(interval: Duration, now: Now) -> Duration {
+    if W::HAS_CONTROL_FRAMES {
+        return interval;
     }
+    let interval_ms = millis(interval).max(1);
+    Duration::from_millis(interval_ms - now.mono_ms % interval_ms)
 }
 
-fn violation_text(violation: Violation) -> &'static str {
-    match violation {
-        Violation::Protocol => "not a frame of RFC 6455",
-        Violation::Binary => "one JSON-RPC message per text frame",
-        Violation::Utf8 => "a text frame must be UTF-8",
-        Violation::TooLarge => "the message is too large",
-    }
+/// The time until the next tick of a connection whose peer has not sent a byte.
+fn first_tick<W: Wire>(timeouts: Timeouts, now: Now) -> Duration {
+    regular_tick::<W>(timeouts.ping_interval, now).min(timeouts.silence_timeout)
 }

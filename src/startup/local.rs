@@ -1,0 +1,142 @@
+//! The local transports of a broker: checks where their files are, starts them, and stops them.
+
+use std::{future, io, os::unix::fs::MetadataExt, os::unix::net::UnixStream, path::Path, sync::Arc};
+
+use actix_rt::ArbiterHandle;
+
+use crate::{
+    config::Config,
+    local::{publish_socket, vet},
+    transport::{
+        TransportContext,
+        local::{FifoNames, LocalFacts, LocalListener, LocalService, open_fifo},
+    },
+};
+
+/// The local transports of a broker, if it has any.
+#[derive(Default)]
+pub struct LocalTransports {
+    service: Option<Arc<LocalService>>,
+    listener: Option<LocalListener>,
+    fifo: Option<FifoNames>,
+}
+
+impl LocalTransports {
+    /// Starts what the configuration names.
+    ///
+    /// # Errors
+    /// A folder is not private, or a name is in use: the text says which setting to look at.
+    pub fn start(
+        config: &Config,
+        context: &TransportContext,
+        (http, storage): (String, &str),
+        workers: &[ArbiterHandle],
+    ) -> io::Result<Self> {
+        if config.local_socket.is_none() && config.local_fifo.is_none() {
+            return Ok(Self::default());
+        }
+        let facts = LocalFacts {
+            http: Some(http),
+            storage: storage.to_owned(),
+            clients_max: config.local_connections_max,
+            requires_key: config.local_auth,
+        };
+        let service = LocalService::new(context.clone(), facts);
+        let listener = match &config.local_socket {
+            Some(path) => {
+                check_place("local_socket", path)?;
+                check_unused(path)?;
+                let published = publish_socket(path).map_err(|error| about("local_socket", path, &error))?;
+                Some(LocalListener::start(published, &service, workers)?)
+            }
+            None => None,
+        };
+        let fifo = match (&config.local_fifo, workers.first()) {
+            (Some(prefix), Some(worker)) => {
+                check_place("local_fifo", prefix)?;
+                Some(open_fifo(prefix, &service, worker).map_err(|error| about("local_fifo", prefix, &error))?)
+            }
+            _ => None,
+        };
+        Ok(Self {
+            service: Some(service),
+            listener,
+            fifo,
+        })
+    }
+
+    /// Where local clients find the broker, in words.
+    pub fn announcement(&self) -> Option<String> {
+        let socket = self.listener.as_ref().map(|listener| listener.name().path());
+        let fifo = self.fifo.as_ref().map(FifoNames::paths);
+        let places: Vec<_> = socket.into_iter().chain(fifo.into_iter().flatten()).collect();
+        let places: Vec<_> = places.iter().map(|path| path.display().to_string()).collect();
+        (!places.is_empty()).then(|| format!("local clients are served at {}", places.join(", ")))
+    }
+
+    /// Waits until a local client asks the process to end.
+    pub async fn retired(&self) {
+        match &self.service {
+            Some(service) => service.retired().await,
+            None => future::pending().await,
+        }
+    }
+
+    /// Removes the names, so that no further client comes.
+    pub async fn stop(&mut self) {
+        drop(self.fifo.take());
+        if let Some(listener) = self.listener.take() {
+            listener.stop().await;
+        }
+    }
+}
+
+/// Checks that only this user may enter the folder of a socket or FIFO.
+fn check_place(setting: &str, path: &Path) -> io::Result<()> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let refuse = |why: String| {
+        let text = format!("{setting} = {}: {why}", path.display());
+        Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+    };
+    let metadata = match folder.metadata() {
+        Ok(metadata) if metadata.is_dir() => metadata,
+        Ok(_) => return refuse(format!("{} is no folder", folder.display())),
+        Err(error) => return refuse(format!("the folder {} cannot be used: {error}", folder.display())),
+    };
+    let mode = metadata.mode() & 0o777;
+    if mode & 0o077 != 0 {
+        let why = format!(
+            "others may enter the folder {} (mode {mode:o}): run chmod 700, or name a folder inside it",
+            folder.display()
+        );
+        return refuse(why);
+    }
+    let folder = folder.canonicalize()?;
+    vet(&folder).or_else(|error| refuse(error.to_string()))
+}
+
+/// Checks that no living broker has the socket. That of a dead one is replaced.
+fn check_unused(path: &Path) -> io::Result<()> {
+    let in_use = |why: &str| {
+        let text = format!("local_socket = {}: {why}; choose another", path.display());
+        Err(io::Error::new(io::ErrorKind::AddrInUse, text))
+    };
+    match UnixStream::connect(path) {
+        Ok(_) => in_use("another program listens there"),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(_) => {
+            use std::os::unix::fs::FileTypeExt;
+            match path.symlink_metadata() {
+                Ok(file) if !file.file_type().is_socket() => in_use("it exists and is no socket"),
+                _ => Ok(()),
+            }
+        }
+    }
+}
+
+fn about(setting: &str, path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{setting} = {}: {error}", path.display()))
+}

@@ -1,0 +1,148 @@
+//! A pair of FIFOs, for clients that can write to a file and read from another. One client at a time uses it; a client
+//! that sends `initialize` follows the one before.
+
+use std::{
+    ffi::OsString,
+    fs::{self, File, OpenOptions},
+    io,
+    os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use actix_rt::ArbiterHandle;
+use tokio::net::unix::pipe::{Receiver, Sender};
+
+use super::{
+    admission::{self, FirstLines},
+    service::LocalService,
+    wire::FifoPair,
+};
+
+/// The mode of a FIFO.
+const MODE: u32 = 0o600;
+/// Pause before the pair is served again after a connection has ended without a next client.
+const RESTART_PAUSE: Duration = Duration::from_millis(100);
+
+/// The names of a pair. Dropping them removes each name that is still that of the same FIFO.
+pub struct FifoNames([FifoName; 2]);
+
+impl FifoNames {
+    /// The paths of the FIFO for requests and of the one for answers.
+    pub fn paths(&self) -> [&Path; 2] {
+        self.0.each_ref().map(|name| name.path.as_path())
+    }
+}
+
+struct FifoName {
+    path: PathBuf,
+    /// Device and inode.
+    file: (u64, u64),
+}
+
+impl Drop for FifoName {
+    fn drop(&mut self) {
+        let is_own = |file: fs::Metadata| (file.dev(), file.ino()) == self.file;
+        if fs::symlink_metadata(&self.path).is_ok_and(is_own) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Makes the FIFOs PREFIX-in and PREFIX-out and serves them on `worker` until the broker stops.
+///
+/// # Errors
+/// A name is used by another broker or is no FIFO, or the folder cannot be written to; the text names the path.
+pub fn open(prefix: &Path, service: &Arc<LocalService>, worker: &ArbiterHandle) -> io::Result<FifoNames> {
+    let (requests, answers) = (make(suffixed(prefix, "-in"))?, make(suffixed(prefix, "-out"))?);
+    let service = Arc::clone(service);
+    worker.spawn_fn(move || {
+        let pair = Receiver::from_file(requests.1).and_then(|requests| {
+            let answers = Sender::from_file(answers.1)?;
+            Ok(FifoPair { requests, answers })
+        });
+        match pair {
+            Ok(pair) => drop(actix_rt::spawn(serve(pair, service))),
+            Err(error) => tracing::error!(%error, "the FIFOs cannot be served"),
+        }
+    });
+    Ok(FifoNames([requests.0, answers.0]))
+}
+
+fn suffixed(prefix: &Path, suffix: &str) -> PathBuf {
+    let mut path = OsString::from(prefix);
+    path.push(suffix);
+    path.into()
+}
+
+/// Makes one FIFO and opens it for reading and writing, so that it never ends when a client closes it.
+fn make(path: PathBuf) -> io::Result<(FifoName, File)> {
+    remove_stale(&path)?;
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    make_fifo(&path).map_err(named)?;
+    let file = OpenOptions::new().read(true).write(true).open(&path).map_err(named)?;
+    let opened = file.metadata()?;
+    let file_id = (opened.dev(), opened.ino());
+    Ok((FifoName { path, file: file_id }, file))
+}
+
+/// Removes a FIFO that no broker reads any longer.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    let in_use = |why: &str| {
+        let text = format!("{} {why}; choose another local_fifo", path.display());
+        Err(io::Error::new(io::ErrorKind::AddrInUse, text))
+    };
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+        Ok(file) if !file.file_type().is_fifo() => return in_use("exists and is no FIFO"),
+        Ok(_) => {}
+    }
+    // A FIFO without a reader cannot be opened for writing.
+    let mut probe = OpenOptions::new();
+    match probe
+        .write(true)
+        .custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
+        .open(path)
+    {
+        Ok(_) => in_use("is used by another program"),
+        Err(_) => fs::remove_file(path),
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn make_fifo(path: &Path) -> io::Result<()> {
+    let mode = rustix::fs::Mode::from_raw_mode(MODE);
+    Ok(rustix::fs::mkfifoat(rustix::fs::CWD, path, mode)?)
+}
+
+/// By the program of that name: the system call would need `unsafe` code.
+#[cfg(not(target_os = "linux"))]
+fn make_fifo(path: &Path) -> io::Result<()> {
+    let mode = format!("{MODE:o}");
+    let made = std::process::Command::new("mkfifo")
+        .args(["-m", &mode])
+        .arg(path)
+        .status()?;
+    made.success()
+        .then_some(())
+        .ok_or_else(|| io::Error::other("mkfifo failed"))
+}
+
+/// Serves one client after another.
+async fn serve(mut pair: FifoPair, service: Arc<LocalService>) {
+    let mut first = FirstLines::new(&service);
+    while let Some(entry) = service.try_enter(None) {
+        let Ok(admitted) = admission::admit(pair, entry, first).await else {
+            // The broker stops.
+            return;
+        };
+        let (stream, decoder, read) = admitted.run().await;
+        if read.is_empty() {
+            tokio::time::sleep(RESTART_PAUSE).await;
+        }
+        pair = stream;
+        first = FirstLines { decoder, read };
+    }
+}

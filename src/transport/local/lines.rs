@@ -1,0 +1,194 @@
+//! Decodes lines: one JSON-RPC message each, ended by LF or CRLF. Empty lines are ignored. It does no I/O.
+
+use memchr::memchr;
+
+use crate::{
+    mcp::rpc::{INVALID_REQUEST, PARSE_ERROR, RpcError},
+    transport::{
+        closing::Closing,
+        inbound::UNRESERVED_LEN_MAX,
+        wire::{Decode, WireEvent},
+    },
+};
+
+/// Decodes a stream of bytes into lines. It buffers at most one incomplete line; the rest of one that is too long is
+/// skipped without being buffered.
+#[derive(Debug)]
+pub struct LineDecoder {
+    /// Bytes of the longest line without its end.
+    line_len_max: usize,
+    /// The beginning of an incomplete line.
+    partial: Vec<u8>,
+    /// The current line was too long.
+    is_skipping: bool,
+}
+
+impl LineDecoder {
+    /// A decoder for lines of at most `line_len_max` bytes.
+    pub fn new(line_len_max: usize) -> Self {
+        Self {
+            line_len_max,
+            partial: Vec::new(),
+            is_skipping: false,
+        }
+    }
+
+    /// Bytes that may be buffered: a line and a carriage return.
+    fn partial_len_max(&self) -> usize {
+        self.line_len_max + 1
+    }
+
+    fn end_line(&mut self, rest: &[u8], on: &mut impl FnMut(WireEvent<'_>)) {
+        if std::mem::take(&mut self.is_skipping) {
+            return;
+        }
+        if self.partial.is_empty() {
+            return self.line(rest, on);
+        }
+        if self.partial.len() + rest.len() > self.partial_len_max() {
+            self.partial = Vec::new();
+            return on(self.too_long());
+        }
+        self.append(rest);
+        let whole = std::mem::take(&mut self.partial);
+        self.line(&whole, on);
+    }
+
+    fn line(&self, line: &[u8], on: &mut impl FnMut(WireEvent<'_>)) {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line.is_empty() {
+            return;
+        }
+        on(match std::str::from_utf8(line) {
+            _ if line.len() > self.line_len_max => self.too_long(),
+            Ok(text) => WireEvent::Text(text),
+            Err(_) => WireEvent::Refused(RpcError::new(PARSE_ERROR, "Parse error: the line is not UTF-8")),
+        });
+    }
+
+    fn too_long(&self) -> WireEvent<'static> {
+        let message = format!("Invalid Request: a line has at most {} bytes", self.line_len_max);
+        WireEvent::Refused(RpcError::new(INVALID_REQUEST, message))
+    }
+
+    /// Appends to the incomplete line. Its buffer never grows beyond the longest line.
+    fn append(&mut self, bytes: &[u8]) {
+        let needed = self.partial.len() + bytes.len();
+        if needed > self.partial.capacity() {
+            let wanted = needed.max(2 * self.partial.capacity()).min(self.partial_len_max());
+            self.partial.reserve_exact(wanted.max(needed) - self.partial.len());
+        }
+        self.partial.extend_from_slice(bytes);
+    }
+}
+
+impl Decode for LineDecoder {
+    fn decode(&mut self, bytes: &mut [u8], mut on: impl FnMut(WireEvent<'_>)) -> Result<(), Closing> {
+        let mut rest = &*bytes;
+        while let Some(at) = memchr(b'\n', rest) {
+            self.end_line(&rest[..at], &mut on);
+            rest = &rest[at + 1..];
+        }
+        if self.is_skipping {
+            return Ok(());
+        }
+        if self.partial.len() + rest.len() > self.partial_len_max() {
+            self.partial = Vec::new();
+            self.is_skipping = true;
+            on(self.too_long());
+        } else {
+            self.append(rest);
+        }
+        Ok(())
+    }
+
+    fn buffered_len(&self) -> usize {
+        self.partial.len()
+    }
+
+    /// The length of a line is unknown before its end: beyond [`UNRESERVED_LEN_MAX`] it may be the largest.
+    fn needed_len(&self) -> usize {
+        match self.partial.len() {
+            len if len > UNRESERVED_LEN_MAX => self.partial_len_max(),
+            len => len,
+        }
+    }
+
+    /// The line grows as it arrives.
+    fn reserve(&mut self) {}
+
+    fn shrink(&mut self) {
+        self.partial.shrink_to_fit();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LINE_LEN_MAX: usize = 20;
+
+    /// The events when the bytes arrive in pieces of these sizes, in turn.
+    fn decoded(bytes: &[u8], pieces: &[usize]) -> Vec<String> {
+        let mut decoder = LineDecoder::new(LINE_LEN_MAX);
+        let mut events = Vec::new();
+        let mut rest = bytes.to_vec();
+        for &piece in pieces.iter().cycle() {
+            if rest.is_empty() {
+                break;
+            }
+            let mut piece: Vec<_> = rest.drain(..piece.clamp(1, rest.len())).collect();
+            let decoded = decoder.decode(&mut piece, |event| {
+                events.push(match event {
+                    WireEvent::Text(text) => text.to_owned(),
+                    WireEvent::Refused(error) => error.code.to_string(),
+                    other => panic!("a line is no {other:?}"),
+                });
+            });
+            assert_eq!(decoded, Ok(()));
+            assert!(decoder.buffered_len() <= LINE_LEN_MAX + 1);
+            assert!(decoder.partial.capacity() <= LINE_LEN_MAX + 1);
+        }
+        events
+    }
+
+    #[test]
+    fn lines_end_with_lf_or_crlf_and_empty_ones_are_ignored() {
+        let bytes = "a\n\r\n\nb\r\nä€\n unfinished".as_bytes();
+        assert_eq!(decoded(bytes, &[usize::MAX]), ["a", "b", "ä€"]);
+        assert_eq!(decoded(b"\xff\nok\n", &[usize::MAX]), ["-32700", "ok"]);
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_refused_once_and_skipped() {
+        let long = "x".repeat(LINE_LEN_MAX);
+        let bytes = format!("{long}\n{long}\r\n{long}y\n{long}{long}{long}\nok\n");
+        for piece in [1, 2, 7, 20, 21, 22, usize::MAX] {
+            let events = decoded(bytes.as_bytes(), &[piece]);
+            assert_eq!(events, [&long, &long, "-32600", "-32600", "ok"], "pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn the_budget_is_asked_for_the_longest_line_as_soon_as_a_line_is_not_short() {
+        let mut decoder = LineDecoder::new(100_000);
+        decoder.decode(&mut [b'x'; UNRESERVED_LEN_MAX], |_| {}).unwrap();
+        assert_eq!(decoder.needed_len(), UNRESERVED_LEN_MAX);
+        decoder.decode(b"x".to_vec().as_mut_slice(), |_| {}).unwrap();
+        assert_eq!(decoder.needed_len(), 100_001);
+        decoder.decode(b"\n".to_vec().as_mut_slice(), |_| {}).unwrap();
+        assert_eq!((decoder.needed_len(), decoder.buffered_len()), (0, 0));
+    }
+
+    proptest! {
+        #[test]
+        fn lines_do_not_depend_on_how_the_bytes_are_split(
+            bytes in prop::collection::vec(prop::sample::select(b"\n\r\nab\xc3\xa9".to_vec()), 0..200),
+            pieces in prop::collection::vec(1_usize..40, 1..5),
+        ) {
+            prop_assert_eq!(decoded(&bytes, &pieces), decoded(&bytes, &[usize::MAX]));
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! MCP for programs of the same user on the same machine: a Unix socket and a pair of FIFOs, one JSON-RPC message in a
+//! line.
+//!
+//! `lines` decodes, `wire` serves the lines and the methods of local clients, `service` knows all clients, `names` the
+//! names that it gives. `listener` accepts on the socket, `fifo` opens the pair; `admission` identifies a client.
+
+mod admission;
+mod fifo;
+mod lines;
+mod listener;
+mod names;
+mod service;
+mod wire;
+
+pub use fifo::{FifoNames, open as open_fifo};
+pub use listener::LocalListener;
+pub use service::{LocalFacts, LocalService};
+pub use wire::CLOSING;

@@ -1,0 +1,266 @@
+//! The local transports of a process: their clients, what the broker says of itself, and the request to end it.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use actors::{
+    clock::{now, rfc3339_text},
+    session::Member,
+};
+use serde_json::{Map, Value, json};
+use tokio::sync::Notify;
+
+use super::names;
+use crate::{
+    auth::Identity,
+    local::{
+        build_id,
+        hello::{Agent, ConnectionStatus, Hello, HelloResult, Status},
+        meet, own_protocol, running_version,
+    },
+    mcp::rpc::{INVALID_REQUEST, RpcError},
+    transport::TransportContext,
+};
+
+/// Names that are tried for one agent. More than there can be clients, each with a name.
+const NAMES_TRIED_MAX: usize = 10_000;
+
+/// What is known of the broker when it starts.
+#[derive(Clone, Debug)]
+pub struct LocalFacts {
+    /// The address of the HTTP server.
+    pub http: Option<String>,
+    /// The name of the storage.
+    pub storage: String,
+    /// Clients at once.
+    pub clients_max: usize,
+    /// A client has to bring a key.
+    pub requires_key: bool,
+}
+
+/// The local transports of the process.
+pub struct LocalService {
+    /// What all transports share.
+    pub context: TransportContext,
+    pub facts: LocalFacts,
+    started_at: String,
+    state: Mutex<State>,
+    is_retiring: AtomicBool,
+    retired: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    next_id: u64,
+    clients: BTreeMap<u64, Client>,
+    /// A newer version that is installed.
+    upgrade: Option<String>,
+}
+
+/// One connection.
+#[derive(Default)]
+struct Client {
+    pid: Option<u32>,
+    since: String,
+    hello: Option<Hello>,
+    /// The name that the broker gave.
+    given_name: Option<String>,
+    session_id: Option<String>,
+    session_name: Option<String>,
+}
+
+impl LocalService {
+    /// Without clients.
+    pub fn new(context: TransportContext, facts: LocalFacts) -> Arc<Self> {
+        Arc::new(Self {
+            context,
+            facts,
+            started_at: rfc3339_text(now().unix_ms),
+            state: Mutex::default(),
+            is_retiring: AtomicBool::new(false),
+            retired: Notify::new(),
+        })
+    }
+
+    /// Adds a client, unless there are too many.
+    pub fn try_enter(self: &Arc<Self>, pid: Option<u32>) -> Option<ClientEntry> {
+        let mut state = self.state();
+        if state.clients.len() >= self.facts.clients_max {
+            return None;
+        }
+        let id = state.next_id;
+        state.next_id += 1;
+        let client = Client {
+            pid,
+            since: rfc3339_text(now().unix_ms),
+            ..Client::default()
+        };
+        state.clients.insert(id, client);
+        Some(ClientEntry {
+            service: Arc::clone(self),
+            id,
+        })
+    }
+
+    /// Asks the process to end as SIGTERM does.
+    pub fn retire(&self) {
+        self.is_retiring.store(true, Ordering::Relaxed);
+        self.retired.notify_one();
+    }
+
+    /// Waits until the process is asked to end.
+    pub async fn retired(&self) {
+        self.retired.notified().await;
+    }
+
+    /// What the broker says of itself.
+    pub fn status(&self) -> Status {
+        let state = self.state();
+        let connection = |client: &Client| ConnectionStatus {
+            pid: client.hello.as_ref().map(|hello| hello.pid).or(client.pid),
+            kind: client.hello.as_ref().map(|hello| hello.kind.clone()),
+            agent: client.hello.as_ref().and_then(|hello| hello.agent.clone()),
+            since: client.since.clone(),
+            session_id: client.session_id.clone(),
+            name: client.session_name.clone(),
+        };
+        Status {
+            pid: std::process::id(),
+            version: running_version().to_owned(),
+            build: build_id().to_owned(),
+            started_at: self.started_at.clone(),
+            http: self.facts.http.clone(),
+            storage: self.facts.storage.clone(),
+            upgrade: state.upgrade.clone(),
+            connections: state.clients.values().map(connection).collect(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The entry of one client. It is removed on drop.
+pub struct ClientEntry {
+    service: Arc<LocalService>,
+    id: u64,
+}
+
+impl ClientEntry {
+    /// The local transports of the process.
+    pub fn service(&self) -> &Arc<LocalService> {
+        &self.service
+    }
+
+    /// Answers a hello.
+    ///
+    /// # Errors
+    /// The client speaks a protocol that this broker does not.
+    pub fn hello(&self, hello: Hello, identity: &Identity) -> Result<HelloResult, RpcError> {
+        let connections = self.service.context.connections.len();
+        let mut state = self.service.state();
+        let others = connections.saturating_sub(1);
+        let meeting = meet(&hello, state.upgrade.clone(), others).map_err(|refused| {
+            let message = "Invalid Request: this broker speaks another version of the local protocol";
+            RpcError::new(INVALID_REQUEST, message).with_data(json!(refused))
+        })?;
+        state.upgrade.clone_from(&meeting.upgrade);
+        let name = hello
+            .agent
+            .as_ref()
+            .and_then(|agent| state.name_for(self.id, agent, identity));
+        let client = state.clients.entry(self.id).or_default();
+        client.given_name.clone_from(&name);
+        client.hello = Some(hello);
+        drop(state);
+        if meeting.retires {
+            self.service.retire();
+        }
+        let service = &self.service.context.service;
+        Ok(HelloResult {
+            protocol: own_protocol(),
+            protocols: [own_protocol(); 2],
+            version: running_version().to_owned(),
+            build: build_id().to_owned(),
+            pid: std::process::id(),
+            started_at: self.service.started_at.clone(),
+            http: self.service.facts.http.clone(),
+            connections,
+            retiring: self.service.is_retiring.load(Ordering::Relaxed),
+            upgrade: meeting.upgrade,
+            lists: lists_digest(service.admin.is_multi_project(), identity),
+            name,
+        })
+    }
+
+    /// The client acts as this session from now on.
+    pub fn set_session(&self, member: Option<&Member>) {
+        let mut state = self.service.state();
+        if let Some(client) = state.clients.get_mut(&self.id) {
+            client.session_id = member.map(|member| member.record.holder_id().to_string());
+            client.session_name = member.and_then(|member| member.record.name.as_ref().map(ToString::to_string));
+        }
+    }
+}
+
+impl Drop for ClientEntry {
+    fn drop(&mut self) {
+        self.service.state().clients.remove(&self.id);
+    }
+}
+
+impl State {
+    /// The name for an agent that asks for one: that of its conversation if it had one, else the first that no other
+    /// conversation uses.
+    fn name_for(&self, own_id: u64, agent: &Agent, identity: &Identity) -> Option<String> {
+        let wish = agent.auto_name.as_deref()?;
+        let sessions = identity.project.directory();
+        let own_sessions = sessions.all().into_iter().rev();
+        let earlier = own_sessions
+            .filter(|member| member.record.owner == *identity.owner() && is_of(agent, &member.record.metadata))
+            .find_map(|member| member.record.name.as_ref().map(ToString::to_string));
+        if earlier.is_some() {
+            return earlier;
+        }
+        let others = self.clients.iter().filter(|(id, _)| **id != own_id);
+        let given: Vec<_> = others
+            .filter(|(_, client)| !client.is_of(agent))
+            .filter_map(|(_, client)| client.given_name.as_deref())
+            .collect();
+        names::choose(wish, NAMES_TRIED_MAX, |name| {
+            let is_free = sessions
+                .by_name(name)
+                .is_none_or(|member| member.record.owner == *identity.owner() && !member.shared.is_connected());
+            is_free && !given.contains(&name)
+        })
+    }
+}
+
+impl Client {
+    /// Whether this is a connection of the same conversation.
+    fn is_of(&self, agent: &Agent) -> bool {
+        let own = self.hello.as_ref().and_then(|hello| hello.agent.as_ref());
+        own.is_some_and(|own| {
+            own.conversation.is_some() && (&own.conversation, &own.product) == (&agent.conversation, &agent.product)
+        })
+    }
+}
+
+/// Whether a session was registered by an agent for the same conversation.
+fn is_of(agent: &Agent, metadata: &Map<String, Value>) -> bool {
+    let text = |key| metadata.get(key).and_then(Value::as_str);
+    agent.conversation.is_some()
+        && text("conversation") == agent.conversation.as_deref()
+        && text("product") == agent.product.as_deref()
+}
+
+/// Identifies the lists that this client gets.
+fn lists_digest(_is_multi_project: bool, _identity: &Identity) -> String {
+    String::new()
+}

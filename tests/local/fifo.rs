@@ -1,0 +1,147 @@
+//! The pair of FIFOs: what one writes to a file is answered in another.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::{BufRead, BufReader, Read, Write},
+    os::unix::fs::{FileTypeExt, MetadataExt},
+    path::PathBuf,
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    places::{Folder, refusal},
+    support::{Broker, eventually},
+};
+
+/// A broker with a pair of FIFOs.
+struct FifoBroker {
+    broker: Broker,
+    folder: Folder,
+}
+
+impl FifoBroker {
+    fn start() -> Self {
+        let folder = Folder::new();
+        let broker = Broker::start_with(&[&flag(&folder)]);
+        Self { broker, folder }
+    }
+
+    fn path(&self, which: &str) -> PathBuf {
+        self.folder.0.join(format!("f-{which}"))
+    }
+
+    /// Writes as `echo > f-in` does: opens, writes and closes.
+    fn echo(&self, text: &str) {
+        let mut file = OpenOptions::new().write(true).open(self.path("in")).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+    }
+
+    /// Reads one line as `head -1 f-out` does, but no byte more: opens, reads and closes.
+    fn line(&self) -> Value {
+        let file = OpenOptions::new().read(true).open(self.path("out")).unwrap();
+        line_of(file)
+    }
+}
+
+fn flag(folder: &Folder) -> String {
+    format!("--local-fifo={}", folder.0.join("f").display())
+}
+
+/// Reads byte by byte, so that the next line stays in the FIFO.
+fn line_of(file: impl Read) -> Value {
+    let line: Vec<u8> = file
+        .bytes()
+        .map(Result::unwrap)
+        .take_while(|byte| *byte != b'\n')
+        .collect();
+    serde_json::from_slice(&line).unwrap()
+}
+
+fn call(id: u32, tool: &str, arguments: &Value) -> String {
+    let params = json!({"name": tool, "arguments": arguments});
+    json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}).to_string() + "\n"
+}
+
+#[test]
+fn each_writer_and_each_reader_is_served_one_after_another() {
+    let fifo = FifoBroker::start();
+    for id in 1..=2 {
+        fifo.echo(&call(id, "list_sessions", &json!({})));
+        let answer = fifo.line();
+        assert_eq!(
+            (&answer["id"], &answer["result"]["isError"]),
+            (&json!(id), &json!(false)),
+            "{answer}"
+        );
+    }
+    fifo.echo(&(call(3, "list_sessions", &json!({})) + &call(4, "list_sessions", &json!({}))));
+    assert_eq!(fifo.line()["id"], 3);
+    assert_eq!(fifo.line()["id"], 4);
+}
+
+#[test]
+fn a_client_that_initializes_follows_the_one_before() {
+    let fifo = FifoBroker::start();
+    let initialize = |id: u32| {
+        let params = json!({"protocolVersion": "2025-11-25", "capabilities": {},
+            "clientInfo": {"name": "a test", "version": "1"}});
+        json!({"jsonrpc": "2.0", "id": id, "method": "initialize", "params": params}).to_string() + "\n"
+    };
+    fifo.echo(&(initialize(1) + &call(2, "register_session", &json!({"name": "first"}))));
+    assert_eq!(fifo.line()["result"]["protocolVersion"], "2025-11-25");
+    assert_eq!(fifo.line()["result"]["structuredContent"]["name"], "first");
+    // What the first client has sent is answered before the second one begins.
+    let wait = call(3, "receive_messages", &json!({"wait_seconds": 100}));
+    fifo.echo(&(wait + &initialize(4) + &call(5, "register_session", &json!({"name": "second"}))));
+    assert_eq!(fifo.line()["id"], 3);
+    assert_eq!(fifo.line()["result"]["protocolVersion"], "2025-11-25");
+    assert_eq!(fifo.line()["result"]["structuredContent"]["name"], "second");
+}
+
+#[test]
+fn a_megabyte_reaches_a_slow_reader_whole() {
+    let fifo = FifoBroker::start();
+    let text = "z".repeat(1024 * 1024);
+    let alice = fifo.broker.agent("alice");
+    fifo.echo(&call(1, "register_session", &json!({"name": "bob"})));
+    let bob = fifo.line()["result"]["structuredContent"]["session_id"].clone();
+    alice.sends(&text).to(bob.as_str().unwrap());
+    fifo.echo(&(call(2, "receive_messages", &json!({})) + &call(3, "list_sessions", &json!({}))));
+    alice.wire.syncs();
+    let answers = OpenOptions::new().read(true).open(fifo.path("out")).unwrap();
+    let mut answers = BufReader::with_capacity(701, answers);
+    let mut next = || {
+        let mut line = String::new();
+        answers.read_line(&mut line).unwrap();
+        serde_json::from_str::<Value>(&line).unwrap()
+    };
+    // The answers to independent calls may overtake each other.
+    let mut both = [next(), next()];
+    both.sort_by_key(|answer| answer["id"].as_u64());
+    let text_of = |answer: &Value| answer["result"]["structuredContent"]["messages"][0]["payload"]["text"].clone();
+    assert!(text_of(&both[0]) == text.as_str());
+    assert_eq!(both[1]["id"], 3);
+}
+
+#[test]
+fn the_pair_is_private_and_removed_at_the_end() {
+    let mut fifo = FifoBroker::start();
+    for which in ["in", "out"] {
+        let file = fs::symlink_metadata(fifo.path(which)).unwrap();
+        assert!(file.file_type().is_fifo());
+        assert_eq!(file.mode() & 0o7777, 0o600);
+    }
+    let text = refusal(&[&flag(&fifo.folder)]);
+    assert!(text.contains("is used by another program"), "{text}");
+    fifo.echo(&call(1, "list_sessions", &json!({})));
+    assert_eq!(fifo.line()["id"], 1, "the refused broker changed nothing");
+    fifo.broker.kill();
+    assert_eq!(fifo.folder.names().len(), 2, "a killed broker leaves them");
+    fifo.broker = Broker::start_with(&[&flag(&fifo.folder)]);
+    fifo.echo(&call(2, "list_sessions", &json!({})));
+    assert_eq!(fifo.line()["id"], 2);
+    fifo.broker.terminate();
+    assert!(fifo.broker.wait_for_exit().success());
+    eventually("both are removed", || fifo.folder.names().is_empty().then_some(()));
+}

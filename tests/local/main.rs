@@ -1,0 +1,10 @@
+//! Programs of one user on one machine: the sockets of a broker, and who finds, starts and ends it.
+
+#[allow(dead_code, unused_imports, reason = "shared with other tests")]
+#[path = "../support/mod.rs"]
+mod support;
+
+mod fifo;
+mod hello;
+mod places;
+mod socket;
