@@ -147,7 +147,7 @@ impl Connections {
             connections: Arc::clone(self),
             id,
             kind,
-            _awake: rest::keep_awake(),
+            _awake: (kind != TransportKind::Local).then(rest::keep_awake),
         })
     }
 
@@ -240,7 +240,8 @@ pub struct ConnectionPermit {
     connections: Arc<Connections>,
     id: u64,
     kind: TransportKind,
-    _awake: AwakeGuard,
+    /// None for a client of this machine, which needs no pings.
+    _awake: Option<AwakeGuard>,
 }
 
 impl Drop for ConnectionPermit {

@@ -88,6 +88,8 @@ pub struct LastingConnection<W: Wire, G> {
     tick: Pin<Box<Sleep>>,
     /// The timer has this task's waker.
     is_tick_armed: bool,
+    /// Nothing is to be checked before something happens, so that an idle process does not wake up.
+    is_resting: bool,
     last_read_ms: u64,
     last_write_ms: u64,
     /// Released with the connection.
@@ -135,8 +137,9 @@ impl<W: Wire, G> LastingConnection<W, G> {
             is_draining: false,
             is_input_ended: false,
             has_spoken: false,
-            tick: Box::pin(tokio::time::sleep(first_tick::<W>(timeouts, now))),
+            tick: Box::pin(tokio::time::sleep(timeouts.ping_interval.min(timeouts.silence_timeout))),
             is_tick_armed: false,
+            is_resting: false,
             last_read_ms: now.mono_ms,
             last_write_ms: now.mono_ms,
             _permits: permits,
@@ -162,13 +165,17 @@ impl<W: Wire, G> LastingConnection<W, G> {
             return self.on_io_error(&error);
         }
         // An armed timer wakes this task by itself; polling it each time would cost too much.
-        while (!self.is_tick_armed || self.tick.is_elapsed()) && self.tick.as_mut().poll(cx).is_ready() {
+        while !self.is_resting
+            && (!self.is_tick_armed || self.tick.is_elapsed())
+            && self.tick.as_mut().poll(cx).is_ready()
+        {
             if self.phase != Phase::Open || (self.is_input_ended && W::is_gone(&self.io)) {
                 // The linger timeout has passed, or the answers have no reader.
                 return Poll::Ready(());
             }
-            self.set_tick(self.tick_interval(now));
+            self.set_tick(self.tick_interval());
             self.on_tick(now);
+            self.is_resting = self.may_rest();
         }
         self.is_tick_armed = true;
         loop {
@@ -183,6 +190,9 @@ impl<W: Wire, G> LastingConnection<W, G> {
             if self.outbox.register_waker(cx.waker()) {
                 break;
             }
+        }
+        if !self.may_rest() {
+            self.end_rest(now);
         }
         self.wire.observe(&self.peer);
         if self.is_finished() {
@@ -286,7 +296,7 @@ impl<W: Wire, G> LastingConnection<W, G> {
         }
         self.decoder.reserve();
         self.reserved_since_ms = now.mono_ms;
-        self.set_tick(self.tick_interval(now));
+        self.set_tick(self.tick_interval());
         true
     }
 
@@ -306,15 +316,32 @@ impl<W: Wire, G> LastingConnection<W, G> {
     }
 
     /// A connection with a reservation, and one whose peer may have gone, are checked more often.
-    fn tick_interval(&self, now: Now) -> Duration {
+    fn tick_interval(&self) -> Duration {
         if self.reservation.bytes() > 0 {
             self.timeouts.ping_interval.min(INBOUND_IDLE_TIMEOUT / 4)
         } else if self.is_input_ended {
             GONE_CHECK_INTERVAL
-        } else if self.has_spoken {
-            regular_tick::<W>(self.timeouts.ping_interval, now)
         } else {
-            first_tick::<W>(self.timeouts, now)
+            self.timeouts.ping_interval.min(self.timeouts.silence_timeout)
+        }
+    }
+
+    /// Whether no timer is needed: the kernel tells of the end of the peer, and nothing waits for it.
+    fn may_rest(&self) -> bool {
+        !W::HAS_CONTROL_FRAMES
+            && self.phase == Phase::Open
+            && self.has_spoken
+            && !self.is_input_ended
+            && self.reservation.bytes() == 0
+            && self.outbox.waiting_len() == 0
+            && !self.outbox.is_push_blocked()
+    }
+
+    /// Checks from now on whether the peer takes what is written.
+    fn end_rest(&mut self, now: Now) {
+        if std::mem::take(&mut self.is_resting) {
+            self.last_write_ms = now.mono_ms;
+            self.set_tick(self.tick_interval());
         }
     }
 
@@ -332,6 +359,7 @@ impl<W: Wire, G> LastingConnection<W, G> {
     fn handle_read(&mut self, bytes: &mut [u8], now: Now) {
         self.last_read_ms = now.mono_ms;
         self.has_spoken = true;
+        self.end_rest(now);
         if self.phase != Phase::Open {
             return;
         }
@@ -428,6 +456,7 @@ impl<W: Wire, G> LastingConnection<W, G> {
         self.write_offset += len;
         self.written_total += len as u64;
         self.last_write_ms = now.mono_ms;
+        self.end_rest(now);
         if self.outbox.note_written(len) {
             self.peer.writable();
         }
@@ -464,6 +493,7 @@ impl<W: Wire, G> LastingConnection<W, G> {
     }
 
     fn set_tick(&mut self, delay: Duration) {
+        self.is_resting = false;
         self.tick.as_mut().reset(Instant::now() + delay);
         self.is_tick_armed = false;
     }
@@ -490,9 +520,7 @@ impl<W: Wire, G> LastingConnection<W, G> {
         if self.outbox.take_unblocked() {
             self.peer.writable();
         }
-        if !W::HAS_CONTROL_FRAMES {
-            self.peer.touch(now);
-        } else if millis(silence) >= millis(self.timeouts.ping_interval) / 2 {
+        if W::HAS_CONTROL_FRAMES && millis(silence) >= millis(self.timeouts.ping_interval) / 2 {
             self.outbox.send_raw(&W::ping());
         }
         self.peer.shrink_buffers();
@@ -504,19 +532,4 @@ impl<W: Wire, G> LastingConnection<W, G> {
         self.marks.messages.shrink_to_fit();
         self.marks.receives.shrink_to_fit();
     }
-}
-
-/// The time until the next tick of an idle connection. Where no pings are sent, all connections of the process tick at
-/// once, so that an idle process wakes up rarely.
-fn regular_tick<W: Wire>(interval: Duration, now: Now) -> Duration {
-    if W::HAS_CONTROL_FRAMES {
-        return interval;
-    }
-    let interval_ms = millis(interval).max(1);
-    Duration::from_millis(interval_ms - now.mono_ms % interval_ms)
-}
-
-/// The time until the next tick of a connection whose peer has not sent a byte.
-fn first_tick<W: Wire>(timeouts: Timeouts, now: Now) -> Duration {
-    regular_tick::<W>(timeouts.ping_interval, now).min(timeouts.silence_timeout)
 }

@@ -23,7 +23,10 @@ use crate::{
         hello::{Agent, ConnectionStatus, Hello, HelloResult, Status},
         meet, own_protocol, running_version,
     },
-    mcp::rpc::{INVALID_REQUEST, RpcError},
+    mcp::{
+        lists::lists_digest,
+        rpc::{INVALID_REQUEST, RpcError},
+    },
     transport::TransportContext,
 };
 
@@ -194,7 +197,7 @@ impl ClientEntry {
             connections,
             retiring: self.service.is_retiring.load(Ordering::Relaxed),
             upgrade: meeting.upgrade,
-            lists: lists_digest(service.admin.is_multi_project(), identity),
+            lists: lists_digest(service.admin.is_multi_project(), identity.scope()),
             name,
         })
     }
@@ -258,9 +261,4 @@ fn is_of(agent: &Agent, metadata: &Map<String, Value>) -> bool {
     agent.conversation.is_some()
         && text("conversation") == agent.conversation.as_deref()
         && text("product") == agent.product.as_deref()
-}
-
-/// Identifies the lists that this client gets.
-fn lists_digest(_is_multi_project: bool, _identity: &Identity) -> String {
-    String::new()
 }
