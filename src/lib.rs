@@ -10,6 +10,7 @@ pub mod cli;
 pub mod config;
 pub mod edge;
 pub mod exit;
+pub mod front;
 pub mod http;
 pub mod json;
 pub mod local;

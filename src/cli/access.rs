@@ -75,6 +75,11 @@ pub fn broker_flags() -> [Arg; 4] {
     ]
 }
 
+/// Whether a flag or the environment names a broker.
+pub fn names_broker(levels: [&ArgMatches; 2], env: &EnvVars) -> bool {
+    levels.iter().any(|level| level.contains_id("url")) || variable(env, URL_ENV).is_some()
+}
+
 /// The address of a broker, and the key for it.
 #[derive(Debug, Clone)]
 pub struct BrokerAccess {
@@ -115,7 +120,8 @@ impl BrokerAccess {
     }
 }
 
-fn variable<'a>(env: &'a EnvVars, name: &str) -> Option<&'a OsStr> {
+/// The value of a variable, unless it is empty.
+pub fn variable<'a>(env: &'a EnvVars, name: &str) -> Option<&'a OsStr> {
     let found = env
         .iter()
         .find(|(key, _)| key == name)

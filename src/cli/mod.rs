@@ -6,6 +6,7 @@ mod client;
 mod client_file;
 mod completions;
 mod config_entry;
+mod connect;
 mod demo;
 mod doctor;
 mod embedded;
@@ -54,6 +55,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, env: impl IntoIterator<Item
         Ok(Action::HealthCheck(check)) => healthcheck::run(&check),
         Ok(Action::ConfigEntry(entry)) => config_entry::run(&entry),
         Ok(Action::Setup(setup)) => setup::run(&setup),
+        Ok(Action::Connect(front)) => connect::run(*front),
         Ok(Action::Demo(demo)) => demo::run(&demo),
         Ok(Action::Local(command)) => match command.run() {
             Ok(code) => return code,
@@ -80,6 +82,7 @@ pub enum Action {
     Keygen,
     HealthCheck(healthcheck::HealthCheck),
     Doctor(Box<doctor::Doctor>),
+    Connect(Box<connect::Connect>),
     Demo(demo::Demo),
     ConfigEntry(Box<config_entry::ConfigEntry>),
     Local(Box<local::LocalCommand>),
@@ -95,6 +98,12 @@ pub fn parse(
     env: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<Action, CliError> {
     let args: Vec<OsString> = args.into_iter().collect();
+    if let Some(matches) = connect::matches_alone(&args) {
+        let env: Vec<_> = env.into_iter().collect();
+        return connect::read(&matches, &matches, &env)
+            .map(Box::new)
+            .map(Action::Connect);
+    }
     let mut command = command();
     command.build();
     let matches = command.try_get_matches_from_mut(&args);
@@ -106,6 +115,10 @@ pub fn parse(
         Some((name, below)) if name == "healthcheck" => {
             let env: Vec<_> = env.into_iter().collect();
             healthcheck::read(&below, &matches, &env).map(Action::HealthCheck)
+        }
+        Some((name, below)) if name == connect::NAME => {
+            let env: Vec<_> = env.into_iter().collect();
+            connect::read(&below, &matches, &env).map(Box::new).map(Action::Connect)
         }
         Some((name, below)) if name == "config" => {
             let env: Vec<_> = env.into_iter().collect();
@@ -159,6 +172,7 @@ pub fn command() -> Command {
         .args(access::flags().map(|flag| flag.global(false)))
         .subcommand(serve::command())
         .subcommands(local::commands())
+        .subcommand(connect::command())
         .subcommand(top::command())
         .subcommands(operate::commands())
         .subcommand(project::command())

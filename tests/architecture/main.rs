@@ -118,6 +118,7 @@ const BROKER: Layers = &[
         "transport",
         &["auth", "budget", "edge", "local", "mcp", "problem", "telemetry"],
     ),
+    ("front", &["exit", "json", "local", "mcp", "refusal", "telemetry"]),
     (
         "http",
         &[
@@ -153,7 +154,10 @@ const BROKER: Layers = &[
             "transport",
         ],
     ),
-    ("cli", &["config", "exit", "local", "startup", "storage", "telemetry"]),
+    (
+        "cli",
+        &["config", "exit", "front", "local", "startup", "storage", "telemetry"],
+    ),
 ];
 
 #[test]

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 pub use http::{HttpClient, modern_request, response_in};
 pub use tls::{Roots, connect_tcp, split_address};
-pub use websocket::WebSocketClient;
+pub use websocket::{Socket, WebSocketClient, open_socket};
 
 const MODERN_VERSION: &str = "2026-07-28";
 const LEGACY_VERSION: &str = "2025-11-25";

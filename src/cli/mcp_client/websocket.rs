@@ -12,6 +12,7 @@ use tungstenite::{
     Error, HandshakeError, Message, WebSocket,
     client::IntoClientRequest,
     http::{HeaderValue, StatusCode},
+    protocol::WebSocketConfig,
 };
 
 use super::{
@@ -20,7 +21,8 @@ use super::{
 };
 use crate::cli::access::BrokerAccess;
 
-trait Stream: Read + Write + Send {}
+/// A TCP or TLS connection.
+pub trait Stream: Read + Write + Send {}
 
 impl<T: Read + Write + Send> Stream for T {}
 
@@ -53,9 +55,45 @@ impl<S: Write> Write for Uninterrupted<S> {
     }
 }
 
+/// A WebSocket to a broker.
+pub type Socket = WebSocket<Box<dyn Stream>>;
+
+/// Opens a WebSocket to a broker. Returns the connection under it as well, for its time limits and its readiness.
+///
+/// # Errors
+/// The broker does not answer, or not as WebSocket says.
+pub fn open_socket(
+    access: &BrokerAccess,
+    timeout: Duration,
+    config: WebSocketConfig,
+) -> Result<(Socket, TcpStream), CallError> {
+    let url = format!("{}/ws", access.url.text.replacen("http", "ws", 1));
+    let (host, port) = split_address(&access.url.text).ok_or_else(|| failed("the URL names no host"))?;
+    let tcp = connect_tcp(&host, port, timeout).map_err(failed)?;
+    let stream = Uninterrupted(tcp.try_clone().map_err(failed)?);
+    let stream: Box<dyn Stream> = if access.url.is_https {
+        let name = ServerName::try_from(host).map_err(failed)?;
+        let tls = ClientConnection::new(tls_config().map_err(failed)?, name).map_err(failed)?;
+        Box::new(StreamOwned::new(tls, stream))
+    } else {
+        Box::new(stream)
+    };
+    let mut request = url.into_client_request().map_err(failed)?;
+    let headers = request.headers_mut();
+    headers.insert("sec-websocket-protocol", HeaderValue::from_static("mcp"));
+    if let Some(key) = &access.key {
+        let mut value = HeaderValue::from_str(key.expose()).map_err(failed)?;
+        value.set_sensitive(true);
+        headers.insert("x-api-key", value);
+    }
+    let opened = tungstenite::client::client_with_config(request, stream, Some(config));
+    let (socket, _) = opened.map_err(handshake_error)?;
+    Ok((socket, tcp))
+}
+
 /// A client over WebSocket. It answers pings while one of its functions runs, and drops notifications.
 pub struct WebSocketClient {
-    socket: WebSocket<Box<dyn Stream>>,
+    socket: Socket,
     /// The same connection, for its time limits.
     tcp: TcpStream,
     era: Era,
@@ -69,26 +107,7 @@ impl WebSocketClient {
     /// # Errors
     /// The broker does not answer, or not as WebSocket and MCP say.
     pub fn connect(access: &BrokerAccess, era: Era, timeout: Duration) -> Result<Self, CallError> {
-        let url = format!("{}/ws", access.url.text.replacen("http", "ws", 1));
-        let (host, port) = split_address(&access.url.text).ok_or_else(|| failed("the URL names no host"))?;
-        let tcp = connect_tcp(&host, port, timeout).map_err(failed)?;
-        let stream = Uninterrupted(tcp.try_clone().map_err(failed)?);
-        let stream: Box<dyn Stream> = if access.url.is_https {
-            let name = ServerName::try_from(host).map_err(failed)?;
-            let tls = ClientConnection::new(tls_config().map_err(failed)?, name).map_err(failed)?;
-            Box::new(StreamOwned::new(tls, stream))
-        } else {
-            Box::new(stream)
-        };
-        let mut request = url.into_client_request().map_err(failed)?;
-        let headers = request.headers_mut();
-        headers.insert("sec-websocket-protocol", HeaderValue::from_static("mcp"));
-        if let Some(key) = &access.key {
-            let mut value = HeaderValue::from_str(key.expose()).map_err(failed)?;
-            value.set_sensitive(true);
-            headers.insert("x-api-key", value);
-        }
-        let (socket, _) = tungstenite::client(request, stream).map_err(handshake_error)?;
+        let (socket, tcp) = open_socket(access, timeout, WebSocketConfig::default())?;
         let mut client = Self {
             socket,
             tcp,

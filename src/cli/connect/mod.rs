@@ -1,0 +1,245 @@
+//! `connect`: the stdio front of an agent. It holds a connection to the broker of this user, or to the one that `--url`
+//! names.
+
+mod remote;
+
+use std::{ffi::OsString, path::PathBuf, sync::Arc};
+
+use actors::model::SessionName;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+use super::access::{self, BrokerAccess, EnvVars};
+use super::error::CliError;
+use super::flags::{choice, given, text};
+use super::usage_errors::redact_keys;
+use crate::config::{self, NAME_ENV};
+use crate::front::{
+    self, Identity, Log, Naming, OfferedEra, Options, Stdout,
+    dial::{Dial, LocalDial},
+};
+use crate::local::{Instance, LocalPaths, StartPolicy};
+use remote::RemoteDial;
+
+/// The name of the command.
+pub const NAME: &str = "connect";
+
+/// The variable of the setting `max_payload_mb`, which a broker that this command starts inherits.
+const PAYLOAD_ENV: &str = "MCP_BROKER_MAX_PAYLOAD_MB";
+/// The default of that setting, and its maximum.
+const PAYLOAD_MB_DEFAULT: usize = 10;
+const PAYLOAD_MB_MAX: usize = 64;
+/// Bytes of the envelope around the largest payload.
+const ENVELOPE_LEN_MAX: usize = 64 * 1024;
+
+const ERAS: [&str; 3] = ["auto", "legacy", "modern"];
+
+const ABOUT: &str = "\
+Connect an agent to the broker: speak MCP on stdin and stdout.
+
+The configuration of an agent needs nothing else:
+
+  {\"mcpServers\": {\"broker\": {\"command\": \"mcp-broker\", \"args\": [\"connect\"]}}}
+
+The first agent starts the broker of this user, the others find it, and it ends some time after the last has left. What is
+stored waits for the next start. When the broker restarts, the connection, the name and the inbox come back by themselves.
+With --url it connects to a broker on another machine.";
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 the client has ended, 1 failed, 2 wrong command line, or the files of the broker cannot be used.";
+
+/// The command with its help.
+pub fn command() -> Command {
+    let name = format!("Register the agent under this name\n[env: {NAME_ENV}] [default: the agent registers itself]");
+    Command::new(NAME)
+        .about("Connect an agent to the broker: speak MCP on stdin and stdout")
+        .long_about(ABOUT)
+        .arg(text("name", "NAME", "").help(name))
+        .arg(
+            Arg::new("auto-name")
+                .long("auto-name")
+                .action(ArgAction::SetTrue)
+                .help("Without a name, register one after the folder; a resumed conversation gets its name back"),
+        )
+        .arg(text(
+            "instance",
+            "NAME",
+            "The broker of this user to use: a name, or dev/NAME for one that mcp-broker dev has started\n[default: default]",
+        ))
+        .arg(
+            Arg::new("no-start")
+                .long("no-start")
+                .action(ArgAction::SetTrue)
+                .help("Start no broker; wait until one runs"),
+        )
+        .arg(choice(
+            "era",
+            "ERA",
+            &ERAS,
+            "The generation of MCP to offer. auto: both, but only the legacy one to Claude Code\n[default: auto]",
+        ))
+        .args(access::broker_flags())
+        .after_help(EXIT_CODES)
+}
+
+/// Reads a command line that begins with this command, without the arguments of all others: an agent waits for it. `None`
+/// if it is wrong or asks for help, which the whole command line explains better.
+pub fn matches_alone(args: &[OsString]) -> Option<ArgMatches> {
+    let (first, rest) = args.get(1..)?.split_first()?;
+    if first != NAME {
+        return None;
+    }
+    command().no_binary_name(true).try_get_matches_from(rest).ok()
+}
+
+/// What to connect, and to which broker.
+pub struct Connect {
+    identity: Identity,
+    naming: Naming,
+    era: OfferedEra,
+    frame_len_max: usize,
+    broker: Broker,
+}
+
+impl std::fmt::Debug for Connect {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connect")
+            .field("naming", &self.naming)
+            .finish_non_exhaustive()
+    }
+}
+
+enum Broker {
+    Local { instance: Instance, policy: StartPolicy },
+    Remote(BrokerAccess),
+}
+
+/// Reads the arguments. `before` holds the flags that stand before the command.
+///
+/// # Errors
+/// [`CliError::Usage`] with one line for the user.
+pub fn read(matches: &ArgMatches, before: &ArgMatches, env: &EnvVars) -> Result<Connect, CliError> {
+    let usage = |line: String| CliError::Usage(redact_keys(&line));
+    let variable = |name: &str| access::variable(env, name)?.to_str().map(str::to_owned);
+    let levels = [matches, before];
+    let is_remote = access::names_broker(levels, env);
+    let broker = if is_remote {
+        if let Some(flag) = ["instance", "no-start"]
+            .into_iter()
+            .find(|flag| is_given(matches, flag))
+        {
+            return Err(usage(format!(
+                "--{flag} is for the broker of this user, and --url names another"
+            )));
+        }
+        Broker::Remote(BrokerAccess::read(levels, env).map_err(usage)?)
+    } else {
+        let instance = given(matches, "instance").map_or(Ok(Instance::default()), |name| {
+            let refused = |allowed| {
+                format!(
+                    "instance = {} (--instance) is not allowed; allowed: {allowed}",
+                    quoted(&name)
+                )
+            };
+            Instance::parse(&name).map_err(refused)
+        });
+        let policy = if matches.get_flag("no-start") {
+            StartPolicy::NoStart
+        } else {
+            StartPolicy::Start
+        };
+        Broker::Local {
+            instance: instance.map_err(usage)?,
+            policy,
+        }
+    };
+    let payload_mb = variable(PAYLOAD_ENV).and_then(|text| text.trim().parse().ok());
+    let payload_mb = if is_remote {
+        PAYLOAD_MB_MAX
+    } else {
+        payload_mb.unwrap_or(PAYLOAD_MB_DEFAULT)
+    };
+    Ok(Connect {
+        naming: read_naming(matches, variable(NAME_ENV)).map_err(usage)?,
+        identity: Identity::from_environment(variable, std::env::current_dir().ok()),
+        era: match given(matches, "era").as_deref() {
+            Some("legacy") => OfferedEra::Legacy,
+            Some("modern") => OfferedEra::Modern,
+            _ => OfferedEra::Auto,
+        },
+        frame_len_max: payload_mb.clamp(1, PAYLOAD_MB_MAX) * 1024 * 1024 + ENVELOPE_LEN_MAX,
+        broker,
+    })
+}
+
+fn is_given(matches: &ArgMatches, flag: &str) -> bool {
+    matches.value_source(flag) == Some(clap::parser::ValueSource::CommandLine)
+}
+
+fn quoted(text: &str) -> String {
+    config::quoted_value("", text)
+}
+
+fn read_naming(matches: &ArgMatches, variable: Option<String>) -> Result<Naming, String> {
+    let flag = given(matches, "name").map(|name| (name, "--name"));
+    let Some((name, source)) = flag.or(variable.map(|name| (name, NAME_ENV))) else {
+        let is_automatic = matches.get_flag("auto-name");
+        return Ok(if is_automatic {
+            Naming::Automatic
+        } else {
+            Naming::ByAgent
+        });
+    };
+    let refused = |error| format!("name = {} ({source}) is not allowed: {error}", quoted(&name));
+    SessionName::parse(&name).map(Naming::Given).map_err(refused)
+}
+
+/// Serves the client until it ends.
+///
+/// # Errors
+/// [`CliError::Usage`] when the files of the broker cannot be used, [`CliError::Failed`] when the system refuses a thread or
+/// a descriptor.
+pub fn run(connect: Connect) -> Result<(), CliError> {
+    let failed = |error: std::io::Error| CliError::Failed(format!("the front cannot start: {error}"));
+    // First, so that no other part of the program can write to stdout.
+    let stdout = Stdout::take().map_err(failed)?;
+    let (dial, log): (Arc<dyn Dial>, Option<PathBuf>) = match connect.broker {
+        Broker::Local { instance, policy } => {
+            let paths = LocalPaths::of(&instance).map_err(|error| CliError::Usage(error.to_string()))?;
+            check_writable(&paths)?;
+            let log = log_beside(&paths);
+            (Arc::new(LocalDial { paths, policy }), Some(log))
+        }
+        Broker::Remote(access) => {
+            let paths = LocalPaths::of(&Instance::default());
+            (Arc::new(RemoteDial { access }), paths.ok().as_ref().map(log_beside))
+        }
+    };
+    let options = Options {
+        identity: connect.identity,
+        naming: connect.naming,
+        era: connect.era,
+        frame_len_max: connect.frame_len_max,
+        log: Log::at(log.as_deref()),
+    };
+    match front::run(options, stdout, dial) {
+        Ok(never) => match never {},
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// The log of all fronts, beside that of the broker.
+fn log_beside(paths: &LocalPaths) -> PathBuf {
+    paths.log.with_file_name("connect.log")
+}
+
+/// Checks that a broker can be started or found, before the client is answered.
+fn check_writable(paths: &LocalPaths) -> Result<(), CliError> {
+    let writable = rustix::fs::access(&paths.folder, rustix::fs::Access::WRITE_OK);
+    if paths.socket.exists() {
+        return Ok(());
+    }
+    writable.map_err(|error| {
+        let error = std::io::Error::from(error);
+        CliError::Usage(format!("{} cannot be used: {error}", paths.folder.display()))
+    })
+}

@@ -1,0 +1,418 @@
+//! The thread that reads the client's frames: it answers what the front can answer, and passes the rest to the broker or
+//! keeps it until there is one.
+
+use std::{
+    io::{self, Write},
+    ops::Range,
+    os::fd::AsFd,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use memchr::memmem;
+use uuid::Uuid;
+
+use super::{
+    identity::Naming,
+    lines::{self, Brought, Lines},
+    own_answers::{self, Answerer, OfferedEra},
+    refusal,
+    replay::Session,
+    requests::{Answer, Cancelled, Effect, Repeat, Traits},
+    shared::{Link, Shared, State},
+    splice, stdio,
+};
+use crate::{
+    json::scan::{self, ScanError},
+    mcp::{
+        rpc::{self, INVALID_REQUEST, Incoming, Malformed, PARSE_ERROR, Params, RpcError, begin_result, write_error},
+        tools,
+        version::BATCH_VERSION,
+    },
+};
+
+/// How long the last answers may take after the client has sent its last frame.
+const DRAIN_MAX: Duration = Duration::from_millis(650);
+/// The member of `_meta` that makes a request modern.
+const VERSION_MEMBER: &[u8] = b"io.modelcontextprotocol/protocolVersion";
+
+/// What passes a notification on, or a request whose answer the client has.
+const UNANSWERED: Traits = Traits {
+    effect: Effect::None,
+    repeat: Repeat::Never,
+    answer: Answer::None,
+};
+
+/// The thread of the client.
+pub struct ClientSide {
+    shared: Arc<Shared>,
+    era: OfferedEra,
+    /// Bytes of the longest frame.
+    frame_len_max: usize,
+    /// Answers of the front to the frames of one read.
+    answers: Vec<u8>,
+    /// Frames of one read for the broker, and the connection that they are for.
+    frames: Vec<u8>,
+    link: Option<Link>,
+}
+
+impl ClientSide {
+    /// Reads frames of at most `frame_len_max` bytes.
+    pub fn new(shared: Arc<Shared>, era: OfferedEra, frame_len_max: usize) -> Self {
+        Self {
+            shared,
+            era,
+            frame_len_max,
+            answers: Vec::new(),
+            frames: Vec::new(),
+            link: None,
+        }
+    }
+
+    /// Reads until the client ends, and then ends the process.
+    pub fn run(mut self) -> ! {
+        let stdin = io::stdin();
+        let mut lines = Lines::new(self.frame_len_max);
+        loop {
+            let mut state = self.shared.state();
+            while !state.requests.has_room() {
+                state = self.shared.wait(state, None);
+            }
+            drop(state);
+            let len = match stdio::read(stdin.as_fd(), lines.free()) {
+                Ok(0) | Err(_) => break,
+                Ok(len) => len,
+            };
+            match lines.filled(len) {
+                Brought::Lines(whole) => lines::split(whole).for_each(|line| self.line(line)),
+                Brought::TooLong(head) => self.refuse_long(head),
+            }
+            lines.consume();
+            self.flush();
+        }
+        lines::split(lines.rest()).for_each(|line| self.line(line));
+        self.flush();
+        self.shared.state().is_draining = true;
+        let until = Instant::now() + DRAIN_MAX;
+        self.shared.wait_until(until, |state| state.requests.is_answered());
+        self.shared.end("the client has ended")
+    }
+
+    /// Sends what the frames of one read have caused.
+    fn flush(&mut self) {
+        self.shared.to_client(&self.answers);
+        self.answers.clear();
+        if let Some(link) = self.link.take() {
+            // The other thread notices the end of a connection, and knows which requests were sent on it.
+            let _ = (&mut &*link.stream).write_all(&self.frames);
+        }
+        self.frames.clear();
+        if self.frames.capacity() > 64 * 1024 {
+            self.frames = Vec::new();
+        }
+    }
+
+    fn line(&mut self, line: &[u8]) {
+        let mut state = self.shared.state();
+        if !std::mem::replace(&mut state.has_spoken, true) {
+            self.shared.notify();
+        }
+        drop(state);
+        let Ok(text) = str::from_utf8(line) else {
+            return self.refuse(None, &RpcError::new(PARSE_ERROR, "Parse error: the frame is not UTF-8"));
+        };
+        match rpc::parse(text) {
+            Ok(Incoming::Request { id, method, params }) => {
+                if let Err(error) = self.request(text, id, &method, &params) {
+                    let id = (error.code != PARSE_ERROR).then_some(id);
+                    self.refuse(id, &error);
+                }
+            }
+            Ok(Incoming::Notification { method, params }) => self.notification(text, &method, &params),
+            Ok(Incoming::Response { id, .. }) => self.response(text, id),
+            Ok(Incoming::Batch(elements)) => self.batch(text, &elements),
+            Err(Malformed { id, code, message }) => self.refuse(id, &RpcError::new(code, message)),
+        }
+    }
+
+    /// Answers with an error. Its id is null if that of the frame could not be read.
+    fn refuse(&mut self, id: Option<&str>, error: &RpcError) {
+        write_error(&mut self.answers, id.or(Some("null")), error);
+        self.answers.push(b'\n');
+    }
+
+    /// Refuses a frame that is too long. Its id is known if it is near the beginning.
+    fn refuse_long(&mut self, head: &[u8]) {
+        let mut id = None;
+        // The scan fails at the cut; what it has found before counts.
+        let valid = head.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+        let _ = scan::members::<ScanError>(valid, |name, value| {
+            if name == "id" && scan::check(value).is_ok() {
+                id = Some(value.to_owned());
+            }
+            Ok(())
+        });
+        let message = format!("Invalid Request: the frame has more than {} bytes", self.frame_len_max);
+        self.refuse(id.as_deref(), &RpcError::new(INVALID_REQUEST, message));
+    }
+
+    fn request(&mut self, text: &str, id: &str, method: &str, params: &Params<'_>) -> Result<(), RpcError> {
+        let place = place_in(text, id);
+        if method == "tools/call" {
+            return self.call(text, id, place, params);
+        }
+        let mut state = self.shared.state();
+        let answerer = own_answers::answer(&mut state, self.era, method, params)?;
+        let repeat = Repeat::Always;
+        let traits = |effect| Traits {
+            effect,
+            repeat,
+            answer: Answer::Error,
+        };
+        match answerer {
+            Answerer::Front(result) => {
+                drop(state);
+                self.answer(id, &result);
+                return Ok(());
+            }
+            Answerer::Both(result) => {
+                // Without a connection the next one begins with it.
+                let is_known = state.link.is_none();
+                drop(state);
+                self.answer(id, &result);
+                if !is_known {
+                    let traits = Traits {
+                        effect: Effect::Initialize,
+                        ..UNANSWERED
+                    };
+                    self.forward(text, place, traits);
+                }
+                return Ok(());
+            }
+            Answerer::Broker => drop(state),
+        }
+        let effect = match method {
+            "logging/setLevel" => Effect::SetLogLevel,
+            "resources/subscribe" => Effect::Subscribe,
+            "resources/unsubscribe" => Effect::Unsubscribe,
+            "subscriptions/listen" => Effect::Listen { is_acknowledged: false },
+            _ => Effect::None,
+        };
+        self.forward(text, place, traits(effect));
+        Ok(())
+    }
+
+    fn answer(&mut self, id: &str, result: &[u8]) {
+        begin_result(&mut self.answers, id);
+        self.answers.extend_from_slice(result);
+        self.answers.extend_from_slice(b"}\n");
+    }
+
+    fn call(&mut self, text: &str, id: &str, place: Range<usize>, params: &Params<'_>) -> Result<(), RpcError> {
+        // The broker answers a frame that is no JSON without its id: the request would be kept for ever.
+        if params.text.is_some_and(|params| scan::check(params).is_err()) {
+            return Err(ScanError::Syntax.into());
+        }
+        let name = params.named().unwrap_or_default();
+        let is_modern = params
+            .meta
+            .is_some_and(|meta| memmem::find(meta.as_bytes(), VERSION_MEMBER).is_some());
+        let names_session = params.members.iter().any(|(name, _)| name == "session_id");
+        let tool = tools::find(&name);
+        if let Some(meta) = params.meta {
+            self.note_conversation(meta);
+        }
+        let acts_as_session = tool.is_some_and(|tool| tool.acts_as_session) || tools::receives_messages(&name);
+        if acts_as_session && !names_session && *self.shared.state().replay.session() == Session::TakenOver {
+            let answer = Answer::ToolResult { is_modern };
+            refusal::write_one(&mut self.answers, id, answer, &refusal::taken_over());
+            self.answers.push(b'\n');
+            return Ok(());
+        }
+        let effect = match &*name {
+            tools::REGISTER_SESSION => Effect::Register,
+            tools::DISCONNECT_SESSION if !names_session => Effect::Leave,
+            _ => Effect::None,
+        };
+        let mut traits = Traits {
+            effect,
+            repeat: if tool.is_none_or(|tool| tool.is_repeatable()) {
+                Repeat::Always
+            } else {
+                Repeat::Never
+            },
+            answer: Answer::ToolResult { is_modern },
+        };
+        if !tools::takes_idempotency_key(&name) {
+            self.forward(text, place, traits);
+            return Ok(());
+        }
+        let key_place = splice::place(text, params);
+        if key_place != splice::Place::None {
+            traits.repeat = if names_session {
+                Repeat::Always
+            } else {
+                Repeat::InSameSession
+            };
+        }
+        let mut key = Uuid::encode_buffer();
+        let key = Uuid::now_v7().hyphenated().encode_lower(&mut key);
+        let mut buffer = self.shared.state().requests.buffer();
+        let (moved, at) = splice::write(&mut buffer, text.as_bytes(), key_place, key);
+        let place = if place.start >= at {
+            place.start + moved..place.end + moved
+        } else {
+            place
+        };
+        buffer.push(b'\n');
+        self.keep(buffer, place, traits);
+        Ok(())
+    }
+
+    /// Connects again once the conversation is known, because the name depends on it.
+    fn note_conversation(&self, meta: &str) {
+        let mut state = self.shared.state();
+        let may_name = state.naming == Naming::Automatic && state.replay.may_name();
+        if !may_name || !state.identity.awaits_conversation() || !state.identity.note_call(meta) {
+            return;
+        }
+        state.identity_number += 1;
+        let keeps_session = state.replay.keeps_session();
+        let link = state.link.take();
+        state.is_open = false;
+        let lost = state.requests.lose_connection(Instant::now(), keeps_session);
+        drop(state);
+        if let Some(link) = link {
+            let _ = link.stream.shutdown(std::net::Shutdown::Both);
+        }
+        let mut out = Vec::new();
+        lost.iter()
+            .for_each(|request| refusal::write(&mut out, request, &refusal::lost()));
+        self.shared.to_client(&out);
+    }
+
+    fn notification(&mut self, text: &str, method: &str, params: &Params<'_>) {
+        let mut state = self.shared.state();
+        match method {
+            "notifications/initialized" => {
+                state.replay.note_initialized();
+                if state.link.is_none() {
+                    return;
+                }
+            }
+            "notifications/cancelled" => {
+                let id = params.text.and_then(cancelled_id);
+                let cancelled = id.map(|id| state.requests.cancel(id.as_bytes()));
+                if cancelled == Some(Cancelled::Withdrawn) || state.link.is_none() {
+                    return;
+                }
+            }
+            _ => {}
+        }
+        drop(state);
+        self.forward(text, 0..0, UNANSWERED);
+    }
+
+    /// Passes on the answer to a request of the broker, unless the connection of that request was lost.
+    fn response(&mut self, text: &str, id: Option<&str>) {
+        let mut state = self.shared.state();
+        let asked = state.asked.iter().position(|asked| Some(asked.as_str()) == id);
+        let Some(at) = asked else { return };
+        state.asked.swap_remove(at);
+        drop(state);
+        self.forward(text, 0..0, UNANSWERED);
+    }
+
+    /// Passes on a batch (2025-03-26) as a whole: its answers come as one array.
+    fn batch(&mut self, text: &str, elements: &[&str]) {
+        if self.shared.state().replay.version() != Some(BATCH_VERSION) {
+            let error = RpcError::new(INVALID_REQUEST, "Invalid Request: batches are of 2025-03-26 only");
+            return self.refuse(None, &error);
+        }
+        let (mut ids, mut may_repeat, mut is_call) = (Vec::new(), true, false);
+        for element in elements {
+            if let Ok(Incoming::Request { id, method, params }) = rpc::parse(element) {
+                let offset = element.as_ptr() as usize - text.as_ptr() as usize;
+                let place = place_in(element, id);
+                ids.push(offset + place.start..offset + place.end);
+                let tool = params.named().and_then(|name| tools::find(&name));
+                is_call |= method == "tools/call";
+                may_repeat &= method != "tools/call" || tool.is_none_or(|tool| tool.is_repeatable());
+            }
+        }
+        if ids.is_empty() {
+            return self.forward(text, 0..0, UNANSWERED);
+        }
+        let traits = Traits {
+            effect: Effect::None,
+            repeat: if may_repeat { Repeat::Always } else { Repeat::Never },
+            answer: if is_call {
+                Answer::ToolResult { is_modern: false }
+            } else {
+                Answer::Error
+            },
+        };
+        let frame = format!("{text}\n").into_bytes();
+        let mut state = self.shared.state();
+        let waits_since = Self::queue(&mut self.frames, &mut self.link, &state, &frame);
+        state.requests.keep_batch(frame, ids, traits, waits_since);
+        self.wake(state, waits_since);
+    }
+
+    /// Sends a frame to the broker with the others of this read, or keeps it until there is one.
+    fn forward(&mut self, text: &str, id: Range<usize>, traits: Traits) {
+        let mut buffer = self.shared.state().requests.buffer();
+        buffer.extend_from_slice(text.as_bytes());
+        buffer.push(b'\n');
+        self.keep(buffer, id, traits);
+    }
+
+    fn keep(&mut self, frame: Vec<u8>, id: Range<usize>, traits: Traits) {
+        let mut state = self.shared.state();
+        let waits_since = Self::queue(&mut self.frames, &mut self.link, &state, &frame);
+        if waits_since.is_some() || !id.is_empty() {
+            state.requests.keep(frame, id, traits, waits_since);
+        }
+        self.wake(state, waits_since);
+    }
+
+    /// Adds a frame to those for the connection. Returns since when it waits if there is none.
+    fn queue(frames: &mut Vec<u8>, link: &mut Option<Link>, state: &State, frame: &[u8]) -> Option<Instant> {
+        let Some(open) = state.open_link() else {
+            return Some(Instant::now());
+        };
+        if link.as_ref().is_none_or(|link| link.number != open.number) {
+            // Frames for an earlier connection are lost with it, and its requests were dealt with.
+            frames.clear();
+            *link = Some(open.clone());
+        }
+        frames.extend_from_slice(frame);
+        None
+    }
+
+    /// Shortens the pause before the next attempt to connect.
+    fn wake(&self, state: std::sync::MutexGuard<'_, State>, waits_since: Option<Instant>) {
+        drop(state);
+        if waits_since.is_some() {
+            self.shared.notify();
+        }
+    }
+}
+
+/// Where a slice of a text is in it.
+fn place_in(text: &str, slice: &str) -> Range<usize> {
+    let start = (slice.as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
+    start..start + slice.len()
+}
+
+/// The id of the request that a `notifications/cancelled` names, as JSON.
+fn cancelled_id(params: &str) -> Option<&str> {
+    let mut id = None;
+    let scanned = scan::members::<ScanError>(params, |name, value| {
+        if name == "requestId" {
+            id = Some(value);
+        }
+        Ok(())
+    });
+    scanned.ok().and(id)
+}

@@ -1,0 +1,96 @@
+//! The front of an agent: speaks MCP on stdin and stdout, and holds a connection to a broker, which may come and go.
+//!
+//! `client_side` reads the client's frames, `own_answers` answers some of them, `requests` keeps the others until they are
+//! answered. `broker_side` connects by way of a `Dial`, tells a new connection what `replay` has recorded, and passes the
+//! broker's frames on. The threads share `State`. This room knows neither the command line nor the transports of the broker.
+
+mod broker_frame;
+mod broker_side;
+mod client_side;
+pub mod dial;
+mod identity;
+mod lines;
+pub mod log;
+mod own_answers;
+mod refusal;
+mod replay;
+mod requests;
+mod shared;
+mod splice;
+mod stdio;
+
+use std::{io::Read, os::unix::net::UnixStream, panic, process, sync::Arc, thread};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use broker_side::BrokerSide;
+use client_side::ClientSide;
+use dial::Dial;
+use shared::{Shared, State};
+
+pub use identity::{Identity, Naming};
+pub use log::Log;
+pub use own_answers::OfferedEra;
+pub use stdio::Stdout;
+
+/// Bytes of the stacks of the threads.
+const STACK_LEN: usize = 512 * 1024;
+
+/// How a front serves its client.
+pub struct Options {
+    /// Who the client is, as far as the environment tells.
+    pub identity: Identity,
+    /// How the agent gets its name.
+    pub naming: Naming,
+    /// Which generations of MCP are offered.
+    pub era: OfferedEra,
+    /// Bytes of the longest frame of the client.
+    pub frame_len_max: usize,
+    /// The log of all fronts.
+    pub log: Log,
+}
+
+/// Serves the client until it ends, and ends the process.
+///
+/// # Errors
+/// The system has no thread or no descriptor left.
+pub fn run(options: Options, stdout: Stdout, dial: Arc<dyn Dial>) -> std::io::Result<std::convert::Infallible> {
+    let state = State {
+        identity: options.identity,
+        naming: options.naming,
+        ..State::default()
+    };
+    let shared = Arc::new(Shared::new(state, stdout, options.log));
+    end_on_signals(&shared)?;
+    let broker_side = BrokerSide::new(Arc::clone(&shared), dial);
+    spawn("broker", move || broker_side.run())?;
+    ClientSide::new(shared, options.era, options.frame_len_max).run()
+}
+
+/// Ends the process as the end of the client does when a signal asks for it.
+fn end_on_signals(shared: &Arc<Shared>) -> std::io::Result<()> {
+    let (mut caught, writer) = UnixStream::pair()?;
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
+        signal_hook::low_level::pipe::register(signal, writer.try_clone()?)?;
+    }
+    let shared = Arc::clone(shared);
+    spawn("signals", move || {
+        // The writers live as long as the process.
+        let _ = caught.read(&mut [0]);
+        shared.end("a signal ends the front")
+    })
+}
+
+/// Starts a thread. If it panics, the process ends, because the client would wait for ever.
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    let guarded = || {
+        if panic::catch_unwind(panic::AssertUnwindSafe(run)).is_err() {
+            process::exit(i32::from(crate::exit::FAILED));
+        }
+    };
+    thread::Builder::new()
+        .name(name.to_owned())
+        .stack_size(STACK_LEN)
+        .spawn(guarded)?;
+    Ok(())
+}

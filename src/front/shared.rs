@@ -1,0 +1,149 @@
+//! What the threads of the front share: the state behind one lock, stdout, the log, and the end of the process.
+//!
+//! No thread reads, writes or waits for another process while it holds the lock.
+
+use std::{
+    net::Shutdown,
+    os::unix::net::UnixStream,
+    process,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use super::{
+    dial::{DialError, Dialed},
+    identity::{Identity, Naming},
+    log::Log,
+    replay::Replay,
+    requests::Requests,
+    stdio::Stdout,
+};
+
+/// How long the end of the front waits for the broker to close the connection.
+const GOODBYE_MAX: Duration = Duration::from_millis(250);
+
+/// A connection to a broker.
+#[derive(Clone)]
+pub struct Link {
+    /// Carries one frame a line, in both directions.
+    pub stream: Arc<UnixStream>,
+    /// The number of the connection in the life of the front.
+    pub number: u64,
+}
+
+/// Whose lists a client gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lists {
+    /// Those of this build.
+    #[default]
+    Own,
+    /// Those of the broker, which differ.
+    Broker,
+}
+
+/// The state of the front.
+#[derive(Default)]
+pub struct State {
+    pub requests: Requests,
+    pub replay: Replay,
+    pub identity: Identity,
+    /// Grows when the broker has to be told another identity.
+    pub identity_number: u64,
+    pub naming: Naming,
+    pub lists: Lists,
+    /// The connection, from the moment in which it is opened.
+    pub link: Option<Link>,
+    /// The connection has been told what came before, so that requests may be sent to it.
+    pub is_open: bool,
+    /// The result of the last attempt to connect.
+    pub dialed: Option<Result<Dialed, DialError>>,
+    /// The ids of the requests of the broker that the client has not answered, as JSON.
+    pub asked: Vec<String>,
+    /// The client has sent a frame.
+    pub has_spoken: bool,
+    /// Why the last attempt to connect failed.
+    pub trouble: Option<String>,
+    /// The client sends no further frames: a thread waits for the last answers.
+    pub is_draining: bool,
+    /// The front ends.
+    pub is_ending: bool,
+    /// The connection was closed after the front had said goodbye.
+    pub is_closed: bool,
+}
+
+impl State {
+    /// The connection to which requests may be sent.
+    pub fn open_link(&self) -> Option<&Link> {
+        self.link.as_ref().filter(|_| self.is_open)
+    }
+}
+
+/// What the threads share.
+pub struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    pub stdout: Stdout,
+    pub log: Log,
+}
+
+impl Shared {
+    /// The state at the start.
+    pub fn new(state: State, stdout: Stdout, log: Log) -> Self {
+        Self {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            stdout,
+            log,
+        }
+    }
+
+    /// The state, locked.
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes the threads that wait for a change.
+    pub fn notify(&self) {
+        self.changed.notify_all();
+    }
+
+    /// Waits for a change of the state, or until a time.
+    pub fn wait<'a>(&self, state: MutexGuard<'a, State>, until: Option<Instant>) -> MutexGuard<'a, State> {
+        let Some(until) = until else {
+            return self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        };
+        let left = until.saturating_duration_since(Instant::now());
+        let waited = self.changed.wait_timeout(state, left);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Waits until a condition holds, or until a time.
+    pub fn wait_until(&self, until: Instant, holds: impl Fn(&State) -> bool) {
+        let mut state = self.state();
+        while !holds(&state) && Instant::now() < until {
+            state = self.wait(state, Some(until));
+        }
+    }
+
+    /// Writes frames to the client. A client that does not read any longer has gone: the front ends.
+    pub fn to_client(&self, frames: &[u8]) {
+        if !frames.is_empty() && self.stdout.write(frames).is_err() {
+            self.end("the client does not read any longer");
+        }
+    }
+
+    /// Takes leave of the broker and ends the process.
+    pub fn end(&self, why: &str) -> ! {
+        self.log.event(why);
+        let mut state = self.state();
+        state.is_ending = true;
+        let link = state.link.clone();
+        drop(state);
+        if let Some(link) = link {
+            // The session becomes disconnected and keeps its inbox.
+            let _ = link.stream.shutdown(Shutdown::Write);
+            self.wait_until(Instant::now() + GOODBYE_MAX, |state| state.is_closed);
+        }
+        process::exit(0)
+    }
+}

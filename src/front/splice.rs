@@ -1,0 +1,184 @@
+//! Puts an idempotency key into the bytes of a call that sends a message without one, so that the call can be repeated
+//! after its answer was lost. Pure.
+
+use crate::{json::scan, mcp::rpc::Params};
+
+/// The header that holds the key (contract of the tools that send).
+const KEY: &str = "idempotency_key";
+
+/// Where a key belongs in the frame of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The caller gave a key.
+    Given,
+    /// As the first member of the headers, whose brace is before this position.
+    InHeaders { at: usize, is_empty: bool },
+    /// In headers of its own, as the first argument, whose brace is before this position.
+    InArguments { at: usize, is_empty: bool },
+    /// Nowhere: the broker refuses the call for its shape.
+    None,
+}
+
+/// Finds the place of the key in a frame, whose params are slices of it.
+pub fn place(frame: &str, params: &Params<'_>) -> Place {
+    let Some(arguments) = params.arguments else {
+        return Place::None;
+    };
+    let headers = params.members.iter().find(|(name, _)| name == "headers");
+    let (object, in_headers) = match headers {
+        Some((_, headers)) => (*headers, true),
+        None => (arguments, false),
+    };
+    if !object.starts_with('{') {
+        return Place::None;
+    }
+    let (mut is_empty, mut has_key) = (true, false);
+    let read = scan::members::<scan::ScanError>(object, |name, _| {
+        is_empty = false;
+        has_key |= in_headers && name == KEY;
+        Ok(())
+    });
+    // The slices of a parsed frame lie in it.
+    let Some(at) = (object.as_ptr() as usize).checked_sub(frame.as_ptr() as usize) else {
+        return Place::None;
+    };
+    match (read, has_key) {
+        (Err(_), _) => Place::None,
+        (Ok(()), true) => Place::Given,
+        (Ok(()), false) if in_headers => Place::InHeaders { at: at + 1, is_empty },
+        (Ok(()), false) => Place::InArguments { at: at + 1, is_empty },
+    }
+}
+
+/// Appends a frame with this key at its place. Returns the bytes by which what follows the position has moved, and the
+/// position.
+pub fn write(out: &mut Vec<u8>, frame: &[u8], place: Place, key: &str) -> (usize, usize) {
+    let (at, is_empty, before, after) = match place {
+        Place::Given | Place::None => {
+            out.extend_from_slice(frame);
+            return (0, 0);
+        }
+        Place::InHeaders { at, is_empty } => (at, is_empty, "", ""),
+        Place::InArguments { at, is_empty } => (at, is_empty, "\"headers\":{", "}"),
+    };
+    let start = out.len();
+    let (head, tail) = frame.split_at(at.min(frame.len()));
+    out.extend_from_slice(head);
+    for part in [
+        before,
+        "\"",
+        KEY,
+        "\":\"",
+        key,
+        "\"",
+        after,
+        if is_empty { "" } else { "," },
+    ] {
+        out.extend_from_slice(part.as_bytes());
+    }
+    let moved = out.len() - start - head.len();
+    out.extend_from_slice(tail);
+    (moved, at)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Map, Value, json};
+
+    use super::*;
+    use crate::mcp::rpc::{self, Incoming};
+
+    fn spliced(frame: &str) -> (Place, String) {
+        let Ok(Incoming::Request { params, .. }) = rpc::parse(frame) else {
+            panic!("{frame} is a request")
+        };
+        let (place, mut out) = (place(frame, &params), Vec::new());
+        write(&mut out, frame.as_bytes(), place, "k1");
+        (place, String::from_utf8(out).unwrap())
+    }
+
+    fn call(arguments: &str) -> String {
+        format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"send_message","arguments":{arguments}}}}}"#
+        )
+    }
+
+    #[test]
+    fn a_key_is_added_where_none_is_given() {
+        for (before, after) in [
+            ("{}", r#"{"headers":{"idempotency_key":"k1"}}"#),
+            (r#"{ "a":1}"#, r#"{"headers":{"idempotency_key":"k1"}, "a":1}"#),
+            (
+                r#"{"a":1,"headers":{}}"#,
+                r#"{"a":1,"headers":{"idempotency_key":"k1"}}"#,
+            ),
+            (
+                r#"{"headers":{ "priority":"low"}}"#,
+                r#"{"headers":{"idempotency_key":"k1", "priority":"low"}}"#,
+            ),
+            (
+                r#"{"headers":{"idempotency_key":"mine"}}"#,
+                r#"{"headers":{"idempotency_key":"mine"}}"#,
+            ),
+            (r#"{"headers":[1]}"#, r#"{"headers":[1]}"#),
+            (
+                r#"{"payload":{"idempotency_key":"x"}}"#,
+                r#"{"headers":{"idempotency_key":"k1"},"payload":{"idempotency_key":"x"}}"#,
+            ),
+        ] {
+            assert_eq!(spliced(&call(before)).1, call(after));
+        }
+        assert_eq!(
+            spliced(&call(r#"{"headers":{"idempotency_key":"mine"}}"#)).0,
+            Place::Given
+        );
+        let none = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"send_message"}}"#;
+        assert_eq!(spliced(none), (Place::None, none.to_owned()));
+    }
+
+    #[test]
+    fn the_place_of_what_follows_is_known() {
+        let frame = r#"{"params":{"arguments":{}},"id":"é"}"#;
+        let mut out = Vec::new();
+        let place = Place::InArguments {
+            at: frame.find("{}").unwrap() + 1,
+            is_empty: true,
+        };
+        let (moved, at) = write(&mut out, frame.as_bytes(), place, "k1");
+        let id = frame.find("\"é\"").unwrap();
+        assert!(id >= at && out[id + moved..].starts_with("\"é\"".as_bytes()));
+    }
+
+    fn value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            any::<i64>().prop_map(Value::from),
+            "[ -~é\"\\\\{}]{0,8}".prop_map(Value::from)
+        ];
+        leaf.prop_recursive(3, 12, 4, |inner| {
+            let key = prop_oneof![Just("headers".to_owned()), Just(KEY.to_owned()), "[a-c\"]{0,2}"];
+            proptest::collection::vec((key, inner), 0..4).prop_map(|members| Value::Object(Map::from_iter(members)))
+        })
+    }
+
+    proptest! {
+        /// Nothing but the key changes, and only where no key was.
+        #[test]
+        fn a_spliced_call_differs_by_its_key_alone(arguments in value(), pretty in any::<bool>()) {
+            let text = if pretty { serde_json::to_string_pretty(&arguments) } else { serde_json::to_string(&arguments) };
+            let before = call(&text.unwrap());
+            let (_, after) = spliced(&before);
+            let (before, mut after): (Value, Value) =
+                (serde_json::from_str(&before).unwrap(), serde_json::from_str(&after).unwrap());
+            if before != after {
+                prop_assert_eq!(&after["params"]["arguments"]["headers"][KEY], &json!("k1"));
+                let headers = after["params"]["arguments"]["headers"].as_object_mut().unwrap();
+                headers.remove(KEY);
+                if headers.is_empty() && before["params"]["arguments"].get("headers").is_none() {
+                    after["params"]["arguments"].as_object_mut().unwrap().remove("headers");
+                }
+                prop_assert_eq!(before, after);
+            }
+        }
+    }
+}
