@@ -87,6 +87,14 @@ pub fn is_idle() -> bool {
     ACTIVITY.is_idle(now().mono_ms)
 }
 
+/// How long the process has had nothing to do, as far as the checks since then can tell: never too long.
+#[must_use]
+pub fn quiet_for() -> Duration {
+    let now = now();
+    ACTIVITY.is_idle(now.mono_ms);
+    now.since(ACTIVITY.found_at_ms.load(Ordering::SeqCst))
+}
+
 /// Waits while the process is idle, for `time_max` and for [`REST_MAX`] at most; returns at once if it is not. Returns
 /// whether it waited.
 pub async fn while_idle(time_max: Duration) -> bool {

@@ -98,7 +98,8 @@ settings! {
     /// `false`: they act as their user, with scope `member` in the project `default`, even with `enable_auth`.
     local_auth: bool = "false", Choice(SWITCH);
 
-    /// Time without a connection after which the broker ends. 0 means never.
+    /// Time without a connection and without a request after which the broker ends. It also ends soon after the last
+    /// connection when a newer version is installed. 0 means never in both cases.
     idle_shutdown: Duration = "0", Span(seconds(0)..=hours(365 * 24));
 
     /// Threads that serve connections; `auto` takes half as many as the machine has processors, at least one.

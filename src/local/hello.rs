@@ -8,6 +8,8 @@ pub const METHOD: &str = "dev.mcp-broker/hello";
 pub const RETIRE: &str = "dev.mcp-broker/retire";
 /// The method that returns a [`Status`].
 pub const STATUS: &str = "dev.mcp-broker/status";
+/// The kind of a client that asks and starts no broker.
+pub const COMMAND: &str = "command";
 /// The version of these methods that this build speaks.
 pub const PROTOCOL: u32 = 1;
 
@@ -27,7 +29,7 @@ pub struct Hello {
     /// The build of the client's program: [`build_id`](super::build_id).
     pub build: String,
     pub pid: u32,
-    /// `connect` for the front of an agent, `command` for a command of a person, `start` for a check of a start.
+    /// `connect` for the front of an agent, [`COMMAND`] for a command of a person, `start` for a check of a start.
     pub kind: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<Agent>,

@@ -20,6 +20,7 @@ use rustix::{
 use super::{
     build::executable,
     error::{AttachError, LocalError},
+    lock::pause_until,
     paths::LocalPaths,
     ready::Readiness,
 };
@@ -62,10 +63,14 @@ pub fn start(paths: &LocalPaths, deadline: Instant) -> Result<(), AttachError> {
     let mut child = child.map_err(|error| failed(format!("{} cannot be run: {error}", program.display())))?;
     let stdout = child.stdout.take();
     let line = stdout.map_or_else(|| Ok(String::new()), |stdout| read_line(stdout, deadline));
-    let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
-    started.push(child);
-    started.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
-    drop(started);
+    if !matches!(
+        line.as_deref().map(serde_json::from_str),
+        Ok(Ok(Readiness::Ready { .. }))
+    ) {
+        // It has said why it ends: it is gone when the caller tells.
+        while matches!(child.try_wait(), Ok(None)) && pause_until(deadline) {}
+    }
+    keep_until_its_end(child);
     let line = line.map_err(|error| match error.kind() {
         io::ErrorKind::TimedOut => AttachError::TimedOut {
             what: "the broker was started and did not become ready",
@@ -78,6 +83,13 @@ pub fn start(paths: &LocalPaths, deadline: Instant) -> Result<(), AttachError> {
         Ok(Readiness::Failed { error }) => Err(failed(error)),
         Err(_) => Err(failed("it ended before it was ready".to_owned())),
     }
+}
+
+/// Keeps a child, so that its end can be collected, and collects the ends of others.
+fn keep_until_its_end(child: Child) {
+    let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    started.push(child);
+    started.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
 }
 
 /// Opens the log for appending, and makes its folder.

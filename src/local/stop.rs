@@ -11,7 +11,7 @@ use super::{
     attach::{StartPolicy, attach},
     error::{AttachError, LocalError},
     greeting,
-    hello::Hello,
+    hello::{COMMAND, Hello},
     life,
     lock::pause_until,
     paths::LocalPaths,
@@ -71,7 +71,7 @@ pub fn stop(paths: &LocalPaths, grace: Duration) -> Result<Stopped, AttachError>
 
 /// Asks a broker to end. False when it does not answer.
 fn ask(paths: &LocalPaths, deadline: Instant) -> bool {
-    let hello = Hello::of_this_process("command");
+    let hello = Hello::of_this_process(COMMAND);
     match attach(paths, &hello, StartPolicy::NoStart, deadline) {
         Ok(mut attached) => greeting::retire(&mut attached.stream, deadline).is_ok(),
         // The request to end is the same in all versions.

@@ -5,7 +5,7 @@ use semver::Version;
 
 use super::{
     build::{build_id, is_replaced, own_protocol, running_version},
-    hello::{Hello, RefusedProtocol},
+    hello::{COMMAND, Hello, RefusedProtocol},
 };
 
 /// What a broker does with a client that says hello.
@@ -63,8 +63,8 @@ fn judge(
         (Some(brought), Some(pending)) if self::is_newer(&pending, &brought) => Some(pending),
         (brought, pending) => brought.or(pending),
     };
-    // A client that is as old as this broker would start the same version again.
-    let retires = others == 0 && (is_newer || is_other_build);
+    // A client that is as old as this broker, or that only asks, would not start a newer one.
+    let retires = others == 0 && client.kind != COMMAND && (is_newer || is_other_build);
     Ok(Meeting { upgrade, retires })
 }
 
@@ -122,6 +122,15 @@ mod tests {
             };
             assert_eq!(meeting, expected, "{version} {build} {is_replaced} {others}");
         }
+    }
+
+    #[test]
+    fn a_client_that_only_asks_ends_no_broker() {
+        let mut asks = client(2, "0.3.1", "bb");
+        asks.kind = COMMAND.to_owned();
+        let meeting = judge(&BROKER, false, &asks, None, 0).unwrap();
+        assert!(!meeting.retires);
+        assert_eq!(meeting.upgrade.as_deref(), Some("0.3.1"));
     }
 
     #[test]

@@ -22,6 +22,7 @@ use tokio::{
 use super::{
     credential_watcher,
     file_limit::raise_file_limit,
+    idle,
     local::LocalTransports,
     scraping::{self, ScrapeServer},
     server::{self, RunningServer, Shared},
@@ -55,6 +56,7 @@ const FLUSH_RESERVE_MAX: Duration = Duration::from_secs(1);
 pub struct Application {
     address: SocketAddr,
     shutdown_grace: Duration,
+    idle_shutdown: Duration,
     state: Arc<HttpState>,
     connections: Arc<Connections>,
     server: RunningServer,
@@ -116,6 +118,7 @@ impl Application {
         Ok(Self {
             address,
             shutdown_grace: config.shutdown_grace,
+            idle_shutdown: config.idle_shutdown,
             state: shared.state,
             connections,
             server,
@@ -167,7 +170,7 @@ impl Application {
         telemetry::print_status(config, "INFO", &line);
     }
 
-    /// Serves until SIGTERM or SIGINT, and returns the exit code of the process.
+    /// Serves like [`Self::run_until`] until SIGTERM or SIGINT, and returns the exit code of the process.
     ///
     /// # Errors
     /// The signals cannot be received.
@@ -175,8 +178,9 @@ impl Application {
         self.run_until(stop_signal()).await
     }
 
-    /// Serves until `stop` returns, a local client asks for the end, or the root actor gives up; then drains the connections within `shutdown_grace`. The
-    /// exit code says which of both happened.
+    /// Serves until `stop` returns, a local client asks for the end, no client has used the broker for `idle_shutdown`,
+    /// or the root actor gives up; then drains the connections within `shutdown_grace`. The exit code tells the last case
+    /// from the others.
     ///
     /// # Errors
     /// The error of `stop`.
@@ -191,6 +195,7 @@ impl Application {
                 ExitCode::SUCCESS
             }
             () = self.local.retired() => ExitCode::SUCCESS,
+            () = idle::wait(&self.connections, &self.local, self.idle_shutdown) => ExitCode::SUCCESS,
         };
         let (connections, storage) = (Arc::clone(&self.connections), Arc::clone(&self.storage));
         let (started, grace) = (Instant::now(), self.shutdown_grace);

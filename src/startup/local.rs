@@ -1,6 +1,6 @@
 //! The local transports of a broker: checks where their files are, starts them, and stops them.
 
-use std::{future, io, os::unix::fs::MetadataExt, os::unix::net::UnixStream, path::Path, sync::Arc};
+use std::{future, io, os::unix::fs::MetadataExt, os::unix::net::UnixStream, path::Path, sync::Arc, time::Duration};
 
 use actix_rt::ArbiterHandle;
 
@@ -8,10 +8,13 @@ use crate::{
     config::Config,
     local::{publish_socket, vet},
     transport::{
-        TransportContext,
+        Connections, TransportContext,
         local::{FifoNames, LocalFacts, LocalListener, LocalService, open_fifo},
     },
 };
+
+/// How long the listener has for clients that have connected by a name that is gone.
+const LAST_CLIENTS_PAUSE: Duration = Duration::from_millis(20);
 
 /// The local transports of a broker, if it has any.
 #[derive(Default)]
@@ -39,6 +42,7 @@ impl LocalTransports {
             http: Some(http),
             storage: storage.to_owned(),
             clients_max: config.local_connections_max,
+            ends_when_idle: !config.idle_shutdown.is_zero(),
             requires_key: config.local_auth,
         };
         let service = LocalService::new(context.clone(), facts);
@@ -80,6 +84,31 @@ impl LocalTransports {
             Some(service) => service.retired().await,
             None => future::pending().await,
         }
+    }
+
+    /// Whether a client of a newer version came by.
+    pub fn has_upgrade(&self) -> bool {
+        self.service.as_ref().is_some_and(|service| service.has_upgrade())
+    }
+
+    /// Takes the name of the socket away, so that the next client starts a broker, and looks once more. A client that
+    /// connected before is served: then the name returns, and the result is false.
+    pub async fn withdraw_unless_used(&self, connections: &Connections) -> bool {
+        let (Some(service), Some(listener)) = (&self.service, &self.listener) else {
+            return connections.is_empty();
+        };
+        if let Err(error) = listener.name().withdraw() {
+            tracing::warn!(%error, "the name of the local socket cannot be removed");
+        }
+        // The listener accepts on this thread: it has had its turn before a timer fires.
+        tokio::time::sleep(LAST_CLIENTS_PAUSE).await;
+        if connections.is_empty() && !service.has_clients() {
+            return true;
+        }
+        if let Err(error) = listener.name().restore() {
+            tracing::warn!(%error, "the name of the local socket cannot be restored");
+        }
+        false
     }
 
     /// Removes the names, so that no further client comes.

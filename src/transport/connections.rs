@@ -16,7 +16,7 @@ use actors::{
     rest::{self, AwakeGuard},
     session::{CloseReason, Connection},
 };
-use tokio::sync::Notify;
+use tokio::sync::{Notify, futures::Notified};
 
 use crate::{auth::Identity, mcp::Outbox};
 
@@ -203,6 +203,11 @@ impl Connections {
         for outbox in live {
             outbox.close(why);
         }
+    }
+
+    /// Becomes ready when a connection closes, from this call on.
+    pub fn released(&self) -> Notified<'_> {
+        self.permit_released.notified()
     }
 
     /// Waits until the last connection has closed.

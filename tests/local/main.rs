@@ -4,7 +4,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod dev;
 mod fifo;
 mod hello;
+mod home;
 mod places;
+mod runtime;
 mod socket;

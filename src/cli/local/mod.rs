@@ -22,7 +22,7 @@ use super::{
 use crate::local::{Instance, LocalPaths};
 use control::{clean_up, dev_instances, end, ended_text, paths_of, reports, start, start_dev};
 use logs::Logs;
-use options::{DevOptions, STORAGES, TRANSPORTS};
+use options::{DevOptions, STORAGES, TRANSPORTS, parse_http};
 use report::Report;
 use serve::LocalServe;
 
@@ -78,8 +78,13 @@ fn dev_command() -> Command {
                     "What clients use beside the socket; a fifo has one client at a time",
                 )
                 .default_value(TRANSPORTS[0]),
-                text("http", "PORT", "Port of the HTTP server; 0 takes a free one")
-                    .value_parser(|text: &str| text.parse::<u16>().map_err(|_| "a port from 0 to 65535".to_owned())),
+                text(
+                    "http",
+                    "PORT",
+                    "Port of the HTTP server; 0 takes a free one, off closes it",
+                )
+                .default_value("0")
+                .value_parser(parse_http),
                 choice("storage", "WORD", STORAGES, "Where messages are kept").default_value(STORAGES[0]),
                 switch("foreground", "Run in this process until Ctrl-C, and log to stderr"),
                 json_flag(),
@@ -216,7 +221,7 @@ pub fn read(name: &str, matches: &ArgMatches, env: Vec<(OsString, OsString)>) ->
             let option = |flag: &str| below.get_one::<String>(flag).cloned();
             let options = DevOptions {
                 transport: option("transport"),
-                http: below.get_one::<u16>("http").copied(),
+                http: option("http"),
                 storage: option("storage"),
             };
             if has("foreground") {

@@ -15,13 +15,28 @@ pub const TRANSPORTS: &[&str] = &["socket", "fifo"];
 /// The words for a storage.
 pub const STORAGES: &[&str] = &["memory", "disk"];
 
+/// No client can use the HTTP server.
+pub const HTTP_OFF: &str = "off";
+
+/// Reads where the HTTP server listens.
+///
+/// # Errors
+/// What is allowed, for the text "allowed: ...".
+pub fn parse_http(text: &str) -> Result<String, String> {
+    if text == HTTP_OFF || text.parse::<u16>().is_ok() {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("a port from 0 to {}, or {HTTP_OFF}", u16::MAX))
+    }
+}
+
 /// What the command line of a start says; `None` for what it leaves open.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DevOptions {
     /// One of [`TRANSPORTS`].
     pub transport: Option<String>,
-    /// A port; 0 for a free one.
-    pub http: Option<u16>,
+    /// A port, 0 for a free one, or [`HTTP_OFF`].
+    pub http: Option<String>,
     /// One of [`STORAGES`].
     pub storage: Option<String>,
 }
@@ -44,19 +59,40 @@ impl DevOptions {
         written.map_err(|error| CliError::Usage(format!("the folder {} cannot be written: {error}", folder.display())))
     }
 
+    /// Whether no client can use the HTTP server.
+    pub fn has_no_http(&self) -> bool {
+        self.http.as_deref() == Some(HTTP_OFF)
+    }
+
     /// The options as flags of `serve`.
-    pub fn flags(&self, paths: &LocalPaths) -> Vec<Flag> {
+    ///
+    /// # Errors
+    /// The system has no random numbers.
+    pub fn flags(&self, paths: &LocalPaths) -> Result<Vec<Flag>, String> {
         let mut flags: Vec<Flag> = Vec::new();
         if let Some(storage) = &self.storage {
             flags.push(("storage", storage.into()));
         }
-        if let Some(port) = self.http {
-            flags.push(("port", port.to_string().into()));
+        match &self.http {
+            // The workers of the HTTP server run the projects, so that it cannot be left out. It asks for a key that is
+            // shown nowhere; local clients need none.
+            Some(_) if self.has_no_http() => {
+                let mut random = [0; 32];
+                getrandom::fill(&mut random).map_err(|error| error.to_string())?;
+                let key: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+                flags.extend([
+                    ("port", "0".into()),
+                    ("enable_auth", "true".into()),
+                    ("admin_key", key.into()),
+                ]);
+            }
+            Some(port) => flags.push(("port", port.into())),
+            None => {}
         }
         if self.transport.as_deref() == Some("fifo") {
             flags.push(("local_fifo", paths.fifo_prefix().into()));
         }
-        flags
+        Ok(flags)
     }
 }
 

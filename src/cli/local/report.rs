@@ -12,6 +12,7 @@ use chrono::DateTime;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::options::DevOptions;
 use crate::{
     cli::{
         output::Output,
@@ -20,7 +21,7 @@ use crate::{
     exit,
     local::{
         self, AttachError, LineClient, LocalPaths, StartPolicy, attach,
-        hello::{self, Hello, Status},
+        hello::{self, COMMAND, Hello, Status},
     },
 };
 
@@ -94,7 +95,7 @@ impl Report {
     /// Asks a broker, and looks at its files.
     pub fn of(paths: &LocalPaths) -> Self {
         let mut report = Self::of_files(paths);
-        let hello = Hello::of_this_process("command");
+        let hello = Hello::of_this_process(COMMAND);
         match attach(paths, &hello, StartPolicy::NoStart, Instant::now() + TIMEOUT) {
             Ok(attached) => {
                 report.running = true;
@@ -116,6 +117,9 @@ impl Report {
                 report.version = Some(running);
             }
             Err(error) => report.unknown = Some(error.to_string()),
+        }
+        if paths.instance.dev_name().is_some() && DevOptions::read(paths).has_no_http() {
+            report.http = None;
         }
         report
     }

@@ -3,6 +3,8 @@
 use std::{
     ffi::OsString,
     io::{self, Write},
+    mem,
+    net::SocketAddr,
     process::ExitCode,
 };
 
@@ -15,7 +17,7 @@ use crate::{
     config::{self, Config, DefaultValue, Flag, Origin, SettingValue, StorageKind},
     exit,
     local::{Info, Instance, LifeLock, LocalPaths, LockError, Readiness, build_id, running_version},
-    startup::Application,
+    startup::{Application, bind},
     telemetry::{self, LogFile},
 };
 
@@ -71,7 +73,6 @@ struct Prepared {
     values: Vec<SettingValue>,
     /// Where the log goes; `None` for stderr.
     log: Option<LogFile>,
-    _life: LifeLock,
 }
 
 fn prepare(serve: LocalServe) -> Result<Prepared, String> {
@@ -80,20 +81,21 @@ fn prepare(serve: LocalServe) -> Result<Prepared, String> {
         LockError::Held => format!("a broker of the instance {} lives already", serve.instance),
         LockError::Io(error) => format!("{} cannot be used: {error}", paths.life_lock.display()),
     })?;
+    // Held until the process has ended: until then it has the data folder, too.
+    mem::forget(life);
     let log = if serve.is_foreground {
         None
     } else {
         let opened = LogFile::open(&paths.log);
         Some(opened.map_err(|error| format!("the log {} cannot be written: {error}", paths.log.display()))?)
     };
-    let loaded = config::load_over(defaults(&paths), None, flags(&paths), serve.env);
+    let loaded = config::load_over(defaults(&paths), None, flags(&paths)?, serve.env);
     let (config, values) = loaded.map_err(|error| error.to_string())?;
     Ok(Prepared {
         paths,
         config,
         values,
         log,
-        _life: life,
     })
 }
 
@@ -116,13 +118,13 @@ fn defaults(paths: &LocalPaths) -> Vec<DefaultValue> {
 }
 
 /// What neither the environment nor a file may change: clients would not find the broker.
-fn flags(paths: &LocalPaths) -> Vec<Flag> {
+fn flags(paths: &LocalPaths) -> Result<Vec<Flag>, String> {
     let mut flags = match paths.instance.dev_name() {
-        Some(_) => DevOptions::read(paths).flags(paths),
+        Some(_) => DevOptions::read(paths).flags(paths)?,
         None => Vec::new(),
     };
     flags.push(("local_socket", paths.socket.clone().into()));
-    flags
+    Ok(flags)
 }
 
 impl Prepared {
@@ -143,13 +145,16 @@ impl Prepared {
     }
 
     async fn serve(mut self) -> io::Result<ExitCode> {
-        let has_own_port = self
+        let is_own_port = self
             .values
             .iter()
             .any(|value| value.name == "port" && value.origin != Origin::Default);
+        let address = SocketAddr::new(self.config.host, self.config.port);
         let application = match Application::build(&self.config).await {
-            // The socket is what matters.
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && !has_own_port => {
+            // The socket is what matters: another program may have the usual port.
+            Err(error)
+                if error.kind() == io::ErrorKind::AddrInUse && !is_own_port && bind(address, "port").is_err() =>
+            {
                 self.config.port = 0;
                 Application::build(&self.config).await?
             }
@@ -157,7 +162,8 @@ impl Prepared {
         };
         application.show_settings(self.values);
         application.announce(&self.config);
-        let http = Some(format!("http://{}", application.address()));
+        let has_no_http = self.paths.instance.dev_name().is_some() && DevOptions::read(&self.paths).has_no_http();
+        let http = (!has_no_http).then(|| format!("http://{}", application.address()));
         let written = info(&self.paths, &self.config, http.clone()).write(&self.paths.info);
         written.map_err(|error| named(&self.paths.info, &error))?;
         let info_path = self.paths.info.clone();

@@ -42,6 +42,8 @@ pub struct LocalFacts {
     pub storage: String,
     /// Clients at once.
     pub clients_max: usize,
+    /// The broker ends without clients, and makes room for a newer version.
+    pub ends_when_idle: bool,
     /// A client has to bring a key.
     pub requires_key: bool,
 }
@@ -121,6 +123,16 @@ impl LocalService {
         self.retired.notified().await;
     }
 
+    /// Whether a client of a newer version came by.
+    pub fn has_upgrade(&self) -> bool {
+        self.state().upgrade.is_some()
+    }
+
+    /// Whether a client is connected, identified or not.
+    pub fn has_clients(&self) -> bool {
+        !self.state().clients.is_empty()
+    }
+
     /// What the broker says of itself.
     pub fn status(&self) -> Status {
         let state = self.state();
@@ -182,7 +194,8 @@ impl ClientEntry {
         client.given_name.clone_from(&name);
         client.hello = Some(hello);
         drop(state);
-        if meeting.retires {
+        // A broker that never ends by itself is ended by the program that runs it.
+        if meeting.retires && self.service.facts.ends_when_idle {
             self.service.retire();
         }
         let service = &self.service.context.service;

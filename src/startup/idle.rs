@@ -1,0 +1,47 @@
+//! Ends a broker that no client uses: after `idle_shutdown`, or soon when a newer version is installed.
+
+use std::time::Duration;
+
+use actors::rest;
+
+use super::local::LocalTransports;
+use crate::{local, transport::Connections};
+
+/// How long a broker without clients waits before it makes room for a newer version: a client that reconnects at once
+/// finds it.
+const UPGRADE_PAUSE: Duration = Duration::from_secs(1);
+/// The shortest pause between two looks.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+
+/// Returns once no client was connected and no request came for `idle_shutdown`, and the name of the socket is gone, so
+/// that the next client starts a broker. Never returns when `idle_shutdown` is zero: another program ends such a broker.
+pub async fn wait(connections: &Connections, transports: &LocalTransports, idle_shutdown: Duration) {
+    if idle_shutdown.is_zero() {
+        return std::future::pending().await;
+    }
+    loop {
+        let released = connections.released();
+        connections.wait_until_empty().await;
+        let has_upgrade = transports.has_upgrade() || local::is_replaced();
+        let wanted = if has_upgrade {
+            UPGRADE_PAUSE.min(idle_shutdown)
+        } else {
+            idle_shutdown
+        };
+        let quiet = rest::quiet_for();
+        if quiet < wanted {
+            // A client that leaves may have brought a newer version.
+            let pause = tokio::time::sleep((wanted - quiet).max(PAUSE_MIN));
+            tokio::select! {
+                () = pause => {}
+                () = released => {}
+            }
+            continue;
+        }
+        if transports.withdraw_unless_used(connections).await {
+            tracing::info!(?idle_shutdown, has_upgrade, "no client uses the broker: it ends");
+            return;
+        }
+        rest::mark_activity();
+    }
+}

@@ -1,0 +1,230 @@
+//! A user of a test: folders of its own, and the brokers that were started in them.
+
+use std::{
+    fs::{self, Permissions},
+    io::{BufRead, BufReader, Write},
+    os::unix::{fs::PermissionsExt, net::UnixStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+};
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde_json::{Value, json};
+
+use crate::support::{WAIT_TIMEOUT, eventually};
+
+/// The folders of a user. Dropping it ends the brokers that live in them.
+pub struct Home {
+    pub path: PathBuf,
+    /// The program that is run.
+    pub program: PathBuf,
+    variables: Vec<(String, String)>,
+}
+
+/// What a command has written, and its exit code.
+#[derive(Debug)]
+pub struct Done {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Home {
+    pub fn new() -> Self {
+        let id = uuid::Uuid::new_v4().simple().to_string();
+        let path = std::env::temp_dir().join(format!("mb-{}", &id[..8]));
+        for folder in ["run", "state"] {
+            fs::create_dir_all(path.join(folder)).unwrap();
+            fs::set_permissions(path.join(folder), Permissions::from_mode(0o700)).unwrap();
+        }
+        fs::set_permissions(&path, Permissions::from_mode(0o700)).unwrap();
+        let program = PathBuf::from(env!("CARGO_BIN_EXE_mcp-broker"));
+        Self {
+            path,
+            program,
+            variables: Vec::new(),
+        }
+    }
+
+    /// All commands get this variable.
+    pub fn with(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The runtime folder of the broker `default`.
+    pub fn runtime(&self) -> PathBuf {
+        self.path.join("run/mcp-broker")
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.runtime().join("broker.sock")
+    }
+
+    pub fn state(&self) -> PathBuf {
+        self.path.join("state/mcp-broker")
+    }
+
+    pub fn command(&self, words: &str) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .args(words.split(' ').filter(|word| !word.is_empty()))
+            .current_dir("/")
+            .env_clear()
+            .env("HOME", &self.path)
+            .env("XDG_RUNTIME_DIR", self.path.join("run"))
+            .env("XDG_STATE_HOME", self.path.join("state"))
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a command.
+    pub fn runs(&self, words: &str) -> Done {
+        Done::of(self.command(words).output().unwrap())
+    }
+
+    /// Runs a command that must succeed.
+    pub fn does(&self, words: &str) -> String {
+        let done = self.runs(words);
+        assert_eq!(done.code, 0, "{words}: {done:?}");
+        done.stdout
+    }
+
+    /// The answer of a command with `--json` that must succeed.
+    pub fn json(&self, words: &str) -> Value {
+        serde_json::from_str(&self.does(words)).unwrap()
+    }
+
+    /// The process that a start or a status names.
+    pub fn pid(&self, words: &str) -> i32 {
+        let answer = self.json(words);
+        answer["pid"].as_i64().unwrap_or_else(|| panic!("{answer}")) as i32
+    }
+
+    /// Waits until `status` ends with this code.
+    pub fn awaits_status(&self, words: &str, code: i32) {
+        eventually(&format!("{words} ends with {code}"), || {
+            (self.runs(words).code == code).then_some(())
+        });
+    }
+
+    /// A client of the broker `default`.
+    pub fn client(&self) -> Client {
+        Client::connect(&self.socket())
+    }
+
+    /// The processes that live in these folders.
+    pub fn brokers(&self) -> Vec<i32> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+                continue;
+            };
+            let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
+            let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let own = format!("HOME={}\0", self.path.display());
+            let is_own = String::from_utf8_lossy(&environment).contains(&own);
+            if is_own && String::from_utf8_lossy(&line).contains("local\0serve") {
+                found.push(pid);
+            }
+        }
+        found
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        for pid in self.brokers() {
+            kill(pid, Signal::KILL);
+            if !std::thread::panicking() {
+                eventually("the broker is gone", || (!is_alive(pid)).then_some(()));
+            }
+        }
+        if std::thread::panicking() {
+            let log = fs::read_to_string(self.state().join("broker.log")).unwrap_or_default();
+            eprintln!("--- the log of the broker:\n{log}---");
+        }
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+impl Done {
+    pub fn of(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Self {
+            code: output.status.code().unwrap_or(-1),
+            stdout: text(output.stdout),
+            stderr: text(output.stderr),
+        }
+    }
+
+    /// The one line of a refusal, which leaves stdout empty.
+    pub fn refusal(&self, code: i32) -> &str {
+        assert_eq!(self.code, code, "{self:?}");
+        assert_eq!(self.stdout, "", "{self:?}");
+        assert_eq!(self.stderr.lines().count(), 1, "{self:?}");
+        self.stderr.trim_end()
+    }
+}
+
+/// Signals a process.
+pub fn kill(pid: i32, signal: Signal) {
+    let _ = kill_process(Pid::from_raw(pid).unwrap(), signal);
+}
+
+/// Whether a process exists and has not ended.
+pub fn is_alive(pid: i32) -> bool {
+    let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = state.rsplit(") ").next().unwrap_or_default();
+    test_kill_process(Pid::from_raw(pid).unwrap()).is_ok() && !state.starts_with('Z') && !state.is_empty()
+}
+
+/// A client that speaks lines, as `nc -U` does.
+pub struct Client {
+    stream: BufReader<UnixStream>,
+}
+
+impl Client {
+    pub fn connect(socket: &Path) -> Self {
+        let stream = UnixStream::connect(socket).unwrap_or_else(|error| panic!("{}: {error}", socket.display()));
+        stream.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
+        Self {
+            stream: BufReader::new(stream),
+        }
+    }
+
+    /// Sends a request and returns the answer.
+    pub fn asks(&mut self, method: &str, params: Value) -> Value {
+        let request = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+        self.stream
+            .get_mut()
+            .write_all(format!("{request}\n").as_bytes())
+            .unwrap();
+        let mut line = String::new();
+        self.stream.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"))
+    }
+
+    /// The broker answers.
+    pub fn pings(&mut self) {
+        let answer = self.asks("ping", json!({}));
+        assert_eq!(answer["result"], json!({}), "{answer}");
+    }
+
+    /// Waits until the broker closes the connection.
+    pub fn is_closed(mut self) {
+        let mut line = String::new();
+        while self.stream.read_line(&mut line).unwrap_or(0) > 0 {}
+    }
+}
+
+/// A process that is killed on drop.
+pub struct Running(pub Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
