@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{
     places::{Folder, refusal},
-    support::{Broker, eventually},
+    support::{Agent, Broker, Wire, eventually},
 };
 
 /// A broker with a pair of FIFOs.
@@ -97,6 +97,22 @@ fn a_client_that_initializes_follows_the_one_before() {
     assert_eq!(fifo.line()["id"], 3);
     assert_eq!(fifo.line()["result"]["protocolVersion"], "2025-11-25");
     assert_eq!(fifo.line()["result"]["structuredContent"]["name"], "second");
+}
+
+#[test]
+fn the_pair_serves_on_when_the_session_of_its_client_is_taken_over() {
+    let folder = Folder::new();
+    let socket = format!("--local-socket={}", folder.socket().display());
+    let broker = Broker::start_with(&[&socket, &flag(&folder), "--local-connections-max=1"]);
+    let fifo = FifoBroker { broker, folder };
+    fifo.echo(&call(1, "register_session", &json!({"name": "bob"})));
+    assert_eq!(fifo.line()["id"], 1);
+    // The pair takes no place among the connections of the socket.
+    let bob = Agent::legacy(Wire::open_local(&fifo.folder.socket()), "2025-11-25", &json!({})).registered("bob");
+    assert_eq!(fifo.line()["params"]["code"], 4001);
+    fifo.echo(&call(2, "list_sessions", &json!({})));
+    assert_eq!(fifo.line()["id"], 2);
+    bob.syncs();
 }
 
 #[test]

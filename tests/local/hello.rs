@@ -33,16 +33,12 @@ fn status(wire: &Wire) -> Value {
 fn a_hello_is_answered_with_what_the_broker_is() {
     let local = LocalBroker::start();
     let wire = local.wire();
-    let result = wire.request("dev.mcp-broker/hello", hello(&Value::Null)).unwrap();
-    assert_eq!(result["protocol"], 1);
-    assert_eq!(result["protocols"], json!([1, 1]));
-    assert_eq!(result["version"], env!("CARGO_PKG_VERSION"));
-    assert_eq!(result["http"], format!("http://{}", local.broker.address));
-    assert_eq!((&result["retiring"], &result["name"]), (&json!(false), &Value::Null));
-    assert!(result["connections"].as_u64().unwrap() >= 1);
-    assert_eq!(result["pid"], status(&wire)["pid"]);
     for (params, code) in [
         (json!({}), -32602),
+        (
+            json!({"protocol": 1, "version": "9", "build": "", "pid": 1, "kind": "x".repeat(70_000)}),
+            -32602,
+        ),
         (
             json!({"protocol": 99, "version": "9", "build": "", "pid": 1, "kind": "connect"}),
             -32600,
@@ -54,6 +50,19 @@ fn a_hello_is_answered_with_what_the_broker_is() {
             assert_eq!(error["data"]["protocols"], json!([1, 1]), "{error}");
         }
     }
+    let result = wire.request("dev.mcp-broker/hello", hello(&Value::Null)).unwrap();
+    assert_eq!(result["protocol"], 1);
+    assert_eq!(result["protocols"], json!([1, 1]));
+    assert_eq!(result["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(result["http"], format!("http://{}", local.broker.address));
+    assert_eq!((&result["retiring"], &result["name"]), (&json!(false), &Value::Null));
+    assert!(result["connections"].as_u64().unwrap() >= 1);
+    assert_eq!(result["pid"], status(&wire)["pid"]);
+    assert_eq!(
+        wire.error_of("dev.mcp-broker/hello", hello(&Value::Null)),
+        -32600,
+        "once"
+    );
     wire.syncs();
     let over_network = local.broker.client();
     assert_eq!(over_network.error_of("dev.mcp-broker/status", json!({})), -32601);
@@ -98,6 +107,30 @@ fn conversations_in_one_folder_get_names_of_their_own_and_keep_them() {
         .request("dev.mcp-broker/hello", hello(&agent("g", "desk")))
         .unwrap();
     assert_eq!(result["name"], "desk-2");
+}
+
+#[test]
+fn the_status_of_many_clients_is_bounded_for_one_that_asks_without_reading() {
+    let local = LocalBroker::start();
+    let long = |len: usize| "x".repeat(len);
+    let agent =
+        json!({"product": long(256), "conversation": long(256), "directory": long(4096), "wake": vec![long(256); 8]});
+    let clients: Vec<_> = (0..255)
+        .map(|_| {
+            let wire = local.wire();
+            wire.request("dev.mcp-broker/hello", hello(&agent)).unwrap();
+            wire
+        })
+        .collect();
+    let before = local.broker.peak_kib();
+    let mut asks = local.stream();
+    let request = json!({"jsonrpc": "2.0", "id": 1, "method": "dev.mcp-broker/status"}).to_string() + "\n";
+    asks.set_write_timeout(Some(std::time::Duration::from_millis(200)))
+        .unwrap();
+    while std::io::Write::write_all(&mut asks, request.repeat(1000).as_bytes()).is_ok() {}
+    clients[0].syncs();
+    let grown = local.broker.peak_kib() - before;
+    assert!(grown < 32 * 1024, "{grown} KiB");
 }
 
 #[test]

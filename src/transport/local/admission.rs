@@ -81,9 +81,12 @@ pub async fn admit<S: LocalStream>(
     };
     let context = &service.context;
     let outbox = context.service.outbox(Framing::Line, identity.project.id());
-    let permit = context
-        .connections
-        .try_acquire(&outbox, &identity, TransportKind::Local);
+    let connections = &context.connections;
+    let permit = if S::HAS_MANY_CLIENTS {
+        connections.acquire_over_limit(&outbox, &identity, TransportKind::Local)
+    } else {
+        connections.try_acquire(&outbox, &identity, TransportKind::Local)
+    };
     let Some(permit) = permit else {
         return Err((
             stream,

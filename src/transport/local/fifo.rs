@@ -133,10 +133,11 @@ fn make_fifo(path: &Path) -> io::Result<()> {
 /// Serves one client after another.
 async fn serve(mut pair: FifoPair, service: Arc<LocalService>) {
     let mut first = FirstLines::new(&service);
-    while let Some(entry) = service.try_enter(None) {
-        let Ok(admitted) = admission::admit(pair, entry, first).await else {
-            // The broker stops.
-            return;
+    loop {
+        // There is room for it until the broker stops.
+        let admitted = match admission::admit(pair, service.enter_fifo(), first).await {
+            Ok(admitted) => admitted,
+            Err((_, error)) => return tracing::debug!(error = %error.message, "the FIFOs are no longer served"),
         };
         let (stream, decoder, read) = admitted.run().await;
         if read.is_empty() {

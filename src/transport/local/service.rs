@@ -71,6 +71,8 @@ struct State {
 #[derive(Default)]
 struct Client {
     pid: Option<u32>,
+    /// It uses the FIFOs, and takes no place of the socket.
+    is_fifo: bool,
     since: String,
     hello: Option<Hello>,
     /// The name that the broker gave.
@@ -92,24 +94,32 @@ impl LocalService {
         })
     }
 
-    /// Adds a client, unless there are too many.
+    /// Adds the client of this process, unless there are too many.
     pub fn try_enter(self: &Arc<Self>, pid: Option<u32>) -> Option<ClientEntry> {
-        let mut state = self.state();
-        if state.clients.len() >= self.facts.clients_max {
-            return None;
-        }
+        let state = self.state();
+        let len = state.clients.values().filter(|client| !client.is_fifo).count();
+        (len < self.facts.clients_max).then(|| self.add(state, pid, false))
+    }
+
+    /// Adds the client of the FIFOs, of which there is one.
+    pub fn enter_fifo(self: &Arc<Self>) -> ClientEntry {
+        self.add(self.state(), None, true)
+    }
+
+    fn add(self: &Arc<Self>, mut state: MutexGuard<'_, State>, pid: Option<u32>, is_fifo: bool) -> ClientEntry {
         let id = state.next_id;
         state.next_id += 1;
         let client = Client {
             pid,
+            is_fifo,
             since: rfc3339_text(now().unix_ms),
             ..Client::default()
         };
         state.clients.insert(id, client);
-        Some(ClientEntry {
+        ClientEntry {
             service: Arc::clone(self),
             id,
-        })
+        }
     }
 
     /// Asks the process to end as SIGTERM does.
@@ -173,13 +183,17 @@ impl ClientEntry {
         &self.service
     }
 
-    /// Answers a hello.
+    /// Answers the hello of a client, of which there is one: finding a name reads all sessions.
     ///
     /// # Errors
-    /// The client speaks a protocol that this broker does not.
+    /// The client has said hello before, or speaks a protocol that this broker does not.
     pub fn hello(&self, hello: Hello, identity: &Identity) -> Result<HelloResult, RpcError> {
         let connections = self.service.context.connections.len();
         let mut state = self.service.state();
+        if state.clients.get(&self.id).is_some_and(|client| client.hello.is_some()) {
+            let message = "Invalid Request: a connection has one hello";
+            return Err(RpcError::new(INVALID_REQUEST, message));
+        }
         let others = connections.saturating_sub(1);
         let meeting = meet(&hello, state.upgrade.clone(), others).map_err(|refused| {
             let message = "Invalid Request: this broker speaks another version of the local protocol";

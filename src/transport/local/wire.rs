@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use actors::session::Member;
+use actors::{model::BrokerError, session::Member};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
@@ -22,6 +22,7 @@ use crate::{
     local::hello::{self, Hello},
     mcp::{
         Outbox, Peer, ReplyRoute,
+        outbox::ANSWER_BYTES_MAX,
         rpc::{self, Incoming, Params, RpcError},
     },
     transport::{
@@ -128,6 +129,9 @@ impl<S> LocalWire<S> {
     fn answer(&self, method: &str, params: &Params<'_>) -> Option<Result<Value, RpcError>> {
         if !matches!(method, hello::METHOD | hello::RETIRE | hello::STATUS) {
             return None;
+        }
+        if self.outbox.waiting_len() >= ANSWER_BYTES_MAX {
+            return Some(Err(RpcError::refused(&BrokerError::unavailable())));
         }
         if params.text.is_some_and(|params| params.len() > PARAMS_LEN_MAX) {
             let message = format!("Invalid params: {method} takes at most {PARAMS_LEN_MAX} bytes");
