@@ -14,7 +14,8 @@
 //! ```
 //!
 //! Every broker is a process of its own on a free port. Dropping it asserts that it still answers and has not
-//! panicked. `TEST_STORAGE` (memory, disk, redis) chooses the storage of brokers whose flags name none.
+//! panicked. `TEST_STORAGE` (memory, disk, redis) chooses the storage of brokers whose flags name none. With
+//! `TEST_TRANSPORT=local` the WebSocket clients of brokers without keys are clients of a local socket instead.
 
 mod agent;
 mod http;
@@ -103,8 +104,44 @@ pub struct Broker {
     may_be_gone: bool,
     /// The admin key, if clients have to send one.
     admin_key: Option<&'static str>,
+    /// The local socket of this broker, if its clients use one.
+    local: Option<LocalSocket>,
     /// The storage that belongs to this broker alone. Dropped after the process.
     place: BrokerStorage,
+}
+
+/// The local socket of a broker, in a private folder that is removed on drop.
+struct LocalSocket {
+    folder: PathBuf,
+}
+
+impl LocalSocket {
+    /// A place for it if `TEST_TRANSPORT` is `local`.
+    fn from_environment(flags: &[&str], admin_key: Option<&str>) -> Option<Self> {
+        use std::os::unix::fs::DirBuilderExt;
+        match std::env::var("TEST_TRANSPORT").unwrap_or_default().as_str() {
+            "" | "websocket" => return None,
+            "local" => {}
+            other => panic!("TEST_TRANSPORT={other}; websocket and local are known"),
+        }
+        if admin_key.is_some() || flags.iter().any(|flag| flag.starts_with("--local-socket")) {
+            return None;
+        }
+        let id = uuid::Uuid::new_v4().simple().to_string();
+        let folder = std::env::temp_dir().join(format!("mb-{}", &id[..8]));
+        std::fs::DirBuilder::new().mode(0o700).create(&folder).unwrap();
+        Some(Self { folder })
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.join("s")
+    }
+}
+
+impl Drop for LocalSocket {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
 }
 
 /// The storage of a broker.
@@ -259,10 +296,15 @@ impl Broker {
     }
 
     fn launch_in(place: BrokerStorage, mut program: Command, flags: &[&str], admin_key: Option<&'static str>) -> Self {
+        let local = LocalSocket::from_environment(flags, admin_key);
+        let socket = local
+            .as_ref()
+            .map(|local| format!("--local-socket={}", local.path().display()));
         let mut child = program
             .envs(admin_key.map(|key| ("MCP_BROKER_ADMIN_KEY", key)))
             .args(["serve", "--port=0"])
             .args(place.flags())
+            .args(socket)
             .args(flags)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -298,6 +340,7 @@ impl Broker {
             log,
             may_be_gone: false,
             admin_key,
+            local,
             place,
         }
     }
@@ -337,11 +380,12 @@ impl Broker {
         tenant
     }
 
-    /// A WebSocket connection without a session.
+    /// A WebSocket connection without a session, or a local one with `TEST_TRANSPORT=local`.
     pub fn wire(&self) -> Wire {
-        match self.admin_key {
-            Some(key) => self.wire_with(&[("X-API-Key", key)]),
-            None => Wire::open(self.address),
+        match (self.admin_key, &self.local) {
+            (Some(key), _) => self.wire_with(&[("X-API-Key", key)]),
+            (None, Some(local)) => Wire::open_local(&local.path()),
+            (None, None) => Wire::open(self.address),
         }
     }
 

@@ -122,7 +122,6 @@ impl Wire {
     }
 
     /// Connects to a local socket.
-    #[allow(dead_code, reason = "only some brokers have one")]
     pub fn open_local(path: &Path) -> Self {
         let stream = UnixStream::connect(path).unwrap();
         stream.set_write_timeout(Some(WAIT_TIMEOUT)).unwrap();

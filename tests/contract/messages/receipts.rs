@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::{Broker, eventually, masked_frame, texts};
+use crate::support::{Broker, eventually, texts};
 
 #[test]
 fn a_message_for_a_disconnected_session_is_queued() {
@@ -191,8 +191,7 @@ fn a_call_that_is_cancelled_in_the_same_read_is_not_answered() {
         let cancel = json!({
             "jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": tool},
         });
-        let frames = [call, cancel].map(|frame| masked_frame(0x81, frame.to_string().as_bytes()));
-        alice.wire.sends_bytes(&frames.concat());
+        alice.wire.sends_together(&[call, cancel]);
         // If the call had been executed, its answer would precede that of the next call.
         alice.sends("next").to(&bob);
         bob.reads(json!({"acknowledge": "immediate"}));
