@@ -3,7 +3,7 @@
 use std::{
     env,
     ffi::OsString,
-    os::unix::ffi::OsStrExt,
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::{Path, PathBuf},
 };
 
@@ -42,7 +42,7 @@ impl LocalPaths {
     /// # Errors
     /// The runtime folder cannot be made, or belongs to another user, or others may write to it.
     pub fn of(instance: &Instance) -> Result<Self, LocalError> {
-        let paths = Self::named(instance, &|name| env::var_os(name))?;
+        let paths = Self::named(instance, &variable_of_user)?;
         vetting::make_private(&paths.folder)?;
         Ok(paths)
     }
@@ -52,7 +52,7 @@ impl LocalPaths {
     /// # Errors
     /// Those of [`Self::of`].
     pub fn look_up(instance: &Instance) -> Result<Self, LocalError> {
-        let paths = Self::named(instance, &|name| env::var_os(name))?;
+        let paths = Self::named(instance, &variable_of_user)?;
         if paths.folder.symlink_metadata().is_ok() {
             vetting::vet(&paths.folder)?;
         }
@@ -93,7 +93,7 @@ impl LocalPaths {
     /// Neither `XDG_STATE_HOME` nor `HOME` is set.
     pub fn dev_folder() -> Result<PathBuf, LocalError> {
         let any = Instance::dev("default").map_err(LocalError)?;
-        let paths = Self::named(&any, &|name| env::var_os(name))?;
+        let paths = Self::named(&any, &variable_of_user)?;
         Ok(paths.folder.parent().map(Path::to_owned).unwrap_or_default())
     }
 
@@ -113,6 +113,24 @@ fn absolute(value: Option<OsString>) -> Option<PathBuf> {
     value
         .map(PathBuf::from)
         .filter(|path| path.is_absolute() && !path.as_os_str().as_bytes().contains(&0))
+}
+
+/// A variable of the environment. Many clients start a server with a few variables alone, and `XDG_RUNTIME_DIR` is seldom
+/// one of them: the folder that a login makes stands in for it, so that all clients of a user find one broker.
+fn variable_of_user(name: &str) -> Option<OsString> {
+    let value = env::var_os(name);
+    if name != "XDG_RUNTIME_DIR" || absolute(value.clone()).is_some() {
+        return value;
+    }
+    login_folder(Path::new("/run/user")).map(PathBuf::into_os_string)
+}
+
+/// The folder of this user among the runtime folders of all users, if a login has made it.
+fn login_folder(all: &Path) -> Option<PathBuf> {
+    let uid = geteuid().as_raw();
+    let folder = all.join(uid.to_string());
+    let metadata = folder.symlink_metadata().ok()?;
+    (metadata.is_dir() && metadata.uid() == uid).then_some(folder)
 }
 
 fn runtime_base(variable: &dyn Fn(&str) -> Option<OsString>) -> PathBuf {
@@ -173,6 +191,20 @@ mod tests {
         let paths = named("dev/x", &variables);
         assert_eq!(paths.life_lock, Path::new("/run/user/7/mcp-broker/dev/x/life.lock"));
         assert_eq!(paths.data, Path::new("/s/mcp-broker/dev/x/data"));
+    }
+
+    #[test]
+    fn the_folder_of_a_login_counts_where_it_belongs_to_the_user() {
+        let all = env::temp_dir().join(format!("mb-{}", uuid::Uuid::now_v7().simple()));
+        assert_eq!(login_folder(&all), None);
+        let own = all.join(geteuid().as_raw().to_string());
+        std::fs::create_dir_all(&all).unwrap();
+        std::os::unix::fs::symlink("/tmp", &own).unwrap();
+        assert_eq!(login_folder(&all), None);
+        std::fs::remove_file(&own).unwrap();
+        std::fs::create_dir(&own).unwrap();
+        assert_eq!(login_folder(&all), Some(own));
+        std::fs::remove_dir_all(&all).unwrap();
     }
 
     #[test]
