@@ -10,4 +10,5 @@ mod hello;
 mod home;
 mod places;
 mod runtime;
+mod setup;
 mod socket;

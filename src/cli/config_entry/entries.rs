@@ -49,18 +49,14 @@ pub fn members(wanted: &Wanted) -> Members {
 }
 
 fn stdio<'a>(word: &str, program: &'a str, args: impl Iterator<Item = &'a str>) -> Members {
-    match word {
-        "opencode" => {
-            let words: Vec<_> = std::iter::once(program).chain(args).collect();
-            vec![("type", json!("local")), ("command", json!(words))]
-        }
-        _ => {
-            let kind = (word == "vscode").then(|| ("type", json!("stdio")));
-            let args: Vec<_> = args.collect();
-            let command = [("command", json!(program)), ("args", json!(args))];
-            kind.into_iter().chain(command).collect()
-        }
+    if word == "opencode" {
+        let words: Vec<_> = std::iter::once(program).chain(args).collect();
+        return vec![("type", json!("local")), ("command", json!(words))];
     }
+    let kind = (word == "vscode").then(|| ("type", json!("stdio")));
+    let args: Vec<_> = args.collect();
+    let command = [("command", json!(program)), ("args", json!(args))];
+    kind.into_iter().chain(command).collect()
 }
 
 /// The program that an entry starts and its arguments, if it starts one.

@@ -56,10 +56,17 @@ pub struct Setup {
     wanted: Wanted,
     file: PathBuf,
     is_for_project: bool,
-    is_removal: bool,
+    task: Task,
     /// Change nothing.
     is_dry: bool,
     is_json: bool,
+}
+
+/// What becomes of the entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Task {
+    Add,
+    Remove,
 }
 
 /// Reads the arguments.
@@ -69,8 +76,12 @@ pub struct Setup {
 pub fn read(matches: &ArgMatches, before: &ArgMatches, env: &EnvVars) -> Result<Setup, CliError> {
     let project = matches.get_one::<PathBuf>("project");
     let wanted = config_entry::read_wanted(matches, before, env, project.is_some())?;
-    let is_removal = matches.get_flag("remove");
-    let reason = unwritable(&wanted, project.is_some()).filter(|_| !is_removal);
+    let task = if matches.get_flag("remove") {
+        Task::Remove
+    } else {
+        Task::Add
+    };
+    let reason = unwritable(&wanted, project.is_some()).filter(|_| task == Task::Add);
     if let Some(reason) = wanted.impossible().or(reason) {
         return Err(CliError::Usage(reason));
     }
@@ -79,7 +90,7 @@ pub fn read(matches: &ArgMatches, before: &ArgMatches, env: &EnvVars) -> Result<
         wanted,
         file,
         is_for_project: project.is_some(),
-        is_removal,
+        task,
         is_dry: matches.get_flag("print"),
         is_json: matches.get_flag("json") || before.get_flag("json"),
     })
@@ -137,12 +148,9 @@ enum Change {
 /// # Errors
 /// [`CliError::Failed`] with what to do; nothing was changed then.
 pub fn run(setup: &Setup) -> Result<(), CliError> {
-    let change = file::edit(&setup.file, !setup.is_dry, |text| {
-        if setup.is_removal {
-            removal(&setup.wanted, text)
-        } else {
-            addition(&setup.wanted, text)
-        }
+    let change = file::edit(&setup.file, !setup.is_dry, |text| match setup.task {
+        Task::Remove => removal(&setup.wanted, text),
+        Task::Add => addition(&setup.wanted, text),
     });
     let change = change.map_err(|reason| {
         let (label, file) = (setup.wanted.client.label, setup.file.display());
@@ -224,9 +232,9 @@ impl Setup {
     fn as_text(&self, change: Change) -> Result<String, CliError> {
         let Self { wanted, file, .. } = self;
         let (label, name, file) = (wanted.client.label, &wanted.name, file.display());
-        let done = match (change, self.is_removal) {
-            (Change::Unchanged, true) => return Ok(format!("{label}: {file} has no entry {name}.\n")),
-            (Change::Unchanged, false) => return Ok(format!("{label}: the entry {name} is already in {file}.\n")),
+        let done = match (change, self.task) {
+            (Change::Unchanged, Task::Remove) => return Ok(format!("{label}: {file} has no entry {name}.\n")),
+            (Change::Unchanged, Task::Add) => return Ok(format!("{label}: the entry {name} is already in {file}.\n")),
             (Change::Added, _) => "added to",
             (Change::Updated, _) => "updated in",
             (Change::Removed, _) => "removed from",

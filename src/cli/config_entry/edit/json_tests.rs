@@ -202,7 +202,7 @@ fn document() -> impl Strategy<Value = String> {
         Just("{}")
     ]
     .prop_map(str::to_owned);
-    let nested = leaf.prop_recursive(3, 12, 3, |inner| object(inner));
+    let nested = leaf.prop_recursive(3, 12, 3, object);
     (trivia(), object(nested), trivia()).prop_map(|(a, object, b)| format!("{a}{object}{b}"))
 }
 
