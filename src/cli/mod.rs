@@ -8,6 +8,7 @@ mod completions;
 mod config_entry;
 mod connect;
 mod demo;
+mod dev_tools;
 mod doctor;
 mod embedded;
 mod error;
@@ -172,6 +173,7 @@ pub fn command() -> Command {
         .args(access::flags().map(|flag| flag.global(false)))
         .subcommand(serve::command())
         .subcommands(local::commands())
+        .subcommand(local::aliases())
         .subcommand(connect::command())
         .subcommand(top::command())
         .subcommands(operate::commands())
@@ -197,6 +199,7 @@ fn report(stop: CliError, speaks_json: bool) -> ExitCode {
         CliError::Usage(line) => (line, exit::USAGE),
         CliError::Failed(line) => (line, exit::FAILED),
         CliError::TimedOut(line) => (line, exit::TIMED_OUT),
+        CliError::NotRunning(line) => (line, exit::NOT_RUNNING),
         CliError::Signalled(signal) => {
             return ExitCode::from(exit::SIGNALLED | u8::try_from(signal).unwrap_or(0));
         }

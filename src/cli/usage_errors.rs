@@ -27,7 +27,8 @@ pub fn usage_error(error: clap::Error, root: &Command, args: &[OsString]) -> Cli
 
 /// The subcommands of a command, the most useful ones first.
 pub fn subcommand_names(command: &Command) -> Vec<&str> {
-    let mut words: Vec<&str> = command.get_subcommands().map(Command::get_name).collect();
+    let shown = command.get_subcommands().filter(|command| !command.is_hide_set());
+    let mut words: Vec<&str> = shown.map(Command::get_name).collect();
     words.sort_by_key(|word| !matches!(*word, "serve" | "help"));
     words
 }

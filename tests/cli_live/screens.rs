@@ -1,96 +1,18 @@
 //! Commands in a real terminal: `top`, tables that fit, colours, and questions.
 
-use std::process::Command;
+use crate::program::{BrokerProcess, TIMEOUTS_OFF, broker_with, delete, prepare, run, send, tool};
+use crate::screen::Screen;
 
-use crate::program::{BrokerProcess, Run, TIMEOUTS_OFF, broker_with, delete, eventually, prepare, run, send, tool};
-
-/// A terminal of tmux with one command in it. When it has ended, the screen stays and shows its exit code.
-struct Screen {
-    server: String,
-}
-
-impl Screen {
-    /// Starts a command in a terminal of this size. `None` where tmux is not installed.
-    fn start(broker: &BrokerProcess, size: (u16, u16), environment: &str, words: &str) -> Option<Self> {
-        if Command::new("tmux").arg("-V").output().is_err() {
-            let required = std::env::var_os("TMUX_TESTS").is_some_and(|value| value == "required");
-            assert!(!required, "TMUX_TESTS=required, and there is no tmux");
-            eprintln!("skipped: there is no tmux");
-            return None;
-        }
-        let screen = Self {
-            server: format!("mcp-broker-{}", uuid::Uuid::new_v4().simple()),
-        };
-        let (width, height) = (size.0.to_string(), size.1.to_string());
-        let url = format!("MCP_BROKER_URL=http://{}", broker.address);
-        let binary = env!("CARGO_BIN_EXE_mcp-broker");
-        let variables = format!("TERM=$TERM LANG=C.UTF-8 {url} {environment}");
-        let command = format!("echo before; env -i {variables} '{binary}' {words}; echo \"ended with $?\"; cat");
-        let words = [
-            "-u",
-            "-f",
-            "/dev/null",
-            "new-session",
-            "-d",
-            "-x",
-            &width,
-            "-y",
-            &height,
-            &command,
-        ];
-        screen.tmux(&words);
-        Some(screen)
-    }
-
-    fn tmux(&self, words: &[&str]) -> String {
-        let mut command = Command::new("tmux");
-        command.env_remove("TMUX").args(["-L", &self.server]).args(words);
-        Run::of(&mut command).succeeds()
-    }
-
-    fn text(&self) -> String {
-        self.tmux(&["capture-pane", "-p"])
-    }
-
-    /// Waits until the screen has this text, and returns all of it.
-    fn shows(&self, wanted: &str) -> String {
-        self.shows_that(wanted, |text| text.contains(wanted))
-    }
-
-    fn shows_that(&self, what: &str, is_shown: impl Fn(&str) -> bool) -> String {
-        let mut last = String::new();
-        eventually(
-            || format!("the screen shows {what}, and not\n{}", self.text()),
-            || {
-                last = self.text();
-                is_shown(&last).then_some(())
-            },
-        );
-        last
-    }
-
-    fn presses(&self, keys: &[&str]) {
-        self.tmux(&[&["send-keys"], keys].concat());
-    }
-
-    /// Waits until the command has ended, and returns its exit code.
-    fn ends(&self) -> i32 {
-        let text = self.shows("ended with ");
-        let (_, rest) = text.split_once("ended with ").unwrap();
-        rest.split_whitespace().next().unwrap().parse().unwrap()
-    }
-}
-
-impl Drop for Screen {
-    fn drop(&mut self) {
-        let _ = Command::new("tmux").args(["-L", &self.server, "kill-server"]).output();
-    }
+/// A command of the binary in a terminal of this size, for a broker. `None` where tmux is not installed.
+fn start(broker: &BrokerProcess, size: (u16, u16), environment: &str, words: &str) -> Option<Screen> {
+    let environment = format!("MCP_BROKER_URL=http://{} {environment}", broker.address);
+    Screen::start(size, &environment, words)
 }
 
 #[test]
 fn top_shows_sessions_messages_and_what_is_opened() {
     let broker = broker_with(&["alice", "bob"]);
-    let Some(screen) = Screen::start(&broker, (80, 24), "", "top --interval=1s") else {
+    let Some(screen) = start(&broker, (80, 24), "", "top --interval=1s") else {
         return;
     };
     let text = screen.shows("2 active");
@@ -130,7 +52,7 @@ fn top_shows_sessions_messages_and_what_is_opened() {
 #[test]
 fn top_follows_the_size_of_the_terminal() {
     let broker = broker_with(&["alice"]);
-    let Some(screen) = Screen::start(&broker, (80, 24), "", "top") else {
+    let Some(screen) = start(&broker, (80, 24), "", "top") else {
         return;
     };
     let id = tool(broker.address, "register_session", &serde_json::json!({"name": "zoe"}));
@@ -153,7 +75,7 @@ fn top_follows_the_size_of_the_terminal() {
 fn top_tells_that_its_broker_is_gone_and_goes_on_when_it_is_back() {
     let broker = broker_with(&["alice"]);
     let port = broker.address.port();
-    let Some(screen) = Screen::start(&broker, (200, 60), "", "top --interval=1s") else {
+    let Some(screen) = start(&broker, (200, 60), "", "top --interval=1s") else {
         return;
     };
     screen.shows("alice");
@@ -175,7 +97,7 @@ fn top_tells_that_its_broker_is_gone_and_goes_on_when_it_is_back() {
 #[test]
 fn top_restores_the_terminal_when_a_signal_ends_it() {
     let broker = broker_with(&["alice"]);
-    let Some(screen) = Screen::start(&broker, (80, 24), "", "top") else {
+    let Some(screen) = start(&broker, (80, 24), "", "top") else {
         return;
     };
     screen.shows("alice");
@@ -199,7 +121,7 @@ fn top_refuses_what_cannot_show_a_screen() {
     let line = run(broker.address, &["top", "--interval=2m"]).fails_with(2);
     assert!(line.contains("1s to 1m"), "{line}");
     for (environment, says) in [("TERM=dumb", "TERM says dumb"), ("TERM=", "TERM is not set")] {
-        let Some(screen) = Screen::start(&broker, (200, 24), environment, "top") else {
+        let Some(screen) = start(&broker, (200, 24), environment, "top") else {
             return;
         };
         assert_eq!(screen.ends(), 2);
@@ -216,7 +138,7 @@ fn tables_fit_the_terminal_and_have_colours_there() {
         ("messages", "PROTOCOL"),
         ("inbox alice", "STATUS"),
     ] {
-        let Some(screen) = Screen::start(&broker, (80, 24), "", words) else {
+        let Some(screen) = start(&broker, (80, 24), "", words) else {
             return;
         };
         assert_eq!(screen.ends(), 0);
@@ -227,7 +149,7 @@ fn tables_fit_the_terminal_and_have_colours_there() {
         let coloured = screen.tmux(&["capture-pane", "-p", "-e"]);
         assert!(coloured.contains("\u{1b}[1m"), "{coloured:?}");
     }
-    let Some(screen) = Screen::start(&broker, (80, 24), "NO_COLOR=1", "sessions --wide") else {
+    let Some(screen) = start(&broker, (80, 24), "NO_COLOR=1", "sessions --wide") else {
         return;
     };
     assert_eq!(screen.ends(), 0);
@@ -244,14 +166,14 @@ fn a_redrive_of_all_asks_first_on_a_terminal() {
     }
     delete(broker.address, "/api/v1/sessions/gone?forget=true");
     let words = "dead-letters redrive --all --to=heir";
-    let Some(screen) = Screen::start(&broker, (80, 24), "", words) else {
+    let Some(screen) = start(&broker, (80, 24), "", words) else {
         return;
     };
     screen.shows("Send 3 dead letters again? [y/N]");
     screen.presses(&["n", "Enter"]);
     assert_eq!(screen.ends(), 1);
     assert!(screen.text().contains("nothing was changed"), "{}", screen.text());
-    let Some(screen) = Screen::start(&broker, (80, 24), "", words) else {
+    let Some(screen) = start(&broker, (80, 24), "", words) else {
         return;
     };
     screen.shows("[y/N]");

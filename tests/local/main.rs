@@ -5,10 +5,13 @@
 mod support;
 
 mod dev;
+mod dev_tools;
 mod fifo;
 mod hello;
 mod home;
 mod places;
 mod runtime;
+#[path = "../support/screen.rs"]
+mod screen;
 mod setup;
 mod socket;

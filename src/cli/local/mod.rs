@@ -11,10 +11,12 @@ mod serve;
 
 use std::{ffi::OsString, process::ExitCode, time::Duration};
 
+use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgMatches, Command};
 use serde_json::{Value, json};
 
 use super::{
+    dev_tools::{self, Call, Repl},
     error::CliError,
     flags::{choice, duration, number, switch, text},
     output::{Output, print},
@@ -36,9 +38,40 @@ Exit codes: 0 it runs, 3 it does not run, 4 it does not run and has left files, 
 line or a folder that cannot be used.";
 const CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong command line, or a start that would fail again.";
 
+/// The command whose subcommands are aliases of those of `dev`.
+const ALIASES: &str = "mcp";
+/// What an alias has before the word of `dev`.
+const ALIAS_PREFIX: &str = "dev-";
+/// Another name of the transport `fifo`.
+const PIPE: &str = "pipe";
+
 /// `local`, `dev` and `status`.
 pub fn commands() -> [Command; 3] {
     [local_command(), dev_command(), status_command("status").arg(instance())]
+}
+
+/// The words of an earlier tool for the commands of `dev`, hidden from the help: `mcp dev-start` and so on.
+pub fn aliases() -> Command {
+    let of_dev = dev_command();
+    let aliases = of_dev.get_subcommands().map(|command| {
+        let transports = TRANSPORTS.iter().copied().chain([PIPE]);
+        let command = if command.get_name() == "start" {
+            command.clone().mut_arg("transport", |arg| {
+                arg.value_parser(PossibleValuesParser::new(transports))
+            })
+        } else {
+            command.clone()
+        };
+        let name = format!("{ALIAS_PREFIX}{}", command.get_name());
+        // Without effect: nothing here is experimental.
+        command.name(name).arg(switch("experimental", "").hide(true))
+    });
+    Command::new(ALIASES)
+        .hide(true)
+        .about("The commands of dev under other names")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommands(aliases)
 }
 
 fn local_command() -> Command {
@@ -107,6 +140,8 @@ fn dev_command() -> Command {
             )
             .args([switch("dry-run", "Only print what would be removed"), json_flag()]),
         )
+        .subcommand(dev_tools::call_command().arg(name()))
+        .subcommand(dev_tools::repl_command().arg(name()))
         .after_help(CODES)
 }
 
@@ -178,11 +213,13 @@ enum Verb {
     CleanUp {
         is_dry: bool,
     },
+    Call(Call),
+    Repl(Repl),
 }
 
 /// Whether this is one of these commands.
 pub fn is_known(name: &str) -> bool {
-    ["local", "dev", "status"].contains(&name)
+    ["local", "dev", "status", ALIASES].contains(&name)
 }
 
 /// Reads the arguments of `local`, `dev` or `status`.
@@ -193,6 +230,10 @@ pub fn read(name: &str, matches: &ArgMatches, env: Vec<(OsString, OsString)>) ->
     let (word, below) = match matches.subcommand() {
         Some((word, below)) => (word, below),
         None => (name, matches),
+    };
+    let (name, word) = match word.strip_prefix(ALIAS_PREFIX) {
+        Some(word) if name == ALIASES => ("dev", word),
+        _ => (name, word),
     };
     let has = |flag: &str| below.try_get_one::<bool>(flag).ok().flatten().copied().unwrap_or(false);
     let output = Output::new(has("json"), has("wide"), &env);
@@ -220,7 +261,7 @@ pub fn read(name: &str, matches: &ArgMatches, env: Vec<(OsString, OsString)>) ->
         ("dev", "start") => {
             let option = |flag: &str| below.get_one::<String>(flag).cloned();
             let options = DevOptions {
-                transport: option("transport"),
+                transport: option("transport").map(|word| if word == PIPE { "fifo".to_owned() } else { word }),
                 http: option("http"),
                 storage: option("storage"),
             };
@@ -246,6 +287,8 @@ pub fn read(name: &str, matches: &ArgMatches, env: Vec<(OsString, OsString)>) ->
                 is_json: has("json"),
             },
         ),
+        (_, "call") => Verb::Call(dev_tools::read_call(below, one())),
+        (_, "repl") => Verb::Repl(Repl { instance: one() }),
         (_, "cleanup") => Verb::CleanUp { is_dry: has("dry-run") },
         _ => Verb::Status(many()?, has("all")),
     };
@@ -260,6 +303,8 @@ impl LocalCommand {
     pub fn run(self) -> Result<ExitCode, CliError> {
         let Self { verb, output } = self;
         match verb {
+            Verb::Call(call) => return call.run(),
+            Verb::Repl(repl) => return repl.run(),
             Verb::Serve(serve) => return Ok(serve::run(serve)),
             Verb::Start(instance) => started(&instance, |paths| start(paths), &output)?,
             Verb::StartDev(instance, options) => started(&instance, |paths| start_dev(paths, &options), &output)?,

@@ -1,0 +1,201 @@
+//! `mcp-broker dev call` and `dev repl`: tools of a broker for development from a script, a pipe and a terminal.
+
+use std::{
+    fs,
+    io::Write,
+    os::unix::fs::PermissionsExt,
+    process::{Command, Stdio},
+};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::{
+    home::{Done, Home, kill},
+    screen::Screen,
+};
+
+/// Calls a tool of the broker `default` for development.
+fn calls(home: &Home, words: &[&str]) -> Done {
+    Done::of(home.command("dev call").args(words).output().unwrap())
+}
+
+fn answer(done: &Done, code: i32) -> Value {
+    assert_eq!((done.code, done.stdout.lines().count()), (code, 1), "{done:?}");
+    serde_json::from_str(&done.stdout).unwrap()
+}
+
+/// The prompt with these lines from a pipe.
+fn pipes(home: &Home, lines: &str) -> Done {
+    let mut command: Command = home.command("dev repl");
+    let mut process = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A prompt that refuses a line does not read the rest of it.
+    let _ = process.stdin.take().unwrap().write_all(lines.as_bytes());
+    Done::of(process.wait_with_output().unwrap())
+}
+
+#[test]
+fn a_call_prints_the_answer_and_its_exit_code_says_whether_the_tool_refused() {
+    let home = Home::new();
+    assert!(
+        calls(&home, &["list_sessions"])
+            .refusal(3)
+            .contains("mcp-broker dev start")
+    );
+    home.does("dev start");
+    let session = answer(&calls(&home, &["register_session", "name=ada"]), 0);
+    assert_eq!(session["name"], "ada");
+    let schema = r#"schema={"type": "object", "properties": {"text": {"type": "string"}}}"#;
+    let protocol = [
+        "register_protocol",
+        "name=note",
+        "version=1.0.0",
+        schema,
+        "metadata.description=a note",
+    ];
+    assert_eq!(answer(&calls(&home, &protocol), 0)["name"], "note");
+    let found = answer(
+        &calls(&home, &["discover_protocols", "--json", r#"{"name": "note"}"#]),
+        0,
+    );
+    assert_eq!(found["protocols"][0]["version"], "1.0.0", "{found}");
+    let message = [
+        "send_message",
+        "recipient_id=ghost",
+        "protocol_name=note",
+        "protocol_version=1.0.0",
+    ];
+    let refused = answer(&calls(&home, &[&message[..], &["payload.text=5"]].concat()), 1);
+    assert_eq!(refused["code"], "session_not_found", "{refused}");
+    assert!(
+        calls(&home, &["list_session"])
+            .refusal(2)
+            .contains("did you mean list_sessions")
+    );
+    assert!(
+        calls(&home, &["list_sessions", "word"])
+            .refusal(2)
+            .contains("an argument is key=value")
+    );
+    assert!(
+        calls(&home, &["list_sessions", "--json", "[]"])
+            .refusal(2)
+            .contains("one JSON object")
+    );
+    assert!(
+        calls(&home, &["--name", "other", "list_sessions"])
+            .refusal(3)
+            .contains("dev start --name other")
+    );
+}
+
+#[test]
+fn a_pipe_runs_lines_on_one_connection_without_a_prompt() {
+    let home = Home::new();
+    home.does("dev start");
+    let done = pipes(
+        &home,
+        "# a comment with 'one quote\n\nregister_session name=\"two words\" metadata={\"team\": \"a b\"}\nheartbeat\nsession\ntools\nhistory\nexit\nlist_sessions\n",
+    );
+    assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
+    let mut lines = done.stdout.lines();
+    let session: Value = serde_json::from_str(lines.next().unwrap()).unwrap();
+    assert_eq!(session["name"], "two words");
+    let beat: Value = serde_json::from_str(lines.next().unwrap()).unwrap();
+    assert!(beat.is_object(), "{beat}");
+    let rest: Vec<&str> = lines.collect();
+    assert!(
+        rest.iter()
+            .any(|line| line.starts_with("session") && line.contains("two words")),
+        "{rest:?}"
+    );
+    assert!(rest.iter().any(|line| line.starts_with("send_message")), "{rest:?}");
+    assert_eq!(rest.last(), Some(&"history"), "nothing follows exit: {rest:?}");
+}
+
+#[test]
+fn a_line_of_a_pipe_that_fails_is_told_and_the_next_ones_run() {
+    let home = Home::new();
+    home.does("dev start");
+    let done = pipes(&home, "nothing\nheartbeat\nlist_sessions limit=\"x\nlist_sessions\n");
+    assert_eq!(done.code, 1, "{done:?}");
+    assert_eq!(done.stderr.lines().count(), 2, "{done:?}");
+    assert!(
+        done.stderr.contains("no tool") && done.stderr.contains("not closed"),
+        "{done:?}"
+    );
+    let last: Value = serde_json::from_str(done.stdout.lines().last().unwrap()).unwrap();
+    assert!(last["sessions"].is_array(), "{last}");
+    let long = format!("list_sessions x={}\n", "x".repeat(5 << 20));
+    assert!(pipes(&home, &long).refusal(1).contains("more than 4 MiB"));
+}
+
+#[test]
+fn a_terminal_has_a_prompt_completion_history_and_finds_a_broker_that_was_restarted() {
+    let home = Home::new();
+    let pid = home.pid("dev start --json");
+    let path = home.path.display();
+    let environment = format!("HOME={path} XDG_RUNTIME_DIR={path}/run XDG_STATE_HOME={path}/state");
+    let Some(screen) = Screen::start((100, 30), &environment, "dev repl") else {
+        return;
+    };
+    screen.shows("dev/default>");
+    screen.presses(&["-l", "register_se"]);
+    screen.presses(&["Tab"]);
+    screen.shows("register_session");
+    screen.presses(&["-l", " na"]);
+    screen.presses(&["Tab"]);
+    screen.presses(&["-l", "ada"]);
+    screen.presses(&["Enter"]);
+    screen.shows("\"name\": \"ada\"");
+    screen.presses(&["-l", "help heartbeat"]);
+    screen.presses(&["Enter"]);
+    screen.shows("ARGUMENT");
+    kill(pid, Signal::KILL);
+    home.awaits_status("dev status", 4);
+    screen.presses(&["-l", "heartbeat"]);
+    screen.presses(&["Enter"]);
+    screen.shows("closed the connection");
+    screen.presses(&["-l", "tools"]);
+    screen.presses(&["Enter"]);
+    screen.shows("does not run");
+    home.does("dev start");
+    screen.presses(&["-l", "session"]);
+    screen.presses(&["Enter"]);
+    screen.shows("closed");
+    screen.presses(&["-l", "list_sessions"]);
+    screen.presses(&["Enter"]);
+    screen.shows("connected again");
+    screen.shows("\"sessions\": []");
+    screen.presses(&["C-d"]);
+    assert_eq!(screen.ends(), 0);
+    let file = home.state().join("dev/default/repl-history");
+    let history = fs::read_to_string(&file).unwrap();
+    assert!(history.contains("register_session name=ada"), "{history}");
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn the_words_of_an_earlier_tool_work_and_stay_hidden() {
+    let home = Home::new();
+    home.does("mcp dev-start --experimental --transport pipe");
+    assert_eq!(home.json("mcp dev-status --json")["transport"], "fifo");
+    home.does("mcp dev-restart");
+    assert_eq!(home.json("dev status --json")["transport"], "fifo");
+    let repl = home.command("mcp dev-repl --experimental").output().unwrap();
+    assert!(repl.status.success());
+    home.does("mcp dev-stop");
+    assert_eq!(home.runs("mcp dev-status").code, 3);
+    home.does("mcp dev-cleanup");
+    let help = home.does("--help");
+    assert!(
+        !help.lines().any(|line| line.trim_start().starts_with("mcp ")),
+        "{help}"
+    );
+    assert!(!home.runs("nonsense").refusal(2).contains("mcp,"));
+}

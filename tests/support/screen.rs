@@ -1,0 +1,100 @@
+//! A real terminal for tests: one command in tmux.
+
+use std::{
+    process::Command,
+    time::{Duration, Instant},
+};
+
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A terminal of tmux with one command in it. When it has ended, the screen stays and shows its exit code.
+pub struct Screen {
+    server: String,
+}
+
+impl Screen {
+    /// Starts a command of the binary in a terminal of this size, with these variables. `None` where tmux is not installed.
+    pub fn start(size: (u16, u16), environment: &str, words: &str) -> Option<Self> {
+        if Command::new("tmux").arg("-V").output().is_err() {
+            let required = std::env::var_os("TMUX_TESTS").is_some_and(|value| value == "required");
+            assert!(!required, "TMUX_TESTS=required, and there is no tmux");
+            eprintln!("skipped: there is no tmux");
+            return None;
+        }
+        let screen = Self {
+            server: format!("mcp-broker-{}", uuid::Uuid::new_v4().simple()),
+        };
+        let (width, height) = (size.0.to_string(), size.1.to_string());
+        let binary = env!("CARGO_BIN_EXE_mcp-broker");
+        let variables = format!("TERM=$TERM LANG=C.UTF-8 {environment}");
+        let command = format!("echo before; env -i {variables} '{binary}' {words}; echo \"ended with $?\"; cat");
+        let words = [
+            "-u",
+            "-f",
+            "/dev/null",
+            "new-session",
+            "-d",
+            "-x",
+            &width,
+            "-y",
+            &height,
+            &command,
+        ];
+        screen.tmux(&words);
+        Some(screen)
+    }
+
+    pub fn tmux(&self, words: &[&str]) -> String {
+        let mut command = Command::new("tmux");
+        let output = command
+            .env_remove("TMUX")
+            .args(["-L", &self.server])
+            .args(words)
+            .output();
+        let output = output.unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{words:?}: {stderr}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    pub fn text(&self) -> String {
+        self.tmux(&["capture-pane", "-p"])
+    }
+
+    /// Waits until the screen has this text, and returns all of it.
+    pub fn shows(&self, wanted: &str) -> String {
+        self.shows_that(wanted, |text| text.contains(wanted))
+    }
+
+    pub fn shows_that(&self, what: &str, is_shown: impl Fn(&str) -> bool) -> String {
+        let deadline = Instant::now() + WAIT_TIMEOUT;
+        loop {
+            let text = self.text();
+            if is_shown(&text) {
+                return text;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "timed out: the screen shows {what}, and not\n{text}"
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub fn presses(&self, keys: &[&str]) {
+        self.tmux(&[&["send-keys"], keys].concat());
+    }
+
+    /// Waits until the command has ended, and returns its exit code.
+    pub fn ends(&self) -> i32 {
+        let text = self.shows("ended with ");
+        let (_, rest) = text.split_once("ended with ").unwrap();
+        rest.split_whitespace().next().unwrap().parse().unwrap()
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let _ = Command::new("tmux").args(["-L", &self.server, "kill-server"]).output();
+    }
+}
