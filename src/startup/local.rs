@@ -1,8 +1,9 @@
 //! The local transports of a broker: checks where their files are, starts them, and stops them.
 
-use std::{future, io, os::unix::fs::MetadataExt, os::unix::net::UnixStream, path::Path, sync::Arc, time::Duration};
+use std::{future, io, os::unix::fs::FileTypeExt, os::unix::fs::MetadataExt, path::Path, sync::Arc, time::Duration};
 
 use actix_rt::ArbiterHandle;
+use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::{
     config::Config,
@@ -153,16 +154,18 @@ fn check_unused(path: &Path) -> io::Result<()> {
         let text = format!("local_socket = {}: {why}; choose another", path.display());
         Err(io::Error::new(io::ErrorKind::AddrInUse, text))
     };
-    match UnixStream::connect(path) {
-        Ok(_) => in_use("another program listens there"),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(_) => {
-            use std::os::unix::fs::FileTypeExt;
-            match path.symlink_metadata() {
-                Ok(file) if !file.file_type().is_socket() => in_use("it exists and is no socket"),
-                _ => Ok(()),
-            }
-        }
+    match path.symlink_metadata() {
+        Ok(file) if !file.file_type().is_socket() => return in_use("it exists and is no socket"),
+        Ok(_) => {}
+        Err(_) => return Ok(()),
+    }
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    // A living broker that accepts nothing would keep a blocking socket waiting.
+    socket.set_nonblocking(true)?;
+    match socket.connect(&SockAddr::unix(path)?) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
+        Ok(()) => in_use("another program listens there"),
+        Err(error) => in_use(&format!("another program may listen there ({error})")),
     }
 }
 

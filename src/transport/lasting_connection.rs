@@ -328,9 +328,10 @@ impl<W: Wire, G> LastingConnection<W, G> {
 
     /// Whether no timer is needed: the kernel tells of the end of the peer, and nothing waits for it.
     fn may_rest(&self) -> bool {
+        let may_be_silent = self.has_spoken || self.timeouts.silence_timeout == Duration::MAX;
         !W::HAS_CONTROL_FRAMES
+            && may_be_silent
             && self.phase == Phase::Open
-            && self.has_spoken
             && !self.is_input_ended
             && self.reservation.bytes() == 0
             && self.outbox.waiting_len() == 0

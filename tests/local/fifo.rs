@@ -49,13 +49,15 @@ fn flag(folder: &Folder) -> String {
 }
 
 /// Reads byte by byte, so that the next line stays in the FIFO.
-fn line_of(file: impl Read) -> Value {
-    let line: Vec<u8> = file
-        .bytes()
-        .map(Result::unwrap)
-        .take_while(|byte| *byte != b'\n')
-        .collect();
-    serde_json::from_slice(&line).unwrap()
+fn line_of(mut file: impl Read) -> Value {
+    let (mut line, mut byte) = (Vec::new(), [0]);
+    loop {
+        file.read_exact(&mut byte).unwrap();
+        if byte == *b"\n" {
+            return serde_json::from_slice(&line).unwrap();
+        }
+        line.extend_from_slice(&byte);
+    }
 }
 
 fn call(id: u32, tool: &str, arguments: &Value) -> String {

@@ -153,7 +153,7 @@ fn the_status_names_the_clients() {
         (&other["pid"], &other["kind"]),
         (&json!(std::process::id()), &Value::Null)
     );
-    assert_eq!(status["storage"].as_str().unwrap().is_empty(), false);
+    assert!(!status["storage"].as_str().unwrap().is_empty());
 }
 
 #[test]

@@ -141,7 +141,20 @@ fn the_socket_of_a_living_program_is_not_taken() {
     let text = refusal(&[&format!("--local-socket={}", folder.socket().display())]);
     assert!(text.contains("another program listens there"), "{text}");
     drop(UnixStream::connect(folder.socket()).unwrap());
-    drop(listener);
+    // Also when it accepts nothing, and no further connection can wait.
+    rustix::net::listen(&listener, 0).unwrap();
+    let mut waiting = Vec::new();
+    loop {
+        let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let address = socket2::SockAddr::unix(folder.socket()).unwrap();
+        if socket.connect(&address).is_err() {
+            break;
+        }
+        waiting.push(socket);
+    }
+    let text = refusal(&[&format!("--local-socket={}", folder.socket().display())]);
+    assert!(text.contains("another program may listen there"), "{text}");
 }
 
 #[test]
