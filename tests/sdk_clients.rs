@@ -8,8 +8,10 @@ mod cluster_script;
 #[path = "support/process.rs"]
 mod process;
 
+use std::fs::DirBuilder;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle, sleep};
@@ -413,7 +415,9 @@ struct LocalUser(PathBuf);
 impl LocalUser {
     fn new() -> Self {
         let folder = std::env::temp_dir().join(format!("mb-{:x}", uuid::Uuid::new_v4().as_u64_pair().0));
-        std::fs::create_dir(&folder).unwrap();
+        for folder in [&folder, &folder.join("run"), &folder.join("state")] {
+            DirBuilder::new().mode(0o700).create(folder).unwrap();
+        }
         Self(folder)
     }
 
