@@ -8,8 +8,10 @@ mod cluster_script;
 #[path = "support/process.rs"]
 mod process;
 
+use std::fs::DirBuilder;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle, sleep};
@@ -121,6 +123,51 @@ fn agents_of_two_eras_talk_over_websocket() {
 #[test]
 fn agents_of_two_eras_talk_across_websocket_and_http() {
     Client::TypeScript.run("mixed.js WS HTTP");
+}
+
+#[test]
+fn agents_with_typescript_v1_talk_over_stdio() {
+    Client::TypeScript.run_over_stdio("typescript-v1.js STDIO");
+}
+
+#[test]
+fn agents_with_typescript_v2_pinned_talk_over_stdio() {
+    Client::TypeScript.run_over_stdio("typescript-v2.js STDIO pin");
+}
+
+#[test]
+fn agents_with_typescript_v2_negotiating_talk_over_stdio() {
+    Client::TypeScript.run_over_stdio("typescript-v2.js STDIO auto");
+}
+
+#[test]
+fn agents_with_typescript_v2_as_legacy_talk_over_stdio() {
+    Client::TypeScript.run_over_stdio("typescript-v2.js STDIO legacy");
+}
+
+#[test]
+fn agents_with_python_v1_talk_over_stdio() {
+    Client::PythonV1.run_over_stdio("python_v1.py STDIO");
+}
+
+#[test]
+fn agents_with_python_v2_pinned_talk_over_stdio() {
+    Client::PythonV2.run_over_stdio("python_v2.py STDIO pin");
+}
+
+#[test]
+fn agents_with_python_v2_negotiating_talk_over_stdio() {
+    Client::PythonV2.run_over_stdio("python_v2.py STDIO auto");
+}
+
+#[test]
+fn agents_with_python_v2_as_legacy_talk_over_stdio() {
+    Client::PythonV2.run_over_stdio("python_v2.py STDIO legacy");
+}
+
+#[test]
+fn agents_of_two_eras_talk_over_stdio() {
+    Client::TypeScript.run_over_stdio("mixed.js STDIO STDIO");
 }
 
 #[test]
@@ -294,25 +341,47 @@ impl Client {
         );
     }
 
+    /// Runs a scenario whose agents start `mcp-broker connect`, and with it a broker of a user of their own.
+    fn run_over_stdio(self, scenario: &str) {
+        if !self.is_installed_for(scenario) {
+            return;
+        }
+        let user = LocalUser::new();
+        let mut command = self.command(scenario, |word| match word {
+            "STDIO" => format!("stdio:{}", env!("CARGO_BIN_EXE_mcp-broker")),
+            mode => mode.to_owned(),
+        });
+        command.envs(user.environment());
+        let (succeeded, said) = RunningClient::start(&mut command).finish();
+        let log = user.stop_broker();
+        assert!(succeeded, "{scenario} failed\n{said}\nthe broker said\n{log}");
+    }
+
     /// Runs a scenario against the broker at an address; returns whether it succeeded, and its output.
     fn run_client(self, scenario: &str, address: SocketAddr, key: Option<&str>) -> (bool, String) {
+        let mut command = self.command(scenario, |word| match word {
+            "WS" => format!("ws://{address}/ws"),
+            "HTTP" => format!("http://{address}/mcp"),
+            "SSE" => format!("http://{address}/sse"),
+            mode => mode.to_owned(),
+        });
+        command.envs(key.map(|key| ("BROKER_KEY", key)));
+        RunningClient::start(&mut command).finish()
+    }
+
+    /// The command that runs a scenario. `translate` replaces each of its arguments.
+    fn command(self, scenario: &str, translate: impl Fn(&str) -> String) -> Command {
         let (program, folder) = match self {
             Client::TypeScript => (PathBuf::from("node"), "js"),
             Client::PythonV1 | Client::PythonV2 => (self.environment().join("bin/python"), "py"),
         };
         let mut command = Command::new(program);
         command.env("PYTHONDONTWRITEBYTECODE", "1").env("PYTHONUTF8", "1");
-        command.envs(key.map(|key| ("BROKER_KEY", key)));
         let mut words = scenario.split(' ');
         let scripts = root().join("tests/clients").join(folder);
         command.args(words.next().map(|script| scripts.join(script)));
-        command.args(words.map(|word| match word {
-            "WS" => format!("ws://{address}/ws"),
-            "HTTP" => format!("http://{address}/mcp"),
-            "SSE" => format!("http://{address}/sse"),
-            mode => mode.to_owned(),
-        }));
-        RunningClient::start(&mut command).finish()
+        command.args(words.map(translate));
+        command
     }
 
     fn is_installed_for(self, scenario: &str) -> bool {
@@ -337,6 +406,43 @@ impl Client {
             Client::TypeScript | Client::PythonV1 => "python-v1",
         };
         root().join("target/clients").join(name)
+    }
+}
+
+/// The folders of a user whose broker is its own. They are removed with it.
+struct LocalUser(PathBuf);
+
+impl LocalUser {
+    fn new() -> Self {
+        let folder = std::env::temp_dir().join(format!("mb-{:x}", uuid::Uuid::new_v4().as_u64_pair().0));
+        for folder in [&folder, &folder.join("run"), &folder.join("state")] {
+            DirBuilder::new().mode(0o700).create(folder).unwrap();
+        }
+        Self(folder)
+    }
+
+    fn environment(&self) -> [(&'static str, PathBuf); 4] {
+        [
+            ("HOME", self.0.clone()),
+            ("XDG_RUNTIME_DIR", self.0.join("run")),
+            ("XDG_STATE_HOME", self.0.join("state")),
+            // Where a scenario waits for a progress notification.
+            ("MCP_BROKER_HEARTBEAT_INTERVAL", HEARTBEAT_INTERVAL.into()),
+        ]
+    }
+
+    /// Stops the broker and returns its log.
+    fn stop_broker(&self) -> String {
+        let mut stop = Command::new(env!("CARGO_BIN_EXE_mcp-broker"));
+        let stopped = stop.args(["local", "stop"]).envs(self.environment()).output().unwrap();
+        assert!(stopped.status.success(), "{stopped:?}");
+        std::fs::read_to_string(self.0.join("state/mcp-broker/broker.log")).unwrap_or_default()
+    }
+}
+
+impl Drop for LocalUser {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

@@ -23,7 +23,7 @@ use error::{LoadError, Result};
 use process::ServerProcess;
 use report::Report;
 use wire::Target;
-use workloads::{RunContext, broadcast, direct, growth, idle, latency, neighbours, offline, storm};
+use workloads::{RunContext, broadcast, direct, front, growth, idle, latency, neighbours, offline, storm};
 
 /// Put an mcp-broker under load and measure it.
 ///
@@ -83,6 +83,8 @@ enum Workload {
     Direct(direct::Options),
     /// One publisher to many subscribers
     Broadcast(broadcast::Options),
+    /// `mcp-broker connect`: its start, a call through it, and its rest. It starts a broker of its own
+    Front(front::Options),
     /// Connections without traffic: memory and connection rate
     Idle(idle::Options),
     /// Messages to recipients that are away, and their return
@@ -152,6 +154,7 @@ fn run(cli: Cli) -> Result<Report> {
     match cli.workload {
         Workload::Direct(options) => direct::run(&bench, &options),
         Workload::Broadcast(options) => broadcast::run(&bench, &options),
+        Workload::Front(options) => front::run(&bench, &options),
         Workload::Idle(options) => idle::run(&bench, &options),
         Workload::Offline(options) => offline::run(&bench, &options),
         Workload::Latency(options) => latency::run(&bench, &options),

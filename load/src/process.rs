@@ -33,6 +33,23 @@ impl ServerProcess {
         Ok(Some(Duration::from_nanos(ticks * (1_000_000_000 / ticks_per_second()))))
     }
 
+    /// How often the threads of the process gave up the processor to wait, and so were woken.
+    pub fn wakeups(self) -> Result<u64> {
+        let Some(pid) = self.pid else { return Ok(0) };
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).map_err(|e| unreadable(pid, &e.to_string()))?;
+        let mut wakeups = 0;
+        for thread in threads {
+            // A thread may end while it is being read.
+            let status = thread.and_then(|thread| fs::read_to_string(thread.path().join("status")));
+            let Ok(status) = status else { continue };
+            let line = status
+                .lines()
+                .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            wakeups += line.and_then(|count| count.trim().parse::<u64>().ok()).unwrap_or(0);
+        }
+        Ok(wakeups)
+    }
+
     pub fn resident_kib(self) -> Result<Option<u64>> {
         let Some(pid) = self.pid else { return Ok(None) };
         let status = read(pid, "status")?;

@@ -3,6 +3,7 @@
 pub mod broadcast;
 pub mod calls;
 pub mod direct;
+pub mod front;
 pub mod growth;
 pub mod idle;
 pub mod latency;

@@ -1,6 +1,7 @@
 // The interface that the scenarios need of a client, for every SDK.
 
 import assert from 'node:assert/strict';
+import process from 'node:process';
 
 import { Events } from './scenario.js';
 
@@ -8,6 +9,11 @@ import { Events } from './scenario.js';
 export function withKey() {
   const key = process.env.BROKER_KEY;
   return key ? { requestInit: { headers: { Authorization: `Bearer ${key}` } } } : {};
+}
+
+/** The command of a server over stdio: `stdio:PROGRAM`, in the environment of the scenario. */
+export function connectCommand(url) {
+  return { command: url.slice('stdio:'.length), args: ['connect'], env: process.env };
 }
 
 export const INBOX = 'broker://inbox';
@@ -42,7 +48,7 @@ export class Agent {
 
   async connect(url, transport) {
     // Whether the broker reads frames in the order in which they are sent. HTTP requests may overtake each other.
-    this.ordered = url.startsWith('ws:');
+    this.ordered = !url.startsWith('http:');
     this.transport = transport;
     await this.client.connect(transport);
     // Only after this does the SDK check results against the outputSchema of their tool.

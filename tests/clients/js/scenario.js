@@ -16,7 +16,7 @@ export function step(text) {
 export async function scenario(name, body) {
   const args = process.argv.slice(2);
   if (args.length === 0) {
-    console.error(`usage: node ${process.argv[1]} ws://HOST:PORT/ws|http://HOST:PORT/mcp ...`);
+    console.error(`usage: node ${process.argv[1]} ws://HOST:PORT/ws|http://HOST:PORT/mcp|stdio:PROGRAM ...`);
     process.exit(1);
   }
   const fail = error => {

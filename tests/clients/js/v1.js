@@ -4,11 +4,12 @@ import WebSocket from 'ws';
 import * as z from 'zod';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { SSEClientTransport } from '@modelcontextprotocol/sdk/client/sse.js';
+import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import { WebSocketClientTransport } from '@modelcontextprotocol/sdk/client/websocket.js';
 import { ResourceUpdatedNotificationSchema } from '@modelcontextprotocol/sdk/types.js';
 
-import { Agent, PUSH, PUSHED, withKey } from './agent.js';
+import { Agent, PUSH, PUSHED, connectCommand, withKey } from './agent.js';
 
 // The transport uses the global WebSocket, which Node 20 lacks.
 globalThis.WebSocket = WebSocket;
@@ -26,6 +27,7 @@ export class AgentV1 extends Agent {
 
   /** `push`: the settings of the push extension, or undefined. `sse`: the transport of 2024-11-05. */
   static connect(url, { push, sse = false } = {}) {
+    if (url.startsWith('stdio:')) return AgentV1.over(url, new StdioClientTransport(connectCommand(url)), push);
     const Http = sse ? SSEClientTransport : StreamableHTTPClientTransport;
     const Transport = url.startsWith('ws:') ? WebSocketClientTransport : Http;
     return AgentV1.over(url, new Transport(new URL(url), withKey()), push);

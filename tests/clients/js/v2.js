@@ -1,8 +1,9 @@
-// The official SDK v2, over Streamable HTTP or a WebSocket transport of our own.
+// The official SDK v2, over Streamable HTTP, stdio or a WebSocket transport of our own.
 
 import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
+import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
 
-import { Agent, PUSH, PUSHED, withKey } from './agent.js';
+import { Agent, PUSH, PUSHED, connectCommand, withKey } from './agent.js';
 import { WebSocketTransport } from './ws-transport.js';
 
 export const PINNED = { pin: '2026-07-28' };
@@ -22,6 +23,7 @@ export class AgentV2 extends Agent {
     agent.watch(new Client({ name: 'scenario-v2', version: '1.0.0' }, { capabilities, versionNegotiation: { mode } }));
     agent.client.setNotificationHandler('notifications/resources/updated', ({ params }) => agent.told(params.uri).push(params));
     agent.client.setNotificationHandler(PUSHED, { params: anything }, ({ message }) => agent.pushed.push(message));
+    if (url.startsWith('stdio:')) return agent.connect(url, new StdioClientTransport(connectCommand(url)));
     const Transport = url.startsWith('ws:') ? WebSocketTransport : StreamableHTTPClientTransport;
     return agent.connect(url, new Transport(new URL(url), withKey()));
   }

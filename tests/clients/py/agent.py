@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections import defaultdict
 
 from scenario import Events, expect
@@ -11,6 +12,11 @@ PUSH = "dev.mcp-broker/push"
 UNREAD = "dev.mcp-broker/unread"
 PUSHED = "notifications/dev.mcp-broker/message"
 ACKNOWLEDGE = "notifications/dev.mcp-broker/ack"
+
+
+def connect_command(url):
+    """The command of a server over stdio: `stdio:PROGRAM`, in the environment of the scenario."""
+    return {"command": url.removeprefix("stdio:"), "args": ["connect"], "env": dict(os.environ)}
 
 
 class Refused(Exception):
@@ -33,7 +39,7 @@ class Agent:
     async def connect(cls, url, **options):
         agent = cls(**options)
         # Whether the broker reads frames in the order in which they are sent. HTTP requests may overtake each other.
-        agent.ordered = url.startswith("ws:")
+        agent.ordered = not url.startswith("http:")
         ready = asyncio.get_running_loop().create_future()
         # One task owns the connection: a cancel scope must be left in the task that entered it.
         agent._task = asyncio.create_task(agent._live(url, ready))

@@ -5,12 +5,13 @@ from contextlib import asynccontextmanager
 import mcp.types as types
 from mcp import ClientSession, McpError
 from mcp.client.sse import sse_client
+from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamablehttp_client
 from mcp.client.websocket import websocket_client
 from mcp.shared.message import SessionMessage
 from pydantic import AnyUrl
 
-from agent import ACKNOWLEDGE, PUSH, PUSHED, Agent
+from agent import ACKNOWLEDGE, PUSH, PUSHED, Agent, connect_command
 
 
 class AgentV1(Agent):
@@ -24,8 +25,11 @@ class AgentV1(Agent):
 
     @asynccontextmanager
     async def run(self, url):
-        transport = websocket_client if self.ordered else self._http
-        async with transport(url) as (read, self._write, *_):
+        if url.startswith("stdio:"):
+            transport = stdio_client(StdioServerParameters(**connect_command(url)))
+        else:
+            transport = (websocket_client if self.ordered else self._http)(url)
+        async with transport as (read, self._write, *_):
             reader = PushReader(read, self.pushed)
             async with DeclaringSession(reader, self._write, message_handler=self._on_message) as self.session:
                 self.session.push = self.push

@@ -1,4 +1,4 @@
-"""The official SDK v2, over Streamable HTTP or a WebSocket transport of our own: it has none any more."""
+"""The official SDK v2, over Streamable HTTP, stdio or a WebSocket transport of our own: it has none any more."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -8,11 +8,12 @@ import anyio
 import mcp_types as types
 from mcp import Client, MCPError
 from mcp.client import ClientExtension, NotificationBinding
+from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.message import SessionMessage
 from pydantic import BaseModel
 from websockets.asyncio.client import connect
 
-from agent import ACKNOWLEDGE, PUSH, PUSHED, Agent
+from agent import ACKNOWLEDGE, PUSH, PUSHED, Agent, connect_command
 
 PINNED = "2026-07-28"
 
@@ -41,6 +42,12 @@ async def websocket_transport(url):
         tasks.start_soon(send)
         yield read, write
         tasks.cancel_scope.cancel()
+
+
+def transport_of(url):
+    if url.startswith("stdio:"):
+        return stdio_client(StdioServerParameters(**connect_command(url)))
+    return websocket_transport(url) if url.startswith("ws:") else url
 
 
 class Pushed(BaseModel):
@@ -86,7 +93,7 @@ class AgentV2(Agent):
     async def run(self, url):
         extensions = [Push(self.push, self.pushed)] if self.push else None
         client = Client(
-            websocket_transport(url) if self.ordered else url,
+            transport_of(url),
             mode=self.mode,
             client_info=types.Implementation(name="scenario-v2", version="1.0.0"),
             message_handler=self._on_message,

@@ -1,0 +1,263 @@
+//! `mcp-broker connect`: the time from its start to the first answers, a call through it beside the same call over the
+//! socket, and what it and its broker cost while nothing happens.
+//!
+//! Everything runs in folders of its own with a broker of its own; the options for the address of a broker do not apply.
+
+use std::{
+    env, fs,
+    io::{BufRead, BufReader, Read, Write},
+    os::unix::{fs::DirBuilderExt, net::UnixStream},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use super::{RunContext, micros_per};
+use crate::{
+    error::{LoadError, Result},
+    process::ServerProcess,
+    report::{Figure, Latencies, Report, float},
+};
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// The binary of the broker
+    #[arg(long, default_value = "mcp-broker")]
+    binary: PathBuf,
+    /// Starts of the front beside a broker that runs
+    #[arg(long, default_value_t = 50, value_parser = crate::at_least_one)]
+    starts: usize,
+    /// Starts of the front that have to start the broker
+    #[arg(long, default_value_t = 10, value_parser = crate::at_least_one)]
+    broker_starts: usize,
+    /// Seconds without traffic
+    #[arg(long, default_value = "60", value_parser = crate::some_seconds)]
+    idle: Duration,
+}
+
+/// Time of one turn of calls on one way. The ways take turns, so that both see the same machine.
+const TURN: Duration = Duration::from_millis(500);
+/// The time in which a broker that has started becomes idle.
+const SETTLING: Duration = Duration::from_secs(20);
+
+/// A way to the broker: lines of JSON in both directions.
+struct Way<W, R> {
+    to: W,
+    from: BufReader<R>,
+    line: String,
+    last_id: u64,
+}
+
+impl<W: Write, R: Read> Way<W, R> {
+    fn new(to: W, from: R) -> Self {
+        Self {
+            to,
+            from: BufReader::new(from),
+            line: String::new(),
+            last_id: 0,
+        }
+    }
+
+    /// Sends a request and waits for its result.
+    fn request(&mut self, method: &str, params: &Value) -> Result<Value> {
+        self.last_id += 1;
+        let request = json!({"jsonrpc": "2.0", "id": self.last_id, "method": method, "params": params});
+        self.to.write_all(format!("{request}\n").as_bytes())?;
+        loop {
+            self.line.clear();
+            if self.from.read_line(&mut self.line)? == 0 {
+                return Err(LoadError::Arguments(format!(
+                    "{method} was not answered: the way ended"
+                )));
+            }
+            let frame: Value = serde_json::from_str(&self.line).unwrap_or_default();
+            if frame["id"] == self.last_id {
+                let result = frame["result"].clone();
+                if result.is_null() || result["isError"] == true {
+                    return Err(LoadError::refused(method, self.line.as_bytes()));
+                }
+                return Ok(result);
+            }
+        }
+    }
+
+    fn initialize(&mut self) -> Result<()> {
+        let params = json!({
+            "protocolVersion": "2025-11-25", "capabilities": {},
+            "clientInfo": {"name": "mcp-broker-load", "version": env!("CARGO_PKG_VERSION")},
+        });
+        self.request("initialize", &params)?;
+        let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+        Ok(self.to.write_all(format!("{initialized}\n").as_bytes())?)
+    }
+
+    fn call(&mut self, tool: &str, arguments: &Value) -> Result<Value> {
+        self.request("tools/call", &json!({"name": tool, "arguments": arguments}))
+    }
+
+    /// Calls a small tool, one call at a time, for a time.
+    fn call_for(&mut self, time: Duration, into: &mut Latencies) -> Result<()> {
+        let until = Instant::now() + time;
+        while Instant::now() < until {
+            let begun = Instant::now();
+            self.call("heartbeat", &json!({}))?;
+            into.record(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        }
+        Ok(())
+    }
+}
+
+/// A user with folders, and so a broker, of its own. Both end with it.
+struct User<'a> {
+    folder: PathBuf,
+    binary: &'a Path,
+}
+
+impl<'a> User<'a> {
+    fn new(binary: &'a Path) -> Result<Self> {
+        let folder = env::temp_dir().join(format!("mb-load-{}", std::process::id()));
+        for folder in [&folder, &folder.join("run"), &folder.join("state")] {
+            fs::DirBuilder::new().mode(0o700).create(folder)?;
+        }
+        Ok(Self { folder, binary })
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(self.binary);
+        command.args(words).env_clear().env("HOME", &self.folder);
+        command.env("XDG_RUNTIME_DIR", self.folder.join("run"));
+        command.env("XDG_STATE_HOME", self.folder.join("state"));
+        command
+    }
+
+    fn front(&self) -> Result<Front> {
+        let begun = Instant::now();
+        let mut process = self
+            .command(&["connect"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()?;
+        let (to, from) = process
+            .stdin
+            .take()
+            .zip(process.stdout.take())
+            .unwrap_or_else(|| unreachable!());
+        let mut way = Way::new(to, from);
+        way.initialize()?;
+        Ok(Front {
+            process,
+            way,
+            begun,
+            to_initialized: begun.elapsed(),
+        })
+    }
+
+    fn stop_broker(&self) {
+        let _ = self.command(&["local", "stop"]).stdout(Stdio::null()).status();
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.join("run/mcp-broker/broker.sock")
+    }
+
+    fn broker_pid(&self) -> Result<u32> {
+        let info = fs::read(self.folder.join("run/mcp-broker/broker.json"))?;
+        let info: Value = serde_json::from_slice(&info).unwrap_or_default();
+        let pid = info["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
+        pid.ok_or_else(|| LoadError::refused("broker.json", info.to_string().as_bytes()))
+    }
+}
+
+impl Drop for User<'_> {
+    fn drop(&mut self) {
+        self.stop_broker();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A running front, ended when dropped.
+struct Front {
+    process: Child,
+    way: Way<ChildStdin, ChildStdout>,
+    begun: Instant,
+    /// From the start to the answer of `initialize`.
+    to_initialized: Duration,
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+pub fn run(bench: &RunContext, options: &Options) -> Result<Report> {
+    let user = User::new(&options.binary)?;
+    let mut report = Report::new("front");
+
+    let (mut cold, mut to_new_broker) = (Latencies::default(), Latencies::default());
+    for _ in 0..options.broker_starts {
+        user.stop_broker();
+        let mut front = user.front()?;
+        front.way.call("heartbeat", &json!({}))?;
+        record(&mut cold, front.to_initialized);
+        record(&mut to_new_broker, front.begun.elapsed());
+    }
+    let (mut warm, mut to_running_broker) = (Latencies::default(), Latencies::default());
+    for _ in 0..options.starts {
+        let mut front = user.front()?;
+        front.way.call("heartbeat", &json!({}))?;
+        record(&mut warm, front.to_initialized);
+        record(&mut to_running_broker, front.begun.elapsed());
+    }
+    report.add("initialize_without_broker_us", &cold);
+    report.add("first_call_without_broker_us", &to_new_broker);
+    report.add("initialize_us", &warm);
+    report.add("first_call_us", &to_running_broker);
+
+    let mut front = user.front()?;
+    let stream = UnixStream::connect(user.socket())?;
+    let mut socket = Way::new(stream.try_clone()?, stream);
+    socket.initialize()?;
+    let process = ServerProcess::new(Some(front.process.id()))?;
+    front.way.call_for(bench.warm_up, &mut Latencies::default())?;
+    socket.call_for(bench.warm_up, &mut Latencies::default())?;
+    let (mut through_front, mut over_socket) = (Latencies::default(), Latencies::default());
+    let before = process.cpu()?.unwrap_or_default();
+    let begun = Instant::now();
+    while begun.elapsed() < 2 * bench.seconds {
+        front.way.call_for(TURN, &mut through_front)?;
+        socket.call_for(TURN, &mut over_socket)?;
+    }
+    let cpu = process.cpu()?.unwrap_or_default().saturating_sub(before);
+    report.add("call_over_socket_us", &over_socket);
+    report.add("call_through_front_us", &through_front);
+    report.add("ratio_p50", through_front.micros(0.5) / over_socket.micros(0.5));
+    report.add("front_cpu_us_per_call", micros_per(cpu, through_front.count()));
+    drop(socket);
+
+    thread::sleep(SETTLING.min(options.idle));
+    let broker = ServerProcess::new(Some(user.broker_pid()?))?;
+    let (front_before, broker_before) = (process.wakeups()?, broker.wakeups()?);
+    thread::sleep(options.idle);
+    let per_10_s = |wakeups: u64| Figure::Number(float(wakeups) / (options.idle.as_secs_f64() / 10.0));
+    report.add(
+        "front_wakeups_per_10_s",
+        per_10_s(process.wakeups()?.saturating_sub(front_before)),
+    );
+    report.add(
+        "broker_wakeups_per_10_s",
+        per_10_s(broker.wakeups()?.saturating_sub(broker_before)),
+    );
+    report.add_if_known("front_resident_kib", process.resident_kib()?);
+    report.add_if_known("broker_resident_kib", broker.resident_kib()?);
+    Ok(report)
+}
+
+fn record(latencies: &mut Latencies, time: Duration) {
+    latencies.record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+}
