@@ -4,10 +4,14 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod connect;
 mod dev;
+mod fake_broker;
 mod fifo;
+mod front;
 mod hello;
 mod home;
 mod places;
+mod reconnecting;
 mod runtime;
 mod socket;
