@@ -22,7 +22,7 @@ use super::{
     refusal,
     replay::{Opening, Purpose, Session},
     requests::{Effect, Request},
-    shared::{Link, Lists, Shared, State},
+    shared::{GOODBYE_ID, Link, Lists, Shared, Stage, State},
 };
 use crate::{
     local::hello::HelloResult,
@@ -92,7 +92,7 @@ impl BrokerSide {
     /// Runs until the process ends. Connects once the client has sent a frame.
     pub fn run(mut self) -> ! {
         let mut state = self.shared.state();
-        while !state.has_spoken {
+        while state.stage == Stage::Silent {
             state = self.shared.wait(state, None);
         }
         drop(state);
@@ -109,7 +109,7 @@ impl BrokerSide {
                 Ok(Some(dialed)) => self.serve(dialed, &mut failures),
             };
             self.lose_connection(&mut lost);
-            if self.shared.state().is_ending {
+            if self.shared.state().stage >= Stage::Ending {
                 loop {
                     thread::park();
                 }
@@ -199,7 +199,7 @@ impl BrokerSide {
         loop {
             let mut state = self.shared.state();
             let until = if state.requests.none_waits() { late } else { soon };
-            if state.is_ending || Instant::now() >= until {
+            if state.stage >= Stage::Ending || Instant::now() >= until {
                 return;
             }
             let until = state.requests.next_expiry().map_or(until, |expiry| expiry.min(until));
@@ -252,8 +252,10 @@ impl BrokerSide {
         state.link = Some(link);
         state.is_open = false;
         drop(state);
+        // A write takes as long as the broker has no room: half a frame would end the connection.
+        stream.set_write_timeout(None)?;
         stream.set_read_timeout(Some(OPENING_MAX))?;
-        write_all(&stream, &opening.frames)?;
+        self.shared.to_broker(&stream, &opening.frames)?;
         self.await_answers(&stream, lines, &opening)?;
         stream.set_read_timeout(None)?;
         let mut out = Vec::new();
@@ -273,7 +275,7 @@ impl BrokerSide {
                 return Ok(());
             }
             drop(state);
-            write_all(&stream, &out)?;
+            self.shared.to_broker(&stream, &out)?;
             out.clear();
         }
     }
@@ -286,22 +288,15 @@ impl BrokerSide {
             let whole = read_lines(stream, lines)?;
             for line in lines::split(whole) {
                 let text = str::from_utf8(line).unwrap_or_default();
-                let answered = match broker_frame::read(text) {
-                    BrokerFrame::Response { id } => opening.purpose(id),
-                    frame => {
-                        self.note(&frame);
-                        None
-                    }
-                };
-                match answered {
-                    Some(purpose) => {
-                        open -= 1;
-                        self.note_answer(purpose, text, &mut out);
-                    }
-                    None => {
-                        out.extend_from_slice(line);
-                        out.push(b'\n');
-                    }
+                let frame = broker_frame::read(text);
+                if let BrokerFrame::Response { id } = frame
+                    && let Some(purpose) = opening.purpose(id)
+                {
+                    open -= 1;
+                    self.note_answer(purpose, text, &mut out);
+                } else if self.note(&frame) {
+                    out.extend_from_slice(line);
+                    out.push(b'\n');
                 }
             }
             lines.consume();
@@ -366,7 +361,7 @@ impl BrokerSide {
     /// Takes note of a frame; returns whether the client gets it.
     fn goes_to_client(&self, frame: &str) -> bool {
         match broker_frame::read(frame) {
-            BrokerFrame::Response { id } => self.answered(id, frame),
+            BrokerFrame::Response { id } => id != GOODBYE_ID && self.answered(id, frame),
             BrokerFrame::Acknowledged { id } => {
                 let mut state = self.shared.state();
                 match state.requests.listen(id.as_bytes()) {
@@ -402,7 +397,7 @@ impl BrokerSide {
     /// Applies the answer to a request of the client; returns whether the client gets it.
     fn answered(&self, id: &str, frame: &str) -> bool {
         let mut state = self.shared.state();
-        let wakes = state.is_draining || !state.requests.has_room();
+        let wakes = state.stage >= Stage::Draining || !state.requests.has_room();
         let Some(request) = state.requests.answered(id.as_bytes()) else {
             return true;
         };
@@ -429,13 +424,19 @@ impl BrokerSide {
         let asked = std::mem::take(&mut state.asked);
         state.link = None;
         state.is_open = false;
-        state.is_closed = state.is_ending;
+        let is_ending = state.stage >= Stage::Ending;
+        if is_ending {
+            state.advance(Stage::Closed);
+        }
         let why = match lost {
             Lost::Connection(why) => format!("the connection was lost: {why}"),
             Lost::OtherIdentity => "connecting again, because the conversation is known now".to_owned(),
         };
         drop(state);
         self.shared.log.event(&why);
+        if is_ending {
+            return self.shared.notify();
+        }
         let mut out = Vec::new();
         for id in asked {
             out.extend_from_slice(
@@ -512,10 +513,6 @@ fn read_lines<'a>(stream: &UnixStream, lines: &'a mut Lines) -> Result<&'a [u8],
         Brought::Lines(whole) => Ok(whole),
         Brought::TooLong(_) => Err(Lost::Connection("a frame was too long".to_owned())),
     }
-}
-
-fn write_all(stream: &UnixStream, bytes: &[u8]) -> io::Result<()> {
-    (&mut &*stream).write_all(bytes)
 }
 
 /// The beginning of a frame, for the log.

@@ -2,10 +2,11 @@
 //! keeps it until there is one.
 
 use std::{
-    io::{self, Write},
+    io,
+    net::Shutdown,
     ops::Range,
     os::fd::AsFd,
-    sync::Arc,
+    sync::{Arc, MutexGuard},
     time::{Duration, Instant},
 };
 
@@ -19,7 +20,7 @@ use super::{
     refusal,
     replay::Session,
     requests::{Answer, Cancelled, Effect, Repeat, Traits},
-    shared::{Link, Shared, State},
+    shared::{Link, Shared, Stage, State},
     splice, stdio,
 };
 use crate::{
@@ -54,6 +55,8 @@ pub struct ClientSide {
     /// Frames of one read for the broker, and the connection that they are for.
     frames: Vec<u8>,
     link: Option<Link>,
+    /// The client has sent a frame.
+    has_spoken: bool,
 }
 
 impl ClientSide {
@@ -66,6 +69,7 @@ impl ClientSide {
             answers: Vec::new(),
             frames: Vec::new(),
             link: None,
+            has_spoken: false,
         }
     }
 
@@ -92,7 +96,7 @@ impl ClientSide {
         }
         lines::split(lines.rest()).for_each(|line| self.line(line));
         self.flush();
-        self.shared.state().is_draining = true;
+        self.shared.state().advance(Stage::Draining);
         let until = Instant::now() + DRAIN_MAX;
         self.shared.wait_until(until, |state| state.requests.is_answered());
         self.shared.end("the client has ended")
@@ -104,7 +108,7 @@ impl ClientSide {
         self.answers.clear();
         if let Some(link) = self.link.take() {
             // The other thread notices the end of a connection, and knows which requests were sent on it.
-            let _ = (&mut &*link.stream).write_all(&self.frames);
+            let _ = self.shared.to_broker(&link.stream, &self.frames);
         }
         self.frames.clear();
         if self.frames.capacity() > 64 * 1024 {
@@ -112,12 +116,17 @@ impl ClientSide {
         }
     }
 
+    /// Takes a frame. The first one says who the client is, which the broker is told when the front connects.
     fn line(&mut self, line: &[u8]) {
-        let mut state = self.shared.state();
-        if !std::mem::replace(&mut state.has_spoken, true) {
+        self.frame(line);
+        if !self.has_spoken {
+            self.has_spoken = true;
+            self.shared.state().advance(Stage::Serving);
             self.shared.notify();
         }
-        drop(state);
+    }
+
+    fn frame(&mut self, line: &[u8]) {
         let Ok(text) = str::from_utf8(line) else {
             return self.refuse(None, &RpcError::new(PARSE_ERROR, "Parse error: the frame is not UTF-8"));
         };
@@ -283,11 +292,12 @@ impl ClientSide {
         let lost = state.requests.lose_connection(Instant::now(), keeps_session);
         drop(state);
         if let Some(link) = link {
-            let _ = link.stream.shutdown(std::net::Shutdown::Both);
+            let _ = link.stream.shutdown(Shutdown::Both);
         }
         let mut out = Vec::new();
-        lost.iter()
-            .for_each(|request| refusal::write(&mut out, request, &refusal::lost()));
+        for request in &lost {
+            refusal::write(&mut out, request, &refusal::lost());
+        }
         self.shared.to_client(&out);
     }
 
@@ -391,7 +401,7 @@ impl ClientSide {
     }
 
     /// Shortens the pause before the next attempt to connect.
-    fn wake(&self, state: std::sync::MutexGuard<'_, State>, waits_since: Option<Instant>) {
+    fn wake(&self, state: MutexGuard<'_, State>, waits_since: Option<Instant>) {
         drop(state);
         if waits_since.is_some() {
             self.shared.notify();

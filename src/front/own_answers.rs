@@ -68,7 +68,7 @@ pub fn answer(state: &mut State, era: OfferedEra, method: &str, params: &Params<
         }
         _ if !is_list => Err(RpcError::method_not_found(method)),
         // Without a connection the own lists are better than none.
-        _ if state.lists == Lists::Broker && state.open_link().is_some() => Ok(Answerer::Broker),
+        _ if state.lists == Lists::Broker && state.link.is_some() => Ok(Answerer::Broker),
         _ => match AUDIENCE.list(method, params, is_modern) {
             Some(list) => list.map(Answerer::Front),
             None => Ok(Answerer::Broker),

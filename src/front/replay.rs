@@ -269,7 +269,7 @@ impl Replay {
 }
 
 /// The `_meta` of a request that needs no handshake.
-fn modern_meta() -> Value {
+pub fn modern_meta() -> Value {
     json!({
         "io.modelcontextprotocol/protocolVersion": MODERN,
         "io.modelcontextprotocol/clientCapabilities": {},

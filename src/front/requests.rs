@@ -487,7 +487,9 @@ mod tests {
                         let text = sent(&mut requests);
                         let order: Vec<usize> = text.lines().map(|line| line.parse().unwrap()).collect();
                         prop_assert_eq!(&order, &open);
-                        order.iter().for_each(|id| sendings[*id] += 1);
+                        for id in order {
+                            sendings[id] += 1;
+                        }
                         is_attached = true;
                     }
                     Step::Wait if !is_attached => {

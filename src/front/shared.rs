@@ -3,24 +3,41 @@
 //! No thread reads, writes or waits for another process while it holds the lock.
 
 use std::{
+    io::{self, Write},
     net::Shutdown,
     os::unix::net::UnixStream,
     process,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
     time::{Duration, Instant},
 };
+
+use serde_json::json;
 
 use super::{
     dial::{DialError, Dialed},
     identity::{Identity, Naming},
     log::Log,
-    replay::Replay,
+    replay::{Replay, modern_meta},
     requests::Requests,
     stdio::Stdout,
 };
+use crate::mcp::tools::DISCONNECT_SESSION;
 
 /// How long the end of the front waits for the broker to close the connection.
 const GOODBYE_MAX: Duration = Duration::from_millis(250);
+
+/// How often the end of the front looks whether another thread still writes.
+const WRITE_CHECK: Duration = Duration::from_millis(5);
+
+/// The id of the last request of the front.
+pub const GOODBYE_ID: &str = "\"front-goodbye\"";
+
+/// The last request of the front, in the modern era, which needs no handshake.
+fn goodbye() -> String {
+    let params = json!({"name": DISCONNECT_SESSION, "arguments": {}, "_meta": modern_meta()});
+    format!("{{\"jsonrpc\":\"2.0\",\"id\":{GOODBYE_ID},\"method\":\"tools/call\",\"params\":{params}}}\n")
+}
 
 /// A connection to a broker.
 #[derive(Clone)]
@@ -59,19 +76,33 @@ pub struct State {
     pub dialed: Option<Result<Dialed, DialError>>,
     /// The ids of the requests of the broker that the client has not answered, as JSON.
     pub asked: Vec<String>,
-    /// The client has sent a frame.
-    pub has_spoken: bool,
     /// Why the last attempt to connect failed.
     pub trouble: Option<String>,
+    /// How far the life of the front has come.
+    pub stage: Stage,
+}
+
+/// The stages in the life of a front, in their order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// The client has sent no frame.
+    #[default]
+    Silent,
+    Serving,
     /// The client sends no further frames: a thread waits for the last answers.
-    pub is_draining: bool,
-    /// The front ends.
-    pub is_ending: bool,
-    /// The connection was closed after the front had said goodbye.
-    pub is_closed: bool,
+    Draining,
+    /// The front takes leave of the broker.
+    Ending,
+    /// The broker has closed the connection after that.
+    Closed,
 }
 
 impl State {
+    /// Goes on to a stage, unless the front is further already.
+    pub fn advance(&mut self, stage: Stage) {
+        self.stage = self.stage.max(stage);
+    }
+
     /// The connection to which requests may be sent.
     pub fn open_link(&self) -> Option<&Link> {
         self.link.as_ref().filter(|_| self.is_open)
@@ -82,6 +113,8 @@ impl State {
 pub struct Shared {
     state: Mutex<State>,
     changed: Condvar,
+    /// Held while frames are written to the broker.
+    writing: Mutex<()>,
     pub stdout: Stdout,
     pub log: Log,
 }
@@ -92,6 +125,7 @@ impl Shared {
         Self {
             state: Mutex::new(state),
             changed: Condvar::new(),
+            writing: Mutex::new(()),
             stdout,
             log,
         }
@@ -132,18 +166,47 @@ impl Shared {
         }
     }
 
+    /// Writes frames to the broker.
+    ///
+    /// # Errors
+    /// The connection has failed, which its reader notices as well.
+    pub fn to_broker(&self, stream: &UnixStream, frames: &[u8]) -> io::Result<()> {
+        let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        (&mut &*stream).write_all(frames)
+    }
+
     /// Takes leave of the broker and ends the process.
     pub fn end(&self, why: &str) -> ! {
         self.log.event(why);
+        let until = Instant::now() + GOODBYE_MAX;
         let mut state = self.state();
-        state.is_ending = true;
-        let link = state.link.clone();
+        state.advance(Stage::Ending);
+        let (is_open, link) = (state.is_open, state.link.clone());
         drop(state);
         if let Some(link) = link {
-            // The session becomes disconnected and keeps its inbox.
+            if is_open && lock_until(&self.writing, until).is_some() {
+                // The session becomes disconnected and keeps its inbox.
+                let _ = link.stream.set_write_timeout(Some(GOODBYE_MAX));
+                let _ = (&mut &*link.stream).write_all(goodbye().as_bytes());
+            }
             let _ = link.stream.shutdown(Shutdown::Write);
-            self.wait_until(Instant::now() + GOODBYE_MAX, |state| state.is_closed);
+            self.wait_until(until, |state| state.stage == Stage::Closed);
         }
+        // So that the last frame for the client is whole.
+        let _turn = lock_until(self.stdout.turn(), until);
         process::exit(0)
+    }
+}
+
+/// Waits until another thread has finished what it does under a lock.
+fn lock_until(lock: &Mutex<()>, until: Instant) -> Option<MutexGuard<'_, ()>> {
+    loop {
+        if let Ok(guard) = lock.try_lock() {
+            return Some(guard);
+        }
+        if Instant::now() >= until {
+            return None;
+        }
+        thread::sleep(WRITE_CHECK);
     }
 }

@@ -41,6 +41,11 @@ impl Stdout {
         }
     }
 
+    /// Held by the thread that writes.
+    pub fn turn(&self) -> &Mutex<()> {
+        &self.turn
+    }
+
     /// Writes whole frames, each with its line break. Frames of several threads do not mix.
     ///
     /// # Errors

@@ -96,10 +96,12 @@ impl Audience {
                     }
                 }
             }
-            digest.finalize()[..8]
+            let digest = digest.finalize();
+            let bits = digest
                 .iter()
-                .map(|byte| format!("{byte:02x}"))
-                .collect()
+                .take(8)
+                .fold(0, |bits, byte| (bits << 8) | u64::from(*byte));
+            format!("{bits:016x}")
         })
     }
 }

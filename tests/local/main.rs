@@ -4,12 +4,16 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod connect;
 mod dev;
 mod dev_tools;
+mod fake_broker;
 mod fifo;
+mod front;
 mod hello;
 mod home;
 mod places;
+mod reconnecting;
 mod runtime;
 #[path = "../support/screen.rs"]
 mod screen;

@@ -103,9 +103,9 @@ impl Pump {
 
     fn run(mut self) {
         loop {
-            let passed = self.from_broker().and_then(|has_more| {
-                self.to_front()?;
-                self.from_front()?;
+            let passed = self.read_broker().and_then(|has_more| {
+                self.write_front()?;
+                self.read_front()?;
                 // What the TLS layer has decoded already makes no socket ready.
                 if has_more && self.lines.is_empty() {
                     Ok(())
@@ -119,7 +119,7 @@ impl Pump {
                 Err(End::Broker) => {
                     let _ = self.local.set_nonblocking(false);
                     let _ = self.local.set_write_timeout(Some(CLOSE_MAX));
-                    let _ = self.to_front();
+                    let _ = self.write_front();
                     return;
                 }
             }
@@ -127,7 +127,7 @@ impl Pump {
     }
 
     /// Reads frames of the broker as long as there is room; returns whether there may be more.
-    fn from_broker(&mut self) -> Result<bool, End> {
+    fn read_broker(&mut self) -> Result<bool, End> {
         while self.lines.len() < WAITING_MAX {
             let frame = match self.socket.read() {
                 Ok(frame) => frame,
@@ -165,7 +165,7 @@ impl Pump {
         self.lines.push(b'\n');
     }
 
-    fn to_front(&mut self) -> Result<(), End> {
+    fn write_front(&mut self) -> Result<(), End> {
         while let Some(rest) = self.lines.get(self.written..).filter(|rest| !rest.is_empty()) {
             match self.local.write(rest) {
                 Ok(len) => self.written += len,
@@ -183,7 +183,7 @@ impl Pump {
     }
 
     /// Sends the lines of the front as frames until the connection to the broker is full.
-    fn from_front(&mut self) -> Result<(), End> {
+    fn read_front(&mut self) -> Result<(), End> {
         let mut buffer = [0; 16 * 1024];
         self.flush()?;
         while !self.is_blocked {
