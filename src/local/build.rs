@@ -69,9 +69,10 @@ pub fn is_replaced() -> bool {
     let Some(own) = STARTED_FROM.get_or_init(|| own_metadata().ok().map(id)) else {
         return false;
     };
-    executable()
-        .and_then(fs::metadata)
-        .map_or(true, |file| id(file) != *own)
+    match executable().and_then(fs::metadata) {
+        Ok(file) => id(file) != *own,
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
 }
 
 /// Where this program is installed: the file that a new process is started from.

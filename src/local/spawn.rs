@@ -26,6 +26,8 @@ use super::{
 };
 use crate::config::{API_KEY_ENV, ENV_PREFIX, NAME_ENV, URL_ENV};
 
+/// The first descriptor after stdin, stdout and stderr.
+const FIRST_INHERITED: i32 = 3;
 /// The longest readiness line, in bytes.
 const LINE_LEN_MAX: usize = 16 << 10;
 
@@ -59,6 +61,8 @@ pub fn start(paths: &LocalPaths, deadline: Instant) -> Result<(), AttachError> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(log);
+    // Nor a lock or a pipe that the session has left open: it would be held as long as the broker lives.
+    close_fds::set_fds_cloexec(FIRST_INHERITED, &[]);
     let child = command.spawn();
     let mut child = child.map_err(|error| failed(format!("{} cannot be run: {error}", program.display())))?;
     let stdout = child.stdout.take();

@@ -2,7 +2,8 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
     os::unix::fs::MetadataExt,
     process::Stdio,
 };
@@ -148,6 +149,31 @@ fn a_restart_keeps_the_options_of_the_start() {
     }
     let refused = home.runs("dev start");
     assert!(refused.refusal(1).contains("other options"), "{refused:?}");
+}
+
+#[test]
+fn without_http_only_local_clients_are_served() {
+    let home = Home::new();
+    let shown = home.json("dev start --http off --json");
+    assert!(shown["http"].is_null(), "{shown}");
+    Client::connect(&socket_of(&home, "default")).pings();
+    assert!(home.json("dev start --name open --json")["http"].is_string());
+    // The HTTP server of the first asks for a key that is shown nowhere.
+    let log = home.does("dev logs -n 1000");
+    let address = log
+        .split("http://")
+        .nth(1)
+        .and_then(|rest| rest.split('/').next())
+        .unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(
+        stream,
+        "GET /api/v1/sessions HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
 }
 
 #[test]

@@ -21,7 +21,10 @@ use super::{
     flags::{choice, duration, number, switch, text},
     output::{Output, print},
 };
-use crate::local::{Instance, LocalPaths};
+use crate::{
+    exit,
+    local::{Instance, LocalPaths},
+};
 use control::{clean_up, dev_instances, end, ended_text, paths_of, reports, start, start_dev};
 use logs::Logs;
 use options::{DevOptions, STORAGES, TRANSPORTS, parse_http};
@@ -151,7 +154,7 @@ fn command(name: &'static str, about: &'static str) -> Command {
 
 fn status_command(name: &'static str) -> Command {
     Command::new(name)
-        .about("Show whether the broker of this user runs, and its agents")
+        .about("Show whether the broker runs, and its agents")
         .args([
             json_flag(),
             switch("wide", "Do not cut tables to the width of the terminal"),
@@ -259,7 +262,7 @@ pub fn read(name: &str, matches: &ArgMatches, env: Vec<(OsString, OsString)>) ->
             env,
         }),
         ("dev", "start") => {
-            let option = |flag: &str| below.get_one::<String>(flag).cloned();
+            let option = |flag: &str| below.get_one::<String>(flag).cloned().unwrap_or_default();
             let options = DevOptions {
                 transport: option("transport").map(|word| if word == PIPE { "fifo".to_owned() } else { word }),
                 http: option("http"),
@@ -361,7 +364,7 @@ fn started(
 
 fn status(instances: &[Instance], has_many: bool, output: &Output) -> Result<ExitCode, CliError> {
     let reports = reports(instances)?;
-    let code = reports.iter().map(Report::exit_code).max().unwrap_or(0);
+    let code = reports.iter().map(Report::exit_code).max().unwrap_or(exit::NOT_RUNNING);
     if output.json {
         let values: Vec<Value> = reports.iter().map(json_of).collect();
         let value = if has_many {

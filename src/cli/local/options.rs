@@ -1,6 +1,9 @@
 //! With which options a broker for development was started: a restart keeps them.
 
-use std::fs;
+use std::{
+    fs::{self, DirBuilder},
+    os::unix::fs::DirBuilderExt,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -30,19 +33,29 @@ pub fn parse_http(text: &str) -> Result<String, String> {
     }
 }
 
-/// What the command line of a start says; `None` for what it leaves open.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// How a broker for development is started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DevOptions {
     /// One of [`TRANSPORTS`].
-    pub transport: Option<String>,
+    pub transport: String,
     /// A port, 0 for a free one, or [`HTTP_OFF`].
-    pub http: Option<String>,
+    pub http: String,
     /// One of [`STORAGES`].
-    pub storage: Option<String>,
+    pub storage: String,
+}
+
+impl Default for DevOptions {
+    fn default() -> Self {
+        Self {
+            transport: TRANSPORTS[0].to_owned(),
+            http: "0".to_owned(),
+            storage: STORAGES[0].to_owned(),
+        }
+    }
 }
 
 impl DevOptions {
-    /// The options of the last start of an instance. A file that cannot be read has none.
+    /// The options of the last start of an instance; the defaults where they cannot be read.
     pub fn read(paths: &LocalPaths) -> Self {
         let text = fs::read(paths.state_folder().join(FILE)).unwrap_or_default();
         serde_json::from_slice(&text).unwrap_or_default()
@@ -55,13 +68,14 @@ impl DevOptions {
     pub fn write(&self, paths: &LocalPaths) -> Result<(), CliError> {
         let folder = paths.state_folder();
         let text = serde_json::to_vec(self).unwrap_or_default();
-        let written = fs::create_dir_all(folder).and_then(|()| write_private(&folder.join(FILE), &text));
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        let written = made.and_then(|()| write_private(&folder.join(FILE), &text));
         written.map_err(|error| CliError::Usage(format!("the folder {} cannot be written: {error}", folder.display())))
     }
 
     /// Whether no client can use the HTTP server.
     pub fn has_no_http(&self) -> bool {
-        self.http.as_deref() == Some(HTTP_OFF)
+        self.http == HTTP_OFF
     }
 
     /// The options as flags of `serve`.
@@ -69,27 +83,24 @@ impl DevOptions {
     /// # Errors
     /// The system has no random numbers.
     pub fn flags(&self, paths: &LocalPaths) -> Result<Vec<Flag>, String> {
-        let mut flags: Vec<Flag> = Vec::new();
-        if let Some(storage) = &self.storage {
-            flags.push(("storage", storage.into()));
-        }
-        match &self.http {
+        let mut flags: Vec<Flag> = vec![("storage", (&self.storage).into())];
+        if self.has_no_http() {
             // The workers of the HTTP server run the projects, so that it cannot be left out. It asks for a key that is
             // shown nowhere; local clients need none.
-            Some(_) if self.has_no_http() => {
-                let mut random = [0; 32];
-                getrandom::fill(&mut random).map_err(|error| error.to_string())?;
-                let key: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-                flags.extend([
-                    ("port", "0".into()),
-                    ("enable_auth", "true".into()),
-                    ("admin_key", key.into()),
-                ]);
-            }
-            Some(port) => flags.push(("port", port.into())),
-            None => {}
+            let mut random = [0; 32];
+            getrandom::fill(&mut random).map_err(|error| error.to_string())?;
+            let key: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+            let others = ["admin_key_file", "jwt_issuer", "jwt_audience", "jwt_jwks"];
+            flags.extend([
+                ("port", "0".into()),
+                ("enable_auth", "true".into()),
+                ("admin_key", key.into()),
+            ]);
+            flags.extend(others.map(|other| (other, "".into())));
+        } else {
+            flags.push(("port", (&self.http).into()));
         }
-        if self.transport.as_deref() == Some("fifo") {
+        if self.transport == TRANSPORTS[1] {
             flags.push(("local_fifo", paths.fifo_prefix().into()));
         }
         Ok(flags)
