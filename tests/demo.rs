@@ -125,7 +125,10 @@ fn the_story_is_told_to_its_end_and_seen_through_rest() {
             "{reason}: {events:#?}"
         );
     }
-    assert!(has("message", &|data| data["event"] == "redriven"), "{events:#?}");
+    let redriven = events
+        .iter()
+        .filter(|(name, data)| name == "message" && data["event"] == "redriven");
+    assert_eq!(redriven.count(), 2, "{events:#?}");
     assert_eq!(printed.matches("redrives the dead letter").count(), 2, "{printed}");
     let is_of_thread = |data: &Value| data["message"]["headers"]["correlation_id"] == "login-rate-limit";
     let in_thread = events
