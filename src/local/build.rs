@@ -55,10 +55,8 @@ pub fn build_id() -> &'static str {
             digest.update(file.mtime().to_be_bytes());
             digest.update(file.mtime_nsec().to_be_bytes());
         }
-        digest.finalize()[..4]
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect()
+        let [first, second, third, fourth, ..]: [u8; 32] = digest.finalize().into();
+        format!("{:08x}", u32::from_be_bytes([first, second, third, fourth]))
     })
 }
 

@@ -31,7 +31,7 @@ pub async fn wait(connections: &Connections, transports: &LocalTransports, idle_
         let quiet = rest::quiet_for();
         if quiet < wanted {
             // A client that leaves may have brought a newer version.
-            let pause = tokio::time::sleep((wanted - quiet).max(PAUSE_MIN));
+            let pause = tokio::time::sleep(wanted.saturating_sub(quiet).max(PAUSE_MIN));
             tokio::select! {
                 () = pause => {}
                 () = released => {}

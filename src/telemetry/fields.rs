@@ -51,6 +51,8 @@ pub const FIELDS: &[(&str, &str)] = &[
     ("error", "why it failed"),
     ("file", "a file that a setting names"),
     ("folder", "a folder of the storage on disk"),
+    ("has_upgrade", "whether a newer version of the broker waits to start"),
+    ("idle_shutdown", "the setting of that name"),
     ("keys", "keys of the issuer that are known"),
     ("kind", "the kind of an actor, such as `session`"),
     (
@@ -80,6 +82,7 @@ pub const FIELDS: &[(&str, &str)] = &[
     ("stored", "the answer of the store"),
     ("task", "a background task"),
     ("total", "how many were given up since the start"),
+    ("uid", "the user id of a local process"),
     ("variable", "an environment variable"),
     ("version", "the version of a protocol"),
 ];

@@ -213,7 +213,7 @@ impl Client {
     }
 
     /// Waits until the broker closes the connection.
-    pub fn is_closed(mut self) {
+    pub fn ends(mut self) {
         let mut line = String::new();
         while self.stream.read_line(&mut line).unwrap_or(0) > 0 {}
     }

@@ -267,7 +267,7 @@ fn with_another_protocol_the_newer_program_wins() {
     let started = newer(START);
     assert_eq!(started.code, 0, "{started:?}");
     assert!(!is_alive(pid));
-    client.is_closed();
+    client.ends();
     let refused = home.runs(START);
     let line = refused.refusal(1);
     assert!(line.contains("9.0.0 runs") && line.contains("--instance"), "{line}");
@@ -525,7 +525,7 @@ fn a_restart_keeps_what_is_stored() {
     assert_eq!(registered["result"]["isError"], json!(false), "{registered}");
     let after = home.pid("local restart --json");
     assert_ne!(before, after);
-    client.is_closed();
+    client.ends();
     let shown = home.json(STATUS);
     assert_eq!(shown["agents"][0]["name"], "alice", "{shown}");
     assert!(home.does("local status").contains("alice"));

@@ -263,8 +263,12 @@ pub fn read(name: &str, matches: &ArgMatches, env: Vec<(OsString, OsString)>) ->
         }),
         ("dev", "start") => {
             let option = |flag: &str| below.get_one::<String>(flag).cloned().unwrap_or_default();
+            let transport = match option("transport") {
+                word if word == PIPE => "fifo".to_owned(),
+                word => word,
+            };
             let options = DevOptions {
-                transport: option("transport").map(|word| if word == PIPE { "fifo".to_owned() } else { word }),
+                transport,
                 http: option("http"),
                 storage: option("storage"),
             };
@@ -309,7 +313,7 @@ impl LocalCommand {
             Verb::Call(call) => return call.run(),
             Verb::Repl(repl) => return repl.run(),
             Verb::Serve(serve) => return Ok(serve::run(serve)),
-            Verb::Start(instance) => started(&instance, |paths| start(paths), &output)?,
+            Verb::Start(instance) => started(&instance, start, &output)?,
             Verb::StartDev(instance, options) => started(&instance, |paths| start_dev(paths, &options), &output)?,
             Verb::Stop(instances, grace) => {
                 for instance in instances {
@@ -319,7 +323,7 @@ impl LocalCommand {
             }
             Verb::Restart(instance, grace) => {
                 end(&instance, grace)?;
-                started(&instance, |paths| start(paths), &output)?;
+                started(&instance, start, &output)?;
             }
             Verb::Status(instances, has_many) => return status(&instances, has_many, &output),
             Verb::Logs(instance, logs) => logs.show(&LocalPaths::look_up(&instance)?)?,
@@ -329,12 +333,12 @@ impl LocalCommand {
                     print(&format!("{}\n", json!({ "removed": removed })))?;
                 } else {
                     let verb = if is_dry { "would remove" } else { "removed" };
-                    let lines: String = removed.iter().map(|file| format!("{verb} {file}\n")).collect();
-                    print(if lines.is_empty() {
-                        "nothing to remove\n"
-                    } else {
-                        &lines
-                    })?;
+                    for file in &removed {
+                        print(&format!("{verb} {file}\n"))?;
+                    }
+                    if removed.is_empty() {
+                        print("nothing to remove\n")?;
+                    }
                 }
             }
         }

@@ -87,9 +87,9 @@ impl DevOptions {
         if self.has_no_http() {
             // The workers of the HTTP server run the projects, so that it cannot be left out. It asks for a key that is
             // shown nowhere; local clients need none.
-            let mut random = [0; 32];
+            let mut random = [0; 16];
             getrandom::fill(&mut random).map_err(|error| error.to_string())?;
-            let key: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+            let key = format!("{:032x}", u128::from_be_bytes(random));
             let others = ["admin_key_file", "jwt_issuer", "jwt_audience", "jwt_jwks"];
             flags.extend([
                 ("port", "0".into()),

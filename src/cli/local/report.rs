@@ -325,7 +325,7 @@ fn size(bytes: u64) -> String {
     match bytes {
         0..1024 => format!("{bytes} B"),
         1024..1_048_576 => format!("{} KiB", bytes / 1024),
-        _ => format!("{}.{} MiB", bytes >> 20, (bytes & 0xf_ffff) * 10 >> 20),
+        _ => format!("{}.{} MiB", bytes >> 20, ((bytes & 0xf_ffff) * 10) >> 20),
     }
 }
 
