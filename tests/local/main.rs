@@ -12,6 +12,7 @@ mod fifo;
 mod front;
 mod hello;
 mod home;
+mod idle;
 mod places;
 mod reconnecting;
 mod runtime;
