@@ -95,7 +95,8 @@ settings! {
     local_connections_max: usize = "256", Integer(1..=100_000);
 
     /// Require a key from programs that connect to `local_socket`: as `api_key` in the hello, which is then the first line.
-    /// `false`: they act as their user, with scope `member` in the project `default`, even with `enable_auth`.
+    /// `false`: they act as their user, with scope `member` in the project `default`, even with `enable_auth`. The broker of
+    /// a user refuses `true`, because `mcp-broker connect` brings it no key.
     local_auth: bool = "false", Choice(SWITCH);
 
     /// Time without a connection and without a request after which the broker ends. It also ends soon after the last
