@@ -77,7 +77,8 @@ impl Wanted {
 
 /// The arguments: client, name, and which broker.
 pub fn args() -> [Arg; 5] {
-    let url = format!("Address of a shared broker; without it the entry is for the broker of this user\n[env: {URL_ENV}]");
+    let url =
+        format!("Address of a shared broker; without it the entry is for the broker of this user\n[env: {URL_ENV}]");
     let key_env = format!(
         "The shared broker asks for keys: the client reads its key from this variable, or asks for it once\n\
          [without a value: {API_KEY_ENV}]"

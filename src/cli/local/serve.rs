@@ -9,14 +9,13 @@ use std::{
 };
 
 use actix_rt::System;
-use actors::clock;
 use rustix::{fs::Mode, process};
 
 use super::options::DevOptions;
 use crate::{
     config::{self, Config, DefaultValue, Flag, Origin, SettingValue, StorageKind},
     exit,
-    local::{Info, Instance, LifeLock, LocalPaths, LockError, Readiness, build_id, running_version},
+    local::{Info, Instance, LifeLock, LocalPaths, LockError, Readiness, build_id, running_version, started_at},
     startup::{Application, bind},
     telemetry::{self, LogFile},
 };
@@ -213,7 +212,7 @@ fn info(paths: &LocalPaths, config: &Config, http: Option<String>) -> Info {
         pid: std::process::id(),
         version: running_version().to_owned(),
         build: build_id().to_owned(),
-        started_at: clock::rfc3339_text(clock::now().unix_ms),
+        started_at: started_at().to_owned(),
         socket: paths.socket.clone(),
         http,
         storage: storage.to_owned(),

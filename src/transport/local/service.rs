@@ -21,7 +21,7 @@ use crate::{
     local::{
         build_id,
         hello::{Agent, ConnectionStatus, Hello, HelloResult, Status},
-        meet, own_protocol, running_version,
+        meet, own_protocol, running_version, started_at,
     },
     mcp::{
         lists::lists_digest,
@@ -53,7 +53,7 @@ pub struct LocalService {
     /// What all transports share.
     pub context: TransportContext,
     pub facts: LocalFacts,
-    started_at: String,
+    started_at: &'static str,
     state: Mutex<State>,
     is_retiring: AtomicBool,
     retired: Notify,
@@ -87,7 +87,7 @@ impl LocalService {
         Arc::new(Self {
             context,
             facts,
-            started_at: rfc3339_text(now().unix_ms),
+            started_at: started_at(),
             state: Mutex::default(),
             is_retiring: AtomicBool::new(false),
             retired: Notify::new(),
@@ -158,7 +158,7 @@ impl LocalService {
             pid: std::process::id(),
             version: running_version().to_owned(),
             build: build_id().to_owned(),
-            started_at: self.started_at.clone(),
+            started_at: self.started_at.to_owned(),
             http: self.facts.http.clone(),
             storage: self.facts.storage.clone(),
             upgrade: state.upgrade.clone(),
@@ -219,7 +219,7 @@ impl ClientEntry {
             version: running_version().to_owned(),
             build: build_id().to_owned(),
             pid: std::process::id(),
-            started_at: self.service.started_at.clone(),
+            started_at: self.service.started_at.to_owned(),
             http: self.service.facts.http.clone(),
             connections,
             retiring: self.service.is_retiring.load(Ordering::Relaxed),
