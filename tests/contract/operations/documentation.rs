@@ -6,9 +6,10 @@
 
 use std::{
     collections::HashMap,
-    fs,
+    fs::{self, DirBuilder},
     io::{BufRead, BufReader, Read},
     net::SocketAddr,
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
@@ -244,13 +245,20 @@ impl Reader {
     /// Runs the commands of a page in order. Returns everything that they printed.
     fn run_page(name: &'static str) -> String {
         let folder = std::env::temp_dir().join(format!("mcp-broker-reader-{}", uuid::Uuid::new_v4().simple()));
-        fs::create_dir(&folder).unwrap();
+        let runtime = folder.join("run");
+        DirBuilder::new().recursive(true).mode(0o700).create(&runtime).unwrap();
         let programs = Path::new(env!("CARGO_BIN_EXE_mcp-broker")).parent().unwrap();
         let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
+        let environment = [
+            ("PATH", path),
+            ("HOME", folder.display().to_string()),
+            ("XDG_RUNTIME_DIR", runtime.display().to_string()),
+        ];
+        let environment = environment.map(|(name, value)| (name.to_owned(), value)).into();
         let mut reader = Self {
             name,
             folder,
-            environment: HashMap::from([("PATH".to_owned(), path)]),
+            environment,
             broker: None,
             printed: String::new(),
         };
@@ -351,6 +359,9 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         self.broker = None;
+        let _ = self
+            .shell("mcp-broker local stop; mcp-broker dev stop --all")
+            .output();
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
