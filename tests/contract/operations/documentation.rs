@@ -359,9 +359,7 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         self.broker = None;
-        let _ = self
-            .shell("mcp-broker local stop; mcp-broker dev stop --all")
-            .output();
+        let _ = self.shell("mcp-broker local stop; mcp-broker dev stop --all").output();
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
