@@ -6,9 +6,10 @@
 
 use std::{
     collections::HashMap,
-    fs,
+    fs::{self, DirBuilder},
     io::{BufRead, BufReader, Read},
     net::SocketAddr,
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
@@ -254,19 +255,21 @@ impl Reader {
         // The path of a local socket has at most 103 bytes.
         let folder = std::env::temp_dir().join(format!("mb-{}", &id[..8]));
         let runtime = folder.join("run");
-        fs::create_dir_all(&runtime).unwrap();
+        DirBuilder::new().recursive(true).mode(0o700).create(&runtime).unwrap();
         let programs = Path::new(env!("CARGO_BIN_EXE_mcp-broker")).parent().unwrap();
         let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
+        let environment = [
+            ("PATH", path),
+            ("HOME", folder.display().to_string()),
+            ("XDG_RUNTIME_DIR", runtime.display().to_string()),
+            // The brokers of several readers run at the same time.
+            ("MCP_BROKER_PORT", "0".to_owned()),
+        ];
+        let environment = environment.map(|(name, value)| (name.to_owned(), value)).into();
         let mut reader = Self {
             name,
-            folder: folder.clone(),
-            environment: HashMap::from([
-                ("PATH".to_owned(), path),
-                ("HOME".to_owned(), folder.display().to_string()),
-                ("XDG_RUNTIME_DIR".to_owned(), runtime.display().to_string()),
-                // The brokers of several readers run at the same time.
-                ("MCP_BROKER_PORT".to_owned(), "0".to_owned()),
-            ]),
+            folder,
+            environment,
             broker: None,
             printed: String::new(),
         };
@@ -367,9 +370,8 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         self.broker = None;
-        for command in ["local stop --grace 1s", "dev stop --all --grace 1s"] {
-            let _ = self.shell(&format!("exec mcp-broker {command}")).output();
-        }
+        let script = "mcp-broker local stop --grace 1s; mcp-broker dev stop --all --grace 1s";
+        let _ = self.shell(script).output();
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
