@@ -37,9 +37,9 @@ const LINES: u32 = 100;
 const GRACE: Duration = Duration::from_secs(10);
 /// Exit codes of the commands that look.
 const STATUS_CODES: &str = "\
-Exit codes: 0 it runs, 3 it does not run, 4 it does not run and has left files, 1 that cannot be told, 2 wrong command
-line or a folder that cannot be used.";
-const CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong command line, or a start that would fail again.";
+Exit codes: 0 it runs, 3 it does not run, 4 it does not run and has left files, 1 that cannot be told, 2 a command
+line, a folder or a key that cannot be used.";
+const CODES: &str = "Exit codes: 0 done, 1 failed, 2 a command line, a folder, a key or a setting that cannot be used.";
 
 /// The command whose subcommands are aliases of those of `dev`.
 const ALIASES: &str = "mcp";
@@ -368,6 +368,10 @@ fn started(
 
 fn status(instances: &[Instance], has_many: bool, output: &Output) -> Result<ExitCode, CliError> {
     let reports = reports(instances)?;
+    let refusal = reports.first().and_then(|report| report.key_refusal.clone());
+    if let (false, Some(line)) = (has_many, refusal) {
+        return Err(CliError::Usage(line));
+    }
     let code = reports.iter().map(Report::exit_code).max().unwrap_or(exit::NOT_RUNNING);
     if output.json {
         let values: Vec<Value> = reports.iter().map(json_of).collect();
