@@ -153,6 +153,17 @@ impl Home {
         self.processes().into_iter().filter(is_broker).collect()
     }
 
+    /// The processes that have a file open.
+    pub fn holders_of(&self, path: &Path) -> Vec<i32> {
+        let path = fs::canonicalize(path).unwrap();
+        let has_it = |pid: &i32| {
+            let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+            open.filter_map(|entry| fs::read_link(entry.path()).ok())
+                .any(|file| file == path)
+        };
+        self.processes().into_iter().filter(has_it).collect()
+    }
+
     /// The processes that live in these folders.
     fn processes(&self) -> Vec<i32> {
         let own = format!("HOME={}", self.path.display());

@@ -125,21 +125,6 @@ fn nothing_is_lost_or_doubled_when_the_broker_is_killed_under_calls() {
 }
 
 #[test]
-fn twenty_fronts_that_start_at_once_share_one_broker() {
-    let user = Home::new();
-    let mut fronts: Vec<Front> = (0..20).map(|_| user.front().start()).collect();
-    for front in &mut fronts {
-        front.initialize("x");
-        front.asks_tool("register_session", &json!({}));
-    }
-    for front in &mut fronts {
-        assert_eq!(front.answer(2)["result"]["isError"], false);
-    }
-    let sessions = fronts[0].calls("list_sessions", &json!({"limit": 100}));
-    assert_eq!(sessions["sessions"].as_array().unwrap().len(), 20);
-}
-
-#[test]
 fn a_restart_brings_back_the_name_the_inbox_and_the_subscription() {
     let user = Home::new();
     let (mut alice, mut bob) = (named(&user, "alice"), named(&user, "bob"));

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::Read,
+    io::{Read, Write},
     os::unix::{
         fs::{MetadataExt, PermissionsExt, chown, symlink},
         net::UnixListener,
@@ -19,11 +19,11 @@ use crate::{
     support::eventually,
 };
 
-const START: &str = "local start --json";
-const STATUS: &str = "local status --json";
+pub const START: &str = "local start --json";
+pub const STATUS: &str = "local status --json";
 
 /// Runs a start in many processes at the same time.
-fn start_at_once(home: &Home, words: &str, processes: usize) -> Vec<Done> {
+pub fn start_at_once(home: &Home, words: &str, processes: usize) -> Vec<Done> {
     let started: Vec<_> = (0..processes)
         .map(|_| {
             let mut command = home.command(words);
@@ -38,7 +38,7 @@ fn start_at_once(home: &Home, words: &str, processes: usize) -> Vec<Done> {
 }
 
 /// The distinct processes that these starts name.
-fn pids(starts: &[Done]) -> Vec<i64> {
+pub fn pids(starts: &[Done]) -> Vec<i64> {
     let pid = |done: &Done| {
         assert_eq!(done.code, 0, "{done:?}");
         serde_json::from_str::<serde_json::Value>(&done.stdout).unwrap()["pid"]
@@ -110,19 +110,6 @@ fn a_broker_starts_is_shown_and_ends_without_a_trace() {
         home.does("local stop").contains("does not run"),
         "a second stop is no failure"
     );
-}
-
-#[test]
-fn twenty_starts_at_once_give_one_broker() {
-    let home = Home::new();
-    let starts = start_at_once(&home, START, 20);
-    assert_eq!(pids(&starts).len(), 1);
-    assert_eq!(home.brokers().len(), 1);
-    // The same over what a killed broker has left.
-    kill(home.brokers()[0], Signal::KILL);
-    let starts = start_at_once(&home, START, 8);
-    assert_eq!(pids(&starts).len(), 1);
-    eventually("one broker is there", || (home.brokers().len() == 1).then_some(()));
 }
 
 #[test]
@@ -427,33 +414,6 @@ fn a_broker_carries_no_secret_of_the_session_that_started_it() {
 }
 
 #[test]
-fn a_broker_without_clients_ends_and_one_with_a_client_stays() {
-    let home = Home::new().with("MCP_BROKER_IDLE_SHUTDOWN", "1s");
-    let pid = home.pid(START);
-    let mut client = home.client();
-    client.pings();
-    // Twice the time after which an idle broker ends.
-    thread::sleep(std::time::Duration::from_secs(2));
-    client.pings();
-    assert!(is_alive(pid));
-    drop(client);
-    eventually("it ends", || (!is_alive(pid)).then_some(()));
-    assert_eq!(home.runs(STATUS).code, 3, "nothing is left");
-    assert_ne!(home.pid(START), pid);
-}
-
-#[test]
-fn every_start_at_the_moment_of_an_idle_end_has_a_broker() {
-    let home = Home::new().with("MCP_BROKER_IDLE_SHUTDOWN", "1s");
-    for round in 0..6 {
-        home.pid(START);
-        thread::sleep(std::time::Duration::from_millis(900 + 40 * round));
-        // Each has one, even if it ends before the next comes.
-        pids(&start_at_once(&home, START, 4));
-    }
-}
-
-#[test]
 fn the_listener_of_another_user_gets_no_byte() {
     if !is_root("the listener of another user") {
         return;
@@ -489,26 +449,33 @@ fn the_listener_of_another_user_gets_no_byte() {
 
 #[test]
 fn a_broker_holds_no_descriptor_of_the_session_that_started_it() {
-    let home = Home::new();
-    let held = home.path.join("held");
-    let starts = format!(
-        "exec 9>'{}' && exec '{}' local start",
-        held.display(),
-        home.program.display()
-    );
-    let plain = home.command("");
-    let mut shell = Command::new("/bin/sh");
-    shell
-        .args(["-c", &starts])
-        .env_clear()
-        .envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    assert_eq!(Done::of(shell.output().unwrap()).code, 0);
-    let pid = home.pid(STATUS);
-    let open = fs::read_dir(format!("/proc/{pid}/fd"))
-        .unwrap()
-        .filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
-    let open: Vec<_> = open.collect();
-    assert!(open.len() > 3 && !open.contains(&held), "{open:?}");
+    for words in ["local start", "connect"] {
+        let home = Home::new();
+        let held = home.path.join("held");
+        let starts = format!(
+            "exec 9>'{}' && exec '{}' {words}",
+            held.display(),
+            home.program.display()
+        );
+        let plain = home.command("");
+        let mut shell = Command::new("/bin/sh");
+        shell
+            .args(["-c", &starts])
+            .env_clear()
+            .envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        shell.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut session = Running(shell.spawn().unwrap());
+        // Makes a front start the broker.
+        let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "list_sessions"}});
+        let _ = writeln!(session.0.stdin.as_mut().unwrap(), "{call}");
+        home.awaits_status(STATUS, 0);
+        let pid = home.pid(STATUS);
+        let open = fs::read_dir(format!("/proc/{pid}/fd"))
+            .unwrap()
+            .filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+        let open: Vec<_> = open.collect();
+        assert!(open.len() > 3 && !open.contains(&held), "{words}: {open:?}");
+    }
 }
 
 #[test]
