@@ -93,7 +93,7 @@ pub fn is_idle() -> bool {
     ACTIVITY.is_idle(now().mono_ms)
 }
 
-/// How long the process has had nothing to do, as far as the checks since then can tell: never too long.
+/// How long the process has been idle, counted from the last check that found activity: never longer than in truth.
 #[must_use]
 pub fn quiet_for() -> Duration {
     let now = now();

@@ -96,6 +96,7 @@ settings! {
 
     /// Require a key from programs that connect to `local_socket`: as `api_key` in the hello, which is then the first line.
     /// `false`: they act as their user, with scope `member` in the project `default`, even with `enable_auth`.
+    /// `connect` and the commands `local` and `dev` take the key from `MCP_BROKER_API_KEY`.
     local_auth: bool = "false", Choice(SWITCH);
 
     /// Time without use after which the broker ends: without a connection, a request, a running task, or a program that

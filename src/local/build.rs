@@ -1,4 +1,4 @@
-//! Which build of the program runs.
+//! Which build of the program runs, and since when.
 
 use std::{
     env,
@@ -9,7 +9,7 @@ use std::{
     sync::OnceLock,
 };
 
-use actors::faults;
+use actors::{clock, faults};
 use sha2::{Digest, Sha256};
 
 use super::hello::{Hello, HelloKey, PROTOCOL};
@@ -22,6 +22,12 @@ const DELETED: &str = " (deleted)";
 pub fn running_version() -> &'static str {
     static VERSION: OnceLock<String> = OnceLock::new();
     VERSION.get_or_init(|| faults::text("FAULT_VERSION").unwrap_or_else(|| env!("CARGO_PKG_VERSION").to_owned()))
+}
+
+/// When this broker started, RFC 3339: the time of the first call. The service of local clients calls it at the start.
+pub fn started_at() -> &'static str {
+    static STARTED_AT: OnceLock<String> = OnceLock::new();
+    STARTED_AT.get_or_init(|| clock::rfc3339_text(clock::now().unix_ms))
 }
 
 /// The version of the local methods that this program speaks. In builds with the feature `faults` a test may name

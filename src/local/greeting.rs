@@ -66,7 +66,7 @@ pub fn greet(path: &Path, hello: &Hello, deadline: Instant) -> io::Result<Greete
     }
 }
 
-/// Asks the broker at the other end to end, and returns its answer.
+/// Asks the broker at the other end of the connection to end, and waits for its answer.
 ///
 /// # Errors
 /// Those of [`greet`].

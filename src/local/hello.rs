@@ -25,7 +25,7 @@ const DIRECTORY_LEN_MAX: usize = 4096;
 /// Most ways in which an agent can be woken.
 const WAKE_LEN_MAX: usize = 8;
 
-/// Who connects.
+/// What a client says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     pub protocol: u32,
@@ -74,7 +74,7 @@ pub struct Agent {
     pub wake: Vec<String>,
 }
 
-/// Who answers.
+/// What a broker answers to a hello.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HelloResult {
     /// The version of these methods that the connection uses.

@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// How long the listener has for clients that have connected by a name that is gone.
+/// Time in which the listener accepts the clients that connected before the name was withdrawn.
 const LAST_CLIENTS_PAUSE: Duration = Duration::from_millis(20);
 
 /// The local transports of a broker, if it has any.
@@ -27,7 +27,7 @@ pub struct LocalTransports {
 }
 
 impl LocalTransports {
-    /// Starts what the configuration names.
+    /// Starts the socket and the FIFOs that the configuration names.
     ///
     /// # Errors
     /// A folder is not private, or a name is in use: the text says which setting to look at.
@@ -88,7 +88,7 @@ impl LocalTransports {
         }
     }
 
-    /// Whether a client of a newer version came by.
+    /// Whether a client of a newer version has connected.
     pub fn has_upgrade(&self) -> bool {
         self.service.as_ref().is_some_and(|service| service.has_upgrade())
     }
@@ -101,14 +101,14 @@ impl LocalTransports {
         }
     }
 
-    /// Takes the name of the socket away, so that the next client starts a broker, and looks once more. A client that
-    /// came before is served: then the name returns, and the result is false.
+    /// Withdraws the name of the socket, so that the next client starts a broker, and then checks for clients once more. If
+    /// one came before, it is served: the name is restored, and the result is false.
     pub async fn withdraw_unless_used(&self, connections: &Connections) -> bool {
         let socket = self.listener.as_ref().map(LocalListener::name);
         if let Some(Err(error)) = socket.map(PublishedSocket::withdraw) {
             tracing::warn!(%error, "the name of the local socket cannot be removed");
         }
-        // The listener accepts on this thread: it has had its turn before a timer fires.
+        // The listener runs on this thread, so it accepts what waits before the timer of this pause fires.
         tokio::time::sleep(LAST_CLIENTS_PAUSE).await;
         let has_socket_clients = self
             .service

@@ -218,7 +218,7 @@ fn a_given_name_is_registered_and_that_of_the_agent_wins() {
 }
 
 #[test]
-fn a_name_that_another_front_takes_is_left_to_it() {
+fn a_front_does_not_take_back_a_name_that_another_has_taken_over() {
     let user = Home::new();
     let mut one = user.front().args(&["--name=alice"]).start();
     one.initialize("x");
@@ -283,7 +283,7 @@ fn messages_progress_and_subscriptions_reach_the_client() {
 }
 
 #[test]
-fn frames_that_are_none_are_refused_and_the_next_is_served() {
+fn lines_that_are_no_frames_are_refused_and_the_next_frame_is_served() {
     let user = Home::new();
     let mut front = user.front().env("MCP_BROKER_MAX_PAYLOAD_MB", "1").start();
     front.sends_line("no json");

@@ -39,7 +39,7 @@ fn a_broker_without_clients_ends_and_one_with_a_client_stays() {
 }
 
 #[test]
-fn every_start_at_the_moment_of_an_idle_end_has_a_broker() {
+fn a_start_at_the_moment_of_an_idle_end_finds_a_broker() {
     let home = Home::new().with("MCP_BROKER_IDLE_SHUTDOWN", "1s");
     for round in 0..6 {
         home.pid(START);

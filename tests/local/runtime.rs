@@ -52,7 +52,7 @@ pub fn pids(starts: &[Done]) -> Vec<i64> {
 }
 
 #[test]
-fn a_broker_starts_is_shown_and_ends_without_a_trace() {
+fn a_broker_starts_is_shown_and_removes_its_socket_when_it_ends() {
     let home = Home::new();
     assert_eq!(home.runs(STATUS).code, 3);
     assert!(!home.runtime().exists(), "a look makes no folder");
@@ -139,7 +139,7 @@ fn the_socket_of_a_living_broker_is_never_removed() {
     }
     home.does("local stop");
     assert_eq!(home.pid("local status --json --instance other"), other);
-    // A socket without its broker's name is not the broker's death: the life lock is.
+    // The broker lives although its socket has no name: the life lock decides.
     let socket = home.runtime().join("other/broker.sock");
     fs::rename(&socket, socket.with_extension("hidden")).unwrap();
     let shown = home.runs("local status --instance other");
@@ -172,13 +172,13 @@ fn a_process_that_got_the_id_of_a_dead_broker_is_left_alone() {
 }
 
 #[test]
-fn a_broker_that_does_not_answer_is_not_doubled_and_can_be_ended() {
+fn no_second_broker_is_started_beside_one_that_does_not_answer() {
     let home = Home::new();
     let pid = home.pid(START);
     kill(pid, Signal::STOP);
     let shown = home.runs("local status");
     assert_eq!(shown.code, 1, "{shown:?}");
-    assert!(shown.stdout.contains("did not answer"), "{shown:?}");
+    assert!(shown.stdout.contains("mcp-broker local stop ends it"), "{shown:?}");
     assert_eq!(home.brokers(), [pid]);
     let ended = home.does("local stop --grace=1s");
     assert!(ended.contains("was killed"), "{ended}");
@@ -228,7 +228,7 @@ fn a_newer_program_waits_until_the_last_client_has_left() {
 }
 
 #[test]
-fn a_look_by_a_newer_program_ends_no_broker() {
+fn the_status_command_of_a_newer_program_ends_no_broker() {
     let home = Home::new();
     let pid = home.pid(START);
     for _ in 0..3 {
@@ -287,7 +287,7 @@ fn a_replaced_program_is_used_once_the_last_client_has_left() {
 }
 
 #[test]
-fn a_runtime_folder_that_cannot_be_used_is_one_line() {
+fn a_runtime_folder_that_cannot_be_used_is_told_in_one_line() {
     let home = Home::new();
     let run = home.path.join("run");
     fs::write(home.runtime(), "a file").unwrap();
@@ -328,7 +328,7 @@ impl Drop for SmallDisk<'_> {
 }
 
 #[test]
-fn a_full_or_read_only_disk_is_one_line() {
+fn a_full_or_read_only_disk_is_told_in_one_line() {
     if !is_root("a full disk and one that is mounted read-only") {
         return;
     }
@@ -351,7 +351,7 @@ fn a_full_or_read_only_disk_is_one_line() {
 }
 
 #[test]
-fn what_keeps_a_broker_from_serving_is_told_with_the_name_of_its_log() {
+fn a_failed_start_is_told_with_its_reason_and_its_log() {
     let home = Home::new();
     let mut command = home.command("local start");
     command.env("MCP_BROKER_QUEUE_CAPACITY", "none");
@@ -377,6 +377,9 @@ fn what_keeps_a_broker_from_serving_is_told_with_the_name_of_its_log() {
     );
     let done = home.runs("local start --instance a/b");
     assert!(done.refusal(2).contains("allowed"), "{done:?}");
+    let mut command = home.command("local start --instance three");
+    let done = Done::of(command.env("MCP_BROKER_DATA_DIR", "data").output().unwrap());
+    assert!(done.refusal(2).contains("an absolute path"), "{done:?}");
 }
 
 #[test]
@@ -425,8 +428,8 @@ fn the_listener_of_another_user_gets_no_byte() {
     fs::set_permissions(home.path.join("run"), fs::Permissions::from_mode(0o755)).unwrap();
     let socket = home.socket();
     let listening = thread::spawn(move || {
-        let nobody = rustix::process::Uid::from_raw(65_534);
-        rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+        let other = rustix::process::Uid::from_raw(65_534);
+        rustix::thread::set_thread_res_uid(other, other, other).unwrap();
         UnixListener::bind(socket).unwrap()
     });
     let listener = listening.join().unwrap();

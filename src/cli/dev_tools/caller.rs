@@ -54,7 +54,7 @@ impl Caller {
         let paths = LocalPaths::look_up(instance)?;
         let hello = Hello::of_this_process("command");
         let attached = match attach(&paths, &hello, StartPolicy::NoStart, Instant::now() + HELLO_TIMEOUT) {
-            Err(AttachError::NotRunning(_)) => return Err(not_running(instance)),
+            Err(AttachError::NotRunning { .. }) => return Err(not_running(instance)),
             result => result?,
         };
         let mut caller = Self {
@@ -125,12 +125,10 @@ impl Caller {
 
 /// Says how to start the broker.
 pub fn not_running(instance: &Instance) -> CliError {
-    let start = match instance.dev_name() {
-        Some("default") => "dev start".to_owned(),
-        Some(name) => format!("dev start --name {name}"),
-        None => "local start".to_owned(),
-    };
-    CliError::NotRunning(format!("{instance} does not run; mcp-broker {start} starts it"))
+    CliError::NotRunning(format!(
+        "{instance} does not run; {} starts it",
+        instance.command_line("start")
+    ))
 }
 
 /// The line for a request without a result.

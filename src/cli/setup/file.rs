@@ -1,4 +1,4 @@
-//! Replaces the text of a client's file: at once, and only if it still is what was read.
+//! Replaces the text of a client's file in one step, and only if the file has not changed since it was read.
 
 use std::{
     fs::{self, File, Metadata, Permissions, TryLockError},
@@ -64,7 +64,9 @@ pub fn edit<T>(
             return Ok(edit.result);
         }
     }
-    Err("it changes all the time: close the client and repeat this".to_owned())
+    Err(format!(
+        "it has changed {TRIES_MAX} times during the edit: close the client and repeat this"
+    ))
 }
 
 /// The file that a path names, through links.

@@ -56,7 +56,7 @@ pub struct FirstLines {
 }
 
 impl FirstLines {
-    /// Of a client of which nothing has been read.
+    /// The state before anything was read.
     pub fn new(service: &LocalService) -> Self {
         Self {
             decoder: LineDecoder::new(service.context.message_len_max()),
@@ -110,8 +110,8 @@ pub async fn admit<S: LocalStream>(
     })
 }
 
-/// The timeouts of a stream. One that serves one client after another is never silent or slow for too long: it waits for
-/// the next.
+/// The timeouts of a stream. A stream that serves one client after another has no limit of silence or slowness: it waits
+/// for its next client.
 fn timeouts<S: LocalStream>(general: Timeouts) -> Timeouts {
     if S::HAS_MANY_CLIENTS {
         return Timeouts {

@@ -120,7 +120,7 @@ fn make(path: PathBuf, options: &OpenOptions) -> io::Result<(FifoName, File)> {
     Ok((FifoName { path, file: file_id }, file))
 }
 
-/// Removes a FIFO that no broker reads any longer.
+/// Removes a FIFO that no program reads.
 fn remove_stale(path: &Path) -> io::Result<()> {
     let in_use = |why: &str| {
         let text = format!("{} {why}; choose another local_fifo", path.display());
@@ -167,7 +167,7 @@ fn make_fifo(path: &Path) -> io::Result<()> {
 async fn serve(mut pair: FifoPair, service: Arc<LocalService>) {
     let mut first = FirstLines::new(&service);
     loop {
-        // There is room for it until the broker stops.
+        // Admission fails only when the broker stops: the pair takes no place of the socket's clients.
         let admitted = match admission::admit(pair, service.enter_fifo(), first).await {
             Ok(admitted) => admitted,
             Err((_, error)) => return tracing::debug!(error = %error.message, "the FIFOs are no longer served"),

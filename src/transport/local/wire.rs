@@ -49,7 +49,7 @@ const PARAMS_LEN_MAX: usize = 64 * 1024;
 
 /// A stream of local clients.
 pub trait LocalStream: AsyncRead + AsyncWrite + Unpin {
-    /// It serves one client after another, who cannot be told apart by their connections.
+    /// The stream serves one client after another, and has no event that separates them.
     const HAS_MANY_CLIENTS: bool;
 
     /// Whether a peer that ended its output has gone.
