@@ -13,10 +13,13 @@ mod front;
 mod hello;
 mod home;
 mod idle;
+mod keys;
 mod places;
 mod reconnecting;
+mod rest;
 mod runtime;
 #[path = "../support/screen.rs"]
 mod screen;
 mod setup;
 mod socket;
+mod starts;
