@@ -79,9 +79,7 @@ impl ServerProcess {
         let Some(pid) = self.pid else { return Ok(None) };
         let sums = read(pid, "smaps_rollup")?;
         let sum = |name: &str| {
-            let line = sums
-                .lines()
-                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            let line = sums.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
             let kib = line
                 .and_then(|rest| rest.split_whitespace().next())
                 .and_then(|kib| kib.parse::<u64>().ok());
