@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::json;
 
-use crate::front::User;
+use crate::{home::Home, runtime::STATUS};
 
 /// Long enough for a timer of a second, or one that runs out of step, to be seen.
 const WINDOW: Duration = Duration::from_secs(5);
@@ -18,7 +18,7 @@ const SETTLING_MAX: Duration = Duration::from_secs(100);
 const WAKEUPS_MAX: u64 = 1;
 
 /// How often each thread of a process has given up the processor to wait.
-fn waits(pid: u32) -> BTreeMap<String, u64> {
+fn waits(pid: i32) -> BTreeMap<String, u64> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
     let count = |thread: fs::DirEntry| {
         let status = fs::read_to_string(thread.path().join("status")).ok()?;
@@ -38,11 +38,11 @@ fn is_idle(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> boo
 
 #[test]
 fn an_idle_front_and_its_broker_sleep() {
-    let user = User::new();
+    let user = Home::new();
     let mut front = user.front().start();
     front.initialize("quiet");
     front.calls("register_session", &json!({"name": "alice"}));
-    let pids = [front.child.id(), user.broker_pid()];
+    let pids = [i32::try_from(front.child.id()).unwrap(), user.pid(STATUS)];
     let (mut begun, mut before) = (Instant::now(), pids.map(waits));
     let until = Instant::now() + SETTLING_MAX;
     while begun.elapsed() < WINDOW {
