@@ -76,6 +76,12 @@ impl Drop for AwakeGuard {
     }
 }
 
+/// Whether an [`AwakeGuard`] is held: a connection, a request or a task is under way.
+#[must_use]
+pub fn is_kept_awake() -> bool {
+    ACTIVITY.guards.load(Ordering::SeqCst) > 0
+}
+
 /// Notes that the process was given something to do. Costs a load in a process that is not idle.
 pub fn mark_activity() {
     ACTIVITY.mark();
@@ -87,7 +93,7 @@ pub fn is_idle() -> bool {
     ACTIVITY.is_idle(now().mono_ms)
 }
 
-/// How long the process has had nothing to do, as far as the checks since then can tell: never too long.
+/// How long the process has been idle, counted from the last check that found activity: never longer than in truth.
 #[must_use]
 pub fn quiet_for() -> Duration {
     let now = now();

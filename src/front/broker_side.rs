@@ -1,5 +1,5 @@
-//! The thread that holds the connection to the broker: it connects, tells the broker what came before, passes the broker's
-//! frames to the client, and begins again when the connection is lost.
+//! The thread that holds the connection to the broker: it connects, sends the opening, passes the broker's frames to the
+//! client, and connects again when the connection is lost.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -38,7 +38,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// The longest pause while no request waits.
 const IDLE_PAUSE_MAX: Duration = Duration::from_secs(10);
-/// How long the broker may take to answer what it is told on a new connection.
+/// Longest wait for the answers to an opening.
 const OPENING_MAX: Duration = Duration::from_secs(10);
 /// Bytes of waiting requests that are written at once.
 const BATCH_BYTES: usize = 256 * 1024;
@@ -63,7 +63,7 @@ pub struct BrokerSide {
     number: u64,
     /// The number of the identity that the broker was told on it.
     told_identity: u64,
-    /// The user was told why no broker can be reached, since the last connection.
+    /// A warning has said why no broker can be reached, since the last connection.
     has_warned: bool,
 }
 
@@ -125,8 +125,8 @@ impl BrokerSide {
         }
     }
 
-    /// Connects on a thread of its own, and refuses meanwhile what has waited too long. `None` if the broker would have
-    /// been told an identity that has changed.
+    /// Connects on a thread of its own, and meanwhile refuses requests that have waited too long. `None` if the identity
+    /// has changed since the attempt began: the broker would have been told the old one.
     fn dialed(&mut self) -> Result<Option<Dialed>, DialError> {
         let mut state = self.shared.state();
         self.told_identity = state.identity_number;
@@ -182,15 +182,15 @@ impl BrokerSide {
     }
 
     fn note_failure(&mut self, why: &str) {
-        self.shared.log.event(&format!("no broker: {why}"));
+        self.shared.log.event(&format!("not attached: {why}"));
         if !std::mem::replace(&mut self.has_warned, true) {
             let _ = writeln!(io::stderr(), "mcp-broker connect: {why}");
         }
         self.shared.state().trouble = Some(why.to_owned());
     }
 
-    /// Waits before the next attempt: longer after each failure, with some chance so that many fronts do not come at
-    /// once. A request that arrives shortens a long pause.
+    /// Waits before the next attempt: longer after each failure, with a random part, so that many fronts do not connect at
+    /// the same moment. A request that arrives shortens a long pause.
     fn pause(&self, failures: u32) {
         let doubled = PAUSE_MIN.saturating_mul(1 << failures.saturating_sub(1).min(10));
         let part = f64::from(uuid::Uuid::new_v4().as_bytes()[0]) / 255.0;
@@ -245,7 +245,7 @@ impl BrokerSide {
         }
     }
 
-    /// Tells the broker what came before, passes on what waits, and opens the connection for further requests.
+    /// Sends the opening and the waiting requests, and then opens the connection for further requests.
     fn open(&self, link: Link, hello: Option<&HelloResult>, lines: &mut Lines) -> Result<(), Lost> {
         let stream = Arc::clone(&link.stream);
         let mut state = self.shared.state();
@@ -256,7 +256,7 @@ impl BrokerSide {
         state.link = Some(link);
         state.is_open = false;
         drop(state);
-        // A write takes as long as the broker has no room: half a frame would end the connection.
+        // A write has no time limit, because a frame that is cut off would end the connection.
         stream.set_write_timeout(None)?;
         stream.set_read_timeout(Some(OPENING_MAX))?;
         self.shared.to_broker(&stream, &opening.frames)?;
@@ -306,7 +306,7 @@ impl BrokerSide {
         Ok(stream.set_nonblocking(false)?)
     }
 
-    /// Reads until everything of an opening is answered. Answers stay here; all other frames go to the client.
+    /// Reads until all requests of an opening are answered. The client gets all frames but those answers.
     fn await_answers(&self, stream: &UnixStream, lines: &mut Lines, opening: &Opening) -> Result<(), Lost> {
         let mut open = opening.purposes.len();
         while open > 0 {
@@ -367,7 +367,7 @@ impl BrokerSide {
     /// Passes what one read brings to the client.
     fn pass_on(&self, stream: &UnixStream, lines: &mut Lines) -> Result<(), Lost> {
         let whole = read_lines(stream, lines)?;
-        // Most reads bring frames that all go to the client: they are written as they are.
+        // Most reads bring only frames for the client, which are written without a copy.
         let mut kept: Option<Vec<u8>> = None;
         let mut at = 0;
         for line in whole.split_inclusive(|byte| *byte == b'\n') {
@@ -439,7 +439,7 @@ impl BrokerSide {
         goes_on
     }
 
-    /// Answers what cannot be repeated, and keeps the rest for the next connection.
+    /// Refuses the requests that must not be repeated, and keeps the others for the next connection.
     fn lose_connection(&self, lost: &mut Lost) {
         let mut state = self.shared.state();
         if state.identity_number != self.told_identity {

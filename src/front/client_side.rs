@@ -37,7 +37,7 @@ const DRAIN_MAX: Duration = Duration::from_millis(650);
 /// The member of `_meta` that makes a request modern.
 const VERSION_MEMBER: &[u8] = b"io.modelcontextprotocol/protocolVersion";
 
-/// What passes a notification on, or a request whose answer the client has.
+/// The traits of a frame that needs no answer: a notification, or a request that the front has answered already.
 const UNANSWERED: Traits = Traits {
     effect: Effect::None,
     repeat: Repeat::Never,
@@ -185,7 +185,7 @@ impl ClientSide {
                 return Ok(());
             }
             Answerer::Both(result) => {
-                // Without a connection the next one begins with it.
+                // Without a connection, the opening of the next one has it.
                 let is_known = state.link.is_none();
                 drop(state);
                 self.answer(id, &result);
@@ -218,7 +218,7 @@ impl ClientSide {
     }
 
     fn call(&mut self, text: &str, id: &str, place: Range<usize>, params: &Params<'_>) -> Result<(), RpcError> {
-        // The broker answers a frame that is no JSON without its id: the request would be kept for ever.
+        // The broker answers a frame that is not JSON with a null id, so the request would be kept for ever.
         if params.text.is_some_and(|params| scan::check(params).is_err()) {
             return Err(ScanError::Syntax.into());
         }
@@ -392,7 +392,7 @@ impl ClientSide {
             return Some(Instant::now());
         };
         if link.as_ref().is_none_or(|link| link.number != open.number) {
-            // Frames for an earlier connection are lost with it, and its requests were dealt with.
+            // Frames for an earlier connection are lost with it. `lose_connection` has dealt with their requests.
             frames.clear();
             *link = Some(open.clone());
         }

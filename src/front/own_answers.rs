@@ -67,7 +67,7 @@ pub fn answer(state: &mut State, era: OfferedEra, method: &str, params: &Params<
             Ok(Answerer::Front(Cow::Owned(result_text(discover_result(), true))))
         }
         _ if !is_list => Err(RpcError::method_not_found(method)),
-        // Without a connection the own lists are better than none.
+        // Without a connection only the front's own lists are at hand.
         _ if state.lists == Lists::Broker && state.link.is_some() => Ok(Answerer::Broker),
         _ => match AUDIENCE.list(method, params, is_modern) {
             Some(list) => list.map(Answerer::Front),

@@ -1,4 +1,4 @@
-//! What a new connection has to be told before the client's requests: the handshake, the settings, the session. Pure.
+//! The opening of a connection, which comes before the client's requests: the handshake, the settings, the session. Pure.
 
 use actors::model::SessionName;
 use serde::Deserialize;
@@ -11,7 +11,7 @@ const SUBSCRIPTIONS_LEN_MAX: usize = 16;
 /// The beginning of the ids of the front's own requests. No request of the client is under way on their connection.
 const ID_PREFIX: &str = "front-";
 
-/// What the client and the front have done so far that a new connection does not know.
+/// What the client and the front have done so far, as far as a new connection has to repeat it.
 #[derive(Debug, Default)]
 pub struct Replay {
     /// The params of `initialize`.
@@ -25,16 +25,16 @@ pub struct Replay {
     /// The URIs of subscriptions.
     subscriptions: Vec<String>,
     session: Session,
-    /// The agent's session has left by the agent's own call.
+    /// The agent has ended its session by a call.
     has_left: bool,
-    /// A connection was told all this before.
+    /// An earlier connection had an opening.
     has_attached: bool,
 }
 
 /// The session that the connection acts as.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Session {
-    /// None was registered, or it has left.
+    /// No session was registered, or the agent has ended it.
     #[default]
     None,
     /// It was registered with these arguments.
@@ -43,7 +43,7 @@ pub enum Session {
         name: Option<String>,
         by_front: bool,
     },
-    /// Another connection acts as it now. Only the agent takes it back.
+    /// Another connection acts as it now. Only a call of the agent takes it back.
     TakenOver,
 }
 
@@ -159,7 +159,7 @@ impl Replay {
         };
     }
 
-    /// Notes that the session has left by the agent's own call.
+    /// Notes that the agent has ended its session by a call.
     pub fn note_left(&mut self) {
         self.session = Session::None;
         self.has_left = true;
@@ -199,7 +199,7 @@ impl Replay {
         }
     }
 
-    /// What a new connection is told. `name` is what the front registers, with this metadata; `asks_for_lists` says that
+    /// The opening of a new connection. `name` is what the front registers, with this metadata; `asks_for_lists` says that
     /// the broker has not told the digest of its lists.
     pub fn opening(&self, name: Option<&SessionName>, metadata: &Map<String, Value>, asks_for_lists: bool) -> Opening {
         let mut opening = Opening::default();
@@ -236,7 +236,7 @@ impl Replay {
             (Session::None, None) => None,
         };
         if let Some((arguments, by_front)) = registration {
-            // Of the modern era, because a client of that era has no handshake.
+            // A call of the modern era works before a handshake, and for a client that has none.
             let params = json!({"name": REGISTER_SESSION, "arguments": arguments, "_meta": modern_meta()}).to_string();
             opening.request(Purpose::Register { arguments, by_front }, "tools/call", &params);
         }
@@ -252,8 +252,8 @@ impl Replay {
         opening
     }
 
-    /// Notes that a connection was told all this. Returns the notifications that the client gets because something may
-    /// have happened meanwhile.
+    /// Notes that an opening was answered. Returns the notifications that the client gets, because messages may have come
+    /// while there was no connection.
     pub fn note_attached(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
         if std::mem::replace(&mut self.has_attached, true) {

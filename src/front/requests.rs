@@ -1,8 +1,8 @@
 //! The requests of the client that have no answer yet: which wait for a connection, which were sent, and what becomes of
 //! them when the connection is lost. Pure.
 //!
-//! Requests are kept in the order of their arrival. An answer is looked for from the front: clients that have many
-//! requests under way are mostly answered in order, and a connection serves at most 256 calls at once.
+//! Requests are kept in the order of their arrival. The request of an answer is searched from the oldest on: answers mostly
+//! come in that order, and a connection serves at most 256 calls at once.
 
 use std::{
     collections::VecDeque,
@@ -15,7 +15,7 @@ pub const WAIT_MAX: Duration = Duration::from_secs(10);
 /// Bytes of requests that are kept. With more, the front reads no further requests.
 pub const KEPT_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Connections on which a request is sent. A request may be what ends them.
+/// Connections on which a request is sent at most: the request itself may be what ends them.
 const SENDINGS_MAX: u8 = 8;
 
 /// Buffers of answered requests that are used again, and the longest of them in bytes.
@@ -192,7 +192,7 @@ impl Requests {
         self.waiting_len == 0
     }
 
-    /// Whether no request is owed an answer soon. A subscription is answered when it ends.
+    /// Whether all requests have their answers, but for subscriptions, which are answered when they end.
     pub fn is_answered(&self) -> bool {
         self.kept
             .iter()

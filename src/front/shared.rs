@@ -70,7 +70,7 @@ pub struct State {
     pub lists: Lists,
     /// The connection, from the moment in which it is opened.
     pub link: Option<Link>,
-    /// The connection has been told what came before, so that requests may be sent to it.
+    /// The opening of the connection was answered: requests may be sent to it.
     pub is_open: bool,
     /// The result of the last attempt to connect.
     pub dialed: Option<Result<Dialed, DialError>>,
@@ -78,7 +78,7 @@ pub struct State {
     pub asked: Vec<String>,
     /// Why the last attempt to connect failed.
     pub trouble: Option<String>,
-    /// How far the life of the front has come.
+    /// The stage that the front has reached.
     pub stage: Stage,
 }
 
@@ -91,14 +91,14 @@ pub enum Stage {
     Serving,
     /// The client sends no further frames: a thread waits for the last answers.
     Draining,
-    /// The front takes leave of the broker.
+    /// The front says goodbye to the broker.
     Ending,
-    /// The broker has closed the connection after that.
+    /// The broker has closed the connection after the goodbye.
     Closed,
 }
 
 impl State {
-    /// Goes on to a stage, unless the front is further already.
+    /// Goes on to a stage, unless the front has reached a later one.
     pub fn advance(&mut self, stage: Stage) {
         self.stage = self.stage.max(stage);
     }
@@ -159,10 +159,10 @@ impl Shared {
         }
     }
 
-    /// Writes frames to the client. A client that does not read any longer has gone: the front ends.
+    /// Writes frames to the client. The front ends if the client no longer reads.
     pub fn to_client(&self, frames: &[u8]) {
         if !frames.is_empty() && self.stdout.write(frames).is_err() {
-            self.end("the client does not read any longer");
+            self.end("the client no longer reads");
         }
     }
 
@@ -175,7 +175,7 @@ impl Shared {
         (&mut &*stream).write_all(frames)
     }
 
-    /// Takes leave of the broker and ends the process.
+    /// Says goodbye to the broker and ends the process.
     pub fn end(&self, why: &str) -> ! {
         self.log.event(why);
         let until = Instant::now() + GOODBYE_MAX;
@@ -192,7 +192,7 @@ impl Shared {
             let _ = link.stream.shutdown(Shutdown::Write);
             self.wait_until(until, |state| state.stage == Stage::Closed);
         }
-        // So that the last frame for the client is whole.
+        // Waits for a thread that writes to the client, so that the last frame is whole.
         let _turn = lock_until(self.stdout.turn(), until);
         process::exit(0)
     }

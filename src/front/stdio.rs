@@ -49,7 +49,7 @@ impl Stdout {
     /// Writes whole frames, each with its line break. Frames of several threads do not mix.
     ///
     /// # Errors
-    /// The client does not read any longer.
+    /// The client no longer reads.
     pub fn write(&self, frames: &[u8]) -> io::Result<()> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         write_all(self.stream.as_fd(), frames)

@@ -8,7 +8,7 @@ use std::{fs, io, os::unix::net::UnixStream, path::Path, time::Instant};
 use super::{
     error::{AttachError, LocalError},
     greeting::{self, Greeted},
-    hello::{Hello, HelloResult},
+    hello::{AUTHENTICATION_FAILED, Hello, HelloResult},
     lock::{FileLock, LockError, pause_until},
     paths::LocalPaths,
     spawn, version,
@@ -40,7 +40,7 @@ pub fn attach(
     deadline: Instant,
 ) -> Result<Attached, AttachError> {
     let failed = |error: io::Error| match error.kind() {
-        io::ErrorKind::TimedOut => timed_out(paths, "the broker did not answer"),
+        io::ErrorKind::TimedOut => no_answer(paths),
         _ => AttachError::Io {
             socket: paths.socket.clone(),
             error,
@@ -56,9 +56,19 @@ pub fn attach(
                 });
             }
             Greeted::Absent if policy == StartPolicy::NoStart => {
-                return Err(AttachError::NotRunning(paths.socket.clone()));
+                return Err(AttachError::NotRunning {
+                    socket: paths.socket.clone(),
+                    start: paths.instance.command_line("start"),
+                });
             }
             Greeted::Absent => start_unless_running(paths, deadline)?,
+            Greeted::Refused { code, message } => {
+                return Err(match &hello.api_key {
+                    _ if code != AUTHENTICATION_FAILED => AttachError::Refused(message),
+                    Some(_) => AttachError::KeyRefused(message),
+                    None => AttachError::KeyMissing,
+                });
+            }
             Greeted::Retiring(mut stream) => {
                 greeting::wait_for_close(&mut stream, deadline);
             }
@@ -68,14 +78,15 @@ pub fn attach(
                     return Err(AttachError::NewerRuns { running, own });
                 }
                 if policy == StartPolicy::NoStart {
-                    return Err(AttachError::OlderRuns { running, own });
+                    let restart = paths.instance.command_line("restart");
+                    return Err(AttachError::OlderRuns { running, own, restart });
                 }
                 greeting::retire(&mut stream, deadline).map_err(failed)?;
                 greeting::wait_for_close(&mut stream, deadline);
             }
             Greeted::Lost => {
                 if !pause_until(deadline) {
-                    return Err(timed_out(paths, "the broker did not answer"));
+                    return Err(no_answer(paths));
                 }
             }
         }
@@ -88,7 +99,10 @@ fn start_unless_running(paths: &LocalPaths, deadline: Instant) -> Result<(), Att
         error,
     };
     let _start = FileLock::take(&paths.start_lock, deadline).map_err(|error| match error {
-        LockError::Held => timed_out(paths, "another process did not start the broker"),
+        LockError::Held => timed_out(
+            paths,
+            "another process began to start the broker and did not finish in time; try again".to_owned(),
+        ),
         LockError::Io(error) => unusable(&paths.start_lock, &error),
     })?;
     loop {
@@ -98,7 +112,7 @@ fn start_unless_running(paths: &LocalPaths, deadline: Instant) -> Result<(), Att
         match FileLock::try_take(&paths.life_lock) {
             Ok(_) => break,
             Err(LockError::Held) if pause_until(deadline) => {}
-            Err(LockError::Held) => return Err(timed_out(paths, "a broker is alive and did not answer")),
+            Err(LockError::Held) => return Err(no_answer(paths)),
             Err(LockError::Io(error)) => return Err(unusable(&paths.life_lock, &error)),
         }
     }
@@ -109,7 +123,13 @@ fn start_unless_running(paths: &LocalPaths, deadline: Instant) -> Result<(), Att
     spawn::start(paths, deadline)
 }
 
-fn timed_out(paths: &LocalPaths, what: &'static str) -> AttachError {
+/// A process holds the life lock, or listens, and answers nothing.
+fn no_answer(paths: &LocalPaths) -> AttachError {
+    let stop = paths.instance.command_line("stop");
+    timed_out(paths, format!("the broker did not answer in time; {stop} ends it"))
+}
+
+fn timed_out(paths: &LocalPaths, what: String) -> AttachError {
     AttachError::TimedOut {
         what,
         log: paths.log.clone(),

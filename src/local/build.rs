@@ -1,6 +1,7 @@
-//! Which build of the program runs.
+//! Which build of the program runs, and since when.
 
 use std::{
+    env,
     fs::{self, Metadata},
     io,
     os::unix::fs::MetadataExt,
@@ -8,10 +9,11 @@ use std::{
     sync::OnceLock,
 };
 
-use actors::faults;
+use actors::{clock, faults};
 use sha2::{Digest, Sha256};
 
-use super::hello::{Hello, PROTOCOL};
+use super::hello::{Hello, HelloKey, PROTOCOL};
+use crate::config::API_KEY_ENV;
 
 /// What the kernel adds to the name of an executable that was removed or replaced.
 const DELETED: &str = " (deleted)";
@@ -20,6 +22,12 @@ const DELETED: &str = " (deleted)";
 pub fn running_version() -> &'static str {
     static VERSION: OnceLock<String> = OnceLock::new();
     VERSION.get_or_init(|| faults::text("FAULT_VERSION").unwrap_or_else(|| env!("CARGO_PKG_VERSION").to_owned()))
+}
+
+/// When this broker started, RFC 3339: the time of the first call. The service of local clients calls it at the start.
+pub fn started_at() -> &'static str {
+    static STARTED_AT: OnceLock<String> = OnceLock::new();
+    STARTED_AT.get_or_init(|| clock::rfc3339_text(clock::now().unix_ms))
 }
 
 /// The version of the local methods that this program speaks. In builds with the feature `faults` a test may name
@@ -31,7 +39,7 @@ pub fn own_protocol() -> u32 {
 }
 
 impl Hello {
-    /// The hello of this process without an agent.
+    /// The hello of this process without an agent, with the key of the environment.
     pub fn of_this_process(kind: &str) -> Self {
         Self {
             protocol: own_protocol(),
@@ -40,6 +48,7 @@ impl Hello {
             pid: std::process::id(),
             kind: kind.to_owned(),
             agent: None,
+            api_key: env::var(API_KEY_ENV).ok().filter(|key| !key.is_empty()).map(HelloKey),
         }
     }
 }
@@ -78,7 +87,7 @@ pub fn is_replaced() -> bool {
 /// # Errors
 /// The system does not tell the name of the executable.
 pub fn executable() -> io::Result<PathBuf> {
-    let path = std::env::current_exe()?;
+    let path = env::current_exe()?;
     Ok(match path.to_str().and_then(|text| text.strip_suffix(DELETED)) {
         Some(path) => PathBuf::from(path),
         None => path,

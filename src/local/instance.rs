@@ -20,16 +20,11 @@ impl Instance {
     pub fn parse(text: &str) -> Result<Self, String> {
         let name = text.strip_prefix(DEV_PREFIX).unwrap_or(text);
         let is_reserved = name == text && RESERVED.contains(&name);
-        let is_name = (1..=NAME_LEN_MAX).contains(&name.len())
-            && name
-                .bytes()
-                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte))
-            && name.as_bytes()[0].is_ascii_alphanumeric();
-        if !is_name || is_reserved {
+        if !is_name(name) || is_reserved {
             return Err(format!(
-                "a name of 1 to {NAME_LEN_MAX} characters from a-z, 0-9, - and _ that begins with a letter or digit, \
-                 optionally after dev/, and none of {}",
-                RESERVED.join(", ")
+                "{}, optionally after dev/, but not {}",
+                rule(),
+                RESERVED.join(" or ")
             ));
         }
         Ok(Self(text.to_owned()))
@@ -38,9 +33,13 @@ impl Instance {
     /// The broker for development with this name.
     ///
     /// # Errors
-    /// Those of [`Self::parse`].
+    /// What a name is, for the text "allowed: ...".
     pub fn dev(name: &str) -> Result<Self, String> {
-        Self::parse(&format!("{DEV_PREFIX}{name}"))
+        if is_name(name) {
+            Ok(Self(format!("{DEV_PREFIX}{name}")))
+        } else {
+            Err(rule())
+        }
     }
 
     /// The name, with `dev/` before that of a broker for development.
@@ -53,10 +52,31 @@ impl Instance {
         self.0 == "default"
     }
 
+    /// The command line that does this with the broker: `verb` is `start`, `stop` or `restart`.
+    pub fn command_line(&self, verb: &str) -> String {
+        match (self.dev_name(), self.as_str()) {
+            (Some("default"), _) => format!("mcp-broker dev {verb}"),
+            (Some(name), _) => format!("mcp-broker dev {verb} --name {name}"),
+            (None, "default") => format!("mcp-broker local {verb}"),
+            (None, name) => format!("mcp-broker local {verb} --instance {name}"),
+        }
+    }
+
     /// The name of a broker for development; `None` for another.
     pub fn dev_name(&self) -> Option<&str> {
         self.0.strip_prefix(DEV_PREFIX)
     }
+}
+
+fn is_name(name: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
+    (1..=NAME_LEN_MAX).contains(&name.len())
+        && name.bytes().all(is_allowed)
+        && name.as_bytes()[0].is_ascii_alphanumeric()
+}
+
+fn rule() -> String {
+    format!("a name of 1 to {NAME_LEN_MAX} characters from a-z, 0-9, - and _ that begins with a letter or digit")
 }
 
 impl Default for Instance {
@@ -85,6 +105,22 @@ mod tests {
             "", "dev", "data", "..", "dev/", "dev/..", "a/b", "dev/a/b", "-a", "A", "a.b", "a b", "/a", &long,
         ] {
             assert!(Instance::parse(name).is_err(), "{name:?}");
+        }
+        assert_eq!(Instance::dev("dev").unwrap().as_str(), "dev/dev");
+        for name in ["", "dev/x", "A"] {
+            assert!(!Instance::dev(name).unwrap_err().contains("dev/"), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn each_instance_has_the_command_that_starts_it() {
+        for (name, expected) in [
+            ("default", "mcp-broker local start"),
+            ("team", "mcp-broker local start --instance team"),
+            ("dev/default", "mcp-broker dev start"),
+            ("dev/try", "mcp-broker dev start --name try"),
+        ] {
+            assert_eq!(Instance::parse(name).unwrap().command_line("start"), expected);
         }
     }
 }

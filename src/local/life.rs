@@ -12,7 +12,7 @@ use super::{
     paths::LocalPaths,
 };
 
-/// Longest time for which another process looks whether the lock is free, and has it meanwhile.
+/// Longest time for which a process that checks the lock may hold it.
 const PROBE_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Held by a broker as long as it lives.
@@ -53,8 +53,7 @@ pub fn holder(paths: &LocalPaths) -> io::Result<Option<i32>> {
     Ok(text.trim().parse().ok())
 }
 
-/// The files that a broker removes when it ends, as far as they are there: those of a live one, or what a dead one has
-/// left.
+/// The files that a broker removes when it ends, as far as they exist. Those of a dead broker are its remains.
 pub fn files(paths: &LocalPaths) -> Vec<PathBuf> {
     let all = [&paths.socket, &paths.info, &paths.fifo_in, &paths.fifo_out];
     all.into_iter()
@@ -63,7 +62,7 @@ pub fn files(paths: &LocalPaths) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Removes what a dead broker has left, and returns the names. Nothing of a live one, or of one that is being started.
+/// Removes the remains of a dead broker and returns their paths. Removes nothing while a broker lives or is being started.
 ///
 /// # Errors
 /// A file cannot be removed.
@@ -86,8 +85,8 @@ pub fn remove_remains(paths: &LocalPaths) -> io::Result<Vec<PathBuf>> {
     }
 }
 
-/// Removes the folder of an instance that does not live: what a dead broker has left and the locks, and nothing else.
-/// Returns the names of what it has removed.
+/// Removes the runtime folder of an instance without a live broker: the remains, the locks, and the folder if it is empty
+/// then. Returns the paths that it has removed.
 ///
 /// # Errors
 /// A file cannot be removed.
@@ -101,7 +100,7 @@ pub fn remove_folder(paths: &LocalPaths) -> io::Result<Vec<PathBuf>> {
     let mut removed = files(paths);
     removed.extend([paths.life_lock.clone(), paths.start_lock.clone()]);
     removed.iter().try_for_each(fs::remove_file)?;
-    // Fails when the folder holds files of others, which stay.
+    // Fails when the folder has other files, which stay.
     if fs::remove_dir(&paths.folder).is_ok() {
         removed.push(paths.folder.clone());
     }

@@ -49,9 +49,9 @@ impl FileLock {
             }
             let id = |file: Metadata| (file.dev(), file.ino());
             let own = file.metadata().map(id)?;
-            // A process that removed the file held its lock until now.
+            // Another process may have removed the file meanwhile: the lock of a file without a name keeps no process away.
             if std::fs::symlink_metadata(path).is_ok_and(|named| id(named) == own) {
-                // The text of a dead holder.
+                // Removes what a dead holder has written.
                 file.set_len(0)?;
                 return Ok(Self { file });
             }

@@ -26,7 +26,7 @@ mod version;
 mod vetting;
 
 pub use attach::{Attached, StartPolicy, attach};
-pub use build::{build_id, executable, is_replaced, own_protocol, running_version};
+pub use build::{build_id, executable, is_replaced, own_protocol, running_version, started_at};
 pub use client::{LineClient, RequestError};
 pub use error::{AttachError, LocalError};
 pub use info::{Info, write_private};

@@ -31,14 +31,14 @@ const FIRST_INHERITED: i32 = 3;
 /// The longest readiness line, in bytes.
 const LINE_LEN_MAX: usize = 16 << 10;
 
-/// The variables that a broker inherits, besides its own settings. It outlives the session that started it, whose keys
-/// and tokens it must not carry.
+/// The variables that a broker inherits, besides its own settings. It outlives the session that started it, and must not
+/// keep the keys and tokens of that session.
 const INHERITED: [&str; 6] = ["HOME", "LANG", "PATH", "TMPDIR", "TZ", "USER"];
 const INHERITED_PREFIXES: [&str; 2] = ["LC_", "XDG_"];
 /// Variables of clients that look like settings of the broker.
 const OF_CLIENTS: [&str; 3] = [API_KEY_ENV, NAME_ENV, URL_ENV];
 
-/// The brokers that this process has started. Their ends are collected at the next start.
+/// The brokers that this process has started. The next start collects the exit codes of those that have ended.
 static STARTED: Mutex<Vec<Child>> = Mutex::new(Vec::new());
 
 /// Starts the broker of an instance and waits until it serves. The caller holds the start lock.
@@ -61,8 +61,8 @@ pub fn start(paths: &LocalPaths, deadline: Instant) -> Result<(), AttachError> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(log);
-    // Nor a lock or a pipe that the session has left open: it would be held as long as the broker lives.
-    close_fds::set_fds_cloexec(FIRST_INHERITED, &[]);
+    // The broker must not inherit the locks and pipes of the session that starts it: it would hold them as long as it lives.
+    close_fds::set_fds_cloexec_threadsafe(FIRST_INHERITED, &[]);
     let child = command.spawn();
     let mut child = child.map_err(|error| failed(format!("{} cannot be run: {error}", program.display())))?;
     let stdout = child.stdout.take();
@@ -71,13 +71,13 @@ pub fn start(paths: &LocalPaths, deadline: Instant) -> Result<(), AttachError> {
         line.as_deref().map(serde_json::from_str),
         Ok(Ok(Readiness::Ready { .. }))
     ) {
-        // It has said why it ends: it is gone when the caller tells.
+        // The broker ends by itself. The caller reports the failure once the process and its files are gone.
         while matches!(child.try_wait(), Ok(None)) && pause_until(deadline) {}
     }
     keep_until_its_end(child);
     let line = line.map_err(|error| match error.kind() {
         io::ErrorKind::TimedOut => AttachError::TimedOut {
-            what: "the broker was started and did not become ready",
+            what: "the broker was started and did not become ready in time".to_owned(),
             log: paths.log.clone(),
         },
         _ => failed(format!("its readiness cannot be read: {error}")),
@@ -89,7 +89,7 @@ pub fn start(paths: &LocalPaths, deadline: Instant) -> Result<(), AttachError> {
     }
 }
 
-/// Keeps a child, so that its end can be collected, and collects the ends of others.
+/// Keeps a child, whose exit code is collected later, and collects those of children that have ended.
 fn keep_until_its_end(child: Child) {
     let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
     started.push(child);
@@ -115,7 +115,7 @@ fn is_inherited(name: &OsStr) -> bool {
         || faults::is_inherited(name)
 }
 
-/// Reads a line, or what there is of it when the writer closes the pipe.
+/// Reads a line, or its beginning if the writer closes the pipe before the end of the line.
 fn read_line(mut from: ChildStdout, deadline: Instant) -> io::Result<String> {
     let mut line = Vec::new();
     let mut part = [0; 1024];

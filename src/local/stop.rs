@@ -26,7 +26,7 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 /// How a broker ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stopped {
-    /// None lived.
+    /// No broker lived.
     WasDead,
     /// It ended when it was asked.
     Asked,
@@ -40,7 +40,7 @@ pub enum Stopped {
 /// Removes what it leaves. No process but the holder of the life lock gets a signal.
 ///
 /// # Errors
-/// It lives afterwards, and why: one line for the user.
+/// The broker still lives. One line for the user says why.
 pub fn stop(paths: &LocalPaths, grace: Duration) -> Result<Stopped, AttachError> {
     let unusable = |error: io::Error| LocalError(format!("{} cannot be used: {error}", paths.life_lock.display()));
     if !life::is_alive(paths).map_err(unusable)? {
@@ -89,7 +89,7 @@ fn ask(paths: &LocalPaths, deadline: Instant) -> bool {
 fn signal(paths: &LocalPaths, signal: Signal) -> Result<(), AttachError> {
     let unknown = || {
         let text = format!(
-            "a process holds {} and cannot be told apart from others; end it yourself (log: {})",
+            "a process holds {}, and its id is not certain; end it yourself (log: {})",
             paths.life_lock.display(),
             paths.log.display()
         );
@@ -114,7 +114,7 @@ fn signal(paths: &LocalPaths, signal: Signal) -> Result<(), AttachError> {
         return Err(unknown());
     };
     let target = Target::open(process).map_err(|_| unknown())?;
-    // The process had this id before the lock was looked at again: the id was not used again in between.
+    // The target was opened before this check: its id cannot have passed to another process.
     if holder()? != Some(pid) {
         return Ok(());
     }

@@ -17,15 +17,12 @@ pub struct Meeting {
     pub retires: bool,
 }
 
-/// The broker does not speak the protocol of the client.
-pub type ProtocolRefused = RefusedProtocol;
-
 /// Judges a client. `pending` is the upgrade that an earlier client brought, `others` the number of other connections.
 ///
 /// # Errors
 /// The client speaks another protocol. A newer client ends this broker with
 /// [`RETIRE`](super::hello::RETIRE); an older one gives up.
-pub fn meet(hello: &Hello, pending: Option<String>, others: usize) -> Result<Meeting, ProtocolRefused> {
+pub fn meet(hello: &Hello, pending: Option<String>, others: usize) -> Result<Meeting, RefusedProtocol> {
     let broker = Side {
         protocol: own_protocol(),
         version: running_version(),
@@ -47,7 +44,7 @@ fn judge(
     client: &Hello,
     pending: Option<String>,
     others: usize,
-) -> Result<Meeting, ProtocolRefused> {
+) -> Result<Meeting, RefusedProtocol> {
     if client.protocol != broker.protocol {
         let protocols = [broker.protocol, broker.protocol];
         return Err(RefusedProtocol {
@@ -94,6 +91,7 @@ mod tests {
             pid: 1,
             kind: "connect".to_owned(),
             agent: None,
+            api_key: None,
         }
     }
 
@@ -134,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_version_that_came_by_is_the_upgrade() {
+    fn the_newest_version_of_all_clients_is_the_upgrade() {
         let pending = |version: &str| Some(version.to_owned());
         let judged = |version: &str, pending| {
             judge(&BROKER, false, &client(2, version, "bb"), pending, 3)

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_could_have_replaced_is_refused() {
+    fn a_folder_that_other_users_could_replace_is_refused() {
         let temporary = Temporary::new();
         let target = temporary.0.join("target");
         make_private(&target).unwrap();

@@ -88,7 +88,7 @@ pub struct LastingConnection<W: Wire, G> {
     tick: Pin<Box<Sleep>>,
     /// The timer has this task's waker.
     is_tick_armed: bool,
-    /// Nothing is to be checked before something happens, so that an idle process does not wake up.
+    /// No timer is armed until the next event, so that an idle process does not wake up.
     is_resting: bool,
     last_read_ms: u64,
     last_write_ms: u64,

@@ -31,9 +31,12 @@ fn every_shell_has_completions_for_every_command() {
     // Bash itself reads its script, and completes with it.
     let script = print(&["completions", "bash"]);
     let asked = "COMP_WORDS=(mcp-broker dead-l); COMP_CWORD=1; _mcp__broker mcp-broker dead-l mcp-broker; echo \"${COMPREPLY[@]}\"";
-    let mut bash = Command::new("bash");
-    bash.args(["-c", &format!("{script}\n{asked}")]);
-    assert_eq!(Run::of(&mut bash).succeeds(), "dead-letters\n");
+    // The script is longer than an argument may be.
+    let file = std::env::temp_dir().join(format!("mcp-broker-completions-{}", std::process::id()));
+    fs::write(&file, format!("{script}\n{asked}")).unwrap();
+    let completed = Run::of(Command::new("bash").arg(&file));
+    fs::remove_file(&file).unwrap();
+    assert_eq!(completed.succeeds(), "dead-letters\n");
     let line = run(std::net::SocketAddr::from(([127, 0, 0, 1], 1)), &["completions", "csh"]).fails_with(2);
     assert!(line.contains("bash") && line.contains("powershell"), "{line}");
 }

@@ -138,6 +138,10 @@ fn a_restart_keeps_the_options_of_the_start() {
         (&before["transport"], &before["storage"]),
         (&json!("fifo"), &json!("disk"))
     );
+    assert_eq!(
+        before["clients"], 0,
+        "a pair of FIFOs that no program uses is no client"
+    );
     for key in ["fifo_in", "fifo_out"] {
         let fifo = fs::symlink_metadata(before[key].as_str().unwrap()).unwrap();
         assert_eq!(fifo.mode() & 0o777, 0o600);

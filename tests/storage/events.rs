@@ -457,7 +457,8 @@ fn events_wait_while_redis_is_down_and_the_oldest_are_dropped_and_counted() {
             .filter(|logged| logged.event.kind() == EventKind::Audit)
             .count() as u64;
         assert_eq!(lost + kept, 100);
-        assert!((60..=70).contains(&kept), "{kept}");
+        // Blocks of a write that was under way when Redis died are lost as well: it is unknown whether they were stored.
+        assert!((40..=70).contains(&kept), "{kept}");
         assert_eq!(
             read[1].event,
             ProjectEvent::Lost { events: lost },

@@ -43,8 +43,8 @@ pub fn command() -> Command {
 const ABOUT: &str = "\
 Print how an MCP client connects to a broker: its entry, and where to put it.
 
-Without --url the entry starts `mcp-broker connect`, which finds or starts the user's own broker; with
-it the client calls a shared broker over HTTP. It calls no broker and changes no file: mcp-broker setup
+Without --url the entry starts `mcp-broker connect`, which finds or starts the broker of this user; with it
+the client calls a shared broker over HTTP. It calls no broker and changes no file: mcp-broker setup
 writes the entry into the file. A key is never part of the entry: with --key-env the entry refers to an
 environment variable, or the client asks for the key.";
 

@@ -35,7 +35,7 @@ pub struct Wanted {
 /// How the client reaches a broker.
 #[derive(Debug, Clone)]
 pub enum Connection {
-    /// It starts the front of the user's own broker.
+    /// It starts the front of the broker of the user.
     Local {
         /// The broker, if it is not the default one.
         instance: Option<String>,
@@ -77,7 +77,8 @@ impl Wanted {
 
 /// The arguments: client, name, and which broker.
 pub fn args() -> [Arg; 5] {
-    let url = format!("Address of a shared broker; without it the entry is for the user's own one\n[env: {URL_ENV}]");
+    let url =
+        format!("Address of a shared broker; without it the entry is for the broker of this user\n[env: {URL_ENV}]");
     let key_env = format!(
         "The shared broker asks for keys: the client reads its key from this variable, or asks for it once\n\
          [without a value: {API_KEY_ENV}]"
@@ -87,7 +88,7 @@ pub fn args() -> [Arg; 5] {
             .value_name("CLIENT")
             .required(true)
             .value_parser(PossibleValuesParser::new(CLIENTS.iter().map(|client| client.word)))
-            .help("The client"),
+            .help("The client whose file gets the entry"),
         Arg::new("url").long("url").value_name("URL").help(url),
         Arg::new("name")
             .long("name")
@@ -107,7 +108,7 @@ pub fn args() -> [Arg; 5] {
             .value_name("NAME")
             .conflicts_with_all(["url", "key-env"])
             .value_parser(read_instance)
-            .help("The user's broker of this name, in place of the default one"),
+            .help("Another broker of this user: each name is a broker of its own\n[default: default]"),
     ]
 }
 

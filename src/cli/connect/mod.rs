@@ -12,7 +12,7 @@ use super::access::{self, BrokerAccess, EnvVars};
 use super::error::CliError;
 use super::flags::{choice, given, text};
 use super::usage_errors::redact_keys;
-use crate::config::{self, NAME_ENV};
+use crate::config::{self, NAME_ENV, URL_ENV};
 use crate::front::{
     self, Identity, Log, Naming, OfferedEra, Options, Stdout,
     dial::{Dial, LocalDial},
@@ -40,9 +40,9 @@ The configuration of an agent needs nothing else:
 
   {\"mcpServers\": {\"broker\": {\"command\": \"mcp-broker\", \"args\": [\"connect\"]}}}
 
-The first agent starts the broker of this user, the others find it, and it ends some time after the last has left. What is
-stored waits for the next start. When the broker restarts, the connection, the name and the inbox come back by themselves.
-With --url it connects to a broker on another machine.";
+mcp-broker setup CLIENT writes it. The first agent starts the broker of this user, the others find it, and it ends
+30 minutes after its last use (idle_shutdown). Messages are kept on the disk. When the broker ends or restarts, this command
+goes on, connects again, and brings back the session with its name and inbox. With --url it connects to a shared broker.";
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 the client has ended, 1 failed, 2 wrong command line, or the files of the broker cannot be used.";
@@ -54,31 +54,44 @@ pub fn command() -> Command {
         .about("Connect an agent to the broker: speak MCP on stdin and stdout")
         .long_about(ABOUT)
         .arg(text("name", "NAME", "").help(name))
-        .arg(
-            Arg::new("auto-name")
-                .long("auto-name")
-                .action(ArgAction::SetTrue)
-                .help("Without a name, register one after the folder; a resumed conversation gets its name back"),
-        )
+        .arg(Arg::new("auto-name").long("auto-name").action(ArgAction::SetTrue).help(
+            "Without --name, register the agent under the name of its folder, with a number if another\n\
+                     conversation has that name. A resumed conversation gets its name back",
+        ))
         .arg(text(
             "instance",
             "NAME",
-            "The broker of this user to use: a name, or dev/NAME for one that mcp-broker dev has started\n[default: default]",
+            "Which broker of this user; dev/NAME is one that mcp-broker dev start has started\n[default: default]",
         ))
         .arg(
             Arg::new("no-start")
                 .long("no-start")
                 .action(ArgAction::SetTrue)
-                .help("Start no broker; wait until one runs"),
+                .help("Start no broker; calls wait 10 s for one that runs"),
         )
         .arg(choice(
             "era",
             "ERA",
             &ERAS,
-            "The generation of MCP to offer. auto: both, but only the legacy one to Claude Code\n[default: auto]",
+            "The revisions of MCP to offer. legacy: up to 2025-11-25; modern: 2026-07-28;\n\
+             auto: all, but legacy to Claude Code\n[default: auto]",
         ))
-        .args(access::broker_flags())
+        .args(broker_flags())
         .after_help(EXIT_CODES)
+}
+
+/// The flags for a shared broker. Without a URL this command uses the broker of the user.
+fn broker_flags() -> impl Iterator<Item = Arg> {
+    let url = format!(
+        "Address of a shared broker, to use over WebSocket\n[default: the broker of this user] [env: {URL_ENV}]"
+    );
+    access::broker_flags().into_iter().map(move |flag| {
+        if flag.get_id() == "url" {
+            flag.help(url.clone())
+        } else {
+            flag
+        }
+    })
 }
 
 /// Reads a command line that begins with this command, without the arguments of all others: an agent waits for it. `None`
@@ -128,7 +141,7 @@ pub fn read(matches: &ArgMatches, before: &ArgMatches, env: &EnvVars) -> Result<
             .find(|flag| is_given(matches, flag))
         {
             return Err(usage(format!(
-                "--{flag} is for the broker of this user, and --url names another"
+                "--{flag} is for the broker of this user, and --url or {URL_ENV} names another"
             )));
         }
         Broker::Remote(BrokerAccess::read(levels, env).map_err(usage)?)

@@ -29,7 +29,7 @@ pub fn args() -> [Arg; 4] {
         Arg::new("arguments")
             .value_name("KEY=VALUE")
             .num_args(0..)
-            .help("An argument of the tool; dots in the key make objects, and a value may be JSON"),
+            .help("An argument of the tool; dots in the key make objects"),
         Arg::new("json")
             .long("json")
             .value_name("OBJECT")
@@ -38,7 +38,12 @@ pub fn args() -> [Arg; 4] {
                 serde_json::from_str::<Map<String, Value>>(text).map_err(|_| "one JSON object".to_owned())
             })
             .help("All arguments as one JSON object"),
-        duration("timeout", 1..=TIMEOUT_SECONDS_MAX, "Longest wait for the answer").default_value("130s"),
+        duration(
+            "timeout",
+            1..=TIMEOUT_SECONDS_MAX,
+            "Longest wait for the answer, from 1s to 1h",
+        )
+        .default_value("130s"),
     ]
 }
 

@@ -41,7 +41,7 @@ pub struct Tool {
 #[derive(Debug)]
 pub struct Answer {
     pub is_error: bool,
-    /// Its object; of a tool without one its content.
+    /// The object of the result, or its content if it has no object.
     pub value: Value,
 }
 
@@ -54,7 +54,7 @@ impl Caller {
         let paths = LocalPaths::look_up(instance)?;
         let hello = Hello::of_this_process("command");
         let attached = match attach(&paths, &hello, StartPolicy::NoStart, Instant::now() + HELLO_TIMEOUT) {
-            Err(AttachError::NotRunning(_)) => return Err(not_running(instance)),
+            Err(AttachError::NotRunning { .. }) => return Err(not_running(instance)),
             result => result?,
         };
         let mut caller = Self {
@@ -89,7 +89,7 @@ impl Caller {
     /// The tool of a name.
     ///
     /// # Errors
-    /// There is none; the nearest ones are named.
+    /// The broker has no such tool; the text names the nearest one.
     pub fn tool(&self, name: &str) -> Result<&Tool, String> {
         self.tools.iter().find(|tool| tool.name == name).ok_or_else(|| {
             let names: Vec<&str> = self.tools.iter().map(|tool| tool.name.as_str()).collect();
@@ -125,12 +125,10 @@ impl Caller {
 
 /// Says how to start the broker.
 pub fn not_running(instance: &Instance) -> CliError {
-    let start = match instance.dev_name() {
-        Some("default") => "dev start".to_owned(),
-        Some(name) => format!("dev start --name {name}"),
-        None => "local start".to_owned(),
-    };
-    CliError::NotRunning(format!("{instance} does not run; mcp-broker {start} starts it"))
+    CliError::NotRunning(format!(
+        "{instance} does not run; {} starts it",
+        instance.command_line("start")
+    ))
 }
 
 /// The line for a request without a result.

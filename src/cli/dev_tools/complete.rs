@@ -1,4 +1,4 @@
-//! What may stand at the cursor of the prompt: commands, tools, arguments and their values.
+//! The completions at the cursor of the prompt: commands, tools, arguments and their values.
 
 use serde_json::Value;
 
@@ -8,10 +8,13 @@ use super::caller::Tool;
 pub const COMMANDS: [(&str, &str); 6] = [
     ("help", "this text; help TOOL shows the arguments of a tool"),
     ("tools", "the tools of the broker"),
-    ("history", "the lines of before"),
-    ("session", "the broker, and the session of this connection"),
-    ("exit", "the end, as Ctrl-D"),
-    ("quit", "the same"),
+    ("history", "earlier lines"),
+    (
+        "session",
+        "the broker, the session of this connection, and the number of calls",
+    ),
+    ("exit", "end, as Ctrl-D does"),
+    ("quit", "as exit"),
 ];
 
 /// Where the word at the cursor begins, and what it may become.

@@ -37,7 +37,7 @@ const FORM: &str = "\
 TOOL key=value ...        call a tool; a value is text, a number, true, false, null or JSON, and
                           quotes hold text together: subject=\"two words\" payload={\"a\": 1}
                           dots make objects: payload.text=hi
-# ...                     nothing
+# ...                     a comment
 ";
 
 /// The broker whose tools are called.
@@ -81,7 +81,7 @@ enum Outcome {
 
 struct Prompt {
     instance: Instance,
-    /// `None` after the broker has gone.
+    /// `None` after the broker has closed the connection.
     caller: Option<Caller>,
     is_terminal: bool,
     /// What the last `register_session` of this connection returned.
@@ -189,7 +189,7 @@ impl Prompt {
                 Ok(Err(reason)) => return Ok(complain(&reason)),
                 Err(error) => return self.lost(error),
             },
-            // The second word is that of MCP.
+            // `tools/list` is the name of the same in MCP.
             ("tools" | "tools/list", None) => match self.connected() {
                 Ok(caller) => tools_text(caller.tools()),
                 Err(error) => return self.lost(error),
@@ -249,7 +249,7 @@ impl Prompt {
     fn connected(&mut self) -> Result<&mut Caller, CliError> {
         if self.caller.is_none() && self.is_terminal {
             self.caller = Some(Caller::connect(&self.instance)?);
-            eprintln!("connected again; the session is gone, and register_session makes one");
+            eprintln!("connected again, without a session: register_session makes one");
         }
         self.caller
             .as_mut()

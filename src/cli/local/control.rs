@@ -25,8 +25,11 @@ impl From<LocalError> for CliError {
 impl From<AttachError> for CliError {
     fn from(error: AttachError) -> Self {
         match error {
-            // The same start would fail again.
-            AttachError::Files(_) | AttachError::StartFailed { .. } => Self::Usage(error.to_string()),
+            // Repeating the command would fail again.
+            AttachError::Files(_)
+            | AttachError::StartFailed { .. }
+            | AttachError::KeyMissing
+            | AttachError::KeyRefused(_) => Self::Usage(error.to_string()),
             _ => Self::Failed(error.to_string()),
         }
     }
@@ -48,9 +51,11 @@ pub fn start(paths: &LocalPaths) -> Result<bool, CliError> {
     let hello = Hello::of_this_process("start");
     let runs = match attach(paths, &hello, StartPolicy::NoStart, Instant::now() + LOOK_TIMEOUT) {
         Ok(_) => true,
-        Err(AttachError::NotRunning(_)) => false,
-        Err(error @ AttachError::NewerRuns { .. }) => return Err(error.into()),
-        // It starts or ends at the moment, or is older.
+        Err(AttachError::NotRunning { .. }) => false,
+        Err(error @ (AttachError::NewerRuns { .. } | AttachError::KeyMissing | AttachError::KeyRefused(_))) => {
+            return Err(error.into());
+        }
+        // The broker starts or ends at the moment, or is older: the second attempt waits for it or replaces it.
         Err(_) => false,
     };
     attach(paths, &hello, StartPolicy::Start, Instant::now() + START_TIMEOUT)?;
@@ -64,10 +69,10 @@ pub fn start(paths: &LocalPaths) -> Result<bool, CliError> {
 pub fn start_dev(paths: &LocalPaths, options: &DevOptions) -> Result<bool, CliError> {
     if local::is_alive(paths).unwrap_or(false) {
         if DevOptions::read(paths) != *options {
-            let name = paths.instance.dev_name().unwrap_or_default();
             return Err(CliError::Failed(format!(
-                "{} runs with other options; mcp-broker dev stop --name {name} ends it",
-                paths.instance
+                "{} runs with other options; {} ends it",
+                paths.instance,
+                paths.instance.command_line("stop")
             )));
         }
     } else {
@@ -89,7 +94,7 @@ pub fn ended_text(instance: &Instance, stopped: Stopped) -> String {
     match stopped {
         Stopped::WasDead => format!("{instance} does not run\n"),
         Stopped::Asked => format!("{instance} has ended\n"),
-        Stopped::Terminated => format!("{instance} did not answer and ended at SIGTERM\n"),
+        Stopped::Terminated => format!("{instance} could not be asked and ended at SIGTERM\n"),
         Stopped::Killed => format!("{instance} did not end in time and was killed\n"),
     }
 }

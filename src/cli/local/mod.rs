@@ -37,9 +37,28 @@ const LINES: u32 = 100;
 const GRACE: Duration = Duration::from_secs(10);
 /// Exit codes of the commands that look.
 const STATUS_CODES: &str = "\
-Exit codes: 0 it runs, 3 it does not run, 4 it does not run and has left files, 1 that cannot be told, 2 wrong command
-line or a folder that cannot be used.";
-const CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong command line, or a start that would fail again.";
+Exit codes: 0 it runs, 3 it does not run, 4 it does not run and has left files, 1 its state is unknown, 2 wrong
+command line, or a folder or a key that cannot be used.";
+/// Exit codes of the commands that change something.
+const CODES: &str = "\
+Exit codes: 0 done, 1 failed, 2 wrong command line, or a setting, a folder or a key with which it fails each time.";
+
+const LOCAL_ABOUT: &str = "\
+Start, stop and show the broker of this user on this machine.
+
+mcp-broker connect starts it by itself, and it ends when no agent has used it for idle_shutdown (30 min).
+Its settings come from MCP_BROKER_* variables and from the file that MCP_BROKER_CONFIG names.";
+
+const DEV_ABOUT: &str = "\
+Start, stop, show and call brokers for development on this machine, any number side by side.
+
+Such a broker keeps its messages in memory, listens on a free port, and does not end by itself. Agents do
+not find it, except with mcp-broker connect --instance dev/NAME.
+
+  mcp-broker dev start --name try
+  mcp-broker dev call --name try register_session name=alice
+  mcp-broker dev repl --name try
+  mcp-broker dev stop --name try";
 
 /// The command whose subcommands are aliases of those of `dev`.
 const ALIASES: &str = "mcp";
@@ -50,7 +69,11 @@ const PIPE: &str = "pipe";
 
 /// `local`, `dev` and `status`.
 pub fn commands() -> [Command; 3] {
-    [local_command(), dev_command(), status_command("status").arg(instance())]
+    let status = status_command(
+        "status",
+        "Show the broker of this user and its agents, as local status does",
+    );
+    [local_command(), dev_command(), status.arg(instance())]
 }
 
 /// The words of an earlier tool for the commands of `dev`, hidden from the help: `mcp dev-start` and so on.
@@ -66,7 +89,7 @@ pub fn aliases() -> Command {
             command.clone()
         };
         let name = format!("{ALIAS_PREFIX}{}", command.get_name());
-        // Without effect: nothing here is experimental.
+        // The flag of the earlier tool is accepted and has no effect.
         command.name(name).arg(switch("experimental", "").hide(true))
     });
     Command::new(ALIASES)
@@ -80,20 +103,29 @@ pub fn aliases() -> Command {
 fn local_command() -> Command {
     let serve = Command::new("serve")
         .hide(true)
-        .about("Run the broker of this user")
+        .about("Run the broker of this user; mcp-broker connect and mcp-broker local start do so")
         .arg(instance());
     Command::new("local")
         .about("Start, stop and show the broker of this user on this machine")
-        .long_about(
-            "Start, stop and show the broker of this user on this machine.\n\n\
-             mcp-broker connect starts it by itself, and it ends when no agent has used it for idle_shutdown.",
-        )
+        .long_about(LOCAL_ABOUT)
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .subcommand(status_command("status").arg(instance()))
-        .subcommand(command("start", "Start the broker unless it runs").args([instance(), json_flag()]))
-        .subcommand(command("stop", "End the broker").args([instance(), grace()]))
-        .subcommand(command("restart", "End the broker and start it").args([instance(), grace(), json_flag()]))
+        .subcommand(status_command("status", "Show whether the broker runs, and its agents").arg(instance()))
+        .subcommand(
+            command(
+                "start",
+                "Start the broker unless it runs, and wait until it serves, 30 s at most",
+            )
+            .args([instance(), json_flag()]),
+        )
+        .subcommand(command("stop", "End the broker after what is under way is finished").args([instance(), grace()]))
+        .subcommand(
+            command(
+                "restart",
+                "End the broker and start it again; agents connect again by themselves",
+            )
+            .args([instance(), grace(), json_flag()]),
+        )
         .subcommand(logs_command().arg(instance()))
         .subcommand(serve)
         .after_help(CODES)
@@ -101,7 +133,8 @@ fn local_command() -> Command {
 
 fn dev_command() -> Command {
     Command::new("dev")
-        .about("Brokers for development on this machine, any number side by side")
+        .about("Start, stop, show and call brokers for development on this machine, any number side by side")
+        .long_about(DEV_ABOUT)
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(
@@ -111,18 +144,27 @@ fn dev_command() -> Command {
                     "transport",
                     "WORD",
                     TRANSPORTS,
-                    "What clients use beside the socket; a fifo has one client at a time",
+                    "fifo: a pair of FIFOs beside the socket, for one client at a time",
                 )
                 .default_value(TRANSPORTS[0]),
                 text(
                     "http",
                     "PORT",
-                    "Port of the HTTP server; 0 takes a free one, off closes it",
+                    "Port of the HTTP server on 127.0.0.1; 0 takes a free one, off lets no client use it",
                 )
                 .default_value("0")
                 .value_parser(parse_http),
-                choice("storage", "WORD", STORAGES, "Where messages are kept").default_value(STORAGES[0]),
-                switch("foreground", "Run in this process until Ctrl-C, and log to stderr"),
+                choice(
+                    "storage",
+                    "WORD",
+                    STORAGES,
+                    "Where messages are kept; memory loses them when the broker ends",
+                )
+                .default_value(STORAGES[0]),
+                switch(
+                    "foreground",
+                    "Run in this process until Ctrl-C, log to stderr, and print one line of JSON when it serves",
+                ),
                 json_flag(),
             ]),
         )
@@ -134,12 +176,15 @@ fn dev_command() -> Command {
             )
             .args([name(), grace(), json_flag()]),
         )
-        .subcommand(status_command("status").args([name(), all("Show all of them")]))
+        .subcommand(
+            status_command("status", "Show whether a broker for development runs, and its agents")
+                .args([name(), all("Show all of them")]),
+        )
         .subcommand(logs_command().arg(name()))
         .subcommand(
             command(
                 "cleanup",
-                "Remove what brokers for development have left that do not run; ends none",
+                "Remove the runtime folders of brokers for development that do not run; ends none",
             )
             .args([switch("dry-run", "Only print what would be removed"), json_flag()]),
         )
@@ -152,9 +197,9 @@ fn command(name: &'static str, about: &'static str) -> Command {
     Command::new(name).about(about).after_help(CODES)
 }
 
-fn status_command(name: &'static str) -> Command {
+fn status_command(name: &'static str, about: &'static str) -> Command {
     Command::new(name)
-        .about("Show whether the broker runs, and its agents")
+        .about(about)
         .args([
             json_flag(),
             switch("wide", "Do not cut tables to the width of the terminal"),
@@ -163,23 +208,27 @@ fn status_command(name: &'static str) -> Command {
 }
 
 fn logs_command() -> Command {
-    command("logs", "Show the log of the broker").args([
-        switch("follow", "Show each line that comes, until Ctrl-C").short('f'),
-        number("lines", 0, "Lines that are shown")
+    command("logs", "Show the last lines of the broker's log").args([
+        switch("follow", "Go on with each new line until Ctrl-C").short('f'),
+        number("lines", 0, "How many of the last lines are shown")
             .short('n')
             .default_value("100"),
-        switch("json", "Print one JSON object for each line"),
+        switch("json", "Print each line as a JSON object"),
     ])
 }
 
 fn instance() -> Arg {
-    text("instance", "NAME", "Which broker of this user")
-        .default_value("default")
-        .value_parser(Instance::parse)
+    text(
+        "instance",
+        "NAME",
+        "Which broker of this user: each name is a broker of its own",
+    )
+    .default_value("default")
+    .value_parser(Instance::parse)
 }
 
 fn name() -> Arg {
-    text("name", "NAME", "Which broker for development")
+    text("name", "NAME", "Name of the broker for development")
         .default_value("default")
         .value_parser(Instance::dev)
 }
@@ -189,11 +238,16 @@ fn all(help: &'static str) -> Arg {
 }
 
 fn grace() -> Arg {
-    duration("grace", 0..=3600, "Time that the broker has to end before it is killed").default_value("10s")
+    duration(
+        "grace",
+        0..=3600,
+        "Time that the broker has to end before it is killed, from 0s to 1h",
+    )
+    .default_value("10s")
 }
 
 fn json_flag() -> Arg {
-    switch("json", "Print JSON")
+    switch("json", "Print the result as one line of JSON")
 }
 
 /// What to do with which brokers.
@@ -368,6 +422,10 @@ fn started(
 
 fn status(instances: &[Instance], has_many: bool, output: &Output) -> Result<ExitCode, CliError> {
     let reports = reports(instances)?;
+    let refusal = reports.first().and_then(|report| report.key_refusal.clone());
+    if let (false, Some(line)) = (has_many, refusal) {
+        return Err(CliError::Usage(line));
+    }
     let code = reports.iter().map(Report::exit_code).max().unwrap_or(exit::NOT_RUNNING);
     if output.json {
         let values: Vec<Value> = reports.iter().map(json_of).collect();
@@ -378,7 +436,7 @@ fn status(instances: &[Instance], has_many: bool, output: &Output) -> Result<Exi
         };
         print(&format!("{value}\n"))?;
     } else if reports.is_empty() {
-        print("no broker for development has files here\n")?;
+        print("no broker for development runs or has left files\n")?;
     } else {
         let texts: Vec<String> = reports.iter().map(|report| report.text(output)).collect();
         print(&texts.join("\n"))?;

@@ -37,7 +37,7 @@ const DATA_FILES_MAX: usize = 10_000;
 pub struct Report {
     pub name: String,
     pub running: bool,
-    /// Why nothing more can be said.
+    /// Why the state is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,13 +67,16 @@ pub struct Report {
     pub storage: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_bytes: Option<u64>,
-    /// Connections of the local transports besides the one that asks.
+    /// Connections of the socket besides the one that asks.
     pub clients: usize,
     pub agents: Vec<Agent>,
     pub log: PathBuf,
     pub log_bytes: u64,
     /// What a dead broker has left.
     pub stale: Vec<PathBuf>,
+    /// Why the broker does not answer this user without another key.
+    #[serde(skip)]
+    pub key_refusal: Option<String>,
 }
 
 /// A session of the broker.
@@ -105,10 +108,10 @@ impl Report {
                     Err(error) => report.unknown = Some(error.to_string()),
                 }
             }
-            Err(AttachError::NotRunning(_)) => match local::is_alive(paths) {
+            Err(AttachError::NotRunning { .. }) => match local::is_alive(paths) {
                 Ok(false) => report.stale = local::files(paths),
                 Ok(true) => {
-                    report.unknown = Some("a broker lives and has no socket: it starts, or it ends".to_owned());
+                    report.unknown = Some("a broker lives and has no socket: it is starting or ending".to_owned());
                 }
                 Err(error) => report.unknown = Some(format!("{}: {error}", paths.life_lock.display())),
             },
@@ -116,7 +119,11 @@ impl Report {
                 report.running = true;
                 report.version = Some(running);
             }
-            Err(error) => report.unknown = Some(error.to_string()),
+            Err(error) => {
+                let is_key_refusal = matches!(error, AttachError::KeyMissing | AttachError::KeyRefused(_));
+                report.key_refusal = is_key_refusal.then(|| error.to_string());
+                report.unknown = Some(error.to_string());
+            }
         }
         if paths.instance.dev_name().is_some() && DevOptions::read(paths).has_no_http() {
             report.http = None;
@@ -151,17 +158,20 @@ impl Report {
             log: paths.log.clone(),
             log_bytes: fs::metadata(&paths.log).map_or(0, |log| log.len()),
             stale: Vec::new(),
+            key_refusal: None,
         }
     }
 
     fn add_status(&mut self, client: &mut LineClient, status: Value) {
         let Ok(status) = serde_json::from_value::<Status>(status) else {
-            self.unknown = Some("the broker says of itself what this version does not understand".to_owned());
+            self.unknown =
+                Some("the broker describes itself in a way that this version does not understand".to_owned());
             return;
         };
         self.agents = agents(client, &status);
         let own = std::process::id();
-        self.clients = status.connections.iter().filter(|other| other.pid != Some(own)).count();
+        let of_socket = status.connections.iter().filter_map(|connection| connection.pid);
+        self.clients = of_socket.filter(|pid| *pid != own).count();
         if status.storage == "disk" {
             let info = fs::read(self.socket.with_file_name("broker.json")).unwrap_or_default();
             let info = serde_json::from_slice::<local::Info>(&info).ok();
@@ -240,13 +250,13 @@ impl Report {
     fn state(&self) -> String {
         let name = &self.name;
         if let Some(why) = &self.unknown {
-            return format!("{name} cannot be judged: {}", escaped(why));
+            return format!("the state of {name} is unknown: {}", escaped(why));
         }
         if !self.running {
             return match self.stale.len() {
                 0 => format!("{name} does not run"),
                 files => {
-                    format!("{name} does not run; a dead one has left {files} files, which the next start replaces")
+                    format!("{name} does not run; a dead broker has left {files} files, which the next start replaces")
                 }
             };
         }

@@ -9,19 +9,18 @@ use std::{
 };
 
 use actix_rt::System;
-use actors::clock;
 use rustix::{fs::Mode, process};
 
 use super::options::DevOptions;
 use crate::{
     config::{self, Config, DefaultValue, Flag, Origin, SettingValue, StorageKind},
     exit,
-    local::{Info, Instance, LifeLock, LocalPaths, LockError, Readiness, build_id, running_version},
+    local::{Info, Instance, LifeLock, LocalPaths, LockError, Readiness, build_id, running_version, started_at},
     startup::{Application, bind},
     telemetry::{self, LogFile},
 };
 
-/// How a broker of a user is run.
+/// Which broker of a user is run, and how.
 #[derive(Debug)]
 pub struct LocalServe {
     pub instance: Instance,
@@ -34,7 +33,7 @@ pub struct LocalServe {
 /// Runs the broker until it ends, and returns the exit code of the process.
 pub fn run(serve: LocalServe) -> ExitCode {
     if !serve.is_foreground {
-        // Fails for the leader of a process group, which is run by a person.
+        // Fails for the leader of a process group: a person has started it from a shell, where it stays.
         let _ = process::setsid();
     }
     process::umask(Mode::from_raw_mode(0o077));
@@ -81,7 +80,7 @@ fn prepare(serve: LocalServe) -> Result<Prepared, String> {
         LockError::Held => format!("a broker of the instance {} lives already", serve.instance),
         LockError::Io(error) => format!("{} cannot be used: {error}", paths.life_lock.display()),
     })?;
-    // Held until the process has ended: until then it has the data folder, too.
+    // The process keeps the lock until it has ended, because it uses the data folder until then.
     mem::forget(life);
     let log = if serve.is_foreground {
         None
@@ -91,12 +90,24 @@ fn prepare(serve: LocalServe) -> Result<Prepared, String> {
     };
     let loaded = config::load_over(defaults(&paths), None, flags(&paths)?, serve.env);
     let (config, values) = loaded.map_err(|error| error.to_string())?;
+    check(&config, serve.is_foreground)?;
     Ok(Prepared {
         paths,
         config,
         values,
         log,
     })
+}
+
+/// Refuses a setting that `serve` accepts: a relative folder, because a broker in the background works in `/`.
+fn check(config: &Config, is_foreground: bool) -> Result<(), String> {
+    if config.storage == StorageKind::Disk && config.data_dir.is_relative() && !is_foreground {
+        return Err(format!(
+            "data_dir = {} is not allowed; allowed: an absolute path, because the broker works in the folder /",
+            config::quoted_value("", &config.data_dir.to_string_lossy())
+        ));
+    }
+    Ok(())
 }
 
 /// The settings of a broker of a user, below the environment and the file.
@@ -117,7 +128,7 @@ fn defaults(paths: &LocalPaths) -> Vec<DefaultValue> {
     ]
 }
 
-/// What neither the environment nor a file may change: clients would not find the broker.
+/// The settings that neither the environment nor a file changes, because clients would not find the broker.
 fn flags(paths: &LocalPaths) -> Result<Vec<Flag>, String> {
     let mut flags = match paths.instance.dev_name() {
         Some(_) => DevOptions::read(paths).flags(paths)?,
@@ -151,7 +162,7 @@ impl Prepared {
             .any(|value| value.name == "port" && value.origin != Origin::Default);
         let address = SocketAddr::new(self.config.host, self.config.port);
         let application = match Application::build(&self.config).await {
-            // The socket is what matters: another program may have the usual port.
+            // Another program has the default port. Clients use the socket, so a free port will do.
             Err(error)
                 if error.kind() == io::ErrorKind::AddrInUse && !is_own_port && bind(address, "port").is_err() =>
             {
@@ -193,7 +204,7 @@ fn info(paths: &LocalPaths, config: &Config, http: Option<String>) -> Info {
         pid: std::process::id(),
         version: running_version().to_owned(),
         build: build_id().to_owned(),
-        started_at: clock::rfc3339_text(clock::now().unix_ms),
+        started_at: started_at().to_owned(),
         socket: paths.socket.clone(),
         http,
         storage: storage.to_owned(),

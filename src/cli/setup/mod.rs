@@ -25,13 +25,13 @@ pub fn command() -> Command {
         .long("project")
         .value_name("DIR")
         .value_parser(ValueParser::path_buf())
-        .help("The file of the project in this folder, which all who work there share");
+        .help("Write into the file of the project in this folder, which everyone who works on the project shares");
     Command::new("setup")
         .about("Connect an MCP client to the broker: write the entry into its configuration file")
         .long_about(ABOUT)
         .args(config_entry::args())
         .arg(project)
-        .arg(switch("user", "The file of the user, for all projects [default]").conflicts_with("project"))
+        .arg(switch("user", "Write into the file of the user, for all projects [default]").conflicts_with("project"))
         .arg(switch("print", "Print what would be changed, and change nothing"))
         .arg(switch("remove", "Take back what this command has written"))
         .arg(
@@ -46,9 +46,14 @@ pub fn command() -> Command {
 const ABOUT: &str = "\
 Connect an MCP client to the broker: write the entry into its configuration file.
 
-The entry starts `mcp-broker connect`, which finds or starts the user's own broker. With --url it is
-for a shared broker. Comments, order and everything else in the file stay as they are. An entry of
-the same name that this command did not write is never changed. To do the same twice changes nothing.";
+The entry starts `mcp-broker connect`, which finds or starts the broker of this user. With --url it is for a shared
+broker. Comments, order and everything else in the file stay as they are. An entry of the same name that
+this command did not write is never changed. A second run changes nothing.
+
+  mcp-broker setup claude --print
+  mcp-broker setup claude
+  mcp-broker setup cursor --project .
+  mcp-broker setup claude --remove";
 
 /// What to write into which file.
 #[derive(Debug)]

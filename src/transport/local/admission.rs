@@ -19,7 +19,7 @@ use super::{
 use crate::{
     auth::Identity,
     budget::Reservation,
-    local::hello,
+    local::hello::{self, AUTHENTICATION_FAILED},
     mcp::{
         Framing, Peer,
         rpc::{self, INVALID_REQUEST, Incoming, REFUSED, RpcError},
@@ -56,7 +56,7 @@ pub struct FirstLines {
 }
 
 impl FirstLines {
-    /// Of a client of which nothing has been read.
+    /// The state before anything was read.
     pub fn new(service: &LocalService) -> Self {
         Self {
             decoder: LineDecoder::new(service.context.message_len_max()),
@@ -83,7 +83,7 @@ pub async fn admit<S: LocalStream>(
     let outbox = context.service.outbox(Framing::Line, identity.project.id());
     let connections = &context.connections;
     let permit = if S::HAS_MANY_CLIENTS {
-        connections.acquire_over_limit(&outbox, &identity, TransportKind::Local)
+        connections.acquire_standing(&outbox, &identity, TransportKind::Local)
     } else {
         connections.try_acquire(&outbox, &identity, TransportKind::Local)
     };
@@ -110,8 +110,8 @@ pub async fn admit<S: LocalStream>(
     })
 }
 
-/// The timeouts of a stream. One that serves one client after another is never silent or slow for too long: it waits for
-/// the next.
+/// The timeouts of a stream. A stream that serves one client after another has no limit of silence or slowness: it waits
+/// for its next client.
 fn timeouts<S: LocalStream>(general: Timeouts) -> Timeouts {
     if S::HAS_MANY_CLIENTS {
         return Timeouts {
@@ -136,7 +136,7 @@ async fn identify<S: LocalStream>(
         let key = timeout(HELLO_TIMEOUT, read_key(stream, &mut first.read)).await;
         let missing = || {
             let text = "Invalid Request: this broker has local_auth: begin with dev.mcp-broker/hello and its api_key";
-            RpcError::new(INVALID_REQUEST, text)
+            RpcError::new(INVALID_REQUEST, text).with_data(json!({"code": AUTHENTICATION_FAILED}))
         };
         let key = key.ok().flatten().ok_or_else(missing)?;
         auth.authenticate_key(&key).await

@@ -1,26 +1,26 @@
-//! Which name an agent gets that asks for one by itself. Pure.
+//! Which name the broker gives to an agent that asks for a name that is unique. Pure.
 
 use actors::model::SessionName;
 
-/// The name where the wish cannot be used.
+/// The name where the wanted one cannot be used.
 const FALLBACK: &str = "agent";
-/// Characters of a wish that are kept, so that a number fits behind them.
+/// Characters of a wanted name that are kept, so that a number fits behind them.
 const CHARS_MAX: usize = 120;
 
-/// The first of `wish`, `wish-2`, `wish-3` and so on that is free. Gives up when none of `tries_max` is.
-pub fn choose(wish: &str, tries_max: usize, is_free: impl Fn(&str) -> bool) -> Option<String> {
-    let wish = usable(wish);
+/// The first of `wanted`, `wanted-2`, `wanted-3` and so on that is free. `None` if none of `tries_max` names is free.
+pub fn choose(wanted: &str, tries_max: usize, is_free: impl Fn(&str) -> bool) -> Option<String> {
+    let wanted = usable(wanted);
     (1..=tries_max)
         .map(|number| match number {
-            1 => wish.clone(),
-            number => format!("{wish}-{number}"),
+            1 => wanted.clone(),
+            number => format!("{wanted}-{number}"),
         })
         .find(|name| is_free(name))
 }
 
-/// The wish as a name of a session: a folder may be called what a session may not.
-fn usable(wish: &str) -> String {
-    let plain: String = wish
+/// The wanted name as a name of a session, for a folder may have characters that a session may not.
+fn usable(wanted: &str) -> String {
+    let plain: String = wanted
         .chars()
         .map(|c| if c == '@' || c.is_control() { '-' } else { c })
         .take(CHARS_MAX)

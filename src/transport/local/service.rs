@@ -10,6 +10,7 @@ use std::{
 
 use actors::{
     clock::{now, rfc3339_text},
+    rest,
     session::Member,
 };
 use serde_json::{Map, Value, json};
@@ -21,7 +22,7 @@ use crate::{
     local::{
         build_id,
         hello::{Agent, ConnectionStatus, Hello, HelloResult, Status},
-        meet, own_protocol, running_version,
+        meet, own_protocol, running_version, started_at,
     },
     mcp::{
         lists::lists_digest,
@@ -30,7 +31,7 @@ use crate::{
     transport::TransportContext,
 };
 
-/// Names that are tried for one agent. More than there can be clients, each with a name.
+/// Names that are tried for one agent: many more than the clients of a usual broker.
 const NAMES_TRIED_MAX: usize = 10_000;
 
 /// What is known of the broker when it starts.
@@ -42,7 +43,7 @@ pub struct LocalFacts {
     pub storage: String,
     /// Clients at once.
     pub clients_max: usize,
-    /// The broker ends without clients, and makes room for a newer version.
+    /// The broker ends when it has no clients, or for a newer version.
     pub ends_when_idle: bool,
     /// A client has to bring a key.
     pub requires_key: bool,
@@ -53,7 +54,7 @@ pub struct LocalService {
     /// What all transports share.
     pub context: TransportContext,
     pub facts: LocalFacts,
-    started_at: String,
+    started_at: &'static str,
     state: Mutex<State>,
     is_retiring: AtomicBool,
     retired: Notify,
@@ -82,19 +83,19 @@ struct Client {
 }
 
 impl LocalService {
-    /// Without clients.
+    /// The service before its first client.
     pub fn new(context: TransportContext, facts: LocalFacts) -> Arc<Self> {
         Arc::new(Self {
             context,
             facts,
-            started_at: rfc3339_text(now().unix_ms),
+            started_at: started_at(),
             state: Mutex::default(),
             is_retiring: AtomicBool::new(false),
             retired: Notify::new(),
         })
     }
 
-    /// Adds the client of this process, unless there are too many.
+    /// Adds a client, whose process is `pid`, unless `clients_max` are connected.
     pub fn try_enter(self: &Arc<Self>, pid: Option<u32>) -> Option<ClientEntry> {
         let state = self.state();
         let len = state.clients.values().filter(|client| !client.is_fifo).count();
@@ -133,14 +134,14 @@ impl LocalService {
         self.retired.notified().await;
     }
 
-    /// Whether a client of a newer version came by.
+    /// Whether a client of a newer version has connected.
     pub fn has_upgrade(&self) -> bool {
         self.state().upgrade.is_some()
     }
 
-    /// Whether a client is connected, identified or not.
-    pub fn has_clients(&self) -> bool {
-        !self.state().clients.is_empty()
+    /// Whether a client is connected to the socket, identified or not.
+    pub fn has_socket_clients(&self) -> bool {
+        self.state().clients.values().any(|client| !client.is_fifo)
     }
 
     /// What the broker says of itself.
@@ -158,7 +159,7 @@ impl LocalService {
             pid: std::process::id(),
             version: running_version().to_owned(),
             build: build_id().to_owned(),
-            started_at: self.started_at.clone(),
+            started_at: self.started_at.to_owned(),
             http: self.facts.http.clone(),
             storage: self.facts.storage.clone(),
             upgrade: state.upgrade.clone(),
@@ -194,7 +195,8 @@ impl ClientEntry {
             let message = "Invalid Request: a connection has one hello";
             return Err(RpcError::new(INVALID_REQUEST, message));
         }
-        let others = connections.saturating_sub(1);
+        // A call or a task under way counts as another client: it would be cut.
+        let others = connections.saturating_sub(1).max(usize::from(rest::is_kept_awake()));
         let meeting = meet(&hello, state.upgrade.clone(), others).map_err(|refused| {
             let message = "Invalid Request: this broker speaks another version of the local protocol";
             RpcError::new(INVALID_REQUEST, message).with_data(json!(refused))
@@ -208,7 +210,7 @@ impl ClientEntry {
         client.given_name.clone_from(&name);
         client.hello = Some(hello);
         drop(state);
-        // A broker that never ends by itself is ended by the program that runs it.
+        // The program that runs a broker without `idle_shutdown` decides when it ends.
         if meeting.retires && self.service.facts.ends_when_idle {
             self.service.retire();
         }
@@ -219,7 +221,7 @@ impl ClientEntry {
             version: running_version().to_owned(),
             build: build_id().to_owned(),
             pid: std::process::id(),
-            started_at: self.service.started_at.clone(),
+            started_at: self.service.started_at.to_owned(),
             http: self.service.facts.http.clone(),
             connections,
             retiring: self.service.is_retiring.load(Ordering::Relaxed),
@@ -249,7 +251,7 @@ impl State {
     /// The name for an agent that asks for one: that of its conversation if it had one, else the first that no other
     /// conversation uses.
     fn name_for(&self, own_id: u64, agent: &Agent, identity: &Identity) -> Option<String> {
-        let wish = agent.auto_name.as_deref()?;
+        let wanted = agent.auto_name.as_deref()?;
         let sessions = identity.project.directory();
         let own_sessions = sessions.all().into_iter().rev();
         let earlier = own_sessions
@@ -263,7 +265,7 @@ impl State {
             .filter(|(_, client)| !client.is_of(agent))
             .filter_map(|(_, client)| client.given_name.as_deref())
             .collect();
-        names::choose(wish, NAMES_TRIED_MAX, |name| {
+        names::choose(wanted, NAMES_TRIED_MAX, |name| {
             let is_free = sessions
                 .by_name(name)
                 .is_none_or(|member| member.record.owner == *identity.owner() && !member.shared.is_connected());

@@ -6,9 +6,10 @@
 
 use std::{
     collections::HashMap,
-    fs,
+    fs::{self, DirBuilder},
     io::{BufRead, BufReader, Read},
     net::SocketAddr,
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
@@ -24,8 +25,9 @@ const NOT_PLAYED: &str = "<!-- not played: ";
 const PLAYED_WITH: &str = "<!-- played with: ";
 /// The number of blocks of all pages that may be left out.
 const NOT_PLAYED_LEN_MAX: usize = 12;
-const PAGES: [&str; 6] = [
+const PAGES: [&str; 7] = [
     "README.md",
+    "docs/local.md",
     "docs/guide.md",
     "docs/projects.md",
     "docs/cli.md",
@@ -178,6 +180,12 @@ fn the_commands_about_clients_work_as_they_are_written() {
 }
 
 #[test]
+fn the_commands_about_one_machine_work_as_they_are_written() {
+    let printed = Reader::run_page("docs/local.md");
+    assert!(printed.contains("\"name\":\"alice\""), "{printed}");
+}
+
+#[test]
 fn few_blocks_are_left_out_and_each_says_why() {
     let mut left_out = 0;
     for name in PAGES {
@@ -243,14 +251,25 @@ struct Reader {
 impl Reader {
     /// Runs the commands of a page in order. Returns everything that they printed.
     fn run_page(name: &'static str) -> String {
-        let folder = std::env::temp_dir().join(format!("mcp-broker-reader-{}", uuid::Uuid::new_v4().simple()));
-        fs::create_dir(&folder).unwrap();
+        let id = uuid::Uuid::new_v4().simple().to_string();
+        // The path of a local socket has at most 103 bytes.
+        let folder = std::env::temp_dir().join(format!("mb-{}", &id[..8]));
+        let runtime = folder.join("run");
+        DirBuilder::new().recursive(true).mode(0o700).create(&runtime).unwrap();
         let programs = Path::new(env!("CARGO_BIN_EXE_mcp-broker")).parent().unwrap();
         let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
+        let environment = [
+            ("PATH", path),
+            ("HOME", folder.display().to_string()),
+            ("XDG_RUNTIME_DIR", runtime.display().to_string()),
+            // The brokers of several readers run at the same time.
+            ("MCP_BROKER_PORT", "0".to_owned()),
+        ];
+        let environment = environment.map(|(name, value)| (name.to_owned(), value)).into();
         let mut reader = Self {
             name,
             folder,
-            environment: HashMap::from([("PATH".to_owned(), path)]),
+            environment,
             broker: None,
             printed: String::new(),
         };
@@ -351,6 +370,8 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         self.broker = None;
+        let script = "mcp-broker local stop --grace 1s; mcp-broker dev stop --all --grace 1s";
+        let _ = self.shell(script).output();
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
