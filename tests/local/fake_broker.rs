@@ -156,7 +156,7 @@ fn a_request_that_ends_every_broker_is_refused_at_last() {
 
 #[test]
 fn answers_are_read_while_the_requests_that_waited_are_sent() {
-    let user = User::new();
+    let user = Home::new();
     let broker = FakeBroker::of(&user);
     let mut front = user.front().args(&["--no-start"]).start();
     front.initialize("x");
