@@ -338,6 +338,7 @@ fn a_full_or_read_only_disk_is_told_in_one_line() {
         ("run", "ro"),
         ("run", "nr_inodes=2,mode=700"),
         ("run", "nr_inodes=4,mode=700"),
+        ("run", "nr_inodes=5,mode=700"),
         ("state", "ro"),
         ("state", "size=4k,mode=700"),
     ] {
