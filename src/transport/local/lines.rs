@@ -3,7 +3,10 @@
 use memchr::memchr;
 
 use crate::{
-    mcp::rpc::{INVALID_REQUEST, PARSE_ERROR, RpcError},
+    mcp::{
+        rpc::{INVALID_REQUEST, PARSE_ERROR, RpcError},
+        skipped_frame::SkippedFrame,
+    },
     transport::{
         closing::Closing,
         inbound::UNRESERVED_LEN_MAX,
@@ -12,15 +15,15 @@ use crate::{
 };
 
 /// Decodes a stream of bytes into lines. It buffers at most one incomplete line; the rest of one that is too long is
-/// skipped without being buffered.
+/// skipped without being buffered, and refused at its end.
 #[derive(Debug)]
 pub struct LineDecoder {
     /// Bytes of the longest line without its end.
     line_len_max: usize,
     /// The beginning of an incomplete line.
     partial: Vec<u8>,
-    /// The current line was too long.
-    is_skipping: bool,
+    /// The current line, if it is too long.
+    skipped: Option<SkippedFrame>,
 }
 
 impl LineDecoder {
@@ -29,7 +32,7 @@ impl LineDecoder {
         Self {
             line_len_max,
             partial: Vec::new(),
-            is_skipping: false,
+            skipped: None,
         }
     }
 
@@ -39,15 +42,13 @@ impl LineDecoder {
     }
 
     fn end_line(&mut self, rest: &[u8], on: &mut impl FnMut(WireEvent<'_>)) {
-        if std::mem::take(&mut self.is_skipping) {
-            return;
+        self.note_length(rest.len());
+        if let Some(mut skipped) = self.skipped.take() {
+            skipped.skip(rest);
+            return on(self.too_long(skipped));
         }
         if self.partial.is_empty() {
             return self.line(rest, on);
-        }
-        if self.partial.len() + rest.len() > self.partial_len_max() {
-            self.partial = Vec::new();
-            return on(self.too_long());
         }
         self.append(rest);
         let whole = std::mem::take(&mut self.partial);
@@ -60,15 +61,29 @@ impl LineDecoder {
             return;
         }
         on(match std::str::from_utf8(line) {
-            _ if line.len() > self.line_len_max => self.too_long(),
+            _ if line.len() > self.line_len_max => self.too_long(SkippedFrame::beginning_with(line)),
             Ok(text) => WireEvent::Text(text),
-            Err(_) => WireEvent::Refused(RpcError::new(PARSE_ERROR, "Parse error: the line is not UTF-8")),
+            Err(_) => WireEvent::Refused {
+                id: None,
+                error: RpcError::new(PARSE_ERROR, "Parse error: the line is not UTF-8"),
+            },
         });
     }
 
-    fn too_long(&self) -> WireEvent<'static> {
+    /// Begins to skip the line if it is too long with this number of further bytes.
+    fn note_length(&mut self, added: usize) {
+        if self.skipped.is_none() && self.partial.len() + added > self.partial_len_max() {
+            let partial = std::mem::take(&mut self.partial);
+            self.skipped = Some(SkippedFrame::beginning_with(&partial));
+        }
+    }
+
+    fn too_long(&self, line: SkippedFrame) -> WireEvent<'static> {
         let message = format!("Invalid Request: a line has at most {} bytes", self.line_len_max);
-        WireEvent::Refused(RpcError::new(INVALID_REQUEST, message))
+        WireEvent::Refused {
+            id: line.into_id(),
+            error: RpcError::new(INVALID_REQUEST, message),
+        }
     }
 
     /// Appends to the incomplete line. Its buffer never grows beyond the longest line.
@@ -89,15 +104,10 @@ impl Decode for LineDecoder {
             self.end_line(&rest[..at], &mut on);
             rest = &rest[at + 1..];
         }
-        if self.is_skipping {
-            return Ok(());
-        }
-        if self.partial.len() + rest.len() > self.partial_len_max() {
-            self.partial = Vec::new();
-            self.is_skipping = true;
-            on(self.too_long());
-        } else {
-            self.append(rest);
+        self.note_length(rest.len());
+        match &mut self.skipped {
+            Some(skipped) => skipped.skip(rest),
+            None => self.append(rest),
         }
         Ok(())
     }
@@ -143,7 +153,7 @@ mod tests {
             let decoded = decoder.decode(&mut piece, |event| {
                 events.push(match event {
                     WireEvent::Text(text) => text.to_owned(),
-                    WireEvent::Refused(error) => error.code.to_string(),
+                    WireEvent::Refused { id, error } => format!("{}{}", error.code, id.unwrap_or_default()),
                     other => panic!("a line is no {other:?}"),
                 });
             });
@@ -164,10 +174,12 @@ mod tests {
     #[test]
     fn a_line_that_is_too_long_is_refused_once_and_skipped() {
         let long = "x".repeat(LINE_LEN_MAX);
-        let bytes = format!("{long}\n{long}\r\n{long}y\n{long}{long}{long}\nok\n");
+        let request = r#"{"params":["xxxxxxxxxx"],"id":5}"#;
+        let bytes = format!("{long}\n{long}\r\n{long}y\n{long}{long}{long}\n{request}\nok\n");
         for piece in [1, 2, 7, 20, 21, 22, usize::MAX] {
             let events = decoded(bytes.as_bytes(), &[piece]);
-            assert_eq!(events, [&long, &long, "-32600", "-32600", "ok"], "pieces of {piece}");
+            let expected = [&long, &long, "-32600", "-32600", "-326005", "ok"];
+            assert_eq!(events, expected, "pieces of {piece}");
         }
     }
 
