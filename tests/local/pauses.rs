@@ -1,0 +1,53 @@
+//! A client that says nothing for a long time between two requests: its next call is answered.
+
+use std::{thread, time::Duration};
+
+use serde_json::{Value, json};
+
+use crate::{
+    front::{Front, User},
+    support::eventually,
+};
+
+/// Servers were seen that lose a call which comes so long after the list of tools.
+const PAUSE: Duration = Duration::from_secs(120);
+
+fn list_tools(front: &mut Front) -> Value {
+    front.initialize("x");
+    let tools = front.request("tools/list", &json!({}));
+    assert!(tools["result"]["tools"].as_array().unwrap().len() > 10);
+    tools
+}
+
+/// The name is that of the setting for slow tests in `scripts/lib/nextest.toml`.
+#[test]
+fn a_call_after_two_minutes_of_silence_is_answered_by_the_same_broker() {
+    let user = User::new();
+    let mut front = user.front().env("MCP_BROKER_IDLE_SHUTDOWN", "1s").start();
+    let tools = list_tools(&mut front);
+    let pid = user.broker_pid();
+    thread::sleep(PAUSE);
+    front.calls("heartbeat", &json!({}));
+    assert_eq!(
+        user.broker_pid(),
+        pid,
+        "a connected front is a client: the broker is not idle"
+    );
+    assert_eq!(front.request("tools/list", &json!({}))["result"], tools["result"]);
+    assert!(front.others().is_empty());
+}
+
+#[test]
+fn a_call_after_the_broker_has_ended_in_a_pause_starts_it_again() {
+    let user = User::new();
+    let mut front = user.front().start();
+    list_tools(&mut front);
+    let session = front.calls("register_session", &json!({"name": "alice"}))["session_id"].clone();
+    let pid = user.broker_pid();
+    let stopped = user.program().args(["local", "stop"]).output().unwrap();
+    assert!(stopped.status.success(), "{stopped:?}");
+    assert_eq!(front.calls("heartbeat", &json!({}))["status"], "active");
+    assert_eq!(front.calls("register_session", &json!({}))["session_id"], session);
+    eventually("another broker serves", || (user.broker_pid() != pid).then_some(()));
+    assert!(front.others().is_empty());
+}
