@@ -76,6 +76,12 @@ impl Drop for AwakeGuard {
     }
 }
 
+/// Whether an [`AwakeGuard`] is held: a connection, a request or a task is under way.
+#[must_use]
+pub fn is_kept_awake() -> bool {
+    ACTIVITY.guards.load(Ordering::SeqCst) > 0
+}
+
 /// Notes that the process was given something to do. Costs a load in a process that is not idle.
 pub fn mark_activity() {
     ACTIVITY.mark();

@@ -8,6 +8,7 @@ mod heap;
 #[allow(dead_code)]
 #[path = "../../src/json/mod.rs"]
 mod json;
+mod line_decoder;
 mod mcp;
 mod mutate;
 #[allow(dead_code)]
@@ -45,6 +46,12 @@ const TARGETS: &[Target] = &[
         name: "frame_decoder",
         run: frame_decoder::run,
         dictionary: frame_decoder::DICTIONARY,
+        limit: Duration::from_secs(2),
+    },
+    Target {
+        name: "line_decoder",
+        run: line_decoder::run,
+        dictionary: line_decoder::DICTIONARY,
         limit: Duration::from_secs(2),
     },
     Target {

@@ -3,5 +3,9 @@
 
 #[path = "../../src/transport/websocket/frame.rs"]
 pub mod frame;
+#[path = "../../src/transport/local/lines.rs"]
+pub mod lines;
 #[path = "../../src/mcp/rpc.rs"]
 pub mod rpc;
+#[path = "../../src/mcp/skipped_frame.rs"]
+pub mod skipped_frame;

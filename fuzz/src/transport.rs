@@ -1,4 +1,4 @@
-//! Includes the parts of the product that the frame decoder names.
+//! Includes the parts of the product that the decoders name.
 
 #[allow(dead_code)]
 #[path = "../../src/transport/inbound.rs"]

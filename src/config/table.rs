@@ -95,12 +95,13 @@ settings! {
     local_connections_max: usize = "256", Integer(1..=100_000);
 
     /// Require a key from programs that connect to `local_socket`: as `api_key` in the hello, which is then the first line.
-    /// `false`: they act as their user, with scope `member` in the project `default`, even with `enable_auth`. The broker of
-    /// a user refuses `true`, because `mcp-broker connect` brings it no key.
+    /// `false`: they act as their user, with scope `member` in the project `default`, even with `enable_auth`.
+    /// `connect` and the commands `local` and `dev` take the key from `MCP_BROKER_API_KEY`.
     local_auth: bool = "false", Choice(SWITCH);
 
-    /// Time without a connection and without a request after which the broker ends. It also ends soon after the last
-    /// connection when a newer version is installed. 0 means never in both cases.
+    /// Time without use after which the broker ends: without a connection, a request, a running task, or a program that
+    /// writes to `local_fifo`. When a newer version is installed, it ends soon after the last use. 0 means never in both
+    /// cases.
     idle_shutdown: Duration = "0", Span(seconds(0)..=hours(365 * 24));
 
     /// Threads that serve connections; `auto` takes half as many as the machine has processors, at least one.

@@ -8,7 +8,7 @@ use std::{fs, io, os::unix::net::UnixStream, path::Path, time::Instant};
 use super::{
     error::{AttachError, LocalError},
     greeting::{self, Greeted},
-    hello::{Hello, HelloResult},
+    hello::{AUTHENTICATION_FAILED, Hello, HelloResult},
     lock::{FileLock, LockError, pause_until},
     paths::LocalPaths,
     spawn, version,
@@ -62,6 +62,13 @@ pub fn attach(
                 });
             }
             Greeted::Absent => start_unless_running(paths, deadline)?,
+            Greeted::Refused { code, message } => {
+                return Err(match &hello.api_key {
+                    _ if code != AUTHENTICATION_FAILED => AttachError::Refused(message),
+                    Some(_) => AttachError::KeyRefused(message),
+                    None => AttachError::KeyMissing,
+                });
+            }
             Greeted::Retiring(mut stream) => {
                 greeting::wait_for_close(&mut stream, deadline);
             }

@@ -1,6 +1,7 @@
 //! Which build of the program runs, and since when.
 
 use std::{
+    env,
     fs::{self, Metadata},
     io,
     os::unix::fs::MetadataExt,
@@ -11,7 +12,8 @@ use std::{
 use actors::{clock, faults};
 use sha2::{Digest, Sha256};
 
-use super::hello::{Hello, PROTOCOL};
+use super::hello::{Hello, HelloKey, PROTOCOL};
+use crate::config::API_KEY_ENV;
 
 /// What the kernel adds to the name of an executable that was removed or replaced.
 const DELETED: &str = " (deleted)";
@@ -37,7 +39,7 @@ pub fn own_protocol() -> u32 {
 }
 
 impl Hello {
-    /// The hello of this process without an agent.
+    /// The hello of this process without an agent, with the key of the environment.
     pub fn of_this_process(kind: &str) -> Self {
         Self {
             protocol: own_protocol(),
@@ -46,6 +48,7 @@ impl Hello {
             pid: std::process::id(),
             kind: kind.to_owned(),
             agent: None,
+            api_key: env::var(API_KEY_ENV).ok().filter(|key| !key.is_empty()).map(HelloKey),
         }
     }
 }
@@ -84,7 +87,7 @@ pub fn is_replaced() -> bool {
 /// # Errors
 /// The system does not tell the name of the executable.
 pub fn executable() -> io::Result<PathBuf> {
-    let path = std::env::current_exe()?;
+    let path = env::current_exe()?;
     Ok(match path.to_str().and_then(|text| text.strip_suffix(DELETED)) {
         Some(path) => PathBuf::from(path),
         None => path,

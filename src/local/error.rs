@@ -2,6 +2,8 @@
 
 use std::{io, path::PathBuf};
 
+use crate::config::API_KEY_ENV;
+
 /// Why the files of a local broker cannot be used: one line for the user.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -16,6 +18,15 @@ pub enum AttachError {
     /// The socket belongs to another user.
     #[error("the process that listens at {} belongs to another user (uid {uid})", .socket.display())]
     Foreign { socket: PathBuf, uid: u32 },
+    /// The broker asks for a key, and the environment has none.
+    #[error("this broker asks for a key (local_auth): put it into {API_KEY_ENV}")]
+    KeyMissing,
+    /// The broker does not accept the key of the environment.
+    #[error("this broker does not accept the key in {API_KEY_ENV}: {0}")]
+    KeyRefused(String),
+    /// The broker serves no further client now.
+    #[error("the broker refused this client: {0}")]
+    Refused(String),
     /// A newer broker runs, and does not speak the protocol of this program.
     #[error("mcp-broker {running} runs, this is {own}: update this one, or name another broker with --instance")]
     NewerRuns { running: String, own: String },

@@ -37,6 +37,8 @@ pub enum Greeted {
     OtherProtocol(UnixStream, RefusedProtocol),
     /// No socket, or one without a listener.
     Absent,
+    /// A broker that does not serve the client now, and why.
+    Refused { code: String, message: String },
     /// The broker closed the connection before it answered.
     Lost,
     /// The listener belongs to another user.
@@ -151,7 +153,14 @@ struct Answer<'a> {
 #[derive(Deserialize)]
 struct AnswerError {
     message: String,
-    data: Option<RefusedProtocol>,
+    data: Option<RefusalData>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum RefusalData {
+    Protocol(RefusedProtocol),
+    Client { code: String },
 }
 
 fn read_answer(stream: UnixStream, answer: &str) -> io::Result<Greeted> {
@@ -166,13 +175,11 @@ fn read_answer(stream: UnixStream, answer: &str) -> io::Result<Greeted> {
                 Greeted::Served(stream, result)
             })
         }
-        (
-            None,
-            Some(AnswerError {
-                data: Some(refused), ..
-            }),
-        ) => Ok(Greeted::OtherProtocol(stream, refused)),
-        (None, Some(AnswerError { message, .. })) => Err(not_a_broker(&message)),
+        (None, Some(AnswerError { message, data })) => match data {
+            Some(RefusalData::Protocol(refused)) => Ok(Greeted::OtherProtocol(stream, refused)),
+            Some(RefusalData::Client { code }) => Ok(Greeted::Refused { code, message }),
+            None => Err(not_a_broker(&message)),
+        },
         (None, None) => Err(not_a_broker("its answer has no result")),
     }
 }

@@ -1,5 +1,7 @@
 //! What a client and a local broker say to each other before MCP, and what the broker says of itself.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// The method of the first request of a client that starts brokers. Other clients may leave it out.
@@ -12,6 +14,9 @@ pub const STATUS: &str = "dev.mcp-broker/status";
 pub const COMMAND: &str = "command";
 /// The version of these methods that this build speaks.
 pub const PROTOCOL: u32 = 1;
+
+/// The `code` in the data of the error for a client without a valid key.
+pub const AUTHENTICATION_FAILED: &str = "authentication_failed";
 
 /// The longest text of a hello, in bytes.
 const TEXT_LEN_MAX: usize = 256;
@@ -33,6 +38,20 @@ pub struct Hello {
     pub kind: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<Agent>,
+    /// The key that a broker with `local_auth` asks for. The broker reads it before the hello, and keeps none.
+    #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]
+    pub api_key: Option<HelloKey>,
+}
+
+/// A key that `Debug` does not show.
+#[derive(Clone, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct HelloKey(pub String);
+
+impl fmt::Debug for HelloKey {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("HelloKey(..)")
+    }
 }
 
 /// The agent behind a front.

@@ -62,7 +62,7 @@ pub fn start(paths: &LocalPaths, deadline: Instant) -> Result<(), AttachError> {
         .stdout(Stdio::piped())
         .stderr(log);
     // The broker must not inherit the locks and pipes of the session that starts it: it would hold them as long as it lives.
-    close_fds::set_fds_cloexec(FIRST_INHERITED, &[]);
+    close_fds::set_fds_cloexec_threadsafe(FIRST_INHERITED, &[]);
     let child = command.spawn();
     let mut child = child.map_err(|error| failed(format!("{} cannot be run: {error}", program.display())))?;
     let stdout = child.stdout.take();

@@ -91,6 +91,7 @@ mod tests {
             pid: 1,
             kind: "connect".to_owned(),
             agent: None,
+            api_key: None,
         }
     }
 

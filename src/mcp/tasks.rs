@@ -18,6 +18,7 @@ use std::{
 use actors::{
     clock::{Now, millis, now, rfc3339_text},
     model::{ProjectId, ReplicaId, SessionId},
+    rest::{self, AwakeGuard},
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json, value::RawValue};
@@ -220,6 +221,8 @@ pub struct Task {
     unclaimed: Mutex<Option<PendingReceive>>,
     tasks: Weak<Tasks>,
     result_len: AtomicUsize,
+    /// Held while it runs: no connection may be open meanwhile.
+    awake: Mutex<Option<AwakeGuard>>,
 }
 
 impl fmt::Debug for Task {
@@ -301,6 +304,7 @@ impl Task {
             unclaimed: Mutex::default(),
             tasks,
             result_len: AtomicUsize::new(0),
+            awake: Mutex::new(Some(rest::keep_awake())),
         }
     }
 
@@ -324,7 +328,7 @@ impl Task {
 
     /// Changes the status unless the task has ended; returns whether it changed.
     fn transition(&self, course: TaskStatus) -> bool {
-        self.state.send_if_modified(|state| {
+        let has_moved = self.state.send_if_modified(|state| {
             let moves = !state.status.has_ended();
             if moves {
                 *state = State {
@@ -333,7 +337,11 @@ impl Task {
                 };
             }
             moves
-        })
+        });
+        if self.has_ended() {
+            lock(&self.awake).take();
+        }
+        has_moved
     }
 
     /// Ends the task with the result of its call, which may report a refusal of the tool.
@@ -367,6 +375,7 @@ impl Task {
             runner.abort();
         }
         lock(&self.inputs).replies.clear();
+        lock(&self.awake).take();
         self.release_unclaimed();
     }
 

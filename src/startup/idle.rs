@@ -13,15 +13,23 @@ const UPGRADE_PAUSE: Duration = Duration::from_secs(1);
 /// The shortest pause between two looks.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 
-/// Returns once no client was connected and no request came for `idle_shutdown`, and the name of the socket is gone, so
-/// that the next client starts a broker. Never returns when `idle_shutdown` is zero: another program ends such a broker.
+/// Returns once the broker was not used for `idle_shutdown`, and the name of the socket is gone, so that the next client
+/// starts a broker. A connection, a request, a call or task that is under way and a program that has the FIFO open use it.
+/// Never returns when `idle_shutdown` is zero: another program ends such a broker.
 pub async fn wait(connections: &Connections, transports: &LocalTransports, idle_shutdown: Duration) {
     if idle_shutdown.is_zero() {
         return std::future::pending().await;
     }
     loop {
         let released = connections.released();
-        connections.wait_until_empty().await;
+        if connections.has_clients() {
+            connections.wait_until_no_clients().await;
+            // The last client may have been silent for long.
+            rest::mark_activity();
+        }
+        if transports.has_fifo_client().await {
+            rest::mark_activity();
+        }
         let has_upgrade = transports.has_upgrade() || local::is_replaced();
         let wanted = if has_upgrade {
             UPGRADE_PAUSE.min(idle_shutdown)

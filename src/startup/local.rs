@@ -3,14 +3,15 @@
 use std::{future, io, os::unix::fs::FileTypeExt, os::unix::fs::MetadataExt, path::Path, sync::Arc, time::Duration};
 
 use actix_rt::ArbiterHandle;
+use actors::rest;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::{
     config::Config,
-    local::{publish_socket, vet},
+    local::{PublishedSocket, publish_socket, vet},
     transport::{
         Connections, TransportContext,
-        local::{FifoNames, LocalFacts, LocalListener, LocalService, open_fifo},
+        local::{Fifo, LocalFacts, LocalListener, LocalService, open_fifo},
     },
 };
 
@@ -22,7 +23,7 @@ const LAST_CLIENTS_PAUSE: Duration = Duration::from_millis(20);
 pub struct LocalTransports {
     service: Option<Arc<LocalService>>,
     listener: Option<LocalListener>,
-    fifo: Option<FifoNames>,
+    fifo: Option<Fifo>,
 }
 
 impl LocalTransports {
@@ -73,7 +74,7 @@ impl LocalTransports {
     /// Where local clients find the broker, in words.
     pub fn announcement(&self) -> Option<String> {
         let socket = self.listener.as_ref().map(|listener| listener.name().path());
-        let fifo = self.fifo.as_ref().map(FifoNames::paths);
+        let fifo = self.fifo.as_ref().map(Fifo::paths);
         let places: Vec<_> = socket.into_iter().chain(fifo.into_iter().flatten()).collect();
         let places: Vec<_> = places.iter().map(|path| path.display().to_string()).collect();
         (!places.is_empty()).then(|| format!("local clients are served at {}", places.join(", ")))
@@ -92,21 +93,36 @@ impl LocalTransports {
         self.service.as_ref().is_some_and(|service| service.has_upgrade())
     }
 
+    /// Whether a program has the FIFO for requests open.
+    pub async fn has_fifo_client(&self) -> bool {
+        match &self.fifo {
+            Some(fifo) => fifo.has_writer().await,
+            None => false,
+        }
+    }
+
     /// Withdraws the name of the socket, so that the next client starts a broker, and then checks for clients once more. If
-    /// one connected before, it is served: the name is restored, and the result is false.
+    /// one came before, it is served: the name is restored, and the result is false.
     pub async fn withdraw_unless_used(&self, connections: &Connections) -> bool {
-        let (Some(service), Some(listener)) = (&self.service, &self.listener) else {
-            return connections.is_empty();
-        };
-        if let Err(error) = listener.name().withdraw() {
+        let socket = self.listener.as_ref().map(LocalListener::name);
+        if let Some(Err(error)) = socket.map(PublishedSocket::withdraw) {
             tracing::warn!(%error, "the name of the local socket cannot be removed");
         }
         // The listener runs on this thread, so it accepts what waits before the timer of this pause fires.
         tokio::time::sleep(LAST_CLIENTS_PAUSE).await;
-        if connections.is_empty() && !service.has_clients() {
+        let has_socket_clients = self
+            .service
+            .as_ref()
+            .is_some_and(|service| service.has_socket_clients());
+        // A request or a call that came meanwhile was noted as activity.
+        let is_used = connections.has_clients()
+            || has_socket_clients
+            || rest::quiet_for() < LAST_CLIENTS_PAUSE
+            || self.has_fifo_client().await;
+        if !is_used {
             return true;
         }
-        if let Err(error) = listener.name().restore() {
+        if let Some(Err(error)) = socket.map(PublishedSocket::restore) {
             tracing::warn!(%error, "the name of the local socket cannot be restored");
         }
         false

@@ -4,14 +4,30 @@
 pub mod disk;
 pub mod redis;
 
-use std::{io, path::PathBuf, sync::Arc};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use actors::{
     clock::now,
-    storage::{Retention, Storage, disk::DiskSettings, memory::MemoryStorage},
+    storage::{
+        Retention, Storage,
+        disk::{DiskSettings, DiskStorage},
+        memory::MemoryStorage,
+    },
 };
 
 use self::redis::{ConnectError, RedisSettings, RedisStorage};
+
+/// Longest wait for another process that has the folder of the disk storage: a broker that ends has it until its process
+/// is gone. Shorter than the time that any program gives a start.
+const FOLDER_WAIT_MAX: Duration = Duration::from_secs(5);
+/// Time between two tries.
+const FOLDER_RETRY_PAUSE: Duration = Duration::from_millis(25);
 
 /// Which storage a broker has, with its settings.
 pub enum StorageSettings {
@@ -42,13 +58,33 @@ pub async fn open(settings: StorageSettings) -> io::Result<Arc<dyn Storage>> {
         StorageSettings::Memory(retention) => Ok(Arc::new(MemoryStorage::new(retention))),
         StorageSettings::Disk { folder, settings } => {
             // Reading the folder may take a while, during which the server answers that the broker is starting.
-            let opened = tokio::task::spawn_blocking(move || disk::open(&folder, settings, now())).await;
+            let opened = tokio::task::spawn_blocking(move || open_disk(&folder, settings)).await;
             Ok(Arc::new(opened.map_err(io::Error::other)??))
         }
         StorageSettings::Redis {
             settings,
             falls_back_to_memory,
         } => redis(settings, falls_back_to_memory).await,
+    }
+}
+
+/// Opens the disk storage, and waits for a process that has its folder.
+fn open_disk(folder: &Path, settings: DiskSettings) -> io::Result<DiskStorage> {
+    let started = Instant::now();
+    let mut has_told = false;
+    loop {
+        let error = match disk::open(folder, settings, now()) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => error,
+            opened => return opened,
+        };
+        if started.elapsed() >= FOLDER_WAIT_MAX {
+            let text = format!("{error} (it was in use for {} s)", FOLDER_WAIT_MAX.as_secs());
+            return Err(io::Error::new(error.kind(), text));
+        }
+        if !std::mem::replace(&mut has_told, true) {
+            tracing::info!(%error, "the data folder is in use: waiting for the process that has it");
+        }
+        thread::sleep(FOLDER_RETRY_PAUSE);
     }
 }
 

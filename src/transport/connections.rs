@@ -27,6 +27,8 @@ pub struct Connections {
     /// Most connections of one project.
     project_max: AtomicUsize,
     len: AtomicUsize,
+    /// Connections that a client has opened: all but those of [`Self::acquire_standing`].
+    clients: AtomicUsize,
     /// Set by `close_all`: from then on no permit is given. Changed while `live` is locked.
     is_closed: AtomicBool,
     live: Mutex<Live>,
@@ -70,6 +72,11 @@ impl Connections {
         self.len() == 0
     }
 
+    /// Whether a client has a connection.
+    pub fn has_clients(&self) -> bool {
+        self.clients.load(Ordering::Relaxed) > 0
+    }
+
     /// Whether one more connection is allowed.
     pub fn has_room(&self) -> bool {
         self.len() < self.max && !self.is_closed.load(Ordering::Relaxed)
@@ -92,6 +99,7 @@ impl Connections {
             self.max,
             sessions_max.map_or(share, |max| (2 * max).min(share)),
             kind,
+            false,
         )
     }
 
@@ -109,7 +117,18 @@ impl Connections {
         identity: &Arc<Identity>,
         kind: TransportKind,
     ) -> Option<ConnectionPermit> {
-        self.acquire_within(outbox, identity, usize::MAX, usize::MAX, kind)
+        self.acquire_within(outbox, identity, usize::MAX, usize::MAX, kind, false)
+    }
+
+    /// Returns a permit for a connection that stands whether or not a client uses it, regardless of the limits. `None`
+    /// after `close_all`.
+    pub fn acquire_standing(
+        self: &Arc<Self>,
+        outbox: &Arc<Outbox>,
+        identity: &Arc<Identity>,
+        kind: TransportKind,
+    ) -> Option<ConnectionPermit> {
+        self.acquire_within(outbox, identity, usize::MAX, usize::MAX, kind, true)
     }
 
     fn acquire_within(
@@ -119,6 +138,7 @@ impl Connections {
         max: usize,
         project_max: usize,
         kind: TransportKind,
+        is_standing: bool,
     ) -> Option<ConnectionPermit> {
         let len = self.len.fetch_add(1, Ordering::Relaxed);
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
@@ -131,6 +151,7 @@ impl Connections {
             return None;
         }
         live.by_project.entry(identity.project.id().clone()).or_default()[kind.index()] += 1;
+        self.clients.fetch_add(usize::from(!is_standing), Ordering::Relaxed);
         let entry = Entry {
             outbox: Arc::downgrade(outbox),
             identity: Arc::clone(identity),
@@ -147,6 +168,7 @@ impl Connections {
             connections: Arc::clone(self),
             id,
             kind,
+            is_standing,
             _awake: (kind != TransportKind::Local).then(rest::keep_awake),
         })
     }
@@ -212,9 +234,18 @@ impl Connections {
 
     /// Waits until the last connection has closed.
     pub async fn wait_until_empty(&self) {
+        self.wait_while(|| !self.is_empty()).await;
+    }
+
+    /// Waits until no client has a connection.
+    pub async fn wait_until_no_clients(&self) {
+        self.wait_while(|| self.has_clients()).await;
+    }
+
+    async fn wait_while(&self, holds: impl Fn() -> bool) {
         loop {
             let released = self.permit_released.notified();
-            if self.is_empty() {
+            if !holds() {
                 return;
             }
             released.await;
@@ -245,6 +276,7 @@ pub struct ConnectionPermit {
     connections: Arc<Connections>,
     id: u64,
     kind: TransportKind,
+    is_standing: bool,
     /// None for a client of this machine, which needs no pings.
     _awake: Option<AwakeGuard>,
 }
@@ -263,6 +295,8 @@ impl Drop for ConnectionPermit {
             }
         }
         drop(live);
+        let clients = &self.connections.clients;
+        clients.fetch_sub(usize::from(!self.is_standing), Ordering::Relaxed);
         METRICS.connections[self.kind.index()].add(-1);
         self.connections.release();
     }

@@ -9,10 +9,7 @@ use std::{
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::{
-    front::{Front, User, kill},
-    support::eventually,
-};
+use crate::{front::Front, home::Home, support::eventually};
 
 /// The end of a front takes less than this: a second by its rules, and a margin for a slow machine.
 const END_MAX: Duration = Duration::from_secs(5);
@@ -56,7 +53,7 @@ fn status_of(front: &mut Front, name: &str) -> Option<String> {
 
 #[test]
 fn claude_code_is_answered_in_the_legacy_era_and_gets_the_name_of_its_project() {
-    let user = User::new();
+    let user = Home::new();
     let project = user.project("shop");
     let mut front = user
         .front()
@@ -78,7 +75,7 @@ fn claude_code_is_answered_in_the_legacy_era_and_gets_the_name_of_its_project() 
 
 #[test]
 fn codex_gets_its_name_with_the_first_call_that_tells_the_conversation() {
-    let user = User::new();
+    let user = Home::new();
     let project = user.project("mill");
     let mut front = user.front().args(&["--auto-name"]).in_folder(&project).start();
     let frames = recorded("codex-0.169.0");
@@ -96,7 +93,7 @@ fn codex_gets_its_name_with_the_first_call_that_tells_the_conversation() {
 
 #[test]
 fn a_modern_client_is_served_without_a_handshake() {
-    let user = User::new();
+    let user = Home::new();
     let mut front = user.front().start();
     let meta = modern_meta("cursor");
     let discovered = front.request("server/discover", &json!({"_meta": meta}));
@@ -115,7 +112,7 @@ fn a_modern_client_is_served_without_a_handshake() {
 
 #[test]
 fn the_client_is_answered_although_no_broker_can_be_reached() {
-    let user = User::new();
+    let user = Home::new();
     let mut front = user.front().args(&["--no-start"]).start();
     assert_eq!(
         front.initialize("x")["result"]["capabilities"]["tools"]["listChanged"],
@@ -146,7 +143,7 @@ fn the_client_is_answered_although_no_broker_can_be_reached() {
 
 #[test]
 fn requests_from_before_the_broker_are_answered_in_their_order() {
-    let user = User::new();
+    let user = Home::new();
     let mut front = user.front().args(&["--no-start"]).start();
     front.initialize("x");
     let asked: Vec<u64> = (0..100).map(|_| front.asks_tool("heartbeat", &json!({}))).collect();
@@ -166,7 +163,7 @@ fn requests_from_before_the_broker_are_answered_in_their_order() {
 
 #[test]
 fn two_conversations_in_one_folder_get_two_names_and_a_resumed_one_its_own() {
-    let user = User::new();
+    let user = Home::new();
     let project = user.project("shop");
     let start = |conversation: &str| {
         let mut front = user
@@ -200,7 +197,7 @@ fn two_conversations_in_one_folder_get_two_names_and_a_resumed_one_its_own() {
 
 #[test]
 fn a_given_name_is_registered_and_that_of_the_agent_wins() {
-    let user = User::new();
+    let user = Home::new();
     let mut front = user
         .front()
         .args(&["--auto-name"])
@@ -222,7 +219,7 @@ fn a_given_name_is_registered_and_that_of_the_agent_wins() {
 
 #[test]
 fn a_front_does_not_take_back_a_name_that_another_has_taken_over() {
-    let user = User::new();
+    let user = Home::new();
     let mut one = user.front().args(&["--name=alice"]).start();
     one.initialize("x");
     one.calls("heartbeat", &json!({}));
@@ -244,7 +241,7 @@ fn a_front_does_not_take_back_a_name_that_another_has_taken_over() {
 
 #[test]
 fn the_lists_of_another_broker_replace_those_of_the_front() {
-    let user = User::new();
+    let user = Home::new();
     let mut front = user.front().env("MCP_BROKER_ENABLE_MULTI_PROJECT", "false").start();
     front.initialize("x");
     front.notification("notifications/tools/list_changed");
@@ -255,7 +252,7 @@ fn the_lists_of_another_broker_replace_those_of_the_front() {
 
 #[test]
 fn messages_progress_and_subscriptions_reach_the_client() {
-    let user = User::new();
+    let user = Home::new();
     let mut alice = user.front().args(&["--name=alice"]).start();
     alice.initialize_with("x", &json!({"experimental": {"dev.mcp-broker/push": {"ack": "auto"}}}));
     register_echo(&mut alice);
@@ -287,7 +284,7 @@ fn messages_progress_and_subscriptions_reach_the_client() {
 
 #[test]
 fn lines_that_are_no_frames_are_refused_and_the_next_frame_is_served() {
-    let user = User::new();
+    let user = Home::new();
     let mut front = user.front().env("MCP_BROKER_MAX_PAYLOAD_MB", "1").start();
     front.sends_line("no json");
     assert_eq!(front.answer(Value::Null)["error"]["code"], -32700);
@@ -312,7 +309,7 @@ fn lines_that_are_no_frames_are_refused_and_the_next_frame_is_served() {
 
 #[test]
 fn a_batch_of_its_revision_is_answered_as_one() {
-    let user = User::new();
+    let user = Home::new();
     let mut front = user.front().start();
     let initialize =
         json!({"protocolVersion": "2025-03-26", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}});
@@ -326,14 +323,14 @@ fn a_batch_of_its_revision_is_answered_as_one() {
 
 #[test]
 fn a_client_that_ends_leaves_its_session_with_its_inbox() {
-    let user = User::new();
+    let user = Home::new();
     let mut watcher = user.front().args(&["--name=watcher"]).start();
     watcher.initialize("x");
     register_echo(&mut watcher);
     let ends: [(&str, End); 3] = [
         ("closes stdin", Front::closes),
-        ("SIGTERM", |front| kill(front.child.id(), Signal::TERM)),
-        ("SIGINT", |front| kill(front.child.id(), Signal::INT)),
+        ("SIGTERM", |front| front.receives(Signal::TERM)),
+        ("SIGINT", |front| front.receives(Signal::INT)),
     ];
     for (how, end) in ends {
         let mut front = user.front().args(&["--name=alice"]).start();
@@ -356,7 +353,7 @@ fn a_client_that_ends_leaves_its_session_with_its_inbox() {
 
 #[test]
 fn the_last_answers_are_given_after_the_client_has_closed_stdin() {
-    let user = User::new();
+    let user = Home::new();
     user.start_broker();
     let mut front = user.front().start();
     let id = front.asks_tool("list_sessions", &json!({}));
@@ -367,7 +364,7 @@ fn the_last_answers_are_given_after_the_client_has_closed_stdin() {
 
 #[test]
 fn a_front_ends_with_the_process_that_has_started_it() {
-    let user = User::new();
+    let user = Home::new();
     let mut client = Command::new("cat")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -385,7 +382,7 @@ fn a_front_ends_with_the_process_that_has_started_it() {
 
 #[test]
 fn a_library_that_prints_does_not_reach_the_client() {
-    let user = User::new();
+    let user = Home::new();
     let mut front = user.front().env("FAULT_PRINT", "a line of a library").start();
     front.initialize("x");
     front.calls("heartbeat", &json!({}));
@@ -396,7 +393,7 @@ fn a_library_that_prints_does_not_reach_the_client() {
 
 #[test]
 fn a_command_line_that_cannot_be_used_ends_with_one_line() {
-    let user = User::new();
+    let user = Home::new();
     for (args, word) in [
         (vec!["--era=old"], "era"),
         (vec!["--name=a@b"], "name"),
@@ -404,38 +401,27 @@ fn a_command_line_that_cannot_be_used_ends_with_one_line() {
         (vec!["--url=http://127.0.0.1:1", "--no-start"], "--no-start"),
         (vec!["--nonsense"], "--nonsense"),
     ] {
-        let output = user
-            .program()
-            .arg("connect")
-            .args(&args)
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
+        let output = user.command("connect").args(&args).output().unwrap();
         let text = String::from_utf8(output.stderr).unwrap();
         assert_eq!((output.status.code(), text.lines().count()), (Some(2), 1), "{text}");
         assert!(text.contains(word) && output.stdout.is_empty(), "{text}");
     }
     let file = user.project("x").join("file");
     fs::write(&file, "").unwrap();
-    let mut program = user.program();
-    let output = program
-        .env("XDG_RUNTIME_DIR", &file)
-        .arg("connect")
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
+    let mut program = user.command("connect");
+    let output = program.env("XDG_RUNTIME_DIR", &file).output().unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!((output.status.code(), text.lines().count()), (Some(2), 1), "{text}");
     assert!(output.stdout.is_empty());
-    let help = user.program().args(["connect", "--help"]).output().unwrap();
+    let help = user.command("connect --help").output().unwrap();
     assert!(help.status.success() && String::from_utf8(help.stdout).unwrap().contains("mcpServers"));
 }
 
 #[test]
 fn a_client_that_says_nothing_starts_no_broker() {
-    let user = User::new();
+    let user = Home::new();
     let mut front = user.front().start();
     front.closes();
     assert!(front.ends().0.success());
-    assert!(!user.runtime_folder().join("broker.json").exists());
+    assert!(!user.runtime().join("broker.json").exists());
 }

@@ -11,10 +11,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::{
-    front::{Front, User},
-    support::WAIT_TIMEOUT,
-};
+use crate::{front::Front, home::Home, support::WAIT_TIMEOUT};
 
 /// A socket where fronts look for the broker.
 struct FakeBroker(UnixListener);
@@ -26,8 +23,8 @@ struct Connection {
 }
 
 impl FakeBroker {
-    fn of(user: &User) -> Self {
-        let folder = user.runtime_folder();
+    fn of(user: &Home) -> Self {
+        let folder = user.runtime();
         fs::create_dir_all(&folder).unwrap();
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
         Self(UnixListener::bind(folder.join("broker.sock")).unwrap())
@@ -83,7 +80,7 @@ impl Connection {
     }
 }
 
-fn attached(user: &User, broker: &FakeBroker, args: &[&str]) -> (Front, Connection) {
+fn attached(user: &Home, broker: &FakeBroker, args: &[&str]) -> (Front, Connection) {
     let mut front = user.front().args(&["--no-start"]).args(args).start();
     front.initialize("x");
     let mut connection = broker.accepts(None);
@@ -93,7 +90,7 @@ fn attached(user: &User, broker: &FakeBroker, args: &[&str]) -> (Front, Connecti
 
 #[test]
 fn a_question_of_a_broker_that_dies_is_cancelled_and_its_late_answer_dropped() {
-    let user = User::new();
+    let user = Home::new();
     let broker = FakeBroker::of(&user);
     let (mut front, mut connection) = attached(&user, &broker, &[]);
     connection.writes(&json!({"jsonrpc": "2.0", "id": 5, "method": "elicitation/create", "params": {}}));
@@ -110,7 +107,7 @@ fn a_question_of_a_broker_that_dies_is_cancelled_and_its_late_answer_dropped() {
 
 #[test]
 fn a_repeated_message_has_the_key_of_the_first_and_is_sent_to_a_named_session_only() {
-    let user = User::new();
+    let user = Home::new();
     let broker = FakeBroker::of(&user);
     let (mut front, mut connection) = attached(&user, &broker, &[]);
     let send = json!({"recipient_id": "bob", "protocol_name": "p", "protocol_version": "1.0.0", "payload": {}});
@@ -138,7 +135,7 @@ fn a_repeated_message_has_the_key_of_the_first_and_is_sent_to_a_named_session_on
 
 #[test]
 fn a_request_that_ends_every_broker_is_refused_at_last() {
-    let user = User::new();
+    let user = Home::new();
     let broker = FakeBroker::of(&user);
     let (mut front, mut connection) = attached(&user, &broker, &[]);
     let id = front.asks("resources/read", &json!({"uri": "broker://sessions"}));
@@ -158,7 +155,7 @@ fn a_request_that_ends_every_broker_is_refused_at_last() {
 
 #[test]
 fn the_hello_tells_who_the_agent_is() {
-    let user = User::new();
+    let user = Home::new();
     let broker = FakeBroker::of(&user);
     let project = user.project("shop");
     let front = user

@@ -1,7 +1,7 @@
 //! The pair of FIFOs: what one writes to a file is answered in another.
 
 use std::{
-    fs::{self, OpenOptions},
+    fs::{self, File, OpenOptions},
     io::{BufRead, BufReader, Read, Write},
     os::unix::fs::{FileTypeExt, MetadataExt},
     path::PathBuf,
@@ -10,6 +10,7 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
+    idle::{IDLE, awaits_an_idle_end},
     places::{Folder, refusal},
     support::{Agent, Broker, Wire, eventually},
 };
@@ -22,9 +23,18 @@ struct FifoBroker {
 
 impl FifoBroker {
     fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    fn start_with(flags: &[&str]) -> Self {
         let folder = Folder::new();
-        let broker = Broker::start_with(&[&flag(&folder)]);
+        let broker = Broker::start_with(&[&[flag(&folder).as_str()], flags].concat());
         Self { broker, folder }
+    }
+
+    /// Opens the FIFO for requests and sends nothing.
+    fn writer(&self) -> File {
+        OpenOptions::new().write(true).open(self.path("in")).unwrap()
     }
 
     fn path(&self, which: &str) -> PathBuf {
@@ -33,8 +43,7 @@ impl FifoBroker {
 
     /// Writes as `echo > f-in` does: opens, writes and closes.
     fn echo(&self, text: &str) {
-        let mut file = OpenOptions::new().write(true).open(self.path("in")).unwrap();
-        file.write_all(text.as_bytes()).unwrap();
+        self.writer().write_all(text.as_bytes()).unwrap();
     }
 
     /// Reads one line as `head -1 f-out` does, but no byte more: opens, reads and closes.
@@ -162,4 +171,51 @@ fn the_pair_is_private_and_removed_at_the_end() {
     fifo.broker.terminate();
     assert!(fifo.broker.wait_for_exit().success());
     eventually("both are removed", || fifo.folder.names().is_empty().then_some(()));
+}
+
+#[test]
+fn a_pair_without_a_program_that_writes_does_not_keep_its_broker() {
+    let mut fifo = FifoBroker::start_with(&[IDLE]);
+    fifo.echo(&call(1, "register_session", &json!({"name": "bob"})));
+    assert_eq!(fifo.line()["id"], 1);
+    assert!(fifo.broker.wait_for_exit().success());
+    assert_eq!(fifo.folder.names(), [""; 0]);
+    // Nor does one that was never used.
+    let mut fifo = FifoBroker::start_with(&[IDLE]);
+    assert!(fifo.broker.wait_for_exit().success());
+}
+
+#[test]
+fn a_pair_keeps_its_broker_while_a_program_writes_or_an_answer_is_awaited() {
+    let mut fifo = FifoBroker::start_with(&[IDLE]);
+    let mut silent = fifo.writer();
+    for _ in 0..2 {
+        awaits_an_idle_end();
+        assert_eq!(fifo.broker.get("/livez").status, 200);
+    }
+    // A look at the writers takes none of their bytes, and ends no session.
+    silent
+        .write_all(call(1, "register_session", &json!({"name": "bob"})).as_bytes())
+        .unwrap();
+    assert_eq!(fifo.line()["id"], 1);
+    let wait = call(2, "receive_messages", &json!({"wait_seconds": 100}));
+    silent.write_all(wait.as_bytes()).unwrap();
+    drop(silent);
+    for _ in 0..2 {
+        awaits_an_idle_end();
+        assert_eq!(fifo.broker.get("/livez").status, 200);
+    }
+    fifo.echo(&call(3, "list_sessions", &json!({})));
+    let answer = fifo.line();
+    assert_eq!(
+        (
+            &answer["id"],
+            &answer["result"]["structuredContent"]["sessions"][0]["name"]
+        ),
+        (&json!(3), &json!("bob")),
+        "{answer}"
+    );
+    let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}});
+    fifo.echo(&format!("{cancel}\n"));
+    assert!(fifo.broker.wait_for_exit().success());
 }

@@ -3,10 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{
-    front::{Front, User},
-    support::eventually,
-};
+use crate::{front::Front, home::Home, support::eventually};
 
 /// The revisions with `initialize`, the newest last.
 const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
@@ -36,7 +33,7 @@ fn peak_kib(front: &Front) -> u64 {
 
 #[test]
 fn a_revision_that_is_spoken_is_agreed_and_the_newest_in_place_of_any_other() {
-    let user = User::new();
+    let user = Home::new();
     user.start_broker();
     let unknown = ["1999-01-01", "2025-04-01", "2099-12-31", "2026-07-28", "", "latest"];
     let others = unknown.map(|version| (version, LEGACY[3]));
@@ -53,7 +50,7 @@ fn a_revision_that_is_spoken_is_agreed_and_the_newest_in_place_of_any_other() {
 
 #[test]
 fn a_modern_revision_that_is_unknown_is_refused_with_those_that_are_known() {
-    let user = User::new();
+    let user = Home::new();
     let mut front = user.front().args(&["--no-start"]).start();
     for version in ["2026-07-29", "2099-12-31"] {
         let meta = json!({
@@ -69,7 +66,7 @@ fn a_modern_revision_that_is_unknown_is_refused_with_those_that_are_known() {
 
 #[test]
 fn requests_before_the_handshake_are_served_and_it_keeps_their_session() {
-    let user = User::new();
+    let user = Home::new();
     let mut front = user.front().start();
     assert_eq!(front.request("ping", &json!({}))["result"], json!({}));
     let listed = front.request("tools/list", &json!({}));
@@ -87,7 +84,7 @@ fn requests_before_the_handshake_are_served_and_it_keeps_their_session() {
 
 #[test]
 fn line_breaks_of_all_kinds_separate_frames_and_the_last_frame_needs_none() {
-    let user = User::new();
+    let user = Home::new();
     let mut front = user.front().start();
     let call = with_id_at_the_end("tools/call", &json!({"name": "list_sessions", "arguments": {}}), "2");
     front.sends_bytes(format!("\n\r\n  \n\t\r\n{PING}\r\n\n{call}\r\n").as_bytes());
@@ -108,7 +105,7 @@ fn line_breaks_of_all_kinds_separate_frames_and_the_last_frame_needs_none() {
 
 #[test]
 fn a_frame_that_is_not_utf_8_or_not_json_is_refused_once_and_not_kept() {
-    let user = User::new();
+    let user = Home::new();
     let mut front = user.front().start();
     front.initialize("x");
     front.calls("heartbeat", &json!({}));
@@ -134,7 +131,7 @@ fn a_frame_that_is_not_utf_8_or_not_json_is_refused_once_and_not_kept() {
 
 #[test]
 fn a_frame_that_is_too_long_is_refused_under_its_id_wherever_that_is() {
-    let user = User::new();
+    let user = Home::new();
     let mut front = user.front().env("MCP_BROKER_MAX_PAYLOAD_MB", "1").start();
     front.initialize("x");
     let params = long_call(2 * MIB);
@@ -166,10 +163,10 @@ fn a_frame_that_is_too_long_is_refused_under_its_id_wherever_that_is() {
 
 #[test]
 fn a_frame_that_is_too_long_for_the_broker_alone_is_answered_too() {
-    let user = User::new();
-    let mut start = user.program();
-    start.args(["local", "start"]).env("MCP_BROKER_MAX_PAYLOAD_MB", "1");
-    assert!(start.output().unwrap().status.success());
+    let user = Home::new();
+    let mut start = user.command("local start");
+    let started = start.env("MCP_BROKER_MAX_PAYLOAD_MB", "1").output().unwrap();
+    assert!(started.status.success(), "{started:?}");
     let mut front = user.front().start();
     front.initialize("x");
     front.calls("heartbeat", &json!({}));
@@ -185,7 +182,7 @@ fn a_frame_that_is_too_long_for_the_broker_alone_is_answered_too() {
 #[test]
 fn a_front_whose_name_was_taken_acts_as_no_other_session_until_its_agent_takes_it_back() {
     const ROUNDS: usize = 6;
-    let user = User::new();
+    let user = Home::new();
     let mut fronts = ["one", "two"].map(|name| {
         let mut front = user.front().start();
         front.initialize(name);

@@ -2,9 +2,8 @@
 
 use std::{
     collections::VecDeque,
-    fs,
     io::{BufRead, BufReader, Read, Write},
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, ChildStdin, Command, ExitStatus, Stdio},
     sync::mpsc::{Receiver, RecvTimeoutError, channel},
     thread,
@@ -13,125 +12,18 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::support::{WAIT_TIMEOUT, broker_program, eventually};
+use crate::{
+    home::{Home, kill},
+    support::{WAIT_TIMEOUT, eventually},
+};
 
-/// The folders of one user. Dropping it ends the user's broker.
-pub struct User {
-    folder: PathBuf,
-}
-
-impl User {
-    pub fn new() -> Self {
-        let id = uuid::Uuid::new_v4().simple().to_string();
-        let folder = std::env::temp_dir().join(format!("mb-{}", &id[..8]));
-        for name in ["r", "s", "h"] {
-            fs::create_dir_all(folder.join(name)).unwrap();
-        }
-        let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
-        fs::set_permissions(folder.join("r"), private).unwrap();
-        Self { folder }
-    }
-
-    /// A project folder of this name.
-    pub fn project(&self, name: &str) -> PathBuf {
-        let path = self.folder.join("h").join(name);
-        fs::create_dir_all(&path).unwrap();
-        path
-    }
-
-    /// The program with the environment of this user.
-    pub fn program(&self) -> Command {
-        let mut program = broker_program();
-        program
-            .env("XDG_RUNTIME_DIR", self.folder.join("r"))
-            .env("XDG_STATE_HOME", self.folder.join("s"))
-            .env("HOME", self.folder.join("h"))
-            // The port of the default belongs to the machine.
-            .env("MCP_BROKER_PORT", "0")
-            .current_dir(self.project("cellar"));
-        program
-    }
-
-    /// A front without arguments.
+impl Home {
+    /// A front without arguments, in a project folder.
     pub fn front(&self) -> FrontBuilder {
-        let mut program = self.program();
-        program.arg("connect");
+        let mut program = self.command("connect");
+        program.current_dir(self.project("cellar"));
         FrontBuilder { program }
     }
-
-    /// Starts the broker.
-    pub fn start_broker(&self) {
-        let started = self.program().args(["local", "start"]).output().unwrap();
-        assert!(started.status.success(), "{started:?}");
-    }
-
-    /// The process of the broker, once it serves.
-    pub fn broker_pid(&self) -> u32 {
-        eventually("the broker runs", || {
-            let text = fs::read_to_string(self.folder.join("r/mcp-broker/broker.json")).ok()?;
-            let info: Value = serde_json::from_str(&text).ok()?;
-            let pid = u32::try_from(info["pid"].as_u64()?).ok()?;
-            Path::new(&format!("/proc/{pid}")).exists().then_some(pid)
-        })
-    }
-
-    /// Kills the broker with SIGKILL, and waits until it is gone.
-    pub fn kill_broker(&self) {
-        let pid = self.broker_pid();
-        kill(pid, rustix::process::Signal::KILL);
-        eventually("the broker is gone", || is_gone(pid).then_some(()));
-    }
-
-    /// The processes with the environment of this user.
-    fn processes(&self) -> Vec<u32> {
-        let own = format!("XDG_RUNTIME_DIR={}", self.folder.join("r").display());
-        let of_user = |pid: &u32| {
-            let variables = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            variables
-                .split(|byte| *byte == 0)
-                .any(|variable| variable == own.as_bytes())
-                && !is_gone(*pid)
-        };
-        let folders = fs::read_dir("/proc").unwrap().flatten();
-        let pids = folders.filter_map(|folder| folder.file_name().to_str()?.parse().ok());
-        pids.filter(of_user).collect()
-    }
-
-    pub fn connect_log(&self) -> String {
-        fs::read_to_string(self.folder.join("s/mcp-broker/connect.log")).unwrap_or_default()
-    }
-
-    pub fn runtime_folder(&self) -> PathBuf {
-        self.folder.join("r/mcp-broker")
-    }
-}
-
-impl Drop for User {
-    fn drop(&mut self) {
-        let stopped = self.program().args(["local", "stop", "--grace=2s"]).output();
-        if thread::panicking() {
-            eprintln!("{stopped:?}\n{}", self.connect_log());
-            let log = fs::read_to_string(self.folder.join("s/mcp-broker/broker.log")).unwrap_or_default();
-            eprintln!("{}", log.lines().rev().take(30).collect::<Vec<_>>().join("\n"));
-        }
-        // A front that has ended may have left a broker that had not begun to serve.
-        for pid in self.processes() {
-            kill(pid, rustix::process::Signal::KILL);
-            eventually("the process is gone", || is_gone(pid).then_some(()));
-        }
-        let _ = fs::remove_dir_all(&self.folder);
-    }
-}
-
-/// Whether a process has ended. Its parent may not have taken note.
-fn is_gone(pid: u32) -> bool {
-    let state = fs::read_to_string(format!("/proc/{pid}/stat"));
-    state.map_or(true, |state| state.contains(") Z "))
-}
-
-pub fn kill(pid: u32, signal: rustix::process::Signal) {
-    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
-    let _ = rustix::process::kill_process(pid, signal);
 }
 
 /// A front before its start.
@@ -221,6 +113,10 @@ pub struct Front {
 }
 
 impl Front {
+    pub fn receives(&self, signal: rustix::process::Signal) {
+        kill(i32::try_from(self.child.id()).unwrap(), signal);
+    }
+
     /// Sends a line as it is.
     pub fn sends_line(&mut self, line: &str) {
         self.sends_bytes(format!("{line}\n").as_bytes());

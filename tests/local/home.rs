@@ -8,12 +8,12 @@ use std::{
     process::{Child, Command, Output, Stdio},
 };
 
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::process::{Pid, Signal, geteuid, kill_process, test_kill_process};
 use serde_json::{Value, json};
 
 use crate::support::{WAIT_TIMEOUT, eventually};
 
-/// The folders of a user. Dropping it ends the brokers that live in them.
+/// The folders of a user. Dropping it ends the processes that live in them.
 pub struct Home {
     pub path: PathBuf,
     /// The program that is run.
@@ -42,7 +42,8 @@ impl Home {
         Self {
             path,
             program,
-            variables: Vec::new(),
+            // The port of the default belongs to the machine.
+            variables: vec![("MCP_BROKER_PORT".to_owned(), "0".to_owned())],
         }
     }
 
@@ -63,6 +64,18 @@ impl Home {
 
     pub fn state(&self) -> PathBuf {
         self.path.join("state/mcp-broker")
+    }
+
+    /// The log of all fronts.
+    pub fn connect_log(&self) -> String {
+        fs::read_to_string(self.state().join("connect.log")).unwrap_or_default()
+    }
+
+    /// A project folder of this name.
+    pub fn project(&self, name: &str) -> PathBuf {
+        let path = self.path.join("projects").join(name);
+        fs::create_dir_all(&path).unwrap();
+        path
     }
 
     pub fn command(&self, words: &str) -> Command {
@@ -114,36 +127,69 @@ impl Home {
         Client::connect(&self.socket())
     }
 
-    /// The processes that live in these folders.
+    /// Starts the broker `default`.
+    pub fn start_broker(&self) {
+        self.does("local start");
+    }
+
+    /// Kills the broker `default` with SIGKILL, once it serves, and waits until it is gone.
+    pub fn kill_broker(&self) {
+        let pid = eventually("the broker serves", || {
+            let info = fs::read(self.runtime().join("broker.json")).ok()?;
+            let info: Value = serde_json::from_slice(&info).ok()?;
+            let pid = i32::try_from(info["pid"].as_i64()?).ok()?;
+            is_alive(pid).then_some(pid)
+        });
+        kill(pid, Signal::KILL);
+        eventually("the broker is gone", || (!is_alive(pid)).then_some(()));
+    }
+
+    /// The brokers that live in these folders.
     pub fn brokers(&self) -> Vec<i32> {
-        let mut found = Vec::new();
-        for entry in fs::read_dir("/proc").unwrap().flatten() {
-            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
-                continue;
-            };
-            let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
-            let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            let own = format!("HOME={}\0", self.path.display());
-            let is_own = String::from_utf8_lossy(&environment).contains(&own);
-            if is_own && String::from_utf8_lossy(&line).contains("local\0serve") {
-                found.push(pid);
-            }
-        }
-        found
+        let is_broker = |pid: &i32| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&line).contains("local\0serve")
+        };
+        self.processes().into_iter().filter(is_broker).collect()
+    }
+
+    /// The processes that have a file open.
+    pub fn holders_of(&self, path: &Path) -> Vec<i32> {
+        let path = fs::canonicalize(path).unwrap();
+        let has_it = |pid: &i32| {
+            let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+            open.filter_map(|entry| fs::read_link(entry.path()).ok())
+                .any(|file| file == path)
+        };
+        self.processes().into_iter().filter(has_it).collect()
+    }
+
+    /// The processes that live in these folders.
+    fn processes(&self) -> Vec<i32> {
+        let own = format!("HOME={}", self.path.display());
+        let is_own = |pid: &i32| {
+            let variables = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            let mut variables = variables.split(|byte| *byte == 0);
+            variables.any(|variable| variable == own.as_bytes()) && is_alive(*pid)
+        };
+        let entries = fs::read_dir("/proc").unwrap().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        pids.filter(is_own).collect()
     }
 }
 
 impl Drop for Home {
     fn drop(&mut self) {
-        for pid in self.brokers() {
+        for pid in self.processes() {
             kill(pid, Signal::KILL);
             if !std::thread::panicking() {
-                eventually("the broker is gone", || (!is_alive(pid)).then_some(()));
+                eventually("the process is gone", || (!is_alive(pid)).then_some(()));
             }
         }
         if std::thread::panicking() {
             let log = fs::read_to_string(self.state().join("broker.log")).unwrap_or_default();
             eprintln!("--- the log of the broker:\n{log}---");
+            eprintln!("--- the log of the fronts:\n{}---", self.connect_log());
         }
         let _ = fs::remove_dir_all(&self.path);
     }
@@ -166,6 +212,16 @@ impl Done {
         assert_eq!(self.stderr.lines().count(), 1, "{self:?}");
         self.stderr.trim_end()
     }
+}
+
+/// Whether this process may become another user and mount file systems. CI runs as root; elsewhere the output says what
+/// was not checked.
+pub fn is_root(check: &str) -> bool {
+    let is_root = geteuid().is_root();
+    if !is_root {
+        eprintln!("not checked, because it needs root: {check}");
+    }
+    is_root
 }
 
 /// Signals a process.

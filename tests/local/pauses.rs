@@ -4,10 +4,7 @@ use std::{thread, time::Duration};
 
 use serde_json::{Value, json};
 
-use crate::{
-    front::{Front, User},
-    support::eventually,
-};
+use crate::{front::Front, home::Home, runtime::STATUS};
 
 /// Servers were seen that lose a call which comes so long after the list of tools.
 const PAUSE: Duration = Duration::from_secs(120);
@@ -22,14 +19,15 @@ fn list_tools(front: &mut Front) -> Value {
 /// The name is that of the setting for slow tests in `scripts/lib/nextest.toml`.
 #[test]
 fn a_call_after_two_minutes_of_silence_is_answered_by_the_same_broker() {
-    let user = User::new();
+    let user = Home::new();
     let mut front = user.front().env("MCP_BROKER_IDLE_SHUTDOWN", "1s").start();
     let tools = list_tools(&mut front);
-    let pid = user.broker_pid();
+    user.awaits_status(STATUS, 0);
+    let pid = user.pid(STATUS);
     thread::sleep(PAUSE);
     front.calls("heartbeat", &json!({}));
     assert_eq!(
-        user.broker_pid(),
+        user.pid(STATUS),
         pid,
         "a connected front is a client: the broker is not idle"
     );
@@ -39,15 +37,14 @@ fn a_call_after_two_minutes_of_silence_is_answered_by_the_same_broker() {
 
 #[test]
 fn a_call_after_the_broker_has_ended_in_a_pause_starts_it_again() {
-    let user = User::new();
+    let user = Home::new();
     let mut front = user.front().start();
     list_tools(&mut front);
     let session = front.calls("register_session", &json!({"name": "alice"}))["session_id"].clone();
-    let pid = user.broker_pid();
-    let stopped = user.program().args(["local", "stop"]).output().unwrap();
-    assert!(stopped.status.success(), "{stopped:?}");
+    let pid = user.pid(STATUS);
+    user.does("local stop");
     assert_eq!(front.calls("heartbeat", &json!({}))["status"], "active");
     assert_eq!(front.calls("register_session", &json!({}))["session_id"], session);
-    eventually("another broker serves", || (user.broker_pid() != pid).then_some(()));
+    assert_ne!(user.pid(STATUS), pid);
     assert!(front.others().is_empty());
 }

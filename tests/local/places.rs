@@ -15,7 +15,10 @@ use std::{
     },
 };
 
-use crate::support::{Broker, Wire, broker_program, eventually};
+use crate::{
+    home::is_root,
+    support::{Broker, Wire, broker_program, eventually},
+};
 
 /// A private folder with a short path. It is removed on drop.
 pub struct Folder(pub PathBuf);
@@ -193,8 +196,7 @@ fn the_name_is_never_of_another_mode_while_brokers_replace_dead_ones() {
 #[test]
 fn another_user_is_closed_without_a_byte_and_counted() {
     use std::io::Read;
-    if !rustix::process::geteuid().is_root() {
-        // Only root can become another user.
+    if !is_root("a client of another user") {
         return;
     }
     let local = LocalBroker::start();

@@ -9,7 +9,8 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    front::{Front, User},
+    front::Front,
+    home::Home,
     support::{Broker, Proxy, eventually},
 };
 
@@ -19,7 +20,7 @@ fn message(to: &str, text: &str) -> Value {
     json!({"recipient_id": to, "protocol_name": "chat", "protocol_version": "1.0.0", "payload": {"text": text}})
 }
 
-fn named(user: &User, name: &str) -> Front {
+fn named(user: &Home, name: &str) -> Front {
     let mut front = user.front().args(&["--name", name]).start();
     front.initialize("x");
     let schema = json!({"type": "object"});
@@ -69,7 +70,7 @@ fn send_many(
 
 #[test]
 fn nothing_is_lost_or_doubled_when_the_broker_is_killed_under_calls() {
-    let user = User::new();
+    let user = Home::new();
     let mut reader = named(&user, "reader");
     let senders: Vec<(String, Front)> = (0..2)
         .map(|number| format!("s{number}"))
@@ -124,23 +125,8 @@ fn nothing_is_lost_or_doubled_when_the_broker_is_killed_under_calls() {
 }
 
 #[test]
-fn twenty_fronts_that_start_at_once_share_one_broker() {
-    let user = User::new();
-    let mut fronts: Vec<Front> = (0..20).map(|_| user.front().start()).collect();
-    for front in &mut fronts {
-        front.initialize("x");
-        front.asks_tool("register_session", &json!({}));
-    }
-    for front in &mut fronts {
-        assert_eq!(front.answer(2)["result"]["isError"], false);
-    }
-    let sessions = fronts[0].calls("list_sessions", &json!({"limit": 100}));
-    assert_eq!(sessions["sessions"].as_array().unwrap().len(), 20);
-}
-
-#[test]
 fn a_restart_brings_back_the_name_the_inbox_and_the_subscription() {
-    let user = User::new();
+    let user = Home::new();
     let (mut alice, mut bob) = (named(&user, "alice"), named(&user, "bob"));
     let registered = alice.calls(
         "register_session",
@@ -171,7 +157,7 @@ fn a_restart_brings_back_the_name_the_inbox_and_the_subscription() {
 
 #[test]
 fn a_call_that_must_not_be_repeated_is_answered_when_its_broker_dies() {
-    let user = User::new();
+    let user = Home::new();
     let mut alice = named(&user, "alice");
     let id = alice.asks_tool("receive_messages", &json!({"wait_seconds": 100}));
     // The answer to a later call shows that the broker has the first.
@@ -189,7 +175,7 @@ fn a_call_that_must_not_be_repeated_is_answered_when_its_broker_dies() {
 
 #[test]
 fn the_front_of_a_modern_client_renews_its_subscription() {
-    let user = User::new();
+    let user = Home::new();
     let mut alice = user.front().args(&["--name=alice"]).start();
     let meta = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -212,7 +198,7 @@ fn the_front_of_a_modern_client_renews_its_subscription() {
 
 #[test]
 fn a_remote_broker_is_reached_over_websocket_and_reached_again() {
-    let user = User::new();
+    let user = Home::new();
     let broker = Broker::without_timeouts();
     let proxy = Proxy::to(broker.address);
     let url = format!("http://{}", proxy.address);
@@ -235,7 +221,7 @@ fn a_remote_broker_is_reached_over_websocket_and_reached_again() {
     alice.closes();
     assert!(alice.ends().0.success());
     assert!(
-        !user.runtime_folder().join("broker.json").exists(),
+        !user.runtime().join("broker.json").exists(),
         "no local broker was started"
     );
 }

@@ -26,7 +26,10 @@ impl From<AttachError> for CliError {
     fn from(error: AttachError) -> Self {
         match error {
             // Repeating the command would fail again.
-            AttachError::Files(_) | AttachError::StartFailed { .. } => Self::Usage(error.to_string()),
+            AttachError::Files(_)
+            | AttachError::StartFailed { .. }
+            | AttachError::KeyMissing
+            | AttachError::KeyRefused(_) => Self::Usage(error.to_string()),
             _ => Self::Failed(error.to_string()),
         }
     }
@@ -49,7 +52,9 @@ pub fn start(paths: &LocalPaths) -> Result<bool, CliError> {
     let runs = match attach(paths, &hello, StartPolicy::NoStart, Instant::now() + LOOK_TIMEOUT) {
         Ok(_) => true,
         Err(AttachError::NotRunning { .. }) => false,
-        Err(error @ AttachError::NewerRuns { .. }) => return Err(error.into()),
+        Err(error @ (AttachError::NewerRuns { .. } | AttachError::KeyMissing | AttachError::KeyRefused(_))) => {
+            return Err(error.into());
+        }
         // The broker starts or ends at the moment, or is older: the second attempt waits for it or replaces it.
         Err(_) => false,
     };
@@ -89,7 +94,7 @@ pub fn ended_text(instance: &Instance, stopped: Stopped) -> String {
     match stopped {
         Stopped::WasDead => format!("{instance} does not run\n"),
         Stopped::Asked => format!("{instance} has ended\n"),
-        Stopped::Terminated => format!("{instance} did not answer and ended at SIGTERM\n"),
+        Stopped::Terminated => format!("{instance} could not be asked and ended at SIGTERM\n"),
         Stopped::Killed => format!("{instance} did not end in time and was killed\n"),
     }
 }

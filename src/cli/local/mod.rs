@@ -38,10 +38,10 @@ const GRACE: Duration = Duration::from_secs(10);
 /// Exit codes of the commands that look.
 const STATUS_CODES: &str = "\
 Exit codes: 0 it runs, 3 it does not run, 4 it does not run and has left files, 1 its state is unknown, 2 wrong
-command line, or a folder that cannot be used.";
+command line, or a folder or a key that cannot be used.";
 /// Exit codes of the commands that change something.
 const CODES: &str = "\
-Exit codes: 0 done, 1 failed, 2 wrong command line, or a setting or a folder with which every start fails.";
+Exit codes: 0 done, 1 failed, 2 wrong command line, or a setting, a folder or a key with which it fails each time.";
 
 const LOCAL_ABOUT: &str = "\
 Start, stop and show the broker of this user on this machine.
@@ -422,6 +422,10 @@ fn started(
 
 fn status(instances: &[Instance], has_many: bool, output: &Output) -> Result<ExitCode, CliError> {
     let reports = reports(instances)?;
+    let refusal = reports.first().and_then(|report| report.key_refusal.clone());
+    if let (false, Some(line)) = (has_many, refusal) {
+        return Err(CliError::Usage(line));
+    }
     let code = reports.iter().map(Report::exit_code).max().unwrap_or(exit::NOT_RUNNING);
     if output.json {
         let values: Vec<Value> = reports.iter().map(json_of).collect();

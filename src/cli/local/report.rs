@@ -74,6 +74,9 @@ pub struct Report {
     pub log_bytes: u64,
     /// What a dead broker has left.
     pub stale: Vec<PathBuf>,
+    /// Why the broker does not answer this user without another key.
+    #[serde(skip)]
+    pub key_refusal: Option<String>,
 }
 
 /// A session of the broker.
@@ -116,7 +119,11 @@ impl Report {
                 report.running = true;
                 report.version = Some(running);
             }
-            Err(error) => report.unknown = Some(error.to_string()),
+            Err(error) => {
+                let is_key_refusal = matches!(error, AttachError::KeyMissing | AttachError::KeyRefused(_));
+                report.key_refusal = is_key_refusal.then(|| error.to_string());
+                report.unknown = Some(error.to_string());
+            }
         }
         if paths.instance.dev_name().is_some() && DevOptions::read(paths).has_no_http() {
             report.http = None;
@@ -151,6 +158,7 @@ impl Report {
             log: paths.log.clone(),
             log_bytes: fs::metadata(&paths.log).map_or(0, |log| log.len()),
             stale: Vec::new(),
+            key_refusal: None,
         }
     }
 

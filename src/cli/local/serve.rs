@@ -99,16 +99,8 @@ fn prepare(serve: LocalServe) -> Result<Prepared, String> {
     })
 }
 
-/// Refuses settings that `serve` accepts: a key for local clients, because the commands bring none, and a relative folder,
-/// because a broker in the background works in `/`.
+/// Refuses a setting that `serve` accepts: a relative folder, because a broker in the background works in `/`.
 fn check(config: &Config, is_foreground: bool) -> Result<(), String> {
-    if config.local_auth {
-        return Err(
-            "local_auth = true is not allowed; allowed: false, because connect and the commands local and dev bring no \
-             key to the broker of a user"
-                .to_owned(),
-        );
-    }
     if config.storage == StorageKind::Disk && config.data_dir.is_relative() && !is_foreground {
         return Err(format!(
             "data_dir = {} is not allowed; allowed: an absolute path, because the broker works in the folder /",

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     auth::Identity,
     budget::Reservation,
-    local::hello,
+    local::hello::{self, AUTHENTICATION_FAILED},
     mcp::{
         Framing, Peer,
         rpc::{self, INVALID_REQUEST, Incoming, REFUSED, RpcError},
@@ -83,7 +83,7 @@ pub async fn admit<S: LocalStream>(
     let outbox = context.service.outbox(Framing::Line, identity.project.id());
     let connections = &context.connections;
     let permit = if S::HAS_MANY_CLIENTS {
-        connections.acquire_over_limit(&outbox, &identity, TransportKind::Local)
+        connections.acquire_standing(&outbox, &identity, TransportKind::Local)
     } else {
         connections.try_acquire(&outbox, &identity, TransportKind::Local)
     };
@@ -136,7 +136,7 @@ async fn identify<S: LocalStream>(
         let key = timeout(HELLO_TIMEOUT, read_key(stream, &mut first.read)).await;
         let missing = || {
             let text = "Invalid Request: this broker has local_auth: begin with dev.mcp-broker/hello and its api_key";
-            RpcError::new(INVALID_REQUEST, text)
+            RpcError::new(INVALID_REQUEST, text).with_data(json!({"code": AUTHENTICATION_FAILED}))
         };
         let key = key.ok().flatten().ok_or_else(missing)?;
         auth.authenticate_key(&key).await

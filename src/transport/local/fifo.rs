@@ -1,5 +1,5 @@
 //! A pair of FIFOs, for clients that can write to a file and read from another. One client at a time uses it; a client
-//! that sends `initialize` follows the one before.
+//! that sends `initialize` follows the one before. The pair has a client while a program has the FIFO for requests open.
 
 use std::{
     ffi::OsString,
@@ -12,12 +12,17 @@ use std::{
 };
 
 use actix_rt::ArbiterHandle;
-use tokio::net::unix::pipe::{Receiver, Sender};
+use rustix::fs::OFlags;
+use tokio::{
+    net::unix::pipe::{Receiver, Sender},
+    sync::oneshot,
+};
 
 use super::{
     admission::{self, FirstLines},
     service::LocalService,
     wire::FifoPair,
+    write_end::WriteEnd,
 };
 
 /// The mode of a FIFO.
@@ -25,13 +30,28 @@ const MODE: u32 = 0o600;
 /// Pause before the pair is served again after a connection has ended without a next client.
 const RESTART_PAUSE: Duration = Duration::from_millis(100);
 
-/// The names of a pair. Dropping them removes each name that is still that of the same FIFO.
-pub struct FifoNames([FifoName; 2]);
+/// A pair that is served. Dropping it removes each name that is still that of the same FIFO.
+pub struct Fifo {
+    names: [FifoName; 2],
+    write_end: Arc<WriteEnd>,
+    /// Serves the pair.
+    worker: ArbiterHandle,
+}
 
-impl FifoNames {
+impl Fifo {
     /// The paths of the FIFO for requests and of the one for answers.
     pub fn paths(&self) -> [&Path; 2] {
-        self.0.each_ref().map(|name| name.path.as_path())
+        self.names.each_ref().map(|name| name.path.as_path())
+    }
+
+    /// Whether a program has the FIFO for requests open for writing.
+    pub async fn has_writer(&self) -> bool {
+        let (answer, answered) = oneshot::channel();
+        let write_end = Arc::clone(&self.write_end);
+        self.worker.spawn_fn(move || {
+            let _ = answer.send(write_end.has_other());
+        });
+        answered.await.unwrap_or(false)
     }
 }
 
@@ -54,20 +74,33 @@ impl Drop for FifoName {
 ///
 /// # Errors
 /// A name is used by another broker or is no FIFO, or the folder cannot be written to; the text names the path.
-pub fn open(prefix: &Path, service: &Arc<LocalService>, worker: &ArbiterHandle) -> io::Result<FifoNames> {
-    let (requests, answers) = (make(suffixed(prefix, "-in"))?, make(suffixed(prefix, "-out"))?);
+pub fn open(prefix: &Path, service: &Arc<LocalService>, worker: &ArbiterHandle) -> io::Result<Fifo> {
+    let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
+    // Only a reader that does not block can be opened before there is a writer.
+    let requests = make(
+        suffixed(prefix, "-in"),
+        OpenOptions::new().read(true).custom_flags(nonblocking),
+    )?;
+    // Open for both, so that it never ends when a client closes it.
+    let answers = make(suffixed(prefix, "-out"), OpenOptions::new().read(true).write(true))?;
+    let write_end = Arc::new(WriteEnd::open(requests.1.try_clone()?, &requests.0.path)?);
+    let fifo = Fifo {
+        names: [requests.0, answers.0],
+        write_end: Arc::clone(&write_end),
+        worker: worker.clone(),
+    };
     let service = Arc::clone(service);
     worker.spawn_fn(move || {
         let pair = Receiver::from_file(requests.1).and_then(|requests| {
             let answers = Sender::from_file(answers.1)?;
-            Ok(FifoPair { requests, answers })
+            Ok(FifoPair::new(requests, answers, write_end))
         });
         match pair {
             Ok(pair) => drop(actix_rt::spawn(serve(pair, service))),
             Err(error) => tracing::error!(%error, "the FIFOs cannot be served"),
         }
     });
-    Ok(FifoNames([requests.0, answers.0]))
+    Ok(fifo)
 }
 
 fn suffixed(prefix: &Path, suffix: &str) -> PathBuf {
@@ -76,12 +109,12 @@ fn suffixed(prefix: &Path, suffix: &str) -> PathBuf {
     path.into()
 }
 
-/// Makes one FIFO and opens it for reading and writing, so that it never ends when a client closes it.
-fn make(path: PathBuf) -> io::Result<(FifoName, File)> {
+/// Makes one FIFO and opens it.
+fn make(path: PathBuf, options: &OpenOptions) -> io::Result<(FifoName, File)> {
     remove_stale(&path)?;
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     make_fifo(&path).map_err(named)?;
-    let file = OpenOptions::new().read(true).write(true).open(&path).map_err(named)?;
+    let file = options.open(&path).map_err(named)?;
     let opened = file.metadata()?;
     let file_id = (opened.dev(), opened.ino());
     Ok((FifoName { path, file: file_id }, file))
@@ -103,7 +136,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     let mut probe = OpenOptions::new();
     match probe
         .write(true)
-        .custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
         .open(path)
     {
         Ok(_) => in_use("is used by another program"),

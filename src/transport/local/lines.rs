@@ -2,20 +2,22 @@
 
 use memchr::memchr;
 
-use crate::{
-    mcp::{
-        rpc::{INVALID_REQUEST, PARSE_ERROR, RpcError},
-        skipped_frame::SkippedFrame,
+use crate::{mcp::skipped_frame::SkippedFrame, transport::inbound::UNRESERVED_LEN_MAX};
+
+/// What a line is.
+#[derive(Debug, PartialEq, Eq)]
+pub enum LineEvent<'a> {
+    /// A line that is not empty, without its end.
+    Text(&'a str),
+    /// The end of a line beyond the bound, of which nothing is kept but the id of its request, as JSON.
+    TooLong {
+        id: Option<String>,
     },
-    transport::{
-        closing::Closing,
-        inbound::UNRESERVED_LEN_MAX,
-        wire::{Decode, WireEvent},
-    },
-};
+    NotUtf8,
+}
 
 /// Decodes a stream of bytes into lines. It buffers at most one incomplete line; the rest of one that is too long is
-/// skipped without being buffered, and refused at its end.
+/// skipped without being buffered, and reported at its end.
 #[derive(Debug)]
 pub struct LineDecoder {
     /// Bytes of the longest line without its end.
@@ -36,16 +38,54 @@ impl LineDecoder {
         }
     }
 
+    /// Bytes of the longest line without its end.
+    pub fn line_len_max(&self) -> usize {
+        self.line_len_max
+    }
+
+    /// Decodes the bytes of one read. Calls `on` for each line, in order.
+    pub fn decode(&mut self, bytes: &[u8], mut on: impl FnMut(LineEvent<'_>)) {
+        let mut rest = bytes;
+        while let Some(at) = memchr(b'\n', rest) {
+            self.end_line(&rest[..at], &mut on);
+            rest = &rest[at + 1..];
+        }
+        self.note_length(rest.len());
+        match &mut self.skipped {
+            Some(skipped) => skipped.skip(rest),
+            None => self.append(rest),
+        }
+    }
+
+    /// Bytes buffered of an incomplete line.
+    pub fn buffered_len(&self) -> usize {
+        self.partial.len()
+    }
+
+    /// Bytes that the incomplete line may need. Its length is unknown before its end: beyond [`UNRESERVED_LEN_MAX`] it may
+    /// be the largest.
+    pub fn needed_len(&self) -> usize {
+        match self.partial.len() {
+            len if len > UNRESERVED_LEN_MAX => self.partial_len_max(),
+            len => len,
+        }
+    }
+
+    /// Frees unused capacity.
+    pub fn shrink(&mut self) {
+        self.partial.shrink_to_fit();
+    }
+
     /// Bytes that may be buffered: a line and a carriage return.
     fn partial_len_max(&self) -> usize {
         self.line_len_max + 1
     }
 
-    fn end_line(&mut self, rest: &[u8], on: &mut impl FnMut(WireEvent<'_>)) {
+    fn end_line(&mut self, rest: &[u8], on: &mut impl FnMut(LineEvent<'_>)) {
         self.note_length(rest.len());
         if let Some(mut skipped) = self.skipped.take() {
             skipped.skip(rest);
-            return on(self.too_long(skipped));
+            return on(LineEvent::TooLong { id: skipped.into_id() });
         }
         if self.partial.is_empty() {
             return self.line(rest, on);
@@ -55,18 +95,17 @@ impl LineDecoder {
         self.line(&whole, on);
     }
 
-    fn line(&self, line: &[u8], on: &mut impl FnMut(WireEvent<'_>)) {
+    fn line(&self, line: &[u8], on: &mut impl FnMut(LineEvent<'_>)) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.is_empty() {
             return;
         }
         on(match std::str::from_utf8(line) {
-            _ if line.len() > self.line_len_max => self.too_long(SkippedFrame::beginning_with(line)),
-            Ok(text) => WireEvent::Text(text),
-            Err(_) => WireEvent::Refused {
-                id: None,
-                error: RpcError::new(PARSE_ERROR, "Parse error: the line is not UTF-8"),
+            _ if line.len() > self.line_len_max => LineEvent::TooLong {
+                id: SkippedFrame::beginning_with(line).into_id(),
             },
+            Ok(text) => LineEvent::Text(text),
+            Err(_) => LineEvent::NotUtf8,
         });
     }
 
@@ -78,14 +117,6 @@ impl LineDecoder {
         }
     }
 
-    fn too_long(&self, line: SkippedFrame) -> WireEvent<'static> {
-        let message = format!("Invalid Request: a line has at most {} bytes", self.line_len_max);
-        WireEvent::Refused {
-            id: line.into_id(),
-            error: RpcError::new(INVALID_REQUEST, message),
-        }
-    }
-
     /// Appends to the incomplete line. Its buffer never grows beyond the longest line.
     fn append(&mut self, bytes: &[u8]) {
         let needed = self.partial.len() + bytes.len();
@@ -94,41 +125,6 @@ impl LineDecoder {
             self.partial.reserve_exact(wanted.max(needed) - self.partial.len());
         }
         self.partial.extend_from_slice(bytes);
-    }
-}
-
-impl Decode for LineDecoder {
-    fn decode(&mut self, bytes: &mut [u8], mut on: impl FnMut(WireEvent<'_>)) -> Result<(), Closing> {
-        let mut rest = &*bytes;
-        while let Some(at) = memchr(b'\n', rest) {
-            self.end_line(&rest[..at], &mut on);
-            rest = &rest[at + 1..];
-        }
-        self.note_length(rest.len());
-        match &mut self.skipped {
-            Some(skipped) => skipped.skip(rest),
-            None => self.append(rest),
-        }
-        Ok(())
-    }
-
-    fn buffered_len(&self) -> usize {
-        self.partial.len()
-    }
-
-    /// The length of a line is unknown before its end: beyond [`UNRESERVED_LEN_MAX`] it may be the largest.
-    fn needed_len(&self) -> usize {
-        match self.partial.len() {
-            len if len > UNRESERVED_LEN_MAX => self.partial_len_max(),
-            len => len,
-        }
-    }
-
-    /// The line grows as it arrives.
-    fn reserve(&mut self) {}
-
-    fn shrink(&mut self) {
-        self.partial.shrink_to_fit();
     }
 }
 
@@ -149,15 +145,14 @@ mod tests {
             if rest.is_empty() {
                 break;
             }
-            let mut piece: Vec<_> = rest.drain(..piece.clamp(1, rest.len())).collect();
-            let decoded = decoder.decode(&mut piece, |event| {
+            let piece: Vec<_> = rest.drain(..piece.clamp(1, rest.len())).collect();
+            decoder.decode(&piece, |event| {
                 events.push(match event {
-                    WireEvent::Text(text) => text.to_owned(),
-                    WireEvent::Refused { id, error } => format!("{}{}", error.code, id.unwrap_or_default()),
-                    other => panic!("a line is no {other:?}"),
+                    LineEvent::Text(text) => text.to_owned(),
+                    LineEvent::TooLong { id } => format!("too long: {id:?}"),
+                    LineEvent::NotUtf8 => "not UTF-8".to_owned(),
                 });
             });
-            assert_eq!(decoded, Ok(()));
             assert!(decoder.buffered_len() <= LINE_LEN_MAX + 1);
             assert!(decoder.partial.capacity() <= LINE_LEN_MAX + 1);
         }
@@ -168,17 +163,18 @@ mod tests {
     fn lines_end_with_lf_or_crlf_and_empty_ones_are_ignored() {
         let bytes = "a\n\r\n\nb\r\nä€\n unfinished".as_bytes();
         assert_eq!(decoded(bytes, &[usize::MAX]), ["a", "b", "ä€"]);
-        assert_eq!(decoded(b"\xff\nok\n", &[usize::MAX]), ["-32700", "ok"]);
+        assert_eq!(decoded(b"\xff\nok\n", &[usize::MAX]), ["not UTF-8", "ok"]);
     }
 
     #[test]
     fn a_line_that_is_too_long_is_refused_once_and_skipped() {
         let long = "x".repeat(LINE_LEN_MAX);
         let request = r#"{"params":["xxxxxxxxxx"],"id":5}"#;
-        let bytes = format!("{long}\n{long}\r\n{long}y\n{long}{long}{long}\n{request}\nok\n");
+        let bytes = format!("{long}\n{long}\r\n{long}y\n{long}{long}{long}\n{request}\r\nok\n{request}");
+        let (without_id, with_id) = ("too long: None", r#"too long: Some("5")"#);
         for piece in [1, 2, 7, 20, 21, 22, usize::MAX] {
             let events = decoded(bytes.as_bytes(), &[piece]);
-            let expected = [&long, &long, "-32600", "-32600", "-326005", "ok"];
+            let expected = [&long, &long, without_id, without_id, with_id, "ok"];
             assert_eq!(events, expected, "pieces of {piece}");
         }
     }
@@ -186,11 +182,11 @@ mod tests {
     #[test]
     fn the_budget_is_asked_for_the_longest_line_as_soon_as_a_line_is_not_short() {
         let mut decoder = LineDecoder::new(100_000);
-        decoder.decode(&mut [b'x'; UNRESERVED_LEN_MAX], |_| {}).unwrap();
+        decoder.decode(&[b'x'; UNRESERVED_LEN_MAX], |_| {});
         assert_eq!(decoder.needed_len(), UNRESERVED_LEN_MAX);
-        decoder.decode(b"x".to_vec().as_mut_slice(), |_| {}).unwrap();
+        decoder.decode(b"x", |_| {});
         assert_eq!(decoder.needed_len(), 100_001);
-        decoder.decode(b"\n".to_vec().as_mut_slice(), |_| {}).unwrap();
+        decoder.decode(b"\n", |_| {});
         assert_eq!((decoder.needed_len(), decoder.buffered_len()), (0, 0));
     }
 

@@ -3,9 +3,13 @@
 use std::{io, sync::Arc, time::Duration};
 
 use actix_rt::{ArbiterHandle, task::JoinHandle};
-use actors::metrics::{AuthFailure, METRICS, TransportKind};
+use actors::{
+    metrics::{AuthFailure, METRICS, TransportKind},
+    model::BrokerError,
+};
 use futures_util::FutureExt;
 use rustix::process::geteuid;
+use serde_json::json;
 use tokio::{
     net::{UnixListener, UnixStream},
     sync::Notify,
@@ -148,7 +152,8 @@ fn refuse_one_more(stream: &UnixStream, clients_max: usize) {
     METRICS.connections_refused.of(TransportKind::Local).increment();
     let text = format!("this broker serves at most {clients_max} local clients (local_connections_max): close one");
     let mut line = Vec::new();
-    rpc::write_error(&mut line, None, &RpcError::new(REFUSED, text));
+    let error = RpcError::new(REFUSED, text).with_data(json!({"code": BrokerError::unavailable().code()}));
+    rpc::write_error(&mut line, None, &error);
     line.push(b'\n');
     let _ = stream.try_write(&line);
 }

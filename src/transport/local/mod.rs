@@ -2,7 +2,8 @@
 //! line.
 //!
 //! `lines` decodes, `wire` serves the lines and the methods of local clients, `service` knows all clients, `names` the
-//! names that it gives. `listener` accepts on the socket, `fifo` opens the pair; `admission` identifies a client.
+//! names that it gives. `listener` accepts on the socket, `fifo` opens the pair, `write_end` tells whether a program
+//! writes to it; `admission` identifies a client.
 
 mod admission;
 mod fifo;
@@ -11,8 +12,9 @@ mod listener;
 mod names;
 mod service;
 mod wire;
+mod write_end;
 
-pub use fifo::{FifoNames, open as open_fifo};
+pub use fifo::{Fifo, open as open_fifo};
 pub use listener::LocalListener;
 pub use service::{LocalFacts, LocalService};
 pub use wire::CLOSING;

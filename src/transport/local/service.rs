@@ -10,6 +10,7 @@ use std::{
 
 use actors::{
     clock::{now, rfc3339_text},
+    rest,
     session::Member,
 };
 use serde_json::{Map, Value, json};
@@ -138,9 +139,9 @@ impl LocalService {
         self.state().upgrade.is_some()
     }
 
-    /// Whether a client is connected, identified or not.
-    pub fn has_clients(&self) -> bool {
-        !self.state().clients.is_empty()
+    /// Whether a client is connected to the socket, identified or not.
+    pub fn has_socket_clients(&self) -> bool {
+        self.state().clients.values().any(|client| !client.is_fifo)
     }
 
     /// What the broker says of itself.
@@ -194,7 +195,8 @@ impl ClientEntry {
             let message = "Invalid Request: a connection has one hello";
             return Err(RpcError::new(INVALID_REQUEST, message));
         }
-        let others = connections.saturating_sub(1);
+        // A call or a task under way counts as another client: it would be cut.
+        let others = connections.saturating_sub(1).max(usize::from(rest::is_kept_awake()));
         let meeting = meet(&hello, state.upgrade.clone(), others).map_err(|refused| {
             let message = "Invalid Request: this broker speaks another version of the local protocol";
             RpcError::new(INVALID_REQUEST, message).with_data(json!(refused))

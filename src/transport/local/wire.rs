@@ -6,7 +6,11 @@ use std::{
     task::{Context, Poll},
 };
 
-use actors::{model::BrokerError, session::Member};
+use actors::{
+    model::BrokerError,
+    rest::{self, AwakeGuard},
+    session::Member,
+};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
@@ -16,18 +20,22 @@ use tokio::{
     },
 };
 
-use super::{lines::LineDecoder, service::ClientEntry};
+use super::{
+    lines::{LineDecoder, LineEvent},
+    service::ClientEntry,
+    write_end::WriteEnd,
+};
 use crate::{
     auth::Identity,
     local::hello::{self, Hello},
     mcp::{
         Outbox, Peer, ReplyRoute,
         outbox::ANSWER_BYTES_MAX,
-        rpc::{self, Incoming, Params, RpcError},
+        rpc::{self, INVALID_REQUEST, Incoming, PARSE_ERROR, Params, RpcError},
     },
     transport::{
         closing::Closing,
-        wire::{Served, Wire},
+        wire::{Decode, Served, Wire, WireEvent},
     },
 };
 
@@ -62,8 +70,21 @@ impl LocalStream for UnixStream {
 
 /// A pair of FIFOs: one for requests, one for answers.
 pub struct FifoPair {
-    pub requests: Receiver,
-    pub answers: Sender,
+    requests: Receiver,
+    answers: Sender,
+    /// Without it the requests would end when the last program that writes closes them.
+    _write_end: Arc<WriteEnd>,
+}
+
+impl FifoPair {
+    /// The ends of this process.
+    pub fn new(requests: Receiver, answers: Sender, write_end: Arc<WriteEnd>) -> Self {
+        Self {
+            requests,
+            answers,
+            _write_end: write_end,
+        }
+    }
 }
 
 impl LocalStream for FifoPair {
@@ -104,6 +125,8 @@ pub struct LocalWire<S> {
     session: Option<Arc<Member>>,
     /// The lines of the next client, from its `initialize` on.
     next_client: Option<Vec<u8>>,
+    /// Held while a client of a FIFO waits for an answer: its connection stands without clients, too.
+    awake: Option<AwakeGuard>,
     stream: std::marker::PhantomData<fn(S)>,
 }
 
@@ -116,6 +139,7 @@ impl<S> LocalWire<S> {
             outbox,
             session: None,
             next_client: None,
+            awake: None,
             stream: std::marker::PhantomData,
         }
     }
@@ -190,6 +214,12 @@ impl<S: LocalStream> Wire for LocalWire<S> {
     }
 
     fn observe(&mut self, peer: &Peer) {
+        if S::HAS_MANY_CLIENTS {
+            let is_busy = !peer.is_idle() || self.outbox.waiting_len() > 0;
+            if is_busy != self.awake.is_some() {
+                self.awake = is_busy.then(rest::keep_awake);
+            }
+        }
         let is_same = peer.with_session(|member| self.session.as_ref().is_some_and(|shown| Arc::ptr_eq(shown, member)));
         if is_same.unwrap_or(self.session.is_none()) {
             return;
@@ -209,5 +239,41 @@ impl<S: LocalStream> Wire for LocalWire<S> {
     fn last(closing: &Closing) -> Vec<u8> {
         let params = json!({"code": closing.code, "reason": closing.reason});
         format!("{}\n", json!({"jsonrpc": "2.0", "method": CLOSING, "params": params})).into_bytes()
+    }
+}
+
+impl Decode for LineDecoder {
+    fn decode(&mut self, bytes: &mut [u8], mut on: impl FnMut(WireEvent<'_>)) -> Result<(), Closing> {
+        let line_len_max = self.line_len_max();
+        Self::decode(self, bytes, |event| {
+            on(match event {
+                LineEvent::Text(text) => WireEvent::Text(text),
+                LineEvent::TooLong { id } => {
+                    let message = format!("Invalid Request: a line has at most {line_len_max} bytes");
+                    let error = RpcError::new(INVALID_REQUEST, message);
+                    WireEvent::Refused { id, error }
+                }
+                LineEvent::NotUtf8 => {
+                    let error = RpcError::new(PARSE_ERROR, "Parse error: the line is not UTF-8");
+                    WireEvent::Refused { id: None, error }
+                }
+            });
+        });
+        Ok(())
+    }
+
+    fn buffered_len(&self) -> usize {
+        Self::buffered_len(self)
+    }
+
+    fn needed_len(&self) -> usize {
+        Self::needed_len(self)
+    }
+
+    /// The line grows as it arrives.
+    fn reserve(&mut self) {}
+
+    fn shrink(&mut self) {
+        Self::shrink(self);
     }
 }
