@@ -1,4 +1,4 @@
-//! What a frame of the broker is. Responses are recognized by their first bytes, because all calls have one. Pure.
+//! Tells the frames of the broker apart. Most of them are responses, which are recognized by their first bytes. Pure.
 
 use memchr::memchr;
 use serde::Deserialize;
@@ -20,7 +20,7 @@ pub enum BrokerFrame<'a> {
     Closing { code: u64 },
     /// A subscription has begun: the id of its request, as JSON.
     Acknowledged { id: String },
-    /// All other notifications, and frames that are none.
+    /// Another notification, or a line that is no frame.
     Other,
 }
 

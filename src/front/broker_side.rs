@@ -178,7 +178,7 @@ impl BrokerSide {
     }
 
     fn note_failure(&mut self, why: &str) {
-        self.shared.log.event(&format!("no broker: {why}"));
+        self.shared.log.event(&format!("not attached: {why}"));
         if !std::mem::replace(&mut self.has_warned, true) {
             let _ = writeln!(io::stderr(), "mcp-broker connect: {why}");
         }

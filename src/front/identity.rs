@@ -43,8 +43,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// What the environment tells. The client's own words in its first frame replace it, because programs inherit the
-    /// environment of others.
+    /// Reads what the environment says about the client. What the client says of itself in its first frame replaces it,
+    /// because a client may have inherited the environment of another one.
     pub fn from_environment(variable: impl Fn(&str) -> Option<String>, folder: Option<PathBuf>) -> Self {
         let is_claude = variable("CLAUDECODE").is_some_and(|value| value == "1");
         let folder = variable("CLAUDE_PROJECT_DIR")
@@ -89,7 +89,7 @@ impl Identity {
         self.conversation.is_none() && self.is_product(CODEX)
     }
 
-    /// Takes note of the conversation in the `_meta` of a call. Returns whether it was told.
+    /// Takes note of the conversation in the `_meta` of a call. Returns whether the call names one.
     pub fn note_call(&mut self, meta: &str) -> bool {
         #[derive(Deserialize)]
         struct Meta {

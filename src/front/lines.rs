@@ -1,4 +1,4 @@
-//! Splits what a stream brings into lines. Pure but for the reading, which its caller does.
+//! Splits the bytes of a stream, which the caller reads, into lines. Pure.
 
 use memchr::{memchr, memrchr};
 
@@ -103,7 +103,7 @@ impl Lines {
     }
 }
 
-/// The lines in bytes that end with a line break, without it. Empty lines are left out.
+/// The lines in these bytes, without their line breaks. Empty lines are left out.
 pub fn split(lines: &[u8]) -> impl Iterator<Item = &[u8]> {
     let lines = lines.split(|byte| *byte == b'\n');
     let lines = lines.map(|line| line.strip_suffix(b"\r").unwrap_or(line));

@@ -1,7 +1,7 @@
-//! The front of an agent: speaks MCP on stdin and stdout, and holds a connection to a broker, which may come and go.
+//! The front of an agent: speaks MCP on stdin and stdout, and holds a connection to a broker, which it outlives.
 //!
 //! `client_side` reads the client's frames, `own_answers` answers some of them, `requests` keeps the others until they are
-//! answered. `broker_side` connects by way of a `Dial`, tells a new connection what `replay` has recorded, and passes the
+//! answered. `broker_side` connects by way of a `Dial`, sends the opening that `replay` has recorded, and passes the
 //! broker's frames on. The threads share `State`. This room knows neither the command line nor the transports of the broker.
 
 mod broker_frame;
@@ -67,7 +67,7 @@ pub fn run(options: Options, stdout: Stdout, dial: Arc<dyn Dial>) -> std::io::Re
     ClientSide::new(shared, options.era, options.frame_len_max).run()
 }
 
-/// Ends the process as the end of the client does when a signal asks for it.
+/// Ends the process at a signal, in the same way as when the client closes stdin.
 fn end_on_signals(shared: &Arc<Shared>) -> std::io::Result<()> {
     let (mut caught, writer) = UnixStream::pair()?;
     for signal in [SIGTERM, SIGINT, SIGHUP] {

@@ -34,7 +34,7 @@ pub struct Replay {
 /// The session that the connection acts as.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Session {
-    /// None was registered, or it has left.
+    /// No session was registered, or the agent has ended it.
     #[default]
     None,
     /// It was registered with these arguments.

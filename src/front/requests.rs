@@ -1,8 +1,8 @@
 //! The requests of the client that have no answer yet: which wait for a connection, which were sent, and what becomes of
 //! them when the connection is lost. Pure.
 //!
-//! Requests are kept in the order of their arrival. An answer is looked for from the front: clients that have many
-//! requests under way are mostly answered in order, and a connection serves at most 256 calls at once.
+//! Requests are kept in the order of their arrival. The request of an answer is searched from the oldest on: answers mostly
+//! come in that order, and a connection serves at most 256 calls at once.
 
 use std::{
     collections::VecDeque,

@@ -73,7 +73,7 @@ pub struct State {
     pub lists: Lists,
     /// The connection, from the moment in which it is opened.
     pub link: Option<Link>,
-    /// The connection has been told what came before, so that requests may be sent to it.
+    /// The opening of the connection was answered: requests may be sent to it.
     pub is_open: bool,
     /// The result of the last attempt to connect.
     pub dialed: Option<Result<Dialed, DialError>>,

@@ -111,7 +111,7 @@ fn value(text: &str, schema: Option<&Value>) -> Result<Value, String> {
     }
 }
 
-/// Whether a schema allows strings and nothing that is written in another way.
+/// Whether a schema allows only strings, or lists the values that it allows.
 fn wants_text(schema: Option<&Value>) -> bool {
     schema.is_some_and(|schema| schema.get("type") == Some(&Value::from("string")) || schema.get("enum").is_some())
 }

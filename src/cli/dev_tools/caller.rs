@@ -41,7 +41,7 @@ pub struct Tool {
 #[derive(Debug)]
 pub struct Answer {
     pub is_error: bool,
-    /// Its object; of a tool without one its content.
+    /// The object of the result, or its content if it has no object.
     pub value: Value,
 }
 
@@ -89,7 +89,7 @@ impl Caller {
     /// The tool of a name.
     ///
     /// # Errors
-    /// There is none; the nearest ones are named.
+    /// The broker has no such tool; the text names the nearest one.
     pub fn tool(&self, name: &str) -> Result<&Tool, String> {
         self.tools.iter().find(|tool| tool.name == name).ok_or_else(|| {
             let names: Vec<&str> = self.tools.iter().map(|tool| tool.name.as_str()).collect();

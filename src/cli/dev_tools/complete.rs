@@ -1,4 +1,4 @@
-//! What may stand at the cursor of the prompt: commands, tools, arguments and their values.
+//! The completions at the cursor of the prompt: commands, tools, arguments and their values.
 
 use serde_json::Value;
 

@@ -189,7 +189,7 @@ impl Prompt {
                 Ok(Err(reason)) => return Ok(complain(&reason)),
                 Err(error) => return self.lost(error),
             },
-            // The second word is that of MCP.
+            // `tools/list` is the name of the same in MCP.
             ("tools" | "tools/list", None) => match self.connected() {
                 Ok(caller) => tools_text(caller.tools()),
                 Err(error) => return self.lost(error),

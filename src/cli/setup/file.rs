@@ -59,7 +59,7 @@ pub fn edit<T>(
         let partial = write_beside(&target, metadata.as_ref(), &new).map_err(failed)?;
         if client_file::read(&target)? == text {
             partial.rename_to(&target).map_err(failed)?;
-            // The new name is on the disk once the folder is.
+            // A rename is durable once the folder is synced.
             let _ = File::open(folder).and_then(|folder| folder.sync_all());
             return Ok(edit.result);
         }
@@ -81,8 +81,8 @@ fn followed(path: &Path) -> Result<PathBuf, String> {
     }
 }
 
-/// What is known of the file, if it may be replaced. A read-only file is one that its owner protects, although the folder
-/// would let it be replaced.
+/// The metadata of the file, if it may be replaced. A read-only file is refused, because its owner protects it, although
+/// the folder would let it be replaced.
 fn writable(target: &Path) -> Result<Option<Metadata>, String> {
     let metadata = match fs::metadata(target) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -119,8 +119,8 @@ fn write_beside(target: &Path, old: Option<&Metadata>, text: &str) -> io::Result
     Ok(partial)
 }
 
-/// Keeps two edits apart that this program makes in the same folder. Some network file systems cannot lock a folder; there
-/// the comparison before the rename is all.
+/// Locks the folder against other edits by this program. Some network file systems cannot lock a folder: there only the
+/// comparison before the rename protects the file.
 fn lock(folder: &Path) -> Result<Option<File>, String> {
     let Ok(file) = File::open(folder) else { return Ok(None) };
     let deadline = Instant::now() + LOCK_WAIT;

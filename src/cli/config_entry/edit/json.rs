@@ -83,7 +83,7 @@ pub fn replace(text: &str, keys: &[&str], value: &Value) -> Option<String> {
     Some(format!("{}{}{}", &text[..start], one_line(value), &text[end..]))
 }
 
-/// The text without the entry. What [`insert`] would have made around it goes with it; else it alone.
+/// The text without the entry, and without what [`insert`] would have made around it.
 pub fn remove(text: &str, keys: &[&str], members: &Members) -> Option<String> {
     let root = parse(text)?;
     let chain = chain(root.as_object()?, keys)?;

@@ -1,4 +1,4 @@
-//! The edits of JSON: examples, and the promise that an entry comes and goes without a trace, for generated texts.
+//! The edits of JSON: examples, and for generated texts that to add and remove an entry gives the same text.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};

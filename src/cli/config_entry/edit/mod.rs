@@ -181,7 +181,7 @@ impl<'a> Parsed<'a> {
         Ok((file, value))
     }
 
-    /// The new text, if it says one of what it may say.
+    /// The new text, if it parses to one of the expected values.
     fn checked(&self, new: Option<String>, expected: &[u64]) -> Result<String, EditError> {
         let new = new.ok_or(EditError::Unusual)?;
         let value = parse(self.client.format, &new).map_err(|_| EditError::Unusual)?;
