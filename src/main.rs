@@ -7,8 +7,9 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // A growing queue touches fresh memory, and clearing 2 MiB at once is slow (docs/performance.md). Kernels without
-    // huge pages refuse the call, which is harmless.
+    // A growing queue touches fresh memory, and clearing 2 MiB at once is slow (docs/performance.md). The allocator asks
+    // for no huge pages (its feature `no_thp`); this refuses them where the kernel gives them to every process. Kernels
+    // without huge pages refuse the call, which is harmless.
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::disable_transparent_huge_pages(true);
     mcp_broker::cli::run(std::env::args_os(), std::env::vars_os())

@@ -4,6 +4,20 @@ use std::{fs, time::Duration};
 
 use crate::error::{LoadError, Result};
 
+/// The memory of a process, in KiB.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    pub resident: u64,
+    /// Of the resident memory: what no file holds, such as the heap.
+    pub anonymous: u64,
+    /// Of the resident memory: pages of files, mostly of the binary and its libraries.
+    pub file: u64,
+    /// Of the resident memory: what no other process shares now.
+    pub private: u64,
+    /// The resident memory, with each shared page divided among the processes that share it (PSS).
+    pub proportional: u64,
+}
+
 /// The process under load, seen through `/proc`. Without a pid every figure is absent.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerProcess {
@@ -58,6 +72,27 @@ impl ServerProcess {
             .and_then(|rest| rest.split_whitespace().next())
             .and_then(|n| n.parse().ok());
         kib.map(Some).ok_or_else(|| unreadable(pid, "status has no VmRSS"))
+    }
+
+    /// The memory of the process and who shares it.
+    pub fn memory(self) -> Result<Option<Memory>> {
+        let Some(pid) = self.pid else { return Ok(None) };
+        let sums = read(pid, "smaps_rollup")?;
+        let sum = |name: &str| {
+            let line = sums.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            let kib = line
+                .and_then(|rest| rest.split_whitespace().next())
+                .and_then(|kib| kib.parse::<u64>().ok());
+            kib.ok_or_else(|| unreadable(pid, &format!("smaps_rollup has no {name}")))
+        };
+        let (resident, anonymous) = (sum("Rss")?, sum("Anonymous")?);
+        Ok(Some(Memory {
+            resident,
+            anonymous,
+            file: resident.saturating_sub(anonymous),
+            private: sum("Private_Clean")? + sum("Private_Dirty")?,
+            proportional: sum("Pss")?,
+        }))
     }
 }
 
@@ -121,6 +156,9 @@ mod tests {
     fn this_process_can_be_read_and_an_unknown_one_is_an_error() {
         let own = ServerProcess::new(Some(std::process::id())).unwrap();
         assert!(own.resident_kib().unwrap() > Some(100));
+        let memory = own.memory().unwrap().unwrap();
+        assert_eq!(memory.resident, memory.anonymous + memory.file);
+        assert!(memory.anonymous > 0 && memory.proportional <= memory.resident && memory.private <= memory.resident);
         assert!(ServerProcess::new(Some(u32::MAX)).is_err());
         assert_eq!(ServerProcess::new(None).unwrap().cpu().unwrap(), None);
     }

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::{
     json::scan,
+    local::hello::CLOSING,
     mcp::rpc::{self, Incoming},
 };
 
@@ -28,8 +29,6 @@ pub enum BrokerFrame<'a> {
 const RESPONSE: &str = "{\"jsonrpc\":\"2.0\",\"id\":";
 /// How notifications begin.
 const NOTIFICATION: &str = "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/";
-/// The notification before the broker closes a local connection.
-const CLOSING: &str = "notifications/dev.mcp-broker/closing";
 /// The first notification of a subscription.
 const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";

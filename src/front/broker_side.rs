@@ -13,6 +13,10 @@ use actors::{
     faults,
     model::{Scope, SessionName},
 };
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::Errno,
+};
 
 use super::{
     broker_frame::{self, BrokerFrame},
@@ -275,9 +279,31 @@ impl BrokerSide {
                 return Ok(());
             }
             drop(state);
-            self.shared.to_broker(&stream, &out)?;
+            self.write_and_read(&stream, &out, lines)?;
             out.clear();
         }
+    }
+
+    /// Writes frames, and passes on what the broker sends meanwhile: it takes no frames while many of its answers are
+    /// unread.
+    fn write_and_read(&self, stream: &UnixStream, mut frames: &[u8], lines: &mut Lines) -> Result<(), Lost> {
+        stream.set_nonblocking(true)?;
+        while !frames.is_empty() {
+            let mut polled = [PollFd::new(stream, PollFlags::IN | PollFlags::OUT)];
+            match poll(&mut polled, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(io::Error::from(error).into()),
+            }
+            if polled[0].revents().intersects(PollFlags::IN | PollFlags::HUP) {
+                self.pass_on(stream, lines)?;
+            }
+            match (&mut &*stream).write(frames) {
+                Ok(len) => frames = frames.get(len..).unwrap_or_default(),
+                Err(error) if [ErrorKind::WouldBlock, ErrorKind::Interrupted].contains(&error.kind()) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(stream.set_nonblocking(false)?)
     }
 
     /// Reads until all requests of an opening are answered. The client gets all frames but those answers.

@@ -24,7 +24,7 @@ pub fn running_version() -> &'static str {
     VERSION.get_or_init(|| faults::text("FAULT_VERSION").unwrap_or_else(|| env!("CARGO_PKG_VERSION").to_owned()))
 }
 
-/// When this broker started, RFC 3339: the time of the first call. The service of local clients calls it at the start.
+/// When this broker started, RFC 3339: the time of the first call, which the service of local clients makes at its start.
 pub fn started_at() -> &'static str {
     static STARTED_AT: OnceLock<String> = OnceLock::new();
     STARTED_AT.get_or_init(|| clock::rfc3339_text(clock::now().unix_ms))

@@ -1,4 +1,4 @@
-//! The first exchange of a client with a broker: connect, look who listens, hello.
+//! The first exchange of a client with a broker: connect, check which user listens, hello.
 
 use std::{
     io::{self, Read, Write},

@@ -10,6 +10,9 @@ pub const METHOD: &str = "dev.mcp-broker/hello";
 pub const RETIRE: &str = "dev.mcp-broker/retire";
 /// The method that returns a [`Status`].
 pub const STATUS: &str = "dev.mcp-broker/status";
+/// The notification that comes last on a connection that the broker closes, with the code and the reason of a WebSocket's
+/// close frame.
+pub const CLOSING: &str = "notifications/dev.mcp-broker/closing";
 /// The kind of a client that asks and starts no broker.
 pub const COMMAND: &str = "command";
 /// The version of these methods that this build speaks.

@@ -1,4 +1,4 @@
-//! `broker.json`: what a broker says of itself to people and programs that do not ask it.
+//! `broker.json`: what a broker says of itself to people and programs that do not connect to it.
 
 use std::{
     fs::{self, OpenOptions},

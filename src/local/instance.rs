@@ -4,7 +4,7 @@ use std::fmt;
 
 /// The longest part of a name, in bytes.
 const NAME_LEN_MAX: usize = 32;
-/// What a name may not be, because the folders have entries of this name.
+/// Reserved names: the folders have entries that are called so.
 const RESERVED: [&str; 2] = ["dev", "data"];
 const DEV_PREFIX: &str = "dev/";
 

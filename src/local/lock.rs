@@ -1,4 +1,4 @@
-//! Locks between processes: the kernel gives them back when their holder dies.
+//! Locks between processes: the kernel releases them when their holder dies.
 
 use std::{
     fs::{File, Metadata, OpenOptions, TryLockError},

@@ -34,7 +34,7 @@ pub use instance::Instance;
 pub use life::{LifeLock, files, is_alive, remove_folder, remove_remains};
 pub use lock::{FileLock, LockError, pause_until};
 pub use paths::LocalPaths;
-pub use peer::{Peer, peer_of};
+pub use peer::{PeerProcess, peer_of};
 pub use publish::{PublishedSocket, SOCKET_PATH_LEN_MAX, publish_socket};
 pub use ready::Readiness;
 pub use stop::{Stopped, stop};

@@ -24,7 +24,7 @@ pub struct LocalPaths {
     pub start_lock: PathBuf,
     /// Locked by the broker as long as it lives. The lock says that it lives, not its process id.
     pub life_lock: PathBuf,
-    /// What the broker says of itself, for people and for programs that do not want to ask it.
+    /// What the broker says of itself, for people and for programs that do not connect to it.
     pub info: PathBuf,
     /// The folder of the disk storage.
     pub data: PathBuf,

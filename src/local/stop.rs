@@ -125,7 +125,7 @@ fn signal(paths: &LocalPaths, signal: Signal) -> Result<(), AttachError> {
     })
 }
 
-/// A process that keeps its identity when its id is used again.
+/// A handle of a process, which never means a later process with the same id.
 #[cfg(target_os = "linux")]
 struct Target(rustix::fd::OwnedFd);
 

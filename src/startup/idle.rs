@@ -10,7 +10,7 @@ use crate::{local, transport::Connections};
 /// How long a broker without clients waits before it makes room for a newer version: a client that reconnects at once
 /// finds it.
 const UPGRADE_PAUSE: Duration = Duration::from_secs(1);
-/// The shortest pause between two looks.
+/// The shortest pause between two checks.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 
 /// Returns once the broker was not used for `idle_shutdown`, and the name of the socket is gone, so that the next client

@@ -146,7 +146,6 @@ const BROKER: Layers = &[
             "exit",
             "http",
             "local",
-            "local",
             "mcp",
             "metrics",
             "storage",

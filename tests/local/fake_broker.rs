@@ -34,6 +34,7 @@ impl FakeBroker {
     fn accepts(&self, name: Option<&str>) -> Connection {
         let (stream, _) = self.0.accept().unwrap();
         stream.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
+        stream.set_write_timeout(Some(WAIT_TIMEOUT)).unwrap();
         let mut connection = Connection {
             reader: BufReader::new(stream),
             hello: Value::Null,
@@ -151,6 +152,26 @@ fn a_request_that_ends_every_broker_is_refused_at_last() {
         connection.answers_opening(1);
     }
     assert_eq!(front.answer(id)["error"]["data"]["code"], "unavailable");
+}
+
+#[test]
+fn answers_are_read_while_the_requests_that_waited_are_sent() {
+    let user = Home::new();
+    let broker = FakeBroker::of(&user);
+    let mut front = user.front().args(&["--no-start"]).start();
+    front.initialize("x");
+    // Neither direction fits into the buffers of a socket.
+    let large = json!({"text": "x".repeat(1 << 20)});
+    let ids: Vec<u64> = (0..4).map(|_| front.asks_tool("heartbeat", &large)).collect();
+    let mut connection = broker.accepts(None);
+    connection.answers_opening(1);
+    for id in &ids {
+        assert_eq!(connection.reads()["id"], *id);
+        connection.writes(&json!({"jsonrpc": "2.0", "id": id, "result": large}));
+    }
+    for id in ids {
+        front.answer(id);
+    }
 }
 
 #[test]

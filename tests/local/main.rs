@@ -18,6 +18,7 @@ mod keys;
 mod pauses;
 mod places;
 mod reconnecting;
+mod rest;
 mod runtime;
 #[path = "../support/screen.rs"]
 mod screen;

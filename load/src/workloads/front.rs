@@ -1,5 +1,5 @@
 //! `mcp-broker connect`: the time from its start to the first answers, a call through it beside the same call over the
-//! socket, and what it and its broker cost while nothing happens.
+//! socket, and what it and its broker cost while nothing happens (Linux).
 //!
 //! Everything runs in folders of its own with a broker of its own; the options for the address of a broker do not apply.
 
@@ -19,7 +19,7 @@ use super::{RunContext, micros_per};
 use crate::{
     error::{LoadError, Result},
     process::ServerProcess,
-    report::{Figure, Latencies, Report, float},
+    report::{Latencies, Report, float},
 };
 
 #[derive(clap::Args)]
@@ -40,8 +40,8 @@ pub struct Options {
 
 /// Time of one turn of calls on one way. The ways take turns, so that both see the same machine.
 const TURN: Duration = Duration::from_millis(500);
-/// The time in which a broker that has started becomes idle.
-const SETTLING: Duration = Duration::from_secs(20);
+/// The longest pause before the rest is measured: the work of a broker that has just started ends within it.
+const SETTLING: Duration = Duration::from_secs(60);
 
 /// A way to the broker: lines of JSON in both directions.
 struct Way<W, R> {
@@ -198,7 +198,42 @@ impl Drop for Front {
 pub fn run(bench: &RunContext, options: &Options) -> Result<Report> {
     let user = User::new(&options.binary)?;
     let mut report = Report::new("front");
+    // First: sessions whose front was killed keep timers of the broker going.
+    report_rest(&user, options, &mut report)?;
+    report_starts(&user, options, &mut report)?;
+    report_calls(&user, bench, &mut report)?;
+    Ok(report)
+}
 
+/// One front and its broker while nothing happens.
+fn report_rest(user: &User<'_>, options: &Options, report: &mut Report) -> Result<()> {
+    let mut front = user.front()?;
+    front.way.call("heartbeat", &json!({}))?;
+    let process = ServerProcess::new(Some(front.process.id()))?;
+    let broker = ServerProcess::new(Some(user.broker_pid()?))?;
+    thread::sleep(SETTLING.min(options.idle));
+    let (front_before, broker_before) = (process.wakeups()?, broker.wakeups()?);
+    thread::sleep(options.idle);
+    for (name, process, before) in [("front", process, front_before), ("broker", broker, broker_before)] {
+        let wakeups = process.wakeups()?.saturating_sub(before);
+        let wakeups = float(wakeups) / (options.idle.as_secs_f64() / 10.0);
+        let mut row = vec![("process", name.into()), ("wakeups_per_10_s", wakeups.into())];
+        if let Some(memory) = process.memory()? {
+            row.extend([
+                ("resident_kib", memory.resident.into()),
+                ("anonymous_kib", memory.anonymous.into()),
+                ("file_kib", memory.file.into()),
+                ("private_kib", memory.private.into()),
+                ("proportional_kib", memory.proportional.into()),
+            ]);
+        }
+        report.row(row);
+    }
+    Ok(())
+}
+
+/// The time from the start of a front to its first answers, without a broker and beside one.
+fn report_starts(user: &User<'_>, options: &Options, report: &mut Report) -> Result<()> {
     let (mut cold, mut to_new_broker) = (Latencies::default(), Latencies::default());
     for _ in 0..options.broker_starts {
         user.stop_broker();
@@ -218,7 +253,11 @@ pub fn run(bench: &RunContext, options: &Options) -> Result<Report> {
     report.add("first_call_without_broker_us", &to_new_broker);
     report.add("initialize_us", &warm);
     report.add("first_call_us", &to_running_broker);
+    Ok(())
+}
 
+/// A call through a front, and the same over the socket, in turn.
+fn report_calls(user: &User<'_>, bench: &RunContext, report: &mut Report) -> Result<()> {
     let mut front = user.front()?;
     let stream = UnixStream::connect(user.socket())?;
     let mut socket = Way::new(stream.try_clone()?, stream);
@@ -238,24 +277,7 @@ pub fn run(bench: &RunContext, options: &Options) -> Result<Report> {
     report.add("call_through_front_us", &through_front);
     report.add("ratio_p50", through_front.micros(0.5) / over_socket.micros(0.5));
     report.add("front_cpu_us_per_call", micros_per(cpu, through_front.count()));
-    drop(socket);
-
-    thread::sleep(SETTLING.min(options.idle));
-    let broker = ServerProcess::new(Some(user.broker_pid()?))?;
-    let (front_before, broker_before) = (process.wakeups()?, broker.wakeups()?);
-    thread::sleep(options.idle);
-    let per_10_s = |wakeups: u64| Figure::Number(float(wakeups) / (options.idle.as_secs_f64() / 10.0));
-    report.add(
-        "front_wakeups_per_10_s",
-        per_10_s(process.wakeups()?.saturating_sub(front_before)),
-    );
-    report.add(
-        "broker_wakeups_per_10_s",
-        per_10_s(broker.wakeups()?.saturating_sub(broker_before)),
-    );
-    report.add_if_known("front_resident_kib", process.resident_kib()?);
-    report.add_if_known("broker_resident_kib", broker.resident_kib()?);
-    Ok(report)
+    Ok(())
 }
 
 fn record(latencies: &mut Latencies, time: Duration) {

@@ -19,7 +19,7 @@ use crate::{
         mcp_client::{Socket, open_socket},
     },
     front::dial::{Dial, DialError, Dialed},
-    local::hello::Agent,
+    local::hello::{Agent, CLOSING},
 };
 
 /// Longest time until a broker has answered the handshake.
@@ -140,8 +140,7 @@ impl Pump {
                 Message::Text(text) => self.add_line(text.as_bytes()),
                 Message::Close(Some(close)) => {
                     let params = json!({"code": u16::from(close.code), "reason": close.reason.as_str()});
-                    let method = "notifications/dev.mcp-broker/closing";
-                    let line = json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string();
+                    let line = json!({"jsonrpc": "2.0", "method": CLOSING, "params": params}).to_string();
                     self.add_line(line.as_bytes());
                 }
                 _ => {}

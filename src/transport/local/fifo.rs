@@ -1,5 +1,5 @@
 //! A pair of FIFOs, for clients that can write to a file and read from another. One client at a time uses it; a client
-//! that sends `initialize` follows the one before. The pair has a client while a program has the FIFO for requests open.
+//! that sends `initialize` ends the turn of the one before. The pair has a client while a program has the FIFO for requests open.
 
 use std::{
     ffi::OsString,
@@ -150,7 +150,7 @@ fn make_fifo(path: &Path) -> io::Result<()> {
     Ok(rustix::fs::mkfifoat(rustix::fs::CWD, path, mode)?)
 }
 
-/// By the program of that name: the system call would need `unsafe` code.
+/// Makes a FIFO with the program `mkfifo`, because the system call would need `unsafe` code.
 #[cfg(not(target_os = "linux"))]
 fn make_fifo(path: &Path) -> io::Result<()> {
     let mode = format!("{MODE:o}");

@@ -1,4 +1,4 @@
-//! Which name the broker gives to an agent that asks for a name that is unique. Pure.
+//! Which name an agent gets that asks the broker for a unique one. Pure.
 
 use actors::model::SessionName;
 

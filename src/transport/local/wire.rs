@@ -39,9 +39,6 @@ use crate::{
     },
 };
 
-/// The notification that comes last on a connection that the broker closes, with the code and the reason of a WebSocket's
-/// close frame.
-pub const CLOSING: &str = "notifications/dev.mcp-broker/closing";
 /// What the names of the local methods begin with.
 const LOCAL_METHODS: &str = "dev.mcp-broker/";
 /// Bytes of the params of a local method.
@@ -238,7 +235,11 @@ impl<S: LocalStream> Wire for LocalWire<S> {
 
     fn last(closing: &Closing) -> Vec<u8> {
         let params = json!({"code": closing.code, "reason": closing.reason});
-        format!("{}\n", json!({"jsonrpc": "2.0", "method": CLOSING, "params": params})).into_bytes()
+        format!(
+            "{}\n",
+            json!({"jsonrpc": "2.0", "method": hello::CLOSING, "params": params})
+        )
+        .into_bytes()
     }
 }
 
