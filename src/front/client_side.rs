@@ -174,7 +174,8 @@ impl ClientSide {
             return Err(ScanError::Syntax.into());
         }
         if method == "tools/call" {
-            return self.call(text, id, place, params);
+            self.call(text, id, place, params);
+            return Ok(());
         }
         let mut state = self.shared.state();
         let answerer = own_answers::answer(&mut state, self.era, method, params)?;
@@ -229,7 +230,7 @@ impl ClientSide {
         self.answers.extend_from_slice(b"}\n");
     }
 
-    fn call(&mut self, text: &str, id: &str, place: Range<usize>, params: &Params<'_>) -> Result<(), RpcError> {
+    fn call(&mut self, text: &str, id: &str, place: Range<usize>, params: &Params<'_>) {
         let name = params.named().unwrap_or_default();
         let is_modern = params
             .meta
@@ -244,7 +245,7 @@ impl ClientSide {
             let answer = Answer::ToolResult { is_modern };
             refusal::write_one(&mut self.answers, id, answer, &refusal::taken_over());
             self.answers.push(b'\n');
-            return Ok(());
+            return;
         }
         let effect = match &*name {
             tools::REGISTER_SESSION => Effect::Register,
@@ -262,8 +263,7 @@ impl ClientSide {
             acts_as_session,
         };
         if !tools::takes_idempotency_key(&name) {
-            self.forward(text, place, traits);
-            return Ok(());
+            return self.forward(text, place, traits);
         }
         let key_place = splice::place(text, params);
         if key_place != splice::Place::None {
@@ -284,7 +284,6 @@ impl ClientSide {
         };
         buffer.push(b'\n');
         self.keep(buffer, place, traits);
-        Ok(())
     }
 
     /// Connects again once the conversation is known, because the name depends on it.

@@ -16,7 +16,7 @@ fn list_tools(front: &mut Front) -> Value {
     tools
 }
 
-/// The name is that of the setting for slow tests in `scripts/lib/nextest.toml`.
+/// `scripts/lib/nextest.toml` names this test, so that it begins first.
 #[test]
 fn a_call_after_two_minutes_of_silence_is_answered_by_the_same_broker() {
     let user = Home::new();
