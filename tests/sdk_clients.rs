@@ -171,6 +171,21 @@ fn agents_of_two_eras_talk_over_stdio() {
 }
 
 #[test]
+fn agents_with_the_ai_sdk_talk_over_stdio() {
+    Client::TypeScript.run_over_stdio("ai-sdk.js STDIO stdio");
+}
+
+#[test]
+fn agents_with_fastmcp_talk_over_stdio() {
+    Client::PythonV2.run_over_stdio("fastmcp_client.py STDIO auto");
+}
+
+#[test]
+fn agents_with_langchain_talk_over_stdio_with_a_process_for_each_call() {
+    Client::PythonV1.run_over_stdio("langchain_tools.py STDIO stdio each");
+}
+
+#[test]
 fn agents_with_typescript_v1_bring_keys_over_http() {
     Client::TypeScript.run_with_key("typescript-v1.js HTTP");
 }
@@ -421,11 +436,12 @@ impl LocalUser {
         Self(folder)
     }
 
-    fn environment(&self) -> [(&'static str, PathBuf); 4] {
+    fn environment(&self) -> [(&'static str, PathBuf); 5] {
         [
             ("HOME", self.0.clone()),
             ("XDG_RUNTIME_DIR", self.0.join("run")),
             ("XDG_STATE_HOME", self.0.join("state")),
+            ("MCP_BROKER_PORT", "0".into()),
             // Where a scenario waits for a progress notification.
             ("MCP_BROKER_HEARTBEAT_INTERVAL", HEARTBEAT_INTERVAL.into()),
         ]

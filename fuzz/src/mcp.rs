@@ -7,3 +7,5 @@ pub mod frame;
 pub mod lines;
 #[path = "../../src/mcp/rpc.rs"]
 pub mod rpc;
+#[path = "../../src/mcp/skipped_frame.rs"]
+pub mod skipped_frame;

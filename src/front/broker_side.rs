@@ -22,11 +22,11 @@ use super::{
     broker_frame::{self, BrokerFrame},
     dial::{Dial, DialError, Dialed},
     identity::Naming,
-    lines::{self, Brought, Lines},
+    lines::{self, Lines},
     refusal,
     replay::{Opening, Purpose, Session},
     requests::{Effect, Request},
-    shared::{GOODBYE_ID, Link, Lists, Shared, Stage, State},
+    shared::{GOODBYE_ID, Link, Lists, RENEWED_ID, Shared, Stage, State},
 };
 use crate::{
     local::hello::HelloResult,
@@ -387,7 +387,7 @@ impl BrokerSide {
     /// Takes note of a frame; returns whether the client gets it.
     fn goes_to_client(&self, frame: &str) -> bool {
         match broker_frame::read(frame) {
-            BrokerFrame::Response { id } => id != GOODBYE_ID && self.answered(id, frame),
+            BrokerFrame::Response { id } => id != GOODBYE_ID && id != RENEWED_ID && self.answered(id, frame),
             BrokerFrame::Acknowledged { id } => {
                 let mut state = self.shared.state();
                 match state.requests.listen(id.as_bytes()) {
@@ -427,16 +427,40 @@ impl BrokerSide {
         let Some(request) = state.requests.answered(id.as_bytes()) else {
             return true;
         };
+        let lacked_subscriptions = state.replay.lacks_subscriptions();
         if request.traits.effect != Effect::None {
             apply(&mut state, &request, frame);
         }
         let goes_on = request.traits.effect != Effect::Initialize;
         state.requests.recycle(request);
+        let renews = lacked_subscriptions && !state.replay.is_taken_over();
+        let renewing = renews.then(|| (state.link.clone(), state.replay.renewed_subscriptions(RENEWED_ID)));
         drop(state);
+        if let Some((Some(link), frames)) = renewing {
+            self.write_aside(link, frames);
+        }
         if wakes {
             self.shared.notify();
         }
         goes_on
+    }
+
+    /// Writes frames of the front on a thread of its own. This thread must not wait until the broker has room: the broker
+    /// may wait until this thread reads. If it fails, the next connection begins with the same.
+    fn write_aside(&self, link: Link, frames: Vec<u8>) {
+        let shared = Arc::clone(&self.shared);
+        let writing = move || {
+            let _ = shared.to_broker(&link.stream, &frames);
+        };
+        let spawned = thread::Builder::new()
+            .name("renew".to_owned())
+            .stack_size(STACK_LEN)
+            .spawn(writing);
+        if let Err(error) = spawned {
+            self.shared
+                .log
+                .event(&format!("no thread renews the subscriptions: {error}"));
+        }
     }
 
     /// Refuses the requests that must not be repeated, and keeps the others for the next connection.
@@ -447,6 +471,11 @@ impl BrokerSide {
         }
         let keeps_session = state.replay.keeps_session();
         let refused = state.requests.lose_connection(Instant::now(), keeps_session);
+        let taken_over = if state.replay.is_taken_over() {
+            state.requests.take_acts_as_session()
+        } else {
+            Vec::new()
+        };
         let asked = std::mem::take(&mut state.asked);
         state.link = None;
         state.is_open = false;
@@ -473,6 +502,7 @@ impl BrokerSide {
         }
         self.shared.to_client(&out);
         self.refuse(&refused, &refusal::lost());
+        self.refuse(&taken_over, &refusal::taken_over());
         self.shared.notify();
     }
 }
@@ -535,10 +565,11 @@ fn read_lines<'a>(stream: &UnixStream, lines: &'a mut Lines) -> Result<&'a [u8],
     if len == 0 {
         return Err(Lost::Connection("the broker closed it".to_owned()));
     }
-    match lines.filled(len) {
-        Brought::Lines(whole) => Ok(whole),
-        Brought::TooLong(_) => Err(Lost::Connection("a frame was too long".to_owned())),
+    let brought = lines.filled(len);
+    if brought.too_long.is_some() {
+        return Err(Lost::Connection("a frame was too long".to_owned()));
     }
+    Ok(brought.lines)
 }
 
 /// The beginning of a frame, for the log.

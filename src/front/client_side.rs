@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use actors::model::BrokerError;
 use memchr::memmem;
 use uuid::Uuid;
 
@@ -18,7 +19,6 @@ use super::{
     lines::{self, Brought, Lines},
     own_answers::{self, Answerer, OfferedEra},
     refusal,
-    replay::Session,
     requests::{Answer, Cancelled, Effect, Repeat, Traits},
     shared::{Link, Shared, Stage, State},
     splice, stdio,
@@ -27,6 +27,7 @@ use crate::{
     json::scan::{self, ScanError},
     mcp::{
         rpc::{self, INVALID_REQUEST, Incoming, Malformed, PARSE_ERROR, Params, RpcError, begin_result, write_error},
+        skipped_frame::SkippedFrame,
         tools,
         version::BATCH_VERSION,
     },
@@ -42,7 +43,10 @@ const UNANSWERED: Traits = Traits {
     effect: Effect::None,
     repeat: Repeat::Never,
     answer: Answer::None,
+    acts_as_session: false,
 };
+/// What the name of an inbox has, in the params of a subscription.
+const INBOX: &[u8] = b"inbox";
 
 /// The thread of the client.
 pub struct ClientSide {
@@ -87,14 +91,11 @@ impl ClientSide {
                 Ok(0) | Err(_) => break,
                 Ok(len) => len,
             };
-            match lines.filled(len) {
-                Brought::Lines(whole) => lines::split(whole).for_each(|line| self.line(line)),
-                Brought::TooLong(head) => self.refuse_long(head),
-            }
+            self.take(lines.filled(len));
             lines.consume();
             self.flush();
         }
-        lines::split(lines.rest()).for_each(|line| self.line(line));
+        self.take(lines.rest());
         self.flush();
         self.shared.state().advance(Stage::Draining);
         let until = Instant::now() + DRAIN_MAX;
@@ -116,6 +117,13 @@ impl ClientSide {
         }
     }
 
+    fn take(&mut self, brought: Brought<'_>) {
+        if let Some(frame) = brought.too_long {
+            self.refuse_long(frame);
+        }
+        lines::split(brought.lines).for_each(|line| self.line(line));
+    }
+
     /// Takes a frame. The first one says who the client is, which the broker is told when the front connects.
     fn line(&mut self, line: &[u8]) {
         self.frame(line);
@@ -127,6 +135,9 @@ impl ClientSide {
     }
 
     fn frame(&mut self, line: &[u8]) {
+        if line.len() > self.frame_len_max {
+            return self.refuse_long(SkippedFrame::beginning_with(line));
+        }
         let Ok(text) = str::from_utf8(line) else {
             return self.refuse(None, &RpcError::new(PARSE_ERROR, "Parse error: the frame is not UTF-8"));
         };
@@ -150,34 +161,24 @@ impl ClientSide {
         self.answers.push(b'\n');
     }
 
-    /// Refuses a frame that is too long. Its id is known if it is near the beginning.
-    fn refuse_long(&mut self, head: &[u8]) {
-        let mut id = None;
-        // The scan fails at the cut; what it has found before counts.
-        let valid = head.utf8_chunks().next().map_or("", |chunk| chunk.valid());
-        let _ = scan::members::<ScanError>(valid, |name, value| {
-            if name == "id" && scan::check(value).is_ok() {
-                id = Some(value.to_owned());
-            }
-            Ok(())
-        });
+    /// Refuses a frame that is too long.
+    fn refuse_long(&mut self, frame: SkippedFrame) {
         let message = format!("Invalid Request: the frame has more than {} bytes", self.frame_len_max);
-        self.refuse(id.as_deref(), &RpcError::new(INVALID_REQUEST, message));
+        self.refuse(frame.into_id().as_deref(), &RpcError::new(INVALID_REQUEST, message));
     }
 
     fn request(&mut self, text: &str, id: &str, method: &str, params: &Params<'_>) -> Result<(), RpcError> {
         let place = place_in(text, id);
+        // The broker answers a frame that is not JSON with a null id, so the request would be kept for ever.
+        if params.text.is_some_and(|params| scan::check(params).is_err()) {
+            return Err(ScanError::Syntax.into());
+        }
         if method == "tools/call" {
-            return self.call(text, id, place, params);
+            self.call(text, id, place, params);
+            return Ok(());
         }
         let mut state = self.shared.state();
         let answerer = own_answers::answer(&mut state, self.era, method, params)?;
-        let repeat = Repeat::Always;
-        let traits = |effect| Traits {
-            effect,
-            repeat,
-            answer: Answer::Error,
-        };
         match answerer {
             Answerer::Front(result) => {
                 drop(state);
@@ -198,8 +199,14 @@ impl ClientSide {
                 }
                 return Ok(());
             }
-            Answerer::Broker => drop(state),
+            Answerer::Broker => {}
         }
+        let names_inbox = || memmem::find(params.text.unwrap_or_default().as_bytes(), INBOX).is_some();
+        let acts_as_session = matches!(method, "resources/subscribe" | "subscriptions/listen") && names_inbox();
+        if acts_as_session && state.replay.is_taken_over() {
+            return Err(RpcError::refused(&BrokerError::SessionTakenOver));
+        }
+        drop(state);
         let effect = match method {
             "logging/setLevel" => Effect::SetLogLevel,
             "resources/subscribe" => Effect::Subscribe,
@@ -207,7 +214,13 @@ impl ClientSide {
             "subscriptions/listen" => Effect::Listen { is_acknowledged: false },
             _ => Effect::None,
         };
-        self.forward(text, place, traits(effect));
+        let traits = Traits {
+            effect,
+            repeat: Repeat::Always,
+            answer: Answer::Error,
+            acts_as_session,
+        };
+        self.forward(text, place, traits);
         Ok(())
     }
 
@@ -217,26 +230,22 @@ impl ClientSide {
         self.answers.extend_from_slice(b"}\n");
     }
 
-    fn call(&mut self, text: &str, id: &str, place: Range<usize>, params: &Params<'_>) -> Result<(), RpcError> {
-        // The broker answers a frame that is not JSON with a null id, so the request would be kept for ever.
-        if params.text.is_some_and(|params| scan::check(params).is_err()) {
-            return Err(ScanError::Syntax.into());
-        }
+    fn call(&mut self, text: &str, id: &str, place: Range<usize>, params: &Params<'_>) {
         let name = params.named().unwrap_or_default();
         let is_modern = params
             .meta
             .is_some_and(|meta| memmem::find(meta.as_bytes(), VERSION_MEMBER).is_some());
-        let names_session = params.members.iter().any(|(name, _)| name == "session_id");
+        let names_session = names_session(params);
         let tool = tools::find(&name);
         if let Some(meta) = params.meta {
             self.note_conversation(meta);
         }
-        let acts_as_session = tool.is_some_and(|tool| tool.acts_as_session) || tools::receives_messages(&name);
-        if acts_as_session && !names_session && *self.shared.state().replay.session() == Session::TakenOver {
+        let acts_as_session = acts_as_session(&name, params);
+        if acts_as_session && self.shared.state().replay.is_taken_over() {
             let answer = Answer::ToolResult { is_modern };
             refusal::write_one(&mut self.answers, id, answer, &refusal::taken_over());
             self.answers.push(b'\n');
-            return Ok(());
+            return;
         }
         let effect = match &*name {
             tools::REGISTER_SESSION => Effect::Register,
@@ -251,10 +260,10 @@ impl ClientSide {
                 Repeat::Never
             },
             answer: Answer::ToolResult { is_modern },
+            acts_as_session,
         };
         if !tools::takes_idempotency_key(&name) {
-            self.forward(text, place, traits);
-            return Ok(());
+            return self.forward(text, place, traits);
         }
         let key_place = splice::place(text, params);
         if key_place != splice::Place::None {
@@ -275,7 +284,6 @@ impl ClientSide {
         };
         buffer.push(b'\n');
         self.keep(buffer, place, traits);
-        Ok(())
     }
 
     /// Connects again once the conversation is known, because the name depends on it.
@@ -339,7 +347,7 @@ impl ClientSide {
             let error = RpcError::new(INVALID_REQUEST, "Invalid Request: batches are of 2025-03-26 only");
             return self.refuse(None, &error);
         }
-        let (mut ids, mut may_repeat, mut is_call) = (Vec::new(), true, false);
+        let (mut ids, mut may_repeat, mut is_call, mut acts) = (Vec::new(), true, false, false);
         for element in elements {
             if let Ok(Incoming::Request { id, method, params }) = rpc::parse(element) {
                 let offset = element.as_ptr() as usize - text.as_ptr() as usize;
@@ -347,6 +355,7 @@ impl ClientSide {
                 ids.push(offset + place.start..offset + place.end);
                 let tool = params.named().and_then(|name| tools::find(&name));
                 is_call |= method == "tools/call";
+                acts |= method == "tools/call" && acts_as_session(&params.named().unwrap_or_default(), &params);
                 may_repeat &= method != "tools/call" || tool.is_none_or(|tool| tool.is_repeatable());
             }
         }
@@ -361,9 +370,17 @@ impl ClientSide {
             } else {
                 Answer::Error
             },
+            acts_as_session: acts,
         };
         let frame = format!("{text}\n").into_bytes();
         let mut state = self.shared.state();
+        if acts && state.replay.is_taken_over() {
+            state.requests.keep_batch(frame, ids, traits, Some(Instant::now()));
+            for batch in state.requests.take_acts_as_session() {
+                refusal::write(&mut self.answers, &batch, &refusal::taken_over());
+            }
+            return;
+        }
         let waits_since = Self::queue(&mut self.frames, &mut self.link, &state, &frame);
         state.requests.keep_batch(frame, ids, traits, waits_since);
         self.wake(state, waits_since);
@@ -407,6 +424,17 @@ impl ClientSide {
             self.shared.notify();
         }
     }
+}
+
+/// Whether a call of a tool acts as the session of its connection.
+fn acts_as_session(tool: &str, params: &Params<'_>) -> bool {
+    let acts = tools::find(tool).is_some_and(|tool| tool.acts_as_session) || tools::receives_messages(tool);
+    acts && !names_session(params)
+}
+
+/// Whether the arguments of a call name a session.
+fn names_session(params: &Params<'_>) -> bool {
+    params.members.iter().any(|(name, _)| name == "session_id")
 }
 
 /// Where a slice of a text is in it.

@@ -2,10 +2,10 @@
 
 use memchr::{memchr, memrchr};
 
+use crate::mcp::skipped_frame::SkippedFrame;
+
 /// Bytes of the buffer while lines are short.
 const BUFFER_LEN: usize = 16 * 1024;
-/// Bytes of a refused line that are kept, to find the id of its request.
-pub const HEAD_LEN_MAX: usize = 4 * 1024;
 
 /// The buffer of one stream. It grows for a long line and shrinks after it.
 pub struct Lines {
@@ -17,17 +17,17 @@ pub struct Lines {
     /// Bytes of the whole lines at the beginning.
     done: usize,
     len_max: usize,
-    /// The rest of a line that was refused is skipped.
-    skips: bool,
+    /// The current line, if it is too long.
+    skipped: Option<SkippedFrame>,
 }
 
-/// What a read has brought.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Brought<'a> {
-    /// Whole lines, each with its line break. Empty if the read has ended no line.
-    Lines(&'a [u8]),
-    /// The beginning of a line that is too long. The rest of it is skipped.
-    TooLong(&'a [u8]),
+/// What a read has brought, in its order.
+#[derive(Debug, Default)]
+pub struct Brought<'a> {
+    /// A line that was too long has ended.
+    pub too_long: Option<SkippedFrame>,
+    /// Whole lines, each with its line break. Empty if the read has ended no other line.
+    pub lines: &'a [u8],
 }
 
 impl Lines {
@@ -39,7 +39,7 @@ impl Lines {
             searched: 0,
             done: 0,
             len_max,
-            skips: false,
+            skipped: None,
         }
     }
 
@@ -54,36 +54,38 @@ impl Lines {
     /// Takes note of `len` bytes in the free end. [`Self::consume`] must follow.
     pub fn filled(&mut self, len: usize) -> Brought<'_> {
         self.end += len;
-        if self.skips {
+        let mut too_long = None;
+        if let Some(mut skipped) = self.skipped.take() {
             let read = self.buffer.get(..self.end).unwrap_or_default();
             let Some(at) = memchr(b'\n', read) else {
+                skipped.skip(read);
+                self.skipped = Some(skipped);
                 self.end = 0;
-                return Brought::Lines(&[]);
+                return Brought::default();
             };
+            skipped.skip(&read[..at]);
+            too_long = Some(skipped);
             self.buffer.copy_within(at + 1..self.end, 0);
             self.end -= at + 1;
-            self.skips = false;
         }
         let new = self.buffer.get(self.searched..self.end).unwrap_or_default();
         if let Some(at) = memrchr(b'\n', new) {
             self.done = self.searched + at + 1;
-            return Brought::Lines(self.buffer.get(..self.done).unwrap_or_default());
+            let lines = self.buffer.get(..self.done).unwrap_or_default();
+            return Brought { too_long, lines };
         }
         if self.end > self.len_max {
-            self.skips = true;
-            return Brought::TooLong(self.buffer.get(..HEAD_LEN_MAX.min(self.end)).unwrap_or_default());
+            let line = self.buffer.get(..self.end).unwrap_or_default();
+            self.skipped = Some(SkippedFrame::beginning_with(line));
+            self.end = 0;
         }
-        Brought::Lines(&[])
+        Brought { too_long, lines: &[] }
     }
 
     /// Discards what the last [`Self::filled`] has returned.
     pub fn consume(&mut self) {
-        if self.skips {
-            self.end = 0;
-        } else {
-            self.buffer.copy_within(self.done..self.end, 0);
-            self.end -= self.done;
-        }
+        self.buffer.copy_within(self.done..self.end, 0);
+        self.end -= self.done;
         self.done = 0;
         self.searched = self.end;
         if self.buffer.len() > BUFFER_LEN && self.end <= BUFFER_LEN / 2 {
@@ -92,10 +94,12 @@ impl Lines {
         }
     }
 
-    /// Bytes of a last line without a line break.
-    pub fn rest(&self) -> &[u8] {
-        let read = self.buffer.get(..self.end).unwrap_or_default();
-        if self.skips { &[] } else { read }
+    /// The last line, which has no line break, at the end of the stream.
+    pub fn rest(&mut self) -> Brought<'_> {
+        Brought {
+            too_long: self.skipped.take(),
+            lines: self.buffer.get(..self.end).unwrap_or_default(),
+        }
     }
 }
 
@@ -121,16 +125,12 @@ mod tests {
             let len = (*parts.next().unwrap()).min(rest.len()).min(free.len());
             free[..len].copy_from_slice(&rest[..len]);
             rest = &rest[len..];
-            match lines.filled(len) {
-                Brought::Lines(whole) => found.extend(split(whole).map(<[u8]>::to_vec)),
-                Brought::TooLong(head) => {
-                    assert!(!head.is_empty() && head.len() <= HEAD_LEN_MAX);
-                    refused += 1;
-                }
-            }
+            let brought = lines.filled(len);
+            refused += usize::from(brought.too_long.is_some());
+            found.extend(split(brought.lines).map(<[u8]>::to_vec));
             lines.consume();
         }
-        (found, refused, lines.rest().to_vec())
+        (found, refused, lines.rest().lines.to_vec())
     }
 
     #[test]
@@ -144,9 +144,7 @@ mod tests {
             let len = rest.len().min(free.len());
             free[..len].copy_from_slice(&rest[..len]);
             rest = &rest[len..];
-            if let Brought::Lines(whole) = lines.filled(len) {
-                found.extend(split(whole).map(<[u8]>::to_vec));
-            }
+            found.extend(split(lines.filled(len).lines).map(<[u8]>::to_vec));
             lines.consume();
             assert!(lines.buffer.len() <= 2 * 131_072);
         }

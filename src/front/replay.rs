@@ -170,6 +170,25 @@ impl Replay {
         self.session = Session::TakenOver;
     }
 
+    /// Whether another connection acts as the session.
+    pub fn is_taken_over(&self) -> bool {
+        self.session == Session::TakenOver
+    }
+
+    /// Whether subscriptions have to be renewed once the agent has taken its session back.
+    pub fn lacks_subscriptions(&self) -> bool {
+        self.is_taken_over() && !self.subscriptions.is_empty()
+    }
+
+    /// The requests that renew the subscriptions, all with this id, each with its line break.
+    pub fn renewed_subscriptions(&self, id: &str) -> Vec<u8> {
+        let request = |uri| {
+            let params = json!({"uri": uri});
+            format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"resources/subscribe\",\"params\":{params}}}\n")
+        };
+        self.subscriptions.iter().map(request).collect::<String>().into_bytes()
+    }
+
     /// The session that the connection acts as.
     pub fn session(&self) -> &Session {
         &self.session
@@ -240,8 +259,13 @@ impl Replay {
             let params = json!({"name": REGISTER_SESSION, "arguments": arguments, "_meta": modern_meta()}).to_string();
             opening.request(Purpose::Register { arguments, by_front }, "tools/call", &params);
         }
-        // After the registration: a subscription without a session would make one without a name.
-        for uri in &self.subscriptions {
+        // After the registration, and not without the session that was taken over: a subscription without a session would
+        // make one without a name.
+        let subscriptions = match &self.session {
+            Session::TakenOver => &[],
+            _ => self.subscriptions.as_slice(),
+        };
+        for uri in subscriptions {
             let params = json!({"uri": uri}).to_string();
             opening.request(Purpose::Setting("resources/subscribe"), "resources/subscribe", &params);
         }

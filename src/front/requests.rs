@@ -71,6 +71,8 @@ pub struct Traits {
     pub effect: Effect,
     pub repeat: Repeat,
     pub answer: Answer,
+    /// It acts as the session of its connection.
+    pub acts_as_session: bool,
 }
 
 /// A frame of the client that has no answer yet.
@@ -268,6 +270,20 @@ impl Requests {
         lost
     }
 
+    /// Takes out the waiting requests that act as the session of their connection. On a connection without one the broker
+    /// would make a session without a name for them.
+    pub fn take_acts_as_session(&mut self) -> Vec<Request> {
+        let (mut taken, mut at) = (Vec::new(), 0);
+        while let Some(request) = self.kept.get(at) {
+            if request.traits.acts_as_session && request.state != State::Sent {
+                taken.push(self.remove(at));
+            } else {
+                at += 1;
+            }
+        }
+        taken
+    }
+
     /// Takes out the requests that have waited too long.
     pub fn expired(&mut self, now: Instant) -> Vec<Request> {
         let is_over = |request: &Request| match request.state {
@@ -328,6 +344,7 @@ mod tests {
         effect: Effect::None,
         repeat: Repeat::Never,
         answer: Answer::ToolResult { is_modern: false },
+        acts_as_session: false,
     };
 
     fn repeated(repeat: Repeat) -> Traits {
@@ -374,6 +391,7 @@ mod tests {
             effect: Effect::Listen { is_acknowledged },
             repeat: Repeat::Always,
             answer: Answer::Error,
+            acts_as_session: true,
         };
         keep(&mut requests, "1", listen(true), Some(start));
         keep(&mut requests, "2", listen(false), Some(start));
@@ -382,6 +400,22 @@ mod tests {
         assert!(requests.expired(start + WAIT_MAX / 2).is_empty());
         assert_eq!(ids(&requests.expired(start + WAIT_MAX)), ["2"]);
         assert_eq!(requests.next_expiry(), Some(start + 2 * WAIT_MAX));
+    }
+
+    #[test]
+    fn only_waiting_requests_that_act_as_the_session_are_taken_out() {
+        let mut requests = Requests::default();
+        let acts = Traits {
+            acts_as_session: true,
+            ..CALL
+        };
+        keep(&mut requests, "1", acts.clone(), Some(Instant::now()));
+        keep(&mut requests, "2", CALL, Some(Instant::now()));
+        keep(&mut requests, "3", acts, None);
+        assert_eq!(ids(&requests.take_acts_as_session()), ["1"]);
+        assert_eq!(sent(&mut requests), "2\n");
+        assert!(requests.none_waits());
+        assert!(requests.answered(b"3").is_some());
     }
 
     #[test]

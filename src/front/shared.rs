@@ -33,6 +33,9 @@ const WRITE_CHECK: Duration = Duration::from_millis(5);
 /// The id of the last request of the front.
 pub const GOODBYE_ID: &str = "\"front-goodbye\"";
 
+/// The id of the requests that renew subscriptions on a connection that is open.
+pub const RENEWED_ID: &str = "\"front-renewed\"";
+
 /// The last request of the front, in the modern era, which needs no handshake.
 fn goodbye() -> String {
     let params = json!({"name": DISCONNECT_SESSION, "arguments": {}, "_meta": modern_meta()});

@@ -37,6 +37,7 @@ pub mod rpc;
 mod send_outcome;
 mod send_reply;
 mod service;
+pub mod skipped_frame;
 mod subscriptions;
 pub mod tasks;
 pub mod tools;

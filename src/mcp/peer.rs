@@ -201,9 +201,9 @@ impl Peer {
     }
 
     /// Refuses a frame that the transport could not read. It counts as one that is not JSON.
-    pub fn refuse_frame(&mut self, error: &RpcError) -> FrameOutcome {
+    pub fn refuse_frame(&mut self, id: Option<&str>, error: &RpcError) -> FrameOutcome {
         let _ = self.context.limits.take_request(false, 0);
-        ReplyRoute::Connection.refuse(&self.context.outbox, None, error);
+        ReplyRoute::Connection.refuse(&self.context.outbox, id, error);
         self.count_malformed()
     }
 

@@ -39,7 +39,7 @@ const BATCH_LEN_MAX: usize = 100;
 /// Arguments of a call that are kept. No tool has as many; one more than the limit lets the tool report it.
 const MEMBERS_LEN_MAX: usize = 65;
 /// Bytes of an id that is echoed.
-const ID_LEN_MAX: usize = 256;
+pub const ID_LEN_MAX: usize = 256;
 
 /// A parsed frame.
 #[derive(Debug, PartialEq, Eq)]
@@ -275,7 +275,7 @@ fn batch(text: &str) -> Result<Incoming<'_>, Malformed<'_>> {
 }
 
 /// Whether this is a string or an integer, the ids of all revisions of MCP. Floats and null are none.
-fn is_id(raw: &str) -> bool {
+pub fn is_id(raw: &str) -> bool {
     let integer = {
         let digits = raw.strip_prefix('-').unwrap_or(raw).as_bytes();
         !digits.is_empty() && digits.iter().all(u8::is_ascii_digit) && (digits.len() == 1 || digits[0] != b'0')

@@ -374,7 +374,7 @@ impl<W: Wire, G> LastingConnection<W, G> {
             }
             let served = match event {
                 WireEvent::Text(text) => wire.serve(peer, text),
-                WireEvent::Refused(error) => Served::Frame(peer.refuse_frame(&error)),
+                WireEvent::Refused { id, error } => Served::Frame(peer.refuse_frame(id.as_deref(), &error)),
                 WireEvent::Ping(payload) => return outbox.send_raw(&W::pong(payload)),
                 WireEvent::Pong => return peer.touch(now),
                 WireEvent::Close(code) => {

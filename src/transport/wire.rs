@@ -11,8 +11,11 @@ use crate::mcp::{FrameOutcome, Peer, rpc::RpcError};
 pub enum WireEvent<'a> {
     /// A complete frame of MCP.
     Text(&'a str),
-    /// A frame that is refused. The connection stays open.
-    Refused(RpcError),
+    /// A frame that is refused, and the id of its request as JSON, if it is known. The connection stays open.
+    Refused {
+        id: Option<String>,
+        error: RpcError,
+    },
     /// A ping with its payload.
     Ping(&'a [u8]),
     Pong,

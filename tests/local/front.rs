@@ -119,8 +119,12 @@ impl Front {
 
     /// Sends a line as it is.
     pub fn sends_line(&mut self, line: &str) {
-        let stdin = self.stdin.as_mut().unwrap();
-        stdin.write_all(format!("{line}\n").as_bytes()).unwrap();
+        self.sends_bytes(format!("{line}\n").as_bytes());
+    }
+
+    /// Sends bytes that need not be a whole line.
+    pub fn sends_bytes(&mut self, bytes: &[u8]) {
+        self.stdin.as_mut().unwrap().write_all(bytes).unwrap();
     }
 
     pub fn sends(&mut self, frame: &Value) {

@@ -2,28 +2,30 @@
 
 use memchr::memchr;
 
-use crate::transport::inbound::UNRESERVED_LEN_MAX;
+use crate::{mcp::skipped_frame::SkippedFrame, transport::inbound::UNRESERVED_LEN_MAX};
 
 /// What a line is.
 #[derive(Debug, PartialEq, Eq)]
 pub enum LineEvent<'a> {
     /// A line that is not empty, without its end.
     Text(&'a str),
-    /// A line beyond the bound, of which nothing is kept.
-    TooLong,
+    /// The end of a line beyond the bound, of which nothing is kept but the id of its request, as JSON.
+    TooLong {
+        id: Option<String>,
+    },
     NotUtf8,
 }
 
 /// Decodes a stream of bytes into lines. It buffers at most one incomplete line; the rest of one that is too long is
-/// skipped without being buffered.
+/// skipped without being buffered, and reported at its end.
 #[derive(Debug)]
 pub struct LineDecoder {
     /// Bytes of the longest line without its end.
     line_len_max: usize,
     /// The beginning of an incomplete line.
     partial: Vec<u8>,
-    /// The current line was too long.
-    is_skipping: bool,
+    /// The current line, if it is too long.
+    skipped: Option<SkippedFrame>,
 }
 
 impl LineDecoder {
@@ -32,7 +34,7 @@ impl LineDecoder {
         Self {
             line_len_max,
             partial: Vec::new(),
-            is_skipping: false,
+            skipped: None,
         }
     }
 
@@ -48,15 +50,10 @@ impl LineDecoder {
             self.end_line(&rest[..at], &mut on);
             rest = &rest[at + 1..];
         }
-        if self.is_skipping {
-            return;
-        }
-        if self.partial.len() + rest.len() > self.partial_len_max() {
-            self.partial = Vec::new();
-            self.is_skipping = true;
-            on(LineEvent::TooLong);
-        } else {
-            self.append(rest);
+        self.note_length(rest.len());
+        match &mut self.skipped {
+            Some(skipped) => skipped.skip(rest),
+            None => self.append(rest),
         }
     }
 
@@ -85,15 +82,13 @@ impl LineDecoder {
     }
 
     fn end_line(&mut self, rest: &[u8], on: &mut impl FnMut(LineEvent<'_>)) {
-        if std::mem::take(&mut self.is_skipping) {
-            return;
+        self.note_length(rest.len());
+        if let Some(mut skipped) = self.skipped.take() {
+            skipped.skip(rest);
+            return on(LineEvent::TooLong { id: skipped.into_id() });
         }
         if self.partial.is_empty() {
             return self.line(rest, on);
-        }
-        if self.partial.len() + rest.len() > self.partial_len_max() {
-            self.partial = Vec::new();
-            return on(LineEvent::TooLong);
         }
         self.append(rest);
         let whole = std::mem::take(&mut self.partial);
@@ -106,10 +101,20 @@ impl LineDecoder {
             return;
         }
         on(match std::str::from_utf8(line) {
-            _ if line.len() > self.line_len_max => LineEvent::TooLong,
+            _ if line.len() > self.line_len_max => LineEvent::TooLong {
+                id: SkippedFrame::beginning_with(line).into_id(),
+            },
             Ok(text) => LineEvent::Text(text),
             Err(_) => LineEvent::NotUtf8,
         });
+    }
+
+    /// Begins to skip the line if it is too long with this number of further bytes.
+    fn note_length(&mut self, added: usize) {
+        if self.skipped.is_none() && self.partial.len() + added > self.partial_len_max() {
+            let partial = std::mem::take(&mut self.partial);
+            self.skipped = Some(SkippedFrame::beginning_with(&partial));
+        }
     }
 
     /// Appends to the incomplete line. Its buffer never grows beyond the longest line.
@@ -144,7 +149,8 @@ mod tests {
             decoder.decode(&piece, |event| {
                 events.push(match event {
                     LineEvent::Text(text) => text.to_owned(),
-                    refused => format!("{refused:?}"),
+                    LineEvent::TooLong { id } => format!("too long: {id:?}"),
+                    LineEvent::NotUtf8 => "not UTF-8".to_owned(),
                 });
             });
             assert!(decoder.buffered_len() <= LINE_LEN_MAX + 1);
@@ -157,16 +163,19 @@ mod tests {
     fn lines_end_with_lf_or_crlf_and_empty_ones_are_ignored() {
         let bytes = "a\n\r\n\nb\r\nä€\n unfinished".as_bytes();
         assert_eq!(decoded(bytes, &[usize::MAX]), ["a", "b", "ä€"]);
-        assert_eq!(decoded(b"\xff\nok\n", &[usize::MAX]), ["NotUtf8", "ok"]);
+        assert_eq!(decoded(b"\xff\nok\n", &[usize::MAX]), ["not UTF-8", "ok"]);
     }
 
     #[test]
     fn a_line_that_is_too_long_is_refused_once_and_skipped() {
         let long = "x".repeat(LINE_LEN_MAX);
-        let bytes = format!("{long}\n{long}\r\n{long}y\n{long}{long}{long}\nok\n");
+        let request = r#"{"params":["xxxxxxxxxx"],"id":5}"#;
+        let bytes = format!("{long}\n{long}\r\n{long}y\n{long}{long}{long}\n{request}\r\nok\n{request}");
+        let (without_id, with_id) = ("too long: None", r#"too long: Some("5")"#);
         for piece in [1, 2, 7, 20, 21, 22, usize::MAX] {
             let events = decoded(bytes.as_bytes(), &[piece]);
-            assert_eq!(events, [&long, &long, "TooLong", "TooLong", "ok"], "pieces of {piece}");
+            let expected = [&long, &long, without_id, without_id, with_id, "ok"];
+            assert_eq!(events, expected, "pieces of {piece}");
         }
     }
 

@@ -249,12 +249,14 @@ impl Decode for LineDecoder {
         Self::decode(self, bytes, |event| {
             on(match event {
                 LineEvent::Text(text) => WireEvent::Text(text),
-                LineEvent::TooLong => {
+                LineEvent::TooLong { id } => {
                     let message = format!("Invalid Request: a line has at most {line_len_max} bytes");
-                    WireEvent::Refused(RpcError::new(INVALID_REQUEST, message))
+                    let error = RpcError::new(INVALID_REQUEST, message);
+                    WireEvent::Refused { id, error }
                 }
                 LineEvent::NotUtf8 => {
-                    WireEvent::Refused(RpcError::new(PARSE_ERROR, "Parse error: the line is not UTF-8"))
+                    let error = RpcError::new(PARSE_ERROR, "Parse error: the line is not UTF-8");
+                    WireEvent::Refused { id: None, error }
                 }
             });
         });

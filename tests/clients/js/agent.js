@@ -49,6 +49,8 @@ export class Agent {
   async connect(url, transport) {
     // Whether the broker reads frames in the order in which they are sent. HTTP requests may overtake each other.
     this.ordered = !url.startsWith('http:');
+    // A front keeps its client when the broker closes its own connection.
+    this.hasFront = url.startsWith('stdio:');
     this.transport = transport;
     await this.client.connect(transport);
     // Only after this does the SDK check results against the outputSchema of their tool.

@@ -1,11 +1,12 @@
-// Agents with the MCP client of the AI SDK. It negotiates over HTTP (2026-07-28), and is a legacy client over SSE, where
-// it sends a revision that has no such transport.
+// Agents with the MCP client of the AI SDK. It negotiates over HTTP and stdio (2026-07-28), and is a legacy client over
+// SSE, where it sends a revision that has no such transport.
 
 import assert from 'node:assert/strict';
 
 import { createMCPClient } from '@ai-sdk/mcp';
+import { Experimental_StdioMCPTransport as StdioTransport } from '@ai-sdk/mcp/mcp-stdio';
 
-import { Refused, withKey } from './agent.js';
+import { Refused, connectCommand, withKey } from './agent.js';
 import { exchange } from './exchange.js';
 import { scenario, step } from './scenario.js';
 
@@ -17,7 +18,8 @@ class AiSdkAgent {
     const agent = new AiSdkAgent();
     const { requestInit: { headers } = {} } = withKey();
     const onUncaughtError = error => agent.problems.push(error);
-    agent.client = await createMCPClient({ transport: { type, url, headers }, onUncaughtError });
+    const transport = type === 'stdio' ? new StdioTransport(connectCommand(url)) : { type, url, headers };
+    agent.client = await createMCPClient({ transport, onUncaughtError });
     agent.tools = await agent.client.tools();
     return agent;
   }
@@ -55,7 +57,7 @@ class AiSdkAgent {
 await scenario('AI SDK', async (url, type) => {
   const [alice, bob] = [await AiSdkAgent.connect(url, type), await AiSdkAgent.connect(url, type)];
   step(`it agreed on a revision over ${type}`);
-  assert.equal(alice.version, type === 'http' ? '2026-07-28' : '2025-11-25');
+  assert.equal(alice.version, type === 'sse' ? '2025-11-25' : '2026-07-28');
   assert.ok(alice.client.instructions, 'the instructions of the broker');
   await exchange(alice, bob, 'ai');
   for (const agent of [alice, bob]) {

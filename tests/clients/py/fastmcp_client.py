@@ -3,9 +3,10 @@
 import json
 import os
 
+from agent import connect_command
 from exchange import exchange
 from fastmcp import Client
-from fastmcp.client.transports import SSETransport, StreamableHttpTransport
+from fastmcp.client.transports import SSETransport, StdioTransport, StreamableHttpTransport
 from scenario import expect, scenario
 
 PINNED = "2026-07-28"
@@ -43,6 +44,8 @@ async def main(url, mode):
     headers = {"X-API-Key": key} if key else {}
 
     def client():
+        if url.startswith("stdio:"):
+            return Client(StdioTransport(**connect_command(url)), mode=mode)
         if mode == "sse":
             return Client(SSETransport(url, headers=headers), mode="legacy")
         return Client(StreamableHttpTransport(url, headers=headers), mode=mode)

@@ -5,6 +5,7 @@ import json
 import os
 from contextlib import AsyncExitStack
 
+from agent import connect_command
 from exchange import exchange
 from langchain_mcp_adapters.client import MultiServerMCPClient
 from langchain_mcp_adapters.tools import load_mcp_tools
@@ -45,7 +46,8 @@ class LangChainAgent:
 
 async def main(url, transport, connections):
     key = os.environ.get("BROKER_KEY")
-    server = {"transport": transport, "url": url, "headers": {"X-API-Key": key} if key else None}
+    place = {"url": url, "headers": {"X-API-Key": key} if key else None}
+    server = {"transport": transport, **(connect_command(url) if transport == "stdio" else place)}
 
     if connections == "each":
         agents = [LangChainAgent(await MultiServerMCPClient({"broker": server}).get_tools()) for _ in range(2)]
