@@ -1,8 +1,9 @@
 //! Reads the configuration file of an MCP client. Texts of the file are not quoted in errors: they may hold secrets.
 
-use std::{fs::File, io::Read, path::Path};
+use std::{fs::File, io::Read, os::unix::fs::OpenOptionsExt, path::Path};
 
 use jsonc_parser::ParseOptions;
+use rustix::fs::OFlags;
 use serde_json::Value;
 
 use super::agent_clients::FileFormat;
@@ -16,9 +17,15 @@ pub const FILE_BYTES_MAX: u64 = 8 << 20;
 /// Why it cannot be used.
 pub fn read(path: &Path) -> Result<Option<String>, String> {
     let mut text = String::new();
-    match File::open(path) {
+    // A FIFO would keep a plain open waiting for a writer.
+    let opened = File::options()
+        .read(true)
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+        .open(path);
+    match opened {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(format!("it cannot be read: {error}")),
+        Ok(file) if !file.metadata().is_ok_and(|file| file.is_file()) => return Err("it is not a file".to_owned()),
         Ok(file) => {
             let read = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
             read.map_err(|error| format!("it cannot be read: {error}"))?;
@@ -77,6 +84,24 @@ mod tests {
         let error = parse(FileFormat::Toml, "a = 1\nb = hunter2\n").unwrap_err();
         assert_eq!(error, "it is not valid TOML at line 2");
         assert!(parse(FileFormat::Json, "{// with a comment\n\"a\": [1,],}").is_ok());
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused_without_waiting() {
+        let folder = std::env::temp_dir().join(format!("mb-{}", uuid::Uuid::now_v7().simple()));
+        std::fs::create_dir(&folder).unwrap();
+        let path = folder.join("mcp.json");
+        assert!(
+            std::process::Command::new("mkfifo")
+                .arg(&path)
+                .status()
+                .unwrap()
+                .success()
+        );
+        for path in [&path, &folder] {
+            assert_eq!(read(path).unwrap_err(), "it is not a file");
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

@@ -40,6 +40,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 const IDLE_PAUSE_MAX: Duration = Duration::from_secs(10);
 /// Longest wait for the answers to an opening.
 const OPENING_MAX: Duration = Duration::from_secs(10);
+/// How often a write that makes no progress looks whether the client is still there.
+const WRITE_CHECK: Duration = Duration::from_millis(500);
 /// Bytes of waiting requests that are written at once.
 const BATCH_BYTES: usize = 256 * 1024;
 /// Bytes of one frame of the broker.
@@ -256,8 +258,7 @@ impl BrokerSide {
         state.link = Some(link);
         state.is_open = false;
         drop(state);
-        // A write has no time limit, because a frame that is cut off would end the connection.
-        stream.set_write_timeout(None)?;
+        stream.set_write_timeout(Some(WRITE_CHECK))?;
         stream.set_read_timeout(Some(OPENING_MAX))?;
         self.shared.to_broker(&stream, &opening.frames)?;
         self.await_answers(&stream, lines, &opening)?;
@@ -469,6 +470,14 @@ impl BrokerSide {
         if state.identity_number != self.told_identity {
             *lost = Lost::OtherIdentity;
         }
+        state.link = None;
+        state.is_open = false;
+        if state.stage >= Stage::Ending {
+            // The end of the front answers the requests.
+            state.advance(Stage::Closed);
+            drop(state);
+            return self.shared.notify();
+        }
         let keeps_session = state.replay.keeps_session();
         let refused = state.requests.lose_connection(Instant::now(), keeps_session);
         let taken_over = if state.replay.is_taken_over() {
@@ -477,21 +486,12 @@ impl BrokerSide {
             Vec::new()
         };
         let asked = std::mem::take(&mut state.asked);
-        state.link = None;
-        state.is_open = false;
-        let is_ending = state.stage >= Stage::Ending;
-        if is_ending {
-            state.advance(Stage::Closed);
-        }
         let why = match lost {
             Lost::Connection(why) => format!("the connection was lost: {why}"),
             Lost::OtherIdentity => "connecting again, because the conversation is known now".to_owned(),
         };
         drop(state);
         self.shared.log.event(&why);
-        if is_ending {
-            return self.shared.notify();
-        }
         let mut out = Vec::new();
         for id in asked {
             out.extend_from_slice(

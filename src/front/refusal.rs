@@ -23,6 +23,11 @@ pub fn lost() -> Value {
     unavailable("the broker was restarted while this ran; it may or may not have happened")
 }
 
+/// The error object of a call that was not answered before the front ended.
+pub fn unanswered() -> Value {
+    unavailable("the front has ended before the broker answered; the call may or may not have happened")
+}
+
 /// The error object of a call that has waited too long for a connection, and why there is none.
 pub fn not_attached(trouble: Option<&str>) -> Value {
     let trouble = trouble.map_or_else(String::new, |trouble| format!(": {trouble}"));

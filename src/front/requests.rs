@@ -273,9 +273,18 @@ impl Requests {
     /// Takes out the waiting requests that act as the session of their connection. On a connection without one the broker
     /// would make a session without a name for them.
     pub fn take_acts_as_session(&mut self) -> Vec<Request> {
+        self.take(|request| request.traits.acts_as_session && request.state != State::Sent)
+    }
+
+    /// Takes out the requests that are owed an answer, because none will come. A subscription is owed none before its end.
+    pub fn take_unanswered(&mut self) -> Vec<Request> {
+        self.take(|request| !matches!(request.traits.effect, Effect::Listen { .. }))
+    }
+
+    fn take(&mut self, is_taken: impl Fn(&Request) -> bool) -> Vec<Request> {
         let (mut taken, mut at) = (Vec::new(), 0);
         while let Some(request) = self.kept.get(at) {
-            if request.traits.acts_as_session && request.state != State::Sent {
+            if is_taken(request) {
                 taken.push(self.remove(at));
             } else {
                 at += 1;
@@ -290,15 +299,7 @@ impl Requests {
             State::Waiting { since } => request.expires() && now.saturating_duration_since(since) >= WAIT_MAX,
             State::Sent => false,
         };
-        let (mut expired, mut at) = (Vec::new(), 0);
-        while let Some(request) = self.kept.get(at) {
-            if is_over(request) {
-                expired.push(self.remove(at));
-            } else {
-                at += 1;
-            }
-        }
-        expired
+        self.take(is_over)
     }
 
     /// When the next waiting request has waited too long.

@@ -3,12 +3,11 @@
 //! No thread reads, writes or waits for another process while it holds the lock.
 
 use std::{
-    io::{self, Write},
+    io::{self, ErrorKind, Write},
     net::Shutdown,
-    os::unix::net::UnixStream,
+    os::{fd::AsFd, unix::net::UnixStream},
     process,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    thread,
     time::{Duration, Instant},
 };
 
@@ -18,17 +17,15 @@ use super::{
     dial::{DialError, Dialed},
     identity::{Identity, Naming},
     log::Log,
+    refusal,
     replay::{Replay, modern_meta},
     requests::Requests,
-    stdio::Stdout,
+    stdio::{self, Stdout, lock_until},
 };
 use crate::mcp::tools::DISCONNECT_SESSION;
 
 /// How long the end of the front waits for the broker to close the connection.
 const GOODBYE_MAX: Duration = Duration::from_millis(250);
-
-/// How often the end of the front looks whether another thread still writes.
-const WRITE_CHECK: Duration = Duration::from_millis(5);
 
 /// The id of the last request of the front.
 pub const GOODBYE_ID: &str = "\"front-goodbye\"";
@@ -173,9 +170,22 @@ impl Shared {
     ///
     /// # Errors
     /// The connection has failed, which its reader notices as well.
-    pub fn to_broker(&self, stream: &UnixStream, frames: &[u8]) -> io::Result<()> {
+    pub fn to_broker(&self, stream: &UnixStream, mut frames: &[u8]) -> io::Result<()> {
         let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        (&mut &*stream).write_all(frames)
+        while !frames.is_empty() {
+            match (&mut &*stream).write(frames) {
+                Ok(len) => frames = frames.get(len..).unwrap_or_default(),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if [ErrorKind::WouldBlock, ErrorKind::TimedOut].contains(&error.kind()) => {
+                    // A broker that hangs must not keep the front of a client that has gone.
+                    if stdio::is_hung_up(io::stdin().as_fd()) {
+                        self.end("the client has ended, and the broker takes nothing");
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Says goodbye to the broker and ends the process.
@@ -195,21 +205,13 @@ impl Shared {
             let _ = link.stream.shutdown(Shutdown::Write);
             self.wait_until(until, |state| state.stage == Stage::Closed);
         }
-        // Waits for a thread that writes to the client, so that the last frame is whole.
-        let _turn = lock_until(self.stdout.turn(), until);
+        self.stdout.write_last(until, || {
+            let mut out = Vec::new();
+            for request in self.state().requests.take_unanswered() {
+                refusal::write(&mut out, &request, &refusal::unanswered());
+            }
+            out
+        });
         process::exit(0)
-    }
-}
-
-/// Waits until another thread has finished what it does under a lock.
-fn lock_until(lock: &Mutex<()>, until: Instant) -> Option<MutexGuard<'_, ()>> {
-    loop {
-        if let Ok(guard) = lock.try_lock() {
-            return Some(guard);
-        }
-        if Instant::now() >= until {
-            return None;
-        }
-        thread::sleep(WRITE_CHECK);
     }
 }

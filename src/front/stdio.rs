@@ -3,15 +3,22 @@
 
 use std::{
     fs::OpenOptions,
-    io,
+    io, mem,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
 };
 
 use rustix::{
-    event::{PollFd, PollFlags, poll},
+    event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
 };
+
+/// Bytes that a pipe takes at once when it is ready for output (`PIPE_BUF`; at least 512 by POSIX, 4096 on Linux).
+const PIPE_ROOM: usize = 512;
+/// How often the end of the front looks whether another thread still writes.
+const WRITE_CHECK: Duration = Duration::from_millis(5);
 
 /// The real stdout.
 pub struct Stdout {
@@ -41,11 +48,6 @@ impl Stdout {
         }
     }
 
-    /// Held by the thread that writes.
-    pub fn turn(&self) -> &Mutex<()> {
-        &self.turn
-    }
-
     /// Writes whole frames, each with its line break. Frames of several threads do not mix.
     ///
     /// # Errors
@@ -53,6 +55,35 @@ impl Stdout {
     pub fn write(&self, frames: &[u8]) -> io::Result<()> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         write_all(self.stream.as_fd(), frames)
+    }
+
+    /// Waits until the frame that another thread writes is whole, keeps all later ones back, and writes the last frames.
+    /// Gives up at a time, because the client may not read.
+    pub fn write_last(&self, until: Instant, frames: impl FnOnce() -> Vec<u8>) {
+        let Some(turn) = lock_until(&self.turn, until) else {
+            return;
+        };
+        mem::forget(turn);
+        for part in frames().chunks(PIPE_ROOM) {
+            let mut polled = [PollFd::new(&self.stream, PollFlags::OUT)];
+            let left = Timespec::try_from(until.saturating_duration_since(Instant::now())).unwrap_or_default();
+            if !matches!(poll(&mut polled, Some(&left)), Ok(1..)) || write_all(self.stream.as_fd(), part).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Waits until another thread has finished what it does under a lock.
+pub fn lock_until(lock: &Mutex<()>, until: Instant) -> Option<MutexGuard<'_, ()>> {
+    loop {
+        if let Ok(guard) = lock.try_lock() {
+            return Some(guard);
+        }
+        if Instant::now() >= until {
+            return None;
+        }
+        thread::sleep(WRITE_CHECK);
     }
 }
 
@@ -82,6 +113,13 @@ pub fn read(stream: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Whether the other end of a stream is closed.
+pub fn is_hung_up(stream: BorrowedFd<'_>) -> bool {
+    let mut polled = [PollFd::from_borrowed_fd(stream, PollFlags::empty())];
+    let answered = poll(&mut polled, Some(&Timespec::default())).is_ok();
+    answered && polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
 }
 
 fn wait_for(stream: BorrowedFd<'_>, ready: PollFlags) -> io::Result<()> {

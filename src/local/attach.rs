@@ -11,7 +11,7 @@ use super::{
     hello::{AUTHENTICATION_FAILED, Hello, HelloResult},
     lock::{FileLock, LockError, pause_until},
     paths::LocalPaths,
-    spawn, version,
+    spawn, version, vetting,
 };
 
 /// A connection to a broker that has answered a hello.
@@ -39,13 +39,7 @@ pub fn attach(
     policy: StartPolicy,
     deadline: Instant,
 ) -> Result<Attached, AttachError> {
-    let failed = |error: io::Error| match error.kind() {
-        io::ErrorKind::TimedOut => no_answer(paths),
-        _ => AttachError::Io {
-            socket: paths.socket.clone(),
-            error,
-        },
-    };
+    let failed = |error| failed(paths, error);
     loop {
         match greeting::greet(&paths.socket, hello, deadline).map_err(failed)? {
             Greeted::Served(stream, hello) => return Ok(Attached { stream, hello }),
@@ -94,19 +88,23 @@ pub fn attach(
 }
 
 fn start_unless_running(paths: &LocalPaths, deadline: Instant) -> Result<(), AttachError> {
-    let failed = |error: io::Error| AttachError::Io {
-        socket: paths.socket.clone(),
-        error,
+    let _start = match FileLock::take(&paths.start_lock, deadline) {
+        Ok(lock) => lock,
+        Err(LockError::Held) => {
+            let what = "another process began to start the broker and did not finish in time; try again";
+            return Err(timed_out(paths, what.to_owned()));
+        }
+        // The folder was removed: by a clean-up of brokers that do not run, or by one of old temporary files.
+        Err(LockError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok(vetting::make_private(&paths.folder)?);
+        }
+        Err(LockError::Io(error)) => return Err(unusable(&paths.start_lock, &error)),
     };
-    let _start = FileLock::take(&paths.start_lock, deadline).map_err(|error| match error {
-        LockError::Held => timed_out(
-            paths,
-            "another process began to start the broker and did not finish in time; try again".to_owned(),
-        ),
-        LockError::Io(error) => unusable(&paths.start_lock, &error),
-    })?;
     loop {
-        if greeting::connect(&paths.socket, deadline).map_err(failed)?.is_some() {
+        if greeting::connect(&paths.socket, deadline)
+            .map_err(|error| failed(paths, error))?
+            .is_some()
+        {
             return Ok(());
         }
         match FileLock::try_take(&paths.life_lock) {
@@ -121,6 +119,16 @@ fn start_unless_running(paths: &LocalPaths, deadline: Instant) -> Result<(), Att
         _ => {}
     }
     spawn::start(paths, deadline)
+}
+
+fn failed(paths: &LocalPaths, error: io::Error) -> AttachError {
+    match error.kind() {
+        io::ErrorKind::TimedOut => no_answer(paths),
+        _ => AttachError::Io {
+            socket: paths.socket.clone(),
+            error,
+        },
+    }
 }
 
 /// A process holds the life lock, or listens, and answers nothing.
@@ -138,4 +146,37 @@ fn timed_out(paths: &LocalPaths, what: String) -> AttachError {
 
 fn unusable(path: &Path, error: &io::Error) -> AttachError {
     AttachError::Files(LocalError(format!("{} cannot be used: {error}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{path::PathBuf, time::Duration};
+
+    use super::*;
+    use crate::local::Instance;
+
+    #[test]
+    fn a_broker_that_lives_without_a_socket_is_named_with_the_command_that_ends_it() {
+        let folder = std::env::temp_dir().join(format!("mb-{}", uuid::Uuid::now_v7().simple()));
+        let inside = |name: &str| -> PathBuf { folder.join(name) };
+        let paths = LocalPaths {
+            instance: Instance::default(),
+            folder: folder.clone(),
+            socket: inside("broker.sock"),
+            start_lock: inside("start.lock"),
+            life_lock: inside("life.lock"),
+            info: inside("broker.json"),
+            data: inside("data"),
+            log: inside("broker.log"),
+            fifo_in: inside("broker.fifo-in"),
+            fifo_out: inside("broker.fifo-out"),
+        };
+        vetting::make_private(&folder).unwrap();
+        let life = FileLock::try_take(&paths.life_lock).unwrap();
+        let deadline = Instant::now() + Duration::from_millis(100);
+        let error = attach(&paths, &Hello::of_this_process("start"), StartPolicy::Start, deadline).unwrap_err();
+        assert!(error.to_string().contains("local stop ends it"), "{error}");
+        drop(life);
+        fs::remove_dir_all(&folder).unwrap();
+    }
 }

@@ -279,8 +279,9 @@ fn lock_exclusively(path: &Path) -> io::Result<File> {
 }
 
 fn open_database(path: &Path) -> fjall::Result<(Database, Keyspace)> {
-    // The version is written last. Without it nothing was ever accepted.
-    if path.try_exists()? && !path.join("version").try_exists()? {
+    // The version is written last. Without it, or while its file is empty, nothing was ever accepted.
+    let has_version = path.join("version").metadata().is_ok_and(|version| version.len() > 0);
+    if !has_version && path.try_exists()? {
         fs::remove_dir_all(path)?;
     }
     let database = Database::builder(path)

@@ -240,7 +240,7 @@ fn a_file_that_cannot_be_changed_stays_and_the_user_is_told_why() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).unwrap();
     assert!(user.is_refused(&["gemini"]).contains("chmod u+w"));
     fs::create_dir_all(user.path(".cursor/mcp.json")).unwrap();
-    assert!(user.is_refused(&["cursor"]).contains("it cannot be read"));
+    assert!(user.is_refused(&["cursor"]).contains("it is not a file"));
     for (file, text) in [
         (".gemini/settings.json", "{}"),
         (".claude.json", "{\"mcpServers\": []}"),

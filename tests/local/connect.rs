@@ -283,6 +283,28 @@ fn messages_progress_and_subscriptions_reach_the_client() {
 }
 
 #[test]
+fn a_call_that_is_not_answered_before_the_client_ends_is_refused() {
+    let user = Home::new();
+    let mut front = user.front().args(&["--no-start"]).start();
+    front.initialize("x");
+    let id = front.asks_tool("heartbeat", &json!({}));
+    front.closes();
+    assert_eq!(front.answer(id)["result"]["structuredContent"]["code"], "unavailable");
+    assert!(front.ends().0.success());
+}
+
+#[test]
+fn a_runtime_folder_that_was_removed_is_made_again() {
+    let user = Home::new();
+    let mut front = user.front().start();
+    let log = user.state().join("connect.log");
+    eventually("the front has looked at the folder", || log.exists().then_some(()));
+    fs::remove_dir_all(user.runtime()).unwrap();
+    front.initialize("x");
+    front.calls("heartbeat", &json!({}));
+}
+
+#[test]
 fn lines_that_are_no_frames_are_refused_and_the_next_frame_is_served() {
     let user = Home::new();
     let mut front = user.front().env("MCP_BROKER_MAX_PAYLOAD_MB", "1").start();

@@ -175,6 +175,16 @@ fn answers_are_read_while_the_requests_that_waited_are_sent() {
 }
 
 #[test]
+fn a_front_without_a_client_does_not_wait_for_a_broker_that_reads_nothing() {
+    let user = Home::new();
+    let broker = FakeBroker::of(&user);
+    let (mut front, _connection) = attached(&user, &broker, &[]);
+    front.asks_tool("heartbeat", &json!({"text": "x".repeat(4 << 20)}));
+    front.closes();
+    assert!(front.ends().0.success());
+}
+
+#[test]
 fn the_hello_tells_who_the_agent_is() {
     let user = Home::new();
     let broker = FakeBroker::of(&user);

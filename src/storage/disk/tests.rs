@@ -63,6 +63,16 @@ fn a_half_created_database_is_created_again() {
 }
 
 #[test]
+fn a_folder_whose_creation_found_the_disk_full_is_created_again() {
+    let folder = TempFolder::new();
+    fs::create_dir_all(folder.0.join("records")).unwrap();
+    for name in ["records/0.jnl", "records/lock", "records/version"] {
+        fs::write(folder.0.join(name), "").unwrap();
+    }
+    folder.open().unwrap();
+}
+
+#[test]
 fn the_folder_is_private_to_its_owner() {
     use std::os::unix::fs::PermissionsExt;
     let folder = TempFolder::new();

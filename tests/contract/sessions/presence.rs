@@ -210,6 +210,17 @@ fn disconnect_session_is_not_undone_by_later_frames() {
 }
 
 #[test]
+fn a_session_that_leaves_while_a_call_waits_is_disconnected() {
+    let broker = Broker::start();
+    let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
+    let call = bob.begins_call("receive_messages", &json!({"wait_seconds": 50}));
+    bob.calls("disconnect_session", json!({}));
+    let received = bob.finishes_call("receive_messages", &call);
+    assert_eq!(received["messages"], json!([]));
+    assert_eq!(alice.presence_of("bob").as_deref(), Some("disconnected"));
+}
+
+#[test]
 fn a_long_poll_keeps_a_session_alive() {
     let broker = Broker::with_fast_timeouts();
     let alice = broker.agent("alice");

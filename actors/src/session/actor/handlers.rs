@@ -174,6 +174,7 @@ impl Handler<Envelope<Disconnect>> for Session {
     type Result = usize;
 
     fn handle(&mut self, Envelope { message, .. }: Envelope<Disconnect>, ctx: &mut Context<Self>) -> Self::Result {
+        self.end_waiting(ctx);
         self.shared.leave(now());
         if let Some(connection) = self.state.connection() {
             match message.closes {

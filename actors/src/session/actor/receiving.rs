@@ -207,6 +207,10 @@ impl Session {
             waiter.caller.refuse(BrokerError::unavailable());
             return self.waiters_changed(ctx);
         }
+        if self.shared.has_left() {
+            self.answer_with_none(waiter);
+            return self.waiters_changed(ctx);
+        }
         waiter.call.mark_waiting();
         waiter.caller.budget.release();
         // The call may have asked for more bytes than a page, for a long message that another call has taken.
@@ -222,12 +226,25 @@ impl Session {
     /// Answers a call whose waiting time is over with no messages.
     fn expire_waiter(&mut self, number: u64, ctx: &mut Context<Self>) {
         if let Some(waiter) = self.receives.expire(number) {
-            waiter.caller.answer(Ok(ReceiveOutcome::Messages(ReceivedMessages {
-                deliveries: Vec::new(),
-                remaining: self.state.depth().waiting,
-            })));
+            self.answer_with_none(waiter);
         }
         self.waiters_changed(ctx);
+    }
+
+    /// Answers all calls that wait with no messages, because the session leaves: a call that waits is a sign of life.
+    pub(super) fn end_waiting(&mut self, ctx: &mut Context<Self>) {
+        for waiter in self.receives.take_waiters() {
+            cancel_timer(&waiter, ctx);
+            self.answer_with_none(waiter);
+        }
+        self.waiters_changed(ctx);
+    }
+
+    fn answer_with_none(&self, waiter: Waiter) {
+        waiter.caller.answer(Ok(ReceiveOutcome::Messages(ReceivedMessages {
+            deliveries: Vec::new(),
+            remaining: self.state.depth().waiting,
+        })));
     }
 }
 
