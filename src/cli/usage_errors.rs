@@ -83,19 +83,25 @@ fn unknown_argument(name: &str, root: &Command, command: &Command) -> String {
     };
     let hint = name
         .strip_prefix("--")
-        .and_then(|name| hint(name, &keys, root))
+        .and_then(|name| hint(name, &keys, root, command))
         .unwrap_or_default();
     format!("{name:?} is not known here{hint}; allowed: {allowed}")
 }
 
 /// Suggests the flag that an unknown one probably means: one of this command, or else of another command.
-fn hint(name: &str, keys: &[String], root: &Command) -> Option<String> {
+/// Commands of the same group, such as `project`, come first.
+fn hint(name: &str, keys: &[String], root: &Command, command: &Command) -> Option<String> {
     if let Some(key) = nearest(name, keys) {
         return Some(format!("; did you mean {}?", flag(&key)));
     }
     let owner = |(words, command)| Some((words, nearest(name, &self::keys(command))?));
     // Flags of the root are accepted by every command too; the suggestion names the command.
-    let below = commands("", root).into_iter().filter(|(words, _)| !words.is_empty());
+    let mut below = commands("", root);
+    let group_of = |words: &str| words.split(' ').next().unwrap_or_default().to_owned();
+    let here = below.iter().find(|(_, below)| std::ptr::eq(*below, command));
+    let group = here.map_or_else(String::new, |(words, _)| group_of(words));
+    below.sort_by_key(|(words, _)| group_of(words) != group);
+    let below = below.into_iter().filter(|(words, _)| !words.is_empty());
     let owners: Vec<(String, String)> = below.filter_map(owner).collect();
     let is_exact = |key: &str| flag(key).strip_prefix("--") == Some(name);
     let exact = owners.iter().find(|(_, key)| is_exact(key));
