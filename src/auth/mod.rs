@@ -163,6 +163,7 @@ impl Authenticator {
     /// The project cannot be opened.
     pub async fn authenticate_user(&self, uid: u32) -> Result<Arc<Identity>, Problem> {
         let owner = Owner::local_user(uid);
+        let shared_rate = self.caller_rates.rate_of(owner.as_str());
         let principal = Principal {
             audit_name: owner.as_str().into(),
             owner,
@@ -176,7 +177,7 @@ impl Authenticator {
             principal: Arc::new(principal),
             project: project.map_err(|error| Problem::from(&error))?,
             address: None,
-            shared_rate: None,
+            shared_rate,
             invalid_since_ms: AtomicU64::new(0),
         }))
     }

@@ -47,7 +47,7 @@ settings! {
     /// Number of projects; deleted ones do not count. One more is refused.
     projects_max: usize = "1000", Integer(1..=1_000_000);
 
-    /// Requests per minute of each key; of each address where no key is required. 0 means no limit.
+    /// Requests per minute of each key; of each address where no key is required; of all local programs together. 0 means no limit.
     rate_limit: u32 = "0", Integer(0..=10_000_000);
 
     /// Issuer (`iss`) whose tokens are accepted beside API keys. Needs `jwt_audience` and `jwt_jwks`.
