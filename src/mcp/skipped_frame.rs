@@ -21,6 +21,8 @@ pub struct SkippedFrame {
     /// The current member is `id`, and its name has ended.
     is_id: bool,
     id: Option<String>,
+    /// The object has a member `method`.
+    is_request: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,9 +71,10 @@ impl SkippedFrame {
         }
     }
 
-    /// The id, as JSON, if what was skipped has one.
+    /// The id, as JSON, if what was skipped is a request. An error with the id of a response would look like the answer to
+    /// another request.
     pub fn into_id(self) -> Option<String> {
-        self.id
+        self.id.filter(|_| self.is_request)
     }
 
     fn in_object(&mut self, byte: u8) {
@@ -100,6 +103,7 @@ impl SkippedFrame {
             }
             b':' if self.depth == 1 => {
                 self.is_id = self.token == b"\"id\"";
+                self.is_request |= self.token == b"\"method\"";
                 self.token.clear();
             }
             b',' if self.depth == 1 => self.end_member(),
@@ -167,14 +171,15 @@ mod tests {
                 }
             }
         }
-        let too_long = format!("{{\"id\":\"{}\"}}", "x".repeat(ID_LEN_MAX));
+        let too_long = format!("{{\"method\":\"m\",\"id\":\"{}\"}}", "x".repeat(ID_LEN_MAX));
         for none in [
             "",
-            "[{\"id\":1}]",
-            "\"id\":1",
-            "{\"params\":{\"id\":1}}",
-            "{\"id\":1",
-            "{} {\"id\":1}",
+            "[{\"method\":\"m\",\"id\":1}]",
+            "\"method\":\"m\",\"id\":1",
+            "{\"method\":\"m\",\"params\":{\"id\":1}}",
+            "{\"method\":\"m\",\"id\":1",
+            "{} {\"method\":\"m\",\"id\":1}",
+            "{\"id\":1,\"result\":{\"method\":\"m\"}}",
             &too_long,
         ] {
             assert_eq!(id_in(none, usize::MAX), None, "{none}");

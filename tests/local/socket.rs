@@ -242,6 +242,7 @@ fn one_client_too_many_is_refused_with_a_line() {
     let mut said = lines(&refused);
     let refusal = said.next().unwrap();
     assert_eq!(refusal["error"]["code"], -32000, "{refusal}");
+    assert_eq!(refusal.get("id"), Some(&Value::Null), "{refusal}");
     assert!(
         refusal["error"]["message"]
             .as_str()

@@ -175,7 +175,7 @@ fn refused(problem: &Problem) -> RpcError {
 /// Tells a client why it is not served, without waiting for it to read.
 pub async fn refuse<S: LocalStream>(mut stream: S, error: &RpcError) {
     let mut line = Vec::new();
-    rpc::write_error(&mut line, None, error);
+    rpc::write_error(&mut line, Some("null"), error);
     line.push(b'\n');
     let _ = timeout(HELLO_TIMEOUT, stream.write_all(&line)).await;
 }

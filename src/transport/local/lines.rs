@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn a_line_that_is_too_long_is_refused_once_and_skipped() {
         let long = "x".repeat(LINE_LEN_MAX);
-        let request = r#"{"params":["xxxxxxxxxx"],"id":5}"#;
+        let request = r#"{"method":"xxxxxxxxxx","id":5}"#;
         let bytes = format!("{long}\n{long}\r\n{long}y\n{long}{long}{long}\n{request}\r\nok\n{request}");
         let (without_id, with_id) = ("too long: None", r#"too long: Some("5")"#);
         for piece in [1, 2, 7, 20, 21, 22, usize::MAX] {

@@ -153,7 +153,7 @@ fn refuse_one_more(stream: &UnixStream, clients_max: usize) {
     let text = format!("this broker serves at most {clients_max} local clients (local_connections_max): close one");
     let mut line = Vec::new();
     let error = RpcError::new(REFUSED, text).with_data(json!({"code": BrokerError::unavailable().code()}));
-    rpc::write_error(&mut line, None, &error);
+    rpc::write_error(&mut line, Some("null"), &error);
     line.push(b'\n');
     let _ = stream.try_write(&line);
 }
