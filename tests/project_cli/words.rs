@@ -79,7 +79,7 @@ fn unknown_words_are_refused_with_a_hint() {
         ),
         (
             &["keygen", "--jsn"],
-            "\"--jsn\" is not known here; did you mean --json after the command sessions?; allowed: ",
+            "\"--jsn\" is not known here; did you mean --json after the command local status?; allowed: ",
         ),
         (&["keygen", "extra"], "\"extra\" is not known here; allowed: nothing"),
         (
