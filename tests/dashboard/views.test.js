@@ -88,6 +88,8 @@ test('the keyboard reaches every view, the search and the dialogs', async () => 
   await page.keyboard.press('g');
   await page.keyboard.press('s');
   await page.locator('h1').getByText('Sessions').waitFor();
+  await window.loaded();
+  await page.locator('[data-search]').waitFor();
   await page.keyboard.press('/');
   await page.keyboard.type('coder-2');
   await window.seesNot('planner', 'main');
