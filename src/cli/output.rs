@@ -2,12 +2,12 @@
 
 use std::io::{ErrorKind, IsTerminal, Write};
 
-use rustix::event::{PollFd, PollFlags};
 use serde_json::value::RawValue;
 
 use super::access::EnvVars;
 use super::error::CliError;
 use super::table::{Table, escaped_json};
+use crate::hang_up::is_hung_up;
 
 /// Exit codes of the commands other than `serve`.
 pub const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong command line or configuration.";
@@ -43,11 +43,7 @@ pub fn write(text: &str) -> Result<Written, CliError> {
 
 /// Whether the reader of stdout has closed the pipe, for a command that has nothing to write at the moment.
 pub fn is_closed() -> bool {
-    let stdout = std::io::stdout();
-    let mut watched = [PollFd::new(&stdout, PollFlags::empty())];
-    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-    rustix::event::poll(&mut watched, Some(&now)).is_ok_and(|ready| ready > 0)
-        && watched[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
+    is_hung_up(std::io::stdout())
 }
 
 /// How a command shows its answers.

@@ -20,13 +20,14 @@ use rustix::{
 
 use super::{
     broker_frame::{self, BrokerFrame},
-    dial::{Dial, DialError, Dialed},
+    dial::{Dial, DialError, Dialed, FRAME_LEN_MAX},
     identity::Naming,
     lines::{self, Lines},
     refusal,
     replay::{Opening, Purpose, Session},
     requests::{Effect, Request},
     shared::{GOODBYE_ID, Link, Lists, RENEWED_ID, Shared, Stage, State},
+    threads::spawn,
 };
 use crate::{
     local::hello::HelloResult,
@@ -44,10 +45,6 @@ const OPENING_MAX: Duration = Duration::from_secs(10);
 const WRITE_CHECK: Duration = Duration::from_millis(500);
 /// Bytes of waiting requests that are written at once.
 const BATCH_BYTES: usize = 256 * 1024;
-/// Bytes of one frame of the broker.
-const FRAME_LEN_MAX: usize = 256 * 1024 * 1024;
-/// Bytes of the stack of the thread that connects.
-const STACK_LEN: usize = 512 * 1024;
 /// The code with which the broker closes a connection whose session another one has taken over.
 const TAKEN_OVER: u64 = 4001;
 
@@ -147,11 +144,7 @@ impl BrokerSide {
             shared.state().dialed = Some(dialed);
             shared.notify();
         };
-        let spawned = thread::Builder::new()
-            .name("dial".to_owned())
-            .stack_size(STACK_LEN)
-            .spawn(dialing);
-        spawned.map_err(|error| DialError(format!("no thread can be started: {error}")))?;
+        spawn("dial", dialing).map_err(|error| DialError(format!("no thread can be started: {error}")))?;
         loop {
             let mut state = self.shared.state();
             if let Some(dialed) = state.dialed.take() {
@@ -453,11 +446,7 @@ impl BrokerSide {
         let writing = move || {
             let _ = shared.to_broker(&link.stream, &frames);
         };
-        let spawned = thread::Builder::new()
-            .name("renew".to_owned())
-            .stack_size(STACK_LEN)
-            .spawn(writing);
-        if let Err(error) = spawned {
+        if let Err(error) = spawn("renew", writing) {
             self.shared
                 .log
                 .event(&format!("no thread renews the subscriptions: {error}"));

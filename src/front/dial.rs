@@ -13,6 +13,9 @@ use crate::local::{
 /// How long one attempt to connect takes at most, the start of a broker included.
 const ATTACH_MAX: Duration = Duration::from_secs(10);
 
+/// Bytes of the longest frame that a broker may send on a connection.
+pub const FRAME_LEN_MAX: usize = 256 * 1024 * 1024;
+
 /// A connection to a broker.
 pub struct Dialed {
     /// Carries one frame a line, in both directions.

@@ -18,8 +18,9 @@ mod requests;
 mod shared;
 mod splice;
 mod stdio;
+mod threads;
 
-use std::{io::Read, os::unix::net::UnixStream, panic, process, sync::Arc, thread};
+use std::{io::Read, os::unix::net::UnixStream, sync::Arc};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -27,14 +28,13 @@ use broker_side::BrokerSide;
 use client_side::ClientSide;
 use dial::Dial;
 use shared::{Shared, State};
+use threads::spawn;
 
 pub use identity::{Identity, Naming};
 pub use log::Log;
 pub use own_answers::OfferedEra;
 pub use stdio::Stdout;
-
-/// Bytes of the stacks of the threads.
-const STACK_LEN: usize = 512 * 1024;
+pub use threads::STACK_LEN;
 
 /// How a front serves its client.
 pub struct Options {
@@ -79,18 +79,4 @@ fn end_on_signals(shared: &Arc<Shared>) -> std::io::Result<()> {
         let _ = caught.read(&mut [0]);
         shared.end("a signal ends the front")
     })
-}
-
-/// Starts a thread. If it panics, the process ends, because the client would wait for ever.
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
-    let guarded = || {
-        if panic::catch_unwind(panic::AssertUnwindSafe(run)).is_err() {
-            process::exit(i32::from(crate::exit::FAILED));
-        }
-    };
-    thread::Builder::new()
-        .name(name.to_owned())
-        .stack_size(STACK_LEN)
-        .spawn(guarded)?;
-    Ok(())
 }

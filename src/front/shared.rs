@@ -5,7 +5,7 @@
 use std::{
     io::{self, ErrorKind, Write},
     net::Shutdown,
-    os::{fd::AsFd, unix::net::UnixStream},
+    os::unix::net::UnixStream,
     process,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -20,9 +20,9 @@ use super::{
     refusal,
     replay::{Replay, modern_meta},
     requests::Requests,
-    stdio::{self, Stdout, lock_until},
+    stdio::{Stdout, lock_until},
 };
-use crate::mcp::tools::DISCONNECT_SESSION;
+use crate::{hang_up::is_hung_up, mcp::tools::DISCONNECT_SESSION};
 
 /// How long the end of the front waits for the broker to close the connection.
 const GOODBYE_MAX: Duration = Duration::from_millis(250);
@@ -178,7 +178,7 @@ impl Shared {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if [ErrorKind::WouldBlock, ErrorKind::TimedOut].contains(&error.kind()) => {
                     // A broker that hangs must not keep the front of a client that has gone.
-                    if stdio::is_hung_up(io::stdin().as_fd()) {
+                    if is_hung_up(io::stdin()) {
                         self.end("the client has ended, and the broker takes nothing");
                     }
                 }

@@ -115,13 +115,6 @@ pub fn read(stream: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// Whether the other end of a stream is closed.
-pub fn is_hung_up(stream: BorrowedFd<'_>) -> bool {
-    let mut polled = [PollFd::from_borrowed_fd(stream, PollFlags::empty())];
-    let answered = poll(&mut polled, Some(&Timespec::default())).is_ok();
-    answered && polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
-}
-
 fn wait_for(stream: BorrowedFd<'_>, ready: PollFlags) -> io::Result<()> {
     match poll(&mut [PollFd::from_borrowed_fd(stream, ready)], None) {
         Ok(_) | Err(Errno::INTR) => Ok(()),

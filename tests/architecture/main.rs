@@ -99,6 +99,7 @@ const ACTORS: Layers = &[
 
 const BROKER: Layers = &[
     ("exit", &[]),
+    ("hang_up", &[]),
     ("budget", &[]),
     ("json", &[]),
     ("refusal", &[]),
@@ -116,9 +117,21 @@ const BROKER: Layers = &[
     ("mcp", &["admin", "auth", "budget", "json", "refusal", "verbs"]),
     (
         "transport",
-        &["auth", "budget", "edge", "local", "mcp", "problem", "telemetry"],
+        &[
+            "auth",
+            "budget",
+            "edge",
+            "hang_up",
+            "local",
+            "mcp",
+            "problem",
+            "telemetry",
+        ],
     ),
-    ("front", &["exit", "json", "local", "mcp", "refusal", "telemetry"]),
+    (
+        "front",
+        &["exit", "hang_up", "json", "local", "mcp", "refusal", "telemetry"],
+    ),
     (
         "http",
         &[
@@ -155,7 +168,16 @@ const BROKER: Layers = &[
     ),
     (
         "cli",
-        &["config", "exit", "front", "local", "startup", "storage", "telemetry"],
+        &[
+            "config",
+            "exit",
+            "front",
+            "hang_up",
+            "local",
+            "startup",
+            "storage",
+            "telemetry",
+        ],
     ),
 ];
 

@@ -30,7 +30,8 @@ fn waits(pid: i32) -> BTreeMap<String, u64> {
     threads.filter_map(count).collect()
 }
 
-/// Whether a process has done no more than is allowed between two looks. A thread that begins or ends is work.
+/// Whether the threads of a process woke up at most [`WAKEUPS_MAX`] times between two counts. A thread that began or ended in
+/// between counts as work.
 fn is_idle(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> bool {
     let total = |waits: &BTreeMap<String, u64>| waits.values().sum::<u64>();
     before.keys().eq(after.keys()) && total(after) - total(before) <= WAKEUPS_MAX

@@ -18,7 +18,10 @@ use crate::{
         access::BrokerAccess,
         mcp_client::{Socket, open_socket},
     },
-    front::dial::{Dial, DialError, Dialed},
+    front::{
+        STACK_LEN,
+        dial::{Dial, DialError, Dialed, FRAME_LEN_MAX},
+    },
     local::hello::{Agent, CLOSING},
 };
 
@@ -31,9 +34,6 @@ const SILENCE_MAX: Duration = Duration::from_secs(60);
 const CLOSE_MAX: Duration = Duration::from_millis(200);
 /// Bytes that wait for the front before the broker is read again.
 const WAITING_MAX: usize = 1024 * 1024;
-/// Bytes of one frame of the broker.
-const FRAME_LEN_MAX: usize = 256 * 1024 * 1024;
-const STACK_LEN: usize = 512 * 1024;
 
 /// Reaches a broker by its URL.
 pub struct RemoteDial {

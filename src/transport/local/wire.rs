@@ -27,6 +27,7 @@ use super::{
 };
 use crate::{
     auth::Identity,
+    hang_up::is_hung_up,
     local::hello::{self, Hello},
     mcp::{
         Outbox, Peer, ReplyRoute,
@@ -58,10 +59,7 @@ impl LocalStream for UnixStream {
 
     /// The kernel reports a hang-up when the peer has closed both directions.
     fn is_gone(&self) -> bool {
-        use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        let mut polled = [PollFd::new(self, PollFlags::empty())];
-        let answered = poll(&mut polled, Some(&Timespec::default()));
-        answered.is_err() || polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+        is_hung_up(self)
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use crate::hang_up::is_hung_up;
 
 /// The end of the FIFO for requests that this process has open for writing, so that its reader finds no end of the input
 /// between two clients.
@@ -39,9 +39,7 @@ impl WriteEnd {
     pub fn has_other(&self) -> bool {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         drop(kept.take());
-        let mut polled = [PollFd::new(&self.reader, PollFlags::IN)];
-        let answered = poll(&mut polled, Some(&Timespec::default()));
-        let is_hung_up = answered.is_ok() && polled[0].revents().contains(PollFlags::HUP);
+        let is_hung_up = is_hung_up(&self.reader);
         match OpenOptions::new().write(true).open(self.name()) {
             Ok(file) => *kept = Some(file),
             Err(error) => tracing::error!(%error, "the FIFO for requests cannot be kept open"),
