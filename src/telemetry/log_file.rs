@@ -90,9 +90,9 @@ impl Current {
         let own = self.file.metadata().map(id)?;
         if fs::symlink_metadata(&self.path).map(id).is_ok_and(|named| named == own) {
             for number in (1..FILES_MAX - 1).rev() {
-                let _ = fs::rename(numbered(&self.path, number), numbered(&self.path, number + 1));
+                let _ = fs::rename(older_file(&self.path, number), older_file(&self.path, number + 1));
             }
-            fs::rename(&self.path, numbered(&self.path, 1))?;
+            fs::rename(&self.path, older_file(&self.path, 1))?;
         }
         // The lock of the old file ends with it.
         self.file = open(&self.path)?;
@@ -111,7 +111,7 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 /// The name of an older file: `broker.log.1` is younger than `broker.log.2`.
-fn numbered(path: &Path, number: u32) -> PathBuf {
+pub fn older_file(path: &Path, number: u32) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{number}"));
     PathBuf::from(name)
@@ -159,7 +159,7 @@ mod tests {
             }
         };
         lines(0..240);
-        let mut files: Vec<PathBuf> = (1..FILES_MAX).map(|number| numbered(&path, number)).collect();
+        let mut files: Vec<PathBuf> = (1..FILES_MAX).map(|number| older_file(&path, number)).collect();
         files.push(path.clone());
         let read = || {
             let texts = files.iter().map(|file| fs::read_to_string(file).unwrap_or_default());

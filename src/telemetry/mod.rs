@@ -22,7 +22,7 @@ use tracing_subscriber::{
 
 pub use filter::{FILTER_LEN_MAX, FOR_SECONDS_MAX, LogFilterState, change_filter, filter_state, revert_filter};
 pub use http::{RequestSpan, request_trace, trace_of};
-pub use log_file::{LogFile, LogFileWriter};
+pub use log_file::{LogFile, LogFileWriter, older_file};
 pub use logs::{print_error, print_status};
 pub use traces::shut_down;
 

@@ -4,7 +4,7 @@ use std::{
     fs::{self, File},
     io::{self, Read, Seek, SeekFrom},
     os::unix::fs::MetadataExt,
-    path::{Path, PathBuf},
+    path::Path,
     thread,
     time::Duration,
 };
@@ -18,6 +18,7 @@ use crate::{
         table::escaped_json,
     },
     local::LocalPaths,
+    telemetry::older_file,
 };
 
 /// Time between two looks at a log that is followed.
@@ -51,7 +52,7 @@ impl Logs {
         let mut text = String::new();
         read_to_end(&mut file, &mut text).map_err(unreadable)?;
         if text.lines().count() < self.lines_max {
-            let older = fs::read(numbered(path)).unwrap_or_default();
+            let older = fs::read(older_file(path, 1)).unwrap_or_default();
             text.insert_str(0, &String::from_utf8_lossy(&older));
         }
         let skipped = text.lines().count().saturating_sub(self.lines_max);
@@ -103,11 +104,4 @@ fn is_replaced(file: &File, path: &Path) -> bool {
         (Ok(open), Ok(named)) => id(open) != id(named),
         _ => false,
     }
-}
-
-/// The youngest of the older files of a log.
-fn numbered(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".1");
-    name.into()
 }
