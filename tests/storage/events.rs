@@ -1,5 +1,7 @@
 //! The event log on Redis: written behind by every replica, read by all of them in one order.
 
+mod ending;
+
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use actors::{
@@ -9,8 +11,7 @@ use actors::{
         SessionId,
     },
     storage::{
-        Audience, Direction, EventPage, EventPosition, EventQuery, EventStart, LoggedEvent, Release, ReplicatedStorage,
-        Retention, Storage,
+        Audience, Direction, EventPage, EventPosition, EventQuery, EventStart, LoggedEvent, Release, Retention, Storage,
     },
 };
 use futures_util::future::join_all;
@@ -559,18 +560,5 @@ fn a_cleared_project_has_no_events_and_another_incarnation() {
             .await;
         assert_eq!((page.events.len(), page.gap), (0, true));
         assert_eq!(redis.command(&["EXISTS", "{acme}:events", "{acme}:events:blocks"]), "0");
-    });
-}
-
-#[test]
-fn the_events_of_a_process_that_ends_are_written() {
-    let redis = Redis::start();
-    block_on(async {
-        let (left, right) = (connect(redis.url()).await.unwrap(), connect(redis.url()).await.unwrap());
-        let (here, there) = (ReplicaView::of(&left, "acme"), ReplicaView::of(&right, "acme"));
-        let session = here.record_session();
-        left.flush_events().await.unwrap();
-        drop((here, left));
-        assert_eq!(sessions_of(&there.all_events(1000).await), [session]);
     });
 }

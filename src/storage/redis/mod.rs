@@ -199,7 +199,7 @@ impl ReplicatedStorage for RedisStorage {
     fn flush_events(&self) -> Op<()> {
         let pipelines = self.shared.pipelines();
         Box::pin(async move {
-            let written = pipelines.iter().map(Pipeline::write_events);
+            let written = pipelines.iter().map(Pipeline::flush_events);
             futures_util::future::join_all(written).await.into_iter().collect()
         })
     }

@@ -119,6 +119,7 @@ impl Pipeline {
     /// Puts blocks back that such an operation did not append.
     pub fn await_append(self: &Arc<Self>, blocks: VecDeque<WaitingBlock>, reply: PendingReply) {
         let pipeline = Arc::clone(self);
+        let unsettled = UnsettledOperation(Arc::clone(self));
         self.client.thread.spawn(async move {
             match reply.await {
                 Ok(Ok(_)) => {}
@@ -129,6 +130,7 @@ impl Pipeline {
                     }
                 }
             }
+            drop(unsettled);
         });
     }
 
@@ -144,6 +146,28 @@ impl Pipeline {
                 pipeline.write_complete().await
             })
             .await
+    }
+
+    /// Notes that an operation begins which is recorded when it has its reply. The end of the process waits until the
+    /// result is dropped.
+    pub fn begin_recorded_operation(self: &Arc<Self>) -> UnsettledOperation {
+        self.events.begin_unsettled();
+        UnsettledOperation(Arc::clone(self))
+    }
+
+    /// Appends everything that was recorded before the call, and what operations record or append that have no reply yet.
+    /// The process may end afterwards.
+    ///
+    /// # Errors
+    /// Those of [`Self::write_events`].
+    pub async fn flush_events(self: &Arc<Self>) -> Result<(), StoreError> {
+        loop {
+            self.write_events().await?;
+            // What such an operation has recorded now, or put back because it was refused, is not appended yet.
+            if !self.events.wait_until_settled().await {
+                return Ok(());
+            }
+        }
     }
 
     /// Appends all complete blocks and notes them.
@@ -224,6 +248,15 @@ impl Pipeline {
     /// The key of the stream.
     pub(super) fn events_key(&self) -> String {
         format!("{{{}}}:events", self.project)
+    }
+}
+
+/// An operation whose events are neither waiting nor in the log. Dropped when they are.
+pub struct UnsettledOperation(Arc<Pipeline>);
+
+impl Drop for UnsettledOperation {
+    fn drop(&mut self) {
+        self.0.events.settle();
     }
 }
 
