@@ -484,11 +484,12 @@ fn a_key_is_valid_at_every_replica_until_it_is_revoked() {
 #[test]
 fn the_sessions_of_a_killed_replica_become_stale_and_end_exactly_once() {
     let redis = Redis::start();
+    // Each state lasts long enough that both witnesses are asked within it on a busy machine.
     let flags = [
         "--heartbeat-interval=100ms",
         "--stale-threshold=1s",
-        "--disconnect-threshold=2s",
-        "--session-retention=1s",
+        "--disconnect-threshold=4s",
+        "--session-retention=3s",
     ];
     let mut cluster = BrokerCluster::start_with(3, &redis.url(), &flags);
     let alice = cluster.replicas[0].agent("alice");
