@@ -16,6 +16,7 @@ mod info;
 mod instance;
 mod life;
 mod lock;
+pub mod mail;
 mod paths;
 mod peer;
 mod publish;

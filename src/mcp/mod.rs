@@ -42,6 +42,7 @@ mod subscriptions;
 pub mod tasks;
 pub mod tools;
 pub mod version;
+pub mod waking;
 
 pub use framing::{Framing, ResponseForm};
 pub use outbox::{Outbox, RetentionCounter};

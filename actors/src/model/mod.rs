@@ -7,6 +7,7 @@ mod error;
 mod event;
 mod ids;
 mod key;
+mod mail;
 mod message;
 mod page;
 mod project;
@@ -26,6 +27,7 @@ pub use event::{
 };
 pub use ids::{ConnectionId, MessageId, ProjectId, ReplicaId, SessionId, SessionName, UNSET_ID};
 pub use key::{ApiKey, CredentialStatus, KeyDigest, KeyId, KeyRecord, KeyStatus, Owner, Scope};
+pub use mail::{MAIL_NAMES_MAX, MailSummary};
 pub use message::{
     Addressing, DeadLetter, DeadLetterReason, DeliveryStatus, Draft, EnvelopeFragments, Headers, Message, MessageIds,
     Priority, Progress, RecipientStatus, StoredMessage, StoredMessageError,

@@ -1,0 +1,102 @@
+//! What waits for a session, in a few words: what an agent is told so that it reads its inbox.
+
+use serde::{Deserialize, Serialize};
+
+use super::Priority;
+
+/// Most senders and most protocols that a summary names.
+pub const MAIL_NAMES_MAX: usize = 3;
+
+/// The unread messages of a session, without any payload.
+///
+/// It is a pointer to the inbox: an agent that reads it knows whom it will hear, and reads the messages by
+/// `receive_messages`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MailSummary {
+    /// Messages that wait and were not delivered.
+    pub unread: usize,
+    /// Those of them with the priority `urgent`.
+    pub urgent: usize,
+    /// The names of the first senders, at most [`MAIL_NAMES_MAX`], each once.
+    pub from: Vec<String>,
+    /// The names of the first protocols, at most [`MAIL_NAMES_MAX`], each once.
+    pub protocols: Vec<String>,
+    /// Seconds since the oldest of them was accepted.
+    pub oldest_seconds: u64,
+}
+
+impl MailSummary {
+    /// Counts one more message.
+    pub fn add(&mut self, sender: &str, protocol: &str, priority: Priority) {
+        self.unread += 1;
+        self.urgent += usize::from(priority == Priority::Urgent);
+        name(&mut self.from, sender);
+        name(&mut self.protocols, protocol);
+    }
+
+    /// The summary as a model reads it: one line of text without control characters.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let noun = if self.unread == 1 {
+            "message waits"
+        } else {
+            "messages wait"
+        };
+        let urgent = match self.urgent {
+            0 => String::new(),
+            urgent => format!(" ({urgent} urgent)"),
+        };
+        let from = listed(", from ", &self.from);
+        let protocols = listed(", protocol ", &self.protocols);
+        let text = format!(
+            "mcp-broker: {} {noun}{urgent}{from}{protocols}. Call receive_messages.",
+            self.unread
+        );
+        text.chars().filter(|character| !character.is_control()).collect()
+    }
+}
+
+/// Adds a name unless it is there or the list is full.
+fn name(names: &mut Vec<String>, added: &str) {
+    if names.len() < MAIL_NAMES_MAX && !names.iter().any(|it| it == added) {
+        names.push(added.to_owned());
+    }
+}
+
+fn listed(before: &str, names: &[String]) -> String {
+    if names.is_empty() {
+        return String::new();
+    }
+    format!("{before}{}", names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_counts_and_names() {
+        let mut mail = MailSummary::default();
+        mail.add("bob", "chat", Priority::Normal);
+        assert_eq!(
+            mail.text(),
+            "mcp-broker: 1 message waits, from bob, protocol chat. Call receive_messages."
+        );
+        mail.add("bob", "chat", Priority::Urgent);
+        assert_eq!(
+            mail.text(),
+            "mcp-broker: 2 messages wait (1 urgent), from bob, protocol chat. Call receive_messages."
+        );
+    }
+
+    #[test]
+    fn the_text_is_short_and_one_line() {
+        let mut mail = MailSummary::default();
+        for at in 0..10 {
+            mail.add(&format!("sender\n{at}"), "chat", Priority::Low);
+        }
+        assert_eq!(mail.from.len(), MAIL_NAMES_MAX);
+        assert_eq!(mail.unread, 10);
+        assert!(!mail.text().contains(char::is_control));
+    }
+}

@@ -1,0 +1,59 @@
+//! The notifications by which a broker asks a front to wake its agent, and by which the front tells what became of it.
+
+use actors::model::MailSummary;
+use serde::{Deserialize, Serialize};
+
+/// The notification of the broker: [`Wake`].
+pub const WAKE: &str = "notifications/dev.mcp-broker/wake";
+/// The notification of the front: [`Woken`].
+pub const WOKEN: &str = "notifications/dev.mcp-broker/woken";
+
+/// The parameters of [`WAKE`]. They carry no payload: a wake is no delivery.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wake {
+    /// The name of this wake in the answer.
+    pub wake_id: String,
+    pub session_id: String,
+    /// What waits.
+    #[serde(flatten)]
+    pub mail: MailSummary,
+    pub reason: WakeReason,
+}
+
+/// What asks for the attention of the agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WakeReason {
+    /// A message waits in the inbox.
+    Message,
+    /// A question of the agent was answered.
+    Answer,
+    /// A question of the agent was closed without an answer.
+    QuestionClosed,
+}
+
+/// The parameters of [`WOKEN`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Woken {
+    pub wake_id: String,
+    /// The way that was tried, such as `inbox`.
+    pub rung: String,
+    pub result: WakeResult,
+    /// One sentence about a wake that was not written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+}
+
+/// What became of a wake. None of them says that the agent read anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WakeResult {
+    /// The client of the agent has taken the wake.
+    Written,
+    /// The client of the agent refuses it.
+    Refused,
+    /// The client of the agent offers no such way.
+    Absent,
+    /// It could not be told to the client.
+    Failed,
+}
