@@ -8,7 +8,7 @@ use std::{
 
 use actors::{
     clock::rfc3339,
-    model::{BrokerError, CapabilityFilter, DeliveryStatus, Headers, MessageId, ProtocolName, SessionId},
+    model::{BrokerError, CapabilityFilter, DeliveryStatus, HOPS_MAX, Headers, MessageId, ProtocolName, SessionId},
     project::{ProjectHandle, RequestTrace, SendRequest},
     registry::WorkBudget,
     router::Routed,
@@ -32,6 +32,10 @@ pub const WAIT_DEFAULT_SECONDS: f64 = 30.0;
 pub const FAILURES_LEN_MAX: usize = 1000;
 /// Bytes of one text header.
 pub const HEADER_LEN_MAX: usize = 256;
+/// Bytes of the header `thread_id`.
+pub const THREAD_ID_LEN_MAX: usize = 128;
+/// Characters of the header `subject`.
+pub const SUBJECT_CHARS_MAX: usize = 200;
 
 /// The status that a sender waits for, and how long.
 pub type WaitGoal = (DeliveryStatus, Duration);
@@ -85,19 +89,51 @@ fn check_headers(mut headers: Headers) -> Result<Headers, BrokerError> {
     if headers.ttl_seconds == Some(0) {
         return Err(BrokerError::invalid("headers.ttl_seconds", "at least 1"));
     }
+    if headers.hops.is_some_and(|hops| hops > HOPS_MAX) {
+        return Err(BrokerError::invalid("headers.hops", format!("at most {HOPS_MAX}")));
+    }
     let texts = [
         ("headers.idempotency_key", &mut headers.idempotency_key),
         ("headers.correlation_id", &mut headers.correlation_id),
         ("headers.reply_to", &mut headers.reply_to),
+        ("headers.thread_id", &mut headers.thread_id),
+        ("headers.subject", &mut headers.subject),
     ];
     for (name, text) in texts {
         // As for arguments, the empty string counts as absent.
         *text = text.take().filter(|text| !text.is_empty());
-        if text.as_ref().is_some_and(|text| text.len() > HEADER_LEN_MAX) {
-            return Err(BrokerError::invalid(name, format!("at most {HEADER_LEN_MAX} bytes")));
+        let Some(text) = text else { continue };
+        match name {
+            "headers.thread_id" => check_thread_id(name, text)?,
+            "headers.subject" => check_subject(name, text)?,
+            _ if text.len() > HEADER_LEN_MAX => {
+                return Err(BrokerError::invalid(name, format!("at most {HEADER_LEN_MAX} bytes")));
+            }
+            _ => {}
         }
     }
     Ok(headers)
+}
+
+/// Refuses a text that can be no `thread_id`.
+///
+/// # Errors
+/// `InvalidArgument` that names the argument.
+pub fn check_thread_id(name: &str, text: &str) -> Result<(), BrokerError> {
+    if text.len() > THREAD_ID_LEN_MAX || text.contains(char::is_control) {
+        let reason = format!("at most {THREAD_ID_LEN_MAX} bytes, without control characters");
+        return Err(BrokerError::invalid(name, reason));
+    }
+    Ok(())
+}
+
+fn check_subject(name: &str, text: &str) -> Result<(), BrokerError> {
+    let ends_line = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+    if text.contains(ends_line) || text.chars().nth(SUBJECT_CHARS_MAX).is_some() {
+        let reason = format!("one line of at most {SUBJECT_CHARS_MAX} characters, without control characters");
+        return Err(BrokerError::invalid(name, reason));
+    }
+    Ok(())
 }
 
 /// The argument `capability_filter`; without it every session that speaks the protocol is a recipient.

@@ -1,6 +1,7 @@
 //! Messages: the encoded envelope, its stages from draft to dead letter, and how a sender tracks it.
 
 mod fragments;
+mod headers;
 mod ids;
 mod stored;
 mod trace;
@@ -19,47 +20,12 @@ use tokio::sync::watch;
 
 pub use fragments::EnvelopeFragments;
 use fragments::{Layout, PAYLOAD};
+pub use headers::{HOPS_MAX, Headers, Priority, ReportChoice};
 pub use ids::MessageIds;
 pub use stored::StoredMessageError;
 
 use super::{MessageId, ProjectId, SessionId, SessionRecord, TraceContext, UNSET_ID};
 use crate::clock::{Now, rfc3339};
-
-/// Which waiting message goes first; equal ones keep the order in which they were accepted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Priority {
-    Low,
-    #[default]
-    Normal,
-    High,
-    Urgent,
-}
-
-impl Priority {
-    /// All priorities, lowest first.
-    pub const ALL: [Self; 4] = [Self::Low, Self::Normal, Self::High, Self::Urgent];
-}
-
-/// What a sender says about a message beside its payload.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Headers {
-    #[serde(default)]
-    pub priority: Priority,
-    /// Seconds from acceptance after which the message is no longer delivered. At least 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ttl_seconds: Option<u64>,
-    /// Free text of the sender, delivered as it is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub correlation_id: Option<String>,
-    /// The address to which the sender wants answers, delivered as it is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reply_to: Option<String>,
-    /// For 24 hours a repeat with the same key from the same sender sends nothing and returns the first result.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub idempotency_key: Option<String>,
-}
 
 /// The state of one message for one recipient. It never claims more than happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

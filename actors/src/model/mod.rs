@@ -29,8 +29,8 @@ pub use ids::{ConnectionId, MessageId, ProjectId, ReplicaId, SessionId, SessionN
 pub use key::{ApiKey, CredentialStatus, KeyDigest, KeyId, KeyRecord, KeyStatus, Owner, Scope};
 pub use mail::{MAIL_NAMES_MAX, MailSummary};
 pub use message::{
-    Addressing, DeadLetter, DeadLetterReason, DeliveryStatus, Draft, EnvelopeFragments, Headers, Message, MessageIds,
-    Priority, Progress, RecipientStatus, StoredMessage, StoredMessageError,
+    Addressing, DeadLetter, DeadLetterReason, DeliveryStatus, Draft, EnvelopeFragments, HOPS_MAX, Headers, Message,
+    MessageIds, Priority, Progress, RecipientStatus, ReportChoice, StoredMessage, StoredMessageError,
 };
 pub use page::{PAGE_BYTES_MAX, PageRoom};
 pub use project::{

@@ -167,6 +167,26 @@ pub struct Headers {
     /// A repeat within 24 hours sends nothing and gets the first answer. At most 256 bytes.
     #[schema(max_length = 256)]
     idempotency_key: Option<String>,
+    /// The thread that the message belongs to. At most 128 bytes, without control characters. A message without it is
+    /// the first of the thread that its message id names.
+    #[schema(max_length = 128)]
+    thread_id: Option<String>,
+    /// What the message is about: one line of at most 200 characters.
+    #[schema(max_length = 200)]
+    subject: Option<String>,
+    /// How many messages in a row, each caused by the one before, led to this one.
+    #[schema(maximum = 64)]
+    hops: Option<u64>,
+    /// Absent: the sender is told if the message becomes a dead letter.
+    #[schema(nullable = false)]
+    report: Option<ReportChoice>,
+}
+
+/// `none`: the sender wants no report about the message.
+#[derive(ToSchema)]
+#[schema(rename_all = "lowercase")]
+pub enum ReportChoice {
+    None,
 }
 
 /// The envelope of a message.

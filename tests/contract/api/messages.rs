@@ -19,7 +19,7 @@ fn a_message_is_sent_in_the_name_of_a_session_that_the_caller_makes() {
     let team = broker.project("team", &json!({}));
     let bob = team.agent("bob");
     let mut message = note("reporter", Some("bob"), "hi");
-    message["headers"] = json!({"priority": "high", "correlation_id": "c1"});
+    message["headers"] = json!({"priority": "high", "correlation_id": "c1", "thread_id": "t1", "subject": "s1"});
     let answer = team.posts(&team.key, &message);
     assert_eq!(
         (&answer["status"], &answer["queue_size"]),
@@ -28,7 +28,7 @@ fn a_message_is_sent_in_the_name_of_a_session_that_the_caller_makes() {
     let seen = bob.sees(["hi"]);
     assert_eq!(seen[0]["message_id"], answer["message_id"]);
     assert_eq!(seen[0]["sender_name"], "reporter");
-    assert_eq!(seen[0]["headers"]["correlation_id"], "c1");
+    assert_eq!(seen[0]["headers"], message["headers"]);
     // The second message comes from the same session.
     team.posts(&team.key, &note("reporter", Some("bob"), "again"));
     assert_eq!(bob.sees(["again"])[0]["sender_id"], seen[0]["sender_id"]);
@@ -217,6 +217,8 @@ fn bad_messages_are_refused_and_send_nothing() {
             400,
             "invalid_argument",
         ),
+        (with("headers", json!({"hops": -1})), 400, "invalid_argument"),
+        (with("headers", json!({"report": "all"})), 400, "invalid_argument"),
         (with("wait_for", json!("read")), 400, "invalid_argument"),
         (with("timeout_seconds", json!(111)), 400, "invalid_argument"),
         (with("capability_filter", json!({})), 400, "invalid_argument"),

@@ -159,6 +159,8 @@ fn an_empty_text_counts_as_a_missing_argument() {
         .sends("hi")
         .with("correlation_id", "")
         .with("reply_to", "")
+        .with("thread_id", "")
+        .with("subject", "")
         .with("idempotency_key", "")
         .with_argument("wait_for", "")
         .with_argument("timeout_seconds", "")

@@ -135,13 +135,18 @@ fn headers_arrive_unchanged() {
         .with("ttl_seconds", 60)
         .with("idempotency_key", "k")
         .with("priority", "high")
+        .with("thread_id", "plan / é")
+        .with("subject", "who goes \"first\"?")
+        .with("hops", 64)
+        .with("report", "none")
         .to(&bob);
     let question = bob.sees(["question"]).remove(0);
     assert_eq!(
         question["headers"],
         json!({
             "priority": "high", "ttl_seconds": 60, "correlation_id": "q-1 \"quoted\" é", "reply_to": "alice",
-            "idempotency_key": "k",
+            "idempotency_key": "k", "thread_id": "plan / é", "subject": "who goes \"first\"?", "hops": 64,
+            "report": "none",
         })
     );
     bob.sends("answer")
@@ -153,6 +158,44 @@ fn headers_arrive_unchanged() {
         question["headers"]["correlation_id"]
     );
     assert_eq!(answer["sender_name"], "bob");
+}
+
+#[test]
+fn headers_of_a_thread_have_bounds() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    let thread_id = "at most 128 bytes, without control characters";
+    let subject = "one line of at most 200 characters, without control characters";
+    for (name, largest, beyond, reason) in [
+        (
+            "thread_id",
+            json!("é".repeat(64)),
+            json!("é".repeat(64) + "x"),
+            thread_id,
+        ),
+        ("thread_id", json!(" "), json!("a\u{7f}"), thread_id),
+        ("subject", json!("😀".repeat(200)), json!("x".repeat(201)), subject),
+        ("subject", json!("a b"), json!("a\nb"), subject),
+        ("subject", json!("a\u{2027}b"), json!("a\u{2028}b"), subject),
+        ("hops", json!(0), json!(65), "at most 64"),
+        ("hops", json!(64), json!(u64::MAX), "at most 64"),
+    ] {
+        alice.sends("hi").with(name, largest.clone()).to("alice");
+        assert_eq!(alice.sees(["hi"])[0]["headers"][name], largest);
+        let error = alice
+            .sends("hi")
+            .with(name, beyond)
+            .fails_as("invalid_argument", "alice");
+        assert_eq!(error["message"], format!("headers.{name}: {reason}"));
+    }
+    for (name, other) in [("hops", json!(-1)), ("hops", json!("a")), ("report", json!("all"))] {
+        let error = alice
+            .sends("hi")
+            .with(name, other)
+            .fails_as("invalid_argument", "alice");
+        assert_eq!(error["detail"]["argument"], "headers", "{error}");
+    }
+    alice.sees_nothing();
 }
 
 #[test]

@@ -1,0 +1,63 @@
+//! The headers of a message: what its sender says about it beside the payload.
+
+use serde::{Deserialize, Serialize};
+
+/// Which waiting message goes first; equal ones keep the order in which they were accepted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Priority {
+    Low,
+    #[default]
+    Normal,
+    High,
+    Urgent,
+}
+
+impl Priority {
+    /// All priorities, lowest first.
+    pub const ALL: [Self; 4] = [Self::Low, Self::Normal, Self::High, Self::Urgent];
+}
+
+/// Which reports about its message a sender wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReportChoice {
+    /// No report, also if the message becomes a dead letter.
+    None,
+}
+
+/// What a sender says about a message beside its payload. A header that the sender leaves out is absent in the envelope.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Headers {
+    #[serde(default)]
+    pub priority: Priority,
+    /// Seconds from acceptance after which the message is no longer delivered. At least 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_seconds: Option<u64>,
+    /// Free text of the sender, delivered as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub correlation_id: Option<String>,
+    /// The address to which the sender wants answers, delivered as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply_to: Option<String>,
+    /// For 24 hours a repeat with the same key from the same sender sends nothing and returns the first result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+    /// The thread that the message belongs to. A message without this header is the first of the thread that its
+    /// message id names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<String>,
+    /// What the message is about: one line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    /// How many messages in a row, each caused by the one before, led to this one; at most [`HOPS_MAX`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hops: Option<u64>,
+    /// Absent: the sender wants every report.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<ReportChoice>,
+}
+
+/// The largest value of the header `hops`.
+pub const HOPS_MAX: u64 = 64;
