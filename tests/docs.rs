@@ -33,13 +33,14 @@ fn the_table_of_metrics_is_up_to_date() {
 }
 
 /// The pages that describe all options of a command and of its subcommands.
-const PAGES: [(&str, &str); 6] = [
+const PAGES: [(&str, &str); 7] = [
     ("local", "local.md"),
     ("dev", "local.md"),
     ("status", "local.md"),
     ("connect", "local.md"),
     ("setup", "clients.md"),
     ("config", "clients.md"),
+    ("hook", "waking.md"),
 ];
 
 fn page(name: &str) -> String {

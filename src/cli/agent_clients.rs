@@ -19,6 +19,16 @@ pub struct AgentClient {
     pub servers: &'static [&'static [&'static str]],
     /// Whether a desktop starts it, without the variables of a shell.
     pub has_windows: bool,
+    /// The files of its hooks, if it runs hooks that this program knows.
+    hooks: Option<HookFiles>,
+}
+
+/// The files in which a client finds hooks.
+#[derive(Debug, PartialEq, Eq)]
+struct HookFiles {
+    user: UserFile,
+    /// From the folder of a project.
+    project: &'static str,
 }
 
 /// How a file is written.
@@ -76,7 +86,7 @@ const fn on(system: System, file: UserFile) -> UserFile {
 }
 
 /// All clients. docs/clients.md names the documentation of each.
-pub const CLIENTS: [AgentClient; 9] = [
+pub const CLIENTS: [AgentClient; 10] = [
     AgentClient {
         word: "claude",
         label: "Claude Code",
@@ -85,6 +95,10 @@ pub const CLIENTS: [AgentClient; 9] = [
         project_files: &[".mcp.json"],
         servers: &[&["mcpServers"]],
         has_windows: false,
+        hooks: Some(HookFiles {
+            user: in_folder_of("CLAUDE_CONFIG_DIR", ".claude", "settings.json"),
+            project: ".claude/settings.json",
+        }),
     },
     AgentClient {
         word: "cursor",
@@ -94,6 +108,10 @@ pub const CLIENTS: [AgentClient; 9] = [
         project_files: &[".cursor/mcp.json"],
         servers: &[&["mcpServers"]],
         has_windows: true,
+        hooks: Some(HookFiles {
+            user: in_home(".cursor", "hooks.json"),
+            project: ".cursor/hooks.json",
+        }),
     },
     AgentClient {
         word: "vscode",
@@ -109,6 +127,7 @@ pub const CLIENTS: [AgentClient; 9] = [
         project_files: &[".vscode/mcp.json"],
         servers: &[&["servers"]],
         has_windows: true,
+        hooks: None,
     },
     AgentClient {
         word: "codex",
@@ -118,6 +137,10 @@ pub const CLIENTS: [AgentClient; 9] = [
         project_files: &[".codex/config.toml"],
         servers: &[&["mcp_servers"]],
         has_windows: false,
+        hooks: Some(HookFiles {
+            user: in_folder_of("CODEX_HOME", ".codex", "hooks.json"),
+            project: ".codex/hooks.json",
+        }),
     },
     AgentClient {
         word: "gemini",
@@ -127,6 +150,23 @@ pub const CLIENTS: [AgentClient; 9] = [
         project_files: &[".gemini/settings.json"],
         servers: &[&["mcpServers"]],
         has_windows: false,
+        hooks: Some(HookFiles {
+            user: in_home(".gemini", "settings.json"),
+            project: ".gemini/settings.json",
+        }),
+    },
+    AgentClient {
+        word: "copilot",
+        label: "Copilot CLI",
+        format: FileFormat::Json,
+        user_files: &[in_folder_of("COPILOT_HOME", ".copilot", "mcp-config.json")],
+        project_files: &[],
+        servers: &[&["mcpServers"]],
+        has_windows: false,
+        hooks: Some(HookFiles {
+            user: in_folder_of("COPILOT_HOME", ".copilot", "hooks/mcp-broker.json"),
+            project: ".github/hooks/mcp-broker.json",
+        }),
     },
     AgentClient {
         word: "opencode",
@@ -139,6 +179,7 @@ pub const CLIENTS: [AgentClient; 9] = [
         project_files: &["opencode.json", "opencode.jsonc", ".opencode/opencode.json"],
         servers: &[&["mcp", "servers"], &["mcp"]],
         has_windows: false,
+        hooks: None,
     },
     AgentClient {
         word: "windsurf",
@@ -148,6 +189,7 @@ pub const CLIENTS: [AgentClient; 9] = [
         project_files: &[],
         servers: &[&["mcpServers"]],
         has_windows: true,
+        hooks: None,
     },
     AgentClient {
         word: "zed",
@@ -160,6 +202,7 @@ pub const CLIENTS: [AgentClient; 9] = [
         project_files: &[".zed/settings.json"],
         servers: &[&["context_servers"]],
         has_windows: true,
+        hooks: None,
     },
     AgentClient {
         word: "claude-desktop",
@@ -175,6 +218,7 @@ pub const CLIENTS: [AgentClient; 9] = [
         project_files: &[],
         servers: &[&["mcpServers"]],
         has_windows: true,
+        hooks: None,
     },
 ];
 
@@ -203,6 +247,21 @@ impl AgentClient {
     /// The places of its file for a user. `variable` reads the environment.
     pub fn user_files(&self, variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
         self.user_files.iter().filter_map(|file| file.path(&variable)).collect()
+    }
+
+    /// The file of its hooks for a user. `variable` reads the environment.
+    pub fn user_hooks(&self, variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+        self.hooks.as_ref()?.user.path(&variable)
+    }
+
+    /// The file of its hooks for a project.
+    pub fn project_hooks(&self, project: &Path) -> Option<PathBuf> {
+        Some(project.join(self.hooks.as_ref()?.project))
+    }
+
+    /// Whether this program knows its hooks.
+    pub fn has_hooks(&self) -> bool {
+        self.hooks.is_some()
     }
 
     /// The places of its file for a project.

@@ -14,6 +14,7 @@ mod embedded;
 mod error;
 mod flags;
 mod healthcheck;
+mod hook;
 mod keygen;
 mod local;
 mod man;
@@ -45,6 +46,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, env: impl IntoIterator<Item
     let args: Vec<OsString> = args.into_iter().collect();
     let env: Vec<(OsString, OsString)> = env.into_iter().collect();
     let speaks_json = serve::wants_json_errors(&args, &env);
+    let is_hook = hook::is_asked(&args);
     let done = match parse(args, env) {
         Ok(Action::Serve(config)) => return serve::run(*config),
         Ok(Action::Project(command)) => project::run(&command),
@@ -58,6 +60,10 @@ pub fn run(args: impl IntoIterator<Item = OsString>, env: impl IntoIterator<Item
         Ok(Action::Setup(setup)) => setup::run(&setup),
         Ok(Action::Connect(front)) => connect::run(*front),
         Ok(Action::Demo(demo)) => demo::run(&demo),
+        Ok(Action::Hook(hook)) => match hook.run() {
+            Ok(code) => return code,
+            Err(stop) => Err(stop),
+        },
         Ok(Action::Local(command)) => match command.run() {
             Ok(code) => return code,
             Err(stop) => Err(stop),
@@ -66,6 +72,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>, env: impl IntoIterator<Item
             Ok(code) => return code,
             Err(stop) => Err(stop),
         },
+        // A client takes the code of a wrong command line as a refusal of its turn.
+        Err(CliError::Usage(line)) if is_hook => Err(CliError::Failed(line)),
         Err(stop) => Err(stop),
     };
     done.map_or_else(|stop| report(stop, speaks_json), |()| ExitCode::SUCCESS)
@@ -86,6 +94,7 @@ pub enum Action {
     Connect(Box<connect::Connect>),
     Demo(demo::Demo),
     ConfigEntry(Box<config_entry::ConfigEntry>),
+    Hook(hook::Hook),
     Local(Box<local::LocalCommand>),
     Setup(Box<setup::Setup>),
 }
@@ -150,6 +159,7 @@ pub fn parse(
         Some((name, below)) if local::is_known(&name) => local::read(&name, &below, env.into_iter().collect())
             .map(Box::new)
             .map(Action::Local),
+        Some((name, below)) if name == hook::NAME => hook::read(&below).map(Action::Hook),
         Some((name, below)) if name == "demo" => Ok(Action::Demo(demo::read(&below))),
         Some((name, below)) if name == "serve" => serve::read(below, env).map(Box::new).map(Action::Serve),
         Some((name, _)) if name == "keygen" => Ok(Action::Keygen),
@@ -175,6 +185,7 @@ pub fn command() -> Command {
         .subcommands(local::commands())
         .subcommand(local::aliases())
         .subcommand(connect::command())
+        .subcommand(hook::command())
         .subcommand(top::command())
         .subcommands(operate::commands())
         .subcommand(project::command())

@@ -15,6 +15,9 @@ use super::{
 /// Longest time for which a process that checks the lock may hold it.
 const PROBE_TIME_MAX: Duration = Duration::from_secs(1);
 
+/// How the names of the files begin that hooks of clients keep in the runtime folder.
+pub const HOOK_PREFIX: &str = "hook-";
+
 /// Held by a broker as long as it lives.
 #[derive(Debug)]
 pub struct LifeLock {
@@ -62,6 +65,16 @@ pub fn files(paths: &LocalPaths) -> Vec<PathBuf> {
         .collect()
 }
 
+/// What the hooks of clients keep beside the socket. A waiter that loses its lock goes on.
+fn hook_files(paths: &LocalPaths) -> Vec<PathBuf> {
+    let entries = fs::read_dir(&paths.folder).into_iter().flatten().flatten();
+    let is_hook = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.starts_with(HOOK_PREFIX))
+    };
+    entries.map(|entry| entry.path()).filter(is_hook).collect()
+}
+
 /// Removes the remains of a dead broker and returns their paths. Removes nothing while a broker lives or is being started.
 ///
 /// # Errors
@@ -98,6 +111,7 @@ pub fn remove_folder(paths: &LocalPaths) -> io::Result<Vec<PathBuf>> {
         return Ok(Vec::new());
     };
     let mut removed = files(paths);
+    removed.extend(hook_files(paths));
     removed.extend([paths.life_lock.clone(), paths.start_lock.clone()]);
     removed.iter().try_for_each(fs::remove_file)?;
     // Fails when the folder has other files, which stay.

@@ -32,7 +32,7 @@ pub use client::{LineClient, RequestError};
 pub use error::{AttachError, LocalError};
 pub use info::{Info, write_private};
 pub use instance::Instance;
-pub use life::{LifeLock, files, is_alive, remove_folder, remove_remains};
+pub use life::{HOOK_PREFIX, LifeLock, files, is_alive, remove_folder, remove_remains};
 pub use lock::{FileLock, LockError, pause_until};
 pub use paths::LocalPaths;
 pub use peer::{PeerProcess, peer_of};

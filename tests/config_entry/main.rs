@@ -3,6 +3,7 @@
 //!
 //! `UPDATE_GOLDEN=1` writes the golden files.
 
+mod hooks;
 #[allow(dead_code, reason = "shared with other tests")]
 #[path = "../support/process.rs"]
 mod process;
@@ -18,19 +19,20 @@ use process::BrokerProcess;
 use serde_json::Value;
 
 /// All clients, and the pointer to an entry in the file of each.
-const CLIENTS: [(&str, &str); 9] = [
+const CLIENTS: [(&str, &str); 10] = [
     ("claude", "/mcpServers/broker"),
     ("cursor", "/mcpServers/broker"),
     ("vscode", "/servers/broker"),
     ("codex", "/mcp_servers/broker"),
     ("gemini", "/mcpServers/broker"),
+    ("copilot", "/mcpServers/broker"),
     ("opencode", "/mcp/broker"),
     ("windsurf", "/mcpServers/broker"),
     ("zed", "/context_servers/broker"),
     ("claude-desktop", "/mcpServers/broker"),
 ];
 /// Clients whose file cannot refer to a variable.
-const WITHOUT_VARIABLES: [&str; 2] = ["zed", "claude-desktop"];
+const WITHOUT_VARIABLES: [&str; 3] = ["copilot", "zed", "claude-desktop"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -175,8 +177,9 @@ fn the_address_comes_from_the_flag_or_the_variable() {
 #[test]
 fn a_wrong_argument_says_what_is_allowed() {
     assert!(
-        refused(&["emacs"])
-            .contains("allowed: claude, cursor, vscode, codex, gemini, opencode, windsurf, zed, claude-desktop")
+        refused(&["emacs"]).contains(
+            "allowed: claude, cursor, vscode, codex, gemini, copilot, opencode, windsurf, zed, claude-desktop"
+        )
     );
     assert!(refused(&["claude", "--url", "nonsense"]).contains("is not allowed"));
     assert!(refused(&["claude", "--name", "two words"]).contains("1 to 32 letters, digits, - and _"));

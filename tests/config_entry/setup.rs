@@ -14,12 +14,13 @@ use crate::CLIENTS;
 
 /// Where the file of each client is below the home folder.
 #[cfg(not(target_os = "macos"))]
-const FILES: [(&str, &str); 9] = [
+const FILES: [(&str, &str); 10] = [
     ("claude", ".claude.json"),
     ("cursor", ".cursor/mcp.json"),
     ("vscode", ".config/Code/User/mcp.json"),
     ("codex", ".codex/config.toml"),
     ("gemini", ".gemini/settings.json"),
+    ("copilot", ".copilot/mcp-config.json"),
     ("opencode", ".config/opencode/opencode.json"),
     ("windsurf", ".codeium/windsurf/mcp_config.json"),
     ("zed", ".config/zed/settings.json"),
@@ -27,33 +28,33 @@ const FILES: [(&str, &str); 9] = [
 ];
 
 /// A user with an empty home folder, removed when dropped.
-struct User {
+pub struct User {
     home: PathBuf,
 }
 
 impl User {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let home = std::env::temp_dir().join(format!("mb-setup-{}", uuid::Uuid::new_v4().simple()));
         fs::create_dir_all(&home).unwrap();
         Self { home }
     }
 
-    fn path(&self, file: &str) -> PathBuf {
+    pub fn path(&self, file: &str) -> PathBuf {
         self.home.join(file)
     }
 
-    fn writes(&self, file: &str, text: &str) -> PathBuf {
+    pub fn writes(&self, file: &str, text: &str) -> PathBuf {
         let path = self.path(file);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, text).unwrap();
         path
     }
 
-    fn reads(&self, file: &str) -> String {
+    pub fn reads(&self, file: &str) -> String {
         fs::read_to_string(self.path(file)).unwrap()
     }
 
-    fn command(&self, words: &[&str]) -> Command {
+    pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mcp-broker"));
         command
             .env_clear()
@@ -65,7 +66,7 @@ impl User {
         command
     }
 
-    fn sets_up(&self, words: &[&str]) -> String {
+    pub fn sets_up(&self, words: &[&str]) -> String {
         let output = self.command(words).output().unwrap();
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!((output.status.code(), stderr.as_str()), (Some(0), ""), "{words:?}");
@@ -73,7 +74,7 @@ impl User {
     }
 
     /// The one line on stderr of a refusal.
-    fn is_refused(&self, words: &[&str]) -> String {
+    pub fn is_refused(&self, words: &[&str]) -> String {
         let Output { status, stdout, stderr } = self.command(words).output().unwrap();
         let stderr = String::from_utf8(stderr).unwrap();
         assert!(matches!(status.code(), Some(1 | 2)), "{stderr}");
@@ -106,7 +107,7 @@ fn parsed(client: &str, text: &str) -> Value {
 }
 
 /// What tells whether a file was replaced or written.
-fn identity(path: &Path) -> (u64, i64, i64) {
+pub fn identity(path: &Path) -> (u64, i64, i64) {
     let metadata = fs::metadata(path).unwrap();
     (metadata.ino(), metadata.mtime(), metadata.mtime_nsec())
 }

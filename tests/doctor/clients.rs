@@ -3,12 +3,13 @@
 use crate::{User, free_port, process::BrokerProcess};
 
 /// The clients, and the file of each below the home folder.
-const CLIENTS: [(&str, &str, &str, &str); 8] = [
+const CLIENTS: [(&str, &str, &str, &str); 9] = [
     ("claude", "Claude Code", "project/.mcp.json", "--json"),
     ("cursor", "Cursor", ".cursor/mcp.json", "--json"),
     ("vscode", "VS Code", "project/.vscode/mcp.json", "--json"),
     ("codex", "Codex", ".codex/config.toml", "--toml"),
     ("gemini", "Gemini CLI", ".gemini/settings.json", "--json"),
+    ("copilot", "Copilot CLI", ".copilot/mcp-config.json", "--json"),
     ("opencode", "opencode", ".config/opencode/opencode.json", "--json"),
     ("windsurf", "Windsurf", ".codeium/windsurf/mcp_config.json", "--json"),
     ("zed", "Zed", ".config/zed/settings.json", "--json"),
@@ -16,7 +17,7 @@ const CLIENTS: [(&str, &str, &str, &str); 8] = [
 
 /// The clients whose file can refer to a variable.
 fn with_variables() -> impl Iterator<Item = (&'static str, &'static str, &'static str, &'static str)> {
-    let has = |client: &str| !matches!(client, "vscode" | "zed");
+    let has = |client: &str| !matches!(client, "vscode" | "copilot" | "zed");
     CLIENTS.into_iter().filter(move |(client, ..)| has(client))
 }
 

@@ -14,16 +14,16 @@ use serde_json::{Value, json};
 use crate::{front::Front, home::Home, support::WAIT_TIMEOUT};
 
 /// A socket where fronts look for the broker.
-struct FakeBroker(UnixListener);
+pub struct FakeBroker(UnixListener);
 
 /// A connection of a front.
-struct Connection {
+pub struct Connection {
     reader: BufReader<UnixStream>,
-    hello: Value,
+    pub hello: Value,
 }
 
 impl FakeBroker {
-    fn of(user: &Home) -> Self {
+    pub fn of(user: &Home) -> Self {
         let folder = user.runtime();
         fs::create_dir_all(&folder).unwrap();
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
@@ -31,7 +31,7 @@ impl FakeBroker {
     }
 
     /// Answers the hello of the next front, with the name that it gives.
-    fn accepts(&self, name: Option<&str>) -> Connection {
+    pub fn accepts(&self, name: Option<&str>) -> Connection {
         let (stream, _) = self.0.accept().unwrap();
         stream.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
         stream.set_write_timeout(Some(WAIT_TIMEOUT)).unwrap();
@@ -52,7 +52,7 @@ impl FakeBroker {
 
 impl Connection {
     /// The next request. Notifications are left out: they may come with the opening or after it.
-    fn reads(&mut self) -> Value {
+    pub fn reads(&mut self) -> Value {
         loop {
             let mut line = String::new();
             self.reader.read_line(&mut line).unwrap();
@@ -63,7 +63,7 @@ impl Connection {
         }
     }
 
-    fn writes(&mut self, frame: &Value) {
+    pub fn writes(&mut self, frame: &Value) {
         let mut stream = self.reader.get_ref();
         stream.write_all(format!("{frame}\n").as_bytes()).unwrap();
     }

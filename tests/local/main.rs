@@ -13,6 +13,7 @@ mod frames;
 mod front;
 mod hello;
 mod home;
+mod hooks;
 mod idle;
 mod keys;
 mod pauses;

@@ -38,6 +38,7 @@ pub fn members(wanted: &Wanted) -> Members {
         "gemini" => vec![("httpUrl", json!(url))],
         "windsurf" => vec![("serverUrl", json!(url))],
         "opencode" => vec![("type", json!("remote")), ("url", json!(url))],
+        "copilot" => vec![("type", json!("http")), ("url", json!(url)), ("tools", json!(["*"]))],
         _ => vec![("url", json!(url))],
     };
     if let ("codex", Some(variable)) = (word, key_env) {
@@ -53,10 +54,16 @@ fn stdio<'a>(word: &str, program: &'a str, args: impl Iterator<Item = &'a str>) 
         let words: Vec<_> = std::iter::once(program).chain(args).collect();
         return vec![("type", json!("local")), ("command", json!(words))];
     }
-    let kind = (word == "vscode").then(|| ("type", json!("stdio")));
+    let kind = match word {
+        "vscode" => Some(("type", json!("stdio"))),
+        "copilot" => Some(("type", json!("local"))),
+        _ => None,
+    };
     let args: Vec<_> = args.collect();
     let command = [("command", json!(program)), ("args", json!(args))];
-    kind.into_iter().chain(command).collect()
+    // Copilot CLI offers the tools that an entry names.
+    let tools = (word == "copilot").then(|| ("tools", json!(["*"])));
+    kind.into_iter().chain(command).chain(tools).collect()
 }
 
 /// The program that an entry starts and its arguments, if it starts one.
@@ -189,6 +196,7 @@ pub fn places(client: &AgentClient) -> &'static str {
         }
         "codex" => "~/.codex/config.toml",
         "gemini" => "~/.gemini/settings.json, or .gemini/settings.json in the folder of a project",
+        "copilot" => "~/.copilot/mcp-config.json",
         "opencode" => {
             "opencode.json in the folder of a project, or ~/.config/opencode/opencode.json \
              (where opencode 2 lists servers in \"mcp.servers\", it belongs there)"
@@ -216,7 +224,7 @@ pub fn key_advice(wanted: &Wanted) -> String {
 }
 
 /// A word of a POSIX shell.
-fn shell_word(text: &str) -> String {
+pub fn shell_word(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
     if text.chars().all(is_plain) {
         return text.to_owned();

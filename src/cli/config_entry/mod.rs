@@ -16,9 +16,9 @@ use super::{
 };
 
 pub use edit::Members;
-pub use entries::{as_written, command_of, entry_text, is_front, is_program, key_advice, members};
+pub use entries::{as_written, command_of, entry_text, is_front, is_program, key_advice, members, shell_word};
 use entries::{command_line, places};
-pub use wanted::{Wanted, args, read as read_wanted, variable};
+pub use wanted::{Connection, Wanted, args, read as read_wanted, variable};
 
 /// The command with its help.
 pub fn command() -> Command {

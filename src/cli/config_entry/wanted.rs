@@ -60,7 +60,7 @@ impl Wanted {
 
     /// Whether the file of the client can refer to a variable.
     pub fn has_variables(&self) -> bool {
-        !matches!(self.client.word, "zed" | "claude-desktop")
+        !matches!(self.client.word, "copilot" | "zed" | "claude-desktop")
     }
 
     /// Why no entry of this client can say this.

@@ -1,12 +1,13 @@
 //! `setup CLIENT`: writes the entry for a broker into the configuration file of an MCP client, and takes it out again.
 
+mod change;
 mod file;
+mod hooks;
 
 use std::path::{Path, PathBuf};
 
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::{
@@ -17,6 +18,7 @@ use super::{
     flags::switch,
     output::{EXIT_CODES, json_value_line, print},
 };
+use change::Change;
 use file::Edit;
 
 /// The command with its help.
@@ -32,6 +34,10 @@ pub fn command() -> Command {
         .args(config_entry::args())
         .arg(project)
         .arg(switch("user", "Write into the file of the user, for all projects [default]").conflicts_with("project"))
+        .arg(switch(
+            "hooks",
+            "Write the hooks that tell an agent of its messages, into the file of the hooks; the entry is left alone",
+        ).conflicts_with_all(["url", "key-env"]))
         .arg(switch("print", "Print what would be changed, and change nothing"))
         .arg(switch("remove", "Take back what this command has written"))
         .arg(
@@ -50,9 +56,13 @@ The entry starts `mcp-broker connect`, which finds or starts the broker of this 
 broker. Comments, order and everything else in the file stay as they are. An entry of the same name that
 this command did not write is never changed. A second run changes nothing.
 
+With --hooks it writes hooks in place of the entry: for claude, codex, gemini, copilot and cursor. They tell an agent
+of the messages that wait, at the begin and the end of its turns; those of Claude Code also wake an idle agent.
+
   mcp-broker setup claude --print
   mcp-broker setup claude
   mcp-broker setup cursor --project .
+  mcp-broker setup claude --hooks
   mcp-broker setup claude --remove";
 
 /// What to write into which file.
@@ -61,13 +71,21 @@ pub struct Setup {
     wanted: Wanted,
     file: PathBuf,
     is_for_project: bool,
+    what: What,
     task: Task,
     /// Change nothing.
     is_dry: bool,
     is_json: bool,
 }
 
-/// What becomes of the entry.
+/// What is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    Entry,
+    Hooks,
+}
+
+/// What becomes of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Task {
     Add,
@@ -86,15 +104,27 @@ pub fn read(matches: &ArgMatches, before: &ArgMatches, env: &EnvVars) -> Result<
     } else {
         Task::Add
     };
-    let reason = unwritable(&wanted, project.is_some()).filter(|_| task == Task::Add);
-    if let Some(reason) = wanted.impossible().or(reason) {
+    let what = if matches.get_flag("hooks") {
+        What::Hooks
+    } else {
+        What::Entry
+    };
+    let reason = match what {
+        What::Hooks => hooks::impossible(&wanted),
+        What::Entry => {
+            let reason = unwritable(&wanted, project.is_some()).filter(|_| task == Task::Add);
+            wanted.impossible().or(reason)
+        }
+    };
+    if let Some(reason) = reason {
         return Err(CliError::Usage(reason));
     }
-    let file = choose_file(wanted.client, project.map(PathBuf::as_path), env).map_err(CliError::Usage)?;
+    let file = choose_file(wanted.client, what, project.map(PathBuf::as_path), env).map_err(CliError::Usage)?;
     Ok(Setup {
         wanted,
         file,
         is_for_project: project.is_some(),
+        what,
         task,
         is_dry: matches.get_flag("print"),
         is_json: matches.get_flag("json") || before.get_flag("json"),
@@ -102,14 +132,21 @@ pub fn read(matches: &ArgMatches, before: &ArgMatches, env: &EnvVars) -> Result<
 }
 
 /// The file: of several that the client reads, the first that exists.
-fn choose_file(client: &AgentClient, project: Option<&Path>, env: &EnvVars) -> Result<PathBuf, String> {
+fn choose_file(client: &AgentClient, what: What, project: Option<&Path>, env: &EnvVars) -> Result<PathBuf, String> {
     let files = match project {
         Some(project) if !project.is_dir() => {
             return Err(format!("--project {} is not a folder", project.display()));
         }
         Some(project) => {
             let project = std::path::absolute(project).unwrap_or_else(|_| project.to_owned());
-            client.project_files(&project)
+            match what {
+                What::Hooks => client.project_hooks(&project).into_iter().collect(),
+                What::Entry => client.project_files(&project),
+            }
+        }
+        None if what == What::Hooks => {
+            let file = client.user_hooks(|name| config_entry::variable(env, name));
+            file.into_iter().collect()
         }
         None => client.user_files(|name| config_entry::variable(env, name)),
     };
@@ -136,26 +173,16 @@ fn unwritable(wanted: &Wanted, is_for_project: bool) -> Option<String> {
     }
 }
 
-/// What is done to a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Change {
-    Added,
-    /// The entry was one of this command, with other values.
-    Updated,
-    Removed,
-    /// It was as wanted before.
-    Unchanged,
-}
-
 /// Changes the file, or says what would be changed.
 ///
 /// # Errors
 /// [`CliError::Failed`] with what to do; nothing was changed then.
 pub fn run(setup: &Setup) -> Result<(), CliError> {
-    let change = file::edit(&setup.file, !setup.is_dry, |text| match setup.task {
-        Task::Remove => removal(&setup.wanted, text),
-        Task::Add => addition(&setup.wanted, text),
+    let change = file::edit(&setup.file, !setup.is_dry, |text| match (setup.task, setup.what) {
+        (Task::Remove, What::Hooks) => hooks::removal(&setup.wanted, text),
+        (Task::Add, What::Hooks) => hooks::addition(&setup.wanted, text),
+        (Task::Remove, What::Entry) => removal(&setup.wanted, text),
+        (Task::Add, What::Entry) => addition(&setup.wanted, text),
     });
     let change = change.map_err(|reason| {
         let (label, file) = (setup.wanted.client.label, setup.file.display());
@@ -222,46 +249,83 @@ fn foreign(name: &str) -> String {
 
 impl Setup {
     fn as_json(&self, change: Change) -> Value {
-        let members = members(&self.wanted);
-        let entry: Map<String, Value> = members
-            .into_iter()
-            .map(|(key, value)| (key.to_owned(), value))
-            .collect();
         let file = self.file.to_string_lossy();
-        serde_json::json!({
-            "client": self.wanted.client.word, "file": file, "name": self.wanted.name, "change": change,
-            "written": !self.is_dry && change != Change::Unchanged, "entry": entry,
-        })
+        let mut done = serde_json::json!({
+            "client": self.wanted.client.word, "file": file, "change": change,
+            "written": !self.is_dry && change != Change::Unchanged,
+        });
+        let object = |members: Members| -> Map<String, Value> {
+            let owned = |(key, value): (&str, Value)| (key.to_owned(), value);
+            members.into_iter().map(owned).collect()
+        };
+        if self.what == What::Hooks {
+            done["hooks"] = Value::Object(object(hooks::items(&self.wanted)));
+        } else {
+            done["name"] = Value::from(self.wanted.name.as_str());
+            done["entry"] = Value::Object(object(members(&self.wanted)));
+        }
+        done
     }
 
     fn as_text(&self, change: Change) -> Result<String, CliError> {
         let Self { wanted, file, .. } = self;
-        let (label, name, file) = (wanted.client.label, &wanted.name, file.display());
+        let (label, file) = (wanted.client.label, file.display());
+        let (what, are, were) = if self.what == What::Hooks {
+            ("the hooks of this command".to_owned(), "are", "were")
+        } else {
+            (format!("the entry {}", wanted.name), "is", "was")
+        };
         let done = match (change, self.task) {
-            (Change::Unchanged, Task::Remove) => return Ok(format!("{label}: {file} has no entry {name}.\n")),
-            (Change::Unchanged, Task::Add) => return Ok(format!("{label}: the entry {name} is already in {file}.\n")),
+            (Change::Unchanged, Task::Remove) if self.what == What::Hooks => {
+                return Ok(format!("{label}: {file} has no hooks of this command.\n"));
+            }
+            (Change::Unchanged, Task::Remove) => {
+                return Ok(format!("{label}: {file} has no entry {}.\n", wanted.name));
+            }
+            (Change::Unchanged, Task::Add) => return Ok(format!("{label}: {what} {are} already in {file}.\n")),
             (Change::Added, _) => "added to",
             (Change::Updated, _) => "updated in",
             (Change::Removed, _) => "removed from",
         };
         if self.is_dry {
-            let would = format!("{label}: the entry {name} would be {done} {file}.\n");
+            let would = format!("{label}: {what} would be {done} {file}.\n");
             if change == Change::Removed {
                 return Ok(would);
             }
-            let text = entry_text(wanted).map_err(|error| CliError::Failed(error.to_string()))?;
-            return Ok(format!("{would}\n{text}"));
+            return Ok(format!("{would}\n{}", self.alone()?));
         }
-        let next = match (change, self.is_for_project) {
-            (Change::Removed, _) => String::new(),
-            (_, true) => format!("{label} uses it in this project when it starts next.\n"),
-            (_, false) => format!("{label} uses it when it starts next.\n"),
-        };
-        let advice = if wanted.key_env().is_some() {
-            key_advice(wanted)
+        let (it, uses) = if self.what == What::Hooks {
+            ("them", "runs")
         } else {
-            String::new()
+            ("it", "uses")
         };
-        Ok(format!("{label}: the entry {name} was {done} {file}.\n{next}{advice}"))
+        let next = match (change, self.is_for_project) {
+            (Change::Removed, _) => return Ok(format!("{label}: {what} {were} {done} {file}.\n")),
+            (_, true) => format!("{label} {uses} {it} in this project when it starts next.\n"),
+            (_, false) => format!("{label} {uses} {it} when it starts next.\n"),
+        };
+        Ok(format!(
+            "{label}: {what} {were} {done} {file}.\n{next}{}",
+            self.advice()
+        ))
+    }
+
+    /// The text of a file that has nothing else.
+    fn alone(&self) -> Result<String, CliError> {
+        if self.what == What::Hooks {
+            return hooks::text(&self.wanted).map_err(CliError::Failed);
+        }
+        entry_text(&self.wanted).map_err(|error| CliError::Failed(error.to_string()))
+    }
+
+    /// What the user has to do besides.
+    fn advice(&self) -> String {
+        if self.what == What::Hooks {
+            return hooks::advice(&self.wanted).to_owned();
+        }
+        match self.wanted.key_env() {
+            Some(_) => key_advice(&self.wanted),
+            None => String::new(),
+        }
     }
 }

@@ -25,13 +25,14 @@ const NOT_PLAYED: &str = "<!-- not played: ";
 const PLAYED_WITH: &str = "<!-- played with: ";
 /// The number of blocks of all pages that may be left out.
 const NOT_PLAYED_LEN_MAX: usize = 12;
-const PAGES: [&str; 7] = [
+const PAGES: [&str; 8] = [
     "README.md",
     "docs/local.md",
     "docs/guide.md",
     "docs/projects.md",
     "docs/cli.md",
     "docs/clients.md",
+    "docs/waking.md",
     "docs/api.md",
 ];
 

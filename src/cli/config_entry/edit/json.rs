@@ -48,7 +48,7 @@ pub fn insert(text: &str, keys: &[&str], item: &Item) -> Option<String> {
         let new = shape.member(missing, item, &layout);
         return Some(format!("{}{before}{new}{after}{}", &text[..inside], &text[inside..]));
     };
-    let tail = Tail::of(text, last);
+    let tail = Tail::of(text, last.range.end);
     let layout = match own_line_indent(text, last.range.start) {
         Some(indent) => Layout::Lines(indent.to_owned()),
         None if tail.ends_in_line_comment => {
@@ -83,8 +83,8 @@ pub fn replace(text: &str, keys: &[&str], value: &Value) -> Option<String> {
     Some(format!("{}{}{}", &text[..start], one_line(value), &text[end..]))
 }
 
-/// The text without the entry, and without what [`insert`] would have made around it.
-pub fn remove(text: &str, keys: &[&str], members: &Members) -> Option<String> {
+/// The text without the item under the last of the keys, and without what [`insert`] would have made around it.
+pub fn remove(text: &str, keys: &[&str], item: &Item) -> Option<String> {
     let root = parse(text)?;
     let chain = chain(root.as_object()?, keys)?;
     let is_alone = |level: usize| {
@@ -97,7 +97,7 @@ pub fn remove(text: &str, keys: &[&str], members: &Members) -> Option<String> {
         .map(|level| chain[level])
     {
         for before in without_member(text, object, index) {
-            if insert(&before, keys, &Item::Entry(members)).as_deref() == Some(text) {
+            if insert(&before, keys, item).as_deref() == Some(text) {
                 return Some(before);
             }
         }
@@ -106,14 +106,14 @@ pub fn remove(text: &str, keys: &[&str], members: &Members) -> Option<String> {
     without_member(text, object, index).pop()
 }
 
-fn parse(text: &str) -> Option<Node<'_>> {
+pub fn parse(text: &str) -> Option<Node<'_>> {
     parse_to_ast(text, &CollectOptions::default(), &json_with_comments())
         .ok()?
         .value
 }
 
 /// The member of a name. Of several the last counts, as for every parser.
-fn find<'a, 't>(object: &'a Object<'t>, name: &str) -> Option<&'a ObjectProp<'t>> {
+pub fn find<'a, 't>(object: &'a Object<'t>, name: &str) -> Option<&'a ObjectProp<'t>> {
     object
         .properties
         .iter()
@@ -149,7 +149,7 @@ fn chain<'a, 't>(root: &'a Object<'t>, keys: &[&str]) -> Option<Vec<(&'a Object<
     Some(chain)
 }
 
-fn range_of(node: &Node) -> Range<usize> {
+pub fn range_of(node: &Node) -> Range<usize> {
     let range = node.range();
     range.start..range.end
 }
@@ -210,7 +210,7 @@ impl Shape {
 }
 
 /// A value in one line, with a space after each comma and colon.
-fn one_line(value: &Value) -> String {
+pub fn one_line(value: &Value) -> String {
     match value {
         Value::Array(items) => {
             let items: Vec<_> = items.iter().map(one_line).collect();
@@ -226,19 +226,20 @@ fn one_line(value: &Value) -> String {
 }
 
 /// What stands behind a member on its line: its comma and comments.
-struct Tail {
-    comma: Option<usize>,
+pub struct Tail {
+    pub comma: Option<usize>,
     /// Where the next line, or what follows on this line, begins.
-    end: usize,
-    ends_in_line_comment: bool,
+    pub end: usize,
+    pub ends_in_line_comment: bool,
 }
 
 impl Tail {
-    fn of(text: &str, member: &ObjectProp) -> Self {
-        let comma = comma_after(text, member.range.end);
+    /// What stands behind a member or an item that ends there.
+    pub fn of(text: &str, end: usize) -> Self {
+        let comma = comma_after(text, end);
         let mut tail = Self {
             comma,
-            end: comma.map_or(member.range.end, |comma| comma + 1),
+            end: comma.map_or(end, |comma| comma + 1),
             ends_in_line_comment: false,
         };
         for part in trivia(text, tail.end) {
@@ -267,35 +268,37 @@ fn comma_after(text: &str, from: usize) -> Option<usize> {
 /// The texts without a member. The last one is good for every layout; the others are what stood there before [`insert`]
 /// added the member, if it did.
 fn without_member(text: &str, object: &Object, index: usize) -> Vec<String> {
-    let member = &object.properties[index].range;
-    let comma = comma_after(text, member.end);
-    let after = comma.map_or(member.end, |comma| comma + 1);
-    let kept_comments = &text[member.end..comma.unwrap_or(member.end)];
-    let inside = object.range.start + 1;
-    if object.properties.len() == 1 {
-        let mut texts = vec![format!("{}{}", &text[..inside], &text[member.end..])];
-        let rest = &text[member.end..];
+    let of = |member: &ObjectProp| member.range.start..member.range.end;
+    let parts: Vec<_> = object.properties.iter().map(of).collect();
+    without_part(text, object.range.start..object.range.end, &parts, index)
+}
+
+/// The texts without a part of an object or of a list, as [`without_member`] returns them.
+pub fn without_part(text: &str, around: Range<usize>, parts: &[Range<usize>], index: usize) -> Vec<String> {
+    let part = &parts[index];
+    let comma = comma_after(text, part.end);
+    let after = comma.map_or(part.end, |comma| comma + 1);
+    let kept_comments = &text[part.end..comma.unwrap_or(part.end)];
+    let inside = around.start + 1;
+    if parts.len() == 1 {
+        let mut texts = vec![format!("{}{}", &text[..inside], &text[part.end..])];
+        let rest = &text[part.end..];
         let next_line = rest.strip_prefix("\r\n").or_else(|| rest.strip_prefix('\n'));
         texts.extend(next_line.map(|rest| format!("{}{rest}", &text[..inside])));
-        let start = cut_start(text, inside, member.start, after);
+        let start = cut_start(text, inside, part.start, after);
         let inner = format!(
             "{}{kept_comments}{}",
             &text[inside..start],
-            &text[after..object.range.end - 1]
+            &text[after..around.end - 1]
         );
         let inner = if inner.trim().is_empty() { "" } else { &inner };
-        texts.push(format!("{}{inner}{}", &text[..inside], &text[object.range.end - 1..]));
+        texts.push(format!("{}{inner}{}", &text[..inside], &text[around.end - 1..]));
         return texts;
     }
-    let previous = index.checked_sub(1).map(|index| object.properties[index].range.end);
+    let previous = index.checked_sub(1).map(|index| parts[index].end);
     let comma_before = previous.and_then(|end| comma_after(text, end));
-    let start = cut_start(
-        text,
-        comma_before.map_or(inside, |comma| comma + 1),
-        member.start,
-        after,
-    );
-    let is_last = index + 1 == object.properties.len();
+    let start = cut_start(text, comma_before.map_or(inside, |comma| comma + 1), part.start, after);
+    let is_last = index + 1 == parts.len();
     vec![match comma_before {
         Some(before) if is_last && comma.is_none() => {
             format!("{}{}{}", &text[..before], &text[before + 1..start], &text[after..])
@@ -318,7 +321,7 @@ fn cut_start(text: &str, from: usize, member: usize, after: usize) -> usize {
 }
 
 /// The white space before a place, if nothing else stands before it on its line.
-fn own_line_indent(text: &str, place: usize) -> Option<&str> {
+pub fn own_line_indent(text: &str, place: usize) -> Option<&str> {
     let line = text[..place].rfind('\n').map(|at| at + 1)?;
     let before = &text[line..place];
     before.chars().all(|c| c == ' ' || c == '\t').then_some(before)

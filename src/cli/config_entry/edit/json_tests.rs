@@ -173,7 +173,9 @@ fn key() -> impl Strategy<Value = String> {
         Just("ä\\n\\u0041"),
         Just("//x"),
         Just("mcp"),
-        Just("servers")
+        Just("servers"),
+        Just("hooks"),
+        Just("Stop")
     ]
     .prop_map(|key| format!("\"{key}\""))
 }
@@ -193,7 +195,7 @@ fn object(value: impl Strategy<Value = String>) -> impl Strategy<Value = String>
     })
 }
 
-fn document() -> impl Strategy<Value = String> {
+pub fn document() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         Just("1"),
         Just("\"x, } // y\""),

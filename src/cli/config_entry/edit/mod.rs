@@ -4,8 +4,12 @@
 //! parsed file takes many times its bytes, so that one is in memory at a time: files are compared by their hashes.
 
 mod json;
+mod json_list;
 #[cfg(test)]
 mod json_tests;
+pub mod list;
+#[cfg(test)]
+mod list_tests;
 mod members;
 mod toml;
 #[cfg(test)]
@@ -26,6 +30,8 @@ pub enum EditError {
     Invalid(String),
     /// What should hold the entry is something else. The keys that lead to it.
     NotAnObject(String),
+    /// What should be a list is something else. The keys that lead to it.
+    NotAList(String),
     /// The text is written in a way that the edit would have to rewrite.
     Unusual,
 }
@@ -38,6 +44,7 @@ impl std::fmt::Display for EditError {
                 f.write_str("its content is not an object; correct it in an editor")
             }
             Self::NotAnObject(keys) => write!(f, "its member {keys} is not an object; correct it in an editor"),
+            Self::NotAList(keys) => write!(f, "its member {keys} is not a list; correct it in an editor"),
             Self::Unusual => f.write_str("it is written in a way that only an editor can change safely"),
         }
     }
@@ -135,7 +142,7 @@ pub fn remove(client: &AgentClient, text: &str, name: &str, members: &Members) -
     }
     drop(value);
     let new = match client.format {
-        FileFormat::Json => json::remove(file.text, &file.keys, members),
+        FileFormat::Json => json::remove(file.text, &file.keys, &json::Item::Entry(members)),
         FileFormat::Toml => toml::remove(file.text, &file.keys, members),
     };
     file.checked(new, &expected)
