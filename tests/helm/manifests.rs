@@ -5,6 +5,7 @@ use std::{fs, path::PathBuf, process::Command};
 use super::{
     kustomize::OVERLAYS,
     rendering::{CASES, MATRIX},
+    support::promtool::promtool,
     tools::{Tools, here, root, run_with_input, scratch_folder, text_of},
 };
 
@@ -92,8 +93,7 @@ fn promtool_accepts_the_rules() {
     let file = scratch_folder("rules").join("rules.yaml");
     // JSON is YAML.
     fs::write(&file, rules.unwrap()["spec"].to_string()).unwrap();
-    let output = tools.promtool().args(["check", "rules"]).arg(&file).output().unwrap();
-    assert!(output.status.success(), "{}", text_of(&output));
+    promtool(&["check", "rules", file.to_str().unwrap()], "");
 }
 
 #[test]

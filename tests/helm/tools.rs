@@ -18,7 +18,6 @@ pub const NAMESPACE: &str = "mcp-broker";
 pub struct Tools {
     /// The folder of the programs of the Python environment.
     python: &'static str,
-    promtool: &'static str,
 }
 
 impl Tools {
@@ -26,12 +25,10 @@ impl Tools {
     pub fn find() -> Option<Self> {
         let tools = Self {
             python: "target/clients/chart/bin",
-            promtool: "target/clients/promtool/usr/bin/promtool",
         };
         let wanted = [
             root().join(tools.python).join("helm"),
             root().join(tools.python).join("kubectl"),
-            root().join(tools.promtool),
             here().join("node_modules/.installed"),
         ];
         let Some(missing) = wanted.iter().find(|path| !path.exists()) else {
@@ -60,10 +57,6 @@ impl Tools {
             .current_dir(root())
             .stdin(Stdio::null());
         command
-    }
-
-    pub fn promtool(self) -> Command {
-        Command::new(root().join(self.promtool))
     }
 
     /// What `helm template` prints with these arguments.

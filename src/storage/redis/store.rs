@@ -212,7 +212,7 @@ impl InboxStore for RedisStore {
             .insert(batch.iter().map(|append| &append.message));
         let items = append::group_into_items(&batch);
         let operation = append::operation(&batch, &items, now);
-        let unsettled = self.pipeline.begin_recorded_operation();
+        let unsettled = self.pipeline.track_recorded_operation();
         self.run(operation, move |pipeline, mut reply| {
             let answers = append::read_answers(&batch, &items, &pipeline.client.retention, &mut reply)?;
             pipeline.record_accepted(&batch, &answers, now);

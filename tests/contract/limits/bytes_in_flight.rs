@@ -8,6 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 
+use super::peek_at_once;
 use crate::support::{Agent, Broker, HttpAgent, Request, Tenant, connect, eventually, masked_frame, read_frame};
 
 const MIB: usize = 1024 * 1024;
@@ -119,15 +120,13 @@ fn send_unread(broker: &Broker, request: &Request) -> TcpStream {
 
 /// Removes a socket whose long answer has begun to come.
 fn take_answered(waiting: &mut Vec<TcpStream>) -> TcpStream {
-    // More than the head of an answer whose body waits for room.
-    let mut begun = vec![0; 64 * 1024];
+    /// More than the head of an answer whose body waits for room.
+    const BEGUN_LEN: usize = 64 * 1024;
+    let mut begun = vec![0; BEGUN_LEN];
     let at = eventually("an answer begins", || {
-        waiting.iter().position(|socket| {
-            socket.set_nonblocking(true).unwrap();
-            let peeked = socket.peek(&mut begun);
-            socket.set_nonblocking(false).unwrap();
-            peeked.is_ok_and(|len| len == begun.len())
-        })
+        waiting
+            .iter()
+            .position(|socket| peek_at_once(socket, &mut begun).is_ok_and(|len| len == BEGUN_LEN))
     });
     waiting.swap_remove(at)
 }

@@ -7,6 +7,7 @@ use std::{
 
 use serde_json::{Value, json};
 
+use super::peek_at_once;
 use crate::support::{Broker, Request, ResponseReader, Tenant, connect, eventually};
 
 /// Bytes of the longest body.
@@ -27,10 +28,7 @@ fn project_request(team: &Tenant<'_>, method: &str, path: &str, body: &Value) ->
 
 /// Whether bytes or the end have come on a connection.
 fn is_answered(socket: &TcpStream) -> bool {
-    socket.set_nonblocking(true).unwrap();
-    let peeked = socket.peek(&mut [0]);
-    socket.set_nonblocking(false).unwrap();
-    !matches!(peeked, Err(error) if error.kind() == ErrorKind::WouldBlock)
+    !matches!(peek_at_once(socket, &mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
 }
 
 /// A body of nearly the largest length: a permission for another project.

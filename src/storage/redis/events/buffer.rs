@@ -17,6 +17,7 @@ use actors::{
     },
 };
 use tokio::sync::Notify;
+use tokio_util::task::TaskTracker;
 
 /// Bytes of complete blocks that wait for Redis: of one project, and of all of them together. Beyond it the oldest are
 /// dropped, and counted.
@@ -37,8 +38,8 @@ pub struct EventBuffer {
     pub(super) unnoted: tokio::sync::Mutex<Vec<Vec<u8>>>,
     /// Notified when a block is complete.
     pub(super) block_ready: Notify,
-    /// Notified when the last unsettled operation is settled.
-    settled: Notify,
+    /// Operations that append blocks, or are recorded once they have their reply. Each holds a token until then.
+    pub(super) unsettled: TaskTracker,
 }
 
 #[derive(Debug, Default)]
@@ -50,8 +51,6 @@ struct Waiting {
     lost: u64,
     /// Whether a task appends what is recorded.
     is_driven: bool,
-    /// Operations that have no reply yet, and append blocks or are recorded once they have it.
-    unsettled: usize,
 }
 
 /// A block that waits.
@@ -77,6 +76,9 @@ pub(super) enum Wakeup {
 impl EventBuffer {
     /// An empty buffer.
     pub fn new(retention: &Retention, all_bytes: SharedBytes) -> Self {
+        let unsettled = TaskTracker::new();
+        // A tracker that is open never ends a wait.
+        unsettled.close();
         Self {
             records_messages: retention.records_messages(),
             with_payloads: retention.history_payloads,
@@ -84,7 +86,7 @@ impl EventBuffer {
             waiting: Mutex::default(),
             unnoted: tokio::sync::Mutex::default(),
             block_ready: Notify::new(),
-            settled: Notify::new(),
+            unsettled,
         }
     }
 
@@ -119,43 +121,14 @@ impl EventBuffer {
         self.complete(&mut self.lock());
     }
 
-    /// Takes everything for an operation, where it is at most so many blocks. [`Self::settle`] follows.
+    /// Takes everything, where it is at most so many blocks.
     pub(super) fn take_few(&self, len_max: usize) -> Option<VecDeque<WaitingBlock>> {
         let mut waiting = self.lock();
         if waiting.is_empty() || waiting.complete.len() >= len_max {
             return None;
         }
         self.complete(&mut waiting);
-        waiting.unsettled += 1;
         Some(self.take_locked(&mut waiting, len_max))
-    }
-
-    /// Notes that an operation begins which is recorded once it has its reply. [`Self::settle`] follows.
-    pub(super) fn begin_unsettled(&self) {
-        self.lock().unsettled += 1;
-    }
-
-    /// Notes that an operation is recorded, or that the blocks that it did not append are back or counted as lost.
-    pub(super) fn settle(&self) {
-        let mut waiting = self.lock();
-        waiting.unsettled -= 1;
-        if waiting.unsettled == 0 {
-            self.settled.notify_waiters();
-        }
-    }
-
-    /// Waits until no operation is unsettled. False when none was.
-    pub(super) async fn wait_until_settled(&self) -> bool {
-        let mut has_waited = false;
-        loop {
-            // Made before the check: it learns of every notification from now on.
-            let settled = self.settled.notified();
-            if self.lock().unsettled == 0 {
-                return has_waited;
-            }
-            has_waited = true;
-            settled.await;
-        }
     }
 
     /// Takes the oldest complete blocks, preceded by one that tells how many events were lost before them.
@@ -399,7 +372,6 @@ mod tests {
         assert!(buffer.take_few(4).is_none());
         record(&buffer);
         assert_eq!(buffer.take_few(4).unwrap().len(), 1);
-        buffer.settle();
         record(&buffer);
         complete_blocks(&buffer, 4);
         assert!(buffer.take_few(4).is_none(), "too much for a function");

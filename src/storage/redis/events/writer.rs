@@ -11,6 +11,7 @@ use actors::{
 use deadpool_redis::redis::{Cmd, Value, cmd};
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::{
     super::{
@@ -109,17 +110,20 @@ impl Pipeline {
 
     /// The operation that appends what is recorded so far, with its blocks; None when there is nothing, or too much for a
     /// function.
-    pub fn take_events(&self) -> Option<(Operation, VecDeque<WaitingBlock>)> {
+    pub fn take_events(&self) -> Option<(Operation, TakenBlocks)> {
+        // Before the blocks are taken: the end of the process finds them in the buffer or waits.
+        let unsettled = self.events.unsettled.token();
         let blocks = self.events.take_few(BLOCKS_IN_FUNCTION)?;
         let operation = Operation::new("append_blocks").without_reading_inboxes();
         let texts = blocks.iter().map(|block| block.stored.clone());
-        Some((texts.fold(operation, Operation::text), blocks))
+        let operation = texts.fold(operation, Operation::text);
+        Some((operation, TakenBlocks { blocks, unsettled }))
     }
 
     /// Puts blocks back that such an operation did not append.
-    pub fn await_append(self: &Arc<Self>, blocks: VecDeque<WaitingBlock>, reply: PendingReply) {
+    pub fn await_append(self: &Arc<Self>, taken: TakenBlocks, reply: PendingReply) {
         let pipeline = Arc::clone(self);
-        let unsettled = UnsettledOperation(Arc::clone(self));
+        let TakenBlocks { blocks, unsettled } = taken;
         self.client.thread.spawn(async move {
             match reply.await {
                 Ok(Ok(_)) => {}
@@ -148,11 +152,9 @@ impl Pipeline {
             .await
     }
 
-    /// Notes that an operation begins which is recorded when it has its reply. The end of the process waits until the
-    /// result is dropped.
-    pub fn begin_recorded_operation(self: &Arc<Self>) -> UnsettledOperation {
-        self.events.begin_unsettled();
-        UnsettledOperation(Arc::clone(self))
+    /// A token for an operation that is recorded when it has its reply. The end of the process waits until it is dropped.
+    pub fn track_recorded_operation(&self) -> TaskTrackerToken {
+        self.events.unsettled.token()
     }
 
     /// Appends everything that was recorded before the call, and what operations record or append that have no reply yet.
@@ -161,13 +163,10 @@ impl Pipeline {
     /// # Errors
     /// Those of [`Self::write_events`].
     pub async fn flush_events(self: &Arc<Self>) -> Result<(), StoreError> {
-        loop {
-            self.write_events().await?;
-            // What such an operation has recorded now, or put back because it was refused, is not appended yet.
-            if !self.events.wait_until_settled().await {
-                return Ok(());
-            }
-        }
+        // First what is recorded already: the caller may not have the time to wait for the others.
+        self.write_events().await?;
+        self.events.unsettled.wait().await;
+        self.write_events().await
     }
 
     /// Appends all complete blocks and notes them.
@@ -251,13 +250,11 @@ impl Pipeline {
     }
 }
 
-/// An operation whose events are neither waiting nor in the log. Dropped when they are.
-pub struct UnsettledOperation(Arc<Pipeline>);
-
-impl Drop for UnsettledOperation {
-    fn drop(&mut self) {
-        self.0.events.settle();
-    }
+/// Blocks that an operation appends.
+pub struct TakenBlocks {
+    blocks: VecDeque<WaitingBlock>,
+    /// Held until the blocks are in the log, put back or counted as lost.
+    unsettled: TaskTrackerToken,
 }
 
 /// Appends what is recorded until nothing is left.

@@ -72,11 +72,11 @@ impl Pipeline {
             queue.push_auto_acks(deadline);
         }
         if operation.records_events
-            && let Some((append, blocks)) = self.take_events()
+            && let Some((append, taken)) = self.take_events()
         {
             let (reply_to, reply) = oneshot::channel();
             queue.push(append, deadline, ReplyTarget::Single(reply_to));
-            self.await_append(blocks, reply);
+            self.await_append(taken, reply);
         }
         queue.push(operation, deadline, ReplyTarget::Single(reply_to));
         self.wake_driver(queue);
