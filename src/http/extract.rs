@@ -8,7 +8,6 @@ use actix_web::{
     error::QueryPayloadError, http::StatusCode, web, web::Bytes,
 };
 use actors::{clock::now, model::BrokerError};
-use chrono::DateTime;
 use futures_util::future::LocalBoxFuture;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -28,13 +27,11 @@ use crate::{
     metrics::{STEP_SECONDS, WINDOW_SECONDS},
     problem::Problem,
     refusal::{json_error_reason, serde_error_reason},
-    verbs::arguments::Arguments,
+    verbs::arguments::{Arguments, parse_search},
 };
 
 /// The subtype or suffix of JSON media types.
 const JSON: &str = "json";
-/// Characters of a text that a search is for.
-const TEXT_CHARS_MAX: usize = 128;
 
 /// Sets how query errors are answered.
 pub fn configure_queries(config: &mut web::ServiceConfig) {
@@ -335,26 +332,12 @@ pub fn parse_seconds(field: &'static str, text: &str) -> Result<u64, BrokerError
         .ok_or_else(|| BrokerError::invalid(field, "from 10s to 1h, such as 10s, 15m or 1h"))
 }
 
-/// A time of RFC 3339, in milliseconds since the Unix epoch.
-///
-/// # Errors
-/// `InvalidArgument` for another text.
-pub fn parse_time(field: &'static str, text: &str) -> Result<u64, BrokerError> {
-    let time = DateTime::parse_from_rfc3339(text).ok();
-    // Nothing here is older than 1970.
-    let ms = time.map(|time| u64::try_from(time.timestamp_millis()).unwrap_or(0));
-    ms.ok_or_else(|| BrokerError::invalid(field, "a time such as 2026-01-31T12:00:00Z (RFC 3339)"))
-}
-
-/// The text that a search is for, in lower case.
+/// The query parameter `q`: a text that a search is for, in lower case.
 ///
 /// # Errors
 /// `InvalidArgument` for a text that is empty or too long.
 pub fn parse_text(text: &str) -> Result<String, BrokerError> {
-    if !(1..=TEXT_CHARS_MAX).contains(&text.chars().count()) {
-        return Err(BrokerError::invalid("q", format!("1 to {TEXT_CHARS_MAX} characters")));
-    }
-    Ok(text.to_lowercase())
+    parse_search("q", text)
 }
 
 /// The items of a query parameter that is a list separated by commas. An absent parameter has none.

@@ -3,6 +3,7 @@
 use std::{borrow::Cow, str::FromStr};
 
 use actors::model::{BrokerError, MissingSession, SessionId};
+use chrono::DateTime;
 use semver::{Version, VersionReq};
 use serde::{Deserialize, Deserializer, de::Error};
 
@@ -10,6 +11,9 @@ use crate::{
     json::{JsonObject, scan},
     refusal::json_error_reason,
 };
+
+/// Characters of a text that a search is for.
+const SEARCH_CHARS_MAX: usize = 128;
 
 /// The arguments of one call: slices of the frame. Taking them one by one lets each error name its argument.
 #[derive(Debug)]
@@ -228,6 +232,31 @@ impl<'a> Arguments<'a> {
 #[cold]
 fn too_long(name: &str, len_max: usize) -> BrokerError {
     BrokerError::invalid(name, format!("at most {len_max} bytes of JSON"))
+}
+
+/// A time of RFC 3339, in milliseconds since the Unix epoch.
+///
+/// # Errors
+/// `InvalidArgument` for another text.
+pub fn parse_time(field: &'static str, text: &str) -> Result<u64, BrokerError> {
+    let time = DateTime::parse_from_rfc3339(text).ok();
+    // Nothing here is older than 1970.
+    let ms = time.map(|time| u64::try_from(time.timestamp_millis()).unwrap_or(0));
+    ms.ok_or_else(|| BrokerError::invalid(field, "a time such as 2026-01-31T12:00:00Z (RFC 3339)"))
+}
+
+/// The text that a search is for, in lower case.
+///
+/// # Errors
+/// `InvalidArgument` for a text that is empty or too long.
+pub fn parse_search(field: &'static str, text: &str) -> Result<String, BrokerError> {
+    if !(1..=SEARCH_CHARS_MAX).contains(&text.chars().count()) {
+        return Err(BrokerError::invalid(
+            field,
+            format!("1 to {SEARCH_CHARS_MAX} characters"),
+        ));
+    }
+    Ok(text.to_lowercase())
 }
 
 /// A semantic version as an argument.

@@ -15,10 +15,10 @@ mod start;
 
 pub use actor::Project;
 pub use handle::{
-    CrossProjectSend, Flow, FlowEdge, LateAnswer, LifeChange, ListedMessage, Lookup, MailboxFigures, MessageFilter,
-    MessageLife, MessagePage, Page, Party, PendingLookup, PreparedSend, ProjectFigures, ProjectHandle,
+    CrossProjectSend, EnvelopePage, Flow, FlowEdge, LateAnswer, LifeChange, ListedMessage, Lookup, MailboxFigures,
+    MessageFilter, MessageLife, MessagePage, Page, Party, PendingLookup, PreparedSend, ProjectFigures, ProjectHandle,
     ProtocolDefinition, ReceiveRequest, RecipientLife, RedriveRequest, RequestTrace, SendRequest, SessionSet,
-    StatusFilter, Thread, ThreadCursor, ThreadPage,
+    StatusFilter, Thread, ThreadCursor, ThreadKey, ThreadPage,
 };
 #[cfg(feature = "faults")]
 pub use messages::Panic;

@@ -7,10 +7,7 @@ use std::{ops::Bound, sync::Arc};
 use actix_web::{http::StatusCode, web};
 use actors::{
     clock::rfc3339_text,
-    model::{
-        AcceptedMessage, BrokerError, DeadLetterReason, DeliveryStatus, LoggedRecipients, MessageId, Priority,
-        ProtocolName, Scope, SessionId,
-    },
+    model::{BrokerError, DeadLetterReason, DeliveryStatus, MessageId, Priority, ProtocolName, Scope, SessionId},
     project::{LifeChange, ListedMessage, MessageFilter, MessageLife, ProjectHandle, RecipientLife, StatusFilter},
     storage::EventPosition,
 };
@@ -22,12 +19,17 @@ use crate::{
     admin::schemas,
     auth::Identity,
     http::{
-        extract::{ApiError, ApiResult, Caller, ok_text, parse_limit, parse_text, parse_time},
+        extract::{ApiError, ApiResult, Caller, ok_text, parse_limit, parse_text},
         problem_body::ProblemBody,
     },
     json::{page::JsonPage, write_json},
     problem::Problem,
-    verbs::{messages::payload_text, sessions},
+    verbs::{
+        arguments::parse_time,
+        history::{parse_cursor, payload_of, write_envelope},
+        sending::check_thread_id,
+        sessions,
+    },
 };
 
 const PAGE_LEN: usize = 50;
@@ -45,6 +47,9 @@ pub struct Query {
     status: Option<String>,
     /// Only messages with this header.
     correlation_id: Option<String>,
+    /// Only messages of this thread: those with this header, and the message with this id if it has no such header.
+    #[param(max_length = 128)]
+    thread_id: Option<String>,
     /// Only messages accepted at this time or later (RFC 3339).
     #[param(format = DateTime)]
     since: Option<String>,
@@ -57,8 +62,8 @@ pub struct Query {
     /// Only messages with this priority.
     #[param(value_type = Option<documented::Priority>)]
     priority: Option<Priority>,
-    /// Only messages with this text, in any case, in the name of the sender or of a recipient, in the name of the protocol or
-    /// in the correlation id.
+    /// Only messages with this text, in any case, in the subject, in the name of the sender or of a recipient other than
+    /// `session`, in the name of the protocol or in the correlation id.
     #[param(min_length = 1, max_length = 128)]
     q: Option<String>,
     /// `payload` shows the payloads that are kept, which requires the scope `admin`.
@@ -84,6 +89,7 @@ pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
         session,
         status,
         correlation_id,
+        thread_id,
         since,
         until,
         protocol,
@@ -94,9 +100,13 @@ pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
         cursor,
     } = query.into_inner();
     let with_payload = includes_payload(&by, include.as_deref())?;
+    if let Some(thread_id) = &thread_id {
+        check_thread_id("thread_id", thread_id)?;
+    }
     let filter = MessageFilter {
         status: status.map(|word| parse_status(&word)).transpose()?,
         correlation_id,
+        thread_id,
         since_ms: since.map(|text| parse_time("since", &text)).transpose()?,
         until_ms: until.map(|text| parse_time("until", &text)).transpose()?,
         protocol: protocol.map(|name| ProtocolName::parse(&name)).transpose()?,
@@ -107,8 +117,9 @@ pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
             None => None,
             Some(address) => Some(parse_session(&by.project, &address).await?),
         },
+        ..MessageFilter::default()
     };
-    let before = cursor.map(|text| parse_position(&text)).transpose()?;
+    let before = cursor.map(|text| parse_cursor(&text)).transpose()?;
     let limit = parse_limit(limit, PAGE_LEN, PAGE_LEN_MAX)?;
     let page = by.project.messages(&filter, before, limit).await?;
     let mut text = JsonPage::new("messages");
@@ -142,21 +153,6 @@ fn parse_status(word: &str) -> Result<StatusFilter, BrokerError> {
     })
 }
 
-fn parse_position(text: &str) -> Result<EventPosition, BrokerError> {
-    text.parse()
-        .map_err(|_| BrokerError::invalid("cursor", "not a cursor of this list"))
-}
-
-/// The text of the payload, if the log or the store keeps it.
-async fn payload_of(project: &ProjectHandle, accepted: &AcceptedMessage) -> Result<Option<String>, BrokerError> {
-    if let Some(payload) = &accepted.payload {
-        return Ok(Some(payload.clone()));
-    }
-    let kept = project.kept_messages(vec![accepted.message]).await?;
-    let message = kept.into_iter().next().flatten();
-    Ok(message.and_then(|message| payload_text(&message)))
-}
-
 /// How many recipients have each status.
 #[derive(Default, Serialize)]
 struct RecipientCounts {
@@ -169,14 +165,8 @@ struct RecipientCounts {
 
 /// Writes the envelope with the members `recipient_name`, `status` and `recipients`.
 fn write_listed(out: &mut Vec<u8>, project: &ProjectHandle, message: &ListedMessage, payload: Option<&str>) {
-    message.accepted.write_envelope(project.id(), payload, out);
+    write_envelope(out, project, &message.accepted, payload);
     out.pop();
-    let recipient = match message.accepted.recipients {
-        LoggedRecipients::One(session) => project.session(session),
-        LoggedRecipients::Many(_) => None,
-    };
-    out.extend_from_slice(b",\"recipient_name\":");
-    write_json(out, &recipient.and_then(|member| member.record.name.clone()));
     let recipients = message.recipients.as_deref();
     let status = match recipients {
         Some([recipient]) => Some(recipient.status.as_str()),

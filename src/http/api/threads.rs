@@ -1,4 +1,4 @@
-//! `/api/v1/threads`: the messages of each correlation id.
+//! `/api/v1/threads`: the messages of each thread id, or else correlation id.
 
 #![allow(unused_qualifications, reason = "what utoipa writes")]
 
@@ -6,7 +6,7 @@ use actix_web::{http::Method, web};
 use actors::{
     clock::rfc3339_text,
     model::{BrokerError, Scope},
-    project::{Thread, ThreadCursor},
+    project::{Thread, ThreadCursor, ThreadKey},
     storage::EventStart,
 };
 use serde::{Deserialize, Serialize};
@@ -15,10 +15,11 @@ use utoipa::{IntoParams, ToSchema};
 use super::parties::PartyView;
 use crate::{
     http::{
-        extract::{ApiResult, Caller, ok_text, parse_limit, parse_time},
+        extract::{ApiResult, Caller, ok_text, parse_limit},
         resource::Resource,
     },
     json::page::JsonPage,
+    verbs::arguments::parse_time,
 };
 
 const PAGE_LEN: usize = 50;
@@ -47,11 +48,22 @@ pub struct Query {
     cursor: Option<String>,
 }
 
-/// The messages of one correlation id.
+/// The messages of one thread id, or of one correlation id: exactly one of the two is present.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Thread)]
 pub struct ThreadView<'a> {
-    correlation_id: &'a str,
+    /// The header `thread_id` of these messages, or the id of the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    thread_id: Option<&'a str>,
+    /// The header `correlation_id` of these messages, which have no `thread_id`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    correlation_id: Option<&'a str>,
+    /// The subject of the first of these messages that has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    subject: Option<&'a str>,
     /// Its messages; a broadcast is one.
     messages: usize,
     /// At most 20 of its senders and recipients.
@@ -77,8 +89,8 @@ pub struct Threads<'a> {
     next_cursor: Option<String>,
 }
 
-/// The threads of the last `MESSAGE_HISTORY`: messages by correlation id, newest first. `GET
-/// /api/v1/messages?correlation_id=` lists the messages of one. A page looks at up to 50,000 events: it may have
+/// The threads of the last `MESSAGE_HISTORY`: messages by thread id, or else by correlation id, newest first. `GET
+/// /api/v1/messages` with `thread_id` or `correlation_id` lists the messages of one. A page looks at up to 50,000 events: it may have
 /// fewer threads than its limit and still be followed by another, and a longer thread is on a later page again, with its
 /// older messages. A member sees messages that its own sessions sent or got.
 #[utoipa::path(get, path = "/api/v1/threads", operation_id = "list_threads", tag = "messages", params(Query), responses(
@@ -104,8 +116,14 @@ pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
 }
 
 fn view(thread: &Thread) -> ThreadView<'_> {
+    let (thread_id, correlation_id) = match &thread.key {
+        ThreadKey::Thread(id) => (Some(&**id), None),
+        ThreadKey::Correlation(id) => (None, Some(&**id)),
+    };
     ThreadView {
-        correlation_id: &thread.correlation_id,
+        thread_id,
+        correlation_id,
+        subject: thread.subject.as_deref(),
         messages: thread.messages,
         participants: thread.participants.iter().map(PartyView::of).collect(),
         participants_total: thread.participants_total,

@@ -1,6 +1,7 @@
 //! The tools: a table, and one file for each subject. A new tool is an entry in the table and a function in a file.
 
 mod dead_letters;
+mod history;
 mod negotiation;
 mod projects;
 mod protocols;
@@ -35,6 +36,8 @@ pub static TOOLS: &[Tool] = &[
     receiving::RECEIVE_MESSAGES,
     receiving::ACKNOWLEDGE_MESSAGES,
     receiving::GET_MESSAGE_STATUS,
+    history::GET_THREAD,
+    history::SEARCH_MESSAGES,
     dead_letters::LIST_DEAD_LETTERS,
     dead_letters::REDRIVE_DEAD_LETTERS,
     projects::CREATE_PROJECT,

@@ -35,10 +35,10 @@ fn headers_schema() -> Value {
             "correlation_id": string_schema("Ties an answer to its question."),
             "reply_to": string_schema("Where to answer."),
             "idempotency_key": string_schema("A repeat within 24 h sends nothing."),
-            "thread_id": string_schema("Thread it belongs to."),
+            "thread_id": string_schema("Id of its first message."),
             "subject": string_schema("One line."),
-            "hops": integer_schema("Of the message that caused it, plus 1."),
-            "report": {"const": "none", "description": "No report if it fails."},
+            "hops": integer_schema(""),
+            "report": {"const": "none", "description": "No failure report."},
         },
     })
 }

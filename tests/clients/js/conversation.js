@@ -12,6 +12,7 @@ export const TOOLS = [
   'discover_protocols',
   'disconnect_session',
   'get_message_status',
+  'get_thread',
   'heartbeat',
   'list_dead_letters',
   'list_sessions',
@@ -20,6 +21,7 @@ export const TOOLS = [
   'redrive_dead_letters',
   'register_protocol',
   'register_session',
+  'search_messages',
   'send_message'
 ];
 

@@ -13,6 +13,7 @@ TOOLS = {
     "discover_protocols",
     "disconnect_session",
     "get_message_status",
+    "get_thread",
     "heartbeat",
     "list_dead_letters",
     "list_sessions",
@@ -21,6 +22,7 @@ TOOLS = {
     "redrive_dead_letters",
     "register_protocol",
     "register_session",
+    "search_messages",
     "send_message",
 }
 

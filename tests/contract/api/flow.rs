@@ -208,6 +208,44 @@ fn threads_are_listed_newest_first_and_in_pages() {
 }
 
 #[test]
+fn threads_have_a_thread_id_or_else_a_correlation_id() {
+    let broker = Broker::secured();
+    let team = broker.project("team", &json!({}));
+    team.agent("bob");
+    let post = |headers: Value| {
+        let mut message = note("reporter", Some("bob"), "canary");
+        message["headers"] = headers;
+        team.posts(&team.key, &message)["message_id"].clone()
+    };
+    post(json!({"correlation_id": "plan"}));
+    let first = post(json!({"correlation_id": "plan", "subject": "first"}));
+    post(json!({"thread_id": first, "subject": "second", "correlation_id": "plan"}));
+    post(json!({"thread_id": "plan"}));
+    let threads = team.awaits_threads(&team.key, 3);
+    let described: Vec<_> = threads
+        .iter()
+        .map(|thread| {
+            let [id, correlation, subject, messages] =
+                ["thread_id", "correlation_id", "subject", "messages"].map(|name| thread[name].clone());
+            (id, correlation, subject, messages)
+        })
+        .collect();
+    let expected = [
+        (json!("plan"), Value::Null, Value::Null, json!(1)),
+        (first.clone(), Value::Null, json!("first"), json!(2)),
+        (Value::Null, json!("plan"), Value::Null, json!(1)),
+    ];
+    assert_eq!(described, expected);
+    let path = format!("messages?thread_id={}", first.as_str().unwrap());
+    assert_eq!(team.pages(&path, "messages", 1).len(), 2);
+    assert_eq!(
+        team.pages("messages?q=FIRST", "messages", 1).len(),
+        1,
+        "subjects are searched"
+    );
+}
+
+#[test]
 fn a_thread_lists_at_most_twenty_participants() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
@@ -319,6 +357,23 @@ fn one_answer_looks_at_a_bounded_number_of_events() {
         team.pages("messages?correlation_id=all", "messages", 500).len(),
         BROADCASTS
     );
+    // A thread and a search that find nothing end after as many events, and their last page says so.
+    for (tool, mut arguments) in [
+        ("get_thread", json!({"thread_id": "none"})),
+        ("search_messages", json!({"query": "none"})),
+    ] {
+        let mut pages = 0;
+        loop {
+            let mut page = alice.calls(tool, arguments.clone());
+            assert_eq!(page["messages"], json!([]), "{tool}");
+            pages += 1;
+            match page["next_cursor"].take() {
+                Value::Null => break,
+                cursor => arguments["cursor"] = cursor,
+            }
+        }
+        assert_eq!(pages, 2, "{tool}");
+    }
 }
 
 #[test]

@@ -61,6 +61,12 @@ fn messages_are_listed_newest_first_without_payloads() {
     let found = |query: &str| ids(team.gets(&format!("messages?{query}"))["messages"].as_array().unwrap());
     assert_eq!(found("correlation_id=c1"), newest_first[2..]);
     assert_eq!(found("correlation_id=c2"), [Value::Null; 0]);
+    // A message without a thread id is the first of the thread that its id names.
+    assert_eq!(
+        found(&format!("thread_id={}", one["message_id"].as_str().unwrap())),
+        newest_first[2..]
+    );
+    assert_eq!(found("thread_id=c1"), [Value::Null; 0]);
     assert_eq!(found("session=bob").len(), 3);
     assert_eq!(found("session=reporter&status=queued").len(), 3);
     assert_eq!(found("since=2020-01-01T00:00:00Z").len(), 3);
@@ -207,6 +213,7 @@ fn bad_queries_are_refused() {
         "messages?limit=0",
         "messages?cursor=1",
         "messages?cursor=01-1-1",
+        "messages?thread_id=a%0Ab",
         "messages?include=all",
         "messages?order=asc",
         "messages/0190a5d2-c000-7000-8000-00000000002a?cursor=x",

@@ -24,7 +24,7 @@ pub(super) const NO_ERROR: &str = "";
 
 /// A tool, the scope it needs, its arguments, and the code of its error for a caller with that scope. `$N` is a new
 /// number in each call, `$MESSAGE` the id of a message that was sent.
-const TOOLS: [(&str, Level, &str, &str); 21] = [
+const TOOLS: [(&str, Level, &str, &str); 23] = [
     ("register_session", Member, "{}", NO_ERROR),
     ("heartbeat", Member, "{}", NO_ERROR),
     ("list_sessions", Observer, "{}", NO_ERROR),
@@ -67,6 +67,8 @@ const TOOLS: [(&str, Level, &str, &str); 21] = [
         r#"{"message_id": "$MESSAGE"}"#,
         NO_ERROR,
     ),
+    ("get_thread", Member, r#"{"thread_id": "t"}"#, NO_ERROR),
+    ("search_messages", Member, r#"{"query": "a"}"#, NO_ERROR),
     ("list_dead_letters", Observer, "{}", NO_ERROR),
     ("redrive_dead_letters", Member, r#"{"message_ids": []}"#, NO_ERROR),
     (

@@ -393,6 +393,38 @@ fn invalid_message_calls() -> Vec<InvalidCall> {
     ]
 }
 
+fn invalid_history_calls() -> Vec<(&'static str, Value, &'static str)> {
+    let search = |name: &str, value: Value| json!({"query": "a", name: value});
+    let thread = |name: &str, value: Value| json!({"thread_id": "t", name: value});
+    vec![
+        ("get_thread", json!({}), "thread_id"),
+        ("get_thread", thread("thread_id", json!("")), "thread_id"),
+        ("get_thread", thread("thread_id", json!("t".repeat(129))), "thread_id"),
+        ("get_thread", thread("thread_id", json!("a\nb")), "thread_id"),
+        ("get_thread", thread("limit", json!(101)), "limit"),
+        ("get_thread", thread("cursor", json!("1")), "cursor"),
+        (
+            "get_thread",
+            thread("include_payloads", json!("all")),
+            "include_payloads",
+        ),
+        ("get_thread", thread("query", json!("a")), "query"),
+        ("search_messages", json!({}), "query"),
+        ("search_messages", search("query", json!("")), "query"),
+        ("search_messages", search("query", json!("a".repeat(129))), "query"),
+        ("search_messages", search("thread_id", json!("\u{0}")), "thread_id"),
+        ("search_messages", search("from", json!(1)), "from"),
+        ("search_messages", search("since", json!("yesterday")), "since"),
+        ("search_messages", search("limit", json!(0)), "limit"),
+        ("search_messages", search("cursor", json!("x")), "cursor"),
+        (
+            "search_messages",
+            search("include_payloads", json!(true)),
+            "include_payloads",
+        ),
+    ]
+}
+
 #[test]
 fn an_invalid_argument_is_named() {
     let broker = Broker::start();
@@ -401,6 +433,7 @@ fn an_invalid_argument_is_named() {
         invalid_session_calls(),
         invalid_protocol_calls(),
         invalid_message_calls(),
+        invalid_history_calls(),
     ];
     for (tool, arguments, argument) in calls.concat() {
         let error = alice.is_refused_as("invalid_argument", tool, arguments.clone());

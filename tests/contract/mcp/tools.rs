@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Agent, Broker, keys};
 
-const TOOLS: [&str; 21] = [
+const TOOLS: [&str; 23] = [
     "register_session",
     "heartbeat",
     "disconnect_session",
@@ -18,6 +18,8 @@ const TOOLS: [&str; 21] = [
     "receive_messages",
     "acknowledge_messages",
     "get_message_status",
+    "get_thread",
+    "search_messages",
     "list_dead_letters",
     "redrive_dead_letters",
     "create_project",

@@ -7,3 +7,4 @@ mod push;
 mod receipts;
 mod receiving;
 mod redelivery;
+mod threads;

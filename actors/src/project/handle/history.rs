@@ -1,6 +1,8 @@
 //! The history of messages: lists and lives of messages, read from the event log and joined with what the receipts say
 //! now. And the log itself, for those who follow it.
 
+mod envelopes;
+mod filter;
 mod flow;
 mod parties;
 mod scan;
@@ -12,18 +14,20 @@ use super::ProjectHandle;
 use crate::{
     clock::now,
     model::{
-        AcceptedMessage, BrokerError, DeadLetterReason, DeliveryStatus, EventKind, EventKinds, LoggedRecipients,
-        Message, MessageId, Owner, Priority, ProjectEvent, ProtocolName, RecipientStatus, SessionId,
+        AcceptedMessage, BrokerError, DeadLetterReason, EventKind, EventKinds, LoggedRecipients, Message, MessageId,
+        Owner, ProjectEvent, RecipientStatus, SessionId,
     },
     storage::{Direction, EventPage, EventPosition, EventQuery, EventStart, LoggedEvent},
 };
 
+pub use envelopes::EnvelopePage;
+pub use filter::{MessageFilter, StatusFilter};
 pub use flow::{Flow, FlowEdge};
 pub use parties::{Party, SessionSet};
-pub use threads::{Thread, ThreadCursor, ThreadPage};
+pub use threads::{Thread, ThreadCursor, ThreadKey, ThreadPage};
 
 pub(in crate::project) use scan::WALKS_MAX;
-use scan::{BackwardScan, READ_BYTES, Span};
+use scan::{LogScan, READ_BYTES, Span};
 
 /// Records that one page of the list looks at, at most: a page may be short, or empty, and still have a successor.
 const LIST_SCAN_MAX: usize = 5_000;
@@ -35,55 +39,6 @@ const READ_RECORDS: usize = 1_000;
 const RECIPIENTS_MAX: usize = 20_000;
 /// The id of a message may be this much younger than its record, and as much older, because clocks are set.
 const CLOCK_STEP_MS: u64 = 2_000;
-
-/// Selects messages of the list.
-#[derive(Clone, Debug, Default)]
-pub struct MessageFilter {
-    /// Only messages that this session sent or got.
-    pub session: Option<SessionId>,
-    /// Only messages with this status for some recipient.
-    pub status: Option<StatusFilter>,
-    /// Only messages with this header.
-    pub correlation_id: Option<String>,
-    /// Only messages accepted at this time or later, in milliseconds since the Unix epoch.
-    pub since_ms: Option<u64>,
-    /// Only messages accepted before this time, in milliseconds since the Unix epoch.
-    pub until_ms: Option<u64>,
-    /// Only messages of this protocol.
-    pub protocol: Option<ProtocolName>,
-    /// Only messages with this priority.
-    pub priority: Option<Priority>,
-    /// Only messages with this text, in lower case, in the name of their sender or of a recipient, in the name of their
-    /// protocol or in their correlation id.
-    pub text: Option<String>,
-    /// Only messages that a session of this owner sent or got.
-    pub visible_to: Option<Owner>,
-}
-
-/// A status of a message, without the reason of a dead letter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StatusFilter {
-    Queued,
-    Delivered,
-    Acknowledged,
-    Expired,
-    DeadLettered,
-}
-
-impl StatusFilter {
-    /// Whether a status is this one.
-    #[must_use]
-    pub const fn matches(self, status: DeliveryStatus) -> bool {
-        matches!(
-            (self, status),
-            (Self::Queued, DeliveryStatus::Queued)
-                | (Self::Delivered, DeliveryStatus::Delivered)
-                | (Self::Acknowledged, DeliveryStatus::Acknowledged)
-                | (Self::Expired, DeliveryStatus::Expired)
-                | (Self::DeadLettered, DeliveryStatus::DeadLettered(_))
-        )
-    }
-}
 
 /// A message of the list.
 #[derive(Clone, Debug)]
@@ -165,13 +120,16 @@ impl ProjectHandle {
         SessionSet::of(members.iter().filter(|member| member.record.owner == *owner))
     }
 
-    /// The sessions with this text, in lower case, in their name.
-    fn sessions_named(&self, text: &str) -> SessionSet {
+    /// The sessions with the text of a filter in their name, without the session of the filter.
+    fn sessions_named(&self, filter: &MessageFilter) -> Option<SessionSet> {
+        let text = filter.text.as_ref()?;
         let members = self.directory().all();
-        SessionSet::of(members.iter().filter(|member| {
+        let named = members.iter().filter(|member| {
             let name = member.record.name.as_ref();
-            name.is_some_and(|name| name.as_str().to_lowercase().contains(text))
-        }))
+            filter.session != Some(member.record.id)
+                && name.is_some_and(|name| name.as_str().to_lowercase().contains(text))
+        });
+        Some(SessionSet::of(named))
     }
 
     /// A page of at most `limit` messages of the log, newest first, behind the message at `before`.
@@ -185,10 +143,11 @@ impl ProjectHandle {
         limit: usize,
     ) -> Result<MessagePage, BrokerError> {
         let own = filter.visible_to.as_ref().map(|owner| self.own_sessions(owner));
-        let named = filter.text.as_ref().map(|text| self.sessions_named(text));
+        let named = self.sessions_named(filter);
         let newest = filter.until_ms.map_or(EventStart::Newest, EventStart::At);
-        let mut scan = BackwardScan::new(Span {
+        let mut scan = LogScan::new(Span {
             from: before.map_or(newest, EventStart::Before),
+            direction: Direction::Backward,
             until_ms: filter.until_ms,
             since_ms: filter.since_ms,
             kinds: EventKinds::of(&[EventKind::Accepted]),
@@ -301,12 +260,15 @@ impl ProjectHandle {
         Ok((is_known || life.accepted.is_some()).then_some(life))
     }
 
-    /// The text of each of these messages that is still kept: it waits, is leased, or is a dead letter.
+    /// A message that is still kept: it waits, is leased, or is a dead letter. A project reads few of them at once,
+    /// because each may be large.
     ///
     /// # Errors
     /// `unavailable`.
-    pub async fn kept_messages(&self, messages: Vec<MessageId>) -> Result<Vec<Option<Arc<Message>>>, BrokerError> {
-        Ok(self.store().messages(messages).await?)
+    pub async fn kept_message(&self, message: MessageId) -> Result<Option<Arc<Message>>, BrokerError> {
+        let _permit = self.walk_permit().await;
+        let kept = self.store().messages(vec![message]).await?;
+        Ok(kept.into_iter().next().flatten())
     }
 }
 
@@ -314,59 +276,6 @@ impl ProjectHandle {
 fn begin_ms(message: MessageId) -> u64 {
     let (high, _) = message.as_uuid().as_u64_pair();
     (high >> 16).saturating_sub(CLOCK_STEP_MS)
-}
-
-impl MessageFilter {
-    /// Whether a message is selected, apart from its status. `named` are the sessions whose names have the text.
-    fn selects(&self, accepted: &AcceptedMessage, named: Option<&SessionSet>) -> bool {
-        self.session
-            .is_none_or(|session| accepted.sender == session || accepted.recipients.may_contain(session))
-            && self.selects_headers(accepted)
-            && self.protocol.as_ref().is_none_or(|wanted| {
-                accepted
-                    .parse_head()
-                    .is_some_and(|head| head.protocol_name == wanted.as_str())
-            })
-            && self.selects_text(accepted, named)
-    }
-
-    fn selects_headers(&self, accepted: &AcceptedMessage) -> bool {
-        if self.correlation_id.is_none() && self.priority.is_none() {
-            return true;
-        }
-        accepted.parse_headers().is_some_and(|headers| {
-            self.priority.is_none_or(|wanted| headers.priority == wanted)
-                && (self.correlation_id.is_none() || headers.correlation_id == self.correlation_id)
-        })
-    }
-
-    fn selects_text(&self, accepted: &AcceptedMessage, named: Option<&SessionSet>) -> bool {
-        let Some(text) = &self.text else { return true };
-        let contains = |word: &str| word.to_lowercase().contains(text);
-        if named.is_some_and(|named| named.sent_or_got(accepted)) {
-            return true;
-        }
-        let in_head = accepted
-            .parse_head()
-            .is_some_and(|head| contains(&head.protocol_name) || head.sender_name.is_some_and(|name| contains(&name)));
-        in_head || {
-            let headers = accepted.parse_headers();
-            let id = headers.and_then(|headers| headers.correlation_id);
-            id.is_some_and(|id| contains(&id))
-        }
-    }
-
-    fn selects_status(&self, recipients: Option<&[RecipientStatus]>) -> bool {
-        let Some(status) = self.status else { return true };
-        // Of the messages of one session its own copy counts, unless it is the sender.
-        let of_session = |recipient: &&RecipientStatus| self.session == Some(recipient.session);
-        let recipients = recipients.unwrap_or_default();
-        let own = recipients.iter().find(of_session);
-        match own {
-            Some(own) => status.matches(own.status),
-            None => recipients.iter().any(|recipient| status.matches(recipient.status)),
-        }
-    }
 }
 
 impl MessageLife {

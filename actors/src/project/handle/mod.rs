@@ -37,8 +37,8 @@ pub use dead_letters::RedriveRequest;
 pub use figures::{MailboxFigures, ProjectFigures};
 pub(super) use history::WALKS_MAX;
 pub use history::{
-    Flow, FlowEdge, LifeChange, ListedMessage, MessageFilter, MessageLife, MessagePage, Party, RecipientLife,
-    SessionSet, StatusFilter, Thread, ThreadCursor, ThreadPage,
+    EnvelopePage, Flow, FlowEdge, LifeChange, ListedMessage, MessageFilter, MessageLife, MessagePage, Party,
+    RecipientLife, SessionSet, StatusFilter, Thread, ThreadCursor, ThreadKey, ThreadPage,
 };
 pub use inbox::ReceiveRequest;
 pub use lookup::{LateAnswer, Lookup, PendingLookup};

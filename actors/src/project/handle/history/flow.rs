@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use super::{
     ProjectHandle,
     parties::{Names, Party, SessionSet},
-    scan::{BackwardScan, COUNT_READ_MAX, COUNT_SCAN_MAX, Span},
+    scan::{COUNT_READ_MAX, COUNT_SCAN_MAX, LogScan, Span},
 };
 use crate::{
     model::{BrokerError, EventKind, EventKinds, LoggedRecipients, MessageId, Owner, ProjectEvent, SessionId},
-    storage::{EventStart, LoggedEvent},
+    storage::{Direction, EventStart, LoggedEvent},
 };
 
 /// Messages from one session to another.
@@ -72,8 +72,9 @@ impl ProjectHandle {
     ) -> Result<Flow, BrokerError> {
         let _permit = self.walk_permit().await;
         let own = visible_to.map(|owner| self.own_sessions(owner));
-        let mut scan = BackwardScan::new(Span {
+        let mut scan = LogScan::new(Span {
             from: EventStart::Newest,
+            direction: Direction::Backward,
             until_ms: Some(until_ms),
             since_ms: Some(since_ms),
             kinds: EventKinds::of(&[EventKind::Accepted, EventKind::DeadLettered]),

@@ -1,5 +1,4 @@
-//! A bounded walk backward over the messages of the event log: what lists, threads and the flow between sessions have in
-//! common.
+//! A bounded walk over the messages of the event log: what lists, threads and the flow between sessions have in common.
 
 use tokio::sync::SemaphorePermit;
 
@@ -9,9 +8,10 @@ use crate::{
     storage::{Direction, EventPosition, EventQuery, EventStart, LoggedEvent},
 };
 
-/// Walks of a project at once that keep what they have counted, up to 15 MB each. More of them wait for their turn.
+/// Walks of a project at once that keep what they have counted, up to 15 MB each, or look at many records. More of them
+/// wait for their turn.
 pub(in crate::project) const WALKS_MAX: usize = 2;
-/// Records that a walk looks at that counts messages, at most: about 16,000 messages with their deliveries.
+/// Records that a long walk looks at, at most: about 16,000 messages with their deliveries.
 pub(super) const COUNT_SCAN_MAX: usize = 50_000;
 /// Records of one read of such a walk.
 pub(super) const COUNT_READ_MAX: usize = 5_000;
@@ -25,6 +25,8 @@ const RECIPIENTS_SCAN_MAX: usize = 200_000;
 pub(super) struct Span {
     /// Where it begins.
     pub from: EventStart,
+    /// Where it goes from there.
+    pub direction: Direction,
     /// Only what happened before this time, in milliseconds since the Unix epoch.
     pub until_ms: Option<u64>,
     /// Only what happened at this time or later, in milliseconds since the Unix epoch.
@@ -37,9 +39,9 @@ pub(super) struct Span {
     pub read_max: usize,
 }
 
-/// A walk backward. It reads at most `scan_max` records, and messages with 200,000 recipients together; in between it lets
+/// A walk over the log. It reads at most `scan_max` records, and messages with 200,000 recipients together; in between it lets
 /// others work.
-pub(super) struct BackwardScan {
+pub(super) struct LogScan {
     span: Span,
     /// Where the next read begins; None once the walk has ended.
     from: Option<EventStart>,
@@ -50,7 +52,7 @@ pub(super) struct BackwardScan {
     oldest_ms: Option<u64>,
 }
 
-impl BackwardScan {
+impl LogScan {
     pub(super) fn new(span: Span) -> Self {
         Self {
             span,
@@ -62,7 +64,7 @@ impl BackwardScan {
         }
     }
 
-    /// The next events, newest first; None once the walk has ended.
+    /// The next events in the direction of the walk; None once the walk has ended.
     ///
     /// # Errors
     /// `unavailable`.
@@ -75,26 +77,28 @@ impl BackwardScan {
         }
         let query = EventQuery {
             from,
-            direction: Direction::Backward,
+            direction: self.span.direction,
             kinds: self.span.kinds,
             scan_max: self.span.read_max.min(self.span.scan_max - self.scanned),
             bytes_max: READ_BYTES,
         };
         let mut read = project.events(query).await?;
         self.scanned += read.scanned;
-        let since = self.span.since_ms.unwrap_or(0);
-        let end = read.events.iter().position(|event| event.at_ms < since);
+        let times = self.span.since_ms.unwrap_or(0)..self.span.until_ms.unwrap_or(u64::MAX);
+        let end = read.events.iter().position(|event| match self.span.direction {
+            Direction::Backward => event.at_ms < times.start,
+            Direction::Forward => event.at_ms >= times.end,
+        });
         read.events.truncate(end.unwrap_or(read.events.len()));
-        let until = self.span.until_ms.unwrap_or(u64::MAX);
         // The events of several replicas are not quite in the order of their times.
-        read.events.retain(|event| event.at_ms < until);
+        read.events.retain(|event| times.contains(&event.at_ms));
         self.recipients += read.events.iter().map(recipients_len).sum::<usize>();
         self.oldest_ms = read.events.last().map(|event| event.at_ms).or(self.oldest_ms);
         if let Some(next) = read.next.filter(|_| read.more && end.is_none()) {
             if self.scanned >= self.span.scan_max || self.recipients >= RECIPIENTS_SCAN_MAX {
                 self.rest = Some(next);
             } else {
-                self.from = Some(EventStart::Before(next));
+                self.from = Some(behind(next, self.span.direction));
             }
         }
         Ok(Some(read.events))
@@ -102,7 +106,7 @@ impl BackwardScan {
 
     /// Ends the walk behind what it has found. Another one can go on from there.
     pub(super) fn end(&mut self) {
-        if let Some(EventStart::Before(next)) = self.from.take() {
+        if let Some(EventStart::Before(next) | EventStart::After(next)) = self.from.take() {
             self.rest = Some(next);
         }
     }
@@ -128,6 +132,14 @@ impl ProjectHandle {
     pub(super) async fn walk_permit(&self) -> Option<SemaphorePermit<'_>> {
         // The semaphore is never closed.
         self.0.history_walks.acquire().await.ok()
+    }
+}
+
+/// Where a walk in this direction goes on behind an event.
+pub(super) fn behind(position: EventPosition, direction: Direction) -> EventStart {
+    match direction {
+        Direction::Backward => EventStart::Before(position),
+        Direction::Forward => EventStart::After(position),
     }
 }
 

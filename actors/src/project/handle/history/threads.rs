@@ -1,15 +1,18 @@
-//! Threads: the messages of one correlation id.
+//! Threads: the messages of one thread id, or else of one correlation id.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::{
     ProjectHandle,
     parties::{Names, Party, SessionSet},
-    scan::{BackwardScan, COUNT_READ_MAX, COUNT_SCAN_MAX, Span},
+    scan::{COUNT_READ_MAX, COUNT_SCAN_MAX, LogScan, Span},
 };
 use crate::{
-    model::{AcceptedMessage, BrokerError, EventKind, EventKinds, LoggedRecipients, Owner, ProjectEvent, SessionId},
-    storage::{EventPosition, EventStart},
+    model::{
+        AcceptedMessage, BrokerError, EventKind, EventKinds, Headers, LoggedRecipients, MessageId, Owner, ProjectEvent,
+        SessionId,
+    },
+    storage::{Direction, EventPosition, EventStart},
 };
 
 /// The span ends with the read that finds so many threads.
@@ -19,10 +22,21 @@ pub const PARTICIPANTS_MAX: usize = 20;
 /// Protocols that a thread lists.
 const PROTOCOLS_MAX: usize = 20;
 
+/// What the messages of a thread have in common.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ThreadKey {
+    /// The header `thread_id`; the first message may have it as its message id instead.
+    Thread(String),
+    /// The header `correlation_id`, of messages without a `thread_id`.
+    Correlation(String),
+}
+
 /// A thread, as far as one page has looked back.
 #[derive(Clone, Debug)]
 pub struct Thread {
-    pub correlation_id: String,
+    pub key: ThreadKey,
+    /// The subject of its first message that has one.
+    pub subject: Option<String>,
     /// Its messages; a broadcast is one.
     pub messages: usize,
     /// The first of its senders and recipients.
@@ -82,6 +96,7 @@ impl ThreadPage {
 /// A thread while it is counted.
 struct Counted {
     messages: usize,
+    subject: Option<String>,
     participants: BTreeSet<SessionId>,
     protocols: BTreeSet<String>,
     first_ms: u64,
@@ -105,15 +120,17 @@ impl ProjectHandle {
         let _permit = self.walk_permit().await;
         let own = visible_to.map(|owner| self.own_sessions(owner));
         let all = SessionSet::of(&self.directory().all());
-        let mut scan = BackwardScan::new(Span {
+        let mut scan = LogScan::new(Span {
             from: cursor.span,
+            direction: Direction::Backward,
             until_ms: None,
             since_ms,
             kinds: EventKinds::of(&[EventKind::Accepted]),
             scan_max: COUNT_SCAN_MAX,
             read_max: COUNT_READ_MAX,
         });
-        let (mut found, mut names) = (HashMap::<String, Counted>::new(), Names::default());
+        let (mut found, mut names) = (HashMap::<ThreadKey, Counted>::new(), Names::default());
+        let mut firsts = FirstMessages::default();
         let mut newest = None;
         while let Some(events) = scan.next(self).await? {
             for logged in events {
@@ -121,16 +138,21 @@ impl ProjectHandle {
                 let ProjectEvent::Accepted(accepted) = logged.event else {
                     continue;
                 };
-                let headers = accepted.parse_headers();
-                let id = headers.and_then(|headers| headers.correlation_id);
-                let Some(id) = id.filter(|_| own.as_ref().is_none_or(|own| own.sent_or_got(&accepted))) else {
+                if own.as_ref().is_some_and(|own| !own.sent_or_got(&accepted)) {
+                    continue;
+                }
+                let Some(mut headers) = accepted.parse_headers() else {
+                    continue;
+                };
+                let subject = headers.subject.take();
+                let Some(key) = firsts.key_of(accepted.message, headers) else {
                     continue;
                 };
                 names.note_sender(&accepted);
                 let thread = found
-                    .entry(id)
+                    .entry(key)
                     .or_insert_with(|| Counted::last(logged.position, logged.at_ms));
-                thread.add(&accepted, logged.at_ms, &all);
+                thread.add(&accepted, subject, logged.at_ms, &all);
             }
             if found.len() >= SPAN_THREADS_MAX {
                 scan.end();
@@ -143,7 +165,7 @@ impl ProjectHandle {
         threads.truncate(limit);
         let threads: Vec<_> = threads
             .into_iter()
-            .map(|(id, counted)| counted.finish(id, |session| names.party(self, session)))
+            .map(|(key, counted)| counted.finish(key, |session| names.party(self, session)))
             .collect();
         let behind = scan.rest().map(|rest| ThreadCursor {
             span: EventStart::Before(rest),
@@ -164,11 +186,30 @@ impl ProjectHandle {
     }
 }
 
+/// The messages that threads are named by, of all messages met so far.
+#[derive(Default)]
+struct FirstMessages(HashSet<MessageId>);
+
+impl FirstMessages {
+    /// The thread of a message; None without one. Newer messages of the thread have been met before.
+    fn key_of(&mut self, message: MessageId, headers: Headers) -> Option<ThreadKey> {
+        if let Some(thread_id) = headers.thread_id {
+            self.0.extend(MessageId::parse(&thread_id));
+            return Some(ThreadKey::Thread(thread_id));
+        }
+        if self.0.contains(&message) {
+            return Some(ThreadKey::Thread(message.to_string()));
+        }
+        headers.correlation_id.map(ThreadKey::Correlation)
+    }
+}
+
 impl Counted {
     /// A thread of which the last message was met.
     fn last(place: EventPosition, at_ms: u64) -> Self {
         Self {
             messages: 0,
+            subject: None,
             participants: BTreeSet::new(),
             protocols: BTreeSet::new(),
             first_ms: at_ms,
@@ -177,8 +218,10 @@ impl Counted {
         }
     }
 
-    fn add(&mut self, accepted: &AcceptedMessage, at_ms: u64, all: &SessionSet) {
+    /// Adds a message that is older than those before.
+    fn add(&mut self, accepted: &AcceptedMessage, subject: Option<String>, at_ms: u64, all: &SessionSet) {
         self.messages += 1;
+        self.subject = subject.or(self.subject.take());
         self.first_ms = self.first_ms.min(at_ms);
         self.last_ms = self.last_ms.max(at_ms);
         self.participants.insert(accepted.sender);
@@ -197,9 +240,10 @@ impl Counted {
         }
     }
 
-    fn finish(self, correlation_id: String, party: impl FnMut(SessionId) -> Party) -> Thread {
+    fn finish(self, key: ThreadKey, party: impl FnMut(SessionId) -> Party) -> Thread {
         Thread {
-            correlation_id,
+            key,
+            subject: self.subject,
             messages: self.messages,
             participants_total: self.participants.len(),
             participants: self

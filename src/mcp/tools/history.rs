@@ -1,0 +1,135 @@
+//! The tools `get_thread` and `search_messages`: what the acting session sent or got, from the event log.
+
+use std::borrow::Cow;
+
+use actors::{
+    model::{BrokerError, Scope},
+    project::MessageFilter,
+    storage::Direction,
+};
+use serde_json::{Value, json};
+
+use super::{
+    schema::{cursor_schema, limit_schema, string_schema},
+    tool::{PendingCall, READ_ONLY, Run, Tool, ToolCaller},
+};
+use crate::{
+    mcp::reply::ToolResult,
+    verbs::{
+        arguments::{Arguments, parse_search, parse_time},
+        history::{parse_cursor, write_page},
+        sending::check_thread_id,
+    },
+};
+
+const PAGE_LEN: usize = 20;
+const PAGE_LEN_MAX: usize = 100;
+
+fn page_schema() -> (Value, &'static [&'static str]) {
+    let messages = json!({"type": "array", "items": {"type": "object"}});
+    (
+        json!({"messages": messages, "next_cursor": string_schema("")}),
+        &["messages"],
+    )
+}
+
+/// `get_thread`.
+pub const GET_THREAD: Tool = Tool {
+    name: "get_thread",
+    title: "Get thread",
+    description: "Messages of a thread that you sent or got, oldest first.",
+    hints: READ_ONLY,
+    required_scope: Scope::Member,
+    input: || {
+        let properties = json!({
+            "thread_id": string_schema("Id of its first message, or header."),
+            "include_payloads": {"type": "boolean", "description": "Those still kept."},
+            "limit": limit_schema(PAGE_LEN, PAGE_LEN_MAX),
+            "cursor": cursor_schema(),
+        });
+        (properties, &["thread_id"])
+    },
+    output: page_schema,
+    acts_as_session: true,
+    exclusive: false,
+    run: Run::Async(get_thread),
+};
+
+fn get_thread(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
+    let thread_id = arguments.required_text("thread_id")?.into_owned();
+    check_thread_id("thread_id", &thread_id)?;
+    let with_payloads = arguments.optional::<bool>("include_payloads")?.unwrap_or(false);
+    let filter = MessageFilter {
+        thread_id: Some(thread_id),
+        ..MessageFilter::default()
+    };
+    page_of(caller, arguments, filter, Direction::Forward, with_payloads)
+}
+
+/// `search_messages`.
+pub const SEARCH_MESSAGES: Tool = Tool {
+    name: "search_messages",
+    title: "Search messages",
+    description: "Find messages that you sent or got, newest first, by subject, peer, protocol, correlation id, payload.",
+    hints: READ_ONLY,
+    required_scope: Scope::Member,
+    input: || {
+        let properties = json!({
+            "query": string_schema("In any case."),
+            "thread_id": string_schema("Only this thread."),
+            "from": string_schema("Sender id or name."),
+            "since": string_schema("RFC 3339."),
+            "limit": limit_schema(PAGE_LEN, PAGE_LEN_MAX),
+            "cursor": cursor_schema(),
+        });
+        (properties, &["query"])
+    },
+    output: page_schema,
+    acts_as_session: true,
+    exclusive: false,
+    run: Run::Async(search_messages),
+};
+
+fn search_messages(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
+    let query = arguments.required_text("query")?;
+    let thread_id = arguments.text("thread_id")?.map(Cow::into_owned);
+    if let Some(thread_id) = &thread_id {
+        check_thread_id("thread_id", thread_id)?;
+    }
+    let since = arguments.text("since")?;
+    let filter = MessageFilter {
+        text: Some(parse_search("query", &query)?),
+        is_payload_searched: true,
+        thread_id,
+        from: arguments.text("from")?.map(Cow::into_owned),
+        since_ms: since.map(|since| parse_time("since", &since)).transpose()?,
+        ..MessageFilter::default()
+    };
+    page_of(caller, arguments, filter, Direction::Backward, false)
+}
+
+/// Reads the arguments of a page, and answers with the messages that the filter selects of those that the acting session
+/// sent or got.
+fn page_of(
+    caller: ToolCaller,
+    mut arguments: Arguments<'_>,
+    filter: MessageFilter,
+    direction: Direction,
+    with_payloads: bool,
+) -> Result<PendingCall, BrokerError> {
+    let limit = arguments.bounded("limit", PAGE_LEN, 1, PAGE_LEN_MAX)?;
+    let cursor = arguments.text("cursor")?;
+    let after = cursor.map(|text| parse_cursor(&text)).transpose()?;
+    arguments.finish()?;
+    let filter = MessageFilter {
+        session: Some(caller.session()?.record.id),
+        ..filter
+    };
+    Ok(PendingCall::page(async move {
+        let project = &caller.project;
+        let page = project
+            .envelopes(&filter, direction, after, limit, with_payloads)
+            .await?;
+        Ok(ToolResult(write_page(project, &page, with_payloads).await?))
+    }))
+}
