@@ -107,6 +107,8 @@ fn messages_are_listed_and_one_life_is_shown() {
     assert_golden("message.json", &shown(&["messages", answer, "--json"]));
     let ids = |words: &[&str]| objects(&shown(words)).len();
     assert_eq!(ids(&["messages", "--correlation-id=q1", "--json"]), 1);
+    assert_eq!(ids(&["messages", "--thread", answer, "--json"]), 1);
+    assert_eq!(ids(&["messages", "--thread=q1", "--json"]), 0);
     assert_eq!(ids(&["messages", "--status=queued", "--json"]), 2);
     assert_eq!(ids(&["messages", "--since=1h", "--json"]), 3);
     assert_eq!(ids(&["messages", "--until=1h", "--json"]), 0);

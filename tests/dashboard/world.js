@@ -23,7 +23,7 @@ export async function populate(broker) {
     const [from, to] = [NAMES[at % 5], NAMES[(at * 3 + 1) % 6]];
     if (from !== to) await agents[from].send(to, `message ${at}`, { correlation_id: `feature-${at % 4}`, priority: at % 6 ? 'normal' : 'high' });
   }
-  for (let at = 0; at < 5; at += 1) await agents.planner.send('writer', `chapter ${at}`, { correlation_id: 'manual' });
+  for (let at = 0; at < 5; at += 1) await agents.planner.send('writer', `chapter ${at}`, { thread_id: 'manual', subject: 'How to print' });
   return agents;
 }
 

@@ -18,9 +18,11 @@ export const SessionLink = ({ id, name }) => (name
   ? html`<a href=${link('sessions', id)}><${Text} value=${name} max=${40} /></a>`
   : html`<${Id} value=${id} what="session id" href=${link('sessions', id)} />`);
 
+const threadOf = ({ thread_id, correlation_id }) => (thread_id ? { thread_id } : { correlation_id });
+
 function List({ params, title }) {
-  const { q, session, status, protocol, priority, correlation_id: thread, since, until, cursor } = params;
-  const query = { q, session, status, protocol, priority, correlation_id: thread, since, until, cursor, limit: 50 };
+  const { q, session, status, protocol, priority, thread_id, correlation_id, since, until, cursor } = params;
+  const query = { q, session, status, protocol, priority, thread_id, correlation_id, since, until, cursor, limit: 50 };
   const resource = useResource(JSON.stringify(query), (signal) => get('messages', query, signal), { topics: ['message', 'dead_letter'] });
   const choice = (values) => [['', 'All'], ...values.map((one) => [one, words(one)])];
   return html`<div class="title-row"><h1>${title}</h1><span class="spacer" />${allows('member')
@@ -29,7 +31,8 @@ function List({ params, title }) {
       { name: 'session', label: 'Session', type: 'text', hint: 'name or id' },
       { name: 'status', label: 'Status', type: 'select', options: choice(STATUS) },
       { name: 'priority', label: 'Priority', type: 'select', options: choice(['low', 'normal', 'high', 'urgent']) },
-      { name: 'protocol', label: 'Protocol', type: 'text' }, { name: 'correlation_id', label: 'Thread', type: 'text' },
+      { name: 'protocol', label: 'Protocol', type: 'text' }, { name: 'thread_id', label: 'Thread', type: 'text' },
+      { name: 'correlation_id', label: 'Correlation id', type: 'text' },
       { name: 'since', label: 'From', type: 'time' }, { name: 'until', label: 'To', type: 'time' }]} />
     <${Panel}><${Loaded} resource=${resource} what="messages">${(data) => html`
       <${Table} caption="Messages, newest first" rows=${data.messages} keyOf=${(row) => row.message_id}
@@ -43,9 +46,9 @@ function List({ params, title }) {
           { title: 'Protocol', isWide: true, render: (row) => html`<${Text} value=${row.protocol_name} max=${40} />
             ${' '}<span class="faint">${row.protocol_version}</span>` },
           { title: 'Priority', isWide: true, render: (row) => row.headers.priority },
-          { title: 'Thread', isWide: true, render: (row) => (row.headers.correlation_id
-            ? html`<a href=${link('messages', null, { correlation_id: row.headers.correlation_id })}><${Text}
-              value=${row.headers.correlation_id} max=${30} /></a>`
+          { title: 'Thread', isWide: true, render: ({ headers }) => (headers.thread_id ?? headers.correlation_id
+            ? html`<a href=${link('messages', null, threadOf(headers))}><${Text}
+              value=${headers.subject ?? headers.thread_id ?? headers.correlation_id} max=${30} /></a>`
             : html`<span class="faint">none</span>`) },
           { title: 'Id', isWide: true, render: (row) => html`<${Id} value=${row.message_id} what="message id" href=${link('messages', row.message_id)} />` },
         ]} />
@@ -105,7 +108,10 @@ function Envelope({ life, id }) {
       ['Protocol', html`<a href=${link('protocols', message.protocol_name, {}, message.protocol_version)}><${Text} value=${message.protocol_name}
         max=${60} /> ${message.protocol_version}</a>`],
       ['Priority', message.headers.priority],
-      message.headers.correlation_id && ['Thread', html`<a href=${link('messages', null, { correlation_id: message.headers.correlation_id })}>
+      message.headers.subject && ['Subject', html`<${Text} value=${message.headers.subject} />`],
+      message.headers.thread_id && ['Thread', html`<a href=${link('messages', null, { thread_id: message.headers.thread_id })}>
+        <${Text} value=${message.headers.thread_id} /></a>`],
+      message.headers.correlation_id && ['Correlation id', html`<a href=${link('messages', null, { correlation_id: message.headers.correlation_id })}>
         <${Text} value=${message.headers.correlation_id} /></a>`],
       message.headers.reply_to && ['Reply to', html`<${Text} value=${message.headers.reply_to} />`],
       message.headers.ttl_seconds && ['Lives for', duration(message.headers.ttl_seconds)],

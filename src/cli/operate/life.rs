@@ -177,6 +177,8 @@ fn envelope(life: &LifePage, names: &Names) -> Table {
         ("protocol", Some(message.protocol())),
         ("priority", headers.priority.clone()),
         ("ttl", headers.ttl_seconds.map(|ttl| format!("{ttl} s"))),
+        ("subject", headers.subject.clone()),
+        ("thread", headers.thread_id.clone()),
         ("correlation id", headers.correlation_id.clone()),
         ("reply to", headers.reply_to.clone()),
     ] {

@@ -33,6 +33,8 @@ pub struct Message {
 pub struct Headers {
     pub priority: Option<String>,
     pub ttl_seconds: Option<u64>,
+    pub thread_id: Option<String>,
+    pub subject: Option<String>,
     pub correlation_id: Option<String>,
     pub reply_to: Option<String>,
 }

@@ -51,6 +51,7 @@ pub fn command() -> Command {
             )
             .conflicts_with("message"),
         )
+        .arg(text("thread", "ID", "Only messages of this thread: with this thread_id, or this message id").conflicts_with("message"))
         .arg(text("correlation-id", "ID", "Only messages with this correlation id").conflicts_with("message"))
         .arg(
             text(
@@ -69,7 +70,7 @@ pub fn command() -> Command {
         .arg(text("protocol", "NAME", "Only messages of this protocol").conflicts_with("message"))
         .arg(choice("priority", "PRIORITY", PRIORITIES, "Only messages of this urgency").conflicts_with("message"))
         .arg(
-            text("query", "TEXT", "Only messages with this text in the names of their sessions or of their\nprotocol, or in their correlation id")
+            text("query", "TEXT", "Only messages with this text in their subject, in the names of their\nsessions or of their protocol, or in their correlation id")
                 .conflicts_with("message"),
         )
         .arg(switch(
@@ -119,6 +120,7 @@ pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
     let filters = [
         parameter("session", given(matches, "session")),
         parameter("status", given(matches, "status")),
+        parameter("thread_id", given(matches, "thread")),
         parameter("correlation_id", given(matches, "correlation-id")),
         parameter("since", given(matches, "since")),
         parameter("until", given(matches, "until")),

@@ -167,20 +167,27 @@ fn worst_arguments(tool: &str) -> Vec<String> {
             format!(r#"{{"limit":{words}}}"#),
         ],
         "get_message_status" => vec![format!(r#"{{"message_id":{}}}"#, text(LARGE))],
-        "get_thread" => vec![
-            r#"{"thread_id":"t","include_payloads":true,"limit":100}"#.to_owned(),
-            format!(r#"{{"thread_id":{}}}"#, text(LARGE)),
-        ],
-        "search_messages" => vec![
-            format!(r#"{{"query":"{}"}}"#, "\u{130}".repeat(128)),
-            format!(r#"{{"query":{}}}"#, text(LARGE)),
-            format!(r#"{{"query":"a","from":{}}}"#, text(LARGE)),
-        ],
+        "get_thread" | "search_messages" => worst_history_arguments(tool),
         "list_dead_letters" => vec![
             format!(r#"{{"cursor":{}}}"#, text(LARGE)),
             r#"{"limit":500}"#.to_owned(),
         ],
         _ => worst_project_arguments(tool, &words),
+    }
+}
+
+/// The same for the tools that read the history.
+fn worst_history_arguments(tool: &str) -> Vec<String> {
+    match tool {
+        "get_thread" => vec![
+            r#"{"thread_id":"t","include_payloads":true,"limit":100}"#.to_owned(),
+            format!(r#"{{"thread_id":{}}}"#, text(LARGE)),
+        ],
+        _ => vec![
+            format!(r#"{{"query":"{}"}}"#, "\u{130}".repeat(128)),
+            format!(r#"{{"query":{}}}"#, text(LARGE)),
+            format!(r#"{{"query":"a","from":{}}}"#, text(LARGE)),
+        ],
     }
 }
 

@@ -55,6 +55,8 @@ fn draw_life(frame: &mut Frame<'_>, area: Rect, model: &Model, life: &LifePage, 
         lines.push(field("protocol", &message.protocol(), theme));
         for (name, value) in [
             ("priority", &message.headers.priority),
+            ("subject", &message.headers.subject),
+            ("thread", &message.headers.thread_id),
             ("correlation id", &message.headers.correlation_id),
             ("reply to", &message.headers.reply_to),
         ] {
