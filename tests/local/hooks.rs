@@ -20,18 +20,18 @@ const ACTIVITY: &str = "dev.mcp-broker/activity";
 const TEXT: &str = "mcp-broker: 2 messages wait (1 urgent), from bob, protocol chat. Call receive_messages.";
 
 /// A hook that runs.
-struct Hook(Running);
+pub struct Hook(Running);
 
 impl Hook {
     /// Starts a hook and gives it its input.
-    fn starts(user: &Home, words: &str, input: &str) -> Self {
+    pub fn starts(user: &Home, words: &str, input: &str) -> Self {
         let mut hook = Self::without_input(user, words);
         hook.0.0.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
         hook
     }
 
     /// Starts a hook whose client keeps stdin open.
-    fn without_input(user: &Home, words: &str) -> Self {
+    pub fn without_input(user: &Home, words: &str) -> Self {
         let mut command = user.command(&format!("hook {words}"));
         command
             .stdin(Stdio::piped())
@@ -45,7 +45,7 @@ impl Hook {
     }
 
     /// Waits until it has ended.
-    fn ends(mut self) -> Done {
+    pub fn ends(mut self) -> Done {
         let code = self.child().wait().unwrap().code().unwrap_or(-1);
         let text = |stream: &mut dyn Read| {
             let mut text = String::new();
@@ -58,20 +58,21 @@ impl Hook {
     }
 
     /// It has said nothing, and its client goes on.
-    fn says_nothing(self) {
+    pub fn says_nothing(self) {
         let done = self.ends();
         assert_eq!((done.code, done.stdout.as_str(), done.stderr.as_str()), (0, "", ""));
     }
 
     /// The object that it has printed.
-    fn says(self) -> Value {
+    pub fn says(self) -> Value {
         let done = self.ends();
         assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
         serde_json::from_str(&done.stdout).unwrap_or_else(|error| panic!("{error}: {done:?}"))
     }
 }
 
-fn input(members: &Value) -> String {
+/// The input of a hook of Claude Code in the conversation `c-1`, with these members.
+pub fn input(members: &Value) -> String {
     let mut input = json!({"session_id": "c-1", "cwd": "/tmp", "transcript_path": "/tmp/t"});
     for (name, value) in members.as_object().unwrap() {
         input[name] = value.clone();

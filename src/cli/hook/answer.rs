@@ -11,6 +11,8 @@ use crate::local::mail::{Mail, ReportedActivity};
 pub enum Moment {
     /// A conversation begins or is resumed. No turn runs.
     SessionStart,
+    /// A conversation begins in a client that goes on: its front still has the one before.
+    Cleared,
     /// A conversation was shortened within a turn.
     Compaction,
     /// A turn begins: the event `UserPromptSubmit`.
@@ -27,7 +29,7 @@ impl Moment {
     /// What the agent does from this moment on.
     pub fn activity(self) -> Option<ReportedActivity> {
         match self {
-            Self::SessionStart | Self::TurnEnd => Some(ReportedActivity::Idle),
+            Self::SessionStart | Self::Cleared | Self::TurnEnd => Some(ReportedActivity::Idle),
             Self::UserPrompt | Self::BeforeAgent | Self::TurnStart => Some(ReportedActivity::Busy),
             Self::Compaction => None,
         }
@@ -36,7 +38,7 @@ impl Moment {
     /// The name of the event in the answer.
     fn event_name(self) -> &'static str {
         match self {
-            Self::SessionStart | Self::Compaction => "SessionStart",
+            Self::SessionStart | Self::Cleared | Self::Compaction => "SessionStart",
             Self::BeforeAgent => "BeforeAgent",
             Self::UserPrompt | Self::TurnStart | Self::TurnEnd => "UserPromptSubmit",
         }
@@ -54,10 +56,14 @@ pub fn go_on(client: HookClient, mail: &MailSummary) -> Option<Value> {
 
 /// What a client adds to the context of the agent. `None` when there is nothing to say.
 pub fn context(client: HookClient, moment: Moment, conversation: &str, mail: &Mail) -> Option<Value> {
-    let is_unknown = mail.session_id.is_none() && !client.tells_its_conversation();
+    let has_to_be_told = match moment {
+        Moment::Cleared => true,
+        Moment::SessionStart => !client.tells_its_conversation(),
+        _ => false,
+    };
     let text = match waiting(&mail.summary) {
         Some(text) => text,
-        None if is_unknown && moment == Moment::SessionStart => introduction(conversation),
+        None if has_to_be_told && mail.session_id.is_none() => introduction(conversation),
         None => return None,
     };
     Some(match client {
@@ -160,5 +166,8 @@ mod tests {
         // Their fronts tell the conversation.
         assert_eq!(told(HookClient::Claude, Moment::SessionStart, None), None);
         assert_eq!(told(HookClient::Codex, Moment::SessionStart, None), None);
+        // They do so once, when the client starts.
+        assert!(told(HookClient::Claude, Moment::Cleared, None).is_some());
+        assert_eq!(told(HookClient::Claude, Moment::Cleared, Some("s")), None);
     }
 }

@@ -114,6 +114,7 @@ fn moment(input: &Value) -> Option<Moment> {
     Some(match event {
         // The compaction of a conversation is a part of a turn.
         "SessionStart" if text("source") == Some("compact") => Moment::Compaction,
+        "SessionStart" if text("source") == Some("clear") => Moment::Cleared,
         "SessionStart" | "sessionStart" => Moment::SessionStart,
         "UserPromptSubmit" => Moment::UserPrompt,
         "BeforeAgent" => Moment::BeforeAgent,
@@ -190,6 +191,7 @@ mod tests {
         assert_eq!(of(json!({"sessionId": "c", "prompt": "x"})), Some(Moment::TurnStart));
         let start = |source: &str| of(json!({"sessionId": "c", "hook_event_name": "SessionStart", "source": source}));
         assert_eq!(start("startup"), Some(Moment::SessionStart));
+        assert_eq!(start("clear"), Some(Moment::Cleared));
         assert_eq!(start("compact"), Some(Moment::Compaction));
     }
 
