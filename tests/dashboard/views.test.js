@@ -33,6 +33,7 @@ async function places() {
     ['messages', 'messages', 'acknowledged'],
     ['message', `messages/${messages[0].message_id}`, 'accepted'],
     ['threads', 'threads', 'translation'],
+    ['thread', 'messages?thread_id=manual', 'How to print'],
     ['dead-letters', 'dead-letters', 'recipient gone'],
     ['projects', 'projects', 'A second tenant'],
     ['project', 'projects/acme', 'admin'],

@@ -9,9 +9,10 @@ use crate::{
     storage::{Direction, EventPosition, EventStart},
 };
 
-/// Bytes of payloads that one page looks at, at most, unless one read has more: a read of 1 MiB is searched without a
-/// pause.
+/// Bytes of payloads that one page looks at, at most, unless its last read has more.
 const PAYLOAD_SCAN_BYTES_MAX: usize = 8 << 20;
+/// Bytes of payloads after which a search lets others work: 8 ms for the texts that cost most.
+const PAYLOAD_PAUSE_BYTES: usize = 256 << 10;
 
 /// A page of envelopes, in the direction in which they were asked for.
 #[derive(Clone, Debug, Default)]
@@ -49,7 +50,7 @@ impl ProjectHandle {
             read_max: COUNT_READ_MAX,
         });
         let mut page = EnvelopePage::default();
-        let (mut searched, mut kept) = (0, 0);
+        let (mut searched, mut searched_at_pause, mut kept) = (0, 0, 0);
         while let Some(events) = scan.next(self).await? {
             for logged in events {
                 let ProjectEvent::Accepted(mut accepted) = logged.event else {
@@ -57,6 +58,10 @@ impl ProjectHandle {
                 };
                 let payload = accepted.payload.as_ref().map_or(0, String::len);
                 searched += payload;
+                if searched - searched_at_pause > PAYLOAD_PAUSE_BYTES {
+                    searched_at_pause = searched;
+                    tokio::task::yield_now().await;
+                }
                 if !filter.selects(&accepted, named.as_ref()) {
                     continue;
                 }
