@@ -109,7 +109,7 @@ impl SendReply {
             write_json(object, &sending::broadcast_json(&routed.result));
         } else {
             // The depth of an inbox in another project is not disclosed.
-            sending::write_direct(object, &routed.result, !self.is_cross_project);
+            sending::write_direct(object, routed, !self.is_cross_project);
         }
     }
 

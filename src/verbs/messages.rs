@@ -1,8 +1,14 @@
 //! Messages by their ids, and what became of them for each recipient.
 
+use std::sync::Arc;
+
 use actors::{
     clock::rfc3339_text,
-    model::{BrokerError, DeliveryStatus, Message, MessageId, ProtocolName, RecipientStatus},
+    model::{
+        BrokerError, DeliveryStatus, Message, MessageId, NOTE_CHARACTERS_MAX, Outcome, OutcomeKind, ProtocolName,
+        RecipientStatus,
+    },
+    storage::Acknowledge,
 };
 use serde_json::{Value, json};
 
@@ -123,5 +129,56 @@ pub fn recipient_json(recipient: &RecipientStatus) -> Value {
         DeliveryStatus::Expired => entry["reason"] = json!("expired"),
         _ => {}
     }
+    if let Some(outcome) = &recipient.outcome {
+        entry["outcome"] = json!(outcome.kind);
+        if !outcome.note.is_empty() {
+            entry["note"] = json!(outcome.note);
+        }
+    }
     entry
+}
+
+/// Messages that one call acknowledges with an outcome: each keeps the note.
+pub const CONCLUDED_LEN_MAX: usize = 100;
+
+/// The arguments `outcome` and `note`; None without an outcome.
+///
+/// # Errors
+/// `InvalidArgument` for an unknown outcome, a note without an outcome, and a note that is too long.
+pub fn read_outcome(arguments: &mut Arguments<'_>) -> Result<Option<Arc<Outcome>>, BrokerError> {
+    let kind = arguments.text("outcome")?;
+    let note = arguments.text("note")?.unwrap_or_default();
+    let Some(kind) = kind else {
+        return if note.is_empty() {
+            Ok(None)
+        } else {
+            Err(BrokerError::invalid(
+                "note",
+                "needs an outcome: done, blocked or rejected",
+            ))
+        };
+    };
+    let kind = OutcomeKind::parse(&kind).ok_or_else(|| BrokerError::invalid("outcome", "done, blocked or rejected"))?;
+    if note.chars().count() > NOTE_CHARACTERS_MAX {
+        return Err(BrokerError::invalid(
+            "note",
+            format!("at most {NOTE_CHARACTERS_MAX} characters"),
+        ));
+    }
+    Ok(Some(Outcome::new(kind, &note)))
+}
+
+/// What `acknowledge_messages` acknowledges.
+///
+/// # Errors
+/// `InvalidArgument` for more than [`CONCLUDED_LEN_MAX`] messages with an outcome.
+pub fn acknowledgement_of(ids: Vec<MessageId>, outcome: Option<Arc<Outcome>>) -> Result<Acknowledge, BrokerError> {
+    match outcome {
+        None => Ok(Acknowledge::Ids(ids)),
+        Some(_) if ids.len() > CONCLUDED_LEN_MAX => {
+            let reason = format!("at most {CONCLUDED_LEN_MAX} with an outcome");
+            Err(BrokerError::invalid("message_ids", reason))
+        }
+        Some(outcome) => Ok(Acknowledge::Concluded(ids, outcome)),
+    }
 }

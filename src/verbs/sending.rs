@@ -3,12 +3,15 @@
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::Duration,
 };
 
 use actors::{
     clock::rfc3339,
-    model::{BrokerError, CapabilityFilter, DeliveryStatus, HOPS_MAX, Headers, MessageId, ProtocolName, SessionId},
+    model::{
+        BrokerError, CapabilityFilter, DeliveryStatus, HOPS_MAX, Headers, MessageId, Outcome, ProtocolName, SessionId,
+    },
     project::{ProjectHandle, RequestTrace, SendRequest},
     registry::WorkBudget,
     router::Routed,
@@ -218,6 +221,9 @@ pub async fn await_outcome(
                 (!matches!(reached, DeliveryStatus::Expired | DeliveryStatus::DeadLettered(_))).then_some(at_ms);
         }
         outcome.status = Some(reached);
+        if reached.is_final() {
+            routed.outcome = outcome_of(project, routed.result.message).await;
+        }
     }
     if let Some(key) = idempotency_key {
         let stored = project
@@ -230,9 +236,17 @@ pub async fn await_outcome(
     routed
 }
 
-/// Writes the answer to a direct message: `{message_id, status, queue_size, delivered_at}`. Written by hand, because most
+/// What the recipient of a direct message said of it.
+async fn outcome_of(project: &ProjectHandle, message: MessageId) -> Option<Arc<Outcome>> {
+    let statuses = project.message_status(message).await;
+    // The status is known already: without the outcome the answer is still true.
+    statuses.ok()??.pop()?.outcome
+}
+
+/// Writes the answer to a direct message: `{message_id, status, queue_size, delivered_at, outcome?, note?}`. Written by hand, because most
 /// calls have this answer. The size of the queue is left out without `with_queue`.
-pub fn write_direct(out: &mut Vec<u8>, outcome: &SendResult, with_queue: bool) {
+pub fn write_direct(out: &mut Vec<u8>, routed: &Routed, with_queue: bool) {
+    let outcome = &routed.result;
     let status = outcome.status.unwrap_or(if outcome.delivered > 0 {
         DeliveryStatus::Delivered
     } else {
@@ -253,10 +267,19 @@ pub fn write_direct(out: &mut Vec<u8>, outcome: &SendResult, with_queue: bool) {
         Some(at_ms) => {
             out.extend_from_slice(b",\"delivered_at\":\"");
             out.extend_from_slice(&rfc3339(at_ms));
-            out.extend_from_slice(b"\"}");
+            out.push(b'"');
         }
-        None => out.extend_from_slice(b",\"delivered_at\":null}"),
+        None => out.extend_from_slice(b",\"delivered_at\":null"),
     }
+    if let Some(outcome) = &routed.outcome {
+        out.extend_from_slice(b",\"outcome\":");
+        write_json(out, &outcome.kind);
+        if !outcome.note.is_empty() {
+            out.extend_from_slice(b",\"note\":");
+            write_json(out, &outcome.note);
+        }
+    }
+    out.push(b'}');
 }
 
 /// The answer to a broadcast.

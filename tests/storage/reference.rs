@@ -8,8 +8,8 @@ use std::{
 use actors::{
     clock::now,
     model::{
-        DeadLetterReason, EventKinds, Headers, Message, MessageId, Priority, ProjectEvent, ProjectId, SessionId,
-        SessionRecord,
+        DeadLetterReason, EventKinds, Headers, Message, MessageId, Outcome, OutcomeKind, Priority, ProjectEvent,
+        ProjectId, SessionId, SessionRecord,
     },
     storage::{
         Acknowledge, Append, Appended, Audience, Claim, DeadLetterQuery, Direction, EventQuery, EventStart,
@@ -82,6 +82,11 @@ enum Step {
         len: usize,
     },
     AcknowledgeUpTo(usize, usize),
+    Conclude {
+        session: usize,
+        messages: Vec<usize>,
+        outcome: OutcomeKind,
+    },
     Release {
         session: usize,
         messages: Vec<usize>,
@@ -119,6 +124,8 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (session(), any::<bool>(), prop_oneof![0..5_usize, 5..60_usize], prop_oneof![Just(usize::MAX), 1..2000_usize])
             .prop_map(|(session, claimed, limit, bytes)| Step::Lease { session, claimed, limit, bytes }),
         4 => (session(), messages()).prop_map(|(session, messages)| Step::Acknowledge { session, messages }),
+        3 => (session(), messages(), prop::sample::select(&OutcomeKind::ALL[..]))
+            .prop_map(|(session, messages, outcome)| Step::Conclude { session, messages, outcome }),
         2 => (session(), message()).prop_map(|(session, message)| Step::AcknowledgeUpTo(session, message)),
         3 => (session(), messages()).prop_map(|(session, messages)| Step::Release { session, messages }),
         1 => session().prop_map(Step::ReleaseClaimed),
@@ -145,6 +152,7 @@ fn split_after_leases(rounds: Vec<Vec<Step>>) -> Vec<Vec<Step>> {
                 Step::Acknowledge { session, .. }
                 | Step::AcknowledgeRow { session, .. }
                 | Step::AcknowledgeUpTo(session, _)
+                | Step::Conclude { session, .. }
                 | Step::Remove(session) => has_leased(*session),
                 _ => false,
             };
@@ -333,6 +341,15 @@ impl World {
                 Some(message) => self.acknowledge(store, *session, Acknowledge::UpTo(message.id)),
                 None => Box::pin(std::future::ready(String::new())),
             },
+            Step::Conclude {
+                session,
+                messages,
+                outcome,
+            } => {
+                let outcome = Outcome::new(*outcome, "a note! with 2 marks!");
+                let which = Acknowledge::Concluded(self.messages(messages), outcome);
+                self.acknowledge(store, *session, which)
+            }
             Step::Release { session, messages } => {
                 let which = Release::Ids(self.messages(messages));
                 answer_as_debug(store.release(self.id(*session), which, DELIVERY_LIMIT, now))
@@ -349,7 +366,7 @@ impl World {
                 Some(message) => answer_as(store.message_status(message.id, now), |known| {
                     let mut known: Vec<_> = known.into_iter().flatten().collect();
                     known.sort_by_key(|entry| entry.session);
-                    let known = known.iter().map(|entry| (entry.session, entry.status));
+                    let known = known.iter().map(|entry| (entry.session, entry.status, &entry.outcome));
                     format!("{:?}", known.collect::<Vec<_>>())
                 }),
                 None => Box::pin(std::future::ready(String::new())),
@@ -391,7 +408,10 @@ impl World {
         answer_as(store.acknowledge(self.id(session), which, now()), |done| {
             let mut watched: Vec<_> = done.tracked.iter().map(|message| message.id).collect();
             watched.sort_unstable();
-            format!("{} {:?} {watched:?} {:?}", done.acknowledged, done.unknown, done.depth)
+            format!(
+                "{} {} {:?} {watched:?} {:?}",
+                done.acknowledged, done.dead, done.unknown, done.depth
+            )
         })
     }
 }

@@ -3,6 +3,7 @@
 mod fragments;
 mod headers;
 mod ids;
+mod outcome;
 mod stored;
 mod trace;
 
@@ -22,6 +23,7 @@ pub use fragments::EnvelopeFragments;
 use fragments::{Layout, PAYLOAD};
 pub use headers::{HOPS_MAX, Headers, Priority, ReportChoice};
 pub use ids::MessageIds;
+pub use outcome::{NOTE_CHARACTERS_MAX, Outcome, OutcomeKind};
 pub use stored::StoredMessageError;
 
 use super::{MessageId, ProjectId, SessionId, SessionRecord, TraceContext, UNSET_ID};
@@ -86,12 +88,14 @@ impl DeadLetterReason {
 }
 
 /// The state of a message for one recipient, as `get_message_status` reports it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecipientStatus {
     pub session: SessionId,
     pub status: DeliveryStatus,
     /// When the status was reached, in milliseconds since the Unix epoch.
     pub at_ms: u64,
+    /// What the recipient said of it when it acknowledged or rejected it.
+    pub outcome: Option<Arc<Outcome>>,
 }
 
 /// A message that was given up for one recipient, kept with the reason until it is redriven.

@@ -30,7 +30,8 @@ pub use key::{ApiKey, CredentialStatus, KeyDigest, KeyId, KeyRecord, KeyStatus, 
 pub use mail::{MAIL_NAMES_MAX, MailSummary};
 pub use message::{
     Addressing, DeadLetter, DeadLetterReason, DeliveryStatus, Draft, EnvelopeFragments, HOPS_MAX, Headers, Message,
-    MessageIds, Priority, Progress, RecipientStatus, ReportChoice, StoredMessage, StoredMessageError,
+    MessageIds, NOTE_CHARACTERS_MAX, Outcome, OutcomeKind, Priority, Progress, RecipientStatus, ReportChoice,
+    StoredMessage, StoredMessageError,
 };
 pub use page::{PAGE_BYTES_MAX, PageRoom};
 pub use project::{

@@ -8,7 +8,7 @@ use tokio::sync::{oneshot, watch};
 use super::AcceptSpans;
 use crate::{
     directory::AudienceQuery,
-    model::{BrokerError, DeliveryStatus, Draft},
+    model::{BrokerError, DeliveryStatus, Draft, Outcome},
     session::Member,
     storage::SendResult,
 };
@@ -47,6 +47,7 @@ pub enum Recipients {
 }
 
 /// What became of an accepted message.
+#[derive(Clone)]
 pub struct Routed {
     pub result: SendResult,
     /// Sessions that were left out by the filter or because they do not speak the protocol.
@@ -55,6 +56,8 @@ pub struct Routed {
     pub status: Option<watch::Receiver<DeliveryStatus>>,
     /// An earlier submission with the same idempotency key had this answer.
     pub is_repeat: bool,
+    /// What the recipient said of the message, for a sender that waited for its acknowledgement.
+    pub outcome: Option<Arc<Outcome>>,
 }
 
 impl Routed {
@@ -66,6 +69,7 @@ impl Routed {
             result: first,
             status: None,
             is_repeat: true,
+            outcome: None,
         }
     }
 }

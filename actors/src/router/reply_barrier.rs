@@ -72,6 +72,7 @@ impl PendingAnswer {
                     skipped,
                     status,
                     is_repeat: false,
+                    outcome: None,
                 })
             }
         }

@@ -10,6 +10,7 @@ mod budgets;
 mod dead_letters;
 mod delivery;
 mod events;
+mod outcomes;
 mod records;
 mod replicated;
 mod sessions;
@@ -68,6 +69,10 @@ pub const CASES: &[Case] = cases! {
         a_redriven_message_may_go_to_another_session
         a_refused_redrive_keeps_the_dead_letter
         a_redrive_gives_no_session_a_second_copy;
+    outcomes:
+        an_outcome_is_kept_with_its_receipt
+        each_recipient_of_a_broadcast_has_its_own_outcome
+        a_rejected_message_becomes_a_dead_letter;
     records:
         a_session_with_a_new_record_keeps_its_inbox
         a_removed_session_is_forgotten

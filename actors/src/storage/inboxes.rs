@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc, time::Duration};
 use super::{claim::Claim, error::Op, tracking::SendResult};
 use crate::{
     clock::Now,
-    model::{BudgetFull, Message, MessageId, SessionId},
+    model::{BudgetFull, Message, MessageId, Outcome, OutcomeKind, SessionId},
 };
 
 /// The inboxes of a project's sessions.
@@ -20,7 +20,7 @@ pub trait InboxStore {
     /// become dead letters instead. Leases nothing for an unknown session, or under a claim that is not the last one.
     fn lease(&self, session: SessionId, by: Option<Claim>, limit: usize, bytes_max: usize, now: Now) -> Op<Lease>;
 
-    /// Acknowledges delivered messages: they leave the inbox.
+    /// Acknowledges delivered messages: they leave the inbox. A rejected one becomes a dead letter.
     fn acknowledge(&self, session: SessionId, which: Acknowledge, now: Now) -> Op<Acknowledged>;
 
     /// Returns leased messages to their place in the queue. A message whose time to live is over, or that has been
@@ -203,8 +203,18 @@ pub struct Depth {
 pub enum Acknowledge {
     /// These messages.
     Ids(Vec<MessageId>),
+    /// These messages, each with this outcome for its receipt. A rejected message becomes a dead letter.
+    Concluded(Vec<MessageId>, Arc<Outcome>),
     /// This message and all that were leased before it and still are.
     UpTo(MessageId),
+}
+
+impl Acknowledge {
+    /// The messages become dead letters: their recipient rejects them.
+    #[must_use]
+    pub fn rejects(&self) -> bool {
+        matches!(self, Self::Concluded(_, outcome) if outcome.kind == OutcomeKind::Rejected)
+    }
 }
 
 /// The result of [`InboxStore::acknowledge`].
@@ -212,6 +222,8 @@ pub enum Acknowledge {
 pub struct Acknowledged {
     /// The number of messages that left the inbox, whether they were leased or waited again after a release.
     pub acknowledged: usize,
+    /// How many of them became dead letters, because the recipient rejected them.
+    pub dead: usize,
     /// The ids that are not in this inbox, or were never delivered.
     pub unknown: Vec<MessageId>,
     /// The acknowledged messages whose sender tracks the delivery.

@@ -7,7 +7,9 @@ use std::{ops::Bound, sync::Arc};
 use actix_web::{http::StatusCode, web};
 use actors::{
     clock::rfc3339_text,
-    model::{BrokerError, DeadLetterReason, DeliveryStatus, MessageId, Priority, ProtocolName, Scope, SessionId},
+    model::{
+        BrokerError, DeadLetterReason, DeliveryStatus, MessageId, OutcomeKind, Priority, ProtocolName, Scope, SessionId,
+    },
     project::{LifeChange, ListedMessage, MessageFilter, MessageLife, ProjectHandle, RecipientLife, StatusFilter},
     storage::EventPosition,
 };
@@ -277,6 +279,10 @@ struct RecipientView {
     at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<DeadLetterReason>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome: Option<OutcomeKind>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<String>,
     events: Vec<ChangeView>,
 }
 
@@ -295,17 +301,23 @@ struct ChangeView {
 impl RecipientView {
     fn new(project: &ProjectHandle, session: SessionId, life: &RecipientLife) -> Self {
         let member = project.session(session);
-        let reason = life.status.and_then(|status| match status.status {
+        let reason = life.status.as_ref().and_then(|status| match status.status {
             DeliveryStatus::DeadLettered(reason) => Some(reason),
             DeliveryStatus::Expired => Some(DeadLetterReason::Expired),
             _ => None,
         });
+        let outcome = life.status.as_ref().and_then(|status| status.outcome.as_deref());
         Self {
             session_id: session,
             name: member.and_then(|member| member.record.name.as_ref().map(ToString::to_string)),
-            status: life.status.map(|status| status.status.as_str()),
-            at: life.status.map(|status| rfc3339_text(status.at_ms)),
+            status: life.status.as_ref().map(|status| status.status.as_str()),
+            at: life.status.as_ref().map(|status| rfc3339_text(status.at_ms)),
             reason,
+            outcome: outcome.map(|outcome| outcome.kind),
+            note: outcome
+                .map(|outcome| &*outcome.note)
+                .filter(|note| !note.is_empty())
+                .map(str::to_owned),
             events: life
                 .changes
                 .iter()

@@ -135,8 +135,8 @@ pub async fn send(
     let is_cross_project = matches!(prepared, PreparedSend::CrossProject(_));
     let routed = accept(&by, prepared).await?;
     let is_repeat = routed.is_repeat;
-    let accepted = routed.result.clone();
-    let result = if is_repeat {
+    let accepted = routed.clone();
+    let routed = if is_repeat {
         accepted
     } else {
         let outcome = sending::await_outcome(
@@ -147,23 +147,23 @@ pub async fn send(
             routed,
         );
         tokio::select! {
-            routed = outcome => routed.result,
+            routed = outcome => routed,
             // The broker stops: the sender gets the present status.
             _ = waits.closed() => accepted,
         }
     };
     let mut text = Vec::new();
     if preparation.recipient.is_some() {
-        sending::write_direct(&mut text, &result, !is_cross_project);
+        sending::write_direct(&mut text, &routed, !is_cross_project);
     } else {
-        write_json(&mut text, &sending::broadcast_json(&result));
+        write_json(&mut text, &sending::broadcast_json(&routed.result));
     }
     let mut response = if is_repeat {
         HttpResponse::Ok()
     } else {
         HttpResponse::Created()
     };
-    let location = format!("/api/v1/messages/{}", result.message);
+    let location = format!("/api/v1/messages/{}", routed.result.message);
     Ok(response
         .insert_header((LOCATION, location))
         .content_type("application/json")

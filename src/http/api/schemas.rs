@@ -225,6 +225,15 @@ pub enum DeadLetterReason {
     Rejected,
 }
 
+/// What a recipient says of a message when it acknowledges it.
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+pub enum Outcome {
+    Done,
+    Blocked,
+    Rejected,
+}
+
 /// A message that was given up.
 #[derive(ToSchema)]
 pub struct DeadLetter {
@@ -316,6 +325,11 @@ pub struct Sent {
     queue_size: Option<usize>,
     #[schema(format = DateTime)]
     delivered_at: Option<String>,
+    /// What the recipient said of it, if the sender waited for it.
+    #[schema(nullable = false)]
+    outcome: Option<Outcome>,
+    #[schema(nullable = false)]
+    note: Option<String>,
     #[schema(nullable = false)]
     recipients: Option<usize>,
     #[schema(nullable = false)]
@@ -418,6 +432,12 @@ pub struct RecipientLife {
     at: Option<String>,
     #[schema(nullable = false)]
     reason: Option<DeadLetterReason>,
+    /// What the recipient said of it.
+    #[schema(nullable = false)]
+    outcome: Option<Outcome>,
+    /// What the recipient added.
+    #[schema(nullable = false, max_length = 1000)]
+    note: Option<String>,
     /// In their order.
     events: Vec<LifeChange>,
 }

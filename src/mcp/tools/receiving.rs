@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use actors::{
-    model::{BrokerError, CallReceipt, MessageId, Scope, SessionId},
+    model::{BrokerError, CallReceipt, MessageId, NOTE_CHARACTERS_MAX, OutcomeKind, Scope, SessionId},
     project::ReceiveRequest,
     session::{Member, ReceiveCall, ReceiveMode, ReceivedMessages},
     storage::{Acknowledge, Delivery},
@@ -22,7 +22,7 @@ use crate::{
     verbs::{
         WAIT_MAX,
         arguments::Arguments,
-        messages::{IDS_BYTES_MAX, parse_ids, read_ids, recipient_json},
+        messages::{IDS_BYTES_MAX, acknowledgement_of, parse_ids, read_ids, read_outcome, recipient_json},
         sessions,
     },
 };
@@ -171,10 +171,15 @@ pub const ACKNOWLEDGE_MESSAGES: Tool = Tool {
     hints: IDEMPOTENT,
     required_scope: Scope::Member,
     input: || {
-        (
-            json!({"message_ids": strings_schema("Of received messages.")}),
-            &["message_ids"],
-        )
+        let properties = json!({
+            "message_ids": strings_schema("Of received messages."),
+            "outcome": {
+                "enum": OutcomeKind::ALL,
+                "description": "The sender can read it; rejected makes a dead letter.",
+            },
+            "note": {"type": "string", "maxLength": NOTE_CHARACTERS_MAX},
+        });
+        (properties, &["message_ids"])
     },
     output: || {
         let properties = json!({
@@ -192,11 +197,13 @@ pub const ACKNOWLEDGE_MESSAGES: Tool = Tool {
 
 fn acknowledge_messages(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
     let texts = read_ids(&mut arguments)?;
+    let outcome = read_outcome(&mut arguments)?;
     arguments.finish()?;
     let member = Arc::clone(caller.session()?);
     let (ids, mut unknown) = parse_ids(texts)?;
+    let which = acknowledgement_of(ids, outcome)?;
     Ok(PendingCall::new(async move {
-        let done = caller.project.acknowledge(&member, Acknowledge::Ids(ids)).await?;
+        let done = caller.project.acknowledge(&member, which).await?;
         unknown.extend(done.unknown.iter().map(MessageId::to_string));
         Ok(json!({"acknowledged": done.acknowledged, "unknown": unknown}).into())
     }))
@@ -245,6 +252,8 @@ pub const GET_MESSAGE_STATUS: Tool = Tool {
                 "status": {"enum": ["queued", "delivered", "acknowledged", "expired", "dead_lettered"]},
                 "at": string_schema(""),
                 "reason": {"enum": ["expired", "delivery_limit", "recipient_gone", "rejected"]},
+                "outcome": {"enum": OutcomeKind::ALL},
+                "note": string_schema(""),
             },
             "required": ["session_id", "status", "at"],
         });

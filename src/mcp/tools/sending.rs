@@ -3,7 +3,7 @@
 use std::{rc::Rc, sync::Arc};
 
 use actors::{
-    model::{BrokerError, Scope},
+    model::{BrokerError, OutcomeKind, Scope},
     project::{Lookup, PreparedSend},
 };
 use serde_json::{Value, json};
@@ -78,6 +78,8 @@ pub const SEND_MESSAGE: Tool = Tool {
             "status": {"enum": ["queued", "delivered", "acknowledged", "expired", "dead_lettered"]},
             "queue_size": integer_schema(""),
             "delivered_at": {"type": ["string", "null"]},
+            "outcome": {"enum": OutcomeKind::ALL},
+            "note": string_schema(""),
         });
         (properties, &["message_id", "status", "delivered_at"])
     },

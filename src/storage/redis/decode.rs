@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use actors::{
     bridge::DeliveryBatch,
-    model::{DeadLetter, Message, MessageId, RecipientStatus, SessionId},
+    model::{DeadLetter, Message, MessageId, Outcome, RecipientStatus, SessionId},
     storage::{
         Acknowledged, BlockedDeadLetter, Claim, DeadLetterPage, Delivery, Heartbeat, Lease, PushedDelivery, PutOutcome,
         RedriveRefusal, Redriven, Released, StoreError,
@@ -220,6 +220,7 @@ pub(super) fn statuses(reply: &mut Reply) -> Result<Vec<RecipientStatus>, StoreE
             session: reply.session()?,
             status: reply::parse_status(&reply.bytes()?)?,
             at_ms: reply::parse_number(&reply.bytes()?)?,
+            outcome: Outcome::from_bytes(&reply.bytes()?),
         });
     }
     Ok(statuses)

@@ -14,8 +14,8 @@ use actors::{
     bridge::{DeliveryBatch, Frame, StoreEvent},
     clock::{self, Now},
     model::{
-        CallReceipt, DeadLetterReason, DeliveryStatus, Message, MessageId, ProjectId, ProtocolName, ProtocolRecord,
-        SessionId, SessionRecord,
+        CallReceipt, DeadLetterReason, DeliveryStatus, Message, MessageId, Outcome, OutcomeKind, ProjectId,
+        ProtocolName, ProtocolRecord, SessionId, SessionRecord,
     },
     storage::{
         Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, DeadLetterStore,
@@ -238,6 +238,7 @@ impl InboxStore for RedisStore {
                     Ok(answer)
                 })
             }
+            Acknowledge::Concluded(ids, outcome) => self.conclude(session, ids, &outcome, now),
             Acknowledge::UpTo(id) => self.acknowledge_named(operation.text("up_to").message(id), session, now),
         }
     }
@@ -461,6 +462,28 @@ impl RedisStore {
             let lease = decode::leased(pipeline, &mut reply, session)?;
             pipeline.record_delivered(session, &lease.deliveries, now);
             Ok(lease)
+        })
+    }
+
+    /// Acknowledges or rejects messages with an outcome.
+    fn conclude(&self, session: SessionId, ids: Vec<MessageId>, outcome: &Outcome, now: Now) -> Op<Acknowledged> {
+        let operation = Operation::new("conclude")
+            .recording_events()
+            .time(now)
+            .session(session)
+            .text(outcome.to_bytes())
+            .number(outcome.receipts_len() as u64)
+            .messages(&ids);
+        let rejects = outcome.kind == OutcomeKind::Rejected;
+        self.run(operation, move |pipeline, mut reply| {
+            let mut answer = decode::acknowledged(pipeline, &mut reply)?;
+            if rejects {
+                answer.dead = answer.acknowledged;
+            } else {
+                let acknowledged = without(&ids, answer.unknown.clone());
+                pipeline.record_acknowledged(acknowledged.map(|id| (id, session)), now);
+            }
+            Ok(answer)
         })
     }
 

@@ -3,6 +3,7 @@
 mod broadcasts;
 mod call_receipts;
 mod envelope;
+mod outcomes;
 mod push;
 mod receipts;
 mod receiving;

@@ -225,7 +225,8 @@ impl ProjectHandle {
         let receipts = self.message_status(message).await?;
         let is_known = receipts.is_some();
         for receipt in receipts.unwrap_or_default() {
-            life.recipients.entry(receipt.session).or_default().status = Some(receipt);
+            let life = life.recipients.entry(receipt.session).or_default();
+            life.status = Some(receipt);
         }
         let mut from = EventStart::At(begin_ms(message));
         let mut scanned = 0;

@@ -113,7 +113,7 @@ impl Session {
     ) {
         let traced = self.shared.traced();
         let spans = match &which {
-            Acknowledge::Ids(messages) => traced.acknowledge(messages),
+            Acknowledge::Ids(messages) | Acknowledge::Concluded(messages, _) => traced.acknowledge(messages),
             Acknowledge::UpTo(message) => traced.acknowledge_up_to(*message),
         };
         let op = self.store.acknowledge(self.id, which, now());
@@ -146,7 +146,7 @@ impl Session {
 
     /// Messages were acknowledged: tells their senders, and delivers what waits.
     pub(super) fn acknowledged(&mut self, done: &Acknowledged, ctx: &mut Context<Self>) {
-        self.counters.acknowledged(done.acknowledged);
+        self.counters.acknowledged(done.acknowledged - done.dead);
         for message in &done.tracked {
             message.progress.advance_to(DeliveryStatus::Acknowledged);
         }

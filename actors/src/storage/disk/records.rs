@@ -10,8 +10,8 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::codec::{Decoded, RecordReader, RecordWriter, damaged};
 use crate::{
     model::{
-        DeadLetter, DeadLetterReason, DeliveryStatus, Message, MessageId, Priority, ProjectId, RecipientStatus,
-        SessionId, StoredMessage,
+        DeadLetter, DeadLetterReason, DeliveryStatus, Message, MessageId, Outcome, Priority, ProjectId,
+        RecipientStatus, SessionId, StoredMessage,
     },
     storage::{
         SendResult,
@@ -24,8 +24,9 @@ use crate::{
     },
 };
 
-/// The layout version. A broker refuses later versions. Version 2 has added the event log.
-pub const VERSION: u32 = 2;
+/// The layout version. A broker refuses later versions. Version 2 has added the event log, version 3 the
+/// outcome at the end of a receipt.
+pub const VERSION: u32 = 3;
 
 /// Stands in place of the message id of a reservation.
 const NO_MESSAGE: MessageId = MessageId::from_uuid(uuid::Uuid::nil());
@@ -221,7 +222,11 @@ pub fn write_receipt(message: MessageId, entry: &RecipientStatus) -> Vec<u8> {
         .message(message)
         .session(entry.session)
         .u64(entry.at_ms);
-    write_status(writer, entry.status).0
+    let writer = write_status(writer, entry.status);
+    match &entry.outcome {
+        Some(outcome) => writer.rest(&outcome.to_bytes()).0,
+        None => writer.0,
+    }
 }
 
 /// Reads a value written by [`write_receipt`].
@@ -233,7 +238,16 @@ pub fn read_receipt(reader: &mut RecordReader<'_>) -> Decoded<(MessageId, Recipi
     let session = reader.session()?;
     let at_ms = reader.u64()?;
     let status = read_status(reader)?;
-    let entry = RecipientStatus { session, status, at_ms };
+    let outcome = match reader.rest() {
+        [] => None,
+        bytes => Some(Outcome::from_bytes(bytes).ok_or_else(|| damaged("an outcome"))?),
+    };
+    let entry = RecipientStatus {
+        session,
+        status,
+        at_ms,
+        outcome,
+    };
     Ok((message, entry))
 }
 

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     clock::Now,
-    model::{DeadLetterReason, DeliveryStatus, Message, SessionId},
+    model::{DeadLetterReason, DeliveryStatus, Message, MessageId, Outcome, OutcomeKind, SessionId},
     storage::{
         claim::Claim,
         inboxes::{
@@ -204,12 +204,14 @@ impl<J: Journal> ProjectState<J> {
 
     /// See [`InboxStore::acknowledge`](crate::storage::InboxStore::acknowledge).
     pub fn acknowledge(&mut self, session: SessionId, which: Acknowledge, now: Now) -> Acknowledged {
+        let which = match which {
+            Acknowledge::Concluded(ids, outcome) => return self.conclude(session, ids, &outcome, now),
+            Acknowledge::Ids(ids) => Ok(ids),
+            Acknowledge::UpTo(id) => Err(id),
+        };
         let mut answer = Acknowledged::default();
         let Some(StoredSession { inbox, .. }) = self.sessions.get_mut(&session) else {
-            answer.unknown = match which {
-                Acknowledge::Ids(ids) => ids,
-                Acknowledge::UpTo(id) => vec![id],
-            };
+            answer.unknown = which.unwrap_or_else(|id| vec![id]);
             return answer;
         };
         let mut done = |entry: InboxEntry| {
@@ -226,7 +228,7 @@ impl<J: Journal> ProjectState<J> {
             }
         };
         match which {
-            Acknowledge::Ids(ids) => {
+            Ok(ids) => {
                 for id in ids {
                     match inbox.acknowledge(id) {
                         Some(entry) => done(entry),
@@ -234,11 +236,46 @@ impl<J: Journal> ProjectState<J> {
                     }
                 }
             }
-            Acknowledge::UpTo(id) => {
+            Err(id) => {
                 if !inbox.acknowledge_up_to(id, done) {
                     answer.unknown.push(id);
                 }
             }
+        }
+        answer.depth = inbox.depth();
+        answer
+    }
+
+    /// Acknowledges or rejects messages with an outcome.
+    fn conclude(&mut self, session: SessionId, ids: Vec<MessageId>, outcome: &Arc<Outcome>, now: Now) -> Acknowledged {
+        let mut answer = Acknowledged::default();
+        let Some(StoredSession { inbox, .. }) = self.sessions.get_mut(&session) else {
+            answer.unknown = ids;
+            return answer;
+        };
+        for id in ids {
+            let Some(entry) = inbox.acknowledge(id) else {
+                answer.unknown.push(id);
+                continue;
+            };
+            answer.acknowledged += 1;
+            self.expiries.message_removed(entry.deadline_ms);
+            let (ledger, journal) = (&mut self.ledger, &mut self.journal);
+            let receipt = entry.receipt;
+            if outcome.kind == OutcomeKind::Rejected {
+                answer.dead += 1;
+                ledger.dead_letter(entry, session, DeadLetterReason::Rejected, now, journal);
+            } else {
+                let status = DeliveryStatus::Acknowledged;
+                ledger.receipts.set(receipt, id, status, now.unix_ms, journal);
+                ledger.events.acknowledged(id, session, now);
+                journal.record(Change::MessageRemoved(&entry));
+                ledger.account.release(&entry.message);
+                if entry.message.progress.subscribe().is_some() {
+                    answer.tracked.push(entry.message);
+                }
+            }
+            ledger.receipts.set_outcome(receipt, id, outcome, journal);
         }
         answer.depth = inbox.depth();
         answer

@@ -3,13 +3,15 @@
 //! Receipts are queued in the order of acceptance. An inbox entry holds the [`ReceiptKey`] of its message, so that a
 //! change of status is an array access; only a query by message id searches.
 
+use std::sync::Arc;
+
 use super::{
     chunked_queue::ChunkedQueue,
     entry::ReceiptKey,
     id_map::{IdMap, IdSet},
     journal::{Change, Journal},
 };
-use crate::model::{DeliveryStatus, MessageId, RecipientStatus, SessionId};
+use crate::model::{DeliveryStatus, MessageId, Outcome, RecipientStatus, SessionId};
 
 /// The receipts of a project.
 #[derive(Debug)]
@@ -17,7 +19,7 @@ pub struct Receipts {
     recent: ChunkedQueue<Receipt>,
     /// The number of the first receipt in `recent`.
     first_number: u64,
-    /// Entries in `recent`, over all receipts; at most `len_max` after each operation.
+    /// Entries in `recent`, over all receipts, and the room of their outcomes; at most `len_max` after each operation.
     len: usize,
     len_max: usize,
     /// The number and the id of the last receipt whose id was greater than all ids before it in `recent`.
@@ -102,6 +104,21 @@ impl Receipts {
         }
     }
 
+    /// Adds the outcome to an entry whose status is final. One that was evicted has none. `id` is the id of its message.
+    pub fn set_outcome(&mut self, key: ReceiptKey, id: MessageId, outcome: &Arc<Outcome>, journal: &mut impl Journal) {
+        let at = key.receipt.checked_sub(self.first_number);
+        let receipt = at.and_then(|at| self.recent.get_mut(usize::try_from(at).ok()?));
+        let Some(entry) = receipt.and_then(|receipt| receipt.entries.get_mut(key.recipient_index)) else {
+            return;
+        };
+        let len_before = entry_len(entry);
+        entry.outcome = Some(Arc::clone(outcome));
+        self.len += entry_len(entry) - len_before;
+        let message = id;
+        journal.record(Change::ReceiptFinal { key, message, entry });
+        self.evict(journal);
+    }
+
     /// Prepares a message for a redrive to this session: reopens the session's entry or adds one. Returns its key.
     pub fn requeue(&mut self, id: MessageId, session: SessionId, at_ms: u64, journal: &mut impl Journal) -> ReceiptKey {
         let found = self.find(id);
@@ -110,12 +127,12 @@ impl Receipts {
             self.accept_one(id, session, at_ms, journal);
             return key;
         };
-        let entries_before = receipt.entries.as_slice().len();
+        let len_before = receipt.entries.len();
         let key = ReceiptKey {
             receipt: self.first_number + at as u64,
             recipient_index: receipt.entries.put(queued(session, at_ms)),
         };
-        self.len += receipt.entries.as_slice().len() - entries_before;
+        self.len = self.len + receipt.entries.len() - len_before;
         journal.record(Change::ReceiptRemoved(key));
         self.evict(journal);
         key
@@ -123,7 +140,7 @@ impl Receipts {
 
     /// The status of a message for each recipient whose entry is kept; None for an unknown message.
     pub fn get(&self, id: MessageId) -> Option<Vec<RecipientStatus>> {
-        let all: Vec<_> = self.entries(id).copied().collect();
+        let all: Vec<_> = self.entries(id).cloned().collect();
         (!all.is_empty()).then_some(all)
     }
 
@@ -164,13 +181,13 @@ impl Receipts {
             if entry.status.is_final() {
                 journal.record(Change::ReceiptRemoved(*key));
             } else {
-                self.evicted_open.entry(*id).or_default().push((*key, *entry));
+                self.evicted_open.entry(*id).or_default().push((*key, entry.clone()));
             }
         }
         for receipt in &receipts[first..] {
             let entries = match receipt {
-                [(.., only)] => Entries::One(*only),
-                all => Entries::Many(all.iter().map(|(.., entry)| *entry).collect()),
+                [(.., only)] => Entries::One(only.clone()),
+                all => Entries::Many(all.iter().map(|(.., entry)| entry.clone()).collect()),
             };
             self.accept(receipt[0].1, entries, journal);
         }
@@ -216,7 +233,7 @@ impl Receipts {
                 0
             }
         };
-        self.len += entries.as_slice().len();
+        self.len += entries.len();
         self.recent.push_back(Receipt {
             id,
             back_to_ordered,
@@ -231,7 +248,7 @@ impl Receipts {
             let number = self.first_number;
             self.first_number += 1;
             let entries = receipt.entries.as_slice();
-            self.len -= entries.len();
+            self.len -= entries.iter().map(entry_len).sum::<usize>();
             if receipt.back_to_ordered > 0 {
                 self.out_of_order.remove(&receipt.id);
             }
@@ -244,7 +261,10 @@ impl Receipts {
                     journal.record(Change::ReceiptRemoved(key));
                     continue;
                 }
-                self.evicted_open.entry(receipt.id).or_default().push((key, *entry));
+                self.evicted_open
+                    .entry(receipt.id)
+                    .or_default()
+                    .push((key, entry.clone()));
             }
         }
     }
@@ -290,6 +310,11 @@ impl Receipts {
 }
 
 impl Entries {
+    /// What they count in [`Receipts::len`].
+    fn len(&self) -> usize {
+        self.as_slice().iter().map(entry_len).sum()
+    }
+
     fn as_slice(&self) -> &[RecipientStatus] {
         match self {
             Self::One(entry) => std::slice::from_ref(entry),
@@ -307,8 +332,8 @@ impl Entries {
     /// Sets the entry of its session, or appends it. Returns its index.
     fn put(&mut self, entry: RecipientStatus) -> u32 {
         let known = self.as_slice().iter().position(|known| known.session == entry.session);
-        if let Self::One(first) = *self {
-            *self = Self::Many(vec![first]);
+        if let Self::One(first) = self {
+            *self = Self::Many(vec![first.clone()]);
         }
         let Self::Many(entries) = self else { return 0 };
         let place = known.unwrap_or(entries.len());
@@ -326,7 +351,13 @@ const fn queued(session: SessionId, at_ms: u64) -> RecipientStatus {
         session,
         status: DeliveryStatus::Queued,
         at_ms,
+        outcome: None,
     }
+}
+
+/// What an entry counts: itself, and the room of its outcome.
+fn entry_len(entry: &RecipientStatus) -> usize {
+    1 + entry.outcome.as_ref().map_or(0, |outcome| outcome.receipts_len())
 }
 
 #[cfg(test)]

@@ -148,11 +148,12 @@ impl<J: Journal> ProjectState<J> {
 }
 
 impl StoredEntry {
-    const fn receipt_entry(&self) -> RecipientStatus {
+    fn receipt_entry(&self) -> RecipientStatus {
         RecipientStatus {
             session: self.session,
             status: DeliveryStatus::Queued,
             at_ms: self.accepted_at_ms,
+            outcome: None,
         }
     }
 }

@@ -192,6 +192,31 @@ function acknowledgements.acknowledge(session, packed, and_older)
 end
 local acknowledge = acknowledgements.acknowledge
 
+-- Ends leases of single messages: they become dead letters.
+local function reject(session, inbox, list)
+  local ids, waiting, deadlines = {}, {}, {}
+  local bytes_in_flight, bytes = 0, 0
+  for at = 1, #list do
+    local lease = list[at]
+    local entry = lease.entry
+    ids[at] = id_of(entry)
+    bytes = bytes + bytes_of(entry)
+    if lease.state == RETURNED then
+      waiting[#waiting + 1] = entry
+      if lease.deadline > 0 then
+        deadlines[#deadlines + 1] = session .. entry
+      end
+    else
+      bytes_in_flight = bytes_in_flight + bytes_of(entry)
+    end
+    dead_letters.add(entry, session, 'r', lease.deliveries)
+  end
+  leases.remove(session, inbox, ids)
+  queues.remove(session, inbox, waiting)
+  expiry.remove(deadlines)
+  adjust(inbox, -#waiting, #waiting - #list, -bytes_in_flight, -bytes)
+end
+
 -- acknowledge: acknowledges messages of one session.
 --
 -- Input   time, session, 'ids' or 'up_to', the ids
@@ -203,6 +228,34 @@ ops.acknowledge = function()
   local session, which, ids = read_session(), read_text(), read_text()
   local reply, all = acknowledge(session, ids, which == 'up_to')
   return which == 'up_to' and acknowledgements.with_ids(all, reply) or reply
+end
+
+-- conclude: acknowledges messages of one session with an outcome, or rejects them: they become dead letters.
+--
+-- Input   time, session, the outcome (code of its kind, note), its room in receipts, the ids
+-- Output  see acknowledgements.reply
+-- Keys    as of `acknowledge`, and those of dead letters
+ops.conclude = function()
+  read_time()
+  local session, outcome, outcome_len, packed = read_session(), read_text(), read_number(), read_text()
+  local inbox, rejects = inbox_of(session), sub(outcome, 1, 1) == 'r'
+  if not inbox then
+    return reply_of(nil, ids_in(packed), 0, NONE)
+  end
+  -- Each message has a receipt of its own.
+  segments.split_all_leased(session)
+  local list, unknown = acknowledgements.leases_of(session, packed)
+  local tracked = NONE
+  if rejects then
+    reject(session, inbox, list)
+  else
+    local _
+    _, tracked = acknowledgements.finish(session, inbox, list)
+  end
+  for at = 1, #list do
+    receipts.conclude(list[at].entry, session, rejects and 'r' or 'a', outcome, outcome_len)
+  end
+  return reply_of(inbox, unknown, #list, tracked)
 end
 
 -- acknowledge_written: acknowledges what was written to connections, for many sessions.

@@ -2,9 +2,10 @@
 --
 -- Receipts lie in hashes by the time in the id of the message (buckets of 16 s), which are deleted whole. Fields:
 --   id           'S', recipient, status, time: a message or segment for one recipient; after a space the ids of the
---                messages of a segment of several
+--                messages of a segment of several; or after '!' the outcome: the code of its kind, and the note
 --   id           'M', all recipients: a multi-recipient message
---   id recipient status, time of one recipient of it; OPEN where its inbox says where the message is
+--   id recipient status, time of one recipient of it, and after '!' the outcome; OPEN where its inbox says where the
+--                message is
 --   id '*'       group leases that were acknowledged as one (group_leases.lua): position of the first recipient, number
 --                of recipients, time, for each of them
 --
@@ -71,6 +72,21 @@ receipts.settle_id = settle_id
 
 function receipts.settle(entry, session, status)
   settle_id(id_of(entry), byte(entry, 17), session, status)
+end
+
+-- Writes what has become of a message for a recipient, and the outcome. `len` is the room of the outcome, in receipts.
+function receipts.conclude(entry, session, status, outcome, len)
+  local id = id_of(entry)
+  local value = status .. at_ms .. '!' .. outcome
+  if has_flag(entry, MULTI_RECIPIENT) then
+    put(id, id .. session, value)
+  else
+    put(id, id, 'S' .. session .. value)
+  end
+  local bucket = bucket_of(id)
+  if added[bucket] or receipts.is_kept(bucket) then
+    receipts.count(bucket, len)
+  end
 end
 
 local function set_first(bucket)

@@ -6,6 +6,12 @@ local function accepted_at(id)
   return int_text(((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f)
 end
 
+-- Adds a status of a receipt: the text from the status on.
+local function add_settled(reply, session, text)
+  reply[#reply + 1], reply[#reply + 2], reply[#reply + 3] = session, sub(text, 1, 1), string.match(text, '^%d+', 2)
+  reply[#reply + 1] = string.match(text, '^.%d+!(.*)$') or ''
+end
+
 -- Adds the status of a message that waits in an inbox or is leased. `id` is that of its segment.
 local function add_open(reply, id, session)
   local inbox = inboxes.of(session)
@@ -18,7 +24,7 @@ local function add_open(reply, id, session)
     local lease = leases.read(id, text)
     status, since = lease.state == leases.RETURNED and 'q' or 'd', int_text(lease.since)
   end
-  reply[#reply + 1], reply[#reply + 2], reply[#reply + 3] = session, status, since
+  reply[#reply + 1], reply[#reply + 2], reply[#reply + 3], reply[#reply + 4] = session, status, since, ''
 end
 
 -- The only recipient of a message without receipt that is not a dead letter; nil when there is none.
@@ -40,9 +46,7 @@ local function add_recipients(reply, id, receipt)
   for at = 1, #sessions do
     local status = statuses[at] or of_groups[at] or of_groups[sessions[at]] or receipts.OPEN
     if status ~= receipts.OPEN then
-      reply[#reply + 1] = sessions[at]
-      reply[#reply + 1] = sub(status, 1, 1)
-      reply[#reply + 1] = sub(status, 2)
+      add_settled(reply, sessions[at], status)
     else
       add_open(reply, id, sessions[at])
     end
@@ -69,7 +73,7 @@ local function statuses_of(id)
   elseif sub(receipt, 1, 1) == 'M' then
     add_recipients(reply, id, receipt)
   else
-    reply[1], reply[2], reply[3] = sub(receipt, 2, 37), sub(receipt, 38, 38), string.match(receipt, '^%d+', 39)
+    add_settled(reply, sub(receipt, 2, 37), sub(receipt, 38))
   end
   return reply
 end
@@ -78,7 +82,7 @@ end
 --
 -- Input   packed ids
 -- Output  of the first messages, as many as one operation looks at and at least one: an array of the session, the code of the
---         status and its time in milliseconds for each recipient
+--         status, its time in milliseconds and the outcome or '' for each recipient
 -- Keys    receipts:BUCKET, segments, segments:index, segments:settled:BUCKET, messages, dead_letters:info, group_leases,
 --         inboxes, leases:SESSION (all read)
 ops.message_statuses = function()
@@ -90,7 +94,7 @@ ops.message_statuses = function()
       break
     end
     replies[at] = statuses_of(ids[at])
-    count = count + #replies[at] / 3
+    count = count + #replies[at] / 4
   end
   return replies
 end

@@ -6,7 +6,7 @@ use proptest::{collection::vec, prelude::*, sample::Index};
 use uuid::Uuid;
 
 use super::*;
-use crate::model::DeadLetterReason;
+use crate::model::{DeadLetterReason, OutcomeKind};
 
 const LEN_MAX: usize = 12;
 
@@ -78,7 +78,7 @@ impl Model {
         let keys = self.keys().into_iter();
         let entries = keys.map(|key| {
             let (id, all) = &self.receipts[&key.receipt];
-            (key, *id, all[key.recipient_index as usize])
+            (key, *id, all[key.recipient_index as usize].clone())
         });
         entries
             .filter(|(key, _, entry)| key.receipt >= self.base || !entry.status.is_final())
@@ -292,4 +292,47 @@ fn ascending_ids_need_no_memory_beyond_the_queue() {
         receipts.accept_one(id(number), session(1), 0, &mut ());
         assert!(receipts.out_of_order.is_empty());
     }
+}
+
+/// A journal that keeps the receipts as a disk does.
+#[derive(Default)]
+struct KeptReceipts(BTreeMap<ReceiptKey, RecipientStatus>);
+
+impl Journal for KeptReceipts {
+    const KEEPS_EVENTS: bool = false;
+
+    fn record(&mut self, change: Change<'_>) {
+        match change {
+            Change::ReceiptFinal { key, entry, .. } => drop(self.0.insert(key, entry.clone())),
+            Change::ReceiptRemoved(key) => drop(self.0.remove(&key)),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn notes_take_the_room_of_receipts() {
+    let mut kept = KeptReceipts::default();
+    let mut receipts = Receipts::new(100);
+    let note = Outcome::new(OutcomeKind::Done, &"x".repeat(1000));
+    assert_eq!(note.receipts_len(), 16);
+    for number in 1..=50 {
+        let key = receipts.next_key(0);
+        receipts.accept_one(id(number), session(1), 0, &mut kept);
+        receipts.set(key, id(number), DeliveryStatus::Acknowledged, 1, &mut kept);
+        receipts.set_outcome(key, id(number), &note, &mut kept);
+    }
+    // 100 / 17 receipts with such a note are kept, in memory and by the journal.
+    let known = |receipts: &Receipts, number| receipts.get(id(number)).map(|all| all[0].outcome.clone());
+    let of_45_and_46 = [None, Some(Some(note))];
+    assert_eq!([known(&receipts, 45), known(&receipts, 46)], of_45_and_46);
+    assert_eq!(kept.0.len(), 5);
+
+    let stored = kept
+        .0
+        .iter()
+        .map(|(key, entry)| (*key, id(u128::from(key.receipt) + 1), entry.clone()));
+    let mut restored = Receipts::new(100);
+    restored.restore(stored.collect(), &mut ());
+    assert_eq!([known(&restored, 45), known(&restored, 46)], of_45_and_46);
 }

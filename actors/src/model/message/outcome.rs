@@ -1,0 +1,125 @@
+//! What a recipient says of a message when it acknowledges it.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// Characters of a note.
+pub const NOTE_CHARACTERS_MAX: usize = 1000;
+
+/// Bytes of a note that take the room of one receipt.
+const NOTE_BYTES_PER_RECEIPT: usize = 64;
+
+/// How the recipient's work on a message ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutcomeKind {
+    Done,
+    /// The recipient cannot go on with it.
+    Blocked,
+    /// The recipient does not do it: the message becomes a dead letter.
+    Rejected,
+}
+
+impl OutcomeKind {
+    /// All kinds.
+    pub const ALL: [Self; 3] = [Self::Done, Self::Blocked, Self::Rejected];
+
+    /// The name in the tools.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Blocked => "blocked",
+            Self::Rejected => "rejected",
+        }
+    }
+
+    /// The kind with this name.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
+    }
+
+    /// The number in stored receipts. It must not change.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Done => b'd',
+            Self::Blocked => b'b',
+            Self::Rejected => b'r',
+        }
+    }
+}
+
+/// The outcome of a message for one recipient, kept with its receipt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    pub kind: OutcomeKind,
+    /// What the recipient adds; empty for nothing. At most [`NOTE_CHARACTERS_MAX`].
+    pub note: Box<str>,
+}
+
+impl Outcome {
+    /// An outcome.
+    #[must_use]
+    pub fn new(kind: OutcomeKind, note: &str) -> Arc<Self> {
+        Arc::new(Self {
+            kind,
+            note: note.into(),
+        })
+    }
+
+    /// The room that it takes beside its receipt, counted in receipts.
+    #[must_use]
+    pub fn receipts_len(&self) -> usize {
+        1 + self.note.len() / NOTE_BYTES_PER_RECEIPT
+    }
+
+    /// The stored form: the code of the kind, and the note.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(1 + self.note.len());
+        bytes.push(self.kind.code());
+        bytes.extend_from_slice(self.note.as_bytes());
+        bytes
+    }
+
+    /// Reads the stored form. None if it is not one.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Arc<Self>> {
+        let (code, note) = bytes.split_first()?;
+        let kind = OutcomeKind::ALL.into_iter().find(|kind| kind.code() == *code)?;
+        Some(Self::new(kind, std::str::from_utf8(note).ok()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_stored_form_is_read_back(kind in prop::sample::select(&OutcomeKind::ALL[..]), note in ".{0,40}") {
+            let outcome = Outcome::new(kind, &note);
+            prop_assert_eq!(Outcome::from_bytes(&outcome.to_bytes()), Some(outcome));
+            prop_assert_eq!(OutcomeKind::parse(kind.as_str()), Some(kind));
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..20)) {
+            if let Some(outcome) = Outcome::from_bytes(&bytes) {
+                prop_assert_eq!(outcome.to_bytes(), bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn the_longest_note_takes_the_room_of_few_receipts() {
+        let longest = "\u{1f980}".repeat(NOTE_CHARACTERS_MAX);
+        assert_eq!(Outcome::new(OutcomeKind::Blocked, &longest).receipts_len(), 63);
+        assert_eq!(Outcome::new(OutcomeKind::Done, "").receipts_len(), 1);
+    }
+}
