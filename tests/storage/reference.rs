@@ -74,6 +74,7 @@ enum Step {
     Acknowledge {
         session: usize,
         messages: Vec<usize>,
+        outcome: Option<OutcomeKind>,
     },
     /// The messages for the session among `len` consecutive ones.
     AcknowledgeRow {
@@ -82,11 +83,6 @@ enum Step {
         len: usize,
     },
     AcknowledgeUpTo(usize, usize),
-    Conclude {
-        session: usize,
-        messages: Vec<usize>,
-        outcome: OutcomeKind,
-    },
     Release {
         session: usize,
         messages: Vec<usize>,
@@ -123,9 +119,8 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(session, from, len)| Step::AcknowledgeRow { session, from, len }),
         6 => (session(), any::<bool>(), prop_oneof![0..5_usize, 5..60_usize], prop_oneof![Just(usize::MAX), 1..2000_usize])
             .prop_map(|(session, claimed, limit, bytes)| Step::Lease { session, claimed, limit, bytes }),
-        4 => (session(), messages()).prop_map(|(session, messages)| Step::Acknowledge { session, messages }),
-        3 => (session(), messages(), prop::sample::select(&OutcomeKind::ALL[..]))
-            .prop_map(|(session, messages, outcome)| Step::Conclude { session, messages, outcome }),
+        5 => (session(), messages(), prop::option::of(prop::sample::select(&OutcomeKind::ALL[..])))
+            .prop_map(|(session, messages, outcome)| Step::Acknowledge { session, messages, outcome }),
         2 => (session(), message()).prop_map(|(session, message)| Step::AcknowledgeUpTo(session, message)),
         3 => (session(), messages()).prop_map(|(session, messages)| Step::Release { session, messages }),
         1 => session().prop_map(Step::ReleaseClaimed),
@@ -152,7 +147,6 @@ fn split_after_leases(rounds: Vec<Vec<Step>>) -> Vec<Vec<Step>> {
                 Step::Acknowledge { session, .. }
                 | Step::AcknowledgeRow { session, .. }
                 | Step::AcknowledgeUpTo(session, _)
-                | Step::Conclude { session, .. }
                 | Step::Remove(session) => has_leased(*session),
                 _ => false,
             };
@@ -326,8 +320,17 @@ impl World {
                     )
                 })
             }
-            Step::Acknowledge { session, messages } => {
-                self.acknowledge(store, *session, Acknowledge::Ids(self.messages(messages)))
+            Step::Acknowledge {
+                session,
+                messages,
+                outcome,
+            } => {
+                let (ids, note) = (self.messages(messages), "a note! with 2 marks!");
+                let which = match outcome {
+                    Some(outcome) => Acknowledge::Concluded(ids, Outcome::new(*outcome, note)),
+                    None => Acknowledge::Ids(ids),
+                };
+                self.acknowledge(store, *session, which)
             }
             Step::AcknowledgeRow { session, from, len } => {
                 let places: Vec<_> = (*from..from + len).collect();
@@ -341,15 +344,6 @@ impl World {
                 Some(message) => self.acknowledge(store, *session, Acknowledge::UpTo(message.id)),
                 None => Box::pin(std::future::ready(String::new())),
             },
-            Step::Conclude {
-                session,
-                messages,
-                outcome,
-            } => {
-                let outcome = Outcome::new(*outcome, "a note! with 2 marks!");
-                let which = Acknowledge::Concluded(self.messages(messages), outcome);
-                self.acknowledge(store, *session, which)
-            }
             Step::Release { session, messages } => {
                 let which = Release::Ids(self.messages(messages));
                 answer_as_debug(store.release(self.id(*session), which, DELIVERY_LIMIT, now))
@@ -408,10 +402,8 @@ impl World {
         answer_as(store.acknowledge(self.id(session), which, now()), |done| {
             let mut watched: Vec<_> = done.tracked.iter().map(|message| message.id).collect();
             watched.sort_unstable();
-            format!(
-                "{} {} {:?} {watched:?} {:?}",
-                done.acknowledged, done.dead, done.unknown, done.depth
-            )
+            let (count, dead) = (done.acknowledged, done.dead);
+            format!("{count} {dead} {:?} {watched:?} {:?}", done.unknown, done.depth)
         })
     }
 }
