@@ -326,11 +326,12 @@ impl World {
                 outcome,
             } => {
                 let (ids, note) = (self.messages(messages), "a note! with 2 marks!");
-                let which = match outcome {
-                    Some(outcome) => Acknowledge::Concluded(ids, Outcome::new(*outcome, note)),
-                    None => Acknowledge::Ids(ids),
-                };
-                self.acknowledge(store, *session, which)
+                let concluded = |outcome: OutcomeKind| Acknowledge::Concluded(ids.clone(), Outcome::new(outcome, note));
+                self.acknowledge(
+                    store,
+                    *session,
+                    outcome.map_or(Acknowledge::Ids(ids.clone()), concluded),
+                )
             }
             Step::AcknowledgeRow { session, from, len } => {
                 let places: Vec<_> = (*from..from + len).collect();
@@ -368,10 +369,11 @@ impl World {
             Step::Depth(at) => answer_as_debug(store.depth(self.id(*at))),
             // The memory for a key differs between the stores.
             Step::Usage => answer_as(store.usage(), |usage| {
+                let idempotency_keys = 0;
                 format!(
                     "{:?}",
                     Usage {
-                        idempotency_keys: 0,
+                        idempotency_keys,
                         ..usage
                     }
                 )
