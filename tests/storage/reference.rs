@@ -71,11 +71,7 @@ enum Step {
         limit: usize,
         bytes: usize,
     },
-    Acknowledge {
-        session: usize,
-        messages: Vec<usize>,
-        outcome: Option<OutcomeKind>,
-    },
+    Acknowledge(usize, Vec<usize>, Option<OutcomeKind>),
     /// The messages for the session among `len` consecutive ones.
     AcknowledgeRow {
         session: usize,
@@ -120,7 +116,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (session(), any::<bool>(), prop_oneof![0..5_usize, 5..60_usize], prop_oneof![Just(usize::MAX), 1..2000_usize])
             .prop_map(|(session, claimed, limit, bytes)| Step::Lease { session, claimed, limit, bytes }),
         5 => (session(), messages(), prop::option::of(prop::sample::select(&OutcomeKind::ALL[..])))
-            .prop_map(|(session, messages, outcome)| Step::Acknowledge { session, messages, outcome }),
+            .prop_map(|(session, messages, outcome)| Step::Acknowledge(session, messages, outcome)),
         2 => (session(), message()).prop_map(|(session, message)| Step::AcknowledgeUpTo(session, message)),
         3 => (session(), messages()).prop_map(|(session, messages)| Step::Release { session, messages }),
         1 => session().prop_map(Step::ReleaseClaimed),
@@ -144,7 +140,7 @@ fn split_after_leases(rounds: Vec<Vec<Step>>) -> Vec<Vec<Step>> {
                 part.iter().any(of_session)
             };
             let ends_part = match &step {
-                Step::Acknowledge { session, .. }
+                Step::Acknowledge(session, ..)
                 | Step::AcknowledgeRow { session, .. }
                 | Step::AcknowledgeUpTo(session, _)
                 | Step::Remove(session) => has_leased(*session),
@@ -320,11 +316,7 @@ impl World {
                     )
                 })
             }
-            Step::Acknowledge {
-                session,
-                messages,
-                outcome,
-            } => {
+            Step::Acknowledge(session, messages, outcome) => {
                 let (ids, note) = (self.messages(messages), "a note! with 2 marks!");
                 let concluded = |outcome: OutcomeKind| Acknowledge::Concluded(ids.clone(), Outcome::new(outcome, note));
                 self.acknowledge(
