@@ -7,7 +7,7 @@ use std::path::Path;
 use ::config::{File, FileFormat, Source, Value, ValueKind};
 
 use super::error::{ConfigError, Origin, RawSetting};
-use super::names::{API_KEY_ENV, CONFIG_ENV, ENV_PREFIX, NAME_ENV, URL_ENV};
+use super::names::{CLIENT_ENVS, CONFIG_ENV, ENV_PREFIX};
 use super::rules::{NotAllowed, Rule, Shape};
 use super::setting::Setting;
 
@@ -180,8 +180,7 @@ fn scalar_text(value: &Value) -> Option<String> {
 fn broker_variables(env: impl IntoIterator<Item = (OsString, OsString)>) -> BTreeMap<String, OsString> {
     let as_text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value));
     let mut variables: BTreeMap<String, OsString> = env.into_iter().filter_map(as_text).collect();
-    variables
-        .retain(|name, _| name.starts_with(ENV_PREFIX) && ![URL_ENV, API_KEY_ENV, NAME_ENV].contains(&name.as_str()));
+    variables.retain(|name, _| name.starts_with(ENV_PREFIX) && !CLIENT_ENVS.contains(&name.as_str()));
     let names = variables.keys();
     let services: BTreeSet<String> = names
         .filter_map(|name| name.strip_suffix("_SERVICE_HOST"))

@@ -12,3 +12,10 @@ pub const URL_ENV: &str = "MCP_BROKER_URL";
 pub const API_KEY_ENV: &str = "MCP_BROKER_API_KEY";
 /// The variable with the name of the agent behind `mcp-broker connect`. `serve` ignores it.
 pub const NAME_ENV: &str = "MCP_BROKER_NAME";
+/// The variable with the way in which `mcp-broker connect` wakes its agent. `serve` ignores it.
+pub const WAKE_ENV: &str = "MCP_BROKER_WAKE";
+/// The variable with the program of Codex, by which `mcp-broker connect` wakes it. `serve` ignores it.
+pub const CODEX_ENV: &str = "MCP_BROKER_CODEX";
+
+/// The variables of clients that look like settings of the broker.
+pub const CLIENT_ENVS: [&str; 5] = [API_KEY_ENV, CODEX_ENV, NAME_ENV, URL_ENV, WAKE_ENV];

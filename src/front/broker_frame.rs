@@ -7,7 +7,10 @@ use serde_json::Value;
 use crate::{
     json::scan,
     local::hello::CLOSING,
-    mcp::rpc::{self, Incoming},
+    mcp::{
+        rpc::{self, Incoming},
+        waking::{WAKE, Wake},
+    },
 };
 
 /// A frame of the broker.
@@ -21,6 +24,8 @@ pub enum BrokerFrame<'a> {
     Closing { code: u64 },
     /// A subscription has begun: the id of its request, as JSON.
     Acknowledged { id: String },
+    /// The agent is to be woken; `None` if the params cannot be read.
+    Wake(Option<Box<Wake>>),
     /// Another notification, or a line that is no frame.
     Other,
 }
@@ -39,7 +44,7 @@ pub fn read(frame: &str) -> BrokerFrame<'_> {
         return BrokerFrame::Response { id };
     }
     if let Some(rest) = frame.strip_prefix(NOTIFICATION) {
-        let is_of_interest = [CLOSING, ACKNOWLEDGED].iter().any(|method| {
+        let is_of_interest = [CLOSING, ACKNOWLEDGED, WAKE].iter().any(|method| {
             let name = method.trim_start_matches("notifications/");
             rest.strip_prefix(name).is_some_and(|rest| rest.starts_with('"'))
         });
@@ -90,6 +95,7 @@ fn notification<'a>(method: &str, params: Option<&str>) -> BrokerFrame<'a> {
         ACKNOWLEDGED => BrokerFrame::Acknowledged {
             id: params["_meta"][SUBSCRIPTION_ID].to_string(),
         },
+        WAKE => BrokerFrame::Wake(serde_json::from_value(params).ok()),
         _ => BrokerFrame::Other,
     }
 }
@@ -206,6 +212,10 @@ mod tests {
                 BrokerFrame::Acknowledged {
                     id: "\"l1\"".to_owned(),
                 },
+            ),
+            (
+                r#"{"jsonrpc":"2.0","method":"notifications/dev.mcp-broker/wake","params":{"wake_id":"7"}}"#,
+                BrokerFrame::Wake(None),
             ),
             ("", BrokerFrame::Other),
         ] {

@@ -28,6 +28,7 @@ use super::{
     requests::{Effect, Request},
     shared::{GOODBYE_ID, Link, Lists, RENEWED_ID, Shared, Stage, State},
     threads::spawn,
+    wake::Waker,
 };
 use crate::{
     local::hello::HelloResult,
@@ -62,6 +63,7 @@ pub struct BrokerSide {
     number: u64,
     /// The number of the identity that the broker was told on it.
     told_identity: u64,
+    waker: Arc<Waker>,
     /// A warning has said why no broker can be reached, since the last connection.
     has_warned: bool,
 }
@@ -84,6 +86,7 @@ impl BrokerSide {
     /// Reaches a broker by `dial`.
     pub fn new(shared: Arc<Shared>, dial: Arc<dyn Dial>) -> Self {
         Self {
+            waker: Waker::new(Arc::clone(&shared)),
             shared,
             dial,
             number: 0,
@@ -135,7 +138,8 @@ impl BrokerSide {
             Some(name) => name.to_owned(),
             None => state.identity.folder_name().as_str().to_owned(),
         });
-        let agent = state.identity.agent(wanted);
+        let mut agent = state.identity.agent(wanted);
+        agent.wake = state.wake.rung_names(&state.identity);
         state.dialed = None;
         drop(state);
         let (shared, dial) = (Arc::clone(&self.shared), Arc::clone(&self.dial));
@@ -408,6 +412,13 @@ impl BrokerSide {
                 self.shared
                     .log
                     .event(&format!("the broker closes the connection with code {code}"));
+                false
+            }
+            BrokerFrame::Wake(wake) => {
+                let link = self.shared.state().link.clone();
+                if let (Some(link), Some(wake)) = (link, wake) {
+                    self.waker.wake(link, (**wake).clone());
+                }
                 false
             }
             _ => true,

@@ -262,21 +262,26 @@ impl ClientSide {
             answer: Answer::ToolResult { is_modern },
             acts_as_session,
         };
-        if !tools::takes_idempotency_key(&name) {
-            return self.forward(text, place, traits);
-        }
-        let key_place = splice::place(text, params);
-        if key_place != splice::Place::None {
-            traits.repeat = if names_session {
-                Repeat::Always
-            } else {
-                Repeat::InSameSession
-            };
-        }
-        let mut key = Uuid::encode_buffer();
-        let key = Uuid::now_v7().hyphenated().encode_lower(&mut key);
+        let insertion = if effect == Effect::Register {
+            let state = self.shared.state();
+            let known = state.identity.conversation();
+            known.and_then(|known| splice::conversation(text, params, known))
+        } else if tools::takes_idempotency_key(&name) {
+            let key_place = splice::place(text, params);
+            if key_place != splice::Place::None {
+                traits.repeat = if names_session {
+                    Repeat::Always
+                } else {
+                    Repeat::InSameSession
+                };
+            }
+            let mut key = Uuid::encode_buffer();
+            splice::key(key_place, Uuid::now_v7().hyphenated().encode_lower(&mut key))
+        } else {
+            None
+        };
         let mut buffer = self.shared.state().requests.buffer();
-        let (moved, at) = splice::write(&mut buffer, text.as_bytes(), key_place, key);
+        let (moved, at) = splice::write(&mut buffer, text.as_bytes(), insertion.as_ref());
         let place = if place.start >= at {
             place.start + moved..place.end + moved
         } else {
@@ -286,11 +291,11 @@ impl ClientSide {
         self.keep(buffer, place, traits);
     }
 
-    /// Connects again once the conversation is known, because the name depends on it.
+    /// Notes the thread of a call, and connects again once the conversation is known if the name depends on it.
     fn note_conversation(&self, meta: &str) {
         let mut state = self.shared.state();
         let may_name = state.naming == Naming::Automatic && state.replay.may_name();
-        if !may_name || !state.identity.awaits_conversation() || !state.identity.note_call(meta) {
+        if !state.identity.note_call(meta) || !may_name {
             return;
         }
         state.identity_number += 1;

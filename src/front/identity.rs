@@ -12,7 +12,7 @@ use crate::{local::hello::Agent, mcp::version::ClientInfo};
 /// The product name of Claude Code, which ignores notifications of the modern era on stdio.
 pub const CLAUDE_CODE: &str = "claude-code";
 /// The product name of Codex, which tells its conversation in the `_meta` of calls.
-const CODEX: &str = "codex";
+pub const CODEX: &str = "codex";
 /// The name of an agent whose folder has none.
 const NAME_DEFAULT: &str = "agent";
 /// Bytes of a name that is made from a folder. A number of the broker follows it.
@@ -38,6 +38,8 @@ pub struct Identity {
     product: Option<String>,
     product_version: Option<String>,
     conversation: Option<String>,
+    /// The thread of Codex that has made the last call.
+    thread: Option<String>,
     /// The name of the folder in which the agent works.
     folder: Option<String>,
 }
@@ -55,6 +57,7 @@ impl Identity {
         Self {
             product: is_claude.then(|| CLAUDE_CODE.to_owned()),
             product_version: None,
+            thread: None,
             conversation: variable("CLAUDE_CODE_SESSION_ID").filter(|id| is_claude && is_conversation(id)),
             folder: folder.filter(|name| !name.contains(char::is_control)),
         }
@@ -89,16 +92,36 @@ impl Identity {
         self.conversation.is_none() && self.is_product(CODEX)
     }
 
-    /// Takes note of the conversation in the `_meta` of a call. Returns whether the call names one.
+    /// Takes note of the thread in the `_meta` of a call of Codex. Returns whether it has told the conversation.
     pub fn note_call(&mut self, meta: &str) -> bool {
+        if !self.is_product(CODEX) {
+            return false;
+        }
         #[derive(Deserialize)]
         struct Meta {
             #[serde(rename = "threadId")]
             thread_id: Option<String>,
         }
         let meta: Option<Meta> = serde_json::from_str(meta).ok();
-        self.conversation = meta.and_then(|meta| meta.thread_id).filter(|id| is_conversation(id));
-        self.conversation.is_some()
+        let Some(thread) = meta.and_then(|meta| meta.thread_id).filter(|id| is_conversation(id)) else {
+            return false;
+        };
+        let is_first = self.conversation.is_none();
+        if is_first {
+            self.conversation = Some(thread.clone());
+        }
+        self.thread = Some(thread);
+        is_first
+    }
+
+    /// The conversation that the client serves, as far as it is known.
+    pub fn conversation(&self) -> Option<&str> {
+        self.conversation.as_deref()
+    }
+
+    /// The thread of Codex that has made the last call.
+    pub fn thread(&self) -> Option<&str> {
+        self.thread.as_deref()
     }
 
     /// What the broker is told. `wanted` is the name that it is to make unique.
@@ -215,6 +238,8 @@ mod tests {
         assert!(!identity.note_call(r#"{"progressToken":1}"#));
         assert!(identity.note_call(r#"{"threadId":"t1","sessionId":"s1"}"#));
         assert!(!identity.awaits_conversation());
+        assert!(!identity.note_call(r#"{"threadId":"t2"}"#), "the conversation stays");
+        assert_eq!(identity.thread(), Some("t2"));
         assert_eq!(identity.agent(None).conversation.as_deref(), Some("t1"));
     }
 

@@ -2,7 +2,7 @@
 //!
 //! `client_side` reads the client's frames, `own_answers` answers some of them, `requests` keeps the others until they are
 //! answered. `broker_side` connects by way of a `Dial`, sends the opening that `replay` has recorded, and passes the
-//! broker's frames on. The threads share `State`. This room knows neither the command line nor the transports of the broker.
+//! broker's frames on. `wake` wakes the agent when the broker asks for it. The threads share `State`. This room knows neither the command line nor the transports of the broker.
 
 mod broker_frame;
 mod broker_side;
@@ -19,6 +19,7 @@ mod shared;
 mod splice;
 mod stdio;
 mod threads;
+mod wake;
 
 use std::{io::Read, os::unix::net::UnixStream, sync::Arc};
 
@@ -35,6 +36,7 @@ pub use log::Log;
 pub use own_answers::OfferedEra;
 pub use stdio::Stdout;
 pub use threads::STACK_LEN;
+pub use wake::{Inbox, Pane, WakeMode, WakeOptions};
 
 /// How a front serves its client.
 pub struct Options {
@@ -46,6 +48,8 @@ pub struct Options {
     pub era: OfferedEra,
     /// Bytes of the longest frame of the client.
     pub frame_len_max: usize,
+    /// How the agent is woken.
+    pub wake: WakeOptions,
     /// The log of all fronts.
     pub log: Log,
 }
@@ -58,6 +62,7 @@ pub fn run(options: Options, stdout: Stdout, dial: Arc<dyn Dial>) -> std::io::Re
     let state = State {
         identity: options.identity,
         naming: options.naming,
+        wake: options.wake,
         ..State::default()
     };
     let shared = Arc::new(Shared::new(state, stdout, options.log));

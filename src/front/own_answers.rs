@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use serde_json::json;
+
 use super::{
     broker_side::AUDIENCE,
     identity::CLAUDE_CODE,
@@ -87,7 +89,11 @@ fn initialize(state: &mut State, params: &Params<'_>) -> Result<Vec<u8>, RpcErro
     if let Some(client) = &introduction.client {
         state.identity.meet(client);
     }
-    Ok(result_text(initialize_result(introduction.version, true), false))
+    let mut result = initialize_result(introduction.version, true);
+    if state.wake.is_channel(&state.identity) {
+        result["capabilities"]["experimental"]["claude/channel"] = json!({});
+    }
+    Ok(result_text(result, false))
 }
 
 /// Whether the front answers `server/discover`. Claude Code would otherwise choose the modern era, in which it shows no

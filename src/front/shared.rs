@@ -21,6 +21,7 @@ use super::{
     replay::{Replay, modern_meta},
     requests::Requests,
     stdio::{Stdout, lock_until},
+    wake::WakeOptions,
 };
 use crate::{hang_up::is_hung_up, mcp::tools::DISCONNECT_SESSION};
 
@@ -67,6 +68,8 @@ pub struct State {
     /// Grows when the broker has to be told another identity.
     pub identity_number: u64,
     pub naming: Naming,
+    /// How the agent is woken.
+    pub wake: WakeOptions,
     pub lists: Lists,
     /// The connection, from the moment in which it is opened.
     pub link: Option<Link>,

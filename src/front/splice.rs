@@ -1,10 +1,27 @@
-//! Puts an idempotency key into the bytes of a call that sends a message without one, so that the call can be repeated
-//! after its answer was lost. Pure.
+//! Adds members to the bytes of calls. Pure.
+//!
+//! A call that sends a message without an idempotency key gets one, so that it can be repeated after its answer was lost. A
+//! call that registers a session gets the conversation, by which hooks find the session.
+
+use serde_json::json;
 
 use crate::{json::scan, mcp::rpc::Params};
 
 /// The header that holds the key (contract of the tools that send).
 const KEY: &str = "idempotency_key";
+
+/// The argument of `register_session` in which the conversation is, and its name there.
+const METADATA: &str = "metadata";
+const CONVERSATION: &str = "conversation";
+/// Bytes of metadata to which nothing is added: the broker takes 16 KiB.
+const METADATA_LEN_MAX: usize = 14 * 1024;
+
+/// Text that is added to a frame at a position.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Insertion {
+    at: usize,
+    text: String,
+}
 
 /// Where a key belongs in the frame of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,35 +67,56 @@ pub fn place(frame: &str, params: &Params<'_>) -> Place {
     }
 }
 
-/// Appends a frame with this key at its place. Returns the bytes by which what follows the position has moved, and the
-/// position.
-pub fn write(out: &mut Vec<u8>, frame: &[u8], place: Place, key: &str) -> (usize, usize) {
+/// The key as an insertion; `None` where the frame stays as it is.
+pub fn key(place: Place, key: &str) -> Option<Insertion> {
     let (at, is_empty, before, after) = match place {
-        Place::Given | Place::None => {
-            out.extend_from_slice(frame);
-            return (0, 0);
-        }
+        Place::Given | Place::None => return None,
         Place::InHeaders { at, is_empty } => (at, is_empty, "", ""),
         Place::InArguments { at, is_empty } => (at, is_empty, "\"headers\":{", "}"),
     };
-    let start = out.len();
-    let (head, tail) = frame.split_at(at.min(frame.len()));
-    out.extend_from_slice(head);
-    for part in [
-        before,
-        "\"",
-        KEY,
-        "\":\"",
-        key,
-        "\"",
-        after,
-        if is_empty { "" } else { "," },
-    ] {
-        out.extend_from_slice(part.as_bytes());
+    let comma = if is_empty { "" } else { "," };
+    let text = format!("{before}\"{KEY}\":\"{key}\"{after}{comma}");
+    Some(Insertion { at, text })
+}
+
+/// The conversation for the metadata of a call of `register_session`; `None` if the agent has given one, or the broker
+/// refuses the call for its shape.
+pub fn conversation(frame: &str, params: &Params<'_>, conversation: &str) -> Option<Insertion> {
+    let arguments = params.arguments.filter(|arguments| arguments.starts_with('{'))?;
+    let metadata = params.members.iter().find(|(name, _)| name == METADATA);
+    let (object, before, after) = match metadata {
+        Some((_, metadata)) if metadata.starts_with('{') && metadata.len() <= METADATA_LEN_MAX => (*metadata, "", ""),
+        Some(_) => return None,
+        None => (arguments, "\"metadata\":{", "}"),
+    };
+    let (mut is_empty, mut is_given) = (true, false);
+    scan::members::<scan::ScanError>(object, |name, _| {
+        is_empty = false;
+        is_given |= metadata.is_some() && name == CONVERSATION;
+        Ok(())
+    })
+    .ok()?;
+    if is_given {
+        return None;
     }
-    let moved = out.len() - start - head.len();
-    out.extend_from_slice(tail);
-    (moved, at)
+    // The slices of a parsed frame lie in it.
+    let at = (object.as_ptr() as usize).checked_sub(frame.as_ptr() as usize)? + 1;
+    let comma = if is_empty { "" } else { "," };
+    let text = format!("{before}\"{CONVERSATION}\":{}{after}{comma}", json!(conversation));
+    Some(Insertion { at, text })
+}
+
+/// Appends a frame with an insertion. Returns the bytes by which what follows the position has moved, and the position.
+pub fn write(out: &mut Vec<u8>, frame: &[u8], insertion: Option<&Insertion>) -> (usize, usize) {
+    let Some(Insertion { at, text }) = insertion else {
+        out.extend_from_slice(frame);
+        return (0, 0);
+    };
+    let (head, tail) = frame.split_at((*at).min(frame.len()));
+    for part in [head, text.as_bytes(), tail] {
+        out.extend_from_slice(part);
+    }
+    (text.len(), *at)
 }
 
 #[cfg(test)]
@@ -94,7 +132,7 @@ mod tests {
             panic!("{frame} is a request")
         };
         let (place, mut out) = (place(frame, &params), Vec::new());
-        write(&mut out, frame.as_bytes(), place, "k1");
+        write(&mut out, frame.as_bytes(), key(place, "k1").as_ref());
         (place, String::from_utf8(out).unwrap())
     }
 
@@ -145,9 +183,45 @@ mod tests {
             at: frame.find("{}").unwrap() + 1,
             is_empty: true,
         };
-        let (moved, at) = write(&mut out, frame.as_bytes(), place, "k1");
+        let (moved, at) = write(&mut out, frame.as_bytes(), key(place, "k1").as_ref());
         let id = frame.find("\"é\"").unwrap();
         assert!(id >= at && out[id + moved..].starts_with("\"é\"".as_bytes()));
+    }
+
+    #[test]
+    fn the_conversation_is_added_to_what_the_agent_gave() {
+        for (before, after) in [
+            (r#"{}"#, Some(r#"{"metadata":{"conversation":"c\"1"}}"#)),
+            (
+                r#"{"name":"a"}"#,
+                Some(r#"{"metadata":{"conversation":"c\"1"},"name":"a"}"#),
+            ),
+            (
+                r#"{"name":"a","metadata":{ }}"#,
+                Some(r#"{"name":"a","metadata":{"conversation":"c\"1" }}"#),
+            ),
+            (
+                r#"{"metadata":{"a":1}}"#,
+                Some(r#"{"metadata":{"conversation":"c\"1","a":1}}"#),
+            ),
+            (r#"{"metadata":{"conversation":"mine"}}"#, None),
+            (r#"{"metadata":[1]}"#, None),
+            (r#"{"metadata":null}"#, None),
+            (r#"[]"#, None),
+        ] {
+            let frame = call(before);
+            let Ok(Incoming::Request { params, .. }) = rpc::parse(&frame) else {
+                panic!("{frame} is a request")
+            };
+            let (insertion, mut out) = (conversation(&frame, &params, "c\"1"), Vec::new());
+            write(&mut out, frame.as_bytes(), insertion.as_ref());
+            assert_eq!(String::from_utf8(out).unwrap(), call(after.unwrap_or(before)));
+        }
+        let large = call(&json!({"metadata": {"a": "x".repeat(METADATA_LEN_MAX)}}).to_string());
+        let Ok(Incoming::Request { params, .. }) = rpc::parse(&large) else {
+            panic!("a request")
+        };
+        assert_eq!(conversation(&large, &params, "c1"), None);
     }
 
     fn value() -> impl Strategy<Value = Value> {

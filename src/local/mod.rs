@@ -30,6 +30,7 @@ pub use attach::{Attached, StartPolicy, attach};
 pub use build::{build_id, executable, is_replaced, own_protocol, running_version, started_at};
 pub use client::{LineClient, RequestError};
 pub use error::{AttachError, LocalError};
+pub use greeting::connect;
 pub use info::{Info, write_private};
 pub use instance::Instance;
 pub use life::{HOOK_PREFIX, LifeLock, files, is_alive, remove_folder, remove_remains};

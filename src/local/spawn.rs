@@ -24,7 +24,7 @@ use super::{
     paths::LocalPaths,
     ready::Readiness,
 };
-use crate::config::{API_KEY_ENV, ENV_PREFIX, NAME_ENV, URL_ENV};
+use crate::config::{CLIENT_ENVS, ENV_PREFIX};
 
 /// The first descriptor after stdin, stdout and stderr.
 const FIRST_INHERITED: i32 = 3;
@@ -35,8 +35,6 @@ const LINE_LEN_MAX: usize = 16 << 10;
 /// keep the keys and tokens of that session.
 const INHERITED: [&str; 6] = ["HOME", "LANG", "PATH", "TMPDIR", "TZ", "USER"];
 const INHERITED_PREFIXES: [&str; 2] = ["LC_", "XDG_"];
-/// Variables of clients that look like settings of the broker.
-const OF_CLIENTS: [&str; 3] = [API_KEY_ENV, NAME_ENV, URL_ENV];
 
 /// The brokers that this process has started. The next start collects the exit codes of those that have ended.
 static STARTED: Mutex<Vec<Child>> = Mutex::new(Vec::new());
@@ -106,7 +104,7 @@ fn open_log(path: &Path) -> Result<File, LocalError> {
 
 fn is_inherited(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };
-    if OF_CLIENTS.contains(&name) {
+    if CLIENT_ENVS.contains(&name) {
         return false;
     }
     let prefixes = INHERITED_PREFIXES.iter().chain([&ENV_PREFIX]);
@@ -151,6 +149,8 @@ mod tests {
             "MCP_BROKER_API_KEY",
             "MCP_BROKER_URL",
             "MCP_BROKER_NAME",
+            "MCP_BROKER_WAKE",
+            "MCP_BROKER_CODEX",
             "AWS_SECRET_ACCESS_KEY",
             "LD_PRELOAD",
             "HOMEBREW_GITHUB_API_TOKEN",

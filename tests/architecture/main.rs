@@ -130,7 +130,16 @@ const BROKER: Layers = &[
     ),
     (
         "front",
-        &["exit", "hang_up", "json", "local", "mcp", "refusal", "telemetry"],
+        &[
+            "config",
+            "exit",
+            "hang_up",
+            "json",
+            "local",
+            "mcp",
+            "refusal",
+            "telemetry",
+        ],
     ),
     (
         "http",

@@ -53,11 +53,20 @@ impl FakeBroker {
 impl Connection {
     /// The next request. Notifications are left out: they may come with the opening or after it.
     pub fn reads(&mut self) -> Value {
+        self.reads_until(|frame| frame.get("id").is_some())
+    }
+
+    /// The next notification of this kind. Other frames are left out.
+    pub fn notification(&mut self, method: &str) -> Value {
+        self.reads_until(|frame| frame["method"] == method)
+    }
+
+    fn reads_until(&mut self, fits: impl Fn(&Value) -> bool) -> Value {
         loop {
             let mut line = String::new();
             self.reader.read_line(&mut line).unwrap();
             let frame: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line:?} is a frame"));
-            if frame.get("id").is_some() {
+            if fits(&frame) {
                 return frame;
             }
         }
@@ -69,7 +78,7 @@ impl Connection {
     }
 
     /// Answers the requests that a front sends first on a new connection, and returns them.
-    fn answers_opening(&mut self, requests: usize) -> Vec<Value> {
+    pub fn answers_opening(&mut self, requests: usize) -> Vec<Value> {
         let mut answer = || {
             let frame = self.reads();
             let object = json!({"session_id": "s1", "name": frame["params"]["arguments"]["name"]});
@@ -82,8 +91,12 @@ impl Connection {
 }
 
 fn attached(user: &Home, broker: &FakeBroker, args: &[&str]) -> (Front, Connection) {
-    let mut front = user.front().args(&["--no-start"]).args(args).start();
-    front.initialize("x");
+    attached_to(user.front().args(&["--no-start"]).args(args).start(), "x", broker)
+}
+
+/// Initializes a front as this client, and takes its connection.
+pub fn attached_to(mut front: Front, client: &str, broker: &FakeBroker) -> (Front, Connection) {
+    front.initialize(client);
     let mut connection = broker.accepts(None);
     connection.answers_opening(1);
     (front, connection)

@@ -26,3 +26,4 @@ mod screen;
 mod setup;
 mod socket;
 mod starts;
+mod waking;

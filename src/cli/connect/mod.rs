@@ -12,9 +12,9 @@ use super::access::{self, BrokerAccess, EnvVars};
 use super::error::CliError;
 use super::flags::{choice, given, text};
 use super::usage_errors::redact_keys;
-use crate::config::{self, NAME_ENV, URL_ENV};
+use crate::config::{self, CODEX_ENV, NAME_ENV, URL_ENV, WAKE_ENV};
 use crate::front::{
-    self, Identity, Log, Naming, OfferedEra, Options, Stdout,
+    self, Identity, Inbox, Log, Naming, OfferedEra, Options, Pane, Stdout, WakeMode, WakeOptions,
     dial::{Dial, LocalDial},
 };
 use crate::local::{Instance, LocalPaths, StartPolicy};
@@ -76,6 +76,19 @@ pub fn command() -> Command {
             "The revisions of MCP to offer. legacy: up to 2025-11-25; modern: 2026-07-28;\n\
              auto: all, but legacy to Claude Code\n[default: auto]",
         ))
+        .arg(choice(
+            "wake",
+            "HOW",
+            &WakeMode::NAMES,
+            "How to wake the idle agent when messages wait. auto: by the inbox of Claude Code or the queue of\n\
+             Codex; channel: by a channel of Claude Code; tmux: by keys for its terminal; off: not\n\
+             [env: MCP_BROKER_WAKE] [default: auto]",
+        ))
+        .arg(text(
+            "wake-tmux",
+            "PANE",
+            "The pane of tmux for --wake tmux, such as %3\n[default: that of TMUX_PANE]",
+        ))
         .args(broker_flags())
         .after_help(EXIT_CODES)
 }
@@ -109,6 +122,7 @@ pub struct Connect {
     identity: Identity,
     naming: Naming,
     era: OfferedEra,
+    wake: WakeOptions,
     frame_len_max: usize,
     broker: Broker,
 }
@@ -136,7 +150,7 @@ pub fn read(matches: &ArgMatches, before: &ArgMatches, env: &EnvVars) -> Result<
     let levels = [matches, before];
     let is_remote = access::names_broker(levels, env);
     let broker = if is_remote {
-        if let Some(flag) = ["instance", "no-start"]
+        if let Some(flag) = ["instance", "no-start", "wake", "wake-tmux"]
             .into_iter()
             .find(|flag| is_given(matches, flag))
         {
@@ -173,6 +187,7 @@ pub fn read(matches: &ArgMatches, before: &ArgMatches, env: &EnvVars) -> Result<
     };
     Ok(Connect {
         naming: read_naming(matches, variable(NAME_ENV)).map_err(usage)?,
+        wake: read_wake(matches, variable).map_err(usage)?,
         identity: Identity::from_environment(variable, std::env::current_dir().ok()),
         era: match given(matches, "era").as_deref() {
             Some("legacy") => OfferedEra::Legacy,
@@ -206,6 +221,38 @@ fn read_naming(matches: &ArgMatches, variable: Option<String>) -> Result<Naming,
     SessionName::parse(&name).map(Naming::Given).map_err(refused)
 }
 
+fn read_wake(matches: &ArgMatches, variable: impl Fn(&str) -> Option<String>) -> Result<WakeOptions, String> {
+    let name = given(matches, "wake").or_else(|| variable(WAKE_ENV).filter(|name| !name.is_empty()));
+    let mode = match name {
+        None => WakeMode::default(),
+        Some(name) => WakeMode::parse(&name).ok_or_else(|| {
+            let names = WakeMode::NAMES.join(", ");
+            format!("wake = {} ({WAKE_ENV}) is not allowed; allowed: {names}", quoted(&name))
+        })?,
+    };
+    let pane = match given(matches, "wake-tmux") {
+        Some(name) => Some(Pane::parse(&name).ok_or_else(|| {
+            format!(
+                "--wake-tmux = {} is not allowed; name a pane as tmux does, such as %3",
+                quoted(&name)
+            )
+        })?),
+        None => variable("TMUX_PANE").and_then(|name| Pane::parse(&name)),
+    };
+    if mode == WakeMode::Tmux && pane.is_none() {
+        return Err("wake = tmux needs a pane: set --wake-tmux, or run in tmux".to_owned());
+    }
+    Ok(WakeOptions {
+        mode,
+        inbox: Inbox::from_environment(&variable),
+        codex: variable(CODEX_ENV)
+            .filter(|program| !program.is_empty())
+            .unwrap_or_else(|| "codex".to_owned())
+            .into(),
+        pane,
+    })
+}
+
 /// Serves the client until it ends.
 ///
 /// # Errors
@@ -231,6 +278,7 @@ pub fn run(connect: Connect) -> Result<(), CliError> {
         identity: connect.identity,
         naming: connect.naming,
         era: connect.era,
+        wake: connect.wake,
         frame_len_max: connect.frame_len_max,
         log: Log::at(log.as_deref()),
     };

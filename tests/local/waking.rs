@@ -1,0 +1,318 @@
+//! How a front wakes its client when the broker asks for it: the test plays the broker and the clients.
+
+use std::{
+    fs::{self, Permissions},
+    io::{BufRead, BufReader},
+    os::unix::{fs::PermissionsExt, net::UnixListener},
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    fake_broker::{Connection, FakeBroker, attached_to},
+    front::{Front, FrontBuilder},
+    home::Home,
+    support::{WAIT_TIMEOUT, eventually},
+};
+
+const TOKEN: &str = "inbox-token-5d1c";
+const TEXT: &str = "mcp-broker: 2 messages wait (1 urgent), from bob, protocol chat. Call receive_messages.";
+/// Longest time that a front tries to wake its client.
+const WAKE_MAX: Duration = Duration::from_secs(5);
+
+/// The socket by which other sessions reach a client.
+struct Inbox {
+    path: PathBuf,
+    listener: UnixListener,
+}
+
+impl Inbox {
+    fn of(user: &Home) -> Self {
+        let path = user.path.join("inbox.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        Self { path, listener }
+    }
+
+    /// The lines of the next connection, until its end.
+    fn takes(&self) -> Vec<String> {
+        let (stream, _) = self.listener.accept().unwrap();
+        stream.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
+        BufReader::new(stream).lines().map(Result::unwrap).collect()
+    }
+}
+
+fn of_claude_code(user: &Home, socket: &Path) -> FrontBuilder {
+    user.front()
+        .args(&["--no-start"])
+        .of_claude_code(&user.project("shop"), "c-1")
+        .env("CLAUDE_CODE_MESSAGING_SOCKET", socket.to_str().unwrap())
+        .env("CLAUDE_CODE_MESSAGING_TOKEN", TOKEN)
+}
+
+fn starts(front: FrontBuilder, client: &str, broker: &FakeBroker) -> (Front, Connection) {
+    attached_to(front.start(), client, broker)
+}
+
+fn rungs(connection: &Connection) -> Value {
+    connection.hello["params"]["agent"]["wake"].clone()
+}
+
+fn wakes(connection: &mut Connection, wake_id: &str) {
+    connection.writes(
+        &json!({"jsonrpc": "2.0", "method": "notifications/dev.mcp-broker/wake", "params": {
+            "wake_id": wake_id, "session_id": "s1", "reason": "message",
+            "unread": 2, "urgent": 1, "from": ["bob"], "protocols": ["chat"], "oldest_seconds": 3,
+        }}),
+    );
+}
+
+fn woken(connection: &mut Connection) -> Value {
+    connection.notification("notifications/dev.mcp-broker/woken")["params"].clone()
+}
+
+/// A program that writes its arguments, one a line, and then does `then`.
+fn fake_program(user: &Home, then: &str) -> (PathBuf, PathBuf) {
+    let (program, seen) = (user.path.join("fake-codex"), user.path.join("seen"));
+    let script = format!(
+        "#!/bin/sh\nprintf '%s\\n' \"$@\" > '{seen}.new' && mv '{seen}.new' '{seen}'\n{then}\n",
+        seen = seen.display()
+    );
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    (program, seen)
+}
+
+#[test]
+fn the_inbox_gets_the_token_first_and_then_one_line_for_each_wake() {
+    let user = Home::new();
+    let (broker, inbox) = (FakeBroker::of(&user), Inbox::of(&user));
+    let (mut front, mut connection) = starts(of_claude_code(&user, &inbox.path), "claude-code", &broker);
+    assert_eq!(rungs(&connection), json!(["inbox"]));
+    assert!(!connection.hello.to_string().contains(TOKEN));
+    let mut ids = Vec::new();
+    for wake_id in ["w1", "w2"] {
+        wakes(&mut connection, wake_id);
+        let lines = inbox.takes();
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert_eq!(lines[0], format!(r#"{{"type":"auth","token":"{TOKEN}"}}"#));
+        let user_line: Value = serde_json::from_str(&lines[1]).unwrap();
+        let id = user_line["msg_id"].as_str().unwrap().to_owned();
+        assert_eq!(
+            user_line,
+            json!({"type": "user", "message": {"role": "user", "content": TEXT}, "from": "mcp-broker", "msg_id": id})
+        );
+        assert!(uuid::Uuid::parse_str(&id).is_ok());
+        ids.push(id);
+        assert_eq!(
+            woken(&mut connection),
+            json!({"wake_id": wake_id, "rung": "inbox", "result": "written"})
+        );
+    }
+    assert_ne!(ids[0], ids[1]);
+    front.request("ping", &json!({}));
+    let others = front.others();
+    assert!(others.is_empty(), "the client sees nothing of it: {others:?}");
+    assert!(user.connect_log().contains("woke the agent by inbox"));
+    assert!(!user.connect_log().contains(TOKEN));
+}
+
+#[test]
+fn an_inbox_that_is_no_socket_of_a_listener_is_not_written_to() {
+    for (kind, result) in [("none", "absent"), ("file", "failed"), ("stale", "absent")] {
+        let user = Home::new();
+        let broker = FakeBroker::of(&user);
+        let path = user.path.join("inbox.sock");
+        match kind {
+            "file" => fs::write(&path, "").unwrap(),
+            "stale" => drop(UnixListener::bind(&path).unwrap()),
+            _ => {}
+        }
+        let (_front, mut connection) = starts(of_claude_code(&user, &path), "claude-code", &broker);
+        wakes(&mut connection, "w1");
+        let woken = woken(&mut connection);
+        assert_eq!(woken["result"], result, "{kind}: {woken}");
+        assert_eq!(woken["rung"], "inbox");
+        assert!(!woken.to_string().contains(TOKEN) && !user.connect_log().contains(TOKEN));
+        if kind == "file" {
+            assert_eq!(fs::read_to_string(&path).unwrap(), "");
+        }
+    }
+}
+
+#[test]
+fn an_inbox_that_accepts_nothing_ends_the_wake_and_holds_up_no_frame() {
+    let user = Home::new();
+    let (broker, inbox) = (FakeBroker::of(&user), Inbox::of(&user));
+    // A full backlog: further connections wait.
+    let socket = socket2::Socket::from(inbox.listener.try_clone().unwrap());
+    socket.listen(0).unwrap();
+    let _first = std::os::unix::net::UnixStream::connect(&inbox.path).unwrap();
+    let (mut front, mut connection) = starts(of_claude_code(&user, &inbox.path), "claude-code", &broker);
+    let started = Instant::now();
+    for wake_id in ["w1", "w2", "w3"] {
+        wakes(&mut connection, wake_id);
+    }
+    let id = front.asks("resources/read", &json!({"uri": "broker://sessions"}));
+    assert_eq!(connection.reads()["id"], id);
+    connection.writes(&json!({"jsonrpc": "2.0", "id": id, "result": {}}));
+    front.answer(id);
+    assert!(started.elapsed() < WAKE_MAX, "frames go on");
+    let mut answers = [(); 3].map(|()| woken(&mut connection));
+    assert!(
+        started.elapsed() < WAKE_MAX * 3,
+        "one wake at a time: {:?}",
+        started.elapsed()
+    );
+    answers.sort_by_key(|answer| answer["wake_id"].to_string());
+    let detail = |at: usize| answers[at]["detail"].as_str().unwrap_or_default().to_owned();
+    assert!(detail(0).contains("takes nothing"), "{answers:?}");
+    assert!(detail(1).contains("newer wake"), "{answers:?}");
+    assert!(detail(2).contains("takes nothing"), "{answers:?}");
+}
+
+#[test]
+fn a_channel_is_announced_and_told_only_where_it_is_chosen() {
+    let user = Home::new();
+    let (broker, inbox) = (FakeBroker::of(&user), Inbox::of(&user));
+    let front = of_claude_code(&user, &inbox.path).env("MCP_BROKER_WAKE", "channel");
+    let mut front = front.start();
+    let answer = front.initialize("claude-code");
+    let announced = |answer: &Value| {
+        answer["result"]["capabilities"]["experimental"]
+            .get("claude/channel")
+            .cloned()
+    };
+    assert_eq!(announced(&answer), Some(json!({})));
+    let mut connection = broker.accepts(None);
+    connection.answers_opening(1);
+    assert_eq!(rungs(&connection), json!(["channel"]), "without the inbox");
+    wakes(&mut connection, "w1");
+    let told = front.notification("notifications/claude/channel");
+    assert_eq!(
+        told["params"],
+        json!({"content": TEXT, "meta": {"sender": "mcp-broker"}})
+    );
+    assert_eq!(
+        woken(&mut connection),
+        json!({"wake_id": "w1", "rung": "channel", "result": "written"})
+    );
+    for (client, how) in [("cursor", "channel"), ("claude-code", "auto")] {
+        let user = Home::new();
+        let mut front = user.front().args(&["--no-start", "--wake", how]).start();
+        assert_eq!(announced(&front.initialize(client)), None, "{client} {how}");
+    }
+}
+
+#[test]
+fn the_queue_of_codex_gets_the_thread_of_the_last_call() {
+    let user = Home::new();
+    let broker = FakeBroker::of(&user);
+    let (program, seen) = fake_program(&user, "");
+    let front = user
+        .front()
+        .args(&["--no-start"])
+        .env("MCP_BROKER_CODEX", program.to_str().unwrap());
+    let (mut front, mut connection) = starts(front, "codex-mcp-client", &broker);
+    assert_eq!(rungs(&connection), json!(["queue"]));
+    wakes(&mut connection, "w1");
+    assert_eq!(
+        woken(&mut connection)["result"],
+        "absent",
+        "no call has told the thread"
+    );
+    for thread in ["t-1", "t-2"] {
+        let params = json!({"name": "heartbeat", "arguments": {}, "_meta": {"threadId": thread}});
+        let id = front.asks("tools/call", &params);
+        assert_eq!(connection.reads()["id"], id);
+    }
+    wakes(&mut connection, "w2");
+    assert_eq!(
+        woken(&mut connection),
+        json!({"wake_id": "w2", "rung": "queue", "result": "written"})
+    );
+    let arguments = fs::read_to_string(seen).unwrap();
+    assert_eq!(arguments, format!("queue\n--thread\nt-2\n--message\n{TEXT}\n"));
+}
+
+#[test]
+fn a_queue_that_fails_or_hangs_is_told_and_killed() {
+    for (script, result) in [("exit 1", "refused"), ("sleep 600 & sleep 600", "failed")] {
+        let user = Home::new();
+        let broker = FakeBroker::of(&user);
+        let (program, seen) = fake_program(&user, &format!("echo $$ > \"$0.pid\"\n{script}"));
+        let front = user
+            .front()
+            .args(&["--no-start"])
+            .env("MCP_BROKER_CODEX", program.to_str().unwrap());
+        let (mut front, mut connection) = starts(front, "codex-mcp-client", &broker);
+        front.asks(
+            "tools/call",
+            &json!({"name": "heartbeat", "_meta": {"threadId": "t-1"}}),
+        );
+        connection.reads();
+        let started = Instant::now();
+        wakes(&mut connection, "w1");
+        let woken = woken(&mut connection);
+        assert_eq!(woken["result"], result, "{woken}");
+        assert!(started.elapsed() < WAKE_MAX * 2);
+        assert!(seen.exists());
+        let pid = fs::read_to_string(program.with_file_name("fake-codex.pid")).unwrap();
+        let pid = rustix::process::Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
+        eventually("the program has gone", || {
+            rustix::process::test_kill_process_group(pid).is_err().then_some(())
+        });
+    }
+}
+
+#[test]
+fn off_names_no_rung_and_a_wrong_setting_is_refused() {
+    let user = Home::new();
+    let (broker, inbox) = (FakeBroker::of(&user), Inbox::of(&user));
+    let front = of_claude_code(&user, &inbox.path).args(&["--wake", "off"]);
+    let (_front, mut connection) = starts(front, "claude-code", &broker);
+    assert_eq!(rungs(&connection), Value::Null);
+    wakes(&mut connection, "w1");
+    let woken = woken(&mut connection);
+    assert_eq!((&woken["rung"], &woken["result"]), (&json!("none"), &json!("absent")));
+    for (words, expected) in [
+        ("connect --wake loud", "auto, inbox, channel, queue, tmux, off"),
+        ("connect --wake tmux", "--wake-tmux"),
+        ("connect --wake tmux --wake-tmux=-t", "such as %3"),
+        (
+            "connect --wake off --url http://127.0.0.1:1",
+            "--wake is for the broker of this user",
+        ),
+    ] {
+        let done = user.runs(words);
+        assert_eq!(done.code, 2, "{words}: {done:?}");
+        assert!(done.stderr.contains(expected), "{words}: {done:?}");
+    }
+    let done = Home::new().with("MCP_BROKER_WAKE", "loud").runs("connect");
+    assert!(done.code == 2 && done.stderr.contains("MCP_BROKER_WAKE"), "{done:?}");
+}
+
+#[test]
+fn a_session_that_the_agent_registers_has_its_conversation() {
+    let user = Home::new();
+    let (broker, inbox) = (FakeBroker::of(&user), Inbox::of(&user));
+    let (mut front, mut connection) = starts(of_claude_code(&user, &inbox.path), "claude-code", &broker);
+    for (given, expected) in [
+        (json!({"name": "alice"}), json!({"conversation": "c-1"})),
+        (
+            json!({"name": "alice", "metadata": {"team": "blue"}}),
+            json!({"conversation": "c-1", "team": "blue"}),
+        ),
+        (
+            json!({"name": "alice", "metadata": {"conversation": "mine"}}),
+            json!({"conversation": "mine"}),
+        ),
+    ] {
+        let id = front.asks_tool("register_session", &given);
+        let call = connection.reads();
+        assert_eq!(call["id"], id);
+        assert_eq!(call["params"]["arguments"]["metadata"], expected);
+        assert_eq!(call["params"]["arguments"]["name"], "alice");
+    }
+}
