@@ -166,10 +166,16 @@ fn an_inbox_that_accepts_nothing_ends_the_wake_and_holds_up_no_frame() {
         started.elapsed()
     );
     answers.sort_by_key(|answer| answer["wake_id"].to_string());
-    let detail = |at: usize| answers[at]["detail"].as_str().unwrap_or_default().to_owned();
-    assert!(detail(0).contains("takes nothing"), "{answers:?}");
-    assert!(detail(1).contains("newer wake"), "{answers:?}");
-    assert!(detail(2).contains("takes nothing"), "{answers:?}");
+    let ids = answers.each_ref().map(|answer| answer["wake_id"].as_str().unwrap());
+    assert_eq!(ids, ["w1", "w2", "w3"], "one answer each");
+    // How many wakes arrive before the thread takes the first one is a matter of the scheduler.
+    let has = |at: usize, text: &str| {
+        answers[at]["detail"]
+            .as_str()
+            .is_some_and(|detail| detail.contains(text))
+    };
+    assert!(has(2, "takes nothing"), "{answers:?}");
+    assert!(has(0, "newer wake") || has(1, "newer wake"), "{answers:?}");
 }
 
 #[test]
