@@ -113,7 +113,12 @@ fn the_inbox_gets_the_token_first_and_then_one_line_for_each_wake() {
     assert_ne!(ids[0], ids[1]);
     front.request("ping", &json!({}));
     let others = front.others();
-    assert!(others.is_empty(), "the client sees nothing of it: {others:?}");
+    // The lists of the test's broker differ.
+    let is_of_wake = |frame: &Value| frame["method"] != "notifications/tools/list_changed";
+    assert!(
+        !others.iter().any(is_of_wake),
+        "the client sees nothing of it: {others:?}"
+    );
     assert!(user.connect_log().contains("woke the agent by inbox"));
     assert!(!user.connect_log().contains(TOKEN));
 }
