@@ -94,13 +94,13 @@ impl Identity {
 
     /// Takes note of the thread in the `_meta` of a call of Codex. Returns whether it has told the conversation.
     pub fn note_call(&mut self, meta: &str) -> bool {
-        if !self.is_product(CODEX) {
-            return false;
-        }
         #[derive(Deserialize)]
         struct Meta {
             #[serde(rename = "threadId")]
             thread_id: Option<String>,
+        }
+        if !self.is_product(CODEX) {
+            return false;
         }
         let meta: Option<Meta> = serde_json::from_str(meta).ok();
         let Some(thread) = meta.and_then(|meta| meta.thread_id).filter(|id| is_conversation(id)) else {

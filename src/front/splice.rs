@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn the_conversation_is_added_to_what_the_agent_gave() {
         for (before, after) in [
-            (r#"{}"#, Some(r#"{"metadata":{"conversation":"c\"1"}}"#)),
+            ("{}", Some(r#"{"metadata":{"conversation":"c\"1"}}"#)),
             (
                 r#"{"name":"a"}"#,
                 Some(r#"{"metadata":{"conversation":"c\"1"},"name":"a"}"#),
@@ -207,7 +207,7 @@ mod tests {
             (r#"{"metadata":{"conversation":"mine"}}"#, None),
             (r#"{"metadata":[1]}"#, None),
             (r#"{"metadata":null}"#, None),
-            (r#"[]"#, None),
+            ("[]", None),
         ] {
             let frame = call(before);
             let Ok(Incoming::Request { params, .. }) = rpc::parse(&frame) else {

@@ -14,6 +14,7 @@ use crate::{
     fake_broker::{Connection, FakeBroker, attached_to},
     front::{Front, FrontBuilder},
     home::Home,
+    screen::Screen,
     support::{WAIT_TIMEOUT, eventually},
 };
 
@@ -275,6 +276,51 @@ fn a_queue_that_fails_or_hangs_is_told_and_killed() {
             rustix::process::test_kill_process_group(pid).is_err().then_some(())
         });
     }
+}
+
+#[test]
+fn a_terminal_is_typed_into_only_where_its_prompt_is_empty() {
+    let Some(screen) = Screen::start((100, 24), "", "--version") else {
+        return;
+    };
+    let user = Home::new();
+    let broker = FakeBroker::of(&user);
+    let (pane, socket) = (
+        screen.tmux(&["display-message", "-p", "#{pane_id}"]),
+        screen.tmux(&["display-message", "-p", "#{socket_path}"]),
+    );
+    let front = user
+        .front()
+        .args(&["--no-start", "--wake", "tmux", "--wake-tmux", pane.trim()]);
+    let front = front
+        .env("PATH", &std::env::var("PATH").unwrap())
+        .env("TMUX", &format!("{},1,0", socket.trim()));
+    let (_front, mut connection) = starts(front, "claude-code", &broker);
+    assert_eq!(rungs(&connection), json!(["tmux"]));
+    let typed = user.path.join("typed");
+    for (prompt, is_written) in [
+        ("❯ half a sen", false),
+        ("Do you want to go on? (y/n)", false),
+        ("❯ ", true),
+    ] {
+        let script = format!(
+            "printf '%s' '{prompt}'; head -n 1 > '{typed}.new'; mv '{typed}.new' '{typed}'; cat",
+            typed = typed.display()
+        );
+        screen.tmux(&["respawn-pane", "-k", &script]);
+        screen.shows(prompt.trim());
+        wakes(&mut connection, prompt);
+        let woken = woken(&mut connection);
+        let result = if is_written { "written" } else { "refused" };
+        assert_eq!(
+            (&woken["wake_id"], &woken["result"]),
+            (&json!(prompt), &json!(result)),
+            "{woken}"
+        );
+        assert!(is_written || !typed.exists(), "nothing is typed");
+    }
+    eventually("the line has been typed", || typed.exists().then_some(()));
+    assert_eq!(fs::read_to_string(&typed).unwrap(), format!("{TEXT}\n"));
 }
 
 #[test]

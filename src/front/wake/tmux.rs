@@ -56,23 +56,24 @@ impl Pane {
         } else {
             CODEX_PROMPT
         };
-        let capture = || output_of(self.tmux(&["capture-pane", "-p", "-t", &self.0]), deadline);
+        let capture = || output_of(tmux(&["capture-pane", "-p", "-t", &self.0]), deadline);
         check(&capture()?, prompt)?;
         thread::sleep(LOOK_AGAIN);
         check(&capture()?, prompt)?;
         let buffer = format!("mcp-broker-{}", Uuid::new_v4().simple());
-        run(self.tmux(&["load-buffer", "-b", &buffer, "-"]), &line, deadline)?;
+        run(tmux(&["load-buffer", "-b", &buffer, "-"]), &line, deadline)?;
         let paste = ["paste-buffer", "-p", "-d", "-b", &buffer, "-t", &self.0];
-        run(self.tmux(&paste), "", deadline)?;
+        run(tmux(&paste), "", deadline)?;
         thread::sleep(BEFORE_ENTER);
-        run(self.tmux(&["send-keys", "-t", &self.0, "Enter"]), "", deadline)
+        run(tmux(&["send-keys", "-t", &self.0, "Enter"]), "", deadline)
     }
+}
 
-    fn tmux(&self, words: &[&str]) -> Command {
-        let mut command = Command::new("tmux");
-        command.args(words);
-        command
-    }
+fn tmux(words: &[&str]) -> Command {
+    let mut command = Command::new("tmux");
+    // Without -u tmux replaces the characters of prompts where no locale is set.
+    command.arg("-u").args(words);
+    command
 }
 
 /// Checks that a screen shows an empty prompt that begins with this character, and no dialog.
