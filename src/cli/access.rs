@@ -12,11 +12,15 @@ use ureq::http::Uri;
 use ureq::http::uri::Scheme;
 
 use crate::config::{self, API_KEY_ENV, URL_ENV};
+use crate::local::{Instance, Living, LocalPaths};
 
 /// The broker's own admin key, which an operator on the same machine has in the environment.
 const ADMIN_KEY_ENV: &str = "MCP_BROKER_ADMIN_KEY";
 
 const URL_DEFAULT: &str = "http://127.0.0.1:8000";
+
+/// The source of [`URL_DEFAULT`].
+const DEFAULT: &str = "default";
 
 const HEADING: &str = "Broker";
 
@@ -75,6 +79,26 @@ pub fn broker_flags() -> [Arg; 4] {
     ]
 }
 
+/// These flags for a command that uses [`BrokerAccess::or_broker_of_user`].
+pub fn with_broker_of_user(flags: impl IntoIterator<Item = Arg>) -> impl Iterator<Item = Arg> {
+    let default = format!("the broker of this user if one runs, else {URL_DEFAULT}");
+    with_url_help(
+        flags,
+        format!("Address of the broker\n[default: {default}] [env: {URL_ENV}]"),
+    )
+}
+
+/// These flags with another help of `--url`.
+pub fn with_url_help(flags: impl IntoIterator<Item = Arg>, help: String) -> impl Iterator<Item = Arg> {
+    flags.into_iter().map(move |flag| {
+        if flag.get_id() == "url" {
+            flag.help(help.clone())
+        } else {
+            flag
+        }
+    })
+}
+
 /// Whether a flag or the environment names a broker.
 pub fn names_broker(levels: [&ArgMatches; 2], env: &EnvVars) -> bool {
     levels.iter().any(|level| level.contains_id("url")) || variable(env, URL_ENV).is_some()
@@ -100,7 +124,7 @@ impl BrokerAccess {
             Some(url) => BrokerUrl::parse(&url.to_string_lossy(), "--url")?,
             None => match variable(env, URL_ENV) {
                 Some(url) => BrokerUrl::parse(&url.to_string_lossy(), URL_ENV)?,
-                None => BrokerUrl::parse(URL_DEFAULT, "default")?,
+                None => BrokerUrl::parse(URL_DEFAULT, DEFAULT)?,
             },
         };
         let given = levels
@@ -118,7 +142,40 @@ impl BrokerAccess {
         }
         Ok(Self { url, key })
     }
+
+    /// This access, or where neither a flag nor the environment names a broker, that to the broker of this user if one
+    /// runs. It starts none.
+    ///
+    /// # Errors
+    /// One line for the user: the broker of this user does not serve HTTP at this moment.
+    pub fn or_broker_of_user(self) -> Result<Self, String> {
+        if self.url.source != DEFAULT {
+            return Ok(self);
+        }
+        // No broker of this user can run in a folder that it cannot use.
+        let Ok(paths) = LocalPaths::look_up(&Instance::default()) else {
+            return Ok(self);
+        };
+        let http = match Living::of(&paths) {
+            Ok(Living::Yes(info)) => info.http,
+            Ok(Living::Changing) => None,
+            Ok(Living::No) => return Ok(self),
+            Err(error) => {
+                return Err(format!(
+                    "{} cannot be used: {error}; {OTHER}",
+                    paths.life_lock.display()
+                ));
+            }
+        };
+        let http =
+            http.ok_or_else(|| format!("the broker of this user is starting or ending; try again, or {OTHER}"))?;
+        // The address is one of this machine: the network cannot read the key.
+        let url = BrokerUrl::parse(&http, "broker.json")?;
+        Ok(Self { url, ..self })
+    }
 }
+
+const OTHER: &str = "name a broker with --url";
 
 /// The value of a variable, unless it is empty.
 pub fn variable<'a>(env: &'a EnvVars, name: &str) -> Option<&'a OsStr> {

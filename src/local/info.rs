@@ -9,6 +9,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+use super::{life, paths::LocalPaths};
+
 /// The content of `broker.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Info {
@@ -25,6 +27,34 @@ pub struct Info {
     /// The folder of the disk storage.
     pub data: PathBuf,
     pub log: PathBuf,
+}
+
+/// What the files of an instance say of its broker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Living {
+    /// No broker lives.
+    No,
+    /// A broker lives and has not yet described itself, or has ceased to.
+    Changing,
+    /// A broker lives and serves.
+    Yes(Box<Info>),
+}
+
+impl Living {
+    /// Looks at the files of an instance. A description that a dead broker has left does not count.
+    ///
+    /// # Errors
+    /// The life lock cannot be opened.
+    pub fn of(paths: &LocalPaths) -> io::Result<Self> {
+        if !life::is_alive(paths)? {
+            return Ok(Self::No);
+        }
+        let holder = life::holder(paths)?;
+        let info = fs::read(&paths.info).ok();
+        let info = info.and_then(|text| serde_json::from_slice::<Info>(&text).ok());
+        let own = info.filter(|info| i32::try_from(info.pid).is_ok_and(|pid| Some(pid) == holder));
+        Ok(own.map_or(Self::Changing, |info| Self::Yes(Box::new(info))))
+    }
 }
 
 impl Info {

@@ -31,7 +31,7 @@ pub use build::{build_id, executable, is_replaced, own_protocol, running_version
 pub use client::{LineClient, RequestError};
 pub use error::{AttachError, LocalError};
 pub use greeting::connect;
-pub use info::{Info, write_private};
+pub use info::{Info, Living, write_private};
 pub use instance::Instance;
 pub use life::{HOOK_PREFIX, LifeLock, files, is_alive, remove_folder, remove_remains};
 pub use lock::{FileLock, LockError, pause_until};

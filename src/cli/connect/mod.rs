@@ -98,13 +98,7 @@ fn broker_flags() -> impl Iterator<Item = Arg> {
     let url = format!(
         "Address of a shared broker, to use over WebSocket\n[default: the broker of this user] [env: {URL_ENV}]"
     );
-    access::broker_flags().into_iter().map(move |flag| {
-        if flag.get_id() == "url" {
-            flag.help(url.clone())
-        } else {
-            flag
-        }
-    })
+    access::with_url_help(access::broker_flags(), url)
 }
 
 /// Reads a command line that begins with this command, without the arguments of all others: an agent waits for it. `None`

@@ -123,7 +123,10 @@ pub fn commands() -> impl Iterator<Item = Command> {
         let wide = switch("wide", "Do not cut tables to the width of the terminal")
             .global(true)
             .help_heading("Output");
-        command.args(access::flags()).arg(wide).after_help(epilogue)
+        command
+            .args(access::with_broker_of_user(access::flags()))
+            .arg(wide)
+            .after_help(epilogue)
     })
 }
 
@@ -166,8 +169,9 @@ impl Operation {
     /// # Errors
     /// What went wrong, for the user.
     pub fn run(self) -> Result<(), CliError> {
+        let access = self.access.or_broker_of_user().map_err(CliError::Failed)?;
         let context = Context {
-            client: Client::new(self.access),
+            client: Client::new(access),
             output: self.output,
         };
         self.job.run(&context).map_err(|error| match error {
