@@ -72,6 +72,54 @@ fn an_inbox_is_taken_once() {
 }
 
 #[test]
+fn messages_are_acknowledged_with_an_outcome() {
+    let broker = broker_with(&["alice", "bob"]);
+    let take = |words: &[&str]| {
+        run(
+            broker.address,
+            &[&["inbox", "bob", "--force", "--json"], words].concat(),
+        )
+    };
+    let life = |words: &[&str], id: &str| run(broker.address, &[&["messages", id], words].concat()).succeeds();
+    let done = send(broker.address, "alice", "bob", "one");
+    let taken = take(&["--ack", "--outcome=done", "--note=as you asked"]).succeeds();
+    assert_eq!(objects(&taken)[0]["message_id"], *done);
+    let told = &objects(&life(&["--json"], &done))[0]["recipients"][0];
+    assert_eq!(
+        (&told["outcome"], &told["note"]),
+        (&json!("done"), &json!("as you asked"))
+    );
+    let shown = life(&[], &done);
+    let last = shown.lines().last().unwrap_or_default();
+    assert_eq!(last, "bob        done     as you asked", "{shown}");
+    let rejected = send(broker.address, "alice", "bob", "two");
+    take(&["--take", "--outcome=rejected"]).succeeds();
+    let dead = run(broker.address, &["dead-letters", "--reason=rejected", "--json"]).succeeds();
+    assert_eq!(objects(&dead).len(), 1, "{dead}");
+    assert_eq!(objects(&dead)[0]["message"]["message_id"], *rejected, "{dead}");
+    // The broker takes an outcome for 100 messages at once.
+    for _ in 0..101 {
+        send(broker.address, "alice", "bob", "many");
+    }
+    let taken = take(&["--ack", "--outcome=blocked", "--limit=1000"]).succeeds();
+    assert_eq!(objects(&taken).len(), 101);
+    assert_eq!(queue_size(&broker, "bob"), 0);
+    // What cannot be an outcome is refused before a message is taken.
+    send(broker.address, "alice", "bob", "last");
+    let long = format!("--note={}", "x".repeat(1001));
+    for words in [
+        &["--ack", "--outcome=lost"][..],
+        &["--ack", "--note=alone"],
+        &["--ack", "--outcome=done", &long],
+    ] {
+        take(words).fails_with(2);
+    }
+    let without = run(broker.address, &["inbox", "bob", "--outcome=done"]).fails_with(2);
+    assert!(without.contains("--take"), "{without}");
+    assert_eq!(queue_size(&broker, "bob"), 1);
+}
+
+#[test]
 fn what_cannot_be_printed_is_not_acknowledged() {
     let broker = broker_with(&["alice", "bob"]);
     send(broker.address, "alice", "bob", "precious");

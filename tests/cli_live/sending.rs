@@ -73,6 +73,8 @@ fn headers_and_idempotency_keys_are_sent() {
             "--to=bob",
             "--priority=urgent",
             "--ttl=3600",
+            "--thread=deploy-7",
+            "--subject=The deploy",
             "--correlation-id=q1",
             "--reply-to=alice",
             "--idempotency-key=once",
@@ -94,6 +96,10 @@ fn headers_and_idempotency_keys_are_sent() {
     assert_eq!(
         (&headers["correlation_id"], &headers["reply_to"]),
         (&json!("q1"), &json!("alice"))
+    );
+    assert_eq!(
+        (&headers["thread_id"], &headers["subject"]),
+        (&json!("deploy-7"), &json!("The deploy"))
     );
 }
 
@@ -136,6 +142,33 @@ fn the_exit_code_says_whether_a_status_was_reached() {
     .concat();
     run(broker.address, &words).succeeds();
     receiver.join().unwrap();
+    let bob = tool(broker.address, "register_session", &json!({"name": "bob"}));
+    let receiver = std::thread::spawn(move || {
+        let take = json!({"session_id": bob["session_id"], "acknowledge": "manual", "wait_seconds": 100});
+        let received = tool(address, "receive_messages", &take);
+        let conclude = json!({
+            "session_id": bob["session_id"], "message_ids": [received["messages"][0]["message_id"]],
+            "outcome": "blocked", "note": "no access",
+        });
+        tool(address, "acknowledge_messages", &conclude);
+    });
+    let words = [
+        &NOTE[..],
+        &[
+            "--from=alice",
+            "--to=bob",
+            "--wait",
+            "--timeout=100s",
+            r#"{"text": "hi"}"#,
+        ],
+    ]
+    .concat();
+    let answered = run(broker.address, &words).succeeds();
+    receiver.join().unwrap();
+    assert!(
+        answered.contains("outcome        blocked") && answered.contains("note           no access"),
+        "{answered}"
+    );
     let words = [&NOTE[..], &["--from=a", "--to=bob", "--wait", "--timeout=111s", "{}"]].concat();
     assert!(run(broker.address, &words).fails_with(2).contains("110s"));
 }

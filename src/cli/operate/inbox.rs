@@ -1,5 +1,6 @@
 //! `inbox`: shows what waits for a session, or takes it.
 
+use actors::model::NOTE_CHARACTERS_MAX;
 use clap::{ArgMatches, Command};
 use serde::Deserialize;
 use serde_json::json;
@@ -15,7 +16,7 @@ use super::texts::counted;
 use super::tools;
 use crate::cli::client::{ApiRequest, parameter, with_query};
 use crate::cli::error::CliError;
-use crate::cli::flags::{given, given_number, limit, session, switch};
+use crate::cli::flags::{choice, given, given_number, limit, session, switch, text};
 use crate::cli::output::{Written, json_line, write};
 
 /// The name of the command.
@@ -24,12 +25,20 @@ pub const NAME: &str = "inbox";
 /// The most messages that are taken or shown at once.
 const MESSAGES_MAX: u32 = 1000;
 
+/// The most messages that one call of the broker acknowledges with an outcome.
+const CONCLUDED_MAX: usize = 100;
+
+const OUTCOMES: &[&str] = &["done", "blocked", "rejected"];
+
 const ABOUT: &str = "\
 Show what waits for a session, oldest first, without taking it: no message is delivered by looking at it.
 
 With --take the command acts as the session: it registers its name, receives the messages, prints them with
 their payloads, and acknowledges them once they are printed. The session has to belong to the key. An agent
-that is connected under this name would lose its connection, so an active session is refused without --force.";
+that is connected under this name would lose its connection, so an active session is refused without --force.
+
+The senders can read --outcome and --note, for instance with mcp-broker messages MESSAGE_ID. A message with the
+outcome rejected becomes a dead letter.";
 
 /// The command with its help.
 pub fn command() -> Command {
@@ -37,10 +46,36 @@ pub fn command() -> Command {
         .about("Show what waits for a session, or take it")
         .long_about(ABOUT)
         .arg(session())
-        .arg(switch("take", "Receive and acknowledge the messages as the session"))
+        .arg(switch("take", "Receive and acknowledge the messages as the session").visible_alias("ack"))
         .arg(switch("force", "Take them although the session is active").requires("take"))
+        .arg(
+            choice(
+                "outcome",
+                "OUTCOME",
+                OUTCOMES,
+                "How the work on the messages that are taken ended",
+            )
+            .requires("take"),
+        )
+        .arg(
+            text(
+                "note",
+                "TEXT",
+                "What the sender should know about the outcome, at most 1000 characters",
+            )
+            .requires("outcome")
+            .value_parser(note),
+        )
         .arg(switch("payload", "Also show the payloads, which requires the scope admin").conflicts_with("take"))
         .arg(limit(MESSAGES_MAX, "100", "The most messages"))
+}
+
+/// Refuses a note that the broker would refuse only when the messages are received.
+fn note(text: &str) -> Result<String, String> {
+    if text.chars().count() > NOTE_CHARACTERS_MAX {
+        return Err(format!("at most {NOTE_CHARACTERS_MAX} characters"));
+    }
+    Ok(text.to_owned())
 }
 
 #[derive(Debug)]
@@ -49,6 +84,9 @@ struct Inbox {
     takes: bool,
     force: bool,
     with_payload: bool,
+    /// The outcome with which messages are acknowledged, and the note with it.
+    outcome: Option<String>,
+    note: Option<String>,
     limit: usize,
 }
 
@@ -59,6 +97,8 @@ pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
         takes: matches.get_flag("take"),
         force: matches.get_flag("force"),
         with_payload: matches.get_flag("payload"),
+        outcome: given(matches, "outcome"),
+        note: given(matches, "note"),
         limit: given_number(matches, "limit").unwrap_or(MESSAGES_MAX) as usize,
     })
 }
@@ -167,7 +207,8 @@ impl Inbox {
         let mut left = self.limit;
         let mut count = 0;
         let remaining = loop {
-            let arguments = json!({"session_id": session_id, "limit": left, "acknowledge": "manual"});
+            let most = self.outcome.as_ref().map_or(left, |_| left.min(CONCLUDED_MAX));
+            let arguments = json!({"session_id": session_id, "limit": most, "acknowledge": "manual"});
             let received: Received = parsed(tools::call(client, "receive_messages", &arguments)?.get())?;
             if received.messages.is_empty() {
                 break received.remaining;
@@ -180,7 +221,12 @@ impl Inbox {
                 let message: Message = parsed(message.get())?;
                 ids.push(message.message_id);
             }
-            let arguments = json!({"session_id": session_id, "message_ids": ids});
+            let mut arguments = json!({"session_id": session_id, "message_ids": ids});
+            for (member, value) in [("outcome", &self.outcome), ("note", &self.note)] {
+                if let Some(value) = value {
+                    arguments[member] = value.as_str().into();
+                }
+            }
             tools::call(client, "acknowledge_messages", &arguments)?;
             count += ids.len();
             left -= ids.len().min(left);

@@ -44,6 +44,8 @@ pub struct Recipient {
     pub session_id: String,
     pub name: Option<String>,
     pub status: Option<String>,
+    outcome: Option<String>,
+    note: Option<String>,
     #[serde(default)]
     pub events: Vec<Change>,
 }
@@ -144,6 +146,9 @@ fn text(context: &Context, life: &LifePage, has_more: bool) -> String {
         ]);
     }
     let _ = write!(text, "\n{}", context.output.table(&table));
+    if let Some(outcomes) = outcomes(life) {
+        let _ = write!(text, "\n{}", context.output.table(&outcomes));
+    }
     if life.incomplete {
         text.push_str(
             "\nThe history after this message is too long to be searched to its end: later events may be missing.\n",
@@ -153,6 +158,19 @@ fn text(context: &Context, life: &LifePage, has_more: bool) -> String {
         text.push_str("\nThere are more recipients: --json shows all of them.\n");
     }
     text
+}
+
+/// What recipients said of the message when they acknowledged it, if any did.
+fn outcomes(life: &LifePage) -> Option<Table> {
+    let mut table = Table::new(&["RECIPIENT", "OUTCOME", "NOTE"]);
+    let mut has_any = false;
+    for recipient in &life.recipients {
+        if let Some(outcome) = &recipient.outcome {
+            table.row([recipient.label(), outcome, recipient.note.as_deref().unwrap_or("-")]);
+            has_any = true;
+        }
+    }
+    has_any.then_some(table)
 }
 
 /// The envelope as names and values.

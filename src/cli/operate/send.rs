@@ -50,6 +50,12 @@ pub fn command() -> Command {
         )
         .arg(choice("priority", "PRIORITY", PRIORITIES, "Urgency"))
         .arg(number("ttl", 1, "Seconds after which it is not delivered any longer"))
+        .arg(text(
+            "thread",
+            "ID",
+            "Thread of the message\n[default: it begins a thread of its own]",
+        ))
+        .arg(text("subject", "TEXT", "What it is about, at most 200 characters"))
         .arg(text("correlation-id", "ID", "Ties an answer to its question"))
         .arg(text("reply-to", "SESSION", "Where to answer"))
         .arg(text(
@@ -93,6 +99,8 @@ pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
     let mut headers = Map::new();
     for (flag, header) in [
         ("priority", "priority"),
+        ("thread", "thread_id"),
+        ("subject", "subject"),
         ("correlation-id", "correlation_id"),
         ("reply-to", "reply_to"),
         ("idempotency-key", "idempotency_key"),
@@ -137,6 +145,8 @@ struct Sent {
     message_id: String,
     status: Option<String>,
     queue_size: Option<u64>,
+    outcome: Option<String>,
+    note: Option<String>,
     recipients: Option<u64>,
     #[serde(default)]
     delivered: u64,
@@ -193,6 +203,11 @@ fn table(sent: &Sent) -> Table {
     if let Some(status) = &sent.status {
         let plain = anstyle::Style::new();
         table.styled_row([("status", plain), (status.as_str(), status_style(status))]);
+    }
+    for (name, value) in [("outcome", &sent.outcome), ("note", &sent.note)] {
+        if let Some(value) = value {
+            table.row([name, value.as_str()]);
+        }
     }
     if let Some(waiting) = sent.queue_size {
         table.row(["waiting there", counted(waiting, "message").as_str()]);
