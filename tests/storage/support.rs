@@ -172,6 +172,7 @@ pub fn record(name: Option<&str>) -> SessionRecord {
         connected_at_ms: 1,
         owner: Owner::anonymous(),
         holder: actors::model::Holder::default(),
+        wake: Default::default(),
     }
 }
 

@@ -5,6 +5,7 @@ mod headers;
 mod ids;
 mod outcome;
 mod stored;
+mod summary;
 mod trace;
 
 use std::{
@@ -25,6 +26,7 @@ pub use headers::{HOPS_MAX, Headers, Priority, ReportChoice};
 pub use ids::MessageIds;
 pub use outcome::{NOTE_CHARACTERS_MAX, Outcome, OutcomeKind};
 pub use stored::StoredMessageError;
+pub use summary::EnvelopeSummary;
 
 use super::{MessageId, ProjectId, SessionId, SessionRecord, TraceContext, UNSET_ID};
 use crate::clock::{Now, rfc3339};

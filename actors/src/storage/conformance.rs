@@ -38,6 +38,7 @@ pub const CASES: &[Case] = cases! {
     delivery:
         messages_of_equal_priority_are_leased_in_the_order_accepted
         a_message_of_higher_priority_overtakes_waiting_ones
+        what_waits_is_read_in_its_order_and_stays
         a_full_inbox_refuses_messages
         leased_messages_count_against_the_capacity
         an_unknown_session_refuses_messages

@@ -30,8 +30,21 @@ pub trait InboxStore {
     /// The lengths of an inbox; zeros for an unknown session.
     fn depth(&self, session: SessionId) -> Op<Depth>;
 
+    /// Reads what waits, in the order of [`Self::lease`], and changes nothing: at most `limit` messages. A store outside of
+    /// this process leaves out messages that need more than `bytes_max` bytes together.
+    fn peek(&self, session: SessionId, limit: usize, bytes_max: usize) -> Op<Peeked>;
+
     /// Moves expired messages to the dead letters and forgets old receipts and idempotency keys.
     fn sweep(&self, now: Now) -> Op<Swept>;
+}
+
+/// What waits in an inbox.
+#[derive(Clone, Debug, Default)]
+pub struct Peeked {
+    /// All messages that wait.
+    pub waiting: usize,
+    /// The first of them that were read.
+    pub messages: Vec<Arc<Message>>,
 }
 
 /// What a sweep found.

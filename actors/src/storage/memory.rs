@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, DeadLetterStore,
-    Depth, EventPage, EventQuery, EventStore, InboxStore, Inserted, KeyReservation, Lease, Op, ProtocolStore,
+    Depth, EventPage, EventQuery, EventStore, InboxStore, Inserted, KeyReservation, Lease, Op, Peeked, ProtocolStore,
     PushStore, PutOutcome, PutSession, Redriven, Release, Released, ReplicatedStorage, ReplicatedStore, Retention,
     Roster, SendResult, SessionKey, SessionStore, Storage, StorageHealth, Store, Swept, TrackingStore, Usage,
     state::{account::StoreLimits, project::ProjectState, system::SystemState},
@@ -214,6 +214,10 @@ impl InboxStore for MemoryStore {
 
     fn depth(&self, session: SessionId) -> Op<Depth> {
         self.run(|state| state.depth(session))
+    }
+
+    fn peek(&self, session: SessionId, limit: usize, _: usize) -> Op<Peeked> {
+        self.run(|state| state.peek(session, limit))
     }
 
     fn sweep(&self, now: Now) -> Op<Swept> {

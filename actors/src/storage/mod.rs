@@ -29,8 +29,8 @@ pub use dead_letters::{BlockedDeadLetter, DeadLetterPage, DeadLetterQuery, DeadL
 pub use error::{Op, StorageHealth, StoreError};
 pub use events::{Direction, EventPage, EventPosition, EventQuery, EventStart, EventStore, LoggedEvent};
 pub use inboxes::{
-    Acknowledge, Acknowledged, Append, Appended, Audience, Delivery, Depth, InboxStore, Lease, RecipientRefusal,
-    Release, Released, Swept,
+    Acknowledge, Acknowledged, Append, Appended, Audience, Delivery, Depth, InboxStore, Lease, Peeked,
+    RecipientRefusal, Release, Released, Swept,
 };
 pub use protocols::{Inserted, ProtocolStore};
 pub use replicated::{Heartbeat, HeartbeatExchange, PrefetchLimit, PushStore, PushedDelivery, ReplicatedStore};

@@ -11,10 +11,10 @@ use actors::{
     },
     storage::{
         Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, DeadLetterStore,
-        Depth, EventPage, EventQuery, EventStore, InboxStore, Inserted, KeyReservation, Lease, Op, ProtocolStore,
-        PushStore, PutOutcome, PutSession, Redriven, Release, Released, ReplicatedStorage, ReplicatedStore, Roster,
-        SendResult, SessionKey, SessionStore, Storage, StorageHealth, Store, Swept, TrackingStore, Usage,
-        memory::MemoryStorage,
+        Depth, EventPage, EventQuery, EventStore, InboxStore, Inserted, KeyReservation, Lease, Op, Peeked,
+        ProtocolStore, PushStore, PutOutcome, PutSession, Redriven, Release, Released, ReplicatedStorage,
+        ReplicatedStore, Roster, SendResult, SessionKey, SessionStore, Storage, StorageHealth, Store, Swept,
+        TrackingStore, Usage, memory::MemoryStorage,
     },
 };
 
@@ -159,6 +159,7 @@ hooks! {
         fn acknowledge(session: SessionId, which: Acknowledge, now: Now) -> Acknowledged;
         fn release(session: SessionId, which: Release, delivery_limit: u32, now: Now) -> Released;
         fn depth(session: SessionId) -> Depth;
+        fn peek(session: SessionId, limit: usize, bytes_max: usize) -> Peeked;
         fn sweep(now: Now) -> Swept;
     }
 

@@ -242,5 +242,6 @@ fn agent() -> SessionRecord {
         connected_at_ms: 1,
         owner: Owner::anonymous(),
         holder: actors::model::Holder::default(),
+        wake: Default::default(),
     }
 }

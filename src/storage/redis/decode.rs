@@ -6,8 +6,8 @@ use actors::{
     bridge::DeliveryBatch,
     model::{DeadLetter, Message, MessageId, Outcome, RecipientStatus, SessionId},
     storage::{
-        Acknowledged, BlockedDeadLetter, Claim, DeadLetterPage, Delivery, Heartbeat, Lease, PushedDelivery, PutOutcome,
-        RedriveRefusal, Redriven, Released, StoreError,
+        Acknowledged, BlockedDeadLetter, Claim, DeadLetterPage, Delivery, Heartbeat, Lease, Peeked, PushedDelivery,
+        PutOutcome, RedriveRefusal, Redriven, Released, StoreError,
     },
 };
 
@@ -88,6 +88,26 @@ pub(super) fn leased(pipeline: &Pipeline, reply: &mut Reply, session: SessionId)
         }
     }
     Ok(leased)
+}
+
+/// Decodes the reply to `peek`. A segment may have more messages than were asked for.
+pub(super) fn peeked(
+    pipeline: &Pipeline,
+    reply: &mut Reply,
+    session: SessionId,
+    limit: usize,
+) -> Result<Peeked, StoreError> {
+    let mut peeked = Peeked {
+        waiting: reply.len()?,
+        messages: Vec::new(),
+    };
+    while !reply.is_empty() {
+        if let Some(stored) = reply.optional_bytes()? {
+            peeked.messages.extend(stored_segment(pipeline, &stored, session)?);
+        }
+    }
+    peeked.messages.truncate(limit);
+    Ok(peeked)
 }
 
 /// Length of the id of a session, and of a claim, as text.

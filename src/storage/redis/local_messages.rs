@@ -131,6 +131,7 @@ mod tests {
             connected_at_ms: 0,
             owner: Owner::anonymous(),
             holder: actors::model::Holder::default(),
+            wake: Default::default(),
         };
         let (project, headers) = (ProjectId::default_project(), Headers::default());
         let payload = format!("{{{}}}", " ".repeat(payload_len - 2));

@@ -19,9 +19,9 @@ use actors::{
     },
     storage::{
         Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, DeadLetterStore,
-        Depth, Heartbeat, HeartbeatExchange, InboxStore, Inserted, Lease, Op, PrefetchLimit, ProtocolStore, PushStore,
-        PushedDelivery, PutOutcome, PutSession, Redriven, Release, Released, ReplicatedStore, Roster, SessionKey,
-        SessionStore, Store, StoreEpoch, StoreError, Swept, TrackingStore, Usage,
+        Depth, Heartbeat, HeartbeatExchange, InboxStore, Inserted, Lease, Op, Peeked, PrefetchLimit, ProtocolStore,
+        PushStore, PushedDelivery, PutOutcome, PutSession, Redriven, Release, Released, ReplicatedStore, Roster,
+        SessionKey, SessionStore, Store, StoreEpoch, StoreError, Swept, TrackingStore, Usage,
     },
 };
 
@@ -260,6 +260,16 @@ impl InboxStore for RedisStore {
     fn depth(&self, session: SessionId) -> Op<Depth> {
         let operation = Operation::new("depth").session(session);
         self.run(operation, |_, mut reply| reply.depth())
+    }
+
+    fn peek(&self, session: SessionId, limit: usize, bytes_max: usize) -> Op<Peeked> {
+        let operation = Operation::new("peek")
+            .session(session)
+            .number(limit as u64)
+            .number(bytes_max as u64);
+        self.run(operation, move |pipeline, mut reply| {
+            decode::peeked(pipeline, &mut reply, session, limit)
+        })
     }
 
     fn sweep(&self, _: Now) -> Op<Swept> {

@@ -39,6 +39,28 @@ pub async fn a_message_of_higher_priority_overtakes_waiting_ones(storage: Arc<dy
     );
 }
 
+pub async fn what_waits_is_read_in_its_order_and_stays(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let peeks = async |limit, bytes_max| {
+        let peeked = done(world.store.peek(world.bob, limit, bytes_max)).await;
+        let ids: Vec<_> = peeked.messages.iter().map(|message| message.id).collect();
+        (peeked.waiting, ids)
+    };
+    assert_eq!(peeks(10, usize::MAX).await, (0, Vec::new()));
+    let mut sent = world.sends_many(world.bob, 5).await;
+    sent.insert(0, world.sends_urgently(world.bob, Priority::Urgent).await);
+    for _ in 0..2 {
+        assert_eq!(peeks(10, 1 << 20).await, (6, sent.clone()));
+    }
+    assert_eq!(peeks(2, 1 << 20).await, (6, sent[..2].to_vec()));
+    assert_eq!(world.depth(world.bob).await, depth(6, 0));
+    // What is leased does not wait.
+    assert_eq!(world.leases(world.bob, 2).await, sent[..2]);
+    assert_eq!(peeks(10, 1 << 20).await, (4, sent[2..].to_vec()));
+    let unknown = done(world.store.peek(SessionId::generate(), 10, 1 << 20)).await;
+    assert_eq!((unknown.waiting, unknown.messages.len()), (0, 0));
+}
+
 pub async fn a_full_inbox_refuses_messages(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     for (number, answer) in [accepted(1), accepted(2), full(&[world.bob], 2)]

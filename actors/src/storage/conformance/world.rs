@@ -53,6 +53,7 @@ pub fn record(id: SessionId) -> SessionRecord {
         connected_at_ms: 1,
         owner: Owner::anonymous(),
         holder: crate::model::Holder::default(),
+        wake: Default::default(),
     }
 }
 

@@ -16,9 +16,9 @@ use crate::{
     },
     storage::{
         Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, DeadLetterStore,
-        Depth, EventPage, EventQuery, EventStore, InboxStore, Inserted, KeyReservation, Lease, Op, ProtocolStore,
-        PushStore, PutOutcome, PutSession, Redriven, Release, Released, ReplicatedStore, Roster, SendResult,
-        SessionKey, SessionStore, Store, Swept, TrackingStore, Usage, state::project::ProjectState,
+        Depth, EventPage, EventQuery, EventStore, InboxStore, Inserted, KeyReservation, Lease, Op, Peeked,
+        ProtocolStore, PushStore, PutOutcome, PutSession, Redriven, Release, Released, ReplicatedStore, Roster,
+        SendResult, SessionKey, SessionStore, Store, Swept, TrackingStore, Usage, state::project::ProjectState,
     },
 };
 
@@ -168,6 +168,10 @@ impl InboxStore for DiskStore {
 
     fn depth(&self, session: SessionId) -> Op<Depth> {
         self.read(move |state| state.depth(session))
+    }
+
+    fn peek(&self, session: SessionId, limit: usize, _: usize) -> Op<Peeked> {
+        self.read(move |state| state.peek(session, limit))
     }
 
     fn sweep(&self, now: Now) -> Op<Swept> {

@@ -18,8 +18,8 @@ use crate::{
     storage::{
         claim::Claim,
         inboxes::{
-            Acknowledge, Acknowledged, Append, Appended, Audience, Delivery, Depth, Lease, RecipientRefusal, Release,
-            Released, Swept,
+            Acknowledge, Acknowledged, Append, Appended, Audience, Delivery, Depth, Lease, Peeked, RecipientRefusal,
+            Release, Released, Swept,
         },
         tracking::SendResult,
     },
@@ -343,6 +343,18 @@ impl<J: Journal> ProjectState<J> {
         self.sessions
             .get(&session)
             .map_or_else(Depth::default, |stored| stored.inbox.depth())
+    }
+
+    /// See [`InboxStore::peek`](crate::storage::InboxStore::peek).
+    pub fn peek(&self, session: SessionId, limit: usize) -> Peeked {
+        let Some(session) = self.sessions.get(&session) else {
+            return Peeked::default();
+        };
+        let first = session.inbox.waiting().take(limit);
+        Peeked {
+            waiting: session.inbox.waiting_len(),
+            messages: first.map(|entry| Arc::clone(&entry.message)).collect(),
+        }
     }
 
     /// See [`InboxStore::sweep`](crate::storage::InboxStore::sweep).

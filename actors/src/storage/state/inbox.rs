@@ -172,6 +172,11 @@ impl Inbox {
         None
     }
 
+    /// The messages that wait, in the order in which they are leased.
+    pub fn waiting(&self) -> impl Iterator<Item = &InboxEntry> {
+        self.waiting.iter().rev().flatten()
+    }
+
     /// Removes a delivered message, whether it is leased or waits again.
     pub fn acknowledge(&mut self, id: MessageId) -> Option<InboxEntry> {
         let entry = match self.delivered.remove(&id)? {

@@ -126,3 +126,25 @@ ops.lease = function()
   reply[1], reply[2], reply[5], reply[6] = inbox.waiting, inbox.in_flight, inbox.next_lease, oversized or 0
   return reply
 end
+
+-- peek: reads what waits, in the order of the queue.
+--
+-- Input   session, most messages, most bytes; what needs more bytes is left out
+-- Output  messages that wait; then the stored text of each message or segment
+-- Keys    inboxes, inbox:SESSION, messages (all read)
+ops.peek = function()
+  local session, limit, room = read_session(), read_number(), read_number()
+  local inbox = inbox_of(session)
+  if not inbox then
+    return { 0 }
+  end
+  local reply, entries = { inbox.waiting }, queues.first(session, inbox, limit)
+  for at = 1, #entries, 2 do
+    local bytes = bytes_of(entries[at])
+    if bytes <= room then
+      room = room - bytes
+      want(entries[at], reply)
+    end
+  end
+  return reply
+end

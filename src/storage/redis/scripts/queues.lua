@@ -69,6 +69,18 @@ function queues.take_first(session, inbox, most)
   return taken
 end
 
+-- The first that wait, at most so many: entries and scores, alternately.
+function queues.first(session, inbox, most)
+  if inbox.is_outside then
+    return call('ZRANGE', queue_key(session), 0, most - 1, 'WITHSCORES')
+  end
+  local list, queue = {}, inbox.queue
+  for at = 1, math.min(#queue, 2 * most), 2 do
+    list[at], list[at + 1] = queue[at + 1], queue[at]
+  end
+  return list
+end
+
 -- Takes out these entries. Returns how many of them waited.
 function queues.remove(session, inbox, entries)
   if inbox.is_outside then

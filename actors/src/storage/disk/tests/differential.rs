@@ -398,6 +398,7 @@ fn record(id: SessionId, at: usize) -> SessionRecord {
         connected_at_ms: 1,
         owner: Owner::anonymous(),
         holder: crate::model::Holder::default(),
+        wake: Default::default(),
     }
 }
 
