@@ -1,12 +1,15 @@
 //! `mcp-broker connect`: the time from its start to the first answers, a call through it beside the same call over the
-//! socket, and what it and its broker cost while nothing happens (Linux).
+//! socket, the time until it wakes its agent, and what it and its broker cost while nothing happens (Linux).
 //!
 //! Everything runs in folders of its own with a broker of its own; the options for the address of a broker do not apply.
 
 use std::{
     env, fs,
     io::{BufRead, BufReader, Read, Write},
-    os::unix::{fs::DirBuilderExt, net::UnixStream},
+    os::unix::{
+        fs::DirBuilderExt,
+        net::{UnixListener, UnixStream},
+    },
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     thread,
@@ -33,6 +36,9 @@ pub struct Options {
     /// Starts of the front that have to start the broker
     #[arg(long, default_value_t = 10, value_parser = crate::at_least_one)]
     broker_starts: usize,
+    /// Messages that wake an idle agent
+    #[arg(long, default_value_t = 100, value_parser = crate::at_least_one)]
+    wakes: usize,
     /// Seconds without traffic
     #[arg(long, default_value = "60", value_parser = crate::some_seconds)]
     idle: Duration,
@@ -40,6 +46,10 @@ pub struct Options {
 
 /// Time of one turn of calls on one way. The ways take turns, so that both see the same machine.
 const TURN: Duration = Duration::from_millis(500);
+/// How long the broker lets a message wait before it wakes an agent.
+const GRACE: Duration = Duration::from_millis(300);
+/// Messages of one sender: the broker bounds the wakes that it causes in an hour.
+const WAKES_OF_SENDER: usize = 25;
 /// The longest pause before the rest is measured: the work of a broker that has just started ends within it.
 const SETTLING: Duration = Duration::from_secs(60);
 
@@ -84,10 +94,10 @@ impl<W: Write, R: Read> Way<W, R> {
         }
     }
 
-    fn initialize(&mut self) -> Result<()> {
+    fn initialize(&mut self, client: &str) -> Result<()> {
         let params = json!({
             "protocolVersion": "2025-11-25", "capabilities": {},
-            "clientInfo": {"name": "mcp-broker-load", "version": env!("CARGO_PKG_VERSION")},
+            "clientInfo": {"name": client, "version": env!("CARGO_PKG_VERSION")},
         });
         self.request("initialize", &params)?;
         let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
@@ -134,9 +144,21 @@ impl<'a> User<'a> {
     }
 
     fn front(&self) -> Result<Front> {
+        Self::start(&mut self.command(&["connect"]), "mcp-broker-load")
+    }
+
+    /// A front of Claude Code, whose inbox is this socket.
+    fn front_with_inbox(&self, inbox: &Path) -> Result<Front> {
+        let mut command = self.command(&["connect"]);
+        command.env("CLAUDECODE", "1").env("CLAUDE_CODE_SESSION_ID", "load");
+        command.env("CLAUDE_CODE_MESSAGING_SOCKET", inbox);
+        command.env("CLAUDE_CODE_MESSAGING_TOKEN", "load");
+        Self::start(&mut command, "claude-code")
+    }
+
+    fn start(command: &mut Command, client: &str) -> Result<Front> {
         let begun = Instant::now();
-        let mut process = self
-            .command(&["connect"])
+        let mut process = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
@@ -147,13 +169,22 @@ impl<'a> User<'a> {
             .zip(process.stdout.take())
             .unwrap_or_else(|| unreachable!());
         let mut way = Way::new(to, from);
-        way.initialize()?;
+        way.initialize(client)?;
         Ok(Front {
             process,
             way,
             begun,
             to_initialized: begun.elapsed(),
         })
+    }
+
+    /// A session on a connection to the socket.
+    fn sender(&self, number: usize) -> Result<Way<UnixStream, UnixStream>> {
+        let stream = UnixStream::connect(self.socket())?;
+        let mut sender = Way::new(stream.try_clone()?, stream);
+        sender.initialize("mcp-broker-load")?;
+        sender.call("register_session", &json!({"name": format!("sender-{number}")}))?;
+        Ok(sender)
     }
 
     fn stop_broker(&self) {
@@ -202,6 +233,7 @@ pub fn run(bench: &RunContext, options: &Options) -> Result<Report> {
     report_rest(&user, options, &mut report)?;
     report_starts(&user, options, &mut report)?;
     report_calls(&user, bench, &mut report)?;
+    report_wakes(&user, options, &mut report)?;
     Ok(report)
 }
 
@@ -261,7 +293,7 @@ fn report_calls(user: &User<'_>, bench: &RunContext, report: &mut Report) -> Res
     let mut front = user.front()?;
     let stream = UnixStream::connect(user.socket())?;
     let mut socket = Way::new(stream.try_clone()?, stream);
-    socket.initialize()?;
+    socket.initialize("mcp-broker-load")?;
     let process = ServerProcess::new(Some(front.process.id()))?;
     front.way.call_for(bench.warm_up, &mut Latencies::default())?;
     socket.call_for(bench.warm_up, &mut Latencies::default())?;
@@ -277,6 +309,41 @@ fn report_calls(user: &User<'_>, bench: &RunContext, report: &mut Report) -> Res
     report.add("call_through_front_us", &through_front);
     report.add("ratio_p50", through_front.micros(0.5) / over_socket.micros(0.5));
     report.add("front_cpu_us_per_call", micros_per(cpu, through_front.count()));
+    Ok(())
+}
+
+/// From the start of a call that sends a message to an idle agent until the inbox of its client has the wake, less the grace.
+fn report_wakes(user: &User<'_>, options: &Options, report: &mut Report) -> Result<()> {
+    let path = user.folder.join("inbox.sock");
+    let inbox = UnixListener::bind(&path)?;
+    let mut agent = user.front_with_inbox(&path)?;
+    agent.way.call(
+        "register_session",
+        &json!({"name": "idle", "wake": {"min_interval_seconds": 0}}),
+    )?;
+    let mut sender = user.sender(0)?;
+    let protocol = json!({"name": "load", "version": "1.0.0", "schema": {"type": "object"}});
+    sender.call("register_protocol", &protocol)?;
+    let mut after_grace = Latencies::default();
+    for number in 0..options.wakes {
+        if number % WAKES_OF_SENDER == 0 {
+            sender = user.sender(number)?;
+        }
+        let message = json!({
+            "recipient_id": "idle", "protocol_name": "load", "protocol_version": "1.0.0", "payload": {},
+        });
+        let begun = Instant::now();
+        sender.call("send_message", &message)?;
+        let (wake, _) = inbox.accept()?;
+        let mut lines = BufReader::new(wake).lines();
+        // The token comes first.
+        lines.nth(1).transpose()?;
+        record(&mut after_grace, begun.elapsed().saturating_sub(GRACE));
+        agent
+            .way
+            .call("receive_messages", &json!({"acknowledge": "immediate"}))?;
+    }
+    report.add("wake_after_grace_us", &after_grace);
     Ok(())
 }
 
