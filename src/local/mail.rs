@@ -8,6 +8,8 @@ pub const MAIL: &str = "dev.mcp-broker/mail";
 /// The method that tells what the agent of a conversation does: [`ActivityReport`].
 pub const ACTIVITY: &str = "dev.mcp-broker/activity";
 
+/// Bytes of the name of a conversation.
+pub const CONVERSATION_LEN_MAX: usize = 256;
 /// Longest wait of one [`MailQuery`], in seconds.
 pub const MAIL_WAIT_MAX: u64 = 86_400;
 
@@ -23,7 +25,7 @@ pub struct MailQuery {
 }
 
 /// The result of [`MAIL`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mail {
     /// The session that is bound to the conversation; absent when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]

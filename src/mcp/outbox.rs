@@ -7,13 +7,16 @@ mod connection;
 use std::{
     sync::{
         Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering},
     },
     task::Waker,
     time::Duration,
 };
 
-use actors::{model::ConnectionId, session::CloseReason};
+use actors::{
+    model::{ConnectionId, Rungs},
+    session::CloseReason,
+};
 use futures_util::task::AtomicWaker;
 
 use super::{
@@ -66,6 +69,8 @@ pub struct Outbox {
     push_refused_bytes: AtomicUsize,
     /// Another connection has taken the session over.
     taken_over: AtomicBool,
+    /// How the peer can wake its agent.
+    rungs: AtomicU8,
     /// A [`RetentionCounter`] counts the waiting bytes.
     is_retained: AtomicBool,
     queue: Mutex<Queue>,
@@ -162,6 +167,7 @@ impl Outbox {
             push_refused: AtomicBool::new(false),
             push_refused_bytes: AtomicUsize::new(0),
             taken_over: AtomicBool::new(false),
+            rungs: AtomicU8::new(0),
             is_retained: AtomicBool::new(false),
             queue: Mutex::default(),
             charge: None,
@@ -433,6 +439,11 @@ impl Outbox {
     pub fn send_last(&self, bytes: &[u8]) {
         self.send_raw(bytes);
         self.queue().ended = true;
+    }
+
+    /// The peer has said how it can wake its agent. Call it before the peer registers a session.
+    pub fn set_rungs(&self, rungs: Rungs) {
+        self.rungs.store(rungs.bits(), Ordering::Relaxed);
     }
 
     /// Queues a frame that is not text, already encoded.

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     json::write_json,
-    verbs::sending::{self, WaitGoal},
+    verbs::sending::{self, Recipient, WaitGoal},
 };
 
 /// A checked message, and the reply to its sender.
@@ -30,6 +30,8 @@ pub struct SendReply {
     /// The request.
     pub to: ReplyTo,
     sender: Arc<Member>,
+    /// The recipient of a direct message in the project of the sender.
+    recipient: Option<Recipient>,
     /// The recipient is in another project.
     is_cross_project: bool,
     is_broadcast: bool,
@@ -43,7 +45,8 @@ pub struct SendReply {
 
 impl ToolSend {
     /// A message for one recipient.
-    pub fn direct(dispatch: PreparedSend, mut reply: SendReply) -> Self {
+    pub fn direct(dispatch: PreparedSend, mut reply: SendReply, project: &ProjectHandle) -> Self {
+        reply.recipient = Recipient::of(&dispatch, project);
         reply.is_cross_project = matches!(dispatch, PreparedSend::CrossProject(_));
         Self { dispatch, reply }
     }
@@ -55,6 +58,7 @@ impl SendReply {
         Self {
             to,
             sender,
+            recipient: None,
             is_cross_project: false,
             is_broadcast: false,
             wait_goal: None,
@@ -109,7 +113,7 @@ impl SendReply {
             write_json(object, &sending::broadcast_json(&routed.result));
         } else {
             // The depth of an inbox in another project is not disclosed.
-            sending::write_direct(object, routed, !self.is_cross_project);
+            sending::write_direct(object, routed, !self.is_cross_project, self.recipient.as_ref());
         }
     }
 

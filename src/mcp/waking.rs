@@ -1,6 +1,7 @@
 //! The notifications by which a broker asks a front to wake its agent, and by which the front tells what became of it.
 
-use actors::model::MailSummary;
+pub use actors::model::WakeResult;
+use actors::model::{MailSummary, WakeReason};
 use serde::{Deserialize, Serialize};
 
 /// The notification of the broker: [`Wake`].
@@ -20,18 +21,6 @@ pub struct Wake {
     pub reason: WakeReason,
 }
 
-/// What asks for the attention of the agent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WakeReason {
-    /// A message waits in the inbox.
-    Message,
-    /// A question of the agent was answered.
-    Answer,
-    /// A question of the agent was closed without an answer.
-    QuestionClosed,
-}
-
 /// The parameters of [`WOKEN`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Woken {
@@ -42,18 +31,4 @@ pub struct Woken {
     /// One sentence about a wake that was not written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-}
-
-/// What became of a wake. None of them says that the agent read anything.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WakeResult {
-    /// The client of the agent has taken the wake.
-    Written,
-    /// The client of the agent refuses it.
-    Refused,
-    /// The client of the agent offers no such way.
-    Absent,
-    /// It could not be told to the client.
-    Failed,
 }

@@ -189,6 +189,12 @@ metrics! {
         "Threads of the process.";
     PROCESS_START = Gauge "mcp_broker_process_start_time_seconds" [] "seconds",
         "The start of the process, in seconds since the Unix epoch.";
+    WAKES = Counter "mcp_broker_wakes_total" ["rung", "result"] "wakes",
+        "Wakes that the client of an agent was told. `rung`: inbox, channel, queue, tmux, hook, other. `result`: written, refused, absent, failed.";
+    WAKES_HELD = Counter "mcp_broker_wakes_held_total" ["reason"] "decisions",
+        "How often messages that wait were held back. `reason`: hop_limit, sender_rate, quiet, preference.";
+    WAKE_TO_READ = Histogram "mcp_broker_wake_to_read_seconds" [] "seconds",
+        "From a wake until its agent reads its inbox.";
     SPANS_DROPPED = Counter "mcp_broker_trace_spans_dropped_total" [] "spans",
         "Spans that were recorded and that no collector took: the queue was full, or the collector refused them or did not answer.";
 }

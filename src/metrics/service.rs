@@ -10,9 +10,9 @@ use actors::{
     clock::{now, rfc3339_text},
     metrics::{
         self, ActorKind, Counter, CounterVec, HistogramSnapshot, Labelled, METRICS, MessageCounts, StoreOperation,
-        TransportKind,
+        TransportKind, WakeWay,
     },
-    model::{DeadLetterReason, ProjectId},
+    model::{DeadLetterReason, ProjectId, WakeResult},
     project::{MailboxFigures, ProjectFigures, ProjectHandle},
     storage::{StorageHealth, Usage},
 };
@@ -242,6 +242,7 @@ impl Metrics {
         put_projects(&mut families, &labels);
         self.put_connections(&mut families);
         self.put_actors(&mut families, labels);
+        put_wakes(&mut families);
         self.put_storage(&mut families);
         self.put_process(&mut families);
         families
@@ -377,6 +378,19 @@ impl Metrics {
         families.put(catalog::PROCESS_START, self.started_unix_ms as f64 / 1000.0);
         families.put(catalog::SPANS_DROPPED, METRICS.dropped_spans.get());
     }
+}
+
+fn put_wakes(families: &mut Families) {
+    let wakes = WakeWay::ALL.iter().flat_map(|way| {
+        let results = &METRICS.wakes[way.index()];
+        WakeResult::ALL.iter().map(|result| {
+            let labels = [way.as_str().to_owned(), result.as_str().to_owned()];
+            (labels, results.of(*result).get().into())
+        })
+    });
+    families.put_labelled(catalog::WAKES, wakes);
+    put_counters(families, catalog::WAKES_HELD, &METRICS.wakes_held);
+    families.put(catalog::WAKE_TO_READ, METRICS.wake_to_read.snapshot());
 }
 
 fn put_counters<L: Labelled, const N: usize>(families: &mut Families, metric: Metric, counters: &CounterVec<L, N>) {

@@ -44,6 +44,7 @@ pub const FIELDS: &[(&str, &str)] = &[
     ("connections", "open connections"),
     ("connections_max", "the setting of that name"),
     ("dead", "messages that became dead letters"),
+    ("detail", "what a front says of a wake that its client did not take"),
     (
         "dropped",
         "what was given up: dead letters, results of idempotency keys, or spans",
@@ -77,6 +78,7 @@ pub const FIELDS: &[(&str, &str)] = &[
     ("replica", "the address or the id of another replica"),
     ("restarts", "restarts of an actor within a minute"),
     ("resumed", "whether the session existed before"),
+    ("rung", "the way in which an agent was to be woken"),
     ("session", "the id of a session"),
     ("status", "the presence of a session"),
     ("stored", "the answer of the store"),

@@ -8,6 +8,7 @@ use actors::{
         BrokerError, DeliveryStatus, Message, MessageId, NOTE_CHARACTERS_MAX, Outcome, OutcomeKind, ProtocolName,
         RecipientStatus,
     },
+    project::ProjectHandle,
     storage::Acknowledge,
 };
 use serde_json::{Value, json};
@@ -181,4 +182,19 @@ pub fn acknowledgement_of(ids: Vec<MessageId>, outcome: Option<Arc<Outcome>>) ->
         }
         Some(outcome) => Ok(Acknowledge::Concluded(ids, outcome)),
     }
+}
+
+/// The last wakes of a recipient while the message waited: `[{at, rung, result}]`, the oldest first. None if there is none.
+pub fn wakes_json(project: &ProjectHandle, message: MessageId, recipient: &RecipientStatus) -> Option<Value> {
+    let member = project.directory().by_id(recipient.session)?;
+    let until_ms = match recipient.status {
+        DeliveryStatus::Queued => u64::MAX,
+        _ => recipient.at_ms,
+    };
+    let wakes = member.shared.wakes().between(message.accepted_ms(), until_ms);
+    let wakes: Vec<_> = wakes
+        .iter()
+        .map(|wake| json!({"at": rfc3339_text(wake.at_ms), "rung": wake.rung, "result": wake.result}))
+        .collect();
+    (!wakes.is_empty()).then(|| json!(wakes))
 }

@@ -8,21 +8,24 @@ use std::{
 };
 
 use actors::{
-    clock::rfc3339,
+    clock::{now, rfc3339, rfc3339_text},
     model::{
-        BrokerError, CapabilityFilter, DeliveryStatus, HOPS_MAX, Headers, MessageId, Outcome, ProtocolName, SessionId,
+        BrokerError, CapabilityFilter, DeliveryStatus, HOPS_MAX, Headers, MessageId, Outcome, PresenceTimeouts,
+        ProtocolName, Rung, SessionId,
     },
-    project::{ProjectHandle, RequestTrace, SendRequest},
+    project::{PreparedSend, ProjectHandle, RequestTrace, SendRequest},
     registry::WorkBudget,
     router::Routed,
+    session::Member,
     storage::SendResult,
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
     WAIT_MAX,
     arguments::{Arguments, RequirementArgument},
+    sessions::wakes_by,
 };
 use crate::{
     auth::{Audit, AuditedAction, Identity},
@@ -211,7 +214,7 @@ pub async fn await_outcome(
 ) -> Routed {
     if let (Some((goal, timeout)), Some(status)) = (wait_goal, routed.status.clone()) {
         let reached = project.wait_for_status(status, goal, timeout).await;
-        let at_ms = actors::clock::now().unix_ms;
+        let at_ms = now().unix_ms;
         let outcome = &mut routed.result;
         if reached != DeliveryStatus::Queued && outcome.delivered_at_ms.is_none() {
             outcome.delivered = 1;
@@ -245,7 +248,9 @@ async fn outcome_of(project: &ProjectHandle, message: MessageId) -> Option<Arc<O
 
 /// Writes the answer to a direct message: `{message_id, status, queue_size, delivered_at, outcome?, note?}`. Written by hand, because most
 /// calls have this answer. The size of the queue is left out without `with_queue`.
-pub fn write_direct(out: &mut Vec<u8>, routed: &Routed, with_queue: bool) {
+///
+/// Of a message that waits it tells what is known of the recipient.
+pub fn write_direct(out: &mut Vec<u8>, routed: &Routed, with_queue: bool, recipient: Option<&Recipient>) {
     let outcome = &routed.result;
     let status = outcome.status.unwrap_or(if outcome.delivered > 0 {
         DeliveryStatus::Delivered
@@ -279,7 +284,46 @@ pub fn write_direct(out: &mut Vec<u8>, routed: &Routed, with_queue: bool) {
             write_json(out, &outcome.note);
         }
     }
+    if let Some(recipient) = recipient.filter(|_| status == DeliveryStatus::Queued) {
+        out.extend_from_slice(b",\"recipient\":");
+        write_json(out, &recipient.view());
+    }
     out.push(b'}');
+}
+
+/// The recipient of a direct message in the project of its sender.
+pub struct Recipient {
+    member: Arc<Member>,
+    presence: PresenceTimeouts,
+}
+
+impl Recipient {
+    /// The recipient of a message that is prepared.
+    pub fn of(prepared: &PreparedSend, project: &ProjectHandle) -> Option<Self> {
+        Some(Self {
+            member: Arc::clone(prepared.recipient()?),
+            presence: project.presence_timeouts(),
+        })
+    }
+
+    /// What its sender may know of it, now.
+    fn view(&self) -> RecipientView {
+        let wakes = self.member.shared.wakes();
+        RecipientView {
+            status: self.member.status(self.presence, now()).as_str(),
+            activity: wakes.activity().as_str(),
+            wakes_by: wakes_by(&self.member),
+            last_read_at: wakes.last_read_ms().map(rfc3339_text),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct RecipientView {
+    status: &'static str,
+    activity: &'static str,
+    wakes_by: Option<Vec<Rung>>,
+    last_read_at: Option<String>,
 }
 
 /// The answer to a broadcast.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use actors::{
     clock::rfc3339_text,
-    model::{BrokerError, Capabilities, ProjectId, SessionId, SessionName, SessionStatus},
+    model::{BrokerError, Capabilities, ProjectId, Rung, SessionId, SessionName, SessionStatus},
     project::{Page, ProjectHandle, SessionOrder, SessionQuery, SessionSort, SortedPlace},
     session::Member,
 };
@@ -99,6 +99,10 @@ pub struct SessionView<'a> {
     connection_time: String,
     last_heartbeat: String,
     queue_size: usize,
+    /// What the agent does, as far as its client tells.
+    activity: &'static str,
+    /// The ways in which its client can wake it; null if there is none.
+    wakes_by: Option<Vec<Rung>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     capabilities: Option<&'a Capabilities>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -117,8 +121,16 @@ impl<'a> SessionView<'a> {
             connection_time: rfc3339_text(record.connected_at_ms),
             last_heartbeat: rfc3339_text(member.shared.last_seen_unix_ms()),
             queue_size: member.shared.waiting(),
+            activity: member.shared.wakes().activity().as_str(),
+            wakes_by: wakes_by(member),
             capabilities: with_capabilities.then_some(&record.capabilities),
             metadata: with_capabilities.then_some(&record.metadata),
         }
     }
+}
+
+/// The ways in which the client of an agent can wake it; None if there is none.
+pub fn wakes_by(member: &Member) -> Option<Vec<Rung>> {
+    let rungs = member.shared.wakes().rungs();
+    (!rungs.is_empty()).then(|| rungs.iter().collect())
 }

@@ -23,6 +23,7 @@ const PURE: &[&str] = &[
     "session/push",
     "session/receives",
     "session/state",
+    "session/waking",
     "storage/state/",
     "state.rs",
 ];

@@ -27,4 +27,5 @@ mod screen;
 mod setup;
 mod socket;
 mod starts;
+mod wakes;
 mod waking;

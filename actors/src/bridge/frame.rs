@@ -146,6 +146,7 @@ mod tests {
             connected_at_ms: 5,
             owner: Owner::anonymous(),
             holder: crate::model::Holder::default(),
+            wake: Default::default(),
         };
         for event in [
             StoreEvent::Session(Box::new(record)),

@@ -5,6 +5,7 @@ use super::{
     histogram::Histogram,
     label::Labelled,
 };
+use crate::model::{Rung, WakeResult};
 
 /// Declares an enum whose variants are the values of a label.
 macro_rules! label {
@@ -102,6 +103,58 @@ label! {
     }
 }
 
+label! {
+    /// The way in which a client was told to wake its agent.
+    WakeWay {
+        Inbox = "inbox",
+        Channel = "channel",
+        Queue = "queue",
+        Tmux = "tmux",
+        Hook = "hook",
+        /// A way that this broker does not know.
+        Other = "other",
+    }
+}
+
+impl From<Option<Rung>> for WakeWay {
+    fn from(rung: Option<Rung>) -> Self {
+        match rung {
+            Some(Rung::Inbox) => Self::Inbox,
+            Some(Rung::Channel) => Self::Channel,
+            Some(Rung::Queue) => Self::Queue,
+            Some(Rung::Tmux) => Self::Tmux,
+            Some(Rung::Hook) => Self::Hook,
+            None => Self::Other,
+        }
+    }
+}
+
+label! {
+    /// Why messages that wait wake no agent.
+    WakeHold {
+        /// They have come from agent to agent too often.
+        HopLimit = "hop_limit",
+        /// Their sender has caused too many wakes.
+        SenderRate = "sender_rate",
+        /// The agent has quiet hours.
+        Quiet = "quiet",
+        /// The agent wants to be woken for more urgent ones.
+        Preference = "preference",
+    }
+}
+
+impl Labelled for WakeResult {
+    const ALL: &'static [Self] = &Self::ALL;
+
+    fn index(self) -> usize {
+        self as usize
+    }
+
+    fn as_str(self) -> &'static str {
+        self.as_str()
+    }
+}
+
 /// The metrics of the process.
 #[derive(Debug)]
 pub struct BrokerMetrics {
@@ -160,6 +213,12 @@ pub struct BrokerMetrics {
     pub lost_events: Counter,
     /// Spans that no collector took.
     pub dropped_spans: Counter,
+    /// Wakes that a client was told, by what became of them.
+    pub wakes: [CounterVec<WakeResult, { WakeResult::ALL.len() }>; WakeWay::LEN],
+    /// How often messages that wait were held back.
+    pub wakes_held: CounterVec<WakeHold, { WakeHold::LEN }>,
+    /// From a wake until its agent reads its inbox.
+    pub wake_to_read: Histogram,
 }
 
 /// The metrics of this process.
@@ -197,6 +256,9 @@ impl BrokerMetrics {
             breaker_openings: Counter::new(),
             lost_events: Counter::new(),
             dropped_spans: Counter::new(),
+            wakes: [const { CounterVec::new() }; WakeWay::LEN],
+            wakes_held: CounterVec::new(),
+            wake_to_read: Histogram::new(),
         }
     }
 

@@ -10,7 +10,9 @@ mod histogram;
 mod label;
 mod projects;
 
-pub use broker::{ActorKind, AuthFailure, BrokerMetrics, METRICS, RateLimitKind, StoreOperation, TransportKind};
+pub use broker::{
+    ActorKind, AuthFailure, BrokerMetrics, METRICS, RateLimitKind, StoreOperation, TransportKind, WakeHold, WakeWay,
+};
 pub use counter::{Counter, CounterVec, Gauge};
 pub use histogram::{CLASSIC_BOUNDS, Histogram, HistogramSnapshot, NATIVE_SCHEMA, NATIVE_ZERO_THRESHOLD};
 pub use label::Labelled;

@@ -181,6 +181,14 @@ impl ReplicaId {
     }
 }
 
+impl MessageId {
+    /// When the message was accepted, in milliseconds since the Unix epoch: the first 48 bits of the id.
+    #[must_use]
+    pub const fn accepted_ms(self) -> u64 {
+        (self.0.as_u128() >> 80) as u64
+    }
+}
+
 impl SessionId {
     /// The lowest 32 bits of an id name an incarnation; a new session has incarnation 0. In a `UUIDv7` of this
     /// process these bits are random and a counter precedes them: ids still grow and do not collide.

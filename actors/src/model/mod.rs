@@ -16,6 +16,7 @@ mod receipt;
 mod session;
 mod trace;
 mod version;
+mod wake;
 
 pub use audit::{AuditEntry, AuditOutcome, AuditQuery};
 pub use budget::{Budget, BudgetFull};
@@ -29,9 +30,9 @@ pub use ids::{ConnectionId, MessageId, ProjectId, ReplicaId, SessionId, SessionN
 pub use key::{ApiKey, CredentialStatus, KeyDigest, KeyId, KeyRecord, KeyStatus, Owner, Scope};
 pub use mail::{MAIL_NAMES_MAX, MailSummary};
 pub use message::{
-    Addressing, DeadLetter, DeadLetterReason, DeliveryStatus, Draft, EnvelopeFragments, HOPS_MAX, Headers, Message,
-    MessageIds, NOTE_CHARACTERS_MAX, Outcome, OutcomeKind, Priority, Progress, RecipientStatus, ReportChoice,
-    StoredMessage, StoredMessageError,
+    Addressing, DeadLetter, DeadLetterReason, DeliveryStatus, Draft, EnvelopeFragments, EnvelopeSummary, HOPS_MAX,
+    Headers, Message, MessageIds, NOTE_CHARACTERS_MAX, Outcome, OutcomeKind, Priority, Progress, RecipientStatus,
+    ReportChoice, StoredMessage, StoredMessageError,
 };
 pub use page::{PAGE_BYTES_MAX, PageRoom};
 pub use project::{
@@ -42,3 +43,7 @@ pub use receipt::CallReceipt;
 pub use session::{Holder, PresenceTimeouts, SessionRecord, SessionStatus};
 pub use trace::TraceContext;
 pub use version::{accepts_version, are_compatible};
+pub use wake::{
+    Activity, MIN_INTERVAL_MAX, QuietHours, Rung, Rungs, Wake, WakeFor, WakePreference, WakeReason, WakeRecord,
+    WakeResult,
+};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Capabilities, Owner, SessionId, SessionName};
+use super::{Capabilities, Owner, SessionId, SessionName, WakePreference};
 
 /// A session as it is stored: what outlives the connection and the actor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -25,6 +25,9 @@ pub struct SessionRecord {
     /// The caller that currently has the session.
     #[serde(default, skip_serializing_if = "Holder::is_default")]
     pub holder: Holder,
+    /// When its agent may be woken.
+    #[serde(default, skip_serializing_if = "WakePreference::is_default")]
+    pub wake: WakePreference,
 }
 
 /// The caller that currently has a session, as far as it can be told apart from earlier ones.
@@ -134,6 +137,7 @@ impl SessionRecord {
             connected_at_ms: 0,
             owner: Owner::anonymous(),
             holder: Holder::default(),
+            wake: WakePreference::default(),
         }
     }
 }

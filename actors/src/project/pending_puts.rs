@@ -119,6 +119,7 @@ mod tests {
             connected_at_ms: 0,
             owner: Owner::anonymous(),
             holder: Holder::default(),
+            wake: Default::default(),
         }
     }
 

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use tokio::sync::oneshot;
 
 use crate::{
-    model::{BrokerError, Capabilities, Holder, Owner, SessionId, SessionName, SessionRecord},
+    model::{BrokerError, Capabilities, Holder, Owner, SessionId, SessionName, SessionRecord, WakePreference},
     session::{Connection, Member},
 };
 
@@ -20,6 +20,8 @@ pub struct Registration {
     pub capabilities: Option<Capabilities>,
     /// None: unchanged, or empty for a new session.
     pub metadata: Option<Map<String, Value>>,
+    /// None: unchanged, or any time for a new session.
+    pub wake: Option<WakePreference>,
     /// The caller. It becomes the owner of a new session.
     pub owner: Owner,
     /// The session that the caller has so far.
@@ -168,6 +170,7 @@ impl Registration {
             connected_at_ms: before.connected_at_ms,
             owner: before.owner.clone(),
             holder: next_holder(subject, renews, self.names_by_id()),
+            wake: self.wake.unwrap_or(before.wake),
         }
     }
 
@@ -183,6 +186,7 @@ impl Registration {
                 incarnation: 0,
                 by_id: self.names_by_id(),
             },
+            wake: self.wake.unwrap_or_default(),
         }
     }
 }
@@ -243,6 +247,7 @@ mod tests {
             connected_at_ms: 7,
             owner: owner(key),
             holder: Holder::default(),
+            wake: WakePreference::default(),
         }
     }
 

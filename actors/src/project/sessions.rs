@@ -171,6 +171,7 @@ impl Project {
             is_reattach: false,
             keeps_leases: plan.renews,
             incarnation,
+            wake: Some(member.record.wake),
         })?;
         Ok(Registered {
             member,
@@ -342,6 +343,7 @@ impl Project {
             named: record.name.is_some(),
             had_predecessor: resumes,
             incarnation: record.holder.incarnation,
+            wake: record.wake,
         };
         let metrics = ActorMetrics::new("session", record.id.to_string());
         let (project, store) = (self.address.clone(), Arc::clone(&self.store));

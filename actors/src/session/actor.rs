@@ -8,29 +8,34 @@ mod handlers;
 mod owning;
 mod pushing;
 mod receiving;
+mod wake_timer;
+mod waking;
 
 use std::{sync::Arc, time::Duration};
 
 use actix::{
     Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Message, SpawnHandle, Supervised, fut::wrap_future,
 };
+use tokio::sync::oneshot;
 
 use caller::Caller;
+use wake_timer::WakeTimer;
 
 use super::{
-    AgentInfo, CloseReason, SessionShared,
+    AgentInfo, CloseReason, MailAnswer, SessionShared,
     connections::Connections,
     ownership::{self, Ownership},
     push::Push,
     receives::Receives,
     state::{Effect, Event, State},
+    waking::Waking,
 };
 use crate::{
     clock::{fine_ns, millis, now},
     metrics::{METRICS, ProjectCounters, StoreOperation},
     model::{
         ActorKind, DeadLetterReason, MissingSession, PresenceTimeouts, ProjectEvent, ProjectId, SessionChange,
-        SessionId, SessionName, SessionStatus,
+        SessionId, SessionName, SessionStatus, WakePreference,
     },
     ops::OrderedOps,
     rest::{REST_MAX, while_idle},
@@ -56,7 +61,13 @@ pub struct Session {
     ownership: Ownership,
     push: Push,
     receives: Receives<Caller>,
+    waking: Waking,
     connections: Connections,
+    /// The attachment for which the ways of its connection are known.
+    known_attachment: Option<u64>,
+    /// The hook of the client that waits for a wake.
+    mail_waiter: Option<oneshot::Sender<MailAnswer>>,
+    wake_timer: Option<WakeTimer>,
     /// Operations of the store. Their results are handled in the order in which they were begun, so that each says
     /// something newer of the inbox than the one before.
     ops: OrderedOps<Session>,
@@ -90,6 +101,8 @@ pub(crate) struct SessionSettings {
     pub had_predecessor: bool,
     /// Calls of callers that know another incarnation are refused.
     pub incarnation: u32,
+    /// When the agent may be woken.
+    pub wake: WakePreference,
 }
 
 impl Session {
@@ -115,7 +128,11 @@ impl Session {
             shared,
             push: Push::default(),
             receives: Receives::new(settings.incarnation),
+            waking: Waking::new(settings.wake),
             connections: Connections::default(),
+            known_attachment: None,
+            mail_waiter: None,
+            wake_timer: None,
             ops: OrderedOps::default(),
             timer: None,
             close_reason: CloseReason::Failed,
@@ -125,7 +142,7 @@ impl Session {
 
     fn apply(&mut self, event: Event, ctx: &mut Context<Self>) {
         let effects = self.state.on(event);
-        self.shared.set_wants_wakeup(self.state.wants_wakeup());
+        self.set_wants_wakeup();
         self.shared.set_connected(self.state.connection().is_some());
         for effect in effects {
             self.carry_out(effect, ctx);
@@ -134,6 +151,11 @@ impl Session {
         if self.shared.set_here(is_here) {
             self.tick(ctx);
         }
+        if self.state.attachment_number() != self.known_attachment {
+            self.known_attachment = self.state.attachment_number();
+            self.ways_changed(ctx);
+        }
+        self.attention_changed(ctx);
     }
 
     fn carry_out(&mut self, effect: Effect, ctx: &mut Context<Self>) {
@@ -328,6 +350,9 @@ impl Supervised for Session {
         self.state.reset_after_panic(self.connections.live_id());
         self.push.reset_after_panic();
         self.receives.reset_after_panic();
+        self.waking = Waking::new(self.settings.wake);
+        self.known_attachment = None;
+        self.wake_timer = None;
         self.ops = OrderedOps::default();
         self.timer = None;
         self.store.record(ProjectEvent::restarted(ActorKind::Session), now());

@@ -7,7 +7,10 @@ use tokio::sync::oneshot;
 
 use super::{CloseReason, Connection, PushMode, ReadAt, ReadBudget, ReceiveCall};
 use crate::{
-    model::{BrokerError, CallReceipt, ConnectionId, DeadLetterReason, MessageId},
+    model::{
+        BrokerError, CallReceipt, ConnectionId, DeadLetterReason, MailSummary, MessageId, Rung, Wake, WakePreference,
+        WakeResult,
+    },
     storage::{Acknowledge, Acknowledged, Delivery, PushedDelivery},
 };
 
@@ -37,6 +40,8 @@ pub struct Attach {
     pub keeps_leases: bool,
     /// The incarnation from now on; None if it does not change.
     pub incarnation: Option<u32>,
+    /// When the agent may be woken from now on; None if it does not change.
+    pub wake: Option<WakePreference>,
 }
 
 impl Drop for Attach {
@@ -181,6 +186,47 @@ pub struct ReceivedMessages {
     pub deliveries: Vec<Delivery>,
     /// Messages that still wait.
     pub remaining: usize,
+}
+
+/// The front of the agent has tried to wake it.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct WakeAnswered {
+    pub connection: ConnectionId,
+    /// [`Wake::number`].
+    pub number: u64,
+    /// The way that was tried last; None for one that is not known.
+    pub rung: Option<Rung>,
+    pub result: WakeResult,
+}
+
+/// A hook of the agent's client waits for a wake. It takes the place of one that waited before.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct AwaitMail {
+    /// The hook leaves by dropping the other end, and by [`HookLeft`].
+    pub reply: oneshot::Sender<MailAnswer>,
+}
+
+/// What a hook that waits is told.
+#[derive(Debug)]
+pub enum MailAnswer {
+    /// The agent is to be woken.
+    Wake(Wake),
+    /// Another hook waits instead.
+    Replaced,
+}
+
+/// A hook that waited has dropped its end of the reply.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct HookLeft;
+
+/// Asks what waits in the inbox.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct PeekMail {
+    pub reply: oneshot::Sender<Result<MailSummary, BrokerError>>,
 }
 
 /// The session leaves: it is disconnected, and keeps its name and its inbox. Answers with the number of messages that

@@ -19,6 +19,8 @@ mod receive_call;
 mod receives;
 mod shared;
 mod state;
+mod wake_log;
+mod waking;
 
 use std::sync::Arc;
 
@@ -28,18 +30,20 @@ pub use actor::{Session, SessionEnded};
 pub use messages::PanicSession;
 pub(crate) use messages::ReceiveOutcome;
 pub use messages::{
-    AcknowledgeMessages, AnswerWritten, Attach, CancelReceive, DeliverPushed, Detach, Disconnect, EndSession, Fence,
-    KillSession, MessagesWritten, Nudge, ReceiveMessages, ReceiveMode, ReceivedMessages, ResyncSession, SessionRemoved,
-    Subscribe, Superseded, Unwatch, Watch, Writable,
+    AcknowledgeMessages, AnswerWritten, Attach, AwaitMail, CancelReceive, DeliverPushed, Detach, Disconnect,
+    EndSession, Fence, HookLeft, KillSession, MailAnswer, MessagesWritten, Nudge, PeekMail, ReceiveMessages,
+    ReceiveMode, ReceivedMessages, ResyncSession, SessionRemoved, Subscribe, Superseded, Unwatch, WakeAnswered, Watch,
+    Writable,
 };
 pub use read_budget::{ReadBudget, ReadReservation, UNRESERVED_BYTES_MAX, UnboundedReads};
 pub use receive_call::{ReadAt, ReceiveCall};
 pub use shared::{AgentInfo, SessionShared};
 pub use state::{AckMode, PushMode};
+pub use wake_log::WakeLog;
 
 use crate::{
     clock::Now,
-    model::{ConnectionId, PresenceTimeouts, SessionRecord, SessionStatus},
+    model::{ConnectionId, PresenceTimeouts, Rungs, SessionId, SessionRecord, SessionStatus, Wake},
     storage::Delivery,
     supervise::Address,
 };
@@ -92,6 +96,12 @@ pub trait Connection: Send + Sync + 'static {
 
     /// Notifies the subscriptions of the peer that the inbox changed.
     fn notify_inbox_changed(&self);
+
+    /// The ways in which the program at the other end can wake its agent.
+    fn wakes_by(&self) -> Rungs;
+
+    /// Asks that program to wake the agent of this session. It answers with [`WakeAnswered`].
+    fn wake(&self, session: SessionId, wake: &Wake);
 
     /// Closes the connection and tells the peer the reason.
     fn close(&self, reason: CloseReason);

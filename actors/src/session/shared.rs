@@ -6,6 +6,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
 };
 
+use super::WakeLog;
 use crate::{
     clock::{self, Now, millis},
     model::{PresenceTimeouts, ProjectId, SessionName, SessionStatus},
@@ -35,6 +36,7 @@ pub struct SessionShared {
     last_batch: AtomicU64,
     agent: Mutex<AgentInfo>,
     traced: TracedDeliveries,
+    wakes: WakeLog,
 }
 
 /// When the last heartbeat was seen, and whether the session has left since.
@@ -89,12 +91,18 @@ impl SessionShared {
             last_batch: AtomicU64::new(0),
             agent: Mutex::default(),
             traced: TracedDeliveries::default(),
+            wakes: WakeLog::default(),
         })
     }
 
     /// The traced messages that are not acknowledged.
     pub(crate) const fn traced(&self) -> &TracedDeliveries {
         &self.traced
+    }
+
+    /// The wakes of the agent, and what is known of its turns.
+    pub const fn wakes(&self) -> &WakeLog {
+        &self.wakes
     }
 
     /// What the log says of the agent.

@@ -242,6 +242,11 @@ impl State {
                 .is_some_and(|attachment| attachment.push.is_some() || attachment.inbox_changes)
     }
 
+    /// Whether something takes what comes: a call that waits, or a connection that messages are pushed to.
+    pub fn takes_messages(&self) -> bool {
+        self.waiters > 0 || self.push().is_some()
+    }
+
     /// Takes note of an event and returns what follows from it.
     pub fn on(&mut self, event: Event) -> Effects {
         match event {

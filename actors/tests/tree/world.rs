@@ -15,7 +15,7 @@ use actors::{
     broker::{Broker, BrokerHandle, BrokerSettings},
     model::{
         BrokerError, ConnectionId, Grant, Headers, MessageId, NewProject, Owner, PresenceTimeouts, ProjectConfig,
-        ProjectId, ProtocolMetadata, ProtocolName, SessionName,
+        ProjectId, ProtocolMetadata, ProtocolName, Rungs, SessionId, SessionName, Wake,
     },
     project::{
         PreparedSend, ProjectHandle, ProjectSettings, ProtocolDefinition, ReceiveRequest, Registered, Registration,
@@ -502,6 +502,12 @@ impl Connection for RecordingConnection {
     fn notify_inbox_changed(&self) {
         self.record(|seen| seen.inbox_changes += 1);
     }
+
+    fn wakes_by(&self) -> Rungs {
+        Rungs::default()
+    }
+
+    fn wake(&self, _: SessionId, _: &Wake) {}
 
     fn close(&self, why: CloseReason) {
         self.record(|seen| seen.closed.push(why));

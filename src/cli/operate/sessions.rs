@@ -75,6 +75,11 @@ pub struct Session {
     pub connection_time: String,
     pub last_heartbeat: String,
     pub queue_size: u64,
+    /// What the agent does; an older broker does not say it.
+    #[serde(default)]
+    activity: String,
+    /// The ways in which the client of the agent can wake it.
+    wakes_by: Option<Vec<String>>,
     capabilities: Option<Capabilities>,
     metadata: Option<Map<String, Value>>,
 }
@@ -148,6 +153,11 @@ impl Session {
             ("session", self.session_id.clone()),
             ("status", self.status.clone()),
             ("queue", self.queue_size.to_string()),
+            ("activity", self.activity.clone()),
+            (
+                "wakes by",
+                self.wakes_by.as_ref().map_or_else(String::new, |ways| ways.join(", ")),
+            ),
             ("last seen", seconds_of(&self.last_heartbeat)),
             ("connected", seconds_of(&self.connection_time)),
             ("protocols", protocols.join("; ")),

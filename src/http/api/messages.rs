@@ -38,7 +38,7 @@ use crate::{
     transport::OpenResponse,
     verbs::{
         arguments::Arguments,
-        sending::{self, MessageArguments, WaitGoal},
+        sending::{self, MessageArguments, Recipient, WaitGoal},
     },
 };
 
@@ -132,6 +132,7 @@ pub async fn send(
         Some(recipient) => sending::audit_isolation_refusal(admin.audit(), &by, recipient, error),
         None => error,
     })?;
+    let recipient = Recipient::of(&prepared, &by.project);
     let is_cross_project = matches!(prepared, PreparedSend::CrossProject(_));
     let routed = accept(&by, prepared).await?;
     let is_repeat = routed.is_repeat;
@@ -154,7 +155,7 @@ pub async fn send(
     };
     let mut text = Vec::new();
     if preparation.recipient.is_some() {
-        sending::write_direct(&mut text, &routed, !is_cross_project);
+        sending::write_direct(&mut text, &routed, !is_cross_project, recipient.as_ref());
     } else {
         write_json(&mut text, &sending::broadcast_json(&routed.result));
     }

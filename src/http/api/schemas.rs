@@ -50,12 +50,52 @@ pub struct Session {
     last_heartbeat: String,
     /// Messages that wait.
     queue_size: usize,
+    activity: Activity,
+    /// The ways in which the client of the agent can wake it; null if there is none.
+    #[schema(required)]
+    wakes_by: Option<Vec<Rung>>,
     /// With `include_capabilities`.
     #[schema(nullable = false)]
     capabilities: Option<Capabilities>,
     /// Free data of the session, with `include_capabilities`.
     #[schema(nullable = false, value_type = Option<Object>)]
     metadata: Option<()>,
+}
+
+/// What the sender of a message may know of its recipient.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "documentation of what is written elsewhere")]
+pub struct Recipient {
+    status: SessionStatus,
+    activity: Activity,
+    /// The ways in which the client of the agent can wake it; null if there is none.
+    #[schema(required)]
+    wakes_by: Option<Vec<Rung>>,
+    /// When it was last given messages; null if that is not known.
+    #[schema(required, format = DateTime)]
+    last_read_at: Option<String>,
+}
+
+/// What an agent does, as far as its client tells.
+#[derive(ToSchema)]
+#[schema(rename_all = "lowercase")]
+#[allow(dead_code, reason = "documentation of what is written elsewhere")]
+pub enum Activity {
+    Unknown,
+    Idle,
+    Busy,
+}
+
+/// A way in which the client of an agent can be told to wake it.
+#[derive(ToSchema)]
+#[schema(rename_all = "lowercase")]
+#[allow(dead_code, reason = "documentation of what is written elsewhere")]
+pub enum Rung {
+    Inbox,
+    Channel,
+    Queue,
+    Tmux,
+    Hook,
 }
 
 /// What a session declares it can do.
@@ -330,6 +370,9 @@ pub struct Sent {
     outcome: Option<Outcome>,
     #[schema(nullable = false)]
     note: Option<String>,
+    /// What is known of the recipient of a direct message that waits, in the project of the sender.
+    #[schema(nullable = false)]
+    recipient: Option<Recipient>,
     #[schema(nullable = false)]
     recipients: Option<usize>,
     #[schema(nullable = false)]

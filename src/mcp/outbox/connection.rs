@@ -3,13 +3,18 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use actors::{
-    model::ConnectionId,
+    model::{ConnectionId, Rungs, SessionId},
     session::{CloseReason, Connection, ReadReservation, UNRESERVED_BYTES_MAX},
     storage::Delivery,
 };
 
+use serde_json::json;
+
 use super::{Outbox, PUSH_BYTES_MAX};
-use crate::mcp::framing::Framing;
+use crate::mcp::{
+    framing::Framing,
+    waking::{WAKE, Wake},
+};
 
 impl Connection for Outbox {
     fn id(&self) -> ConnectionId {
@@ -84,6 +89,21 @@ impl Connection for Outbox {
         drop(queue);
         self.update_budget();
         self.wake();
+    }
+
+    fn wakes_by(&self) -> Rungs {
+        Rungs::from_bits(self.rungs.load(Ordering::Relaxed))
+    }
+
+    fn wake(&self, session: SessionId, wake: &actors::model::Wake) {
+        let params = Wake {
+            wake_id: wake.number.to_string(),
+            session_id: session.to_string(),
+            mail: wake.mail.clone(),
+            reason: wake.reason,
+        };
+        let frame = json!({"jsonrpc": "2.0", "method": WAKE, "params": params});
+        self.send(frame.to_string().as_bytes());
     }
 
     fn close(&self, why: CloseReason) {

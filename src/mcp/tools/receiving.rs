@@ -22,7 +22,7 @@ use crate::{
     verbs::{
         WAIT_MAX,
         arguments::Arguments,
-        messages::{IDS_BYTES_MAX, acknowledgement_of, parse_ids, read_ids, read_outcome, recipient_json},
+        messages::{self, IDS_BYTES_MAX, acknowledgement_of, parse_ids, read_ids, read_outcome, recipient_json},
         sessions,
     },
 };
@@ -177,7 +177,7 @@ pub const ACKNOWLEDGE_MESSAGES: Tool = Tool {
                 "enum": OutcomeKind::ALL,
                 "description": "The sender can read it; rejected makes a dead letter.",
             },
-            "note": {"type": "string", "maxLength": NOTE_CHARACTERS_MAX},
+            "note": {"type": "string", "maxLength": NOTE_CHARACTERS_MAX, "description": "For the sender."},
         });
         (properties, &["message_ids"])
     },
@@ -254,6 +254,7 @@ pub const GET_MESSAGE_STATUS: Tool = Tool {
                 "reason": {"enum": ["expired", "delivery_limit", "recipient_gone", "rejected"]},
                 "outcome": {"enum": OutcomeKind::ALL},
                 "note": string_schema(""),
+                "wakes": {"type": "array", "items": {"type": "object"}},
             },
             "required": ["session_id", "status", "at"],
         });
@@ -281,7 +282,14 @@ fn get_message_status(caller: ToolCaller, mut arguments: Arguments<'_>) -> Resul
         recipients.sort_unstable_by_key(|recipient| recipient.session);
         recipients.retain(|recipient| after.is_none_or(|after| recipient.session > after));
         let mut page = JsonPage::new("recipients");
-        let last = page.push_all(&recipients, recipient_json);
+        let last = page.push_all(&recipients, |recipient| {
+            let wakes = messages::wakes_json(&caller.project, message, recipient);
+            let mut entry = recipient_json(recipient);
+            if let Some(wakes) = wakes {
+                entry["wakes"] = wakes;
+            }
+            entry
+        });
         let next_cursor = last.map(|last| last.session);
         let page = page.with("message_id", &message);
         Ok(ToolResult(page.finish(next_cursor)))

@@ -80,6 +80,7 @@ pub const SEND_MESSAGE: Tool = Tool {
             "delivered_at": {"type": ["string", "null"]},
             "outcome": {"enum": OutcomeKind::ALL},
             "note": string_schema(""),
+            "recipient": {"type": "object"},
         });
         (properties, &["message_id", "status", "delivered_at"])
     },
@@ -172,16 +173,17 @@ fn send_message(
         Lookup::Ready(prepared) => {
             let prepared = prepared.map_err(|error| audit_refusal(context, &recipient, error))?;
             reply.idempotency_key = common.headers.idempotency_key;
-            Ok(Lookup::Ready(Ok(ToolSend::direct(prepared, reply))))
+            Ok(Lookup::Ready(Ok(ToolSend::direct(prepared, reply, &caller.project))))
         }
         Lookup::Pending(prepared) => {
             let (context, recipient) = (Rc::clone(context), recipient.into_owned());
+            let project = caller.project.clone();
             reply.idempotency_key = common.headers.idempotency_key;
             Ok(Lookup::Pending(prepared.map(move |late| {
                 context.identity.charge_work(late.work);
                 let prepared = late.result;
                 let prepared = prepared.map_err(|error| audit_refusal(&context, &recipient, error))?;
-                Ok(ToolSend::direct(prepared, reply))
+                Ok(ToolSend::direct(prepared, reply, &project))
             })))
         }
     }

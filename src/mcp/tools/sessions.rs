@@ -8,7 +8,7 @@ use std::{
 
 use actors::{
     clock::rfc3339_text,
-    model::{BrokerError, Capabilities, ProtocolName, Scope, SessionName},
+    model::{BrokerError, Capabilities, MIN_INTERVAL_MAX, ProtocolName, Scope, SessionName, WakeFor, WakePreference},
     project::{Lookup, Registered, Registration, SessionQuery},
 };
 use serde::Deserialize;
@@ -28,6 +28,8 @@ use crate::{
 
 const METADATA_LEN_MAX: usize = 16 * 1024;
 const CAPABILITIES_LEN_MAX: usize = 64 * 1024;
+/// Bytes of what a session says about wakes.
+const WAKE_LEN_MAX: usize = 1024;
 /// Versions of one protocol that a session can declare: each is compared with every requirement.
 const VERSIONS_LEN_MAX: usize = 100;
 
@@ -55,6 +57,7 @@ pub const REGISTER_SESSION: Tool = Tool {
             "name": string_schema("Unique in the project; no '@'."),
             "capabilities": capabilities,
             "metadata": {"type": "object", "description": "Shown to others."},
+            "wake": wake_schema(),
         });
         (properties, &[])
     },
@@ -91,6 +94,18 @@ pub const REGISTER_SESSION: Tool = Tool {
     run: Run::Async(register_session),
 };
 
+fn wake_schema() -> Value {
+    json!({
+        "type": "object",
+        "description": "Which messages may wake you.",
+        "properties": {
+            "for": {"enum": WakeFor::NAMES},
+            "quiet": string_schema("Hours of the urgent alone: 22:00-07:00+02:00."),
+            "min_interval_seconds": integer_schema(""),
+        },
+    })
+}
+
 fn register_session(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
     let name = arguments
         .text("name")?
@@ -98,6 +113,11 @@ fn register_session(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<
         .transpose()?;
     let capabilities = arguments.optional_object::<DeclaredCapabilities>("capabilities", CAPABILITIES_LEN_MAX)?;
     let metadata = arguments.optional_object::<Map<String, Value>>("metadata", METADATA_LEN_MAX)?;
+    let wake = arguments.optional_object::<WakePreference>("wake", WAKE_LEN_MAX)?;
+    if wake.is_some_and(|wake| wake.min_interval_seconds > MIN_INTERVAL_MAX) {
+        let text = format!("0 to {MIN_INTERVAL_MAX}");
+        return Err(BrokerError::invalid("wake.min_interval_seconds", text));
+    }
     arguments.finish()?;
     let many = |declared: &DeclaredCapabilities| {
         let protocols = declared.supported_protocols.values();
@@ -115,6 +135,7 @@ fn register_session(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<
         name,
         capabilities: capabilities.map(Capabilities::from),
         metadata,
+        wake,
         owner: context.identity.owner().clone(),
         current,
         connection: context.connection(),
@@ -292,7 +313,8 @@ pub const LIST_SESSIONS: Tool = Tool {
                 "session_id": string_schema(""), "name": {"type": ["string", "null"]}, "project_id": {"type": "string"},
                 "status": {"enum": ["active", "stale", "disconnected"]},
                 "connection_time": {"type": "string"}, "last_heartbeat": {"type": "string"},
-                "queue_size": {"type": "integer"}, "capabilities": {"type": "object"},
+                "queue_size": {"type": "integer"}, "activity": {"enum": ["unknown", "idle", "busy"]},
+                "wakes_by": {"type": ["array", "null"]}, "capabilities": {"type": "object"},
                 "metadata": {"type": "object"},
             },
             "required": ["session_id", "name", "project_id", "status", "connection_time", "last_heartbeat", "queue_size"],

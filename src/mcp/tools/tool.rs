@@ -165,7 +165,7 @@ impl Tool {
             destructive,
             idempotent,
         } = self.hints;
-        json!({
+        let mut entry = json!({
             "name": self.name,
             "title": self.title,
             "description": self.description,
@@ -174,7 +174,11 @@ impl Tool {
             "annotations": {
                 "readOnlyHint": read_only, "destructiveHint": destructive, "idempotentHint": idempotent,
             },
-        })
+        });
+        if OFFERED_AT_ONCE.contains(&self.name) {
+            entry["_meta"] = json!({"anthropic/alwaysLoad": true});
+        }
+        entry
     }
 
     /// The schema of the result or the error object: clients check `structuredContent` against it in both cases.
@@ -188,6 +192,9 @@ impl Tool {
         })
     }
 }
+
+/// The tools that a woken agent needs. Claude Code hides the others behind a search for tools.
+const OFFERED_AT_ONCE: [&str; 3] = ["register_session", "receive_messages", "send_message"];
 
 /// The caller of a tool.
 #[derive(Clone)]

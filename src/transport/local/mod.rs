@@ -9,6 +9,7 @@ mod admission;
 mod fifo;
 mod lines;
 mod listener;
+mod mail;
 mod names;
 mod service;
 mod wire;

@@ -14,7 +14,7 @@ use actors::{
     session::Member,
 };
 use serde_json::{Map, Value, json};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, futures::Notified};
 
 use super::names;
 use crate::{
@@ -58,6 +58,8 @@ pub struct LocalService {
     state: Mutex<State>,
     is_retiring: AtomicBool,
     retired: Notify,
+    /// A client acts as a session.
+    session_bound: Notify,
 }
 
 #[derive(Default)]
@@ -92,6 +94,7 @@ impl LocalService {
             state: Mutex::default(),
             is_retiring: AtomicBool::new(false),
             retired: Notify::new(),
+            session_bound: Notify::new(),
         })
     }
 
@@ -132,6 +135,11 @@ impl LocalService {
     /// Waits until the process is asked to end.
     pub async fn retired(&self) {
         self.retired.notified().await;
+    }
+
+    /// Ends when a client that acts as another session than before has been noted.
+    pub fn session_bound(&self) -> Notified<'_> {
+        self.session_bound.notified()
     }
 
     /// Whether a client of a newer version has connected.
@@ -238,6 +246,8 @@ impl ClientEntry {
             client.session_id = member.map(|member| member.record.holder_id().to_string());
             client.session_name = member.and_then(|member| member.record.name.as_ref().map(ToString::to_string));
         }
+        drop(state);
+        self.service.session_bound.notify_waiters();
     }
 }
 

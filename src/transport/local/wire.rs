@@ -7,9 +7,9 @@ use std::{
 };
 
 use actors::{
-    model::BrokerError,
+    model::{BrokerError, Rung, Rungs},
     rest::{self, AwakeGuard},
-    session::Member,
+    session::{Connection as _, Member, WakeAnswered},
 };
 use serde_json::{Value, json};
 use tokio::{
@@ -19,20 +19,26 @@ use tokio::{
         unix::pipe::{Receiver, Sender},
     },
 };
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     lines::{LineDecoder, LineEvent},
+    mail,
     service::ClientEntry,
     write_end::WriteEnd,
 };
 use crate::{
     auth::Identity,
     hang_up::is_hung_up,
-    local::hello::{self, Hello},
+    local::{
+        hello::{self, Hello},
+        mail::{ACTIVITY, MAIL},
+    },
     mcp::{
         Outbox, Peer, ReplyRoute,
         outbox::ANSWER_BYTES_MAX,
         rpc::{self, INVALID_REQUEST, Incoming, PARSE_ERROR, Params, RpcError},
+        waking::{WOKEN, Woken},
     },
     transport::{
         closing::Closing,
@@ -122,6 +128,8 @@ pub struct LocalWire<S> {
     next_client: Option<Vec<u8>>,
     /// Held while a client of a FIFO waits for an answer: its connection stands without clients, too.
     awake: Option<AwakeGuard>,
+    /// The question for mail that is not answered. It ends with the connection.
+    mail: Option<AbortOnDropHandle<()>>,
     stream: std::marker::PhantomData<fn(S)>,
 }
 
@@ -135,6 +143,7 @@ impl<S> LocalWire<S> {
             session: None,
             next_client: None,
             awake: None,
+            mail: None,
             stream: std::marker::PhantomData,
         }
     }
@@ -144,37 +153,97 @@ impl<S> LocalWire<S> {
         self.next_client.unwrap_or_default()
     }
 
-    /// Serves a local method. None if it is unknown.
-    fn answer(&self, method: &str, params: &Params<'_>) -> Option<Result<Value, RpcError>> {
-        if !matches!(method, hello::METHOD | hello::RETIRE | hello::STATUS) {
+    /// Serves a local method that is answered later. None if the method is another one.
+    fn answer_later(&mut self, id: &str, method: &str, params: &Params<'_>) -> Option<Result<(), RpcError>> {
+        if method != MAIL {
             return None;
         }
+        let query = match self
+            .check_request(method, params)
+            .and_then(|()| mail::parse_query(params))
+        {
+            Ok(query) => query,
+            Err(error) => return Some(Err(error)),
+        };
+        let (outbox, id) = (Arc::clone(&self.outbox), id.to_owned());
+        let (service, identity) = (Arc::clone(self.entry.service()), Arc::clone(&self.identity));
+        let answering = tokio::task::spawn_local(async move {
+            let mail = mail::answer(service, identity, query).await;
+            respond(&outbox, &id, &json!(mail));
+        });
+        // A connection has one question at a time: a client that asks again no longer waits for the first answer.
+        self.mail = Some(AbortOnDropHandle::new(answering));
+        Some(Ok(()))
+    }
+
+    /// Refuses what a local method would cost too much for.
+    fn check_request(&self, method: &str, params: &Params<'_>) -> Result<(), RpcError> {
         if self.outbox.waiting_len() >= ANSWER_BYTES_MAX {
-            return Some(Err(RpcError::refused(&BrokerError::unavailable())));
+            return Err(RpcError::refused(&BrokerError::unavailable()));
         }
         if params.text.is_some_and(|params| params.len() > PARAMS_LEN_MAX) {
             let message = format!("Invalid params: {method} takes at most {PARAMS_LEN_MAX} bytes");
-            return Some(Err(RpcError::invalid_params(message)));
+            return Err(RpcError::invalid_params(message));
+        }
+        Ok(())
+    }
+
+    /// Serves a local method. None if it is unknown.
+    fn answer(&self, method: &str, params: &Params<'_>) -> Option<Result<Value, RpcError>> {
+        if !matches!(method, hello::METHOD | hello::RETIRE | hello::STATUS | ACTIVITY) {
+            return None;
+        }
+        if let Err(error) = self.check_request(method, params) {
+            return Some(Err(error));
         }
         Some(match method {
             hello::METHOD => Hello::parse(params.text.unwrap_or("{}"))
                 .map_err(|why| RpcError::invalid_params(format!("Invalid params: {why}")))
-                .and_then(|hello| self.entry.hello(hello, &self.identity))
-                .map(|result| json!(result)),
+                .and_then(|hello| self.hello(hello)),
+            ACTIVITY => mail::report(&self.identity, params),
             hello::STATUS => Ok(json!(self.entry.service().status())),
             _ => Ok(json!({"retiring": true})),
         })
     }
 
+    fn hello(&self, hello: Hello) -> Result<Value, RpcError> {
+        let agent = hello.agent.as_ref();
+        let rungs = agent.map(|agent| Rungs::named(agent.wake.iter().map(String::as_str)));
+        let result = self.entry.hello(hello, &self.identity)?;
+        self.outbox.set_rungs(rungs.unwrap_or_default());
+        Ok(json!(result))
+    }
+
+    /// Tells the session of the connection what became of a wake. A notification has no answer, so one that cannot be read
+    /// is dropped.
+    fn note_woken(&self, peer: &Peer, params: &Params<'_>) {
+        let woken = params.text.and_then(|text| serde_json::from_str::<Woken>(text).ok());
+        let Some(woken) = woken else { return };
+        let Ok(number) = woken.wake_id.parse() else { return };
+        if let Some(detail) = &woken.detail {
+            tracing::debug!(rung = %woken.rung.escape_debug(), detail = %detail.escape_debug(), "an agent was not woken");
+        }
+        let answer = WakeAnswered {
+            connection: self.outbox.id(),
+            number,
+            rung: Rung::parse(&woken.rung),
+            result: woken.result,
+        };
+        // Only a full mailbox refuses it: then the wake counts as not answered.
+        peer.with_session(|member| drop(member.address.tell(answer)));
+    }
+
     fn send(&self, id: &str, answer: Result<Value, RpcError>) {
         match answer {
-            Ok(result) => {
-                let frame = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}");
-                self.outbox.respond(frame.as_bytes(), None);
-            }
+            Ok(result) => respond(&self.outbox, id, &result),
             Err(error) => ReplyRoute::Connection.refuse(&self.outbox, Some(id), &error),
         }
     }
+}
+
+fn respond(outbox: &Outbox, id: &str, result: &Value) {
+    let frame = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}");
+    outbox.respond(frame.as_bytes(), None);
 }
 
 impl<S: LocalStream> Wire for LocalWire<S> {
@@ -192,6 +261,14 @@ impl<S: LocalStream> Wire for LocalWire<S> {
         let parsed = rpc::parse(text);
         if let Ok(Incoming::Request { id, method, params }) = &parsed {
             if method.starts_with(LOCAL_METHODS)
+                && let Some(begun) = self.answer_later(id, method, params)
+            {
+                if let Err(error) = begun {
+                    self.send(id, Err(error));
+                }
+                return Served::Frame(crate::mcp::FrameOutcome::Handled);
+            }
+            if method.starts_with(LOCAL_METHODS)
                 && let Some(answer) = self.answer(method, params)
             {
                 self.send(id, answer);
@@ -204,6 +281,12 @@ impl<S: LocalStream> Wire for LocalWire<S> {
                 self.next_client = Some(format!("{text}\n").into_bytes());
                 return Served::NextClient;
             }
+        }
+        if let Ok(Incoming::Notification { method, params }) = &parsed
+            && method == WOKEN
+        {
+            self.note_woken(peer, params);
+            return Served::Frame(crate::mcp::FrameOutcome::Handled);
         }
         Served::Frame(peer.handle_parsed(text, parsed, ReplyRoute::Connection))
     }

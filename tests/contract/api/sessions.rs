@@ -81,6 +81,7 @@ fn a_session_is_shown_by_id_and_by_name_and_to_its_project_alone() {
     assert_eq!(
         keys(&by_id),
         [
+            "activity",
             "capabilities",
             "connection_time",
             "last_heartbeat",
@@ -89,7 +90,8 @@ fn a_session_is_shown_by_id_and_by_name_and_to_its_project_alone() {
             "project_id",
             "queue_size",
             "session_id",
-            "status"
+            "status",
+            "wakes_by"
         ]
     );
     let other = stranger(&broker);

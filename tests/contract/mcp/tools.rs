@@ -154,6 +154,8 @@ fn list_sessions_returns_the_documented_keys() {
             "connection_time",
             "last_heartbeat",
             "queue_size",
+            "activity",
+            "wakes_by",
         ];
         let listed = agent.calls("list_sessions", json!({}));
         assert_keys(&listed, &["sessions"]);
@@ -255,7 +257,14 @@ fn message_tools_return_the_documented_keys() {
     let [legacy, modern] = client_of_each_era(&broker);
     for (from, to) in [(&legacy, &modern), (&modern, &legacy), (&modern, &modern)] {
         let receipt = from.sends("hi").with("correlation_id", "c").to(to);
-        assert_keys(&receipt.object, &["message_id", "status", "queue_size", "delivered_at"]);
+        assert_keys(
+            &receipt.object,
+            &["message_id", "status", "queue_size", "delivered_at", "recipient"],
+        );
+        assert_keys(
+            &receipt.object["recipient"],
+            &["status", "activity", "wakes_by", "last_read_at"],
+        );
         assert_eq!(receipt.object["queue_size"], 1);
 
         let received = to.calls("receive_messages", json!({"acknowledge": "immediate"}));

@@ -1,6 +1,6 @@
 //! Sending: checks and encodes messages, passes them to the router, and answers what became of them.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{borrow::Cow, collections::BTreeSet, sync::Arc, time::Duration};
 
 use tokio::sync::{oneshot, watch};
 
@@ -9,7 +9,7 @@ use crate::{
     clock::{fine_ns, now},
     directory::AudienceQuery,
     model::{
-        Addressing, BrokerError, CapabilityFilter, DeliveryStatus, Draft, Headers, MessageId, ProjectId,
+        Addressing, BrokerError, CapabilityFilter, DeliveryStatus, Draft, HOPS_MAX, Headers, MessageId, ProjectId,
         ProtocolRecord, RecipientStatus, SessionId, TraceContext,
     },
     registry::WorkBudget,
@@ -55,6 +55,19 @@ pub enum PreparedSend {
     Local(Submission),
     /// To another project: [`ProjectHandle::send_cross_project`].
     CrossProject(Box<CrossProjectSend>),
+}
+
+impl PreparedSend {
+    /// The recipient of a direct message in the project of its sender.
+    pub fn recipient(&self) -> Option<&Arc<Member>> {
+        match self {
+            Self::Local(Submission {
+                target: Recipients::One(member),
+                ..
+            }) => Some(member),
+            _ => None,
+        }
+    }
 }
 
 /// A checked message to another project.
@@ -234,7 +247,8 @@ impl ProjectHandle {
             Recipients::Many(_) | Recipients::Missing(_) => Addressing::Broadcast,
         };
         let named = (request.protocol_name, request.protocol_version);
-        let mut draft = Draft::new(&self.0.id, &sender.record, to, named, request.payload, request.headers);
+        let headers = with_hops(request.headers, sender);
+        let mut draft = Draft::new(&self.0.id, &sender.record, to, named, request.payload, &headers);
         let recorded = request.trace.filter(|trace| trace.is_recorded);
         let spans = recorded.and_then(|trace| AcceptSpans::begin(trace.context));
         let accept = spans.as_ref().map(|spans| spans.context());
@@ -345,4 +359,16 @@ fn supported_versions(member: &Member) -> Vec<String> {
         .iter()
         .flat_map(|(name, versions)| versions.iter().map(move |version| format!("{name} {version}")))
         .collect()
+}
+
+/// The headers with the hops of the turn in which the sender is, where it was woken for that turn and claims fewer.
+fn with_hops<'a>(headers: &'a Headers, sender: &Member) -> Cow<'a, Headers> {
+    let hops = sender.shared.wakes().hops().min(HOPS_MAX);
+    if headers.hops.unwrap_or(0) >= hops {
+        return Cow::Borrowed(headers);
+    }
+    Cow::Owned(Headers {
+        hops: Some(hops),
+        ..headers.clone()
+    })
 }

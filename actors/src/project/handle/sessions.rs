@@ -8,7 +8,7 @@ use super::{Lookup, Page, ProjectHandle};
 use crate::{
     clock::now,
     directory::{SessionOrder, SessionQuery, SortedPage, SortedPlace},
-    model::{BrokerError, ConnectionId, MissingSession, Owner, SessionId, SessionStatus},
+    model::{BrokerError, ConnectionId, MissingSession, Owner, PresenceTimeouts, SessionId, SessionStatus},
     project::{
         messages::{ForgetSession, NamedById, Register},
         registration::{Registered, Registration},
@@ -105,6 +105,11 @@ impl ProjectHandle {
     /// The presence status of a session, now.
     pub fn status(&self, member: &Member) -> SessionStatus {
         member.status(self.0.settings.presence, now())
+    }
+
+    /// The silence after which a session counts as stale and as disconnected.
+    pub fn presence_timeouts(&self) -> PresenceTimeouts {
+        self.0.settings.presence
     }
 
     /// A page of the sessions that match.
@@ -207,6 +212,7 @@ impl ProjectHandle {
             is_reattach: reclaims,
             keeps_leases: false,
             incarnation: None,
+            wake: None,
         };
         self.tell(member, member.address.tell(attach));
     }

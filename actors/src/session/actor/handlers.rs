@@ -13,6 +13,7 @@ use crate::{
         MessagesWritten, Nudge, ResyncSession, SessionRemoved, Subscribe, Superseded, Unwatch, Watch, Writable,
         ownership,
         state::{AckMode, Event},
+        waking,
     },
     storage::Depth,
     supervise::Envelope,
@@ -46,6 +47,9 @@ impl Handler<Envelope<Nudge>> for Session {
         }
         self.push.note_arrival();
         self.apply(Event::Nudged, ctx);
+        if self.waking.wants_arrivals() {
+            self.apply_waking(waking::Event::Arrived, ctx);
+        }
         drop(message.barrier);
     }
 }
@@ -59,6 +63,10 @@ impl Handler<Envelope<Attach>> for Session {
         }
         if let Some(incarnation) = message.incarnation {
             self.fence_out(incarnation, ctx);
+        }
+        if let Some(wake) = message.wake {
+            self.settings.wake = wake;
+            self.apply_waking(waking::Event::Prefers(wake), ctx);
         }
         let live = self.connections.live_id();
         match message.connection.take() {

@@ -248,6 +248,7 @@ impl Session {
             (batch, len) = (Some(accepted), len + 1);
         }
         observe_delivery(batch, len, now, now_ns);
+        self.shared.wakes().note_read(now);
         self.counters.delivered(deliveries.len());
     }
 }

@@ -15,6 +15,7 @@ use crate::{
         ownership::Retry,
         receives::{self, ReadOutcome},
         state::Event,
+        waking,
     },
     storage::{Acknowledge, Acknowledged, Delivery, Depth, Lease, Op, Release, StoreError},
     supervise::Envelope,
@@ -131,6 +132,9 @@ impl Session {
         }
         drop(spans);
         self.apply(Event::DepthChanged { depth }, ctx);
+        if !ids.is_empty() {
+            self.apply_waking(waking::Event::Read { waiting: depth.waiting }, ctx);
+        }
         match caller.mode {
             _ if ids.is_empty() => {}
             ReceiveMode::Immediate => self.acknowledge(Acknowledge::Ids(ids), None, ctx),
