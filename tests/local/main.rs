@@ -17,6 +17,7 @@ mod home;
 mod hooks;
 mod idle;
 mod keys;
+mod mail;
 mod pauses;
 mod places;
 mod reconnecting;
