@@ -12,7 +12,10 @@ use std::{
 
 use actors::{
     clock::now,
-    model::{Addressing, Capabilities, Draft, Headers, MessageIds, Owner, ProjectId, SessionId, SessionRecord},
+    model::{
+        Addressing, Capabilities, Draft, Headers, MessageIds, Owner, ProjectId, SessionId, SessionRecord,
+        WakePreference,
+    },
     storage::{
         Acknowledge, Append, Audience, PutSession, Retention, Storage, Store, disk::DiskSettings, memory::MemoryStorage,
     },
@@ -92,6 +95,7 @@ fn session() -> SessionRecord {
         connected_at_ms: 1,
         owner: Owner::anonymous(),
         holder: actors::model::Holder::default(),
+        wake: WakePreference::default(),
     }
 }
 

@@ -11,7 +11,10 @@ use std::{
 
 use actors::{
     clock::now,
-    model::{Addressing, Capabilities, Draft, Headers, MessageIds, ProjectId, SessionId, SessionName, SessionRecord},
+    model::{
+        Addressing, Capabilities, Draft, Headers, MessageIds, ProjectId, SessionId, SessionName, SessionRecord,
+        WakePreference,
+    },
     registry::Schema,
     storage::{Acknowledge, Append, Audience, PutSession, Retention, Storage, Store, memory::MemoryStorage},
 };
@@ -108,6 +111,7 @@ fn sender() -> SessionRecord {
         connected_at_ms: 0,
         owner: actors::model::Owner::anonymous(),
         holder: actors::model::Holder::default(),
+        wake: WakePreference::default(),
     }
 }
 

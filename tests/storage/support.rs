@@ -13,7 +13,7 @@ use actors::{
     clock::{Now, now},
     model::{
         Addressing, Capabilities, DeliveryStatus, Draft, Headers, Message, MessageId, MessageIds, Owner, ProjectId,
-        SessionId, SessionRecord,
+        SessionId, SessionRecord, WakePreference,
     },
     storage::{
         Acknowledge, Acknowledged, Append, Appended, Audience, Claim, Lease, Op, PutOutcome, PutSession, Storage, Store,
@@ -172,7 +172,7 @@ pub fn record(name: Option<&str>) -> SessionRecord {
         connected_at_ms: 1,
         owner: Owner::anonymous(),
         holder: actors::model::Holder::default(),
-        wake: Default::default(),
+        wake: WakePreference::default(),
     }
 }
 

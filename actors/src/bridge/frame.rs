@@ -98,7 +98,7 @@ impl Frame {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Capabilities, Owner, SessionName};
+    use crate::model::{Capabilities, Owner, SessionName, WakePreference};
 
     fn completed(event: &StoreEvent) -> String {
         let from = ReplicaId::parse("0192f3a0-0000-7000-8000-000000000001").unwrap();
@@ -146,7 +146,7 @@ mod tests {
             connected_at_ms: 5,
             owner: Owner::anonymous(),
             holder: crate::model::Holder::default(),
-            wake: Default::default(),
+            wake: WakePreference::default(),
         };
         for event in [
             StoreEvent::Session(Box::new(record)),

@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        model::{Capabilities, Holder, Owner},
+        model::{Capabilities, Holder, Owner, WakePreference},
         project::registration::Registration,
     };
 
@@ -119,7 +119,7 @@ mod tests {
             connected_at_ms: 0,
             owner: Owner::anonymous(),
             holder: Holder::default(),
-            wake: Default::default(),
+            wake: WakePreference::default(),
         }
     }
 

@@ -4,7 +4,10 @@ use std::{collections::HashSet, process::Command, sync::Arc};
 
 use actors::{
     clock::now,
-    model::{Addressing, Capabilities, Draft, Headers, MessageIds, Owner, ProjectId, SessionId, SessionRecord},
+    model::{
+        Addressing, Capabilities, Draft, Headers, MessageIds, Owner, ProjectId, SessionId, SessionRecord,
+        WakePreference,
+    },
     storage::{
         Acknowledge, Append, Audience, PutSession, Retention, Storage, StorageHealth,
         conformance::{CASES, EVENT_CASES, TIMED_CASES, run},
@@ -242,6 +245,6 @@ fn agent() -> SessionRecord {
         connected_at_ms: 1,
         owner: Owner::anonymous(),
         holder: actors::model::Holder::default(),
-        wake: Default::default(),
+        wake: WakePreference::default(),
     }
 }

@@ -113,7 +113,10 @@ impl Messages {
 mod tests {
     use actors::{
         clock::now,
-        model::{Addressing, Capabilities, Draft, Headers, MessageIds, Owner, ProjectId, SessionId, SessionRecord},
+        model::{
+            Addressing, Capabilities, Draft, Headers, MessageIds, Owner, ProjectId, SessionId, SessionRecord,
+            WakePreference,
+        },
     };
 
     use super::*;
@@ -131,7 +134,7 @@ mod tests {
             connected_at_ms: 0,
             owner: Owner::anonymous(),
             holder: actors::model::Holder::default(),
-            wake: Default::default(),
+            wake: WakePreference::default(),
         };
         let (project, headers) = (ProjectId::default_project(), Headers::default());
         let payload = format!("{{{}}}", " ".repeat(payload_len - 2));

@@ -13,7 +13,7 @@ use crate::{
     clock::Now,
     model::{
         Addressing, BudgetFull, Capabilities, DeadLetter, DeadLetterReason, DeliveryStatus, Draft, Headers, Message,
-        MessageId, MessageIds, Owner, Priority, ProjectId, SessionId, SessionRecord,
+        MessageId, MessageIds, Owner, Priority, ProjectId, SessionId, SessionRecord, WakePreference,
     },
 };
 
@@ -53,7 +53,7 @@ pub fn record(id: SessionId) -> SessionRecord {
         connected_at_ms: 1,
         owner: Owner::anonymous(),
         holder: crate::model::Holder::default(),
-        wake: Default::default(),
+        wake: WakePreference::default(),
     }
 }
 

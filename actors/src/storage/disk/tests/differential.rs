@@ -9,7 +9,7 @@ use crate::{
     clock::Now,
     model::{
         Addressing, Capabilities, DeadLetterReason, Draft, EventKinds, Headers, MessageId, MessageIds, Owner,
-        ProjectEvent, ProjectId, SessionId, SessionName, SessionRecord,
+        ProjectEvent, ProjectId, SessionId, SessionName, SessionRecord, WakePreference,
     },
     storage::{
         Acknowledge, Append, Audience, Claim, DeadLetterQuery, Direction, EventPage, EventQuery, EventStart, Lease,
@@ -398,7 +398,7 @@ fn record(id: SessionId, at: usize) -> SessionRecord {
         connected_at_ms: 1,
         owner: Owner::anonymous(),
         holder: crate::model::Holder::default(),
-        wake: Default::default(),
+        wake: WakePreference::default(),
     }
 }
 
