@@ -108,6 +108,7 @@ fn sender() -> SessionRecord {
         name: SessionName::parse("sender-000001").ok(),
         capabilities: Capabilities::default(),
         metadata: serde_json::Map::new(),
+        aliases: Vec::new(),
         connected_at_ms: 0,
         owner: actors::model::Owner::anonymous(),
         holder: actors::model::Holder::default(),

@@ -4,14 +4,14 @@ mod sorted;
 
 use std::{
     borrow::Borrow,
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     ops::Bound,
     sync::{Arc, PoisonError, RwLock},
 };
 
 use crate::{
     clock::Now,
-    model::{CapabilityFilter, PresenceTimeouts, ProtocolName, SessionId, SessionName, SessionStatus},
+    model::{CapabilityFilter, PresenceTimeouts, ProtocolName, SessionId, SessionName, SessionRecord, SessionStatus},
     session::Member,
 };
 
@@ -27,6 +27,9 @@ pub struct Directory {
 struct Members {
     by_id: HashMap<SessionId, Arc<Member>>,
     by_name: HashMap<SessionName, Arc<Member>>,
+    by_alias: HashMap<SessionName, SessionId>,
+    /// The sessions of each conversation; the newest is the last.
+    by_conversation: HashMap<Box<str>, BTreeSet<SessionId>>,
     /// For lists: ids sort by creation.
     in_order: BTreeMap<SessionId, Arc<Member>>,
     /// The version of the roster that this directory equals, where the store is shared.
@@ -39,6 +42,8 @@ struct Members {
 const SIMILAR_CANDIDATES_MAX: usize = 4_000;
 /// Cells of the edit-distance tables that one comparison fills.
 const SIMILAR_CELLS_MAX: usize = 100_000;
+/// What precedes the id of a conversation in an address.
+const CONVERSATION_PREFIX: &str = "conversation:";
 /// Names that one refusal suggests.
 const SIMILAR_LEN_MAX: usize = 3;
 
@@ -69,7 +74,7 @@ pub struct SessionQuery {
     pub protocol: Option<ProtocolName>,
     /// Only sessions that declare this feature.
     pub feature: Option<String>,
-    /// Only sessions with this text, in lower case, in their name or id.
+    /// Only sessions with this text, in lower case, in their name, an alias or their id.
     pub text: Option<String>,
     /// Sessions on a page, at most.
     pub limit: usize,
@@ -82,9 +87,8 @@ impl SessionQuery {
     fn fits(&self, member: &Member, presence: PresenceTimeouts, now: Now) -> bool {
         let capabilities = &member.record.capabilities;
         let contains = |text: &String| {
-            let name = member.record.name.as_ref();
-            name.is_some_and(|name| name.as_str().to_lowercase().contains(text))
-                || member.record.id.to_string().contains(text)
+            let mut names = member.record.names();
+            names.any(|name| name.as_str().to_lowercase().contains(text)) || member.record.id.to_string().contains(text)
         };
         self.status.is_none_or(|status| member.status(presence, now) == status)
             && self
@@ -138,10 +142,36 @@ impl Directory {
         self.read().by_name.get(name).cloned()
     }
 
+    /// The session with this name or alias.
+    pub fn by_name_or_alias(&self, name: &str) -> Option<Arc<Member>> {
+        let members = self.read();
+        let by_alias = || members.by_id.get(members.by_alias.get(name)?);
+        members.by_name.get(name).or_else(by_alias).cloned()
+    }
+
+    /// Whether a session has this alias.
+    pub fn is_alias(&self, name: &str) -> bool {
+        self.read().by_alias.contains_key(name)
+    }
+
+    /// The session that an address means, unless it is an id: a name, an alias, or `conversation:` and the id of a
+    /// conversation. Of the sessions of a conversation the newest is meant.
+    pub fn by_address(&self, address: &str) -> Option<Arc<Member>> {
+        self.by_name_or_alias(address)
+            .or_else(|| self.by_conversation(address.strip_prefix(CONVERSATION_PREFIX)?))
+    }
+
+    fn by_conversation(&self, conversation: &str) -> Option<Arc<Member>> {
+        let members = self.read();
+        let newest = members.by_conversation.get(conversation)?.last()?;
+        members.by_id.get(newest).cloned()
+    }
+
     /// Names similar to this text, best match first.
     pub fn similar(&self, text: &str) -> Vec<String> {
         let members = self.read();
-        let names = members.by_name.keys().take(SIMILAR_CANDIDATES_MAX).map(Borrow::borrow);
+        let names = members.by_name.keys().chain(members.by_alias.keys());
+        let names = names.take(SIMILAR_CANDIDATES_MAX).map(Borrow::borrow);
         similar_names(text, names)
     }
 
@@ -244,23 +274,17 @@ impl Directory {
         let id = member.record.id;
         let before = members.by_id.insert(id, Arc::clone(member));
         members.in_order.insert(id, Arc::clone(member));
-        if let Some(name) = before.as_ref().and_then(|before| before.record.name.as_ref()) {
-            members.by_name.remove(name);
+        if let Some(before) = before {
+            members.remove_addresses(&before.record);
         }
-        if let Some(name) = &member.record.name {
-            members.by_name.insert(name.clone(), Arc::clone(member));
-        }
+        members.add_addresses(member);
     }
 
     pub(crate) fn remove(&self, id: SessionId) -> Option<Arc<Member>> {
         let mut members = self.write();
         let member = members.by_id.remove(&id)?;
         members.in_order.remove(&id);
-        if let Some(name) = &member.record.name
-            && members.by_name.get(name).is_some_and(|holder| holder.record.id == id)
-        {
-            members.by_name.remove(name);
-        }
+        members.remove_addresses(&member.record);
         Some(member)
     }
 
@@ -270,6 +294,47 @@ impl Directory {
 
     fn write(&self) -> std::sync::RwLockWriteGuard<'_, Members> {
         self.members.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Members {
+    fn add_addresses(&mut self, member: &Arc<Member>) {
+        let record = &member.record;
+        if let Some(name) = &record.name {
+            self.by_name.insert(name.clone(), Arc::clone(member));
+        }
+        for alias in &record.aliases {
+            self.by_alias.insert(alias.clone(), record.id);
+        }
+        if let Some(conversation) = record.conversation() {
+            let sessions = self.by_conversation.entry(conversation.into()).or_default();
+            sessions.insert(record.id);
+        }
+    }
+
+    /// Removes the addresses of a session, except those that another one has by now.
+    fn remove_addresses(&mut self, record: &SessionRecord) {
+        if let Some(name) = &record.name
+            && self
+                .by_name
+                .get(name)
+                .is_some_and(|holder| holder.record.id == record.id)
+        {
+            self.by_name.remove(name);
+        }
+        for alias in &record.aliases {
+            if self.by_alias.get(alias) == Some(&record.id) {
+                self.by_alias.remove(alias);
+            }
+        }
+        if let Some(conversation) = record.conversation()
+            && let Some(sessions) = self.by_conversation.get_mut(conversation)
+        {
+            sessions.remove(&record.id);
+            if sessions.is_empty() {
+                self.by_conversation.remove(conversation);
+            }
+        }
     }
 }
 

@@ -94,6 +94,8 @@ pub fn known_page(project: &ProjectHandle, page: &Page<Arc<Member>>, with_capabi
 pub struct SessionView<'a> {
     session_id: SessionId,
     name: &'a Option<SessionName>,
+    #[serde(skip_serializing_if = "<[SessionName]>::is_empty")]
+    aliases: &'a [SessionName],
     project_id: &'a ProjectId,
     status: &'static str,
     connection_time: String,
@@ -116,6 +118,7 @@ impl<'a> SessionView<'a> {
         Self {
             session_id: record.id,
             name: &record.name,
+            aliases: &record.aliases,
             project_id: project.id(),
             status: project.status(member).as_str(),
             connection_time: rfc3339_text(record.connected_at_ms),

@@ -169,6 +169,7 @@ pub fn record(name: Option<&str>) -> SessionRecord {
         name: name.map(|name| actors::model::SessionName::parse(name).unwrap()),
         capabilities: Capabilities::default(),
         metadata: serde_json::Map::new(),
+        aliases: Vec::new(),
         connected_at_ms: 1,
         owner: Owner::anonymous(),
         holder: actors::model::Holder::default(),

@@ -143,6 +143,7 @@ mod tests {
             name: Some(SessionName::parse("alice \"the first\"").unwrap()),
             capabilities: Capabilities::default(),
             metadata: serde_json::Map::new(),
+            aliases: Vec::new(),
             connected_at_ms: 5,
             owner: Owner::anonymous(),
             holder: crate::model::Holder::default(),

@@ -72,7 +72,15 @@ impl SessionName {
     /// `invalid_argument`: empty, longer than 128 characters, with a control character, with white space at an end,
     /// with an `@` (which separates a name from its project), or with the form of a session id.
     pub fn parse(text: &str) -> Result<Self, BrokerError> {
-        let refuse = |reason: &str| Err(BrokerError::invalid("name", reason));
+        Self::parse_as("name", text)
+    }
+
+    /// As [`Self::parse`], for the argument with this name.
+    ///
+    /// # Errors
+    /// As of [`Self::parse`].
+    pub fn parse_as(argument: &str, text: &str) -> Result<Self, BrokerError> {
+        let refuse = |reason: &str| Err(BrokerError::invalid(argument, reason));
         if text.is_empty() || text.chars().count() > Self::CHARS_MAX {
             return refuse("1 to 128 characters");
         }

@@ -7,12 +7,21 @@ use serde_json::{Map, Value};
 
 use super::{Capabilities, Owner, SessionId, SessionName, WakePreference};
 
+/// Bytes of the id of a conversation.
+const CONVERSATION_BYTES_MAX: usize = 128;
+
+/// Aliases of one session.
+pub const ALIASES_LEN_MAX: usize = 8;
+
 /// A session as it is stored: what outlives the connection and the actor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SessionRecord {
     pub id: SessionId,
     /// The durable address; None for a session that ends when it leaves.
     pub name: Option<SessionName>,
+    /// Further addresses, at most [`ALIASES_LEN_MAX`]. A name or alias belongs to one session of the project.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aliases: Vec<SessionName>,
     /// What the session declares it can do.
     pub capabilities: Capabilities,
     /// Free data of the caller.
@@ -49,6 +58,18 @@ impl Holder {
 }
 
 impl SessionRecord {
+    /// The name and the aliases.
+    pub fn names(&self) -> impl Iterator<Item = &SessionName> {
+        self.name.iter().chain(&self.aliases)
+    }
+
+    /// The conversation that the session serves, as its metadata say; None where it cannot be an address.
+    #[must_use]
+    pub fn conversation(&self) -> Option<&str> {
+        let id = self.metadata.get("conversation")?.as_str()?;
+        ((1..=CONVERSATION_BYTES_MAX).contains(&id.len()) && !id.contains(char::is_control)).then_some(id)
+    }
+
     /// The id by which the holder names the session.
     #[must_use]
     pub fn holder_id(&self) -> SessionId {
@@ -134,6 +155,7 @@ impl SessionRecord {
             name: None,
             capabilities: Capabilities::default(),
             metadata: Map::new(),
+            aliases: Vec::new(),
             connected_at_ms: 0,
             owner: Owner::anonymous(),
             holder: Holder::default(),

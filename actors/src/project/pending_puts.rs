@@ -1,4 +1,4 @@
-//! The records that the store has not answered for yet. Each reserves its name and its session: a registration that needs
+//! The records that the store has not answered for yet. Each reserves its names and its session: a registration that needs
 //! one of them waits until the answer is there. Pure.
 
 use std::collections::{HashMap, VecDeque};
@@ -30,7 +30,7 @@ impl PendingPuts {
     /// The record goes to the store.
     pub fn begin(&mut self, record: SessionRecord, resumes: bool) {
         self.new_len += usize::from(!resumes);
-        if let Some(name) = &record.name {
+        for name in record.names() {
             self.by_name.insert(name.clone(), record.id);
         }
         let put = PendingPut {
@@ -42,13 +42,13 @@ impl PendingPuts {
         self.by_session.insert(put.record.id, put);
     }
 
-    /// The put that reserves this name or one of these sessions.
-    pub fn blocking(
+    /// The put that reserves one of these names or sessions.
+    pub fn blocking<'a>(
         &self,
-        name: Option<&SessionName>,
+        names: impl IntoIterator<Item = &'a SessionName>,
         mut sessions: impl Iterator<Item = SessionId>,
     ) -> Option<SessionId> {
-        let by_name = name.and_then(|name| self.by_name.get(name).copied());
+        let by_name = names.into_iter().find_map(|name| self.by_name.get(name).copied());
         by_name.or_else(|| sessions.find(|session| self.by_session.contains_key(session)))
     }
 
@@ -76,10 +76,10 @@ impl PendingPuts {
     pub fn finish(&mut self, session: SessionId) -> Option<PendingPut> {
         let put = self.by_session.remove(&session)?;
         self.new_len -= usize::from(!put.resumes && !put.is_applied);
-        if let Some(name) = &put.record.name
-            && self.by_name.get(name) == Some(&session)
-        {
-            self.by_name.remove(name);
+        for name in put.record.names() {
+            if self.by_name.get(name) == Some(&session) {
+                self.by_name.remove(name);
+            }
         }
         Some(put)
     }
@@ -116,6 +116,7 @@ mod tests {
             name: Some(SessionName::parse(name).unwrap()),
             capabilities: Capabilities::default(),
             metadata: serde_json::Map::new(),
+            aliases: Vec::new(),
             connected_at_ms: 0,
             owner: Owner::anonymous(),
             holder: Holder::default(),

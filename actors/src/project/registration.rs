@@ -16,6 +16,8 @@ use crate::{
 pub struct Registration {
     /// None: a session without a name, or the caller's own.
     pub name: Option<SessionName>,
+    /// The aliases of the session; None: unchanged, or none for a new session.
+    pub aliases: Option<Vec<SessionName>>,
     /// None: unchanged, or none at all for a new session.
     pub capabilities: Option<Capabilities>,
     /// None: unchanged, or empty for a new session.
@@ -162,9 +164,11 @@ impl Registration {
 
     fn renewed(&self, subject: &Candidate<'_>, renews: bool) -> SessionRecord {
         let before = subject.record;
+        let name = self.name.clone().or_else(|| before.name.clone());
         SessionRecord {
             id: before.id,
-            name: self.name.clone().or_else(|| before.name.clone()),
+            aliases: other_names(self.aliases.as_ref().unwrap_or(&before.aliases), name.as_ref()),
+            name,
             capabilities: self.capabilities.clone().unwrap_or_else(|| before.capabilities.clone()),
             metadata: self.metadata.clone().unwrap_or_else(|| before.metadata.clone()),
             connected_at_ms: before.connected_at_ms,
@@ -178,6 +182,7 @@ impl Registration {
         SessionRecord {
             id: SessionId::generate(),
             name: self.name.clone(),
+            aliases: other_names(self.aliases.as_deref().unwrap_or_default(), self.name.as_ref()),
             capabilities: self.capabilities.clone().unwrap_or_default(),
             metadata: self.metadata.clone().unwrap_or_default(),
             connected_at_ms: now_ms,
@@ -189,6 +194,28 @@ impl Registration {
             wake: self.wake.unwrap_or_default(),
         }
     }
+}
+
+/// The aliases, each once, without the name.
+fn other_names(aliases: &[SessionName], name: Option<&SessionName>) -> Vec<SessionName> {
+    let mut others = Vec::with_capacity(aliases.len());
+    for alias in aliases {
+        if Some(alias) != name && !others.contains(alias) {
+            others.push(alias.clone());
+        }
+    }
+    others
+}
+
+/// The refusal of a name or an alias that another session has.
+pub(super) fn address_taken(address: &SessionName, holder: &SessionRecord) -> BrokerError {
+    let who = match &holder.name {
+        Some(name) => format!("`{name}`"),
+        None => format!("{}", holder.id),
+    };
+    BrokerError::forbidden(format!(
+        "`{address}` is an address of the session {who}: choose another, or ask that session to register without it"
+    ))
 }
 
 /// The holder after a registration. A caller that renews its own session stays the holder. Another caller gets a new
@@ -244,6 +271,7 @@ mod tests {
             name: named.map(name),
             capabilities: Capabilities::default(),
             metadata: Map::from_iter([("kept".to_owned(), Value::Bool(true))]),
+            aliases: Vec::new(),
             connected_at_ms: 7,
             owner: owner(key),
             holder: Holder::default(),
@@ -310,6 +338,19 @@ mod tests {
             (&plan.record.metadata, plan.record.connected_at_ms),
             (&holder.metadata, 7)
         );
+    }
+
+    #[test]
+    fn aliases_are_replaced_when_given_and_kept_when_absent() {
+        let mut holder = session(Some("bob"), "k1");
+        holder.aliases = vec![name("reviewer")];
+        let mut wanted = registration(Some("bob"), "k1");
+        let aliases = |wanted: &Registration| wanted.plan(&facts(None, Some(&holder))).unwrap().record.aliases;
+        assert_eq!(aliases(&wanted), [name("reviewer")]);
+        wanted.aliases = Some(vec![name("tester"), name("bob"), name("tester"), name("db")]);
+        assert_eq!(aliases(&wanted), [name("tester"), name("db")]);
+        wanted.aliases = Some(Vec::new());
+        assert_eq!(aliases(&wanted), []);
     }
 
     #[test]

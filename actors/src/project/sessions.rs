@@ -8,17 +8,20 @@ use std::{
 };
 
 use actix::{Context, Handler};
+use futures_util::future::join_all;
 
 use super::{
     actor::{Project, end_session},
     messages::{Child, ChildDown, ForgetSession, NamedById, Register},
-    registration::{Attempt, Candidate, Facts, Plan, Registered, Registration, records_too_large, too_many_sessions},
+    registration::{
+        Attempt, Candidate, Facts, Plan, Registered, Registration, address_taken, records_too_large, too_many_sessions,
+    },
 };
 use crate::{
     clock::now,
     model::{
-        BrokerError, DeadLetterReason, ProjectEvent, ProjectRecord, SessionChange, SessionId, SessionRecord,
-        SessionStatus,
+        BrokerError, DeadLetterReason, ProjectEvent, ProjectRecord, SessionChange, SessionId, SessionName,
+        SessionRecord, SessionStatus,
     },
     ops::then,
     session::{AgentInfo, Attach, Connection, Detach, EndSession, Member, Session, SessionSettings, SessionShared},
@@ -45,7 +48,8 @@ impl Project {
             .and_then(|name| self.directory.by_name(name.as_str()))
             .filter(is_alive);
         let sessions = [&current, &holder].into_iter().flatten().map(|member| member.record.id);
-        if let Some(put) = self.pending_puts.blocking(name, sessions) {
+        let names = name.into_iter().chain(registration.aliases.iter().flatten());
+        if let Some(put) = self.pending_puts.blocking(names, sessions) {
             self.pending_puts.wait(put, VecDeque::from([attempt]));
             return Some(put);
         }
@@ -79,13 +83,27 @@ impl Project {
         holder: Option<&Member>,
     ) -> Result<Plan, BrokerError> {
         let (limits, now_ms) = (self.policy.limits(), now().unix_ms);
-        registration.plan(&Facts {
+        let plan = registration.plan(&Facts {
             current: current.map(|member| candidate(member, &limits.record, now_ms)),
             holder: holder.map(|member| candidate(member, &limits.record, now_ms)),
             sessions_len: self.directory.len() + self.pending_puts.new_len(),
             sessions_max: limits.sessions_max,
             now_ms,
-        })
+        })?;
+        match self.holder_of_names(&plan) {
+            Some((name, holder)) => Err(address_taken(name, &holder.record)),
+            None => Ok(plan),
+        }
+    }
+
+    /// The first name of the record that belongs to another session, which stays, and that session.
+    fn holder_of_names<'a>(&self, plan: &'a Plan) -> Option<(&'a SessionName, Arc<Member>)> {
+        let is_other = |member: &Arc<Member>| {
+            let id = member.record.id;
+            id != plan.record.id && Some(id) != plan.evicts && !member.has_ended()
+        };
+        let mut names = plan.record.names();
+        names.find_map(|name| Some((name, self.directory.by_name_or_alias(name.as_str()).filter(is_other)?)))
     }
 
     /// Stores the record of a plan. The answer of the store decides what becomes of the registration.
@@ -181,15 +199,18 @@ impl Project {
         })
     }
 
-    /// Another replica has registered the name first: reads its session from the store, and repeats the registration.
+    /// Another replica has registered a name or an alias first: reads the sessions that have them from the store, and
+    /// repeats the registration.
     fn retry_with_holder(&mut self, plan: &Plan, attempt: Attempt, ctx: &mut Context<Self>) {
-        let Some(name) = plan.record.name.clone() else {
-            return attempt.answer(Err(BrokerError::unavailable()));
-        };
-        let op = self.store.find_session(SessionKey::Name(name));
+        let own = plan.record.id;
+        let names = plan.record.names().cloned();
+        let finds: Vec<_> = names
+            .map(|name| self.store.find_session(SessionKey::Name(name)))
+            .collect();
+        let op: Op<Vec<_>> = Box::pin(async move { join_all(finds).await.into_iter().collect() });
         then(op, self, ctx, move |project, found, ctx| match found {
             Ok(found) => {
-                if let Some(record) = found {
+                for record in found.into_iter().flatten().filter(|record| record.id != own) {
                     project.apply_session_record(record, None);
                 }
                 project.register(attempt.repeated(), ctx);

@@ -58,7 +58,7 @@ pub struct PutSession {
 pub enum PutOutcome {
     /// The record is stored.
     Stored,
-    /// Another session has this name.
+    /// Another session has the name or one of the aliases.
     NameTaken,
     /// The session had to exist and does not.
     Gone,
@@ -85,6 +85,6 @@ pub struct Roster {
 pub enum SessionKey {
     /// By its id.
     Id(SessionId),
-    /// By its name, which is unique in the project.
+    /// By its name or one of its aliases: each is unique in the project.
     Name(SessionName),
 }

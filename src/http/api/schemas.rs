@@ -42,6 +42,9 @@ pub struct Session {
     /// The durable address, unique in the project.
     #[schema(required, max_length = 128)]
     name: Option<String>,
+    /// Its further addresses, each unique in the project; absent without one.
+    #[schema(nullable = false, max_items = 8)]
+    aliases: Option<Vec<String>>,
     project_id: schemas::ProjectId,
     status: SessionStatus,
     #[schema(format = DateTime)]

@@ -56,7 +56,7 @@ pub const SEND_MESSAGE: Tool = Tool {
     required_scope: Scope::Member,
     input: || {
         let properties = json!({
-            "recipient_id": string_schema("Id, name, or name@project."),
+            "recipient_id": string_schema("Id, name, alias, conversation:ID, or name@project."),
             "protocol_name": string_schema("As registered."),
             "protocol_version": string_schema("As registered."),
             "payload": payload_schema(),

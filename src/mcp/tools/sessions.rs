@@ -8,7 +8,7 @@ use std::{
 
 use actors::{
     clock::rfc3339_text,
-    model::{BrokerError, Capabilities, MIN_INTERVAL_MAX, ProtocolName, Scope, SessionName, WakeFor, WakePreference},
+    model::{ALIASES_LEN_MAX, BrokerError, Capabilities, MIN_INTERVAL_MAX, ProtocolName, Scope, SessionName, WakeFor, WakePreference},
     project::{Lookup, Registered, Registration, SessionQuery},
 };
 use serde::Deserialize;
@@ -27,6 +27,8 @@ use crate::{
 };
 
 const METADATA_LEN_MAX: usize = 16 * 1024;
+/// Bytes of a list of aliases as JSON: 128 characters of four bytes each, or six where they are escaped.
+const ALIASES_BYTES_MAX: usize = ALIASES_LEN_MAX * 1024;
 const CAPABILITIES_LEN_MAX: usize = 64 * 1024;
 /// Bytes of what a session says about wakes.
 const WAKE_LEN_MAX: usize = 1024;
@@ -55,6 +57,7 @@ pub const REGISTER_SESSION: Tool = Tool {
         });
         let properties = json!({
             "name": string_schema("Unique in the project; no '@'."),
+            "aliases": strings_schema(&format!("Further names, at most {ALIASES_LEN_MAX}; replaces those of before.")),
             "capabilities": capabilities,
             "metadata": {"type": "object", "description": "Shown to others."},
             "wake": wake_schema(),
@@ -106,11 +109,21 @@ fn wake_schema() -> Value {
     })
 }
 
+fn parse_aliases(texts: Vec<String>) -> Result<Vec<SessionName>, BrokerError> {
+    if texts.len() > ALIASES_LEN_MAX {
+        return Err(BrokerError::invalid("aliases", format!("at most {ALIASES_LEN_MAX}")));
+    }
+    let parse = |text: &String| SessionName::parse_as("aliases", text);
+    texts.iter().map(parse).collect()
+}
+
 fn register_session(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
     let name = arguments
         .text("name")?
         .map(|name| SessionName::parse(&name))
         .transpose()?;
+    let aliases = arguments.optional_within::<Vec<String>>("aliases", ALIASES_BYTES_MAX)?;
+    let aliases = aliases.map(parse_aliases).transpose()?;
     let capabilities = arguments.optional_object::<DeclaredCapabilities>("capabilities", CAPABILITIES_LEN_MAX)?;
     let metadata = arguments.optional_object::<Map<String, Value>>("metadata", METADATA_LEN_MAX)?;
     let wake = arguments.optional_object::<WakePreference>("wake", WAKE_LEN_MAX)?;
@@ -133,6 +146,7 @@ fn register_session(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<
     let current = has_session.map(|member| member.record.id);
     let registration = Registration {
         name,
+        aliases,
         capabilities: capabilities.map(Capabilities::from),
         metadata,
         wake,
@@ -310,7 +324,7 @@ pub const LIST_SESSIONS: Tool = Tool {
         let session = json!({
             "type": "object",
             "properties": {
-                "session_id": string_schema(""), "name": {"type": ["string", "null"]}, "project_id": {"type": "string"},
+                "session_id": string_schema(""), "name": {"type": ["string", "null"]}, "aliases": strings_schema(""), "project_id": {"type": "string"},
                 "status": {"enum": ["active", "stale", "disconnected"]},
                 "connection_time": {"type": "string"}, "last_heartbeat": {"type": "string"},
                 "queue_size": {"type": "integer"}, "activity": {"enum": ["unknown", "idle", "busy"]},

@@ -242,6 +242,7 @@ fn agent() -> SessionRecord {
         name: None,
         capabilities: Capabilities::default(),
         metadata: serde_json::Map::new(),
+        aliases: Vec::new(),
         connected_at_ms: 1,
         owner: Owner::anonymous(),
         holder: actors::model::Holder::default(),

@@ -41,8 +41,9 @@ const KEYS: &[Key] = &[
     key("project:record", "hash: record (JSON), revision", Keep),
     key("protocols", "hash: name and version -> record (JSON)", Delete),
     key("sessions", "hash: session -> record (JSON)", Delete),
-    key("sessions:by_name", "hash: name -> session", Delete),
+    key("sessions:by_name", "hash: name or alias -> session", Delete),
     key("sessions:names", "hash: session -> name", Delete),
+    key("sessions:aliases", "hash: session -> aliases, each on a line", Delete),
     key("roster", "counter: version of the set of sessions", Keep),
     key(
         "heartbeats",

@@ -131,6 +131,7 @@ mod tests {
             name: None,
             capabilities: Capabilities::default(),
             metadata: serde_json::Map::new(),
+            aliases: Vec::new(),
             connected_at_ms: 0,
             owner: Owner::anonymous(),
             holder: actors::model::Holder::default(),

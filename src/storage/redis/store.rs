@@ -101,9 +101,13 @@ impl Store for RedisStore {
 impl SessionStore for RedisStore {
     fn put_session(&self, record: SessionRecord, put: PutSession) -> Op<PutOutcome> {
         let name = record.name.as_ref().map_or("", |name| name.as_str());
+        // A name has no control character.
+        let aliases: Vec<_> = record.aliases.iter().map(|alias| alias.as_str()).collect();
+        let aliases = aliases.join("\n");
         let operation = Operation::accepting("put_session")
             .session(record.id)
             .text(name)
+            .text(aliases)
             .json(&record)
             .flag(put.must_exist)
             .text(

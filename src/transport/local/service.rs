@@ -279,6 +279,7 @@ impl State {
             let is_free = sessions
                 .by_name(name)
                 .is_none_or(|member| member.record.owner == *identity.owner() && !member.shared.is_connected());
+            let is_free = is_free && !sessions.is_alias(name);
             is_free && !given.contains(&name)
         })
     }

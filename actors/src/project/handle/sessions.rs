@@ -65,7 +65,8 @@ impl ProjectHandle {
         }
     }
 
-    /// The session that an address means: an id, a name, or `name@project` with this project.
+    /// The session that an address means: an id, a name, an alias, `conversation:` and the id of a
+    /// conversation, or one of them and `@` with this project.
     ///
     /// # Errors
     /// `session_not_found`, with similar names: every caller of this may list the sessions of the project.
@@ -90,7 +91,7 @@ impl ProjectHandle {
         let address = self.strip_own_project(address);
         self.0
             .directory
-            .by_name(address)
+            .by_address(address)
             .or_else(|| self.session(SessionId::parse(address)?))
     }
 

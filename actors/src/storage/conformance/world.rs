@@ -50,6 +50,7 @@ pub fn record(id: SessionId) -> SessionRecord {
         name: None,
         capabilities: Capabilities::default(),
         metadata: Map::new(),
+        aliases: Vec::new(),
         connected_at_ms: 1,
         owner: Owner::anonymous(),
         holder: crate::model::Holder::default(),

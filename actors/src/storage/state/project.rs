@@ -123,8 +123,8 @@ impl<J: Journal> ProjectState<J> {
     /// See [`SessionStore::put_session`](crate::storage::SessionStore::put_session).
     pub fn put_session(&mut self, record: SessionRecord, condition: PutSession) -> PutOutcome {
         let id = record.id;
-        let holder = record.name.as_ref().and_then(|name| self.names.get(name));
-        if holder.is_some_and(|holder| *holder != id) {
+        let is_of_other = |name| self.names.get(name).is_some_and(|holder| *holder != id);
+        if record.names().any(is_of_other) {
             return PutOutcome::NameTaken;
         }
         let len = self.sessions.len();
@@ -145,8 +145,8 @@ impl<J: Journal> ProjectState<J> {
         self.sessions_bytes = sessions_bytes;
         if let Some(known) = self.sessions.get_mut(&id) {
             known.record_bytes = bytes;
-            if let Some(before) = std::mem::replace(&mut known.record, record.clone()).name {
-                self.names.remove(&before);
+            for before in std::mem::replace(&mut known.record, record.clone()).names() {
+                self.names.remove(before);
             }
         } else {
             let stored = StoredSession {
@@ -157,8 +157,8 @@ impl<J: Journal> ProjectState<J> {
             };
             self.sessions.insert(id, stored);
         }
-        if let Some(name) = record.name {
-            self.names.insert(name, id);
+        for name in record.names() {
+            self.names.insert(name.clone(), id);
         }
         self.roster_version += 1;
         self.journal.record(Change::SessionPut(&self.sessions[&id].record));
@@ -203,7 +203,7 @@ impl<J: Journal> ProjectState<J> {
         let Some(stored) = self.sessions.remove(&session) else {
             return 0;
         };
-        if let Some(name) = &stored.record.name {
+        for name in stored.record.names() {
             self.names.remove(name);
         }
         self.roster_version += 1;

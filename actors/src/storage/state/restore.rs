@@ -57,7 +57,7 @@ impl<J: Journal> ProjectState<J> {
         // Higher than every epoch of before.
         state.last_epoch = now.unix_ms;
         for record in stored.sessions {
-            if let Some(name) = &record.name {
+            for name in record.names() {
                 state.names.insert(name.clone(), record.id);
             }
             let record_bytes = record.stored_len();

@@ -1,7 +1,7 @@
 -- The sessions of a project and their names.
 --
--- Keys  sessions (hash: session -> record), sessions:by_name (hash: name -> session), sessions:names (hash: session ->
---       name), roster (version of the set of sessions)
+-- Keys  sessions (hash: session -> record), sessions:by_name (hash: name or alias -> session), sessions:names (hash:
+--       session -> name), sessions:aliases (hash: session -> aliases, each on a line), roster (version of the set of sessions)
 
 -- Replies of put_session.
 local STORED, NAME_TAKEN, GONE, TOO_MANY, NO_ROOM = 0, 1, 2, 3, 4
@@ -11,9 +11,51 @@ local function publish_roster(head)
   frames.publish(head, call('INCR', key('roster')))
 end
 
-local function remove_name(session, name)
-  call('HDEL', key('sessions:by_name'), name)
-  call('HDEL', key('sessions:names'), session)
+-- Calls `each` with every one of these lines.
+local function each_line(lines, each)
+  for line in string.gmatch(lines or '', '[^\n]+') do
+    each(line)
+  end
+end
+
+-- Removes the name and the aliases of a session.
+local function remove_names(session)
+  local name = call('HGET', key('sessions:names'), session)
+  if name then
+    call('HDEL', key('sessions:by_name'), name)
+    call('HDEL', key('sessions:names'), session)
+  end
+  local aliases = call('HGET', key('sessions:aliases'), session)
+  if aliases then
+    each_line(aliases, function(alias)
+      call('HDEL', key('sessions:by_name'), alias)
+    end)
+    call('HDEL', key('sessions:aliases'), session)
+  end
+end
+
+-- Gives a session a name, unless it is '', and aliases.
+local function add_names(session, name, aliases)
+  if name ~= '' then
+    call('HSET', key('sessions:by_name'), name, session)
+    call('HSET', key('sessions:names'), session, name)
+  end
+  if aliases ~= '' then
+    each_line(aliases, function(alias)
+      call('HSET', key('sessions:by_name'), alias, session)
+    end)
+    call('HSET', key('sessions:aliases'), session, aliases)
+  end
+end
+
+-- Whether another session has the name or one of the aliases.
+local function is_taken(session, name, aliases)
+  local taken = false
+  each_line(name .. '\n' .. aliases, function(wanted)
+    local holder = call('HGET', key('sessions:by_name'), wanted)
+    taken = taken or holder and holder ~= session
+  end)
+  return taken
 end
 
 local function name_of(session)
@@ -23,11 +65,7 @@ end
 -- Why a session cannot be stored; nil when it can. `most` is the bound on sessions, or -1; `bytes` by how much its
 -- record grows. A record that does not grow is stored even where there are too many bytes, as after a change of the
 -- bound.
-local function refusal_of(session, name, resumes, most, bytes)
-  local holder = name ~= '' and call('HGET', key('sessions:by_name'), name)
-  if holder and holder ~= session then
-    return NAME_TAKEN
-  end
+local function refusal_of(session, resumes, most, bytes)
   if not inboxes.is_known(session) then
     if resumes then
       return GONE
@@ -42,31 +80,25 @@ end
 
 -- put_session: stores a session, a new one or a changed one.
 --
--- Input   session, name or '', record, 1 when it must exist, most sessions or -1, frame
+-- Input   session, name or '', aliases, each on a line, record, 1 when it must exist, most sessions or -1, frame
 -- Output  STORED, or the refusal
--- Keys    sessions, sessions:by_name, sessions:names, inboxes, heartbeats, leaves, heartbeats:changed, poll_seq, roster
+-- Keys    sessions, sessions:by_name, sessions:names, sessions:aliases, inboxes, heartbeats, leaves, heartbeats:changed, poll_seq, roster
 ops.put_session = function()
-  local session, name, record = read_session(), read_text(), read_text()
+  local session, name, aliases, record = read_session(), read_text(), read_text(), read_text()
   local resumes, most, head = read_flag(), read_number(), read_text()
   local bytes = #record - call('HSTRLEN', key('sessions'), session)
-  local refusal = refusal_of(session, name, resumes, most, bytes)
+  local refusal = is_taken(session, name, aliases) and NAME_TAKEN or refusal_of(session, resumes, most, bytes)
   if refusal then
     return { refusal }
   end
   if inboxes.of(session) then
-    local before = name_of(session)
-    if before and before ~= name then
-      remove_name(session, before)
-    end
+    remove_names(session)
   else
     inboxes.create(session)
   end
   call('HSET', key('sessions'), session, record)
   usage.count('sessions', bytes)
-  if name ~= '' then
-    call('HSET', key('sessions:by_name'), name, session)
-    call('HSET', key('sessions:names'), session, name)
-  end
+  add_names(session, name, aliases)
   presence.join(session)
   publish_roster(head)
   return { STORED }
@@ -85,7 +117,7 @@ end
 
 -- find_session: one session.
 --
--- Input   'id' or 'name', the id or name
+-- Input   'id' or 'name', the id, or the name or an alias
 -- Output  the record, or nothing
 -- Keys    sessions (read), sessions:by_name (read)
 ops.find_session = function()
@@ -121,10 +153,7 @@ end
 -- Deletes everything that is kept for a session.
 local function delete(session)
   call('UNLINK', inboxes.queue_key(session), inboxes.leases_key(session), call_receipts.key(session))
-  local name = name_of(session)
-  if name then
-    remove_name(session, name)
-  end
+  remove_names(session)
   usage.count('sessions', -call('HSTRLEN', key('sessions'), session))
   call('HDEL', key('inboxes'), session)
   call('HDEL', key('sessions'), session)

@@ -395,6 +395,7 @@ fn record(id: SessionId, at: usize) -> SessionRecord {
         name: (at > 0).then(|| SessionName::parse(&format!("agent {at}")).unwrap()),
         capabilities: Capabilities::default(),
         metadata: serde_json::Map::new(),
+        aliases: Vec::new(),
         connected_at_ms: 1,
         owner: Owner::anonymous(),
         holder: crate::model::Holder::default(),
