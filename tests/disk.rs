@@ -266,6 +266,22 @@ fn a_repeat_after_a_kill_sends_one_cross_project_message() {
 }
 
 /// The mode bits of a folder.
+#[test]
+fn aliases_and_conversations_are_addresses_after_a_kill() {
+    let folder = Folder::new();
+    let mut broker = start_with_protocol(&folder.0);
+    let bob = json!({"name": "bob", "aliases": ["reviewer"], "metadata": {"conversation": "c-1"}});
+    broker.client().registered_with(&bob);
+    broker.kill();
+    let broker = start_broker(&folder.0);
+    let alice = broker.agent("alice");
+    for address in ["reviewer", "conversation:c-1"] {
+        alice.sends(address).to(address);
+    }
+    alice.is_refused_as("forbidden", "register_session", json!({"name": "reviewer"}));
+    broker.agent("bob").sees(["reviewer", "conversation:c-1"]);
+}
+
 fn mode(folder: &Path) -> u32 {
     std::fs::metadata(folder).unwrap().permissions().mode() & 0o777
 }

@@ -454,6 +454,69 @@ fn three_replicas_together_do_not_exceed_the_protocol_limit_of_a_project() {
 }
 
 #[test]
+fn aliases_and_conversations_are_addresses_at_every_replica() {
+    let redis = Redis::start();
+    let cluster = cluster_without_timeouts(2, &redis);
+    let alice = cluster.replicas[0].agent("alice");
+    let of_conversation = |at: usize, name: &str| {
+        let arguments =
+            json!({"name": name, "aliases": [format!("alias of {name}")], "metadata": {"conversation": "c-1"}});
+        cluster.replicas[at].client().registered_with(&arguments)
+    };
+    let bob = of_conversation(1, "bob");
+    for address in ["alias of bob", "conversation:c-1"] {
+        alice.sends(address).to(address);
+        bob.sees([address]);
+    }
+    for arguments in [
+        json!({"name": "alias of bob"}),
+        json!({"aliases": ["free", "alias of bob"]}),
+    ] {
+        let refused = alice.is_refused_as("forbidden", "register_session", arguments);
+        assert!(
+            refused["message"].as_str().unwrap().contains("session `bob`"),
+            "{refused}"
+        );
+    }
+    // Of several callers who want an alias at the same time, one gets it, and the others are told who has it.
+    let agents: Vec<_> = (0..8)
+        .map(|at| cluster.replicas[at % 2].agent(&format!("agent {at}")))
+        .collect();
+    let wanted = json!({"aliases": ["leader"]});
+    let calls: Vec<_> = agents
+        .iter()
+        .map(|agent| agent.begins_call("register_session", &wanted))
+        .collect();
+    let answers = agents
+        .iter()
+        .zip(calls)
+        .map(|(agent, call)| agent.wire.answer_to(&call).unwrap());
+    let answers: Vec<_> = answers.map(|answer| answer["structuredContent"].clone()).collect();
+    let winners: Vec<_> = answers.iter().filter_map(|answer| answer["name"].as_str()).collect();
+    assert_eq!(winners.len(), 1, "{answers:?}");
+    for refused in answers.iter().filter(|answer| answer["code"] == "forbidden") {
+        let text = refused["message"].as_str().unwrap();
+        assert!(text.contains(&format!("session `{}`", winners[0])), "{text}");
+    }
+    assert_eq!(answers.iter().filter(|answer| answer["code"] == "forbidden").count(), 7);
+    // The newest session of the conversation is meant, and an alias moves.
+    let carol = of_conversation(0, "carol");
+    bob.calls("register_session", json!({"aliases": []}));
+    eventually("the other replica knows that the alias is free", || {
+        let listed = carol.calls("list_sessions", json!({"status": "all"})).to_string();
+        (!listed.contains("alias of bob")).then_some(())
+    });
+    carol.calls("register_session", json!({"aliases": ["alias of bob"]}));
+    for replica in &cluster.replicas {
+        let asking = replica.client().registered_with(&json!({}));
+        for address in ["alias of bob", "conversation:c-1"] {
+            asking.sends(address).to(address);
+            carol.sees([address]);
+        }
+    }
+}
+
+#[test]
 fn a_key_is_valid_at_every_replica_until_it_is_revoked() {
     let redis = Redis::start();
     let [first, second]: [Broker; 2] = secured(&redis);

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use actors::{
     clock::now,
-    model::{CallReceipt, DeliveryStatus, Headers},
-    storage::{Append, Appended, Audience, Claim, Release, Storage},
+    model::{CallReceipt, DeliveryStatus, Headers, SessionName, SessionRecord},
+    storage::{Append, Appended, Audience, Claim, PutOutcome, Release, SessionKey, Storage},
 };
 
 use mcp_broker::storage::redis::{RedisSettings, RedisStorage};
@@ -45,6 +45,41 @@ fn both_replicas_have_the_same_sessions_and_the_same_roster() {
             ..append(here.message(None, &Headers::default(), false), everyone)
         };
         assert_eq!(here.append(broadcast).await, Appended::RosterOutdated);
+    });
+}
+
+#[test]
+fn aliases_of_a_session_that_an_older_build_removes_are_free() {
+    let redis = Redis::start();
+    block_on(async {
+        let storage = connect(redis.url()).await.unwrap();
+        let view = ReplicaView::of(&storage, "acme");
+        let aliased = |name: &str| SessionRecord {
+            aliases: vec![SessionName::parse("reviewer").unwrap()],
+            ..record(Some(name))
+        };
+        let bob = aliased("bob");
+        assert_eq!(view.put(bob.clone()).await, PutOutcome::Stored);
+        assert_eq!(view.put(aliased("carol")).await, PutOutcome::NameTaken);
+        // What a build without aliases does when it removes a session.
+        let id = bob.id.to_string();
+        for (key, field) in [
+            ("sessions:by_name", "bob"),
+            ("sessions:names", &id),
+            ("sessions", &id),
+            ("inboxes", &id),
+        ] {
+            assert_eq!(
+                redis.command(&["HDEL", &format!("{{acme}}:{key}"), field]),
+                "1",
+                "{key}"
+            );
+        }
+        let carol = aliased("carol");
+        assert_eq!(view.put(carol.clone()).await, PutOutcome::Stored);
+        let by_alias = SessionKey::Name(carol.aliases[0].clone());
+        assert_eq!(view.store.find_session(by_alias).await.unwrap(), Some(carol));
+        assert_eq!(redis.command(&["HLEN", "{acme}:sessions:aliases"]), "1");
     });
 }
 

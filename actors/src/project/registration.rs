@@ -126,7 +126,8 @@ impl Registration {
     /// The session is the holder of the name; otherwise the caller's own, if it can take the name; otherwise a new one.
     ///
     /// # Errors
-    /// `forbidden` for a name that another owner holds, and for a new session beyond the maximum.
+    /// `forbidden` for a name that another owner holds, and for a new session beyond the maximum; `invalid_argument` for
+    /// aliases without a name.
     pub(super) fn plan(&self, facts: &Facts<'_>) -> Result<Plan, BrokerError> {
         let is_own = |candidate: &&Candidate<'_>| candidate.record.owner == self.owner;
         // A session of another owner counts as missing.
@@ -148,6 +149,13 @@ impl Registration {
             None if facts.sessions_len >= facts.sessions_max => return Err(too_many_sessions(facts.sessions_max)),
             None => self.new_record(facts.now_ms),
         };
+        // Nothing can resume a session without a name, so its aliases would lead nowhere once it has left.
+        if record.name.is_none() && !record.aliases.is_empty() {
+            return Err(BrokerError::invalid(
+                "aliases",
+                "only a session with a name has aliases: give a name",
+            ));
+        }
         let id_of = |candidate: &Candidate<'_>| candidate.record.id;
         Ok(Plan {
             resumes: subject.is_some(),
@@ -351,6 +359,13 @@ mod tests {
         assert_eq!(aliases(&wanted), [name("tester"), name("db")]);
         wanted.aliases = Some(Vec::new());
         assert_eq!(aliases(&wanted), []);
+        let mut nameless = registration(None, "k1");
+        nameless.aliases = Some(vec![name("tester")]);
+        assert_eq!(
+            nameless.plan(&facts(None, None)).unwrap_err().code(),
+            "invalid_argument"
+        );
+        assert!(nameless.plan(&facts(Some(&holder), None)).is_ok());
     }
 
     #[test]

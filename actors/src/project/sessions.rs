@@ -203,14 +203,18 @@ impl Project {
     /// repeats the registration.
     fn retry_with_holder(&mut self, plan: &Plan, attempt: Attempt, ctx: &mut Context<Self>) {
         let own = plan.record.id;
-        let names = plan.record.names().cloned();
-        let finds: Vec<_> = names
-            .map(|name| self.store.find_session(SessionKey::Name(name)))
-            .collect();
+        let names: Vec<_> = plan.record.names().cloned().collect();
+        let finds = names.iter().cloned().map(SessionKey::Name);
+        let finds: Vec<_> = finds.map(|key| self.store.find_session(key)).collect();
         let op: Op<Vec<_>> = Box::pin(async move { join_all(finds).await.into_iter().collect() });
         then(op, self, ctx, move |project, found, ctx| match found {
             Ok(found) => {
-                for record in found.into_iter().flatten().filter(|record| record.id != own) {
+                let holders = names.iter().zip(found).filter_map(|(name, found)| Some((name, found?)));
+                for (name, record) in holders.filter(|(_, record)| record.id != own) {
+                    // A build without aliases has written the record: its session still has the alias.
+                    if !record.names().any(|known| known == name) {
+                        return attempt.answer(Err(address_taken(name, &record)));
+                    }
                     project.apply_session_record(record, None);
                 }
                 project.register(attempt.repeated(), ctx);

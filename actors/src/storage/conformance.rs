@@ -102,6 +102,7 @@ pub const CASES: &[Case] = cases! {
         a_redriven_message_keeps_its_origin;
     sessions:
         a_name_belongs_to_one_session
+        an_alias_belongs_to_one_session
         a_removed_session_cannot_be_resumed
         a_full_project_refuses_new_sessions
         the_roster_version_grows_with_each_change

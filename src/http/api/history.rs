@@ -42,7 +42,7 @@ const PAGE_LEN_MAX: usize = 500;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct Query {
-    /// Only messages that this session sent or got: its id or its name.
+    /// Only messages that this session sent or got: its id or another address.
     session: Option<String>,
     /// Only messages with this status for some recipient; with `session`, for that one if it is a recipient.
     #[param(value_type = Option<documented::DeliveryStatus>)]

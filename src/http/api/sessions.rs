@@ -51,7 +51,7 @@ pub struct Query {
     protocol: Option<String>,
     /// Only sessions that declare this feature.
     feature: Option<String>,
-    /// Only sessions with this text in their name or id, in any case.
+    /// Only sessions with this text in their name, an alias or their id, in any case.
     #[param(min_length = 1, max_length = 128)]
     q: Option<String>,
     /// What the sessions are sorted by; their creation by default. Sessions that are equal in it are in order of creation.

@@ -8,7 +8,10 @@ use std::{
 
 use actors::{
     clock::rfc3339_text,
-    model::{ALIASES_LEN_MAX, BrokerError, Capabilities, MIN_INTERVAL_MAX, ProtocolName, Scope, SessionName, WakeFor, WakePreference},
+    model::{
+        ALIASES_LEN_MAX, BrokerError, Capabilities, MIN_INTERVAL_MAX, ProtocolName, Scope, SessionName, WakeFor,
+        WakePreference,
+    },
     project::{Lookup, Registered, Registration, SessionQuery},
 };
 use serde::Deserialize;
@@ -57,7 +60,7 @@ pub const REGISTER_SESSION: Tool = Tool {
         });
         let properties = json!({
             "name": string_schema("Unique in the project; no '@'."),
-            "aliases": strings_schema(&format!("Further names, at most {ALIASES_LEN_MAX}; replaces those of before.")),
+            "aliases": strings_schema("Other names, 8 at most."),
             "capabilities": capabilities,
             "metadata": {"type": "object", "description": "Shown to others."},
             "wake": wake_schema(),

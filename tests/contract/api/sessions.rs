@@ -106,6 +106,28 @@ fn a_session_is_shown_by_id_and_by_name_and_to_its_project_alone() {
 }
 
 #[test]
+fn rest_shows_aliases_and_finds_a_session_by_each_address() {
+    let broker = Broker::secured();
+    let team = broker.project("team", &json!({}));
+    let bob = team.client().registered_with(&json!({
+        "name": "bob", "aliases": ["the reviewer"], "metadata": {"conversation": "c-1"},
+    }));
+    for address in ["bob", "the%20reviewer", "conversation:c-1", bob.session.as_str()] {
+        let shown = team.gets(&format!("sessions/{address}"));
+        assert_eq!(
+            (&shown["name"], &shown["aliases"]),
+            (&json!("bob"), &json!(["the reviewer"]))
+        );
+    }
+    let found = team.gets("sessions?q=REVIEW");
+    assert_eq!(found["sessions"][0]["name"], "bob", "{found}");
+    let alice = team.agent("alice");
+    alice.sends("hi").to("the reviewer");
+    let sent = team.gets("messages?session=the%20reviewer");
+    assert_eq!(sent["messages"].as_array().map(Vec::len), Some(1), "{sent}");
+}
+
+#[test]
 fn an_administrator_disconnects_a_session_and_its_client_may_come_back() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));

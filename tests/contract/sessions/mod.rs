@@ -1,5 +1,6 @@
-//! Sessions: presence, takeover, and a broker that was frozen.
+//! Sessions: addresses, presence, takeover, and a broker that was frozen.
 
+mod addresses;
 mod frozen_broker;
 mod presence;
 mod takeovers;

@@ -60,6 +60,49 @@ pub async fn a_name_belongs_to_one_session(storage: Arc<dyn Storage>) {
     );
 }
 
+pub async fn an_alias_belongs_to_one_session(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let aliased = |name: &str, aliases: &[&str]| SessionRecord {
+        aliases: aliases.iter().filter_map(|alias| named(alias).name).collect(),
+        ..named(name)
+    };
+    let puts =
+        async |record: &SessionRecord| done(world.store.put_session(record.clone(), PutSession::default())).await;
+    let holder = async |name: &str| {
+        let key = SessionKey::Name(named(name).name.expect("it has one"));
+        done(world.store.find_session(key)).await.map(|record| record.id)
+    };
+    let first = aliased("dora", &["reviewer", "the \u{1f980} \"one\""]);
+    world.puts_session(first.clone()).await;
+    assert_eq!(holder("the \u{1f980} \"one\"").await, Some(first.id));
+    for taken in [
+        named("reviewer"),
+        aliased("emil", &["free", "reviewer"]),
+        aliased("emil", &["dora"]),
+        aliased("dora", &["free"]),
+    ] {
+        assert_eq!(puts(&taken).await, PutOutcome::NameTaken, "{taken:?}");
+    }
+    assert_eq!(holder("free").await, None, "a refused record changes nothing");
+
+    // The name and an alias are exchanged, and the other alias is given up.
+    let second = SessionRecord {
+        id: first.id,
+        ..aliased("reviewer", &["dora"])
+    };
+    world.puts_session(second.clone()).await;
+    assert_eq!(holder("reviewer").await, Some(first.id));
+    assert_eq!(holder("dora").await, Some(first.id));
+    assert_eq!(holder("the \u{1f980} \"one\"").await, None);
+    assert!(done(world.store.sessions()).await.sessions.contains(&second));
+    let other = aliased("emil", &["the \u{1f980} \"one\""]);
+    world.puts_session(other).await;
+
+    world.removes(first.id, DeadLetterReason::RecipientGone).await;
+    assert_eq!((holder("reviewer").await, holder("dora").await), (None, None));
+    assert_eq!(puts(&aliased("fritz", &["dora", "reviewer"])).await, PutOutcome::Stored);
+}
+
 pub async fn a_removed_session_cannot_be_resumed(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     world.removes(world.bob, DeadLetterReason::RecipientGone).await;

@@ -1,7 +1,8 @@
 -- The sessions of a project and their names.
 --
 -- Keys  sessions (hash: session -> record), sessions:by_name (hash: name or alias -> session), sessions:names (hash:
---       session -> name), sessions:aliases (hash: session -> aliases, each on a line), roster (version of the set of sessions)
+--       session -> name), sessions:aliases (hash: session -> aliases, each on a line), roster (version of the set of
+--       sessions)
 
 -- Replies of put_session.
 local STORED, NAME_TAKEN, GONE, TOO_MANY, NO_ROOM = 0, 1, 2, 3, 4
@@ -48,12 +49,17 @@ local function add_names(session, name, aliases)
   end
 end
 
--- Whether another session has the name or one of the aliases.
+-- Whether another session has the name or one of the aliases. A build without aliases leaves those of the sessions that
+-- it removes: they are removed here.
 local function is_taken(session, name, aliases)
   local taken = false
   each_line(name .. '\n' .. aliases, function(wanted)
     local holder = call('HGET', key('sessions:by_name'), wanted)
-    taken = taken or holder and holder ~= session
+    if holder and not inboxes.is_known(holder) then
+      remove_names(holder)
+    elseif holder and holder ~= session then
+      taken = true
+    end
   end)
   return taken
 end
@@ -82,7 +88,8 @@ end
 --
 -- Input   session, name or '', aliases, each on a line, record, 1 when it must exist, most sessions or -1, frame
 -- Output  STORED, or the refusal
--- Keys    sessions, sessions:by_name, sessions:names, sessions:aliases, inboxes, heartbeats, leaves, heartbeats:changed, poll_seq, roster
+-- Keys    sessions, sessions:by_name, sessions:names, sessions:aliases, inboxes, heartbeats, leaves, heartbeats:changed,
+--         poll_seq, roster
 ops.put_session = function()
   local session, name, aliases, record = read_session(), read_text(), read_text(), read_text()
   local resumes, most, head = read_flag(), read_number(), read_text()
