@@ -148,21 +148,21 @@ impl Session {
         let features = capabilities.map_or_else(String::new, |capabilities| capabilities.supported_features.join(", "));
         let metadata = self.metadata.as_ref().filter(|metadata| !metadata.is_empty());
         let metadata = metadata.map_or_else(String::new, |metadata| Value::Object(metadata.clone()).to_string());
-        vec![
+        let mut details = vec![
             ("name", self.name.clone().unwrap_or_default()),
             ("session", self.session_id.clone()),
             ("status", self.status.clone()),
             ("queue", self.queue_size.to_string()),
-            ("activity", self.activity.clone()),
-            (
-                "wakes by",
-                self.wakes_by.as_ref().map_or_else(String::new, |ways| ways.join(", ")),
-            ),
             ("last seen", seconds_of(&self.last_heartbeat)),
             ("connected", seconds_of(&self.connection_time)),
             ("protocols", protocols.join("; ")),
             ("features", features),
             ("metadata", metadata),
-        ]
+        ];
+        if !self.activity.is_empty() {
+            let ways = self.wakes_by.as_ref().map_or_else(String::new, |ways| ways.join(", "));
+            details.splice(4..4, [("activity", self.activity.clone()), ("wakes by", ways)]);
+        }
+        details
     }
 }
