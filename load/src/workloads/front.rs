@@ -312,7 +312,8 @@ fn report_calls(user: &User<'_>, bench: &RunContext, report: &mut Report) -> Res
     Ok(())
 }
 
-/// From the start of a call that sends a message to an idle agent until the inbox of its client has the wake, less the grace.
+/// From the answer to a call that sends a message to an idle agent until the inbox of its client has the wake, less the
+/// grace.
 fn report_wakes(user: &User<'_>, options: &Options, report: &mut Report) -> Result<()> {
     let path = user.folder.join("inbox.sock");
     let inbox = UnixListener::bind(&path)?;
@@ -332,8 +333,8 @@ fn report_wakes(user: &User<'_>, options: &Options, report: &mut Report) -> Resu
         let message = json!({
             "recipient_id": "idle", "protocol_name": "load", "protocol_version": "1.0.0", "payload": {},
         });
-        let begun = Instant::now();
         sender.call("send_message", &message)?;
+        let begun = Instant::now();
         let (wake, _) = inbox.accept()?;
         let mut lines = BufReader::new(wake).lines();
         // The token comes first.
