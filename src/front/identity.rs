@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use actors::model::SessionName;
+use actors::model::{SessionName, is_conversation};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -17,8 +17,6 @@ pub const CODEX: &str = "codex";
 const NAME_DEFAULT: &str = "agent";
 /// Bytes of a name that is made from a folder. A number of the broker follows it.
 const NAME_LEN_MAX: usize = 40;
-/// Bytes of a conversation that is told to the broker.
-const CONVERSATION_LEN_MAX: usize = 128;
 
 /// How the agent gets its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -185,10 +183,6 @@ impl Identity {
         };
         SessionName::parse(&format!("{}-{conversation}", folder.as_str())).unwrap_or(folder)
     }
-}
-
-fn is_conversation(id: &str) -> bool {
-    (1..=CONVERSATION_LEN_MAX).contains(&id.len()) && !id.contains(char::is_control)
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ pub use project::{
 };
 pub use protocol::{Pattern, ProtocolMetadata, ProtocolName, ProtocolRecord};
 pub use receipt::CallReceipt;
-pub use session::{ALIASES_LEN_MAX, Holder, PresenceTimeouts, SessionRecord, SessionStatus};
+pub use session::{ALIASES_LEN_MAX, Holder, PresenceTimeouts, SessionRecord, SessionStatus, is_conversation};
 pub use trace::TraceContext;
 pub use version::{accepts_version, are_compatible};
 pub use wake::{

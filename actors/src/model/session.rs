@@ -10,6 +10,12 @@ use super::{Capabilities, Owner, SessionId, SessionName, WakePreference};
 /// Bytes of the id of a conversation.
 const CONVERSATION_BYTES_MAX: usize = 128;
 
+/// Whether a text can be the id of a conversation: at most 128 bytes on one line.
+#[must_use]
+pub fn is_conversation(id: &str) -> bool {
+    (1..=CONVERSATION_BYTES_MAX).contains(&id.len()) && !id.contains(char::is_control)
+}
+
 /// Aliases of one session.
 pub const ALIASES_LEN_MAX: usize = 8;
 
@@ -67,7 +73,7 @@ impl SessionRecord {
     #[must_use]
     pub fn conversation(&self) -> Option<&str> {
         let id = self.metadata.get("conversation")?.as_str()?;
-        ((1..=CONVERSATION_BYTES_MAX).contains(&id.len()) && !id.contains(char::is_control)).then_some(id)
+        is_conversation(id).then_some(id)
     }
 
     /// The id by which the holder names the session.

@@ -7,14 +7,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use actors::model::is_conversation;
 use serde_json::Value;
 
 use super::{answer::Moment, client::HookClient};
 
 /// The longest input, in bytes.
 const INPUT_LEN_MAX: u64 = 1 << 20;
-/// The longest name of a conversation, in bytes. The broker takes no longer one.
-const CONVERSATION_LEN_MAX: usize = 128;
 /// What Codex calls the end of a turn.
 const TURN_COMPLETE: &str = "agent-turn-complete";
 
@@ -84,9 +83,8 @@ fn parse(bytes: &[u8], client: HookClient) -> Result<Option<Event>, String> {
         .filter(Value::is_object)
         .ok_or("the input is not a JSON object: a hook gets it from its client on stdin")?;
     let text = |name: &str| input.get(name).and_then(Value::as_str);
-    let is_conversation = |id: &&str| (1..=CONVERSATION_LEN_MAX).contains(&id.len()) && !id.contains(char::is_control);
     let named = client.conversation_members().iter().find_map(|name| text(name));
-    let Some(conversation) = named.filter(is_conversation) else {
+    let Some(conversation) = named.filter(|id| is_conversation(id)) else {
         return Ok(None);
     };
     let ended = text("status").or(text("stopReason"));

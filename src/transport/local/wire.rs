@@ -153,18 +153,30 @@ impl<S> LocalWire<S> {
         self.next_client.unwrap_or_default()
     }
 
-    /// Serves a local method that is answered later. None if the method is another one.
-    fn answer_later(&mut self, id: &str, method: &str, params: &Params<'_>) -> Option<Result<(), RpcError>> {
-        if method != MAIL {
-            return None;
+    /// Serves a local method. False if it is unknown.
+    fn serve_local(&mut self, id: &str, method: &str, params: &Params<'_>) -> bool {
+        if !matches!(method, hello::METHOD | hello::RETIRE | hello::STATUS | ACTIVITY | MAIL) {
+            return false;
         }
-        let query = match self
-            .check_request(method, params)
-            .and_then(|()| mail::parse_query(params))
-        {
-            Ok(query) => query,
-            Err(error) => return Some(Err(error)),
-        };
+        let begun = self.check_request(method, params);
+        let answer = begun.and_then(|()| match method {
+            MAIL => self.answer_mail(id, params).map(|()| None),
+            method => self.answer(method, params).map(Some),
+        });
+        match answer {
+            Ok(None) => {}
+            Ok(Some(result)) => respond(&self.outbox, id, &result),
+            Err(error) => ReplyRoute::Connection.refuse(&self.outbox, Some(id), &error),
+        }
+        if method == hello::RETIRE {
+            self.entry.service().retire();
+        }
+        true
+    }
+
+    /// Answers a question for mail, when there is an answer.
+    fn answer_mail(&mut self, id: &str, params: &Params<'_>) -> Result<(), RpcError> {
+        let query = mail::parse_query(params)?;
         let (outbox, id) = (Arc::clone(&self.outbox), id.to_owned());
         let (service, identity) = (Arc::clone(self.entry.service()), Arc::clone(&self.identity));
         let answering = tokio::task::spawn_local(async move {
@@ -173,7 +185,7 @@ impl<S> LocalWire<S> {
         });
         // A connection has one question at a time: a client that asks again no longer waits for the first answer.
         self.mail = Some(AbortOnDropHandle::new(answering));
-        Some(Ok(()))
+        Ok(())
     }
 
     /// Refuses what a local method would cost too much for.
@@ -188,22 +200,16 @@ impl<S> LocalWire<S> {
         Ok(())
     }
 
-    /// Serves a local method. None if it is unknown.
-    fn answer(&self, method: &str, params: &Params<'_>) -> Option<Result<Value, RpcError>> {
-        if !matches!(method, hello::METHOD | hello::RETIRE | hello::STATUS | ACTIVITY) {
-            return None;
-        }
-        if let Err(error) = self.check_request(method, params) {
-            return Some(Err(error));
-        }
-        Some(match method {
+    /// The result of a local method that is answered at once.
+    fn answer(&self, method: &str, params: &Params<'_>) -> Result<Value, RpcError> {
+        match method {
             hello::METHOD => Hello::parse(params.text.unwrap_or("{}"))
                 .map_err(|why| RpcError::invalid_params(format!("Invalid params: {why}")))
                 .and_then(|hello| self.hello(hello)),
             ACTIVITY => mail::report(&self.identity, params),
             hello::STATUS => Ok(json!(self.entry.service().status())),
             _ => Ok(json!({"retiring": true})),
-        })
+        }
     }
 
     fn hello(&self, hello: Hello) -> Result<Value, RpcError> {
@@ -232,13 +238,6 @@ impl<S> LocalWire<S> {
         // Only a full mailbox refuses it: then the wake counts as not answered.
         peer.with_session(|member| drop(member.address.tell(answer)));
     }
-
-    fn send(&self, id: &str, answer: Result<Value, RpcError>) {
-        match answer {
-            Ok(result) => respond(&self.outbox, id, &result),
-            Err(error) => ReplyRoute::Connection.refuse(&self.outbox, Some(id), &error),
-        }
-    }
 }
 
 fn respond(outbox: &Outbox, id: &str, result: &Value) {
@@ -260,21 +259,7 @@ impl<S: LocalStream> Wire for LocalWire<S> {
         }
         let parsed = rpc::parse(text);
         if let Ok(Incoming::Request { id, method, params }) = &parsed {
-            if method.starts_with(LOCAL_METHODS)
-                && let Some(begun) = self.answer_later(id, method, params)
-            {
-                if let Err(error) = begun {
-                    self.send(id, Err(error));
-                }
-                return Served::Frame(crate::mcp::FrameOutcome::Handled);
-            }
-            if method.starts_with(LOCAL_METHODS)
-                && let Some(answer) = self.answer(method, params)
-            {
-                self.send(id, answer);
-                if method == hello::RETIRE {
-                    self.entry.service().retire();
-                }
+            if method.starts_with(LOCAL_METHODS) && self.serve_local(id, method, params) {
                 return Served::Frame(crate::mcp::FrameOutcome::Handled);
             }
             if S::HAS_MANY_CLIENTS && method == "initialize" && peer.version().is_some() {
