@@ -11,7 +11,8 @@ use super::{
     Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, DeadLetterStore,
     Depth, EventPage, EventQuery, EventStore, InboxStore, Inserted, KeyReservation, Lease, Op, Peeked, ProtocolStore,
     PushStore, PutOutcome, PutSession, Redriven, Release, Released, ReplicatedStorage, ReplicatedStore, Retention,
-    Roster, SendResult, SessionKey, SessionStore, Storage, StorageHealth, Store, Swept, TrackingStore, Usage,
+    Roster, SendResult, SessionKey, SessionStore, Storage, StorageHealth, Store, Swept, TrackingStore, Unreported,
+    Usage,
     state::{account::StoreLimits, project::ProjectState, system::SystemState},
 };
 use crate::{
@@ -280,6 +281,14 @@ impl DeadLetterStore for MemoryStore {
 
     fn dead_letter_count(&self) -> Op<usize> {
         self.run(|state| state.dead_letter_count())
+    }
+
+    fn claim_unreported(&self, now: Now) -> Op<Unreported> {
+        self.run(|state| state.claim_unreported(now))
+    }
+
+    fn mark_reported(&self, until: u64) -> Op<()> {
+        self.run(|state| state.mark_reported(until))
     }
 }
 

@@ -14,7 +14,7 @@ use actors::{
         Depth, EventPage, EventQuery, EventStore, InboxStore, Inserted, KeyReservation, Lease, Op, Peeked,
         ProtocolStore, PushStore, PutOutcome, PutSession, Redriven, Release, Released, ReplicatedStorage,
         ReplicatedStore, Roster, SendResult, SessionKey, SessionStore, Storage, StorageHealth, Store, Swept,
-        TrackingStore, Usage, memory::MemoryStorage,
+        TrackingStore, Unreported, Usage, memory::MemoryStorage,
     },
 };
 
@@ -186,6 +186,8 @@ hooks! {
             now: Now,
         ) -> Redriven;
         fn dead_letter_count() -> usize;
+        fn claim_unreported(now: Now) -> Unreported;
+        fn mark_reported(until: u64) -> ();
     }
 
     impl EventStore for InterceptStore {

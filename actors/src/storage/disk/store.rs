@@ -18,7 +18,8 @@ use crate::{
         Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, DeadLetterStore,
         Depth, EventPage, EventQuery, EventStore, InboxStore, Inserted, KeyReservation, Lease, Op, Peeked,
         ProtocolStore, PushStore, PutOutcome, PutSession, Redriven, Release, Released, ReplicatedStore, Roster,
-        SendResult, SessionKey, SessionStore, Store, Swept, TrackingStore, Usage, state::project::ProjectState,
+        SendResult, SessionKey, SessionStore, Store, Swept, TrackingStore, Unreported, Usage,
+        state::project::ProjectState,
     },
 };
 
@@ -241,6 +242,15 @@ impl DeadLetterStore for DiskStore {
 
     fn dead_letter_count(&self) -> Op<usize> {
         self.read(|state| state.dead_letter_count())
+    }
+
+    /// Waits for the disk: after a restart the same dead letters are reported under the same number.
+    fn claim_unreported(&self, now: Now) -> Op<Unreported> {
+        self.change(Need::Access, move |state| state.claim_unreported(now))
+    }
+
+    fn mark_reported(&self, until: u64) -> Op<()> {
+        self.change(Need::Access, move |state| state.mark_reported(until))
     }
 }
 
