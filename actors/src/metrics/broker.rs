@@ -47,6 +47,15 @@ label! {
 }
 
 label! {
+    /// What became of a delivery report.
+    ReportResult {
+        Sent = "sent",
+        /// The sender of the messages has ended, or its inbox is full.
+        Refused = "refused",
+    }
+}
+
+label! {
     /// A kind of actor.
     ActorKind {
         Broker = "broker",
@@ -219,6 +228,8 @@ pub struct BrokerMetrics {
     pub wakes_held: CounterVec<WakeHold, { WakeHold::LEN }>,
     /// From a wake until its agent reads its inbox.
     pub wake_to_read: Histogram,
+    /// Reports to the senders of messages.
+    pub delivery_reports: CounterVec<ReportResult, { ReportResult::LEN }>,
 }
 
 /// The metrics of this process.
@@ -259,6 +270,7 @@ impl BrokerMetrics {
             wakes: [const { CounterVec::new() }; WakeWay::LEN],
             wakes_held: CounterVec::new(),
             wake_to_read: Histogram::new(),
+            delivery_reports: CounterVec::new(),
         }
     }
 
