@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::ProjectHandle;
 use crate::{
     clock::now,
+    faults,
     metrics::{METRICS, ReportResult},
     model::{
         Addressing, BrokerError, DeadLetter, DeadLetterReason, Draft, Message, Outcome, OutcomeKind, ProjectId,
@@ -38,6 +39,7 @@ impl ProjectHandle {
                 Fate::of_dead_letter(dead, recipient, outcome.as_deref())
             });
             self.send_reports(fates.collect(), Some(until)).await?;
+            faults::point("reports_sent").await;
             self.0.store.mark_reported(until).await?;
         }
         Ok(())
