@@ -46,8 +46,7 @@ fn a_message_goes_to_an_agent_of_the_broker_of_the_user() {
     for words in ["sessions", "protocols", "dead-letters"] {
         home.does(words);
     }
-    let projects = home.json("project list --json");
-    assert_eq!(projects["projects"][0]["id"], "default");
+    assert!(home.does("project list").contains("default"));
 }
 
 #[test]
