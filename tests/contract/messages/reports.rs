@@ -208,6 +208,29 @@ fn many_dead_letters_are_few_reports() {
 }
 
 #[test]
+fn reports_leave_room_for_messages() {
+    let broker = Broker::start_with(&["--queue-capacity=4"]);
+    let [alice, bob] = ["alice", "bob"].map(|name| broker.agent(name));
+    let refused = || {
+        let metrics = broker.get("/metrics").body;
+        metrics.contains("mcp_broker_delivery_reports_total{result=\"refused\"} 1")
+    };
+    for round in 0..3 {
+        alice.sends("no").to(&bob);
+        bob.concludes("rejected", "");
+        crate::support::eventually("it is reported or given up", || {
+            let waits = alice.calls("heartbeat", json!({}))["queue_size"] == (round + 1).min(2);
+            (waits && refused() == (round == 2)).then_some(())
+        });
+    }
+    for text in ["1", "2"] {
+        bob.sends(text).to(&alice);
+    }
+    bob.sends("3").fails_as("queue_full", &alice);
+    assert_eq!(alice.reads(json!({})).len(), 4);
+}
+
+#[test]
 fn a_sender_that_has_left_is_told_nothing() {
     let broker = Broker::start();
     let [alice, bob, carol] = ["alice", "bob", "carol"].map(|name| broker.agent(name));

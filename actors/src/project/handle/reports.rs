@@ -169,6 +169,7 @@ impl ProjectHandle {
             target: Recipients::One(member),
             idempotency_key: key,
             is_tracked: false,
+            is_report: true,
             spans: None,
         };
         let answers = target.submit(vec![submission])?.await;
