@@ -191,9 +191,7 @@ impl Journal for Recorder {
                 let key = key(space, kind::CROSS_PROJECT).message(message).0;
                 self.put(key, target.as_str().as_bytes().to_vec());
             }
-            Change::CrossProjectTargetRemoved(message) => {
-                self.remove(key(space, kind::CROSS_PROJECT).message(message).0)
-            }
+            Change::CrossProjectTargetRemoved(id) => self.remove(key(space, kind::CROSS_PROJECT).message(id).0),
             Change::EventsWritten(part) => {
                 let key = records::events_prefix(space, part.block).u32(part.first_index).0;
                 self.put(key, records::write_events(&part));
