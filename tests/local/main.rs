@@ -32,3 +32,4 @@ mod socket;
 mod starts;
 mod wakes;
 mod waking;
+mod ways;
