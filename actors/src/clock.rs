@@ -1,5 +1,6 @@
 //! The only module that reads a clock. Code that decides takes [`Now`] as an argument.
 
+pub use crate::faults::timer_delay;
 use std::time::Duration;
 
 /// One reading of both clocks. Durations are measured on `mono_ms`, so that a jump of the wall clock changes neither
