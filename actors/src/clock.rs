@@ -1,6 +1,5 @@
 //! The only module that reads a clock. Code that decides takes [`Now`] as an argument.
 
-pub use crate::faults::timer_delay;
 use std::time::Duration;
 
 /// One reading of both clocks. Durations are measured on `mono_ms`, so that a jump of the wall clock changes neither
@@ -173,6 +172,12 @@ const fn civil_from_days(days: u64) -> (u64, u64, u64) {
     };
     let year = year_of_era + era * 400 + (month <= 2) as u64;
     (year, month, day)
+}
+
+/// How long a timer is to wait that may fire before its time.
+#[must_use]
+pub fn timer_delay(delay: Duration) -> Duration {
+    crate::faults::timer_delay(delay)
 }
 
 #[cfg(test)]
