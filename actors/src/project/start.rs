@@ -42,13 +42,7 @@ impl Project {
         let (catalog, compiler) = (Arc::<Catalog>::default(), Arc::<Compiler>::default());
         let (known_seq, frames_dropped) = (KnownSeq::default(), Arc::<AtomicBool>::default());
         let registry_address = Arc::new(OnceLock::new());
-        let gave_up = {
-            let (store, on_give_up) = (Arc::clone(&store), on_give_up.clone());
-            move || {
-                store.record(ProjectEvent::gave_up(ActorKind::Project), now());
-                on_give_up();
-            }
-        };
+        let gave_up = recorded_give_up(Arc::clone(&store), on_give_up.clone());
         let project = supervise::start(Arc::clone(&metrics), settings.restarts, gave_up, |address| {
             Self::new(ProjectParts {
                 id: id.clone(),
@@ -117,5 +111,13 @@ impl Project {
             history_walks: Semaphore::new(WALKS_MAX),
             find_project: Box::new(move |id| projects.upgrade()?.get(id)),
         })
+    }
+}
+
+/// Records that the project gave up, before it does.
+fn recorded_give_up(store: Arc<dyn Store>, on_give_up: impl FnOnce()) -> impl FnOnce() {
+    move || {
+        store.record(ProjectEvent::gave_up(ActorKind::Project), now());
+        on_give_up();
     }
 }
