@@ -16,6 +16,7 @@ pub mod events;
 mod inboxes;
 pub mod memory;
 mod protocols;
+mod questions;
 mod replicated;
 mod retention;
 mod sessions;
@@ -33,6 +34,10 @@ pub use inboxes::{
     RecipientRefusal, Release, Released, Swept,
 };
 pub use protocols::{Inserted, ProtocolStore};
+pub use questions::{
+    Asked, CLOSED_MAX, ConsoleRecord, HELD_YAPS_MAX, OPEN_MAX, OPEN_OF_SESSION_MAX, QuestionStore, QuestionsFull,
+    ReleasedYaps, Updated, YAP_BACKDATE_MAX, YAPS_MAX, YAPS_RETENTION, YapHeld,
+};
 pub use replicated::{Heartbeat, HeartbeatExchange, PrefetchLimit, PushStore, PushedDelivery, ReplicatedStore};
 pub use retention::{COPY_BYTES, Retention, Usage, envelope_bytes};
 pub use sessions::{Claimed, PutOutcome, PutSession, Roster, SessionKey, SessionStore};
