@@ -86,12 +86,20 @@ pub enum Outcome {
 /// The name of a person: 1 to 128 characters without `@`, white space at an end and control characters, not of the form of
 /// a UUID, and not `desk`.
 #[derive(ToSchema)]
-#[schema(pattern = r"^[^\s@\u0000-\u001f\u007f-\u009f](?:[^@\u0000-\u001f\u007f-\u009f]{0,126}[^\s@\u0000-\u001f\u007f-\u009f])?$",
-    min_length = 1, max_length = 128, example = "mara")]
+#[schema(
+    pattern = r"^[^\s@\u0000-\u001f\u007f-\u009f](?:[^@\u0000-\u001f\u007f-\u009f]{0,126}[^\s@\u0000-\u001f\u007f-\u009f])?$",
+    min_length = 1,
+    max_length = 128,
+    example = "mara"
+)]
 pub struct HumanName(String);
 
 /// A role of people, such as `oncall`: as a name, without commas.
 #[derive(ToSchema)]
-#[schema(pattern = r"^[^\s,@\u0000-\u001f\u007f-\u009f](?:[^,@\u0000-\u001f\u007f-\u009f]{0,126}[^\s,@\u0000-\u001f\u007f-\u009f])?$",
-    min_length = 1, max_length = 128, example = "oncall")]
+#[schema(
+    pattern = r"^[^\s,@\u0000-\u001f\u007f-\u009f](?:[^,@\u0000-\u001f\u007f-\u009f]{0,126}[^\s,@\u0000-\u001f\u007f-\u009f])?$",
+    min_length = 1,
+    max_length = 128,
+    example = "oncall"
+)]
 pub struct Role(String);

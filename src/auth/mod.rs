@@ -8,6 +8,7 @@ mod audit;
 pub mod cookie;
 mod credentials;
 mod failed_attempts;
+mod human;
 mod identity;
 pub mod jwt;
 mod rates;
@@ -343,8 +344,8 @@ impl Authenticator {
     /// The metadata of the protected resource (RFC 9728, section 2); `None` without a configured issuer.
     pub fn resource_metadata(&self) -> Option<serde_json::Value> {
         let jwt = self.jwt.as_ref()?;
-        let scopes =
-            [Scope::Observer, Scope::Answer, Scope::Member, Scope::Admin].map(|scope| format!("{SCOPE_PREFIX}{}", scope.as_str()));
+        let scopes = [Scope::Observer, Scope::Answer, Scope::Member, Scope::Admin]
+            .map(|scope| format!("{SCOPE_PREFIX}{}", scope.as_str()));
         Some(serde_json::json!({
             "resource": jwt.audience(),
             "resource_name": "mcp-broker",
@@ -363,17 +364,20 @@ fn principal_of_claims(claims: jwt::Claims) -> Result<Arc<Principal>, AuthError>
     };
     let scopes = [Scope::Admin, Scope::Member, Scope::Answer, Scope::Observer];
     let scope = scopes.into_iter().find(|&scope| named(scope)).ok_or_else(|| {
-        let names = scopes.map(|scope| format!("{SCOPE_PREFIX}{}", scope.as_str())).join(", ");
+        let names = scopes
+            .map(|scope| format!("{SCOPE_PREFIX}{}", scope.as_str()))
+            .join(", ");
         BrokerError::forbidden(format!("the token has none of the scopes {names}"))
     })?;
     let home = claims.project.as_deref().and_then(|text| ProjectId::parse(text).ok());
     let home = home.ok_or_else(|| BrokerError::forbidden("the token names no project"))?;
-    let human = match scope {
-        Scope::Answer => Some(KeyHuman::parse(&claims.human, claims.roles).map_err(|error| {
-            BrokerError::forbidden(format!("the token names no person who may answer: {error}"))
-        })?),
-        _ => None,
-    };
+    let human =
+        match scope {
+            Scope::Answer => Some(KeyHuman::parse(&claims.human, claims.roles).map_err(|error| {
+                BrokerError::forbidden(format!("the token names no person who may answer: {error}"))
+            })?),
+            _ => None,
+        };
     let owner = Owner::subject(&claims.subject);
     Ok(Arc::new(Principal {
         audit_name: owner.as_str().into(),

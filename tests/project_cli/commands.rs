@@ -158,7 +158,9 @@ fn keys_are_listed_created_and_revoked() {
     answering["human"] = json!("mara");
     answering["roles"] = json!(["dba", "oncall"]);
     let answer = json!({"key": answering, "api_key": NEW_KEY}).to_string();
-    let flags = ["--create", "--scope", "answer", "--human", "mara", "--role", "oncall", "--role", "dba"];
+    let flags = [
+        "--create", "--scope", "answer", "--human", "mara", "--role", "oncall", "--role", "dba",
+    ];
     let (ran, asked) = FakeBroker::answering_with("201 Created", "", &answer)
         .run_client(&[&["project", "keys", "acme"], &flags[..]].concat());
     assert_eq!(

@@ -322,6 +322,12 @@ impl Owner {
         Self(format!("uid:{uid}").into())
     }
 
+    /// Whether the owner is a user of this machine.
+    #[must_use]
+    pub fn is_local_user(&self) -> bool {
+        self.0.starts_with("uid:")
+    }
+
     /// Whether the owner is a key of a project.
     #[must_use]
     pub fn is_key(&self) -> bool {

@@ -251,7 +251,10 @@ impl ProjectRecord {
         }
         match (wanted.scope, &wanted.human) {
             (Scope::Answer, None) => {
-                return Err(BrokerError::invalid("human", "a key of scope answer names the person who holds it"));
+                return Err(BrokerError::invalid(
+                    "human",
+                    "a key of scope answer names the person who holds it",
+                ));
             }
             (Scope::Answer, Some(_)) | (_, None) => {}
             (_, Some(_)) => return Err(BrokerError::invalid("human", "only with scope answer")),

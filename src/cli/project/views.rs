@@ -173,7 +173,16 @@ fn keys(answer: &Keys) -> String {
     if answer.keys.is_empty() {
         return "no keys\n".to_owned();
     }
-    let mut table = Table::new(&["KEY ID", "LABEL", "SCOPE", "PERSON", "STATUS", "CREATED", "EXPIRES", "LAST USED"]);
+    let mut table = Table::new(&[
+        "KEY ID",
+        "LABEL",
+        "SCOPE",
+        "PERSON",
+        "STATUS",
+        "CREATED",
+        "EXPIRES",
+        "LAST USED",
+    ]);
     for key in &answer.keys {
         table.row([
             key.id.as_str(),

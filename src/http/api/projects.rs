@@ -12,8 +12,8 @@ use actix_web::{
 use actors::{
     clock::{millis, now},
     model::{
-        BrokerError, ConfigChanges, KeyHuman, KeyId, NewKey, NewProject, ProjectChanges, ProjectConfig, ProjectId, ProtocolName,
-        Scope,
+        BrokerError, ConfigChanges, KeyHuman, KeyId, NewKey, NewProject, ProjectChanges, ProjectConfig, ProjectId,
+        ProtocolName, Scope,
     },
 };
 use serde::{Deserialize, Deserializer, de::Error};

@@ -33,7 +33,10 @@ impl KeyHuman {
         for role in &roles {
             SessionName::parse_as("roles", role)?;
             if role.contains(',') || role == AddressedTo::ANYONE {
-                return Err(BrokerError::invalid("roles", "no commas, and not `desk`, which means all people"));
+                return Err(BrokerError::invalid(
+                    "roles",
+                    "no commas, and not `desk`, which means all people",
+                ));
             }
         }
         roles.sort_unstable();

@@ -257,7 +257,10 @@ fn a_key_that_an_older_version_has_stored_names_no_person() {
     let mut project = project("a");
     with_key(&mut project);
     let mut stored = serde_json::to_value(&project.keys[0]).unwrap();
-    assert!(stored.as_object_mut().unwrap().remove("human").is_none(), "other keys are stored as before");
+    assert!(
+        stored.as_object_mut().unwrap().remove("human").is_none(),
+        "other keys are stored as before"
+    );
     assert_eq!(serde_json::from_value::<KeyRecord>(stored).unwrap(), project.keys[0]);
 }
 

@@ -36,8 +36,12 @@ pub fn answer() -> Command {
                 .help("The answer, or what is said beside an option; - reads it from stdin"),
         )
         .arg(
-            text("select", "VALUE", "Value of an option; may be repeated where several may be chosen")
-                .action(ArgAction::Append),
+            text(
+                "select",
+                "VALUE",
+                "Value of an option; may be repeated where several may be chosen",
+            )
+            .action(ArgAction::Append),
         )
         .arg(text("other", "TEXT", "A text in place of an option"))
         .arg(text(
@@ -160,7 +164,9 @@ fn read_stdin() -> Result<String, CliError> {
     let end = text.trim_end_matches(['\n', '\r']).len();
     text.truncate(end);
     if text.is_empty() {
-        return Err(CliError::Usage("stdin has no text; allowed: a text of at least one character".to_owned()));
+        return Err(CliError::Usage(
+            "stdin has no text; allowed: a text of at least one character".to_owned(),
+        ));
     }
     Ok(text)
 }

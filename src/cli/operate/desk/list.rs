@@ -20,8 +20,20 @@ const PAGE_LEN_MAX: usize = 1000;
 pub fn command() -> Command {
     Command::new("list")
         .about("List the questions that wait for an answer, the most urgent and oldest first")
-        .arg(choice("state", "STATE", STATES, "Questions of this state, those that are closed newest first").default_value("pending"))
-        .arg(text("to", "NAME", "Only questions addressed to this person, to this role, or to desk"))
+        .arg(
+            choice(
+                "state",
+                "STATE",
+                STATES,
+                "Questions of this state, those that are closed newest first",
+            )
+            .default_value("pending"),
+        )
+        .arg(text(
+            "to",
+            "NAME",
+            "Only questions addressed to this person, to this role, or to desk",
+        ))
         .arg(text("asker", "SESSION", "Only questions of this agent"))
         .arg(limit(LIMIT_MAX, "100", "The most questions to list"))
 }
@@ -47,7 +59,13 @@ impl Job for List {
     fn run(&self, context: &Context) -> Result<(), CliError> {
         let human = self.human.name(&context.client)?;
         let headers = [("x-human", human), ("x-human-roles", self.human.roles())];
-        let mut pages = Pages::new(&context.client, self.path.clone(), "questions", PAGE_LEN_MAX, self.limit);
+        let mut pages = Pages::new(
+            &context.client,
+            self.path.clone(),
+            "questions",
+            PAGE_LEN_MAX,
+            self.limit,
+        );
         for (name, value) in headers {
             if let Some(value) = value {
                 pages = pages.with_header(name, value);

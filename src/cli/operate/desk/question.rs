@@ -163,7 +163,11 @@ impl Question {
     fn end(&self) -> String {
         let mut text = String::new();
         if let Some(answer) = &self.answer {
-            let _ = write!(text, "\nanswer: {}\n", part(&answer.selected, &answer.other, &answer.text));
+            let _ = write!(
+                text,
+                "\nanswer: {}\n",
+                part(&answer.selected, &answer.other, &answer.text)
+            );
             for (id, answer) in answer.answers.iter().flatten() {
                 let shown = part(&answer.selected, &answer.other, &answer.text);
                 let _ = writeln!(text, "answer [{}]: {shown}", escaped(id));
@@ -247,7 +251,11 @@ mod tests {
         }))
         .unwrap();
         assert_eq!(question.stage(), "answered by lena");
-        assert!(question.text(&|table| table.to_string()).ends_with("\nanswer: a, soon\n"));
+        assert!(
+            question
+                .text(&|table| table.to_string())
+                .ends_with("\nanswer: a, soon\n")
+        );
         let cancelled: Question = from_value(json!({"state": "cancelled", "by": "alice", "reason": "done"})).unwrap();
         assert_eq!(cancelled.stage(), "cancelled by alice");
         assert!(lines(&"x\n".repeat(500)).ends_with("(300 more lines: --json shows them)"));

@@ -36,7 +36,11 @@ pub fn command() -> Command {
     Command::new(NAME)
         .about("Print questions, yaps and who is at the desk as they change")
         .long_about(ABOUT)
-        .arg(choice("topics", "TOPIC", TOPICS, "Only these").value_delimiter(',').num_args(1..))
+        .arg(
+            choice("topics", "TOPIC", TOPICS, "Only these")
+                .value_delimiter(',')
+                .num_args(1..),
+        )
         .arg(switch("console", "Be a console, to which questions are offered"))
         .arg(number("limit", 1, "End after this many events"))
 }
@@ -127,7 +131,11 @@ fn line(topic: &str, data: &Value) -> String {
                 format!("{} {}", text("human"), text("presence"))
             });
             let humans = humans.collect::<Vec<_>>().join(", ");
-            let humans = if humans.is_empty() { "no person is at the desk".to_owned() } else { humans };
+            let humans = if humans.is_empty() {
+                "no person is at the desk".to_owned()
+            } else {
+                humans
+            };
             format!("{humans}; {} waiting, {} high", data["waiting"], data["high"])
         }
         "gap" => "events are missing: desk list shows the questions".to_owned(),
@@ -158,7 +166,10 @@ mod tests {
         assert_eq!(line("yap", &yap), "yap       bob: hi\\u{7} (3 more)");
         let desk = json!({"humans": [{"human": "mara", "presence": "present"}], "waiting": 2, "high": 1});
         assert_eq!(line("desk", &desk), "desk      mara present; 2 waiting, 1 high");
-        assert_eq!(line("desk", &json!({"humans": [], "waiting": 0, "high": 0})), "desk      no person is at the desk; 0 waiting, 0 high");
+        assert_eq!(
+            line("desk", &json!({"humans": [], "waiting": 0, "high": 0})),
+            "desk      no person is at the desk; 0 waiting, 0 high"
+        );
     }
 
     #[test]
