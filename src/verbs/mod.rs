@@ -7,6 +7,7 @@ pub mod dead_letters;
 pub mod history;
 pub mod messages;
 pub mod protocols;
+pub mod questions;
 pub mod sending;
 pub mod sessions;
 
