@@ -181,6 +181,7 @@ fn register_session(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<
         may_wait: false,
         has_page: false,
         wait_started: None,
+        hurry: None,
     })
 }
 
@@ -270,7 +271,7 @@ pub const HEARTBEAT: Tool = Tool {
             rfc3339_text(member.shared.last_seen_unix_ms()),
             member.shared.waiting(),
         );
-        Ok(Lookup::Ready(Ok(ToolResult(answer.into_bytes()))))
+        Ok(Lookup::Ready(Ok(ToolResult::from(answer.into_bytes()))))
     }),
 };
 
@@ -365,6 +366,6 @@ fn list_sessions(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<Pen
     arguments.finish()?;
     Ok(PendingCall::page(async move {
         let page = sessions::list(&caller.project, &query, with_capabilities).await;
-        Ok(ToolResult(page))
+        Ok(ToolResult::from(page))
     }))
 }

@@ -232,9 +232,14 @@ impl InboxStore for RedisStore {
 
     fn acknowledge(&self, session: SessionId, which: Acknowledge, now: Now) -> Op<Acknowledged> {
         let operation = Operation::new("acknowledge").time(now).session(session);
+        let kind = if matches!(which, Acknowledge::Seen(_)) {
+            "seen"
+        } else {
+            "ids"
+        };
         match which {
-            Acknowledge::Ids(ids) => {
-                let operation = operation.text("ids").messages(&ids);
+            Acknowledge::Ids(ids) | Acknowledge::Seen(ids) => {
+                let operation = operation.text(kind).messages(&ids);
                 self.run(operation, move |pipeline, mut reply| {
                     let answer = decode::acknowledged(pipeline, &mut reply)?;
                     let acknowledged = without(&ids, answer.unknown.clone());
