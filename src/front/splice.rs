@@ -208,7 +208,11 @@ mod tests {
                 panic!("a request")
             };
             let mut out = Vec::new();
-            write(&mut out, frame.as_bytes(), key(place_in_arguments(&frame, &params), "k1").as_ref());
+            write(
+                &mut out,
+                frame.as_bytes(),
+                key(place_in_arguments(&frame, &params), "k1").as_ref(),
+            );
             assert_eq!(String::from_utf8(out).unwrap(), call(after));
         }
     }

@@ -15,5 +15,6 @@ mod messages;
 mod operations;
 mod projects;
 mod protocols;
+mod questions;
 mod sessions;
 mod websocket;

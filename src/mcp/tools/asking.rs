@@ -25,7 +25,7 @@ use crate::{
     verbs::{
         WAIT_MAX,
         arguments::Arguments,
-        questions::{self, bounds::WAIT_DEFAULT_SECONDS},
+        questions::{self, WAIT_DEFAULT_SECONDS},
     },
 };
 pub use elicitation::read_input;

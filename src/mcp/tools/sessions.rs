@@ -129,6 +129,10 @@ fn register_session(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<
     let aliases = aliases.map(parse_aliases).transpose()?;
     let capabilities = arguments.optional_object::<DeclaredCapabilities>("capabilities", CAPABILITIES_LEN_MAX)?;
     let metadata = arguments.optional_object::<Map<String, Value>>("metadata", METADATA_LEN_MAX)?;
+    if metadata.as_ref().is_some_and(|metadata| metadata.get("kind") == Some(&json!("human"))) {
+        let reason = "human is the kind of people, who come by a console and not as an agent";
+        return Err(BrokerError::invalid("metadata.kind", reason));
+    }
     let wake = arguments.optional_object::<WakePreference>("wake", WAKE_LEN_MAX)?;
     if wake.is_some_and(|wake| wake.min_interval_seconds > MIN_INTERVAL_MAX) {
         let text = format!("0 to {MIN_INTERVAL_MAX}");
@@ -334,6 +338,7 @@ pub const LIST_SESSIONS: Tool = Tool {
                 "queue_size": {"type": "integer"}, "activity": {"enum": ["unknown", "idle", "busy"]},
                 "wakes_by": {"type": ["array", "null"]}, "capabilities": {"type": "object"},
                 "metadata": {"type": "object"},
+                "kind": {"const": "human"}, "presence": {"enum": ["present", "idle", "away"]}, "open": {"type": "integer"},
             },
             "required": ["session_id", "name", "project_id", "status", "connection_time", "last_heartbeat", "queue_size"],
         });

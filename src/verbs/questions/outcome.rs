@@ -3,15 +3,14 @@
 use std::time::Duration;
 
 use actors::{
-    clock::rfc3339_text,
     desk::{DeskSummary, Presence},
-    model::{Answer, AnswerPart, AnsweredBy, Closing, Question, QuestionState},
+    model::{Question, QuestionState},
 };
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::view::{is_typing, state_word};
+use super::view::is_typing;
 
-/// Characters of an answer that the summary repeats.
+/// Characters of the summary.
 const SUMMARY_CHARACTERS_MAX: usize = 500;
 
 /// The people at the desk, as the asker is told.
@@ -62,7 +61,7 @@ impl Outcome<'_> {
             humans,
             waited,
         } = self;
-        let mut object = end_json(question);
+        let mut object = question.outcome();
         object.insert("waited_seconds".to_owned(), json!(waited.as_secs()));
         if question.is_open() {
             object.insert("position".to_owned(), json!(position));
@@ -87,70 +86,11 @@ impl Outcome<'_> {
     /// One line for models.
     #[must_use]
     pub fn summary(&self) -> String {
-        let Some(closed) = self.question.closed() else {
-            let progress = progress_text(self.question, self.position, self.humans);
-            return format!("PENDING: {progress}");
-        };
-        let because = |reason: &Option<String>| match reason {
-            Some(reason) => format!(": {}", one_line(reason)),
-            None => String::new(),
-        };
-        match &closed.how {
-            Closing::Answered { by, answer } => format!("ANSWERED by {}: {}", by.human, answer_line(answer)),
-            Closing::Declined { by, reason } => format!("DECLINED by {}{}", by.human, because(reason)),
-            Closing::Expired => "EXPIRED: no person answered in time. This is no answer.".to_owned(),
-            Closing::Cancelled { by, reason } => match by {
-                Some(by) => format!("CANCELLED by {by}{}", because(reason)),
-                None => format!("CANCELLED{}", because(reason)),
-            },
+        if self.question.is_open() {
+            return format!("PENDING: {}", progress_text(self.question, self.position, self.humans));
         }
+        one_line(&self.question.outcome_line())
     }
-}
-
-/// The members that say how far a question has come: what a notice has, too.
-fn end_json(question: &Question) -> Map<String, Value> {
-    let mut object = Map::new();
-    let mut set = |name: &str, value: Value| drop(object.insert(name.to_owned(), value));
-    set("question_id", json!(question.id));
-    set("state", json!(state_word(question)));
-    set("asked_at", json!(rfc3339_text(question.asked_at_ms())));
-    let Some(closed) = question.closed() else {
-        set("expires_at", json!(question.expires_at_ms.map(rfc3339_text)));
-        return object;
-    };
-    set("seen_at", json!(question.seen_at_ms.map(rfc3339_text)));
-    let at = json!(rfc3339_text(closed.at_ms));
-    match &closed.how {
-        Closing::Answered { by, answer } => {
-            set("answer", json!(answer));
-            set("answered_by", by_json(by));
-            set("answered_at", at);
-        }
-        Closing::Declined { by, reason } => {
-            set("reason", json!(reason));
-            set("declined_by", by_json(by));
-            set("declined_at", at);
-        }
-        Closing::Expired => {
-            set("default", json!(question.on_expiry));
-            set("expired_at", at);
-        }
-        Closing::Cancelled { by, reason } => {
-            set("by", json!(by));
-            set("reason", json!(reason));
-            set("cancelled_at", at);
-        }
-    }
-    object
-}
-
-/// The person who closed a question.
-pub(super) fn by_json(by: &AnsweredBy) -> Value {
-    let mut object = json!({"human": by.human, "via": by.via});
-    if by.is_agent {
-        object["kind"] = json!("agent");
-    }
-    object
 }
 
 /// What a call that waits is told: where the question is now.
@@ -179,31 +119,7 @@ fn ordinal(number: usize) -> String {
     format!("{number}{ending}")
 }
 
-/// The answer in one line.
-fn answer_line(answer: &Answer) -> String {
-    let mut parts = Vec::new();
-    add_part(&mut parts, "", &answer.part);
-    for (id, part) in answer.answers.iter().flatten() {
-        add_part(&mut parts, &format!("{id}: "), part);
-    }
-    match answer.images.len() {
-        0 => {}
-        1 => parts.push("1 image".to_owned()),
-        len => parts.push(format!("{len} images")),
-    }
-    one_line(&parts.join("; "))
-}
-
-fn add_part(parts: &mut Vec<String>, before: &str, part: &AnswerPart) {
-    if !part.selected.is_empty() {
-        parts.push(format!("{before}{}", part.selected.join(", ")));
-    }
-    for text in [&part.other, &part.text].into_iter().flatten() {
-        parts.push(format!("{before}{text}"));
-    }
-}
-
-/// The beginning of a text, without line breaks and other control characters.
+/// The beginning of a text on one line: for models, without control characters.
 fn one_line(text: &str) -> String {
     let plain = |c: char| if c.is_control() { ' ' } else { c };
     let mut line: String = text.chars().take(SUMMARY_CHARACTERS_MAX).map(plain).collect();

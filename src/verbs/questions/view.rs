@@ -3,13 +3,11 @@
 use actors::{
     clock::{now, rfc3339_text},
     model::{
-        Answer, Closing, Image, Question, QuestionClaim, QuestionContent, QuestionItem, QuestionState, SessionStatus,
+        Answer, AnsweredBy, Closing, Image, Question, QuestionClaim, QuestionContent, QuestionState, SessionStatus,
     },
     project::ProjectHandle,
 };
 use serde_json::{Value, json};
-
-use super::outcome::by_json;
 
 /// How long after a keystroke a person counts as typing.
 const TYPING_MS: u64 = 10_000;
@@ -25,7 +23,7 @@ pub fn question_view(project: &ProjectHandle, question: &Question, content: Opti
     let mut view = json!({
         "question_id": question.id,
         "revision": question.revision,
-        "state": state_word(question),
+        "state": question.state_str(),
         "asked_at": rfc3339_text(question.asked_at_ms()),
         "expires_at": question.expires_at_ms.map(rfc3339_text),
         "urgency": question.urgency,
@@ -49,9 +47,13 @@ pub fn question_view(project: &ProjectHandle, question: &Question, content: Opti
     view
 }
 
-/// The state in the contract: an open question is `pending`.
-pub(super) fn state_word(question: &Question) -> &'static str {
-    question.closed().map_or("pending", |closed| closed.how.as_str())
+/// The person who closed a question.
+fn by_json(by: &AnsweredBy) -> Value {
+    let mut object = json!({"human": by.human, "via": by.via});
+    if by.is_agent {
+        object["kind"] = json!("agent");
+    }
+    object
 }
 
 fn asker_json(project: &ProjectHandle, question: &Question) -> Value {
@@ -71,19 +73,7 @@ fn asker_json(project: &ProjectHandle, question: &Question) -> Value {
 
 /// Whether the content says more than the summary.
 fn has_more(question: &Question) -> bool {
-    let plain = QuestionContent {
-        items: vec![QuestionItem {
-            id: String::new(),
-            question: question.summary.clone(),
-            options: Vec::new(),
-            multi_select: false,
-            allow_other: true,
-            required: false,
-        }],
-        ..QuestionContent::default()
-    };
-    let plain_len = serde_json::to_vec(&plain).map_or(0, |text| text.len());
-    question.content_bytes > plain_len
+    question.content_bytes > QuestionContent::text(question.summary.as_str()).stored_len()
 }
 
 fn add_state(view: &mut Value, question: &Question, is_whole: bool) {

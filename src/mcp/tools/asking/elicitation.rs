@@ -280,11 +280,14 @@ fn answer_in(content: &QuestionContent, response: &Value) -> Option<Answer> {
                 ..AnswerPart::default()
             };
         }
-        AnswerPart {
-            selected,
-            other: text_of(&given[other_key(item)]),
-            text: None,
-        }
+        // Beside one chosen option, own words are what the person adds.
+        let words = text_of(&given[other_key(item)]);
+        let (other, text) = if selected.is_empty() {
+            (words, None)
+        } else {
+            (None, words)
+        };
+        AnswerPart { selected, other, text }
     };
     if !content.is_form {
         let part = part_of(content.items.first()?);
