@@ -4,6 +4,7 @@
 pub mod arguments;
 pub mod compatibility;
 pub mod dead_letters;
+pub mod desk;
 pub mod history;
 pub mod messages;
 pub mod protocols;

@@ -92,7 +92,7 @@ export function endLogin(reason) {
   me.set(null);
 }
 
-const SCOPES = ['observer', 'member', 'admin', 'operator'];
+const SCOPES = ['observer', 'answer', 'member', 'admin', 'operator'];
 
 // Whether the caller may do what needs a scope.
 export const allows = (scope) => SCOPES.indexOf(me.get()?.scope) >= SCOPES.indexOf(scope);
