@@ -12,7 +12,7 @@ use actors::model::KeyDigest;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-use super::kinds::{LogFormat, RedisFallback, StorageKind};
+use super::kinds::{ClarifyBy, LogFormat, RedisFallback, StorageKind};
 use crate::storage::redis::RedisSettings;
 
 /// How a value looks on the command line.
@@ -188,6 +188,10 @@ impl Choosable for StorageKind {
 
 impl Choosable for RedisFallback {
     const SHAPE: Shape = Shape::One("KIND");
+}
+
+impl Choosable for ClarifyBy {
+    const SHAPE: Shape = Shape::One("WAYS");
 }
 
 impl Choosable for LogFormat {

@@ -11,7 +11,7 @@ use actors::model::KeyDigest;
 
 use super::{
     error::ConfigError,
-    kinds::{LogFormat, RedisFallback, StorageKind},
+    kinds::{ClarifyBy, LogFormat, RedisFallback, StorageKind},
     layers::Layers,
     rules::{
         Address, AdminKey, AutoOr, Choice, FilePath, Folder, Integer, LogFilter, Names, OptionalPort, Origins, Ratio,
@@ -197,6 +197,10 @@ settings! {
     /// Deliveries of one message without acknowledgement until it is dead-lettered.
     delivery_limit: u32 = "5", Integer(1..=1000);
 
+    /// By which ways `clarify` reaches people: `desk` only; `desk,client` also by a form in the client of the agent, while no
+    /// person is at the desk and where the client offers it; `client,desk` by that form first, beside the desk.
+    clarify_by: ClarifyBy = "desk,client", Choice(CLARIFY_WAYS);
+
     /// Time between two heartbeats that clients are told to keep. Must be shorter than `stale_threshold`.
     heartbeat_interval: Duration = "10s", Span(millis(100)..=hours(1));
 
@@ -242,6 +246,13 @@ const STORAGES: &[(&str, StorageKind)] = &[
 ];
 
 const REDIS_FALLBACKS: &[(&str, RedisFallback)] = &[("none", RedisFallback::None), ("memory", RedisFallback::Memory)];
+
+const CLARIFY_WAYS: &[(&str, ClarifyBy)] = &[
+    ("desk", ClarifyBy::Desk),
+    ("desk,client", ClarifyBy::DeskThenClient),
+    ("client,desk", ClarifyBy::ClientThenDesk),
+    ("client", ClarifyBy::ClientThenDesk),
+];
 
 const LOG_FORMATS: &[(&str, LogFormat)] = &[
     ("auto", LogFormat::Auto),

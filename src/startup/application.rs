@@ -294,6 +294,7 @@ fn serve_broker(
         Arc::clone(&admin),
         replicas.as_ref().map(|replicas| replicas.own_id()),
         settings::outbound_budget(config),
+        settings::clarify_by(config),
     )?);
     let Shared {
         state,

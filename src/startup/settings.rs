@@ -16,9 +16,10 @@ use crate::{
         jwt::{JwtSettings, JwtVerifier, KeySource},
     },
     budget::Budget,
-    config::{Config, RedisFallback, StorageKind},
+    config::{self, Config, RedisFallback, StorageKind},
     edge::AddressLimiter,
     http::Scraping,
+    mcp::ClarifyBy,
     metrics::TokenFile,
     storage::{StorageSettings, redis::RedisSettings},
     transport::Timeouts,
@@ -50,6 +51,15 @@ pub fn address_limiter(config: &Config) -> Arc<AddressLimiter> {
 pub fn inbound_budget(config: &Config) -> Arc<Budget> {
     let bytes_max = config.inbound_buffer_bytes();
     Budget::new(bytes_max, bytes_max / INBOUND_SHARE_DIVISOR)
+}
+
+/// By which ways `clarify` reaches people.
+pub const fn clarify_by(config: &Config) -> ClarifyBy {
+    match config.clarify_by {
+        config::ClarifyBy::Desk => ClarifyBy::Desk,
+        config::ClarifyBy::DeskThenClient => ClarifyBy::DeskThenClient,
+        config::ClarifyBy::ClientThenDesk => ClarifyBy::ClientThenDesk,
+    }
 }
 
 /// The budget for answers and pushes.

@@ -16,5 +16,6 @@ mod messages;
 mod operations;
 mod projects;
 mod protocols;
+mod questions;
 mod sessions;
 mod websocket;

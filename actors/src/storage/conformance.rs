@@ -53,6 +53,7 @@ pub const CASES: &[Case] = cases! {
         an_acknowledgement_after_a_release_still_counts
         acknowledging_up_to_a_message_acknowledges_all_leased_before_it
         an_undelivered_message_cannot_be_acknowledged
+        what_was_seen_in_another_way_leaves_the_inbox
         an_acknowledgement_reports_tracked_messages
         a_message_released_too_often_is_dead_lettered
         a_repeated_idempotency_key_answers_the_first_result
