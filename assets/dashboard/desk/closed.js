@@ -13,11 +13,12 @@ export function ClosedQuestion({ question }) {
   const { state } = question;
   return html`<section class="closed" aria-label="How it ended"><div class=${`notice ${state === 'answered' ? 'good' : 'warn'}`} role="status">
     <p><${Ending} question=${question} /></p></div>
-    ${question.answer && html`<${Given} question=${question} />`}</section>`;
+    ${question.answer && html`<${Given} question=${question} />`}
+    ${question.state === 'answered' && question.sensitive && html`<p class="faint">The answer is sensitive: only the agent gets it.</p>`}</section>`;
 }
 
 function Ending({ question }) {
-  const at = question.answered_at ?? question.closed_at;
+  const at = question[`${question.state}_at`];
   const when = at && html`${' '}<${Time} at=${at} relative />`;
   const who = (by) => html`<b><${Text} value=${by?.human ?? by ?? 'A person'} max=${60} /></b>`;
   const reason = question.reason && html`: <${Text} value=${words(question.reason)} max=${2_000} />`;

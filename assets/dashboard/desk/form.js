@@ -6,7 +6,9 @@ import { BYTES_MAX, IMAGES_MAX, bytesOf, readImage } from './images.js';
 import { choseOther, chosen, emptyPart, itemsOf } from './model.js';
 import { Lines } from './parts.js';
 
+// Characters.
 const TEXT_MAX = 64 * 1024;
+const OTHER_MAX = 8_000;
 
 // `change({parts} or {images})` is called for what the person does. `faults`: the names of questions that lack an answer.
 export function AnswerForm({ question, form, change, send, isSending, faults, isDisabled, children }) {
@@ -43,7 +45,7 @@ export function AnswerForm({ question, form, change, send, isSending, faults, is
   useEffect(() => {
     if (faults.length) frame.current.querySelector('[aria-invalid="true"]')?.focus();
   }, [faults]);
-  return html`<form class="answer" ref=${frame} onSubmit=${submit} onPaste=${onPaste} onKeyDown=${onKeyDown} aria-label="Your answer">
+  return html`<form class="answer" ref=${frame} onSubmit=${submit} onPaste=${onPaste} onKeyDown=${onKeyDown} aria-label="Answer">
     <fieldset class="plain" disabled=${isDisabled}>
     ${items.map((item, at) => html`<${Item} key=${item.id} item=${item} name=${`${question.question_id} ${item.id}`}
       isForm=${Boolean(question.questions)} isFirst=${at === 0} part=${form.parts[item.id] ?? emptyPart}
@@ -55,7 +57,7 @@ export function AnswerForm({ question, form, change, send, isSending, faults, is
           URL.revokeObjectURL(image.url);
           change({ images: form.images.filter((one) => one !== image) });
         }}>Remove</button></figure>`)}
-      ${form.images.length < IMAGES_MAX && html`<label class="button quiet file">Add an image<input type="file" class="visually-hidden"
+      ${form.images.length < IMAGES_MAX && html`<label class="button file">Add an image<input type="file" class="visually-hidden"
         accept="image/*" multiple onChange=${(event) => {
           add([...event.currentTarget.files]);
           event.currentTarget.value = '';
@@ -72,11 +74,11 @@ function Item({ item, name, isForm, isFirst, part, isSensitive, isFaulty, setPar
   const hasOptions = item.options.length > 0;
   const invalid = isFaulty ? 'true' : undefined;
   const textLabel = hasOptions ? 'Note (optional)' : isForm ? 'Answer' : 'Your answer';
-  const text = html`<label class="text"><span>${textLabel}</span><textarea value=${part.text} maxlength=${TEXT_MAX} rows="3"
+  const text = html`<label class="text"><span class=${isForm && !hasOptions ? 'visually-hidden' : ''}>${textLabel}</span><textarea value=${part.text} maxlength=${TEXT_MAX} rows="3"
     data-text=${isFirst ? '' : undefined} aria-invalid=${hasOptions ? undefined : invalid} autocomplete="off" spellcheck=${!isSensitive}
     onInput=${(event) => setPart({ ...part, text: event.currentTarget.value })} /></label>`;
   if (!hasOptions && !isForm) return text;
-  return html`<fieldset class="item"><legend class=${isForm ? '' : 'visually-hidden'}>${isForm
+  return html`<fieldset class=${`item${isFaulty ? ' faulty' : ''}`}><legend class=${isForm ? '' : 'visually-hidden'}>${isForm
     ? html`<${Lines} value=${item.question} />` : 'Options'}${isForm && item.required && html`<span class="faint"> (required)</span>`}</legend>
     ${hasOptions && html`<div class="options">${item.options.map((option, at) => html`<label key=${option.value} class="option"><input
       type=${kind} name=${name} checked=${part.selected.includes(option.value)} aria-invalid=${at === 0 ? invalid : undefined}
@@ -85,7 +87,7 @@ function Item({ item, name, isForm, isFirst, part, isSensitive, isFaulty, setPar
       ${isFirst && at < 9 && html`<kbd aria-hidden="true">${at + 1}</kbd>`}</label>`)}
       ${item.allow_other !== false && html`<div class="option other"><input type=${kind} name=${name} checked=${part.isOther}
         aria-label="Another answer" onChange=${() => setPart(choseOther(part, item))} /><input type="text" value=${part.other}
-        maxlength=${TEXT_MAX} placeholder="Another answer" aria-label="Text of another answer" autocomplete="off"
+        maxlength=${OTHER_MAX} placeholder="Another answer" aria-label="Text of another answer" autocomplete="off"
         onInput=${(event) => setPart({ ...choseOther(part, item, true), other: event.currentTarget.value })} /></div>`}</div>`}
     ${text}</fieldset>`;
 }

@@ -9,10 +9,10 @@ import { Pages, Table } from '../ui/table.js';
 import { AskerName, State } from './parts.js';
 
 const LIMIT = 25;
-const STATES = [['answered', 'answered'], ['declined', 'declined'], ['expired', 'expired'], ['cancelled', 'cancelled']];
+const STATES = [['', 'answered'], ['declined', 'declined'], ['expired', 'expired'], ['cancelled', 'cancelled']];
 
 export function History({ route }) {
-  const state = route.params.state ?? 'answered';
+  const state = route.params.state || 'answered';
   const { asker = null, cursor = null } = route.params;
   const resource = useResource(`history ${state} ${asker} ${cursor}`, (signal) =>
     get('questions', { state, asker, limit: LIMIT, cursor }, signal), { pollMs: 10_000 });

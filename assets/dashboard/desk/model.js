@@ -141,7 +141,7 @@ export function partsOfDraft(question, text) {
   const [first] = itemsOf(question);
   if (!question.questions) return { '': { ...emptyPart, text } };
   const read = parse(text);
-  const given = itemsOf(question).filter(({ id }) => typeof read?.[id] === 'object')
+  const given = itemsOf(question).filter(({ id }) => read?.[id] && typeof read[id] === 'object')
     .map(({ id, options }) => [id, partOf(read[id], options)]);
   return given.length ? Object.fromEntries(given) : { [first.id]: { ...emptyPart, text } };
 }

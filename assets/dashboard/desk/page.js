@@ -14,7 +14,7 @@ import { QuestionList, useOrdered } from './list.js';
 import { NotifyButton, useNews } from './notify.js';
 import { People, PresenceChoice, Yaps } from './people.js';
 import { QuestionView } from './question.js';
-import { attach, connection, givenName, humanOf, presence, refusal, tellPresence } from './session.js';
+import { attach, connection, givenName, givenRoles, humanOf, presence, refusal, tellPresence } from './session.js';
 
 const NAME_MAX = 128;
 
@@ -22,23 +22,34 @@ export function Desk() {
   const caller = useStore(me);
   const human = humanOf(caller, useStore(givenName));
   const { params } = useRoute();
+  const roles = useStore(givenRoles);
   if (!human) return html`<${NameForm} />`;
-  return html`<${Attached} key=${`${human} ${params.project ?? ''}`} human=${human} isOwn=${!caller.human} />`;
+  return html`<${Attached} key=${JSON.stringify([human, roles, params.project])} human=${human} isOwn=${!caller.human} />`;
 }
 
+// Changes who this page answers for. The page begins again under a new name.
+function become(form) {
+  const name = form.name.trim();
+  if (!name) return;
+  givenRoles.set(form.roles.split(',').map((one) => one.trim()).filter(Boolean).join(','));
+  givenName.set(name);
+}
+
+const NameFields = ({ name = '', roles = '' }) => html`<label><span>Your name</span><input name="name" required maxlength=${NAME_MAX}
+    value=${name} autocomplete="username" spellcheck=${false} aria-describedby="name-hint" /></label>
+  <p id="name-hint" class="faint">Agents and other people see it. This browser keeps it.</p>
+  <label><span>Roles (optional)</span><input name="roles" value=${roles} maxlength=${NAME_MAX} placeholder="oncall, dba" autocomplete="off"
+    spellcheck=${false} /></label>`;
+
 function NameForm() {
-  const field = useRef(null);
-  useEffect(() => field.current.focus(), []);
+  const frame = useRef(null);
+  useEffect(() => frame.current.querySelector('input').focus(), []);
   const submit = (event) => {
     event.preventDefault();
-    const name = field.current.value.trim();
-    if (name) givenName.set(name);
+    become(Object.fromEntries(new FormData(event.currentTarget)));
   };
-  return html`<main class="login"><form onSubmit=${submit} class="panel"><h1><img src=${new URL('../icon.svg', import.meta.url)} alt=""
-    width="28" height="28" /> Desk</h1><label><span>Your name</span><input ref=${field} name="name" required maxlength=${NAME_MAX}
-    autocomplete="username" spellcheck=${false} aria-describedby="name-hint" /></label>
-    <p id="name-hint" class="faint">Agents and other people see it. This browser keeps it.</p>
-    <button type="submit" class="primary">Go to the desk</button></form></main>`;
+  return html`<main class="login"><form onSubmit=${submit} class="panel" ref=${frame}><h1><img src=${new URL('../icon.svg', import.meta.url)}
+    alt="" width="28" height="28" /> Desk</h1><${NameFields} /><button type="submit" class="primary">Go to the desk</button></form></main>`;
 }
 
 const VIEWS = { overview: 'Questions', q: 'Question', history: 'History' };
@@ -116,13 +127,11 @@ function Guarded({ children }) {
 
 function Bar({ human, isOwn, waiting, view }) {
   const high = waiting.filter((one) => one.urgency === 'high').length;
-  const rename = () => ask({ title: 'Your name', verb: 'Change', text: html`<p>Agents and other people see it.</p>`,
-    fields: html`<label><span>Name</span><input name="name" required maxlength=${NAME_MAX} value=${human} autocomplete="username" /></label>`,
+  const rename = () => ask({ title: 'Who answers here?', verb: 'Change', fields: html`<${NameFields} name=${human} roles=${givenRoles.get()} />`,
     run: ({ form }) => {
-      const name = form.name.trim();
-      // The page begins again under the new name.
-      if (name) setTimeout(() => givenName.set(name));
-      return `You are ${visible(name, 60)}.`;
+      // After the dialog has said so.
+      setTimeout(() => become(form));
+      return `You are ${visible(form.name.trim(), 60)}.`;
     } });
   return html`<div class="bar"><span class="me">${isOwn ? html`<button type="button" class="quiet" title="Change your name" onClick=${rename}><bdi>${
       visible(human, 40)}</bdi></button>` : html`<b><bdi>${visible(human, 40)}</bdi></b>`}<${PresenceChoice} /></span><${NotifyButton} />

@@ -39,9 +39,9 @@ export function Yaps() {
   }, [yaps, isAtEnd]);
   const onScroll = ({ currentTarget: { scrollTop, scrollHeight, clientHeight } }) =>
     setAtEnd(scrollHeight - scrollTop - clientHeight < 24);
-  return html`<${Panel} title="Yaps" class="yaps">${yaps.length ? html`<ol ref=${list} onScroll=${onScroll} tabindex="0" role="log"
-    aria-live="off" aria-label="What agents say without asking">${yaps.map((one) => html`<li key=${one.seq}><span class="faint"><${Time}
+  return html`<${Panel} title="Yaps" class="yaps">${yaps.length ? html`<div class="log" ref=${list} onScroll=${onScroll}
+    tabindex="0" role="log" aria-live="off" aria-label="What agents say without asking"><ol>${yaps.map((one) => html`<li key=${one.seq}><span class="faint"><${Time}
     at=${one.at} /> <b><${Text} value=${one.sender_name ?? 'an agent'} max=${40} /></b>${one.late && ' (late)'}</span>
-    <${Text} value=${one.folded ? `${count(one.folded)} more` : one.message} max=${4_000} /></li>`)}</ol>`
+    <${Text} value=${one.folded ? `${count(one.folded)} more` : one.message} max=${4_000} /></li>`)}</ol></div>`
     : html`<${Empty} title="No yaps.">Agents say here what they do.<//>`}<//>`;
 }

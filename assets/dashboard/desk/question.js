@@ -26,7 +26,6 @@ export function QuestionView({ id, human }) {
   const resource = useResource(`question ${id}`, (signal) => session.loadQuestion(id, signal));
   const record = questions.get(id) ?? closed.get(id);
   const whole = resource.data;
-  // Of the answer the stream tells that it came.
   const isBehind = whole && record && !isOpen(record) && record.revision > whole.revision;
   useEffect(() => {
     if (isBehind) resource.refresh();
@@ -35,8 +34,9 @@ export function QuestionView({ id, human }) {
     if (missedCount) resource.refresh();
   }, [missedCount]);
   const loaded = !whole ? resource : { ...resource, data: record && record.revision > whole.revision
-    ? { ...whole, ...record, ...pick(whole, CONTENT) } : whole };
-  return html`<p class="crumb"><a href=${link('')}>Questions</a></p>
+    // The stream tells that an answer came, without its images: they come with the whole question.
+    ? { ...whole, ...record, ...pick(whole, CONTENT), answer: null } : whole };
+  return html`<p class="crumb back"><a href=${link('')}>← Questions</a></p>
     <${Loaded} resource=${loaded} what="the question">${(question) => html`<${Shown} key=${id} question=${question} human=${human} />`}<//>`;
 }
 
@@ -68,9 +68,9 @@ function Head({ question }) {
 function Content({ question }) {
   const text = question.question ?? question.summary ?? '';
   const isLong = text.length > 300;
-  return html`<div class="body">
-    <h1 id="question-title" tabindex="-1">${question.questions || isLong ? html`<${Text} value=${question.summary} max=${300} />`
-      : html`<${Lines} value=${text} />`}</h1>
+  const title = question.questions ? `${question.questions.length} questions` : isLong ? html`<${Text} value=${question.summary} max=${300} />`
+    : html`<${Lines} value=${text} />`;
+  return html`<div class="body"><h1 id="question-title">${title}</h1>
     ${isLong && !question.questions && html`<${Lines} value=${text} />`}
     ${question.handover && html`<div class="notice"><p><b><${Text} value=${question.handover.from} max=${40} /></b> handed this over to
       ${' '}<b><${Text} value=${question.handover.to} max=${40} /></b>${question.handover.note && html`: <${Text} value=${question.handover.note}
@@ -186,6 +186,8 @@ function Actions({ question, human, draft }) {
       <label><span>Note (optional)</span><textarea name="note" maxlength="2000" rows="3" /></label>`,
     run: async ({ form }) => {
       await session.handOver(id, form.to.trim(), form.note.trim());
+      // This person may not read it any longer, unless all may.
+      go(link(''));
       return `Handed over to ${visible(form.to.trim(), 60)}.`;
     } });
   const isClaimed = question.claimed_by?.human === human;

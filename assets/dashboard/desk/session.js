@@ -19,6 +19,8 @@ export const missedCount = createStore(0);
 export const presence = createStore({ paused: false, away: false });
 // The name that the person gave. Keys of the scope `answer` have one of their own.
 export const givenName = createSetting('mcp-broker-desk-name', '');
+// The roles that the person gave, separated by commas: questions to one of them are for this person as well.
+export const givenRoles = createSetting('mcp-broker-desk-roles', '');
 
 export const humanOf = (caller, given) => caller?.human || given || null;
 
@@ -30,11 +32,13 @@ export const onNews = (listener) => {
 
 // Shows the questions for a person until the returned function is called.
 export function attach(human) {
-  actsAs.set(me.get()?.human ? null : human);
+  const isNamedByKey = Boolean(me.get()?.human);
+  actsAs.set(isNamedByKey ? null : human);
   desk.set(emptyDesk);
   connection.set('connecting');
   let wasLost = false;
-  const address = () => apiUrl('events', { topics: 'questions,yaps,desk', console: human, project: chosenProject() });
+  const address = () => apiUrl('events', { topics: 'questions,yaps,desk', console: human, project: chosenProject(),
+    roles: isNamedByKey ? null : givenRoles.get() });
   const closeStream = openStream(address, ['desk', 'question', 'yap', 'gap'], {
     onEvent: (name, event) => {
       if (name === 'desk') hearDesk(event);
