@@ -82,7 +82,7 @@ pub async fn desk(known: web::Header<IfNoneMatch>) -> HttpResponse {
 ))]
 pub async fn question(id: web::Path<String>) -> HttpResponse {
     // The page is the same for every id. A text that is no id leads to the list.
-    let place = QuestionId::parse(&id).map_or_else(|_| String::new(), |id| format!("#/q/{id}"));
+    let place = QuestionId::parse(&id).map_or_else(String::new, |id| format!("#/q/{id}"));
     redirect(StatusCode::SEE_OTHER, &format!("../../desk{place}"))
 }
 

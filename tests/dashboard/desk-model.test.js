@@ -1,7 +1,7 @@
 // What the desk knows and what follows from it, without a browser and without a broker.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { answerOf, chosen, choseOther, draftText, emptyDesk, emptyPart, holder, isMine, itemsOf, missing, newsOf, ordered, partsOfDraft,
+import { answerOf, chosen, choseOther, draftText, emptyDesk, emptyPart, holder, isAnswer, isMine, itemsOf, missing, newsOf, ordered, partsOfDraft,
   safeAddress, withList, withQuestion, withYap } from '../../assets/dashboard/desk/model.js';
 
 const question = (id, more = {}) => ({ question_id: id, revision: 1, state: 'pending', urgency: 'medium', to: 'desk',
@@ -95,6 +95,17 @@ test('what an answer lacks is named', () => {
   assert.deepEqual(missing(FORM, { why: { ...emptyPart, text: 'because' } }), ['region']);
   assert.deepEqual(missing(FORM, { region: { ...emptyPart, selected: ['us'] } }), []);
   assert.deepEqual(missing(FORM, { region: { ...emptyPart, isOther: true, other: ' ' } }), ['region']);
+});
+
+test('what is filled in is told from what was answered', () => {
+  const parts = { '': { ...emptyPart, selected: ['drop'], text: 'dump it' } };
+  const answered = (answer) => ({ ...SINGLE, answer: { selected: [], other: null, text: null, answers: null, images: [], ...answer } });
+  assert.equal(isAnswer(answered({ selected: ['drop'], text: 'dump it' }), parts), true);
+  assert.equal(isAnswer(answered({ selected: ['keep'], text: 'dump it' }), parts), false);
+  assert.equal(isAnswer({ ...SINGLE, answer: null }, parts), false);
+  const form = { ...FORM, answer: { answers: { region: { selected: ['eu'], other: null, text: null } } } };
+  assert.equal(isAnswer(form, { region: { ...emptyPart, selected: ['eu'] } }), true);
+  assert.equal(isAnswer(form, { region: { ...emptyPart, selected: ['eu'] }, why: { ...emptyPart, text: 'x' } }), false);
 });
 
 test('a draft comes back as it was, and a text that is no draft of the form is not lost', () => {

@@ -69,12 +69,13 @@ function createDraft(question) {
       plan();
     },
     save,
-    // After the person has answered or declined.
+    // After the person has answered or declined here.
     forget() {
       clearTimeout(timer);
       for (const { url } of store.get().images) URL.revokeObjectURL(url);
       drafts.delete(id);
       removeLocal(id);
+      store.set({ parts: {}, images: [] });
     },
   };
 }

@@ -128,6 +128,16 @@ export function answerOf(question, parts, images = []) {
   return { answers: Object.fromEntries(given.map(([id, part]) => [id, answerPart(part)])), ...body };
 }
 
+// Whether what is filled in is the answer that the question has.
+export function isAnswer(question, parts) {
+  const { answer } = question;
+  if (!answer) return false;
+  const given = answerOf(question, parts);
+  const same = (one, other) => (one?.other ?? null) === (other?.other ?? null) && (one?.text ?? null) === (other?.text ?? null)
+    && (one?.selected ?? []).join('\n') === (other?.selected ?? []).join('\n');
+  return question.questions ? itemsOf(question).every(({ id }) => same(given.answers[id], answer.answers?.[id])) : same(given, answer);
+}
+
 // What is filled in as the text that the broker keeps for the same person. The draft of a single question is its text, which
 // every console can show; that of a form is JSON.
 export function draftText(question, parts) {

@@ -23,7 +23,13 @@ export function useNews() {
 }
 
 function show(question, title, body) {
-  const shown = new Notification(title, { body, tag: question.question_id, icon: new URL('../icon.svg', import.meta.url).href });
+  let shown;
+  try {
+    shown = new Notification(title, { body, tag: question.question_id, icon: new URL('../icon.svg', import.meta.url).href });
+  } catch {
+    // Some browsers of phones let service workers alone notify.
+    return;
+  }
   shown.onclick = () => {
     focus();
     go(link('q', question.question_id));

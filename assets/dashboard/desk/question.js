@@ -12,11 +12,12 @@ import { draftOf } from './drafts.js';
 import { AnswerForm } from './form.js';
 import { Images } from './images.js';
 import { useOrdered } from './list.js';
-import { answerOf, draftText, holder, isEmpty, isOpen, missing, safeAddress } from './model.js';
+import { answerOf, draftText, holder, isAnswer, isEmpty, isOpen, missing, safeAddress } from './model.js';
 import { AskerName, Lines, Urgency } from './parts.js';
 import * as session from './session.js';
 
-const TYPED_EVERY_MS = 10_000;
+// The broker says for ten seconds that a person types.
+const TYPED_EVERY_MS = 6_000;
 // What an agent wrote: it is in the whole question alone, and never changes.
 const CONTENT = ['question', 'questions', 'context', 'options', 'multi_select', 'allow_other', 'links', 'images'];
 
@@ -49,7 +50,7 @@ function Shown({ question, human }) {
   return html`<article class="panel question" aria-labelledby="question-title"><${Head} question=${question} />
     <${Content} question=${question} />
     ${isOpen(question) ? html`<${Answering} question=${question} human=${human} draft=${draft} form=${form} />`
-      : html`<${ClosedQuestion} question=${question} /><${Unsent} question=${question} form=${form} human=${human} draft=${draft} />`}</article>`;
+      : html`<${ClosedQuestion} question=${question} /><${Unsent} question=${question} form=${form} />`}</article>`;
 }
 
 function Head({ question }) {
@@ -197,16 +198,11 @@ function Actions({ question, human, draft }) {
       : html`<button type="button" data-key="c" onClick=${take}>${found && !found.isMine && found.does !== 'offered' ? 'Take over…' : 'Take'}</button>`}`;
 }
 
-// What the person had written when another one was faster.
-function Unsent({ question, form, human, draft }) {
+// What the person had filled in when the question was closed from elsewhere.
+function Unsent({ question, form }) {
   const questions = useOrdered();
-  const by = question.answered_by ?? question.declined_by;
   const text = draftText(question, form.parts);
-  const isMine = by?.human === human;
-  const hasUnsent = !isMine && !isEmpty(question, form.parts, form.images);
-  useEffect(() => {
-    if (isMine) draft.forget();
-  }, [isMine]);
+  const hasUnsent = !isEmpty(question, form.parts, form.images) && !isAnswer(question, form.parts);
   return html`${hasUnsent && html`<section class="unsent" aria-label="Your text"><p>Your text was not sent. It is kept here:</p>
       <${Lines} value=${text || 'Your choice of options.'} />${text && html`<p><${CopyButton} value=${text} what="your text" /></p>`}</section>`}
     ${questions.length > 0 && html`<p class="next"><button type="button" data-next onClick=${() => go(link('q', questions[0].question_id))}>

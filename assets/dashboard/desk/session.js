@@ -7,6 +7,10 @@ import { emptyDesk, newsOf, withList, withQuestion, withYap } from './model.js';
 const LIST_LIMIT = 200;
 // The broker counts a person as present for five minutes after a sign.
 const ACTIVE_EVERY_MS = 60_000;
+// What comes within this time of the first connection was there before, and is no news.
+const FIRST_LIST_MS = 1_000;
+// The broker says that a person types for ten seconds after a keystroke, and does not say when the person stops.
+const TYPING_MS = 12_000;
 
 export const desk = createStore(emptyDesk);
 // `connecting`, `live` or `lost`.
@@ -35,20 +39,23 @@ export function attach(human) {
   const isNamedByKey = Boolean(me.get()?.human);
   actsAs.set(isNamedByKey ? null : human);
   desk.set(emptyDesk);
+  refusal.set(null);
   connection.set('connecting');
   let wasLost = false;
+  let newsFrom = Infinity;
   const address = () => apiUrl('events', { topics: 'questions,yaps,desk', console: human, project: chosenProject(),
     roles: isNamedByKey ? null : givenRoles.get() });
   const closeStream = openStream(address, ['desk', 'question', 'yap', 'gap'], {
     onEvent: (name, event) => {
       if (name === 'desk') hearDesk(event);
-      if (name === 'question') hearQuestion(event, human);
+      if (name === 'question') hearQuestion(event, human, performance.now() > newsFrom);
       if (name === 'yap') desk.set(withYap(desk.get(), event));
       if (name === 'gap') readAgain();
     },
     onOpen: () => {
       connection.set('live');
       refusal.set(null);
+      newsFrom = Math.min(newsFrom, performance.now() + FIRST_LIST_MS);
       if (wasLost) readAgain();
       wasLost = false;
     },
@@ -59,8 +66,10 @@ export function attach(human) {
     onRefused: (problem) => refusal.set(problem),
   });
   const stopSigns = giveSigns();
+  const typing = setInterval(endTyping, 2_000);
   return () => {
     closeStream();
+    clearInterval(typing);
     stopSigns();
   };
 }
@@ -72,11 +81,24 @@ function hearDesk({ console: id, ...summary }) {
   if (id && id !== before.console && (presence.get().paused || presence.get().away)) tellPresence(presence.get());
 }
 
-function hearQuestion(question, human) {
+const typedAt = new Map();
+
+function endTyping() {
+  for (const [id, at] of typedAt) {
+    if (performance.now() - at < TYPING_MS) continue;
+    typedAt.delete(id);
+    const question = desk.get().questions.get(id);
+    if (question?.claimed_by?.typing) desk.set(withQuestion(desk.get(), { ...question, claimed_by: { ...question.claimed_by, typing: false } }));
+  }
+}
+
+function hearQuestion(question, human, isNews) {
   const before = desk.get().questions.get(question.question_id);
+  if (question.claimed_by?.typing) typedAt.set(question.question_id, performance.now());
   const after = withQuestion(desk.get(), question);
   if (after === desk.get()) return;
   desk.set(after);
+  if (!isNews) return;
   const reason = newsOf(before, question, after.console, human);
   for (const listener of newsListeners) listener({ before, question, reason });
 }
