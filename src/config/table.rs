@@ -63,9 +63,18 @@ settings! {
     /// Claim of a token that names its project.
     jwt_project_claim: Option<String> = "project_id", Word;
 
-    /// Claim of a token with its scopes, of which one must be `mcp-broker:admin`, `mcp-broker:member` or
-    /// `mcp-broker:observer`.
+    /// Claim of a token with its scopes, of which one must be `mcp-broker:admin`, `mcp-broker:member`,
+    /// `mcp-broker:answer` or `mcp-broker:observer`.
     jwt_scope_claim: Option<String> = "scope", Word;
+
+    /// Claim of a token of scope `mcp-broker:answer` with the name of the person who answers.
+    jwt_human_claim: Option<String> = "sub", Word;
+
+    /// Claim of a token of scope `mcp-broker:answer` with the roles of the person, to which questions may be addressed.
+    jwt_roles_claim: Option<String> = "roles", Word;
+
+    /// Let keys of scope `member` answer questions that agents ask people. Such an answer names itself as that of an agent.
+    allow_agent_answers: bool = "false", Choice(SWITCH);
 
     /// Host names a request may be addressed to, without port; `*` allows every name. Guards a broker on a developer's
     /// machine against web pages that rebind their DNS name to it. `/livez`, `/readyz` and `/startupz` answer to every

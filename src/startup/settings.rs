@@ -124,6 +124,8 @@ pub fn auth_policy(config: &Config) -> io::Result<AuthPolicy> {
                 },
                 project_claim: config.jwt_project_claim.clone().unwrap_or_default(),
                 scope_claim: config.jwt_scope_claim.clone().unwrap_or_default(),
+                human_claim: config.jwt_human_claim.clone().unwrap_or_default(),
+                roles_claim: config.jwt_roles_claim.clone().unwrap_or_default(),
             };
             let jwt = JwtVerifier::open(settings);
             Some(jwt.map_err(|reason| io::Error::other(format!("jwt_jwks cannot be used: {reason}")))?)
@@ -138,6 +140,7 @@ pub fn auth_policy(config: &Config) -> io::Result<AuthPolicy> {
         admin_key,
         jwt,
         rate_limit: config.rate_limit,
+        allows_agent_answers: config.allow_agent_answers,
     })
 }
 

@@ -4,7 +4,7 @@ use std::{fs, process::Command};
 
 use crate::program::{Run, run};
 
-const COMMANDS: [&str; 9] = [
+const COMMANDS: [&str; 10] = [
     "top",
     "sessions",
     "protocols",
@@ -13,6 +13,7 @@ const COMMANDS: [&str; 9] = [
     "send",
     "inbox",
     "wait",
+    "desk",
     "tail",
 ];
 

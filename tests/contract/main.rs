@@ -8,6 +8,7 @@ mod support;
 
 mod api;
 mod auth;
+mod desk;
 mod http;
 mod limits;
 mod mcp;
