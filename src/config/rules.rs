@@ -218,13 +218,13 @@ impl Rule for OptionalPort {
 
     fn parse(&self, text: &str) -> Result<Self::Value, NotAllowed> {
         match text {
-            "" => Ok(None),
+            "" | "off" => Ok(None),
             _ => text.parse().map(Some).map_err(|_| NotAllowed),
         }
     }
 
     fn allowed(&self) -> String {
-        Integer(0..=u16::MAX).allowed()
+        format!("{}, or off", Integer(0..=u16::MAX).allowed())
     }
 }
 

@@ -75,6 +75,8 @@ label! {
         Forwarded = "forwarded",
         /// A Unix socket or a FIFO of this machine.
         Local = "local",
+        /// The port of the rubberduck programs.
+        Rubberduck = "rubberduck",
     }
 }
 

@@ -114,7 +114,10 @@ pub fn answer_of(content: &QuestionContent, mut parts: Vec<AnswerPart>) -> Answe
 pub fn text_of(answer: &Answer) -> String {
     let part = &answer.part;
     let chosen = part.selected.iter().map(String::as_str);
-    let texts: Vec<_> = chosen.chain(part.other.as_deref()).chain(part.text.as_deref()).collect();
+    let texts: Vec<_> = chosen
+        .chain(part.other.as_deref())
+        .chain(part.text.as_deref())
+        .collect();
     match (texts.is_empty(), answer.images.len()) {
         (false, _) => texts.join("\n"),
         (true, images) => format!("(no text; images: {images})"),
@@ -203,11 +206,17 @@ mod tests {
             shown_text(&content, 0),
             Some(("(1 of 2) Drop the table?".to_owned(), Some("both".to_owned())))
         );
-        assert_eq!(shown_text(&content, 1), Some(("(2 of 2) Drop the table?".to_owned(), None)));
+        assert_eq!(
+            shown_text(&content, 1),
+            Some(("(2 of 2) Drop the table?".to_owned(), None))
+        );
         assert_eq!(shown_text(&content, 2), None);
         let parts = ["yes", "no"].map(|text| read_part(&content.items[0], text).unwrap());
         let answers = answer_of(&content, parts.to_vec()).answers.unwrap();
-        let texts: Vec<_> = answers.iter().map(|(id, part)| (id.as_str(), part.text.as_deref())).collect();
+        let texts: Vec<_> = answers
+            .iter()
+            .map(|(id, part)| (id.as_str(), part.text.as_deref()))
+            .collect();
         assert_eq!(texts, [("first", Some("yes")), ("second", Some("no"))]);
     }
 

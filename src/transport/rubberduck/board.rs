@@ -193,7 +193,11 @@ mod tests {
         board.replace([&offered(1, Urgency::Low, console(1))], console(1));
         assert_eq!(board.next(), None);
         board.answered(id(1), Urgency::Low, true);
-        assert_eq!(board.next(), Some(id(1)), "an answer that was not taken is asked for again");
+        assert_eq!(
+            board.next(),
+            Some(id(1)),
+            "an answer that was not taken is asked for again"
+        );
     }
 
     #[test]

@@ -1,33 +1,24 @@
-//! One rubberduck program: its connections, and the lines that wait for the newest of them.
-//!
-//! A program opens two connections under one id and reads both. Both stay: closing one would make the program connect
-//! again and again, and writing to both would ask each question twice. The newest connection gets the lines; when it
-//! closes, the one before it does, beginning with the line that was not written whole.
+//! One rubberduck program: who it is, what it asks, and when it was last heard.
 
-use std::{
-    cell::{Cell, RefCell},
-    collections::VecDeque,
-    rc::Rc,
-    sync::Arc,
-    time::Duration,
-};
+use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
 
 use actors::{
-    clock::{mono_ms, now},
-    model::MessageId,
+    clock::{millis, mono_ms, now},
+    model::{MessageId, SessionId},
 };
 use tokio::sync::{Notify, mpsc};
 use uuid::Uuid;
 
-use super::wire::{Clarification, ClientKey, IncomingYap, Response, Stamp};
+use super::{
+    output::{Line, Output},
+    wire::{Clarification, ClientKey, ClientType, IncomingYap, Response, Stamp},
+};
 use crate::auth::Identity;
 
-/// Bytes that may wait for a program before it gets no further questions and yaps. One line may exceed it.
-const WAITING_BYTES_MAX: usize = 256 * 1024;
 /// Requests of one program that may wait to be carried out, before no further line of it is read.
-pub const COMMANDS_LEN_MAX: usize = 32;
-/// Time without a line of a console after which its person counts as away.
-pub const SILENCE_MAX: Duration = Duration::from_secs(15);
+const COMMANDS_LEN_MAX: usize = 32;
+/// Time without a line of a console after which its person counts as away. Programs send one each 5 s.
+const SILENCE_MAX: Duration = Duration::from_secs(15);
 
 /// What a program asks of the broker.
 #[derive(Debug)]
@@ -37,29 +28,17 @@ pub enum Command {
     Response(Response),
 }
 
-/// A line for the program.
-#[derive(Debug)]
-pub struct Line {
-    pub bytes: Vec<u8>,
-    /// The message of the inbox that this line stands for: it is acknowledged when the line has been written.
-    pub notice: Option<MessageId>,
-}
-
 /// One program.
 pub struct Client {
     pub key: ClientKey,
     pub identity: Arc<Identity>,
     pub commands: mpsc::Sender<Command>,
-    /// The connections, the newest last.
-    links: RefCell<Vec<u64>>,
-    lines: RefCell<VecDeque<Line>>,
-    waiting_bytes: Cell<usize>,
-    /// Lines or connections have changed.
-    changed: Notify,
+    /// Its connections and the lines for them.
+    pub output: Output,
     last_sign_ms: Cell<u64>,
     signs: Notify,
-    written: RefCell<Vec<MessageId>>,
-    is_refused: Cell<bool>,
+    /// The session of an asker.
+    session: Cell<Option<SessionId>>,
 }
 
 impl Client {
@@ -70,36 +49,12 @@ impl Client {
             key,
             identity,
             commands,
-            links: RefCell::default(),
-            lines: RefCell::default(),
-            waiting_bytes: Cell::default(),
-            changed: Notify::new(),
+            output: Output::default(),
             last_sign_ms: Cell::new(mono_ms()),
             signs: Notify::new(),
-            written: RefCell::default(),
-            is_refused: Cell::new(false),
+            session: Cell::new(None),
         };
         (Rc::new(client), received)
-    }
-
-    /// Adds the newest connection.
-    pub fn enter(&self, link: u64) {
-        self.links.borrow_mut().push(link);
-        self.changed.notify_waiters();
-    }
-
-    /// Removes a connection, and takes back the line that it has not written whole. Returns whether it was the last one.
-    pub fn leave(&self, link: u64, unwritten: Option<Line>) -> bool {
-        if let Some(line) = unwritten {
-            self.waiting_bytes.set(self.waiting_bytes.get() + line.bytes.len());
-            self.lines.borrow_mut().push_front(line);
-        }
-        let mut links = self.links.borrow_mut();
-        links.retain(|other| *other != link);
-        let is_gone = links.is_empty();
-        drop(links);
-        self.changed.notify_waiters();
-        is_gone
     }
 
     /// Queues a line for the newest connection.
@@ -109,76 +64,41 @@ impl Client {
 
     /// As [`Self::send`], for a line that stands for a message of the inbox.
     pub fn send_for(&self, bytes: Vec<u8>, notice: Option<MessageId>) {
-        self.waiting_bytes.set(self.waiting_bytes.get() + bytes.len());
-        self.lines.borrow_mut().push_back(Line { bytes, notice });
-        self.changed.notify_waiters();
-    }
-
-    /// Waits until this connection is the newest and a line waits, and takes the line.
-    pub async fn next_line(&self, link: u64) -> Line {
-        loop {
-            let changed = self.changed.notified();
-            if self.links.borrow().last() == Some(&link)
-                && let Some(line) = self.lines.borrow_mut().pop_front()
-            {
-                self.waiting_bytes.set(self.waiting_bytes.get() - line.bytes.len());
-                self.changed.notify_waiters();
-                return line;
-            }
-            changed.await;
-        }
-    }
-
-    /// A line was written whole.
-    pub fn note_written(&self, line: &Line) {
-        if let Some(notice) = line.notice {
-            self.written.borrow_mut().push(notice);
-            self.changed.notify_waiters();
-        }
-    }
-
-    /// The messages whose lines have been written, once.
-    pub fn take_written(&self) -> Vec<MessageId> {
-        self.written.take()
-    }
-
-    /// Waits until lines or connections change, from this call on.
-    pub fn changed(&self) -> tokio::sync::futures::Notified<'_> {
-        self.changed.notified()
-    }
-
-    /// Whether further questions and yaps may be queued.
-    pub fn has_room(&self) -> bool {
-        self.waiting_bytes.get() < WAITING_BYTES_MAX
-    }
-
-    /// Whether the last connection has closed.
-    pub fn is_gone(&self) -> bool {
-        self.links.borrow().is_empty()
+        self.output.send(Line { bytes, notice });
     }
 
     /// The broker does not serve this program: its connections end once `why` has been written.
     pub fn refuse(&self, why: Vec<u8>) {
         self.send(why);
-        self.is_refused.set(true);
-        self.changed.notify_waiters();
+        self.output.refuse();
     }
 
-    /// Whether the connections have nothing more to do.
-    pub fn is_over(&self) -> bool {
-        self.is_refused.get() && self.lines.borrow().is_empty()
+    /// The session by which the program asks.
+    pub fn set_session(&self, session: SessionId) {
+        self.session.set(Some(session));
     }
 
     /// The program has sent a line.
     pub fn note_sign(&self) {
         let before = self.last_sign_ms.replace(mono_ms());
-        if mono_ms().saturating_sub(before) >= u64::try_from(SILENCE_MAX.as_millis()).unwrap_or(u64::MAX) {
+        if mono_ms().saturating_sub(before) >= millis(SILENCE_MAX) {
             self.signs.notify_waiters();
         }
     }
 
-    /// Time since the last line of the program.
-    pub fn silence(&self) -> Duration {
+    /// The program says that it is alive: its session is active.
+    pub fn note_heartbeat(&self) {
+        let project = &self.identity.project;
+        let session = self
+            .session
+            .get()
+            .filter(|_| self.key.client_type == ClientType::McpServer);
+        if let Some(member) = session.and_then(|session| project.session(session)) {
+            member.touch(project.presence_timeouts(), now());
+        }
+    }
+
+    fn silence(&self) -> Duration {
         Duration::from_millis(mono_ms().saturating_sub(self.last_sign_ms.get()))
     }
 
@@ -204,9 +124,4 @@ pub fn stamp() -> Stamp {
         id: Uuid::new_v4(),
         now_ms: now().unix_ms,
     }
-}
-
-#[cfg(test)]
-mod tests {
-    // see below
 }

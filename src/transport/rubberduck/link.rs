@@ -4,7 +4,6 @@ use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,
     future::poll_fn,
-    io,
     rc::Rc,
     sync::Arc,
     task::Poll,
@@ -23,8 +22,11 @@ use tokio::{
 };
 
 use super::{
-    client::{Client, Command, Line, stamp},
-    service::Service,
+    asker,
+    client::{Client, Command, stamp},
+    console,
+    output::Line,
+    programs::Programs,
     wire::{self, Body, ClientKey, ClientType, Incoming, LINE_LEN_MAX},
 };
 use crate::{
@@ -45,7 +47,7 @@ const LAST_LINE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The connection with its state. It stays on one thread.
 pub struct Link {
     number: u64,
-    service: Rc<Service>,
+    programs: Rc<Programs>,
     identity: Arc<Identity>,
     /// The program, once it has registered.
     client: RefCell<Option<Rc<Client>>>,
@@ -70,10 +72,10 @@ enum End {
 
 impl Link {
     /// A connection of a program that may use the broker as `identity`.
-    pub fn new(number: u64, service: Rc<Service>, identity: Arc<Identity>) -> Self {
+    pub fn new(number: u64, programs: Rc<Programs>, identity: Arc<Identity>) -> Self {
         Self {
             number,
-            service,
+            programs,
             identity,
             client: RefCell::default(),
             registered: Notify::new(),
@@ -95,10 +97,8 @@ impl Link {
         };
         let client = self.client.take();
         if let Some(client) = client {
-            let is_last = client.leave(self.number, self.current.take());
-            if is_last {
-                self.service.remove(&client.key);
-            }
+            client.output.leave(self.number, self.current.take());
+            self.programs.leave(&client);
         }
         let why = match end {
             End::Gone => return,
@@ -162,7 +162,7 @@ impl Link {
         client.note_sign();
         let command = match incoming.body {
             Body::Register => return self.answer(wire::sync(stamp())),
-            Body::Heartbeat => return self.service.note_heartbeat(&client),
+            Body::Heartbeat => return client.note_heartbeat(),
             Body::Clarification(question) => Command::Clarification(question),
             Body::Yap(yap) => Command::Yap(yap),
             Body::Response(response) => Command::Response(response),
@@ -182,17 +182,26 @@ impl Link {
             });
         }
         if client.commands.send(command).await.is_err() {
-            self.answer(wire::error(stamp(), "the broker does not serve this client: connect again"));
+            self.answer(wire::error(
+                stamp(),
+                "the broker does not serve this client: connect again",
+            ));
         }
     }
 
     fn register(&self, key: ClientKey) {
-        let client = match self.service.client(key, &self.identity) {
-            Ok(client) => client,
-            Err(why) => return self.answer(wire::error(stamp(), why)),
-        };
+        // Before every other line.
         self.answer(wire::sync(stamp()));
-        client.enter(self.number);
+        let (client, commands) = self.programs.enter(key, &self.identity, self.number);
+        if let Some(commands) = commands {
+            let (client, programs) = (Rc::clone(&client), Rc::clone(&self.programs));
+            actix_rt::spawn(async move {
+                match client.key.client_type {
+                    ClientType::Cli => console::run(&client, commands, programs.human.clone()).await,
+                    ClientType::McpServer => asker::run(&client, commands, &programs).await,
+                }
+            });
+        }
         client.note_sign();
         *self.client.borrow_mut() = Some(client);
         self.is_registered.set(true);
@@ -228,7 +237,7 @@ impl Link {
 
     /// Writes lines as they come; the answers to this connection first.
     async fn write(&self, mut output: WriteHalf<'_>) -> End {
-        let stall_timeout = self.service.context.timeouts.stall_timeout;
+        let stall_timeout = self.programs.stall_timeout;
         loop {
             let client = self.client.borrow().clone();
             let written = tokio::select! {
@@ -238,11 +247,14 @@ impl Link {
                     let bytes = line.bytes.clone();
                     *self.current.borrow_mut() = Some(line);
                     let written = timeout(stall_timeout, output.write_all(&bytes)).await;
-                    if let (Ok(Ok(())), Some(line), Some(client)) = (&written, self.current.take(), &client) {
-                        client.note_written(&line);
+                    if matches!(written, Ok(Ok(())))
+                        && let (Some(line), Some(client)) = (self.current.take(), &client)
+                    {
+                        client.output.note_written(&line);
                     }
                     written
                 }
+                () = over(client.as_deref()) => return End::Gone,
                 () = self.registered.notified() => continue,
             };
             match written {
@@ -250,16 +262,20 @@ impl Link {
                 Ok(Err(_)) => return End::Gone,
                 Err(_) => return End::Stalled,
             }
-            if client.is_some_and(|client| client.is_over()) {
-                return End::Gone;
-            }
         }
     }
 }
 
 async fn next_line(client: Option<&Client>, link: u64) -> Line {
     match client {
-        Some(client) => client.next_line(link).await,
+        Some(client) => client.output.next_line(link).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn over(client: Option<&Client>) {
+    match client {
+        Some(client) => client.output.over().await,
         None => std::future::pending().await,
     }
 }
@@ -284,12 +300,4 @@ fn reason(why: CloseReason) -> &'static str {
         CloseReason::ShuttingDown => "the broker stops",
         _ => "the broker has closed the connection",
     }
-}
-
-/// The addresses of both ends.
-///
-/// # Errors
-/// The program has left.
-pub fn addresses(stream: &TcpStream) -> io::Result<(std::net::SocketAddr, std::net::SocketAddr)> {
-    Ok((stream.peer_addr()?, stream.local_addr()?))
 }

@@ -9,7 +9,11 @@ use std::{
 /// The user of the socket at `peer` that is connected to `own`; None where it cannot be known. It reads files.
 #[cfg(target_os = "linux")]
 pub fn user_of(peer: SocketAddr, own: SocketAddr) -> Option<u32> {
-    let table = if peer.is_ipv4() { "/proc/net/tcp" } else { "/proc/net/tcp6" };
+    let table = if peer.is_ipv4() {
+        "/proc/net/tcp"
+    } else {
+        "/proc/net/tcp6"
+    };
     let found = user_in(&std::fs::read_to_string(table).ok()?, peer, own);
     // A socket of the IPv6 family that has connected to an IPv4 address.
     found.or_else(|| match (peer.ip(), own.ip()) {

@@ -4,10 +4,14 @@ use actors::model::{SessionId, SessionName, Yap};
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::{super::super::local::lines::{LineDecoder, LineEvent}, *};
+use super::{
+    super::super::local::lines::{LineDecoder, LineEvent},
+    *,
+};
 
 const REGISTER: &str = r#"{"id":"6a0b5f0e-6ae6-4d6f-8a8f-0a5c1a4f2b11","type":"register","clientId":"0b1f6a52-8c47-4f3a-9d51-1f0a3a9f7c02","clientType":"mcp-server","timestamp":1763990000000,"data":{}}"#;
-const HEARTBEAT: &str = r#"{"id":"1","type":"heartbeat","clientId":"alice","clientType":"cli","timestamp":1763990005000,"data":{}}"#;
+const HEARTBEAT: &str =
+    r#"{"id":"1","type":"heartbeat","clientId":"alice","clientType":"cli","timestamp":1763990005000,"data":{}}"#;
 const CLARIFICATION: &str = r#"{"id":"2","type":"clarification","clientId":"alice","clientType":"mcp-server","timestamp":1,"data":{"id":"q","question":"Async or threads? ä€","context":"two\nlines","urgency":"high","timestamp":1763990001000,"status":"pending"}}"#;
 const RESPONSE: &str = r#"{"id":"3","type":"response","clientId":"mara","clientType":"cli","timestamp":1,"data":{"requestId":"q","response":"async"}}"#;
 const YAP: &str = r#"{"id":"4","type":"yap","clientId":"alice","clientType":"mcp-server","timestamp":1,"data":{"id":"y","message":"hello","mode":"verbose","category":"funny","timestamp":1763990002000}}"#;
@@ -100,13 +104,19 @@ fn the_broker_writes_the_forms_that_the_programs_expect() {
         "id": "q", "question": "Drop it?\\u{1b}[2J", "urgency": "medium", "timestamp": 5, "status": "pending",
         "sourceClientId": "alice",
     });
-    assert_eq!(json_of(&clarification(stamp(), &shown)), envelope("clarification", data));
+    assert_eq!(
+        json_of(&clarification(stamp(), &shown)),
+        envelope("clarification", data)
+    );
     let answered = json!({
         "id": "00000000-0000-0000-0000-000000000007", "type": "response", "clientId": "c1", "clientType": "cli",
         "timestamp": 1_763_990_000_000_u64, "data": {"requestId": "q", "response": "two\nlines", "cliId": "c1"},
     });
     assert_eq!(json_of(&response(stamp(), "q", "two\nlines", "c1")), answered);
-    let failed = envelope("response", json!({"requestId": "q", "response": null, "error": "nobody"}));
+    let failed = envelope(
+        "response",
+        json!({"requestId": "q", "response": null, "error": "nobody"}),
+    );
     assert_eq!(json_of(&no_response(stamp(), "q", "nobody")), failed);
 }
 
