@@ -224,7 +224,7 @@ impl Rule for OptionalPort {
     }
 
     fn allowed(&self) -> String {
-        format!("{}, or off", Integer(0..=u16::MAX).allowed())
+        Integer(0..=u16::MAX).allowed()
     }
 }
 
