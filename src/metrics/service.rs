@@ -182,7 +182,7 @@ impl Metrics {
         stats.connections.add(ConnectionStats {
             websocket: connections[TransportKind::Websocket.index()] as u64,
             http: (connections[TransportKind::Http.index()] + connections[TransportKind::Forwarded.index()]) as u64,
-            local: connections[TransportKind::Local.index()] as u64,
+            local: (connections[TransportKind::Local.index()] + connections[TransportKind::Rubberduck.index()]) as u64,
         });
         stats.protocols += figures.protocols as u64;
         for replica in &mut stats.replica_list {

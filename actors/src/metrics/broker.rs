@@ -76,6 +76,8 @@ label! {
         Forwarded = "forwarded",
         /// A Unix socket or a FIFO of this machine.
         Local = "local",
+        /// The port of the rubberduck programs.
+        Rubberduck = "rubberduck",
     }
 }
 
