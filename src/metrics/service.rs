@@ -390,6 +390,7 @@ fn put_wakes(families: &mut Families) {
     });
     families.put_labelled(catalog::WAKES, wakes);
     put_counters(families, catalog::WAKES_HELD, &METRICS.wakes_held);
+    put_counters(families, catalog::DELIVERY_REPORTS, &METRICS.delivery_reports);
     families.put(catalog::WAKE_TO_READ, METRICS.wake_to_read.snapshot());
 }
 
