@@ -5,7 +5,7 @@ use super::{
     histogram::Histogram,
     label::Labelled,
 };
-use crate::model::{Rung, WakeResult};
+use crate::model::{Closing, Rung, WakeResult};
 
 /// Declares an enum whose variants are the values of a label.
 macro_rules! label {
@@ -55,6 +55,7 @@ label! {
         Registry = "registry",
         Router = "router",
         Session = "session",
+        Desk = "desk",
     }
 }
 
@@ -145,6 +146,29 @@ label! {
     }
 }
 
+label! {
+    /// How a question to people ended.
+    QuestionEnd {
+        Answered = "answered",
+        Declined = "declined",
+        Expired = "expired",
+        Cancelled = "cancelled",
+    }
+}
+
+impl QuestionEnd {
+    /// The label of an end.
+    #[must_use]
+    pub const fn of(closing: &Closing) -> Self {
+        match closing {
+            Closing::Answered { .. } => Self::Answered,
+            Closing::Declined { .. } => Self::Declined,
+            Closing::Expired => Self::Expired,
+            Closing::Cancelled { .. } => Self::Cancelled,
+        }
+    }
+}
+
 impl Labelled for WakeResult {
     const ALL: &'static [Self] = &Self::ALL;
 
@@ -221,6 +245,14 @@ pub struct BrokerMetrics {
     pub wakes_held: CounterVec<WakeHold, { WakeHold::LEN }>,
     /// From a wake until its agent reads its inbox.
     pub wake_to_read: Histogram,
+    /// From a question until a person first sees it.
+    pub question_wait: Histogram,
+    /// From a question until its answer.
+    pub question_answer: Histogram,
+    /// Questions that have ended.
+    pub questions_closed: CounterVec<QuestionEnd, { QuestionEnd::LEN }>,
+    /// Yaps that were shown.
+    pub yaps: Counter,
 }
 
 /// The metrics of this process.
@@ -261,6 +293,10 @@ impl BrokerMetrics {
             wakes: [const { CounterVec::new() }; WakeWay::LEN],
             wakes_held: CounterVec::new(),
             wake_to_read: Histogram::new(),
+            question_wait: Histogram::new(),
+            question_answer: Histogram::new(),
+            questions_closed: CounterVec::new(),
+            yaps: Counter::new(),
         }
     }
 

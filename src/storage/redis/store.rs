@@ -1,5 +1,6 @@
 //! The store of one project: each method of [`Store`] as an operation (`scripts/*.lua`), and its reply as the answer.
 
+mod questions;
 mod tracking;
 
 use std::{
@@ -93,6 +94,7 @@ impl Store for RedisStore {
                 dead_letters: reply.len()?,
                 sessions: reply.len()?,
                 idempotency_keys: reply.len()?,
+                questions: 0,
             })
         })
     }

@@ -25,8 +25,8 @@ use crate::{
 };
 
 /// The layout version. A broker refuses later versions. Version 2 has added the event log, version 3 the
-/// outcome at the end of a receipt.
-pub const VERSION: u32 = 3;
+/// outcome at the end of a receipt, version 4 questions and yaps.
+pub const VERSION: u32 = 4;
 
 /// Stands in place of the message id of a reservation.
 const NO_MESSAGE: MessageId = MessageId::from_uuid(uuid::Uuid::nil());
@@ -66,6 +66,18 @@ pub mod kind {
     pub const CROSS_PROJECT: u8 = 18;
     /// A part of a block of the event log.
     pub const EVENTS: u8 = 19;
+    /// The content of a question.
+    pub const QUESTION_CONTENT: u8 = 21;
+    /// The record of a question.
+    pub const QUESTION: u8 = 22;
+    /// A draft of an answer.
+    pub const DRAFT: u8 = 23;
+    /// A yap that is held for the order.
+    pub const HELD_YAP: u8 = 24;
+    /// A yap that was shown.
+    pub const SHOWN_YAP: u8 = 25;
+    /// The number of the last yap that was shown, and the latest time that was.
+    pub const LAST_YAP: u8 = 26;
 }
 
 /// The beginning of a key.

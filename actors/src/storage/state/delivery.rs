@@ -362,6 +362,8 @@ impl<J: Journal> ProjectState<J> {
         self.expire(now);
         self.ledger.events.sweep(now);
         self.idempotency_keys.remove_expired(now, &mut self.journal);
+        self.questions.forget_old(now, &mut self.journal);
+        self.yaps.forget_old(now, &mut self.journal);
         self.idempotency_keys.log_dropped(&self.project);
         self.ledger.dead_letters.log_dropped(&self.project);
         let expired_in = std::mem::take(&mut self.expired_in);
