@@ -34,10 +34,19 @@ pub struct EventStream {
 impl EventStream {
     /// A stream of some topics, separated by commas, or of all, behind the event with the id `after`. Nothing is sent yet.
     pub fn new(client: &Client, topics: Option<&str>, after: Option<String>) -> Self {
+        let path = with_query("/api/v1/events", [parameter("topics", topics)]);
+        Self {
+            last_id: after,
+            ..Self::at(client, path)
+        }
+    }
+
+    /// The stream with this path and query. Nothing is sent yet.
+    pub fn at(client: &Client, path: String) -> Self {
         Self {
             client: client.clone(),
-            path: with_query("/api/v1/events", [parameter("topics", topics)]),
-            last_id: after,
+            path,
+            last_id: None,
             open: None,
         }
     }
