@@ -39,6 +39,7 @@
 pub mod bridge;
 pub mod broker;
 pub mod clock;
+pub mod desk;
 pub mod directory;
 pub mod faults;
 pub mod metrics;

@@ -60,10 +60,26 @@ const ACTORS: Layers = &[
         ],
     ),
     (
+        "desk",
+        &[
+            "clock",
+            "directory",
+            "metrics",
+            "model",
+            "ops",
+            "policy",
+            "rest",
+            "session",
+            "storage",
+            "supervise",
+        ],
+    ),
+    (
         "project",
         &[
             "bridge",
             "clock",
+            "desk",
             "directory",
             "faults",
             "metrics",

@@ -23,7 +23,7 @@ mod yap;
 pub use audit::{AuditEntry, AuditOutcome, AuditQuery};
 pub use budget::{Budget, BudgetFull};
 pub use capabilities::{Capabilities, CapabilityFilter};
-pub use error::{BrokerError, CrossProjectSide, MissingGrant, MissingSession, PathFailure};
+pub use error::{BrokerError, CrossProjectSide, MissingGrant, MissingSession, PathFailure, QuestionBudget};
 pub use event::{
     AcceptedMessage, ActorChange, ActorKind, EnvelopeHead, EventKind, EventKinds, LoggedRecipients, ProjectEvent,
     SessionChange, SessionMark,

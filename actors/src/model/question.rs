@@ -6,6 +6,8 @@
 mod answer;
 mod content;
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -214,6 +216,15 @@ pub enum Closing {
 }
 
 impl Closing {
+    /// The person who closed it; None for an end without a person.
+    #[must_use]
+    pub const fn by(&self) -> Option<&AnsweredBy> {
+        match self {
+            Self::Answered { by, .. } | Self::Declined { by, .. } => Some(by),
+            Self::Expired | Self::Cancelled { .. } => None,
+        }
+    }
+
     /// The state in the contract.
     #[must_use]
     pub const fn as_str(&self) -> &'static str {
@@ -244,6 +255,25 @@ pub struct ConsoleId {
     pub replica: ReplicaId,
     /// Its number there.
     pub number: u64,
+}
+
+impl ConsoleId {
+    /// Reads what [`Display`](fmt::Display) writes.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (replica, number) = text.split_once('.')?;
+        Some(Self {
+            replica: ReplicaId::parse(replica)?,
+            number: number.parse().ok()?,
+        })
+    }
+}
+
+/// `0198f3a2-….7`: the replica and the number.
+impl fmt::Display for ConsoleId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.replica, self.number)
+    }
 }
 
 impl Question {

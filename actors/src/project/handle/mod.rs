@@ -4,6 +4,7 @@
 mod control;
 mod cross_project;
 mod dead_letters;
+mod desk;
 mod figures;
 mod history;
 mod inbox;

@@ -1,0 +1,58 @@
+//! A console as its connection holds it.
+
+use super::DeskFeed;
+use crate::model::ConsoleId;
+
+/// A console that is connected here. Dropping it is leaving.
+#[derive(Debug)]
+pub struct ConsoleGuard {
+    id: ConsoleId,
+    /// What it is told. It has begun before the console was made.
+    pub events: DeskFeed,
+}
+
+/// What changes about a console. None: unchanged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConsoleChange {
+    /// It takes no new questions.
+    pub is_paused: Option<bool>,
+    /// The person says that they are away. Questions that they have not opened go to others.
+    pub is_away: Option<bool>,
+    /// The person has done something now.
+    pub is_active: bool,
+}
+
+impl ConsoleGuard {
+    /// Its id, which changes of questions name.
+    #[must_use]
+    pub const fn id(&self) -> ConsoleId {
+        self.id
+    }
+
+    /// The person has done something now.
+    pub fn keystroke(&self) {
+        self.change(ConsoleChange {
+            is_active: true,
+            ..ConsoleChange::default()
+        });
+    }
+
+    /// The console takes no new questions, or does again.
+    pub fn set_paused(&self, is_paused: bool) {
+        self.change(ConsoleChange {
+            is_paused: Some(is_paused),
+            ..ConsoleChange::default()
+        });
+    }
+
+    /// The person is away, or is back.
+    pub fn set_away(&self, is_away: bool) {
+        self.change(ConsoleChange {
+            is_away: Some(is_away),
+            is_active: !is_away,
+            ..ConsoleChange::default()
+        });
+    }
+
+    fn change(&self, _change: ConsoleChange) {}
+}
