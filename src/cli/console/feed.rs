@@ -66,17 +66,36 @@ impl Place {
 /// Who uses the console.
 #[derive(Debug, Clone)]
 pub struct Caller {
-    pub human: String,
+    /// The name that was given.
+    pub name: Option<String>,
+    /// The name where neither a flag nor the key has one.
+    pub user: String,
+    pub roles: Vec<String>,
     pub project: Option<String>,
 }
 
+#[derive(Deserialize)]
+struct Me {
+    human: Option<String>,
+}
+
 impl Caller {
-    fn client(&self, access: BrokerAccess) -> Client {
-        let client = Client::new(access).with_header("x-human", self.human.as_str());
-        match &self.project {
-            Some(project) => client.with_header("x-project-id", project.as_str()),
-            None => client,
+    /// A client that acts for this person, and the name of the person.
+    fn client(&self, access: BrokerAccess) -> Result<(Client, String), ClientError> {
+        let mut client = Client::new(access);
+        if let Some(project) = &self.project {
+            client = client.with_header("x-project-id", project.as_str());
         }
+        let mut human = self.name.clone();
+        if human.is_none() && client.access.key.is_some() {
+            human = parsed::<Me>(&client.send(&ApiRequest::get("/api/v1/me"))?)?.human;
+        }
+        let human = human.unwrap_or_else(|| self.user.clone());
+        client = client.with_header("x-human", human.as_str());
+        if !self.roles.is_empty() {
+            client = client.with_header("x-human-roles", self.roles.join(","));
+        }
+        Ok((client, human))
     }
 }
 
@@ -125,10 +144,9 @@ impl Feed {
 fn follow(place: &Place, caller: &Caller, link: &SharedLink, take: &impl Take) {
     let mut attempt = 0;
     loop {
-        let outcome = place.find().and_then(|access| {
-            let client = caller.client(access);
-            stream(&client, caller, link, take, &mut attempt).map_err(|error| error.line)
-        });
+        let outcome = place
+            .find()
+            .and_then(|access| stream(access, caller, link, take, &mut attempt).map_err(|error| error.line));
         *link.lock().unwrap_or_else(PoisonError::into_inner) = Link::default();
         let reason = match outcome {
             Ok(()) => return,
@@ -145,15 +163,18 @@ fn follow(place: &Place, caller: &Caller, link: &SharedLink, take: &impl Take) {
 
 /// Follows one stream. Returns without an error when the program has ended.
 fn stream(
-    client: &Client,
+    access: BrokerAccess,
     caller: &Caller,
     link: &SharedLink,
     take: &impl Take,
     attempt: &mut u32,
 ) -> Result<(), ClientError> {
+    let (client, human) = caller.client(access)?;
+    let client = &client;
     let parts = [
         parameter("topics", Some("questions,yaps,desk")),
-        parameter("console", Some(&caller.human)),
+        parameter("console", Some(human)),
+        parameter("roles", Some(caller.roles.join(",")).filter(|roles| !roles.is_empty())),
     ];
     let mut stream = EventStream::at(client, with_query("/api/v1/events", parts));
     let desk = loop {

@@ -17,12 +17,12 @@ mod view;
 
 use std::io::IsTerminal;
 
-use actors::model::SessionName;
+use actors::model::{BrokerError, SessionName};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use super::access::{self, BrokerAccess, EnvVars, variable};
 use super::error::CliError;
-use super::flags::{given, switch, text};
+use super::flags::{given, many, switch, text};
 use super::output::{EXIT_CODES, Output};
 use super::usage_errors::redact_keys;
 use crate::config::{self, NOTIFY_COMMAND_ENV, NOTIFY_TEXT_ENV};
@@ -49,11 +49,17 @@ who answers. --plain writes and reads lines, for pipes and screen readers.";
 
 /// The command with its help.
 pub fn command() -> Command {
-    let name = text("name", "NAME", "").help("Who answers\n[default: the name of the user]");
+    let name = text("name", "NAME", "")
+        .help("Person who answers\n[default: the person of the key, else the name of the user]");
     Command::new(NAME)
         .about("Answer the questions of agents in a terminal")
         .long_about(ABOUT)
         .arg(name)
+        .arg(many(
+            "role",
+            "ROLE",
+            "Role of that person, to which questions may be addressed; may be repeated.\nA key has roles of its own",
+        ))
         .arg(text(
             "project",
             "PROJECT",
@@ -131,10 +137,12 @@ pub fn read(matches: &ArgMatches, before: &ArgMatches, env: &EnvVars) -> Result<
         }
     };
     let text = |name: &str| variable(env, name).map(|value| value.to_string_lossy().into_owned());
-    let human = match given(matches, "name") {
-        Some(name) => checked_name(&name).map_err(usage)?,
-        None => user_name(env),
-    };
+    let name = given(matches, "name");
+    if let Some(name) = &name {
+        check_name(name).map_err(usage)?;
+    }
+    let user = user_name(env);
+    let roles = matches.get_many::<String>("role").into_iter().flatten();
     let project = given(matches, "project");
     if let Some(project) = project
         .as_ref()
@@ -149,15 +157,17 @@ pub fn read(matches: &ArgMatches, before: &ArgMatches, env: &EnvVars) -> Result<
     let has_text = matches.get_flag("notify-text") || text(NOTIFY_TEXT_ENV).is_some_and(|text| text == "true");
     Ok(Console {
         place,
-        caller: Caller {
-            human: human.clone(),
-            project: project.clone(),
-        },
         options: Options {
-            human,
-            project,
+            human: name.clone().unwrap_or_else(|| user.clone()),
+            project: project.clone(),
             has_colours: !Output::new(false, false, env).plain,
             mutes_yaps: matches.contains_id("mute"),
+        },
+        caller: Caller {
+            name,
+            user,
+            roles: roles.cloned().collect(),
+            project,
         },
         notifier: Notifier::new(matches.get_flag("bell"), command.as_deref(), has_text, env),
         is_plain: matches.get_flag("plain"),
@@ -168,28 +178,19 @@ pub fn read(matches: &ArgMatches, before: &ArgMatches, env: &EnvVars) -> Result<
     })
 }
 
-/// A name that the broker can take from a header.
-fn checked_name(name: &str) -> Result<String, String> {
-    let refused = |why: String| {
+fn check_name(name: &str) -> Result<(), String> {
+    let refused = |why: BrokerError| {
         let shown = config::quoted_value("", name);
         format!("name = {shown} (--name) is not allowed: {why}")
     };
-    SessionName::parse(name).map_err(|error| refused(error.to_string()))?;
-    if !name.is_ascii() {
-        return Err(refused(
-            "it goes in a header, which has ASCII characters only".to_owned(),
-        ));
-    }
-    Ok(name.to_owned())
+    SessionName::parse(name).map(drop).map_err(refused)
 }
 
 fn user_name(env: &EnvVars) -> String {
-    let named = ["USER", "LOGNAME"]
-        .into_iter()
-        .find_map(|name| variable(env, name)?.to_str());
-    named
-        .and_then(|name| checked_name(name).ok())
-        .unwrap_or_else(|| HUMAN_DEFAULT.to_owned())
+    let named = ["USER", "LOGNAME", "USERNAME"].into_iter();
+    let mut named = named.filter_map(|name| variable(env, name)?.to_str());
+    let usable = named.find(|name| check_name(name).is_ok());
+    usable.unwrap_or(HUMAN_DEFAULT).to_owned()
 }
 
 /// Shows the desk until the person quits.
