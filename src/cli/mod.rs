@@ -219,6 +219,8 @@ fn report(stop: CliError, speaks_json: bool) -> ExitCode {
         CliError::Usage(line) => (line, exit::USAGE),
         CliError::Failed(line) => (line, exit::FAILED),
         CliError::TimedOut(line) => (line, exit::TIMED_OUT),
+        CliError::Nothing(Some(line)) => (line, exit::NOTHING),
+        CliError::Nothing(None) => return ExitCode::from(exit::NOTHING),
         CliError::NotRunning(line) => (line, exit::NOT_RUNNING),
         CliError::Signalled(signal) => {
             return ExitCode::from(exit::SIGNALLED | u8::try_from(signal).unwrap_or(0));

@@ -20,7 +20,7 @@ use std::ffi::OsString;
 pub use docs::settings_markdown;
 pub use error::{ConfigError, Origin};
 pub(crate) use error::{one_line, quoted_value};
-pub use kinds::{LogFormat, RedisFallback, StorageKind};
+pub use kinds::{ClarifyBy, LogFormat, RedisFallback, StorageKind};
 pub(crate) use layers::nearest_name;
 pub use layers::{DefaultValue, Flag};
 pub use names::{

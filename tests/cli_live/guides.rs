@@ -14,6 +14,7 @@ const COMMANDS: [&str; 10] = [
     "send",
     "inbox",
     "wait",
+    "desk",
     "tail",
 ];
 

@@ -2,6 +2,7 @@
 //! do when pipes and brokers end.
 
 mod console;
+mod desk;
 mod golden;
 mod guides;
 mod inboxes;

@@ -13,6 +13,7 @@ mod fake_broker;
 mod fifo;
 mod frames;
 mod front;
+mod harness;
 mod hello;
 mod home;
 mod hooks;
@@ -23,6 +24,7 @@ mod pauses;
 mod places;
 mod reconnecting;
 mod rest;
+mod rungs;
 mod runtime;
 #[path = "../support/screen.rs"]
 mod screen;

@@ -8,7 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{MessageId, ProjectId, ProtocolName, ReplicaId, SessionId, SessionRecord};
+use crate::model::{MessageId, ProjectId, ProtocolName, QuestionId, ReplicaId, SessionId, SessionRecord};
 
 /// The version of the frames that this build writes and reads.
 pub const FRAME_VERSION: u32 = 1;
@@ -53,6 +53,10 @@ pub enum StoreEvent {
     Project(u64),
     /// The delivery status of a tracked message has changed.
     Progress(MessageId),
+    /// A question is new, has a new record, or is removed.
+    Question(QuestionId),
+    /// Yaps got their place in the order, up to this number.
+    Yaps(u64),
 }
 
 /// Why bytes from the bridge cannot be used.

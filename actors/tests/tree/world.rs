@@ -64,6 +64,7 @@ pub fn settings() -> ProjectSettings {
             disconnect_after: Duration::from_mins(20),
         },
         session_retention: Duration::from_hours(24),
+        desk: policy::DeskSettings::default(),
         restarts: RestartPolicy {
             restarts_max: 1000,
             window: Duration::from_mins(1),

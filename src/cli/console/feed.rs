@@ -171,12 +171,10 @@ fn stream(
 ) -> Result<(), ClientError> {
     let (client, human) = caller.client(access)?;
     let client = &client;
-    let parts = [
-        parameter("topics", Some("questions,yaps,desk")),
-        parameter("console", Some(human)),
-        parameter("roles", Some(caller.roles.join(",")).filter(|roles| !roles.is_empty())),
-    ];
-    let mut stream = EventStream::at(client, with_query("/api/v1/events", parts));
+    let roles = Some(caller.roles.join(",")).filter(|roles| !roles.is_empty());
+    let mut stream = EventStream::new(client, Some("questions,yaps,desk"), None)
+        .with_parameter(parameter("console", Some(human)))
+        .with_parameter(parameter("roles", roles));
     let desk = loop {
         match stream.next()? {
             Frame::Event { topic, data, .. } if topic == "desk" => break parsed::<Desk>(&data)?,

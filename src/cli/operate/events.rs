@@ -27,6 +27,7 @@ pub enum Frame {
 pub struct EventStream {
     client: Client,
     path: String,
+    headers: Vec<(&'static str, String)>,
     last_id: Option<String>,
     open: Option<BufReader<BodyReader<'static>>>,
 }
@@ -34,21 +35,25 @@ pub struct EventStream {
 impl EventStream {
     /// A stream of some topics, separated by commas, or of all, behind the event with the id `after`. Nothing is sent yet.
     pub fn new(client: &Client, topics: Option<&str>, after: Option<String>) -> Self {
-        let path = with_query("/api/v1/events", [parameter("topics", topics)]);
         Self {
+            client: client.clone(),
+            path: with_query("/api/v1/events", [parameter("topics", topics)]),
+            headers: Vec::new(),
             last_id: after,
-            ..Self::at(client, path)
+            open: None,
         }
     }
 
-    /// The stream with this path and query. Nothing is sent yet.
-    pub fn at(client: &Client, path: String) -> Self {
-        Self {
-            client: client.clone(),
-            path,
-            last_id: None,
-            open: None,
-        }
+    /// Adds a part of the query, which is encoded already.
+    pub fn with_parameter(mut self, part: Option<String>) -> Self {
+        self.path = with_query(&self.path, [part]);
+        self
+    }
+
+    /// Adds a header, if it has a value.
+    pub fn with_header(mut self, name: &'static str, value: Option<String>) -> Self {
+        self.headers.extend(value.map(|value| (name, value)));
+        self
     }
 
     /// Connects, unless it is connected.
@@ -83,6 +88,7 @@ impl EventStream {
     fn reader(&mut self) -> Result<&mut BufReader<BodyReader<'static>>, ClientError> {
         if self.open.is_none() {
             let mut ask = ApiRequest::get(self.path.clone()).with_header("accept", "text/event-stream");
+            ask.headers.extend(self.headers.iter().cloned());
             if let Some(id) = &self.last_id {
                 ask = ask.with_header("last-event-id", id.as_str());
             }

@@ -1,9 +1,15 @@
 //! The changes of a project's state, reported as they happen, for a backend that persists them.
 
-use super::entry::{InboxEntry, KeyUse, ReceiptKey};
+use super::{
+    dead_letters::ReportProgress,
+    entry::{InboxEntry, KeyUse, ReceiptKey},
+};
 use crate::{
     clock::Now,
-    model::{DeadLetter, Message, MessageId, ProjectId, ProtocolRecord, RecipientStatus, SessionId, SessionRecord},
+    model::{
+        DeadLetter, Message, MessageId, ProjectId, ProtocolRecord, Question, QuestionContent, QuestionId,
+        RecipientStatus, SessionId, SessionName, SessionRecord, ShownYap, Yap,
+    },
     storage::events::BlockHeader,
 };
 
@@ -52,6 +58,8 @@ pub enum Change<'a> {
     DeadLetterKept { dead_letter: &'a DeadLetter, sequence: u64 },
     /// Redriven, or dropped as the oldest.
     DeadLetterRemoved(&'a DeadLetter),
+    /// Other dead letters than before are reported.
+    ReportProgress(ReportProgress),
     /// The status of a receipt is final.
     ReceiptFinal {
         key: ReceiptKey,
@@ -74,6 +82,36 @@ pub enum Change<'a> {
     CrossProjectTargetPut { message: MessageId, target: &'a ProjectId },
     /// The target is forgotten.
     CrossProjectTargetRemoved(MessageId),
+    /// A question is new. Its record follows.
+    QuestionAsked {
+        question: QuestionId,
+        content: &'a QuestionContent,
+    },
+    /// A question has this record now.
+    QuestionPut(&'a Question),
+    /// A question is forgotten, with its content. Its drafts are reported separately.
+    QuestionRemoved(QuestionId),
+    /// A draft was stored.
+    DraftPut {
+        question: QuestionId,
+        human: &'a SessionName,
+        text: &'a str,
+    },
+    /// A draft is forgotten.
+    DraftRemoved {
+        question: QuestionId,
+        human: &'a SessionName,
+    },
+    /// A yap is held for the order.
+    YapHeld { number: u64, at_ms: u64, yap: &'a Yap },
+    /// A held yap got its place. `last_at_ms` is the latest time that was shown.
+    YapShown {
+        number: u64,
+        shown: &'a ShownYap,
+        last_at_ms: u64,
+    },
+    /// A yap that was shown is forgotten.
+    YapRemoved { seq: u64 },
     /// Events were recorded: the next part of a block.
     EventsWritten(WrittenEvents<'a>),
     /// A block was trimmed, which had been written in parts with these first indices.

@@ -7,7 +7,7 @@
 pub mod account;
 mod chunked_queue;
 mod cross_project;
-mod dead_letters;
+pub mod dead_letters;
 mod delivery;
 pub mod entry;
 pub mod event_log;
@@ -17,7 +17,9 @@ mod idempotency;
 mod inbox;
 pub mod journal;
 pub mod project;
+pub mod questions;
 mod receipts;
 pub mod restore;
 pub mod system;
 mod tracking;
+pub mod yaps;

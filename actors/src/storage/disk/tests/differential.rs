@@ -39,6 +39,8 @@ const RETENTION: Retention = Retention {
     messages_bytes_max: usize::MAX,
     idempotency_keys_bytes_max: usize::MAX,
     sessions_bytes_max: usize::MAX,
+    questions_bytes_max: usize::MAX,
+    questions_retention: Duration::from_hours(24),
     history_window: Duration::from_hours(24),
     history_payloads: true,
     history_messages_max: 100_000,
