@@ -1,7 +1,7 @@
 //! A program of rubberduck-mcp, as the broker sees it: one connection, the lines that it sends, and those that it gets.
 
 use std::{
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader, Read, Write},
     net::{Shutdown, SocketAddr, TcpStream},
     time::Duration,
 };
@@ -30,6 +30,17 @@ impl Broker {
             .unwrap();
         let port = rest.split_whitespace().next().unwrap().parse().unwrap();
         Self { process, port }
+    }
+
+    /// What REST answers.
+    pub fn get(&self, path: &str) -> Value {
+        let mut stream = TcpStream::connect(self.process.address).unwrap();
+        let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        serde_json::from_str(body).unwrap()
     }
 
     /// Connects the MCP server of an agent.

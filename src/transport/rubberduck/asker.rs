@@ -153,7 +153,7 @@ impl Asker<'_> {
         }
     }
 
-    /// A question has ended; None if it is not known any more.
+    /// A question has ended; None if it was removed.
     fn close(&mut self, request_id: &str, question: Option<Arc<Question>>) {
         let stamp = stamp();
         let Some(question) = question else {

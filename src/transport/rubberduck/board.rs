@@ -62,7 +62,7 @@ impl Board {
         self.offered.first().filter(|_| has_room).map(|(_, id)| *id)
     }
 
-    /// The console gets this question, or it is not open any more.
+    /// The console gets this question, or the question is closed.
     pub fn take(&mut self, id: QuestionId, is_shown: bool) {
         self.offered.retain(|(_, offered)| *offered != id);
         if is_shown {
@@ -75,7 +75,7 @@ impl Board {
         }
     }
 
-    /// The person has answered a question, so the console does not have it any more. `is_asked_again`: the answer was
+    /// The person has answered a question, so the console does not have it now. `is_asked_again`: the answer was
     /// not taken.
     pub fn answered(&mut self, id: QuestionId, urgency: Urgency, is_asked_again: bool) {
         self.pushed.remove(&id);

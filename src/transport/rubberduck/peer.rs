@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn a_socket_that_has_left_or_is_not_there_has_no_user() {
         let own = at("127.0.0.1:8765");
-        // A row in TIME_WAIT says user 0, whoever it was.
+        // A row in TIME_WAIT says user 0 in place of the real one.
         assert_eq!(user_in(TABLE, at("127.0.0.1:53924"), own), None);
         assert_eq!(user_in(TABLE, at("127.0.0.1:1"), own), None);
         assert_eq!(user_in("", at("127.0.0.1:53925"), own), None);

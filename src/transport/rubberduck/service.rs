@@ -38,7 +38,7 @@ const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 pub struct RubberduckFacts {
     /// The project whose desk it serves.
     pub project: ProjectId,
-    /// Programs are served whatever user they run as.
+    /// Programs of every user are served.
     pub trusts_loopback: bool,
     /// The name of the person at the consoles: the user of this process.
     pub human: SessionName,

@@ -213,8 +213,8 @@ pub struct Shown<'a> {
     pub asker: &'a str,
 }
 
-/// Shows a question at a console. A console asks its person whatever the status says, so a question that is not open is
-/// never shown.
+/// Shows a question at a console. A console ignores the status and asks its person, so a question that is not open is never
+/// shown.
 pub fn clarification(stamp: Stamp, shown: &Shown<'_>) -> Vec<u8> {
     #[derive(Serialize)]
     struct Data<'a> {

@@ -129,7 +129,7 @@ impl ProjectHandle {
         let blocked = self.to_be_blocked(&which).await?;
         let outcome = match &which {
             Acknowledge::Concluded(_, outcome) => Some(Arc::clone(outcome)),
-            Acknowledge::Ids(_) | Acknowledge::UpTo(_) => None,
+            Acknowledge::Ids(_) | Acknowledge::Seen(_) | Acknowledge::UpTo(_) => None,
         };
         let command = |reply| AcknowledgeMessages {
             which,
