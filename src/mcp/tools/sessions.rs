@@ -129,7 +129,10 @@ fn register_session(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<
     let aliases = aliases.map(parse_aliases).transpose()?;
     let capabilities = arguments.optional_object::<DeclaredCapabilities>("capabilities", CAPABILITIES_LEN_MAX)?;
     let metadata = arguments.optional_object::<Map<String, Value>>("metadata", METADATA_LEN_MAX)?;
-    if metadata.as_ref().is_some_and(|metadata| metadata.get("kind") == Some(&json!("human"))) {
+    if metadata
+        .as_ref()
+        .is_some_and(|metadata| metadata.get("kind") == Some(&json!("human")))
+    {
         let reason = "human is the kind of people, who come by a console and not as an agent";
         return Err(BrokerError::invalid("metadata.kind", reason));
     }
