@@ -12,6 +12,7 @@ mod fake_broker;
 mod fifo;
 mod frames;
 mod front;
+mod harness;
 mod hello;
 mod home;
 mod hooks;
@@ -22,6 +23,7 @@ mod pauses;
 mod places;
 mod reconnecting;
 mod rest;
+mod rungs;
 mod runtime;
 #[path = "../support/screen.rs"]
 mod screen;
