@@ -163,12 +163,12 @@ impl Authenticator {
         }
     }
 
-    /// The identity of a program that the kernel knows to run as this user, which is the broker's own. It may do in the
-    /// project `default` what a member may.
+    /// The identity of a program that the kernel knows to run as this user, which is the broker's own. It may do in this
+    /// project what a member may.
     ///
     /// # Errors
     /// The project cannot be opened.
-    pub async fn authenticate_user(&self, uid: u32) -> Result<Arc<Identity>, Problem> {
+    pub async fn authenticate_user(&self, uid: u32, project: &ProjectId) -> Result<Arc<Identity>, Problem> {
         let owner = Owner::local_user(uid);
         let shared_rate = self.caller_rates.rate_of(owner.as_str());
         let principal = Principal {
@@ -176,11 +176,11 @@ impl Authenticator {
             owner,
             scope: Scope::Member,
             human: None,
-            only_project: Some(ProjectId::default_project()),
+            only_project: Some(project.clone()),
             status: CredentialStatus::valid_until(u64::MAX),
             rate: None,
         };
-        let project = self.broker.project(&ProjectId::default_project()).await;
+        let project = self.broker.project(project).await;
         Ok(Arc::new(Identity {
             principal: Arc::new(principal),
             project: project.map_err(|error| Problem::from(&error))?,

@@ -222,7 +222,7 @@ impl Rule for OptionalPort {
 
     fn parse(&self, text: &str) -> Result<Self::Value, NotAllowed> {
         match text {
-            "" => Ok(None),
+            "" | "off" => Ok(None),
             _ => text.parse().map(Some).map_err(|_| NotAllowed),
         }
     }

@@ -108,6 +108,18 @@ settings! {
     /// `connect` and the commands `local` and `dev` take the key from `MCP_BROKER_API_KEY`.
     local_auth: bool = "false", Choice(SWITCH);
 
+    /// Port on the loopback interface for the MCP servers and consoles of rubberduck-mcp, whose own port is 8765; empty or
+    /// `off` for none. 0 takes a free one. They use the same desk as all other agents and people. If another program has the
+    /// port, the broker says so and goes on.
+    rubberduck_port: Option<u16> = "", OptionalPort;
+
+    /// Project whose desk `rubberduck_port` serves.
+    rubberduck_project: Option<String> = "default", Word;
+
+    /// Serve every program of this machine at `rubberduck_port`. `false`: only those that run as the user of the broker, which
+    /// is known on Linux and on no other system.
+    rubberduck_trust_loopback: bool = "false", Choice(SWITCH);
+
     /// Time without use after which the broker ends: without a connection, a request, a running task, or a program that
     /// writes to `local_fifo`. When a newer version is installed, it ends soon after the last use. 0 means never in both
     /// cases.

@@ -32,7 +32,8 @@ use crate::problem;
     ),
     paths(
         health::welcome, health::health, health::livez, health::readyz, health::startupz, health::security,
-        health::resource_metadata, document, docs::page, dashboard::page,
+        health::resource_metadata, document, docs::page, dashboard::page, dashboard::desk,
+        dashboard::question,
         login::log_in, login::log_out, login::me,
         projects::list, projects::create, projects::show, projects::change, projects::delete,
         projects::keys, projects::add_key, projects::revoke_key, projects::rotate,

@@ -195,6 +195,8 @@ metrics! {
         "How often messages that wait were held back. `reason`: hop_limit, sender_rate, quiet, preference.";
     WAKE_TO_READ = Histogram "mcp_broker_wake_to_read_seconds" [] "seconds",
         "From a wake until its agent reads its inbox.";
+    DELIVERY_REPORTS = Counter "mcp_broker_delivery_reports_total" ["result"] "messages",
+        "Reports to the senders of messages that were given up, or whose recipient is blocked. `result`: sent, refused.";
     SPANS_DROPPED = Counter "mcp_broker_trace_spans_dropped_total" [] "spans",
         "Spans that were recorded and that no collector took: the queue was full, or the collector refused them or did not answer.";
 }

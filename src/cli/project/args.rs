@@ -27,7 +27,7 @@ pub fn command() -> Command {
         .long_about(ABOUT)
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .args(access::flags())
+        .args(access::with_broker_of_user(access::flags()))
         .subcommands(commands)
         .after_help(EXIT_CODES)
 }

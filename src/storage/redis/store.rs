@@ -22,7 +22,7 @@ use actors::{
         Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, DeadLetterStore,
         Depth, Heartbeat, HeartbeatExchange, InboxStore, Inserted, Lease, Op, Peeked, PrefetchLimit, ProtocolStore,
         PushStore, PushedDelivery, PutOutcome, PutSession, Redriven, Release, Released, ReplicatedStore, Roster,
-        SessionKey, SessionStore, Store, StoreEpoch, StoreError, Swept, TrackingStore, Usage,
+        SessionKey, SessionStore, Store, StoreEpoch, StoreError, Swept, TrackingStore, Unreported, Usage,
     },
 };
 
@@ -94,7 +94,7 @@ impl Store for RedisStore {
                 dead_letters: reply.len()?,
                 sessions: reply.len()?,
                 idempotency_keys: reply.len()?,
-                questions: 0,
+                questions: reply.len()?,
             })
         })
     }
@@ -290,12 +290,14 @@ impl InboxStore for RedisStore {
             advance(&known, reply.number()?);
             let (dead_letters, keys) = (reply.len()?, reply.len()?);
             log_dropped(pipeline, dead_letters, keys);
+            let has_unreported = reply.int()? == 1;
             let mut expired_in = Vec::new();
             while !reply.is_empty() {
                 expired_in.push((reply.session()?, reply.len()?));
             }
             Ok(Swept {
                 expired_in,
+                has_unreported,
                 // Other replicas may add messages that expire at any time.
                 next_within: Duration::ZERO,
             })
@@ -341,6 +343,16 @@ impl DeadLetterStore for RedisStore {
 
     fn dead_letter_count(&self) -> Op<usize> {
         self.run(Operation::new("dead_letter_count"), |_, mut reply| reply.len())
+    }
+
+    fn claim_unreported(&self, _: Now) -> Op<Unreported> {
+        self.run(Operation::new("claim_unreported"), |pipeline, mut reply| {
+            decode::unreported(pipeline, &mut reply)
+        })
+    }
+
+    fn mark_reported(&self, until: u64) -> Op<()> {
+        self.run(Operation::new("mark_reported").number(until), |_, _| Ok(()))
     }
 }
 

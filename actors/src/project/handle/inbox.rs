@@ -121,16 +121,25 @@ impl ProjectHandle {
         }
     }
 
-    /// Acknowledges delivered messages.
+    /// Acknowledges delivered messages, and tells their senders if the recipient is blocked.
     ///
     /// # Errors
     /// `session_taken_over`, `unavailable`.
     pub async fn acknowledge(&self, member: &Member, which: Acknowledge) -> Result<Acknowledged, BrokerError> {
+        let blocked = self.to_be_blocked(&which).await?;
+        let outcome = match &which {
+            Acknowledge::Concluded(_, outcome) => Some(Arc::clone(outcome)),
+            Acknowledge::Ids(_) | Acknowledge::Seen(_) | Acknowledge::UpTo(_) => None,
+        };
         let command = |reply| AcknowledgeMessages {
             which,
             reply: Some(reply),
         };
-        member.address.request(command).await
+        let done = member.address.request(command).await?;
+        if let Some(outcome) = outcome.filter(|_| !blocked.is_empty()) {
+            self.report_blocked(member, &blocked, &outcome, &done).await;
+        }
+        Ok(done)
     }
 
     /// As [`Self::acknowledge`], without an answer.

@@ -262,6 +262,7 @@ impl ProjectHandle {
             target,
             idempotency_key: request.headers.idempotency_key.clone(),
             is_tracked: request.tracked,
+            is_report: false,
             spans,
         }
     }

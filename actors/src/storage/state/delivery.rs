@@ -376,6 +376,7 @@ impl<J: Journal> ProjectState<J> {
         let next_deadline_ms = self.expiries.next_deadline_ms();
         Swept {
             expired_in,
+            has_unreported: self.ledger.dead_letters.has_unreported(now),
             next_within: next_deadline_ms.map_or(Duration::MAX, |deadline_ms| {
                 Duration::from_millis(deadline_ms.saturating_sub(now.mono_ms))
             }),
