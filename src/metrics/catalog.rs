@@ -207,6 +207,8 @@ metrics! {
         "People with a console at this replica. `presence`: present, idle, away.";
     YAPS = Counter "mcp_broker_yaps_total" [] "yaps",
         "Yaps that this replica has shown to its consoles.";
+    DELIVERY_REPORTS = Counter "mcp_broker_delivery_reports_total" ["result"] "messages",
+        "Reports to the senders of messages that were given up, or whose recipient is blocked. `result`: sent, refused.";
     SPANS_DROPPED = Counter "mcp_broker_trace_spans_dropped_total" [] "spans",
         "Spans that were recorded and that no collector took: the queue was full, or the collector refused them or did not answer.";
 }

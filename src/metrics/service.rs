@@ -183,7 +183,7 @@ impl Metrics {
         stats.connections.add(ConnectionStats {
             websocket: connections[TransportKind::Websocket.index()] as u64,
             http: (connections[TransportKind::Http.index()] + connections[TransportKind::Forwarded.index()]) as u64,
-            local: connections[TransportKind::Local.index()] as u64,
+            local: (connections[TransportKind::Local.index()] + connections[TransportKind::Rubberduck.index()]) as u64,
         });
         stats.protocols += figures.protocols as u64;
         for replica in &mut stats.replica_list {
@@ -392,6 +392,7 @@ fn put_wakes(families: &mut Families) {
     });
     families.put_labelled(catalog::WAKES, wakes);
     put_counters(families, catalog::WAKES_HELD, &METRICS.wakes_held);
+    put_counters(families, catalog::DELIVERY_REPORTS, &METRICS.delivery_reports);
     families.put(catalog::WAKE_TO_READ, METRICS.wake_to_read.snapshot());
 }
 

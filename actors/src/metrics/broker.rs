@@ -47,6 +47,15 @@ label! {
 }
 
 label! {
+    /// What became of a delivery report.
+    ReportResult {
+        Sent = "sent",
+        /// The sender of the messages has ended, or its inbox is full.
+        Refused = "refused",
+    }
+}
+
+label! {
     /// A kind of actor.
     ActorKind {
         Broker = "broker",
@@ -76,6 +85,8 @@ label! {
         Forwarded = "forwarded",
         /// A Unix socket or a FIFO of this machine.
         Local = "local",
+        /// The port of the rubberduck programs.
+        Rubberduck = "rubberduck",
     }
 }
 
@@ -251,6 +262,8 @@ pub struct BrokerMetrics {
     pub questions_closed: CounterVec<QuestionEnd, { QuestionEnd::LEN }>,
     /// Yaps that were shown.
     pub yaps: Counter,
+    /// Reports to the senders of messages.
+    pub delivery_reports: CounterVec<ReportResult, { ReportResult::LEN }>,
 }
 
 /// The metrics of this process.
@@ -295,6 +308,7 @@ impl BrokerMetrics {
             question_answer: Histogram::new(),
             questions_closed: CounterVec::new(),
             yaps: Counter::new(),
+            delivery_reports: CounterVec::new(),
         }
     }
 

@@ -65,6 +65,10 @@ impl Project {
                 counters: Arc::clone(&counters),
                 known_seq: KnownSeq::clone(&known_seq),
                 frames_dropped: Arc::clone(&frames_dropped),
+                own_handle: {
+                    let (projects, id) = (Weak::clone(&projects), id.clone());
+                    Box::new(move || projects.upgrade()?.get(&id))
+                },
                 on_rollback: Box::new(on_rollback),
                 on_give_up: Box::new(on_give_up),
             })

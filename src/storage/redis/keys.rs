@@ -136,6 +136,11 @@ const KEYS: &[Key] = &[
         Delete,
     ),
     key(
+        "dead_letters:reports",
+        "hash: number in by_age of the last reported one, of the last that is being reported, since when",
+        Delete,
+    ),
+    key(
         "idempotency",
         "hash: sender and key -> end of its time, and a result or a reservation",
         Delete,
@@ -155,6 +160,53 @@ const KEYS: &[Key] = &[
     key(
         "cross_project:targets",
         "hash: project -> messages that went to it",
+        Delete,
+    ),
+    // Questions to people, and yaps.
+    key("questions", "hash: question -> record (JSON)", Delete),
+    key("questions:contents", "hash: question -> content (JSON)", Delete),
+    key(
+        "questions:info",
+        "hash: question -> revision, bytes, bytes of drafts, session, idempotency key",
+        Delete,
+    ),
+    key("questions:index", "sorted set: question, by its id", Delete),
+    key("questions:open", "sorted set: open question, by its id", Delete),
+    key(
+        "questions:closed",
+        "sorted set: closed question by time of its end",
+        Delete,
+    ),
+    key("questions:open_of", "hash: session -> its open questions", Delete),
+    key(
+        "questions:keys",
+        "hash: session and idempotency key -> question",
+        Delete,
+    ),
+    key("questions:bytes", "hash: all, open -> bytes of questions", Delete),
+    key("drafts", "hash: question and person -> text of the draft", Delete),
+    key(
+        "drafts:people",
+        "hash: question -> people with a draft, each on a line",
+        Delete,
+    ),
+    key(
+        "consoles",
+        "hash: replica -> end of their time, its consoles (JSON)",
+        Delete,
+    ),
+    key(
+        "yaps",
+        "hash: numbers of the last arrival and of the last shown yap, their times, bytes",
+        Delete,
+    ),
+    key("yaps:held", "hash: place -> held yap (JSON)", Delete),
+    key("yaps:order", "sorted set: place of a held yap, in its order", Delete),
+    key("yaps:arrivals", "sorted set: place of a held yap by arrival", Delete),
+    key("yaps:senders", "sorted set: sender by the time of its last yap", Delete),
+    key(
+        "yaps:shown",
+        "list: time, late or not, yap (JSON); the oldest first",
         Delete,
     ),
     // The event log.

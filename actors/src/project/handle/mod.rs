@@ -11,6 +11,7 @@ mod inbox;
 mod lookup;
 mod protocols;
 mod replication;
+mod reports;
 mod sending;
 mod sessions;
 

@@ -168,6 +168,10 @@ impl Journal for Recorder {
                 self.remove(records::dead_letter_key(space, dead_letter));
                 self.remove_body_reference(&dead_letter.message);
             }
+            Change::ReportProgress(progress) => {
+                let key = key(space, kind::REPORT_PROGRESS).0;
+                self.put(key, records::write_report_progress(progress));
+            }
             Change::ReceiptFinal { key, message, entry } => {
                 let value = records::write_receipt(message, entry);
                 self.put(records::receipt_key(space, kind::RECEIPT, key), value);

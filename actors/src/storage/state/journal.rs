@@ -1,6 +1,9 @@
 //! The changes of a project's state, reported as they happen, for a backend that persists them.
 
-use super::entry::{InboxEntry, KeyUse, ReceiptKey};
+use super::{
+    dead_letters::ReportProgress,
+    entry::{InboxEntry, KeyUse, ReceiptKey},
+};
 use crate::{
     clock::Now,
     model::{
@@ -55,6 +58,8 @@ pub enum Change<'a> {
     DeadLetterKept { dead_letter: &'a DeadLetter, sequence: u64 },
     /// Redriven, or dropped as the oldest.
     DeadLetterRemoved(&'a DeadLetter),
+    /// Other dead letters than before are reported.
+    ReportProgress(ReportProgress),
     /// The status of a receipt is final.
     ReceiptFinal {
         key: ReceiptKey,
