@@ -158,13 +158,15 @@ impl Directory {
     /// conversation. Of the sessions of a conversation the newest is meant.
     pub fn by_address(&self, address: &str) -> Option<Arc<Member>> {
         self.by_name_or_alias(address)
-            .or_else(|| self.by_conversation(address.strip_prefix(CONVERSATION_PREFIX)?))
+            .or_else(|| self.newest_of(address.strip_prefix(CONVERSATION_PREFIX)?, |_| true))
     }
 
-    fn by_conversation(&self, conversation: &str) -> Option<Arc<Member>> {
+    /// The newest session of a conversation that is wanted.
+    pub fn newest_of(&self, conversation: &str, is_wanted: impl Fn(&Member) -> bool) -> Option<Arc<Member>> {
         let members = self.read();
-        let newest = members.by_conversation.get(conversation)?.last()?;
-        members.by_id.get(newest).cloned()
+        let of_conversation = members.by_conversation.get(conversation)?.iter().rev();
+        let mut found = of_conversation.filter_map(|id| members.by_id.get(id));
+        found.find(|member| is_wanted(member)).cloned()
     }
 
     /// Names similar to this text, best match first.

@@ -33,6 +33,24 @@ pub const fn clock_offset() -> ClockOffset {
     ClockOffset { wall_ms: 0, mono_ms: 0 }
 }
 
+/// How long a timer of the clock is to wait that may fire early: at most 50 ms where a test moves the clocks, so that a
+/// moment that a move has reached is noticed.
+#[cfg(feature = "faults")]
+#[must_use]
+pub fn timer_delay(delay: std::time::Duration) -> std::time::Duration {
+    if std::env::var_os("FAULT_CLOCK_FILE").is_some() {
+        return delay.min(std::time::Duration::from_millis(50));
+    }
+    delay
+}
+
+/// The delay itself.
+#[cfg(not(feature = "faults"))]
+#[must_use]
+pub const fn timer_delay(delay: std::time::Duration) -> std::time::Duration {
+    delay
+}
+
 /// Logs and waits for ever if the environment variable `FAULT_STALL_AT` names this point, so that a test can kill the
 /// process exactly here.
 #[cfg(feature = "faults")]

@@ -8,8 +8,6 @@ pub const MAIL: &str = "dev.mcp-broker/mail";
 /// The method that tells what the agent of a conversation does: [`ActivityReport`].
 pub const ACTIVITY: &str = "dev.mcp-broker/activity";
 
-/// Bytes of the name of a conversation.
-pub const CONVERSATION_LEN_MAX: usize = 256;
 /// Longest wait of one [`MailQuery`], in seconds.
 pub const MAIL_WAIT_MAX: u64 = 86_400;
 

@@ -32,6 +32,7 @@ async function places() {
     ['compatibility', 'protocols/compatibility', 'note 1.1.0'],
     ['messages', 'messages', 'acknowledged'],
     ['message', `messages/${messages[0].message_id}`, 'accepted'],
+    ['reports', 'messages?protocol=delivery-report', 'mcp-broker'],
     ['threads', 'threads', 'translation'],
     ['thread', 'messages?thread_id=manual', 'How to print'],
     ['dead-letters', 'dead-letters', 'recipient gone'],

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     front::Front,
     home::{Done, Home},
+    screen::Screen,
 };
 
 /// A front whose session has this name, with the protocol `note` 1.0.0.
@@ -45,6 +46,26 @@ fn a_message_goes_to_an_agent_of_the_broker_of_the_user() {
     for words in ["sessions", "protocols", "dead-letters"] {
         home.does(words);
     }
+    assert!(home.does("project list").contains("default"));
+}
+
+#[test]
+fn top_shows_the_broker_of_the_user() {
+    let home = Home::new();
+    let _alice = agent(&home, "alice");
+    let environment = format!(
+        "HOME={path} XDG_RUNTIME_DIR={path}/run XDG_STATE_HOME={path}/state",
+        path = home.path.display()
+    );
+    let Some(screen) = Screen::start((100, 24), &environment, "top") else {
+        return;
+    };
+    let address = info(&home)["http"].as_str().unwrap().to_owned();
+    screen.shows_that("alice of that broker", |text| {
+        text.contains("alice") && text.contains(&address)
+    });
+    screen.presses(&["q"]);
+    assert_eq!(screen.ends(), 0);
 }
 
 #[test]

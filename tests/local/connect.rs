@@ -18,7 +18,7 @@ const END_MAX: Duration = Duration::from_secs(5);
 type End = fn(&mut Front);
 
 /// A recorded conversation, one frame a line.
-fn recorded(name: &str) -> Vec<Value> {
+pub fn recorded(name: &str) -> Vec<Value> {
     let path = format!("{}/tests/local/recorded/{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
     let text = fs::read_to_string(path).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()

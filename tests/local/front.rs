@@ -174,6 +174,18 @@ impl Front {
         self.answer(id)
     }
 
+    /// A frame that fits and has arrived, if there is one.
+    pub fn takes(&mut self, fits: impl Fn(&Value) -> bool) -> Option<Value> {
+        self.kept.extend(self.frames.try_iter());
+        let at = self.kept.iter().position(fits)?;
+        self.kept.remove(at)
+    }
+
+    /// The ids of later requests are larger than this one.
+    pub fn counts_from(&mut self, id: u64) {
+        self.last_id = id;
+    }
+
     pub fn notification(&mut self, method: &str) -> Value {
         self.awaits(method, |frame| frame["method"] == method)
     }

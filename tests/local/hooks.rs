@@ -2,8 +2,8 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader, Read, Write},
-    process::{Child, Stdio},
+    io::{BufRead, BufReader},
+    process::Stdio,
     time::{Duration, Instant},
 };
 
@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 
 use crate::{
     fake_broker::{Connection, FakeBroker},
-    home::{Done, Home, Running, is_alive},
+    harness::{CONVERSATION, Hook, hook_input},
+    home::{Home, Running, is_alive},
     support::eventually,
 };
 
@@ -19,65 +20,9 @@ const MAIL: &str = "dev.mcp-broker/mail";
 const ACTIVITY: &str = "dev.mcp-broker/activity";
 const TEXT: &str = "mcp-broker: 2 messages wait (1 urgent), from bob, protocol chat. Call receive_messages.";
 
-/// A hook that runs.
-pub struct Hook(Running);
-
-impl Hook {
-    /// Starts a hook and gives it its input.
-    pub fn starts(user: &Home, words: &str, input: &str) -> Self {
-        let mut hook = Self::without_input(user, words);
-        hook.0.0.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-        hook
-    }
-
-    /// Starts a hook whose client keeps stdin open.
-    pub fn without_input(user: &Home, words: &str) -> Self {
-        let mut command = user.command(&format!("hook {words}"));
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        Self(Running(command.spawn().unwrap()))
-    }
-
-    fn child(&mut self) -> &mut Child {
-        &mut self.0.0
-    }
-
-    /// Waits until it has ended.
-    pub fn ends(mut self) -> Done {
-        let code = self.child().wait().unwrap().code().unwrap_or(-1);
-        let text = |stream: &mut dyn Read| {
-            let mut text = String::new();
-            stream.read_to_string(&mut text).unwrap();
-            text
-        };
-        let stdout = text(self.child().stdout.as_mut().unwrap());
-        let stderr = text(self.child().stderr.as_mut().unwrap());
-        Done { code, stdout, stderr }
-    }
-
-    /// It has said nothing, and its client goes on.
-    pub fn says_nothing(self) {
-        let done = self.ends();
-        assert_eq!((done.code, done.stdout.as_str(), done.stderr.as_str()), (0, "", ""));
-    }
-
-    /// The object that it has printed.
-    pub fn says(self) -> Value {
-        let done = self.ends();
-        assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
-        serde_json::from_str(&done.stdout).unwrap_or_else(|error| panic!("{error}: {done:?}"))
-    }
-}
-
-/// The input of a hook of Claude Code in the conversation `c-1`, with these members.
-pub fn input(members: &Value) -> String {
-    let mut input = json!({"session_id": "c-1", "cwd": "/tmp", "transcript_path": "/tmp/t"});
-    for (name, value) in members.as_object().unwrap() {
-        input[name] = value.clone();
-    }
-    input.to_string()
+/// The input of a hook of Claude Code with these members.
+fn input(members: &Value) -> String {
+    hook_input(CONVERSATION, members)
 }
 
 fn two_messages() -> Value {
@@ -259,8 +204,7 @@ fn an_activity_is_reported_after_the_event() {
     }
     let mut notify = user.command("hook notify --client codex");
     notify.arg(json!({"type": "agent-turn-complete", "thread-id": "c-1", "turn-id": "t"}).to_string());
-    notify.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let hook = Hook(Running(notify.spawn().unwrap()));
+    let hook = Hook::without_input(notify);
     takes_activity(&mut broker.accepts(None), "idle");
     hook.says_nothing();
 }
@@ -281,8 +225,8 @@ fn a_hook_keeps_its_client_waiting_for_two_seconds_at_most() {
     drop(connection);
     // The system accepts the connection, and no broker reads it.
     within(Hook::starts(&user, "stop", &stop_input()), "no hello");
-    let mut hook = Hook::without_input(&user, "stop");
-    let stdin = hook.child().stdin.take();
+    let mut hook = Hook::without_input(user.command("hook stop"));
+    let stdin = hook.0.0.stdin.take();
     within(hook, "no input");
     drop(stdin);
 }

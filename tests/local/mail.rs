@@ -9,8 +9,8 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
+    harness::{CONVERSATION, Hook, hook_input},
     home::{Client, Home},
-    hooks::{Hook, input},
     support::eventually,
 };
 
@@ -24,7 +24,7 @@ const END_OF_TURN: Duration = Duration::from_millis(50);
 const WAKE_WAIT: u64 = 60;
 
 /// Calls a tool and returns the object of its result.
-fn calls(client: &mut Client, tool: &str, arguments: &Value) -> Value {
+pub fn calls(client: &mut Client, tool: &str, arguments: &Value) -> Value {
     let answer = client.asks("tools/call", json!({"name": tool, "arguments": arguments}));
     assert_eq!(answer["result"]["isError"], json!(false), "{tool}: {answer}");
     answer["result"]["structuredContent"].clone()
@@ -56,7 +56,7 @@ fn agent(user: &Home, name: &str, conversation: &str) -> Client {
 }
 
 /// A client that sends, and the protocol of its messages.
-fn sender(user: &Home, name: &str) -> Client {
+pub fn sender(user: &Home, name: &str) -> Client {
     let mut client = user.client();
     calls(&mut client, "register_session", &json!({"name": name}));
     let schema = json!({"type": "object"});
@@ -65,10 +65,12 @@ fn sender(user: &Home, name: &str) -> Client {
     client
 }
 
-fn sends(client: &mut Client, recipient: &str) {
+/// Sends a message; returns its id.
+pub fn sends(client: &mut Client, recipient: &str) -> String {
     let message =
         json!({"recipient_id": recipient, "protocol_name": "chat", "protocol_version": "1.0.0", "payload": {}});
-    calls(client, "send_message", &message);
+    let sent = calls(client, "send_message", &message);
+    sent["message_id"].as_str().unwrap().to_owned()
 }
 
 /// A random time within the end of a turn.
@@ -137,7 +139,7 @@ fn the_hooks_of_a_client_tell_of_the_messages_of_their_conversation() {
     let user = Home::new();
     user.start_broker();
     let mut bob = sender(&user, "bob");
-    let event = |name: &str| input(&json!({"hook_event_name": name}));
+    let event = |name: &str| hook_input(CONVERSATION, &json!({"hook_event_name": name}));
     // The waiter may begin before the session is bound.
     let waiter = Hook::starts(&user, "wait", &event("SessionStart"));
     let mut alice = agent(&user, "alice", "c-1");
@@ -169,7 +171,11 @@ fn a_waiter_follows_the_broker_through_a_restart() {
     user.start_broker();
     let mut bob = sender(&user, "bob");
     drop(agent(&user, "alice", "c-1"));
-    let waiter = Hook::starts(&user, "wait", &input(&json!({"hook_event_name": "SessionStart"})));
+    let waiter = Hook::starts(
+        &user,
+        "wait",
+        &hook_input(CONVERSATION, &json!({"hook_event_name": "SessionStart"})),
+    );
     eventually("the waiter has connected", || {
         (user.json("local status --json")["clients"].as_u64()? >= 2).then_some(())
     });

@@ -6,12 +6,14 @@ mod support;
 
 mod commands;
 mod connect;
+mod console;
 mod dev;
 mod dev_tools;
 mod fake_broker;
 mod fifo;
 mod frames;
 mod front;
+mod harness;
 mod hello;
 mod home;
 mod hooks;
@@ -22,6 +24,7 @@ mod pauses;
 mod places;
 mod reconnecting;
 mod rest;
+mod rungs;
 mod runtime;
 #[path = "../support/screen.rs"]
 mod screen;

@@ -92,30 +92,6 @@ fn an_agent_that_waits_for_messages_is_not_woken() {
 }
 
 #[test]
-fn a_hook_that_waits_is_told_what_the_front_could_not_tell() {
-    let local = LocalBroker::start();
-    let alice = front(&local, "alice", &["inbox"], &json!({}));
-    let bob = Agent::legacy(local.wire(), "2025-11-25", &json!({})).registered("bob");
-    let hook = local.wire();
-    let query = |wait_seconds: u64| json!({"conversation": "alice", "wait_seconds": wait_seconds});
-    let empty = hook.request(MAIL, query(0)).unwrap();
-    assert_eq!(
-        (&empty["session_id"], &empty["unread"]),
-        (&json!(alice.session), &json!(0))
-    );
-    let waiting = hook.asks(MAIL, query(60));
-    eventually("the hook is seen", || {
-        (sessions_row(&bob, "alice")["wakes_by"] == json!(["inbox", "hook"])).then_some(())
-    });
-    bob.sends("hi").to(&alice);
-    let wake = await_wake(&alice);
-    woken(&alice, &wake, "refused");
-    let mail = hook.answer_to(&waiting).unwrap();
-    assert_eq!((&mail["unread"], &mail["from"]), (&json!(1), &json!(["bob"])), "{mail}");
-    assert_eq!(mail["wake_id"], wake["wake_id"]);
-}
-
-#[test]
 fn a_second_hook_takes_the_place_of_the_first_and_a_hook_that_has_gone_is_forgotten() {
     let local = LocalBroker::start();
     let bob = Agent::legacy(local.wire(), "2025-11-25", &json!({})).registered("bob");
@@ -138,32 +114,6 @@ fn a_second_hook_takes_the_place_of_the_first_and_a_hook_that_has_gone_is_forgot
     sees("the third hook", json!(["hook"]));
     drop(third);
     sees("no hook after its end", Value::Null);
-}
-
-#[test]
-fn agents_that_answer_each_other_come_to_rest() {
-    let local = LocalBroker::start();
-    let wake = json!({"min_interval_seconds": 0});
-    let (alice, bob) = (
-        front(&local, "alice", &["inbox"], &wake),
-        front(&local, "bob", &["inbox"], &wake),
-    );
-    alice.sends("hi").with("hops", 15).to(&bob);
-    woken(&bob, &await_wake(&bob), "written");
-    assert_eq!(bob.reads(json!({}))[0]["headers"]["hops"], 15);
-    // Sent in the turn that the wake began.
-    bob.sends("yo").to(&alice);
-    woken(&alice, &await_wake(&alice), "written");
-    assert_eq!(alice.reads(json!({}))[0]["headers"]["hops"], 16);
-    let sent = alice.sends("hi").to(&bob);
-    // A message without hops wakes: by then one that wakes would have.
-    eventually("the message was held back", || {
-        let text = local.broker.get("/metrics").body;
-        text.contains("mcp_broker_wakes_held_total{reason=\"hop_limit\"} 1")
-            .then_some(())
-    });
-    has_no_other_wake(&bob);
-    assert_eq!(bob.reads(json!({}))[0]["headers"]["hops"], 17, "accepted: {}", sent.id);
 }
 
 #[test]

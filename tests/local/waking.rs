@@ -1,10 +1,9 @@
 //! How a front wakes its client when the broker asks for it: the test plays the broker and the clients.
 
 use std::{
-    fs::{self, Permissions},
-    io::{BufRead, BufReader},
-    os::unix::{fs::PermissionsExt, net::UnixListener},
-    path::{Path, PathBuf},
+    fs,
+    os::unix::net::UnixListener,
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -13,36 +12,15 @@ use serde_json::{Value, json};
 use crate::{
     fake_broker::{Connection, FakeBroker, attached_to},
     front::{Front, FrontBuilder},
+    harness::{CodexProgram, Inbox, TOKEN},
     home::Home,
     screen::Screen,
-    support::{WAIT_TIMEOUT, eventually},
+    support::eventually,
 };
 
-const TOKEN: &str = "inbox-token-5d1c";
 const TEXT: &str = "mcp-broker: 2 messages wait (1 urgent), from bob, protocol chat. Call receive_messages.";
 /// Longest time that a front tries to wake its client.
 const WAKE_MAX: Duration = Duration::from_secs(5);
-
-/// The socket by which other sessions reach a client.
-struct Inbox {
-    path: PathBuf,
-    listener: UnixListener,
-}
-
-impl Inbox {
-    fn of(user: &Home) -> Self {
-        let path = user.path.join("inbox.sock");
-        let listener = UnixListener::bind(&path).unwrap();
-        Self { path, listener }
-    }
-
-    /// The lines of the next connection, until its end.
-    fn takes(&self) -> Vec<String> {
-        let (stream, _) = self.listener.accept().unwrap();
-        stream.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
-        BufReader::new(stream).lines().map(Result::unwrap).collect()
-    }
-}
 
 fn of_claude_code(user: &Home, socket: &Path) -> FrontBuilder {
     user.front()
@@ -71,18 +49,6 @@ fn wakes(connection: &mut Connection, wake_id: &str) {
 
 fn woken(connection: &mut Connection) -> Value {
     connection.notification("notifications/dev.mcp-broker/woken")["params"].clone()
-}
-
-/// A program that writes its arguments, one a line, and then does `then`.
-fn fake_program(user: &Home, then: &str) -> (PathBuf, PathBuf) {
-    let (program, seen) = (user.path.join("fake-codex"), user.path.join("seen"));
-    let script = format!(
-        "#!/bin/sh\nprintf '%s\\n' \"$@\" > '{seen}.new' && mv '{seen}.new' '{seen}'\n{then}\n",
-        seen = seen.display()
-    );
-    fs::write(&program, script).unwrap();
-    fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
-    (program, seen)
 }
 
 #[test]
@@ -221,11 +187,11 @@ fn a_channel_is_announced_and_told_only_where_it_is_chosen() {
 fn the_queue_of_codex_gets_the_thread_of_the_last_call() {
     let user = Home::new();
     let broker = FakeBroker::of(&user);
-    let (program, seen) = fake_program(&user, "");
+    let codex = CodexProgram::of(&user, "");
     let front = user
         .front()
         .args(&["--no-start"])
-        .env("MCP_BROKER_CODEX", program.to_str().unwrap());
+        .env("MCP_BROKER_CODEX", codex.path.to_str().unwrap());
     let (mut front, mut connection) = starts(front, "codex-mcp-client", &broker);
     assert_eq!(rungs(&connection), json!(["queue"]));
     wakes(&mut connection, "w1");
@@ -244,8 +210,7 @@ fn the_queue_of_codex_gets_the_thread_of_the_last_call() {
         woken(&mut connection),
         json!({"wake_id": "w2", "rung": "queue", "result": "written"})
     );
-    let arguments = fs::read_to_string(seen).unwrap();
-    assert_eq!(arguments, format!("queue\n--thread\nt-2\n--message\n{TEXT}\n"));
+    assert_eq!(codex.was_given(), [format!("queue --thread t-2 --message {TEXT}")]);
 }
 
 #[test]
@@ -253,11 +218,11 @@ fn a_queue_that_fails_or_hangs_is_told_and_killed() {
     for (script, result) in [("exit 1", "refused"), ("sleep 600 & sleep 600", "failed")] {
         let user = Home::new();
         let broker = FakeBroker::of(&user);
-        let (program, seen) = fake_program(&user, &format!("echo $$ > \"$0.pid\"\n{script}"));
+        let codex = CodexProgram::of(&user, &format!("echo $$ > \"$0.pid\"\n{script}"));
         let front = user
             .front()
             .args(&["--no-start"])
-            .env("MCP_BROKER_CODEX", program.to_str().unwrap());
+            .env("MCP_BROKER_CODEX", codex.path.to_str().unwrap());
         let (mut front, mut connection) = starts(front, "codex-mcp-client", &broker);
         front.asks(
             "tools/call",
@@ -269,8 +234,8 @@ fn a_queue_that_fails_or_hangs_is_told_and_killed() {
         let woken = woken(&mut connection);
         assert_eq!(woken["result"], result, "{woken}");
         assert!(started.elapsed() < WAKE_MAX * 2);
-        assert!(seen.exists());
-        let pid = fs::read_to_string(program.with_file_name("fake-codex.pid")).unwrap();
+        assert_eq!(codex.was_given().len(), 1);
+        let pid = fs::read_to_string(codex.path.with_file_name("codex.pid")).unwrap();
         let pid = rustix::process::Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
         eventually("the program has gone", || {
             rustix::process::test_kill_process_group(pid).is_err().then_some(())

@@ -22,6 +22,7 @@ mod operations;
 mod push;
 mod redis_faults;
 mod redis_rollback;
+mod reports;
 mod roaming_client;
 mod rolling_update;
 mod script;

@@ -1,12 +1,15 @@
 //! A console as its connection holds it.
 
-use super::DeskFeed;
-use crate::model::ConsoleId;
+use std::sync::Arc;
+
+use super::{DeskFeed, shared::DeskShared};
+use crate::{clock::now, model::ConsoleId, session::SessionShared};
 
 /// A console that is connected here. Dropping it is leaving.
-#[derive(Debug)]
 pub struct ConsoleGuard {
     id: ConsoleId,
+    shared: Arc<DeskShared>,
+    session: Arc<SessionShared>,
     /// What it is told. It has begun before the console was made.
     pub events: DeskFeed,
 }
@@ -23,6 +26,21 @@ pub struct ConsoleChange {
 }
 
 impl ConsoleGuard {
+    /// Of a console that is attached. `session` is that of its person.
+    pub(crate) const fn new(
+        id: ConsoleId,
+        shared: Arc<DeskShared>,
+        session: Arc<SessionShared>,
+        events: DeskFeed,
+    ) -> Self {
+        Self {
+            id,
+            shared,
+            session,
+            events,
+        }
+    }
+
     /// Its id, which changes of questions name.
     #[must_use]
     pub const fn id(&self) -> ConsoleId {
@@ -54,5 +72,25 @@ impl ConsoleGuard {
         });
     }
 
-    fn change(&self, _change: ConsoleChange) {}
+    fn change(&self, change: ConsoleChange) {
+        let now = now();
+        if change.is_active {
+            self.session.touch(now);
+        }
+        self.shared.change_console(self.id, change, now);
+    }
+}
+
+impl Drop for ConsoleGuard {
+    fn drop(&mut self) {
+        self.shared.detach(self.id);
+    }
+}
+
+impl std::fmt::Debug for ConsoleGuard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ConsoleGuard")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
 }

@@ -5,14 +5,29 @@
 //! on, and lets them expire. People and agents reach all of it by the verbs of
 //! [`ProjectHandle`](crate::project::ProjectHandle).
 
+mod actor;
+mod changes;
 mod consoles;
 mod feed;
+mod load;
+mod notice;
 mod people;
 mod requests;
+mod shared;
+mod state;
+mod yap_rates;
 
+pub(crate) use actor::CONSOLE_TTL;
+pub use actor::Desk;
+#[cfg(feature = "faults")]
+pub use actor::PanicDesk;
+pub(crate) use changes::{NoticeFrom, QuestionChanges};
 pub use consoles::{ConsoleChange, ConsoleGuard};
 pub use feed::{ConsoleView, DeskEvent, DeskFeed, DeskSummary, Presence};
+pub(crate) use load::waiting_order;
 pub use people::{Human, Reader};
 pub use requests::{
     AskedQuestion, NewQuestion, NewYap, QuestionCursor, QuestionFilter, QuestionPage, StateFilter, YapAccepted,
 };
+pub use shared::CONSOLES_MAX;
+pub(crate) use shared::DeskShared;

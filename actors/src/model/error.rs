@@ -110,6 +110,8 @@ pub enum QuestionBudget {
     Project,
     /// The bytes of the open questions of the project.
     Bytes,
+    /// The drafts of one question.
+    Drafts,
     /// The yaps of the project that wait for their place in the order.
     Yaps,
 }
@@ -122,6 +124,7 @@ impl QuestionBudget {
             Self::Session => "session_questions",
             Self::Project => "project_questions",
             Self::Bytes => "question_bytes",
+            Self::Drafts => "drafts",
             Self::Yaps => "held_yaps",
         }
     }
@@ -132,6 +135,7 @@ impl QuestionBudget {
         match self {
             Self::Session | Self::Project => "questions",
             Self::Bytes => "bytes",
+            Self::Drafts => "drafts",
             Self::Yaps => "yaps",
         }
     }
@@ -237,6 +241,7 @@ pub enum BrokerError {
         QuestionBudget::Session => "questions of this session are open",
         QuestionBudget::Project => "questions of the project are open",
         QuestionBudget::Bytes => "bytes of open questions are kept for the project",
+        QuestionBudget::Drafts => "drafts of other people are kept for the question, or the questions take all their bytes",
         QuestionBudget::Yaps => "yaps are held for their order",
     })]
     QuestionsFull { which: QuestionBudget, limit: usize },

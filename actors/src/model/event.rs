@@ -207,6 +207,8 @@ named! {
         Cancelled = 9 "cancelled",
         /// An administrator removed it.
         Removed = 10 "removed",
+        /// A person has read it for the first time.
+        Seen = 11 "seen",
     }
 }
 
@@ -239,6 +241,8 @@ named! {
         Router = 3 "router",
         /// A session.
         Session = 4 "session",
+        /// The desk.
+        Desk = 5 "desk",
     }
 }
 

@@ -59,6 +59,11 @@ impl ProjectId {
     }
 }
 
+impl SessionId {
+    /// The sender of the broker's own messages. No session has it.
+    pub const BROKER: Self = Self::from_uuid(Uuid::nil());
+}
+
 /// The durable address of an agent, unique in its project.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionName(Arc<str>);

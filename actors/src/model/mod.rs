@@ -29,7 +29,7 @@ pub use event::{
     QuestionChange, SessionChange, SessionMark,
 };
 pub use ids::{ConnectionId, MessageId, ProjectId, QuestionId, ReplicaId, SessionId, SessionName, UNSET_ID};
-pub use key::{ApiKey, CredentialStatus, KeyDigest, KeyId, KeyRecord, KeyStatus, Owner, Scope};
+pub use key::{ApiKey, CredentialStatus, KeyDigest, KeyHuman, KeyId, KeyRecord, KeyStatus, Owner, Scope};
 pub use mail::{MAIL_NAMES_MAX, MailSummary};
 pub use message::{
     Addressing, DeadLetter, DeadLetterReason, DeliveryStatus, Draft, EnvelopeFragments, EnvelopeSummary, HOPS_MAX,
@@ -42,10 +42,11 @@ pub use project::{
 };
 pub use protocol::{Pattern, ProtocolMetadata, ProtocolName, ProtocolRecord};
 pub use question::{
-    AddressedTo, Answer, AnswerPart, AnsweredBy, Asker, CONTEXT_BYTES_MAX, Closed, Closing, ConsoleId, Handover,
-    IMAGES_BYTES_MAX, IMAGES_LEN_MAX, Image, LINKS_LEN_MAX, Link, OPTIONS_LEN_MAX, Offer, QUESTION_CHARACTERS_MAX,
-    QUESTIONS_LEN_MAX, Question, QuestionChoice, QuestionClaim, QuestionContent, QuestionItem, QuestionState, Urgency,
-    Via,
+    ANSWER_BYTES_MAX, ASKER_GONE, AddressedTo, Answer, AnswerPart, AnsweredBy, Asker, CLAIM_TIME, CONTEXT_BYTES_MAX,
+    Closed, Closing, ConsoleId, Handover, IMAGES_BYTES_MAX, IMAGES_LEN_MAX, Image, LINKS_LEN_MAX, Link,
+    OPTIONS_LEN_MAX, Offer, QUESTION_CHARACTERS_MAX, QUESTIONS_LEN_MAX, Question, QuestionChoice, QuestionClaim,
+    QuestionContent, QuestionItem, QuestionState, REMARK_CHARACTERS_MAX, Refusal, TYPING_GRACE, TYPING_GRACE_MAX,
+    TYPING_SHOWN, Urgency, Via,
 };
 pub use receipt::CallReceipt;
 pub use session::{ALIASES_LEN_MAX, Holder, PresenceTimeouts, SessionRecord, SessionStatus, is_conversation};

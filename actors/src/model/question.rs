@@ -4,7 +4,10 @@
 //! is decided by a pure function of `transitions.rs` and stored as the next revision, if no other change came first.
 
 mod answer;
+mod check;
 mod content;
+mod outcome;
+mod transitions;
 
 use std::fmt;
 
@@ -12,9 +15,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use answer::{Answer, AnswerPart, AnsweredBy, Via};
+pub use check::ANSWER_BYTES_MAX;
 pub use content::{
     CONTEXT_BYTES_MAX, IMAGES_BYTES_MAX, IMAGES_LEN_MAX, Image, LINKS_LEN_MAX, Link, OPTIONS_LEN_MAX,
     QUESTION_CHARACTERS_MAX, QUESTIONS_LEN_MAX, QuestionChoice, QuestionContent, QuestionItem,
+};
+pub use transitions::{
+    ASKER_GONE, CLAIM_TIME, REMARK_CHARACTERS_MAX, Refusal, TYPING_GRACE, TYPING_GRACE_MAX, TYPING_SHOWN,
 };
 
 use super::{MessageId, Owner, QuestionId, ReplicaId, SessionId, SessionName};

@@ -10,6 +10,7 @@ use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler,
 use tokio::sync::oneshot;
 
 use super::{
+    handle::ProjectHandle,
     heartbeats::Heartbeats,
     messages::{Child, ChildDown, CloseProject},
     pending_puts::PendingPuts,
@@ -17,6 +18,7 @@ use super::{
 };
 use crate::{
     clock::now,
+    desk::DeskShared,
     directory::Directory,
     metrics::ProjectCounters,
     model::{ActorKind, DeadLetterReason, ProjectEvent, ProjectId, ProtocolName, SessionId},
@@ -41,6 +43,8 @@ pub struct Project {
     pub(super) store: Arc<dyn Store>,
     pub(super) directory: Arc<Directory>,
     pub(super) policy: Arc<ProjectPolicy>,
+    /// Questions and yaps that may have changed, and askers that have ended, are told to the desk here.
+    pub(super) desk: Arc<DeskShared>,
     metrics: Arc<ActorMetrics>,
     pub(super) counters: Arc<ProjectCounters>,
     pub(super) pending_puts: PendingPuts,
@@ -60,6 +64,8 @@ pub struct Project {
     pub(super) frames_dropped: Arc<AtomicBool>,
     /// The project is closed, and ends with its last session.
     pub(super) closing: Option<oneshot::Sender<()>>,
+    /// The handle on this project, once the broker has it.
+    own_handle: Box<dyn Fn() -> Option<ProjectHandle>>,
     /// Reports that the store has lost data of this project.
     on_rollback: Box<dyn Fn()>,
     on_give_up: Option<Box<dyn FnOnce()>>,
@@ -75,10 +81,12 @@ pub(super) struct ProjectParts {
     pub store: Arc<dyn Store>,
     pub directory: Arc<Directory>,
     pub policy: Arc<ProjectPolicy>,
+    pub desk: Arc<DeskShared>,
     pub metrics: Arc<ActorMetrics>,
     pub counters: Arc<ProjectCounters>,
     pub known_seq: KnownSeq,
     pub frames_dropped: Arc<AtomicBool>,
+    pub own_handle: Box<dyn Fn() -> Option<ProjectHandle>>,
     pub on_rollback: Box<dyn Fn()>,
     pub on_give_up: Box<dyn FnOnce()>,
 }
@@ -94,10 +102,12 @@ impl Project {
             store,
             directory,
             policy,
+            desk,
             metrics,
             counters,
             known_seq,
             frames_dropped,
+            own_handle,
             on_rollback,
             on_give_up,
         } = parts;
@@ -109,6 +119,7 @@ impl Project {
             store,
             directory,
             policy,
+            desk,
             metrics,
             counters,
             pending_puts: PendingPuts::default(),
@@ -121,6 +132,7 @@ impl Project {
             known_seq,
             frames_dropped,
             closing: None,
+            own_handle,
             on_rollback,
             on_give_up: Some(on_give_up),
         }
@@ -186,6 +198,9 @@ impl Project {
             match swept {
                 Ok(swept) => {
                     next_within = swept.next_within;
+                    if swept.has_unreported {
+                        project.report_dead_letters(ctx);
+                    }
                     for (session, waiting) in swept.expired_in {
                         if let Some(member) = project.directory.by_id(session) {
                             member.shared.set_waiting(waiting);
@@ -197,6 +212,19 @@ impl Project {
             }
             Self::sweep_later(next_within, ctx);
         });
+    }
+}
+
+impl Project {
+    /// Tells the senders of messages that were given up. The store gives each of them to one caller at a time.
+    fn report_dead_letters(&self, ctx: &mut Context<Self>) {
+        let Some(handle) = (self.own_handle)() else { return };
+        let reported = async move {
+            if let Err(error) = handle.report_dead_letters().await {
+                tracing::warn!(project = %handle.id(), %error, "dead letters could not be reported to their senders; retrying");
+            }
+        };
+        ctx.spawn(wrap_future(reported));
     }
 }
 
@@ -262,6 +290,7 @@ impl Handler<Envelope<SessionEnded>> for Project {
     fn handle(&mut self, Envelope { message, .. }: Envelope<SessionEnded>, ctx: &mut Context<Self>) {
         self.directory.remove(message.session);
         self.heartbeats.remove(message.session);
+        self.desk.asker_gone(message.session);
         self.note_local_change(message.session);
         self.end_if_empty(ctx);
     }
@@ -275,6 +304,7 @@ impl Handler<Envelope<ChildDown>> for Project {
             Child::Session(_) => ActorKind::Session,
             Child::Registry => ActorKind::Registry,
             Child::Router => ActorKind::Router,
+            Child::Desk => ActorKind::Desk,
         };
         self.store.record(ProjectEvent::gave_up(actor), now());
         match message.child {
@@ -286,7 +316,7 @@ impl Handler<Envelope<ChildDown>> for Project {
                     self.directory.put(&Arc::new(member));
                 }
             }
-            child @ (Child::Registry | Child::Router) => {
+            child @ (Child::Registry | Child::Router | Child::Desk) => {
                 tracing::error!(project = %self.id, ?child, "child failed too often; restarting the project");
                 if let Some(gave_up) = self.on_give_up.take() {
                     gave_up();

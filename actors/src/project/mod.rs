@@ -9,6 +9,7 @@ mod pending_puts;
 mod projects;
 mod registration;
 mod replication;
+mod reports;
 mod resync;
 mod sessions;
 mod start;

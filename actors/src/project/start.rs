@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     clock::now,
+    desk::{Desk, DeskShared, QuestionChanges},
     directory::Directory,
     metrics,
     model::{ActorKind, ProjectEvent, ProjectRecord},
@@ -42,6 +43,7 @@ impl Project {
         let (catalog, compiler) = (Arc::<Catalog>::default(), Arc::<Compiler>::default());
         let (known_seq, frames_dropped) = (KnownSeq::default(), Arc::<AtomicBool>::default());
         let registry_address = Arc::new(OnceLock::new());
+        let desk_shared = DeskShared::new(settings.desk, store.is_shared());
         let gave_up = {
             let (store, on_give_up) = (Arc::clone(&store), on_give_up.clone());
             move || {
@@ -58,10 +60,15 @@ impl Project {
                 store: Arc::clone(&store),
                 directory: Arc::clone(&directory),
                 policy: Arc::clone(&policy),
+                desk: Arc::clone(&desk_shared),
                 metrics,
                 counters: Arc::clone(&counters),
                 known_seq: KnownSeq::clone(&known_seq),
                 frames_dropped: Arc::clone(&frames_dropped),
+                own_handle: {
+                    let (projects, id) = (Weak::clone(&projects), id.clone());
+                    Box::new(move || projects.upgrade()?.get(&id))
+                },
                 on_rollback: Box::new(on_rollback),
                 on_give_up: Box::new(on_give_up),
             })
@@ -93,12 +100,29 @@ impl Project {
                 )
             },
         );
+        let questions = QuestionChanges::new(
+            id.clone(),
+            Arc::clone(&store),
+            Arc::clone(&directory),
+            Arc::clone(&policy),
+            Arc::clone(&counters),
+            desk_shared,
+        );
+        let desk_metrics = ActorMetrics::new("desk", id.as_str());
+        let desk = supervise::start(
+            Arc::clone(&desk_metrics),
+            settings.restarts,
+            report_down(Child::Desk),
+            |_| Desk::new(Arc::clone(&questions), desk_metrics),
+        );
         ProjectHandle::new(Parts {
             id,
             settings,
             project,
             registry,
             router,
+            desk,
+            questions,
             directory,
             policy,
             catalog,

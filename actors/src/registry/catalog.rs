@@ -101,6 +101,18 @@ pub struct DiscoverPage {
     pub next_cursor: Option<String>,
 }
 
+impl DiscoverPage {
+    /// The only page of a query that looks at one protocol.
+    #[must_use]
+    pub fn of_one(protocol: &Arc<Protocol>, query: &DiscoverQuery) -> Self {
+        let is_wanted = query.cursor.is_none() && query.matches(&protocol.record);
+        Self {
+            protocols: is_wanted.then(|| Arc::clone(protocol)).into_iter().collect(),
+            next_cursor: None,
+        }
+    }
+}
+
 /// A handle on the protocols of one project; clones share them.
 ///
 /// Versions that differ only in build metadata are the same version (semver 2.0.0, section 10): the second is refused

@@ -3,6 +3,7 @@
 //! The registry knows the store and the schema language; it knows no session, no message route and no transport.
 
 mod actor;
+pub mod builtin;
 mod catalog;
 mod compiler;
 mod messages;

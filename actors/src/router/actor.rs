@@ -78,6 +78,7 @@ struct PendingMessage {
     message: Arc<Message>,
     to: ResolvedRecipients,
     idempotency_key: Option<String>,
+    is_report: bool,
     spans: Option<Box<AcceptSpans>>,
 }
 
@@ -291,10 +292,15 @@ impl Router {
             }
             ResolvedRecipients::Missing(_) => (Audience::Many(Arc::default()), None),
         };
+        let capacity = self.limits.queue_capacity;
         Append {
             message: Arc::clone(&pending.message),
             audience,
-            queue_capacity: self.limits.queue_capacity,
+            queue_capacity: if pending.is_report {
+                capacity.div_ceil(2)
+            } else {
+                capacity
+            },
             idempotency_key: pending.idempotency_key.clone(),
             roster_version,
         }
@@ -327,6 +333,7 @@ impl Router {
             target,
             idempotency_key,
             is_tracked,
+            is_report,
             spans,
         } = submission;
         let id = self.ids.next(now);
@@ -344,6 +351,7 @@ impl Router {
             message: Arc::new(message),
             to,
             idempotency_key,
+            is_report,
             spans,
         }
     }

@@ -34,6 +34,8 @@ pub struct Submission {
     pub idempotency_key: Option<String>,
     /// The sender wants to be told how far the message comes after this answer.
     pub is_tracked: bool,
+    /// It is refused where the inbox of its recipient is half full, and leaves the other half to messages of agents.
+    pub is_report: bool,
     /// The spans of its acceptance, if its trace is recorded.
     pub spans: Option<Box<AcceptSpans>>,
 }

@@ -12,6 +12,7 @@ mod delivery;
 pub(super) mod desk_histories;
 mod events;
 mod outcomes;
+mod question_world;
 mod questions;
 mod records;
 mod replicated;
@@ -56,6 +57,7 @@ pub const CASES: &[Case] = cases! {
         an_acknowledgement_after_a_release_still_counts
         acknowledging_up_to_a_message_acknowledges_all_leased_before_it
         an_undelivered_message_cannot_be_acknowledged
+        what_was_seen_in_another_way_leaves_the_inbox
         an_acknowledgement_reports_tracked_messages
         a_message_released_too_often_is_dead_lettered
         a_repeated_idempotency_key_answers_the_first_result
@@ -72,7 +74,10 @@ pub const CASES: &[Case] = cases! {
         a_redriven_message_is_new_at_the_end_of_its_queue
         a_redriven_message_may_go_to_another_session
         a_refused_redrive_keeps_the_dead_letter
-        a_redrive_gives_no_session_a_second_copy;
+        a_redrive_gives_no_session_a_second_copy
+        a_dead_letter_is_given_to_one_caller_until_it_is_reported
+        a_dead_letter_that_waits_again_is_not_reported
+        many_dead_letters_are_given_in_parts;
     outcomes:
         an_outcome_is_kept_with_its_receipt
         each_recipient_of_a_broadcast_has_its_own_outcome
@@ -180,6 +185,7 @@ pub const TIMED_CASES: &[Case] = cases! {
         a_message_delivered_in_time_can_be_acknowledged_late
         a_message_released_after_its_deadline_is_dead_lettered
         a_redriven_message_has_a_new_time_to_live
+        a_claim_that_is_not_finished_ends_and_gives_the_same_again
         an_idempotency_key_is_free_after_its_window
         a_reservation_ends_one_window_after_it_was_last_found;
 };

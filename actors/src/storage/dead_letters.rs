@@ -1,4 +1,6 @@
-//! Dead letters: messages that were given up, listed and redriven.
+//! Dead letters: messages that were given up, listed, reported and redriven.
+
+use std::time::Duration;
 
 use super::error::Op;
 use crate::{
@@ -24,6 +26,34 @@ pub trait DeadLetterStore {
 
     /// The number of dead letters.
     fn dead_letter_count(&self) -> Op<usize>;
+
+    /// Gives the next dead letters that no report has named to one caller, in the order in which they were given up. Until
+    /// [`Self::mark_reported`], or for [`REPORT_CLAIM`], other callers get none. After that the next caller gets the same
+    /// ones with the same [`Unreported::until`], without those that were redriven or dropped meanwhile.
+    fn claim_unreported(&self, now: Now) -> Op<Unreported>;
+
+    /// Notes that the dead letters up to this [`Unreported::until`] are reported. Does nothing if another caller has done
+    /// so.
+    fn mark_reported(&self, until: u64) -> Op<()>;
+}
+
+/// For how long one caller has what [`DeadLetterStore::claim_unreported`] gave it.
+pub const REPORT_CLAIM: Duration = Duration::from_secs(10);
+
+/// Dead letters of one [`DeadLetterStore::claim_unreported`], at most.
+pub const REPORT_LEN_MAX: usize = 100;
+
+/// Bytes of their envelopes, at most, unless the first is larger.
+pub const REPORT_BYTES_MAX: usize = 1 << 20;
+
+/// Dead letters that no report has named.
+#[derive(Clone, Debug, Default)]
+pub struct Unreported {
+    /// Identifies these dead letters, for [`DeadLetterStore::mark_reported`]; None if there is nothing to report, or
+    /// another caller has it. It names the same dead letters at every replica, and is not used for others later.
+    pub until: Option<u64>,
+    /// At most [`REPORT_LEN_MAX`] dead letters, the oldest first.
+    pub dead_letters: Vec<DeadLetter>,
 }
 
 /// Selects a page of dead letters.

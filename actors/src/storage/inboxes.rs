@@ -34,7 +34,8 @@ pub trait InboxStore {
     /// this process leaves out messages that need more than `bytes_max` bytes together.
     fn peek(&self, session: SessionId, limit: usize, bytes_max: usize) -> Op<Peeked>;
 
-    /// Moves expired messages to the dead letters and forgets old receipts and idempotency keys.
+    /// Moves expired messages to the dead letters, forgets old receipts and idempotency keys, and tells whether dead letters
+    /// are to be reported.
     fn sweep(&self, now: Now) -> Op<Swept>;
 }
 
@@ -53,6 +54,9 @@ pub struct Swept {
     /// The sessions whose inbox lost a message to expiry since the last sweep, whichever operation noticed it, each with
     /// the number of messages that still wait.
     pub expired_in: Vec<(SessionId, usize)>,
+    /// There are dead letters for [`DeadLetterStore::claim_unreported`](super::DeadLetterStore::claim_unreported), which no
+    /// caller has.
+    pub has_unreported: bool,
     /// How long the next sweep can wait if nothing else happens in the meantime.
     pub next_within: Duration,
 }
@@ -216,6 +220,8 @@ pub struct Depth {
 pub enum Acknowledge {
     /// These messages.
     Ids(Vec<MessageId>),
+    /// These messages, also those that were never delivered: their recipient was told the same in another way.
+    Seen(Vec<MessageId>),
     /// These messages, each with this outcome for its receipt. A rejected message becomes a dead letter.
     Concluded(Vec<MessageId>, Arc<Outcome>),
     /// This message and all that were leased before it and still are.
@@ -237,7 +243,7 @@ pub struct Acknowledged {
     pub acknowledged: usize,
     /// How many of them became dead letters, because the recipient rejected them.
     pub dead: usize,
-    /// The ids that are not in this inbox, or were never delivered.
+    /// The ids that are not in this inbox, or were never delivered ([`Acknowledge::Seen`] takes those, too).
     pub unknown: Vec<MessageId>,
     /// The acknowledged messages whose sender tracks the delivery.
     pub tracked: Vec<Arc<Message>>,

@@ -12,7 +12,7 @@ use super::{
     DeadLetterStore, Depth, DraftPut, EventPage, EventQuery, EventStore, InboxStore, Inserted, KeyReservation, Lease,
     Op, Peeked, ProtocolStore, PushStore, PutOutcome, PutSession, QuestionStore, Redriven, Release, Released,
     ReleasedYaps, ReplicatedStorage, ReplicatedStore, Retention, Roster, SendResult, SessionKey, SessionStore, Storage,
-    StorageHealth, Store, Swept, TrackingStore, Updated, Usage, YapHeld,
+    StorageHealth, Store, Swept, TrackingStore, Unreported, Updated, Usage, YapHeld,
     state::{account::StoreLimits, project::ProjectState, system::SystemState},
 };
 use crate::{
@@ -282,6 +282,14 @@ impl DeadLetterStore for MemoryStore {
 
     fn dead_letter_count(&self) -> Op<usize> {
         self.run(|state| state.dead_letter_count())
+    }
+
+    fn claim_unreported(&self, now: Now) -> Op<Unreported> {
+        self.run(|state| state.claim_unreported(now))
+    }
+
+    fn mark_reported(&self, until: u64) -> Op<()> {
+        self.run(|state| state.mark_reported(until))
     }
 }
 

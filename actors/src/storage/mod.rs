@@ -26,7 +26,10 @@ mod tracking;
 
 pub use claim::Claim;
 pub use contract::{ReplicaDirectory, ReplicatedStorage, ServerFigures, Storage, StorageFigures, StoreEpoch};
-pub use dead_letters::{BlockedDeadLetter, DeadLetterPage, DeadLetterQuery, DeadLetterStore, RedriveRefusal, Redriven};
+pub use dead_letters::{
+    BlockedDeadLetter, DeadLetterPage, DeadLetterQuery, DeadLetterStore, REPORT_BYTES_MAX, REPORT_CLAIM,
+    REPORT_LEN_MAX, RedriveRefusal, Redriven, Unreported,
+};
 pub use error::{Op, StorageHealth, StoreError};
 pub use events::{Direction, EventPage, EventPosition, EventQuery, EventStart, EventStore, LoggedEvent};
 pub use inboxes::{

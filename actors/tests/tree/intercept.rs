@@ -15,7 +15,7 @@ use actors::{
         DeadLetterQuery, DeadLetterStore, Depth, DraftPut, EventPage, EventQuery, EventStore, InboxStore, Inserted,
         KeyReservation, Lease, Op, Peeked, ProtocolStore, PushStore, PutOutcome, PutSession, QuestionStore, Redriven,
         Release, Released, ReleasedYaps, ReplicatedStorage, ReplicatedStore, Roster, SendResult, SessionKey,
-        SessionStore, Storage, StorageHealth, Store, Swept, TrackingStore, Updated, Usage, YapHeld,
+        SessionStore, Storage, StorageHealth, Store, Swept, TrackingStore, Unreported, Updated, Usage, YapHeld,
         memory::MemoryStorage,
     },
 };
@@ -188,6 +188,8 @@ hooks! {
             now: Now,
         ) -> Redriven;
         fn dead_letter_count() -> usize;
+        fn claim_unreported(now: Now) -> Unreported;
+        fn mark_reported(until: u64) -> ();
     }
 
     impl QuestionStore for InterceptStore {

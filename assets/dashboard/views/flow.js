@@ -8,6 +8,7 @@ import { Filters } from '../ui/filters.js';
 import { Empty, Loaded, Panel, Text, Time } from '../ui/parts.js';
 import { Table } from '../ui/table.js';
 import { fold, layout } from './flow-layout.js';
+import { isSession } from './messages.js';
 
 const WINDOWS = [['', '5 minutes'], ['1m', '1 minute'], ['15m', '15 minutes'], ['1h', '1 hour']];
 const EDGES_MAX = 500;
@@ -48,7 +49,7 @@ function Shown({ data, q }) {
 }
 
 const nameOf = ({ name, session_id: id }) => name ?? id ?? 'broadcast';
-const participant = (one) => (one.session_id
+const participant = (one) => (isSession(one.session_id)
   ? html`<a href=${link('sessions', one.session_id)}><${Text} value=${nameOf(one)} max=${60} /></a>` : html`<${Text} value=${nameOf(one)} max=${60} />`);
 
 const SIZE = 900;

@@ -14,7 +14,12 @@ const STATUS = ['queued', 'delivered', 'acknowledged', 'expired', 'dead_lettered
 export const Messages = ({ route, title }) => (route.item
   ? html`<${Life} id=${route.item} />` : html`<${List} params=${route.params} title=${title} />`);
 
-export const SessionLink = ({ id, name }) => (name
+// The sender of the broker's own messages, which is no session.
+const BROKER = '00000000-0000-0000-0000-000000000000';
+
+export const isSession = (id) => Boolean(id) && id !== BROKER;
+
+export const SessionLink = ({ id, name }) => (id === BROKER ? html`<span class="faint"><${Text} value=${name} /></span>` : name
   ? html`<a href=${link('sessions', id)}><${Text} value=${name} max=${40} /></a>`
   : html`<${Id} value=${id} what="session id" href=${link('sessions', id)} />`);
 

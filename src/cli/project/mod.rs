@@ -30,7 +30,8 @@ pub fn run(command: &ProjectCommand) -> Result<(), CliError> {
     if let Some(question) = &command.question {
         confirm(question)?;
     }
-    let body = client::send(&command.access, &command.request);
+    let access = command.access.clone().or_broker_of_user().map_err(CliError::Failed)?;
+    let body = client::send(&access, &command.request);
     let body = body.map_err(|line| CliError::Failed(redact_keys(&line)))?;
     if command.json {
         return print_json(command, &body);

@@ -44,7 +44,7 @@ pub fn command() -> Command {
     Command::new("top")
         .about("Watch a broker on one screen: sessions, rates, queues, dead letters, replicas")
         .long_about(ABOUT)
-        .args(access::broker_flags())
+        .args(access::with_broker_of_user(access::broker_flags()))
         .arg(duration(
             "interval",
             1..=INTERVAL_SECONDS_MAX,
@@ -93,9 +93,10 @@ pub fn read(matches: &ArgMatches, before: &ArgMatches, env: &EnvVars) -> Result<
 /// [`CliError::Signalled`] when a signal ends it.
 pub fn run(top: Top) -> Result<(), CliError> {
     check_terminal(top.term.as_deref())?;
+    let access = top.access.or_broker_of_user().map_err(CliError::Failed)?;
     let signals = Signals::catch().map_err(|error| CliError::Failed(format!("signals cannot be caught: {error}")))?;
-    let model = Model::new(&top.access.url.text, top.has_colours);
-    let feed = Feed::start(&Client::new(top.access), top.interval);
+    let model = Model::new(&access.url.text, top.has_colours);
+    let feed = Feed::start(&Client::new(access), top.interval);
     let failed = |error: std::io::Error| CliError::Failed(format!("the terminal cannot be used: {error}"));
     // A panic restores the terminal too: ratatui sets a hook.
     let mut terminal = ratatui::try_init().map_err(failed)?;

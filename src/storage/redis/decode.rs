@@ -7,7 +7,7 @@ use actors::{
     model::{DeadLetter, Message, MessageId, Outcome, RecipientStatus, SessionId},
     storage::{
         Acknowledged, BlockedDeadLetter, Claim, DeadLetterPage, Delivery, Heartbeat, Lease, Peeked, PushedDelivery,
-        PutOutcome, RedriveRefusal, Redriven, Released, StoreError,
+        PutOutcome, RedriveRefusal, Redriven, Released, StoreError, Unreported,
     },
 };
 
@@ -288,6 +288,25 @@ pub(super) fn dead_letters(pipeline: &Pipeline, reply: &mut Reply) -> Result<Dea
             bytes,
         }),
     };
+    rest_of_dead_letters(pipeline, reply, &mut dead_letters)?;
+    Ok(DeadLetterPage { dead_letters, blocked })
+}
+
+/// Decodes dead letters that are to be reported.
+pub(super) fn unreported(pipeline: &Pipeline, reply: &mut Reply) -> Result<Unreported, StoreError> {
+    let (until, mut dead_letters) = (reply.number()?, Vec::new());
+    rest_of_dead_letters(pipeline, reply, &mut dead_letters)?;
+    Ok(Unreported {
+        until: (until > 0).then_some(until),
+        dead_letters,
+    })
+}
+
+fn rest_of_dead_letters(
+    pipeline: &Pipeline,
+    reply: &mut Reply,
+    dead_letters: &mut Vec<DeadLetter>,
+) -> Result<(), StoreError> {
     while !reply.is_empty() {
         let (letter, info, stored) = (reply.bytes()?, reply.bytes()?, reply.optional_bytes()?);
         // A redrive may have removed it before it was read.
@@ -297,7 +316,7 @@ pub(super) fn dead_letters(pipeline: &Pipeline, reply: &mut Reply) -> Result<Dea
         let message = messages.into_iter().next().ok_or_else(|| unreadable("a segment"))?;
         dead_letters.push(dead_letter(message, recipient, &info)?);
     }
-    Ok(DeadLetterPage { dead_letters, blocked })
+    Ok(())
 }
 
 /// `info` is flags and bytes of the entry (5 bytes), the reason (1), deliveries, a space, the time.

@@ -136,6 +136,11 @@ const KEYS: &[Key] = &[
         Delete,
     ),
     key(
+        "dead_letters:reports",
+        "hash: number in by_age of the last reported one, of the last that is being reported, since when",
+        Delete,
+    ),
+    key(
         "idempotency",
         "hash: sender and key -> end of its time, and a result or a reservation",
         Delete,

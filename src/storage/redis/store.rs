@@ -22,7 +22,7 @@ use actors::{
         Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, DeadLetterStore,
         Depth, Heartbeat, HeartbeatExchange, InboxStore, Inserted, Lease, Op, Peeked, PrefetchLimit, ProtocolStore,
         PushStore, PushedDelivery, PutOutcome, PutSession, Redriven, Release, Released, ReplicatedStore, Roster,
-        SessionKey, SessionStore, Store, StoreEpoch, StoreError, Swept, TrackingStore, Usage,
+        SessionKey, SessionStore, Store, StoreEpoch, StoreError, Swept, TrackingStore, Unreported, Usage,
     },
 };
 
@@ -234,9 +234,14 @@ impl InboxStore for RedisStore {
 
     fn acknowledge(&self, session: SessionId, which: Acknowledge, now: Now) -> Op<Acknowledged> {
         let operation = Operation::new("acknowledge").time(now).session(session);
+        let kind = if matches!(which, Acknowledge::Seen(_)) {
+            "seen"
+        } else {
+            "ids"
+        };
         match which {
-            Acknowledge::Ids(ids) => {
-                let operation = operation.text("ids").messages(&ids);
+            Acknowledge::Ids(ids) | Acknowledge::Seen(ids) => {
+                let operation = operation.text(kind).messages(&ids);
                 self.run(operation, move |pipeline, mut reply| {
                     let answer = decode::acknowledged(pipeline, &mut reply)?;
                     let acknowledged = without(&ids, answer.unknown.clone());
@@ -285,12 +290,14 @@ impl InboxStore for RedisStore {
             advance(&known, reply.number()?);
             let (dead_letters, keys) = (reply.len()?, reply.len()?);
             log_dropped(pipeline, dead_letters, keys);
+            let has_unreported = reply.int()? == 1;
             let mut expired_in = Vec::new();
             while !reply.is_empty() {
                 expired_in.push((reply.session()?, reply.len()?));
             }
             Ok(Swept {
                 expired_in,
+                has_unreported,
                 // Other replicas may add messages that expire at any time.
                 next_within: Duration::ZERO,
             })
@@ -336,6 +343,16 @@ impl DeadLetterStore for RedisStore {
 
     fn dead_letter_count(&self) -> Op<usize> {
         self.run(Operation::new("dead_letter_count"), |_, mut reply| reply.len())
+    }
+
+    fn claim_unreported(&self, _: Now) -> Op<Unreported> {
+        self.run(Operation::new("claim_unreported"), |pipeline, mut reply| {
+            decode::unreported(pipeline, &mut reply)
+        })
+    }
+
+    fn mark_reported(&self, until: u64) -> Op<()> {
+        self.run(Operation::new("mark_reported").number(until), |_, _| Ok(()))
     }
 }
 

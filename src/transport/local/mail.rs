@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use actors::{
-    model::Activity,
+    model::{Activity, is_conversation},
     session::{AwaitMail, HookLeft, MailAnswer, Member, PeekMail},
 };
 use serde::de::DeserializeOwned;
@@ -17,7 +17,7 @@ use tokio::{
 use super::service::LocalService;
 use crate::{
     auth::Identity,
-    local::mail::{ActivityReport, CONVERSATION_LEN_MAX, MAIL_WAIT_MAX, Mail, MailQuery, ReportedActivity},
+    local::mail::{ActivityReport, MAIL_WAIT_MAX, Mail, MailQuery, ReportedActivity},
     mcp::rpc::{Params, RpcError},
 };
 
@@ -29,9 +29,8 @@ fn parse<T: DeserializeOwned>(params: &Params<'_>, conversation: impl Fn(&T) -> 
     let parsed: T = serde_json::from_str(params.text.unwrap_or("{}"))
         .map_err(|error| RpcError::invalid_params(format!("Invalid params: {error}")))?;
     let text = conversation(&parsed);
-    if text.is_empty() || text.len() > CONVERSATION_LEN_MAX || text.contains(char::is_control) {
-        let message =
-            format!("Invalid params: conversation is a text of 1 to {CONVERSATION_LEN_MAX} bytes on one line");
+    if !is_conversation(text) {
+        let message = "Invalid params: conversation is a text of 1 to 128 bytes on one line";
         return Err(RpcError::invalid_params(message));
     }
     Ok(parsed)
@@ -66,13 +65,10 @@ pub fn report(identity: &Identity, params: &Params<'_>) -> Result<Value, RpcErro
     Ok(json!({"session_id": member.map(|member| member.record.id)}))
 }
 
-/// The session that was registered last for a conversation.
+/// The newest session of a conversation that belongs to the caller.
 fn session_of(identity: &Identity, conversation: &str) -> Option<Arc<Member>> {
-    let is_of = |member: &Arc<Member>| {
-        let named = member.record.metadata.get("conversation").and_then(Value::as_str);
-        named == Some(conversation) && member.record.owner == *identity.owner()
-    };
-    identity.project.directory().all().into_iter().rev().find(is_of)
+    let is_own = |member: &Member| member.record.owner == *identity.owner();
+    identity.project.directory().newest_of(conversation, is_own)
 }
 
 /// Answers a question for mail. It ends with the connection that asked: the caller drops the future.

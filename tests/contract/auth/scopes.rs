@@ -4,7 +4,7 @@ use std::{cell::Cell, net::Ipv4Addr};
 
 use serde_json::{Value, json};
 
-use self::Level::{Admin, Member, Observer, Operator, Public};
+use self::Level::{Admin, Answer, Member, Observer, Operator, Public};
 use super::handshake;
 use crate::support::{
     ADMIN_KEY, Agent, Broker, HttpAgent, Request, Tenant, Wire, eventually, id_of_key, initialize_request,
@@ -15,6 +15,7 @@ use crate::support::{
 pub(super) enum Level {
     Public,
     Observer,
+    Answer,
     Member,
     Admin,
     Operator,
@@ -129,9 +130,11 @@ impl Tenant<'_> {
     }
 
     /// Credentials that are accepted, and their scopes.
-    pub(super) fn valid_credentials(&self) -> [(&'static str, Level, String); 5] {
+    pub(super) fn valid_credentials(&self) -> [(&'static str, Level, String); 6] {
+        let person = json!({"scope": "answer", "human": "mara"});
         [
             ("an observer", Observer, self.new_key_with_scope("observer")),
+            ("a person", Answer, self.new_key(&person)),
             ("a member", Member, self.new_key_with_scope("member")),
             ("a member in its grace", Member, self.key_in_grace(3600)),
             ("an admin", Admin, self.key.clone()),
@@ -444,7 +447,26 @@ fn operation_routes(broker: &Broker, number: &Cell<u32>) -> Vec<Route> {
         "payload": {"text": ""},
     });
     let protocol = json!({"name": "from-rest", "version": "1.0.0", "schema": 7});
+    let from = format!("asker-{}", next(number));
+    let unknown = "/api/v1/questions/0198f3a2-0000-7000-8000-000000000000";
+    let (asked, yap) = (
+        json!({"from": from, "question": "?"}),
+        json!({"from": from, "message": "!"}),
+    );
     vec![
+        (bare("GET", "/api/v1/questions"), Answer, 200, NO_ERROR),
+        (bare("GET", unknown), Answer, 404, "question_not_found"),
+        (bare("DELETE", unknown), Admin, 404, "question_not_found"),
+        (
+            post(&format!("{}/cancel", &unknown[8..]), json!({})),
+            Answer,
+            404,
+            "question_not_found",
+        ),
+        (post("questions", asked), Member, 201, NO_ERROR),
+        (bare("GET", "/api/v1/yaps"), Observer, 200, NO_ERROR),
+        (post("yaps", yap), Member, 201, NO_ERROR),
+        (bare("GET", "/api/v1/desk"), Observer, 200, NO_ERROR),
         (bare("GET", "/sessions"), Observer, 200, NO_ERROR),
         (bare("GET", "/api/v1/sessions"), Observer, 200, NO_ERROR),
         (bare("GET", "/api/v1/sessions/nobody"), Observer, 404, none),

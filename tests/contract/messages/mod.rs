@@ -8,4 +8,5 @@ mod push;
 mod receipts;
 mod receiving;
 mod redelivery;
+mod reports;
 mod threads;

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{Message, PAYLOAD};
+use super::{Message, PAYLOAD, ReportChoice};
 
 /// What stands before the headers in an encoded envelope.
 const HEADERS: &[u8] = b",\"headers\":";
@@ -15,6 +15,10 @@ pub struct EnvelopeSummary {
     pub protocol: String,
     /// How many messages led to this one.
     pub hops: u64,
+    /// What the sender says about reports.
+    pub report: Option<ReportChoice>,
+    pub thread_id: Option<String>,
+    pub subject: Option<String>,
 }
 
 impl Message {
@@ -28,12 +32,15 @@ impl Message {
         }
         #[derive(Deserialize)]
         struct Tail {
-            headers: Hops,
+            headers: Said,
         }
-        #[derive(Deserialize)]
-        struct Hops {
-            #[serde(default)]
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Said {
             hops: u64,
+            report: Option<ReportChoice>,
+            thread_id: Option<String>,
+            subject: Option<String>,
         }
         // Neither text is within a string of an envelope: a quote there has a backslash before it.
         let head = find(&self.body, PAYLOAD).map(|at| object(b"", &self.body[..at]));
@@ -41,10 +48,19 @@ impl Message {
         let head = head.and_then(|text| serde_json::from_slice::<Head>(&text).ok());
         let tail = tail.and_then(|text| serde_json::from_slice::<Tail>(&text).ok());
         let (sender_name, protocol) = head.map_or_else(Default::default, |head| (head.sender_name, head.protocol_name));
+        let Said {
+            hops,
+            report,
+            thread_id,
+            subject,
+        } = tail.map_or_else(Said::default, |tail| tail.headers);
         EnvelopeSummary {
             sender_name,
             protocol,
-            hops: tail.map_or(0, |tail| tail.headers.hops),
+            hops,
+            report,
+            thread_id,
+            subject,
         }
     }
 }
@@ -79,6 +95,8 @@ mod tests {
         let headers = Headers {
             correlation_id: Some(",\"headers\":{\"hops\":9}".to_owned()),
             hops: Some(3),
+            report: Some(ReportChoice::None),
+            subject: Some("\"lunch\"".to_owned()),
             ..Headers::default()
         };
         let payload = r#"{"headers":{"hops":7},"a":{"b":1,"headers":{"hops":8}},"payload":{}}"#;
@@ -100,6 +118,9 @@ mod tests {
             sender_name: Some("ali\",\"payload\":ce".to_owned()),
             protocol: "chat".to_owned(),
             hops: 3,
+            report: Some(ReportChoice::None),
+            thread_id: None,
+            subject: Some("\"lunch\"".to_owned()),
         };
         assert_eq!(message.summary(), expected);
     }

@@ -4,25 +4,67 @@
 //! racing ends exactly one wins.
 
 mod answering;
+mod lists;
 mod watching;
 
 use std::{sync::Arc, time::Duration};
 
+use tokio::time::{Instant, timeout_at};
+
 use super::ProjectHandle;
 use crate::{
-    desk::{AskedQuestion, NewQuestion, QuestionCursor, QuestionFilter, QuestionPage, Reader},
-    model::{BrokerError, Question, QuestionContent, QuestionId},
+    clock::{Now, millis, now},
+    desk::{AskedQuestion, NewQuestion, NoticeFrom, Reader},
+    model::{
+        AddressedTo, Asker, BrokerError, Question, QuestionBudget, QuestionChange, QuestionContent, QuestionId,
+        QuestionState, SessionName,
+    },
     session::Member,
+    storage::{Asked, OPEN_MAX, OPEN_OF_SESSION_MAX, QuestionsFull},
 };
+
+/// Characters of an idempotency key.
+const KEY_CHARACTERS_MAX: usize = 256;
 
 impl ProjectHandle {
     /// Asks people a question. It lives in the store until it is answered, declined, cancelled or expired.
     ///
     /// # Errors
-    /// `invalid_argument` for a content out of bounds; `queue_full` when too many questions are open; `unavailable`.
+    /// `invalid_argument` for a content out of bounds; `queue_full` when too many questions are open; `forbidden` when the
+    /// desk is off; `unavailable`.
     pub async fn ask(&self, asker: &Arc<Member>, new: NewQuestion) -> Result<AskedQuestion, BrokerError> {
-        let _ = (asker, new);
-        Err(BrokerError::unavailable())
+        self.check_desk_is_on()?;
+        let now = now();
+        let (question, content) = new_question(asker, new, now)?;
+        match self.0.store.ask(Arc::clone(&question), content, now).await? {
+            Asked::New => {
+                self.0.questions.shared().publish(&question, now);
+                self.0.questions.record(&question, QuestionChange::Asked, None, now);
+                Ok(AskedQuestion { question, is_new: true })
+            }
+            Asked::Existing(question) => Ok(AskedQuestion {
+                question,
+                is_new: false,
+            }),
+            Asked::Full(full) => {
+                let (which, limit) = match full {
+                    QuestionsFull::Session => (QuestionBudget::Session, OPEN_OF_SESSION_MAX),
+                    QuestionsFull::Project => (QuestionBudget::Project, OPEN_MAX),
+                    QuestionsFull::Bytes(limit) => (QuestionBudget::Bytes, limit),
+                };
+                Err(BrokerError::QuestionsFull { which, limit })
+            }
+        }
+    }
+
+    pub(super) fn check_desk_is_on(&self) -> Result<(), BrokerError> {
+        if self.0.settings.desk.is_on {
+            Ok(())
+        } else {
+            Err(BrokerError::forbidden(
+                "this broker has no desk: its setting DESK is false",
+            ))
+        }
     }
 
     /// A question with its content. A person who reads it has seen it.
@@ -34,10 +76,23 @@ impl ProjectHandle {
         id: QuestionId,
         reader: &Reader<'_>,
     ) -> Result<(Arc<Question>, Arc<QuestionContent>), BrokerError> {
-        Ok((
-            self.question_record(id, reader).await?,
-            self.question_content(id, reader).await?,
-        ))
+        let mut question = self.question_record(id, reader).await?;
+        let content = self.content_of(id).await?;
+        if let Reader::Human(human) = reader
+            && question.seen_at_ms.is_none()
+        {
+            let seen = self
+                .0
+                .questions
+                .change(id, NoticeFrom::None, |question, now| Ok(question.seen(now)?));
+            // Another person has seen it, or has closed it, if it fails.
+            if let Ok(seen) = seen.await {
+                let by = Some(human.name.clone());
+                self.0.questions.record(&seen, QuestionChange::Seen, by, now());
+                question = seen;
+            }
+        }
+        Ok((question, content))
     }
 
     /// A question without its content.
@@ -45,8 +100,12 @@ impl ProjectHandle {
     /// # Errors
     /// As of [`Self::question`].
     pub async fn question_record(&self, id: QuestionId, reader: &Reader<'_>) -> Result<Arc<Question>, BrokerError> {
-        let _ = reader;
-        Err(BrokerError::QuestionNotFound { id })
+        let question = self.0.questions.read(id).await?;
+        if reader.may_read(&question) {
+            Ok(question)
+        } else {
+            Err(BrokerError::QuestionNotFound { id })
+        }
     }
 
     /// The content of a question.
@@ -58,33 +117,13 @@ impl ProjectHandle {
         id: QuestionId,
         reader: &Reader<'_>,
     ) -> Result<Arc<QuestionContent>, BrokerError> {
-        let _ = reader;
-        Err(BrokerError::QuestionNotFound { id })
+        self.question_record(id, reader).await?;
+        self.content_of(id).await
     }
 
-    /// A page of the questions that the caller may read: `limit` at most, from the place `after` on.
-    ///
-    /// # Errors
-    /// `unavailable`.
-    pub async fn list_questions(
-        &self,
-        reader: &Reader<'_>,
-        filter: &QuestionFilter,
-        limit: usize,
-        after: Option<QuestionCursor>,
-    ) -> Result<QuestionPage, BrokerError> {
-        let _ = (reader, filter, limit, after);
-        Err(BrokerError::unavailable())
-    }
-
-    /// The questions of a session that are open, or closed while it has not acknowledged the message that says so; the
-    /// oldest first.
-    ///
-    /// # Errors
-    /// `unavailable`.
-    pub async fn open_questions_of(&self, asker: &Member) -> Result<Vec<Arc<Question>>, BrokerError> {
-        let _ = asker;
-        Err(BrokerError::unavailable())
+    async fn content_of(&self, id: QuestionId) -> Result<Arc<QuestionContent>, BrokerError> {
+        let content = self.0.store.question_content(id).await?;
+        content.ok_or(BrokerError::QuestionNotFound { id })
     }
 
     /// The record of a question once its revision is above `after_revision`, or as it is when the time is over. A change
@@ -98,8 +137,16 @@ impl ProjectHandle {
         after_revision: u64,
         timeout: Duration,
     ) -> Result<Arc<Question>, BrokerError> {
-        let _ = (after_revision, timeout);
-        Err(BrokerError::QuestionNotFound { id })
+        let deadline = Instant::now() + timeout;
+        // Before the first read: a change between the two ends the wait.
+        let mut watch = self.0.questions.shared().watch(id);
+        loop {
+            let question = self.0.questions.read(id).await?;
+            let is_over = question.revision > after_revision || self.0.questions.shared().is_closed();
+            if is_over || timeout_at(deadline, watch.changed()).await.is_err() {
+                return Ok(question);
+            }
+        }
     }
 
     /// Cancels a question for its asker or an administrator. A closed question stays as it is, and is returned.
@@ -112,8 +159,30 @@ impl ProjectHandle {
         by: &Reader<'_>,
         reason: Option<String>,
     ) -> Result<Arc<Question>, BrokerError> {
-        let _ = (by, reason);
-        Err(BrokerError::QuestionNotFound { id })
+        // The asker knows what it does.
+        let from = match by {
+            Reader::Asker(_) => NoticeFrom::None,
+            Reader::Human(_) | Reader::Admin => NoticeFrom::Broker,
+        };
+        let cancelled = self.0.questions.change(id, from, |question, now| {
+            if !by.may_read(question) {
+                return Err(BrokerError::QuestionNotFound { id });
+            }
+            let name = match by {
+                Reader::Asker(_) => asker_name(&question.asker),
+                Reader::Admin => "admin".to_owned(),
+                Reader::Human(_) => {
+                    return Err(BrokerError::forbidden(
+                        "only its asker or an administrator cancels a question: decline it",
+                    ));
+                }
+            };
+            Ok(question.cancelled(Some(name), reason.clone(), now)?)
+        });
+        match cancelled.await {
+            Err(BrokerError::QuestionClosed { .. }) => self.question_record(id, by).await,
+            result => result,
+        }
     }
 
     /// Forgets a question, its content and its drafts. Only an administrator may ask for it.
@@ -121,13 +190,79 @@ impl ProjectHandle {
     /// # Errors
     /// `question_not_found`; `unavailable`.
     pub async fn remove_question(&self, id: QuestionId) -> Result<(), BrokerError> {
-        Err(BrokerError::QuestionNotFound { id })
+        let question = self.0.questions.read(id).await?;
+        if !self.0.store.remove_question(id).await? {
+            return Err(BrokerError::QuestionNotFound { id });
+        }
+        self.0.questions.shared().forget(id);
+        self.0.questions.record(&question, QuestionChange::Removed, None, now());
+        Ok(())
     }
 
     /// The place of an open question in the queue of the desk, as this replica knows it: 1 for the question that is next.
     /// None for a question that a console has, or that is closed.
     pub fn queue_position(&self, id: QuestionId) -> Option<usize> {
-        let _ = id;
-        None
+        self.0.questions.shared().position(id)
     }
+}
+
+fn asker_name(asker: &Asker) -> String {
+    let name = asker.name.as_ref().map(SessionName::to_string);
+    name.unwrap_or_else(|| asker.session.to_string())
+}
+
+/// Checks the bounds of a question, and makes its record.
+fn new_question(
+    asker: &Member,
+    new: NewQuestion,
+    now: Now,
+) -> Result<(Arc<Question>, Arc<QuestionContent>), BrokerError> {
+    new.content.check()?;
+    if let AddressedTo::Named(name) = &new.to {
+        SessionName::parse_as("to", name)?;
+    }
+    let lives = NewQuestion::EXPIRES_IN_MIN..=NewQuestion::EXPIRES_IN_MAX;
+    match new.expires_in {
+        None if new.to == AddressedTo::Anyone => {
+            let reason = "a question that does not expire needs `to`, the person or role that answers it";
+            return Err(BrokerError::invalid("expires_in_seconds", reason));
+        }
+        Some(life) if !lives.contains(&life) => {
+            let reason = "60 to 2592000 seconds, or 0 for a question that does not expire";
+            return Err(BrokerError::invalid("expires_in_seconds", reason));
+        }
+        _ => {}
+    }
+    let default_bytes = new.on_expiry.as_ref().map_or(0, |value| value.to_string().len());
+    if default_bytes > NewQuestion::ON_EXPIRY_BYTES_MAX {
+        let reason = format!("at most {} bytes", NewQuestion::ON_EXPIRY_BYTES_MAX);
+        return Err(BrokerError::invalid("on_expiry", reason));
+    }
+    let key = new.idempotency_key.as_deref();
+    if key.is_some_and(|key| key.is_empty() || key.chars().count() > KEY_CHARACTERS_MAX) {
+        let reason = format!("1 to {KEY_CHARACTERS_MAX} characters");
+        return Err(BrokerError::invalid("idempotency_key", reason));
+    }
+    let question = Question {
+        id: QuestionId::generate(),
+        revision: 0,
+        asker: Asker {
+            session: asker.record.id,
+            name: asker.record.name.clone(),
+            owner: asker.record.owner.clone(),
+        },
+        summary: new.content.summary(),
+        content_bytes: new.content.stored_len(),
+        urgency: new.urgency,
+        to: new.to,
+        is_sensitive: new.is_sensitive,
+        expires_at_ms: new.expires_in.map(|life| now.unix_ms.saturating_add(millis(life))),
+        on_expiry: new.on_expiry,
+        idempotency_key: new.idempotency_key,
+        state: QuestionState::Waiting,
+        seen_at_ms: None,
+        handover: None,
+        notice: None,
+    };
+    Ok((Arc::new(question), Arc::new(new.content)))
 }

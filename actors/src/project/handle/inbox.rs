@@ -121,16 +121,19 @@ impl ProjectHandle {
         }
     }
 
-    /// Acknowledges delivered messages.
+    /// Acknowledges delivered messages, and tells their senders if the recipient is blocked.
     ///
     /// # Errors
     /// `session_taken_over`, `unavailable`.
     pub async fn acknowledge(&self, member: &Member, which: Acknowledge) -> Result<Acknowledged, BrokerError> {
+        let blocked = self.fates_of_blocked(member, &which).await?;
         let command = |reply| AcknowledgeMessages {
             which,
             reply: Some(reply),
         };
-        member.address.request(command).await
+        let done = member.address.request(command).await?;
+        self.report_blocked(blocked, &done).await;
+        Ok(done)
     }
 
     /// As [`Self::acknowledge`], without an answer.

@@ -9,7 +9,7 @@ use crate::{
     clock::now,
     model::{BrokerError, Pattern, ProtocolMetadata, ProtocolName, ProtocolRecord, SessionId},
     negotiate::{self, MatrixRow, Negotiation, RequiredProtocol},
-    registry::{DiscoverPage, DiscoverQuery, Protocol, RegisterProtocol, RegisteredProtocol, Schema},
+    registry::{DiscoverPage, DiscoverQuery, Protocol, RegisterProtocol, RegisteredProtocol, Schema, builtin},
     session::Member,
 };
 
@@ -31,7 +31,8 @@ impl ProjectHandle {
     /// Validates a definition and registers it. The identical definition is accepted again.
     ///
     /// # Errors
-    /// `protocol_exists`, `invalid_schema`, `forbidden` when the project has its maximum of protocols, `unavailable`.
+    /// `protocol_exists`, `invalid_schema`, `forbidden` when the project has its maximum of protocols and for the name of a
+    /// built-in protocol, `unavailable`.
     pub async fn register_protocol(&self, definition: ProtocolDefinition) -> Result<RegisteredProtocol, BrokerError> {
         let ProtocolDefinition {
             name,
@@ -41,6 +42,7 @@ impl ProjectHandle {
             metadata,
             registered_by,
         } = definition;
+        builtin::refuse(name.as_str())?;
         let registered_at_ms = now().unix_ms;
         let record = ProtocolRecord {
             name,
@@ -65,27 +67,36 @@ impl ProjectHandle {
         self.0.registry.request(command).await
     }
 
-    /// A registered protocol.
+    /// A registered or a built-in protocol.
     ///
     /// # Errors
-    /// `protocol_not_found`, with the versions that are registered.
+    /// `protocol_not_found`, with the versions that there are.
     pub fn protocol(&self, name: &str, version: &str) -> Result<Arc<Protocol>, BrokerError> {
-        self.0
-            .catalog
-            .get(name, version)
-            .ok_or_else(|| BrokerError::ProtocolNotFound {
-                name: name.chars().take(80).collect(),
-                version: version.chars().take(80).collect(),
-                versions: self.0.catalog.versions(name, BrokerError::VERSIONS_LEN_MAX),
-            })
+        let not_found = |versions| BrokerError::ProtocolNotFound {
+            name: name.chars().take(80).collect(),
+            version: version.chars().take(80).collect(),
+            versions,
+        };
+        if let Some(found) = builtin::by_name(name) {
+            let known = found.version_text.to_string();
+            return if known == version {
+                Ok(Arc::clone(found))
+            } else {
+                Err(not_found(vec![known]))
+            };
+        }
+        let found = self.0.catalog.get(name, version);
+        found.ok_or_else(|| not_found(self.0.catalog.versions(name, BrokerError::VERSIONS_LEN_MAX)))
     }
 
-    /// A page of the registered protocols.
+    /// A page of the registered protocols. A built-in one is found by its name alone.
     ///
     /// # Errors
     /// `invalid_argument` for a cursor or a filter that does not fit.
     pub fn discover_protocols(&self, query: &DiscoverQuery) -> Result<DiscoverPage, BrokerError> {
-        self.0.catalog.discover(query)
+        let page = self.0.catalog.discover(query)?;
+        let named = query.name.as_ref().and_then(|name| builtin::by_name(name.as_str()));
+        Ok(named.map_or(page, |builtin| DiscoverPage::of_one(builtin, query)))
     }
 
     /// The number of registered protocol versions.

@@ -12,7 +12,7 @@ use crate::{
         Addressing, BrokerError, CapabilityFilter, DeliveryStatus, Draft, HOPS_MAX, Headers, MessageId, ProjectId,
         ProtocolRecord, RecipientStatus, SessionId, TraceContext,
     },
-    registry::WorkBudget,
+    registry::{WorkBudget, builtin},
     router::{AcceptSpans, Recipients, Route, RouteAnswer, Submission},
     session::Member,
     storage::SendResult,
@@ -129,8 +129,8 @@ impl ProjectHandle {
     /// Checks and encodes a message for one recipient. Nothing is accepted yet.
     ///
     /// # Errors
-    /// `protocol_not_found`, `session_not_found`, `incompatible_protocol`, `payload_invalid`; for a recipient in
-    /// another project also `cross_project_disabled`, `cross_project_forbidden`, `rate_limited`.
+    /// `forbidden` for a built-in protocol, `protocol_not_found`, `session_not_found`, `incompatible_protocol`,
+    /// `payload_invalid`; for a recipient in another project also `cross_project_disabled`, `cross_project_forbidden`, `rate_limited`.
     pub fn prepare_direct(
         &self,
         sender: &Arc<Member>,
@@ -162,6 +162,7 @@ impl ProjectHandle {
         request: &SendRequest<'_>,
         attempt: Attempt<'_>,
     ) -> Result<PreparedSend, BrokerError> {
+        builtin::refuse(request.protocol_name)?;
         if let Some((address, project)) = recipient.rsplit_once('@')
             && project != self.0.id.as_str()
         {
@@ -201,7 +202,7 @@ impl ProjectHandle {
     /// Checks and encodes a message for all sessions that a filter selects. Nothing is accepted yet.
     ///
     /// # Errors
-    /// `protocol_not_found`, `payload_invalid`.
+    /// `forbidden` for a built-in protocol, `protocol_not_found`, `payload_invalid`.
     pub fn prepare_broadcast(
         &self,
         sender: &Arc<Member>,
@@ -230,6 +231,7 @@ impl ProjectHandle {
         filter: &CapabilityFilter,
         request: &SendRequest<'_>,
     ) -> Result<Submission, BrokerError> {
+        builtin::refuse(request.protocol_name)?;
         let protocol = self.protocol(request.protocol_name, request.protocol_version)?;
         let target = Recipients::Many(Box::new(AudienceQuery {
             sender: sender.record.id,
@@ -260,6 +262,7 @@ impl ProjectHandle {
             target,
             idempotency_key: request.headers.idempotency_key.clone(),
             is_tracked: request.tracked,
+            is_report: false,
             spans,
         }
     }

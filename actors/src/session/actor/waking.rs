@@ -8,6 +8,7 @@ use actix::{AsyncContext, Context, Handler};
 use super::{Session, wake_timer::WakeTimer};
 use crate::{
     clock::now,
+    faults::timer_delay,
     metrics::{Labelled as _, METRICS, StoreOperation, WakeWay},
     model::{Message, Rung, Rungs, Wake, WakeRecord, WakeResult},
     session::{
@@ -74,7 +75,7 @@ impl Session {
         }
         self.wake_timer = at_ms.map(|at_ms| {
             let delay = Duration::from_millis(at_ms.saturating_sub(now().mono_ms));
-            let handle = ctx.run_later(delay, |session, ctx| {
+            let handle = ctx.run_later(timer_delay(delay), |session, ctx| {
                 session.wake_timer = None;
                 session.apply_waking(Event::TimerFired, ctx);
             });

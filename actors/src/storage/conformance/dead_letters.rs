@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use super::{
-    super::{BlockedDeadLetter, DeadLetterQuery, RedriveRefusal, Redriven, Storage, envelope_bytes},
+    super::{
+        BlockedDeadLetter, DeadLetterQuery, REPORT_LEN_MAX, RedriveRefusal, Redriven, Storage, Unreported,
+        envelope_bytes,
+    },
     world::{CAPACITY, World, depth, done},
 };
 use crate::model::{DeadLetterReason, DeliveryStatus, MessageId, SessionId};
@@ -189,6 +192,84 @@ pub async fn a_redrive_gives_no_session_a_second_copy(storage: Arc<dyn Storage>)
     redrive(&world, &[id], Some(world.carol)).await;
     assert_eq!(world.dead().await, []);
     assert_eq!(world.leases(world.carol, 9).await, [id]);
+}
+
+/// What a claim gives: its number and the messages.
+async fn claims(world: &World) -> (Option<u64>, Vec<MessageId>) {
+    let Unreported { until, dead_letters } = done(world.store.claim_unreported(world.now)).await;
+    (until, dead_letters.iter().map(|dead| dead.message.id).collect())
+}
+
+async fn has_unreported(world: &World) -> bool {
+    done(world.store.sweep(world.now)).await.has_unreported
+}
+
+pub async fn a_dead_letter_is_given_to_one_caller_until_it_is_reported(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    assert_eq!(
+        (claims(&world).await, has_unreported(&world).await),
+        ((None, vec![]), false)
+    );
+    let (first, second) = (
+        world.sends_dead_letter(world.carol).await,
+        world.sends_dead_letter(world.bob).await,
+    );
+    assert!(has_unreported(&world).await);
+    let (until, given) = claims(&world).await;
+    assert_eq!(given, [first, second], "in the order in which they were given up");
+    let until = until.expect("there are dead letters");
+    let third = world.sends_dead_letter(world.bob).await;
+    assert_eq!(
+        (claims(&world).await, has_unreported(&world).await),
+        ((None, vec![]), false)
+    );
+    done(world.store.mark_reported(until + 1)).await;
+    assert_eq!(claims(&world).await, (None, vec![]), "the number of another claim");
+    done(world.store.mark_reported(until)).await;
+    assert!(has_unreported(&world).await);
+    let (next, given) = claims(&world).await;
+    assert_eq!(given, [third]);
+    assert!(next > Some(until), "no number is used twice");
+    done(world.store.mark_reported(next.unwrap_or_default())).await;
+    assert_eq!(
+        (claims(&world).await, has_unreported(&world).await),
+        ((None, vec![]), false)
+    );
+    assert_eq!(done(world.store.dead_letter_count()).await, 3, "they stay dead letters");
+}
+
+pub async fn a_dead_letter_that_waits_again_is_not_reported(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let (first, second) = (
+        world.sends_dead_letter(world.bob).await,
+        world.sends_dead_letter(world.bob).await,
+    );
+    redrive(&world, &[second], None).await;
+    let (until, given) = claims(&world).await;
+    assert_eq!(given, [first]);
+    done(world.store.mark_reported(until.unwrap_or_default())).await;
+    while let (Some(until), given) = claims(&world).await {
+        assert_eq!(given, [], "only a number without a dead letter may be left");
+        done(world.store.mark_reported(until)).await;
+    }
+    assert!(!has_unreported(&world).await);
+}
+
+pub async fn many_dead_letters_are_given_in_parts(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let (len, mut given) = (REPORT_LEN_MAX + 20, Vec::new());
+    let mut sent = world.sends_many(world.bob, len / 2).await;
+    sent.extend(world.sends_many(world.carol, len - len / 2).await);
+    for session in [world.bob, world.carol] {
+        world.removes(session, DeadLetterReason::RecipientGone).await;
+    }
+    let mut parts = Vec::new();
+    while let (Some(until), part) = claims(&world).await {
+        parts.push(part.len());
+        given.extend(part);
+        done(world.store.mark_reported(until)).await;
+    }
+    assert_eq!((parts, given), (vec![REPORT_LEN_MAX, 20], sent));
 }
 
 async fn redrive(world: &World, messages: &[MessageId], recipient: Option<SessionId>) -> Redriven {

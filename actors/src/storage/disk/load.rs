@@ -248,6 +248,7 @@ impl ProjectLoader {
                 kept.cross_project_targets
                     .push((key.message()?, records::read_project(&mut value)?));
             }
+            kind::REPORT_PROGRESS => kept.report_progress = Some(records::read_report_progress(&mut value)?),
             kind::EVENTS => kept.events.add(&records::read_events(key, &mut value)?),
             _ => return self.read_desk_record(kind, key, value),
         }

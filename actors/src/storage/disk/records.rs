@@ -17,6 +17,7 @@ use crate::{
         SendResult,
         events::{BlockHeader, HEADER_BYTES},
         state::{
+            dead_letters::ReportProgress,
             entry::{KeyUse, ReceiptKey},
             event_log::StoredPart,
             journal::WrittenEvents,
@@ -25,7 +26,7 @@ use crate::{
 };
 
 /// The layout version. A broker refuses later versions. Version 2 has added the event log, version 3 the
-/// outcome at the end of a receipt, version 4 questions and yaps.
+/// outcome at the end of a receipt, version 4 which dead letters are reported, questions and yaps.
 pub const VERSION: u32 = 4;
 
 /// Stands in place of the message id of a reservation.
@@ -78,6 +79,8 @@ pub mod kind {
     pub const SHOWN_YAP: u8 = 25;
     /// The number of the last yap that was shown, and the latest time that was.
     pub const LAST_YAP: u8 = 26;
+    /// Which dead letters are reported.
+    pub const REPORT_PROGRESS: u8 = 20;
 }
 
 /// The beginning of a key.
@@ -180,6 +183,23 @@ pub fn write_dead_letter(dead_letter: &DeadLetter, sequence: u64) -> Vec<u8> {
         .u64(dead_letter.at_ms)
         .u32(dead_letter.deliveries);
     write_message(writer, &dead_letter.message).0
+}
+
+/// The value of the progress of reports.
+pub fn write_report_progress(progress: ReportProgress) -> Vec<u8> {
+    let writer = RecordWriter::with_capacity(17).u64(progress.reported);
+    writer.option(progress.claimed, RecordWriter::u64).0
+}
+
+/// Reads a value written by [`write_report_progress`].
+///
+/// # Errors
+/// If the record is damaged.
+pub fn read_report_progress(reader: &mut RecordReader<'_>) -> Decoded<ReportProgress> {
+    Ok(ReportProgress {
+        reported: reader.u64()?,
+        claimed: reader.option(RecordReader::u64)?,
+    })
 }
 
 const REASONS: [DeadLetterReason; 4] = [

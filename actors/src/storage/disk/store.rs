@@ -19,7 +19,7 @@ use crate::{
         DeadLetterQuery, DeadLetterStore, Depth, DraftPut, EventPage, EventQuery, EventStore, InboxStore, Inserted,
         KeyReservation, Lease, Op, Peeked, ProtocolStore, PushStore, PutOutcome, PutSession, QuestionStore, Redriven,
         Release, Released, ReleasedYaps, ReplicatedStore, Roster, SendResult, SessionKey, SessionStore, Store, Swept,
-        TrackingStore, Updated, Usage, YapHeld, state::project::ProjectState,
+        TrackingStore, Unreported, Updated, Usage, YapHeld, state::project::ProjectState,
     },
 };
 
@@ -242,6 +242,15 @@ impl DeadLetterStore for DiskStore {
 
     fn dead_letter_count(&self) -> Op<usize> {
         self.read(|state| state.dead_letter_count())
+    }
+
+    /// Waits for the disk: after a restart the same dead letters are reported under the same number.
+    fn claim_unreported(&self, now: Now) -> Op<Unreported> {
+        self.change(Need::Access, move |state| state.claim_unreported(now))
+    }
+
+    fn mark_reported(&self, until: u64) -> Op<()> {
+        self.change(Need::Access, move |state| state.mark_reported(until))
     }
 }
 

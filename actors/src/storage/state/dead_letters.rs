@@ -1,15 +1,19 @@
 //! The dead letters of a project, bounded in number and bytes.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{
     account::{Account, Tally},
     journal::{Change, Journal},
 };
 use crate::{
+    clock::{Now, millis},
     model::{DeadLetter, Message, MessageId, ProjectId, SessionId},
     storage::{
-        dead_letters::{BlockedDeadLetter, DeadLetterPage, DeadLetterQuery},
+        dead_letters::{
+            BlockedDeadLetter, DeadLetterPage, DeadLetterQuery, REPORT_BYTES_MAX, REPORT_CLAIM, REPORT_LEN_MAX,
+            Unreported,
+        },
         retention::{Retention, envelope_bytes},
     },
 };
@@ -30,6 +34,20 @@ pub struct DeadLetters {
     bytes_max: usize,
     dropped: u64,
     dropped_logged: u64,
+    progress: ReportProgress,
+    /// The journal has received `progress`.
+    is_progress_recorded: bool,
+    /// Until when the caller has what it claimed, in monotonic milliseconds. A restart ends every claim.
+    claimed_until_ms: u64,
+}
+
+/// Which dead letters are reported to their senders. The sequences are those of the dead letters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReportProgress {
+    /// Those before this sequence are reported.
+    pub reported: u64,
+    /// Those before this one are being reported.
+    pub claimed: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -50,6 +68,9 @@ impl DeadLetters {
             bytes_max: retention.dead_letters_bytes_max,
             dropped: 0,
             dropped_logged: 0,
+            progress: ReportProgress::default(),
+            is_progress_recorded: false,
+            claimed_until_ms: 0,
         }
     }
 
@@ -66,6 +87,9 @@ impl DeadLetters {
     /// Adds a dead letter whose message is in the account already. Dropped ones leave the account.
     pub fn insert(&mut self, dead_letter: DeadLetter, account: &mut Account, journal: &mut impl Journal) {
         let sequence = self.next_sequence;
+        if !self.is_progress_recorded {
+            self.record_progress(journal);
+        }
         if let Some(earlier) = self.take((dead_letter.message.id, dead_letter.recipient)) {
             journal.record(Change::DeadLetterRemoved(&earlier));
             account.release(&earlier.message);
@@ -99,6 +123,74 @@ impl DeadLetters {
             account.release(&dropped.message);
             self.dropped += 1;
         }
+    }
+
+    /// Takes over which dead letters were reported before a restart. Called once all of them are restored; where the
+    /// journal says nothing, they are of an earlier version, and none of them is reported.
+    pub fn restore_progress(&mut self, progress: Option<ReportProgress>) {
+        self.is_progress_recorded = progress.is_some();
+        self.progress = progress.unwrap_or(ReportProgress {
+            reported: self.next_sequence,
+            claimed: None,
+        });
+        let last = self.progress.claimed.unwrap_or(self.progress.reported);
+        self.next_sequence = self.next_sequence.max(last);
+    }
+
+    /// How long until [`Self::claim_unreported`] gives something; None if nothing is to be reported.
+    pub fn unreported_within(&self, now: Now) -> Option<Duration> {
+        let claimed_until_ms = self.progress.claimed.map_or(0, |_| self.claimed_until_ms);
+        let is_reported = self.next_sequence == self.progress.reported;
+        (!is_reported).then(|| Duration::from_millis(claimed_until_ms.saturating_sub(now.mono_ms)))
+    }
+
+    /// See [`DeadLetterStore::claim_unreported`](crate::storage::DeadLetterStore::claim_unreported).
+    pub fn claim_unreported(&mut self, now: Now, journal: &mut impl Journal) -> Unreported {
+        if self.unreported_within(now) != Some(Duration::ZERO) {
+            return Unreported::default();
+        }
+        let until = self.progress.claimed.unwrap_or_else(|| self.end_of_next_report());
+        let dead_letters = self.by_sequence.range(self.progress.reported..until);
+        let dead_letters = dead_letters.filter_map(|(_, key)| Some(self.by_key.get(key)?.dead_letter.clone()));
+        let dead_letters = dead_letters.collect();
+        self.progress.claimed = Some(until);
+        self.claimed_until_ms = now.mono_ms.saturating_add(millis(REPORT_CLAIM));
+        self.record_progress(journal);
+        Unreported {
+            until: Some(until),
+            dead_letters,
+        }
+    }
+
+    /// The sequence behind the dead letters that are reported together.
+    fn end_of_next_report(&self) -> u64 {
+        let mut bytes = 0;
+        for (len, (sequence, key)) in self.by_sequence.range(self.progress.reported..).enumerate() {
+            bytes += self
+                .by_key
+                .get(key)
+                .map_or(0, |entry| envelope_bytes(&entry.dead_letter.message));
+            if len == REPORT_LEN_MAX || len > 0 && bytes > REPORT_BYTES_MAX {
+                return *sequence;
+            }
+        }
+        self.next_sequence
+    }
+
+    /// See [`DeadLetterStore::mark_reported`](crate::storage::DeadLetterStore::mark_reported).
+    pub fn mark_reported(&mut self, until: u64, journal: &mut impl Journal) {
+        if self.progress.claimed == Some(until) {
+            self.progress = ReportProgress {
+                reported: until,
+                claimed: None,
+            };
+            self.record_progress(journal);
+        }
+    }
+
+    fn record_progress(&mut self, journal: &mut impl Journal) {
+        self.is_progress_recorded = true;
+        journal.record(Change::ReportProgress(self.progress));
     }
 
     /// Removes a dead letter.

@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use super::{
     entry::{InboxEntry, KeyUse, NO_DEADLINE, ReceiptKey},
     expiries::Expiry,
-    inbox::{Disposition, Selection},
+    inbox::{Disposition, Inbox, Selection},
     journal::{Change, Journal},
     project::{Ledger, ProjectState, StoredSession},
 };
@@ -204,10 +204,11 @@ impl<J: Journal> ProjectState<J> {
 
     /// See [`InboxStore::acknowledge`](crate::storage::InboxStore::acknowledge).
     pub fn acknowledge(&mut self, session: SessionId, which: Acknowledge, now: Now) -> Acknowledged {
-        let which = match which {
+        let (which, take): (_, fn(&mut Inbox, MessageId) -> Option<InboxEntry>) = match which {
             Acknowledge::Concluded(ids, outcome) => return self.conclude(session, ids, &outcome, now),
-            Acknowledge::Ids(ids) => Ok(ids),
-            Acknowledge::UpTo(id) => Err(id),
+            Acknowledge::Ids(ids) => (Ok(ids), Inbox::acknowledge),
+            Acknowledge::Seen(ids) => (Ok(ids), Inbox::remove),
+            Acknowledge::UpTo(id) => (Err(id), Inbox::acknowledge),
         };
         let mut answer = Acknowledged::default();
         let Some(StoredSession { inbox, .. }) = self.sessions.get_mut(&session) else {
@@ -230,7 +231,7 @@ impl<J: Journal> ProjectState<J> {
         match which {
             Ok(ids) => {
                 for id in ids {
-                    match inbox.acknowledge(id) {
+                    match take(inbox, id) {
                         Some(entry) => done(entry),
                         None => answer.unknown.push(id),
                     }
@@ -372,12 +373,18 @@ impl<J: Journal> ProjectState<J> {
             .into_iter()
             .filter_map(|session| Some((session, waiting_len(session)?)))
             .collect();
-        let next_deadline_ms = self.expiries.next_deadline_ms();
+        let left = |deadline_ms: u64| Duration::from_millis(deadline_ms.saturating_sub(now.mono_ms));
+        let unreported_within = self.ledger.dead_letters.unreported_within(now);
+        let next_within = self
+            .expiries
+            .next_deadline_ms()
+            .map(left)
+            .into_iter()
+            .chain(unreported_within);
         Swept {
             expired_in,
-            next_within: next_deadline_ms.map_or(Duration::MAX, |deadline_ms| {
-                Duration::from_millis(deadline_ms.saturating_sub(now.mono_ms))
-            }),
+            has_unreported: unreported_within == Some(Duration::ZERO),
+            next_within: next_within.min().unwrap_or(Duration::MAX),
         }
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{
     account::StoreLimits,
+    dead_letters::ReportProgress,
     entry::{Key, KeyUse, NO_DEADLINE, ReceiptKey},
     event_log::StoredEvents,
     expiries::Expiry,
@@ -31,6 +32,8 @@ pub struct StoredProject {
     pub receipts: Vec<(ReceiptKey, MessageId, RecipientStatus)>,
     /// Each with its sequence, which orders them by the time at which they were given up.
     pub dead_letters: Vec<(u64, DeadLetter)>,
+    /// Which of them are reported; None in the data of a version that reported none.
+    pub report_progress: Option<ReportProgress>,
     /// Each with the time at which it becomes free, in milliseconds since the Unix epoch.
     pub idempotency_keys: Vec<(Key, u64, KeyUse)>,
     pub cross_project_targets: Vec<(MessageId, ProjectId)>,
@@ -105,6 +108,7 @@ impl<J: Journal> ProjectState<J> {
             account.restore(&dead_letter.message);
             dead_letters.restore(dead_letter, sequence, account, journal);
         }
+        ledger.dead_letters.restore_progress(stored.report_progress);
         stored
             .idempotency_keys
             .sort_by_key(|(_, until_unix_ms, _)| *until_unix_ms);

@@ -12,7 +12,7 @@ use crate::{
     metrics,
     model::{DeadLetter, DeadLetterReason, DeliveryStatus, Message, MessageId, ProjectId, RecipientStatus, SessionId},
     storage::{
-        dead_letters::{DeadLetterPage, DeadLetterQuery, RedriveRefusal, Redriven},
+        dead_letters::{DeadLetterPage, DeadLetterQuery, RedriveRefusal, Redriven, Unreported},
         tracking::{KeyReservation, SendResult},
     },
 };
@@ -97,6 +97,16 @@ impl<J: Journal> ProjectState<J> {
     /// See [`DeadLetterStore::dead_letter_count`](crate::storage::DeadLetterStore::dead_letter_count).
     pub fn dead_letter_count(&self) -> usize {
         self.ledger.dead_letters.len()
+    }
+
+    /// See [`DeadLetterStore::claim_unreported`](crate::storage::DeadLetterStore::claim_unreported).
+    pub fn claim_unreported(&mut self, now: Now) -> Unreported {
+        self.ledger.dead_letters.claim_unreported(now, &mut self.journal)
+    }
+
+    /// See [`DeadLetterStore::mark_reported`](crate::storage::DeadLetterStore::mark_reported).
+    pub fn mark_reported(&mut self, until: u64) {
+        self.ledger.dead_letters.mark_reported(until, &mut self.journal);
     }
 
     /// See [`DeadLetterStore::redrive`](crate::storage::DeadLetterStore::redrive).

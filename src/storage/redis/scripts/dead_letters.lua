@@ -2,9 +2,13 @@
 --
 -- Keys  dead_letters (sorted set: letters by their text), dead_letters:by_age (sorted set: letters by the order in which
 --       they came), dead_letters:info (hash: letter -> flags and bytes of the entry, reason, deliveries, time),
---       dead_letters:seq (counter for that order), dead_letters:dropped (letters dropped since the last sweep)
+--       dead_letters:seq (counter for that order), dead_letters:dropped (letters dropped since the last sweep),
+--       dead_letters:reports (hash: number of the last letter that is reported to its sender, of the last that is being
+--       reported, and since when)
 
 local COPY_BYTES = usage.COPY_BYTES
+-- What one report names, and for how long one caller has it (actors/src/storage/dead_letters.rs).
+local REPORT_LEN_MAX, REPORT_BYTES_MAX, REPORT_CLAIM_MS = 100, 1048576, 10000
 
 -- How many messages the call has given up, by reason.
 local counts
@@ -96,7 +100,10 @@ function dead_letters.add(entry, session, reason, deliveries)
   end
   local info = sub(entry, 17) .. reason .. int_text(deliveries) .. ' ' .. at_ms
   call('HSET', key('dead_letters:info'), letter, info)
-  call('ZADD', key('dead_letters:by_age'), call('INCR', key('dead_letters:seq')), letter)
+  local number = call('INCR', key('dead_letters:seq'))
+  call('ZADD', key('dead_letters:by_age'), number, letter)
+  -- What an earlier version has given up is not reported.
+  call('HSETNX', key('dead_letters:reports'), 'reported', number - 1)
   drop_excess()
 end
 
@@ -147,6 +154,82 @@ ops.dead_letters = function()
     end
   end
   return reply
+end
+
+-- The numbers of the last letter, of the last that is reported and of the last that is being reported, and whether the
+-- claim of who reports it holds. The last two are nil where nothing is being reported.
+local function report_progress()
+  local reported, claimed, since = unpack(call('HMGET', key('dead_letters:reports'), 'reported', 'claimed', 'since'))
+  local last = tonumber(call('GET', key('dead_letters:seq')) or 0)
+  claimed = claimed and tonumber(claimed)
+  return last, tonumber(reported or last), claimed, claimed and now - tonumber(since) < REPORT_CLAIM_MS
+end
+
+-- Whether there are letters to report that no caller has.
+function dead_letters.has_unreported()
+  local last, reported, _, is_claimed = report_progress()
+  return last > reported and not is_claimed
+end
+
+-- The letters behind a number, in their order: letter and number, alternately, as many as one report names. Those up to
+-- `claimed`, where it is given: a caller had them before.
+local function next_letters(reported, claimed)
+  local list = call('ZRANGE', key('dead_letters:by_age'), '(' .. int_text(reported), claimed and int_text(claimed) or '+inf',
+    'BYSCORE', 'LIMIT', 0, REPORT_LEN_MAX, 'WITHSCORES')
+  local letters, bytes, last = {}, 0, claimed
+  for at = 1, #list, 2 do
+    local info = call('HGET', key('dead_letters:info'), list[at])
+    if info then
+      bytes = bytes + bytes_of(entry_of(list[at], info))
+      if not claimed and #letters > 0 and bytes > REPORT_BYTES_MAX then
+        break
+      end
+      letters[#letters + 1] = { letter = list[at], info = info }
+    end
+    last = claimed or tonumber(list[at + 1])
+  end
+  return letters, last
+end
+
+-- claim_unreported: gives the next letters that are not reported to one caller.
+--
+-- Input   nothing
+-- Output  the number by which they are marked, or 0; then of each letter: letter, info, message
+-- Keys    dead_letters:by_age (read), dead_letters:info (read), dead_letters:seq (read), dead_letters:reports,
+--         messages (read)
+ops.claim_unreported = function()
+  local last, reported, claimed, is_claimed = report_progress()
+  if last <= reported or is_claimed then
+    return { 0 }
+  end
+  local letters, until_number = next_letters(reported, claimed)
+  -- Letters that were redriven or dropped leave numbers without a letter.
+  until_number = until_number or last
+  call('HSET', key('dead_letters:reports'), 'reported', int_text(reported), 'claimed', int_text(until_number), 'since',
+    int_text(now))
+  timeline.has_changed = true
+  local reply = { until_number }
+  for at = 1, #letters do
+    reply[#reply + 1] = letters[at].letter
+    reply[#reply + 1] = letters[at].info
+    messages.want(entry_of(letters[at].letter, letters[at].info), reply)
+  end
+  return reply
+end
+
+-- mark_reported: notes that letters are reported.
+--
+-- Input   the number that claim_unreported gave
+-- Output  nothing
+-- Keys    dead_letters:reports
+ops.mark_reported = function()
+  local number = read_text()
+  if call('HGET', key('dead_letters:reports'), 'claimed') == number then
+    call('HDEL', key('dead_letters:reports'), 'claimed', 'since')
+    call('HSET', key('dead_letters:reports'), 'reported', number)
+    timeline.has_changed = true
+  end
+  return {}
 end
 
 -- dead_letter_count: how many dead letters are kept.

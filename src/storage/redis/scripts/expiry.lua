@@ -84,9 +84,11 @@ end
 --
 -- Input   the poll_seq up to which the caller knows expired_in
 -- Output  the poll_seq up to which it knows it now; dead letters and idempotency keys that were dropped since the last
---         sweep because there were too many; then of each inbox that has lost messages: session, messages that wait
+--         sweep because there were too many; 1 if dead letters are to be reported; then of each inbox that has lost
+--         messages: session, messages that wait
 -- Keys    expiries, receipts, receipts:BUCKET, segments:settled:BUCKET, idempotency, idempotency:until,
---         idempotency:dropped, dead_letters:dropped, events, events:blocks, events:log, those of questions.lua and yaps.lua, expired_in (read)
+--         idempotency:dropped, dead_letters:dropped, dead_letters:seq (read), dead_letters:reports (read), events,
+--         events:blocks, events:log, those of questions.lua and yaps.lua, expired_in (read)
 ops.sweep = function()
   local known_seq = read_text()
   for _ = 1, ROUNDS_MAX do
@@ -100,7 +102,8 @@ ops.sweep = function()
   questions.sweep()
   yaps.sweep()
   local letters, keys = call('GETDEL', key('dead_letters:dropped')), call('GETDEL', key('idempotency:dropped'))
-  local reply = { tonumber(known_seq), tonumber(letters or 0), tonumber(keys or 0) }
+  local reply =
+    { tonumber(known_seq), tonumber(letters or 0), tonumber(keys or 0), dead_letters.has_unreported() and 1 or 0 }
   local lost = call('ZRANGE', key('expired_in'), '(' .. known_seq, '+inf', 'BYSCORE', 'WITHSCORES')
   for at = 1, #lost, 2 do
     local inbox = inboxes.of(lost[at])

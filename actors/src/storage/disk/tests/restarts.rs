@@ -14,8 +14,8 @@ use crate::{
         AuditEntry, AuditOutcome, AuditQuery, DeadLetterReason, NewProject, ProjectConfig, ProjectId, ProjectRecord,
     },
     storage::{
-        Retention, Storage,
-        conformance::world::depth,
+        Retention, Storage, Unreported,
+        conformance::world::{depth, done},
         disk::{DiskSettings, DiskStorage},
         state::entry::ReceiptKey,
     },
@@ -219,6 +219,56 @@ fn a_damaged_record_is_refused() {
     });
 }
 
+/// Opens the same disk again, and points `world` at it.
+fn reopened(disk: &SimulatedDisk, before: DiskStorage, world: &mut World) -> DiskStorage {
+    drop(before);
+    let storage = opened(disk);
+    world.store = storage.open(&world.project);
+    storage
+}
+
+#[test]
+fn dead_letters_are_reported_under_the_same_number_after_a_restart() {
+    block_on(async {
+        let disk = SimulatedDisk::default();
+        let storage = opened(&disk);
+        let mut world = World::new(&storage).await;
+        let first = world.sends_dead_letter(world.bob).await;
+        let storage = reopened(&disk, storage, &mut world);
+        let claimed = done(world.store.claim_unreported(world.now)).await;
+        let second = world.sends_dead_letter(world.bob).await;
+        let storage = reopened(&disk, storage, &mut world);
+        let again = done(world.store.claim_unreported(world.now)).await;
+        let ids = |unreported: &Unreported| -> Vec<_> {
+            let dead_letters = unreported.dead_letters.iter();
+            dead_letters.map(|dead| dead.message.id).collect()
+        };
+        assert_eq!((again.until, ids(&again)), (claimed.until, vec![first]));
+        done(world.store.mark_reported(again.until.expect("a number"))).await;
+        let _storage = reopened(&disk, storage, &mut world);
+        let next = done(world.store.claim_unreported(world.now)).await;
+        assert_eq!(ids(&next), [second], "what was reported is not reported again");
+        assert!(next.until > again.until);
+    });
+}
+
+/// The data of a version that reported none.
+#[test]
+fn dead_letters_of_an_earlier_version_are_not_reported() {
+    block_on(async {
+        let disk = SimulatedDisk::default();
+        let storage = opened(&disk);
+        let mut world = World::new(&storage).await;
+        world.sends_dead_letter(world.bob).await;
+        disk.remove_first(kind::REPORT_PROGRESS);
+        let _storage = reopened(&disk, storage, &mut world);
+        assert_eq!(done(world.store.claim_unreported(world.now)).await.until, None);
+        world.sends_dead_letter(world.bob).await;
+        let next = done(world.store.claim_unreported(world.now)).await;
+        assert_eq!(next.dead_letters.len(), 1);
+    });
+}
+
 #[test]
 fn finished_messages_leave_the_disk() {
     block_on(async {
@@ -245,8 +295,8 @@ fn finished_messages_leave_the_disk() {
             }
         }
         assert_eq!(world.depth(world.bob).await, depth(0, 0));
-        // Receipts and dead letters at their limits.
-        assert_eq!(disk.len(), empty + 10 + 5);
+        // Receipts and dead letters at their limits, and how far these are reported.
+        assert_eq!(disk.len(), empty + 10 + 5 + 1);
     });
 }
 

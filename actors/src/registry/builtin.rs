@@ -1,0 +1,119 @@
+//! The built-in protocols: those of the messages that the broker itself sends. Every project has them.
+//!
+//! A built-in protocol is found by its name and stands in no list. Clients neither register nor send under its name, so a
+//! recipient can trust that such a message comes from the broker. A further one is an entry of [`DEFINITIONS`].
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, LazyLock},
+};
+
+use semver::Version;
+use serde_json::Value;
+
+use super::catalog::Protocol;
+use crate::model::{BrokerError, Pattern, ProtocolMetadata, ProtocolName, ProtocolRecord};
+
+/// A built-in protocol as it is written down.
+pub struct Definition {
+    /// The name.
+    pub name: &'static str,
+    /// The version, which is the only one.
+    pub version: &'static str,
+    /// What its messages are for.
+    pub description: &'static str,
+    /// The JSON Schema of its payloads.
+    pub schema: &'static str,
+}
+
+/// What became of messages that their sender has to know about: `delivery-report`.
+pub const DELIVERY_REPORT: Definition = Definition {
+    name: "delivery-report",
+    version: "1.0.0",
+    description: "Messages of yours that were not delivered, or whose recipient is blocked.",
+    schema: include_str!("builtin/delivery_report.json"),
+};
+
+/// How a question to people has ended: `human-answer`.
+pub const HUMAN_ANSWER: Definition = Definition {
+    name: "human-answer",
+    version: "1.0.0",
+    description: "The answer to a question of yours to people, or how it ended without one.",
+    schema: include_str!("builtin/human_answer.json"),
+};
+
+/// All built-in protocols, by name.
+const DEFINITIONS: &[Definition] = &[DELIVERY_REPORT, HUMAN_ANSWER];
+
+/// The same, compiled with the first look. The tests compile each of them, so none is missing.
+static COMPILED: LazyLock<Vec<Arc<Protocol>>> = LazyLock::new(|| {
+    DEFINITIONS
+        .iter()
+        .filter_map(|definition| definition.compile().ok())
+        .collect()
+});
+
+impl Definition {
+    fn compile(&self) -> Result<Arc<Protocol>, BrokerError> {
+        let unreadable = |error: &dyn std::fmt::Display| BrokerError::InvalidSchema {
+            reason: error.to_string(),
+        };
+        Protocol::compile(Arc::new(ProtocolRecord {
+            name: ProtocolName::parse(self.name)?,
+            version: Version::parse(self.version).map_err(|error| unreadable(&error))?,
+            schema: serde_json::from_str::<Value>(self.schema).map_err(|error| unreadable(&error))?,
+            capabilities: BTreeSet::from([Pattern::PointToPoint]),
+            metadata: ProtocolMetadata {
+                author: Some("mcp-broker".to_owned()),
+                description: Some(self.description.to_owned()),
+                tags: BTreeSet::new(),
+            },
+            registered_at_ms: 0,
+            registered_by: None,
+        }))
+    }
+}
+
+/// Whether a built-in protocol has this name.
+#[must_use]
+pub fn is_builtin(name: &str) -> bool {
+    DEFINITIONS.iter().any(|definition| definition.name == name)
+}
+
+/// The built-in protocol with this name; None for any other name.
+#[must_use]
+pub fn by_name(name: &str) -> Option<&'static Arc<Protocol>> {
+    if !is_builtin(name) {
+        return None;
+    }
+    COMPILED.iter().find(|protocol| protocol.name() == name)
+}
+
+/// Refuses the name of a built-in protocol, for a client that wants to register or send.
+///
+/// # Errors
+/// `forbidden`.
+pub fn refuse(name: &str) -> Result<(), BrokerError> {
+    if is_builtin(name) {
+        let text = format!("the protocol {name} is that of the broker's own messages: use another name");
+        return Err(BrokerError::forbidden(text));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_definition_compiles_and_is_found_by_its_name() {
+        for definition in DEFINITIONS {
+            let compiled = definition.compile().unwrap();
+            assert_eq!(*compiled.version_text, *definition.version);
+            let found = by_name(definition.name).unwrap();
+            assert_eq!(found.record, compiled.record);
+            assert_eq!(refuse(definition.name).unwrap_err().code(), "forbidden");
+        }
+        assert!(by_name("chat").is_none() && refuse("chat").is_ok());
+    }
+}
