@@ -103,7 +103,7 @@ impl Question {
                 Some(reason) => format!("DECLINED by {}: {reason}", by.human),
                 None => format!("DECLINED by {}", by.human),
             },
-            Closing::Expired => "EXPIRED: nobody answered in time".to_owned(),
+            Closing::Expired => "EXPIRED: no person answered in time".to_owned(),
             Closing::Cancelled { by, reason } => {
                 let by = by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
                 let reason = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
