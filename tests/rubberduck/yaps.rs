@@ -19,9 +19,16 @@ fn a_stream_of_yaps_is_shown_while_it_lasts_complete_and_in_order() {
             // An interval, not a wait: the original showed the first of such a stream after the last.
             thread::sleep(Duration::from_millis(100));
             let text = format!("yap {number}");
-            alice.say("yap", &json!({"id": "y", "message": text, "mode": "concise", "category": "neutral"}));
+            alice.say(
+                "yap",
+                &json!({"id": "y", "message": text, "mode": "concise", "category": "neutral"}),
+            );
             if number == YAPS / 2 {
-                assert_eq!(second.next("yap")["message"], "yap 0", "it is shown while the stream lasts");
+                assert_eq!(
+                    second.next("yap")["message"],
+                    "yap 0",
+                    "it is shown while the stream lasts"
+                );
             }
         }
         reader.join().unwrap()
