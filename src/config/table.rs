@@ -192,6 +192,18 @@ settings! {
     /// Keep the payloads of messages as long as their history, up to 256 KiB each. `false`: as long as the messages wait.
     message_history_payloads: bool = "false", Choice(SWITCH);
 
+    /// Agents may ask people questions, and consoles may connect.
+    desk: bool = "true", Choice(SWITCH);
+
+    /// Open questions that are offered to one console at once. More wait at the desk; a person can open any of them.
+    desk_capacity: usize = "10", Integer(1..=1000);
+
+    /// Time an answered, declined, expired or cancelled question is kept: at most 10,000 of a project.
+    desk_retention: Duration = "30d", Span(hours(1)..=hours(365 * 24));
+
+    /// Time a remark of an agent is held, so that remarks of several agents are shown in the order of their times.
+    yap_delay: Duration = "200ms", Span(millis(0)..=seconds(5));
+
     /// Share of `queue_capacity` at which a warning is logged and counted.
     queue_warning: f64 = "0.9", Ratio;
 

@@ -243,6 +243,10 @@ const REFUSED_VALUES: &[(&str, &[&str])] = &[
     ("redis_fallback", &["disk", ""]),
     ("wait_for_replicas", &["17", "-1"]),
     ("storage_deadline", &["49ms", "61s"]),
+    ("desk", &["yes"]),
+    ("desk_capacity", &["0", "1001"]),
+    ("desk_retention", &["59m", "366d"]),
+    ("yap_delay", &["6s"]),
 ];
 
 #[test]

@@ -5,6 +5,7 @@ use std::{io, net::SocketAddr, num::NonZero, sync::Arc};
 use actors::{
     broker::BrokerSettings,
     model::PresenceTimeouts,
+    policy::DeskSettings,
     project::ProjectSettings,
     storage::{Retention, disk::DiskSettings},
     supervise,
@@ -114,6 +115,11 @@ fn project(config: &Config) -> ProjectSettings {
         },
         session_retention: config.session_retention,
         restarts: supervise::RestartPolicy::default(),
+        desk: DeskSettings {
+            is_on: config.desk,
+            capacity: config.desk_capacity,
+            yap_delay: config.yap_delay,
+        },
     }
 }
 
@@ -196,6 +202,7 @@ fn retention(config: &Config) -> Retention {
         sessions_bytes_max: config.sessions_max_mb * MB,
         history_window: config.message_history,
         history_payloads: config.message_history_payloads,
+        questions_retention: config.desk_retention,
         ..Retention::default()
     }
 }

@@ -5,6 +5,7 @@ use std::{fs, process::Command};
 use crate::program::{Run, run};
 
 const COMMANDS: [&str; 10] = [
+    "console",
     "top",
     "sessions",
     "protocols",

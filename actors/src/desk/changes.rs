@@ -8,8 +8,8 @@ use crate::{
     directory::Directory,
     metrics::{METRICS, ProjectCounters, QuestionEnd},
     model::{
-        BrokerError, Capabilities, Closing, Holder, MessageIds, Owner, ProjectEvent, ProjectId, Question,
-        QuestionChange, QuestionId, QuestionState, Refusal, SessionId, SessionName, SessionRecord, WakePreference,
+        BrokerError, Closing, MessageIds, ProjectEvent, ProjectId, Question, QuestionChange, QuestionId, QuestionState,
+        Refusal, SessionName, SessionRecord,
     },
     policy::ProjectPolicy,
     session::Nudge,
@@ -18,8 +18,6 @@ use crate::{
 
 /// How often a change is decided again because another one came first.
 const TRIES_MAX: usize = 8;
-/// The name of the broker as a sender.
-const BROKER_NAME: &str = "mcp-broker";
 
 /// Changes questions of one project, for its verbs and for the desk's actor.
 pub struct QuestionChanges {
@@ -50,21 +48,6 @@ pub enum Attempt {
     /// Another change came first.
     Changed(Arc<Question>),
     Unknown,
-}
-
-/// The broker as the sender of its own messages. No session has its id.
-fn broker() -> SessionRecord {
-    SessionRecord {
-        id: SessionId::from_uuid(uuid::Uuid::nil()),
-        name: SessionName::parse(BROKER_NAME).ok(),
-        aliases: Vec::new(),
-        capabilities: Capabilities::default(),
-        metadata: serde_json::Map::new(),
-        connected_at_ms: 0,
-        owner: Owner::operator(),
-        holder: Holder::default(),
-        wake: WakePreference::default(),
-    }
 }
 
 impl QuestionChanges {
@@ -206,7 +189,7 @@ impl QuestionChanges {
             NoticeFrom::None => return None,
             NoticeFrom::Person(session) => session,
             NoticeFrom::Broker => {
-                broker_record = broker();
+                broker_record = SessionRecord::broker();
                 &broker_record
             }
         };

@@ -25,7 +25,6 @@ pub(crate) use changes::{NoticeFrom, QuestionChanges};
 pub use consoles::{ConsoleChange, ConsoleGuard};
 pub use feed::{ConsoleView, DeskEvent, DeskFeed, DeskSummary, Presence};
 pub(crate) use load::waiting_order;
-pub use notice::HUMAN_ANSWER;
 pub use people::{Human, Reader};
 pub use requests::{
     AskedQuestion, NewQuestion, NewYap, QuestionCursor, QuestionFilter, QuestionPage, StateFilter, YapAccepted,

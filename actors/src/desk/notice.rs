@@ -7,10 +7,8 @@ use crate::{
     model::{
         Addressing, Closing, Draft, Headers, Message, MessageId, Priority, ProjectId, Question, SessionRecord, Urgency,
     },
+    registry::builtin::HUMAN_ANSWER,
 };
-
-/// The built-in protocol of these messages.
-pub const HUMAN_ANSWER: (&str, &str) = ("human-answer", "1.0.0");
 
 /// The notice of the end of a question.
 pub fn notice(project: &ProjectId, sender: &SessionRecord, question: &Question, id: MessageId, now: Now) -> Message {
@@ -26,7 +24,8 @@ pub fn notice(project: &ProjectId, sender: &SessionRecord, question: &Question, 
         ..Headers::default()
     };
     let payload = payload(question).to_string();
-    let draft = Draft::new(project, sender, Addressing::Direct, HUMAN_ANSWER, &payload, &headers);
+    let protocol = (HUMAN_ANSWER.name, HUMAN_ANSWER.version);
+    let draft = Draft::new(project, sender, Addressing::Direct, protocol, &payload, &headers);
     draft.seal(id, Some(question.asker.session), now, false)
 }
 

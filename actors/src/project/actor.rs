@@ -199,7 +199,6 @@ impl Project {
                 Ok(swept) => {
                     next_within = swept.next_within;
                     if swept.has_unreported {
-                        next_within = Duration::ZERO;
                         project.report_dead_letters(ctx);
                     }
                     for (session, waiting) in swept.expired_in {

@@ -17,8 +17,6 @@ use crate::{
 pub const OPEN_OF_SESSION_MAX: usize = 100;
 /// Open questions of a project.
 pub const OPEN_MAX: usize = 2_000;
-/// Closed questions of a project that are kept.
-pub const CLOSED_MAX: usize = 10_000;
 /// Drafts of one question: one for each person.
 pub const DRAFTS_MAX: usize = 32;
 /// Yaps of a project that are kept after they were shown.

@@ -65,6 +65,8 @@ pub struct Retention {
     /// Bytes of the questions to people, with their contents and the drafts of their answers. The oldest closed ones are
     /// forgotten; when the open ones alone need more, questions are refused.
     pub questions_bytes_max: usize,
+    /// Closed questions. The oldest are forgotten.
+    pub closed_questions_len_max: usize,
     /// How long a closed question is kept.
     pub questions_retention: Duration,
     /// How long the event log keeps what happened. Zero: it records nothing of messages.
@@ -119,6 +121,7 @@ impl Default for Retention {
             idempotency_keys_bytes_max: 16 * MIB,
             sessions_bytes_max: 16 * MIB,
             questions_bytes_max: 64 * MIB,
+            closed_questions_len_max: 10_000,
             questions_retention: Duration::from_hours(30 * 24),
             history_window: Duration::from_hours(24),
             history_payloads: false,

@@ -242,7 +242,7 @@ fn report_yaps(broker: &Broker, options: &Options, report: &mut Report) -> Resul
             Ok(begun)
         }));
     }
-    let mut shown = Vec::new();
+    let mut shown: Vec<(Instant, usize, usize)> = Vec::new();
     while shown.len() < expected {
         let Some(line) = lines.next().transpose()? else { break };
         let line: Value = serde_json::from_str(&line).unwrap_or_default();

@@ -2,12 +2,16 @@
 
 #![allow(unused_qualifications, reason = "what utoipa writes")]
 
-use actix_web::{HttpResponse, http::Method, web};
+use actix_web::{
+    HttpRequest, HttpResponse,
+    http::{Method, StatusCode},
+    web,
+};
 use actors::{
     desk::ConsoleChange,
     model::{BrokerError, ConsoleId, Scope, Via},
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::question_schemas as documented;
@@ -15,10 +19,15 @@ use crate::{
     http::{
         extract::{ApiResult, Caller, JsonBody, NoQuery, ok},
         people::NamedHuman,
+        replicas,
         resource::Resource,
     },
+    problem,
     verbs::desk::desk_view,
 };
+
+/// Bytes of the answer of another replica.
+const ANSWER_BYTES_MAX: usize = 4096;
 
 /// The resources of this file.
 pub fn resources() -> Vec<Resource> {
@@ -38,7 +47,7 @@ pub async fn show(Caller(by): Caller, _: NoQuery) -> ApiResult {
 }
 
 /// What changes about a console; absent members stay unchanged.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = ChangeConsole)]
 pub struct Change {
@@ -61,8 +70,19 @@ pub async fn change(
     named: NamedHuman,
     path: web::Path<String>,
     JsonBody(body): JsonBody<Change>,
+    request: HttpRequest,
 ) -> ApiResult {
     let console = ConsoleId::parse(&path).ok_or_else(|| BrokerError::invalid("console", "not the id of a console"))?;
+    // The console is connected to the replica that its id names.
+    let forwarded = serde_json::to_vec(&body).unwrap_or_default();
+    let answer = replicas::ask_replica(&request, console.replica, forwarded.into(), ANSWER_BYTES_MAX).await;
+    if let Some((status, text)) = answer {
+        let mut response = HttpResponse::build(status);
+        return Ok(match status {
+            StatusCode::NO_CONTENT => response.finish(),
+            _ => response.content_type(problem::CONTENT_TYPE).body(text),
+        });
+    }
     let human = named.acting(&by, Via::Api).await?;
     let change = ConsoleChange {
         is_paused: body.paused,

@@ -94,7 +94,7 @@ impl Store for RedisStore {
                 dead_letters: reply.len()?,
                 sessions: reply.len()?,
                 idempotency_keys: reply.len()?,
-                questions: 0,
+                questions: reply.len()?,
             })
         })
     }

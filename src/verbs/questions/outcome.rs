@@ -10,9 +10,6 @@ use serde_json::{Value, json};
 
 use super::view::is_typing;
 
-/// Characters of the summary.
-const SUMMARY_CHARACTERS_MAX: usize = 500;
-
 /// The people at the desk, as the asker is told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Humans {
@@ -89,7 +86,7 @@ impl Outcome<'_> {
         if self.question.is_open() {
             return format!("PENDING: {}", progress_text(self.question, self.position, self.humans));
         }
-        one_line(&self.question.outcome_line())
+        self.question.outcome_line()
     }
 }
 
@@ -117,14 +114,4 @@ fn ordinal(number: usize) -> String {
         _ => "th",
     };
     format!("{number}{ending}")
-}
-
-/// The beginning of a text on one line: for models, without control characters.
-fn one_line(text: &str) -> String {
-    let plain = |c: char| if c.is_control() { ' ' } else { c };
-    let mut line: String = text.chars().take(SUMMARY_CHARACTERS_MAX).map(plain).collect();
-    if text.chars().nth(SUMMARY_CHARACTERS_MAX).is_some() {
-        line.push('…');
-    }
-    line
 }

@@ -5,6 +5,9 @@ use serde_json::{Map, Value, json};
 use super::{AnsweredBy, Closing, Question, QuestionState};
 use crate::clock::rfc3339_text;
 
+/// Characters of the line for a model.
+const LINE_CHARACTERS_MAX: usize = 500;
+
 fn time(unix_ms: Option<u64>) -> Value {
     unix_ms.map_or(Value::Null, |unix_ms| rfc3339_text(unix_ms).into())
 }
@@ -75,9 +78,19 @@ impl Question {
         members
     }
 
-    /// One line for a model: what became of the question, and the answer in words.
+    /// One line for a model: what became of the question, and the beginning of the answer in words.
     #[must_use]
     pub fn outcome_line(&self) -> String {
+        let words = self.outcome_words();
+        let plain = |c: char| if c.is_control() { ' ' } else { c };
+        let mut line: String = words.chars().take(LINE_CHARACTERS_MAX).map(plain).collect();
+        if line.len() < words.len() {
+            line.push('…');
+        }
+        line
+    }
+
+    fn outcome_words(&self) -> String {
         let Some(closed) = self.closed() else {
             return format!("PENDING: {}", self.summary);
         };
@@ -90,7 +103,7 @@ impl Question {
                 Some(reason) => format!("DECLINED by {}: {reason}", by.human),
                 None => format!("DECLINED by {}", by.human),
             },
-            Closing::Expired => "EXPIRED: nobody answered in time".to_owned(),
+            Closing::Expired => "EXPIRED: no person answered in time".to_owned(),
             Closing::Cancelled { by, reason } => {
                 let by = by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
                 let reason = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();

@@ -126,19 +126,13 @@ impl ProjectHandle {
     /// # Errors
     /// `session_taken_over`, `unavailable`.
     pub async fn acknowledge(&self, member: &Member, which: Acknowledge) -> Result<Acknowledged, BrokerError> {
-        let blocked = self.to_be_blocked(&which).await?;
-        let outcome = match &which {
-            Acknowledge::Concluded(_, outcome) => Some(Arc::clone(outcome)),
-            Acknowledge::Ids(_) | Acknowledge::Seen(_) | Acknowledge::UpTo(_) => None,
-        };
+        let blocked = self.fates_of_blocked(member, &which).await?;
         let command = |reply| AcknowledgeMessages {
             which,
             reply: Some(reply),
         };
         let done = member.address.request(command).await?;
-        if let Some(outcome) = outcome.filter(|_| !blocked.is_empty()) {
-            self.report_blocked(member, &blocked, &outcome, &done).await;
-        }
+        self.report_blocked(blocked, &done).await;
         Ok(done)
     }
 

@@ -185,10 +185,10 @@ impl ProjectHandle {
         &self.0.desk
     }
 
-    /// Has the desk look at its deadlines again, after a test has moved the clock. Compiled in for tests only.
+    /// Has the desk read the open questions again: a test has changed the store or the clock. Compiled in for tests only.
     #[cfg(feature = "faults")]
     pub fn look_at_desk(&self) {
-        self.0.questions.shared().look_again();
+        self.0.questions.shared().reload();
     }
 
     /// The addresses of the project's actor, its registry and its router. Compiled in for tests only.

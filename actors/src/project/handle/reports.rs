@@ -12,9 +12,9 @@ use crate::{
     metrics::{METRICS, ReportResult},
     model::{
         Addressing, BrokerError, DeadLetter, DeadLetterReason, Draft, Message, Outcome, OutcomeKind, ProjectId,
-        SessionId,
+        SessionId, SessionRecord,
     },
-    project::reports::{Fate, Report, ShownRecipient, broker, reports},
+    project::reports::{Fate, Report, ShownRecipient, reports},
     registry::builtin::DELIVERY_REPORT,
     router::{Recipients, Submission},
     session::Member,
@@ -83,37 +83,30 @@ impl ProjectHandle {
         }
     }
 
-    /// The messages that the senders are told of once this acknowledgement is done.
-    pub(super) async fn to_be_blocked(&self, which: &Acknowledge) -> Result<Vec<Arc<Message>>, BrokerError> {
+    /// What the senders of these messages are told once their recipient has acknowledged them as blocked.
+    pub(super) async fn fates_of_blocked(&self, by: &Member, which: &Acknowledge) -> Result<Vec<Fate>, BrokerError> {
         let Acknowledge::Concluded(ids, outcome) = which else {
             return Ok(Vec::new());
         };
-        let mut messages = Vec::new();
+        let mut fates = Vec::new();
         if outcome.kind == OutcomeKind::Blocked {
             for id in ids {
                 // One at a time: a message may have megabytes.
-                messages.extend(self.0.store.messages(vec![*id]).await?.into_iter().flatten());
+                let message = self.0.store.messages(vec![*id]).await?.pop().flatten();
+                fates.extend(message.and_then(|message| {
+                    let recipient = self.shown_recipient(&message, by.record.id);
+                    Fate::of_blocked(&message, recipient, outcome, now().unix_ms)
+                }));
             }
         }
-        Ok(messages)
+        Ok(fates)
     }
 
-    /// Tells the senders that the recipient of these messages is blocked. The receipts say it already, so a report that
+    /// Tells the senders that the recipient of their messages is blocked. The receipts say it already, so a report that
     /// cannot be sent is given up.
-    pub(super) async fn report_blocked(
-        &self,
-        by: &Member,
-        messages: &[Arc<Message>],
-        outcome: &Outcome,
-        done: &Acknowledged,
-    ) {
-        let at_ms = now().unix_ms;
-        let concluded = messages.iter().filter(|message| !done.unknown.contains(&message.id));
-        let fates = concluded.filter_map(|message| {
-            let recipient = self.shown_recipient(message, by.record.id);
-            Fate::of_blocked(message, recipient, outcome, at_ms)
-        });
-        if let Err(error) = self.send_reports(fates.collect(), None).await {
+    pub(super) async fn report_blocked(&self, mut fates: Vec<Fate>, done: &Acknowledged) {
+        fates.retain(|fate| !done.unknown.contains(&fate.message));
+        if let Err(error) = self.send_reports(fates, None).await {
             tracing::debug!(project = %self.0.id, %error, "a blocked message was not reported to its sender");
         }
     }
@@ -158,7 +151,7 @@ impl ProjectHandle {
         let protocol = (DELIVERY_REPORT.name, DELIVERY_REPORT.version);
         let draft = Draft::new(
             &target.0.id,
-            &broker(),
+            &SessionRecord::broker(),
             Addressing::Direct,
             protocol,
             &report.payload,

@@ -1,6 +1,6 @@
 //! The dead letters of a project, bounded in number and bytes.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{
     account::{Account, Tally},
@@ -137,18 +137,16 @@ impl DeadLetters {
         self.next_sequence = self.next_sequence.max(last);
     }
 
-    /// Whether [`Self::claim_unreported`] would give something.
-    pub const fn has_unreported(&self, now: Now) -> bool {
-        self.next_sequence > self.progress.reported && !self.is_claimed(now)
-    }
-
-    const fn is_claimed(&self, now: Now) -> bool {
-        self.progress.claimed.is_some() && now.mono_ms < self.claimed_until_ms
+    /// How long until [`Self::claim_unreported`] gives something; None if nothing is to be reported.
+    pub fn unreported_within(&self, now: Now) -> Option<Duration> {
+        let claimed_until_ms = self.progress.claimed.map_or(0, |_| self.claimed_until_ms);
+        let is_reported = self.next_sequence == self.progress.reported;
+        (!is_reported).then(|| Duration::from_millis(claimed_until_ms.saturating_sub(now.mono_ms)))
     }
 
     /// See [`DeadLetterStore::claim_unreported`](crate::storage::DeadLetterStore::claim_unreported).
     pub fn claim_unreported(&mut self, now: Now, journal: &mut impl Journal) -> Unreported {
-        if !self.has_unreported(now) {
+        if self.unreported_within(now) != Some(Duration::ZERO) {
             return Unreported::default();
         }
         let until = self.progress.claimed.unwrap_or_else(|| self.end_of_next_report());

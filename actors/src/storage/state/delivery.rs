@@ -373,13 +373,18 @@ impl<J: Journal> ProjectState<J> {
             .into_iter()
             .filter_map(|session| Some((session, waiting_len(session)?)))
             .collect();
-        let next_deadline_ms = self.expiries.next_deadline_ms();
+        let left = |deadline_ms: u64| Duration::from_millis(deadline_ms.saturating_sub(now.mono_ms));
+        let unreported_within = self.ledger.dead_letters.unreported_within(now);
+        let next_within = self
+            .expiries
+            .next_deadline_ms()
+            .map(left)
+            .into_iter()
+            .chain(unreported_within);
         Swept {
             expired_in,
-            has_unreported: self.ledger.dead_letters.has_unreported(now),
-            next_within: next_deadline_ms.map_or(Duration::MAX, |deadline_ms| {
-                Duration::from_millis(deadline_ms.saturating_sub(now.mono_ms))
-            }),
+            has_unreported: unreported_within == Some(Duration::ZERO),
+            next_within: next_within.min().unwrap_or(Duration::MAX),
         }
     }
 

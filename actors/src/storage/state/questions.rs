@@ -15,7 +15,7 @@ use crate::{
     model::{Question, QuestionContent, QuestionId, SessionId, SessionName},
     storage::{
         inboxes::Append,
-        questions::{Asked, CLOSED_MAX, DRAFTS_MAX, DraftPut, OPEN_MAX, OPEN_OF_SESSION_MAX, QuestionsFull, Updated},
+        questions::{Asked, DRAFTS_MAX, DraftPut, OPEN_MAX, OPEN_OF_SESSION_MAX, QuestionsFull, Updated},
         retention::{QUESTION_BYTES, Retention},
     },
 };
@@ -38,6 +38,7 @@ pub struct Questions {
     bytes: usize,
     open_bytes: usize,
     bytes_max: usize,
+    closed_len_max: usize,
     retention_ms: u64,
     window_ms: u64,
 }
@@ -73,6 +74,7 @@ impl Questions {
             bytes: 0,
             open_bytes: 0,
             bytes_max: retention.questions_bytes_max,
+            closed_len_max: retention.closed_questions_len_max,
             retention_ms: millis(retention.questions_retention),
             window_ms: millis(retention.idempotency_window),
         }
@@ -222,7 +224,7 @@ impl Questions {
 
     /// Forgets closed questions beyond the bounds, except the one that has just changed.
     fn forget_excess(&mut self, changed: QuestionId, journal: &mut impl Journal) {
-        while self.closed.len() > CLOSED_MAX || self.bytes > self.bytes_max {
+        while self.closed.len() > self.closed_len_max || self.bytes > self.bytes_max {
             let others = self.closed.iter().map(|(_, id)| *id).filter(|id| *id != changed);
             let Some(oldest) = others.take(1).next() else {
                 return;

@@ -243,3 +243,6 @@ impl<J: Journal> ProjectState<J> {
         self.yaps.list(after, limit)
     }
 }
+
+#[cfg(test)]
+mod tests;

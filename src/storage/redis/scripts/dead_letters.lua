@@ -179,11 +179,13 @@ local function next_letters(reported, claimed)
   local letters, bytes, last = {}, 0, claimed
   for at = 1, #list, 2 do
     local info = call('HGET', key('dead_letters:info'), list[at])
-    bytes = bytes + bytes_of(entry_of(list[at], info))
-    if not claimed and #letters > 0 and bytes > REPORT_BYTES_MAX then
-      break
+    if info then
+      bytes = bytes + bytes_of(entry_of(list[at], info))
+      if not claimed and #letters > 0 and bytes > REPORT_BYTES_MAX then
+        break
+      end
+      letters[#letters + 1] = { letter = list[at], info = info }
     end
-    letters[#letters + 1] = { letter = list[at], info = info }
     last = claimed or tonumber(list[at + 1])
   end
   return letters, last

@@ -6,11 +6,8 @@ use uuid::Uuid;
 
 use crate::{
     clock::now,
-    desk::{
-        CONSOLE_TTL, CONSOLES_MAX, ConsoleChange, ConsoleGuard, DeskFeed, DeskSummary, Human, NewYap, Presence,
-        YapAccepted,
-    },
-    model::{BrokerError, ConsoleId, QuestionBudget, SessionName, ShownYap, Urgency, Yap},
+    desk::{CONSOLE_TTL, CONSOLES_MAX, ConsoleChange, ConsoleGuard, DeskFeed, DeskSummary, Human, NewYap, YapAccepted},
+    model::{BrokerError, ConsoleId, QuestionBudget, SessionName, ShownYap, Yap},
     project::ProjectHandle,
     session::Member,
     storage::{HELD_YAPS_MAX, YapHeld},
@@ -134,15 +131,5 @@ impl ProjectHandle {
     /// `unavailable` when the project has ended.
     pub fn watch_desk(&self) -> Result<DeskFeed, BrokerError> {
         self.0.questions.shared().feed().ok_or(BrokerError::unavailable())
-    }
-
-    /// Open questions of this urgency, as this replica knows them.
-    pub fn open_questions_len(&self, urgency: Urgency) -> usize {
-        self.0.questions.shared().open_len(urgency)
-    }
-
-    /// People whose consoles at this replica have this presence, and none a better one.
-    pub fn humans_here(&self, presence: Presence) -> usize {
-        self.0.questions.shared().own_humans(presence, now())
     }
 }

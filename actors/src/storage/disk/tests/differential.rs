@@ -40,6 +40,7 @@ const RETENTION: Retention = Retention {
     idempotency_keys_bytes_max: usize::MAX,
     sessions_bytes_max: usize::MAX,
     questions_bytes_max: usize::MAX,
+    closed_questions_len_max: 4,
     questions_retention: Duration::from_hours(24),
     history_window: Duration::from_hours(24),
     history_payloads: true,

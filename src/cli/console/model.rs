@@ -1,0 +1,649 @@
+//! What the console shows, and what keys and the broker change. Pure: time is an argument, and what is to be done outside
+//! comes out as effects.
+
+mod history;
+mod keys;
+mod list;
+mod work;
+
+use std::collections::{HashMap, VecDeque};
+
+use serde_json::{Value, json};
+
+use super::data::{Desk, Question, Yap};
+use super::editor::Editor;
+pub use history::History;
+pub use keys::Key;
+pub use work::{Entry, Work};
+
+/// Yaps that are kept.
+const YAPS_MAX: usize = 200;
+/// Questions with a begun answer that are closed and kept for their text.
+const ENDED_KEPT_MAX: usize = 100;
+/// Open questions that are kept; a project has at most 2,000.
+const QUESTIONS_MAX: usize = 5_000;
+/// Ages are shown in minutes.
+const MINUTE_MS: u64 = 60_000;
+/// The broker hears that the person is there at most once in this time.
+const ACTIVE_MS: u64 = 60_000;
+
+/// A request to the broker.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Command {
+    /// The whole question and the person's draft.
+    Read(String),
+    Claim(String),
+    Release(String),
+    Typed(String),
+    SaveDraft {
+        question: String,
+        text: String,
+    },
+    Answer {
+        question: String,
+        body: Value,
+    },
+    Decline {
+        question: String,
+        reason: Option<String>,
+    },
+    HandOver {
+        question: String,
+        to: String,
+        note: Option<String>,
+    },
+    /// Changes of this console: `paused`, `away`, `active`.
+    Console(Value),
+    /// A page of all questions, the newest first.
+    History {
+        cursor: Option<String>,
+    },
+}
+
+impl Command {
+    /// The question that it is about.
+    fn question(&self) -> Option<&str> {
+        match self {
+            Self::Read(question) | Self::Claim(question) | Self::Release(question) | Self::Typed(question) => {
+                Some(question)
+            }
+            Self::SaveDraft { question, .. }
+            | Self::Answer { question, .. }
+            | Self::Decline { question, .. }
+            | Self::HandOver { question, .. } => Some(question),
+            Self::Console(_) | Self::History { .. } => None,
+        }
+    }
+}
+
+/// What the program is to do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    Ask(Command),
+    /// Let the person write in the editor of the system.
+    Edit(String),
+    /// A question has come to this person.
+    Notify(Notice),
+    Quit,
+}
+
+/// A question that has come, for notifications outside of the terminal's text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    pub asker: String,
+    pub urgency: &'static str,
+    pub text: String,
+}
+
+/// What the feed brings.
+#[derive(Debug)]
+pub enum Update {
+    /// The stream is open, for the console with this id.
+    Connected(Option<String>),
+    /// There is no connection; another attempt follows.
+    Lost {
+        reason: String,
+        attempt: u32,
+    },
+    Desk(Desk),
+    Question(Box<Question>),
+    Yap(Box<Yap>),
+    /// All open questions.
+    Pending(Vec<Question>),
+    Whole {
+        question: Box<Question>,
+        draft: Option<String>,
+    },
+    History {
+        questions: Vec<Question>,
+        cursor: Option<String>,
+        is_first: bool,
+    },
+    Done(Command),
+    Refused {
+        command: Command,
+        line: String,
+        /// The broker does not know the question.
+        is_gone: bool,
+        /// The question has ended before.
+        is_closed: bool,
+    },
+}
+
+/// The connection to the broker.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Connection {
+    #[default]
+    Opening,
+    Open,
+    Lost {
+        reason: String,
+        attempt: u32,
+    },
+}
+
+/// What the screen shows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Screen {
+    #[default]
+    Desk,
+    /// One question with its whole text.
+    Whole,
+    History,
+    Yaps,
+    Help,
+}
+
+/// Which part of the desk takes the keys.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Focus {
+    #[default]
+    List,
+    Answer,
+}
+
+/// A line that asks the person for something.
+#[derive(Debug)]
+pub struct Prompt {
+    pub kind: PromptKind,
+    pub input: Editor,
+}
+
+/// What a prompt asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PromptKind {
+    Decline(String),
+    HandTo(String),
+    HandNote {
+        question: String,
+        to: String,
+    },
+    Search,
+    /// Whether to take a question from the person who writes.
+    TakeOver {
+        question: String,
+        from: String,
+    },
+}
+
+/// Who uses the console, and how it looks.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    pub human: String,
+    pub project: Option<String>,
+    pub has_colours: bool,
+    pub mutes_yaps: bool,
+}
+
+/// The state of the console.
+#[derive(Debug, Default)]
+pub struct Model {
+    pub options: Options,
+    pub now_ms: u64,
+    pub connection: Connection,
+    pub console: Option<String>,
+    pub desk: Desk,
+    pub selected: Option<String>,
+    pub focus: Focus,
+    pub screen: Screen,
+    /// Lines by which the text of the shown question is scrolled.
+    pub scroll: usize,
+    pub history: History,
+    pub prompt: Option<Prompt>,
+    /// The result of the last action.
+    pub said: Option<String>,
+    pub filter: String,
+    pub is_paused: bool,
+    pub is_away: bool,
+    pub yaps: VecDeque<Yap>,
+    pub size: (u16, u16),
+    questions: HashMap<String, Question>,
+    works: HashMap<String, Work>,
+    /// The ids of the list as it is shown.
+    order: Vec<String>,
+    is_order_stale: bool,
+    /// The question whose whole text was asked for last.
+    reading: Option<String>,
+    active_ms: Option<u64>,
+    effects: Vec<Effect>,
+}
+
+impl Model {
+    /// Before the first answer of the broker.
+    pub fn new(options: Options, now_ms: u64) -> Self {
+        Self {
+            options,
+            now_ms,
+            size: (80, 24),
+            ..Self::default()
+        }
+    }
+
+    /// What is to be done now.
+    pub fn take_effects(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.effects)
+    }
+
+    fn ask(&mut self, command: Command) {
+        self.effects.push(Effect::Ask(command));
+    }
+
+    /// Time passes: drafts that are due are sent.
+    pub fn tick(&mut self, now_ms: u64) {
+        self.now_ms = now_ms;
+        if self.connection != Connection::Open {
+            return;
+        }
+        let due = |work: &Work| work.draft_due_ms().is_some_and(|due| due <= now_ms);
+        let due: Vec<String> = self.works_where(due);
+        for id in due {
+            self.save_draft(&id);
+        }
+    }
+
+    /// When a draft is to be sent.
+    pub fn next_draft_ms(&self) -> Option<u64> {
+        let drafts = self.works.iter().filter(|(id, _)| self.is_open(id));
+        let first = drafts.filter_map(|(_, work)| work.draft_due_ms()).min();
+        first.filter(|_| self.connection == Connection::Open)
+    }
+
+    /// When [`Self::tick`] has something to do, or an age on the screen changes.
+    pub fn next_tick_ms(&self) -> Option<u64> {
+        let shows_ages = self.screen == Screen::Desk && !self.order.is_empty();
+        let minute = shows_ages.then(|| (self.now_ms / MINUTE_MS + 1) * MINUTE_MS);
+        [self.next_draft_ms(), minute].into_iter().flatten().min()
+    }
+
+    fn works_where(&self, is_wanted: impl Fn(&Work) -> bool) -> Vec<String> {
+        let works = self
+            .works
+            .iter()
+            .filter(|(id, work)| self.is_open(id) && is_wanted(work));
+        works.map(|(id, _)| id.clone()).collect()
+    }
+
+    fn is_open(&self, id: &str) -> bool {
+        self.questions.get(id).is_some_and(Question::is_open)
+    }
+
+    fn save_draft(&mut self, id: &str) {
+        if let (Some(question), Some(work)) = (self.questions.get(id), self.works.get_mut(id)) {
+            work.save(self.now_ms);
+            let text = work.draft(question);
+            self.ask(Command::SaveDraft {
+                question: id.to_owned(),
+                text,
+            });
+        }
+    }
+
+    /// Sends all drafts that the broker has not got.
+    fn save_drafts(&mut self) {
+        for id in self.works_where(|work| work.draft_due_ms().is_some()) {
+            self.save_draft(&id);
+        }
+    }
+
+    /// A question of the list.
+    pub fn known(&self, id: &str) -> Option<&Question> {
+        self.questions.get(id)
+    }
+
+    /// Selects a question.
+    pub fn select(&mut self, id: &str) {
+        self.selected = Some(id.to_owned());
+        self.settle();
+    }
+
+    /// The question that is selected.
+    pub fn question(&self) -> Option<&Question> {
+        self.questions.get(self.selected.as_deref()?)
+    }
+
+    /// The answer that the person has begun for the selected question.
+    pub fn work(&self) -> Option<&Work> {
+        self.works.get(self.selected.as_deref()?)
+    }
+
+    /// The text that the person has written for a question, even if it has ended.
+    pub fn work_for(&self, id: &str) -> Option<&Work> {
+        self.works.get(id)
+    }
+
+    /// Whether the person is at the answer.
+    pub fn is_answering(&self) -> bool {
+        self.focus == Focus::Answer && self.screen == Screen::Desk
+    }
+
+    /// Open questions, and those of them that are urgent.
+    pub fn waiting(&self) -> (usize, usize) {
+        let open = self.questions.values().filter(|question| question.is_open());
+        open.fold((0, 0), |(all, high), question| {
+            let is_high = question.urgency == super::data::Urgency::High;
+            (all + 1, high + usize::from(is_high))
+        })
+    }
+
+    /// Whether a question is offered to this console, or the person writes it.
+    pub fn is_mine(&self, question: &Question) -> bool {
+        let is_here = |holder: &super::data::Holder| holder.console.is_some() && holder.console == self.console;
+        question.offered_to.as_ref().is_some_and(is_here)
+            || question
+                .claimed_by
+                .as_ref()
+                .is_some_and(|claim| claim.human == self.options.human)
+    }
+
+    /// Takes in what the feed brings.
+    pub fn apply(&mut self, update: Update, now_ms: u64) {
+        self.now_ms = now_ms;
+        match update {
+            Update::Connected(console) => self.connected(console),
+            Update::Lost { reason, attempt } => self.connection = Connection::Lost { reason, attempt },
+            Update::Desk(desk) => {
+                if let Some(human) = self.own_name(&desk) {
+                    self.options.human = human;
+                }
+                self.desk = desk;
+                self.is_order_stale = true;
+            }
+            Update::Question(question) => self.take_question(*question),
+            Update::Yap(yap) => self.take_yap(*yap),
+            Update::Pending(questions) => self.take_pending(questions),
+            Update::Whole { question, draft } => self.take_whole(*question, draft),
+            Update::History {
+                questions,
+                cursor,
+                is_first,
+            } => self.history.take(questions, cursor, is_first),
+            Update::Done(command) => self.done(&command),
+            Update::Refused {
+                command,
+                line,
+                is_gone,
+                is_closed,
+            } => {
+                if is_closed && let Some(question) = command.question() {
+                    // How it ended, the person wants to know.
+                    self.ask(Command::Read(question.to_owned()));
+                }
+                self.refused(&command, line, is_gone);
+            }
+        }
+    }
+
+    /// The name under which the broker knows this person: that of the key, which may differ from the one that was given.
+    fn own_name(&self, desk: &Desk) -> Option<String> {
+        let mut consoles = desk.consoles.iter();
+        let own = consoles.find(|one| Some(&one.console) == self.console.as_ref())?;
+        (own.human != self.options.human).then(|| own.human.clone())
+    }
+
+    fn connected(&mut self, console: Option<String>) {
+        self.connection = Connection::Open;
+        self.console = console;
+        self.reading = None;
+        for work in self.works.values_mut() {
+            // The broker may have lost what only its memory held.
+            work.unsave();
+            work.is_claimed = false;
+        }
+        self.save_drafts();
+        if self.is_answering()
+            && let Some(id) = self.selected.clone()
+            && self.is_open(&id)
+            && self.works.get(&id).is_some_and(|work| !work.is_empty())
+        {
+            self.claim(&id);
+        }
+        if self.is_paused || self.is_away {
+            let state = json!({"paused": self.is_paused, "away": self.is_away});
+            self.ask(Command::Console(state));
+        }
+    }
+
+    fn take_question(&mut self, new: Question) {
+        let id = new.question_id.clone();
+        let was_mine = self.questions.get(&id).is_some_and(|old| self.is_mine(old));
+        let is_known = self.questions.contains_key(&id);
+        if !is_known && (!new.is_open() || self.questions.len() >= QUESTIONS_MAX) {
+            return;
+        }
+        let question = self.questions.entry(id.clone()).or_default();
+        question.merge(new);
+        let question = &self.questions[&id];
+        if let Some(work) = self.works.get_mut(&id) {
+            work.fit(question);
+        }
+        let (is_open, is_mine) = (question.is_open(), self.is_mine(question));
+        if is_open && is_mine && !was_mine && !self.is_answering_to(&id) {
+            self.effects.push(Effect::Notify(Notice {
+                asker: question.asker().to_owned(),
+                urgency: question.urgency.word(),
+                text: question.summary.clone().unwrap_or_default(),
+            }));
+        }
+        if is_open && was_mine && !is_mine {
+            let holder = question.claimed_by.as_ref().or(question.offered_to.as_ref());
+            if let Some(holder) = holder.filter(|holder| holder.human != self.options.human) {
+                let (asker, human) = (question.asker().to_owned(), holder.human.clone());
+                self.say(format!("the question of {asker} moved to {human}"));
+            }
+        }
+        self.is_order_stale = true;
+        self.history.merge(&self.questions[&id]);
+        if !is_open {
+            self.ended(&id);
+        }
+    }
+
+    fn is_answering_to(&self, id: &str) -> bool {
+        self.is_answering() && self.selected.as_deref() == Some(id)
+    }
+
+    /// A question has ended. It stays on the screen while the person is at it, and its text is kept.
+    fn ended(&mut self, id: &str) {
+        if let Some(work) = self.works.get_mut(id) {
+            work.is_sending = false;
+            if !work.has_text() {
+                self.works.remove(id);
+            }
+        }
+        if !self.is_answering_to(id) {
+            self.forget(id);
+        }
+    }
+
+    /// Takes a question off the list. Its text is kept for the history.
+    fn forget(&mut self, id: &str) {
+        self.questions.remove(id);
+        self.is_order_stale = true;
+        let ended: Vec<String> = self.works.keys().filter(|id| !self.is_open(id)).cloned().collect();
+        if ended.len() > ENDED_KEPT_MAX {
+            self.works.remove(&ended[0]);
+        }
+    }
+
+    fn take_yap(&mut self, yap: Yap) {
+        // A stream that was opened again brings the last ones once more.
+        if yap.seq > 0 && self.yaps.iter().any(|known| known.seq == yap.seq) {
+            return;
+        }
+        if self.yaps.len() >= YAPS_MAX {
+            self.yaps.pop_front();
+        }
+        self.yaps.push_back(yap);
+    }
+
+    fn take_pending(&mut self, questions: Vec<Question>) {
+        let open: std::collections::HashSet<&str> = questions.iter().map(|one| one.question_id.as_str()).collect();
+        let gone: Vec<String> = self
+            .questions
+            .keys()
+            .filter(|id| !open.contains(id.as_str()))
+            .cloned()
+            .collect();
+        for question in questions {
+            self.take_question(question);
+        }
+        for id in gone {
+            if self.is_answering_to(&id) {
+                // How it ended, the person wants to know.
+                self.ask(Command::Read(id));
+            } else {
+                self.forget(&id);
+            }
+        }
+        self.is_order_stale = true;
+    }
+
+    fn take_whole(&mut self, question: Question, draft: Option<String>) {
+        let id = question.question_id.clone();
+        self.history.merge(&question);
+        self.take_question(question);
+        let Some(question) = self.questions.get(&id) else {
+            return;
+        };
+        let work = self.works.entry(id).or_insert_with(|| Work::of(question));
+        work.fit(question);
+        work.take_draft(question, draft.as_deref().unwrap_or_default());
+    }
+
+    fn done(&mut self, command: &Command) {
+        let said = match command {
+            Command::Answer { question, .. } => {
+                let said = self.asker_of(question, "sent to");
+                self.works.remove(question);
+                self.leave(question);
+                said
+            }
+            Command::Decline { question, .. } => {
+                let said = self.asker_of(question, "declined; told");
+                self.works.remove(question);
+                self.leave(question);
+                said
+            }
+            Command::HandOver { question, to, .. } => {
+                if let Some(work) = self.works.get_mut(question) {
+                    work.is_claimed = false;
+                }
+                self.focus = Focus::List;
+                format!("handed over to {to}")
+            }
+            Command::Release(_) => "given back to the desk".to_owned(),
+            _ => return,
+        };
+        self.say(said);
+    }
+
+    fn asker_of(&self, id: &str, what: &str) -> String {
+        let asker = self.questions.get(id).map_or("the agent", Question::asker);
+        format!("{what} {asker}")
+    }
+
+    /// The person is done with a question.
+    fn leave(&mut self, id: &str) {
+        if self.is_answering_to(id) {
+            self.focus = Focus::List;
+        }
+        self.forget(id);
+    }
+
+    fn refused(&mut self, command: &Command, line: String, is_gone: bool) {
+        match command {
+            Command::Answer { question, .. } => {
+                if let Some(work) = self.works.get_mut(question) {
+                    work.is_sending = false;
+                }
+                // How a closed question ended stands beside it.
+                self.say(format!("not sent: {line}"));
+            }
+            Command::Claim(question) | Command::Typed(question) => {
+                if let Some(work) = self.works.get_mut(question) {
+                    work.is_claimed = false;
+                }
+            }
+            Command::Read(question) => {
+                if is_gone {
+                    self.forget(&question.clone());
+                }
+            }
+            // The draft is sent with the next change, or when the broker is back.
+            Command::Console(_) | Command::SaveDraft { .. } => {}
+            Command::History { .. } => {
+                self.history.is_loading = false;
+                self.say(line);
+            }
+            _ => self.say(line),
+        }
+    }
+
+    fn say(&mut self, said: String) {
+        self.said = Some(said);
+    }
+
+    /// Tells the broker that the person writes an answer to this question.
+    fn claim(&mut self, id: &str) {
+        if let Some(work) = self.works.get_mut(id) {
+            work.is_claimed = true;
+            work.type_at(self.now_ms);
+            self.ask(Command::Claim(id.to_owned()));
+        }
+    }
+
+    /// The text of the editor of the system.
+    pub fn edited(&mut self, text: &str, now_ms: u64) {
+        self.now_ms = now_ms;
+        if let Some(entry) = self.entry() {
+            // Editors end a text with a line feed that the writer does not mean.
+            entry.editor.replace(text.strip_suffix('\n').unwrap_or(text));
+            self.changed();
+        }
+    }
+
+    /// Something outside has gone wrong.
+    pub fn failed(&mut self, line: String) {
+        self.say(line);
+    }
+
+    /// The size of the terminal.
+    pub fn resized(&mut self, width: u16, height: u16) {
+        self.size = (width, height);
+    }
+
+    /// Before the end: the broker gets all drafts.
+    fn quit(&mut self) {
+        self.save_drafts();
+        self.effects.push(Effect::Quit);
+    }
+
+    /// The person did something: the broker hears of it now and then.
+    fn is_active(&mut self) {
+        let is_due = self.active_ms.is_none_or(|active| self.now_ms >= active + ACTIVE_MS);
+        if is_due && self.console.is_some() {
+            self.active_ms = Some(self.now_ms);
+            self.ask(Command::Console(json!({"active": true})));
+        }
+    }
+}
