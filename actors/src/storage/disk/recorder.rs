@@ -191,9 +191,7 @@ impl Journal for Recorder {
                 let key = key(space, kind::CROSS_PROJECT).message(message).0;
                 self.put(key, target.as_str().as_bytes().to_vec());
             }
-            Change::CrossProjectTargetRemoved(message) => {
-                self.remove(key(space, kind::CROSS_PROJECT).message(message).0)
-            }
+            Change::CrossProjectTargetRemoved(id) => self.remove(key(space, kind::CROSS_PROJECT).message(id).0),
             Change::QuestionAsked { question, content } => {
                 self.put(
                     key(space, kind::QUESTION_CONTENT).question(question).0,
