@@ -202,7 +202,7 @@ settings! {
     desk_retention: Duration = "30d", Span(hours(1)..=hours(365 * 24));
 
     /// Time a remark of an agent is held, so that remarks of several agents are shown in the order of their times.
-    yap_delay: Duration = "200ms", Span(millis(0)..=seconds(5));
+    yap_delay: Duration = "200ms", Span(seconds(0)..=seconds(5));
 
     /// Share of `queue_capacity` at which a warning is logged and counted.
     queue_warning: f64 = "0.9", Ratio;

@@ -4,13 +4,8 @@
 //! The test is the model: it waits for the turns that the client begins, and calls tools in them.
 
 use std::{
-    fs::{self, Permissions},
-    io::{BufRead, BufReader, Write},
-    os::unix::{
-        fs::PermissionsExt,
-        net::{UnixListener, UnixStream},
-    },
-    path::PathBuf,
+    fs,
+    io::Write,
     process::{Command, Stdio},
     sync::{
         Arc, Mutex,
@@ -27,122 +22,11 @@ use crate::{
     front::{Front, FrontBuilder},
     home::{Done, Home, Running},
     support::eventually,
+    ways::{CodexProgram, INBOX_SILENCE, Inbox, InboxRule, Prompt, TOKEN, Turn},
 };
 
-/// The token of the inbox of each client.
-pub const TOKEN: &str = "inbox-token-5d1c";
-/// A connection to the inbox on which no complete line comes for this time is closed.
-const INBOX_SILENCE: Duration = Duration::from_secs(30);
 /// The conversation of a client.
 pub const CONVERSATION: &str = "c-1";
-
-/// A turn that a client has begun by itself.
-#[derive(Debug, PartialEq)]
-pub struct Turn {
-    /// What began it: `inbox`, `channel`, `hook`, `queue` or `call`.
-    pub by: &'static str,
-    /// What the model is told.
-    pub text: String,
-}
-
-/// What Claude Code does with a message of another session.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum InboxRule {
-    /// A turn begins.
-    Takes,
-    /// It waits for the consent of the user: nobody is told.
-    Holds,
-}
-
-/// The socket by which other sessions reach a Claude Code.
-pub struct Inbox {
-    pub path: PathBuf,
-    pub listener: UnixListener,
-}
-
-impl Inbox {
-    /// A socket that is listened at. Nothing accepts connections yet.
-    pub fn of(user: &Home) -> Self {
-        let path = user.path.join(format!("inbox-{}.sock", uuid::Uuid::new_v4().simple()));
-        let listener = UnixListener::bind(&path).unwrap();
-        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
-        Self { path, listener }
-    }
-
-    /// The lines of the next connection, until its end.
-    pub fn takes(&self) -> Vec<String> {
-        let (stream, _) = self.listener.accept().unwrap();
-        lines_of(stream, INBOX_SILENCE)
-    }
-
-    /// Serves connections as Claude Code does, until the test ends.
-    fn serves(&self, rule: Arc<Mutex<InboxRule>>, silence: Duration, turns: Sender<Turn>) {
-        let listener = self.listener.try_clone().unwrap();
-        thread::spawn(move || {
-            for stream in listener.incoming() {
-                for text in peer_messages(&lines_of(stream.unwrap(), silence)) {
-                    if *rule.lock().unwrap() == InboxRule::Takes && turns.send(Turn { by: "inbox", text }).is_err() {
-                        return;
-                    }
-                }
-            }
-        });
-    }
-}
-
-/// The complete lines of a connection, until its end or until none comes for this time.
-fn lines_of(stream: UnixStream, silence: Duration) -> Vec<String> {
-    stream.set_read_timeout(Some(silence)).unwrap();
-    BufReader::new(stream).lines().map_while(Result::ok).collect()
-}
-
-/// The texts of the messages on a connection. Without the token in its first line there is none.
-fn peer_messages(lines: &[String]) -> Vec<String> {
-    let lines: Vec<Value> = lines
-        .iter()
-        .filter_map(|line| serde_json::from_str(line).ok())
-        .collect();
-    if lines.first() != Some(&json!({"type": "auth", "token": TOKEN})) {
-        return Vec::new();
-    }
-    let messages = lines[1..].iter().filter(|line| line["type"] == "user");
-    let texts = messages.filter_map(|line| line["message"]["content"].as_str());
-    texts.map(str::to_owned).collect()
-}
-
-/// A program `codex` that appends its arguments as a line to a file.
-pub struct CodexProgram {
-    pub path: PathBuf,
-    seen: PathBuf,
-}
-
-impl CodexProgram {
-    /// The program. It does `then` at its end.
-    pub fn of(user: &Home, then: &str) -> Self {
-        let program = Self {
-            path: user.path.join("codex"),
-            seen: user.path.join("codex-was-given"),
-        };
-        program.does(then);
-        program
-    }
-
-    /// From now on it does this at its end.
-    pub fn does(&self, then: &str) {
-        let script = format!("#!/bin/sh\necho \"$*\" >> '{}'\n{then}\n", self.seen.display());
-        // A program that runs cannot be written to.
-        let new = self.path.with_extension("new");
-        fs::write(&new, script).unwrap();
-        fs::set_permissions(&new, Permissions::from_mode(0o755)).unwrap();
-        fs::rename(new, &self.path).unwrap();
-    }
-
-    /// The arguments of its runs so far, a line each.
-    pub fn was_given(&self) -> Vec<String> {
-        let text = fs::read_to_string(&self.seen).unwrap_or_default();
-        text.lines().map(str::to_owned).collect()
-    }
-}
 
 /// A hook that runs.
 pub struct Hook(pub Running);
@@ -210,6 +94,7 @@ pub struct ClientBuilder<'a> {
     front: FrontBuilder,
     inbox: Option<Inbox>,
     codex: Option<CodexProgram>,
+    prompt: Option<Prompt>,
     has_hooks: bool,
     background_after: Duration,
 }
@@ -226,8 +111,9 @@ pub struct Client<'a> {
     /// What it does with messages of other sessions.
     pub rule: Arc<Mutex<InboxRule>>,
     pub codex: Option<CodexProgram>,
-    /// Runs of `codex` that were looked at.
-    codex_runs: usize,
+    prompt: Option<Prompt>,
+    /// Runs of `codex`, or lines of the prompt, that were looked at.
+    lines_seen: usize,
     /// It has declared channels, and the client has opened the gate.
     takes_channel: bool,
     /// The hooks of its settings.
@@ -249,6 +135,7 @@ impl<'a> ClientBuilder<'a> {
             front,
             inbox: None,
             codex: None,
+            prompt: None,
             has_hooks: false,
             // As Claude Code does.
             background_after: Duration::from_secs(120),
@@ -283,6 +170,13 @@ impl<'a> ClientBuilder<'a> {
         self
     }
 
+    /// The front may type into its terminal.
+    pub fn with_prompt(mut self, prompt: Prompt) -> Self {
+        self.front = prompt.tells(self.front);
+        self.prompt = Some(prompt);
+        self
+    }
+
     /// The hooks that `setup` installs are in its settings.
     pub fn with_hooks(mut self) -> Self {
         self.has_hooks = true;
@@ -304,6 +198,7 @@ impl<'a> ClientBuilder<'a> {
             front,
             inbox,
             codex,
+            prompt,
             has_hooks,
             background_after,
         } = self;
@@ -334,7 +229,8 @@ impl<'a> ClientBuilder<'a> {
             inbox,
             rule,
             codex,
-            codex_runs: 0,
+            prompt,
+            lines_seen: 0,
             takes_channel: has_probed && capabilities["experimental"]["claude/channel"].is_object(),
             hooks: Value::Null,
             background_after,
@@ -454,13 +350,21 @@ impl Client<'_> {
             let text = answer["result"]["content"][0]["text"].as_str().unwrap().to_owned();
             return Some(Turn { by: "call", text });
         }
-        self.queued_turn()
+        self.turn_of_a_line()
     }
 
-    /// The turn of a run of `codex queue` that succeeded.
-    fn queued_turn(&mut self) -> Option<Turn> {
-        let run = self.codex.as_ref()?.was_given().into_iter().nth(self.codex_runs)?;
-        self.codex_runs += 1;
+    /// The turn of a run of `codex queue`, or of a line in the prompt.
+    fn turn_of_a_line(&mut self) -> Option<Turn> {
+        let lines = match (&self.codex, &self.prompt) {
+            (Some(codex), _) => codex.was_given(),
+            (None, Some(prompt)) => prompt.typed(),
+            (None, None) => return None,
+        };
+        let run = lines.into_iter().nth(self.lines_seen)?;
+        self.lines_seen += 1;
+        if self.codex.is_none() {
+            return Some(Turn { by: "tmux", text: run });
+        }
         let before = format!("queue --thread {} --message ", self.conversation);
         let text = run.strip_prefix(&before).unwrap_or_else(|| panic!("{run}")).to_owned();
         Some(Turn { by: "queue", text })

@@ -33,3 +33,4 @@ mod socket;
 mod starts;
 mod wakes;
 mod waking;
+mod ways;

@@ -5,10 +5,11 @@ use std::{fs, path::PathBuf, time::Duration};
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{Client, ClientBuilder, InboxRule},
+    harness::{Client, ClientBuilder},
     home::{self, Home},
     mail::{calls, sender, sends},
     support::{Request, eventually},
+    ways::{InboxRule, Prompt},
 };
 
 const TEXT: &str = "mcp-broker: 1 message waits, from bob, protocol chat. Call receive_messages.";
@@ -43,37 +44,38 @@ fn status(bob: &mut home::Client, message: &str) -> Value {
     calls(bob, "get_message_status", &json!({"message_id": message}))["recipients"][0].clone()
 }
 
-/// A client that the rung wakes, and no other one.
-fn client_of<'a>(user: &'a Home, rung: &str) -> Client<'a> {
+/// A client that the rung wakes, and no other one. None for tmux where it is not installed.
+fn client_of<'a>(user: &'a Home, rung: &str) -> Option<Client<'a>> {
     let claude = || ClientBuilder::claude(user, "alice");
-    match rung {
+    let builder = match rung {
         "inbox" => claude().with_inbox(),
         "channel" => claude().with_channel().with_inbox(),
         "hook" => claude().with_hooks(),
         "queue" => ClientBuilder::codex(user, "alice"),
         "call" => claude().with_background_after(Duration::from_millis(300)),
+        "tmux" => claude().with_prompt(Prompt::of(user)?),
         other => panic!("{other}"),
-    }
-    .starts()
+    };
+    Some(builder.starts())
 }
 
 #[test]
 fn every_rung_wakes_an_idle_agent_exactly_once_for_a_message() {
-    for rung in ["inbox", "channel", "hook", "queue", "call"] {
+    for rung in ["inbox", "channel", "hook", "queue", "tmux", "call"] {
         let user = Home::new();
-        let mut alice = client_of(&user, rung);
+        let Some(mut alice) = client_of(&user, rung) else {
+            continue;
+        };
         let mut bob = sender(&user, "bob");
         for round in 0..2 {
             if rung == "call" {
                 alice.calls_in_the_background("receive_messages", &json!({"wait_seconds": 100}));
             }
             if rung == "hook" {
-                let waits = || {
-                    calls(&mut bob, "list_sessions", &json!({}))
-                        .to_string()
-                        .contains(r#""wakes_by":["hook"]"#)
+                let mut waits = || {
+                    let listed = calls(&mut bob, "list_sessions", &json!({})).to_string();
+                    listed.contains(r#""wakes_by":["hook"]"#)
                 };
-                let mut waits = waits;
                 eventually("the hook waits", || waits().then_some(()));
             }
             let sent = sends(&mut bob, "alice");

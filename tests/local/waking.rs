@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use crate::{
     fake_broker::{Connection, FakeBroker, attached_to},
     front::{Front, FrontBuilder},
-    harness::{CodexProgram, Inbox, TOKEN},
     home::Home,
     screen::Screen,
     support::eventually,
+    ways::{CodexProgram, Inbox, TOKEN},
 };
 
 const TEXT: &str = "mcp-broker: 2 messages wait (1 urgent), from bob, protocol chat. Call receive_messages.";

@@ -1,6 +1,6 @@
 //! What the port refuses: bad lines, other clients' ids, a taken port, too many connections.
 
-use std::net::TcpListener;
+use std::{net::TcpListener, os::unix::process::CommandExt, process::Command};
 
 use serde_json::json;
 
@@ -92,4 +92,25 @@ fn the_port_serves_the_project_that_the_setting_names() {
     let mut alice = Program::connect(broker.port, "alice", "mcp-server");
     assert!(alice.next("error")["error"].as_str().unwrap().contains("project"));
     alice.is_closed();
+}
+
+/// A user that no broker runs as.
+const NOBODY: u32 = 65_534;
+
+#[test]
+fn another_user_is_refused_unless_the_loopback_interface_is_trusted() {
+    for (settings, expected) in [
+        (&[][..], "this port serves programs of the user that runs the broker"),
+        (&["--rubberduck-trust-loopback", "true"], "registered"),
+    ] {
+        let broker = Broker::start(settings);
+        let register = r#"{"id":"1","type":"register","clientId":"other","clientType":"cli","timestamp":1,"data":{}}"#;
+        let port = broker.port.port();
+        let script = format!("exec 3<>/dev/tcp/127.0.0.1/{port}; echo '{register}' >&3; head -n 1 <&3");
+        let started = Command::new("bash").args(["-c", &script]).uid(NOBODY).output();
+        // Only root may become another user.
+        let Ok(output) = started else { return };
+        let answer = String::from_utf8_lossy(&output.stdout);
+        assert!(answer.contains(expected), "{settings:?}: {answer}");
+    }
 }

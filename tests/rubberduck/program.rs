@@ -28,7 +28,8 @@ impl Broker {
             .announced
             .split_once("rubberduck programs are served at ")
             .unwrap();
-        let port = rest.split_whitespace().next().unwrap().parse().unwrap();
+        let end = rest.find(|c: char| !(c.is_ascii_digit() || ".:".contains(c))).unwrap();
+        let port = rest[..end].parse().unwrap();
         Self { process, port }
     }
 

@@ -196,11 +196,13 @@ fn a_repeated_question_is_asked_once() {
     let mut alice = broker.server(SERVER);
     let mut console = broker.console(CONSOLE);
     alice.ask("q", "Once?", "medium");
-    alice.ask("q", "Once?", "medium");
     let shown = console.next("clarification");
+    alice.ask("q", "Once?", "medium");
+    alice.ask("r", "And this?", "medium");
+    // Requests of one program are carried out in their order: the repeated question was not asked.
+    assert_eq!(console.next("clarification")["question"], "And this?");
     console.answer(&shown, "once");
     assert_eq!(alice.next("response")["response"], "once");
-    console.has_got_nothing();
     alice.has_got_nothing();
 }
 

@@ -12,6 +12,7 @@ mod delivery;
 pub(super) mod desk_histories;
 mod events;
 mod outcomes;
+mod question_world;
 mod questions;
 mod records;
 mod replicated;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Agent, Broker, keys};
 
-const TOOLS: [&str; 23] = [
+const TOOLS: [&str; 28] = [
     "register_session",
     "heartbeat",
     "disconnect_session",
@@ -20,6 +20,11 @@ const TOOLS: [&str; 23] = [
     "get_message_status",
     "get_thread",
     "search_messages",
+    "clarify",
+    "get_answer",
+    "cancel_question",
+    "yap",
+    "permission_prompt",
     "list_dead_letters",
     "redrive_dead_letters",
     "create_project",
@@ -350,9 +355,13 @@ fn acknowledge_messages_returns_the_documented_keys() {
 fn dead_letter_tools_return_the_documented_keys() {
     let broker = Broker::start();
     let agents = client_of_each_era(&broker);
-    let sent = agents
-        .each_ref()
-        .map(|agent| agent.sends("too late").with("ttl_seconds", 1).to(agent));
+    let sent = agents.each_ref().map(|agent| {
+        agent
+            .sends("too late")
+            .with("ttl_seconds", 1)
+            .with("report", "none")
+            .to(agent)
+    });
     for (agent, sent) in agents.iter().zip(sent) {
         agent.awaits_status(&sent.id, "expired");
         let listed = agent.calls("list_dead_letters", json!({}));

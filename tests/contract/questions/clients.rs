@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::awaits_empty_inbox;
-use crate::support::{Agent, Broker, HttpAgent};
+use crate::support::{Agent, Broker};
 
 fn form_agent(broker: &Broker, name: &str) -> Agent {
     Agent::legacy(broker.wire(), "2025-11-25", &json!({"elicitation": {"form": {}}})).registered(name)
@@ -125,7 +125,7 @@ fn a_modern_client_is_asked_by_the_result_where_the_operator_wants_it_first() {
         extra["arguments"] = json!({"question": "Here?", "options": ["yes", "no"], "wait_seconds": 0});
         extra
     };
-    let bob = Agent::modern(first.wire(), capabilities.clone()).registered("bob");
+    let bob = Agent::modern(first.wire(), capabilities).registered("bob");
     let asked = bob.request("tools/call", call(json!({}))).unwrap();
     assert_eq!(asked["resultType"], "input_required", "{asked}");
     let request = &asked["inputRequests"]["answer"];
@@ -152,8 +152,8 @@ fn a_modern_client_is_asked_by_the_result_where_the_operator_wants_it_first() {
     let pending = bob.request("tools/call", waits).unwrap();
     assert_eq!(pending["structuredContent"]["state"], "pending");
     assert_eq!(first.person("mara").sees().len(), 1);
-    // A state of another caller is refused.
-    let eve = HttpAgent::modern(first.address, capabilities).registered("eve");
-    let stolen = eve.request("tools/call", call(json!({"requestState": asked["requestState"]})));
-    assert_eq!(stolen.unwrap_err()["code"], -32602);
+    // A state of another request is refused.
+    let mut other = call(json!({"requestState": asked["requestState"]}));
+    other["arguments"]["question"] = json!("There?");
+    assert_eq!(bob.error_of("tools/call", other), -32602);
 }

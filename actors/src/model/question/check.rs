@@ -93,13 +93,6 @@ impl QuestionContent {
         words
     }
 
-    /// Bytes of the content as stores keep it: JSON.
-    #[must_use]
-    pub fn stored_len(&self) -> usize {
-        // Writing plain values to memory cannot fail.
-        serde_json::to_vec(self).map_or(0, |text| text.len())
-    }
-
     /// Checks the bounds of a new question.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::{
     super::{Append, Asked, Storage, Store, Updated, memory::MemoryStorage},
     budgets::small_budgets,
-    questions::{closed_at, content, human, next, offered, question},
+    question_world::{closed_at, content, human, next, offered, question},
     world::{World, done, record},
 };
 use crate::{

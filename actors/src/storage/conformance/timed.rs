@@ -107,7 +107,7 @@ pub async fn a_claim_that_is_not_finished_ends_and_gives_the_same_again(storage:
     world.sends_dead_letter(world.bob).await;
     let first = done(world.store.claim_unreported(world.now)).await;
     world.sends_dead_letter(world.bob).await;
-    world.pass(REPORT_CLAIM - Duration::from_millis(1));
+    world.pass(REPORT_CLAIM.saturating_sub(Duration::from_millis(1)));
     let swept = done(world.store.sweep(world.now)).await;
     assert!(
         !swept.has_unreported && swept.next_within <= Duration::from_millis(1),

@@ -82,6 +82,17 @@ pub enum Change<'a> {
     CrossProjectTargetPut { message: MessageId, target: &'a ProjectId },
     /// The target is forgotten.
     CrossProjectTargetRemoved(MessageId),
+    /// A question, a draft or a yap.
+    Desk(DeskChange<'a>),
+    /// Events were recorded: the next part of a block.
+    EventsWritten(WrittenEvents<'a>),
+    /// A block was trimmed, which had been written in parts with these first indices.
+    EventsTrimmed { block: u64, parts: &'a [u32] },
+}
+
+/// A change of what the desk keeps.
+#[derive(Clone, Copy, Debug)]
+pub enum DeskChange<'a> {
     /// A question is new. Its record follows.
     QuestionAsked {
         question: QuestionId,
@@ -112,10 +123,6 @@ pub enum Change<'a> {
     },
     /// A yap that was shown is forgotten.
     YapRemoved { seq: u64 },
-    /// Events were recorded: the next part of a block.
-    EventsWritten(WrittenEvents<'a>),
-    /// A block was trimmed, which had been written in parts with these first indices.
-    EventsTrimmed { block: u64, parts: &'a [u32] },
 }
 
 /// A part of a block of the event log.

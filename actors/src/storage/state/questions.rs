@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     id_map::IdMap,
-    journal::{Change, Journal},
+    journal::{Change, DeskChange, Journal},
     project::ProjectState,
 };
 use crate::{
@@ -111,11 +111,11 @@ impl Questions {
         if self.open_bytes + stored.bytes() > self.bytes_max {
             return Asked::Full(QuestionsFull::Bytes(self.bytes_max));
         }
-        journal.record(Change::QuestionAsked {
+        journal.record(Change::Desk(DeskChange::QuestionAsked {
             question: question.id,
             content: &stored.content,
-        });
-        journal.record(Change::QuestionPut(question));
+        }));
+        journal.record(Change::Desk(DeskChange::QuestionPut(question)));
         let id = question.id;
         self.insert(stored);
         self.forget_excess(id, journal);
@@ -150,7 +150,7 @@ impl Questions {
         }
         let was_open = stored.question.is_open();
         if let Some(mut stored) = self.take(id) {
-            journal.record(Change::QuestionPut(&question));
+            journal.record(Change::Desk(DeskChange::QuestionPut(&question)));
             stored.question = question;
             let closes = was_open && !stored.question.is_open();
             self.insert(stored);
@@ -170,10 +170,10 @@ impl Questions {
             .map_or(0, |before| draft_bytes(&human, before));
         if text.is_empty() {
             if before > 0 {
-                journal.record(Change::DraftRemoved {
+                journal.record(Change::Desk(DeskChange::DraftRemoved {
                     question: id,
                     human: &human,
-                });
+                }));
                 self.change_drafts(id, |drafts| drop(drafts.remove(&human)));
             }
             return DraftPut::Stored;
@@ -184,11 +184,11 @@ impl Questions {
         if !has_room || (after > before && kept + after - before > self.bytes_max) {
             return DraftPut::Full;
         }
-        journal.record(Change::DraftPut {
+        journal.record(Change::Desk(DeskChange::DraftPut {
             question: id,
             human: &human,
             text: &text,
-        });
+        }));
         self.change_drafts(id, |drafts| drop(drafts.insert(human, text)));
         self.forget_excess(id, journal);
         DraftPut::Stored
@@ -207,9 +207,9 @@ impl Questions {
             return false;
         };
         for human in stored.drafts.keys() {
-            journal.record(Change::DraftRemoved { question: id, human });
+            journal.record(Change::Desk(DeskChange::DraftRemoved { question: id, human }));
         }
-        journal.record(Change::QuestionRemoved(id));
+        journal.record(Change::Desk(DeskChange::QuestionRemoved(id)));
         true
     }
 

@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     id_map::IdMap,
-    journal::{Change, Journal},
+    journal::{Change, DeskChange, Journal},
     project::ProjectState,
 };
 use crate::{
@@ -93,11 +93,11 @@ impl Yaps {
         *last_at_ms = at_ms;
         self.last_number += 1;
         let number = self.last_number;
-        journal.record(Change::YapHeld {
+        journal.record(Change::Desk(DeskChange::YapHeld {
             number,
             at_ms,
             yap: &yap,
-        });
+        }));
         let arrived_mono_ms = self.last_mono_ms;
         self.insert(number, at_ms, yap, arrived_mono_ms);
         if at_ms < self.last_at_ms {
@@ -166,11 +166,11 @@ impl Yaps {
             is_late,
             yap: Arc::unwrap_or_clone(yap),
         });
-        journal.record(Change::YapShown {
+        journal.record(Change::Desk(DeskChange::YapShown {
             number: place.number,
             shown: &shown,
             last_at_ms: self.last_at_ms,
-        });
+        }));
         self.keep(Arc::clone(&shown), journal);
         shown
     }
@@ -197,7 +197,7 @@ impl Yaps {
     fn forget_oldest(&mut self, journal: &mut impl Journal) {
         if let Some(oldest) = self.shown.pop_front() {
             self.shown_bytes -= bytes_of(&oldest.yap);
-            journal.record(Change::YapRemoved { seq: oldest.seq });
+            journal.record(Change::Desk(DeskChange::YapRemoved { seq: oldest.seq }));
         }
     }
 

@@ -1,4 +1,4 @@
-//! Properties of the order of yaps: it is that of a plain model, and holds whatever the clocks of senders say.
+//! Properties of the order of yaps: it is that of a plain model, and holds for senders with any clock.
 
 use proptest::{collection::vec, option, prelude::*};
 use uuid::Uuid;
