@@ -222,12 +222,9 @@ impl Work {
             let cancelled = self.changes.change(id, NoticeFrom::None, |question, now| {
                 Ok(question.cancelled(None, Some(ASKER_GONE.to_owned()), now)?)
             });
-            match cancelled.await {
-                Err(BrokerError::Unavailable { .. } | BrokerError::StorageFull) => {
-                    return Err(StoreError::Unreachable("a question could not be cancelled".to_owned()));
-                }
-                // It is closed or forgotten already.
-                Ok(_) | Err(_) => {}
+            // Any other error says that it is closed or forgotten already.
+            if let Err(BrokerError::Unavailable { .. } | BrokerError::StorageFull) = cancelled.await {
+                return Err(StoreError::Unreachable("a question could not be cancelled".to_owned()));
             }
         }
         Ok(())

@@ -425,7 +425,9 @@ impl DeskState {
                 .into_iter()
                 .filter(|console| Some(console.id) != before && console.presence(now) == Presence::Present);
             if let Some(console) = loads.choose(others, self.capacity, now) {
-                before.into_iter().for_each(|before| loads.take(before));
+                if let Some(before) = before {
+                    loads.take(before);
+                }
                 loads.offer(console.id);
                 self.offer(question, console, planning);
             }

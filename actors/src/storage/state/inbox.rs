@@ -190,7 +190,7 @@ impl Inbox {
 
     /// Removes a message, also one that was never delivered.
     pub fn remove(&mut self, id: MessageId) -> Option<InboxEntry> {
-        if self.delivered.get(&id).is_some() {
+        if self.delivered.contains_key(&id) {
             return self.acknowledge(id);
         }
         // The newest first: what its recipient was told in another way has just come.
