@@ -174,6 +174,12 @@ const fn civil_from_days(days: u64) -> (u64, u64, u64) {
     (year, month, day)
 }
 
+/// How long a timer is to wait that may fire before its time.
+#[must_use]
+pub fn timer_delay(delay: Duration) -> Duration {
+    crate::faults::timer_delay(delay)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

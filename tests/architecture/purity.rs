@@ -18,6 +18,7 @@ const PURE: &[&str] = &[
     "negotiate.rs",
     "project/heartbeats.rs",
     "project/registration.rs",
+    "project/reports.rs",
     "project/pending_puts.rs",
     "project/resync.rs",
     "registry/schema/",

@@ -22,6 +22,7 @@ use crate::{front::FrontBuilder, home::Home, screen::Screen};
 pub const TOKEN: &str = "inbox-token-5d1c";
 /// A connection to the inbox on which no complete line comes for this time is closed.
 pub const INBOX_SILENCE: Duration = Duration::from_secs(30);
+
 /// A turn that a client has begun by itself.
 #[derive(Debug, PartialEq)]
 pub struct Turn {
@@ -36,7 +37,7 @@ pub struct Turn {
 pub enum InboxRule {
     /// A turn begins.
     Takes,
-    /// It waits for the consent of the user: nobody is told.
+    /// It waits for the consent of the user, and its sender is not told.
     Holds,
 }
 

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    pin::Pin,
     sync::{Arc, OnceLock, atomic::AtomicBool},
     time::Duration,
 };
@@ -10,7 +11,6 @@ use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler,
 use tokio::sync::oneshot;
 
 use super::{
-    handle::ProjectHandle,
     heartbeats::Heartbeats,
     messages::{Child, ChildDown, CloseProject},
     pending_puts::PendingPuts,
@@ -64,12 +64,14 @@ pub struct Project {
     pub(super) frames_dropped: Arc<AtomicBool>,
     /// The project is closed, and ends with its last session.
     pub(super) closing: Option<oneshot::Sender<()>>,
-    /// The handle on this project, once the broker has it.
-    own_handle: Box<dyn Fn() -> Option<ProjectHandle>>,
+    report_dead_letters: Box<dyn Fn() -> Reporting>,
     /// Reports that the store has lost data of this project.
     on_rollback: Box<dyn Fn()>,
     on_give_up: Option<Box<dyn FnOnce()>>,
 }
+
+/// Tells the senders of messages that were given up.
+pub(super) type Reporting = Pin<Box<dyn Future<Output = ()>>>;
 
 /// What the actor of a project is started with.
 pub(super) struct ProjectParts {
@@ -86,7 +88,7 @@ pub(super) struct ProjectParts {
     pub counters: Arc<ProjectCounters>,
     pub known_seq: KnownSeq,
     pub frames_dropped: Arc<AtomicBool>,
-    pub own_handle: Box<dyn Fn() -> Option<ProjectHandle>>,
+    pub report_dead_letters: Box<dyn Fn() -> Reporting>,
     pub on_rollback: Box<dyn Fn()>,
     pub on_give_up: Box<dyn FnOnce()>,
 }
@@ -107,7 +109,7 @@ impl Project {
             counters,
             known_seq,
             frames_dropped,
-            own_handle,
+            report_dead_letters,
             on_rollback,
             on_give_up,
         } = parts;
@@ -132,7 +134,7 @@ impl Project {
             known_seq,
             frames_dropped,
             closing: None,
-            own_handle,
+            report_dead_letters,
             on_rollback,
             on_give_up: Some(on_give_up),
         }
@@ -199,7 +201,8 @@ impl Project {
                 Ok(swept) => {
                     next_within = swept.next_within;
                     if swept.has_unreported {
-                        project.report_dead_letters(ctx);
+                        // The store gives each of them to one caller at a time.
+                        ctx.spawn(wrap_future((project.report_dead_letters)()));
                     }
                     for (session, waiting) in swept.expired_in {
                         if let Some(member) = project.directory.by_id(session) {
@@ -212,19 +215,6 @@ impl Project {
             }
             Self::sweep_later(next_within, ctx);
         });
-    }
-}
-
-impl Project {
-    /// Tells the senders of messages that were given up. The store gives each of them to one caller at a time.
-    fn report_dead_letters(&self, ctx: &mut Context<Self>) {
-        let Some(handle) = (self.own_handle)() else { return };
-        let reported = async move {
-            if let Err(error) = handle.report_dead_letters().await {
-                tracing::warn!(project = %handle.id(), %error, "dead letters could not be reported to their senders; retrying");
-            }
-        };
-        ctx.spawn(wrap_future(reported));
     }
 }
 

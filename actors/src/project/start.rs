@@ -65,9 +65,12 @@ impl Project {
                 counters: Arc::clone(&counters),
                 known_seq: KnownSeq::clone(&known_seq),
                 frames_dropped: Arc::clone(&frames_dropped),
-                own_handle: {
+                report_dead_letters: {
                     let (projects, id) = (Weak::clone(&projects), id.clone());
-                    Box::new(move || projects.upgrade()?.get(&id))
+                    Box::new(move || {
+                        let own = projects.upgrade().and_then(|projects| projects.get(&id));
+                        Box::pin(ProjectHandle::report_dead_letters_of(own))
+                    })
                 },
                 on_rollback: Box::new(on_rollback),
                 on_give_up: Box::new(on_give_up),

@@ -25,11 +25,19 @@ use crate::{
 const BATCHES_MAX: usize = 20;
 
 impl ProjectHandle {
+    /// Reports the dead letters of a project, if the broker has it open.
+    pub(in crate::project) async fn report_dead_letters_of(project: Option<Self>) {
+        let Some(project) = project else { return };
+        if let Err(error) = project.report_dead_letters().await {
+            tracing::warn!(project = %project.0.id, %error, "dead letters could not be reported to their senders; retrying");
+        }
+    }
+
     /// Reports dead letters to the senders of their messages.
     ///
     /// # Errors
     /// `unavailable`: a report could not be sent. It is sent later.
-    pub(in crate::project) async fn report_dead_letters(&self) -> Result<(), BrokerError> {
+    async fn report_dead_letters(&self) -> Result<(), BrokerError> {
         for _ in 0..BATCHES_MAX {
             let Unreported { until, dead_letters } = self.0.store.claim_unreported(now()).await?;
             let Some(until) = until else { break };

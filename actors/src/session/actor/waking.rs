@@ -7,8 +7,7 @@ use actix::{AsyncContext, Context, Handler};
 
 use super::{Session, wake_timer::WakeTimer};
 use crate::{
-    clock::now,
-    faults::timer_delay,
+    clock::{now, timer_delay},
     metrics::{Labelled as _, METRICS, StoreOperation, WakeWay},
     model::{Message, Rung, Rungs, Wake, WakeRecord, WakeResult},
     session::{

@@ -17,8 +17,7 @@ use crate::{
         SendResult,
         events::{BlockHeader, HEADER_BYTES},
         state::{
-            dead_letters::ReportProgress,
-            entry::{KeyUse, ReceiptKey},
+            entry::{KeyUse, ReceiptKey, ReportProgress},
             event_log::StoredPart,
             journal::WrittenEvents,
         },

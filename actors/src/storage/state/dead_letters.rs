@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{
     account::{Account, Tally},
+    entry::ReportProgress,
     journal::{Change, Journal},
 };
 use crate::{
@@ -39,15 +40,6 @@ pub struct DeadLetters {
     is_progress_recorded: bool,
     /// Until when the caller has what it claimed, in monotonic milliseconds. A restart ends every claim.
     claimed_until_ms: u64,
-}
-
-/// Which dead letters are reported to their senders. The sequences are those of the dead letters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReportProgress {
-    /// Those before this sequence are reported.
-    pub reported: u64,
-    /// Those before this one are being reported.
-    pub claimed: Option<u64>,
 }
 
 #[derive(Debug)]

@@ -49,3 +49,12 @@ pub enum KeyUse {
         is_repeated: bool,
     },
 }
+
+/// Which dead letters are reported to their senders. The sequences are those of the dead letters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReportProgress {
+    /// Those before this sequence are reported.
+    pub reported: u64,
+    /// Those before this one are being reported.
+    pub claimed: Option<u64>,
+}

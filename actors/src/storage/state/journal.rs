@@ -1,9 +1,6 @@
 //! The changes of a project's state, reported as they happen, for a backend that persists them.
 
-use super::{
-    dead_letters::ReportProgress,
-    entry::{InboxEntry, KeyUse, ReceiptKey},
-};
+use super::entry::{InboxEntry, KeyUse, ReceiptKey, ReportProgress};
 use crate::{
     clock::Now,
     model::{

@@ -7,7 +7,7 @@
 pub mod account;
 mod chunked_queue;
 mod cross_project;
-pub mod dead_letters;
+mod dead_letters;
 mod delivery;
 pub mod entry;
 pub mod event_log;

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use super::{
     account::StoreLimits,
-    dead_letters::ReportProgress,
-    entry::{Key, KeyUse, NO_DEADLINE, ReceiptKey},
+    entry::{Key, KeyUse, NO_DEADLINE, ReceiptKey, ReportProgress},
     event_log::StoredEvents,
     expiries::Expiry,
     inbox::Inbox,
