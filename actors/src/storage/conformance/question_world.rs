@@ -175,7 +175,7 @@ pub fn console(replica: ReplicaId, number: u64) -> ConsoleRecord {
         human: human("mara"),
         roles: vec!["oncall".to_owned()],
         is_paused: false,
-        is_away: number % 2 == 0,
+        is_away: number.is_multiple_of(2),
         idle_ms: 5,
         offered_ago_ms: u64::MAX,
     }
