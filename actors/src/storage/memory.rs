@@ -316,19 +316,19 @@ impl QuestionStore for MemoryStore {
     }
 
     fn questions(&self, ids: Vec<QuestionId>) -> Op<Vec<Option<Arc<Question>>>> {
-        self.run(|state| state.questions(&ids))
+        self.run(|state| ids.iter().map(|id| state.questions.record(*id)).collect())
     }
 
     fn question_content(&self, id: QuestionId) -> Op<Option<Arc<QuestionContent>>> {
-        self.run(|state| state.question_content(id))
+        self.run(|state| state.questions.content(id))
     }
 
     fn open_questions(&self) -> Op<Vec<Arc<Question>>> {
-        self.run(|state| state.open_questions())
+        self.run(|state| state.questions.open())
     }
 
     fn question_page(&self, before: Option<QuestionId>, limit: usize) -> Op<Vec<Arc<Question>>> {
-        self.run(|state| state.question_page(before, limit))
+        self.run(|state| state.questions.page(before, limit))
     }
 
     fn remove_question(&self, id: QuestionId) -> Op<bool> {
@@ -340,7 +340,7 @@ impl QuestionStore for MemoryStore {
     }
 
     fn draft(&self, id: QuestionId, human: SessionName) -> Op<String> {
-        self.run(|state| state.draft(id, &human))
+        self.run(|state| state.questions.draft(id, &human))
     }
 
     fn hold_yap(&self, yap: Arc<Yap>, now: Now) -> Op<YapHeld> {
@@ -352,7 +352,7 @@ impl QuestionStore for MemoryStore {
     }
 
     fn yaps(&self, after: Option<u64>, limit: usize) -> Op<Vec<Arc<ShownYap>>> {
-        self.run(|state| state.yaps(after, limit))
+        self.run(|state| state.yaps.list(after, limit))
     }
 
     fn exchange_consoles(&self, own: Vec<ConsoleRecord>, _: Duration) -> Op<Vec<ConsoleRecord>> {

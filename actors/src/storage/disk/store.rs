@@ -289,19 +289,19 @@ impl QuestionStore for DiskStore {
     }
 
     fn questions(&self, ids: Vec<QuestionId>) -> Op<Vec<Option<Arc<Question>>>> {
-        self.read(move |state| state.questions(&ids))
+        self.read(move |state| ids.iter().map(|id| state.questions.record(*id)).collect())
     }
 
     fn question_content(&self, id: QuestionId) -> Op<Option<Arc<QuestionContent>>> {
-        self.read(move |state| state.question_content(id))
+        self.read(move |state| state.questions.content(id))
     }
 
     fn open_questions(&self) -> Op<Vec<Arc<Question>>> {
-        self.read(move |state| state.open_questions())
+        self.read(move |state| state.questions.open())
     }
 
     fn question_page(&self, before: Option<QuestionId>, limit: usize) -> Op<Vec<Arc<Question>>> {
-        self.read(move |state| state.question_page(before, limit))
+        self.read(move |state| state.questions.page(before, limit))
     }
 
     fn remove_question(&self, id: QuestionId) -> Op<bool> {
@@ -313,7 +313,7 @@ impl QuestionStore for DiskStore {
     }
 
     fn draft(&self, id: QuestionId, human: SessionName) -> Op<String> {
-        self.read(move |state| state.draft(id, &human))
+        self.read(move |state| state.questions.draft(id, &human))
     }
 
     fn hold_yap(&self, yap: Arc<Yap>, now: Now) -> Op<YapHeld> {
@@ -327,7 +327,7 @@ impl QuestionStore for DiskStore {
     }
 
     fn yaps(&self, after: Option<u64>, limit: usize) -> Op<Vec<Arc<ShownYap>>> {
-        self.read(move |state| state.yaps(after, limit))
+        self.read(move |state| state.yaps.list(after, limit))
     }
 
     fn exchange_consoles(&self, own: Vec<ConsoleRecord>, _: Duration) -> Op<Vec<ConsoleRecord>> {

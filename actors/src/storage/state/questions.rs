@@ -8,13 +8,11 @@ use std::{
 use super::{
     id_map::IdMap,
     journal::{Change, DeskChange, Journal},
-    project::ProjectState,
 };
 use crate::{
     clock::{Now, millis},
     model::{Question, QuestionContent, QuestionId, SessionId, SessionName},
     storage::{
-        inboxes::Append,
         questions::{Asked, DRAFTS_MAX, DraftPut, OPEN_MAX, OPEN_OF_SESSION_MAX, QuestionsFull, Updated},
         retention::{QUESTION_BYTES, Retention},
     },
@@ -85,7 +83,8 @@ impl Questions {
         self.bytes
     }
 
-    fn ask(
+    /// See [`QuestionStore::ask`](crate::storage::QuestionStore::ask).
+    pub fn ask(
         &mut self,
         question: Arc<Question>,
         content: Arc<QuestionContent>,
@@ -142,7 +141,7 @@ impl Questions {
     ///
     /// # Errors
     /// [`Updated::Changed`] and [`Updated::Unknown`].
-    fn update(&mut self, question: Arc<Question>, journal: &mut impl Journal) -> Result<bool, Updated> {
+    pub fn update(&mut self, question: Arc<Question>, journal: &mut impl Journal) -> Result<bool, Updated> {
         let id = question.id;
         let stored = self.by_id.get(&id).ok_or(Updated::Unknown)?;
         if question.revision != stored.question.revision + 1 {
@@ -160,7 +159,14 @@ impl Questions {
         Ok(false)
     }
 
-    fn put_draft(&mut self, id: QuestionId, human: SessionName, text: String, journal: &mut impl Journal) -> DraftPut {
+    /// See [`QuestionStore::put_draft`](crate::storage::QuestionStore::put_draft).
+    pub fn put_draft(
+        &mut self,
+        id: QuestionId,
+        human: SessionName,
+        text: String,
+        journal: &mut impl Journal,
+    ) -> DraftPut {
         let Some(stored) = self.by_id.get(&id) else {
             return DraftPut::Unknown;
         };
@@ -202,7 +208,7 @@ impl Questions {
     }
 
     /// Forgets a question. Returns whether it was known.
-    fn remove(&mut self, id: QuestionId, journal: &mut impl Journal) -> bool {
+    pub fn remove(&mut self, id: QuestionId, journal: &mut impl Journal) -> bool {
         let Some(stored) = self.take(id) else {
             return false;
         };
@@ -295,68 +301,34 @@ impl Questions {
         }
         Some(stored)
     }
-}
 
-impl<J: Journal> ProjectState<J> {
-    /// See [`QuestionStore::ask`](crate::storage::QuestionStore::ask).
-    pub fn ask(&mut self, question: Arc<Question>, content: Arc<QuestionContent>, now: Now) -> Asked {
-        self.questions.ask(question, content, now, &mut self.journal)
+    /// The record of a question.
+    pub fn record(&self, id: QuestionId) -> Option<Arc<Question>> {
+        Some(Arc::clone(&self.by_id.get(&id)?.question))
     }
 
-    /// See [`QuestionStore::update_question`](crate::storage::QuestionStore::update_question).
-    pub fn update_question(&mut self, question: Arc<Question>, notice: Option<Append>, now: Now) -> Updated {
-        match self.questions.update(question, &mut self.journal) {
-            Ok(true) => {
-                let appended = notice.and_then(|notice| self.append(vec![notice], now).pop());
-                Updated::Stored(appended)
-            }
-            Ok(false) => Updated::Stored(None),
-            Err(refused) => refused,
-        }
+    /// The content of a question.
+    pub fn content(&self, id: QuestionId) -> Option<Arc<QuestionContent>> {
+        Some(Arc::clone(&self.by_id.get(&id)?.content))
     }
 
-    /// See [`QuestionStore::questions`](crate::storage::QuestionStore::questions).
-    pub fn questions(&self, ids: &[QuestionId]) -> Vec<Option<Arc<Question>>> {
-        let record = |id| Some(Arc::clone(&self.questions.by_id.get(id)?.question));
-        ids.iter().map(record).collect()
+    /// The records of the open questions, the oldest first.
+    pub fn open(&self) -> Vec<Arc<Question>> {
+        self.open.iter().filter_map(|id| self.record(*id)).collect()
     }
 
-    /// See [`QuestionStore::question_content`](crate::storage::QuestionStore::question_content).
-    pub fn question_content(&self, id: QuestionId) -> Option<Arc<QuestionContent>> {
-        Some(Arc::clone(&self.questions.by_id.get(&id)?.content))
-    }
-
-    /// See [`QuestionStore::open_questions`](crate::storage::QuestionStore::open_questions).
-    pub fn open_questions(&self) -> Vec<Arc<Question>> {
-        let open = self.questions.open.iter();
-        let records = open.filter_map(|id| Some(Arc::clone(&self.questions.by_id.get(id)?.question)));
-        records.collect()
-    }
-
-    /// See [`QuestionStore::question_page`](crate::storage::QuestionStore::question_page).
-    pub fn question_page(&self, before: Option<QuestionId>, limit: usize) -> Vec<Arc<Question>> {
+    /// The records of at most `limit` questions before this one, the newest first.
+    pub fn page(&self, before: Option<QuestionId>, limit: usize) -> Vec<Arc<Question>> {
         use std::ops::Bound::{Excluded, Unbounded};
         let older = (Unbounded, before.map_or(Unbounded, Excluded));
-        let newest_first = self.questions.by_id.range(older).rev().take(limit);
+        let newest_first = self.by_id.range(older).rev().take(limit);
         newest_first.map(|(_, stored)| Arc::clone(&stored.question)).collect()
     }
 
-    /// See [`QuestionStore::remove_question`](crate::storage::QuestionStore::remove_question).
-    pub fn remove_question(&mut self, id: QuestionId) -> bool {
-        self.questions.remove(id, &mut self.journal)
-    }
-
-    /// See [`QuestionStore::put_draft`](crate::storage::QuestionStore::put_draft).
-    pub fn put_draft(&mut self, id: QuestionId, human: SessionName, text: String) -> DraftPut {
-        self.questions.put_draft(id, human, text, &mut self.journal)
-    }
-
-    /// See [`QuestionStore::draft`](crate::storage::QuestionStore::draft).
+    /// The draft of a person; empty without one.
     pub fn draft(&self, id: QuestionId, human: &SessionName) -> String {
-        let stored = self.questions.by_id.get(&id);
-        stored
-            .and_then(|stored| stored.drafts.get(human))
-            .cloned()
-            .unwrap_or_default()
+        let stored = self.by_id.get(&id);
+        let draft = stored.and_then(|stored| stored.drafts.get(human));
+        draft.cloned().unwrap_or_default()
     }
 }

@@ -12,7 +12,6 @@ use std::{
 use super::{
     id_map::IdMap,
     journal::{Change, DeskChange, Journal},
-    project::ProjectState,
 };
 use crate::{
     clock::{Now, millis},
@@ -78,7 +77,8 @@ fn bytes_of(yap: &Yap) -> usize {
 }
 
 impl Yaps {
-    fn hold(&mut self, yap: Arc<Yap>, now: Now, journal: &mut impl Journal) -> YapHeld {
+    /// See [`QuestionStore::hold_yap`](crate::storage::QuestionStore::hold_yap).
+    pub fn hold(&mut self, yap: Arc<Yap>, now: Now, journal: &mut impl Journal) -> YapHeld {
         let bytes = bytes_of(&yap);
         if self.held.len() >= HELD_YAPS_MAX || self.held_bytes + bytes > HELD_YAPS_BYTES_MAX {
             return YapHeld::Full;
@@ -124,7 +124,8 @@ impl Yaps {
         self.held.insert(place, held);
     }
 
-    fn release(&mut self, delay: Duration, now: Now, journal: &mut impl Journal) -> ReleasedYaps {
+    /// See [`QuestionStore::release_yaps`](crate::storage::QuestionStore::release_yaps).
+    pub fn release(&mut self, delay: Duration, now: Now, journal: &mut impl Journal) -> ReleasedYaps {
         let due_mono_ms = |place: &Place| {
             let held = self.held.get(place);
             held.map_or(0, |held| held.arrived_mono_ms.saturating_add(millis(delay)))
@@ -218,29 +219,13 @@ impl Yaps {
         self.forget_old(now, journal);
     }
 
-    fn list(&self, after: Option<u64>, limit: usize) -> Vec<Arc<ShownYap>> {
+    /// See [`QuestionStore::yaps`](crate::storage::QuestionStore::yaps).
+    pub fn list(&self, after: Option<u64>, limit: usize) -> Vec<Arc<ShownYap>> {
         let from = match after {
             Some(after) => self.shown.partition_point(|shown| shown.seq <= after),
             None => self.shown.len().saturating_sub(limit),
         };
         self.shown.iter().skip(from).take(limit).cloned().collect()
-    }
-}
-
-impl<J: Journal> ProjectState<J> {
-    /// See [`QuestionStore::hold_yap`](crate::storage::QuestionStore::hold_yap).
-    pub fn hold_yap(&mut self, yap: Arc<Yap>, now: Now) -> YapHeld {
-        self.yaps.hold(yap, now, &mut self.journal)
-    }
-
-    /// See [`QuestionStore::release_yaps`](crate::storage::QuestionStore::release_yaps).
-    pub fn release_yaps(&mut self, delay: Duration, now: Now) -> ReleasedYaps {
-        self.yaps.release(delay, now, &mut self.journal)
-    }
-
-    /// See [`QuestionStore::yaps`](crate::storage::QuestionStore::yaps).
-    pub fn yaps(&self, after: Option<u64>, limit: usize) -> Vec<Arc<ShownYap>> {
-        self.yaps.list(after, limit)
     }
 }
 
