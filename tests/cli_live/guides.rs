@@ -4,7 +4,7 @@ use std::{fs, process::Command};
 
 use crate::program::{Run, run};
 
-const COMMANDS: [&str; 10] = [
+const COMMANDS: [&str; 11] = [
     "console",
     "top",
     "sessions",

@@ -1,7 +1,7 @@
 // What the desk knows and what follows from it, without a browser and without a broker.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { answerOf, chosen, choseOther, draftText, emptyDesk, emptyPart, holder, isAnswer, isMine, itemsOf, missing, newsOf, ordered, partsOfDraft,
+import { answerOf, chosen, choseOther, draftText, emptyDesk, emptyPart, holder, isAnswer, itemsOf, missing, newsOf, ordered, partsOfDraft,
   safeAddress, withList, withQuestion, withYap } from '../../assets/dashboard/desk/model.js';
 
 const question = (id, more = {}) => ({ question_id: id, revision: 1, state: 'pending', urgency: 'medium', to: 'desk',
@@ -39,20 +39,21 @@ test('yaps stand in the order of the broker, once each', () => {
   assert.deepEqual([many.yaps.length, many.yaps[0].seq], [200, 301]);
 });
 
-test('a question is mine when it is offered to this page, or claimed by this person anywhere', () => {
+test('a question is mine when it is offered to this person, or claimed by this person, at any console', () => {
   const offered = question('q', { offered_to: { human: 'mara', console: 'c1' } });
-  assert.equal(isMine(offered, 'c1', 'mara'), true);
-  assert.equal(isMine(offered, 'c2', 'mara'), false);
+  assert.deepEqual(holder(offered, 'mara'), { human: 'mara', does: 'offered', isMine: true });
+  assert.equal(holder(offered, 'lena').isMine, false);
   const claimed = question('q', { claimed_by: { human: 'mara', console: 'c9', typing: true } });
-  assert.equal(isMine(claimed, 'c1', 'mara'), true);
-  assert.deepEqual(holder(claimed, 'c1', 'lena'), { human: 'mara', does: 'typing', isMine: false });
-  assert.equal(holder(question('q'), 'c1', 'mara'), null);
+  assert.deepEqual(holder(claimed, 'mara'), { human: 'mara', does: 'typing', isMine: true });
+  assert.deepEqual(holder(claimed, 'lena'), { human: 'mara', does: 'typing', isMine: false });
+  assert.equal(holder(question('q'), 'mara'), null);
 });
 
 test('a person is told of an offer, of a question by name or by handover, and of an urgent one; once each', () => {
   const offered = question('q', { offered_to: { human: 'mara', console: 'c1' } });
   assert.equal(newsOf(undefined, offered, 'c1', 'mara'), 'offered');
   assert.equal(newsOf(offered, { ...offered, revision: 2 }, 'c1', 'mara'), null);
+  assert.equal(newsOf(undefined, offered, 'c2', 'mara'), null, 'the other console of the person tells');
   assert.equal(newsOf(undefined, question('q', { to: 'mara' }), 'c1', 'mara'), 'addressed');
   assert.equal(newsOf(undefined, question('q', { urgency: 'high' }), 'c1', 'mara'), 'high');
   assert.equal(newsOf(undefined, question('q'), 'c1', 'mara'), null);

@@ -214,7 +214,9 @@ impl<'a> ClientBuilder<'a> {
         };
         let mut front = front.start();
         let frames = recorded(handshake);
-        frames.iter().for_each(|frame| front.sends(frame));
+        for frame in &frames {
+            front.sends(frame);
+        }
         // Claude Code refuses the notifications of a server that has answered its probe for the modern era.
         let has_probed = codex.is_none() && front.answer("server-discover-probe-1")["error"]["code"] == -32601;
         let capabilities = front.answer(0)["result"]["capabilities"].clone();

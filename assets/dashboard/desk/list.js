@@ -16,12 +16,11 @@ export const useOrdered = () => {
 };
 
 export function QuestionList({ questions, chosen, human }) {
-  const { console: consoleId } = useStore(desk);
   if (!questions.length) return html`<${Empty} title="No questions.">What agents ask appears here by itself.<//>`;
   return html`<ol class="questions">${questions.slice(0, ROWS_MAX).map((one) => html`<li key=${one.question_id}>
     <a href=${link('q', one.question_id)} class=${one.urgency} aria-current=${one.question_id === chosen ? 'true' : undefined}>
       <span class="line"><${Urgency} value=${one.urgency} /><${Time} at=${one.asked_at} relative /><span class="spacer" />
-        <${Holder} question=${one} consoleId=${consoleId} human=${human} /></span>
+        <${Holder} question=${one} human=${human} /></span>
       <span class="summary"><${Text} value=${one.summary} max=${160} /></span>
       <span class="line faint"><span><${AskerName} question=${one} />${one.to !== 'desk' && html`${' asks '}<${Text} value=${one.to}
         max=${40} />`}</span></span></a></li>`)}

@@ -59,23 +59,20 @@ export function ordered(questions) {
     || Date.parse(one.asked_at) - Date.parse(other.asked_at) || (one.question_id < other.question_id ? -1 : 1));
 }
 
-// Who has a question: `{human, does: 'claimed' | 'typing' | 'offered', isMine}`; null for none.
-export function holder(question, consoleId, human) {
+// Who has a question: `{human, does: 'claimed' | 'typing' | 'offered', isMine}`; null for none. What is offered to another
+// console of the person is the person's as well.
+export function holder(question, human) {
   const { claimed_by: claim, offered_to: offer } = question;
-  if (claim) {
-    return { human: claim.human, does: claim.typing ? 'typing' : 'claimed', isMine: claim.human === human };
-  }
-  return offer ? { human: offer.human, does: 'offered', isMine: Boolean(consoleId) && offer.console === consoleId } : null;
+  const found = claim ?? offer;
+  if (!found) return null;
+  return { human: found.human, does: !claim ? 'offered' : claim.typing ? 'typing' : 'claimed', isMine: found.human === human };
 }
-
-// Whether a question is this person's to answer now: offered to this page, or claimed by the person.
-export const isMine = (question, consoleId, human) => holder(question, consoleId, human)?.isMine ?? false;
 
 // Why a person is told of a change of a question: `offered`, `addressed` or `high`; null for none.
 export function newsOf(before, question, consoleId, human) {
   if (!isOpen(question)) return null;
-  const isOffer = question.offered_to?.human === human && isMine(question, consoleId, human);
-  if (isOffer && !(before && isMine(before, consoleId, human))) return 'offered';
+  const isOffered = (one) => Boolean(consoleId) && one?.offered_to?.console === consoleId;
+  if (isOffered(question) && !isOffered(before) && before?.claimed_by?.human !== human) return 'offered';
   if (question.handover?.to === human && before?.handover?.at !== question.handover.at) return 'addressed';
   if (before) return null;
   if (question.to === human) return 'addressed';

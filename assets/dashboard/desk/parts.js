@@ -19,8 +19,8 @@ export const Lines = ({ value, max, class: extra = '' }) => html`<div class=${`l
 const DOES = { claimed: '', typing: ' (typing)', offered: ' (offered)' };
 
 // Who has a question.
-export function Holder({ question, consoleId, human }) {
-  const found = holder(question, consoleId, human);
+export function Holder({ question, human }) {
+  const found = holder(question, human);
   if (!found) return html`<span class="faint">waiting</span>`;
   return html`<span class=${found.isMine ? 'mine' : 'faint'}>${found.isMine ? 'you' : html`<${Text} value=${found.human} max=${40} />`}${
     DOES[found.does]}</span>`;

@@ -156,16 +156,15 @@ function Answering({ question, human, draft, form }) {
 }
 
 function HeldByAnother({ question, human }) {
-  const { console: consoleId } = useStore(session.desk);
-  const found = holder(question, consoleId, human);
-  if (!found || found.isMine || found.human === human) return null;
+  const found = holder(question, human);
+  if (!found || found.isMine) return null;
   return html`<div class="notice warn held"><p><b><${Text} value=${found.human} max=${40} /></b> ${{ typing: 'is typing an answer.', claimed: 'has opened this question.',
     offered: 'is asked first.' }[found.does]}</p></div>`;
 }
 
 function Actions({ question, human, draft }) {
-  const { console: consoleId, summary } = useStore(session.desk);
-  const found = holder(question, consoleId, human);
+  const { summary } = useStore(session.desk);
+  const found = holder(question, human);
   const id = question.question_id;
   const run = (what, said) => what.then(() => said && announce(said), (problem) => announce(problem.message));
   const take = () => (question.claimed_by && question.claimed_by.human !== human

@@ -131,9 +131,9 @@ async function readAgain() {
   }
 }
 
-const changeConsole = (body) => {
+const changeConsole = (body, isLast = false) => {
   const { console: id } = desk.get();
-  return id ? call('PUT', `desk/consoles/${encodeURIComponent(id)}`, { body }) : Promise.resolve();
+  return id ? call('PUT', `desk/consoles/${encodeURIComponent(id)}`, { body, isLast }) : Promise.resolve();
 };
 
 // Says whether the person is away or takes no offers.
@@ -153,7 +153,16 @@ function giveSigns() {
   };
   const kinds = ['keydown', 'pointerdown', 'visibilitychange', 'focus'];
   for (const kind of kinds) addEventListener(kind, sign, { passive: true, capture: true });
-  return () => kinds.forEach((kind) => removeEventListener(kind, sign, { capture: true }));
+  // The broker learns of a broken connection later than of this: offers go to others at once.
+  const leave = () => { changeConsole({ away: true }, true).catch(() => {}); };
+  const comeBack = ({ persisted }) => { if (persisted) changeConsole(presence.get()).catch(() => {}); };
+  addEventListener('pagehide', leave);
+  addEventListener('pageshow', comeBack);
+  return () => {
+    for (const kind of kinds) removeEventListener(kind, sign, { capture: true });
+    removeEventListener('pagehide', leave);
+    removeEventListener('pageshow', comeBack);
+  };
 }
 
 const pathOf = (id, what) => `questions/${encodeURIComponent(id)}${what ? `/${what}` : ''}`;

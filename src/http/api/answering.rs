@@ -11,7 +11,7 @@ use actix_web::{
     FromRequest, HttpRequest,
     dev::Payload,
     http::{
-        StatusCode,
+        Method, StatusCode,
         header::{IF_MATCH, TRANSFER_ENCODING},
     },
     web,
@@ -24,7 +24,7 @@ use futures_util::future::LocalBoxFuture;
 
 use super::{
     question_schemas as documented,
-    questions::{audited, parse_id, question_response},
+    shown_question::{audited, parse_id, question_response},
 };
 use crate::{
     auth::Identity,
@@ -32,12 +32,30 @@ use crate::{
         extract::{Admin, ApiError, ApiResult, Caller, JsonArguments, NoQuery, ok},
         people::{NamedHuman, QuestionReader},
         problem_body::ProblemBody,
+        resource::Resource,
     },
     verbs::{
         arguments::Arguments,
         questions::{read_answer, read_reason},
     },
 };
+
+/// The resources of this file.
+pub fn resources() -> Vec<Resource> {
+    let of_question = |verb: &str| Resource::at(format!("/api/v1/questions/{{question_id}}/{verb}"));
+    vec![
+        of_question("claim").on(Method::POST, web::to(claim)),
+        of_question("release").on(Method::POST, web::to(release)),
+        of_question("handover").on(Method::POST, web::to(hand_over)),
+        of_question("answer").on(Method::POST, web::to(answer)),
+        of_question("decline").on(Method::POST, web::to(decline)),
+        of_question("cancel").on(Method::POST, web::to(cancel)),
+        of_question("typed").on(Method::POST, web::to(typed)),
+        of_question("draft")
+            .on(Method::GET, web::to(draft))
+            .on(Method::PUT, web::to(put_draft)),
+    ]
+}
 
 /// Bytes of the JSON of a draft. The project has a bound of its own, in bytes of text, which is lower.
 const DRAFT_JSON_MAX: usize = 1024 * 1024;
@@ -130,7 +148,7 @@ async fn changed(
 
 /// The question with its content.
 async fn respond(by: &Identity, question: &Question, reader: &Reader<'_>) -> ApiResult {
-    // Whoever has changed the question may read it. A handover to another person leaves it readable for the one who did it.
+    // A person who has changed the question may read it, also after a handover to another person.
     let content = by.project.question_content(question.id, reader).await?;
     Ok(question_response(by, StatusCode::OK, question, &content))
 }

@@ -21,6 +21,7 @@ pub mod schemas;
 mod session_order;
 pub mod sessions;
 pub mod settings;
+mod shown_question;
 pub mod stats;
 pub mod threads;
 pub mod tree;
@@ -39,6 +40,7 @@ pub fn resources() -> Vec<Resource> {
         messages::resources(),
         dead_letters::resources(),
         questions::resources(),
+        answering::resources(),
         yaps::resources(),
         desk::resources(),
         events::resources(),

@@ -4,39 +4,36 @@
 
 use actix_web::{
     HttpResponse,
-    http::{
-        Method, StatusCode,
-        header::{ETAG, LOCATION},
-    },
+    http::{Method, StatusCode, header::LOCATION},
     web,
 };
 use actors::{
     desk::{QuestionCursor, QuestionFilter, StateFilter},
-    model::{BrokerError, Question, QuestionContent, QuestionId, Scope},
+    model::{BrokerError, Scope},
 };
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{answering, messages, question_schemas as documented};
+use super::{
+    messages, question_schemas as documented,
+    shown_question::{audited, parse_id, question_response},
+};
 use crate::{
-    auth::{AuditedAction, Identity},
     http::{
-        extract::{Admin, ApiError, ApiResult, Caller, JsonArguments, NoQuery, ok_text, parse_limit, parse_text},
+        extract::{Admin, ApiResult, Caller, JsonArguments, NoQuery, ok_text, parse_limit, parse_text},
         people::{NamedHuman, QuestionReader},
         problem_body::ProblemBody,
         resource::Resource,
     },
-    json::{page::JsonPage, write_json},
-    problem::Problem,
+    json::page::JsonPage,
     verbs::questions::{question_view, read_question},
 };
 
 const PAGE_LEN: usize = 100;
 const PAGE_LEN_MAX: usize = 1000;
 
-/// The resources of this file and of `answering`.
+/// The resources of this file.
 pub fn resources() -> Vec<Resource> {
-    let of_question = |verb: &str| format!("/api/v1/questions/{{question_id}}/{verb}");
     vec![
         Resource::at("/api/v1/questions")
             .on(Method::GET, web::to(list))
@@ -44,41 +41,7 @@ pub fn resources() -> Vec<Resource> {
         Resource::at("/api/v1/questions/{question_id}")
             .on(Method::GET, web::to(show))
             .on(Method::DELETE, web::to(remove)),
-        Resource::at(of_question("claim")).on(Method::POST, web::to(answering::claim)),
-        Resource::at(of_question("release")).on(Method::POST, web::to(answering::release)),
-        Resource::at(of_question("handover")).on(Method::POST, web::to(answering::hand_over)),
-        Resource::at(of_question("answer")).on(Method::POST, web::to(answering::answer)),
-        Resource::at(of_question("decline")).on(Method::POST, web::to(answering::decline)),
-        Resource::at(of_question("cancel")).on(Method::POST, web::to(answering::cancel)),
-        Resource::at(of_question("typed")).on(Method::POST, web::to(answering::typed)),
-        Resource::at(of_question("draft"))
-            .on(Method::GET, web::to(answering::draft))
-            .on(Method::PUT, web::to(answering::put_draft)),
     ]
-}
-
-/// The id of a question in a path. A text that cannot be an id names no question.
-pub fn parse_id(text: &str) -> Result<QuestionId, ApiError> {
-    QuestionId::parse(text).ok_or_else(|| {
-        let problem = Problem::new(StatusCode::NOT_FOUND, "question_not_found", "no such question");
-        ApiError::from(problem)
-    })
-}
-
-/// A question as a response, with its revision as `ETag`.
-pub fn question_response(
-    by: &Identity,
-    status: StatusCode,
-    question: &Question,
-    content: &QuestionContent,
-) -> HttpResponse {
-    let mut text = Vec::new();
-    write_json(&mut text, &question_view(&by.project, question, Some(content)));
-    by.charge_answer(text.len());
-    HttpResponse::build(status)
-        .insert_header((ETAG, format!("\"{}\"", question.revision)))
-        .content_type("application/json")
-        .body(text)
 }
 
 /// Selects questions.
@@ -213,13 +176,4 @@ pub async fn remove(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Pat
         }
     }
     Ok(HttpResponse::NoContent().finish())
-}
-
-/// An action on a question, for the audit.
-pub fn audited(action: &'static str, id: &str) -> AuditedAction {
-    AuditedAction {
-        action,
-        project: None,
-        target: Some(id.to_owned()),
-    }
 }

@@ -1,7 +1,7 @@
 //! One follower of the desk: the open questions and the last yaps, and then what changes. With a console its response is
 //! that console: questions are offered to it until the response ends.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use actix_web::web::{Bytes, BytesMut};
 use actors::{
@@ -111,8 +111,8 @@ pub struct DeskFollower {
     step: Step,
     /// The number of the last yap that was written.
     last_yap: u64,
-    /// The open questions that were written.
-    shown: HashSet<QuestionId>,
+    /// The open questions that were written, with their revisions.
+    shown: HashMap<QuestionId, u64>,
     heartbeat_interval: Duration,
     response: OpenResponse,
     _place: Place,
@@ -148,7 +148,7 @@ impl DeskFollower {
             view,
             source,
             step: Step::Desk,
-            shown: HashSet::new(),
+            shown: HashMap::new(),
             heartbeat_interval,
             response,
             _place: place,
@@ -261,15 +261,23 @@ impl DeskFollower {
         let reader = self.view.reader.as_ref();
         if reader.is_some_and(|reader| reader.reader().may_read(question)) {
             self.write_question(chunk, question);
-        } else if self.shown.remove(&question.id) {
+        } else if self.shown.remove(&question.id).is_some() {
             // It was handed over to another person: the lists do not have it any longer.
             chunk.extend_from_slice(&frame::gap(None));
         }
     }
 
+    /// Writes a question, unless it has been written: a change that came before the list was read is among the changes, too.
     fn write_question(&mut self, chunk: &mut BytesMut, question: &Question) {
+        if self
+            .shown
+            .get(&question.id)
+            .is_some_and(|shown| *shown >= question.revision)
+        {
+            return;
+        }
         if question.is_open() {
-            self.shown.insert(question.id);
+            self.shown.insert(question.id, question.revision);
         } else {
             self.shown.remove(&question.id);
         }

@@ -3,13 +3,14 @@
 
 use serde_json::{Map, Value, json};
 
+use super::worst_questions::worst_questions;
 use crate::support::{Agent, Broker};
 
 /// The worst call may take this many times as long as a plain message of [`LARGE`] bytes.
 const RATIO_MAX: u64 = 12;
 /// Bytes of the largest answer.
 const ANSWER_LEN_MAX: usize = 1024 * 1024;
-const LARGE: usize = 4_000_000;
+pub(super) const LARGE: usize = 4_000_000;
 
 struct CostMeter {
     broker: Broker,
@@ -87,11 +88,11 @@ fn message(protocol: &str, payload: &str) -> String {
     format!(r#"{{"recipient_id":"bob","protocol_name":"{protocol}","protocol_version":"1.0.0","payload":{payload}}}"#)
 }
 
-fn text(len: usize) -> String {
+pub(super) fn text(len: usize) -> String {
     format!("\"{}\"", "x".repeat(len))
 }
 
-fn list(item: &str, len: usize) -> String {
+pub(super) fn list(item: &str, len: usize) -> String {
     format!("[{}{item}]", format!("{item},").repeat(len / (item.len() + 1)))
 }
 
@@ -188,37 +189,6 @@ fn worst_history_arguments(tool: &str) -> Vec<String> {
             format!(r#"{{"query":"{}"}}"#, "\u{130}".repeat(128)),
             format!(r#"{{"query":{}}}"#, text(LARGE)),
             format!(r#"{{"query":"a","from":{}}}"#, text(LARGE)),
-        ],
-    }
-}
-
-/// The same for the tools that ask people.
-fn worst_questions(tool: &str, words: &str) -> Vec<String> {
-    match tool {
-        "clarify" => {
-            let image = format!(r#"{{"mime":"image/png","data":"{}"}}"#, "A".repeat(1024 * 1024));
-            let options = list(r#"{"value":"a","label":"a"}"#, 100_000);
-            vec![
-                format!(r#"{{"question":"?","wait_seconds":0,"images":[{image}]}}"#),
-                format!(r#"{{"question":"?","wait_seconds":0,"options":{options}}}"#),
-                format!(r#"{{"questions":{words},"wait_seconds":0}}"#),
-                format!(r#"{{"question":{},"wait_seconds":0}}"#, text(LARGE)),
-                format!(
-                    r#"{{"question":"?","wait_seconds":0,"context":"{}"}}"#,
-                    "\\u0001".repeat(64 * 1024)
-                ),
-            ]
-        }
-        "get_answer" => vec![format!(r#"{{"question_id":{}}}"#, text(LARGE)), "{}".to_owned()],
-        "cancel_question" => vec![format!(r#"{{"question_id":{}}}"#, text(LARGE))],
-        "yap" => vec![
-            format!(r#"{{"message":{}}}"#, text(LARGE)),
-            format!(r#"{{"message":"{}"}}"#, "\\u0001".repeat(4_000)),
-        ],
-        // One that is accepted waits for a person.
-        _ => vec![
-            format!(r#"{{"tool_name":"a","input":{{"a":{words}}}}}"#),
-            format!(r#"{{"tool_name":{},"input":{{}}}}"#, text(LARGE)),
         ],
     }
 }

@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 use ureq::http::Method;
 
 use super::human::HumanFlags;
+use super::id::{question_id, question_path};
 use super::question::Question;
-use super::{question_id, question_path};
 use crate::cli::client::ApiRequest;
 use crate::cli::error::CliError;
 use crate::cli::flags::{given, text};

@@ -4,15 +4,15 @@
 
 mod answer;
 mod human;
+mod id;
 mod list;
 mod question;
 mod show;
 mod watch;
 
-use clap::{Arg, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 
 use super::job::Job;
-use crate::cli::flags::{given, id};
 use crate::cli::output::EXIT_CODES;
 
 /// The name of the command.
@@ -65,19 +65,4 @@ pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
         watch::NAME => watch::read(below),
         _ => list::read(below),
     }
-}
-
-/// The required argument `ID`: a question.
-fn question_id() -> Arg {
-    Arg::new("id")
-        .value_name("ID")
-        .required(true)
-        .value_parser(id)
-        .help("Id of the question, which desk list shows")
-}
-
-/// The path of the question that the arguments name.
-fn question_path(matches: &ArgMatches) -> String {
-    let id = given(matches, "id").unwrap_or_default();
-    format!("/api/v1/questions/{}", crate::cli::client::percent_encoded(&id))
 }

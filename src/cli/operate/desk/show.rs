@@ -3,8 +3,8 @@
 use clap::{ArgMatches, Command};
 
 use super::human::HumanFlags;
+use super::id::{question_id, question_path};
 use super::question::Question;
-use super::{question_id, question_path};
 use crate::cli::client::ApiRequest;
 use crate::cli::error::CliError;
 use crate::cli::operate::job::{Context, Job};
