@@ -24,9 +24,9 @@ impl ProjectHandle {
     pub async fn yap(&self, sender: &Arc<Member>, yap: NewYap) -> Result<YapAccepted, BrokerError> {
         self.check_desk_is_on()?;
         yap.check()?;
+        let shown_to = self.desk().await?.consoles.len();
         let (id, now) = (Uuid::now_v7(), now());
         let desk = self.0.questions.shared();
-        let shown_to = desk.summary(now).consoles.len();
         let yap = Yap {
             id,
             sender: sender.record.id,
