@@ -175,8 +175,15 @@ pub struct Yap {
     #[serde(rename = "at", deserialize_with = "time")]
     pub at_ms: Option<u64>,
     pub late: bool,
-    /// How many lines of the same agent this one stands for.
+    /// How many further lines of the same agent this one stands for; then it has no text of its own.
     pub folded: Option<u64>,
+}
+
+impl Yap {
+    /// How many lines of the same agent it stands for, if it does.
+    pub fn folded(&self) -> Option<u64> {
+        self.folded.filter(|count| *count > 0)
+    }
 }
 
 /// Who is at the desk.

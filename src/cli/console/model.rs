@@ -225,6 +225,8 @@ pub struct Model {
     /// The question whose whole text was asked for last.
     reading: Option<String>,
     active_ms: Option<u64>,
+    /// The agent to whom the last answer went: its question may leave the list before the broker confirms it.
+    told: String,
     effects: Vec<Effect>,
 }
 
@@ -245,6 +247,11 @@ impl Model {
     }
 
     fn ask(&mut self, command: Command) {
+        if let Command::Answer { question, .. } | Command::Decline { question, .. } = &command
+            && let Some(known) = self.questions.get(question)
+        {
+            self.told = known.asker().to_owned();
+        }
         self.effects.push(Effect::Ask(command));
     }
 
@@ -533,13 +540,13 @@ impl Model {
     fn done(&mut self, command: &Command) {
         let said = match command {
             Command::Answer { question, .. } => {
-                let said = self.asker_of(question, "sent to");
+                let said = format!("sent to {}", self.told);
                 self.works.remove(question);
                 self.leave(question);
                 said
             }
             Command::Decline { question, .. } => {
-                let said = self.asker_of(question, "declined; told");
+                let said = format!("declined; told {}", self.told);
                 self.works.remove(question);
                 self.leave(question);
                 said
@@ -555,11 +562,6 @@ impl Model {
             _ => return,
         };
         self.say(said);
-    }
-
-    fn asker_of(&self, id: &str, what: &str) -> String {
-        let asker = self.questions.get(id).map_or("the agent", Question::asker);
-        format!("{what} {asker}")
     }
 
     /// The person is done with a question.

@@ -34,6 +34,15 @@ pub struct QuestionContent {
     pub images: Vec<Image>,
 }
 
+impl QuestionContent {
+    /// Bytes of the content as stores keep it: JSON.
+    #[must_use]
+    pub fn stored_len(&self) -> usize {
+        // Writing plain values to memory cannot fail.
+        serde_json::to_vec(self).map_or(0, |text| text.len())
+    }
+}
+
 /// One question.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct QuestionItem {

@@ -157,7 +157,7 @@ fn history_row<'a>(question: &Question, is_selected: bool, width: usize, theme: 
 fn yap_texts(yap: &Yap) -> (String, String, String) {
     let time = yap.at_ms.map(clock).unwrap_or_default();
     let sender = name(yap.sender_name.as_deref().unwrap_or(&yap.sender_id));
-    let text = match yap.folded {
+    let text = match yap.folded() {
         Some(count) => format!("{count} more"),
         None => super::name_of_any_length(&yap.message),
     };
@@ -208,7 +208,7 @@ pub fn draw_all_yaps(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: &T
             Span::styled(format!(" {time} "), theme.label()),
             Span::styled(sender, theme.coloured(Color::Cyan)),
         ]));
-        let text = if yap.folded.is_some() { &text } else { &yap.message };
+        let text = if yap.folded().is_some() { &text } else { &yap.message };
         let context = yap.task_context.as_deref().unwrap_or_default();
         lines.extend(prose(text, width).map(|line| Line::from(format!("   {line}"))));
         lines.extend(prose(context, width).map(|line| Line::styled(format!("   {line}"), theme.label())));
