@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer};
 /// A question, as lists have it or whole.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
+#[allow(clippy::struct_field_names, reason = "the names are those of the REST API")]
 pub struct Question {
     pub question_id: String,
     pub revision: u64,
@@ -198,6 +199,7 @@ pub struct Desk {
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
+#[allow(clippy::struct_field_names, reason = "the names are those of the REST API")]
 pub struct Human {
     pub human: String,
     /// `present`, `idle` or `away`.

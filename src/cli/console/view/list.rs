@@ -9,8 +9,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::super::data::{Question, Urgency, Yap};
 use super::super::model::{Connection, Focus, Model};
-use super::text::{age, clock, name, prose};
-use super::{day_and_clock, draw_scrolled};
+use super::text::{age, clock, day_and_clock, draw_scrolled, name, one_line, prose};
 use crate::cli::table::cut;
 use crate::cli::theme::Theme;
 
@@ -53,10 +52,7 @@ fn row<'a>(question: &Question, is_selected: bool, model: &Model, width: usize, 
     let whose = cut(&name(&model.whose(question)), WHOSE_COLUMNS);
     let head = 1 + 7 + 5 + ASKER_COLUMNS + 2;
     let room = width.saturating_sub(head + WHOSE_COLUMNS + 2);
-    let summary = cut(
-        &super::name_of_any_length(question.summary.as_deref().unwrap_or_default()),
-        room,
-    );
+    let summary = cut(&one_line(question.summary.as_deref().unwrap_or_default()), room);
     let urgency = match question.urgency {
         Urgency::High => theme.alarm(),
         Urgency::Medium => Style::new(),
@@ -146,7 +142,7 @@ fn history_row<'a>(question: &Question, is_selected: bool, width: usize, theme: 
             theme.coloured(Color::Cyan),
         ),
         Span::raw("  "),
-        Span::raw(padded(&cut(&super::name_of_any_length(summary), room), room)),
+        Span::raw(padded(&cut(&one_line(summary), room), room)),
         Span::raw("  "),
         Span::styled(cut(&by, WHOSE_COLUMNS), theme.label()),
     ])
@@ -159,7 +155,7 @@ fn yap_texts(yap: &Yap) -> (String, String, String) {
     let sender = name(yap.sender_name.as_deref().unwrap_or(&yap.sender_id));
     let text = match yap.folded() {
         Some(count) => format!("{count} more"),
-        None => super::name_of_any_length(&yap.message),
+        None => one_line(&yap.message),
     };
     let late = if yap.late { " (late)" } else { "" };
     (time, sender, format!("{text}{late}"))
