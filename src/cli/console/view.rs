@@ -31,7 +31,7 @@ const HELP: &[(&str, &str)] = &[
     ("1 to 9", "choose an option while no text is written"),
     ("Up, Down, Space", "move to an option, choose it"),
     ("o", "other: a text in place of an option"),
-    ("Ctrl-D", "send the answer; an empty one at the second time"),
+    ("Ctrl-D", "send the answer (twice if it is empty)"),
     ("Ctrl-E", "write in $VISUAL or $EDITOR"),
     ("Ctrl-Z, Ctrl-Y", "undo, redo"),
     ("Ctrl-W, Ctrl-U, Ctrl-K", "delete a word, to the start, to the end"),
