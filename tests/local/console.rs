@@ -1,4 +1,4 @@
-//! The console of a person and the broker of a user: it starts one, comes back when it is killed, and rests with it.
+//! The console of a person and the broker of a user: it starts one, comes back when it is killed, and rests.
 
 use std::{
     thread,
@@ -8,12 +8,11 @@ use std::{
 use crate::{
     home::Home,
     rest::{WINDOW, is_idle, waits},
-    runtime::STATUS,
     screen::Screen,
     support::eventually,
 };
 
-/// How long the work of a broker and a console that have just started may go on.
+/// How long the work of a console that has just started may go on.
 const SETTLING_MAX: Duration = Duration::from_secs(100);
 
 /// A console in a terminal, in the folders of a user. `None` where tmux is not installed.
@@ -39,21 +38,21 @@ fn a_console_starts_the_broker_of_its_user_and_outlives_it() {
 }
 
 #[test]
-fn an_idle_console_and_its_broker_sleep() {
+fn an_idle_console_sleeps() {
     let user = Home::new();
     let Some(screen) = console(&user) else { return };
     screen.shows("mara ● present");
     let shell = screen.tmux(&["display-message", "-p", "#{pane_pid}"]);
     let shell = shell.trim();
     let children = std::fs::read_to_string(format!("/proc/{shell}/task/{shell}/children")).unwrap();
-    let pids = [children.trim().parse().unwrap(), user.pid(STATUS)];
-    let (mut begun, mut before) = (Instant::now(), pids.map(waits));
+    let pid = children.trim().parse().unwrap();
+    let (mut begun, mut before) = (Instant::now(), waits(pid));
     let until = Instant::now() + SETTLING_MAX;
     while begun.elapsed() < WINDOW {
-        assert!(Instant::now() < until, "the last waits: {:?}", pids.map(waits));
+        assert!(Instant::now() < until, "the last waits: {:?}", waits(pid));
         thread::sleep(WINDOW / 50);
-        let after = pids.map(waits);
-        if before.iter().zip(&after).any(|(before, after)| !is_idle(before, after)) {
+        let after = waits(pid);
+        if !is_idle(&before, &after) {
             (begun, before) = (Instant::now(), after);
         }
     }

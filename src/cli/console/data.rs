@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer};
 /// A question, as lists have it or whole.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
+#[allow(clippy::struct_field_names, reason = "the names are those of the REST API")]
 pub struct Question {
     pub question_id: String,
     pub revision: u64,
@@ -175,8 +176,15 @@ pub struct Yap {
     #[serde(rename = "at", deserialize_with = "time")]
     pub at_ms: Option<u64>,
     pub late: bool,
-    /// How many lines of the same agent this one stands for.
+    /// How many further lines of the same agent this one stands for; then it has no text of its own.
     pub folded: Option<u64>,
+}
+
+impl Yap {
+    /// How many lines of the same agent it stands for, if it does.
+    pub fn folded(&self) -> Option<u64> {
+        self.folded.filter(|count| *count > 0)
+    }
 }
 
 /// Who is at the desk.
@@ -191,6 +199,7 @@ pub struct Desk {
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
+#[allow(clippy::struct_field_names, reason = "the names are those of the REST API")]
 pub struct Human {
     pub human: String,
     /// `present`, `idle` or `away`.

@@ -273,7 +273,7 @@ impl Editor {
 
     fn word_before(&self) -> usize {
         let words = self.text[..self.cursor].unicode_word_indices();
-        let start = words.map(|(at, _)| at).last().unwrap_or(0);
+        let start = words.map(|(at, _)| at).next_back().unwrap_or(0);
         self.boundary_at_or_before(start)
     }
 

@@ -1,16 +1,16 @@
 //! The console as lines: stdin, stdout, and the loop that joins them with the feed.
 
 use std::io::{BufRead, Read};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use actors::clock::now;
 
-use super::Console;
 use super::editor::TEXT_BYTES_MAX;
 use super::feed::Feed;
 use super::model::Update;
 use super::plain::{Out, Plain};
+use super::settings::Console;
 use crate::cli::error::CliError;
 use crate::cli::output::{Written, write};
 
@@ -81,10 +81,7 @@ fn next(inputs: &Receiver<Input>, due_ms: Option<u64>) -> Option<Input> {
         return inputs.recv().ok();
     };
     let pause = Duration::from_millis(due_ms.saturating_sub(now().unix_ms));
-    match inputs.recv_timeout(pause) {
-        Ok(input) => Some(input),
-        Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-    }
+    inputs.recv_timeout(pause).ok()
 }
 
 /// Waits until the broker has answered the last command, and shows what it says.

@@ -12,6 +12,7 @@ mod lines;
 mod model;
 mod notify;
 mod plain;
+mod settings;
 mod terminal;
 mod view;
 
@@ -30,6 +31,7 @@ use crate::local::{Instance, LocalPaths};
 use feed::{Caller, Place};
 use model::Options;
 use notify::Notifier;
+pub use settings::Console;
 
 /// The name of the command.
 pub const NAME: &str = "console";
@@ -99,19 +101,6 @@ pub fn command() -> Command {
             ),
         ))
         .after_help(EXIT_CODES)
-}
-
-/// A console to run.
-#[derive(Debug)]
-pub struct Console {
-    place: Place,
-    caller: Caller,
-    options: Options,
-    notifier: Notifier,
-    is_plain: bool,
-    editor: String,
-    /// The type of the terminal, if the environment names one.
-    term: Option<String>,
 }
 
 /// Reads the arguments. `before` holds the flags that stand before the command.

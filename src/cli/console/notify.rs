@@ -12,7 +12,7 @@ use crate::cli::access::{EnvVars, variable};
 /// How the terminal shows a notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sequence {
-    /// iTerm2, WezTerm, Ghostty, Windows Terminal.
+    /// `iTerm2`, `WezTerm`, Ghostty, Windows Terminal.
     Osc9,
     /// foot, rxvt.
     Osc777,
@@ -57,18 +57,15 @@ impl Notifier {
         }
         // The texts are escaped: no character of them ends a sequence.
         let plain = |text: &str| text.replace(';', ",");
-        match self.sequence {
-            Some(Sequence::Osc9) => bytes.push_str(&format!("\u{1b}]9;{title}: {text}\u{7}")),
-            Some(Sequence::Osc777) => {
-                bytes.push_str(&format!("\u{1b}]777;notify;{};{}\u{7}", plain(&title), plain(&text)));
-            }
+        let sequence = match self.sequence {
+            Some(Sequence::Osc9) => format!("\u{1b}]9;{title}: {text}\u{7}"),
+            Some(Sequence::Osc777) => format!("\u{1b}]777;notify;{};{}\u{7}", plain(&title), plain(&text)),
             Some(Sequence::Osc99) => {
-                bytes.push_str(&format!(
-                    "\u{1b}]99;i=1:d=0;{title}\u{1b}\\\u{1b}]99;i=1:p=body;{text}\u{1b}\\"
-                ));
+                format!("\u{1b}]99;i=1:d=0;{title}\u{1b}\\\u{1b}]99;i=1:p=body;{text}\u{1b}\\")
             }
-            None => {}
-        }
+            None => String::new(),
+        };
+        bytes.push_str(&sequence);
         bytes
     }
 

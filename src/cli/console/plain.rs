@@ -95,7 +95,7 @@ impl Plain {
         let time = yap.at_ms.map(clock).unwrap_or_default();
         let sender = name(yap.sender_name.as_deref().unwrap_or(&yap.sender_id));
         self.line(format!("💭 LLM YAP [{time}] {sender}"));
-        if let Some(count) = yap.folded {
+        if let Some(count) = yap.folded() {
             return self.line(format!("   {count} more"));
         }
         for line in prose(&yap.message, WIDTH) {

@@ -18,9 +18,10 @@ use crossterm::style::Print;
 use ratatui::DefaultTerminal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::Console;
 use super::feed::Feed;
 use super::model::{Effect, Key, Model, Notice, Update};
+use super::notify::Notifier;
+use super::settings::Console;
 use super::{editor::TEXT_BYTES_MAX, view};
 use crate::cli::error::CliError;
 
@@ -135,7 +136,7 @@ struct Screen {
     terminal: DefaultTerminal,
     model: Model,
     feed: Option<Feed>,
-    notifier: super::Notifier,
+    notifier: Notifier,
     editor: String,
     /// The title of the window as it is.
     title: String,

@@ -5,7 +5,6 @@ mod detail;
 mod list;
 mod text;
 
-use actors::clock::rfc3339_text;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -16,6 +15,7 @@ use unicode_width::UnicodeWidthStr;
 use super::model::{Connection, Focus, Model, Prompt, PromptKind, Screen};
 use crate::cli::table::cut;
 use crate::cli::theme::Theme;
+use text::one_line;
 pub use text::{clock, name, prose};
 
 /// The smallest screen that is drawn.
@@ -31,7 +31,7 @@ const HELP: &[(&str, &str)] = &[
     ("1 to 9", "choose an option while no text is written"),
     ("Up, Down, Space", "move to an option, choose it"),
     ("o", "other: a text in place of an option"),
-    ("Ctrl-D", "send the answer; an empty one at the second time"),
+    ("Ctrl-D", "send the answer (twice if it is empty)"),
     ("Ctrl-E", "write in $VISUAL or $EDITOR"),
     ("Ctrl-Z, Ctrl-Y", "undo, redo"),
     ("Ctrl-W, Ctrl-U, Ctrl-K", "delete a word, to the start, to the end"),
@@ -257,12 +257,8 @@ fn draw_status(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: &Theme) 
     } else {
         return;
     };
-    let text = cut(&name_of_any_length(&text), usize::from(area.width));
+    let text = cut(&one_line(&text), usize::from(area.width));
     frame.render_widget(Line::styled(text, style), area);
-}
-
-fn name_of_any_length(text: &str) -> String {
-    crate::cli::table::shortened(text, 400)
 }
 
 fn draw_prompt(frame: &mut Frame<'_>, area: Rect, prompt: &Prompt, theme: &Theme) {
@@ -307,25 +303,4 @@ fn draw_help(frame: &mut Frame<'_>, area: Rect, theme: &Theme) -> usize {
     frame.render_widget(Clear, area);
     frame.render_widget(Paragraph::new(lines), area);
     0
-}
-
-/// Shows a part of some lines. Returns by how many lines they can be scrolled at most.
-fn draw_scrolled(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'_>>, scroll: usize, theme: &Theme) -> usize {
-    let height = usize::from(area.height);
-    let scroll_max = lines.len().saturating_sub(height);
-    let scroll = scroll.min(scroll_max);
-    let mut shown: Vec<Line<'_>> = lines.into_iter().skip(scroll).take(height).collect();
-    if scroll < scroll_max
-        && let Some(last) = shown.last_mut()
-    {
-        *last = Line::styled("…", theme.label());
-    }
-    frame.render_widget(Paragraph::new(shown), area);
-    scroll_max
-}
-
-/// The day and the time of an event.
-fn day_and_clock(ms: u64) -> String {
-    let text = rfc3339_text(ms);
-    format!("{} {}", &text[5..10], &text[11..16])
 }

@@ -120,7 +120,12 @@ impl Model {
                     self.write(|entry, item| entry.is_other = !item.options.is_empty());
                 }
             }
-            ' ' => self.write(|entry, item| entry.choose(item, entry.at)),
+            // Of several options Space takes back a choice; the one choice stays.
+            ' ' => self.write(|entry, item| {
+                if item.multi_select || !entry.chosen.contains(&entry.at) {
+                    entry.choose(item, entry.at);
+                }
+            }),
             '1'..='9' => self.write(|entry, item| entry.choose(item, c as usize - '1' as usize)),
             _ => {}
         }
@@ -182,6 +187,7 @@ impl Model {
         }
         // With the question comes the draft, which an answer that begins earlier would replace.
         if !question.is_whole() {
+            self.wanted.clone_from(&self.selected);
             return self.say("the question is still being read".to_owned());
         }
         self.work_of_selected();

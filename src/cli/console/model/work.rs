@@ -14,6 +14,7 @@ const TYPED_MS: u64 = 10_000;
 
 /// What a person has begun for one question.
 #[derive(Debug, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each says something else about the answer")]
 pub struct Work {
     /// One for each question of a form.
     pub entries: Vec<Entry>,

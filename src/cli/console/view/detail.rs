@@ -9,8 +9,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::super::data::{Answer, Item, Question};
 use super::super::model::{Entry, Focus, Model};
-use super::draw_scrolled;
-use super::text::{ago, long_age, name, prose};
+use super::text::{ago, draw_scrolled, long_age, name, one_line, prose};
 use crate::cli::table::cut;
 use crate::cli::theme::Theme;
 
@@ -122,16 +121,13 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, question: &Questio
     scroll_max
 }
 
-fn push_prose<'a>(lines: &mut Vec<Line<'a>>, text: &str, width: usize, style: Style) {
+fn push_prose(lines: &mut Vec<Line<'_>>, text: &str, width: usize, style: Style) {
     lines.extend(prose(text, width).map(|line| Line::styled(format!(" {line}"), style)));
 }
 
 fn push_handover(lines: &mut Vec<Line<'_>>, question: &Question, theme: &Theme) {
     if let Some(handover) = &question.handover {
-        let note = handover
-            .note
-            .as_deref()
-            .map(|note| format!(": {}", super::name_of_any_length(note)));
+        let note = handover.note.as_deref().map(|note| format!(": {}", one_line(note)));
         let text = format!(
             " {} handed it over to {}{}",
             name(&handover.from),
@@ -197,7 +193,7 @@ fn option_lines<'a>(item: &Item, entry: &Entry, width: usize, has_focus: bool) -
         let mut spans = vec![Span::styled(format!("{key}{chosen}{label}"), style)];
         if let Some(description) = &option.description {
             let room = width.saturating_sub(key.len() + 1 + label.width() + 5);
-            let text = cut(&super::name_of_any_length(description), room);
+            let text = cut(&one_line(description), room);
             let style = Style::new().add_modifier(Modifier::DIM);
             spans.push(Span::styled(format!("  {text}"), style));
         }

@@ -9,8 +9,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::super::data::{Question, Urgency, Yap};
 use super::super::model::{Connection, Focus, Model};
-use super::text::{age, clock, name, prose};
-use super::{day_and_clock, draw_scrolled};
+use super::text::{age, clock, day_and_clock, draw_scrolled, name, one_line, prose};
 use crate::cli::table::cut;
 use crate::cli::theme::Theme;
 
@@ -53,10 +52,7 @@ fn row<'a>(question: &Question, is_selected: bool, model: &Model, width: usize, 
     let whose = cut(&name(&model.whose(question)), WHOSE_COLUMNS);
     let head = 1 + 7 + 5 + ASKER_COLUMNS + 2;
     let room = width.saturating_sub(head + WHOSE_COLUMNS + 2);
-    let summary = cut(
-        &super::name_of_any_length(question.summary.as_deref().unwrap_or_default()),
-        room,
-    );
+    let summary = cut(&one_line(question.summary.as_deref().unwrap_or_default()), room);
     let urgency = match question.urgency {
         Urgency::High => theme.alarm(),
         Urgency::Medium => Style::new(),
@@ -146,7 +142,7 @@ fn history_row<'a>(question: &Question, is_selected: bool, width: usize, theme: 
             theme.coloured(Color::Cyan),
         ),
         Span::raw("  "),
-        Span::raw(padded(&cut(&super::name_of_any_length(summary), room), room)),
+        Span::raw(padded(&cut(&one_line(summary), room), room)),
         Span::raw("  "),
         Span::styled(cut(&by, WHOSE_COLUMNS), theme.label()),
     ])
@@ -157,9 +153,9 @@ fn history_row<'a>(question: &Question, is_selected: bool, width: usize, theme: 
 fn yap_texts(yap: &Yap) -> (String, String, String) {
     let time = yap.at_ms.map(clock).unwrap_or_default();
     let sender = name(yap.sender_name.as_deref().unwrap_or(&yap.sender_id));
-    let text = match yap.folded {
+    let text = match yap.folded() {
         Some(count) => format!("{count} more"),
-        None => super::name_of_any_length(&yap.message),
+        None => one_line(&yap.message),
     };
     let late = if yap.late { " (late)" } else { "" };
     (time, sender, format!("{text}{late}"))
@@ -208,7 +204,7 @@ pub fn draw_all_yaps(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: &T
             Span::styled(format!(" {time} "), theme.label()),
             Span::styled(sender, theme.coloured(Color::Cyan)),
         ]));
-        let text = if yap.folded.is_some() { &text } else { &yap.message };
+        let text = if yap.folded().is_some() { &text } else { &yap.message };
         let context = yap.task_context.as_deref().unwrap_or_default();
         lines.extend(prose(text, width).map(|line| Line::from(format!("   {line}"))));
         lines.extend(prose(context, width).map(|line| Line::styled(format!("   {line}"), theme.label())));

@@ -1,12 +1,19 @@
-//! Texts of agents and times, as they are shown.
+//! Texts of agents and times, as they are shown, and lines that are scrolled.
 
 use actors::clock::rfc3339_text;
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::text::Line;
+use ratatui::widgets::Paragraph;
 
 use super::super::editor::wrapped;
 use crate::cli::table::{escaped, shortened};
+use crate::cli::theme::Theme;
 
 /// The longest name that is shown, in characters.
 const NAME_CHARS_MAX: usize = 60;
+/// The longest other text on one line, in characters.
+const LINE_CHARS_MAX: usize = 400;
 const SECOND_MS: u64 = 1_000;
 const MINUTE_MS: u64 = 60 * SECOND_MS;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
@@ -60,6 +67,32 @@ pub fn ago(ms: u64) -> String {
 /// The time of day, UTC.
 pub fn clock(ms: u64) -> String {
     rfc3339_text(ms)[11..19].to_owned()
+}
+
+/// A longer foreign text on one line.
+pub fn one_line(text: &str) -> String {
+    shortened(text, LINE_CHARS_MAX)
+}
+
+/// Shows a part of some lines. Returns by how many lines they can be scrolled at most.
+pub fn draw_scrolled(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'_>>, scroll: usize, theme: &Theme) -> usize {
+    let height = usize::from(area.height);
+    let scroll_max = lines.len().saturating_sub(height);
+    let scroll = scroll.min(scroll_max);
+    let mut shown: Vec<Line<'_>> = lines.into_iter().skip(scroll).take(height).collect();
+    if scroll < scroll_max
+        && let Some(last) = shown.last_mut()
+    {
+        *last = Line::styled("…", theme.label());
+    }
+    frame.render_widget(Paragraph::new(shown), area);
+    scroll_max
+}
+
+/// The day and the time of an event.
+pub fn day_and_clock(ms: u64) -> String {
+    let text = rfc3339_text(ms);
+    format!("{} {}", &text[5..10], &text[11..16])
 }
 
 #[cfg(test)]
