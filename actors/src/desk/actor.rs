@@ -18,9 +18,9 @@ use super::{
 };
 use crate::{
     clock::{millis, now},
-    model::{ASKER_GONE, ActorKind, BrokerError, ConsoleId, ProjectEvent, QuestionId, SessionId, ShownYap},
+    model::{ASKER_GONE, ActorKind, BrokerError, ConsoleId, ProjectEvent, ProjectId, QuestionId, SessionId, ShownYap},
     storage::{SessionKey, StoreError, YAPS_MAX, YapHeld},
-    supervise::ActorMetrics,
+    supervise::{self, ActorMetrics, Address, RestartPolicy},
 };
 
 /// How often replicas tell each other their consoles.
@@ -53,11 +53,20 @@ struct Published {
 }
 
 impl Desk {
-    pub(crate) fn new(changes: Arc<QuestionChanges>, metrics: Arc<ActorMetrics>) -> Self {
-        Self {
-            work: Arc::new(Work { changes }),
+    /// Starts the desk of a project. `on_give_up` runs if it panics too often.
+    pub(crate) fn start(
+        project: &ProjectId,
+        changes: &Arc<QuestionChanges>,
+        restarts: RestartPolicy,
+        on_give_up: impl FnOnce() + 'static,
+    ) -> Address<Self> {
+        let metrics = ActorMetrics::new("desk", project.as_str());
+        supervise::start(Arc::clone(&metrics), restarts, on_give_up, |_| Self {
+            work: Arc::new(Work {
+                changes: Arc::clone(changes),
+            }),
             metrics,
-        }
+        })
     }
 }
 

@@ -91,7 +91,7 @@ impl QuestionChanges {
     /// `question_not_found`; `unavailable`.
     pub async fn read(&self, id: QuestionId) -> Result<Arc<Question>, BrokerError> {
         let question = self.store.questions(vec![id]).await?.pop().flatten();
-        question.ok_or(BrokerError::QuestionNotFound { id })
+        question.ok_or(BrokerError::QuestionNotFound { id: *id.as_uuid() })
     }
 
     /// Decides a change of the present record and stores it. If another change comes first, it decides again.
@@ -126,7 +126,7 @@ impl QuestionChanges {
             match self.attempt(&known, next, from, now).await? {
                 Attempt::Stored(question) => return Ok(question),
                 Attempt::Changed(newer) => known = newer,
-                Attempt::Unknown => return Err(BrokerError::QuestionNotFound { id }),
+                Attempt::Unknown => return Err(BrokerError::QuestionNotFound { id: *id.as_uuid() }),
             }
         }
         Err(BrokerError::unavailable())

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{DeskFeed, shared::DeskShared};
+use super::{ConsoleChange, DeskFeed, shared::DeskShared};
 use crate::{clock::now, model::ConsoleId, session::SessionShared};
 
 /// A console that is connected here. Dropping it is leaving.
@@ -12,17 +12,6 @@ pub struct ConsoleGuard {
     session: Arc<SessionShared>,
     /// What it is told. It has begun before the console was made.
     pub events: DeskFeed,
-}
-
-/// What changes about a console. None: unchanged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ConsoleChange {
-    /// It takes no new questions.
-    pub is_paused: Option<bool>,
-    /// The person says that they are away. Questions that they have not opened go to others.
-    pub is_away: Option<bool>,
-    /// The person has done something now.
-    pub is_active: bool,
 }
 
 impl ConsoleGuard {

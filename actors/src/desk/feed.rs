@@ -9,6 +9,17 @@ use crate::model::{ConsoleId, Question, SessionName, ShownYap};
 /// Events that a reader may be behind. A slower one gets [`DeskEvent::Missed`].
 pub const FEED_LEN_MAX: usize = 512;
 
+/// What changes about a console. None: unchanged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConsoleChange {
+    /// It takes no new questions.
+    pub is_paused: Option<bool>,
+    /// The person says that they are away. Questions that they have not opened go to others.
+    pub is_away: Option<bool>,
+    /// The person has done something now.
+    pub is_active: bool,
+}
+
 /// A change that readers of the desk are told.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DeskEvent {

@@ -22,8 +22,8 @@ pub use actor::Desk;
 #[cfg(feature = "faults")]
 pub use actor::PanicDesk;
 pub(crate) use changes::{NoticeFrom, QuestionChanges};
-pub use consoles::{ConsoleChange, ConsoleGuard};
-pub use feed::{ConsoleView, DeskEvent, DeskFeed, DeskSummary, Presence};
+pub use consoles::ConsoleGuard;
+pub use feed::{ConsoleChange, ConsoleView, DeskEvent, DeskFeed, DeskSummary, Presence};
 pub(crate) use load::waiting_order;
 pub use people::{Human, Reader};
 pub use requests::{

@@ -73,7 +73,7 @@ pub struct DeskState {
     is_shared: bool,
     capacity: usize,
     open: BTreeMap<QuestionId, Known>,
-    /// The last revisions of questions that are not open any more, the oldest first in `closed_order`.
+    /// The last revisions of closed questions, the oldest first in `closed_order`.
     closed: HashMap<QuestionId, u64>,
     closed_order: VecDeque<QuestionId>,
     consoles: BTreeMap<ConsoleId, Console>,
@@ -122,14 +122,14 @@ impl DeskState {
         true
     }
 
-    /// The store does not have the question any more. Returns whether it was open here.
+    /// The store has forgotten the question. Returns whether it was open here.
     pub fn remove(&mut self, id: QuestionId) -> bool {
         let was_open = self.open.contains_key(&id);
         self.forget(id, u64::MAX);
         was_open
     }
 
-    /// Remembers that a question is not open any more.
+    /// Remembers that a question is closed.
     fn forget(&mut self, id: QuestionId, revision: u64) {
         self.open.remove(&id);
         if self.closed.insert(id, revision).is_none() {

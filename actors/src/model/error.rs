@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::{BudgetFull, QuestionId};
+use uuid::Uuid;
+
+use super::BudgetFull;
 
 /// One place at which a payload does not fit its schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -222,7 +224,7 @@ pub enum BrokerError {
         "no question {id} that you may read: get_answer without question_id shows an agent's own, mcp-broker desk list those \
          of a person"
     )]
-    QuestionNotFound { id: QuestionId },
+    QuestionNotFound { id: Uuid },
     #[error("{}", closed_text(state, by.as_deref()))]
     QuestionClosed {
         /// `answered`, `declined`, `expired` or `cancelled`.

@@ -28,6 +28,7 @@ impl Project {
     /// Starts a project and its children on this thread's arbiter. `projects` leads to the recipients of cross-project
     /// messages. `on_rollback` runs when the store turns out to have lost data of the project, `on_give_up` when the
     /// project cannot go on.
+    #[expect(clippy::too_many_lines, reason = "the one place that joins the parts of a project")]
     pub(crate) fn start(
         record: Arc<ProjectRecord>,
         settings: ProjectSettings,
@@ -111,13 +112,7 @@ impl Project {
             Arc::clone(&counters),
             desk_shared,
         );
-        let desk_metrics = ActorMetrics::new("desk", id.as_str());
-        let desk = supervise::start(
-            Arc::clone(&desk_metrics),
-            settings.restarts,
-            report_down(Child::Desk),
-            |_| Desk::new(Arc::clone(&questions), desk_metrics),
-        );
+        let desk = Desk::start(&id, &questions, settings.restarts, report_down(Child::Desk));
         ProjectHandle::new(Parts {
             id,
             settings,

@@ -2,7 +2,7 @@
 
 #![allow(unused_qualifications, reason = "what utoipa writes")]
 
-use std::convert::Infallible;
+use std::{convert::Infallible, rc::Rc, task::Poll};
 
 use actix_web::{
     HttpRequest, HttpResponse,
@@ -18,6 +18,7 @@ use actors::{
     project::ProjectHandle,
     storage::EventPosition,
 };
+use futures_util::{Stream, StreamExt, stream};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -25,7 +26,7 @@ use crate::{
     admin::schemas,
     auth::Identity,
     http::{
-        backpressure::transport_context,
+        backpressure::{socket_state, transport_context},
         events::{DeskSource, DeskTopics, DeskView, Follower, TooManyFollowers, Topics, View, parse_yap_id},
         extract::{ApiError, ApiResult, Caller},
         people::{self, NamedHuman, QuestionReader},
@@ -34,7 +35,7 @@ use crate::{
         state::StateData,
     },
     problem::Problem,
-    transport::OpenResponse,
+    transport::{OpenResponse, SocketState},
 };
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -145,11 +146,11 @@ pub async fn follow(
             after_yap: after_yap.flatten(),
         };
         let follower = place.follow(project, view, source, open, heartbeat_interval);
-        let stream = futures_util::stream::unfold(follower, |mut follower| async move {
+        let stream = stream::unfold(follower, |mut follower| async move {
             let chunk = follower.next().await?;
             Some((Ok::<_, Infallible>(chunk), follower))
         });
-        return Ok(response.streaming(stream));
+        return Ok(response.streaming(until_closed(socket_state(&request), stream)));
     }
     let view = View {
         topics: Topics::parse(topics.as_deref(), by.scope())?,
@@ -158,11 +159,23 @@ pub async fn follow(
     let after = after.map(|id| parse_id(&id)).transpose()?;
     let follower = Follower::join(&state.followers, &project, view, open, heartbeat_interval).map_err(too_many)?;
     let follower = follower.begin(after).await?;
-    let stream = futures_util::stream::unfold(follower, |mut follower| async move {
+    let stream = stream::unfold(follower, |mut follower| async move {
         let chunk = follower.next().await?;
         Some((Ok::<_, Infallible>(chunk), follower))
     });
     Ok(response.streaming(stream))
+}
+
+/// The stream until its client closes the connection, which a console must not outlive. Reading the end of the socket wakes
+/// the task that polls the stream.
+fn until_closed<T>(socket: Rc<SocketState>, stream: impl Stream<Item = T>) -> impl Stream<Item = T> {
+    let mut stream = Box::pin(stream);
+    stream::poll_fn(move |task| {
+        if socket.has_peer_closed() {
+            return Poll::Ready(None);
+        }
+        stream.poll_next_unpin(task)
+    })
 }
 
 fn too_many(why: TooManyFollowers) -> ApiError {

@@ -25,7 +25,7 @@ pub(super) const NO_ERROR: &str = "";
 
 /// A tool, the scope it needs, its arguments, and the code of its error for a caller with that scope. `$N` is a new
 /// number in each call, `$MESSAGE` the id of a message that was sent.
-const TOOLS: [(&str, Level, &str, &str); 23] = [
+const TOOLS: [(&str, Level, &str, &str); 28] = [
     ("register_session", Member, "{}", NO_ERROR),
     ("heartbeat", Member, "{}", NO_ERROR),
     ("list_sessions", Observer, "{}", NO_ERROR),
@@ -96,6 +96,26 @@ const TOOLS: [(&str, Level, &str, &str); 23] = [
         "rotate_project_keys",
         Admin,
         r#"{"key_id": "nosuchkey"}"#,
+        "invalid_argument",
+    ),
+    (
+        "clarify",
+        Member,
+        r#"{"question": "Go on?", "wait_seconds": 0, "idempotency_key": "go-on"}"#,
+        NO_ERROR,
+    ),
+    ("get_answer", Member, "{}", NO_ERROR),
+    (
+        "cancel_question",
+        Member,
+        r#"{"question_id": "0198f3a0-0000-7000-8000-000000000000"}"#,
+        "question_not_found",
+    ),
+    ("yap", Member, r#"{"message": "going on"}"#, NO_ERROR),
+    (
+        "permission_prompt",
+        Member,
+        r#"{"tool_name": "Bash", "input": 1, "tool_use_id": "t"}"#,
         "invalid_argument",
     ),
     ("disconnect_session", Member, "{}", NO_ERROR),

@@ -21,7 +21,7 @@ use crate::{
 pub const CLAIM_TIME: Duration = Duration::from_secs(600);
 /// A claimed question does not expire for this time after a keystroke.
 pub const TYPING_GRACE: Duration = Duration::from_secs(120);
-/// A question expires at the latest this long after its end, whatever a person types.
+/// A question expires at the latest this long after its end, also while a person types.
 pub const TYPING_GRACE_MAX: Duration = Duration::from_secs(1_800);
 /// For how long after a keystroke others see that a person types.
 pub const TYPING_SHOWN: Duration = Duration::from_secs(15);
@@ -151,7 +151,7 @@ impl Question {
         }
     }
 
-    /// This console does not have it any more: it waits again.
+    /// It is taken from this console and waits again.
     ///
     /// # Errors
     /// The console does not have it.

@@ -9,7 +9,7 @@ mod watching;
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time;
 
 use super::ProjectHandle;
 use crate::{
@@ -104,7 +104,7 @@ impl ProjectHandle {
         if reader.may_read(&question) {
             Ok(question)
         } else {
-            Err(BrokerError::QuestionNotFound { id })
+            Err(BrokerError::QuestionNotFound { id: *id.as_uuid() })
         }
     }
 
@@ -123,7 +123,7 @@ impl ProjectHandle {
 
     async fn content_of(&self, id: QuestionId) -> Result<Arc<QuestionContent>, BrokerError> {
         let content = self.0.store.question_content(id).await?;
-        content.ok_or(BrokerError::QuestionNotFound { id })
+        content.ok_or(BrokerError::QuestionNotFound { id: *id.as_uuid() })
     }
 
     /// The record of a question once its revision is above `after_revision`, or as it is when the time is over. A change
@@ -137,15 +137,20 @@ impl ProjectHandle {
         after_revision: u64,
         timeout: Duration,
     ) -> Result<Arc<Question>, BrokerError> {
-        let deadline = Instant::now() + timeout;
         // Before the first read: a change between the two ends the wait.
         let mut watch = self.0.questions.shared().watch(id);
-        loop {
-            let question = self.0.questions.read(id).await?;
-            let is_over = question.revision > after_revision || self.0.questions.shared().is_closed();
-            if is_over || timeout_at(deadline, watch.changed()).await.is_err() {
-                return Ok(question);
+        let changed = async {
+            loop {
+                let question = self.0.questions.read(id).await?;
+                if question.revision > after_revision || self.0.questions.shared().is_closed() {
+                    return Ok(question);
+                }
+                watch.changed().await;
             }
+        };
+        match time::timeout(timeout, changed).await {
+            Ok(changed) => changed,
+            Err(_) => self.0.questions.read(id).await,
         }
     }
 
@@ -166,7 +171,7 @@ impl ProjectHandle {
         };
         let cancelled = self.0.questions.change(id, from, |question, now| {
             if !by.may_read(question) {
-                return Err(BrokerError::QuestionNotFound { id });
+                return Err(BrokerError::QuestionNotFound { id: *id.as_uuid() });
             }
             let name = match by {
                 Reader::Asker(_) => asker_name(&question.asker),
@@ -192,7 +197,7 @@ impl ProjectHandle {
     pub async fn remove_question(&self, id: QuestionId) -> Result<(), BrokerError> {
         let question = self.0.questions.read(id).await?;
         if !self.0.store.remove_question(id).await? {
-            return Err(BrokerError::QuestionNotFound { id });
+            return Err(BrokerError::QuestionNotFound { id: *id.as_uuid() });
         }
         self.0.questions.shared().forget(id);
         self.0.questions.record(&question, QuestionChange::Removed, None, now());

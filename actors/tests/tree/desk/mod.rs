@@ -162,7 +162,7 @@ fn only_those_who_may_answer_find_a_question() {
         let world = World::new(settings(), ActorThread::Test).await;
         let alice = world.register("alice", None).await;
         let id = world.ask(&alice, "Merge it?", "mara").await;
-        let unknown = || BrokerError::QuestionNotFound { id };
+        let unknown = || BrokerError::QuestionNotFound { id: *id.as_uuid() };
         let lena = human("lena");
         assert_eq!(
             world.project.question(id, &Reader::Human(&lena)).await.err(),

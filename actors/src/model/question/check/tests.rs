@@ -101,7 +101,12 @@ fn an_answer_to_a_form_has_a_part_for_each_required_question() {
         ..QuestionContent::default()
     };
     let answers = |parts: &[(&str, AnswerPart)]| Answer {
-        answers: Some(parts.iter().map(|(id, part)| ((*id).to_owned(), part.clone())).collect()),
+        answers: Some(
+            parts
+                .iter()
+                .map(|(id, part)| ((*id).to_owned(), part.clone()))
+                .collect(),
+        ),
         ..Answer::default()
     };
     let drop = part(&["drop"], None, None);

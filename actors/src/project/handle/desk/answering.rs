@@ -38,7 +38,7 @@ impl ProjectHandle {
         if_revision: Option<u64>,
     ) -> Result<Arc<Question>, BrokerError> {
         let content = self.0.store.question_content(id).await?;
-        let content = content.ok_or(BrokerError::QuestionNotFound { id })?;
+        let content = content.ok_or(BrokerError::QuestionNotFound { id: *id.as_uuid() })?;
         let answered = self.end_question(id, by, if_revision, |question, now| {
             Ok(question.answered(by.answered_by(), answer.clone(), &content, now)?)
         });
@@ -199,7 +199,7 @@ impl ProjectHandle {
         check_person(&*self.0.questions.read(id).await?, by)?;
         match self.0.store.put_draft(id, by.name.clone(), text).await? {
             DraftPut::Stored => Ok(()),
-            DraftPut::Unknown => Err(BrokerError::QuestionNotFound { id }),
+            DraftPut::Unknown => Err(BrokerError::QuestionNotFound { id: *id.as_uuid() }),
             DraftPut::Full => Err(BrokerError::QuestionsFull {
                 which: QuestionBudget::Drafts,
                 limit: DRAFTS_MAX,
@@ -214,7 +214,7 @@ impl ProjectHandle {
     pub async fn draft(&self, id: QuestionId, by: &Human) -> Result<String, BrokerError> {
         let question = self.0.questions.read(id).await?;
         if !by.may_read(&question) {
-            return Err(BrokerError::QuestionNotFound { id });
+            return Err(BrokerError::QuestionNotFound { id: *id.as_uuid() });
         }
         Ok(self.0.store.draft(id, by.name.clone()).await?)
     }
@@ -263,7 +263,9 @@ fn check_person(question: &Question, by: &Human) -> Result<(), BrokerError> {
         let reason = format!("you gave it to {}: ask them to give it back", question.to.as_str());
         return Err(BrokerError::forbidden(reason));
     }
-    Err(BrokerError::QuestionNotFound { id: question.id })
+    Err(BrokerError::QuestionNotFound {
+        id: *question.id.as_uuid(),
+    })
 }
 
 /// The beginning of a text that has room in a draft.
