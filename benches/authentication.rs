@@ -78,6 +78,7 @@ async fn in_process() {
         admin_key: admin.then(|| KeyDigest::of_key(ADMIN_KEY)),
         jwt: required.then(|| Arc::clone(&jwt)),
         rate_limit: 0,
+        allows_agent_answers: false,
     };
     let off = support::authenticator(&broker, policy(false, false));
     let on = support::authenticator(&broker, policy(true, true));

@@ -82,6 +82,7 @@ pub fn member_key(expires_at_ms: Option<u64>) -> NewKey {
     NewKey {
         label: None,
         scope: Scope::Member,
+        human: None,
         expires_at_ms,
     }
 }

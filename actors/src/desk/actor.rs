@@ -16,6 +16,8 @@ use super::{
     shared::{DeskShared, Todo},
     state::{Effect, Plan},
 };
+#[cfg(feature = "faults")]
+use crate::supervise::Envelope;
 use crate::{
     clock::{millis, now},
     model::{ASKER_GONE, ActorKind, BrokerError, ConsoleId, ProjectEvent, ProjectId, QuestionId, SessionId, ShownYap},
@@ -101,10 +103,10 @@ impl Supervised for Desk {
 pub struct PanicDesk;
 
 #[cfg(feature = "faults")]
-impl Handler<crate::supervise::Envelope<PanicDesk>> for Desk {
+impl Handler<Envelope<PanicDesk>> for Desk {
     type Result = ();
 
-    fn handle(&mut self, _: crate::supervise::Envelope<PanicDesk>, _: &mut Context<Self>) {
+    fn handle(&mut self, _: Envelope<PanicDesk>, _: &mut Context<Self>) {
         panic!("a fault was injected");
     }
 }

@@ -35,7 +35,7 @@ fn digits_choose_until_a_text_is_written() {
         question: "q1".to_owned(),
         body,
     };
-    assert_eq!(sent, [answer.clone()]);
+    assert_eq!(sent, std::slice::from_ref(&answer));
     assert_eq!(commands(press(&mut model, &text("y"))), [], "the answer is under way");
     model.apply(Update::Done(answer), NOW_MS);
     model.settle();
@@ -248,7 +248,7 @@ fn an_idle_console_wakes_at_most_once_a_minute() {
     question(&mut model, drop_table());
     model.settle();
     let next = model.next_tick_ms().unwrap();
-    assert!(next - NOW_MS <= 60_000 && next % 60_000 == 0, "{next}");
+    assert!(next - NOW_MS <= 60_000 && next.is_multiple_of(60_000), "{next}");
     model.tick(next);
     assert_eq!(model.next_tick_ms(), Some(next + 60_000));
     press(&mut model, &[Key::Char('?')]);

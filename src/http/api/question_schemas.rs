@@ -419,6 +419,7 @@ pub struct Draft {
 
 /// A remark of an agent.
 #[derive(ToSchema)]
+#[expect(clippy::struct_field_names, reason = "the names of the JSON")]
 pub struct Yap {
     /// Counts the yaps of the project, without gaps.
     seq: usize,
@@ -518,6 +519,7 @@ pub struct HumanAtDesk {
 
 /// A console.
 #[derive(ToSchema)]
+#[expect(clippy::struct_field_names, reason = "the names of the JSON")]
 pub struct Console {
     console: String,
     human: String,

@@ -101,7 +101,7 @@ fn clarify(caller: ToolCaller, mut arguments: Arguments<'_>, to: ReplyTo) -> Res
             Some(question) => question,
             None => wait.caller.project.ask(&member, new).await?.question,
         };
-        if let Some(result) = wait.input_required(&question, &content).await {
+        if let Some(result) = wait.input_required(&question, &content) {
             return Ok(result);
         }
         wait.answer_of(question, Some(content)).await

@@ -111,6 +111,10 @@ impl PendingCall {
 
 /// What a tool declares about its effects (`ToolAnnotations`).
 #[derive(Clone, Copy)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "the hints of the protocol, which say one thing each"
+)]
 pub(super) struct Hints {
     read_only: bool,
     destructive: bool,

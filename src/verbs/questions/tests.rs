@@ -84,6 +84,7 @@ fn every_argument_is_read() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of bounds")]
 fn every_bound_is_kept_and_its_error_names_the_argument() {
     let text = |len: usize| "ü".repeat(len);
     let item = |id: &str| json!({"id": id, "question": "?"});

@@ -83,7 +83,7 @@ fn questions_are_spread_over_the_consoles_of_all_replicas() {
         };
         for replica in [&here, &there] {
             within_deadline("each has ten, and five wait", async {
-                while !is_spread(&*replica.project.desk().await.unwrap()) {
+                while !is_spread(&replica.project.desk().await.unwrap()) {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
             })

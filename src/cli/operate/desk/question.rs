@@ -13,6 +13,7 @@ const CONTEXT_LINES_MAX: usize = 200;
 /// The parts of a question that are shown. Lists have no content.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
+#[expect(clippy::struct_field_names, reason = "the names of the JSON")]
 pub struct Question {
     pub question_id: String,
     pub revision: u64,
@@ -166,10 +167,10 @@ impl Question {
             let _ = write!(
                 text,
                 "\nanswer: {}\n",
-                part(&answer.selected, &answer.other, &answer.text)
+                part(&answer.selected, answer.other.as_ref(), answer.text.as_ref())
             );
             for (id, answer) in answer.answers.iter().flatten() {
-                let shown = part(&answer.selected, &answer.other, &answer.text);
+                let shown = part(&answer.selected, answer.other.as_ref(), answer.text.as_ref());
                 let _ = writeln!(text, "answer [{}]: {shown}", escaped(id));
             }
         }
@@ -202,7 +203,7 @@ fn options(options: &[Choice], is_multi: bool) -> String {
     text
 }
 
-fn part(selected: &[String], other: &Option<String>, text: &Option<String>) -> String {
+fn part(selected: &[String], other: Option<&String>, text: Option<&String>) -> String {
     let parts = selected.iter().chain(other).chain(text);
     parts.map(|text| lines(text)).collect::<Vec<_>>().join(", ")
 }

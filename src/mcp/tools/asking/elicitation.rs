@@ -98,7 +98,7 @@ impl Wait {
     }
 
     /// The result that asks a modern client for the answer; None if it is not to be asked.
-    pub async fn input_required(&self, question: &Question, content: &QuestionContent) -> Option<ToolResult> {
+    pub fn input_required(&self, question: &Question, content: &QuestionContent) -> Option<ToolResult> {
         let input = self.to.input.as_ref()?;
         let fingerprint = input.fingerprint.as_ref()?;
         if input.round.is_some() || !question.is_open() || !may_be_asked(question) {

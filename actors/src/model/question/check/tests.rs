@@ -1,7 +1,5 @@
 //! The bounds of questions, and answers that fit and that do not.
 
-use std::collections::BTreeMap;
-
 use super::*;
 use crate::model::{Link, QuestionChoice};
 
