@@ -63,8 +63,19 @@ test('of two people who answer at the same time one wins, and the other keeps th
     await window.go(`q/${id}`);
     await window.page.getByLabel('Your answer').fill(`text ${at}`);
   }
-  // At once: a click as of a mouse waits until the button stands still.
-  await Promise.all(windows.map(({ page }) => page.evaluate(() => document.querySelector('form.answer').requestSubmit())));
+  // No answer reaches the broker before both are on their way.
+  let underWay = 0;
+  let release;
+  const bothUnderWay = new Promise((resolve) => { release = resolve; });
+  for (const { page } of windows) {
+    await page.route('**/answer', async (route) => {
+      underWay += 1;
+      if (underWay === windows.length) release();
+      await bothUnderWay;
+      await route.continue();
+    });
+  }
+  await Promise.all(windows.map((window) => window.get('button', 'Send').click()));
   await Promise.all(windows.map((window) => window.page.locator('.closed').waitFor()));
   const { answer, answered_by: by } = await stateOf(id);
   const [winner, loser] = by.human === 'mara' ? windows : windows.toReversed();
@@ -74,6 +85,7 @@ test('of two people who answer at the same time one wins, and the other keeps th
   await loser.sees(new RegExp(`${by.human} answered`), '.closed');
   await loser.sees(lost, '.unsent');
   await winner.close();
+  assert.equal(loser.failedLoads.filter((text) => text.includes('status of 409')).length, 1, 'the broker refused the second answer');
   await loser.close([/status of 409/]);
 });
 
@@ -295,7 +307,8 @@ test('a notification comes after a click has allowed it, while the page is not i
     document.hasFocus = () => false;
   });
   // What comes in the first second was there before, and is no news.
-  await window.page.waitForFunction(() => performance.now() > 4_000);
+  const liveAt = await window.page.evaluate(() => performance.now());
+  await window.page.waitForFunction((at) => performance.now() > at + 1_500, liveAt);
   await ask({ question: 'Too early?', urgency: 'high' });
   await window.sees('Too early?', 'nav.list');
   assert.equal(await window.page.evaluate(() => window.shown.length), 0);
