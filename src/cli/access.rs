@@ -81,7 +81,7 @@ pub fn broker_flags() -> [Arg; 4] {
 
 /// These flags for a command that uses [`BrokerAccess::or_broker_of_user`].
 pub fn with_broker_of_user(flags: impl IntoIterator<Item = Arg>) -> impl Iterator<Item = Arg> {
-    let default = format!("the broker of this user if one runs, else {URL_DEFAULT}");
+    let default = format!("the running broker of this user, else {URL_DEFAULT}");
     with_url_help(
         flags,
         format!("Address of the broker\n[default: {default}] [env: {URL_ENV}]"),

@@ -111,7 +111,11 @@ fn a_wall_clock_that_jumps_decides_nothing_across_replicas() {
         assert_eq!(first.id, again.id);
         alice.sees(["once"]);
         // Time still passes: a message with a short TTL expires.
-        let brief = bob.sends("brief").with("ttl_seconds", 1).to("reader");
+        let brief = bob
+            .sends("brief")
+            .with("ttl_seconds", 1)
+            .with("report", "none")
+            .to("reader");
         bob.awaits_status(&brief.id, "expired");
     }
     assert!(alice.dead_letters("recipient_gone").is_empty());

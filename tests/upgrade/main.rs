@@ -51,11 +51,13 @@ impl Drop for Folder {
     }
 }
 
-/// A broker with authentication on this storage.
+/// A broker with authentication on this storage. It keeps the sessions of the older one, which on Redis have been silent
+/// since their data were made, for the longest time that there is.
 fn start(storage: &[String]) -> Broker {
     let admin_key = format!("--admin-key={ADMIN_KEY}");
     let flags: Vec<_> = storage.iter().map(String::as_str).collect();
-    Broker::on_existing_storage(&[&["--enable-auth", &admin_key], &flags[..]].concat())
+    let usual = ["--enable-auth", &admin_key, "--session-retention=8760h"];
+    Broker::on_existing_storage(&[&usual, &flags[..]].concat())
 }
 
 fn tenant<'a>(broker: &'a Broker, id: &str, facts: &Value) -> Tenant<'a> {
