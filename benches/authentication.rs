@@ -78,6 +78,7 @@ async fn in_process() {
         admin_key: admin.then(|| KeyDigest::of_key(ADMIN_KEY)),
         jwt: required.then(|| Arc::clone(&jwt)),
         rate_limit: 0,
+        allows_agent_answers: false,
     };
     let off = support::authenticator(&broker, policy(false, false));
     let on = support::authenticator(&broker, policy(true, true));
@@ -138,6 +139,8 @@ fn token() -> (String, Arc<JwtVerifier>) {
         keys: KeySource::File(file.clone()),
         project_claim: "project_id".to_owned(),
         scope_claim: "scope".to_owned(),
+        human_claim: "sub".to_owned(),
+        roles_claim: "roles".to_owned(),
     });
     let mut claims = issuer.claims("somebody", now().unix_ms / 1000);
     claims["project_id"] = json!("free");

@@ -201,6 +201,7 @@ async fn in_process(rounds: usize) -> bool {
         admin_key: Some(KeyDigest::of_key(ADMIN_KEY)),
         jwt: None,
         rate_limit: 0,
+        allows_agent_answers: false,
     };
     let auth = support::authenticator(&broker, policy);
     let found = find_times(&broker, &keys, rounds, &mut dice);

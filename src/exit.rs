@@ -9,6 +9,9 @@ pub const USAGE: u8 = 2;
 /// What a command waited for did not happen in time.
 pub const TIMED_OUT: u8 = 3;
 
+/// What a command lists or changes does not exist, or is closed.
+pub const NOTHING: u8 = 3;
+
 /// A signal ended the command: this and its number, as shells count.
 pub const SIGNALLED: u8 = 128;
 

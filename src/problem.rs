@@ -129,11 +129,14 @@ impl From<&BrokerError> for Problem {
             BrokerError::ProjectNotFound
             | BrokerError::TargetNotFound { .. }
             | BrokerError::SessionNotFound(_)
-            | BrokerError::ProtocolNotFound { .. } => StatusCode::NOT_FOUND,
+            | BrokerError::ProtocolNotFound { .. }
+            | BrokerError::QuestionNotFound { .. } => StatusCode::NOT_FOUND,
             BrokerError::ProjectExists { .. }
             | BrokerError::ProtocolExists { .. }
             | BrokerError::SessionTakenOver
-            | BrokerError::IncompatibleProtocol { .. } => StatusCode::CONFLICT,
+            | BrokerError::IncompatibleProtocol { .. }
+            | BrokerError::QuestionClosed { .. } => StatusCode::CONFLICT,
+            BrokerError::RevisionMismatch { .. } => StatusCode::PRECONDITION_FAILED,
             BrokerError::SessionRequired
             | BrokerError::InvalidSchema { .. }
             | BrokerError::PayloadInvalid { .. }
@@ -142,6 +145,7 @@ impl From<&BrokerError> for Problem {
             BrokerError::RateLimited { .. } => StatusCode::TOO_MANY_REQUESTS,
             BrokerError::QueueFull { .. }
             | BrokerError::RecipientFull
+            | BrokerError::QuestionsFull { .. }
             | BrokerError::Unavailable { .. }
             | BrokerError::StorageFull => StatusCode::SERVICE_UNAVAILABLE,
             BrokerError::Timeout => StatusCode::GATEWAY_TIMEOUT,

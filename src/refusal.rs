@@ -2,7 +2,7 @@
 //! that could not be deserialized.
 
 use actors::{
-    clock::millis,
+    clock::{millis, rfc3339_text},
     model::{BrokerError, BudgetFull, CrossProjectSide, MissingGrant, MissingSession},
 };
 use serde_json::{Value, json};
@@ -41,6 +41,14 @@ pub fn error_detail(error: &BrokerError) -> Value {
         BrokerError::QueueFull(BudgetFull { budget, limit }) => {
             json!({"limit": limit, "unit": budget.unit(), "budget": budget.as_str()})
         }
+        BrokerError::QuestionsFull { which, limit } => {
+            json!({"limit": limit, "unit": which.unit(), "budget": which.as_str()})
+        }
+        BrokerError::QuestionNotFound { id } => json!({"question_id": id}),
+        BrokerError::QuestionClosed { state, by, at_ms } => {
+            json!({"state": state, "by": by, "at": rfc3339_text(*at_ms)})
+        }
+        BrokerError::RevisionMismatch { revision } => json!({"revision": revision}),
         BrokerError::PayloadTooLarge { limit } => json!({"limit": limit}),
         BrokerError::InvalidArgument { field, .. } => json!({"argument": field}),
         BrokerError::SessionNotFound(missing) => match missing {

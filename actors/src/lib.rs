@@ -9,6 +9,7 @@
 //! └─ Project × n              opened again from the store when it is given up; its subtree stays on one arbiter
 //!    ├─ Registry              admits protocols
 //!    ├─ Router                appends messages and nudges their recipients
+//!    ├─ Desk                  brings questions of agents before people
 //!    └─ Session × n           <- at most one live connection each, which comes and goes
 //! ```
 //!
@@ -39,6 +40,7 @@
 pub mod bridge;
 pub mod broker;
 pub mod clock;
+pub mod desk;
 pub mod directory;
 pub mod faults;
 pub mod metrics;

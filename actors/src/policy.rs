@@ -35,6 +35,28 @@ pub struct ProjectSettings {
     /// How long a disconnected session keeps its name and its inbox.
     pub session_retention: Duration,
     pub restarts: RestartPolicy,
+    pub desk: DeskSettings,
+}
+
+/// Settings of the desk that apply to every project.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeskSettings {
+    /// Agents may ask people, and consoles may connect.
+    pub is_on: bool,
+    /// Open questions that are offered to one console, at most.
+    pub capacity: usize,
+    /// How long a yap is held for its place in the order.
+    pub yap_delay: Duration,
+}
+
+impl Default for DeskSettings {
+    fn default() -> Self {
+        Self {
+            is_on: true,
+            capacity: 10,
+            yap_delay: Duration::from_millis(200),
+        }
+    }
 }
 
 impl ProjectSettings {

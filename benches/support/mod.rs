@@ -46,6 +46,7 @@ pub async fn local_broker(key_rate_limit: u32) -> BrokerHandle {
                 disconnect_after: seconds(60),
             },
             session_retention: seconds(3600),
+            desk: actors::policy::DeskSettings::default(),
             restarts: Restarts::default(),
         },
         key_rate_limit,
@@ -81,6 +82,7 @@ pub fn member_key(expires_at_ms: Option<u64>) -> NewKey {
     NewKey {
         label: None,
         scope: Scope::Member,
+        human: None,
         expires_at_ms,
     }
 }

@@ -23,7 +23,7 @@ use error::{LoadError, Result};
 use process::ServerProcess;
 use report::Report;
 use wire::Target;
-use workloads::{RunContext, broadcast, direct, front, growth, idle, latency, neighbours, offline, storm};
+use workloads::{RunContext, broadcast, desk, direct, front, growth, idle, latency, neighbours, offline, storm};
 
 /// Put an mcp-broker under load and measure it.
 ///
@@ -85,6 +85,8 @@ enum Workload {
     Broadcast(broadcast::Options),
     /// `mcp-broker connect`: its start, a call through it, and its rest. It starts a broker of its own
     Front(front::Options),
+    /// Questions to people: an answer until its agent has it, lists, and yaps. It starts a broker of its own
+    Desk(desk::Options),
     /// Connections without traffic: memory and connection rate
     Idle(idle::Options),
     /// Messages to recipients that are away, and their return
@@ -155,6 +157,7 @@ fn run(cli: Cli) -> Result<Report> {
         Workload::Direct(options) => direct::run(&bench, &options),
         Workload::Broadcast(options) => broadcast::run(&bench, &options),
         Workload::Front(options) => front::run(&bench, &options),
+        Workload::Desk(options) => desk::run(&options),
         Workload::Idle(options) => idle::run(&bench, &options),
         Workload::Offline(options) => offline::run(&bench, &options),
         Workload::Latency(options) => latency::run(&bench, &options),

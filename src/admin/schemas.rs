@@ -44,12 +44,13 @@ pub struct Description(String);
 #[schema(pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$", min_length = 1, max_length = 64)]
 pub struct Tag(String);
 
-/// What a key may do: administer its project; use sessions, send and receive; read only.
+/// What a key may do: administer its project; use sessions, send and receive; answer questions as a person; read only.
 #[derive(ToSchema)]
 #[schema(rename_all = "lowercase")]
 pub enum KeyScope {
     Admin,
     Member,
+    Answer,
     Observer,
 }
 
@@ -60,6 +61,7 @@ pub enum CallerScope {
     Operator,
     Admin,
     Member,
+    Answer,
     Observer,
 }
 
@@ -80,3 +82,24 @@ pub enum Outcome {
     Done,
     Refused,
 }
+
+/// The name of a person: 1 to 128 characters without `@`, white space at an end and control characters, not of the form of
+/// a UUID, and not `desk`.
+#[derive(ToSchema)]
+#[schema(
+    pattern = r"^[^\s@\u0000-\u001f\u007f-\u009f](?:[^@\u0000-\u001f\u007f-\u009f]{0,126}[^\s@\u0000-\u001f\u007f-\u009f])?$",
+    min_length = 1,
+    max_length = 128,
+    example = "mara"
+)]
+pub struct HumanName(String);
+
+/// A role of people, such as `oncall`: as a name, without commas.
+#[derive(ToSchema)]
+#[schema(
+    pattern = r"^[^\s,@\u0000-\u001f\u007f-\u009f](?:[^,@\u0000-\u001f\u007f-\u009f]{0,126}[^\s,@\u0000-\u001f\u007f-\u009f])?$",
+    min_length = 1,
+    max_length = 128,
+    example = "oncall"
+)]
+pub struct Role(String);

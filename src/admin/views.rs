@@ -247,6 +247,14 @@ pub struct Key {
     pub label: Option<String>,
     #[schema(value_type = schemas::KeyScope)]
     pub scope: &'static str,
+    /// Of a key of scope `answer`: the person who holds it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, value_type = Option<schemas::HumanName>)]
+    pub human: Option<String>,
+    /// Of a key of scope `answer`: the roles of that person.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, value_type = Option<Vec<schemas::Role>>)]
+    pub roles: Option<Vec<String>>,
     #[schema(value_type = schemas::KeyStatus)]
     pub status: &'static str,
     #[schema(format = DateTime)]
@@ -270,6 +278,8 @@ impl Key {
             key_id: key.id.to_string(),
             label: key.label.clone(),
             scope: key.scope.as_str(),
+            human: key.human.as_ref().map(|human| human.name.to_string()),
+            roles: key.human.as_ref().map(|human| human.roles.clone()),
             status: status.as_str(),
             created_at: rfc3339_text(key.created_at_ms),
             expires_at: ends.map(rfc3339_text),

@@ -139,7 +139,7 @@ fn entry(actor: &str, address: Option<IpAddr>, action: &str) -> AuditEntry {
 
 /// The known beginning of a path. The rest is chosen by the caller and is not recorded.
 fn known_path(path: &str) -> &'static str {
-    const KNOWN: [&str; 23] = [
+    const KNOWN: [&str; 26] = [
         "/mcp",
         "/sse",
         "/ws",
@@ -159,6 +159,9 @@ fn known_path(path: &str) -> &'static str {
         "/api/v1/flow",
         "/api/v1/threads",
         "/api/v1/settings",
+        "/api/v1/questions",
+        "/api/v1/yaps",
+        "/api/v1/desk",
         "/security/status",
         "/sessions",
         "/protocols",

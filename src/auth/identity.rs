@@ -34,6 +34,8 @@ pub struct Identity {
     pub address: Option<IpAddr>,
     /// The rate limit of callers without a key of their own: by address, or by token subject.
     pub(super) shared_rate: Option<Arc<RateLimit>>,
+    /// Keys of agents may answer questions to people.
+    pub(super) allows_agent_answers: bool,
     /// When the credential was first seen invalid, in milliseconds of the monotonic clock; 0 while it is valid.
     pub(super) invalid_since_ms: AtomicU64,
 }

@@ -8,6 +8,7 @@ mod audit;
 pub mod cookie;
 mod credentials;
 mod failed_attempts;
+mod human;
 mod identity;
 pub mod jwt;
 mod rates;
@@ -22,7 +23,7 @@ use actors::{
     broker::{BrokerHandle, Principal},
     clock::{Now, now},
     metrics::{AuthFailure, METRICS},
-    model::{ApiKey, BrokerError, CredentialStatus, KeyDigest, Owner, ProjectId, Scope},
+    model::{ApiKey, BrokerError, CredentialStatus, KeyDigest, KeyHuman, Owner, ProjectId, Scope},
     rate::RateLimit,
 };
 
@@ -49,6 +50,8 @@ pub struct AuthPolicy {
     pub jwt: Option<Arc<JwtVerifier>>,
     /// Requests per minute of each caller; 0 means no limit.
     pub rate_limit: u32,
+    /// Keys of agents may answer questions to people.
+    pub allows_agent_answers: bool,
 }
 
 /// Authenticates callers.
@@ -61,6 +64,7 @@ pub struct Authenticator {
     /// Rate limits of callers without a key of their own: by address, or by token subject.
     caller_rates: CallerRates,
     failed_attempts: FailedAttempts,
+    allows_agent_answers: bool,
     audit: Arc<Audit>,
 }
 
@@ -98,12 +102,14 @@ impl Authenticator {
             admin_key,
             jwt,
             rate_limit,
+            allows_agent_answers,
         } = policy;
         let permanent = |owner: Owner, scope, rate| {
             Arc::new(Principal {
                 audit_name: owner.as_str().into(),
                 owner,
                 scope,
+                human: None,
                 only_project: None,
                 status: CredentialStatus::valid_until(u64::MAX),
                 rate,
@@ -126,6 +132,7 @@ impl Authenticator {
             jwt,
             caller_rates: CallerRates::per_minute(rate_limit),
             failed_attempts: FailedAttempts::default(),
+            allows_agent_answers,
             audit,
         }
     }
@@ -156,28 +163,30 @@ impl Authenticator {
         }
     }
 
-    /// The identity of a program that the kernel knows to run as this user, which is the broker's own. It may do in the
-    /// project `default` what a member may.
+    /// The identity of a program that the kernel knows to run as this user, which is the broker's own. It may do in this
+    /// project what a member may.
     ///
     /// # Errors
     /// The project cannot be opened.
-    pub async fn authenticate_user(&self, uid: u32) -> Result<Arc<Identity>, Problem> {
+    pub async fn authenticate_user(&self, uid: u32, project: &ProjectId) -> Result<Arc<Identity>, Problem> {
         let owner = Owner::local_user(uid);
         let shared_rate = self.caller_rates.rate_of(owner.as_str());
         let principal = Principal {
             audit_name: owner.as_str().into(),
             owner,
             scope: Scope::Member,
-            only_project: Some(ProjectId::default_project()),
+            human: None,
+            only_project: Some(project.clone()),
             status: CredentialStatus::valid_until(u64::MAX),
             rate: None,
         };
-        let project = self.broker.project(&ProjectId::default_project()).await;
+        let project = self.broker.project(project).await;
         Ok(Arc::new(Identity {
             principal: Arc::new(principal),
             project: project.map_err(|error| Problem::from(&error))?,
             address: None,
             shared_rate,
+            allows_agent_answers: self.allows_agent_answers,
             invalid_since_ms: AtomicU64::new(0),
         }))
     }
@@ -238,6 +247,7 @@ impl Authenticator {
             project,
             address: credentials.address,
             shared_rate,
+            allows_agent_answers: self.allows_agent_answers,
             invalid_since_ms: AtomicU64::new(0),
         }))
     }
@@ -334,8 +344,8 @@ impl Authenticator {
     /// The metadata of the protected resource (RFC 9728, section 2); `None` without a configured issuer.
     pub fn resource_metadata(&self) -> Option<serde_json::Value> {
         let jwt = self.jwt.as_ref()?;
-        let scopes =
-            [Scope::Observer, Scope::Member, Scope::Admin].map(|scope| format!("{SCOPE_PREFIX}{}", scope.as_str()));
+        let scopes = [Scope::Observer, Scope::Answer, Scope::Member, Scope::Admin]
+            .map(|scope| format!("{SCOPE_PREFIX}{}", scope.as_str()));
         Some(serde_json::json!({
             "resource": jwt.audience(),
             "resource_name": "mcp-broker",
@@ -352,19 +362,28 @@ fn principal_of_claims(claims: jwt::Claims) -> Result<Arc<Principal>, AuthError>
         let mut names = claims.scopes.iter().filter_map(|name| name.strip_prefix(SCOPE_PREFIX));
         names.any(|name| name == scope.as_str())
     };
-    let scopes = [Scope::Admin, Scope::Member, Scope::Observer];
+    let scopes = [Scope::Admin, Scope::Member, Scope::Answer, Scope::Observer];
     let scope = scopes.into_iter().find(|&scope| named(scope)).ok_or_else(|| {
-        let text =
-            format!("the token has no scope {SCOPE_PREFIX}admin, {SCOPE_PREFIX}member or {SCOPE_PREFIX}observer");
-        BrokerError::forbidden(text)
+        let names = scopes
+            .map(|scope| format!("{SCOPE_PREFIX}{}", scope.as_str()))
+            .join(", ");
+        BrokerError::forbidden(format!("the token has none of the scopes {names}"))
     })?;
     let home = claims.project.as_deref().and_then(|text| ProjectId::parse(text).ok());
     let home = home.ok_or_else(|| BrokerError::forbidden("the token names no project"))?;
+    let human =
+        match scope {
+            Scope::Answer => Some(KeyHuman::parse(&claims.human, claims.roles).map_err(|error| {
+                BrokerError::forbidden(format!("the token names no person who may answer: {error}"))
+            })?),
+            _ => None,
+        };
     let owner = Owner::subject(&claims.subject);
     Ok(Arc::new(Principal {
         audit_name: owner.as_str().into(),
         owner,
         scope,
+        human,
         only_project: Some(home),
         status: CredentialStatus::valid_until(claims.expires_at_ms.saturating_add(jwt::LEEWAY_S * 1000)),
         rate: None,

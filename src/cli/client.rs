@@ -146,13 +146,25 @@ pub fn send(access: &BrokerAccess, ask: &ApiRequest) -> Result<String, String> {
 pub struct Client {
     pub access: BrokerAccess,
     agent: Agent,
+    /// Headers of every request.
+    headers: Vec<(&'static str, String)>,
 }
 
 impl Client {
     /// A client of this broker. Nothing is sent yet.
     pub fn new(access: BrokerAccess) -> Self {
         let agent = agent(&access.url);
-        Self { access, agent }
+        Self {
+            access,
+            agent,
+            headers: Vec::new(),
+        }
+    }
+
+    /// Sends a header with every request.
+    pub fn with_header(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.headers.push((name, value.into()));
+        self
     }
 
     /// Sends a request and returns the body of the response, which may be empty.
@@ -224,7 +236,7 @@ impl Client {
         if !ask.headers.iter().any(|(name, _)| *name == header::ACCEPT) {
             request = request.header(header::ACCEPT, "application/json, application/problem+json");
         }
-        for (name, value) in &ask.headers {
+        for (name, value) in self.headers.iter().chain(&ask.headers) {
             request = request.header(*name, value);
         }
         if let Some(key) = &self.access.key {

@@ -13,6 +13,8 @@ pub enum CliError {
     Failed(String),
     /// What the command waited for did not happen in time; one line for the user.
     TimedOut(String),
+    /// What the command is about does not exist or is closed; one line for the user, unless stdout says it already.
+    Nothing(Option<String>),
     /// The broker does not run; one line for the user.
     NotRunning(String),
     /// A signal ended the command.

@@ -7,6 +7,7 @@ mod client_file;
 mod completions;
 mod config_entry;
 mod connect;
+mod console;
 mod demo;
 mod dev_tools;
 mod doctor;
@@ -27,6 +28,7 @@ mod question;
 mod serve;
 mod setup;
 mod table;
+mod theme;
 mod top;
 mod usage_errors;
 
@@ -52,6 +54,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, env: impl IntoIterator<Item
         Ok(Action::Project(command)) => project::run(&command),
         Ok(Action::Operate(operation)) => operation.run(),
         Ok(Action::Top(top)) => top::run(*top),
+        Ok(Action::Console(console)) => console::run(*console),
         Ok(Action::Completions(shell)) => completions::run(shell, command()),
         Ok(Action::Man(folder)) => man::run(&folder, command()),
         Ok(Action::Keygen) => keygen::run(),
@@ -86,6 +89,7 @@ pub enum Action {
     Project(Box<project::ProjectCommand>),
     Operate(Box<operate::Operation>),
     Top(Box<top::Top>),
+    Console(Box<console::Console>),
     Completions(clap_complete::Shell),
     Man(PathBuf),
     Keygen,
@@ -153,6 +157,10 @@ pub fn parse(
             let env: Vec<_> = env.into_iter().collect();
             top::read(&below, &matches, &env).map(Box::new).map(Action::Top)
         }
+        Some((name, below)) if name == console::NAME => {
+            let env: Vec<_> = env.into_iter().collect();
+            console::read(&below, &matches, &env).map(Box::new).map(Action::Console)
+        }
         Some((name, _)) if let Some(flag) = access::first_broker_flag(&matches) => Err(CliError::Usage(format!(
             "--{flag} is not known before {name}; it belongs to commands that ask a broker, such as project"
         ))),
@@ -186,6 +194,7 @@ pub fn command() -> Command {
         .subcommand(local::aliases())
         .subcommand(connect::command())
         .subcommand(hook::command())
+        .subcommand(console::command())
         .subcommand(top::command())
         .subcommands(operate::commands())
         .subcommand(project::command())
@@ -210,6 +219,8 @@ fn report(stop: CliError, speaks_json: bool) -> ExitCode {
         CliError::Usage(line) => (line, exit::USAGE),
         CliError::Failed(line) => (line, exit::FAILED),
         CliError::TimedOut(line) => (line, exit::TIMED_OUT),
+        CliError::Nothing(Some(line)) => (line, exit::NOTHING),
+        CliError::Nothing(None) => return ExitCode::from(exit::NOTHING),
         CliError::NotRunning(line) => (line, exit::NOT_RUNNING),
         CliError::Signalled(signal) => {
             return ExitCode::from(exit::SIGNALLED | u8::try_from(signal).unwrap_or(0));

@@ -15,6 +15,16 @@ pub enum RedisFallback {
     Memory,
 }
 
+/// By which ways `clarify` reaches people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClarifyBy {
+    Desk,
+    /// The desk, and the client of the agent while no person is at the desk.
+    DeskThenClient,
+    /// The client of the agent, and the desk beside it.
+    ClientThenDesk,
+}
+
 /// The form of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {

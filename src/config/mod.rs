@@ -20,10 +20,13 @@ use std::ffi::OsString;
 pub use docs::settings_markdown;
 pub use error::{ConfigError, Origin};
 pub(crate) use error::{one_line, quoted_value};
-pub use kinds::{LogFormat, RedisFallback, StorageKind};
+pub use kinds::{ClarifyBy, LogFormat, RedisFallback, StorageKind};
 pub(crate) use layers::nearest_name;
 pub use layers::{DefaultValue, Flag};
-pub use names::{API_KEY_ENV, CLIENT_ENVS, CODEX_ENV, CONFIG_ENV, ENV_PREFIX, NAME_ENV, URL_ENV, WAKE_ENV};
+pub use names::{
+    API_KEY_ENV, CLIENT_ENVS, CODEX_ENV, CONFIG_ENV, ENV_PREFIX, NAME_ENV, NOTIFY_COMMAND_ENV, NOTIFY_TEXT_ENV,
+    URL_ENV, WAKE_ENV,
+};
 pub use origins::SettingValue;
 pub(crate) use rules::{Integer, Rule, Span};
 pub use rules::{RedisUrl, Shape, check_log_filter};

@@ -17,5 +17,18 @@ pub const WAKE_ENV: &str = "MCP_BROKER_WAKE";
 /// The variable with the program of Codex, by which `mcp-broker connect` wakes it. `serve` ignores it.
 pub const CODEX_ENV: &str = "MCP_BROKER_CODEX";
 
+/// The variable with the command by which `mcp-broker console` notifies. `serve` ignores it.
+pub const NOTIFY_COMMAND_ENV: &str = "MCP_BROKER_NOTIFY_COMMAND";
+/// The variable that has `mcp-broker console` show texts in notifications. `serve` ignores it.
+pub const NOTIFY_TEXT_ENV: &str = "MCP_BROKER_NOTIFY_TEXT";
+
 /// The variables of clients that look like settings of the broker.
-pub const CLIENT_ENVS: [&str; 5] = [API_KEY_ENV, CODEX_ENV, NAME_ENV, URL_ENV, WAKE_ENV];
+pub const CLIENT_ENVS: [&str; 7] = [
+    API_KEY_ENV,
+    CODEX_ENV,
+    NAME_ENV,
+    NOTIFY_COMMAND_ENV,
+    NOTIFY_TEXT_ENV,
+    URL_ENV,
+    WAKE_ENV,
+];

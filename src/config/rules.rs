@@ -12,7 +12,7 @@ use actors::model::KeyDigest;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-use super::kinds::{LogFormat, RedisFallback, StorageKind};
+use super::kinds::{ClarifyBy, LogFormat, RedisFallback, StorageKind};
 use crate::storage::redis::RedisSettings;
 
 /// How a value looks on the command line.
@@ -190,6 +190,10 @@ impl Choosable for RedisFallback {
     const SHAPE: Shape = Shape::One("KIND");
 }
 
+impl Choosable for ClarifyBy {
+    const SHAPE: Shape = Shape::One("WAYS");
+}
+
 impl Choosable for LogFormat {
     const SHAPE: Shape = Shape::One("FORMAT");
 }
@@ -218,7 +222,7 @@ impl Rule for OptionalPort {
 
     fn parse(&self, text: &str) -> Result<Self::Value, NotAllowed> {
         match text {
-            "" => Ok(None),
+            "" | "off" => Ok(None),
             _ => text.parse().map(Some).map_err(|_| NotAllowed),
         }
     }

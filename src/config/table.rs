@@ -11,7 +11,7 @@ use actors::model::KeyDigest;
 
 use super::{
     error::ConfigError,
-    kinds::{LogFormat, RedisFallback, StorageKind},
+    kinds::{ClarifyBy, LogFormat, RedisFallback, StorageKind},
     layers::Layers,
     rules::{
         Address, AdminKey, AutoOr, Choice, FilePath, Folder, Integer, LogFilter, Names, OptionalPort, Origins, Ratio,
@@ -63,9 +63,18 @@ settings! {
     /// Claim of a token that names its project.
     jwt_project_claim: Option<String> = "project_id", Word;
 
-    /// Claim of a token with its scopes, of which one must be `mcp-broker:admin`, `mcp-broker:member` or
-    /// `mcp-broker:observer`.
+    /// Claim of a token with its scopes, of which one must be `mcp-broker:admin`, `mcp-broker:member`,
+    /// `mcp-broker:answer` or `mcp-broker:observer`.
     jwt_scope_claim: Option<String> = "scope", Word;
+
+    /// Claim of a token of scope `mcp-broker:answer` with the name of the person who answers.
+    jwt_human_claim: Option<String> = "sub", Word;
+
+    /// Claim of a token of scope `mcp-broker:answer` with the roles of the person, to which questions may be addressed.
+    jwt_roles_claim: Option<String> = "roles", Word;
+
+    /// Let keys of scope `member` answer questions that agents ask people. Such an answer names itself as that of an agent.
+    allow_agent_answers: bool = "false", Choice(SWITCH);
 
     /// Host names a request may be addressed to, without port; `*` allows every name. Guards a broker on a developer's
     /// machine against web pages that rebind their DNS name to it. `/livez`, `/readyz` and `/startupz` answer to every
@@ -98,6 +107,18 @@ settings! {
     /// `false`: they act as their user, with scope `member` in the project `default`, even with `enable_auth`.
     /// `connect` and the commands `local` and `dev` take the key from `MCP_BROKER_API_KEY`.
     local_auth: bool = "false", Choice(SWITCH);
+
+    /// Port on the loopback interface for the MCP servers and consoles of rubberduck-mcp, whose own port is 8765; empty or
+    /// `off` for none. 0 takes a free one. They use the same desk as all other agents and people. If another program has the
+    /// port, the broker says so and goes on.
+    rubberduck_port: Option<u16> = "", OptionalPort;
+
+    /// Project whose desk `rubberduck_port` serves.
+    rubberduck_project: Option<String> = "default", Word;
+
+    /// Serve every program of this machine at `rubberduck_port`. `false`: only those that run as the user of the broker, which
+    /// is known on Linux and on no other system.
+    rubberduck_trust_loopback: bool = "false", Choice(SWITCH);
 
     /// Time without use after which the broker ends: without a connection, a request, a running task, or a program that
     /// writes to `local_fifo`. When a newer version is installed, it ends soon after the last use. 0 means never in both
@@ -171,6 +192,18 @@ settings! {
     /// Keep the payloads of messages as long as their history, up to 256 KiB each. `false`: as long as the messages wait.
     message_history_payloads: bool = "false", Choice(SWITCH);
 
+    /// Agents may ask people questions, and consoles may connect.
+    desk: bool = "true", Choice(SWITCH);
+
+    /// Open questions that are offered to one console at once. More wait at the desk; a person can open any of them.
+    desk_capacity: usize = "10", Integer(1..=1000);
+
+    /// Time an answered, declined, expired or cancelled question is kept: at most 10,000 of a project.
+    desk_retention: Duration = "30d", Span(hours(1)..=hours(365 * 24));
+
+    /// Time a remark of an agent is held, so that remarks of several agents are shown in the order of their times.
+    yap_delay: Duration = "200ms", Span(seconds(0)..=seconds(5));
+
     /// Share of `queue_capacity` at which a warning is logged and counted.
     queue_warning: f64 = "0.9", Ratio;
 
@@ -187,6 +220,10 @@ settings! {
 
     /// Deliveries of one message without acknowledgement until it is dead-lettered.
     delivery_limit: u32 = "5", Integer(1..=1000);
+
+    /// By which ways `clarify` reaches people: `desk` only; `desk,client` also by a form in the client of the agent, while no
+    /// person is at the desk and where the client offers it; `client,desk` by that form first, beside the desk.
+    clarify_by: ClarifyBy = "desk,client", Choice(CLARIFY_WAYS);
 
     /// Time between two heartbeats that clients are told to keep. Must be shorter than `stale_threshold`.
     heartbeat_interval: Duration = "10s", Span(millis(100)..=hours(1));
@@ -233,6 +270,13 @@ const STORAGES: &[(&str, StorageKind)] = &[
 ];
 
 const REDIS_FALLBACKS: &[(&str, RedisFallback)] = &[("none", RedisFallback::None), ("memory", RedisFallback::Memory)];
+
+const CLARIFY_WAYS: &[(&str, ClarifyBy)] = &[
+    ("desk", ClarifyBy::Desk),
+    ("desk,client", ClarifyBy::DeskThenClient),
+    ("client,desk", ClarifyBy::ClientThenDesk),
+    ("client", ClarifyBy::ClientThenDesk),
+];
 
 const LOG_FORMATS: &[(&str, LogFormat)] = &[
     ("auto", LogFormat::Auto),

@@ -210,6 +210,7 @@ const REFUSED_VALUES: &[(&str, &[&str])] = &[
     ("storage", &["sqlite", "Memory"]),
     ("queue_capacity", &["0", "1e3", "18446744073709551616"]),
     ("queue_warning", &["0", "1.01", "NaN", "-0.5", "90%"]),
+    ("clarify_by", &["mail", "desk, client"]),
     ("max_payload_mb", &["0", "65", "10MB"]),
     ("delivery_limit", &["0", "1001"]),
     (
@@ -242,6 +243,10 @@ const REFUSED_VALUES: &[(&str, &[&str])] = &[
     ("redis_fallback", &["disk", ""]),
     ("wait_for_replicas", &["17", "-1"]),
     ("storage_deadline", &["49ms", "61s"]),
+    ("desk", &["yes"]),
+    ("desk_capacity", &["0", "1001"]),
+    ("desk_retention", &["59m", "366d"]),
+    ("yap_delay", &["6s"]),
 ];
 
 #[test]

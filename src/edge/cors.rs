@@ -12,6 +12,6 @@ pub fn cors(admission: Admission) -> Cors {
         .allowed_origin_fn(move |_, head| admission.check(head.headers()).is_ok())
         .allowed_methods([Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE])
         .allow_any_header()
-        .expose_headers(["Mcp-Session-Id", "Retry-After", "WWW-Authenticate"])
+        .expose_headers(["ETag", "Mcp-Session-Id", "Retry-After", "WWW-Authenticate"])
         .max_age(PREFLIGHT_MAX_AGE_S)
 }

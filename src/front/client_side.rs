@@ -266,8 +266,12 @@ impl ClientSide {
             let state = self.shared.state();
             let known = state.identity.conversation();
             known.and_then(|known| splice::conversation(text, params, known))
-        } else if tools::takes_idempotency_key(&name) {
-            let key_place = splice::place(text, params);
+        } else if tools::takes_idempotency_key(&name) || tools::asks_with_key(&name) {
+            let key_place = if tools::asks_with_key(&name) {
+                splice::place_in_arguments(text, params)
+            } else {
+                splice::place(text, params)
+            };
             if key_place != splice::Place::None {
                 traits.repeat = if names_session {
                     Repeat::Always

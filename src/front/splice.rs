@@ -1,6 +1,6 @@
 //! Adds members to the bytes of calls. Pure.
 //!
-//! A call that sends a message without an idempotency key gets one, so that it can be repeated after its answer was lost. A
+//! A call that sends a message or asks people without an idempotency key gets one, so that it can be repeated after its answer was lost. A
 //! call that registers a session gets the conversation, by which hooks find the session.
 
 use serde_json::json;
@@ -32,8 +32,28 @@ pub enum Place {
     InHeaders { at: usize, is_empty: bool },
     /// In headers of its own, as the first argument, whose brace is before this position.
     InArguments { at: usize, is_empty: bool },
+    /// As the first argument, whose brace is before this position.
+    AsArgument { at: usize, is_empty: bool },
     /// Nowhere: the broker refuses the call for its shape.
     None,
+}
+
+/// Finds the place of the key in a frame of a call that asks people, where the key is an argument.
+pub fn place_in_arguments(frame: &str, params: &Params<'_>) -> Place {
+    let Some(arguments) = params.arguments.filter(|arguments| arguments.starts_with('{')) else {
+        return Place::None;
+    };
+    if params.members.iter().any(|(name, _)| name == KEY) {
+        return Place::Given;
+    }
+    // The slices of a parsed frame lie in it.
+    let Some(at) = (arguments.as_ptr() as usize).checked_sub(frame.as_ptr() as usize) else {
+        return Place::None;
+    };
+    Place::AsArgument {
+        at: at + 1,
+        is_empty: params.members.is_empty(),
+    }
 }
 
 /// Finds the place of the key in a frame, whose params are slices of it.
@@ -71,7 +91,7 @@ pub fn place(frame: &str, params: &Params<'_>) -> Place {
 pub fn key(place: Place, key: &str) -> Option<Insertion> {
     let (at, is_empty, before, after) = match place {
         Place::Given | Place::None => return None,
-        Place::InHeaders { at, is_empty } => (at, is_empty, "", ""),
+        Place::InHeaders { at, is_empty } | Place::AsArgument { at, is_empty } => (at, is_empty, "", ""),
         Place::InArguments { at, is_empty } => (at, is_empty, "\"headers\":{", "}"),
     };
     let comma = if is_empty { "" } else { "," };
@@ -173,6 +193,28 @@ mod tests {
         );
         let none = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"send_message"}}"#;
         assert_eq!(spliced(none), (Place::None, none.to_owned()));
+    }
+
+    #[test]
+    fn a_question_has_its_key_among_its_arguments() {
+        for (before, after) in [
+            ("{}", r#"{"idempotency_key":"k1"}"#),
+            (r#"{ "question":"?"}"#, r#"{"idempotency_key":"k1", "question":"?"}"#),
+            (r#"{"idempotency_key":"mine"}"#, r#"{"idempotency_key":"mine"}"#),
+            ("[1]", "[1]"),
+        ] {
+            let frame = call(before);
+            let Ok(Incoming::Request { params, .. }) = rpc::parse(&frame) else {
+                panic!("a request")
+            };
+            let mut out = Vec::new();
+            write(
+                &mut out,
+                frame.as_bytes(),
+                key(place_in_arguments(&frame, &params), "k1").as_ref(),
+            );
+            assert_eq!(String::from_utf8(out).unwrap(), call(after));
+        }
     }
 
     #[test]

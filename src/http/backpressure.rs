@@ -44,7 +44,8 @@ pub fn transport_context(request: &HttpRequest) -> Option<&TransportContext> {
     request.app_data::<StateData>()?.transport.get()
 }
 
-fn socket_state(request: &HttpRequest) -> Rc<SocketState> {
+/// The socket of a request.
+pub fn socket_state(request: &HttpRequest) -> Rc<SocketState> {
     request.conn_data::<Rc<SocketState>>().cloned().unwrap_or_default()
 }
 

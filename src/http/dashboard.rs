@@ -1,5 +1,6 @@
-//! `/dashboard`: the operators' page. Page and assets are embedded in the binary and public; what the page shows comes
-//! from `/api/v1`. A debug build reads the assets from `assets/dashboard`, so that an edit needs a reload and no build.
+//! `/dashboard`, the operators' page, and `/desk`, the page on which people answer agents. Pages and assets are embedded in
+//! the binary and public; what the pages show comes from `/api/v1`. A debug build reads the assets from `assets/dashboard`,
+//! so that an edit needs a reload and no build.
 
 use actix_web::{
     HttpResponse,
@@ -12,30 +13,38 @@ use actix_web::{
     },
     web,
 };
+use actors::model::QuestionId;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use rust_embed::{EmbeddedFile, RustEmbed};
 
-use super::resource::Resource;
+use super::{paths, resource::Resource};
 use crate::problem::Problem;
 
 #[derive(RustEmbed)]
 #[folder = "assets/dashboard"]
 struct Assets;
 
-/// The route of the assets. `/openapi.json` describes the page and leaves its assets out.
+/// The route of the assets. `/openapi.json` describes the pages and leaves their assets out.
 pub const ASSETS_ROUTE: &str = "/dashboard/{file:.*}";
 
 const PAGE: &str = "index.html";
+const DESK: &str = "desk.html";
 
 /// Scripts, styles and requests of this origin only, and nothing inline.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
                       img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+
+/// The same for the desk, which also shows the images of questions and answers: they come in JSON.
+const DESK_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+                           img-src 'self' blob:; form-action 'self'; frame-ancestors 'none'";
 
 /// The resources of this file.
 pub fn resources() -> Vec<Resource> {
     vec![
         Resource::at("/dashboard").on(Method::GET, web::to(page)),
         Resource::at(ASSETS_ROUTE).on(Method::GET, web::to(asset)),
+        Resource::at(paths::DESK).on(Method::GET, web::to(desk)),
+        Resource::at("/desk/q/{question_id}").on(Method::GET, web::to(question)),
     ]
 }
 
@@ -49,20 +58,47 @@ pub fn resources() -> Vec<Resource> {
     (status = 304, description = "The client has this version of the page"),
 ))]
 pub async fn page(known: web::Header<IfNoneMatch>) -> HttpResponse {
-    answer(PAGE, &known.into_inner())
+    answer(PAGE, POLICY, &known.into_inner())
+}
+
+/// The page on which people answer the questions of agents.
+#[utoipa::path(get, path = "/desk", operation_id = "get_desk_page", tag = "broker", security(()), responses(
+    (status = 200, description = "The page", body = String, content_type = "text/html",
+        headers(
+            ("Content-Security-Policy" = String, description = "Allows nothing from other hosts"),
+            ("ETag" = String, description = "Changes with the page"),
+        )),
+    (status = 304, description = "The client has this version of the page"),
+))]
+pub async fn desk(known: web::Header<IfNoneMatch>) -> HttpResponse {
+    answer(DESK, DESK_POLICY, &known.into_inner())
+}
+
+/// The page with one question open: the address in notifications. The page keeps its place in the fragment of the address.
+#[utoipa::path(get, path = "/desk/q/{question_id}", operation_id = "get_desk_question", tag = "broker", security(()),
+    params(("question_id" = String, Path, description = "The id of the question")), responses(
+    (status = 303, description = "The place of the question in the page",
+        headers(("Location" = String, description = "Relative, with a fragment"))),
+))]
+pub async fn question(id: web::Path<String>) -> HttpResponse {
+    // The page is the same for every id. A text that is no id leads to the list.
+    let place = QuestionId::parse(&id).map_or_else(String::new, |id| format!("#/q/{id}"));
+    redirect(StatusCode::SEE_OTHER, &format!("../../desk{place}"))
+}
+
+/// A redirection. The address is relative, so that a prefix that a proxy took away stays.
+fn redirect(status: StatusCode, address: &str) -> HttpResponse {
+    HttpResponse::build(status).insert_header((LOCATION, address)).finish()
 }
 
 async fn asset(path: web::Path<String>, known: web::Header<IfNoneMatch>) -> HttpResponse {
     if path.is_empty() {
-        // Relative, so that a prefix that a proxy took away stays.
-        return HttpResponse::PermanentRedirect()
-            .insert_header((LOCATION, "../dashboard"))
-            .finish();
+        return redirect(StatusCode::PERMANENT_REDIRECT, "../dashboard");
     }
-    answer(&path, &known.into_inner())
+    answer(&path, POLICY, &known.into_inner())
 }
 
-fn answer(name: &str, known: &IfNoneMatch) -> HttpResponse {
+fn answer(name: &str, policy: &'static str, known: &IfNoneMatch) -> HttpResponse {
     let found = media_type(name).zip(Assets::get(name));
     let Some((media_type, file)) = found else {
         let detail = "the dashboard has no such file; the page is at /dashboard";
@@ -82,7 +118,7 @@ fn answer(name: &str, known: &IfNoneMatch) -> HttpResponse {
         .insert_header((ETAG, tag.to_string()))
         // A new version of the broker must not run with scripts of the old one.
         .insert_header((CACHE_CONTROL, "no-cache"))
-        .insert_header((CONTENT_SECURITY_POLICY, POLICY))
+        .insert_header((CONTENT_SECURITY_POLICY, policy))
         .insert_header((X_CONTENT_TYPE_OPTIONS, "nosniff"))
         .insert_header((REFERRER_POLICY, "no-referrer"))
         .insert_header((CROSS_ORIGIN_OPENER_POLICY, "same-origin"))
@@ -118,7 +154,7 @@ mod tests {
     use super::*;
 
     fn status_of(name: &str, known: IfNoneMatch) -> StatusCode {
-        answer(name, &known).status()
+        answer(name, POLICY, &known).status()
     }
 
     #[test]
@@ -163,13 +199,29 @@ mod tests {
 
     /// The policy refuses inline scripts and styles, and addresses that are not relative break behind a prefix.
     #[test]
-    fn the_page_has_nothing_inline_and_only_relative_addresses() {
-        let page = Assets::get(PAGE).unwrap();
-        let page = std::str::from_utf8(&page.data).unwrap();
-        for forbidden in ["<style", " style=", " on", "=\"/", "http:", "https:"] {
-            let found = page.lines().find(|line| line.contains(forbidden) && line.contains('<'));
-            assert_eq!(found, None, "{forbidden}");
+    fn the_pages_have_nothing_inline_and_only_relative_addresses() {
+        for name in [PAGE, DESK] {
+            let page = Assets::get(name).unwrap();
+            let page = std::str::from_utf8(&page.data).unwrap();
+            for forbidden in ["<style", " style=", " on", "=\"/", "http:", "https:"] {
+                let found = page.lines().find(|line| line.contains(forbidden) && line.contains('<'));
+                assert_eq!(found, None, "{name}: {forbidden}");
+            }
+            assert!(!page.contains("<script>"), "{name}");
         }
-        assert!(!page.contains("<script>"));
+    }
+
+    #[actix_web::test]
+    async fn the_address_of_a_question_leads_to_its_place_in_the_page() {
+        let id = QuestionId::generate().to_string();
+        for (given, expected) in [
+            (id.as_str(), format!("../../desk#/q/{id}")),
+            ("%22%0d%0ax", "../../desk".to_owned()),
+            ("", "../../desk".to_owned()),
+        ] {
+            let response = question(web::Path::from(given.to_owned())).await;
+            assert_eq!(response.status(), StatusCode::SEE_OTHER);
+            assert_eq!(response.headers().get(LOCATION).unwrap(), expected.as_str());
+        }
     }
 }

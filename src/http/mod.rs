@@ -15,6 +15,7 @@ mod middleware;
 mod oauth;
 mod openapi;
 mod paths;
+mod people;
 mod problem_body;
 mod replicas;
 mod resource;

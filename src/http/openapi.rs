@@ -15,8 +15,8 @@ use utoipa::{
 
 use super::{
     api::{
-        audit, compatibility, dead_letters, events, flow, history, log_level, login, messages, projects, protocols,
-        schemas as documented, sessions, settings, stats, threads, tree,
+        answering, audit, compatibility, dead_letters, desk, events, flow, history, log_level, login, messages,
+        projects, protocols, questions, schemas as documented, sessions, settings, stats, threads, tree, yaps,
     },
     dashboard, docs, health, metrics,
     problem_body::ProblemBody,
@@ -32,7 +32,8 @@ use crate::problem;
     ),
     paths(
         health::welcome, health::health, health::livez, health::readyz, health::startupz, health::security,
-        health::resource_metadata, document, docs::page, dashboard::page,
+        health::resource_metadata, document, docs::page, dashboard::page, dashboard::desk,
+        dashboard::question,
         login::log_in, login::log_out, login::me,
         projects::list, projects::create, projects::show, projects::change, projects::delete,
         projects::keys, projects::add_key, projects::revoke_key, projects::rotate,
@@ -41,6 +42,10 @@ use crate::problem;
         protocols::list, protocols::list_at_root, protocols::show, protocols::register,
         messages::send, history::list, history::life, dead_letters::list, dead_letters::redrive, events::follow,
         flow::show, threads::list,
+        questions::list, questions::ask, questions::show, questions::remove,
+        answering::claim, answering::release, answering::hand_over, answering::answer, answering::decline,
+        answering::cancel, answering::typed, answering::draft, answering::put_draft,
+        yaps::list, yaps::yap, desk::show, desk::change,
         stats::show, settings::show, audit::list, tree::tree, log_level::show, log_level::change, metrics::metrics,
     ),
     components(schemas(ProblemBody, documented::SessionStatusFilter)),
@@ -54,6 +59,7 @@ use crate::problem;
         (name = "sessions", description = "Participants, and what they can speak"),
         (name = "protocols", description = "Formats of messages"),
         (name = "messages", description = "Sending, and messages that were given up"),
+        (name = "desk", description = "Questions of agents to people, and the people who answer"),
         (name = "events", description = "What happens in a project"),
         (name = "audit", description = "Administrative actions and refusals"),
         (name = "broker", description = "State of the broker"),

@@ -8,6 +8,9 @@ pub const PROBES: [&str; 3] = ["/livez", "/readyz", "/startupz"];
 /// The path of the metrics.
 pub const METRICS: &str = "/metrics";
 
+/// The page on which people answer agents.
+pub const DESK: &str = "/desk";
+
 /// Where a browser exchanges a key for a cookie: the key is in the body.
 pub const LOGIN: &str = "/api/v1/login";
 /// Where a browser gets rid of the cookie, whether its key is still valid or not.
@@ -20,9 +23,19 @@ pub fn has_short_answer(path: &str) -> bool {
 
 /// Whether a path needs no credential.
 pub fn is_public(path: &str) -> bool {
-    const PUBLIC: [&str; 7] = ["/", "/health", "/openapi.json", "/docs", "/dashboard", LOGIN, LOGOUT];
+    const PUBLIC: [&str; 8] = [
+        "/",
+        "/health",
+        "/openapi.json",
+        "/docs",
+        "/dashboard",
+        DESK,
+        LOGIN,
+        LOGOUT,
+    ];
     PUBLIC.contains(&path)
         || path.starts_with("/dashboard/")
+        || path.starts_with("/desk/")
         || PROBES.contains(&path)
         || oauth::is_discovery_path(path)
 }

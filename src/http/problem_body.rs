@@ -45,6 +45,9 @@ enum Code {
     CrossProjectDisabled,
     CrossProjectForbidden,
     InvalidArgument,
+    QuestionNotFound,
+    QuestionClosed,
+    PreconditionFailed,
     Timeout,
     Unavailable,
 }

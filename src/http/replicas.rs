@@ -103,8 +103,37 @@ async fn ask_one(
     let (path, query) = (request.uri().path(), request.uri().query());
     let query = query.map_or_else(String::new, |query| format!("{query}&"));
     let uri: Uri = format!("{path}?{query}replica=self").parse().ok()?;
+    answer_of(request, context, uri, Bytes::new(), address, bytes_max).await
+}
+
+/// Sends the request with this body to the replica that it is for, and returns the status and the body of the answer. None
+/// where this replica is to serve it: it is that one, the request comes from another replica, or no such replica answers.
+pub async fn ask_replica(
+    request: &HttpRequest,
+    replica: ReplicaId,
+    body: Bytes,
+    bytes_max: usize,
+) -> Option<(StatusCode, Bytes)> {
+    let context = transport_context(request)?;
+    let replicas = context.replicas.as_ref()?;
+    if replica == replicas.own_id() || request.headers().contains_key(replica_client::FORWARDED) {
+        return None;
+    }
+    let addresses = timeout(ANSWER_TIMEOUT, replicas.addresses()).await.ok()?.ok()?;
+    let (_, address) = addresses.into_iter().find(|(known, _)| *known == replica)?;
+    answer_of(request, context, request.uri().clone(), body, address, bytes_max).await
+}
+
+async fn answer_of(
+    request: &HttpRequest,
+    context: &TransportContext,
+    uri: Uri,
+    body: Bytes,
+    address: std::net::SocketAddr,
+    bytes_max: usize,
+) -> Option<(StatusCode, Bytes)> {
     let stall_max = context.timeouts.stall_timeout;
-    let answer = replica_client::ask(request, uri, address, stall_max, bytes_max);
+    let answer = replica_client::ask(request, uri, body, address, stall_max, bytes_max);
     match timeout(ANSWER_TIMEOUT, answer).await {
         Ok(Ok(answer)) => Some(answer),
         Ok(Err(error)) => {

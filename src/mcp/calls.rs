@@ -21,13 +21,14 @@ use actors::{
 };
 use futures_util::FutureExt;
 use tokio::{
+    sync::Notify,
     task::AbortHandle,
     time::{Instant, timeout},
 };
 
 use super::{
     outbox::Outbox,
-    pending_receive::PendingReceive,
+    pending_receive::HandedOver,
     reply::ReplyTo,
     rpc::{INTERNAL_ERROR, RpcError},
 };
@@ -76,6 +77,8 @@ pub enum ShutdownBehaviour {
     Refuse,
     /// Sends this response: the call has a result and waits for more.
     Answer(Vec<u8>),
+    /// Notifies it: it ends its wait and answers with what it knows.
+    Hurry(Rc<Notify>),
 }
 
 /// A receive that can be cancelled. It outlives its answer and holds no route: the answer of a JSON-RPC batch is sent
@@ -85,7 +88,7 @@ struct RecordedReceive {
     id: Rc<str>,
     /// The exchange of the answer; `None` for the connection.
     exchange_id: Option<ConnectionId>,
-    receive: PendingReceive,
+    receive: HandedOver,
 }
 
 /// A reserved place among the calls of a connection. Dropping it releases the place.
@@ -262,7 +265,7 @@ impl Calls {
     }
 
     /// Records a receive, so that a cancellation returns its messages to the inbox.
-    pub fn record_receive(&self, to: &ReplyTo, receive: PendingReceive) {
+    pub fn record_receive(&self, to: &ReplyTo, receive: HandedOver) {
         let mut receives = self.receives.borrow_mut();
         if receives.len() >= RECEIVES_LEN_MAX {
             // Evicts the oldest that has been answered; running ones stay.
@@ -317,7 +320,13 @@ impl Calls {
     /// Ends the waiting calls of this exchange, or of the whole connection, because the broker stops. Their receives
     /// return their messages. Returns each request with its response, or `None` if it is to be refused.
     pub fn end_waiting(&self, exchange: Option<&Outbox>) -> Vec<(ReplyTo, Option<Vec<u8>>)> {
-        let waits = |call: &RunningCall| !matches!(call.on_shutdown, ShutdownBehaviour::Finish);
+        let waits = |call: &RunningCall| {
+            if let ShutdownBehaviour::Hurry(hurry) = &call.on_shutdown {
+                hurry.notify_one();
+                return false;
+            }
+            !matches!(call.on_shutdown, ShutdownBehaviour::Finish)
+        };
         let ended: Vec<_> = self
             .running
             .borrow_mut()
@@ -328,7 +337,7 @@ impl Calls {
             self.release_receive(&to.id);
             match on_shutdown {
                 ShutdownBehaviour::Answer(response) => (to, Some(response)),
-                ShutdownBehaviour::Refuse | ShutdownBehaviour::Finish => (to, None),
+                ShutdownBehaviour::Refuse | ShutdownBehaviour::Finish | ShutdownBehaviour::Hurry(_) => (to, None),
             }
         };
         ended.into_iter().map(end).collect()
@@ -351,7 +360,7 @@ impl Calls {
             task.abort();
         }
         for RecordedReceive { receive, .. } in self.receives.borrow_mut().drain(..) {
-            if self.was_reset.get() || !receive.call.is_written() {
+            if self.was_reset.get() || !receive.is_written() {
                 receive.release();
             }
         }

@@ -23,8 +23,8 @@ use super::{
     limits::Limits,
     logging::Level,
     outbox::Outbox,
-    pending_receive::PendingReceive,
-    reply::{ReplyTo, ToolResult, UnreadCount, write_call_result, write_tool_result},
+    pending_receive::{HandedOver, PendingReceive},
+    reply::{ReplyTo, ResultForm, ToolResult, UnreadCount, write_call_result, write_tool_result},
     rpc::{INTERNAL_ERROR, RpcError},
     service::Service,
     subscriptions::Subscriptions,
@@ -126,8 +126,22 @@ impl PeerContext {
         receive: Option<PendingReceive>,
     ) {
         match result {
-            Ok(ToolResult(object)) => self.send_tool_result(to, &object, false, receive),
+            Ok(result) => self.send_result(to, result, receive),
             Err(error) => self.refuse(to, &error),
+        }
+    }
+
+    fn send_result(&self, to: &ReplyTo, result: ToolResult, receive: Option<PendingReceive>) {
+        let ToolResult { text, form, notices } = result;
+        let notices = notices.map(|notices| HandedOver::Notices(Arc::new(notices)));
+        if let Some(notices) = &notices {
+            // A transport looks closely at the fate of answers that are recorded.
+            self.calls.record_receive(to, notices.clone());
+        }
+        let handed_over = receive.map(HandedOver::Received).or(notices);
+        match form {
+            ResultForm::Whole => to.raw_result_with_receive(&self.outbox, &text, handed_over),
+            form => self.send_tool_result(to, &text, form, false, handed_over),
         }
     }
 
@@ -136,19 +150,30 @@ impl PeerContext {
         to.trace_failure(error.code());
         let object = error_object(error);
         to.log(&self.outbox, Level::Warning, "tools", &object);
-        let ToolResult(object) = object.into();
-        self.send_tool_result(to, &object, true, None);
+        let ToolResult { text, form, .. } = object.into();
+        self.send_tool_result(to, &text, form, true, None);
     }
 
-    fn send_tool_result(&self, to: &ReplyTo, object: &[u8], is_error: bool, receive: Option<PendingReceive>) {
+    fn send_tool_result(
+        &self,
+        to: &ReplyTo,
+        object: &[u8],
+        form: ResultForm,
+        is_error: bool,
+        receive: Option<HandedOver>,
+    ) {
         self.identity.charge_answer(object.len());
         let waiting = |member: &Arc<Member>| UnreadCount::Of(member.shared.waiting());
         let unread = match &to.acts_as {
             Some(member) => Some(waiting(member)),
             None => self.binding.with_member(waiting),
         };
+        let unread = match unread.unwrap_or(UnreadCount::NoSession) {
+            UnreadCount::Of(unread) if form == ResultForm::ExactObject => UnreadCount::OnlyInMeta(unread),
+            unread => unread,
+        };
         let mut out = Vec::with_capacity(object.len() * 2 + 256);
-        write_tool_result(&mut out, to, object, is_error, unread.unwrap_or(UnreadCount::NoSession));
+        write_tool_result(&mut out, to, object, is_error, unread);
         to.send_with_receive(&self.outbox, &out, receive);
     }
 
@@ -280,9 +305,9 @@ impl PeerContext {
         }
         let running = Arc::clone(task);
         let runner = actix_rt::spawn(async move {
-            let (ToolResult(object), is_error) = match AssertUnwindSafe(call).catch_unwind().await {
-                Ok(Ok(answer)) => (answer, false),
-                Ok(Err(error)) => (error_object(&error).into(), true),
+            let (object, is_error) = match AssertUnwindSafe(call).catch_unwind().await {
+                Ok(Ok(answer)) => (answer.text, false),
+                Ok(Err(error)) => (ToolResult::from(error_object(&error)).text, true),
                 Err(_) => return running.fail(RpcError::new(INTERNAL_ERROR, "Internal error")),
             };
             let mut result = Vec::with_capacity(object.len() * 2 + 256);

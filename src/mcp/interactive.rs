@@ -30,7 +30,7 @@ use crate::json::write_json;
 
 /// How long a human or a model may take to answer. Then a request to a legacy client fails, and a `requestState`
 /// expires.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Why a call ended without a result.
 #[derive(Debug)]
@@ -89,12 +89,18 @@ impl InputRequest {
         }
     }
 
-    fn to_json(&self) -> Value {
+    /// The request as an element of a modern result.
+    pub fn to_json(&self) -> Value {
         json!({"method": self.method, "params": self.params})
     }
 
+    /// The request to a legacy client.
+    pub fn frame(&self, id: u64) -> String {
+        json!({"jsonrpc": "2.0", "id": id, "method": self.method, "params": self.params}).to_string()
+    }
+
     /// Whether an answer fits the request. An answer that does not is discarded, and the request repeated.
-    fn accepts(&self, answer: &Value) -> bool {
+    pub fn accepts(&self, answer: &Value) -> bool {
         match self.method {
             "elicitation/create" => match answer["action"].as_str() {
                 Some("accept") => {
@@ -110,6 +116,14 @@ impl InputRequest {
             _ => answer["roots"].is_array(),
         }
     }
+}
+
+/// Whether a client with these capabilities shows forms to its user.
+pub fn accepts_forms(capabilities: &Map<String, Value>) -> bool {
+    // Without modes, it means forms.
+    capabilities.get("elicitation").is_some_and(|declared| {
+        declared.get("form").is_some() || declared.as_object().is_some_and(|modes| modes.get("url").is_none())
+    })
 }
 
 /// One call, as its tool sees it.
@@ -198,13 +212,11 @@ impl InteractiveCall {
 
     /// Whether the client declared this kind of input: `elicitation`, `sampling` or `roots`.
     pub fn declares(&self, capability: &str) -> bool {
-        let Some(declared) = self.0.capabilities.get(capability) else {
-            return false;
-        };
-        // Without modes, it means forms.
-        capability != "elicitation"
-            || declared.get("form").is_some()
-            || declared.as_object().is_some_and(|modes| modes.get("url").is_none())
+        let capabilities = &self.0.capabilities;
+        if capability == "elicitation" {
+            return accepts_forms(capabilities);
+        }
+        capabilities.contains_key(capability)
     }
 
     /// Checks that the client declared this kind of input.
@@ -387,8 +399,7 @@ impl Call {
 
     async fn ask_legacy_client(&self, request: InputRequest) -> Result<Value, Interrupted> {
         let (id, answer) = self.context.client_requests.open();
-        let frame = json!({"jsonrpc": "2.0", "id": id, "method": request.method, "params": request.params});
-        self.to.notify(&self.context.outbox, frame.to_string().as_bytes());
+        self.to.notify(&self.context.outbox, request.frame(id).as_bytes());
         match timeout(ANSWER_TIMEOUT, answer).await {
             Ok(Ok(Ok(answer))) if request.accepts(&answer) => Ok(answer),
             Ok(Ok(Ok(_))) => Err(RpcError::new(INVALID_REQUEST, format!("no answer to {}", request.method)).into()),

@@ -22,7 +22,7 @@ use futures_util::task::AtomicWaker;
 use super::{
     charge::OutboxCharge,
     framing::{Framing, ResponseForm, replace_line_breaks, text_frame_header},
-    pending_receive::{PendingReceive, WriteMarks},
+    pending_receive::{HandedOver, WriteMarks},
 };
 use crate::budget::Reservation;
 
@@ -148,7 +148,7 @@ impl PushFrame {
 
 impl Queue {
     /// Marks the end of the response queued last: writing it completes these receives.
-    fn mark_receives(&mut self, receives: impl IntoIterator<Item = PendingReceive>) {
+    fn mark_receives(&mut self, receives: impl IntoIterator<Item = HandedOver>) {
         for receive in receives {
             self.marks.receives.push_back((self.queued_bytes_total, receive));
         }
@@ -235,7 +235,7 @@ impl Outbox {
         &self,
         frame: &[u8],
         error: Option<i32>,
-        receives: impl IntoIterator<Item = PendingReceive>,
+        receives: impl IntoIterator<Item = HandedOver>,
     ) {
         let mut queue = self.queue();
         if queue.ended {
@@ -312,7 +312,7 @@ impl Outbox {
     }
 
     /// The receives of an exchange whose response [`Outbox::take`] has not returned yet.
-    pub fn take_receives(&self) -> impl Iterator<Item = PendingReceive> {
+    pub fn take_receives(&self) -> impl Iterator<Item = HandedOver> {
         std::mem::take(&mut self.queue().marks.receives)
             .into_iter()
             .map(|(_, receive)| receive)

@@ -1,12 +1,87 @@
-//! The receives whose answers are not yet with their callers, and the marks by which a transport completes them.
+//! The messages in answers that are not yet with their callers, and the marks by which a transport completes them.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use actors::{
     model::MessageId,
     project::ProjectHandle,
     session::{Member, ReceiveCall},
+    storage::Acknowledge,
 };
+
+/// Messages that an answer hands over. The transport that writes the answer reports its fate, on any thread.
+#[derive(Clone)]
+pub enum HandedOver {
+    /// What a call of `receive_messages` returned.
+    Received(PendingReceive),
+    /// The messages about the ends of questions, which the answer tells.
+    Notices(Arc<PendingNotices>),
+}
+
+impl HandedOver {
+    /// The last byte of the answer is with the operating system.
+    pub fn mark_written(&self) {
+        match self {
+            Self::Received(receive) => receive.mark_written(),
+            Self::Notices(notices) => notices.mark_written(),
+        }
+    }
+
+    /// The caller cannot or does not want to have the answer.
+    pub fn release(&self) {
+        match self {
+            Self::Received(receive) => receive.release(),
+            Self::Notices(notices) => notices.is_released.store(true, Ordering::SeqCst),
+        }
+    }
+
+    /// Whether the answer is written.
+    pub fn is_written(&self) -> bool {
+        match self {
+            Self::Received(receive) => receive.call.is_written(),
+            Self::Notices(_) => false,
+        }
+    }
+}
+
+/// Messages about the ends of questions, which stay in the inbox of their asker until an answer that tells the same is
+/// written.
+pub struct PendingNotices {
+    /// The project of the session.
+    pub project: ProjectHandle,
+    /// The asker.
+    pub member: Arc<Member>,
+    /// Never empty.
+    pub messages: Vec<MessageId>,
+    /// The caller has cancelled: it ignores the answer.
+    is_released: AtomicBool,
+}
+
+impl PendingNotices {
+    /// Messages in the inbox of `member`; None without any.
+    pub fn new(project: &ProjectHandle, member: &Arc<Member>, messages: Vec<MessageId>) -> Option<Self> {
+        (!messages.is_empty()).then(|| Self {
+            project: project.clone(),
+            member: Arc::clone(member),
+            messages,
+            is_released: AtomicBool::new(false),
+        })
+    }
+
+    fn mark_written(&self) {
+        if self.is_released.load(Ordering::SeqCst) {
+            return;
+        }
+        let which = Acknowledge::Seen(self.messages.clone());
+        self.project.acknowledge_without_reply(&self.member, which);
+    }
+}
 
 /// A call of `receive_messages` and the inbox that it reads. The transport that writes the answer reports its fate, on
 /// any thread.
@@ -43,8 +118,8 @@ impl PendingReceive {
 pub struct WriteMarks {
     /// Pushed messages, by the position of their last byte.
     pub messages: VecDeque<(u64, MessageId)>,
-    /// Receives, by the position of the last byte of their answers.
-    pub receives: VecDeque<(u64, PendingReceive)>,
+    /// What answers hand over, by the position of their last bytes.
+    pub receives: VecDeque<(u64, HandedOver)>,
 }
 
 impl WriteMarks {

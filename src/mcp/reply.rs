@@ -16,9 +16,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
     call_trace::CallTrace,
+    client_input::ClientInput,
     logging::Level,
     outbox::Outbox,
-    pending_receive::PendingReceive,
+    pending_receive::{HandedOver, PendingNotices},
     rpc::{self, RpcError, begin_result},
 };
 
@@ -41,6 +42,8 @@ pub struct ReplyTo {
     pub route: ReplyRoute,
     /// The session that the call names by id, if that is not the session of its connection.
     pub acts_as: Option<Arc<Member>>,
+    /// What its client may be asked, and has answered. Only for calls that ask people.
+    pub input: Option<Rc<ClientInput>>,
     /// The trace that the request belongs to. Its span ends with the last copy of this.
     pub trace: Option<Rc<CallTrace>>,
 }
@@ -68,7 +71,7 @@ impl ReplyRoute {
     }
 
     /// Sends the response to a request; `error` is its JSON-RPC error code, `receive` the receive that it completes.
-    pub fn respond(&self, connection: &Outbox, frame: &[u8], error: Option<i32>, receive: Option<PendingReceive>) {
+    pub fn respond(&self, connection: &Outbox, frame: &[u8], error: Option<i32>, receive: Option<HandedOver>) {
         match self {
             Self::Connection => connection.respond_with_receives(frame, error, receive),
             Self::Exchange(outbox) => outbox.respond_with_receives(frame, error, receive),
@@ -154,7 +157,7 @@ pub struct AnswerBatch {
     len: Cell<usize>,
     page_permits: Arc<Semaphore>,
     /// The receives that the answer completes.
-    receives: RefCell<Vec<PendingReceive>>,
+    receives: RefCell<Vec<HandedOver>>,
 }
 
 /// Once the answers of a batch have this many bytes, its other requests are refused.
@@ -205,6 +208,7 @@ impl ReplyTo {
             log_level: None,
             route,
             acts_as: None,
+            input: None,
             trace: None,
         }
     }
@@ -227,7 +231,7 @@ impl ReplyTo {
     }
 
     /// Sends the response, which completes a receive if `receive` is given.
-    pub fn send_with_receive(&self, connection: &Outbox, frame: &[u8], receive: Option<PendingReceive>) {
+    pub fn send_with_receive(&self, connection: &Outbox, frame: &[u8], receive: Option<HandedOver>) {
         self.route.respond(connection, frame, None, receive);
     }
 
@@ -244,7 +248,7 @@ impl ReplyTo {
     }
 
     /// As [`Self::raw_result`]; the response completes a receive if `receive` is given.
-    pub fn raw_result_with_receive(&self, connection: &Outbox, result: &[u8], receive: Option<PendingReceive>) {
+    pub fn raw_result_with_receive(&self, connection: &Outbox, result: &[u8], receive: Option<HandedOver>) {
         let mut out = Vec::with_capacity(result.len() + 64);
         begin_result(&mut out, &self.id);
         out.extend_from_slice(result);
@@ -289,14 +293,49 @@ impl ReplyTo {
     }
 }
 
-/// The result of a tool as a JSON object in text form.
-pub struct ToolResult(pub Vec<u8>);
+/// The result of a tool, as JSON text.
+pub struct ToolResult {
+    /// The JSON text of an object.
+    pub text: Vec<u8>,
+    /// What the object is.
+    pub form: ResultForm,
+    /// The messages that the answer hands over.
+    pub notices: Option<PendingNotices>,
+}
+
+/// What the object of a [`ToolResult`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResultForm {
+    /// The result of the tool, to which the number of waiting messages is added.
+    Object,
+    /// The result of the tool, which its caller wants to have exactly so.
+    ExactObject,
+    /// The result of the request: a task, or a request for input.
+    Whole,
+}
+
+impl ToolResult {
+    /// A result of this form, which hands over no messages.
+    pub fn of_form(text: Vec<u8>, form: ResultForm) -> Self {
+        Self {
+            text,
+            form,
+            notices: None,
+        }
+    }
+}
+
+impl From<Vec<u8>> for ToolResult {
+    fn from(text: Vec<u8>) -> Self {
+        Self::of_form(text, ResultForm::Object)
+    }
+}
 
 impl From<Value> for ToolResult {
     fn from(value: Value) -> Self {
         let mut out = Vec::with_capacity(256);
         write_json(&mut out, &value);
-        Self(out)
+        out.into()
     }
 }
 
@@ -309,6 +348,8 @@ pub enum UnreadCount {
     NoSession,
     /// The result is stored for later, when the number would be outdated.
     Unknown,
+    /// As [`Self::Of`], but only programs are told: the object stays as it is.
+    OnlyInMeta(usize),
 }
 
 /// Writes the response to a `tools/call`.
@@ -348,7 +389,7 @@ pub fn write_call_result(out: &mut Vec<u8>, modern: bool, object: &[u8], is_erro
     });
     out.extend_from_slice(b",\"_meta\":{");
     let known = match unread {
-        UnreadCount::Of(unread) => Some(unread),
+        UnreadCount::Of(unread) | UnreadCount::OnlyInMeta(unread) => Some(unread),
         UnreadCount::NoSession => Some(0),
         UnreadCount::Unknown => None,
     };

@@ -284,7 +284,7 @@ pub fn is_id(raw: &str) -> bool {
 }
 
 /// A JSON-RPC error, as opposed to a result that reports a failure.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct RpcError {
     /// The JSON-RPC error code.
     pub code: i32,

@@ -105,7 +105,7 @@ impl SendReply {
     pub fn to_result(&self, routed: &Routed) -> ToolResult {
         let mut object = Vec::with_capacity(256);
         self.write_object(&mut object, routed);
-        ToolResult(object)
+        ToolResult::from(object)
     }
 
     fn write_object(&self, object: &mut Vec<u8>, routed: &Routed) {

@@ -4,7 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use actors::model::{ProjectId, ReplicaId};
 
-use super::{framing::Framing, list_changes::ListChanges, outbox::Outbox, request_state::StateSigner, tasks::Tasks};
+use super::{
+    client_input::ClarifyBy, framing::Framing, list_changes::ListChanges, outbox::Outbox, request_state::StateSigner,
+    tasks::Tasks,
+};
 use crate::{
     admin::Administration,
     budget::{Budget, Reservation},
@@ -24,6 +27,8 @@ pub struct Service {
     pub lists: ListChanges,
     /// Bounds the bytes of answers and pushed messages of all peers.
     pub outbound: Arc<Budget>,
+    /// By which ways `clarify` reaches people.
+    pub clarify_by: ClarifyBy,
     /// Signs the state that clients carry between rounds.
     pub state_signer: StateSigner,
 }
@@ -39,6 +44,7 @@ impl Service {
         admin: Arc<Administration>,
         replica: Option<ReplicaId>,
         outbound: Arc<Budget>,
+        clarify_by: ClarifyBy,
     ) -> Result<Self, getrandom::Error> {
         Ok(Self {
             payload_len_max,
@@ -47,6 +53,7 @@ impl Service {
             tasks: Tasks::new(replica),
             lists: ListChanges::default(),
             outbound,
+            clarify_by,
             state_signer: StateSigner::random()?,
         })
     }

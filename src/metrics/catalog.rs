@@ -195,6 +195,18 @@ metrics! {
         "How often messages that wait were held back. `reason`: hop_limit, sender_rate, quiet, preference.";
     WAKE_TO_READ = Histogram "mcp_broker_wake_to_read_seconds" [] "seconds",
         "From a wake until its agent reads its inbox.";
+    QUESTIONS_OPEN = Gauge "mcp_broker_questions_open" ["project", "urgency"] "questions",
+        "Open questions to people. `urgency`: low, medium, high. Every replica has all of them: take the maximum over replicas.";
+    QUESTION_WAIT = Histogram "mcp_broker_question_wait_seconds" [] "seconds",
+        "From a question until a person first sees it.";
+    QUESTION_ANSWER = Histogram "mcp_broker_question_answer_seconds" [] "seconds",
+        "From a question until its answer.";
+    QUESTIONS_CLOSED = Counter "mcp_broker_questions_closed_total" ["state"] "questions",
+        "Questions that have ended. `state`: answered, declined, expired, cancelled.";
+    DESK_HUMANS = Gauge "mcp_broker_desk_humans" ["project", "presence"] "people",
+        "People with a console at this replica. `presence`: present, idle, away.";
+    YAPS = Counter "mcp_broker_yaps_total" [] "yaps",
+        "Yaps that this replica has shown to its consoles.";
     DELIVERY_REPORTS = Counter "mcp_broker_delivery_reports_total" ["result"] "messages",
         "Reports to the senders of messages that were given up, or whose recipient is blocked. `result`: sent, refused.";
     SPANS_DROPPED = Counter "mcp_broker_trace_spans_dropped_total" [] "spans",

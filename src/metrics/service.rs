@@ -8,11 +8,12 @@ use std::{
 use actors::{
     broker::BrokerHandle,
     clock::{now, rfc3339_text},
+    desk::Presence,
     metrics::{
         self, ActorKind, Counter, CounterVec, HistogramSnapshot, Labelled, METRICS, MessageCounts, StoreOperation,
         TransportKind, WakeWay,
     },
-    model::{DeadLetterReason, ProjectId, WakeResult},
+    model::{DeadLetterReason, ProjectId, Urgency, WakeResult},
     project::{MailboxFigures, ProjectFigures, ProjectHandle},
     storage::{StorageHealth, Usage},
 };
@@ -182,7 +183,7 @@ impl Metrics {
         stats.connections.add(ConnectionStats {
             websocket: connections[TransportKind::Websocket.index()] as u64,
             http: (connections[TransportKind::Http.index()] + connections[TransportKind::Forwarded.index()]) as u64,
-            local: connections[TransportKind::Local.index()] as u64,
+            local: (connections[TransportKind::Local.index()] + connections[TransportKind::Rubberduck.index()]) as u64,
         });
         stats.protocols += figures.protocols as u64;
         for replica in &mut stats.replica_list {
@@ -240,6 +241,7 @@ impl Metrics {
         let labels = self.labels();
         put_messages(&mut families, &labels);
         put_projects(&mut families, &labels);
+        put_desk(&mut families, &labels);
         self.put_connections(&mut families);
         self.put_actors(&mut families, labels);
         put_wakes(&mut families);
@@ -394,6 +396,23 @@ fn put_wakes(families: &mut Families) {
     families.put(catalog::WAKE_TO_READ, METRICS.wake_to_read.snapshot());
 }
 
+fn put_desk(families: &mut Families, labels: &[Labels]) {
+    let questions = labels.iter().flat_map(|labels| {
+        let open = Urgency::ALL.iter().zip(labels.figures.questions);
+        open.map(|(urgency, open)| ([labels.project.clone(), urgency.as_str().to_owned()], open.into()))
+    });
+    families.put_labelled(catalog::QUESTIONS_OPEN, questions);
+    families.put(catalog::QUESTION_WAIT, METRICS.question_wait.snapshot());
+    families.put(catalog::QUESTION_ANSWER, METRICS.question_answer.snapshot());
+    put_counters(families, catalog::QUESTIONS_CLOSED, &METRICS.questions_closed);
+    let humans = labels.iter().flat_map(|labels| {
+        let here = Presence::ALL.iter().zip(labels.figures.humans);
+        here.map(|(presence, here)| ([labels.project.clone(), presence.as_str().to_owned()], here.into()))
+    });
+    families.put_labelled(catalog::DESK_HUMANS, humans);
+    families.put(catalog::YAPS, METRICS.yaps.get());
+}
+
 fn put_counters<L: Labelled, const N: usize>(families: &mut Families, metric: Metric, counters: &CounterVec<L, N>) {
     let samples = L::ALL
         .iter()
@@ -473,6 +492,7 @@ fn put_projects(families: &mut Families, labels: &[Labels]) {
             ("dead_letters", usage.dead_letters),
             ("sessions", usage.sessions),
             ("idempotency_keys", usage.idempotency_keys),
+            ("questions", usage.questions),
         ]
         .map(|(kind, bytes)| ([project.clone(), kind.to_owned()], bytes.into()))
     });
@@ -487,6 +507,12 @@ fn add_figures(sum: &mut ProjectFigures, more: &ProjectFigures) {
     sum.longest = sum.longest.max(more.longest);
     sum.over_warning += more.over_warning;
     sum.protocols += more.protocols;
+    for (all, of_project) in sum.questions.iter_mut().zip(more.questions) {
+        *all += of_project;
+    }
+    for (all, of_project) in sum.humans.iter_mut().zip(more.humans) {
+        *all += of_project;
+    }
     for (all, of_project) in sum.mailboxes.iter_mut().zip(more.mailboxes) {
         all.sum += of_project.sum;
         all.max = all.max.max(of_project.max);

@@ -111,7 +111,7 @@ pub struct ConnectionStats {
     pub websocket: u64,
     /// Open responses over HTTP.
     pub http: u64,
-    /// Unix sockets and FIFOs of this machine.
+    /// Unix sockets, FIFOs and the rubberduck port of this machine.
     #[serde(default)]
     pub local: u64,
 }

@@ -24,6 +24,7 @@ use super::{
     file_limit::raise_file_limit,
     idle,
     local::LocalTransports,
+    rubberduck::RubberduckPort,
     scraping::{self, ScrapeServer},
     server::{self, RunningServer, Shared},
     settings,
@@ -63,6 +64,7 @@ pub struct Application {
     /// The server of the metrics, if they have a port of their own.
     scraping: Option<ScrapeServer>,
     local: LocalTransports,
+    rubberduck: Option<RubberduckPort>,
     storage: Arc<dyn Storage>,
     /// Notified when the root actor gives up.
     gave_up: Arc<Notify>,
@@ -107,12 +109,14 @@ impl Application {
             let state = Arc::clone(&shared.state);
             move || scraping::sample(Arc::clone(&state))
         });
-        let local = match shared.endpoint.context.get() {
+        let (local, rubberduck) = match shared.endpoint.context.get() {
             Some(context) => {
                 let facts = (format!("http://{address}"), storage.name());
-                LocalTransports::start(config, context, facts, server.arbiters())?
+                let local = LocalTransports::start(config, context, facts, server.arbiters())?;
+                let rubberduck = RubberduckPort::start(config, context, server.arbiters().first())?;
+                (local, rubberduck)
             }
-            None => LocalTransports::default(),
+            None => (LocalTransports::default(), None),
         };
         shared.state.lifecycle.mark_started();
         Ok(Self {
@@ -124,6 +128,7 @@ impl Application {
             server,
             scraping,
             local,
+            rubberduck,
             storage,
             gave_up,
             _tasks: tasks,
@@ -161,6 +166,9 @@ impl Application {
         }
         if let Some(line) = self.local.announcement() {
             telemetry::print_status(config, "INFO", &line);
+        }
+        if let Some(rubberduck) = &self.rubberduck {
+            telemetry::print_status(config, "INFO", &rubberduck.announcement());
         }
         let address = self.address;
         let line = format!(
@@ -222,6 +230,7 @@ impl Application {
     async fn drain(mut self) {
         self.state.lifecycle.mark_stopping();
         self.local.stop().await;
+        drop(self.rubberduck.take());
         tracing::info!(connections = self.connections.len(), "shutting down");
         self.connections.close_all(CloseReason::ShuttingDown);
         self.connections.wait_until_empty().await;
@@ -294,6 +303,7 @@ fn serve_broker(
         Arc::clone(&admin),
         replicas.as_ref().map(|replicas| replicas.own_id()),
         settings::outbound_budget(config),
+        settings::clarify_by(config),
     )?);
     let Shared {
         state,

@@ -1,8 +1,8 @@
 //! Assembles the broker: the only place where all rooms meet.
 //!
 //! `application` builds the parts and runs them; `settings` turns the configuration into the settings of each part;
-//! `server` is the HTTP server, `local` the local transports, `idle` the end without clients; `tasks` are the background
-//! tasks, one of which is the `credential_watcher`.
+//! `server` is the HTTP server, `local` the local transports, `rubberduck` the port of the rubberduck programs, `idle` the
+//! end without clients; `tasks` are the background tasks, one of which is the `credential_watcher`.
 
 mod application;
 mod credential_watcher;
@@ -10,6 +10,7 @@ mod file_limit;
 mod idle;
 mod lazy_service;
 mod local;
+mod rubberduck;
 mod scraping;
 mod server;
 mod settings;

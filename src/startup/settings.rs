@@ -5,6 +5,7 @@ use std::{io, net::SocketAddr, num::NonZero, sync::Arc};
 use actors::{
     broker::BrokerSettings,
     model::PresenceTimeouts,
+    policy::DeskSettings,
     project::ProjectSettings,
     storage::{Retention, disk::DiskSettings},
     supervise,
@@ -16,9 +17,10 @@ use crate::{
         jwt::{JwtSettings, JwtVerifier, KeySource},
     },
     budget::Budget,
-    config::{Config, RedisFallback, StorageKind},
+    config::{self, Config, RedisFallback, StorageKind},
     edge::AddressLimiter,
     http::Scraping,
+    mcp::ClarifyBy,
     metrics::TokenFile,
     storage::{StorageSettings, redis::RedisSettings},
     transport::Timeouts,
@@ -50,6 +52,15 @@ pub fn address_limiter(config: &Config) -> Arc<AddressLimiter> {
 pub fn inbound_budget(config: &Config) -> Arc<Budget> {
     let bytes_max = config.inbound_buffer_bytes();
     Budget::new(bytes_max, bytes_max / INBOUND_SHARE_DIVISOR)
+}
+
+/// By which ways `clarify` reaches people.
+pub const fn clarify_by(config: &Config) -> ClarifyBy {
+    match config.clarify_by {
+        config::ClarifyBy::Desk => ClarifyBy::Desk,
+        config::ClarifyBy::DeskThenClient => ClarifyBy::DeskThenClient,
+        config::ClarifyBy::ClientThenDesk => ClarifyBy::ClientThenDesk,
+    }
 }
 
 /// The budget for answers and pushes.
@@ -104,6 +115,11 @@ fn project(config: &Config) -> ProjectSettings {
         },
         session_retention: config.session_retention,
         restarts: supervise::RestartPolicy::default(),
+        desk: DeskSettings {
+            is_on: config.desk,
+            capacity: config.desk_capacity,
+            yap_delay: config.yap_delay,
+        },
     }
 }
 
@@ -124,6 +140,8 @@ pub fn auth_policy(config: &Config) -> io::Result<AuthPolicy> {
                 },
                 project_claim: config.jwt_project_claim.clone().unwrap_or_default(),
                 scope_claim: config.jwt_scope_claim.clone().unwrap_or_default(),
+                human_claim: config.jwt_human_claim.clone().unwrap_or_default(),
+                roles_claim: config.jwt_roles_claim.clone().unwrap_or_default(),
             };
             let jwt = JwtVerifier::open(settings);
             Some(jwt.map_err(|reason| io::Error::other(format!("jwt_jwks cannot be used: {reason}")))?)
@@ -138,6 +156,7 @@ pub fn auth_policy(config: &Config) -> io::Result<AuthPolicy> {
         admin_key,
         jwt,
         rate_limit: config.rate_limit,
+        allows_agent_answers: config.allow_agent_answers,
     })
 }
 
@@ -183,6 +202,7 @@ fn retention(config: &Config) -> Retention {
         sessions_bytes_max: config.sessions_max_mb * MB,
         history_window: config.message_history,
         history_payloads: config.message_history_payloads,
+        questions_retention: config.desk_retention,
         ..Retention::default()
     }
 }

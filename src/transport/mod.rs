@@ -10,6 +10,7 @@ mod lasting_connection;
 pub mod local;
 mod open_response;
 pub mod replica_client;
+pub mod rubberduck;
 mod socket;
 pub mod streamable_http;
 pub mod websocket;

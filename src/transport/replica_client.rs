@@ -98,7 +98,7 @@ pub async fn send_request(
     }
 }
 
-/// Asks the replica at an address what its caller asked this one, at another URI. Returns the status and the body, of at
+/// Asks the replica at an address what its caller asked this one, at another URI and with this body. Returns the status and the body, of at
 /// most `bytes_max` bytes.
 ///
 /// # Errors
@@ -106,6 +106,7 @@ pub async fn send_request(
 pub async fn ask(
     request: &HttpRequest,
     uri: Uri,
+    body: Bytes,
     to: SocketAddr,
     stall_max: Duration,
     bytes_max: usize,
@@ -114,7 +115,7 @@ pub async fn ask(
     let mut upstream = Framed::new(socket, ClientCodec::default());
     let mut head = forwarded_head(request);
     head.uri = uri;
-    let answer = send_request(&mut upstream, head, Bytes::new()).await?;
+    let answer = send_request(&mut upstream, head, body).await?;
     let mut upstream = upstream.into_map_codec(ClientCodec::into_payload_codec);
     let mut body = BytesMut::new();
     loop {

@@ -17,7 +17,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::inbound::UNRESERVED_LEN_MAX;
-use crate::{budget::Budget, edge::AddressPermit, mcp::PendingReceive};
+use crate::{budget::Budget, edge::AddressPermit, mcp::HandedOver};
 
 /// A socket that records its state in a [`SocketState`].
 pub struct Socket {
@@ -52,9 +52,9 @@ pub struct SocketState {
     read_waker: RefCell<Option<Waker>>,
     read_at: Cell<ReadAt>,
     /// Answers with messages that HTTP has buffered and the kernel has not.
-    unflushed_receives: RefCell<Vec<PendingReceive>>,
+    unflushed_receives: RefCell<Vec<HandedOver>>,
     /// The last answers with messages that were flushed, in case the socket turns out to be reset.
-    flushed_receives: RefCell<VecDeque<PendingReceive>>,
+    flushed_receives: RefCell<VecDeque<HandedOver>>,
 }
 
 impl SocketState {
@@ -66,7 +66,7 @@ impl SocketState {
 
     /// Records that an answer with messages is with the kernel. The messages return to the inbox if the socket is reset
     /// before it is closed, because they may not have arrived.
-    pub fn track_flushed(&self, receive: PendingReceive) {
+    pub fn track_flushed(&self, receive: HandedOver) {
         receive.mark_written();
         let mut carried = self.flushed_receives.borrow_mut();
         if carried.len() == FLUSHED_RECEIVES_MAX {
@@ -77,7 +77,7 @@ impl SocketState {
 
     /// Records answers with messages that HTTP buffers now. They count as written as soon as everything is with the
     /// kernel, and not when their task is polled next: the client may have sent its next request by then.
-    pub fn track_unflushed(&self, receives: impl Iterator<Item = PendingReceive>) {
+    pub fn track_unflushed(&self, receives: impl Iterator<Item = HandedOver>) {
         self.unflushed_receives.borrow_mut().extend(receives);
     }
 

@@ -4,9 +4,11 @@
 pub mod arguments;
 pub mod compatibility;
 pub mod dead_letters;
+pub mod desk;
 pub mod history;
 pub mod messages;
 pub mod protocols;
+pub mod questions;
 pub mod sending;
 pub mod sessions;
 

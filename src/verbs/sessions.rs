@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use actors::{
     clock::rfc3339_text,
+    desk::{ConsoleView, DeskSummary, Presence},
     model::{BrokerError, Capabilities, ProjectId, Rung, SessionId, SessionName, SessionStatus},
     project::{Page, ProjectHandle, SessionOrder, SessionQuery, SessionSort, SortedPlace},
     session::Member,
@@ -44,7 +45,22 @@ pub fn parse_cursor(text: &str) -> Result<SessionId, BrokerError> {
 pub async fn list(project: &ProjectHandle, query: &SessionQuery, with_capabilities: bool) -> Vec<u8> {
     let page = project.list_sessions(query);
     project.refresh_waiting(&page.items).await;
-    known_page(project, &page, with_capabilities)
+    let desk = desk_of(project, &page.items).await;
+    page_text(project, &page, with_capabilities, desk.as_deref())
+}
+
+/// The desk, where it is needed to show one of these sessions.
+async fn desk_of(project: &ProjectHandle, members: &[Arc<Member>]) -> Option<Arc<DeskSummary>> {
+    if members.iter().any(|member| is_human(member)) {
+        project.desk().await.ok()
+    } else {
+        None
+    }
+}
+
+/// Whether a session is that of a person.
+fn is_human(member: &Member) -> bool {
+    member.record.metadata.get("kind").and_then(Value::as_str) == Some("human")
 }
 
 /// Sessions whose numbers of waiting messages are asked from a shared store before they are sorted by them. With more of
@@ -71,9 +87,10 @@ pub async fn sorted_list(
     let page = project.list_sorted_sessions(query, order, after);
     let members: Vec<_> = page.items.iter().map(|(_, member)| Arc::clone(member)).collect();
     project.refresh_waiting(&members).await;
+    let desk = desk_of(project, &members).await;
     let mut text = JsonPage::new("sessions").with("total", &page.total);
     let ended = text.push_all(&page.items, |(_, member)| {
-        SessionView::new(project, member, with_capabilities)
+        SessionView::new(project, member, with_capabilities).at_desk(member, desk.as_deref())
     });
     let last = ended.or(page.items.last().filter(|_| page.more));
     text.finish(last.map(|(place, _)| cursor(place)))
@@ -81,9 +98,18 @@ pub async fn sorted_list(
 
 /// As [`list`], with the numbers of waiting messages as they are known now.
 pub fn known_page(project: &ProjectHandle, page: &Page<Arc<Member>>, with_capabilities: bool) -> Vec<u8> {
+    page_text(project, page, with_capabilities, None)
+}
+
+fn page_text(
+    project: &ProjectHandle,
+    page: &Page<Arc<Member>>,
+    with_capabilities: bool,
+    desk: Option<&DeskSummary>,
+) -> Vec<u8> {
     let mut text = JsonPage::new("sessions");
     let ended = text.push_all(&page.items, |member| {
-        SessionView::new(project, member, with_capabilities)
+        SessionView::new(project, member, with_capabilities).at_desk(member, desk)
     });
     let last = ended.or(page.items.last().filter(|_| page.more));
     text.finish(last.map(|member| member.record.id))
@@ -105,6 +131,8 @@ pub struct SessionView<'a> {
     activity: &'static str,
     /// The ways in which its client can wake it; null if there is none.
     wakes_by: Option<Vec<Rung>>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    human: Option<HumanView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     capabilities: Option<&'a Capabilities>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -126,9 +154,38 @@ impl<'a> SessionView<'a> {
             queue_size: member.shared.waiting(),
             activity: member.shared.wakes().activity().as_str(),
             wakes_by: wakes_by(member),
+            human: None,
             capabilities: with_capabilities.then_some(&record.capabilities),
             metadata: with_capabilities.then_some(&record.metadata),
         }
+    }
+}
+
+/// What a list shows of a person beside their session.
+#[derive(Serialize)]
+struct HumanView {
+    kind: &'static str,
+    /// By the console at which the person is most present; `away` without one.
+    presence: &'static str,
+    /// Questions at the consoles of the person.
+    open: usize,
+}
+
+impl SessionView<'_> {
+    /// Shows a person as one, with what the desk knows.
+    #[must_use]
+    fn at_desk(mut self, member: &Member, desk: Option<&DeskSummary>) -> Self {
+        if is_human(member) {
+            let is_theirs = |console: &&ConsoleView| Some(&console.human) == member.record.name.as_ref();
+            let consoles: Vec<_> = desk.iter().flat_map(|desk| &desk.consoles).filter(is_theirs).collect();
+            let best = consoles.iter().map(|console| console.presence).min();
+            self.human = Some(HumanView {
+                kind: "human",
+                presence: best.unwrap_or(Presence::Away).as_str(),
+                open: consoles.iter().map(|console| console.open).sum(),
+            });
+        }
+        self
     }
 }
 

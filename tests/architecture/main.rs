@@ -60,10 +60,25 @@ const ACTORS: Layers = &[
         ],
     ),
     (
+        "desk",
+        &[
+            "clock",
+            "directory",
+            "metrics",
+            "model",
+            "policy",
+            "registry",
+            "session",
+            "storage",
+            "supervise",
+        ],
+    ),
+    (
         "project",
         &[
             "bridge",
             "clock",
+            "desk",
             "directory",
             "faults",
             "metrics",

@@ -4,7 +4,8 @@ use std::{fs, process::Command};
 
 use crate::program::{Run, run};
 
-const COMMANDS: [&str; 9] = [
+const COMMANDS: [&str; 11] = [
+    "console",
     "top",
     "sessions",
     "protocols",
@@ -13,6 +14,7 @@ const COMMANDS: [&str; 9] = [
     "send",
     "inbox",
     "wait",
+    "desk",
     "tail",
 ];
 

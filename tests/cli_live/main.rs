@@ -1,6 +1,8 @@
 //! The commands that use a running broker, against the real binary: their tables, their JSON, their exit codes, and what they
 //! do when pipes and brokers end.
 
+mod console;
+mod desk;
 mod golden;
 mod guides;
 mod inboxes;

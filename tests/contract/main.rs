@@ -8,6 +8,7 @@ mod support;
 
 mod api;
 mod auth;
+mod desk;
 mod http;
 mod limits;
 mod mcp;
@@ -15,5 +16,6 @@ mod messages;
 mod operations;
 mod projects;
 mod protocols;
+mod questions;
 mod sessions;
 mod websocket;

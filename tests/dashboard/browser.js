@@ -24,14 +24,29 @@ export class Browser {
     return browser;
   }
 
-  /** A window with cookies of its own. */
-  async open(url, { width = 1440, height = 900, theme = 'light', prefix = '' } = {}) {
-    const context = await this.#browser.newContext({ viewport: { width, height }, colorScheme: theme, reducedMotion: 'reduce',
-      locale: 'en-GB', timezoneId: 'Europe/Berlin' });
-    context.setDefaultTimeout(TIMEOUT_MS);
-    const window = new Window(await context.newPage(), `${url}${prefix}/dashboard`);
+  /** A window of the dashboard with cookies of its own. */
+  async open(url, { prefix = '', ...look } = {}) {
+    const window = await this.openAt(`${url}${prefix}/dashboard`, look);
     await window.go('overview');
     return window;
+  }
+
+  /** A window of the desk, at which a person with a name sits. */
+  async openDesk(url, name, look = {}) {
+    const window = await this.openAt(`${url}/desk`, { width: 1280, ...look });
+    await window.page.goto(window.address);
+    await window.page.getByLabel('Your name').fill(name);
+    await window.page.keyboard.press('Enter');
+    await window.live();
+    return window;
+  }
+
+  /** An empty window with cookies of its own, for the page at an address. */
+  async openAt(address, { width = 1440, height = 900, theme = 'light', ...options } = {}) {
+    const context = await this.#browser.newContext({ viewport: { width, height }, colorScheme: theme, reducedMotion: 'reduce',
+      locale: 'en-GB', timezoneId: 'Europe/Berlin', ...options });
+    context.setDefaultTimeout(TIMEOUT_MS);
+    return new Window(await context.newPage(), address);
   }
 
   async stop() {
@@ -55,7 +70,8 @@ class Window {
     });
     page.on('pageerror', (error) => this.problems.push(error.stack));
     page.on('request', (request) => {
-      if (!request.url().startsWith(new URL(address).origin) && !request.url().startsWith('data:')) this.problems.push(`asked ${request.url()}`);
+      const isOwn = request.url().replace(/^blob:/, '').startsWith(new URL(address).origin);
+      if (!isOwn && !request.url().startsWith('data:')) this.problems.push(`asked ${request.url()}`);
     });
   }
 
@@ -93,16 +109,16 @@ class Window {
   }
 
   /** When the page first shows a text, in milliseconds since the epoch. The promise is to be awaited after the cause. */
-  whenShown(text) {
-    return this.page.evaluate((wanted) => new Promise((resolve) => {
-      const isShown = () => document.querySelector('main').textContent.includes(wanted);
+  whenShown(text, within = 'main') {
+    return this.page.evaluate(([wanted, place]) => new Promise((resolve) => {
+      const isShown = () => document.querySelector(place).textContent.includes(wanted);
       const observer = new MutationObserver(() => {
         if (!isShown()) return;
         observer.disconnect();
         requestAnimationFrame(() => resolve(Date.now()));
       });
       observer.observe(document.body, { subtree: true, childList: true, characterData: true });
-    }), text);
+    }), [text, within]);
   }
 
   /** What axe finds that is serious or critical. */

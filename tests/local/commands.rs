@@ -8,6 +8,7 @@ use crate::{
     front::Front,
     home::{Done, Home},
     screen::Screen,
+    support::eventually,
 };
 
 /// A front whose session has this name, with the protocol `note` 1.0.0.
@@ -90,11 +91,15 @@ fn an_address_that_is_given_beats_the_broker_of_the_user() {
 #[test]
 fn the_address_of_a_dead_broker_is_not_asked_and_none_is_started() {
     let home = Home::new();
+    // While this port is taken, by this test or another program, the broker takes one that no other program asks for.
+    let default_port = TcpListener::bind("127.0.0.1:8000");
     home.start_broker();
+    drop(default_port);
     let address = info(&home)["http"].as_str().unwrap().replace("http://", "");
     home.kill_broker();
     assert_eq!(info(&home)["http"], format!("http://{address}"), "the file remains");
-    let listener = TcpListener::bind(&address).unwrap();
+    // The first thread of a process is gone before the last one, which closes the port.
+    let listener = eventually("the port is free", || TcpListener::bind(&address).ok());
     listener.set_nonblocking(true).unwrap();
     // Which program has the port of the default is not known here: only who is asked counts.
     home.runs("sessions");

@@ -6,6 +6,7 @@ mod support;
 
 mod commands;
 mod connect;
+mod console;
 mod dev;
 mod dev_tools;
 mod fake_broker;

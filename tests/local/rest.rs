@@ -11,14 +11,14 @@ use serde_json::json;
 use crate::{home::Home, runtime::STATUS};
 
 /// Long enough for a timer of a second, or one that runs out of step, to be seen.
-const WINDOW: Duration = Duration::from_secs(5);
+pub const WINDOW: Duration = Duration::from_secs(5);
 /// How long the work of a broker that has just started may go on.
 const SETTLING_MAX: Duration = Duration::from_secs(100);
 /// The most wake-ups of one process in a window.
 const WAKEUPS_MAX: u64 = 1;
 
 /// How often each thread of a process has given up the processor to wait.
-fn waits(pid: i32) -> BTreeMap<String, u64> {
+pub fn waits(pid: i32) -> BTreeMap<String, u64> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
     let count = |thread: fs::DirEntry| {
         let status = fs::read_to_string(thread.path().join("status")).ok()?;
@@ -32,7 +32,7 @@ fn waits(pid: i32) -> BTreeMap<String, u64> {
 
 /// Whether the threads of a process woke up at most [`WAKEUPS_MAX`] times between two counts. A thread that began or ended in
 /// between counts as work.
-fn is_idle(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> bool {
+pub fn is_idle(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> bool {
     let total = |waits: &BTreeMap<String, u64>| waits.values().sum::<u64>();
     before.keys().eq(after.keys()) && total(after) - total(before) <= WAKEUPS_MAX
 }

@@ -136,8 +136,8 @@ fn keys_are_listed_created_and_revoked() {
     assert_eq!(asked.line, "GET /api/v1/projects/acme/keys HTTP/1.1");
     assert_eq!(
         ran.expect_stdout(),
-        "KEY ID  LABEL  SCOPE   STATUS  CREATED               EXPIRES  LAST USED\n\
-         k1      ci     member  active  2026-11-20T08:00:00Z  never    never\n"
+        "KEY ID  LABEL  SCOPE   PERSON  STATUS  CREATED               EXPIRES  LAST USED\n\
+         k1      ci     member  -       active  2026-11-20T08:00:00Z  never    never\n"
     );
     let answer = json!({"key": key("k2"), "api_key": NEW_KEY}).to_string();
     let flags = ["--create", "--label", "ci", "--scope", "member", "--expires-in", "30d"];
@@ -153,6 +153,22 @@ fn keys_are_listed_created_and_revoked() {
         text.contains(&format!("api key  {NEW_KEY}\n")) && text.contains("it is not shown again"),
         "{text}"
     );
+    let mut answering = key("k3");
+    answering["scope"] = json!("answer");
+    answering["human"] = json!("mara");
+    answering["roles"] = json!(["dba", "oncall"]);
+    let answer = json!({"key": answering, "api_key": NEW_KEY}).to_string();
+    let flags = [
+        "--create", "--scope", "answer", "--human", "mara", "--role", "oncall", "--role", "dba",
+    ];
+    let (ran, asked) = FakeBroker::answering_with("201 Created", "", &answer)
+        .run_client(&[&["project", "keys", "acme"], &flags[..]].concat());
+    assert_eq!(
+        asked.json(),
+        json!({"scope": "answer", "human": "mara", "roles": ["oncall", "dba"]})
+    );
+    let text = ran.expect_stdout();
+    assert!(text.contains("person   mara (dba, oncall)\n"), "{text}");
     let answer = json!({"revoked": [{"key_id": "k1", "at": "2026-11-20T10:00:00Z"}]});
     let (ran, asked) = FakeBroker::answering_json(&answer).run_client(&["project", "keys", "acme", "--revoke", "k1"]);
     assert_eq!(asked.line, "DELETE /api/v1/projects/acme/keys/k1 HTTP/1.1");

@@ -53,8 +53,8 @@ fn unknown_words_are_refused_with_a_hint() {
     for (words, line) in [
         (
             &["proyect"][..],
-            "command \"proyect\" is not known; allowed: serve, help, local, dev, status, connect, hook, top, sessions, protocols, messages, dead-letters, send, \
-             inbox, wait, tail, project, keygen, healthcheck, doctor, demo, setup, config, completions, man; did you mean project?",
+            "command \"proyect\" is not known; allowed: serve, help, local, dev, status, connect, hook, console, top, sessions, protocols, messages, dead-letters, \
+             send, inbox, wait, desk, tail, project, keygen, healthcheck, doctor, demo, setup, config, completions, man; did you mean project?",
         ),
         (
             &["project", "lst"],

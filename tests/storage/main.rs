@@ -9,6 +9,7 @@ mod frames;
 mod group_leases;
 mod histories;
 mod push;
+mod questions;
 mod reference;
 mod replicas;
 mod retention;

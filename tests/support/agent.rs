@@ -12,7 +12,7 @@ use super::{Wire, eventually, keys};
 
 pub const MODERN: &str = "2026-07-28";
 const UNREAD: &str = "dev.mcp-broker/unread";
-const ERROR_CODES: [&str; 21] = [
+const ERROR_CODES: [&str; 23] = [
     "authentication_failed",
     "forbidden",
     "project_mismatch",
@@ -32,6 +32,8 @@ const ERROR_CODES: [&str; 21] = [
     "cross_project_disabled",
     "cross_project_forbidden",
     "invalid_argument",
+    "question_not_found",
+    "question_closed",
     "timeout",
     "unavailable",
 ];

@@ -11,6 +11,9 @@ use std::{
 pub struct BrokerProcess {
     process: Child,
     pub address: SocketAddr,
+    /// What it printed until it served requests.
+    #[allow(dead_code, reason = "tests of further ports look for them")]
+    pub announced: String,
     log: Option<JoinHandle<String>>,
 }
 
@@ -40,6 +43,7 @@ impl BrokerProcess {
             }
             assert!(!is_over, "the broker printed no address\n{said}");
         };
+        let announced = said.clone();
         let log = thread::spawn(move || {
             stderr.read_to_string(&mut said).ok();
             said
@@ -47,6 +51,7 @@ impl BrokerProcess {
         Self {
             process,
             address,
+            announced,
             log: Some(log),
         }
     }

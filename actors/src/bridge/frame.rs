@@ -5,10 +5,15 @@
 //!
 //! The store completes a frame when it publishes it, because only the store knows the last two numbers: the replica
 //! sends the text up to them ([`Frame::head`]), and the store appends `NUMBER,"n":SEQ}`.
+//!
+//! A replica of an earlier build reads every project again after a frame that it cannot read. Events that such builds do
+//! not know are therefore beside a `news` that they know and that says nothing:
+//!
+//! `{"v":1,"from":"0192f3a0-…","project":"acme","news":{"waiting":[]},"desk":{"yaps":17},"x":0,"n":43}`
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{MessageId, ProjectId, ProtocolName, ReplicaId, SessionId, SessionRecord};
+use crate::model::{MessageId, ProjectId, ProtocolName, QuestionId, ReplicaId, SessionId, SessionRecord};
 
 /// The version of the frames that this build writes and reads.
 pub const FRAME_VERSION: u32 = 1;
@@ -53,6 +58,10 @@ pub enum StoreEvent {
     Project(u64),
     /// The delivery status of a tracked message has changed.
     Progress(MessageId),
+    /// A question is new, has a new record, or is removed.
+    Question(QuestionId),
+    /// Yaps got their place in the order, up to this number.
+    Yaps(u64),
 }
 
 /// Why bytes from the bridge cannot be used.
@@ -69,12 +78,29 @@ struct Versioned {
     v: u32,
 }
 
+#[derive(Deserialize)]
+struct DeskFrame {
+    desk: StoreEvent,
+}
+
 impl Frame {
     /// The text of a frame up to the two numbers that the store appends.
     #[must_use]
     pub fn head(from: ReplicaId, project: &ProjectId, event: &StoreEvent) -> String {
-        let event = serde_json::to_string(event).unwrap_or_default();
-        format!(r#"{{"v":{FRAME_VERSION},"from":"{from}","project":"{project}","news":{event},"x":"#)
+        let text = serde_json::to_string(event).unwrap_or_default();
+        let news = match event {
+            StoreEvent::Question(_) | StoreEvent::Yaps(_) => format!(r#"{{"waiting":[]}},"desk":{text}"#),
+            _ => text,
+        };
+        format!(r#"{{"v":{FRAME_VERSION},"from":"{from}","project":"{project}","news":{news},"x":"#)
+    }
+
+    /// The frame with the event of the desk, if its text has one.
+    fn with_desk_event(self, text: &[u8]) -> Self {
+        match serde_json::from_slice(text) {
+            Ok(DeskFrame { desk: event }) => Self { event, ..self },
+            Err(_) => self,
+        }
     }
 
     /// Reads a frame.
@@ -85,7 +111,10 @@ impl Frame {
         let malformed = |error: serde_json::Error| FrameError::Malformed(error.to_string());
         match serde_json::from_slice(text) {
             Ok(Self { v, .. }) if v != FRAME_VERSION => Err(FrameError::Version(v)),
-            Ok(frame) => Ok(frame),
+            Ok(frame) => match &frame.event {
+                StoreEvent::Waiting(sessions) if sessions.is_empty() => Ok(frame.with_desk_event(text)),
+                _ => Ok(frame),
+            },
             // A frame of another version may differ in every other field, so only its version is read.
             Err(error) => match serde_json::from_slice::<Versioned>(text) {
                 Ok(Versioned { v }) if v != FRAME_VERSION => Err(FrameError::Version(v)),
@@ -131,6 +160,11 @@ mod tests {
                 r#"{"protocol":{"name":"chat","version":"1.2.0"}}"#.to_owned(),
             ),
             (StoreEvent::Project(3), r#"{"project":3}"#.to_owned()),
+            (
+                StoreEvent::Question(QuestionId::from_uuid(*session().as_uuid())),
+                format!("{{\"waiting\":[]}},\"desk\":{{\"question\":{session_id}}}"),
+            ),
+            (StoreEvent::Yaps(17), r#"{"waiting":[]},"desk":{"yaps":17}"#.to_owned()),
         ] {
             assert_eq!(completed(&event), format!("{head}{text},\"x\":7,\"n\":42}}"));
         }
@@ -152,10 +186,24 @@ mod tests {
         for event in [
             StoreEvent::Session(Box::new(record)),
             StoreEvent::Waiting(vec![session(); 3]),
+            StoreEvent::Question(QuestionId::from_uuid(*session().as_uuid())),
+            StoreEvent::Yaps(u64::MAX),
         ] {
             let frame = Frame::parse(completed(&event).as_bytes()).unwrap();
             assert_eq!((frame.event, frame.number, frame.seq), (event, 7, 42));
         }
+    }
+
+    /// The frame as builds read it that do not know the desk.
+    #[test]
+    fn an_event_of_the_desk_says_nothing_to_an_earlier_build() {
+        #[derive(Deserialize)]
+        struct Earlier {
+            news: StoreEvent,
+            n: u64,
+        }
+        let frame: Earlier = serde_json::from_str(&completed(&StoreEvent::Yaps(17))).unwrap();
+        assert_eq!((frame.news, frame.n), (StoreEvent::Waiting(Vec::new()), 42));
     }
 
     #[test]

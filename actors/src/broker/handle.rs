@@ -127,6 +127,7 @@ impl BrokerHandle {
         let key = NewKey {
             label: None,
             scope: Scope::Admin,
+            human: None,
             expires_at_ms: None,
         };
         record.add_key(&made, &key, now_ms)?;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    model::{CredentialStatus, KeyDigest, KeyId, KeyRecord, Owner, ProjectId, ProjectRecord, Scope},
+    model::{CredentialStatus, KeyDigest, KeyHuman, KeyId, KeyRecord, Owner, ProjectId, ProjectRecord, Scope},
     rate::RateLimit,
 };
 
@@ -19,6 +19,8 @@ pub struct Principal {
     pub audit_name: Arc<str>,
     /// What it may do.
     pub scope: Scope,
+    /// The person in whose name it answers questions, if its scope is `answer`.
+    pub human: Option<KeyHuman>,
     /// The only project in which it may act; None: any.
     pub only_project: Option<ProjectId>,
     /// Until when its credential is valid.
@@ -108,6 +110,7 @@ impl Keyring {
                 owner: Owner::key(&known.lineage),
                 audit_name: format!("key:{}/{}", record.id, known.id).into(),
                 scope: known.scope,
+                human: known.human.clone(),
                 only_project: Some(record.id.clone()),
                 status: CredentialStatus::valid_until(until),
                 rate: RateLimit::from_per_minute(self.requests_per_minute),
@@ -139,6 +142,7 @@ mod tests {
         let wanted = NewKey {
             label: None,
             scope: Scope::Member,
+            human: None,
             expires_at_ms: None,
         };
         record.add_key(&made, &wanted, NOW).unwrap();

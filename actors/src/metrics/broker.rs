@@ -5,7 +5,7 @@ use super::{
     histogram::Histogram,
     label::Labelled,
 };
-use crate::model::{Rung, WakeResult};
+use crate::model::{Closing, Rung, WakeResult};
 
 /// Declares an enum whose variants are the values of a label.
 macro_rules! label {
@@ -64,6 +64,7 @@ label! {
         Registry = "registry",
         Router = "router",
         Session = "session",
+        Desk = "desk",
     }
 }
 
@@ -84,6 +85,8 @@ label! {
         Forwarded = "forwarded",
         /// A Unix socket or a FIFO of this machine.
         Local = "local",
+        /// The port of the rubberduck programs.
+        Rubberduck = "rubberduck",
     }
 }
 
@@ -149,6 +152,29 @@ label! {
         Quiet = "quiet",
         /// The agent wants to be woken for more urgent ones.
         Preference = "preference",
+    }
+}
+
+label! {
+    /// How a question to people ended.
+    QuestionEnd {
+        Answered = "answered",
+        Declined = "declined",
+        Expired = "expired",
+        Cancelled = "cancelled",
+    }
+}
+
+impl QuestionEnd {
+    /// The label of an end.
+    #[must_use]
+    pub const fn of(closing: &Closing) -> Self {
+        match closing {
+            Closing::Answered { .. } => Self::Answered,
+            Closing::Declined { .. } => Self::Declined,
+            Closing::Expired => Self::Expired,
+            Closing::Cancelled { .. } => Self::Cancelled,
+        }
     }
 }
 
@@ -228,6 +254,14 @@ pub struct BrokerMetrics {
     pub wakes_held: CounterVec<WakeHold, { WakeHold::LEN }>,
     /// From a wake until its agent reads its inbox.
     pub wake_to_read: Histogram,
+    /// From a question until a person first sees it.
+    pub question_wait: Histogram,
+    /// From a question until its answer.
+    pub question_answer: Histogram,
+    /// Questions that have ended.
+    pub questions_closed: CounterVec<QuestionEnd, { QuestionEnd::LEN }>,
+    /// Yaps that were shown.
+    pub yaps: Counter,
     /// Reports to the senders of messages.
     pub delivery_reports: CounterVec<ReportResult, { ReportResult::LEN }>,
 }
@@ -270,6 +304,10 @@ impl BrokerMetrics {
             wakes: [const { CounterVec::new() }; WakeWay::LEN],
             wakes_held: CounterVec::new(),
             wake_to_read: Histogram::new(),
+            question_wait: Histogram::new(),
+            question_answer: Histogram::new(),
+            questions_closed: CounterVec::new(),
+            yaps: Counter::new(),
             delivery_reports: CounterVec::new(),
         }
     }

@@ -11,8 +11,8 @@ mod label;
 mod projects;
 
 pub use broker::{
-    ActorKind, AuthFailure, BrokerMetrics, METRICS, RateLimitKind, ReportResult, StoreOperation, TransportKind,
-    WakeHold, WakeWay,
+    ActorKind, AuthFailure, BrokerMetrics, METRICS, QuestionEnd, RateLimitKind, ReportResult, StoreOperation,
+    TransportKind, WakeHold, WakeWay,
 };
 pub use counter::{Counter, CounterVec, Gauge};
 pub use histogram::{CLASSIC_BOUNDS, Histogram, HistogramSnapshot, NATIVE_SCHEMA, NATIVE_ZERO_THRESHOLD};

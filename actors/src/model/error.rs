@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use uuid::Uuid;
+
 use super::BudgetFull;
 
 /// One place at which a payload does not fit its schema.
@@ -93,6 +95,54 @@ fn did_you_mean(similar: &[String]) -> String {
     }
 }
 
+fn closed_text(state: &str, by: Option<&str>) -> String {
+    let by = by.map(|by| format!(" by {by}")).unwrap_or_default();
+    format!(
+        "the question was {state}{by} before this came, so nothing has changed: read it again; to add something, send its \
+         asker a message"
+    )
+}
+
+/// What too many questions or yaps fill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuestionBudget {
+    /// The open questions of one session.
+    Session,
+    /// The open questions of the project.
+    Project,
+    /// The bytes of the open questions of the project.
+    Bytes,
+    /// The drafts of one question.
+    Drafts,
+    /// The yaps of the project that wait for their place in the order.
+    Yaps,
+}
+
+impl QuestionBudget {
+    /// The name in error details.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Session => "session_questions",
+            Self::Project => "project_questions",
+            Self::Bytes => "question_bytes",
+            Self::Drafts => "drafts",
+            Self::Yaps => "held_yaps",
+        }
+    }
+
+    /// The unit of the limit.
+    #[must_use]
+    pub const fn unit(self) -> &'static str {
+        match self {
+            Self::Session | Self::Project => "questions",
+            Self::Bytes => "bytes",
+            Self::Drafts => "drafts",
+            Self::Yaps => "yaps",
+        }
+    }
+}
+
 /// Everything that a verb of the broker can refuse; each variant names the caller's next choice.
 ///
 /// Each surface translates it once: MCP tools to the error object of the contract, HTTP to problem details.
@@ -170,6 +220,33 @@ pub enum BrokerError {
     PayloadTooLarge { limit: usize },
     #[error("{field}: {reason}")]
     InvalidArgument { field: String, reason: String },
+    #[error(
+        "no question {id} that you may read: get_answer without question_id shows an agent's own, mcp-broker desk list those \
+         of a person"
+    )]
+    QuestionNotFound { id: Uuid },
+    #[error("{}", closed_text(state, by.as_deref()))]
+    QuestionClosed {
+        /// `answered`, `declined`, `expired` or `cancelled`.
+        state: &'static str,
+        /// The person, agent or administrator who closed it.
+        by: Option<String>,
+        /// Milliseconds since the Unix epoch.
+        at_ms: u64,
+    },
+    #[error("the question has changed: read it again, then repeat with its revision {revision}, or without one")]
+    RevisionMismatch {
+        /// The present revision.
+        revision: u64,
+    },
+    #[error("{limit} {} already: wait for answers with get_answer, or cancel_question what is no longer needed", match which {
+        QuestionBudget::Session => "questions of this session are open",
+        QuestionBudget::Project => "questions of the project are open",
+        QuestionBudget::Bytes => "bytes of open questions are kept for the project",
+        QuestionBudget::Drafts => "drafts of other people are kept for the question, or the questions take all their bytes",
+        QuestionBudget::Yaps => "yaps are held for their order",
+    })]
+    QuestionsFull { which: QuestionBudget, limit: usize },
     #[error("timed out")]
     Timeout,
     #[error("the broker cannot do this now: try again")]
@@ -250,7 +327,10 @@ impl BrokerError {
             Self::InvalidSchema { .. } => "invalid_schema",
             Self::PayloadInvalid { .. } => "payload_invalid",
             Self::IncompatibleProtocol { .. } => "incompatible_protocol",
-            Self::QueueFull(_) | Self::RecipientFull => "queue_full",
+            Self::QueueFull(_) | Self::RecipientFull | Self::QuestionsFull { .. } => "queue_full",
+            Self::QuestionNotFound { .. } => "question_not_found",
+            Self::QuestionClosed { .. } => "question_closed",
+            Self::RevisionMismatch { .. } => "precondition_failed",
             Self::PayloadTooLarge { .. } => "payload_too_large",
             Self::InvalidArgument { .. } => "invalid_argument",
             Self::Timeout => "timeout",

@@ -4,7 +4,9 @@ use semver::Version;
 use serde::Deserialize;
 use uuid::Uuid;
 
-use super::{AuditOutcome, DeadLetterReason, Headers, MessageId, ProjectId, ProtocolName, SessionId, SessionName};
+use super::{
+    AuditOutcome, DeadLetterReason, Headers, MessageId, ProjectId, ProtocolName, QuestionId, SessionId, SessionName,
+};
 use crate::clock::rfc3339;
 
 /// Something that happened in a project.
@@ -73,6 +75,15 @@ pub enum ProjectEvent {
         /// The number of missing events.
         events: u64,
     },
+    /// A question to people was asked, changed hands or ended.
+    Question {
+        question: QuestionId,
+        /// The session that asks.
+        asker: SessionId,
+        change: QuestionChange,
+        /// The person who made the change, or got the question; None for a change of the asker or of the broker.
+        human: Option<SessionName>,
+    },
 }
 
 impl ProjectEvent {
@@ -105,6 +116,7 @@ impl ProjectEvent {
             Self::Actor { .. } => EventKind::Actor,
             Self::Audit { .. } => EventKind::Audit,
             Self::Lost { .. } => EventKind::Lost,
+            Self::Question { .. } => EventKind::Question,
         }
     }
 }
@@ -167,6 +179,36 @@ named! {
         Audit = 10 "audit",
         /// [`ProjectEvent::Lost`].
         Lost = 11 "lost",
+        /// [`ProjectEvent::Question`].
+        Question = 12 "question",
+    }
+}
+
+named! {
+    /// What happened to a question.
+    QuestionChange {
+        /// It is new.
+        Asked = 1 "asked",
+        /// It is shown to the console of a person first.
+        Offered = 2 "offered",
+        /// A person has opened it and writes.
+        Claimed = 3 "claimed",
+        /// It waits at the desk again.
+        Returned = 4 "returned",
+        /// A person gave it to another one, or back to the desk.
+        HandedOver = 5 "handed_over",
+        /// A person has answered it.
+        Answered = 6 "answered",
+        /// A person has declined it.
+        Declined = 7 "declined",
+        /// Its time was over.
+        Expired = 8 "expired",
+        /// The asker or an administrator cancelled it, or the asker is gone.
+        Cancelled = 9 "cancelled",
+        /// An administrator removed it.
+        Removed = 10 "removed",
+        /// A person has read it for the first time.
+        Seen = 11 "seen",
     }
 }
 
@@ -199,6 +241,8 @@ named! {
         Router = 3 "router",
         /// A session.
         Session = 4 "session",
+        /// The desk.
+        Desk = 5 "desk",
     }
 }
 

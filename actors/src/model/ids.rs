@@ -182,9 +182,25 @@ uuid_id!(
     SessionId,
     /// A message. A `UUIDv7`; a recipient recognizes a redelivery by it.
     MessageId,
+    /// A question of an agent to people. A `UUIDv7`: ids sort by the time of asking.
+    QuestionId,
     /// One run of one broker process.
     ReplicaId
 );
+
+impl QuestionId {
+    /// A new id.
+    #[must_use]
+    pub fn generate() -> Self {
+        Self(Uuid::now_v7())
+    }
+
+    /// When the question was asked, in milliseconds since the Unix epoch: the first 48 bits of the id.
+    #[must_use]
+    pub const fn created_ms(self) -> u64 {
+        (self.0.as_u128() >> 80) as u64
+    }
+}
 
 impl ReplicaId {
     /// A new id.

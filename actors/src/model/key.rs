@@ -1,5 +1,7 @@
 //! API keys of projects, their digests and validity, and the owners of sessions.
 
+mod human;
+
 use std::{
     fmt,
     sync::{
@@ -12,6 +14,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq;
 
+pub use human::KeyHuman;
+
 use super::{BrokerError, ProjectId};
 
 /// What a caller may do; each scope includes the ones before it.
@@ -20,6 +24,8 @@ use super::{BrokerError, ProjectId};
 pub enum Scope {
     /// Reads, and takes no part in messaging.
     Observer,
+    /// Answers questions as a person, and reads.
+    Answer,
     /// Registers sessions, sends and receives.
     Member,
     /// Administers the project.
@@ -31,13 +37,14 @@ pub enum Scope {
 
 impl Scope {
     /// All scopes, from the least to the most powerful.
-    pub const ALL: [Self; 4] = [Self::Observer, Self::Member, Self::Admin, Self::Operator];
+    pub const ALL: [Self; 5] = [Self::Observer, Self::Answer, Self::Member, Self::Admin, Self::Operator];
 
     /// The name in the contract.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Observer => "observer",
+            Self::Answer => "answer",
             Self::Member => "member",
             Self::Admin => "admin",
             Self::Operator => "operator",
@@ -209,6 +216,9 @@ pub struct KeyRecord {
     /// A text for the administrator.
     pub label: Option<String>,
     pub scope: Scope,
+    /// Of a key of scope `answer`: the person who holds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub human: Option<KeyHuman>,
     pub digest: KeyDigest,
     /// Times are milliseconds since the Unix epoch.
     pub created_at_ms: u64,
@@ -310,6 +320,12 @@ impl Owner {
     #[must_use]
     pub fn local_user(uid: u32) -> Self {
         Self(format!("uid:{uid}").into())
+    }
+
+    /// Whether the owner is a user of this machine.
+    #[must_use]
+    pub fn is_local_user(&self) -> bool {
+        self.0.starts_with("uid:")
     }
 
     /// Whether the owner is a key of a project.
@@ -443,6 +459,7 @@ mod tests {
             id,
             label: None,
             scope: Scope::Member,
+            human: None,
             digest: KeyDigest::of_key("x"),
             created_at_ms: 0,
             expires_at_ms: None,
@@ -477,14 +494,15 @@ mod tests {
     fn no_stored_key_can_be_of_an_operator() {
         assert!(serde_json::from_str::<Scope>("\"operator\"").is_err());
         assert_eq!(serde_json::from_str::<Scope>("\"admin\"").unwrap(), Scope::Admin);
-        assert!(Scope::Operator > Scope::Admin && Scope::Admin > Scope::Member && Scope::Member > Scope::Observer);
+        assert!(Scope::Operator > Scope::Admin && Scope::Admin > Scope::Member && Scope::Member > Scope::Answer);
+        assert!(Scope::Answer > Scope::Observer);
     }
 
     #[test]
     fn scopes_and_statuses_of_keys_have_the_names_of_the_contract() {
         assert_eq!(
             Scope::ALL.map(Scope::as_str),
-            ["observer", "member", "admin", "operator"]
+            ["observer", "answer", "member", "admin", "operator"]
         );
         for scope in Scope::ALL {
             assert_eq!(serde_json::to_value(scope).unwrap(), scope.as_str());

@@ -12,22 +12,24 @@ mod message;
 mod page;
 mod project;
 mod protocol;
+mod question;
 mod receipt;
 mod session;
 mod trace;
 mod version;
 mod wake;
+mod yap;
 
 pub use audit::{AuditEntry, AuditOutcome, AuditQuery};
 pub use budget::{Budget, BudgetFull};
 pub use capabilities::{Capabilities, CapabilityFilter};
-pub use error::{BrokerError, CrossProjectSide, MissingGrant, MissingSession, PathFailure};
+pub use error::{BrokerError, CrossProjectSide, MissingGrant, MissingSession, PathFailure, QuestionBudget};
 pub use event::{
     AcceptedMessage, ActorChange, ActorKind, EnvelopeHead, EventKind, EventKinds, LoggedRecipients, ProjectEvent,
-    SessionChange, SessionMark,
+    QuestionChange, SessionChange, SessionMark,
 };
-pub use ids::{ConnectionId, MessageId, ProjectId, ReplicaId, SessionId, SessionName, UNSET_ID};
-pub use key::{ApiKey, CredentialStatus, KeyDigest, KeyId, KeyRecord, KeyStatus, Owner, Scope};
+pub use ids::{ConnectionId, MessageId, ProjectId, QuestionId, ReplicaId, SessionId, SessionName, UNSET_ID};
+pub use key::{ApiKey, CredentialStatus, KeyDigest, KeyHuman, KeyId, KeyRecord, KeyStatus, Owner, Scope};
 pub use mail::{MAIL_NAMES_MAX, MailSummary};
 pub use message::{
     Addressing, DeadLetter, DeadLetterReason, DeliveryStatus, Draft, EnvelopeFragments, EnvelopeSummary, HOPS_MAX,
@@ -39,6 +41,13 @@ pub use project::{
     ConfigChanges, Grant, IssuedKey, KeyRotation, NewKey, NewProject, ProjectChanges, ProjectConfig, ProjectRecord,
 };
 pub use protocol::{Pattern, ProtocolMetadata, ProtocolName, ProtocolRecord};
+pub use question::{
+    ANSWER_BYTES_MAX, ASKER_GONE, AddressedTo, Answer, AnswerPart, AnsweredBy, Asker, CLAIM_TIME, CONTEXT_BYTES_MAX,
+    Closed, Closing, ConsoleId, Handover, IMAGES_BYTES_MAX, IMAGES_LEN_MAX, Image, LINKS_LEN_MAX, Link,
+    OPTIONS_LEN_MAX, Offer, QUESTION_CHARACTERS_MAX, QUESTIONS_LEN_MAX, Question, QuestionChoice, QuestionClaim,
+    QuestionContent, QuestionItem, QuestionState, REMARK_CHARACTERS_MAX, Refusal, TYPING_GRACE, TYPING_GRACE_MAX,
+    TYPING_SHOWN, Urgency, Via,
+};
 pub use receipt::CallReceipt;
 pub use session::{ALIASES_LEN_MAX, Holder, PresenceTimeouts, SessionRecord, SessionStatus, is_conversation};
 pub use trace::TraceContext;
@@ -47,3 +56,4 @@ pub use wake::{
     Activity, MIN_INTERVAL_MAX, QuietHours, Rung, Rungs, Wake, WakeFor, WakePreference, WakeReason, WakeRecord,
     WakeResult,
 };
+pub use yap::{ShownYap, YAP_CHARACTERS_MAX, Yap};

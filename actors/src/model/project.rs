@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ApiKey, BrokerError, CrossProjectSide, KeyId, KeyRecord, KeyStatus, MissingGrant, Owner, ProjectId, Scope,
+    ApiKey, BrokerError, CrossProjectSide, KeyHuman, KeyId, KeyRecord, KeyStatus, MissingGrant, Owner, ProjectId, Scope,
 };
 
 pub use grants::Grant;
@@ -118,6 +118,8 @@ impl ConfigChanges {
 pub struct NewKey {
     pub label: Option<String>,
     pub scope: Scope,
+    /// The person who holds it: with scope `answer`, and only then.
+    pub human: Option<KeyHuman>,
     /// Milliseconds since the Unix epoch.
     pub expires_at_ms: Option<u64>,
 }
@@ -245,7 +247,17 @@ impl ProjectRecord {
     /// `invalid_argument`: too many keys, or a label, a scope or an expiry that does not fit.
     pub fn add_key(&mut self, made: &IssuedKey, wanted: &NewKey, now_ms: u64) -> Result<(), BrokerError> {
         if wanted.scope == Scope::Operator {
-            return Err(BrokerError::invalid("scope", "observer, member or admin"));
+            return Err(BrokerError::invalid("scope", "observer, answer, member or admin"));
+        }
+        match (wanted.scope, &wanted.human) {
+            (Scope::Answer, None) => {
+                return Err(BrokerError::invalid(
+                    "human",
+                    "a key of scope answer names the person who holds it",
+                ));
+            }
+            (Scope::Answer, Some(_)) | (_, None) => {}
+            (_, Some(_)) => return Err(BrokerError::invalid("human", "only with scope answer")),
         }
         if let Some(label) = &wanted.label {
             check_line("label", label, 1, NAME_CHARS_MAX)?;
@@ -258,6 +270,7 @@ impl ProjectRecord {
             lineage: made.id.clone(),
             label: wanted.label.clone(),
             scope: wanted.scope,
+            human: wanted.human.clone(),
             digest: made.key.digest(),
             created_at_ms: now_ms,
             expires_at_ms: wanted.expires_at_ms,

@@ -64,6 +64,22 @@ impl Holder {
 }
 
 impl SessionRecord {
+    /// The broker as the sender of its own messages. No session has its id.
+    #[must_use]
+    pub fn broker() -> Self {
+        Self {
+            id: SessionId::BROKER,
+            name: SessionName::parse("mcp-broker").ok(),
+            aliases: Vec::new(),
+            capabilities: Capabilities::default(),
+            metadata: Map::new(),
+            connected_at_ms: 0,
+            owner: Owner::operator(),
+            holder: Holder::default(),
+            wake: WakePreference::default(),
+        }
+    }
+
     /// The name and the aliases.
     pub fn names(&self) -> impl Iterator<Item = &SessionName> {
         self.name.iter().chain(&self.aliases)

@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     clock::now,
+    desk::DeskShared,
     directory::Directory,
     metrics::ProjectCounters,
     model::{ActorKind, DeadLetterReason, ProjectEvent, ProjectId, ProtocolName, SessionId},
@@ -42,6 +43,8 @@ pub struct Project {
     pub(super) store: Arc<dyn Store>,
     pub(super) directory: Arc<Directory>,
     pub(super) policy: Arc<ProjectPolicy>,
+    /// Questions and yaps that may have changed, and askers that have ended, are told to the desk here.
+    pub(super) desk: Arc<DeskShared>,
     metrics: Arc<ActorMetrics>,
     pub(super) counters: Arc<ProjectCounters>,
     pub(super) pending_puts: PendingPuts,
@@ -80,6 +83,7 @@ pub(super) struct ProjectParts {
     pub store: Arc<dyn Store>,
     pub directory: Arc<Directory>,
     pub policy: Arc<ProjectPolicy>,
+    pub desk: Arc<DeskShared>,
     pub metrics: Arc<ActorMetrics>,
     pub counters: Arc<ProjectCounters>,
     pub known_seq: KnownSeq,
@@ -100,6 +104,7 @@ impl Project {
             store,
             directory,
             policy,
+            desk,
             metrics,
             counters,
             known_seq,
@@ -116,6 +121,7 @@ impl Project {
             store,
             directory,
             policy,
+            desk,
             metrics,
             counters,
             pending_puts: PendingPuts::default(),
@@ -274,6 +280,7 @@ impl Handler<Envelope<SessionEnded>> for Project {
     fn handle(&mut self, Envelope { message, .. }: Envelope<SessionEnded>, ctx: &mut Context<Self>) {
         self.directory.remove(message.session);
         self.heartbeats.remove(message.session);
+        self.desk.asker_gone(message.session);
         self.note_local_change(message.session);
         self.end_if_empty(ctx);
     }
@@ -287,6 +294,7 @@ impl Handler<Envelope<ChildDown>> for Project {
             Child::Session(_) => ActorKind::Session,
             Child::Registry => ActorKind::Registry,
             Child::Router => ActorKind::Router,
+            Child::Desk => ActorKind::Desk,
         };
         self.store.record(ProjectEvent::gave_up(actor), now());
         match message.child {
@@ -298,7 +306,7 @@ impl Handler<Envelope<ChildDown>> for Project {
                     self.directory.put(&Arc::new(member));
                 }
             }
-            child @ (Child::Registry | Child::Router) => {
+            child @ (Child::Registry | Child::Router | Child::Desk) => {
                 tracing::error!(project = %self.id, ?child, "child failed too often; restarting the project");
                 if let Some(gave_up) = self.on_give_up.take() {
                     gave_up();

@@ -73,6 +73,7 @@ pub(super) struct ChildDown {
 pub(super) enum Child {
     Registry,
     Router,
+    Desk,
     Session(SessionId),
 }
 

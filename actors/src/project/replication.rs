@@ -54,6 +54,9 @@ impl Project {
                 }
             }
             StoreEvent::Protocol { name, version } if !own => effect = self.refresh_protocols(Some((name, version))),
+            // A change of this replica is known when it is stored.
+            StoreEvent::Question(question) if !own => self.desk.read_again(question),
+            StoreEvent::Yaps(_) if !own => self.desk.yaps_released(),
             StoreEvent::Progress(message) if !own => {
                 if let Some(store) = self.store.replicated() {
                     effect = store.notify_progress(Some(message));
@@ -137,6 +140,7 @@ impl Project {
     fn finish_resync(&mut self, resynced: Result<u64, StoreError>, ctx: &mut Context<Self>) {
         match &resynced {
             Ok(_) => {
+                self.desk.reload();
                 for member in self.directory.all() {
                     member.shared.mark_waiting_outdated();
                     member.address.report(ResyncSession);
@@ -262,6 +266,7 @@ impl Project {
     /// The store no longer has this session.
     pub(super) fn remove_session(&mut self, session: SessionId) {
         self.heartbeats.remove(session);
+        self.desk.asker_gone(session);
         if let Some(member) = self.directory.remove(session) {
             member.address.report(SessionRemoved);
         }

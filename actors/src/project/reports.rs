@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use crate::{
     clock::rfc3339_text,
     model::{
-        Capabilities, DeadLetter, HOPS_MAX, Headers, Holder, Message, MessageId, Outcome, Owner, Priority, ProjectId,
-        ReportChoice, SessionId, SessionName, SessionRecord, WakePreference,
+        DeadLetter, HOPS_MAX, Headers, Message, MessageId, Outcome, Priority, ProjectId, ReportChoice, SessionId,
+        SessionName,
     },
     registry::builtin,
     storage::REPORT_LEN_MAX,
@@ -20,9 +20,6 @@ use crate::{
 
 /// Characters of a note, and of a subject, in a report. The whole note is in the receipt.
 const TEXT_CHARACTERS_MAX: usize = 200;
-
-/// The name of the broker as a sender.
-const BROKER_NAME: &str = "mcp-broker";
 
 /// What became of one message for one recipient.
 #[derive(Clone, Debug, PartialEq)]
@@ -152,21 +149,6 @@ fn subject(fates: &[Fate]) -> String {
     }
 }
 
-/// The broker as the sender of a message.
-pub fn broker() -> SessionRecord {
-    SessionRecord {
-        id: SessionId::BROKER,
-        name: SessionName::parse(BROKER_NAME).ok(),
-        aliases: Vec::new(),
-        capabilities: Capabilities::default(),
-        metadata: serde_json::Map::new(),
-        connected_at_ms: 0,
-        owner: Owner::default(),
-        holder: Holder::default(),
-        wake: WakePreference::default(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -176,7 +158,7 @@ mod tests {
     use super::*;
     use crate::{
         clock::Now,
-        model::{Addressing, DeadLetterReason, Draft, MessageIds, OutcomeKind},
+        model::{Addressing, DeadLetterReason, Draft, MessageIds, OutcomeKind, SessionRecord},
         registry::WorkBudget,
     };
 
@@ -246,7 +228,11 @@ mod tests {
             ..Headers::default()
         };
         assert_eq!(fate(&SessionRecord::unnamed(), &quiet), None);
-        assert_eq!(fate(&broker(), &Headers::default()), None, "a report about a report");
+        assert_eq!(
+            fate(&SessionRecord::broker(), &Headers::default()),
+            None,
+            "a report about a report"
+        );
         let of_builtin = message(&SessionRecord::unnamed(), builtin::DELIVERY_REPORT.name, &quiet);
         let dead = dead(of_builtin, DeadLetterReason::Expired);
         assert_eq!(Fate::of_dead_letter(&dead, ShownRecipient::default(), None), None);

@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     clock::now,
+    desk::{Desk, DeskShared, QuestionChanges},
     directory::Directory,
     metrics,
     model::{ActorKind, ProjectEvent, ProjectRecord},
@@ -27,6 +28,7 @@ impl Project {
     /// Starts a project and its children on this thread's arbiter. `projects` leads to the recipients of cross-project
     /// messages. `on_rollback` runs when the store turns out to have lost data of the project, `on_give_up` when the
     /// project cannot go on.
+    #[expect(clippy::too_many_lines, reason = "the one place that joins the parts of a project")]
     pub(crate) fn start(
         record: Arc<ProjectRecord>,
         settings: ProjectSettings,
@@ -42,6 +44,7 @@ impl Project {
         let (catalog, compiler) = (Arc::<Catalog>::default(), Arc::<Compiler>::default());
         let (known_seq, frames_dropped) = (KnownSeq::default(), Arc::<AtomicBool>::default());
         let registry_address = Arc::new(OnceLock::new());
+        let desk_shared = DeskShared::new(settings.desk, store.is_shared());
         let gave_up = recorded_give_up(Arc::clone(&store), on_give_up.clone());
         let project = supervise::start(Arc::clone(&metrics), settings.restarts, gave_up, |address| {
             Self::new(ProjectParts {
@@ -52,6 +55,7 @@ impl Project {
                 store: Arc::clone(&store),
                 directory: Arc::clone(&directory),
                 policy: Arc::clone(&policy),
+                desk: Arc::clone(&desk_shared),
                 metrics,
                 counters: Arc::clone(&counters),
                 known_seq: KnownSeq::clone(&known_seq),
@@ -94,12 +98,23 @@ impl Project {
                 )
             },
         );
+        let questions = QuestionChanges::new(
+            id.clone(),
+            Arc::clone(&store),
+            Arc::clone(&directory),
+            Arc::clone(&policy),
+            Arc::clone(&counters),
+            desk_shared,
+        );
+        let desk = Desk::start(&id, &questions, settings.restarts, report_down(Child::Desk));
         ProjectHandle::new(Parts {
             id,
             settings,
             project,
             registry,
             router,
+            desk,
+            questions,
             directory,
             policy,
             catalog,

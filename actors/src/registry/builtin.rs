@@ -34,8 +34,16 @@ pub const DELIVERY_REPORT: Definition = Definition {
     schema: include_str!("builtin/delivery_report.json"),
 };
 
+/// How a question to people has ended: `human-answer`.
+pub const HUMAN_ANSWER: Definition = Definition {
+    name: "human-answer",
+    version: "1.0.0",
+    description: "The answer to a question of yours to people, or how it ended without one.",
+    schema: include_str!("builtin/human_answer.json"),
+};
+
 /// All built-in protocols, by name.
-const DEFINITIONS: &[Definition] = &[DELIVERY_REPORT];
+const DEFINITIONS: &[Definition] = &[DELIVERY_REPORT, HUMAN_ANSWER];
 
 /// The same, compiled with the first look. The tests compile each of them, so none is missing.
 static COMPILED: LazyLock<Vec<Arc<Protocol>>> = LazyLock::new(|| {

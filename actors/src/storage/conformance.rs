@@ -9,14 +9,18 @@
 mod budgets;
 mod dead_letters;
 mod delivery;
+pub(super) mod desk_histories;
 mod events;
 mod outcomes;
+mod question_world;
+mod questions;
 mod records;
 mod replicated;
 mod sessions;
 mod system;
 mod timed;
 pub(super) mod world;
+mod yaps;
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
@@ -53,6 +57,7 @@ pub const CASES: &[Case] = cases! {
         an_acknowledgement_after_a_release_still_counts
         acknowledging_up_to_a_message_acknowledges_all_leased_before_it
         an_undelivered_message_cannot_be_acknowledged
+        what_was_seen_in_another_way_leaves_the_inbox
         an_acknowledgement_reports_tracked_messages
         a_message_released_too_often_is_dead_lettered
         a_repeated_idempotency_key_answers_the_first_result
@@ -111,6 +116,33 @@ pub const CASES: &[Case] = cases! {
         the_roster_version_grows_with_each_change
         a_claim_releases_everything_that_is_leased
         an_unknown_session_cannot_be_claimed;
+    questions:
+        a_question_is_kept_as_it_was_asked
+        an_idempotency_key_finds_the_earlier_question
+        an_idempotency_key_of_yesterday_asks_again
+        open_questions_are_bounded_for_a_session_and_a_project
+        a_change_is_stored_only_as_the_next_revision
+        of_two_closings_exactly_one_is_stored_and_told
+        a_notice_that_is_refused_does_not_keep_a_question_open
+        a_notice_comes_only_with_the_end_of_a_question
+        a_notice_is_a_message_as_any_other
+        each_person_has_one_draft_for_a_question
+        the_drafts_of_a_question_are_bounded
+        pages_of_questions_neither_lose_nor_repeat_any
+        old_closed_questions_are_forgotten
+        a_removed_question_is_forgotten
+        a_cleared_project_has_no_questions
+        a_store_of_one_process_returns_its_own_consoles;
+    yaps:
+        yaps_are_shown_in_the_order_in_which_they_were_written
+        a_yap_is_held_for_the_delay
+        a_sender_is_never_overtaken_by_itself
+        the_time_of_a_sender_is_taken_only_as_far_as_it_is_credible
+        a_yap_that_comes_too_late_is_due_at_once_and_marked
+        the_numbers_of_yaps_have_no_gaps
+        held_and_shown_yaps_are_bounded
+        a_cleared_project_has_no_yaps
+        two_stores_of_a_project_share_its_yaps;
 };
 
 /// What a backend promises in addition if several replicas share it ([`Store::replicated`](super::Store::replicated)).
@@ -136,6 +168,11 @@ pub const BUDGET_CASES: &[Case] = cases! {
         the_oldest_idempotency_keys_are_forgotten_for_new_ones
         session_records_are_bounded_in_bytes
         a_cleared_project_uses_no_bytes;
+    questions:
+        questions_are_bounded_in_bytes
+        closed_questions_are_bounded_in_number;
+    desk_histories:
+        questions_and_yaps_are_kept_as_in_memory;
 };
 
 /// What a backend promises that takes the time from `now`, with the default idempotency window.

@@ -220,6 +220,8 @@ pub struct Depth {
 pub enum Acknowledge {
     /// These messages.
     Ids(Vec<MessageId>),
+    /// These messages, also those that were never delivered: their recipient was told the same in another way.
+    Seen(Vec<MessageId>),
     /// These messages, each with this outcome for its receipt. A rejected message becomes a dead letter.
     Concluded(Vec<MessageId>, Arc<Outcome>),
     /// This message and all that were leased before it and still are.
@@ -241,7 +243,7 @@ pub struct Acknowledged {
     pub acknowledged: usize,
     /// How many of them became dead letters, because the recipient rejected them.
     pub dead: usize,
-    /// The ids that are not in this inbox, or were never delivered.
+    /// The ids that are not in this inbox, or were never delivered ([`Acknowledge::Seen`] takes those, too).
     pub unknown: Vec<MessageId>,
     /// The acknowledged messages whose sender tracks the delivery.
     pub tracked: Vec<Arc<Message>>,

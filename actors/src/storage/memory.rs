@@ -8,18 +8,19 @@ use std::{
 };
 
 use super::{
-    Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, DeadLetterStore,
-    Depth, EventPage, EventQuery, EventStore, InboxStore, Inserted, KeyReservation, Lease, Op, Peeked, ProtocolStore,
-    PushStore, PutOutcome, PutSession, Redriven, Release, Released, ReplicatedStorage, ReplicatedStore, Retention,
-    Roster, SendResult, SessionKey, SessionStore, Storage, StorageHealth, Store, Swept, TrackingStore, Unreported,
-    Usage,
+    Acknowledge, Acknowledged, Append, Appended, Asked, Claim, Claimed, ConsoleRecord, DeadLetterPage, DeadLetterQuery,
+    DeadLetterStore, Depth, DraftPut, EventPage, EventQuery, EventStore, InboxStore, Inserted, KeyReservation, Lease,
+    Op, Peeked, ProtocolStore, PushStore, PutOutcome, PutSession, QuestionStore, Redriven, Release, Released,
+    ReleasedYaps, ReplicatedStorage, ReplicatedStore, Retention, Roster, SendResult, SessionKey, SessionStore, Storage,
+    StorageHealth, Store, Swept, TrackingStore, Unreported, Updated, Usage, YapHeld,
     state::{account::StoreLimits, project::ProjectState, system::SystemState},
 };
 use crate::{
     clock::Now,
     model::{
         AuditEntry, AuditQuery, DeadLetterReason, Message, MessageId, ProjectEvent, ProjectId, ProjectRecord,
-        ProtocolName, ProtocolRecord, RecipientStatus, SessionId, SessionRecord,
+        ProtocolName, ProtocolRecord, Question, QuestionContent, QuestionId, RecipientStatus, SessionId, SessionName,
+        SessionRecord, ShownYap, Yap,
     },
 };
 
@@ -302,6 +303,60 @@ impl EventStore for MemoryStore {
     fn events(&self, query: EventQuery) -> Op<EventPage> {
         let plan = self.run(move |state| state.ledger.events.plan(query));
         Box::pin(async move { plan.await?.read(|_| Ok(None)) })
+    }
+}
+
+impl QuestionStore for MemoryStore {
+    fn ask(&self, question: Arc<Question>, content: Arc<QuestionContent>, now: Now) -> Op<Asked> {
+        self.run(|state| state.ask(question, content, now))
+    }
+
+    fn update_question(&self, question: Arc<Question>, notice: Option<Append>, now: Now) -> Op<Updated> {
+        self.run(|state| state.update_question(question, notice, now))
+    }
+
+    fn questions(&self, ids: Vec<QuestionId>) -> Op<Vec<Option<Arc<Question>>>> {
+        self.run(|state| ids.iter().map(|id| state.questions.record(*id)).collect())
+    }
+
+    fn question_content(&self, id: QuestionId) -> Op<Option<Arc<QuestionContent>>> {
+        self.run(|state| state.questions.content(id))
+    }
+
+    fn open_questions(&self) -> Op<Vec<Arc<Question>>> {
+        self.run(|state| state.questions.open())
+    }
+
+    fn question_page(&self, before: Option<QuestionId>, limit: usize) -> Op<Vec<Arc<Question>>> {
+        self.run(|state| state.questions.page(before, limit))
+    }
+
+    fn remove_question(&self, id: QuestionId) -> Op<bool> {
+        self.run(|state| state.remove_question(id))
+    }
+
+    fn put_draft(&self, id: QuestionId, human: SessionName, text: String) -> Op<DraftPut> {
+        self.run(|state| state.put_draft(id, human, text))
+    }
+
+    fn draft(&self, id: QuestionId, human: SessionName) -> Op<String> {
+        self.run(|state| state.questions.draft(id, &human))
+    }
+
+    fn hold_yap(&self, yap: Arc<Yap>, now: Now) -> Op<YapHeld> {
+        self.run(|state| state.hold_yap(yap, now))
+    }
+
+    fn release_yaps(&self, delay: Duration, now: Now) -> Op<ReleasedYaps> {
+        self.run(|state| state.release_yaps(delay, now))
+    }
+
+    fn yaps(&self, after: Option<u64>, limit: usize) -> Op<Vec<Arc<ShownYap>>> {
+        self.run(|state| state.yaps.list(after, limit))
+    }
+
+    fn exchange_consoles(&self, own: Vec<ConsoleRecord>, _: Duration) -> Op<Vec<ConsoleRecord>> {
+        Box::pin(ready(Ok(own)))
     }
 }
 

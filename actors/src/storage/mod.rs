@@ -1,7 +1,7 @@
 //! The storage contract: what a backend keeps for the broker, and the three backends' shared parts.
 //!
 //! [`Storage`] holds the records of all projects and opens the [`Store`] of one. A store holds sessions, protocols,
-//! inboxes, receipts, dead letters and the event log; everything in it outlives the actors that use it. `contract.rs` and `store.rs` are the way in;
+//! inboxes, receipts, dead letters, questions and the event log; everything in it outlives the actors that use it. `contract.rs` and `store.rs` are the way in;
 //! each subject has a file with its trait and its types. [`memory`] is the reference backend, [`disk`] the durable one,
 //! and [`conformance`] the suite that every backend passes. `state/` decides for both memory and disk. Nothing here
 //! knows an actor or reads a clock.
@@ -16,6 +16,7 @@ pub mod events;
 mod inboxes;
 pub mod memory;
 mod protocols;
+mod questions;
 mod replicated;
 mod retention;
 mod sessions;
@@ -36,8 +37,13 @@ pub use inboxes::{
     RecipientRefusal, Release, Released, Swept,
 };
 pub use protocols::{Inserted, ProtocolStore};
+pub use questions::{
+    Asked, ConsoleRecord, DRAFTS_MAX, DraftPut, HELD_YAPS_BYTES_MAX, HELD_YAPS_MAX, OPEN_MAX, OPEN_OF_SESSION_MAX,
+    QuestionStore, QuestionsFull, ReleasedYaps, Updated, YAP_BACKDATE_MAX, YAPS_BYTES_MAX, YAPS_MAX, YAPS_RETENTION,
+    YapHeld,
+};
 pub use replicated::{Heartbeat, HeartbeatExchange, PrefetchLimit, PushStore, PushedDelivery, ReplicatedStore};
-pub use retention::{COPY_BYTES, Retention, Usage, envelope_bytes};
+pub use retention::{COPY_BYTES, QUESTION_BYTES, Retention, Usage, envelope_bytes};
 pub use sessions::{Claimed, PutOutcome, PutSession, Roster, SessionKey, SessionStore};
 pub use store::Store;
 pub use tracking::{KeyReservation, SendResult, TrackingStore};

@@ -9,6 +9,9 @@ use crate::model::Message;
 /// deadlines.
 pub const COPY_BYTES: usize = 128;
 
+/// Bytes that each question costs in addition to its record, its content and its drafts: its entries in the indexes.
+pub const QUESTION_BYTES: usize = 256;
+
 /// The bytes of a message that count against a budget: its envelope at the first delivery.
 #[must_use]
 pub fn envelope_bytes(message: &Message) -> usize {
@@ -26,6 +29,8 @@ pub struct Usage {
     pub sessions: usize,
     /// Idempotency keys with their results.
     pub idempotency_keys: usize,
+    /// Questions to people, open and closed, with their contents and the drafts of their answers.
+    pub questions: usize,
 }
 
 /// How much the store of a project keeps. Lengths are in items, `_bytes_max` in bytes.
@@ -57,6 +62,13 @@ pub struct Retention {
     pub idempotency_keys_bytes_max: usize,
     /// Bytes of the records of sessions. Beyond it sessions are refused.
     pub sessions_bytes_max: usize,
+    /// Bytes of the questions to people, with their contents and the drafts of their answers. The oldest closed ones are
+    /// forgotten; when the open ones alone need more, questions are refused.
+    pub questions_bytes_max: usize,
+    /// Closed questions. The oldest are forgotten.
+    pub closed_questions_len_max: usize,
+    /// How long a closed question is kept.
+    pub questions_retention: Duration,
     /// How long the event log keeps what happened. Zero: it records nothing of messages.
     pub history_window: Duration,
     /// Whether the event log keeps the payloads of messages.
@@ -108,6 +120,9 @@ impl Default for Retention {
             messages_bytes_max: 192 * MIB,
             idempotency_keys_bytes_max: 16 * MIB,
             sessions_bytes_max: 16 * MIB,
+            questions_bytes_max: 64 * MIB,
+            closed_questions_len_max: 10_000,
+            questions_retention: Duration::from_hours(30 * 24),
             history_window: Duration::from_hours(24),
             history_payloads: false,
             history_messages_max: 100_000,

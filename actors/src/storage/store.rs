@@ -9,6 +9,7 @@ use super::{
     events::EventStore,
     inboxes::{Acknowledge, Acknowledged, InboxStore, Lease},
     protocols::ProtocolStore,
+    questions::QuestionStore,
     replicated::{PushStore, ReplicatedStore},
     retention::Usage,
     sessions::SessionStore,
@@ -25,7 +26,16 @@ use crate::{
 /// arrive in another order. For each recipient, a message that `append` accepted is waiting, leased, acknowledged or a
 /// dead letter: in exactly one of these states at any time.
 pub trait Store:
-    SessionStore + ProtocolStore + InboxStore + TrackingStore + DeadLetterStore + EventStore + Send + Sync + 'static
+    SessionStore
+    + ProtocolStore
+    + InboxStore
+    + TrackingStore
+    + DeadLetterStore
+    + EventStore
+    + QuestionStore
+    + Send
+    + Sync
+    + 'static
 {
     /// True if every operation is ready at its first poll, on any thread, and cannot fail.
     fn is_synchronous(&self) -> bool;

@@ -7,14 +7,16 @@ use actors::{
     clock::Now,
     model::{
         AuditEntry, AuditQuery, DeadLetterReason, Message, MessageId, ProjectEvent, ProjectId, ProjectRecord,
-        ProtocolName, ProtocolRecord, RecipientStatus, SessionId, SessionRecord,
+        ProtocolName, ProtocolRecord, Question, QuestionContent, QuestionId, RecipientStatus, SessionId, SessionName,
+        SessionRecord, ShownYap, Yap,
     },
     storage::{
-        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, DeadLetterStore,
-        Depth, EventPage, EventQuery, EventStore, InboxStore, Inserted, KeyReservation, Lease, Op, Peeked,
-        ProtocolStore, PushStore, PutOutcome, PutSession, Redriven, Release, Released, ReplicatedStorage,
-        ReplicatedStore, Roster, SendResult, SessionKey, SessionStore, Storage, StorageHealth, Store, Swept,
-        TrackingStore, Unreported, Usage, memory::MemoryStorage,
+        Acknowledge, Acknowledged, Append, Appended, Asked, Claim, Claimed, ConsoleRecord, DeadLetterPage,
+        DeadLetterQuery, DeadLetterStore, Depth, DraftPut, EventPage, EventQuery, EventStore, InboxStore, Inserted,
+        KeyReservation, Lease, Op, Peeked, ProtocolStore, PushStore, PutOutcome, PutSession, QuestionStore, Redriven,
+        Release, Released, ReleasedYaps, ReplicatedStorage, ReplicatedStore, Roster, SendResult, SessionKey,
+        SessionStore, Storage, StorageHealth, Store, Swept, TrackingStore, Unreported, Updated, Usage, YapHeld,
+        memory::MemoryStorage,
     },
 };
 
@@ -188,6 +190,23 @@ hooks! {
         fn dead_letter_count() -> usize;
         fn claim_unreported(now: Now) -> Unreported;
         fn mark_reported(until: u64) -> ();
+    }
+
+    impl QuestionStore for InterceptStore {
+        {}
+        fn ask(question: Arc<Question>, content: Arc<QuestionContent>, now: Now) -> Asked;
+        fn update_question(question: Arc<Question>, notice: Option<Append>, now: Now) -> Updated;
+        fn questions(ids: Vec<QuestionId>) -> Vec<Option<Arc<Question>>>;
+        fn question_content(id: QuestionId) -> Option<Arc<QuestionContent>>;
+        fn open_questions() -> Vec<Arc<Question>>;
+        fn question_page(before: Option<QuestionId>, limit: usize) -> Vec<Arc<Question>>;
+        fn remove_question(id: QuestionId) -> bool;
+        fn put_draft(id: QuestionId, human: SessionName, text: String) -> DraftPut;
+        fn draft(id: QuestionId, human: SessionName) -> String;
+        fn hold_yap(yap: Arc<Yap>, now: Now) -> YapHeld;
+        fn release_yaps(delay: Duration, now: Now) -> ReleasedYaps;
+        fn yaps(after: Option<u64>, limit: usize) -> Vec<Arc<ShownYap>>;
+        fn exchange_consoles(own: Vec<ConsoleRecord>, ttl: Duration) -> Vec<ConsoleRecord>;
     }
 
     impl EventStore for InterceptStore {

@@ -5,6 +5,7 @@
 
 mod contended_storage;
 mod cross_project;
+mod desk;
 mod events;
 mod intercept;
 mod ledger;

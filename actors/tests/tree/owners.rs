@@ -158,6 +158,7 @@ fn a_key_that_replaces_another_resumes_its_sessions() {
         let other = NewKey {
             label: None,
             scope: Scope::Admin,
+            human: None,
             expires_at_ms: None,
         };
         let other = world.broker.add_key(&id, other).await.unwrap();
@@ -267,6 +268,7 @@ fn a_name_whose_last_key_has_ended_is_free_and_its_messages_become_dead_letters(
         let wanted = || NewKey {
             label: None,
             scope: Scope::Member,
+            human: None,
             expires_at_ms: None,
         };
         let [lost, other] = [(); 2].map(|()| wanted());

@@ -270,6 +270,7 @@ fn observe_shows_the_whole_tree() {
         let expected = [
             ("registry", "default".to_owned(), "running", 0),
             ("router", "default".to_owned(), "running", 0),
+            ("desk", "default".to_owned(), "running", 0),
             ("session", alice.record.id.to_string(), "running", 0),
             ("session", bob.record.id.to_string(), "running", 0),
         ];

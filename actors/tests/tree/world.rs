@@ -17,6 +17,7 @@ use actors::{
         BrokerError, ConnectionId, Grant, Headers, MessageId, NewProject, Owner, PresenceTimeouts, ProjectConfig,
         ProjectId, ProtocolMetadata, ProtocolName, Rungs, SessionId, SessionName, Wake,
     },
+    policy::DeskSettings,
     project::{
         PreparedSend, ProjectHandle, ProjectSettings, ProtocolDefinition, ReceiveRequest, Registered, Registration,
         SendRequest, SessionQuery,
@@ -64,6 +65,7 @@ pub fn settings() -> ProjectSettings {
             disconnect_after: Duration::from_mins(20),
         },
         session_retention: Duration::from_hours(24),
+        desk: DeskSettings::default(),
         restarts: RestartPolicy {
             restarts_max: 1000,
             window: Duration::from_mins(1),

@@ -10,13 +10,17 @@ const TIMEOUT_MS = 20_000;
 export const me = createStore(null);
 // Why the login form is shown: null, or a sentence.
 export const loginReason = createStore(null);
+// The person in whose name the page acts, where the key does not say it; null for none.
+export const actsAs = createStore(null);
 
 class Problem extends Error {
-  constructor(status, { code = 'unavailable', detail, title, retry_after_ms: retryAfterMs } = {}) {
+  constructor(status, answer) {
+    const { code = 'unavailable', detail, title, retry_after_ms: retryAfterMs } = answer ?? {};
     super(detail || title || `the broker answered ${status}`);
     this.status = status;
     this.code = code;
     this.retryAfterMs = retryAfterMs ?? null;
+    this.answer = answer ?? {};
   }
 }
 
@@ -31,16 +35,19 @@ export function apiUrl(path, query = {}) {
 // The project whose data the page shows, if it is not that of the key.
 export const chosenProject = () => currentRoute().params.project ?? null;
 
-// Sends a request and returns the parsed answer; null for an answer without a body.
-export async function call(method, path, { query, body, signal, project = chosenProject() } = {}) {
-  const headers = { Accept: 'application/json' };
+// Sends a request and returns the parsed answer; null for an answer without a body. One that is the last of a page outlives
+// it.
+export async function call(method, path, { query, body, signal, project = chosenProject(), headers: more = {},
+  isLast = false } = {}) {
+  const headers = { Accept: 'application/json', ...more };
   if (body !== undefined) headers['Content-Type'] = 'application/json';
   if (project) headers['X-Project-ID'] = project;
+  if (actsAs.get()) headers['X-Human'] = inUtf8(actsAs.get());
   const token = me.get()?.csrf_token;
   if (method !== 'GET' && token) headers['X-CSRF-Token'] = token;
   let response;
   try {
-    response = await fetch(apiUrl(path, query), { method, headers, cache: 'no-store',
+    response = await fetch(apiUrl(path, query), { method, headers, cache: 'no-store', keepalive: isLast,
       body: body === undefined ? undefined : JSON.stringify(body), signal: withTimeout(signal) });
   } catch (error) {
     if (signal?.aborted) throw error;
@@ -50,9 +57,25 @@ export async function call(method, path, { query, body, signal, project = chosen
   const text = await response.text();
   const answer = parse(text);
   if (response.ok) return answer;
-  const problem = new Problem(response.status, answer ?? {});
+  const problem = new Problem(response.status, answer);
   if (response.status === 401 && path !== 'login') endLogin('The key is no longer valid. Log in again.');
   throw problem;
+}
+
+// The text as a value of a header: one character for each byte of UTF-8.
+const inUtf8 = (text) => String.fromCharCode(...new TextEncoder().encode(text));
+
+// Why the broker refuses a stream, which an EventSource does not tell; null if it does not refuse it now.
+export async function refusalOf(url) {
+  const abort = new AbortController();
+  try {
+    const response = await fetch(url, { cache: 'no-store', signal: withTimeout(abort.signal) });
+    return response.ok ? null : new Problem(response.status, parse(await response.text()));
+  } catch {
+    return new Problem(0, { code: 'unreachable', detail: 'The broker cannot be reached.' });
+  } finally {
+    abort.abort();
+  }
 }
 
 const withTimeout = (signal) => {
@@ -92,7 +115,7 @@ export function endLogin(reason) {
   me.set(null);
 }
 
-const SCOPES = ['observer', 'member', 'admin', 'operator'];
+const SCOPES = ['observer', 'answer', 'member', 'admin', 'operator'];
 
 // Whether the caller may do what needs a scope.
 export const allows = (scope) => SCOPES.indexOf(me.get()?.scope) >= SCOPES.indexOf(scope);

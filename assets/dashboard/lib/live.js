@@ -2,20 +2,18 @@
 // the page is hidden. After a gap or a reconnection every listener hears `reload`.
 import { useEffect, useRef } from './preact.js';
 import { createStore } from './store.js';
-import { allows, apiUrl, chosenProject, loadMe, me } from './api.js';
+import { allows, apiUrl, chosenProject, me } from './api.js';
 import { onRoute } from './router.js';
+import { openStream } from './stream.js';
 
-const RETRY_MS_MAX = 5_000;
 const TOPICS = ['session', 'protocol', 'message', 'dead_letter', 'actor', 'audit'];
 
 // `off`: no view needs events, or the page is hidden. `connecting`, `live`, `lost`.
 export const liveState = createStore('off');
 
 const listeners = new Map();
-let source = null;
+let closeStream = () => {};
 let opened = '';
-let retryMs = 0;
-let retryTimer = 0;
 let wasLost = false;
 
 function wanted() {
@@ -39,50 +37,24 @@ function plan() {
 }
 
 function open(next) {
-  close();
+  closeStream();
+  closeStream = () => {};
   opened = next;
   if (!next) return liveState.set('off');
   const [topics, project] = JSON.parse(next);
   liveState.set(wasLost ? 'lost' : 'connecting');
-  const mine = new EventSource(apiUrl('events', { topics, project }));
-  source = mine;
-  mine.onopen = () => {
-    retryMs = 0;
-    liveState.set('live');
-    if (wasLost) tell({ reload: true });
-    wasLost = false;
-  };
-  mine.onerror = () => {
-    wasLost = true;
-    liveState.set('lost');
-    // A refusal closes the source for good; a broken connection is tried again by the browser.
-    if (mine.readyState === EventSource.CLOSED && mine === source) retry();
-  };
-  for (const topic of TOPICS) {
-    mine.addEventListener(topic, (event) => tell({ topic, event: parse(event.data) }));
-  }
-  mine.addEventListener('gap', () => tell({ reload: true }));
-}
-
-function close() {
-  clearTimeout(retryTimer);
-  source?.close();
-  source = null;
-  opened = '';
-}
-
-function retry() {
-  retryMs = Math.min(RETRY_MS_MAX, retryMs * 2 || 500);
-  const next = opened;
-  retryTimer = setTimeout(async () => {
-    // The answer tells a key that was revoked from a broker that is away.
-    await loadMe().catch(() => null);
-    if (opened === next && me.get()) open(next);
-  }, retryMs);
-}
-
-function parse(text) {
-  try { return JSON.parse(text); } catch { return {}; }
+  closeStream = openStream(() => apiUrl('events', { topics, project }), [...TOPICS, 'gap'], {
+    onEvent: (name, event) => tell(name === 'gap' ? { reload: true } : { topic: name, event }),
+    onOpen: () => {
+      liveState.set('live');
+      if (wasLost) tell({ reload: true });
+      wasLost = false;
+    },
+    onLost: () => {
+      wasLost = true;
+      liveState.set('lost');
+    },
+  });
 }
 
 function tell(news) {

@@ -4,7 +4,7 @@ import { logIn, loginReason } from '../lib/api.js';
 import { useStore } from '../lib/store.js';
 import { visible } from '../lib/format.js';
 
-export function Login() {
+export function Login({ title = 'mcp-broker', hint = 'A key of a project or the admin key. Observers see, administrators act.' }) {
   const reason = useStore(loginReason);
   const [state, setState] = useState({ isRunning: false, problem: null });
   const field = useRef(null);
@@ -22,11 +22,11 @@ export function Login() {
     }
   };
   return html`<main class="login"><form onSubmit=${submit} class="panel">
-    <h1><img src=${new URL('../icon.svg', import.meta.url)} alt="" width="28" height="28" /> mcp-broker</h1>
+    <h1><img src=${new URL('../icon.svg', import.meta.url)} alt="" width="28" height="28" /> ${title}</h1>
     ${reason && html`<div class="notice" role="status"><p>${reason}</p></div>`}
     <label><span>API key</span><input ref=${field} type="password" name="key" autocomplete="current-password" spellcheck=${false}
       aria-describedby="key-hint" aria-invalid=${state.problem ? 'true' : undefined} /></label>
-    <p id="key-hint" class="faint">A key of a project or the admin key. Observers see, administrators act.</p>
+    <p id="key-hint" class="faint">${hint}</p>
     ${state.problem && html`<div class="notice bad" role="alert"><p>${visible(state.problem.message, 300)}</p></div>`}
     <button type="submit" class="primary" disabled=${state.isRunning}>${state.isRunning ? 'Logging in…' : 'Log in'}</button>
   </form></main>`;

@@ -3,9 +3,9 @@ import { html, useMemo, useRef } from '../lib/preact.js';
 import { allows, get } from '../lib/api.js';
 import { bytes, compact, count, duration, rate, visible } from '../lib/format.js';
 import { useResource } from '../lib/resource.js';
-import { go, link, linkHere } from '../lib/router.js';
+import { go, link, linkHere, useRoute } from '../lib/router.js';
 import { Chart } from '../ui/chart.js';
-import { Loaded, Panel, Status, Time } from '../ui/parts.js';
+import { Loaded, Panel, Status, Time, Words } from '../ui/parts.js';
 
 const POLL_MS = 2_000;
 const SERIES_POLL_MS = 10_000;
@@ -35,7 +35,7 @@ export function Overview({ route, title }) {
     <${Loaded} resource=${stats} what="figures">${(data) => html`<${Verdict} stats=${data} />
       <${Tiles} key=${all} stats=${data} points=${series.data?.series.points} />`}<//>
     <${Loaded} resource=${series} what="charts">${(data) => html`<${Charts} series=${data.series} seconds=${span[2]} />`}<//>
-    ${stats.data && html`<div class="columns"><${Storage} stats=${stats.data} /><${Replicas} stats=${stats.data} /></div>`}`;
+    ${stats.data && html`<div class="columns"><${Desk} /><${Storage} stats=${stats.data} /><${Replicas} stats=${stats.data} /></div>`}`;
 }
 
 // The verdict, in one word and one sentence, and where to look.
@@ -119,6 +119,23 @@ function Charts({ series, seconds }) {
   ], [series]);
   return html`<div class="charts">${charts.map(([title, format, lines]) => html`<${Chart} key=${title} title=${title} times=${times}
     series=${lines} format=${format} seconds=${seconds} />`)}</div>`;
+}
+
+const DESK = new URL('../../desk', import.meta.url);
+const DESK_POLL_MS = 5_000;
+
+// What waits for people. A key that may not see it, and a broker without a desk, have no such panel.
+function Desk() {
+  const project = useRoute().params.project ?? '';
+  const { data } = useResource(`desk ${project}`, (signal) => get('desk', {}, signal), { pollMs: DESK_POLL_MS });
+  if (!data) return null;
+  const present = data.humans.filter((one) => one.presence === 'present');
+  const address = new URL(project ? `#/?${new URLSearchParams({ project })}` : '', DESK);
+  return html`<${Panel} title="Desk" actions=${html`<a href=${address}>Answer</a>`}><dl class="facts">
+    <div><dt>Waiting questions</dt><dd>${count(data.waiting)}</dd></div>
+    <div><dt>Of high urgency</dt><dd>${data.high ? html`<${Status} kind="bad" label=${count(data.high)} />` : count(data.high)}</dd></div>
+    <div><dt>Oldest</dt><dd>${data.oldest_asked_at ? html`<${Time} at=${data.oldest_asked_at} relative />` : '–'}</dd></div>
+    <div><dt>People present</dt><dd>${present.length ? html`<${Words} values=${present.map((one) => one.human)} max=${6} />` : 'none'}</dd></div></dl><//>`;
 }
 
 function Storage({ stats }) {

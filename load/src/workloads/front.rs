@@ -18,7 +18,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{RunContext, micros_per};
+use super::{RunContext, micros_per, way::Way};
 use crate::{
     error::{LoadError, Result},
     process::ServerProcess,
@@ -52,73 +52,6 @@ const GRACE: Duration = Duration::from_millis(300);
 const WAKES_OF_SENDER: usize = 25;
 /// The longest pause before the rest is measured: the work of a broker that has just started ends within it.
 const SETTLING: Duration = Duration::from_secs(60);
-
-/// A way to the broker: lines of JSON in both directions.
-struct Way<W, R> {
-    to: W,
-    from: BufReader<R>,
-    line: String,
-    last_id: u64,
-}
-
-impl<W: Write, R: Read> Way<W, R> {
-    fn new(to: W, from: R) -> Self {
-        Self {
-            to,
-            from: BufReader::new(from),
-            line: String::new(),
-            last_id: 0,
-        }
-    }
-
-    /// Sends a request and waits for its result.
-    fn request(&mut self, method: &str, params: &Value) -> Result<Value> {
-        self.last_id += 1;
-        let request = json!({"jsonrpc": "2.0", "id": self.last_id, "method": method, "params": params});
-        self.to.write_all(format!("{request}\n").as_bytes())?;
-        loop {
-            self.line.clear();
-            if self.from.read_line(&mut self.line)? == 0 {
-                return Err(LoadError::Arguments(format!(
-                    "{method} was not answered: the way ended"
-                )));
-            }
-            let frame: Value = serde_json::from_str(&self.line).unwrap_or_default();
-            if frame["id"] == self.last_id {
-                let result = frame["result"].clone();
-                if result.is_null() || result["isError"] == true {
-                    return Err(LoadError::refused(method, self.line.as_bytes()));
-                }
-                return Ok(result);
-            }
-        }
-    }
-
-    fn initialize(&mut self, client: &str) -> Result<()> {
-        let params = json!({
-            "protocolVersion": "2025-11-25", "capabilities": {},
-            "clientInfo": {"name": client, "version": env!("CARGO_PKG_VERSION")},
-        });
-        self.request("initialize", &params)?;
-        let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
-        Ok(self.to.write_all(format!("{initialized}\n").as_bytes())?)
-    }
-
-    fn call(&mut self, tool: &str, arguments: &Value) -> Result<Value> {
-        self.request("tools/call", &json!({"name": tool, "arguments": arguments}))
-    }
-
-    /// Calls a small tool, one call at a time, for a time.
-    fn call_for(&mut self, time: Duration, into: &mut Latencies) -> Result<()> {
-        let until = Instant::now() + time;
-        while Instant::now() < until {
-            let begun = Instant::now();
-            self.call("heartbeat", &json!({}))?;
-            into.record(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
-        }
-        Ok(())
-    }
-}
 
 /// A user with folders, and so a broker, of its own. Both end with it.
 struct User<'a> {
@@ -295,14 +228,14 @@ fn report_calls(user: &User<'_>, bench: &RunContext, report: &mut Report) -> Res
     let mut socket = Way::new(stream.try_clone()?, stream);
     socket.initialize("mcp-broker-load")?;
     let process = ServerProcess::new(Some(front.process.id()))?;
-    front.way.call_for(bench.warm_up, &mut Latencies::default())?;
-    socket.call_for(bench.warm_up, &mut Latencies::default())?;
+    call_for(&mut front.way, bench.warm_up, &mut Latencies::default())?;
+    call_for(&mut socket, bench.warm_up, &mut Latencies::default())?;
     let (mut through_front, mut over_socket) = (Latencies::default(), Latencies::default());
     let before = process.cpu()?.unwrap_or_default();
     let begun = Instant::now();
     while begun.elapsed() < 2 * bench.seconds {
-        front.way.call_for(TURN, &mut through_front)?;
-        socket.call_for(TURN, &mut over_socket)?;
+        call_for(&mut front.way, TURN, &mut through_front)?;
+        call_for(&mut socket, TURN, &mut over_socket)?;
     }
     let cpu = process.cpu()?.unwrap_or_default().saturating_sub(before);
     report.add("call_over_socket_us", &over_socket);
@@ -350,4 +283,15 @@ fn report_wakes(user: &User<'_>, options: &Options, report: &mut Report) -> Resu
 
 fn record(latencies: &mut Latencies, time: Duration) {
     latencies.record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+}
+
+/// Calls a small tool, one call at a time, for a time.
+fn call_for<W: Write, R: Read>(way: &mut Way<W, R>, time: Duration, into: &mut Latencies) -> Result<()> {
+    let until = Instant::now() + time;
+    while Instant::now() < until {
+        let begun = Instant::now();
+        way.call("heartbeat", &json!({}))?;
+        into.record(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    }
+    Ok(())
 }

@@ -2,6 +2,7 @@
 
 pub mod broadcast;
 pub mod calls;
+pub mod desk;
 pub mod direct;
 pub mod front;
 pub mod growth;
@@ -12,6 +13,7 @@ pub mod offline;
 pub mod storm;
 #[cfg(test)]
 mod tests;
+mod way;
 
 use std::time::Duration;
 

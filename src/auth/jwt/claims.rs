@@ -17,6 +17,10 @@ pub struct Claims {
     pub subject: String,
     pub project: Option<String>,
     pub scopes: Vec<String>,
+    /// The person whom the token lets answer questions: empty where the claim is missing or no text.
+    pub human: String,
+    /// Roles of that person.
+    pub roles: Vec<String>,
     /// `exp` in milliseconds since the Unix epoch. The token is accepted for [`LEEWAY_S`] longer.
     pub expires_at_ms: u64,
 }
@@ -62,7 +66,9 @@ pub fn read(payload: &str, settings: &JwtSettings, now_s: u64) -> Result<Verifie
     let claims = Claims {
         subject: subject(&claims_object)?,
         project: project(&claims_object, &settings.project_claim)?,
-        scopes: scopes(&claims_object, &settings.scope_claim)?,
+        scopes: words(&claims_object, &settings.scope_claim).ok_or("its scopes are not strings")?,
+        human: text(&claims_object, &settings.human_claim),
+        roles: words(&claims_object, &settings.roles_claim).unwrap_or_default(),
         expires_at_ms: expires_s.saturating_mul(1000),
     };
     Ok(VerifiedClaims { claims, not_before_s })
@@ -93,18 +99,22 @@ fn project(claims_object: &Map<String, Value>, name: &str) -> Result<Option<Stri
     }
 }
 
-/// Scopes separated by spaces (RFC 8693, section 4.2), or in an array.
-fn scopes(claims_object: &Map<String, Value>, name: &str) -> Result<Vec<String>, &'static str> {
-    let scopes = match claim_at(claims_object, name) {
+/// Scopes or roles separated by spaces (RFC 8693, section 4.2), or in an array. None for a claim of another form.
+fn words(claims_object: &Map<String, Value>, name: &str) -> Option<Vec<String>> {
+    match claim_at(claims_object, name) {
         None => Some(Vec::new()),
-        Some(Value::String(scopes)) => {
-            let scopes = scopes.split(' ').filter(|scope| !scope.is_empty());
-            Some(scopes.map(str::to_owned).collect())
+        Some(Value::String(words)) => {
+            let words = words.split(' ').filter(|word| !word.is_empty());
+            Some(words.map(str::to_owned).collect())
         }
-        Some(Value::Array(scopes)) => scopes.iter().map(|scope| scope.as_str().map(str::to_owned)).collect(),
+        Some(Value::Array(words)) => words.iter().map(|word| word.as_str().map(str::to_owned)).collect(),
         Some(_) => None,
-    };
-    scopes.ok_or("its scopes are not strings")
+    }
+}
+
+fn text(claims_object: &Map<String, Value>, name: &str) -> String {
+    let claim = claim_at(claims_object, name).and_then(Value::as_str);
+    claim.unwrap_or_default().to_owned()
 }
 
 /// The claim with this full name, or the value at this dotted path. Full names with dots are common:

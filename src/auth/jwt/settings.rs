@@ -26,6 +26,10 @@ pub struct JwtSettings {
     pub project_claim: String,
     /// The claim with the scopes: a string with spaces, or an array of strings.
     pub scope_claim: String,
+    /// The claim with the name of the person, a string. Read with scope `answer` alone.
+    pub human_claim: String,
+    /// The claim with the roles of the person: a string with spaces, or an array of strings.
+    pub roles_claim: String,
 }
 
 /// Intervals and timeouts of loading keys.

@@ -63,6 +63,7 @@ impl Job for DeadLetters {
         lists::show(context, pages, "dead letters", |letters| {
             table(letters, &Names::ask(&context.client), self.with_payload)
         })
+        .map(drop)
     }
 }
 

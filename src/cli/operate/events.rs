@@ -27,6 +27,7 @@ pub enum Frame {
 pub struct EventStream {
     client: Client,
     path: String,
+    headers: Vec<(&'static str, String)>,
     last_id: Option<String>,
     open: Option<BufReader<BodyReader<'static>>>,
 }
@@ -37,9 +38,22 @@ impl EventStream {
         Self {
             client: client.clone(),
             path: with_query("/api/v1/events", [parameter("topics", topics)]),
+            headers: Vec::new(),
             last_id: after,
             open: None,
         }
+    }
+
+    /// Adds a part of the query, which is encoded already.
+    pub fn with_parameter(mut self, part: Option<String>) -> Self {
+        self.path = with_query(&self.path, [part]);
+        self
+    }
+
+    /// Adds a header, if it has a value.
+    pub fn with_header(mut self, name: &'static str, value: Option<String>) -> Self {
+        self.headers.extend(value.map(|value| (name, value)));
+        self
     }
 
     /// Connects, unless it is connected.
@@ -74,6 +88,7 @@ impl EventStream {
     fn reader(&mut self) -> Result<&mut BufReader<BodyReader<'static>>, ClientError> {
         if self.open.is_none() {
             let mut ask = ApiRequest::get(self.path.clone()).with_header("accept", "text/event-stream");
+            ask.headers.extend(self.headers.iter().cloned());
             if let Some(id) = &self.last_id {
                 ask = ask.with_header("last-event-id", id.as_str());
             }

@@ -21,6 +21,7 @@ pub struct Pages<'a> {
     client: &'a Client,
     /// Path and query, without limit and cursor.
     path: String,
+    headers: Vec<(&'static str, String)>,
     /// The member of the answer that has the items.
     member: &'static str,
     page_len_max: usize,
@@ -36,12 +37,19 @@ impl<'a> Pages<'a> {
         Self {
             client,
             path,
+            headers: Vec::new(),
             member,
             page_len_max,
             left: limit,
             cursor: None,
             has_begun: false,
         }
+    }
+
+    /// Adds a header to the request of each page.
+    pub fn with_header(mut self, name: &'static str, value: String) -> Self {
+        self.headers.push((name, value));
+        self
     }
 
     /// The next items; `None` at the end or at the limit. A page may be empty and still be followed by another.
@@ -54,7 +62,9 @@ impl<'a> Pages<'a> {
         }
         let limit = Some(format!("limit={}", self.left.min(self.page_len_max)));
         let path = with_query(&self.path, [limit, parameter("cursor", self.cursor.as_ref())]);
-        let body = self.client.send(&ApiRequest::get(path))?;
+        let mut ask = ApiRequest::get(path);
+        ask.headers.clone_from(&self.headers);
+        let body = self.client.send(&ask)?;
         let page: BTreeMap<String, Box<RawValue>> = parsed(&body)?;
         let items = page.get(self.member).map_or("[]", |items| items.get());
         let items: Vec<Box<RawValue>> = parsed(items)?;
@@ -85,7 +95,7 @@ pub fn parsed<T: DeserializeOwned>(text: &str) -> Result<T, ClientError> {
     })
 }
 
-/// Prints a list: as JSON item by item while it comes, or as one table.
+/// Prints a list: as JSON item by item while it comes, or as one table. Returns the number of items.
 ///
 /// # Errors
 /// The list cannot be read or printed.
@@ -94,13 +104,15 @@ pub fn show<T: DeserializeOwned>(
     mut pages: Pages<'_>,
     what: &str,
     table: impl FnOnce(&[T]) -> Table,
-) -> Result<(), CliError> {
+) -> Result<usize, CliError> {
     let mut items: Vec<T> = Vec::new();
+    let mut count = 0;
     while let Some(page) = pages.next_page()? {
+        count += page.len();
         if context.output.json {
             let lines: String = page.iter().map(|item| json_line(item)).collect();
             if write(&lines)? == Written::Closed {
-                return Ok(());
+                return Ok(count);
             }
         } else {
             for item in &page {
@@ -109,16 +121,18 @@ pub fn show<T: DeserializeOwned>(
         }
     }
     if context.output.json {
-        return Ok(());
+        return Ok(count);
     }
     if items.is_empty() && !pages.has_more() {
-        return print(&format!("no {what}\n"));
+        print(&format!("no {what}\n"))?;
+        return Ok(0);
     }
     let mut text = context.output.table(&table(&items));
     if pages.has_more() {
         let _ = writeln!(text, "\nThere are more {what}: --limit shows more.");
     }
-    print(&text)
+    print(&text)?;
+    Ok(count)
 }
 
 /// Prints one object: as JSON, or as text.

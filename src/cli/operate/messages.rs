@@ -150,6 +150,7 @@ impl Job for Messages {
         lists::show(context, pages, "messages", |messages| {
             table(messages, &Names::ask(&context.client), self.with_payload)
         })
+        .map(drop)
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod dead_letter;
 mod dead_letters;
+mod desk;
 pub mod event_line;
 mod events;
 mod export;
@@ -104,6 +105,13 @@ const VERBS: &[(&str, Verb)] = &[
         },
     ),
     (
+        desk::NAME,
+        Verb {
+            command: desk::command,
+            read: desk::read,
+        },
+    ),
+    (
         tail::NAME,
         Verb {
             command: tail::command,
@@ -176,6 +184,7 @@ impl Operation {
         };
         self.job.run(&context).map_err(|error| match error {
             CliError::Failed(line) => CliError::Failed(redact_keys(&line)),
+            CliError::Nothing(line) => CliError::Nothing(line.map(|line| redact_keys(&line))),
             other => other,
         })
     }

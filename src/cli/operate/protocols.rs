@@ -107,7 +107,7 @@ impl Job for Protocols {
         match self {
             Self::List { path, limit } => {
                 let pages = Pages::new(&context.client, path.clone(), "protocols", PAGE_LEN_MAX, *limit);
-                lists::show(context, pages, "protocols", table)
+                lists::show(context, pages, "protocols", table).map(drop)
             }
             Self::One { path } => {
                 let body = context.client.send(&ApiRequest::get(path.clone()))?;

@@ -101,7 +101,7 @@ impl Job for Sessions {
         match self {
             Self::List { path, limit } => {
                 let pages = Pages::new(&context.client, path.clone(), "sessions", PAGE_LEN_MAX, *limit);
-                lists::show(context, pages, "sessions", table)
+                lists::show(context, pages, "sessions", table).map(drop)
             }
             Self::One(session) => {
                 let body = context.client.send(&ApiRequest::get(path_of(session)))?;

@@ -77,35 +77,52 @@ impl Job for Tail {
         } else {
             Names::ask(&context.client)
         };
-        let mut left = self.limit;
-        let mut outage = Outage::default();
-        while left != Some(0) {
-            match stream.next() {
-                Ok(frame) => {
-                    outage.is_over();
-                    let Frame::Event { topic, id, data } = frame else {
-                        if is_closed() {
-                            return Ok(());
-                        }
-                        continue;
-                    };
-                    let data: Value = serde_json::from_str(&data).unwrap_or(Value::String(data));
-                    let line = if context.output.json {
-                        json_value_line(&json!({"topic": topic, "id": id, "data": data}))
-                    } else {
-                        event_line::line(&topic, &data, &mut names) + "\n"
-                    };
-                    if write(&line)? == Written::Closed {
+        follow(context, stream, self.limit, |topic, data| {
+            Some(event_line::line(topic, data, &mut names))
+        })
+    }
+}
+
+/// Prints the events of a stream, each as JSON or as the line that `line` makes of it, until the reader of stdout is gone
+/// or `limit` events are printed. An event without a line is left out.
+///
+/// # Errors
+/// The broker refuses, or the output cannot be written.
+pub fn follow(
+    context: &Context,
+    mut stream: EventStream,
+    limit: Option<u32>,
+    mut line: impl FnMut(&str, &Value) -> Option<String>,
+) -> Result<(), CliError> {
+    let mut left = limit;
+    let mut outage = Outage::default();
+    while left != Some(0) {
+        match stream.next() {
+            Ok(frame) => {
+                outage.is_over();
+                let Frame::Event { topic, id, data } = frame else {
+                    if is_closed() {
                         return Ok(());
                     }
-                    left = left.map(|left| left - 1);
+                    continue;
+                };
+                let data: Value = serde_json::from_str(&data).unwrap_or(Value::String(data));
+                let Some(line) = line(&topic, &data) else { continue };
+                let line = if context.output.json {
+                    json_value_line(&json!({"topic": topic, "id": id, "data": data}))
+                } else {
+                    line + "\n"
+                };
+                if write(&line)? == Written::Closed {
+                    return Ok(());
                 }
-                Err(error) if error.code.is_some() && !error.is_passing() => return Err(error.into()),
-                Err(error) => outage.wait(&error),
+                left = left.map(|left| left - 1);
             }
+            Err(error) if error.code.is_some() && !error.is_passing() => return Err(error.into()),
+            Err(error) => outage.wait(&error),
         }
-        Ok(())
     }
+    Ok(())
 }
 
 /// The time without a connection.

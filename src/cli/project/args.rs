@@ -101,6 +101,15 @@ fn keys() -> Command {
         .arg(switch("create", "Make a key and print it; it is not shown again").conflicts_with("revoke"))
         .arg(text("label", "LABEL", "What the new key is for").requires("create"))
         .arg(scope().requires("create"))
+        .arg(text("human", "NAME", "With --scope answer: the person who holds the new key").requires("create"))
+        .arg(
+            many(
+                "role",
+                "ROLE",
+                "Role of that person, to which questions may be addressed; may be repeated",
+            )
+            .requires("human"),
+        )
         .arg(
             duration(
                 "expires-in",
@@ -230,8 +239,8 @@ fn scope() -> Arg {
     text(
         "scope",
         "SCOPE",
-        "What the new key may do: admin, member or observer\n[default: member]",
+        "What the new key may do: admin, member, answer or observer\n[default: member]",
     )
-    .value_parser(PossibleValuesParser::new(["admin", "member", "observer"]))
+    .value_parser(PossibleValuesParser::new(["admin", "member", "answer", "observer"]))
     .hide_possible_values(true)
 }

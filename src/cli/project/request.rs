@@ -179,6 +179,10 @@ fn keys(path: &str, matches: &ArgMatches) -> (ApiRequest, View) {
     let mut body = Map::new();
     insert_flag(&mut body, "label", matches.get_one::<String>("label"));
     insert_flag(&mut body, "scope", matches.get_one::<String>("scope"));
+    insert_flag(&mut body, "human", matches.get_one::<String>("human"));
+    if let Some(roles) = many(matches, "role") {
+        body.insert("roles".to_owned(), json!(roles));
+    }
     insert_flag(&mut body, "expires_in_seconds", matches.get_one::<u64>("expires-in"));
     (
         ApiRequest::new(Method::POST, path.to_owned()).with_body(Value::Object(body)),

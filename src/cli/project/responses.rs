@@ -104,6 +104,9 @@ pub struct Key {
     pub id: String,
     pub label: Option<String>,
     pub scope: String,
+    pub human: Option<String>,
+    #[serde(default)]
+    pub roles: Vec<String>,
     pub status: String,
     pub created_at: Option<String>,
     pub expires_at: Option<String>,

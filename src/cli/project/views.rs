@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde_json::from_str;
 
 use super::responses::{
-    Audit, Changed, Counts, Created, Ended, Entry, GrantTaken, Granted, KeyCreated, Keys, KeysRevoked, NewKey,
+    Audit, Changed, Counts, Created, Ended, Entry, GrantTaken, Granted, Key, KeyCreated, Keys, KeysRevoked, NewKey,
     Permission, Project, Projects, Rotated, Shown,
 };
 use crate::cli::table::{Table, escaped};
@@ -173,12 +173,22 @@ fn keys(answer: &Keys) -> String {
     if answer.keys.is_empty() {
         return "no keys\n".to_owned();
     }
-    let mut table = Table::new(&["KEY ID", "LABEL", "SCOPE", "STATUS", "CREATED", "EXPIRES", "LAST USED"]);
+    let mut table = Table::new(&[
+        "KEY ID",
+        "LABEL",
+        "SCOPE",
+        "PERSON",
+        "STATUS",
+        "CREATED",
+        "EXPIRES",
+        "LAST USED",
+    ]);
     for key in &answer.keys {
         table.row([
             key.id.as_str(),
             or_empty(key.label.as_ref()),
             key.scope.as_str(),
+            person(key).as_str(),
             key.status.as_str(),
             or_empty(key.created_at.as_ref()),
             key.expires_at.as_deref().unwrap_or("never"),
@@ -188,12 +198,24 @@ fn keys(answer: &Keys) -> String {
     table.to_string()
 }
 
+/// The person who holds a key, with their roles: `mara (dba, oncall)`.
+fn person(key: &Key) -> String {
+    let name = key.human.clone().unwrap_or_default();
+    match key.roles.as_slice() {
+        [] => name,
+        roles => format!("{name} ({})", roles.join(", ")),
+    }
+}
+
 fn key_created(answer: &KeyCreated) -> String {
     let key = &answer.key;
     let mut table = Table::without_headings();
     table.row(["key id", key.id.as_str()]);
     table.row(["label", or_empty(key.label.as_ref())]);
     table.row(["scope", key.scope.as_str()]);
+    if key.human.is_some() {
+        table.row(["person", person(key).as_str()]);
+    }
     table.row(["expires", key.expires_at.as_deref().unwrap_or("never")]);
     table.row(["api key", answer.api_key.as_str()]);
     format!("{table}\nKeep this key now: it is not shown again.\n")

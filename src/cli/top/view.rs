@@ -3,7 +3,6 @@
 mod detail;
 mod header;
 mod list;
-mod theme;
 
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
@@ -13,8 +12,8 @@ use ratatui::widgets::{Block, Clear, Paragraph};
 
 use super::model::Model;
 use super::watched::Tab;
+use crate::cli::theme::{Theme, shown_text};
 use list::draw_grid;
-use theme::{Theme, shown_text};
 
 /// The smallest screen that is drawn.
 const WIDTH_MIN: u16 = 50;

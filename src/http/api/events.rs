@@ -2,7 +2,7 @@
 
 #![allow(unused_qualifications, reason = "what utoipa writes")]
 
-use std::convert::Infallible;
+use std::{convert::Infallible, rc::Rc, task::Poll};
 
 use actix_web::{
     HttpRequest, HttpResponse,
@@ -14,24 +14,28 @@ use actix_web::{
 };
 use actors::{
     metrics::TransportKind,
-    model::{BrokerError, ProjectId, Scope},
+    model::{BrokerError, ProjectId, Scope, Via},
+    project::ProjectHandle,
     storage::EventPosition,
 };
+use futures_util::{Stream, StreamExt, stream};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::{
     admin::schemas,
+    auth::Identity,
     http::{
-        backpressure::transport_context,
-        events::{Follower, Topics, View},
+        backpressure::{socket_state, transport_context},
+        events::{DeskSource, DeskTopics, DeskView, Follower, TooManyFollowers, Topics, View, parse_yap_id},
         extract::{ApiError, ApiResult, Caller},
+        people::{self, NamedHuman, QuestionReader},
         problem_body::ProblemBody,
         resource::Resource,
         state::StateData,
     },
     problem::Problem,
-    transport::OpenResponse,
+    transport::{OpenResponse, SocketState},
 };
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -49,11 +53,16 @@ pub fn resources() -> Vec<Resource> {
 #[into_params(parameter_in = Query)]
 pub struct Query {
     /// Only these topics, separated by commas: `session`, `protocol`, `message`, `dead_letter`, `actor`, and `audit` with
-    /// the scope `admin`.
+    /// the scope `admin`; or only `questions`, `yaps` and `desk`, which are a stream of their own.
     #[param(
-        pattern = "^(session|protocol|message|dead_letter|actor|audit)(,(session|protocol|message|dead_letter|actor|audit))*$"
+        pattern = "^((session|protocol|message|dead_letter|actor|audit)(,(session|protocol|message|dead_letter|actor|audit))*|(questions|yaps|desk)(,(questions|yaps|desk))*)$"
     )]
     topics: Option<String>,
+    /// With `questions`: the stream is a console of this person, to which questions are offered until it ends. Empty for
+    /// the person of the key.
+    console: Option<String>,
+    /// With `console`: roles of the person, separated by commas. A key has roles of its own.
+    roles: Option<String>,
     /// The project, for a caller who may act in several and cannot send X-Project-ID, as a browser.
     #[param(value_type = Option<schemas::ProjectId>)]
     project: Option<String>,
@@ -65,6 +74,11 @@ pub struct Query {
 /// the log: a client that returns with it gets what came after, as long as the log keeps it. `gap` tells of events that
 /// are missing, because the log has lost them, because the client was too slow, or because there were more than 500 a
 /// second about messages. A member sees events about messages that its own sessions sent or got.
+///
+/// The topics `questions`, `yaps` and `desk` begin with `desk` (who is there; `console` is the id of this console), the
+/// open questions that the caller may read, and the last 50 yaps; then they tell what changes. `question` has the question
+/// as in the list, with `mine` when this console has it. A `yap` has the id `y` and its `seq`: a client that returns with
+/// it gets the yaps behind it. After `gap` a client reads the lists again.
 #[utoipa::path(get, path = "/api/v1/events", operation_id = "follow_events", tag = "events",
     params(Query, ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event that the client got")),
     responses(
@@ -72,23 +86,31 @@ pub struct Query {
     (status = 429, description = "Too many callers follow events", body = ProblemBody,
         content_type = "application/problem+json"),
 ))]
-pub async fn follow(state: StateData, Caller(by): Caller, query: web::Query<Query>, request: HttpRequest) -> ApiResult {
+pub async fn follow(
+    state: StateData,
+    Caller(by): Caller,
+    named: NamedHuman,
+    query: web::Query<Query>,
+    request: HttpRequest,
+) -> ApiResult {
     by.check_scope(Scope::Observer)?;
     let Query {
         topics,
+        console,
+        roles,
         project,
         last_event_id,
     } = query.into_inner();
-    let view = View {
-        topics: Topics::parse(topics.as_deref(), by.scope())?,
-        messages_of: by.messages_of().cloned(),
-    };
+    let of_desk = DeskTopics::parse(topics.as_deref())?;
+    if of_desk.is_none_or(|topics| !topics.questions) && console.is_some() {
+        return Err(BrokerError::invalid("console", "only with the topic questions").into());
+    }
     let after = match request.headers().get(LAST_EVENT_ID) {
         Some(id) => Some(id.to_str().unwrap_or_default().to_owned()),
         None => last_event_id,
     };
     // Browsers send an empty id before the first event.
-    let after = after.filter(|id| !id.is_empty()).map(|id| parse_id(&id)).transpose()?;
+    let after = after.filter(|id| !id.is_empty());
     let project = match project.map(|id| ProjectId::parse(&id)).transpose()? {
         Some(id) if id != *by.project.id() => {
             if by.scope() < Scope::Operator {
@@ -111,16 +133,79 @@ pub async fn follow(state: StateData, Caller(by): Caller, query: web::Query<Quer
     let open = OpenResponse::try_open(context, &by, TransportKind::Http);
     let open = open.ok_or_else(|| Problem::unavailable("the broker has its maximum of connections, or is stopping"))?;
     let heartbeat_interval = context.timeouts.ping_interval;
-    let follower = Follower::join(&state.followers, &project, view, open, heartbeat_interval).map_err(|why| {
-        let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", why.text());
-        ApiError::from(problem.with_retry_after(std::time::Duration::from_secs(10)))
-    })?;
+    if let Some(topics) = of_desk {
+        let place = state.followers.join_desk(&project).map_err(too_many)?;
+        let after_yap = after.as_deref().map(parse_yap_id);
+        if after_yap == Some(None) {
+            return Err(BrokerError::invalid("last_event_id", "not the id of a yap").into());
+        }
+        let (source, reader) = desk_source(&by, &project, topics, console, named, roles).await?;
+        let view = DeskView {
+            topics,
+            reader,
+            after_yap: after_yap.flatten(),
+        };
+        let follower = place.follow(project, view, source, open, heartbeat_interval);
+        let stream = stream::unfold(follower, |mut follower| async move {
+            let chunk = follower.next().await?;
+            Some((Ok::<_, Infallible>(chunk), follower))
+        });
+        return Ok(response.streaming(until_closed(socket_state(&request), stream)));
+    }
+    let view = View {
+        topics: Topics::parse(topics.as_deref(), by.scope())?,
+        messages_of: by.messages_of().cloned(),
+    };
+    let after = after.map(|id| parse_id(&id)).transpose()?;
+    let follower = Follower::join(&state.followers, &project, view, open, heartbeat_interval).map_err(too_many)?;
     let follower = follower.begin(after).await?;
-    let stream = futures_util::stream::unfold(follower, |mut follower| async move {
+    let stream = stream::unfold(follower, |mut follower| async move {
         let chunk = follower.next().await?;
         Some((Ok::<_, Infallible>(chunk), follower))
     });
     Ok(response.streaming(stream))
+}
+
+/// The stream until its client closes the connection, which a console must not outlive. Reading the end of the socket wakes
+/// the task that polls the stream.
+fn until_closed<T>(socket: Rc<SocketState>, stream: impl Stream<Item = T>) -> impl Stream<Item = T> {
+    let mut stream = Box::pin(stream);
+    stream::poll_fn(move |task| {
+        if socket.has_peer_closed() {
+            return Poll::Ready(None);
+        }
+        stream.poll_next_unpin(task)
+    })
+}
+
+fn too_many(why: TooManyFollowers) -> ApiError {
+    let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", why.text());
+    ApiError::from(problem.with_retry_after(std::time::Duration::from_secs(10)))
+}
+
+/// The feed of the desk for a console or for a caller who only watches, and what the caller may read.
+async fn desk_source(
+    by: &Identity,
+    project: &ProjectHandle,
+    topics: DeskTopics,
+    console: Option<String>,
+    mut named: NamedHuman,
+    roles: Option<String>,
+) -> Result<(DeskSource, Option<QuestionReader>), BrokerError> {
+    if let Some(name) = console {
+        named.name = Some(name).filter(|name| !name.is_empty()).or(named.name);
+        if roles.is_some() {
+            named.roles = people::roles(roles);
+        }
+        let human = named.acting(by, Via::Console).await?;
+        let console = project.attach_console(human.clone()).await?;
+        return Ok((DeskSource::Console(console), Some(QuestionReader::Human(human))));
+    }
+    let reader = match (by.scope(), topics.questions) {
+        (Scope::Observer, false) => None,
+        _ => Some(named.reading(by).await?),
+    };
+    Ok((DeskSource::Watch(project.watch_desk()?), reader))
 }
 
 fn parse_id(text: &str) -> Result<EventPosition, BrokerError> {

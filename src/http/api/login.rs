@@ -59,6 +59,14 @@ pub struct LoggedIn {
     key_id: Option<String>,
     #[schema(required, value_type = Option<schemas::Name>)]
     label: Option<String>,
+    /// The person in whose name the key answers questions. Absent for other scopes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, value_type = Option<schemas::HumanName>)]
+    human: Option<String>,
+    /// Roles of that person.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, value_type = Option<Vec<schemas::Role>>)]
+    roles: Option<Vec<String>>,
     /// The value of X-CSRF-Token that every method but GET and HEAD needs beside the cookie. Absent without the cookie.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -71,6 +79,7 @@ pub struct LoggedIn {
 #[schema(rename_all = "lowercase")]
 pub enum ScopeName {
     Observer,
+    Answer,
     Member,
     Admin,
     Operator,
@@ -90,6 +99,8 @@ impl LoggedIn {
             scope: by.scope().as_str(),
             key_id: key.map(|key| key.id.to_string()),
             label: key.and_then(|key| key.label.clone()),
+            human: by.principal.human.as_ref().map(|human| human.name.to_string()),
+            roles: by.principal.human.as_ref().map(|human| human.roles.clone()),
             csrf_token,
         }
     }

@@ -271,7 +271,7 @@ impl<'a> Wish<'a> {
 
 /// The caller's session of this name or id. A name that no session has is registered. A session that exists is not
 /// registered again: its client keeps its connection.
-async fn sender(by: &Arc<Identity>, from: &str) -> Result<Arc<Member>, BrokerError> {
+pub(super) async fn sender(by: &Arc<Identity>, from: &str) -> Result<Arc<Member>, BrokerError> {
     if let Some(id) = SessionId::parse(from) {
         let found = by.project.resolve(&id.to_string()).answer().await;
         let own = found.ok().filter(|member| member.record.owner == *by.owner());

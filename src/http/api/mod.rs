@@ -1,9 +1,11 @@
 //! The REST API under `/api/v1`: one file per resource. The verbs are those of `admin` and of the project's handle, which
 //! the MCP tools share; `verbs` reads arguments and writes results for both.
 
+pub mod answering;
 pub mod audit;
 pub mod compatibility;
 pub mod dead_letters;
+pub mod desk;
 pub mod events;
 pub mod flow;
 pub mod history;
@@ -13,13 +15,17 @@ pub mod messages;
 mod parties;
 pub mod projects;
 pub mod protocols;
+pub mod question_schemas;
+pub mod questions;
 pub mod schemas;
 mod session_order;
 pub mod sessions;
 pub mod settings;
+mod shown_question;
 pub mod stats;
 pub mod threads;
 pub mod tree;
+pub mod yaps;
 
 use super::resource::Resource;
 
@@ -33,6 +39,10 @@ pub fn resources() -> Vec<Resource> {
         protocols::resources(),
         messages::resources(),
         dead_letters::resources(),
+        questions::resources(),
+        answering::resources(),
+        yaps::resources(),
+        desk::resources(),
         events::resources(),
         flow::resources(),
         threads::resources(),

@@ -12,8 +12,8 @@ use actix_web::{
 use actors::{
     clock::{millis, now},
     model::{
-        BrokerError, ConfigChanges, KeyId, NewKey, NewProject, ProjectChanges, ProjectConfig, ProjectId, ProtocolName,
-        Scope,
+        BrokerError, ConfigChanges, KeyHuman, KeyId, NewKey, NewProject, ProjectChanges, ProjectConfig, ProjectId,
+        ProtocolName, Scope,
     },
 };
 use serde::{Deserialize, Deserializer, de::Error};
@@ -296,6 +296,12 @@ pub struct CreateKey {
     /// The default is `member`.
     #[schema(value_type = Option<schemas::KeyScope>)]
     scope: Option<String>,
+    /// With scope `answer`, and only then: the person who holds the key.
+    #[schema(value_type = Option<schemas::HumanName>)]
+    human: Option<String>,
+    /// With scope `answer`: roles of that person, to which questions may be addressed.
+    #[schema(value_type = Option<Vec<schemas::Role>>, max_items = 16)]
+    roles: Option<Vec<String>>,
     /// At most ten years. Without it the key does not expire.
     #[schema(value_type = Option<usize>, minimum = 1, maximum = 315_360_000)]
     expires_in_seconds: Option<u64>,
@@ -319,13 +325,21 @@ pub async fn add_key(
     let CreateKey {
         label,
         scope,
+        human,
+        roles,
         expires_in_seconds,
     } = body;
     let scope = match scope.as_deref() {
         Some("admin") => Scope::Admin,
         None | Some("member") => Scope::Member,
+        Some("answer") => Scope::Answer,
         Some("observer") => Scope::Observer,
-        Some(_) => return Err(BrokerError::invalid("scope", "admin, member or observer").into()),
+        Some(_) => return Err(BrokerError::invalid("scope", "admin, member, answer or observer").into()),
+    };
+    let human = match (human, roles) {
+        (Some(name), roles) => Some(KeyHuman::parse(&name, roles.unwrap_or_default())?),
+        (None, None) => None,
+        (None, Some(_)) => return Err(BrokerError::invalid("roles", "only with human").into()),
     };
     let most = KEY_LIFE_MAX.as_secs();
     let expires_in = match expires_in_seconds {
@@ -337,6 +351,7 @@ pub async fn add_key(
     let wanted = NewKey {
         label,
         scope,
+        human,
         expires_at_ms: expires_in.map(|life| now().unix_ms + millis(life)),
     };
     let created = admin.add_key(&by, &parse_project_id(&path)?, wanted).await?;

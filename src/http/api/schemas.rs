@@ -57,12 +57,37 @@ pub struct Session {
     /// The ways in which the client of the agent can wake it; null if there is none.
     #[schema(required)]
     wakes_by: Option<Vec<Rung>>,
+    /// Of a person: `human`.
+    #[schema(nullable = false)]
+    kind: Option<SessionKind>,
+    /// Of a person: whether they are at the desk.
+    #[schema(nullable = false)]
+    presence: Option<HumanPresence>,
+    /// Of a person: questions at their consoles.
+    #[schema(nullable = false)]
+    open: Option<usize>,
     /// With `include_capabilities`.
     #[schema(nullable = false)]
     capabilities: Option<Capabilities>,
     /// Free data of the session, with `include_capabilities`.
     #[schema(nullable = false, value_type = Option<Object>)]
     metadata: Option<()>,
+}
+
+/// The kind of a session that is not an agent's.
+#[derive(ToSchema)]
+#[schema(rename_all = "lowercase")]
+pub enum SessionKind {
+    Human,
+}
+
+/// Whether a person is at the desk, by the console at which they are most present.
+#[derive(ToSchema)]
+#[schema(rename_all = "lowercase")]
+pub enum HumanPresence {
+    Present,
+    Idle,
+    Away,
 }
 
 /// What the sender of a message may know of its recipient.

@@ -91,6 +91,14 @@ fn data(event: &ProjectEvent, at: &str) -> Value {
             json!({"event": outcome.as_str(), "at": at, "id": entry, "action": action})
         }
         ProjectEvent::Lost { events } => json!({"dropped": events}),
+        ProjectEvent::Question {
+            question,
+            asker,
+            change,
+            human,
+        } => json!({
+            "event": change.as_str(), "at": at, "question_id": question, "session_id": asker, "human": human,
+        }),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Follows the event log of projects: one reader for each project and replica while it has followers, which shares what
-//! it has encoded with all of them.
+//! it has encoded with all of them. Followers of the desk read its feed in place of the log.
 
+mod desk;
 mod follower;
 mod frame;
 mod tail;
@@ -16,6 +17,7 @@ use actors::{
     project::ProjectHandle,
 };
 
+pub use desk::{DeskSource, DeskTopics, DeskView, parse_yap_id};
 pub use follower::{Follower, View};
 pub use topics::Topics;
 
@@ -79,6 +81,26 @@ impl Followers {
         project: &ProjectHandle,
         kinds: EventKinds,
     ) -> Result<(Arc<Tail>, Place), TooManyFollowers> {
+        let place = self.take_place(project)?;
+        let mut registry = self.registry();
+        let of_project = registry.projects.entry(project.id().clone()).or_default();
+        // A project that was opened again has another handle.
+        let tail = of_project.tail.upgrade().filter(|tail| !tail.has_ended());
+        let tail = tail.unwrap_or_else(|| {
+            let tail = Tail::start(project.clone());
+            of_project.tail = Arc::downgrade(&tail);
+            tail
+        });
+        drop(registry);
+        tail.want(kinds);
+        Ok((tail, place))
+    }
+
+    /// Takes a place among the followers of a project.
+    ///
+    /// # Errors
+    /// The project or the replica has its maximum of followers.
+    fn take_place(self: &Arc<Self>, project: &ProjectHandle) -> Result<Place, TooManyFollowers> {
         let mut registry = self.registry();
         if registry.len >= FOLLOWERS_MAX {
             return Err(TooManyFollowers::OfTheReplica);
@@ -87,22 +109,12 @@ impl Followers {
         if of_project.len >= PROJECT_FOLLOWERS_MAX {
             return Err(TooManyFollowers::OfTheProject);
         }
-        // A project that was opened again has another handle.
-        let tail = of_project.tail.upgrade().filter(|tail| !tail.has_ended());
-        let tail = tail.unwrap_or_else(|| {
-            let tail = Tail::start(project.clone());
-            of_project.tail = Arc::downgrade(&tail);
-            tail
-        });
         of_project.len += 1;
         registry.len += 1;
-        drop(registry);
-        tail.want(kinds);
-        let place = Place {
+        Ok(Place {
             followers: Arc::clone(self),
             project: project.id().clone(),
-        };
-        Ok((tail, place))
+        })
     }
 }
 

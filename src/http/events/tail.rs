@@ -116,6 +116,7 @@ impl Senders {
             | ProjectEvent::Redriven { message, session, .. } => {
                 Parties::Sessions(*session, self.by_message.get(message).copied())
             }
+            ProjectEvent::Question { asker, .. } => Parties::Sessions(*asker, None),
             ProjectEvent::Session { .. }
             | ProjectEvent::Protocol { .. }
             | ProjectEvent::Actor { .. }

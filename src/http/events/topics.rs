@@ -13,6 +13,8 @@ pub enum Topic {
     Audit,
     /// Events are missing. Every follower is told.
     Gap,
+    /// What happens to questions: in the log and in no stream of it. The stream of the desk shows the questions themselves.
+    Question,
 }
 
 impl Topic {
@@ -36,6 +38,7 @@ impl Topic {
             Self::Actor => "actor",
             Self::Audit => "audit",
             Self::Gap => "gap",
+            Self::Question => "question",
         }
     }
 
@@ -53,6 +56,7 @@ impl Topic {
             EventKind::Actor => Self::Actor,
             EventKind::Audit => Self::Audit,
             EventKind::Lost => Self::Gap,
+            EventKind::Question => Self::Question,
         }
     }
 }
@@ -84,8 +88,12 @@ impl Topics {
     }
 
     fn of(is_wanted: impl Fn(Topic) -> bool) -> Self {
-        let is_wanted = |kind| matches!(Topic::of(kind), Topic::Gap) || is_wanted(Topic::of(kind));
-        let kinds = EventKind::ALL.iter().filter(|kind| is_wanted(**kind));
+        let is_shown = |kind: &&EventKind| match Topic::of(**kind) {
+            Topic::Gap => true,
+            Topic::Question => false,
+            topic => is_wanted(topic),
+        };
+        let kinds = EventKind::ALL.iter().filter(is_shown);
         let none = EventKinds::of(&[]);
         Self(kinds.fold(none, |set, kind| set.union(EventKinds::of(&[*kind]))))
     }
@@ -115,6 +123,8 @@ mod tests {
             [&EventKind::DeadLettered, &EventKind::Session, lost],
             "every follower is told of gaps"
         );
+        let all = Topics::parse(None, Scope::Admin).unwrap();
+        assert!(!all.contains(EventKind::Question), "the desk shows questions");
         assert!(!Topics::parse(None, Scope::Member).unwrap().contains(EventKind::Audit));
         assert!(Topics::parse(None, Scope::Admin).unwrap().contains(EventKind::Audit));
         for text in ["", "sessions", "session,", " session"] {

@@ -1,10 +1,20 @@
 //! `tasks/get`, `tasks/update` and `tasks/cancel`.
 
+use std::rc::Rc;
+
+use actors::{
+    desk::Reader,
+    model::{BrokerError, Question, QuestionId},
+    project::Lookup,
+};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::mcp::{
+    calls::ShutdownBehaviour,
     context::PeerContext,
+    pending_receive::{HandedOver, PendingNotices},
+    question_tasks,
     reply::{ReplyTo, with_era_members},
     rpc::{Params, RpcError},
     tasks,
@@ -12,7 +22,7 @@ use crate::mcp::{
 
 /// Serves a method of the extension for tasks.
 pub(super) fn handle_task(
-    context: &PeerContext,
+    context: &Rc<PeerContext>,
     to: &ReplyTo,
     method: &str,
     params: &Params<'_>,
@@ -30,10 +40,27 @@ pub(super) fn handle_task(
         task_id,
         input_responses,
     } = params.parse()?;
-    let task = context.service.tasks.find(&context.identity, &task_id)?;
+    let task = match context.service.tasks.find(&context.identity, &task_id) {
+        Ok(task) => task,
+        Err(not_found) => {
+            let question = QuestionId::parse(&task_id).ok_or_else(|| not_found.clone())?;
+            if !context.calls.has_free_slot() {
+                return Err(RpcError::refused(&BrokerError::unavailable()));
+            }
+            let served = serve_question(
+                Rc::clone(context),
+                to.clone(),
+                method == "tasks/cancel",
+                question,
+                not_found,
+            );
+            context.calls.spawn(to, ShutdownBehaviour::Finish, served);
+            return Ok(());
+        }
+    };
     match method {
         "tasks/get" => {
-            let receive = task.take_unclaimed();
+            let receive = task.take_unclaimed().map(HandedOver::Received);
             if let Some(receive) = &receive {
                 // From now on the answer carries the messages; if it is lost, they return to the inbox.
                 context.calls.record_receive(to, receive.clone());
@@ -50,4 +77,44 @@ pub(super) fn handle_task(
     }
     to.result(&context.outbox, &with_era_members(json!({}), true));
     Ok(())
+}
+
+/// Serves a task that is a question: it lives in the store, so any replica serves it, also after a restart. A question has
+/// no input requests, so an update changes nothing.
+async fn serve_question(context: Rc<PeerContext>, to: ReplyTo, cancels: bool, id: QuestionId, not_found: RpcError) {
+    let reader = Reader::Asker(context.identity.owner());
+    let found = if cancels {
+        context.project.cancel_question(id, &reader, None).await
+    } else {
+        context.project.question_record(id, &reader).await
+    };
+    let question = match found {
+        Ok(question) => question,
+        Err(BrokerError::QuestionNotFound { .. }) => return to.error(&context.outbox, &not_found),
+        Err(error) => return to.error(&context.outbox, &RpcError::refused(&error)),
+    };
+    if cancels {
+        return to.result(&context.outbox, &with_era_members(json!({}), true));
+    }
+    let notices = notices_of(&context, &question)
+        .await
+        .map(|notices| HandedOver::Notices(notices.into()));
+    if let Some(notices) = &notices {
+        context.calls.record_receive(&to, notices.clone());
+    }
+    let result = question_tasks::detailed_result(&context.project, &question).await;
+    to.raw_result_with_receive(&context.outbox, &result, notices);
+}
+
+/// The message about the end of a question, which the answer hands over.
+async fn notices_of(context: &PeerContext, question: &Question) -> Option<PendingNotices> {
+    let notice = question.notice?;
+    let member = match context
+        .project
+        .own_session(question.asker.session, context.identity.owner())
+    {
+        Lookup::Ready(found) => found,
+        Lookup::Pending(found) => found.answer().await,
+    };
+    PendingNotices::new(&context.project, &member.ok()?, vec![notice])
 }

@@ -26,10 +26,11 @@ use crate::mcp::{
     calls::ShutdownBehaviour,
     context::PeerContext,
     interactive::{InteractiveCall, InteractiveFn},
+    pending_receive::HandedOver,
     read_batch::{ReadBatch, Suspension},
     reply::{ReplyTo, ToolResult},
     rpc::{INTERNAL_ERROR, Params, RpcError, is_json, shortened},
-    tools::{self, AsyncFn, PendingCall, Run, Tool, ToolCaller},
+    tools::{self, PendingCall, Run, Tool, ToolCaller},
     version::{ClientInfo, Era},
 };
 use crate::verbs::arguments::{Arguments, OwnedArguments};
@@ -73,6 +74,9 @@ pub(super) fn call_tool(
     }
     if let Run::Interactive(run) = tool.run {
         return start_interactive(batch, to, "tools/call", params, era, run);
+    }
+    if matches!(tool.run, Run::Asking(_)) {
+        to.input = tools::read_input(&batch.context, params, era)?;
     }
     match begin(batch, to, tool, std::mem::take(&mut params.members)) {
         Ok(()) => Ok(()),
@@ -256,7 +260,14 @@ impl ToolCall<'_> {
                     batch.context.answer(to, Ok(result));
                 })
             }
-            Run::Async(start) => start_async(&batch.context, self.to, self.tool, start, caller, self.arguments),
+            Run::Async(start) => {
+                let start = |caller| start(caller, self.arguments);
+                start_async(&batch.context, self.to, self.tool, caller, start)
+            }
+            Run::Asking(start) => {
+                let start = |caller| start(caller, self.arguments, self.to.clone());
+                start_async(&batch.context, self.to, self.tool, caller, start)
+            }
             Run::Interactive(_) => Err(BrokerError::unavailable()),
         }
     }
@@ -330,16 +341,15 @@ fn start_async(
     context: &Rc<PeerContext>,
     to: &ReplyTo,
     tool: &'static Tool,
-    start: AsyncFn,
     caller: ToolCaller,
-    arguments: Arguments<'_>,
+    start: impl FnOnce(ToolCaller) -> Result<PendingCall, BrokerError>,
 ) -> Result<(), BrokerError> {
     if !context.calls.has_free_slot() {
         return Err(BrokerError::unavailable());
     }
     let refreshing = refresh_depth(&caller);
     let reservation = Rc::clone(caller.reservation());
-    let call = start(caller, arguments)?;
+    let call = start(caller)?;
     if call.may_wait
         && let Some(task) = context.become_task(to)
     {
@@ -350,20 +360,22 @@ fn start_async(
         reservation.reserve_page();
     }
     if let Some(receive) = &call.receive {
-        context.calls.record_receive(to, receive.clone());
+        context.calls.record_receive(to, HandedOver::Received(receive.clone()));
     }
-    let on_shutdown = if call.may_wait {
-        ShutdownBehaviour::Refuse
-    } else {
-        ShutdownBehaviour::Finish
+    let on_shutdown = match &call.hurry {
+        Some(hurry) => ShutdownBehaviour::Hurry(Rc::clone(hurry)),
+        None if call.may_wait => ShutdownBehaviour::Refuse,
+        None => ShutdownBehaviour::Finish,
     };
+    let progress = to.progress.clone().filter(|_| call.hurry.is_none());
     let trace = to.trace.as_ref().map(|trace| trace.context().clone());
     let running = run_pending(Rc::clone(context), to.clone(), call, refreshing, reservation);
     let running = in_trace(trace, running);
     if tool.exclusive {
         context.calls.run_exclusively(to, running);
     } else {
-        context.calls.spawn(to, on_shutdown, running);
+        let to = ReplyTo { progress, ..to.clone() };
+        context.calls.spawn(&to, on_shutdown, running);
     }
     Ok(())
 }

@@ -76,7 +76,7 @@ fn list_dead_letters(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result
         let room = caller.reservation().budget();
         let page = caller.project.dead_letters(query, &*room).await?;
         let write_message = |out: &mut Vec<u8>, letter: &DeadLetter| letter.message.write(out, letter.deliveries);
-        Ok(ToolResult(dead_letters::page(&page, |_| true, write_message)))
+        Ok(ToolResult::from(dead_letters::page(&page, |_| true, write_message)))
     }))
 }
 

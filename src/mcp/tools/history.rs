@@ -130,6 +130,6 @@ fn page_of(
         let page = project
             .envelopes(&filter, direction, after, limit, with_payloads)
             .await?;
-        Ok(ToolResult(write_page(project, &page, with_payloads).await?))
+        Ok(ToolResult::from(write_page(project, &page, with_payloads).await?))
     }))
 }

@@ -1,5 +1,6 @@
 //! The tools: a table, and one file for each subject. A new tool is an entry in the table and a function in a file.
 
+mod asking;
 mod dead_letters;
 mod history;
 mod negotiation;
@@ -18,8 +19,9 @@ use serde_json::Value;
 
 #[cfg(feature = "conformance-fixtures")]
 use super::fixtures;
+pub use asking::read_input;
 pub use receiving::read_acknowledgement;
-pub use tool::{AsyncFn, PendingCall, Run, Tool, ToolCaller};
+pub use tool::{AskingFn, AsyncFn, PendingCall, Run, Tool, ToolCaller};
 
 /// All tools, in the order of `tools/list`.
 pub static TOOLS: &[Tool] = &[
@@ -38,6 +40,11 @@ pub static TOOLS: &[Tool] = &[
     receiving::GET_MESSAGE_STATUS,
     history::GET_THREAD,
     history::SEARCH_MESSAGES,
+    asking::CLARIFY,
+    asking::GET_ANSWER,
+    asking::CANCEL_QUESTION,
+    asking::YAP,
+    asking::PERMISSION_PROMPT,
     dead_letters::LIST_DEAD_LETTERS,
     dead_letters::REDRIVE_DEAD_LETTERS,
     projects::CREATE_PROJECT,
@@ -78,6 +85,21 @@ pub fn is_single_project(tool: &Tool) -> bool {
 /// Whether a tool sends messages, whose `headers` may have an idempotency key.
 pub fn takes_idempotency_key(name: &str) -> bool {
     [sending::SEND_MESSAGE.name, sending::BROADCAST_MESSAGE.name].contains(&name)
+}
+
+/// Whether a tool asks people, whose argument `idempotency_key` keeps a repeated call from asking twice.
+pub fn asks_with_key(name: &str) -> bool {
+    name == asking::CLARIFY.name
+}
+
+/// Whether an answer of a tool may hand over messages.
+pub fn hands_over_messages(name: &str) -> bool {
+    let asking = [
+        asking::CLARIFY.name,
+        asking::GET_ANSWER.name,
+        asking::PERMISSION_PROMPT.name,
+    ];
+    receives_messages(name) || asking.contains(&name)
 }
 
 /// Whether a tool receives messages.

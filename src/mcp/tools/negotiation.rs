@@ -136,5 +136,5 @@ fn compatibility_matrix(caller: &ToolCaller, mut arguments: Arguments<'_>) -> Re
         .transpose()?;
     arguments.finish()?;
     let page = compatibility::page(&caller.project, ids, after);
-    Ok(page.map(|late| late.result.map(ToolResult)))
+    Ok(page.map(|late| late.result.map(ToolResult::from)))
 }

@@ -134,6 +134,6 @@ fn discover_protocols(caller: ToolCaller, mut arguments: Arguments<'_>) -> Resul
     arguments.finish()?;
     Ok(PendingCall::page(async move {
         let page = caller.project.discover_protocols(&query)?;
-        Ok(ToolResult(protocols::page(&page, with_schema)))
+        Ok(ToolResult::from(protocols::page(&page, with_schema)))
     }))
 }

@@ -160,7 +160,7 @@ fn received_result(received: &ReceivedMessages, receipt: &str) -> ToolResult {
     out.extend_from_slice(b",\"receipt\":\"");
     out.extend_from_slice(receipt.as_bytes());
     out.extend_from_slice(b"\"}");
-    ToolResult(out)
+    ToolResult::from(out)
 }
 
 /// `acknowledge_messages`.
@@ -292,6 +292,6 @@ fn get_message_status(caller: ToolCaller, mut arguments: Arguments<'_>) -> Resul
         });
         let next_cursor = last.map(|last| last.session);
         let page = page.with("message_id", &message);
-        Ok(ToolResult(page.finish(next_cursor)))
+        Ok(ToolResult::from(page.finish(next_cursor)))
     }))
 }

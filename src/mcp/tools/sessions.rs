@@ -129,6 +129,13 @@ fn register_session(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<
     let aliases = aliases.map(parse_aliases).transpose()?;
     let capabilities = arguments.optional_object::<DeclaredCapabilities>("capabilities", CAPABILITIES_LEN_MAX)?;
     let metadata = arguments.optional_object::<Map<String, Value>>("metadata", METADATA_LEN_MAX)?;
+    if metadata
+        .as_ref()
+        .is_some_and(|metadata| metadata.get("kind") == Some(&json!("human")))
+    {
+        let reason = "human is the kind of people, who come by a console and not as an agent";
+        return Err(BrokerError::invalid("metadata.kind", reason));
+    }
     let wake = arguments.optional_object::<WakePreference>("wake", WAKE_LEN_MAX)?;
     if wake.is_some_and(|wake| wake.min_interval_seconds > MIN_INTERVAL_MAX) {
         let text = format!("0 to {MIN_INTERVAL_MAX}");
@@ -181,6 +188,7 @@ fn register_session(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<
         may_wait: false,
         has_page: false,
         wait_started: None,
+        hurry: None,
     })
 }
 
@@ -270,7 +278,7 @@ pub const HEARTBEAT: Tool = Tool {
             rfc3339_text(member.shared.last_seen_unix_ms()),
             member.shared.waiting(),
         );
-        Ok(Lookup::Ready(Ok(ToolResult(answer.into_bytes()))))
+        Ok(Lookup::Ready(Ok(ToolResult::from(answer.into_bytes()))))
     }),
 };
 
@@ -333,6 +341,7 @@ pub const LIST_SESSIONS: Tool = Tool {
                 "queue_size": {"type": "integer"}, "activity": {"enum": ["unknown", "idle", "busy"]},
                 "wakes_by": {"type": ["array", "null"]}, "capabilities": {"type": "object"},
                 "metadata": {"type": "object"},
+                "kind": {"const": "human"}, "presence": {"enum": ["present", "idle", "away"]}, "open": {"type": "integer"},
             },
             "required": ["session_id", "name", "project_id", "status", "connection_time", "last_heartbeat", "queue_size"],
         });
@@ -365,6 +374,6 @@ fn list_sessions(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<Pen
     arguments.finish()?;
     Ok(PendingCall::page(async move {
         let page = sessions::list(&caller.project, &query, with_capabilities).await;
-        Ok(ToolResult(page))
+        Ok(ToolResult::from(page))
     }))
 }

@@ -3,12 +3,13 @@
 use std::{cell::OnceCell, rc::Rc, sync::Arc};
 
 use actors::{
-    model::{BrokerError, Scope, SessionId},
+    model::{BrokerError, Owner, Scope, SessionId},
     project::{Lookup, ProjectHandle},
     session::Member,
 };
 use futures_util::future::LocalBoxFuture;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use super::schema::{integer_schema, object_schema, string_schema};
 use crate::mcp::{
@@ -49,6 +50,9 @@ pub type AsyncFn = fn(ToolCaller, Arguments<'_>) -> Result<PendingCall, BrokerEr
 /// A tool that prepares a message, which is submitted with the others of its read.
 pub type SubmitFn = fn(&ToolCaller, Arguments<'_>, ReplyTo) -> Result<Lookup<ToolSend>, BrokerError>;
 
+/// A tool that answers later and says meanwhile how far it is, to the request that called it.
+pub type AskingFn = fn(ToolCaller, Arguments<'_>, ReplyTo) -> Result<PendingCall, BrokerError>;
+
 /// How a tool runs.
 #[derive(Clone, Copy)]
 pub enum Run {
@@ -58,6 +62,8 @@ pub enum Run {
     Async(AsyncFn),
     /// See [`SubmitFn`].
     Submit(SubmitFn),
+    /// See [`AskingFn`].
+    Asking(AskingFn),
     /// It interacts with its caller while it runs.
     Interactive(InteractiveFn),
 }
@@ -76,6 +82,8 @@ pub struct PendingCall {
     pub has_page: bool,
     /// Ready when the call begins to wait for messages.
     pub wait_started: Option<LocalBoxFuture<'static, ()>>,
+    /// The call waits, reports its own progress, and ends its wait when it is notified.
+    pub hurry: Option<Rc<Notify>>,
 }
 
 impl PendingCall {
@@ -88,6 +96,7 @@ impl PendingCall {
             may_wait: false,
             has_page: false,
             wait_started: None,
+            hurry: None,
         }
     }
 
@@ -102,10 +111,16 @@ impl PendingCall {
 
 /// What a tool declares about its effects (`ToolAnnotations`).
 #[derive(Clone, Copy)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "the hints of the protocol, which say one thing each"
+)]
 pub(super) struct Hints {
     read_only: bool,
     destructive: bool,
     idempotent: bool,
+    /// It reaches people, whom the broker does not know.
+    open_world: bool,
 }
 
 /// Reads only.
@@ -113,24 +128,33 @@ pub(super) const READ_ONLY: Hints = Hints {
     read_only: true,
     destructive: false,
     idempotent: true,
+    open_world: false,
 };
 /// Adds something with every call.
 pub(super) const ADDITIVE: Hints = Hints {
     read_only: false,
     destructive: false,
     idempotent: false,
+    open_world: false,
 };
 /// Sets something; a repetition has no further effect.
 pub(super) const IDEMPOTENT: Hints = Hints {
     read_only: false,
     destructive: false,
     idempotent: true,
+    open_world: false,
+};
+/// Asks people, or shows them something.
+pub(super) const ASKING: Hints = Hints {
+    open_world: true,
+    ..ADDITIVE
 };
 /// Removes something with every call.
 pub(super) const DESTRUCTIVE: Hints = Hints {
     read_only: false,
     destructive: true,
     idempotent: false,
+    open_world: false,
 };
 
 impl Tool {
@@ -164,6 +188,7 @@ impl Tool {
             read_only,
             destructive,
             idempotent,
+            open_world,
         } = self.hints;
         let mut entry = json!({
             "name": self.name,
@@ -175,8 +200,14 @@ impl Tool {
                 "readOnlyHint": read_only, "destructiveHint": destructive, "idempotentHint": idempotent,
             },
         });
+        if open_world {
+            entry["annotations"]["openWorldHint"] = json!(true);
+        }
         if OFFERED_AT_ONCE.contains(&self.name) {
             entry["_meta"] = json!({"anthropic/alwaysLoad": true});
+        }
+        if let Some((_, hint)) = SEARCH_HINTS.iter().find(|(name, _)| *name == self.name) {
+            entry["_meta"]["anthropic/searchHint"] = json!(hint);
         }
         entry
     }
@@ -193,8 +224,10 @@ impl Tool {
     }
 }
 
-/// The tools that a woken agent needs. Claude Code hides the others behind a search for tools.
-const OFFERED_AT_ONCE: [&str; 3] = ["register_session", "receive_messages", "send_message"];
+/// The tools that a woken agent needs, or one that has a question. Claude Code hides the others behind a search for tools.
+const OFFERED_AT_ONCE: [&str; 4] = ["register_session", "receive_messages", "send_message", "clarify"];
+/// The words by which the search of Claude Code finds a tool.
+const SEARCH_HINTS: [(&str, &str); 1] = [("clarify", "ask the human")];
 
 /// The caller of a tool.
 #[derive(Clone)]
@@ -222,6 +255,11 @@ impl ToolCaller {
     /// The reservation for the answer, empty at first.
     pub fn reservation(&self) -> &Rc<AnswerReservation> {
         self.reservation.get_or_init(|| AnswerReservation::new(&self.context))
+    }
+
+    /// The owner of what the caller makes.
+    pub(super) fn owner(&self) -> &Owner {
+        self.context.identity.owner()
     }
 
     /// A session of the caller, as known at this replica.

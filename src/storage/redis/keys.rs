@@ -162,6 +162,53 @@ const KEYS: &[Key] = &[
         "hash: project -> messages that went to it",
         Delete,
     ),
+    // Questions to people, and yaps.
+    key("questions", "hash: question -> record (JSON)", Delete),
+    key("questions:contents", "hash: question -> content (JSON)", Delete),
+    key(
+        "questions:info",
+        "hash: question -> revision, bytes, bytes of drafts, session, idempotency key",
+        Delete,
+    ),
+    key("questions:index", "sorted set: question, by its id", Delete),
+    key("questions:open", "sorted set: open question, by its id", Delete),
+    key(
+        "questions:closed",
+        "sorted set: closed question by time of its end",
+        Delete,
+    ),
+    key("questions:open_of", "hash: session -> its open questions", Delete),
+    key(
+        "questions:keys",
+        "hash: session and idempotency key -> question",
+        Delete,
+    ),
+    key("questions:bytes", "hash: all, open -> bytes of questions", Delete),
+    key("drafts", "hash: question and person -> text of the draft", Delete),
+    key(
+        "drafts:people",
+        "hash: question -> people with a draft, each on a line",
+        Delete,
+    ),
+    key(
+        "consoles",
+        "hash: replica -> end of their time, its consoles (JSON)",
+        Delete,
+    ),
+    key(
+        "yaps",
+        "hash: numbers of the last arrival and of the last shown yap, their times, bytes",
+        Delete,
+    ),
+    key("yaps:held", "hash: place -> held yap (JSON)", Delete),
+    key("yaps:order", "sorted set: place of a held yap, in its order", Delete),
+    key("yaps:arrivals", "sorted set: place of a held yap by arrival", Delete),
+    key("yaps:senders", "sorted set: sender by the time of its last yap", Delete),
+    key(
+        "yaps:shown",
+        "list: time, late or not, yap (JSON); the oldest first",
+        Delete,
+    ),
     // The event log.
     key("events", "stream: field b -> block of events", Delete),
     key(

@@ -15,7 +15,7 @@ use super::timeline::Witness;
 const COMMON: &str = include_str!("scripts/library.lua");
 
 /// The other files, by name. Each is a block of its own and comes after those that it imports from.
-const FILES: [(&str, &str); 26] = [
+const FILES: [(&str, &str); 28] = [
     ("frames", include_str!("scripts/frames.lua")),
     ("usage", include_str!("scripts/usage.lua")),
     ("events", include_str!("scripts/events.lua")),
@@ -37,6 +37,8 @@ const FILES: [(&str, &str); 26] = [
     ("call_receipts", include_str!("scripts/call_receipts.lua")),
     ("status", include_str!("scripts/status.lua")),
     ("redrive", include_str!("scripts/redrive.lua")),
+    ("questions", include_str!("scripts/questions.lua")),
+    ("yaps", include_str!("scripts/yaps.lua")),
     ("presence", include_str!("scripts/presence.lua")),
     ("sessions", include_str!("scripts/sessions.lua")),
     ("project", include_str!("scripts/project.lua")),
@@ -163,6 +165,9 @@ fn bounds(retention: &Retention) -> Vec<u8> {
         millis(retention.events_window()) as usize,
         retention.history_messages_max,
         retention.events_bytes_max,
+        retention.questions_bytes_max,
+        retention.closed_questions_len_max,
+        millis(retention.questions_retention) as usize,
     ];
     // Bounds beyond 2^53 need not be exact.
     #[allow(clippy::cast_precision_loss)]
@@ -171,7 +176,7 @@ fn bounds(retention: &Retention) -> Vec<u8> {
 }
 
 /// The text before and after the last `middle`.
-fn around(text: &str, middle: &str) -> (String, String) {
+pub(super) fn around(text: &str, middle: &str) -> (String, String) {
     let (head, tail) = text.rsplit_once(middle).unwrap_or((text, ""));
     (head.to_owned(), tail.to_owned())
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use actors::{
     clock::{Now, millis},
-    model::{MessageId, ReplicaId, SessionId},
+    model::{MessageId, QuestionId, ReplicaId, SessionId},
 };
 use deadpool_redis::redis::{Cmd, Pipeline};
 use serde::Serialize;
@@ -125,6 +125,11 @@ impl Operation {
         self.text(message.as_uuid().as_bytes().as_slice())
     }
 
+    /// Adds the id of a question, as bytes.
+    pub fn question(self, question: QuestionId) -> Self {
+        self.text(question.as_uuid().as_bytes().as_slice())
+    }
+
     /// Ids as one argument.
     pub fn messages(self, messages: &[MessageId]) -> Self {
         self.text(pack_ids(messages))
@@ -133,6 +138,13 @@ impl Operation {
     /// Adds the id of a replica, as bytes.
     pub fn replica(self, replica: ReplicaId) -> Self {
         self.text(replica.as_uuid().as_bytes().as_slice())
+    }
+
+    /// The arguments of another operation, which the function carries out by itself.
+    pub fn followed_by(mut self, other: Self) -> Self {
+        self.bytes += other.bytes;
+        self.args.extend(other.args);
+        self
     }
 
     /// Notes that gathered acknowledgements need not precede it.

@@ -1,5 +1,6 @@
 //! The store of one project: each method of [`Store`] as an operation (`scripts/*.lua`), and its reply as the answer.
 
+mod questions;
 mod tracking;
 
 use std::{
@@ -93,6 +94,7 @@ impl Store for RedisStore {
                 dead_letters: reply.len()?,
                 sessions: reply.len()?,
                 idempotency_keys: reply.len()?,
+                questions: reply.len()?,
             })
         })
     }
@@ -232,9 +234,14 @@ impl InboxStore for RedisStore {
 
     fn acknowledge(&self, session: SessionId, which: Acknowledge, now: Now) -> Op<Acknowledged> {
         let operation = Operation::new("acknowledge").time(now).session(session);
+        let kind = if matches!(which, Acknowledge::Seen(_)) {
+            "seen"
+        } else {
+            "ids"
+        };
         match which {
-            Acknowledge::Ids(ids) => {
-                let operation = operation.text("ids").messages(&ids);
+            Acknowledge::Ids(ids) | Acknowledge::Seen(ids) => {
+                let operation = operation.text(kind).messages(&ids);
                 self.run(operation, move |pipeline, mut reply| {
                     let answer = decode::acknowledged(pipeline, &mut reply)?;
                     let acknowledged = without(&ids, answer.unknown.clone());

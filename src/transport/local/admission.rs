@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use actors::metrics::TransportKind;
+use actors::{metrics::TransportKind, model::ProjectId};
 use rustix::process::geteuid;
 use serde::Deserialize;
 use serde_json::json;
@@ -141,7 +141,8 @@ async fn identify<S: LocalStream>(
         let key = key.ok().flatten().ok_or_else(missing)?;
         auth.authenticate_key(&key).await
     } else {
-        auth.authenticate_user(geteuid().as_raw()).await
+        auth.authenticate_user(geteuid().as_raw(), &ProjectId::default_project())
+            .await
     };
     identified.map_err(|problem| refused(&problem))
 }

@@ -7,7 +7,7 @@
 
 mod admission;
 mod fifo;
-mod lines;
+pub(super) mod lines;
 mod listener;
 mod mail;
 mod names;

@@ -137,7 +137,7 @@ impl PostRequest<'_> {
         }
         let meta = era::check_era(self.request.headers(), &method, &params)?;
         let is_initialize = method == "initialize";
-        let receives = meta.is_none() && params.named().is_some_and(|name| tools::receives_messages(&name));
+        let receives = meta.is_none() && params.named().is_some_and(|name| tools::hands_over_messages(&name));
         let request = Incoming::Request { id, method, params };
         match meta {
             Some(meta) => self.serve_modern(request, meta).await,

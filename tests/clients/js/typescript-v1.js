@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 
 import { cancellation, comeBack, converse, endOfSubscription, push, resources, takeOver, tools } from './conversation.js';
 import { exchange } from './exchange.js';
+import { question } from './question.js';
 import { scenario } from './scenario.js';
 import { AgentV1 } from './v1.js';
 
@@ -19,6 +20,7 @@ await scenario(AgentV1.sdk, async (url, mode = 'http', part = 'all') => {
   await resources(alice, 'v1');
   await cancellation(await connect(), 'v1');
   await comeBack(alice, bob, connect, 'v1');
+  await question(await connect(), url, `v1-${mode}`);
   // A client of 2024-11-05 loses its stream and with it its session; its SDK reports no error.
   if (!sse) await takeOver(await connect(), connect, 'v1');
   const receivers = [await connect('manual'), await connect('manual', 2), await connect('auto')];

@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 
 import { cancellation, comeBack, converse, endOfSubscription, push, resources, takeOver, tools } from './conversation.js';
+import { question } from './question.js';
 import { scenario, step } from './scenario.js';
 import { AgentV2, PINNED } from './v2.js';
 
@@ -23,6 +24,7 @@ await scenario(AgentV2.sdk, async (url, only) => {
     await resources(alice, topic);
     await cancellation(await connect(), topic);
     await comeBack(alice, bob, connect, topic);
+    await question(await connect(), url, topic);
     await takeOver(await connect(), connect, topic);
     const receivers = [await connect('manual'), await connect('manual', 2), await connect('auto')];
     await push(await connect(), ...receivers, topic);

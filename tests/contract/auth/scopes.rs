@@ -4,7 +4,10 @@ use std::{cell::Cell, net::Ipv4Addr};
 
 use serde_json::{Value, json};
 
-use self::Level::{Admin, Member, Observer, Operator, Public};
+mod tools;
+
+use self::Level::{Admin, Answer, Member, Observer, Operator, Public};
+use self::tools::TOOLS;
 use super::handshake;
 use crate::support::{
     ADMIN_KEY, Agent, Broker, HttpAgent, Request, Tenant, Wire, eventually, id_of_key, initialize_request,
@@ -15,90 +18,13 @@ use crate::support::{
 pub(super) enum Level {
     Public,
     Observer,
+    Answer,
     Member,
     Admin,
     Operator,
 }
 
 pub(super) const NO_ERROR: &str = "";
-
-/// A tool, the scope it needs, its arguments, and the code of its error for a caller with that scope. `$N` is a new
-/// number in each call, `$MESSAGE` the id of a message that was sent.
-const TOOLS: [(&str, Level, &str, &str); 23] = [
-    ("register_session", Member, "{}", NO_ERROR),
-    ("heartbeat", Member, "{}", NO_ERROR),
-    ("list_sessions", Observer, "{}", NO_ERROR),
-    (
-        "register_protocol",
-        Member,
-        r#"{"name": "p$N", "version": "1.0.0", "schema": {}}"#,
-        NO_ERROR,
-    ),
-    ("discover_protocols", Observer, "{}", NO_ERROR),
-    (
-        "negotiate_capabilities",
-        Member,
-        r#"{"target_session_id": "peer"}"#,
-        NO_ERROR,
-    ),
-    (
-        "compatibility_matrix",
-        Observer,
-        r#"{"session_ids": ["peer"]}"#,
-        NO_ERROR,
-    ),
-    (
-        "send_message",
-        Member,
-        r#"{"recipient_id": "peer", "protocol_name": "note", "protocol_version": "1.0.0", "payload": {"text": ""}}"#,
-        NO_ERROR,
-    ),
-    (
-        "broadcast_message",
-        Member,
-        r#"{"protocol_name": "note", "protocol_version": "1.0.0", "payload": {"text": ""}}"#,
-        NO_ERROR,
-    ),
-    ("receive_messages", Member, "{}", NO_ERROR),
-    ("acknowledge_messages", Member, r#"{"message_ids": []}"#, NO_ERROR),
-    (
-        "get_message_status",
-        Observer,
-        r#"{"message_id": "$MESSAGE"}"#,
-        NO_ERROR,
-    ),
-    ("get_thread", Member, r#"{"thread_id": "t"}"#, NO_ERROR),
-    ("search_messages", Member, r#"{"query": "a"}"#, NO_ERROR),
-    ("list_dead_letters", Observer, "{}", NO_ERROR),
-    ("redrive_dead_letters", Member, r#"{"message_ids": []}"#, NO_ERROR),
-    (
-        "create_project",
-        Operator,
-        r#"{"project_id": "made-$N", "name": "made"}"#,
-        NO_ERROR,
-    ),
-    ("list_projects", Observer, "{}", NO_ERROR),
-    ("get_project_info", Observer, "{}", NO_ERROR),
-    (
-        "grant_project_access",
-        Admin,
-        r#"{"target_project_id": "other"}"#,
-        NO_ERROR,
-    ),
-    (
-        "revoke_project_access",
-        Admin,
-        r#"{"target_project_id": "other"}"#,
-        NO_ERROR,
-    ),
-    (
-        "rotate_project_keys",
-        Admin,
-        r#"{"key_id": "nosuchkey"}"#,
-        "invalid_argument",
-    ),
-    ("disconnect_session", Member, "{}", NO_ERROR),
-];
 
 /// A number that is new in this test.
 fn next(last: &Cell<u32>) -> u32 {
@@ -129,9 +55,11 @@ impl Tenant<'_> {
     }
 
     /// Credentials that are accepted, and their scopes.
-    pub(super) fn valid_credentials(&self) -> [(&'static str, Level, String); 5] {
+    pub(super) fn valid_credentials(&self) -> [(&'static str, Level, String); 6] {
+        let person = json!({"scope": "answer", "human": "mara"});
         [
             ("an observer", Observer, self.new_key_with_scope("observer")),
+            ("a person", Answer, self.new_key(&person)),
             ("a member", Member, self.new_key_with_scope("member")),
             ("a member in its grace", Member, self.key_in_grace(3600)),
             ("an admin", Admin, self.key.clone()),
@@ -444,7 +372,26 @@ fn operation_routes(broker: &Broker, number: &Cell<u32>) -> Vec<Route> {
         "payload": {"text": ""},
     });
     let protocol = json!({"name": "from-rest", "version": "1.0.0", "schema": 7});
+    let from = format!("asker-{}", next(number));
+    let unknown = "/api/v1/questions/0198f3a2-0000-7000-8000-000000000000";
+    let (asked, yap) = (
+        json!({"from": from, "question": "?"}),
+        json!({"from": from, "message": "!"}),
+    );
     vec![
+        (bare("GET", "/api/v1/questions"), Answer, 200, NO_ERROR),
+        (bare("GET", unknown), Answer, 404, "question_not_found"),
+        (bare("DELETE", unknown), Admin, 404, "question_not_found"),
+        (
+            post(&format!("{}/cancel", &unknown[8..]), json!({})),
+            Answer,
+            404,
+            "question_not_found",
+        ),
+        (post("questions", asked), Member, 201, NO_ERROR),
+        (bare("GET", "/api/v1/yaps"), Observer, 200, NO_ERROR),
+        (post("yaps", yap), Member, 201, NO_ERROR),
+        (bare("GET", "/api/v1/desk"), Observer, 200, NO_ERROR),
         (bare("GET", "/sessions"), Observer, 200, NO_ERROR),
         (bare("GET", "/api/v1/sessions"), Observer, 200, NO_ERROR),
         (bare("GET", "/api/v1/sessions/nobody"), Observer, 404, none),

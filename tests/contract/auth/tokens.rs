@@ -112,7 +112,7 @@ fn resumable(broker: &Broker, token: &str) -> HttpAgent {
 fn a_token_has_the_access_of_its_scope() {
     let issuer_file = FileIssuer::open();
     let broker = issuer_file.broker();
-    for scope in ["observer", "member", "admin"] {
+    for scope in ["observer", "answer", "member", "admin"] {
         let token = token(&issuer_file.issuer, "ann", scope);
         let expected = json!({"name": "jwt:ann", "scope": scope, "project_id": "team"});
         assert_eq!(identity_of(&broker, &token), expected);
@@ -120,7 +120,7 @@ fn a_token_has_the_access_of_its_scope() {
         assert_eq!(status, if scope == "admin" { 200 } else { 403 }, "{scope}");
         let visitor = visitor(&broker, &token);
         visitor.calls("list_sessions", json!({}));
-        if scope == "observer" {
+        if ["observer", "answer"].contains(&scope) {
             visitor.is_refused_as("forbidden", "register_session", json!({"name": scope}));
         } else {
             visitor.calls("register_session", json!({"name": scope}));
@@ -252,7 +252,7 @@ fn the_metadata_of_the_issuer_is_public() {
         "resource_name": "mcp-broker",
         "authorization_servers": ["https://issuer.example"],
         "bearer_methods_supported": ["header"],
-        "scopes_supported": ["mcp-broker:observer", "mcp-broker:member", "mcp-broker:admin"],
+        "scopes_supported": ["mcp-broker:observer", "mcp-broker:answer", "mcp-broker:member", "mcp-broker:admin"],
     });
     for path in [METADATA.to_owned(), format!("{METADATA}/mcp")] {
         let response = broker.get(&path);

@@ -9,6 +9,7 @@ mod paging;
 mod rates;
 mod rest_bytes_in_flight;
 mod worst_calls;
+mod worst_questions;
 
 /// How many of the first bytes of an answer have come, read without taking them: zero at the end of the connection, and an
 /// error of the kind `WouldBlock` while neither is there.

@@ -3,13 +3,14 @@
 
 use serde_json::{Map, Value, json};
 
+use super::worst_questions::worst_questions;
 use crate::support::{Agent, Broker};
 
 /// The worst call may take this many times as long as a plain message of [`LARGE`] bytes.
 const RATIO_MAX: u64 = 12;
 /// Bytes of the largest answer.
 const ANSWER_LEN_MAX: usize = 1024 * 1024;
-const LARGE: usize = 4_000_000;
+pub(super) const LARGE: usize = 4_000_000;
 
 struct CostMeter {
     broker: Broker,
@@ -87,11 +88,11 @@ fn message(protocol: &str, payload: &str) -> String {
     format!(r#"{{"recipient_id":"bob","protocol_name":"{protocol}","protocol_version":"1.0.0","payload":{payload}}}"#)
 }
 
-fn text(len: usize) -> String {
+pub(super) fn text(len: usize) -> String {
     format!("\"{}\"", "x".repeat(len))
 }
 
-fn list(item: &str, len: usize) -> String {
+pub(super) fn list(item: &str, len: usize) -> String {
     format!("[{}{item}]", format!("{item},").repeat(len / (item.len() + 1)))
 }
 
@@ -172,6 +173,7 @@ fn worst_arguments(tool: &str) -> Vec<String> {
             format!(r#"{{"cursor":{}}}"#, text(LARGE)),
             r#"{"limit":500}"#.to_owned(),
         ],
+        "clarify" | "get_answer" | "cancel_question" | "yap" | "permission_prompt" => worst_questions(tool, &words),
         _ => worst_project_arguments(tool, &words),
     }
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Agent, Broker, keys};
 
-const TOOLS: [&str; 23] = [
+const TOOLS: [&str; 28] = [
     "register_session",
     "heartbeat",
     "disconnect_session",
@@ -20,6 +20,11 @@ const TOOLS: [&str; 23] = [
     "get_message_status",
     "get_thread",
     "search_messages",
+    "clarify",
+    "get_answer",
+    "cancel_question",
+    "yap",
+    "permission_prompt",
     "list_dead_letters",
     "redrive_dead_letters",
     "create_project",

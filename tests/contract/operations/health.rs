@@ -76,7 +76,10 @@ fn the_tree_shows_every_actor() {
     });
     // Only a shared storage has a bridge to other replicas.
     kinds.retain(|kind| kind != "bridge");
-    assert_eq!(kinds, ["broker", "project", "registry", "router", "session", "session"]);
+    assert_eq!(
+        kinds,
+        ["broker", "project", "registry", "router", "desk", "session", "session"]
+    );
     for agent in &agents {
         assert!(names.contains(&agent.session));
     }

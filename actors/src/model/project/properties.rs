@@ -69,6 +69,7 @@ fn change() -> impl Strategy<Value = ProjectChanges> {
 fn step() -> impl Strategy<Value = Step> {
     let scope = prop_oneof![
         Just(Scope::Observer),
+        Just(Scope::Answer),
         Just(Scope::Member),
         Just(Scope::Admin),
         Just(Scope::Operator)
@@ -152,6 +153,7 @@ impl World {
                 let wanted = NewKey {
                     label: None,
                     scope,
+                    human: (scope == Scope::Answer).then(|| KeyHuman::parse("mara", Vec::new()).unwrap()),
                     expires_at_ms: good_for_ms.map(|ms| now_ms.saturating_add(ms)),
                 };
                 for _ in 0..count {

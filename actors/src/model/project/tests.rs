@@ -34,6 +34,7 @@ fn with_key(project: &mut ProjectRecord) -> KeyId {
         NewKey {
             label: None,
             scope: Scope::Admin,
+            human: None,
             expires_at_ms: None,
         },
     );
@@ -158,6 +159,7 @@ fn keys_are_bounded_and_the_oldest_invalid_ones_are_dropped() {
     let wanted = NewKey {
         label: None,
         scope: Scope::Member,
+        human: None,
         expires_at_ms: None,
     };
     assert!(project.clone().add_key(&made(&project), &wanted, NOW).is_err());
@@ -213,11 +215,53 @@ fn a_new_key_expires_in_the_future() {
         let wanted = NewKey {
             label: None,
             scope: Scope::Member,
+            human: None,
             expires_at_ms: Some(expires_at_ms),
         };
         project.add_key(&made, &wanted, NOW).is_ok()
     };
     assert_eq!([NOW, NOW + 1].map(&mut add), [false, true]);
+}
+
+#[test]
+fn a_key_of_scope_answer_has_a_person_which_a_rotation_keeps() {
+    let mut project = project("a");
+    let mara = KeyHuman::parse("mara", vec!["oncall".to_owned()]).unwrap();
+    let made_key = made(&project);
+    let mut add = |scope, human| {
+        let wanted = NewKey {
+            label: None,
+            scope,
+            human,
+            expires_at_ms: None,
+        };
+        project.add_key(&made_key, &wanted, NOW)
+    };
+    for (scope, human) in [
+        (Scope::Answer, None),
+        (Scope::Member, Some(mara.clone())),
+        (Scope::Admin, Some(mara.clone())),
+    ] {
+        let refused = add(scope, human).unwrap_err();
+        assert!(matches!(refused, BrokerError::InvalidArgument { field, .. } if field == "human"));
+    }
+    add(Scope::Answer, Some(mara.clone())).unwrap();
+    let replaced = [(made_key.id.clone(), made(&project))];
+    project.rotate(&replaced, NOW, NOW).unwrap();
+    let humans: Vec<_> = project.keys.iter().map(|key| key.human.clone()).collect();
+    assert_eq!(humans, [Some(mara.clone()), Some(mara)]);
+}
+
+#[test]
+fn a_key_that_an_older_version_has_stored_names_no_person() {
+    let mut project = project("a");
+    with_key(&mut project);
+    let mut stored = serde_json::to_value(&project.keys[0]).unwrap();
+    assert!(
+        stored.as_object_mut().unwrap().remove("human").is_none(),
+        "other keys are stored as before"
+    );
+    assert_eq!(serde_json::from_value::<KeyRecord>(stored).unwrap(), project.keys[0]);
 }
 
 #[test]

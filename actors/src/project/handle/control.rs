@@ -36,6 +36,7 @@ impl ProjectControl<'_> {
     /// that the project is closed.
     pub fn close(self) -> oneshot::Receiver<()> {
         let (done, closed) = oneshot::channel();
+        self.0.0.questions.shared().close();
         self.0.0.project.report(CloseProject { done });
         closed
     }
@@ -43,6 +44,7 @@ impl ProjectControl<'_> {
     /// Kills the actors and closes the connections for this reason. The store is left to the next subtree.
     pub fn kill(self, why: CloseReason) {
         self.0.0.policy.kill(why);
+        self.0.0.questions.shared().close();
         for member in self.0.0.directory.all() {
             member.address.report(KillSession { why });
         }
@@ -111,7 +113,7 @@ mod tests {
     use crate::{
         bridge::{FRAME_VERSION, StoreEvent},
         model::{PresenceTimeouts, ReplicaId},
-        policy::ProjectSettings,
+        policy::{DeskSettings, ProjectSettings},
         project::Project,
         storage::{Storage, memory::MemoryStorage},
         supervise::{MAILBOX_LEN_MAX, RestartPolicy},
@@ -130,6 +132,7 @@ mod tests {
             },
             session_retention: Duration::from_secs(1),
             restarts: RestartPolicy::default(),
+            desk: DeskSettings::default(),
         }
     }
 

@@ -3,8 +3,9 @@
 use super::ProjectHandle;
 use crate::{
     clock::now,
+    desk::Presence,
     metrics::{ActorKind, Labelled, MessageCounts},
-    model::{BrokerError, SessionStatus},
+    model::{BrokerError, SessionStatus, Urgency},
     session::Member,
     storage::Usage,
 };
@@ -41,6 +42,10 @@ pub struct ProjectFigures {
     /// Sessions for which as many messages wait as give a warning.
     pub over_warning: usize,
     pub protocols: usize,
+    /// Open questions to people by [`Urgency::ALL`], as this replica knows them.
+    pub questions: [usize; Urgency::ALL.len()],
+    /// People with a console at this replica by [`Presence::ALL`].
+    pub humans: [usize; Presence::ALL.len()],
     /// Mailboxes by [`ActorKind::index`](Labelled::index).
     pub mailboxes: [MailboxFigures; ActorKind::LEN],
 }
@@ -53,12 +58,15 @@ impl ProjectHandle {
         let warning_len = self.limits().queue_warning_len;
         let mut figures = ProjectFigures {
             protocols: parts.catalog.len(),
+            questions: Urgency::ALL.map(|urgency| parts.questions.shared().open_len(urgency)),
+            humans: Presence::ALL.map(|presence| parts.questions.shared().own_humans(presence, now)),
             ..ProjectFigures::default()
         };
         for (kind, len) in [
             (ActorKind::Project, parts.project.metrics().mailbox_len()),
             (ActorKind::Registry, parts.registry.metrics().mailbox_len()),
             (ActorKind::Router, parts.router.metrics().mailbox_len()),
+            (ActorKind::Desk, parts.desk.metrics().mailbox_len()),
         ] {
             figures.mailboxes[kind.index()].add(len);
         }

@@ -4,6 +4,7 @@
 mod control;
 mod cross_project;
 mod dead_letters;
+mod desk;
 mod figures;
 mod history;
 mod inbox;
@@ -22,6 +23,7 @@ use std::{
 use tokio::sync::Semaphore;
 
 use crate::{
+    desk::{Desk, QuestionChanges},
     directory::Directory,
     metrics::ProjectCounters,
     model::{BrokerError, ProjectId, ProjectRecord},
@@ -60,6 +62,8 @@ pub(super) struct Parts {
     pub project: Address<Project>,
     pub registry: Address<Registry>,
     pub router: Address<Router>,
+    pub desk: Address<Desk>,
+    pub questions: Arc<QuestionChanges>,
     pub directory: Arc<Directory>,
     pub policy: Arc<ProjectPolicy>,
     pub catalog: Arc<Catalog>,
@@ -147,11 +151,13 @@ impl ProjectHandle {
             project,
             registry,
             router,
+            desk,
             directory,
             ..
         } = &*self.0;
         let sessions = directory.all();
-        let children = [registry.metrics().node(Vec::new()), router.metrics().node(Vec::new())]
+        let children = [registry.metrics(), router.metrics(), desk.metrics()]
+            .map(|actor| actor.node(Vec::new()))
             .into_iter()
             .chain(sessions.iter().map(|member| member.address.metrics().node(Vec::new())))
             .collect();
@@ -171,6 +177,18 @@ impl ProjectHandle {
         if sent.is_err() {
             tracing::warn!(project = %self.0.id, session = %member.record.id, "a session's mailbox is full or gone");
         }
+    }
+
+    /// The address of the desk. Compiled in for tests only.
+    #[cfg(feature = "faults")]
+    pub fn desk_address(&self) -> &Address<Desk> {
+        &self.0.desk
+    }
+
+    /// Has the desk read the open questions again: a test has changed the store or the clock. Compiled in for tests only.
+    #[cfg(feature = "faults")]
+    pub fn look_at_desk(&self) {
+        self.0.questions.shared().reload();
     }
 
     /// The addresses of the project's actor, its registry and its router. Compiled in for tests only.

@@ -12,9 +12,9 @@ use crate::{
     metrics::{METRICS, ReportResult},
     model::{
         Addressing, BrokerError, DeadLetter, DeadLetterReason, Draft, Message, Outcome, OutcomeKind, ProjectId,
-        SessionId,
+        SessionId, SessionRecord,
     },
-    project::reports::{Fate, Report, ShownRecipient, broker, reports},
+    project::reports::{Fate, Report, ShownRecipient, reports},
     registry::builtin::DELIVERY_REPORT,
     router::{Recipients, Submission},
     session::Member,
@@ -159,7 +159,7 @@ impl ProjectHandle {
         let protocol = (DELIVERY_REPORT.name, DELIVERY_REPORT.version);
         let draft = Draft::new(
             &target.0.id,
-            &broker(),
+            &SessionRecord::broker(),
             Addressing::Direct,
             protocol,
             &report.payload,

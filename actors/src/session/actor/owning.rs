@@ -113,7 +113,9 @@ impl Session {
     ) {
         let traced = self.shared.traced();
         let spans = match &which {
-            Acknowledge::Ids(messages) | Acknowledge::Concluded(messages, _) => traced.acknowledge(messages),
+            Acknowledge::Ids(messages) | Acknowledge::Seen(messages) | Acknowledge::Concluded(messages, _) => {
+                traced.acknowledge(messages)
+            }
             Acknowledge::UpTo(message) => traced.acknowledge_up_to(*message),
         };
         let op = self.store.acknowledge(self.id, which, now());

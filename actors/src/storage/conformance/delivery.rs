@@ -275,6 +275,35 @@ pub async fn an_undelivered_message_cannot_be_acknowledged(storage: Arc<dyn Stor
     );
 }
 
+pub async fn what_was_seen_in_another_way_leaves_the_inbox(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let seen = |ids: &[MessageId]| {
+        world
+            .store
+            .acknowledge(world.bob, Acknowledge::Seen(ids.to_vec()), world.now)
+    };
+    let sent = world.sends_many(world.bob, 12).await;
+    let urgent = world.sends_urgently(world.bob, Priority::Urgent).await;
+    let to_carol = world.sends(world.carol).await;
+    let answer = done(seen(&[sent[11], to_carol, urgent])).await;
+    assert_eq!((answer.acknowledged, answer.unknown), (2, vec![to_carol]));
+    assert_eq!(answer.depth, depth(11, 0));
+    assert_eq!(
+        world.statuses(sent[11]).await,
+        [(world.bob, DeliveryStatus::Acknowledged)]
+    );
+    // Delivered, and returned after a delivery.
+    assert_eq!(world.leases(world.bob, 2).await, [sent[0], sent[1]]);
+    world.releases(world.bob, Release::Ids(vec![sent[1]])).await;
+    let answer = done(seen(&sent[..2])).await;
+    assert_eq!((answer.acknowledged, answer.depth), (2, depth(9, 0)));
+    // The last ones leave a short queue.
+    assert_eq!(done(seen(&sent[3..])).await.acknowledged, 8);
+    let answer = done(seen(&sent)).await;
+    assert_eq!((answer.acknowledged, answer.depth), (1, depth(0, 0)));
+    assert_eq!(done(seen(&sent)).await.acknowledged, 0);
+}
+
 pub async fn an_acknowledgement_reports_tracked_messages(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let tracked = world.seal(world.alice, Some(world.bob), &Headers::default(), true);

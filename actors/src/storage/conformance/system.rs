@@ -117,6 +117,7 @@ pub async fn a_project_record_is_stored_completely(storage: Arc<dyn Storage>) {
     let wanted = NewKey {
         label: Some("of the test".to_owned()),
         scope: Scope::Member,
+        human: None,
         expires_at_ms: Some(u64::MAX),
     };
     record.add_key(&made, &wanted, 1).expect("room for a key");

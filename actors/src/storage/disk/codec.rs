@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use crate::{
-    model::{MessageId, ProjectId, SessionId},
+    model::{MessageId, ProjectId, QuestionId, SessionId},
     storage::StoreError,
 };
 
@@ -48,6 +48,11 @@ impl RecordWriter {
 
     /// Appends the 16 bytes of an id.
     pub fn message(self, id: MessageId) -> Self {
+        self.rest(id.as_uuid().as_bytes())
+    }
+
+    /// Appends the 16 bytes of an id.
+    pub fn question(self, id: QuestionId) -> Self {
         self.rest(id.as_uuid().as_bytes())
     }
 
@@ -122,6 +127,14 @@ impl<'a> RecordReader<'a> {
     /// If the record is too short.
     pub fn message(&mut self) -> Decoded<MessageId> {
         self.uuid().map(MessageId::from_uuid)
+    }
+
+    /// Reads an id.
+    ///
+    /// # Errors
+    /// If the record is too short.
+    pub fn question(&mut self) -> Decoded<QuestionId> {
+        self.uuid().map(QuestionId::from_uuid)
     }
 
     /// Reads a text with its length.

@@ -1,6 +1,9 @@
 //! Reads all records back when the storage opens, and after a disk failure.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use super::{
     codec::{Decoded, RecordReader, damaged},
@@ -10,7 +13,10 @@ use super::{
 };
 use crate::{
     clock::Now,
-    model::{AuditEntry, DeadLetter, Message, MessageId, ProjectId, ProjectRecord, StoredMessage},
+    model::{
+        AuditEntry, DeadLetter, Message, MessageId, ProjectId, ProjectRecord, Question, QuestionContent, QuestionId,
+        SessionName, StoredMessage,
+    },
     storage::{
         StoreError,
         state::{
@@ -18,6 +24,7 @@ use crate::{
             entry::ReceiptKey,
             id_map::IdMap,
             project::ProjectState,
+            questions::StoredQuestion,
             restore::{StoredEntry, StoredProject},
             system::SystemState,
         },
@@ -98,6 +105,7 @@ struct ProjectLoader {
     bodies: IdMap<MessageId, Vec<u8>>,
     shared: IdMap<MessageId, Arc<Message>>,
     deliveries: HashMap<ReceiptKey, u32>,
+    contents: HashMap<QuestionId, Arc<QuestionContent>>,
 }
 
 impl Loader {
@@ -176,6 +184,7 @@ impl ProjectLoader {
             bodies: IdMap::default(),
             shared: IdMap::default(),
             deliveries: HashMap::new(),
+            contents: HashMap::new(),
         }
     }
 
@@ -241,6 +250,44 @@ impl ProjectLoader {
             }
             kind::REPORT_PROGRESS => kept.report_progress = Some(records::read_report_progress(&mut value)?),
             kind::EVENTS => kept.events.add(&records::read_events(key, &mut value)?),
+            _ => return self.read_desk_record(kind, key, value),
+        }
+        Ok(())
+    }
+
+    fn read_desk_record(&mut self, kind: u8, key: &mut RecordReader<'_>, mut value: RecordReader<'_>) -> Decoded<()> {
+        let kept = &mut self.stored;
+        match kind {
+            kind::QUESTION_CONTENT => {
+                self.contents
+                    .insert(key.question()?, Arc::new(records::read_json(value.0)?));
+            }
+            kind::QUESTION => {
+                let question: Question = records::read_json(value.0)?;
+                let content = self.contents.remove(&question.id);
+                kept.questions.push(StoredQuestion {
+                    content: content.ok_or_else(|| damaged("the content of a question is missing"))?,
+                    question: Arc::new(question),
+                    drafts: BTreeMap::new(),
+                });
+            }
+            kind::DRAFT => {
+                let id = key.question()?;
+                let text = |bytes| std::str::from_utf8(bytes).map_err(|_| damaged("a draft is not UTF-8"));
+                let human = SessionName::parse(text(key.0)?).map_err(|_| damaged("an invalid name"))?;
+                // Drafts and questions are both read by ascending id.
+                let at = kept.questions.binary_search_by_key(&id, |stored| stored.question.id);
+                let at = at.map_err(|_| damaged("the question of a draft is missing"))?;
+                kept.questions[at].drafts.insert(human, text(value.0)?.to_owned());
+            }
+            kind::HELD_YAP => {
+                let (number, at_ms) = (key.u64()?, value.u64()?);
+                kept.yaps
+                    .held
+                    .push((number, at_ms, Arc::new(records::read_json(value.0)?)));
+            }
+            kind::SHOWN_YAP => kept.yaps.shown.push(Arc::new(records::read_json(value.0)?)),
+            kind::LAST_YAP => kept.yaps.last = (value.u64()?, value.u64()?),
             _ => return Err(damaged("an unknown kind")),
         }
         Ok(())

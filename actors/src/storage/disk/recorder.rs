@@ -11,7 +11,7 @@ use crate::{
     storage::state::{
         entry::InboxEntry,
         id_map::IdMap,
-        journal::{Change, Journal},
+        journal::{Change, DeskChange, Journal},
     },
 };
 
@@ -107,6 +107,55 @@ impl Recorder {
         }
     }
 
+    fn record_desk(&mut self, change: DeskChange<'_>) {
+        let space = self.space;
+        match change {
+            DeskChange::QuestionAsked { question, content } => {
+                self.put(
+                    key(space, kind::QUESTION_CONTENT).question(question).0,
+                    records::json(content),
+                );
+            }
+            DeskChange::QuestionPut(question) => {
+                self.put(
+                    key(space, kind::QUESTION).question(question.id).0,
+                    records::json(question),
+                );
+            }
+            DeskChange::QuestionRemoved(question) => {
+                self.remove(key(space, kind::QUESTION).question(question).0);
+                self.remove(key(space, kind::QUESTION_CONTENT).question(question).0);
+            }
+            DeskChange::DraftPut { question, human, text } => {
+                let key = key(space, kind::DRAFT)
+                    .question(question)
+                    .rest(human.as_str().as_bytes());
+                self.put(key.0, text.as_bytes().to_vec());
+            }
+            DeskChange::DraftRemoved { question, human } => {
+                let key = key(space, kind::DRAFT)
+                    .question(question)
+                    .rest(human.as_str().as_bytes());
+                self.remove(key.0);
+            }
+            DeskChange::YapHeld { number, at_ms, yap } => {
+                let value = RecordWriter::default().u64(at_ms).rest(&records::json(yap)).0;
+                self.put(key(space, kind::HELD_YAP).u64(number).0, value);
+            }
+            DeskChange::YapShown {
+                number,
+                shown,
+                last_at_ms,
+            } => {
+                self.remove(key(space, kind::HELD_YAP).u64(number).0);
+                self.put(key(space, kind::SHOWN_YAP).u64(shown.seq).0, records::json(shown));
+                let last = RecordWriter::default().u64(shown.seq).u64(last_at_ms).0;
+                self.put(key(space, kind::LAST_YAP).0, last);
+            }
+            DeskChange::YapRemoved { seq } => self.remove(key(space, kind::SHOWN_YAP).u64(seq).0),
+        }
+    }
+
     fn remove_queued(&mut self, entry: &InboxEntry) {
         self.remove(records::receipt_key(self.space, kind::QUEUED, entry.receipt));
         if entry.deliveries > 0 {
@@ -192,6 +241,7 @@ impl Journal for Recorder {
                 self.put(key, target.as_str().as_bytes().to_vec());
             }
             Change::CrossProjectTargetRemoved(id) => self.remove(key(space, kind::CROSS_PROJECT).message(id).0),
+            Change::Desk(change) => self.record_desk(change),
             Change::EventsWritten(part) => {
                 let key = records::events_prefix(space, part.block).u32(part.first_index).0;
                 self.put(key, records::write_events(&part));

@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// The layout version. A broker refuses later versions. Version 2 has added the event log, version 3 the
-/// outcome at the end of a receipt, version 4 which dead letters are reported.
+/// outcome at the end of a receipt, version 4 which dead letters are reported, questions and yaps.
 pub const VERSION: u32 = 4;
 
 /// Stands in place of the message id of a reservation.
@@ -66,6 +66,18 @@ pub mod kind {
     pub const CROSS_PROJECT: u8 = 18;
     /// A part of a block of the event log.
     pub const EVENTS: u8 = 19;
+    /// The content of a question.
+    pub const QUESTION_CONTENT: u8 = 21;
+    /// The record of a question.
+    pub const QUESTION: u8 = 22;
+    /// A draft of an answer.
+    pub const DRAFT: u8 = 23;
+    /// A yap that is held for the order.
+    pub const HELD_YAP: u8 = 24;
+    /// A yap that was shown.
+    pub const SHOWN_YAP: u8 = 25;
+    /// The number of the last yap that was shown, and the latest time that was.
+    pub const LAST_YAP: u8 = 26;
     /// Which dead letters are reported.
     pub const REPORT_PROGRESS: u8 = 20;
 }

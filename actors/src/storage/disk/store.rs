@@ -11,15 +11,15 @@ use super::{
 use crate::{
     clock::Now,
     model::{
-        DeadLetterReason, Message, MessageId, ProjectEvent, ProjectId, ProtocolName, ProtocolRecord, RecipientStatus,
-        SessionId, SessionRecord,
+        DeadLetterReason, Message, MessageId, ProjectEvent, ProjectId, ProtocolName, ProtocolRecord, Question,
+        QuestionContent, QuestionId, RecipientStatus, SessionId, SessionName, SessionRecord, ShownYap, Yap,
     },
     storage::{
-        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, DeadLetterStore,
-        Depth, EventPage, EventQuery, EventStore, InboxStore, Inserted, KeyReservation, Lease, Op, Peeked,
-        ProtocolStore, PushStore, PutOutcome, PutSession, Redriven, Release, Released, ReplicatedStore, Roster,
-        SendResult, SessionKey, SessionStore, Store, Swept, TrackingStore, Unreported, Usage,
-        state::project::ProjectState,
+        Acknowledge, Acknowledged, Append, Appended, Asked, Claim, Claimed, ConsoleRecord, DeadLetterPage,
+        DeadLetterQuery, DeadLetterStore, Depth, DraftPut, EventPage, EventQuery, EventStore, InboxStore, Inserted,
+        KeyReservation, Lease, Op, Peeked, ProtocolStore, PushStore, PutOutcome, PutSession, QuestionStore, Redriven,
+        Release, Released, ReleasedYaps, ReplicatedStore, Roster, SendResult, SessionKey, SessionStore, Store, Swept,
+        TrackingStore, Unreported, Updated, Usage, YapHeld, state::project::ProjectState,
     },
 };
 
@@ -276,5 +276,61 @@ impl EventStore for DiskStore {
             let (space, plan) = planned.await?;
             shared.events.read(space, plan).await
         })
+    }
+}
+
+impl QuestionStore for DiskStore {
+    fn ask(&self, question: Arc<Question>, content: Arc<QuestionContent>, now: Now) -> Op<Asked> {
+        self.change(Need::Space, move |state| state.ask(question, content, now))
+    }
+
+    fn update_question(&self, question: Arc<Question>, notice: Option<Append>, now: Now) -> Op<Updated> {
+        self.change(Need::Space, move |state| state.update_question(question, notice, now))
+    }
+
+    fn questions(&self, ids: Vec<QuestionId>) -> Op<Vec<Option<Arc<Question>>>> {
+        self.read(move |state| ids.iter().map(|id| state.questions.record(*id)).collect())
+    }
+
+    fn question_content(&self, id: QuestionId) -> Op<Option<Arc<QuestionContent>>> {
+        self.read(move |state| state.questions.content(id))
+    }
+
+    fn open_questions(&self) -> Op<Vec<Arc<Question>>> {
+        self.read(move |state| state.questions.open())
+    }
+
+    fn question_page(&self, before: Option<QuestionId>, limit: usize) -> Op<Vec<Arc<Question>>> {
+        self.read(move |state| state.questions.page(before, limit))
+    }
+
+    fn remove_question(&self, id: QuestionId) -> Op<bool> {
+        self.change(Need::Access, move |state| state.remove_question(id))
+    }
+
+    fn put_draft(&self, id: QuestionId, human: SessionName, text: String) -> Op<DraftPut> {
+        self.change(Need::Space, move |state| state.put_draft(id, human, text))
+    }
+
+    fn draft(&self, id: QuestionId, human: SessionName) -> Op<String> {
+        self.read(move |state| state.questions.draft(id, &human))
+    }
+
+    fn hold_yap(&self, yap: Arc<Yap>, now: Now) -> Op<YapHeld> {
+        self.change(Need::Space, move |state| state.hold_yap(yap, now))
+    }
+
+    /// Does not wait for the disk, so that no yap is late. After a crash at this moment the yaps are released again, with
+    /// the same numbers.
+    fn release_yaps(&self, delay: Duration, now: Now) -> Op<ReleasedYaps> {
+        self.read(move |state| state.release_yaps(delay, now))
+    }
+
+    fn yaps(&self, after: Option<u64>, limit: usize) -> Op<Vec<Arc<ShownYap>>> {
+        self.read(move |state| state.yaps.list(after, limit))
+    }
+
+    fn exchange_consoles(&self, own: Vec<ConsoleRecord>, _: Duration) -> Op<Vec<ConsoleRecord>> {
+        Box::pin(std::future::ready(Ok(own)))
     }
 }

@@ -9,7 +9,8 @@ use uuid::Uuid;
 
 use crate::model::{
     AcceptedMessage, ActorChange, ActorKind, AuditOutcome, DeadLetterReason, EventKind, LoggedRecipients, Message,
-    MessageId, Priority, ProjectEvent, ProjectId, ProtocolName, SessionChange, SessionId, SessionMark, SessionName,
+    MessageId, Priority, ProjectEvent, ProjectId, ProtocolName, QuestionChange, QuestionId, SessionChange, SessionId,
+    SessionMark, SessionName,
 };
 
 /// Bytes of the largest payload that the log keeps. A larger one is left out.
@@ -159,6 +160,16 @@ pub fn write_event(out: &mut Vec<u8>, time: RecordTime, event: &ProjectEvent) {
             fields.bytes(entry.as_bytes()).byte(outcome).text(action.as_bytes())
         }
         ProjectEvent::Lost { events } => fields.number(*events),
+        ProjectEvent::Question {
+            question,
+            asker,
+            change,
+            human,
+        } => {
+            let human = human.as_ref().map_or("", SessionName::as_str);
+            let fields = fields.bytes(question.as_uuid().as_bytes()).session(*asker);
+            fields.byte(*change as u8).text(human.as_bytes())
+        }
     };
     fields.end();
 }
@@ -496,10 +507,7 @@ impl<'a> Reader<'a> {
             EventKind::Session => {
                 let session = self.session()?;
                 let change = SessionChange::from_number(self.byte()?).ok_or(DamagedLog)?;
-                let name = match self.text()? {
-                    "" => None,
-                    name => Some(SessionName::parse(name).map_err(|_| DamagedLog)?),
-                };
+                let name = self.name()?;
                 ProjectEvent::Session { session, name, change }
             }
             EventKind::Protocol => {
@@ -528,7 +536,21 @@ impl<'a> Reader<'a> {
                 action: self.text()?.to_owned(),
             },
             EventKind::Lost => ProjectEvent::Lost { events: self.number()? },
+            EventKind::Question => ProjectEvent::Question {
+                question: self.uuid().map(QuestionId::from_uuid)?,
+                asker: self.session()?,
+                change: QuestionChange::from_number(self.byte()?).ok_or(DamagedLog)?,
+                human: self.name()?,
+            },
         })
+    }
+
+    /// A name; None for an empty text.
+    fn name(&mut self) -> Decoded<Option<SessionName>> {
+        match self.text()? {
+            "" => Ok(None),
+            name => Ok(Some(SessionName::parse(name).map_err(|_| DamagedLog)?)),
+        }
     }
 
     fn accepted(&mut self, at_ms: u64) -> Decoded<AcceptedMessage> {

@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use super::{
     entry::{InboxEntry, KeyUse, NO_DEADLINE, ReceiptKey},
     expiries::Expiry,
-    inbox::{Disposition, Selection},
+    inbox::{Disposition, Inbox, Selection},
     journal::{Change, Journal},
     project::{Ledger, ProjectState, StoredSession},
 };
@@ -204,10 +204,11 @@ impl<J: Journal> ProjectState<J> {
 
     /// See [`InboxStore::acknowledge`](crate::storage::InboxStore::acknowledge).
     pub fn acknowledge(&mut self, session: SessionId, which: Acknowledge, now: Now) -> Acknowledged {
-        let which = match which {
+        let (which, take): (_, fn(&mut Inbox, MessageId) -> Option<InboxEntry>) = match which {
             Acknowledge::Concluded(ids, outcome) => return self.conclude(session, ids, &outcome, now),
-            Acknowledge::Ids(ids) => Ok(ids),
-            Acknowledge::UpTo(id) => Err(id),
+            Acknowledge::Ids(ids) => (Ok(ids), Inbox::acknowledge),
+            Acknowledge::Seen(ids) => (Ok(ids), Inbox::remove),
+            Acknowledge::UpTo(id) => (Err(id), Inbox::acknowledge),
         };
         let mut answer = Acknowledged::default();
         let Some(StoredSession { inbox, .. }) = self.sessions.get_mut(&session) else {
@@ -230,7 +231,7 @@ impl<J: Journal> ProjectState<J> {
         match which {
             Ok(ids) => {
                 for id in ids {
-                    match inbox.acknowledge(id) {
+                    match take(inbox, id) {
                         Some(entry) => done(entry),
                         None => answer.unknown.push(id),
                     }
@@ -362,6 +363,8 @@ impl<J: Journal> ProjectState<J> {
         self.expire(now);
         self.ledger.events.sweep(now);
         self.idempotency_keys.remove_expired(now, &mut self.journal);
+        self.questions.forget_old(now, &mut self.journal);
+        self.yaps.forget_old(now, &mut self.journal);
         self.idempotency_keys.log_dropped(&self.project);
         self.ledger.dead_letters.log_dropped(&self.project);
         let expired_in = std::mem::take(&mut self.expired_in);

@@ -188,6 +188,21 @@ impl Inbox {
         entry
     }
 
+    /// Removes a message, also one that was never delivered.
+    pub fn remove(&mut self, id: MessageId) -> Option<InboxEntry> {
+        if self.delivered.contains_key(&id) {
+            return self.acknowledge(id);
+        }
+        // The newest first: what its recipient was told in another way has just come.
+        let entry = self
+            .waiting
+            .iter()
+            .flat_map(|queue| queue.iter().rev())
+            .find(|entry| entry.message.id == id)?;
+        let (priority, seq) = (entry.message.priority, entry.seq);
+        self.expire(id, priority, seq)
+    }
+
     /// Removes this message and all that are still leased under an earlier lease. Messages released in between stay.
     /// Returns false, and changes nothing, if the message was never delivered.
     pub fn acknowledge_up_to(&mut self, id: MessageId, mut done: impl FnMut(InboxEntry)) -> bool {

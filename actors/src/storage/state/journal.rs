@@ -3,7 +3,10 @@
 use super::entry::{InboxEntry, KeyUse, ReceiptKey, ReportProgress};
 use crate::{
     clock::Now,
-    model::{DeadLetter, Message, MessageId, ProjectId, ProtocolRecord, RecipientStatus, SessionId, SessionRecord},
+    model::{
+        DeadLetter, Message, MessageId, ProjectId, ProtocolRecord, Question, QuestionContent, QuestionId,
+        RecipientStatus, SessionId, SessionName, SessionRecord, ShownYap, Yap,
+    },
     storage::events::BlockHeader,
 };
 
@@ -76,10 +79,47 @@ pub enum Change<'a> {
     CrossProjectTargetPut { message: MessageId, target: &'a ProjectId },
     /// The target is forgotten.
     CrossProjectTargetRemoved(MessageId),
+    /// A question, a draft or a yap.
+    Desk(DeskChange<'a>),
     /// Events were recorded: the next part of a block.
     EventsWritten(WrittenEvents<'a>),
     /// A block was trimmed, which had been written in parts with these first indices.
     EventsTrimmed { block: u64, parts: &'a [u32] },
+}
+
+/// A change of what the desk keeps.
+#[derive(Clone, Copy, Debug)]
+pub enum DeskChange<'a> {
+    /// A question is new. Its record follows.
+    QuestionAsked {
+        question: QuestionId,
+        content: &'a QuestionContent,
+    },
+    /// A question has this record now.
+    QuestionPut(&'a Question),
+    /// A question is forgotten, with its content. Its drafts are reported separately.
+    QuestionRemoved(QuestionId),
+    /// A draft was stored.
+    DraftPut {
+        question: QuestionId,
+        human: &'a SessionName,
+        text: &'a str,
+    },
+    /// A draft is forgotten.
+    DraftRemoved {
+        question: QuestionId,
+        human: &'a SessionName,
+    },
+    /// A yap is held for the order.
+    YapHeld { number: u64, at_ms: u64, yap: &'a Yap },
+    /// A held yap got its place. `last_at_ms` is the latest time that was shown.
+    YapShown {
+        number: u64,
+        shown: &'a ShownYap,
+        last_at_ms: u64,
+    },
+    /// A yap that was shown is forgotten.
+    YapRemoved { seq: u64 },
 }
 
 /// A part of a block of the event log.

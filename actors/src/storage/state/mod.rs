@@ -1,6 +1,6 @@
 //! The state of a project in memory and the decisions on it: what both the memory and the disk backend do.
 //!
-//! `project.rs` holds everything together, `delivery.rs` and `tracking.rs` are its operations; the other files are its
+//! `project.rs` holds everything together, `delivery.rs`, `tracking.rs` and `desk.rs` are its operations; the other files are its
 //! parts. A [`Journal`](journal::Journal) receives every change, `restore.rs` rebuilds the state from what a journal
 //! has persisted. Pure: the time is an argument, nothing waits.
 
@@ -9,6 +9,7 @@ mod chunked_queue;
 mod cross_project;
 mod dead_letters;
 mod delivery;
+mod desk;
 pub mod entry;
 pub mod event_log;
 mod expiries;
@@ -17,7 +18,9 @@ mod idempotency;
 mod inbox;
 pub mod journal;
 pub mod project;
+pub mod questions;
 mod receipts;
 pub mod restore;
 pub mod system;
 mod tracking;
+pub mod yaps;

@@ -18,7 +18,9 @@ use super::{
     idempotency::IdempotencyKeys,
     inbox::{Inbox, Selection},
     journal::{Change, Journal},
+    questions::Questions,
     receipts::Receipts,
+    yaps::Yaps,
 };
 use crate::{
     clock::Now,
@@ -58,6 +60,8 @@ pub struct ProjectState<J = ()> {
     /// Sessions whose inbox lost a message to expiry since the last sweep.
     pub(super) expired_in: IdSet<SessionId>,
     pub cross_project_targets: CrossProjectTargets,
+    pub questions: Questions,
+    pub yaps: Yaps,
 }
 
 /// A session with its inbox.
@@ -117,6 +121,8 @@ impl<J: Journal> ProjectState<J> {
             expired_until_ms: 0,
             expired_in: IdSet::default(),
             cross_project_targets: CrossProjectTargets::new(retention.cross_project_targets_len_max),
+            questions: Questions::new(retention),
+            yaps: Yaps::default(),
         }
     }
 
@@ -261,6 +267,7 @@ impl<J: Journal> ProjectState<J> {
             dead_letters: self.ledger.dead_letters.bytes(),
             sessions: self.sessions_bytes,
             idempotency_keys: self.idempotency_keys.bytes(),
+            questions: self.questions.bytes(),
         }
     }
 

@@ -10,6 +10,8 @@ use super::{
     inbox::Inbox,
     journal::Journal,
     project::{Ledger, ProjectState, StoredSession},
+    questions::StoredQuestion,
+    yaps::StoredYaps,
 };
 use crate::{
     clock::Now,
@@ -34,6 +36,8 @@ pub struct StoredProject {
     /// Each with the time at which it becomes free, in milliseconds since the Unix epoch.
     pub idempotency_keys: Vec<(Key, u64, KeyUse)>,
     pub cross_project_targets: Vec<(MessageId, ProjectId)>,
+    pub questions: Vec<StoredQuestion>,
+    pub yaps: StoredYaps,
     pub events: StoredEvents,
 }
 
@@ -89,6 +93,8 @@ impl<J: Journal> ProjectState<J> {
             ledger,
             idempotency_keys,
             cross_project_targets,
+            questions,
+            yaps,
             ..
         } = &mut state;
         ledger.receipts.restore(receipts, journal);
@@ -114,6 +120,8 @@ impl<J: Journal> ProjectState<J> {
         for (message, target) in stored.cross_project_targets {
             cross_project_targets.restore(message, target, journal);
         }
+        questions.restore(stored.questions, now, journal);
+        yaps.restore(stored.yaps, now, journal);
         state
     }
 

@@ -62,6 +62,7 @@ fn member_key() -> NewKey {
     NewKey {
         label: None,
         scope: Scope::Member,
+        human: None,
         expires_at_ms: None,
     }
 }

@@ -35,6 +35,16 @@ impl ReplicaPair {
             there_connection,
         }
     }
+
+    /// The first replica no longer reaches the store.
+    pub fn cut_here(&self) {
+        self.here_connection.cut();
+    }
+
+    /// The second replica loses one of this many frames; 0: none.
+    pub fn lose_frames_there(&self, one_in: usize) {
+        self.there_connection.frame_filter.lose_one_in(one_in);
+    }
 }
 
 #[test]

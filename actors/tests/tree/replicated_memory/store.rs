@@ -11,11 +11,13 @@ use actors::{
     bridge::StoreEvent,
     clock::{Now, now},
     model::{
-        CallReceipt, DeadLetterReason, MessageId, ProjectId, ProtocolName, ProtocolRecord, SessionId, SessionRecord,
+        CallReceipt, DeadLetterReason, MessageId, ProjectId, ProtocolName, ProtocolRecord, Question, QuestionContent,
+        QuestionId, SessionId, SessionRecord,
     },
     storage::{
-        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, Heartbeat, HeartbeatExchange, Inserted, Lease, Op,
-        PutOutcome, PutSession, Redriven, Release, Released, ReplicatedStore, Roster, SessionKey, Store, Swept,
+        Acknowledge, Acknowledged, Append, Appended, Asked, Claim, Claimed, ConsoleRecord, Heartbeat,
+        HeartbeatExchange, Inserted, Lease, Op, PutOutcome, PutSession, Redriven, Release, Released, ReleasedYaps,
+        ReplicatedStore, Roster, SessionKey, Store, Swept, Updated,
     },
 };
 
@@ -225,6 +227,58 @@ impl StoreHooks for ReplicaStore {
                 vec![(StoreEvent::Waiting(sessions), 0)]
             },
         )
+    }
+
+    fn ask(&self, question: Arc<Question>, content: Arc<QuestionContent>, now: Now) -> Op<Asked> {
+        let news = (StoreEvent::Question(question.id), 0);
+        self.run_and_publish(
+            move |store| store.ask(question, content, now),
+            |asked| (*asked == Asked::New).then_some(news).into_iter().collect(),
+        )
+    }
+
+    fn update_question(&self, question: Arc<Question>, notice: Option<Append>, now: Now) -> Op<Updated> {
+        let news = (StoreEvent::Question(question.id), 0);
+        let asker = question.asker.session;
+        self.run_and_publish(
+            move |store| store.update_question(question, notice, now),
+            move |updated| match updated {
+                Updated::Stored(None) => vec![news],
+                Updated::Stored(Some(_)) => vec![news, (StoreEvent::Waiting(vec![asker]), 0)],
+                Updated::Changed(_) | Updated::Unknown => Vec::new(),
+            },
+        )
+    }
+
+    fn remove_question(&self, id: QuestionId) -> Op<bool> {
+        self.run_and_publish(
+            move |store| store.remove_question(id),
+            |removed| {
+                let news = removed.then_some((StoreEvent::Question(id), 0));
+                news.into_iter().collect()
+            },
+        )
+    }
+
+    fn release_yaps(&self, delay: Duration, now: Now) -> Op<ReleasedYaps> {
+        self.run_and_publish(
+            move |store| store.release_yaps(delay, now),
+            |released| {
+                let last = released.released.last();
+                last.map(|last| (StoreEvent::Yaps(last.seq), 0)).into_iter().collect()
+            },
+        )
+    }
+
+    fn exchange_consoles(&self, own: Vec<ConsoleRecord>, ttl: Duration) -> Op<Vec<ConsoleRecord>> {
+        self.connection.run(|hub| {
+            let now = now();
+            let key = (self.project.clone(), self.connection.replica);
+            hub.consoles.insert(key, (own, now.mono_after(ttl)));
+            let known = hub.consoles.iter().filter(|((project, _), _)| *project == self.project);
+            let connected = known.filter(|(_, (_, until_ms))| *until_ms > now.mono_ms);
+            Ok(connected.flat_map(|(_, (consoles, _))| consoles.clone()).collect())
+        })
     }
 }
 

@@ -44,6 +44,8 @@ fn settings(keys: KeySource) -> JwtSettings {
         keys,
         project_claim: "project".to_owned(),
         scope_claim: "scope".to_owned(),
+        human_claim: "sub".to_owned(),
+        roles_claim: "roles".to_owned(),
     }
 }
 

@@ -17,10 +17,13 @@ fn a_valid_token_yields_its_claims() {
     let mut claims = issuer.claims("alice", NOW);
     claims["project"] = json!("red");
     claims["scope"] = json!("broker:send  broker:read");
+    claims["roles"] = json!(["oncall"]);
     let taken = Claims {
         subject: "alice".to_owned(),
         project: Some("red".to_owned()),
         scopes: vec!["broker:send".to_owned(), "broker:read".to_owned()],
+        human: "alice".to_owned(),
+        roles: vec!["oncall".to_owned()],
         expires_at_ms: (NOW + 3600) * 1000,
     };
     assert_eq!(verdict(&jwt, &issuer.signs(&claims), NOW), Ok(taken));

@@ -428,6 +428,8 @@ fn a_file_that_was_changed_is_read_again() {
 
 fn accepted(expires_at_ms: u64) -> VerifiedClaims {
     let claims = Claims {
+        human: String::new(),
+        roles: Vec::new(),
         subject: "alice".to_owned(),
         project: None,
         scopes: Vec::new(),

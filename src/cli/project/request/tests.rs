@@ -149,7 +149,7 @@ fn the_error_for_a_value_lists_the_allowed_ones() {
         ),
         (
             &["keys", "a", "--create", "--scope", "root"],
-            "scope = \"root\" (--scope) is not allowed; allowed: admin, member, observer",
+            "scope = \"root\" (--scope) is not allowed; allowed: admin, member, answer, observer",
         ),
         (
             &["update", "a", "--max-sessions", "0"],

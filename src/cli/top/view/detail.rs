@@ -7,8 +7,8 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
 
 use super::list::draw_grid;
-use super::theme::{Theme, shown_text};
 use crate::cli::operate::{LifePage, Session};
+use crate::cli::theme::{Theme, shown_text};
 use crate::cli::top::data::Detail;
 use crate::cli::top::grid::Sort;
 use crate::cli::top::model::Model;

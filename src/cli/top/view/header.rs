@@ -6,7 +6,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Sparkline};
 
-use super::theme::{Theme, shown_text};
+use crate::cli::theme::{Theme, shown_text};
 use crate::cli::top::data::{BrokerStats, Latency, Stats};
 use crate::cli::top::model::Model;
 

@@ -6,8 +6,8 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::Span;
 use ratatui::widgets::{Paragraph, Row as TableRow, Table};
 
-use super::theme::Theme;
 use crate::cli::table::{cut, fit};
+use crate::cli::theme::Theme;
 use crate::cli::top::grid::{Grid, Sort};
 
 /// Draws the part of a list in which the selected row is.

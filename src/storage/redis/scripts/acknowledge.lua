@@ -170,9 +170,25 @@ local function add_older(session, list)
   end
 end
 
--- Acknowledges messages by their packed ids; with `and_older`, also all that were leased before the first of them.
+-- Adds what waits and was never delivered, as if it had been delivered and returned. Returns the ids that do not wait.
+local function add_waiting(session, inbox, list, ids)
+  local unknown = {}
+  for at = 1, #ids do
+    local entry = queues.find(session, inbox, ids[at])
+    if entry then
+      local deadline = has_flag(entry, HAS_DEADLINE) and 1 or 0
+      list[#list + 1] = { entry = entry, state = RETURNED, deadline = deadline }
+    else
+      unknown[#unknown + 1] = ids[at]
+    end
+  end
+  return unknown
+end
+
+-- Acknowledges messages by their packed ids; with `and_older`, also all that were leased before the first of them; with
+-- `and_waiting`, also those of them that were never delivered.
 -- Returns the reply and, with `and_older`, the packed ids of all acknowledged messages.
-function acknowledgements.acknowledge(session, packed, and_older)
+function acknowledgements.acknowledge(session, packed, and_older, and_waiting)
   local inbox = inbox_of(session)
   if not inbox then
     return reply_of(nil, ids_in(packed), 0, NONE), ''
@@ -186,6 +202,9 @@ function acknowledgements.acknowledge(session, packed, and_older)
   local list, unknown = acknowledgements.leases_of(session, packed)
   if and_older and list[1] then
     add_older(session, list)
+  end
+  if and_waiting then
+    unknown = add_waiting(session, inbox, list, unknown)
   end
   local count, tracked, all = acknowledgements.finish(session, inbox, list)
   return reply_of(inbox, unknown, count, tracked), all
@@ -219,14 +238,14 @@ end
 
 -- acknowledge: acknowledges messages of one session.
 --
--- Input   time, session, 'ids' or 'up_to', the ids
+-- Input   time, session, 'ids', 'seen' (also what was never delivered) or 'up_to', the ids
 -- Output  with 'up_to' the packed ids of all acknowledged messages; then see acknowledgements.reply
 -- Keys    inboxes, leases:SESSION, inbox:SESSION, messages, copies, receipts:BUCKET, segments, segments:index,
 --         segments:settled:BUCKET, expiries
 ops.acknowledge = function()
   read_time()
   local session, which, ids = read_session(), read_text(), read_text()
-  local reply, all = acknowledge(session, ids, which == 'up_to')
+  local reply, all = acknowledge(session, ids, which == 'up_to', which == 'seen')
   return which == 'up_to' and acknowledgements.with_ids(all, reply) or reply
 end
 

@@ -80,7 +80,7 @@ function expiry.run()
   return #due
 end
 
--- sweep: ends what has outlived its time: messages, receipts, idempotency keys, events.
+-- sweep: ends what has outlived its time: messages, receipts, idempotency keys, events, questions, yaps.
 --
 -- Input   the poll_seq up to which the caller knows expired_in
 -- Output  the poll_seq up to which it knows it now; dead letters and idempotency keys that were dropped since the last
@@ -88,7 +88,7 @@ end
 --         messages: session, messages that wait
 -- Keys    expiries, receipts, receipts:BUCKET, segments:settled:BUCKET, idempotency, idempotency:until,
 --         idempotency:dropped, dead_letters:dropped, dead_letters:seq (read), dead_letters:reports (read), events,
---         events:blocks, events:log, expired_in (read)
+--         events:blocks, events:log, those of questions.lua and yaps.lua, expired_in (read)
 ops.sweep = function()
   local known_seq = read_text()
   for _ = 1, ROUNDS_MAX do
@@ -99,6 +99,8 @@ ops.sweep = function()
   receipts.sweep()
   idempotency.sweep()
   events.sweep()
+  questions.sweep()
+  yaps.sweep()
   local letters, keys = call('GETDEL', key('dead_letters:dropped')), call('GETDEL', key('idempotency:dropped'))
   local reply =
     { tonumber(known_seq), tonumber(letters or 0), tonumber(keys or 0), dead_letters.has_unreported() and 1 or 0 }

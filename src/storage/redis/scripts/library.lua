@@ -24,8 +24,8 @@ local SESSIONS_AT = 13
 -- How many receipts, dead letters, idempotency keys and cross-project messages are kept; the idempotency window in
 -- milliseconds; bytes: of one inbox, of all inboxes, of dead letters, of idempotency keys with their results, of the
 -- records of sessions; of the event log: 1 when it records messages, milliseconds for which it is kept, accepted
--- messages, bytes.
-local BOUNDS = '>dddddddddddddd'
+-- messages, bytes; of questions to people: bytes, closed ones, milliseconds for which these are kept.
+local BOUNDS = '>ddddddddddddddddd'
 local bounds
 
 -- Flags, byte 17 of an entry: 1 has several recipients and is counted in 'copies'; 2 its sender follows its progress;
@@ -39,6 +39,7 @@ local frames, usage, copies, messages, receipts, dead_letters, inboxes, queues, 
   {}, {}, {}, {}, {}, {}, {}, {}, {}, {}
 local expiry, pushes, group_leases, idempotency, call_receipts, acknowledgements, releases, presence, events =
   {}, {}, {}, {}, {}, {}, {}, {}, {}
+local questions, yaps = {}, {}
 -- The data set (timeline.lua): the value of 'epoch' (tokens), the position on its timeline, whether this call has
 -- changed something, whether it has moved the position.
 local timeline = { tokens = false, position = 0, has_changed = false, has_moved = false }
@@ -82,8 +83,8 @@ each_call(function()
     bounds = { packed = ARGV[10] }
     bounds.receipts, bounds.dead_letters, bounds.keys, bounds.cross_project, bounds.window_ms, bounds.queue_bytes,
       bounds.waiting_bytes, bounds.dead_letters_bytes, bounds.idempotency_bytes, bounds.sessions_bytes,
-      bounds.records_messages, bounds.events_ms, bounds.events_accepted, bounds.events_bytes =
-      unpack_bytes(BOUNDS, ARGV[10])
+      bounds.records_messages, bounds.events_ms, bounds.events_accepted, bounds.events_bytes,
+      bounds.questions_bytes, bounds.closed_questions, bounds.questions_ms = unpack_bytes(BOUNDS, ARGV[10])
     bounds.records_messages = bounds.records_messages == 1
   end
   SESSIONS_LEN = tonumber(ARGV[SESSIONS_AT])

@@ -3,6 +3,8 @@
 -- Keys  inbox:SESSION
 
 local INLINE_LEN_MAX, queue_key = inboxes.INLINE_LEN_MAX, inboxes.queue_key
+-- Entries that one message is looked for among, and those that are read at once.
+local FOUND_MAX, FOUND_STEP = 4096, 128
 
 -- The distance of two priorities. The place of a message among those of equal priority is below half of it.
 local PRIORITY_STEP = 2 ^ 50
@@ -106,6 +108,30 @@ function queues.remove(session, inbox, entries)
   end
   inbox.queue, inbox.is_changed = rest, true
   return (#queue - #rest) / 2
+end
+
+-- The waiting entry of one message; nil without one, and behind the first FOUND_MAX.
+function queues.find(session, inbox, id)
+  if inbox.is_outside then
+    for first = 0, FOUND_MAX - FOUND_STEP, FOUND_STEP do
+      local entries = call('ZRANGE', queue_key(session), first, first + FOUND_STEP - 1)
+      for at = 1, #entries do
+        if id_of(entries[at]) == id and count_of(entries[at]) == 1 then
+          return entries[at]
+        end
+      end
+      if #entries < FOUND_STEP then
+        break
+      end
+    end
+    return nil
+  end
+  local queue = inbox.queue
+  for at = 2, #queue, 2 do
+    if id_of(queue[at]) == id and count_of(queue[at]) == 1 then
+      return queue[at]
+    end
+  end
 end
 
 -- All that waits: entries and scores, alternately.

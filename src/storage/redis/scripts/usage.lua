@@ -116,11 +116,12 @@ end
 -- usage: the bytes that the project keeps.
 --
 -- Input   nothing
--- Output  bytes of messages, of dead letters, of the records of sessions, of idempotency keys with their results
--- Keys    inboxes (field totals), copies, messages
+-- Output  bytes of messages, of dead letters, of the records of sessions, of idempotency keys with their results, of
+--         questions
+-- Keys    inboxes (field totals), copies, messages, questions:bytes (read)
 ops.usage = function()
   -- A message that an earlier operation of this call hands out may be deleted by copies.flush: it is read first.
   messages.read_wanted()
   copies.flush()
-  return { usage.of('messages'), usage.of('dead_letters'), usage.of('sessions'), usage.of('idempotency') }
+  return { usage.of('messages'), usage.of('dead_letters'), usage.of('sessions'), usage.of('idempotency'), questions.bytes() }
 end

@@ -1,5 +1,6 @@
 //! Tests of the disk storage over a simulated disk.
 
+mod desk;
 mod differential;
 mod events;
 mod faults;

@@ -44,7 +44,7 @@ fn accepted() -> impl Strategy<Value = ProjectEvent> {
 pub fn events() -> impl Strategy<Value = ProjectEvent> {
     let of_message = || (messages(), sessions());
     let versions = (0..99_u64, 0..99_u64, 0..99_u64).prop_map(|(a, b, c)| Version::new(a, b, c));
-    let names = option::of("[a-z äö]{0,9}x").prop_map(|name| name.and_then(|name| SessionName::parse(&name).ok()));
+    let names = || option::of("[a-z äö]{0,9}x").prop_map(|name| name.and_then(|name| SessionName::parse(&name).ok()));
     prop_oneof![
         4 => accepted(),
         1 => (of_message(), any::<u32>()).prop_map(|((message, session), delivery)| ProjectEvent::Delivered {
@@ -67,7 +67,7 @@ pub fn events() -> impl Strategy<Value = ProjectEvent> {
             session,
             from,
         }),
-        1 => (sessions(), names, prop::sample::select(SessionChange::ALL)).prop_map(|(session, name, change)| {
+        1 => (sessions(), names(), prop::sample::select(SessionChange::ALL)).prop_map(|(session, name, change)| {
             ProjectEvent::Session { session, name, change }
         }),
         1 => ("[a-z][a-z0-9]{1,9}", versions, option::of(sessions())).prop_map(|(name, version, by)| {
@@ -85,6 +85,14 @@ pub fn events() -> impl Strategy<Value = ProjectEvent> {
             action,
             outcome: if is_done { AuditOutcome::Done } else { AuditOutcome::Refused },
         }),
+        1 => (uuids(), sessions(), prop::sample::select(QuestionChange::ALL), names()).prop_map(
+            |(question, asker, change, human)| ProjectEvent::Question {
+                question: QuestionId::from_uuid(question),
+                asker,
+                change,
+                human,
+            }
+        ),
     ]
 }
 
@@ -127,7 +135,7 @@ proptest! {
     }
 
     #[test]
-    fn hostile_bytes_are_refused_or_written_back_the_same(bytes: Vec<u8>, kind in 0..12_u8, block_ms: u64) {
+    fn hostile_bytes_are_refused_or_written_back_the_same(bytes: Vec<u8>, kind in 0..14_u8, block_ms: u64) {
         let mut rest = &bytes[..];
         while take_record(&mut rest).is_ok() {}
         let record = [&[kind][..], &bytes].concat();

@@ -1,4 +1,4 @@
-//! Colours and texts of the screen.
+//! Colours and texts of the full-screen commands.
 
 use ratatui::style::{Color, Modifier, Style};
 

@@ -1,0 +1,293 @@
+//! Changes of questions: a transition, compare and set, the notice to the asker, and everything that follows a change.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::{notice::notice, shared::DeskShared};
+use crate::{
+    clock::{Now, now},
+    directory::Directory,
+    metrics::{METRICS, ProjectCounters, QuestionEnd},
+    model::{
+        BrokerError, Closing, MessageIds, ProjectEvent, ProjectId, Question, QuestionChange, QuestionId, QuestionState,
+        Refusal, SessionName, SessionRecord,
+    },
+    policy::ProjectPolicy,
+    session::Nudge,
+    storage::{Append, Appended, Audience, Store, StoreError, Updated},
+};
+
+/// How often a change is decided again because another one came first.
+const TRIES_MAX: usize = 8;
+
+/// Changes questions of one project, for its verbs and for the desk's actor.
+pub struct QuestionChanges {
+    project: ProjectId,
+    store: Arc<dyn Store>,
+    directory: Arc<Directory>,
+    policy: Arc<ProjectPolicy>,
+    counters: Arc<ProjectCounters>,
+    shared: Arc<DeskShared>,
+    ids: Mutex<MessageIds>,
+}
+
+/// From whom the asker gets the message that says how its question ended.
+#[derive(Clone, Copy, Debug)]
+pub enum NoticeFrom<'a> {
+    /// The asker needs no message: it made the change itself.
+    None,
+    /// The broker.
+    Broker,
+    /// The session of a person.
+    Person(&'a SessionRecord),
+}
+
+/// What became of one attempt to store a change.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Attempt {
+    Stored(Arc<Question>),
+    /// Another change came first.
+    Changed(Arc<Question>),
+    Unknown,
+}
+
+impl QuestionChanges {
+    pub fn new(
+        project: ProjectId,
+        store: Arc<dyn Store>,
+        directory: Arc<Directory>,
+        policy: Arc<ProjectPolicy>,
+        counters: Arc<ProjectCounters>,
+        shared: Arc<DeskShared>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            project,
+            store,
+            directory,
+            policy,
+            counters,
+            shared,
+            ids: Mutex::default(),
+        })
+    }
+
+    /// What readers and the actor share.
+    pub const fn shared(&self) -> &Arc<DeskShared> {
+        &self.shared
+    }
+
+    /// The store of the project.
+    pub fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    /// The sessions of the project.
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// The record of a question from the store.
+    ///
+    /// # Errors
+    /// `question_not_found`; `unavailable`.
+    pub async fn read(&self, id: QuestionId) -> Result<Arc<Question>, BrokerError> {
+        let question = self.store.questions(vec![id]).await?.pop().flatten();
+        question.ok_or(BrokerError::QuestionNotFound { id: *id.as_uuid() })
+    }
+
+    /// Decides a change of the present record and stores it. If another change comes first, it decides again.
+    ///
+    /// # Errors
+    /// What `decide` refuses; `question_not_found`; `unavailable` when others change the question again and again.
+    pub async fn change(
+        &self,
+        id: QuestionId,
+        from: NoticeFrom<'_>,
+        decide: impl Fn(&Question, Now) -> Result<Question, BrokerError>,
+    ) -> Result<Arc<Question>, BrokerError> {
+        let mut known = match self.shared.known(id) {
+            Some(known) => known,
+            None => self.read(id).await?,
+        };
+        for _ in 0..TRIES_MAX {
+            let now = now();
+            let next = match decide(&known, now) {
+                // This replica may not know yet what another one has done.
+                Err(error) => {
+                    let read = self.read(id).await?;
+                    if read.revision == known.revision {
+                        return Err(error);
+                    }
+                    self.shared.publish(&read, now);
+                    known = read;
+                    continue;
+                }
+                Ok(next) => next,
+            };
+            match self.attempt(&known, next, from, now).await? {
+                Attempt::Stored(question) => return Ok(question),
+                Attempt::Changed(newer) => known = newer,
+                Attempt::Unknown => return Err(BrokerError::QuestionNotFound { id: *id.as_uuid() }),
+            }
+        }
+        Err(BrokerError::unavailable())
+    }
+
+    /// Stores a change that was decided from this record, once.
+    ///
+    /// # Errors
+    /// Of the store. The change may have been stored: the actor reads the question again.
+    pub async fn store_once(
+        &self,
+        before: &Arc<Question>,
+        next: Result<Question, Refusal>,
+        from: NoticeFrom<'_>,
+    ) -> Result<Option<Attempt>, StoreError> {
+        match next {
+            Ok(next) => self.attempt(before, next, from, now()).await.map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+
+    async fn attempt(
+        &self,
+        before: &Arc<Question>,
+        mut next: Question,
+        from: NoticeFrom<'_>,
+        now: Now,
+    ) -> Result<Attempt, StoreError> {
+        let id = next.id;
+        let append = (!next.is_open()).then(|| self.notice(&mut next, from, now)).flatten();
+        let next = Arc::new(next);
+        match self.store.update_question(Arc::clone(&next), append, now).await {
+            Ok(Updated::Stored(appended)) => {
+                self.shared.publish(&next, now);
+                self.note(before, &next, now);
+                if let Some(appended) = appended {
+                    self.nudge_asker(&next, &appended);
+                }
+                Ok(Attempt::Stored(next))
+            }
+            Ok(Updated::Changed(newer)) => {
+                self.shared.publish(&newer, now);
+                Ok(Attempt::Changed(newer))
+            }
+            Ok(Updated::Unknown) => {
+                self.shared.forget(id);
+                Ok(Attempt::Unknown)
+            }
+            Err(error) => {
+                self.shared.read_again(id);
+                Err(error)
+            }
+        }
+    }
+
+    /// The message that tells the asker of the end.
+    fn notice(&self, question: &mut Question, from: NoticeFrom<'_>, now: Now) -> Option<Append> {
+        let broker_record;
+        let sender = match from {
+            NoticeFrom::None => return None,
+            NoticeFrom::Person(session) => session,
+            NoticeFrom::Broker => {
+                broker_record = SessionRecord::broker();
+                &broker_record
+            }
+        };
+        let id = self.ids.lock().unwrap_or_else(PoisonError::into_inner).next(now);
+        question.notice = Some(id);
+        let message = notice(&self.project, sender, question, id, now);
+        Some(Append {
+            message: Arc::new(message),
+            audience: Audience::One(question.asker.session),
+            queue_capacity: self.policy.limits().queue_capacity,
+            idempotency_key: None,
+            roster_version: None,
+        })
+    }
+
+    /// As the router does for a message that it has appended.
+    fn nudge_asker(&self, question: &Question, appended: &Appended) {
+        self.counters.received(1);
+        let Appended::Accepted { queue_len, refused, .. } = appended else {
+            return;
+        };
+        if !refused.is_empty() {
+            // The end of the question stands: get_answer has it.
+            tracing::warn!(project = %self.project, session = %question.asker.session, "an answer did not fit into the inbox");
+            return self.counters.answered(0, 1, 0, 0);
+        }
+        self.counters.answered(1, 0, 0, 1);
+        if let Some(asker) = self.directory.by_id(question.asker.session)
+            && *queue_len > 0
+        {
+            asker.shared.set_waiting(*queue_len);
+            if asker.shared.wants_wakeup() {
+                // A session with a full mailbox looks into its inbox anyway.
+                let _ = asker.address.tell(Nudge { barrier: None });
+            }
+        }
+    }
+
+    /// Records an event of a question.
+    pub fn record(&self, question: &Question, change: QuestionChange, human: Option<SessionName>, now: Now) {
+        let event = ProjectEvent::Question {
+            question: question.id,
+            asker: question.asker.session,
+            change,
+            human,
+        };
+        self.store.record(event, now);
+    }
+
+    /// Records and counts a change.
+    fn note(&self, before: &Question, after: &Question, now: Now) {
+        let asked_ms = after.asked_at_ms();
+        if before.seen_at_ms.is_none()
+            && let Some(seen_ms) = after.seen_at_ms
+        {
+            METRICS.question_wait.observe(nanos_between(asked_ms, seen_ms));
+        }
+        if let Some(closed) = after.closed() {
+            METRICS.questions_closed.of(QuestionEnd::of(&closed.how)).increment();
+            if matches!(closed.how, Closing::Answered { .. }) {
+                METRICS.question_answer.observe(nanos_between(asked_ms, closed.at_ms));
+            }
+        }
+        if let Some((change, human)) = change_between(before, after) {
+            self.record(after, change, human, now);
+        }
+    }
+}
+
+fn nanos_between(from_ms: u64, to_ms: u64) -> u64 {
+    to_ms.saturating_sub(from_ms).saturating_mul(1_000_000)
+}
+
+/// What the log says of a change; None for a renewal.
+fn change_between(before: &Question, after: &Question) -> Option<(QuestionChange, Option<SessionName>)> {
+    match &after.state {
+        QuestionState::Closed(closed) => Some(match &closed.how {
+            Closing::Answered { by, .. } => (QuestionChange::Answered, Some(by.human.clone())),
+            Closing::Declined { by, .. } => (QuestionChange::Declined, Some(by.human.clone())),
+            Closing::Expired => (QuestionChange::Expired, None),
+            Closing::Cancelled { .. } => (QuestionChange::Cancelled, None),
+        }),
+        QuestionState::Offered(offer) if before.console() != Some(offer.console) => {
+            Some((QuestionChange::Offered, Some(offer.human.clone())))
+        }
+        QuestionState::Claimed(claim) if before.claim().is_none_or(|earlier| earlier.human != claim.human) => {
+            Some((QuestionChange::Claimed, Some(claim.human.clone())))
+        }
+        QuestionState::Waiting if before.handover != after.handover => {
+            let from = after.handover.as_ref().map(|last| last.from.clone());
+            Some((QuestionChange::HandedOver, from))
+        }
+        QuestionState::Waiting if before.state != QuestionState::Waiting => Some((QuestionChange::Returned, None)),
+        _ => None,
+    }
+}
+
+/// How long a wait for an event lasts from now until a moment of the monotonic clock.
+pub(super) fn until(at_ms: u64, now: Now) -> std::time::Duration {
+    std::time::Duration::from_millis(at_ms.saturating_sub(now.mono_ms)).max(std::time::Duration::from_millis(1))
+}

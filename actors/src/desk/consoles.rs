@@ -1,0 +1,85 @@
+//! A console as its connection holds it.
+
+use std::sync::Arc;
+
+use super::{ConsoleChange, DeskFeed, shared::DeskShared};
+use crate::{clock::now, model::ConsoleId, session::SessionShared};
+
+/// A console that is connected here. Dropping it is leaving.
+pub struct ConsoleGuard {
+    id: ConsoleId,
+    shared: Arc<DeskShared>,
+    session: Arc<SessionShared>,
+    /// What it is told. It has begun before the console was made.
+    pub events: DeskFeed,
+}
+
+impl ConsoleGuard {
+    /// Of a console that is attached. `session` is that of its person.
+    pub(crate) const fn new(
+        id: ConsoleId,
+        shared: Arc<DeskShared>,
+        session: Arc<SessionShared>,
+        events: DeskFeed,
+    ) -> Self {
+        Self {
+            id,
+            shared,
+            session,
+            events,
+        }
+    }
+
+    /// Its id, which changes of questions name.
+    #[must_use]
+    pub const fn id(&self) -> ConsoleId {
+        self.id
+    }
+
+    /// The person has done something now.
+    pub fn keystroke(&self) {
+        self.change(ConsoleChange {
+            is_active: true,
+            ..ConsoleChange::default()
+        });
+    }
+
+    /// The console takes no new questions, or does again.
+    pub fn set_paused(&self, is_paused: bool) {
+        self.change(ConsoleChange {
+            is_paused: Some(is_paused),
+            ..ConsoleChange::default()
+        });
+    }
+
+    /// The person is away, or is back.
+    pub fn set_away(&self, is_away: bool) {
+        self.change(ConsoleChange {
+            is_away: Some(is_away),
+            is_active: !is_away,
+            ..ConsoleChange::default()
+        });
+    }
+
+    fn change(&self, change: ConsoleChange) {
+        let now = now();
+        if change.is_active {
+            self.session.touch(now);
+        }
+        self.shared.change_console(self.id, change, now);
+    }
+}
+
+impl Drop for ConsoleGuard {
+    fn drop(&mut self) {
+        self.shared.detach(self.id);
+    }
+}
+
+impl std::fmt::Debug for ConsoleGuard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ConsoleGuard")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,45 @@
+//! The message by which an asker is told of the end of its question. Pure.
+
+use serde_json::{Value, json};
+
+use crate::{
+    clock::Now,
+    model::{
+        Addressing, Closing, Draft, Headers, Message, MessageId, Priority, ProjectId, Question, SessionRecord, Urgency,
+    },
+    registry::builtin::HUMAN_ANSWER,
+};
+
+/// The notice of the end of a question.
+pub fn notice(project: &ProjectId, sender: &SessionRecord, question: &Question, id: MessageId, now: Now) -> Message {
+    let reference = question.id.to_string();
+    let headers = Headers {
+        priority: match question.urgency {
+            Urgency::Low => Priority::Low,
+            Urgency::Medium => Priority::Normal,
+            Urgency::High => Priority::High,
+        },
+        correlation_id: Some(reference.clone()),
+        reply_to: Some(reference),
+        ..Headers::default()
+    };
+    let payload = payload(question).to_string();
+    let protocol = (HUMAN_ANSWER.name, HUMAN_ANSWER.version);
+    let draft = Draft::new(project, sender, Addressing::Direct, protocol, &payload, &headers);
+    draft.seal(id, Some(question.asker.session), now, false)
+}
+
+/// What the asker is told. Images, and the answer to a sensitive question, are only in the record, which `get_answer` reads.
+fn payload(question: &Question) -> Value {
+    let mut members = question.outcome();
+    if let Some(Closing::Answered { answer, .. }) = question.closed().map(|closed| &closed.how) {
+        if question.is_sensitive {
+            members.insert("answer".to_owned(), Value::Null);
+        } else if !answer.images.is_empty() {
+            members["answer"]["images"] = json!([]);
+            members.insert("images".to_owned(), answer.images.len().into());
+        }
+    }
+    members.insert("summary".to_owned(), question.outcome_line().into());
+    Value::Object(members)
+}

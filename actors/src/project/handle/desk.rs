@@ -1,0 +1,273 @@
+//! Questions to people: ask, read, wait, cancel. `desk/` has the verbs of people and of the consoles.
+//!
+//! A change of a question is a pure transition that is stored by compare and set, so any replica may make it, and of two
+//! racing ends exactly one wins.
+
+mod answering;
+mod lists;
+mod watching;
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time;
+
+use super::ProjectHandle;
+use crate::{
+    clock::{Now, millis, now},
+    desk::{AskedQuestion, NewQuestion, NoticeFrom, Reader},
+    model::{
+        AddressedTo, Asker, BrokerError, Question, QuestionBudget, QuestionChange, QuestionContent, QuestionId,
+        QuestionState, SessionName,
+    },
+    session::Member,
+    storage::{Asked, OPEN_MAX, OPEN_OF_SESSION_MAX, QuestionsFull},
+};
+
+/// Characters of an idempotency key.
+const KEY_CHARACTERS_MAX: usize = 256;
+
+impl ProjectHandle {
+    /// Asks people a question. It lives in the store until it is answered, declined, cancelled or expired.
+    ///
+    /// # Errors
+    /// `invalid_argument` for a content out of bounds; `queue_full` when too many questions are open; `forbidden` when the
+    /// desk is off; `unavailable`.
+    pub async fn ask(&self, asker: &Arc<Member>, new: NewQuestion) -> Result<AskedQuestion, BrokerError> {
+        self.check_desk_is_on()?;
+        let now = now();
+        let (question, content) = new_question(asker, new, now)?;
+        match self.0.store.ask(Arc::clone(&question), content, now).await? {
+            Asked::New => {
+                self.0.questions.shared().publish(&question, now);
+                self.0.questions.record(&question, QuestionChange::Asked, None, now);
+                Ok(AskedQuestion { question, is_new: true })
+            }
+            Asked::Existing(question) => Ok(AskedQuestion {
+                question,
+                is_new: false,
+            }),
+            Asked::Full(full) => {
+                let (which, limit) = match full {
+                    QuestionsFull::Session => (QuestionBudget::Session, OPEN_OF_SESSION_MAX),
+                    QuestionsFull::Project => (QuestionBudget::Project, OPEN_MAX),
+                    QuestionsFull::Bytes(limit) => (QuestionBudget::Bytes, limit),
+                };
+                Err(BrokerError::QuestionsFull { which, limit })
+            }
+        }
+    }
+
+    pub(super) fn check_desk_is_on(&self) -> Result<(), BrokerError> {
+        if self.0.settings.desk.is_on {
+            Ok(())
+        } else {
+            Err(BrokerError::forbidden(
+                "this broker has no desk: its setting DESK is false",
+            ))
+        }
+    }
+
+    /// A question with its content. A person who reads it has seen it.
+    ///
+    /// # Errors
+    /// `question_not_found` for a question that is not kept or that the caller may not read; `unavailable`.
+    pub async fn question(
+        &self,
+        id: QuestionId,
+        reader: &Reader<'_>,
+    ) -> Result<(Arc<Question>, Arc<QuestionContent>), BrokerError> {
+        let mut question = self.question_record(id, reader).await?;
+        let content = self.content_of(id).await?;
+        if let Reader::Human(human) = reader
+            && question.seen_at_ms.is_none()
+        {
+            let seen = self
+                .0
+                .questions
+                .change(id, NoticeFrom::None, |question, now| Ok(question.seen(now)?));
+            // Another person has seen it, or has closed it, if it fails.
+            if let Ok(seen) = seen.await {
+                let by = Some(human.name.clone());
+                self.0.questions.record(&seen, QuestionChange::Seen, by, now());
+                question = seen;
+            }
+        }
+        Ok((question, content))
+    }
+
+    /// A question without its content.
+    ///
+    /// # Errors
+    /// As of [`Self::question`].
+    pub async fn question_record(&self, id: QuestionId, reader: &Reader<'_>) -> Result<Arc<Question>, BrokerError> {
+        let question = self.0.questions.read(id).await?;
+        if reader.may_read(&question) {
+            Ok(question)
+        } else {
+            Err(BrokerError::QuestionNotFound { id: *id.as_uuid() })
+        }
+    }
+
+    /// The content of a question.
+    ///
+    /// # Errors
+    /// As of [`Self::question`].
+    pub async fn question_content(
+        &self,
+        id: QuestionId,
+        reader: &Reader<'_>,
+    ) -> Result<Arc<QuestionContent>, BrokerError> {
+        self.question_record(id, reader).await?;
+        self.content_of(id).await
+    }
+
+    async fn content_of(&self, id: QuestionId) -> Result<Arc<QuestionContent>, BrokerError> {
+        let content = self.0.store.question_content(id).await?;
+        content.ok_or(BrokerError::QuestionNotFound { id: *id.as_uuid() })
+    }
+
+    /// The record of a question once its revision is above `after_revision`, or as it is when the time is over. A change
+    /// at another replica ends the wait as well.
+    ///
+    /// # Errors
+    /// `question_not_found`, also when the question is removed meanwhile; `unavailable`.
+    pub async fn wait_for_change(
+        &self,
+        id: QuestionId,
+        after_revision: u64,
+        timeout: Duration,
+    ) -> Result<Arc<Question>, BrokerError> {
+        // Before the first read: a change between the two ends the wait.
+        let mut watch = self.0.questions.shared().watch(id);
+        let changed = async {
+            loop {
+                let question = self.0.questions.read(id).await?;
+                if question.revision > after_revision || self.0.questions.shared().is_closed() {
+                    return Ok(question);
+                }
+                watch.changed().await;
+            }
+        };
+        match time::timeout(timeout, changed).await {
+            Ok(changed) => changed,
+            Err(_) => self.0.questions.read(id).await,
+        }
+    }
+
+    /// Cancels a question for its asker or an administrator. A closed question stays as it is, and is returned.
+    ///
+    /// # Errors
+    /// `question_not_found`; `forbidden` for a person, who declines a question instead; `unavailable`.
+    pub async fn cancel_question(
+        &self,
+        id: QuestionId,
+        by: &Reader<'_>,
+        reason: Option<String>,
+    ) -> Result<Arc<Question>, BrokerError> {
+        // The asker knows what it does.
+        let from = match by {
+            Reader::Asker(_) => NoticeFrom::None,
+            Reader::Human(_) | Reader::Admin => NoticeFrom::Broker,
+        };
+        let cancelled = self.0.questions.change(id, from, |question, now| {
+            if !by.may_read(question) {
+                return Err(BrokerError::QuestionNotFound { id: *id.as_uuid() });
+            }
+            let name = match by {
+                Reader::Asker(_) => asker_name(&question.asker),
+                Reader::Admin => "admin".to_owned(),
+                Reader::Human(_) => {
+                    return Err(BrokerError::forbidden(
+                        "only its asker or an administrator cancels a question: decline it",
+                    ));
+                }
+            };
+            Ok(question.cancelled(Some(name), reason.clone(), now)?)
+        });
+        match cancelled.await {
+            Err(BrokerError::QuestionClosed { .. }) => self.question_record(id, by).await,
+            result => result,
+        }
+    }
+
+    /// Forgets a question, its content and its drafts. Only an administrator may ask for it.
+    ///
+    /// # Errors
+    /// `question_not_found`; `unavailable`.
+    pub async fn remove_question(&self, id: QuestionId) -> Result<(), BrokerError> {
+        let question = self.0.questions.read(id).await?;
+        if !self.0.store.remove_question(id).await? {
+            return Err(BrokerError::QuestionNotFound { id: *id.as_uuid() });
+        }
+        self.0.questions.shared().forget(id);
+        self.0.questions.record(&question, QuestionChange::Removed, None, now());
+        Ok(())
+    }
+
+    /// The place of an open question in the queue of the desk, as this replica knows it: 1 for the question that is next.
+    /// None for a question that a console has, or that is closed.
+    pub fn queue_position(&self, id: QuestionId) -> Option<usize> {
+        self.0.questions.shared().position(id)
+    }
+}
+
+fn asker_name(asker: &Asker) -> String {
+    let name = asker.name.as_ref().map(SessionName::to_string);
+    name.unwrap_or_else(|| asker.session.to_string())
+}
+
+/// Checks the bounds of a question, and makes its record.
+fn new_question(
+    asker: &Member,
+    new: NewQuestion,
+    now: Now,
+) -> Result<(Arc<Question>, Arc<QuestionContent>), BrokerError> {
+    new.content.check()?;
+    if let AddressedTo::Named(name) = &new.to {
+        SessionName::parse_as("to", name)?;
+    }
+    let lives = NewQuestion::EXPIRES_IN_MIN..=NewQuestion::EXPIRES_IN_MAX;
+    match new.expires_in {
+        None if new.to == AddressedTo::Anyone => {
+            let reason = "a question that does not expire needs `to`, the person or role that answers it";
+            return Err(BrokerError::invalid("expires_in_seconds", reason));
+        }
+        Some(life) if !lives.contains(&life) => {
+            let reason = "60 to 2592000 seconds, or 0 for a question that does not expire";
+            return Err(BrokerError::invalid("expires_in_seconds", reason));
+        }
+        _ => {}
+    }
+    let default_bytes = new.on_expiry.as_ref().map_or(0, |value| value.to_string().len());
+    if default_bytes > NewQuestion::ON_EXPIRY_BYTES_MAX {
+        let reason = format!("at most {} bytes", NewQuestion::ON_EXPIRY_BYTES_MAX);
+        return Err(BrokerError::invalid("on_expiry", reason));
+    }
+    let key = new.idempotency_key.as_deref();
+    if key.is_some_and(|key| key.is_empty() || key.chars().count() > KEY_CHARACTERS_MAX) {
+        let reason = format!("1 to {KEY_CHARACTERS_MAX} characters");
+        return Err(BrokerError::invalid("idempotency_key", reason));
+    }
+    let question = Question {
+        id: QuestionId::generate(),
+        revision: 0,
+        asker: Asker {
+            session: asker.record.id,
+            name: asker.record.name.clone(),
+            owner: asker.record.owner.clone(),
+        },
+        summary: new.content.summary(),
+        content_bytes: new.content.stored_len(),
+        urgency: new.urgency,
+        to: new.to,
+        is_sensitive: new.is_sensitive,
+        expires_at_ms: new.expires_in.map(|life| now.unix_ms.saturating_add(millis(life))),
+        on_expiry: new.on_expiry,
+        idempotency_key: new.idempotency_key,
+        state: QuestionState::Waiting,
+        seen_at_ms: None,
+        handover: None,
+        notice: None,
+    };
+    Ok((Arc::new(question), Arc::new(new.content)))
+}

@@ -1,0 +1,277 @@
+//! What people do with a question: open, type, answer, decline, hand over.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::{Map, Value};
+
+use crate::{
+    clock::{Now, millis, now},
+    desk::{Human, NoticeFrom},
+    model::{
+        ANSWER_BYTES_MAX, AddressedTo, Answer, BrokerError, ConsoleId, Owner, Question, QuestionBudget, QuestionId,
+        SessionName, SessionRecord,
+    },
+    project::{ProjectHandle, Registration},
+    session::Member,
+    storage::{DRAFTS_MAX, DraftPut},
+};
+
+/// A keystroke is not stored while the last one is younger: a claim lasts ten minutes, and typing shows for fifteen seconds.
+const KEYSTROKES_STORED_EVERY: Duration = Duration::from_secs(5);
+
+/// What the metadata of the session of a person say.
+const HUMAN_KIND: &str = "human";
+
+impl ProjectHandle {
+    /// Answers a question. The asker is told by a message in the same operation of the store. `if_revision` is the
+    /// revision that the person has seen.
+    ///
+    /// # Errors
+    /// `question_closed` when another end came first: the text of this answer is kept as the draft of the person;
+    /// `precondition_failed` for another revision; `invalid_argument` for an answer that does not fit the question;
+    /// `question_not_found`; `unavailable`.
+    pub async fn answer_question(
+        &self,
+        id: QuestionId,
+        by: &Human,
+        answer: Answer,
+        if_revision: Option<u64>,
+    ) -> Result<Arc<Question>, BrokerError> {
+        let content = self.0.store.question_content(id).await?;
+        let content = content.ok_or(BrokerError::QuestionNotFound { id: *id.as_uuid() })?;
+        let answered = self.end_question(id, by, if_revision, |question, now| {
+            Ok(question.answered(by.answered_by(), answer.clone(), &content, now)?)
+        });
+        let answered = answered.await;
+        let draft = match &answered {
+            // The words of the person are not lost.
+            Err(BrokerError::QuestionClosed { .. }) => answer.line(),
+            Ok(_) => String::new(),
+            Err(_) => return answered,
+        };
+        // Best effort: the result of the answer stands.
+        let _ = self.0.store.put_draft(id, by.name.clone(), shortened(draft)).await;
+        answered
+    }
+
+    /// Declines a question: the asker gets no answer to it.
+    ///
+    /// # Errors
+    /// As of [`Self::answer_question`].
+    pub async fn decline_question(
+        &self,
+        id: QuestionId,
+        by: &Human,
+        reason: Option<String>,
+        if_revision: Option<u64>,
+    ) -> Result<Arc<Question>, BrokerError> {
+        let decline = |question: &Question, now| Ok(question.declined(by.answered_by(), reason.clone(), now)?);
+        self.end_question(id, by, if_revision, decline).await
+    }
+
+    async fn end_question(
+        &self,
+        id: QuestionId,
+        by: &Human,
+        if_revision: Option<u64>,
+        decide: impl Fn(&Question, Now) -> Result<Question, BrokerError>,
+    ) -> Result<Arc<Question>, BrokerError> {
+        let session = self.human_session(&by.name, &by.owner).await?;
+        self.person_changes(id, by, if_revision, NoticeFrom::Person(&session.record), decide)
+            .await
+    }
+
+    /// Changes a question for a person who may answer it.
+    async fn person_changes(
+        &self,
+        id: QuestionId,
+        by: &Human,
+        if_revision: Option<u64>,
+        from: NoticeFrom<'_>,
+        decide: impl Fn(&Question, Now) -> Result<Question, BrokerError>,
+    ) -> Result<Arc<Question>, BrokerError> {
+        self.0.questions.shared().person_active(&by.name, now());
+        let change = |question: &Question, now: Now| {
+            check_person(question, by)?;
+            let next = decide(question, now)?;
+            // After the decision: that a question is closed says more than that it has changed.
+            match if_revision {
+                Some(seen) if seen != question.revision => Err(BrokerError::RevisionMismatch {
+                    revision: question.revision,
+                }),
+                _ => Ok(next),
+            }
+        };
+        self.0.questions.change(id, from, change).await
+    }
+
+    /// A person opens a question to write an answer; a claim of another person ends. `console` is one of the person's.
+    ///
+    /// # Errors
+    /// `question_closed`, `precondition_failed`, `question_not_found`, `unavailable`; `invalid_argument` for a console
+    /// of another person.
+    pub async fn claim_question(
+        &self,
+        id: QuestionId,
+        by: &Human,
+        console: Option<ConsoleId>,
+        if_revision: Option<u64>,
+    ) -> Result<Arc<Question>, BrokerError> {
+        self.check_console(by, console)?;
+        let claim = |question: &Question, now| Ok(question.claimed(&by.name, console, now)?);
+        self.person_changes(id, by, if_revision, NoticeFrom::None, claim).await
+    }
+
+    fn check_console(&self, by: &Human, console: Option<ConsoleId>) -> Result<(), BrokerError> {
+        match console {
+            Some(console) if self.0.questions.shared().human_at(console).as_ref() != Some(&by.name) => {
+                Err(BrokerError::invalid(
+                    "console",
+                    "no connected console of this person: leave it out, or connect again",
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The person gives up their claim: the question waits again.
+    ///
+    /// # Errors
+    /// `question_closed`, `question_not_found`, `unavailable`; `invalid_argument` for a question that the person has not
+    /// claimed.
+    pub async fn release_question(&self, id: QuestionId, by: &Human) -> Result<Arc<Question>, BrokerError> {
+        let release = |question: &Question, _| Ok(question.released(&by.name)?);
+        self.person_changes(id, by, None, NoticeFrom::None, release).await
+    }
+
+    /// Hands a question over to another person, to a role, or back to the desk. It keeps its age and its place.
+    ///
+    /// # Errors
+    /// `question_closed`, `question_not_found`, `unavailable`; `invalid_argument` for a note that is too long.
+    pub async fn hand_over_question(
+        &self,
+        id: QuestionId,
+        by: &Human,
+        to: AddressedTo,
+        note: Option<String>,
+    ) -> Result<Arc<Question>, BrokerError> {
+        if let AddressedTo::Named(name) = &to {
+            SessionName::parse_as("to", name)?;
+        }
+        let hand_over = |question: &Question, now| Ok(question.handed_over(&by.name, to.clone(), note.clone(), now)?);
+        self.person_changes(id, by, None, NoticeFrom::None, hand_over).await
+    }
+
+    /// The person types: their claim is renewed, or begins if no person has claimed the question.
+    ///
+    /// # Errors
+    /// `question_closed`, `question_not_found`, `unavailable`; `invalid_argument` while another person has the claim.
+    pub async fn typed_at_question(
+        &self,
+        id: QuestionId,
+        by: &Human,
+        console: Option<ConsoleId>,
+    ) -> Result<Arc<Question>, BrokerError> {
+        self.check_console(by, console)?;
+        let now = now();
+        if let Some(known) = self.0.questions.shared().known(id)
+            && let Some(claim) = known.claim()
+            && claim.human == by.name
+            && (console.is_none() || claim.console == console)
+            && now.unix_ms.saturating_sub(claim.typed_at_ms) < millis(KEYSTROKES_STORED_EVERY)
+        {
+            self.0.questions.shared().person_active(&by.name, now);
+            return Ok(known);
+        }
+        let typed = |question: &Question, now| Ok(question.typed(&by.name, console, now)?);
+        self.person_changes(id, by, None, NoticeFrom::None, typed).await
+    }
+
+    /// Keeps what the person has written so far, for this person only. An empty text removes it.
+    ///
+    /// # Errors
+    /// `question_not_found`, `unavailable`; `payload_too_large`; `queue_full` when no draft has room.
+    pub async fn put_draft(&self, id: QuestionId, by: &Human, text: String) -> Result<(), BrokerError> {
+        if text.len() > ANSWER_BYTES_MAX {
+            let limit = ANSWER_BYTES_MAX;
+            return Err(BrokerError::PayloadTooLarge { limit });
+        }
+        check_person(&*self.0.questions.read(id).await?, by)?;
+        match self.0.store.put_draft(id, by.name.clone(), text).await? {
+            DraftPut::Stored => Ok(()),
+            DraftPut::Unknown => Err(BrokerError::QuestionNotFound { id: *id.as_uuid() }),
+            DraftPut::Full => Err(BrokerError::QuestionsFull {
+                which: QuestionBudget::Drafts,
+                limit: DRAFTS_MAX,
+            }),
+        }
+    }
+
+    /// What the person has written so far; empty if nothing.
+    ///
+    /// # Errors
+    /// `question_not_found`, `unavailable`.
+    pub async fn draft(&self, id: QuestionId, by: &Human) -> Result<String, BrokerError> {
+        let question = self.0.questions.read(id).await?;
+        if !by.may_read(&question) {
+            return Err(BrokerError::QuestionNotFound { id: *id.as_uuid() });
+        }
+        Ok(self.0.store.draft(id, by.name.clone()).await?)
+    }
+
+    /// The session of a person, which is made at its first use.
+    ///
+    /// # Errors
+    /// `invalid_argument` when the name belongs to an agent; as of [`Self::register`].
+    pub async fn human_session(&self, name: &SessionName, owner: &Owner) -> Result<Arc<Member>, BrokerError> {
+        match self.resolve(name.as_str()).answer().await {
+            Ok(member) if is_human(&member.record) => return Ok(member),
+            Ok(_) => return Err(name_of_agent(name)),
+            Err(BrokerError::SessionNotFound(_)) => {}
+            Err(error) => return Err(error),
+        }
+        let kind = Value::from(HUMAN_KIND);
+        let registration = Registration {
+            name: Some(name.clone()),
+            metadata: Some(Map::from_iter([("kind".to_owned(), kind)])),
+            owner: owner.clone(),
+            ..Registration::default()
+        };
+        let registered = self.register(registration).await?;
+        if registered.resumed && !is_human(&registered.member.record) {
+            return Err(name_of_agent(name));
+        }
+        Ok(registered.member)
+    }
+}
+
+/// Whether a session is that of a person.
+fn is_human(record: &SessionRecord) -> bool {
+    record.metadata.get("kind").and_then(Value::as_str) == Some(HUMAN_KIND)
+}
+
+fn name_of_agent(name: &SessionName) -> BrokerError {
+    BrokerError::invalid("human", format!("the name {name} is an agent's: choose another one"))
+}
+
+/// A person changes only questions that they may answer; others do not exist for them.
+fn check_person(question: &Question, by: &Human) -> Result<(), BrokerError> {
+    if by.may_answer(question) || !question.is_open() && by.may_read(question) {
+        return Ok(());
+    }
+    if by.may_read(question) {
+        let reason = format!("you gave it to {}: ask them to give it back", question.to.as_str());
+        return Err(BrokerError::forbidden(reason));
+    }
+    Err(BrokerError::QuestionNotFound {
+        id: *question.id.as_uuid(),
+    })
+}
+
+/// The beginning of a text that has room in a draft.
+fn shortened(mut text: String) -> String {
+    if text.len() > ANSWER_BYTES_MAX {
+        text.truncate(text.floor_char_boundary(ANSWER_BYTES_MAX));
+    }
+    text
+}

@@ -1,0 +1,46 @@
+//! `desk show`: one question with its context, its options and its answer.
+
+use clap::{ArgMatches, Command};
+
+use super::human::HumanFlags;
+use super::id::{question_id, question_path};
+use super::question::Question;
+use crate::cli::client::ApiRequest;
+use crate::cli::error::CliError;
+use crate::cli::operate::job::{Context, Job};
+use crate::cli::operate::lists;
+
+/// The name of the command.
+pub const NAME: &str = "show";
+
+/// The command with its help.
+pub fn command() -> Command {
+    Command::new(NAME)
+        .about("Show a question with its context, its options and its answer")
+        .arg(question_id())
+}
+
+#[derive(Debug)]
+struct Show {
+    path: String,
+    human: HumanFlags,
+}
+
+/// Reads the arguments.
+pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
+    Box::new(Show {
+        path: question_path(matches),
+        human: HumanFlags::read(matches),
+    })
+}
+
+impl Job for Show {
+    fn run(&self, context: &Context) -> Result<(), CliError> {
+        let client = &context.client;
+        let ask = self.human.sign(client, ApiRequest::get(self.path.clone()))?;
+        let answer = client.send(&ask)?;
+        lists::show_one(context, &answer, |question: &Question| {
+            question.text(&|table| context.output.table(table))
+        })
+    }
+}

@@ -1,0 +1,103 @@
+//! `/api/v1/yaps`: remarks of agents to the people who watch them.
+
+#![allow(unused_qualifications, reason = "what utoipa writes")]
+
+use actix_web::{HttpResponse, http::Method, web};
+use actors::{
+    desk::NewYap,
+    model::{BrokerError, Scope, YAP_CHARACTERS_MAX},
+};
+use serde::Deserialize;
+use serde_json::json;
+use utoipa::IntoParams;
+
+use super::{messages, question_schemas as documented};
+use crate::{
+    http::{
+        extract::{ApiResult, Caller, JsonArguments, NoQuery, ok_text, parse_limit},
+        problem_body::ProblemBody,
+        resource::Resource,
+    },
+    json::page::JsonPage,
+    verbs::{arguments::parse_time, desk::yap_view},
+};
+
+const PAGE_LEN: usize = 50;
+const PAGE_LEN_MAX: usize = 1000;
+/// The largest integer that every JSON parser reads exactly.
+const SEQ_MAX: u64 = (1 << 53) - 1;
+/// Bytes of the JSON of a message: each character may be an escape of a surrogate pair.
+const MESSAGE_JSON_MAX: usize = YAP_CHARACTERS_MAX * 12 + 2;
+
+/// The resources of this file.
+pub fn resources() -> Vec<Resource> {
+    vec![
+        Resource::at("/api/v1/yaps")
+            .on(Method::GET, web::to(list))
+            .on(Method::POST, web::to(yap)),
+    ]
+}
+
+/// Selects yaps.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Query {
+    /// Only yaps behind this `seq`, the oldest first. Without it the last ones.
+    #[param(value_type = Option<usize>, maximum = 9_007_199_254_740_991_i64)]
+    after: Option<u64>,
+    /// Most yaps of a page.
+    #[param(minimum = 1, maximum = 1000, default = 50)]
+    limit: Option<usize>,
+}
+
+/// The yaps of the last 24 hours, at most 1,000, in the order in which all consoles show them. A member sees those of its
+/// own sessions.
+#[utoipa::path(get, path = "/api/v1/yaps", operation_id = "list_yaps", tag = "desk", params(Query), responses(
+    (status = 200, description = "Yaps; `seq` of the last one continues the list", body = documented::Yaps),
+))]
+pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
+    by.check_scope(Scope::Observer)?;
+    let Query { after, limit } = query.into_inner();
+    if after.is_some_and(|seq| seq > SEQ_MAX) {
+        return Err(BrokerError::invalid("after", "expected the seq of a yap").into());
+    }
+    let limit = parse_limit(limit, PAGE_LEN, PAGE_LEN_MAX)?;
+    let mut yaps = by.project.yaps(after, limit).await?;
+    if by.messages_of().is_some() {
+        yaps.retain(|shown| by.owns_session(shown.yap.sender));
+    }
+    let mut text = JsonPage::new("yaps");
+    text.push_all(&yaps, |yap| yap_view(yap));
+    ok_text(&by, text.finish(None::<&str>))
+}
+
+/// Shows people a remark in the name of a session, as the tool `yap` does. Requires the scope `member`.
+#[utoipa::path(post, path = "/api/v1/yaps", operation_id = "yap", tag = "desk", request_body = documented::PostYap,
+    responses(
+    (status = 201, description = "The yap is kept", body = documented::YapAccepted),
+    (status = 409, description = "The session was taken over", body = ProblemBody,
+        content_type = "application/problem+json"),
+))]
+pub async fn yap(Caller(by): Caller, _: NoQuery, body: JsonArguments) -> ApiResult {
+    by.check_scope(Scope::Member)?;
+    let mut arguments = body.arguments()?;
+    let from = arguments.required_text("from")?.into_owned();
+    let message: Option<String> = arguments.optional_within("message", MESSAGE_JSON_MAX)?;
+    let new = NewYap {
+        message: message.unwrap_or_default(),
+        mode: arguments.optional("mode")?,
+        category: arguments.optional("category")?,
+        task_context: arguments.optional("task_context")?,
+        sent_at_ms: arguments
+            .text("sent_at")?
+            .map(|text| parse_time("sent_at", &text))
+            .transpose()?,
+    };
+    arguments.finish()?;
+    new.check()?;
+    let sender = messages::sender(&by, &from).await?;
+    let accepted = by.project.yap(&sender, new).await?;
+    let answer = json!({"yap_id": accepted.id, "shown_to": accepted.shown_to, "kept": true});
+    Ok(HttpResponse::Created().json(answer))
+}

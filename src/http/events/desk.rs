@@ -1,0 +1,393 @@
+//! One follower of the desk: the open questions and the last yaps, and then what changes. With a console its response is
+//! that console: questions are offered to it until the response ends.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use actix_web::web::{Bytes, BytesMut};
+use actors::{
+    desk::{ConsoleGuard, DeskEvent, DeskFeed, DeskSummary, QuestionCursor, QuestionFilter},
+    model::{BrokerError, ConsoleId, Question, QuestionId, ShownYap},
+    project::ProjectHandle,
+};
+use futures_util::FutureExt;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::{Place, frame};
+use crate::{
+    http::people::QuestionReader,
+    json::write_json,
+    transport::OpenResponse,
+    verbs::{
+        desk::{desk_view, yap_view},
+        questions::question_view,
+    },
+};
+
+/// Bytes after which no further event is added to what is written at once.
+const CHUNK_BYTES_MAX: usize = 64 * 1024;
+/// Questions of one read of the list.
+const QUESTIONS_LEN: usize = 100;
+/// Yaps of one read of the list, and what a follower without an id gets of the past.
+const YAPS_LEN: usize = 50;
+/// How the id of a yap begins in the stream.
+const YAP_ID: char = 'y';
+
+/// The topics of the desk that a follower wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeskTopics {
+    pub questions: bool,
+    pub yaps: bool,
+    pub desk: bool,
+}
+
+impl DeskTopics {
+    /// Reads a list of topics separated by commas. None for topics of the log.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a list of both, which are different streams.
+    pub fn parse(text: Option<&str>) -> Result<Option<Self>, BrokerError> {
+        let mut topics = Self::default();
+        let (mut of_desk, mut others) = (0, 0);
+        for word in text.into_iter().flat_map(|text| text.split(',')) {
+            of_desk += 1;
+            match word {
+                "questions" => topics.questions = true,
+                "yaps" => topics.yaps = true,
+                "desk" => topics.desk = true,
+                _ => {
+                    of_desk -= 1;
+                    others += 1;
+                }
+            }
+        }
+        match (of_desk, others) {
+            (0, _) => Ok(None),
+            (_, 0) => Ok(Some(topics)),
+            _ => {
+                let reason = "questions, yaps and desk are one stream, the other topics another: follow each by itself";
+                Err(BrokerError::invalid("topics", reason))
+            }
+        }
+    }
+}
+
+/// What a follower of the desk may see and wants to see.
+pub struct DeskView {
+    pub topics: DeskTopics,
+    /// None for an observer, who sees no questions.
+    pub reader: Option<QuestionReader>,
+    /// The yaps behind this number are told; None: the last ones.
+    pub after_yap: Option<u64>,
+}
+
+/// Where the changes of the desk come from.
+pub enum DeskSource {
+    Console(ConsoleGuard),
+    Watch(DeskFeed),
+}
+
+impl DeskSource {
+    const fn console(&self) -> Option<ConsoleId> {
+        match self {
+            Self::Console(console) => Some(console.id()),
+            Self::Watch(_) => None,
+        }
+    }
+
+    async fn next(&mut self) -> Option<DeskEvent> {
+        match self {
+            Self::Console(console) => console.events.next().await,
+            Self::Watch(feed) => feed.next().await,
+        }
+    }
+}
+
+/// A follower of the desk of a project.
+pub struct DeskFollower {
+    project: ProjectHandle,
+    view: DeskView,
+    source: DeskSource,
+    step: Step,
+    /// The number of the last yap that was written.
+    last_yap: u64,
+    /// The open questions that were written, with their revisions.
+    shown: HashMap<QuestionId, u64>,
+    heartbeat_interval: Duration,
+    response: OpenResponse,
+    _place: Place,
+}
+
+/// What is written next.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Desk,
+    Questions(Option<QuestionCursor>),
+    Yaps(Option<u64>),
+    Changes,
+}
+
+/// The number of a yap in an id of the stream; None for an id of another stream.
+pub fn parse_yap_id(text: &str) -> Option<u64> {
+    text.strip_prefix(YAP_ID)?.parse().ok()
+}
+
+impl DeskFollower {
+    /// Follows the desk. `source` has begun before, so that what changes meanwhile is told.
+    pub(super) fn new(
+        project: ProjectHandle,
+        view: DeskView,
+        source: DeskSource,
+        response: OpenResponse,
+        heartbeat_interval: Duration,
+        place: Place,
+    ) -> Self {
+        Self {
+            project,
+            last_yap: view.after_yap.unwrap_or_default(),
+            view,
+            source,
+            step: Step::Desk,
+            shown: HashMap::new(),
+            heartbeat_interval,
+            response,
+            _place: place,
+        }
+    }
+
+    /// The next bytes of the stream; None at its end. Where a list cannot be read, the stream ends and the client connects
+    /// again.
+    pub async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if self.response.closed().now_or_never().is_some() {
+                return None;
+            }
+            let chunk = match self.step {
+                Step::Desk => self.begin().await.ok()?,
+                Step::Questions(after) => self.questions(after).await.ok()?,
+                Step::Yaps(after) => self.yaps(after).await.ok()?,
+                Step::Changes => return self.changes().await,
+            };
+            if !chunk.is_empty() {
+                return Some(chunk.freeze());
+            }
+        }
+    }
+
+    async fn begin(&mut self) -> Result<BytesMut, BrokerError> {
+        let desk = self.project.desk().await?;
+        let mut chunk = BytesMut::from(&frame::first(None)[..]);
+        self.write_desk(&mut chunk, &desk);
+        self.step = Step::Questions(None);
+        Ok(chunk)
+    }
+
+    async fn questions(&mut self, after: Option<QuestionCursor>) -> Result<BytesMut, BrokerError> {
+        self.step = Step::Yaps(self.view.after_yap);
+        let mut chunk = BytesMut::new();
+        let Some(reader) = self.view.reader.as_ref().filter(|_| self.view.topics.questions) else {
+            return Ok(chunk);
+        };
+        let filter = QuestionFilter::default();
+        let page = self
+            .project
+            .list_questions(&reader.reader(), &filter, QUESTIONS_LEN, after)
+            .await?;
+        for question in &page.questions {
+            self.write_question(&mut chunk, question);
+        }
+        if page.next.is_some() {
+            self.step = Step::Questions(page.next);
+        }
+        Ok(chunk)
+    }
+
+    async fn yaps(&mut self, after: Option<u64>) -> Result<BytesMut, BrokerError> {
+        self.step = Step::Changes;
+        let mut chunk = BytesMut::new();
+        if !self.view.topics.yaps {
+            return Ok(chunk);
+        }
+        let yaps = self.project.yaps(after, YAPS_LEN).await?;
+        if let (Some(after), Some(first)) = (after, yaps.first())
+            && first.seq > after + 1
+        {
+            chunk.extend_from_slice(&frame::gap(Some(first.seq - after - 1)));
+        }
+        for yap in &yaps {
+            self.write_yap(&mut chunk, yap);
+        }
+        if after.is_some() && yaps.len() == YAPS_LEN {
+            self.step = Step::Yaps(yaps.last().map(|last| last.seq));
+        }
+        Ok(chunk)
+    }
+
+    async fn changes(&mut self) -> Option<Bytes> {
+        let mut chunk = BytesMut::new();
+        loop {
+            let event = tokio::select! {
+                event = self.source.next() => event?,
+                _ = self.response.closed() => return None,
+                () = sleep(self.heartbeat_interval) => return Some(frame::HEARTBEAT),
+            };
+            self.write(&mut chunk, event);
+            // What else has happened is written with it.
+            while chunk.len() < CHUNK_BYTES_MAX
+                && let Some(event) = self.source.next().now_or_never()
+            {
+                match event {
+                    Some(event) => self.write(&mut chunk, event),
+                    None => break,
+                }
+            }
+            if !chunk.is_empty() {
+                return Some(chunk.freeze());
+            }
+        }
+    }
+
+    fn write(&mut self, chunk: &mut BytesMut, event: DeskEvent) {
+        match event {
+            DeskEvent::Question(question) if self.view.topics.questions => self.write_change(chunk, &question),
+            DeskEvent::Yap(yap) if self.view.topics.yaps => self.write_yap(chunk, &yap),
+            DeskEvent::Desk(desk) if self.view.topics.desk => self.write_desk(chunk, &desk),
+            DeskEvent::Missed(missed) => chunk.extend_from_slice(&frame::gap(Some(missed))),
+            DeskEvent::Question(_) | DeskEvent::Yap(_) | DeskEvent::Desk(_) => {}
+        }
+    }
+
+    fn write_change(&mut self, chunk: &mut BytesMut, question: &Question) {
+        let reader = self.view.reader.as_ref();
+        if reader.is_some_and(|reader| reader.reader().may_read(question)) {
+            self.write_question(chunk, question);
+        } else if self.shown.remove(&question.id).is_some() {
+            // It was handed over to another person: the lists do not have it any longer.
+            chunk.extend_from_slice(&frame::gap(None));
+        }
+    }
+
+    /// Writes a question, unless it has been written: a change that came before the list was read is among the changes, too.
+    fn write_question(&mut self, chunk: &mut BytesMut, question: &Question) {
+        if self
+            .shown
+            .get(&question.id)
+            .is_some_and(|shown| *shown >= question.revision)
+        {
+            return;
+        }
+        if question.is_open() {
+            self.shown.insert(question.id, question.revision);
+        } else {
+            self.shown.remove(&question.id);
+        }
+        let mut data = question_view(&self.project, question, None);
+        if self.source.console().is_some_and(|own| question.console() == Some(own)) {
+            data["mine"] = json!(true);
+        }
+        write_frame(chunk, "question", None, &data);
+    }
+
+    /// Writes a yap, unless it has been written: what is held meanwhile can be in the list and among the changes.
+    fn write_yap(&mut self, chunk: &mut BytesMut, yap: &ShownYap) {
+        if yap.seq <= self.last_yap {
+            return;
+        }
+        self.last_yap = yap.seq;
+        if let Some(QuestionReader::Asker(owner)) = &self.view.reader {
+            let sender = self.project.session(yap.yap.sender);
+            if sender.is_none_or(|sender| sender.record.owner != *owner) {
+                return;
+            }
+        }
+        let id = format!("{YAP_ID}{}", yap.seq);
+        write_frame(chunk, "yap", Some(&id), &yap_view(yap));
+    }
+
+    fn write_desk(&self, chunk: &mut BytesMut, desk: &DeskSummary) {
+        let mut data = desk_view(desk);
+        if let Some(console) = self.source.console() {
+            data["console"] = json!(console.to_string());
+        }
+        write_frame(chunk, "desk", None, &data);
+    }
+}
+
+fn write_frame(chunk: &mut BytesMut, event: &str, id: Option<&str>, data: &Value) {
+    chunk.extend_from_slice(b"event: ");
+    chunk.extend_from_slice(event.as_bytes());
+    if let Some(id) = id {
+        chunk.extend_from_slice(b"\nid: ");
+        chunk.extend_from_slice(id.as_bytes());
+    }
+    chunk.extend_from_slice(b"\ndata: ");
+    let mut text = Vec::with_capacity(512);
+    write_json(&mut text, data);
+    chunk.extend_from_slice(&text);
+    chunk.extend_from_slice(b"\n\n");
+}
+
+impl super::Followers {
+    /// Follows the desk of a project.
+    ///
+    /// # Errors
+    /// The project or the replica has its maximum of followers.
+    pub fn join_desk(self: &Arc<Self>, project: &ProjectHandle) -> Result<DeskPlace, super::TooManyFollowers> {
+        self.take_place(project).map(DeskPlace)
+    }
+}
+
+/// A place among the followers of a project, taken before the console is connected.
+pub struct DeskPlace(Place);
+
+impl DeskPlace {
+    /// The follower in this place.
+    pub fn follow(
+        self,
+        project: ProjectHandle,
+        view: DeskView,
+        source: DeskSource,
+        response: OpenResponse,
+        heartbeat_interval: Duration,
+    ) -> DeskFollower {
+        DeskFollower::new(project, view, source, response, heartbeat_interval, self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn topics_of_the_desk_are_a_stream_of_their_own() {
+        let all = DeskTopics {
+            questions: true,
+            yaps: true,
+            desk: true,
+        };
+        assert_eq!(DeskTopics::parse(Some("questions,yaps,desk")).unwrap(), Some(all));
+        let yaps = DeskTopics {
+            yaps: true,
+            ..DeskTopics::default()
+        };
+        assert_eq!(DeskTopics::parse(Some("yaps,yaps")).unwrap(), Some(yaps));
+        for of_log in [None, Some("session"), Some(""), Some("session,nonsense")] {
+            assert_eq!(DeskTopics::parse(of_log).unwrap(), None, "{of_log:?}");
+        }
+        for mixed in ["questions,session", "desk,", "nonsense,yaps"] {
+            assert_eq!(
+                DeskTopics::parse(Some(mixed)).unwrap_err().code(),
+                "invalid_argument",
+                "{mixed}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_id_of_a_yap_is_read_back() {
+        assert_eq!(parse_yap_id("y17"), Some(17));
+        for other in ["", "y", "17", "a-0-1", "y-1"] {
+            assert_eq!(parse_yap_id(other), None, "{other}");
+        }
+    }
+}

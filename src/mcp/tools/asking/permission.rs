@@ -1,0 +1,204 @@
+//! `permission_prompt`: the tool that `claude --permission-prompt-tool` calls before it uses another tool.
+//!
+//! Its result is exactly the JSON that Claude Code reads: `{"behavior": "allow", "updatedInput": {…}}` or
+//! `{"behavior": "deny", "message": "…", "interrupt": true}`.
+
+use std::{sync::Arc, time::Duration};
+
+use actors::{
+    desk::NewQuestion,
+    model::{
+        AddressedTo, AnswerPart, BrokerError, CONTEXT_BYTES_MAX, Closing, Question, QuestionChoice, QuestionContent,
+        QuestionItem, Scope, Urgency,
+    },
+};
+use serde_json::{Value, json};
+
+use super::wait::{Wait, WaitEnd};
+use crate::{
+    json::write_json,
+    mcp::{
+        reply::{ReplyTo, ResultForm, ToolResult},
+        tools::{
+            schema::{string_schema, with_description},
+            tool::{ASKING, PendingCall, Run, Tool, ToolCaller},
+        },
+    },
+    verbs::arguments::Arguments,
+};
+
+/// How long the agent stands still for an answer: then the tool is denied.
+const LIFE: Duration = Duration::from_secs(600);
+/// How much longer than the question its call lives at most.
+const LIFE_MARGIN: Duration = Duration::from_secs(30);
+/// Bytes of the input of the tool.
+const INPUT_BYTES_MAX: usize = 1024 * 1024;
+/// Characters of the names of tools and uses.
+const NAME_CHARACTERS_MAX: usize = 256;
+
+const ALLOW: &str = "allow";
+const DENY: &str = "deny";
+const DENY_AND_STOP: &str = "deny_and_stop";
+
+/// `permission_prompt`.
+pub const PERMISSION_PROMPT: Tool = Tool {
+    name: "permission_prompt",
+    title: "Ask a human for permission",
+    description: "For claude --permission-prompt-tool only.",
+    hints: ASKING,
+    required_scope: Scope::Member,
+    input: || {
+        let properties = json!({
+            "tool_name": string_schema("The tool."),
+            "input": with_description(json!({"type": "object"}), "Its arguments."),
+            "tool_use_id": string_schema("The use."),
+        });
+        (properties, &["tool_name", "input"])
+    },
+    output: || {
+        let properties = json!({"behavior": {"enum": ["allow", "deny"]}});
+        (properties, &["behavior"])
+    },
+    acts_as_session: true,
+    exclusive: false,
+    run: Run::Asking(permission_prompt),
+};
+
+fn permission_prompt(
+    caller: ToolCaller,
+    mut arguments: Arguments<'_>,
+    to: ReplyTo,
+) -> Result<PendingCall, BrokerError> {
+    let tool = arguments.required_text("tool_name")?;
+    let id = arguments.text("tool_use_id")?;
+    for (name, text) in [("tool_name", Some(&tool)), ("tool_use_id", id.as_ref())] {
+        if text.is_some_and(|text| text.chars().count() > NAME_CHARACTERS_MAX) {
+            let reason = format!("at most {NAME_CHARACTERS_MAX} characters");
+            return Err(BrokerError::invalid(name, reason));
+        }
+    }
+    let input = arguments.required_raw("input")?;
+    if input.len() > INPUT_BYTES_MAX {
+        return Err(BrokerError::PayloadTooLarge { limit: INPUT_BYTES_MAX });
+    }
+    let parsed: Value = serde_json::from_str(input).map_err(|_| BrokerError::invalid("input", "an object of JSON"))?;
+    if !parsed.is_object() {
+        return Err(BrokerError::invalid("input", "an object"));
+    }
+    let input = input.to_owned();
+    let new = question_about(&tool, &parsed, id.map(|id| format!("permission:{id}")));
+    arguments.finish()?;
+    let member = Arc::clone(caller.session()?);
+    let wait = Wait::new(caller, to, LIFE + LIFE_MARGIN);
+    Ok(wait.into_call(async move |wait| {
+        let question = wait.caller.project.ask(&member, new).await?.question;
+        let (question, end) = wait.until_end(question, LIFE + LIFE_MARGIN, None).await?;
+        let mut result = ToolResult::of_form(decision(&question, end, &input), ResultForm::ExactObject);
+        result.notices = wait.notices_of(&question);
+        Ok(result)
+    }))
+}
+
+fn question_about(tool: &str, input: &Value, key: Option<String>) -> NewQuestion {
+    let choice = |value: &str, label: &str| QuestionChoice {
+        value: value.to_owned(),
+        label: label.to_owned(),
+        description: None,
+    };
+    let item = QuestionItem {
+        id: String::new(),
+        question: format!("May the agent use {tool}?"),
+        options: vec![
+            choice(ALLOW, "Allow"),
+            choice(DENY, "Deny"),
+            choice(DENY_AND_STOP, "Deny and stop the agent"),
+        ],
+        multi_select: false,
+        allow_other: true,
+        required: false,
+    };
+    NewQuestion {
+        content: QuestionContent {
+            items: vec![item],
+            context: Some(shown_input(input)),
+            ..QuestionContent::default()
+        },
+        urgency: Urgency::High,
+        to: AddressedTo::Anyone,
+        expires_in: Some(LIFE),
+        idempotency_key: key,
+        ..NewQuestion::default()
+    }
+}
+
+/// The input as people read it, cut at the bound of a context.
+fn shown_input(input: &Value) -> String {
+    const BEFORE: &str = "```json\n";
+    const AFTER: &str = "\n```";
+    const CUT: &str = "\n… (cut: the input is longer than a question may be)";
+    let text = serde_json::to_string_pretty(input).unwrap_or_default();
+    let room = CONTEXT_BYTES_MAX - BEFORE.len() - AFTER.len() - CUT.len();
+    if text.len() <= room {
+        return format!("{BEFORE}{text}{AFTER}");
+    }
+    let end = (0..=room).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    format!("{BEFORE}{}{AFTER}{CUT}", &text[..end])
+}
+
+/// The result for Claude Code.
+fn decision(question: &Question, end: WaitEnd, input: &str) -> Vec<u8> {
+    let deny = |message: &str, stops: bool| {
+        let mut object = json!({"behavior": "deny", "message": message});
+        if stops {
+            object["interrupt"] = json!(true);
+        }
+        let mut out = Vec::new();
+        write_json(&mut out, &object);
+        out
+    };
+    let Some(closed) = question.closed() else {
+        return deny(
+            match end {
+                WaitEnd::Stopping => "the broker stopped before anybody answered",
+                WaitEnd::Closed | WaitEnd::TimeOut => "nobody answered",
+            },
+            false,
+        );
+    };
+    match &closed.how {
+        Closing::Answered { by, answer } => {
+            let AnswerPart { selected, other, text } = &answer.part;
+            let said = other.as_ref().or(text.as_ref());
+            match selected.first().map(String::as_str) {
+                Some(ALLOW) => format!("{{\"behavior\":\"allow\",\"updatedInput\":{input}}}").into_bytes(),
+                chosen => {
+                    let default = format!("{} denied it", by.human);
+                    deny(said.unwrap_or(&default), chosen == Some(DENY_AND_STOP))
+                }
+            }
+        }
+        Closing::Declined { by, reason } => {
+            let default = format!("{} declined to decide", by.human);
+            deny(reason.as_ref().unwrap_or(&default), false)
+        }
+        Closing::Expired => deny("nobody answered", false),
+        Closing::Cancelled { .. } => deny("the question was cancelled", false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_input_is_cut_to_what_a_question_may_have() {
+        let short = shown_input(&json!({"command": "ls"}));
+        assert_eq!(short, "```json\n{\n  \"command\": \"ls\"\n}\n```");
+        let long = shown_input(&json!({"content": "é".repeat(100_000)}));
+        assert!(
+            long.len() <= CONTEXT_BYTES_MAX && long.ends_with("may be)"),
+            "{}",
+            long.len()
+        );
+    }
+}

@@ -1,0 +1,116 @@
+//! What the port refuses: bad lines, other clients' ids, a taken port, too many connections.
+
+use std::{net::TcpListener, os::unix::process::CommandExt, process::Command};
+
+use serde_json::json;
+
+use crate::{
+    process::BrokerProcess,
+    program::{Broker, Program},
+};
+
+#[test]
+fn a_bad_line_is_answered_and_the_connection_stays() {
+    let broker = Broker::start(&[]);
+    let mut alice = broker.server("alice");
+    for (line, expected) in [
+        ("{\n".to_owned(), "Invalid message format"),
+        (
+            format!("\"{}\"\n", "x".repeat(1024 * 1024)),
+            "the line is longer than 1 MiB",
+        ),
+    ] {
+        alice.write(&line);
+        assert_eq!(alice.next("error"), json!({"error": expected}));
+    }
+    alice.say("response", &json!({"requestId": "q", "response": "me"}));
+    assert_eq!(
+        alice.next("error")["error"],
+        "this type of client does not send this message"
+    );
+    alice.ask("q", &"x".repeat(8_001), "low");
+    let refused = alice.next("response");
+    assert_eq!(
+        (&refused["requestId"], &refused["response"]),
+        (&json!("q"), &json!(null))
+    );
+    assert!(refused["error"].as_str().unwrap().contains("question"), "{refused}");
+    alice.has_got_nothing();
+}
+
+#[test]
+fn a_connection_speaks_for_the_client_that_it_registered() {
+    let broker = Broker::start(&[]);
+    let mut early = Program::connect(broker.port, "early", "cli");
+    early.say("heartbeat", &json!({}));
+    assert_eq!(early.next("error"), json!({"error": "register first"}));
+    let mut alice = broker.server("alice");
+    alice.id = "bob".to_owned();
+    alice.ask("q", "As bob?", "low");
+    assert_eq!(
+        alice.next("error"),
+        json!({"error": "this connection is registered as another client"})
+    );
+}
+
+#[test]
+fn a_taken_port_is_one_warning_and_the_broker_serves() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let broker = BrokerProcess::start(&["--rubberduck-port", &port]);
+    assert!(!broker.announced.contains("rubberduck programs are served at"));
+    let log = broker.stop();
+    let warnings = log
+        .lines()
+        .filter(|line| line.contains("rubberduck programs are not served"));
+    assert_eq!(warnings.count(), 1, "{log}");
+    assert!(log.contains("another program listens there"), "{log}");
+}
+
+#[test]
+fn without_the_setting_there_is_no_port() {
+    for settings in [&[][..], &["--rubberduck-port", "off"]] {
+        let broker = BrokerProcess::start(settings);
+        assert!(!broker.stop().contains("rubberduck"));
+    }
+}
+
+#[test]
+fn at_most_64_connections_are_served() {
+    let broker = Broker::start(&[]);
+    let served: Vec<_> = (0..64).map(|number| broker.console(&number.to_string())).collect();
+    let mut refused = Program::connect(broker.port, "more", "cli");
+    let why = refused.next("error")["error"].as_str().unwrap().to_owned();
+    assert!(why.contains("at most 64 connections"), "{why}");
+    refused.is_closed();
+    drop(served);
+}
+
+#[test]
+fn the_port_serves_the_project_that_the_setting_names() {
+    let broker = Broker::start(&["--rubberduck-project", "missing"]);
+    let mut alice = Program::connect(broker.port, "alice", "mcp-server");
+    assert!(alice.next("error")["error"].as_str().unwrap().contains("project"));
+    alice.is_closed();
+}
+
+/// A user that no broker runs as.
+const NOBODY: u32 = 65_534;
+
+#[test]
+fn another_user_is_refused_unless_the_loopback_interface_is_trusted() {
+    for (settings, expected) in [
+        (&[][..], "this port serves programs of the user that runs the broker"),
+        (&["--rubberduck-trust-loopback", "true"], "registered"),
+    ] {
+        let broker = Broker::start(settings);
+        let register = r#"{"id":"1","type":"register","clientId":"other","clientType":"cli","timestamp":1,"data":{}}"#;
+        let port = broker.port.port();
+        let script = format!("exec 3<>/dev/tcp/127.0.0.1/{port}; echo '{register}' >&3; head -n 1 <&3");
+        let started = Command::new("bash").args(["-c", &script]).uid(NOBODY).output();
+        // Only root may become another user.
+        let Ok(output) = started else { return };
+        let answer = String::from_utf8_lossy(&output.stdout);
+        assert!(answer.contains(expected), "{settings:?}: {answer}");
+    }
+}
