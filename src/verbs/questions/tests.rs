@@ -192,7 +192,8 @@ fn an_answer_is_read() {
     assert_eq!(answers["q1"].text.as_deref(), Some("yes"));
     assert_eq!(answers["q2"].selected, ["a", "b"]);
     for (field, object) in [
-        ("text", json!({"text": "x".repeat(6 * 64 * 1024)})),
+        // One byte more than a text of 64 KiB in escapes.
+        ("text", json!({"text": "x".repeat(6 * 64 * 1024 + 1)})),
         ("selected", json!({"selected": "a"})),
         ("answers", json!({"answers": {"q": {"texts": "x"}}})),
         ("images", json!({"images": [{"mime": "image/png"}]})),
