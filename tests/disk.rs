@@ -17,7 +17,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use support::{Broker, Tenant, WAIT_TIMEOUT};
+use support::{Broker, Request, Tenant, WAIT_TIMEOUT};
 use tungstenite::{Message, WebSocket, client::IntoClientRequest};
 
 const WINDOW: usize = 32;
@@ -265,7 +265,46 @@ fn a_repeat_after_a_kill_sends_one_cross_project_message() {
     }
 }
 
-/// The mode bits of a folder.
+#[test]
+fn an_answer_that_a_crash_cuts_off_is_a_draft_or_in_the_inbox() {
+    let arguments = json!({"question": "Drop it?", "wait_seconds": 0, "idempotency_key": "key"});
+    for point in ["question_closing", "question_closed"] {
+        let folder = Folder::new();
+        let data_dir = format!("--data-dir={}", folder.0.display());
+        let flags = ["--storage=disk", &data_dir];
+        let mut program = support::broker_program();
+        program.env("FAULT_STALL_AT", point);
+        let mut doomed = Broker::with_program(program, &flags);
+        let asked = doomed.agent("alice").calls("clarify", arguments.clone());
+        let path = |verb: &str| format!("/api/v1/questions/{}/{verb}", asked["question_id"].as_str().unwrap());
+        let mara = [("X-Human", "mara")];
+        let answer = json!({"text": "yes"});
+        assert_eq!(doomed.rest_with(&mara, "PUT", &path("draft"), &answer).status, 200);
+        let request = Request::post(doomed.address, answer.to_string())
+            .with_path(&path("answer"))
+            .with("Content-Type", "application/json")
+            .with("X-Human", "mara");
+        let unanswered = request.sent();
+        doomed.stalls();
+        doomed.kill();
+        drop(unanswered);
+
+        let broker = Broker::on_existing_storage(&flags);
+        let alice = broker.agent("alice");
+        if point == "question_closing" {
+            let draft = broker.rest_with(&mara, "GET", &path("draft"), &Value::Null).json();
+            assert_eq!(draft["text"], "yes", "what was typed is there");
+            assert_eq!(alice.calls("clarify", arguments.clone())["state"], "pending");
+            assert_eq!(broker.rest_with(&mara, "POST", &path("answer"), &answer).status, 200);
+        } else {
+            assert_eq!(broker.rest_with(&mara, "POST", &path("answer"), &answer).status, 409);
+        }
+        let notices = alice.reads(json!({"acknowledge": "immediate"}));
+        assert_eq!(notices.len(), 1, "{point}: {notices:?}");
+        assert_eq!(notices[0]["payload"]["answer"]["text"], "yes");
+    }
+}
+
 #[test]
 fn aliases_and_conversations_are_addresses_after_a_kill() {
     let folder = Folder::new();
@@ -282,6 +321,7 @@ fn aliases_and_conversations_are_addresses_after_a_kill() {
     broker.agent("bob").sees(["reviewer", "conversation:c-1"]);
 }
 
+/// The mode bits of a folder.
 fn mode(folder: &Path) -> u32 {
     std::fs::metadata(folder).unwrap().permissions().mode() & 0o777
 }

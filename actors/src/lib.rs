@@ -57,4 +57,5 @@ pub mod session;
 pub mod silence;
 pub mod storage;
 pub mod supervise;
+pub mod targets;
 pub mod trace;

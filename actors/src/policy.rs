@@ -11,14 +11,15 @@ use std::{
 };
 
 use crate::{
-    model::{PresenceTimeouts, ProjectId, ProjectRecord},
+    model::{AnswerSeal, PresenceTimeouts, ProjectId, ProjectRecord},
     rate::RateLimit,
     session::CloseReason,
     supervise::RestartPolicy,
+    targets::Target,
 };
 
 /// Settings of every project of a broker.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ProjectSettings {
     /// Messages that may wait for one session, unless the project's record says otherwise.
     pub queue_capacity: usize,
@@ -39,7 +40,7 @@ pub struct ProjectSettings {
 }
 
 /// Settings of the desk that apply to every project.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct DeskSettings {
     /// Agents may ask people, and consoles may connect.
     pub is_on: bool,
@@ -47,6 +48,10 @@ pub struct DeskSettings {
     pub capacity: usize,
     /// How long a yap is held for its place in the order.
     pub yap_delay: Duration,
+    /// What is told of changes of questions, outside the broker: at most [`TARGETS_MAX`](crate::storage::TARGETS_MAX).
+    pub targets: Arc<[Arc<dyn Target>]>,
+    /// Encrypts answers to sensitive questions; None to store them as they are.
+    pub seal: Option<Arc<dyn AnswerSeal>>,
 }
 
 impl Default for DeskSettings {
@@ -55,6 +60,8 @@ impl Default for DeskSettings {
             is_on: true,
             capacity: 10,
             yap_delay: Duration::from_millis(200),
+            targets: Arc::default(),
+            seal: None,
         }
     }
 }
@@ -101,11 +108,11 @@ pub struct PolicyLimits {
 impl ProjectPolicy {
     pub(crate) fn new(settings: ProjectSettings, record: Arc<ProjectRecord>) -> Arc<Self> {
         Arc::new(Self {
-            settings,
             has_request_limit: AtomicBool::new(record.config.rate_limit > 0),
             closed: AtomicBool::new(!record.active),
             kill_reason: OnceLock::new(),
             limits: RwLock::new(Arc::new(PolicyLimits::new(&settings, record, None))),
+            settings,
         })
     }
 

@@ -5,6 +5,7 @@ use super::{
     layers::Layers,
     rules::{AdminKey, RedisAddress, Rule},
     table::Config,
+    web_rules::DeskSecret,
 };
 use crate::metrics::TokenFile;
 
@@ -20,6 +21,7 @@ pub fn check_between_settings(config: &Config, layers: &Layers) -> Result<(), Co
     }
     check_credentials(config, layers)?;
     check_redis(config, layers)?;
+    check_desk(config, layers)?;
     if config.local_auth && config.local_fifo.is_some() {
         let allowed = "none with local_auth, because a FIFO does not tell its clients apart";
         return Err(ConfigError::not_allowed(&layers.given("local_fifo"), allowed));
@@ -69,6 +71,17 @@ fn check_credentials(config: &Config, layers: &Layers) -> Result<(), ConfigError
         return Err(ConfigError::not_allowed(&layers.given("enable_auth"), allowed));
     }
     Ok(())
+}
+
+fn check_desk(config: &Config, layers: &Layers) -> Result<(), ConfigError> {
+    if !config.desk_webhooks.is_empty() && config.desk_secret_file.is_none() {
+        let allowed = "only together with desk_secret_file";
+        return Err(ConfigError::not_allowed(&layers.given("desk_webhooks"), allowed));
+    }
+    config.desk_secret().map(drop).map_err(|reason| {
+        let allowed = format!("a file whose first line is {} ({reason})", DeskSecret::allowed());
+        ConfigError::not_allowed(&layers.given("desk_secret_file"), &allowed)
+    })
 }
 
 fn check_redis(config: &Config, layers: &Layers) -> Result<(), ConfigError> {

@@ -86,7 +86,7 @@ const SHOWN_CHARS_MAX: usize = 120;
 /// A value as the message quotes it: shortened, and hidden where the key's name suggests a secret.
 pub fn quoted_value(key: &str, text: &str) -> String {
     let key = key.to_ascii_uppercase();
-    if ["KEY", "SECRET", "TOKEN", "PASSWORD", "URL"]
+    if ["KEY", "SECRET", "TOKEN", "PASSWORD", "URL", "WEBHOOKS", "NTFY"]
         .iter()
         .any(|word| key.contains(word))
     {

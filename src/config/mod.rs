@@ -14,6 +14,7 @@ mod origins;
 mod rules;
 mod setting;
 mod table;
+mod web_rules;
 
 use std::ffi::OsString;
 
@@ -32,6 +33,9 @@ pub(crate) use rules::{Integer, Rule, Span};
 pub use rules::{RedisUrl, Shape, check_log_filter};
 pub use setting::Setting;
 pub use table::{Config, SETTINGS};
+pub use web_rules::{DeskSecret, NtfyTopic, WebUrl};
+#[cfg(test)]
+pub(crate) use web_rules::{OptionalTopic, OptionalWebUrl};
 
 use layers::Layers;
 

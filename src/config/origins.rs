@@ -42,9 +42,9 @@ impl SettingValue {
     }
 }
 
-/// A key, or a URL that may hold a password.
+/// A key, or a URL that may hold a password or a token.
 fn is_secret(key: &str, text: &str) -> bool {
-    key == "admin_key" || text.contains("://") && text.contains('@')
+    ["admin_key", "desk_webhooks", "desk_ntfy"].contains(&key) || text.contains("://") && text.contains('@')
 }
 
 /// All settings in the order of the documentation.

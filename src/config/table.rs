@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use actors::model::KeyDigest;
+use actors::{model::KeyDigest, storage::TARGETS_MAX};
 
 use super::{
     error::ConfigError,
@@ -18,6 +18,7 @@ use super::{
         RedisAddress, RedisUrl, ReplicaAddress, Rule, Span, Word, hours, millis, seconds,
     },
     setting::{Setting, settings},
+    web_rules::{DeskSecret, NtfyTopic, OptionalTopic, OptionalWebUrl, WebUrl, WebUrls},
 };
 
 settings! {
@@ -204,6 +205,24 @@ settings! {
     /// Time a remark of an agent is held, so that remarks of several agents are shown in the order of their times.
     yap_delay: Duration = "200ms", Span(seconds(0)..=seconds(5));
 
+    /// URLs that are sent a signed `POST` when a question is asked, claimed, answered, declined, expired or cancelled. Each
+    /// gets every event at least once, in order; redirects are not followed. Needs `desk_secret_file`.
+    desk_webhooks: Vec<WebUrl> = "", WebUrls(TARGETS_MAX - 1);
+
+    /// File whose first line is the secret that signs webhooks and the links by which a question can be answered, and that
+    /// encrypts answers to sensitive questions while they are stored: `whsec_` and the base64 of 24 to 64 bytes. It is read at the start; all replicas need the same.
+    desk_secret_file: Option<PathBuf> = "", FilePath;
+
+    /// Topic of ntfy, such as `https://ntfy.sh/my-topic`, that is told of a question when no person is at the desk, and of an
+    /// urgent one that no person has opened after 30 s. `?auth=` in the URL is kept.
+    desk_ntfy: Option<NtfyTopic> = "", OptionalTopic;
+
+    /// Address at which people reach this broker, such as `https://broker.example.com`, for links in notifications.
+    desk_public_url: Option<WebUrl> = "", OptionalWebUrl;
+
+    /// Show the texts of questions and options in notifications. `false`: only who asks and how urgent it is.
+    desk_notify_text: bool = "false", Choice(SWITCH);
+
     /// Share of `queue_capacity` at which a warning is logged and counted.
     queue_warning: f64 = "0.9", Ratio;
 
@@ -317,6 +336,20 @@ impl Config {
             Ok(Some(digest)) => Ok(Some(digest)),
             _ => Err("its first line is not a key".to_owned()),
         }
+    }
+
+    /// The secret of webhooks and links; None without `desk_secret_file`.
+    ///
+    /// # Errors
+    /// The reason when the file cannot be read or holds no secret.
+    pub fn desk_secret(&self) -> Result<Option<DeskSecret>, String> {
+        let Some(path) = &self.desk_secret_file else {
+            return Ok(None);
+        };
+        let secret = DeskSecret::parse(&first_line(path)?);
+        secret
+            .map(Some)
+            .ok_or_else(|| "its first line is not a secret".to_owned())
     }
 
     /// The URL of Redis, from the setting or the file.

@@ -247,6 +247,28 @@ const REFUSED_VALUES: &[(&str, &[&str])] = &[
     ("desk_capacity", &["0", "1001"]),
     ("desk_retention", &["59m", "366d"]),
     ("yap_delay", &["6s"]),
+    (
+        "desk_webhooks",
+        &[
+            "hooks.example.com",
+            "ftp://a",
+            "https://",
+            "https://u@a",
+            "https://a,",
+            "https://a,https://a",
+        ],
+    ),
+    (
+        "desk_ntfy",
+        &[
+            "my-topic",
+            "http://u:p@ntfy.sh/t",
+            "https://ntfy.sh",
+            "https://ntfy.sh/a/b",
+        ],
+    ),
+    ("desk_public_url", &["broker.example.com"]),
+    ("desk_notify_text", &["yes"]),
 ];
 
 #[test]
@@ -255,7 +277,15 @@ fn the_error_for_a_value_names_key_origin_value_and_allowed_values() {
         let setting = SETTINGS.iter().find(|setting| setting.key == key).unwrap();
         for value in values {
             let line = Start::new().env(&setting.env(), value).refusal();
-            let shown = if ["admin_key", "redis_url"].contains(&key) {
+            let shown = if [
+                "admin_key",
+                "redis_url",
+                "desk_webhooks",
+                "desk_ntfy",
+                "desk_public_url",
+            ]
+            .contains(&key)
+            {
                 "(hidden)".to_owned()
             } else {
                 format!("{value:?}")

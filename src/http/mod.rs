@@ -3,6 +3,7 @@
 //! The middleware checks `Host` and `Origin` first and then authenticates the caller, with the functions of `edge`. The
 //! verbs of the REST API are those of `admin`. This room knows no MCP.
 
+mod answer_link;
 mod api;
 mod backpressure;
 mod dashboard;
@@ -60,6 +61,7 @@ fn resources() -> Vec<Resource> {
         Resource::at("/ws").on(Method::GET, web::to(websocket_hint)),
     ]);
     resources.extend(dashboard::resources());
+    resources.extend(answer_link::resources());
     resources.extend(metrics::resources());
     resources.extend(api::resources());
     resources

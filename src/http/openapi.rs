@@ -14,6 +14,7 @@ use utoipa::{
 };
 
 use super::{
+    answer_link,
     api::{
         answering, audit, compatibility, dead_letters, desk, events, flow, history, log_level, login, messages,
         projects, protocols, questions, schemas as documented, sessions, settings, stats, threads, tree, yaps,
@@ -45,7 +46,7 @@ use crate::problem;
         questions::list, questions::ask, questions::show, questions::remove,
         answering::claim, answering::release, answering::hand_over, answering::answer, answering::decline,
         answering::cancel, answering::typed, answering::draft, answering::put_draft,
-        yaps::list, yaps::yap, desk::show, desk::change,
+        yaps::list, yaps::yap, desk::show, desk::change, answer_link::show, answer_link::answer,
         stats::show, settings::show, audit::list, tree::tree, log_level::show, log_level::change, metrics::metrics,
     ),
     components(schemas(ProblemBody, documented::SessionStatusFilter)),

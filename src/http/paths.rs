@@ -36,6 +36,7 @@ pub fn is_public(path: &str) -> bool {
     PUBLIC.contains(&path)
         || path.starts_with("/dashboard/")
         || path.starts_with("/desk/")
+        || path.starts_with("/a/")
         || PROBES.contains(&path)
         || oauth::is_discovery_path(path)
 }

@@ -16,6 +16,7 @@ use crate::{
     auth::Authenticator,
     edge::Admission,
     metrics::{Metrics, TokenFile},
+    targets::LinkSigner,
     transport::TransportContext,
 };
 
@@ -36,6 +37,8 @@ pub struct HttpState {
     /// The figures of this replica.
     pub metrics: OnceLock<Arc<Metrics>>,
     pub scraping: Scraping,
+    /// Knows the links by which a question can be answered; None without `desk_secret_file`.
+    pub links: Option<LinkSigner>,
     /// The settings as operators see them.
     pub settings: OnceLock<Vec<SettingView>>,
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use actors::{
-    model::MessageId,
+    model::{MessageId, Question, QuestionId},
     project::ProjectHandle,
     session::{Member, ReceiveCall},
     storage::Acknowledge,
@@ -50,26 +50,42 @@ impl HandedOver {
     }
 }
 
-/// Messages about the ends of questions, which stay in the inbox of their asker until an answer that tells the same is
-/// written.
+/// The ends of questions: the messages about them stay in the inbox of their asker until an answer that tells the same is
+/// written, and so long answers to sensitive questions are kept.
 pub struct PendingNotices {
     /// The project of the session.
     pub project: ProjectHandle,
     /// The asker.
     pub member: Arc<Member>,
-    /// Never empty.
-    pub messages: Vec<MessageId>,
+    messages: Vec<MessageId>,
+    /// Sensitive questions whose answers are deleted.
+    secrets: Vec<QuestionId>,
     /// The caller has cancelled: it ignores the answer.
     is_released: AtomicBool,
 }
 
 impl PendingNotices {
-    /// Messages in the inbox of `member`; None without any.
-    pub fn new(project: &ProjectHandle, member: &Arc<Member>, messages: Vec<MessageId>) -> Option<Self> {
-        (!messages.is_empty()).then(|| Self {
+    /// What the ends of these questions leave behind for their asker `member`; None if nothing. Questions of others count
+    /// not.
+    pub fn of<'a>(
+        project: &ProjectHandle,
+        member: &Arc<Member>,
+        questions: impl IntoIterator<Item = &'a Arc<Question>>,
+    ) -> Option<Self> {
+        let (mut messages, mut secrets) = (Vec::new(), Vec::new());
+        for question in questions {
+            if question.asker.session == member.record.id {
+                messages.extend(question.notice);
+                // An answer that cannot be decrypted now is not handed over.
+                let is_told = question.has_secret() && project.opened(question).sealed_answer.is_none();
+                secrets.extend(is_told.then_some(question.id));
+            }
+        }
+        (!messages.is_empty() || !secrets.is_empty()).then(|| Self {
             project: project.clone(),
             member: Arc::clone(member),
             messages,
+            secrets,
             is_released: AtomicBool::new(false),
         })
     }
@@ -78,8 +94,13 @@ impl PendingNotices {
         if self.is_released.load(Ordering::SeqCst) {
             return;
         }
-        let which = Acknowledge::Seen(self.messages.clone());
-        self.project.acknowledge_without_reply(&self.member, which);
+        for secret in &self.secrets {
+            self.project.answer_read(*secret);
+        }
+        if !self.messages.is_empty() {
+            let which = Acknowledge::Seen(self.messages.clone());
+            self.project.acknowledge_without_reply(&self.member, which);
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Nothing is kept here: each request reads the stored question.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use actors::{
     clock::{millis, rfc3339_text},
@@ -28,11 +28,12 @@ pub fn created_result(question: &Question, progress: &str) -> Vec<u8> {
 }
 
 /// The result of `tasks/get`.
-pub async fn detailed_result(project: &ProjectHandle, question: &Question) -> Vec<u8> {
+pub async fn detailed_result(project: &ProjectHandle, question: &Arc<Question>) -> Vec<u8> {
     let humans = project
         .desk()
         .await
         .map_or_else(|_| Humans::default(), |desk| Humans::of(&desk));
+    let question = &*project.opened(question);
     let outcome = Outcome {
         question,
         position: project.queue_position(question.id),

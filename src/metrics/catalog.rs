@@ -203,6 +203,8 @@ metrics! {
         "From a question until its answer.";
     QUESTIONS_CLOSED = Counter "mcp_broker_questions_closed_total" ["state"] "questions",
         "Questions that have ended. `state`: answered, declined, expired, cancelled.";
+    WEBHOOK_FAILURES = Counter "mcp_broker_webhook_failures_total" [] "attempts",
+        "Attempts to tell a webhook or ntfy of a question that failed; each is repeated.";
     DESK_HUMANS = Gauge "mcp_broker_desk_humans" ["project", "presence"] "people",
         "People with a console at this replica. `presence`: present, idle, away.";
     YAPS = Counter "mcp_broker_yaps_total" [] "yaps",

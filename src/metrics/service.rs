@@ -405,6 +405,7 @@ fn put_desk(families: &mut Families, labels: &[Labels]) {
     families.put(catalog::QUESTION_WAIT, METRICS.question_wait.snapshot());
     families.put(catalog::QUESTION_ANSWER, METRICS.question_answer.snapshot());
     put_counters(families, catalog::QUESTIONS_CLOSED, &METRICS.questions_closed);
+    families.put(catalog::WEBHOOK_FAILURES, METRICS.webhook_failures.get());
     let humans = labels.iter().flat_map(|labels| {
         let here = Presence::ALL.iter().zip(labels.figures.humans);
         here.map(|(presence, here)| ([labels.project.clone(), presence.as_str().to_owned()], here.into()))

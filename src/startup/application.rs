@@ -33,13 +33,15 @@ use super::{
 use crate::{
     admin::Administration,
     auth::{Audit, AuthPolicy, Authenticator},
-    config::{Config, Origin, SettingValue},
+    config::{Config, DeskSecret, Origin, SettingValue},
     edge::Admission,
     exit,
     http::{HttpState, Lifecycle, SettingView},
     mcp::Service,
     metrics::{Metrics, TransportFigures},
-    storage, telemetry,
+    storage,
+    targets::LinkSigner,
+    telemetry,
     transport::{
         Connections, TransportContext,
         streamable_http::{Endpoint, HttpSessions},
@@ -82,10 +84,11 @@ impl Application {
     pub async fn build(config: &Config) -> io::Result<Self> {
         raise_file_limit(config);
         let policy = settings::auth_policy(config)?;
+        let secret = settings::desk_secret(config)?;
         let listener = server::bind(SocketAddr::new(config.host, config.port), "--port")?;
         let address = listener.local_addr()?;
         let connections = Connections::new(config.connections_max);
-        let shared = shared(config)?;
+        let shared = shared(config, secret.as_ref().map(LinkSigner::new))?;
         actors::metrics::set_labelled_max(config.metrics_projects_max);
         let server = server::start(config, listener, &shared).await?;
         let scraping = scraping::start(config, &shared.state)?;
@@ -93,7 +96,7 @@ impl Application {
         let gave_up = Arc::new(Notify::new());
         let storage = storage::open(settings::storage(config, address)?).await?;
         let replicas = storage.replicas();
-        let broker = start_broker(config, Arc::clone(&storage), &server, &gave_up);
+        let broker = start_broker(config, secret.as_ref(), Arc::clone(&storage), &server, &gave_up);
         let service = serve_broker(config, &broker, policy, &shared, replicas, &connections)?;
 
         // If the storage cannot be read now, the broker starts, is not ready, and reads again.
@@ -245,7 +248,7 @@ impl Application {
 ///
 /// # Errors
 /// `metrics_token_file` cannot be read.
-fn shared(config: &Config) -> io::Result<Shared> {
+fn shared(config: &Config, links: Option<LinkSigner>) -> io::Result<Shared> {
     let context = Arc::new(OnceLock::new());
     let state = HttpState {
         broker: OnceLock::new(),
@@ -258,6 +261,7 @@ fn shared(config: &Config) -> io::Result<Shared> {
         metrics: OnceLock::new(),
         scraping: settings::scraping(config)?,
         settings: OnceLock::new(),
+        links,
     };
     let endpoint = Endpoint {
         context,
@@ -273,13 +277,14 @@ fn shared(config: &Config) -> io::Result<Shared> {
 /// Starts the root actor on the workers of the server.
 fn start_broker(
     config: &Config,
+    secret: Option<&DeskSecret>,
     storage: Arc<dyn Storage>,
     server: &RunningServer,
     gave_up: &Arc<Notify>,
 ) -> BrokerHandle {
     let gave_up = Arc::clone(gave_up);
     let arbiters = server.arbiters().to_vec();
-    Broker::start(settings::broker(config), storage, arbiters, move || {
+    Broker::start(settings::broker(config, secret), storage, arbiters, move || {
         gave_up.notify_one();
     })
 }

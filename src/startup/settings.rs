@@ -17,12 +17,14 @@ use crate::{
         jwt::{JwtSettings, JwtVerifier, KeySource},
     },
     budget::Budget,
-    config::{self, Config, RedisFallback, StorageKind},
+    config::{self, Config, DeskSecret, RedisFallback, StorageKind},
     edge::AddressLimiter,
     http::Scraping,
     mcp::ClarifyBy,
     metrics::TokenFile,
+    seal::DeskSeal,
     storage::{StorageSettings, redis::RedisSettings},
+    targets,
     transport::Timeouts,
 };
 
@@ -92,17 +94,26 @@ pub fn timeouts(config: &Config) -> Timeouts {
     }
 }
 
+/// The secret of webhooks and of links by which a question can be answered.
+///
+/// # Errors
+/// `desk_secret_file` cannot be used. The rules of the configuration have checked it before.
+pub fn desk_secret(config: &Config) -> io::Result<Option<DeskSecret>> {
+    let failed = |reason| io::Error::other(format!("desk_secret_file cannot be used: {reason}"));
+    config.desk_secret().map_err(failed)
+}
+
 /// The settings of the root actor and its projects.
-pub fn broker(config: &Config) -> BrokerSettings {
+pub fn broker(config: &Config, secret: Option<&DeskSecret>) -> BrokerSettings {
     BrokerSettings {
-        project: project(config),
+        project: project(config, secret),
         key_rate_limit: config.rate_limit,
         multi_project: config.enable_multi_project,
         projects_max: config.projects_max,
     }
 }
 
-fn project(config: &Config) -> ProjectSettings {
+fn project(config: &Config, secret: Option<&DeskSecret>) -> ProjectSettings {
     ProjectSettings {
         queue_capacity: config.queue_capacity,
         sessions_max: config.sessions_max,
@@ -119,6 +130,8 @@ fn project(config: &Config) -> ProjectSettings {
             is_on: config.desk,
             capacity: config.desk_capacity,
             yap_delay: config.yap_delay,
+            targets: targets::targets(config, secret),
+            seal: secret.map(|secret| Arc::new(DeskSeal::new(secret)) as _),
         },
     }
 }

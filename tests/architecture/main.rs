@@ -43,7 +43,8 @@ const ACTORS: Layers = &[
         ],
     ),
     ("directory", &["clock", "model", "session"]),
-    ("policy", &["model", "rate", "session", "supervise"]),
+    ("targets", &["model", "storage"]),
+    ("policy", &["model", "rate", "session", "supervise", "targets"]),
     (
         "router",
         &[
@@ -64,6 +65,7 @@ const ACTORS: Layers = &[
         &[
             "clock",
             "directory",
+            "faults",
             "metrics",
             "model",
             "policy",
@@ -71,6 +73,7 @@ const ACTORS: Layers = &[
             "session",
             "storage",
             "supervise",
+            "targets",
         ],
     ),
     (
@@ -124,11 +127,13 @@ const BROKER: Layers = &[
     ("metrics", &[]),
     ("config", &["metrics", "storage"]),
     ("telemetry", &["config"]),
+    ("seal", &["config"]),
     ("local", &["config"]),
     ("auth", &["problem"]),
     ("admin", &["auth"]),
     ("edge", &["auth", "problem"]),
     ("verbs", &["auth", "json", "refusal"]),
+    ("targets", &["config", "json", "verbs"]),
     ("mcp", &["admin", "auth", "budget", "json", "refusal", "verbs"]),
     (
         "transport",
@@ -167,6 +172,7 @@ const BROKER: Layers = &[
             "metrics",
             "problem",
             "refusal",
+            "targets",
             "telemetry",
             "transport",
             "verbs",
@@ -185,7 +191,9 @@ const BROKER: Layers = &[
             "local",
             "mcp",
             "metrics",
+            "seal",
             "storage",
+            "targets",
             "telemetry",
             "transport",
         ],

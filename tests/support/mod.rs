@@ -25,6 +25,7 @@ pub mod promtool;
 mod proxy;
 #[allow(dead_code, reason = "only some tests have servers of their own")]
 mod redis;
+mod target;
 mod tenant;
 mod wire;
 
@@ -47,6 +48,8 @@ pub use issuer::{Issuer, unsigned};
 pub use proxy::Proxy;
 #[allow(unused_imports, reason = "only some tests have servers of their own")]
 pub use redis::Redis;
+#[allow(unused_imports, reason = "only some tests are sent webhooks")]
+pub use target::{Got, SECRET, Target, secret_file};
 pub use tenant::{ADMIN_KEY, Tenant, id_of_key};
 pub use wire::{Wire, masked_frame, read_frame};
 

@@ -58,7 +58,7 @@ pub struct Broker {
 }
 
 /// Settings of a whole broker.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct BrokerSettings {
     pub project: ProjectSettings,
     /// Requests per minute of each key; 0 means no limit.
@@ -183,7 +183,7 @@ impl Broker {
         record: Arc<ProjectRecord>,
         epoch: StoreEpoch,
     ) -> impl FnOnce() -> ProjectHandle + Send + 'static {
-        let (settings, storage) = (self.settings.project, Arc::clone(&self.storage));
+        let (settings, storage) = (self.settings.project.clone(), Arc::clone(&self.storage));
         let (projects, broker) = (Arc::downgrade(&self.projects), self.address.clone());
         move || {
             let (store, project) = (storage.open_at(&record.id, epoch), record.id.clone());

@@ -1,6 +1,6 @@
 //! The desk's actor: carries out what the state of the desk plans, and keeps it current.
 //!
-//! Its two tasks sleep until something changes or a deadline comes. Without a console and without a deadline they sleep as
+//! Its tasks sleep until something changes or a deadline comes. Without a console and without a deadline they sleep as
 //! long as nothing happens.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
@@ -43,7 +43,7 @@ pub struct Desk {
 }
 
 /// What the tasks of the actor work on.
-struct Work {
+pub(super) struct Work {
     changes: Arc<QuestionChanges>,
 }
 
@@ -86,6 +86,10 @@ impl Actor for Desk {
         }));
         let yaps = Arc::clone(&self.work);
         ctx.spawn(wrap_future(async move { yaps.keep_yaps().await }));
+        for target in self.work.shared().settings.targets.iter().cloned() {
+            let work = Arc::clone(&self.work);
+            ctx.spawn(wrap_future(async move { work.keep_target(target).await }));
+        }
     }
 }
 
@@ -112,8 +116,12 @@ impl Handler<Envelope<PanicDesk>> for Desk {
 }
 
 impl Work {
-    fn shared(&self) -> &Arc<DeskShared> {
+    pub(super) fn shared(&self) -> &Arc<DeskShared> {
         self.changes.shared()
+    }
+
+    pub(super) fn changes(&self) -> &QuestionChanges {
+        &self.changes
     }
 
     /// Keeps offers, claims and expiries current until the project ends.
@@ -169,12 +177,14 @@ impl Work {
         let Todo {
             mut questions,
             askers_gone,
+            answers_read,
             reload,
             ..
         } = todo;
         let left = |questions, askers_gone, reload| Todo {
             questions,
             askers_gone,
+            answers_read: answers_read.clone(),
             reload,
             yaps: false,
         };
@@ -205,6 +215,22 @@ impl Work {
                 return Err((left(BTreeSet::new(), gone, false), error));
             }
             gone.remove(&session);
+        }
+        if let Err(error) = self.delete_answers(&answers_read).await {
+            return Err((left(BTreeSet::new(), BTreeSet::new(), false), error));
+        }
+        Ok(())
+    }
+
+    /// Deletes the answers to sensitive questions that their askers have.
+    async fn delete_answers(&self, answers_read: &BTreeSet<QuestionId>) -> Result<(), StoreError> {
+        let ids: Vec<_> = answers_read.iter().copied().collect();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        for question in self.changes.store().questions(ids).await?.into_iter().flatten() {
+            let deleted = question.answer_deleted(now());
+            self.changes.store_once(&question, deleted, NoticeFrom::None).await?;
         }
         Ok(())
     }
@@ -307,6 +333,10 @@ impl Work {
             }
             Effect::Expire(question) => {
                 let next = question.expired(now);
+                (question, next)
+            }
+            Effect::WarnOfExpiry(question) => {
+                let next = question.expiring(now);
                 (question, next)
             }
         };

@@ -6,6 +6,7 @@ use super::{notice::notice, shared::DeskShared};
 use crate::{
     clock::{Now, now},
     directory::Directory,
+    faults,
     metrics::{METRICS, ProjectCounters, QuestionEnd},
     model::{
         BrokerError, Closing, MessageIds, ProjectEvent, ProjectId, Question, QuestionChange, QuestionId, QuestionState,
@@ -68,6 +69,11 @@ impl QuestionChanges {
             shared,
             ids: Mutex::default(),
         })
+    }
+
+    /// The project of the questions.
+    pub const fn project(&self) -> &ProjectId {
+        &self.project
     }
 
     /// What readers and the actor share.
@@ -158,10 +164,20 @@ impl QuestionChanges {
         let id = next.id;
         let append = (!next.is_open()).then(|| self.notice(&mut next, from, now)).flatten();
         let next = Arc::new(next);
-        match self.store.update_question(Arc::clone(&next), append, now).await {
+        let change = change_between(before, &next);
+        let event = change.map(|(change, human)| ProjectEvent::of_question(&next, change, human));
+        let closes = append.is_some();
+        if closes {
+            faults::point("question_closing").await;
+        }
+        let updated = self.store.update_question(Arc::clone(&next), event, append, now).await;
+        if closes {
+            faults::point("question_closed").await;
+        }
+        match updated {
             Ok(Updated::Stored(appended)) => {
                 self.shared.publish(&next, now);
-                self.note(before, &next, now);
+                count(before, &next);
                 if let Some(appended) = appended {
                     self.nudge_asker(&next, &appended);
                 }
@@ -228,33 +244,25 @@ impl QuestionChanges {
         }
     }
 
-    /// Records an event of a question.
+    /// Records an event that changes nothing, so that no operation of the store records it.
     pub fn record(&self, question: &Question, change: QuestionChange, human: Option<SessionName>, now: Now) {
-        let event = ProjectEvent::Question {
-            question: question.id,
-            asker: question.asker.session,
-            change,
-            human,
-        };
-        self.store.record(event, now);
+        self.store
+            .record(ProjectEvent::of_question(question, change, human), now);
     }
+}
 
-    /// Records and counts a change.
-    fn note(&self, before: &Question, after: &Question, now: Now) {
-        let asked_ms = after.asked_at_ms();
-        if before.seen_at_ms.is_none()
-            && let Some(seen_ms) = after.seen_at_ms
-        {
-            METRICS.question_wait.observe(nanos_between(asked_ms, seen_ms));
-        }
-        if let Some(closed) = after.closed() {
-            METRICS.questions_closed.of(QuestionEnd::of(&closed.how)).increment();
-            if matches!(closed.how, Closing::Answered { .. }) {
-                METRICS.question_answer.observe(nanos_between(asked_ms, closed.at_ms));
-            }
-        }
-        if let Some((change, human)) = change_between(before, after) {
-            self.record(after, change, human, now);
+/// Counts a change in the metrics.
+fn count(before: &Question, after: &Question) {
+    let asked_ms = after.asked_at_ms();
+    if before.seen_at_ms.is_none()
+        && let Some(seen_ms) = after.seen_at_ms
+    {
+        METRICS.question_wait.observe(nanos_between(asked_ms, seen_ms));
+    }
+    if let Some(closed) = after.closed().filter(|_| before.is_open()) {
+        METRICS.questions_closed.of(QuestionEnd::of(&closed.how)).increment();
+        if matches!(closed.how, Closing::Answered { .. }) {
+            METRICS.question_answer.observe(nanos_between(asked_ms, closed.at_ms));
         }
     }
 }
@@ -265,8 +273,14 @@ fn nanos_between(from_ms: u64, to_ms: u64) -> u64 {
 
 /// What the log says of a change; None for a renewal.
 fn change_between(before: &Question, after: &Question) -> Option<(QuestionChange, Option<SessionName>)> {
+    if after.is_expiring && !before.is_expiring {
+        return Some((QuestionChange::Expiring, None));
+    }
+    if after.answer_deleted_ms != before.answer_deleted_ms {
+        return Some((QuestionChange::AnswerDeleted, None));
+    }
     match &after.state {
-        QuestionState::Closed(closed) => Some(match &closed.how {
+        QuestionState::Closed(closed) => before.is_open().then(|| match &closed.how {
             Closing::Answered { by, .. } => (QuestionChange::Answered, Some(by.human.clone())),
             Closing::Declined { by, .. } => (QuestionChange::Declined, Some(by.human.clone())),
             Closing::Expired => (QuestionChange::Expired, None),

@@ -15,6 +15,7 @@ mod people;
 mod requests;
 mod shared;
 mod state;
+mod targets;
 mod yap_rates;
 
 pub(crate) use actor::CONSOLE_TTL;

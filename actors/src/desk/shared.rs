@@ -39,6 +39,8 @@ pub struct DeskShared {
     /// Wakes the actor.
     changed: Notify,
     yaps_changed: Notify,
+    /// Counts what may be a change of any question.
+    any_change: watch::Sender<u64>,
     is_closed: AtomicBool,
     todo: Mutex<Todo>,
 }
@@ -59,6 +61,8 @@ pub(super) struct Todo {
     pub questions: BTreeSet<QuestionId>,
     /// Sessions that have ended: their open questions are cancelled.
     pub askers_gone: BTreeSet<SessionId>,
+    /// Sensitive questions whose askers have the answer: it is deleted.
+    pub answers_read: BTreeSet<QuestionId>,
     /// Yaps may have been released by other replicas.
     pub yaps: bool,
     /// All open questions.
@@ -73,6 +77,7 @@ impl Todo {
     pub fn add(&mut self, mut other: Self) {
         self.questions.append(&mut other.questions);
         self.askers_gone.append(&mut other.askers_gone);
+        self.answers_read.append(&mut other.answers_read);
         self.yaps |= other.yaps;
         self.reload |= other.reload;
         if self.questions.len() > Self::QUESTIONS_MAX {
@@ -107,6 +112,7 @@ impl DeskShared {
             last_summary: Mutex::default(),
             changed: Notify::new(),
             yaps_changed: Notify::new(),
+            any_change: watch::Sender::new(0),
             is_closed: AtomicBool::new(false),
             todo: Mutex::default(),
         })
@@ -123,6 +129,8 @@ impl DeskShared {
 
     /// Tells readers of a record that the store has, if it is news. Returns whether it was.
     pub fn publish(&self, question: &Arc<Question>, now: Now) -> bool {
+        // Also when it is no news here: the event log has more than before.
+        self.any_change.send_modify(|count| *count += 1);
         let mut state = self.state();
         let is_news = state.put(Arc::clone(question), now);
         if is_news {
@@ -377,6 +385,14 @@ impl DeskShared {
         });
     }
 
+    /// The asker has the answer to a sensitive question: it is deleted.
+    pub fn answer_read(&self, id: QuestionId) {
+        self.do_later(Todo {
+            answers_read: BTreeSet::from([id]),
+            ..Todo::default()
+        });
+    }
+
     /// What is to be read, except yaps.
     pub(super) fn take_todo(&self) -> Todo {
         let mut todo = lock(&self.todo);
@@ -410,6 +426,12 @@ impl DeskShared {
     pub fn look_again(&self) {
         self.changed.notify_one();
         self.yaps_changed.notify_one();
+        self.any_change.send_modify(|count| *count += 1);
+    }
+
+    /// Reports changes of any question from now on.
+    pub(super) fn watch_all(&self) -> watch::Receiver<u64> {
+        self.any_change.subscribe()
     }
 
     /// The project has ended: feeds and the actor end.

@@ -49,6 +49,8 @@ pub enum Effect {
     },
     /// Its time is over.
     Expire(Arc<Question>),
+    /// Its time is nearly over, which is said once.
+    WarnOfExpiry(Arc<Question>),
 }
 
 /// What is to be done now, and when to look again.
@@ -344,6 +346,13 @@ impl DeskState {
                 return;
             }
             planning.look_at(now.mono_at(end));
+        }
+        if let Some(at) = question.expiry_warning_ms() {
+            if at <= now.unix_ms {
+                planning.plan.effects.push(Effect::WarnOfExpiry(Arc::clone(question)));
+                return;
+            }
+            planning.look_at(now.mono_at(at));
         }
         match &question.state {
             QuestionState::Offered(offer) => {

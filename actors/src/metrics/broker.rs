@@ -260,6 +260,8 @@ pub struct BrokerMetrics {
     pub question_answer: Histogram,
     /// Questions that have ended.
     pub questions_closed: CounterVec<QuestionEnd, { QuestionEnd::LEN }>,
+    /// Attempts to tell a target outside the broker of a change of a question that failed.
+    pub webhook_failures: Counter,
     /// Yaps that were shown.
     pub yaps: Counter,
     /// Reports to the senders of messages.
@@ -307,6 +309,7 @@ impl BrokerMetrics {
             question_wait: Histogram::new(),
             question_answer: Histogram::new(),
             questions_closed: CounterVec::new(),
+            webhook_failures: Counter::new(),
             yaps: Counter::new(),
             delivery_reports: CounterVec::new(),
         }

@@ -5,7 +5,8 @@ use serde::Deserialize;
 use uuid::Uuid;
 
 use super::{
-    AuditOutcome, DeadLetterReason, Headers, MessageId, ProjectId, ProtocolName, QuestionId, SessionId, SessionName,
+    AuditOutcome, DeadLetterReason, Headers, MessageId, ProjectId, ProtocolName, Question, QuestionId, SessionId,
+    SessionName,
 };
 use crate::clock::rfc3339;
 
@@ -87,6 +88,17 @@ pub enum ProjectEvent {
 }
 
 impl ProjectEvent {
+    /// A question was asked, changed hands or ended. `human` is the person who made the change, or got the question.
+    #[must_use]
+    pub const fn of_question(question: &Question, change: QuestionChange, human: Option<SessionName>) -> Self {
+        Self::Question {
+            question: question.id,
+            asker: question.asker.session,
+            change,
+            human,
+        }
+    }
+
     /// An actor panicked and was started again.
     #[must_use]
     pub const fn restarted(actor: ActorKind) -> Self {
@@ -209,6 +221,10 @@ named! {
         Removed = 10 "removed",
         /// A person has read it for the first time.
         Seen = 11 "seen",
+        /// Its time is nearly over.
+        Expiring = 12 "expiring",
+        /// The answer to a sensitive question was deleted: the asker has it.
+        AnswerDeleted = 13 "answer_deleted",
     }
 }
 

@@ -42,9 +42,9 @@ pub use project::{
 };
 pub use protocol::{Pattern, ProtocolMetadata, ProtocolName, ProtocolRecord};
 pub use question::{
-    ANSWER_BYTES_MAX, ASKER_GONE, AddressedTo, Answer, AnswerPart, AnsweredBy, Asker, CLAIM_TIME, CONTEXT_BYTES_MAX,
-    Closed, Closing, ConsoleId, Handover, IMAGES_BYTES_MAX, IMAGES_LEN_MAX, Image, LINKS_LEN_MAX, Link,
-    OPTIONS_LEN_MAX, Offer, QUESTION_CHARACTERS_MAX, QUESTIONS_LEN_MAX, Question, QuestionChoice, QuestionClaim,
+    ANSWER_BYTES_MAX, ASKER_GONE, AddressedTo, Answer, AnswerPart, AnswerSeal, AnsweredBy, Asker, CLAIM_TIME,
+    CONTEXT_BYTES_MAX, Closed, Closing, ConsoleId, Handover, IMAGES_BYTES_MAX, IMAGES_LEN_MAX, Image, LINKS_LEN_MAX,
+    Link, OPTIONS_LEN_MAX, Offer, QUESTION_CHARACTERS_MAX, QUESTIONS_LEN_MAX, Question, QuestionChoice, QuestionClaim,
     QuestionContent, QuestionItem, QuestionState, REMARK_CHARACTERS_MAX, Refusal, TYPING_GRACE, TYPING_GRACE_MAX,
     TYPING_SHOWN, Urgency, Via,
 };

@@ -7,6 +7,7 @@ mod answer;
 mod check;
 mod content;
 mod outcome;
+mod seal;
 mod transitions;
 
 use std::fmt;
@@ -20,6 +21,7 @@ pub use content::{
     CONTEXT_BYTES_MAX, IMAGES_BYTES_MAX, IMAGES_LEN_MAX, Image, LINKS_LEN_MAX, Link, OPTIONS_LEN_MAX,
     QUESTION_CHARACTERS_MAX, QUESTIONS_LEN_MAX, QuestionChoice, QuestionContent, QuestionItem,
 };
+pub use seal::AnswerSeal;
 pub use transitions::{
     ASKER_GONE, CLAIM_TIME, REMARK_CHARACTERS_MAX, Refusal, TYPING_GRACE, TYPING_GRACE_MAX, TYPING_SHOWN,
 };
@@ -48,7 +50,8 @@ pub struct Question {
     pub urgency: Urgency,
     /// Who may answer it.
     pub to: AddressedTo,
-    /// The answer is shown on the desk page only, and in no history.
+    /// The question is answered on the desk page only. The answer is in no list and no history, and is deleted once the
+    /// asker has it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_sensitive: bool,
     /// Milliseconds since the Unix epoch; None for a question that lives until it is cancelled.
@@ -64,6 +67,15 @@ pub struct Question {
     /// When a person first saw it, in milliseconds since the Unix epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen_at_ms: Option<u64>,
+    /// It was said that its time is nearly over.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_expiring: bool,
+    /// The answer to a sensitive question, encrypted; the one in `state` is empty then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sealed_answer: Option<String>,
+    /// When the answer to a sensitive question was deleted, in milliseconds since the Unix epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer_deleted_ms: Option<u64>,
     /// The last handover.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handover: Option<Handover>,
@@ -168,7 +180,8 @@ pub enum QuestionState {
     Offered(Offer),
     /// A person has opened it and writes.
     Claimed(QuestionClaim),
-    /// It is answered, declined, expired or cancelled, and never changes again except for [`Question::notice`].
+    /// It is answered, declined, expired or cancelled, and never changes again, except that the answer to a sensitive
+    /// question is deleted.
     Closed(Closed),
 }
 

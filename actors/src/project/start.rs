@@ -38,18 +38,18 @@ impl Project {
         on_give_up: impl FnOnce() + Clone + 'static,
     ) -> ProjectHandle {
         let id = record.id.clone();
-        let policy = ProjectPolicy::new(settings, record);
+        let policy = ProjectPolicy::new(settings.clone(), record);
         let (metrics, counters) = (ActorMetrics::new("project", id.as_str()), metrics::project(&id));
         let directory = Arc::new(Directory::new(settings.presence));
         let (catalog, compiler) = (Arc::<Catalog>::default(), Arc::<Compiler>::default());
         let (known_seq, frames_dropped) = (KnownSeq::default(), Arc::<AtomicBool>::default());
         let registry_address = Arc::new(OnceLock::new());
-        let desk_shared = DeskShared::new(settings.desk, store.is_shared());
+        let desk_shared = DeskShared::new(settings.desk.clone(), store.is_shared());
         let gave_up = recorded_give_up(Arc::clone(&store), on_give_up.clone());
         let project = supervise::start(Arc::clone(&metrics), settings.restarts, gave_up, |address| {
             Self::new(ProjectParts {
                 id: id.clone(),
-                settings,
+                settings: settings.clone(),
                 address,
                 registry: Arc::clone(&registry_address),
                 store: Arc::clone(&store),

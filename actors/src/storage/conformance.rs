@@ -18,6 +18,7 @@ mod records;
 mod replicated;
 mod sessions;
 mod system;
+mod targets;
 mod timed;
 pub(super) mod world;
 mod yaps;
@@ -133,6 +134,9 @@ pub const CASES: &[Case] = cases! {
         a_removed_question_is_forgotten
         a_cleared_project_has_no_questions
         a_store_of_one_process_returns_its_own_consoles;
+    targets:
+        each_target_has_a_place
+        the_event_log_has_each_stored_change_of_a_question;
     yaps:
         yaps_are_shown_in_the_order_in_which_they_were_written
         a_yap_is_held_for_the_delay

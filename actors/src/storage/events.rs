@@ -4,11 +4,13 @@
 //! files in `events/` encode and read blocks, for every backend.
 
 mod block;
+mod fields;
 mod page;
 mod position;
 mod record;
 
 pub use block::{BLOCK_BYTES, Block, BlockHeader, BlockWriter, HEADER_BYTES};
+pub use fields::fields_of;
 pub use page::{Boundary, PageReader, Within};
 pub use position::{EventPosition, NotAPosition};
 pub use record::{DamagedLog, PAYLOAD_BYTES_MAX};
@@ -55,7 +57,6 @@ pub struct EventQuery {
     pub bytes_max: usize,
 }
 
-#[cfg(test)]
 impl EventQuery {
     /// The whole log, oldest events first.
     pub const WHOLE_LOG: Self = Self {

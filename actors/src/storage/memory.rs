@@ -12,7 +12,8 @@ use super::{
     DeadLetterStore, Depth, DraftPut, EventPage, EventQuery, EventStore, InboxStore, Inserted, KeyReservation, Lease,
     Op, Peeked, ProtocolStore, PushStore, PutOutcome, PutSession, QuestionStore, Redriven, Release, Released,
     ReleasedYaps, ReplicatedStorage, ReplicatedStore, Retention, Roster, SendResult, SessionKey, SessionStore, Storage,
-    StorageHealth, Store, Swept, TrackingStore, Unreported, Updated, Usage, YapHeld,
+    StorageHealth, Store, Swept, TargetId, TargetPlace, TargetStore, TrackingStore, Unreported, Updated, Usage,
+    YapHeld,
     state::{account::StoreLimits, project::ProjectState, system::SystemState},
 };
 use crate::{
@@ -311,8 +312,14 @@ impl QuestionStore for MemoryStore {
         self.run(|state| state.ask(question, content, now))
     }
 
-    fn update_question(&self, question: Arc<Question>, notice: Option<Append>, now: Now) -> Op<Updated> {
-        self.run(|state| state.update_question(question, notice, now))
+    fn update_question(
+        &self,
+        question: Arc<Question>,
+        event: Option<ProjectEvent>,
+        notice: Option<Append>,
+        now: Now,
+    ) -> Op<Updated> {
+        self.run(|state| state.update_question(question, event, notice, now))
     }
 
     fn questions(&self, ids: Vec<QuestionId>) -> Op<Vec<Option<Arc<Question>>>> {
@@ -357,6 +364,19 @@ impl QuestionStore for MemoryStore {
 
     fn exchange_consoles(&self, own: Vec<ConsoleRecord>, _: Duration) -> Op<Vec<ConsoleRecord>> {
         Box::pin(ready(Ok(own)))
+    }
+}
+
+impl TargetStore for MemoryStore {
+    fn claim_target(&self, target: TargetId, _: Duration) -> Op<Option<TargetPlace>> {
+        self.run(|state| Some(state.target(target)))
+    }
+
+    fn move_target(&self, target: TargetId, place: TargetPlace, _: Duration) -> Op<bool> {
+        self.run(|state| {
+            state.move_target(target, place);
+            true
+        })
     }
 }
 

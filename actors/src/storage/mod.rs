@@ -22,6 +22,7 @@ mod retention;
 mod sessions;
 mod state;
 mod store;
+mod targets;
 mod tracking;
 
 pub use claim::Claim;
@@ -46,4 +47,5 @@ pub use replicated::{Heartbeat, HeartbeatExchange, PrefetchLimit, PushStore, Pus
 pub use retention::{COPY_BYTES, QUESTION_BYTES, Retention, Usage, envelope_bytes};
 pub use sessions::{Claimed, PutOutcome, PutSession, Roster, SessionKey, SessionStore};
 pub use store::Store;
+pub use targets::{TARGETS_MAX, TargetId, TargetPlace, TargetStore};
 pub use tracking::{KeyReservation, SendResult, TrackingStore};

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     clock::Now,
-    model::{ConsoleId, Question, QuestionContent, QuestionId, SessionName, ShownYap, Yap},
+    model::{ConsoleId, ProjectEvent, Question, QuestionContent, QuestionId, SessionName, ShownYap, Yap},
 };
 
 /// Open questions of one session.
@@ -34,17 +34,23 @@ pub const YAP_BACKDATE_MAX: Duration = Duration::from_secs(5);
 
 /// The questions of a project, and its yaps.
 pub trait QuestionStore {
-    /// Stores a new question (revision 0). With an idempotency key that the session used in the last 24 hours
+    /// Stores a new question (revision 0) and records in the event log that it was asked. With an idempotency key that the session used in the last 24 hours
     /// ([`idempotency_window`](super::Retention::idempotency_window)) for a question that is kept, or with the id of a
     /// kept question, it stores nothing and returns that question. Closed questions that are older than the retention, or
     /// that are in the way of the bounds, are forgotten, the oldest first.
     fn ask(&self, question: Arc<Question>, content: Arc<QuestionContent>, now: Now) -> Op<Asked>;
 
-    /// Compare and set: stores the record if its revision is one above that of the stored one. If it closes the question
-    /// and comes with a notice, the notice is appended to the inbox of the asker in the same operation. A notice that
-    /// cannot be appended, because the session is gone or its inbox is full, does not keep the question open. A record
-    /// of a question that was closed before appends no notice.
-    fn update_question(&self, question: Arc<Question>, notice: Option<Append>, now: Now) -> Op<Updated>;
+    /// Compare and set: stores the record if its revision is one above that of the stored one, and records the event in
+    /// the same operation. If it closes the question and comes with a notice, the notice is appended to the inbox of the
+    /// asker in this operation too. A notice that cannot be appended, because the session is gone or its inbox is full,
+    /// does not keep the question open. A record of a question that was closed before appends no notice.
+    fn update_question(
+        &self,
+        question: Arc<Question>,
+        event: Option<ProjectEvent>,
+        notice: Option<Append>,
+        now: Now,
+    ) -> Op<Updated>;
 
     /// The records of these questions; None for an unknown one.
     fn questions(&self, ids: Vec<QuestionId>) -> Op<Vec<Option<Arc<Question>>>>;

@@ -13,6 +13,7 @@ use super::{
     replicated::{PushStore, ReplicatedStore},
     retention::Usage,
     sessions::SessionStore,
+    targets::TargetStore,
     tracking::TrackingStore,
 };
 use crate::{
@@ -33,6 +34,7 @@ pub trait Store:
     + DeadLetterStore
     + EventStore
     + QuestionStore
+    + TargetStore
     + Send
     + Sync
     + 'static

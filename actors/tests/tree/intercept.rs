@@ -15,8 +15,8 @@ use actors::{
         DeadLetterQuery, DeadLetterStore, Depth, DraftPut, EventPage, EventQuery, EventStore, InboxStore, Inserted,
         KeyReservation, Lease, Op, Peeked, ProtocolStore, PushStore, PutOutcome, PutSession, QuestionStore, Redriven,
         Release, Released, ReleasedYaps, ReplicatedStorage, ReplicatedStore, Roster, SendResult, SessionKey,
-        SessionStore, Storage, StorageHealth, Store, Swept, TrackingStore, Unreported, Updated, Usage, YapHeld,
-        memory::MemoryStorage,
+        SessionStore, Storage, StorageHealth, Store, Swept, TargetId, TargetPlace, TargetStore, TrackingStore,
+        Unreported, Updated, Usage, YapHeld, memory::MemoryStorage,
     },
 };
 
@@ -195,7 +195,12 @@ hooks! {
     impl QuestionStore for InterceptStore {
         {}
         fn ask(question: Arc<Question>, content: Arc<QuestionContent>, now: Now) -> Asked;
-        fn update_question(question: Arc<Question>, notice: Option<Append>, now: Now) -> Updated;
+        fn update_question(
+            question: Arc<Question>,
+            event: Option<ProjectEvent>,
+            notice: Option<Append>,
+            now: Now,
+        ) -> Updated;
         fn questions(ids: Vec<QuestionId>) -> Vec<Option<Arc<Question>>>;
         fn question_content(id: QuestionId) -> Option<Arc<QuestionContent>>;
         fn open_questions() -> Vec<Arc<Question>>;
@@ -207,6 +212,12 @@ hooks! {
         fn release_yaps(delay: Duration, now: Now) -> ReleasedYaps;
         fn yaps(after: Option<u64>, limit: usize) -> Vec<Arc<ShownYap>>;
         fn exchange_consoles(own: Vec<ConsoleRecord>, ttl: Duration) -> Vec<ConsoleRecord>;
+    }
+
+    impl TargetStore for InterceptStore {
+        {}
+        fn claim_target(target: TargetId, ttl: Duration) -> Option<TargetPlace>;
+        fn move_target(target: TargetId, place: TargetPlace, ttl: Duration) -> bool;
     }
 
     impl EventStore for InterceptStore {

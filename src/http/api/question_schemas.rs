@@ -268,6 +268,9 @@ pub struct Question {
     answered_by: Option<ClosedBy>,
     #[schema(nullable = false, format = DateTime)]
     answered_at: Option<String>,
+    /// When the answer to a sensitive question was deleted: its asker has it.
+    #[schema(nullable = false, format = DateTime)]
+    answer_deleted_at: Option<String>,
     #[schema(nullable = false)]
     declined_by: Option<ClosedBy>,
     #[schema(nullable = false, format = DateTime)]

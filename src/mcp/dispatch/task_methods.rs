@@ -1,6 +1,6 @@
 //! `tasks/get`, `tasks/update` and `tasks/cancel`.
 
-use std::rc::Rc;
+use std::{rc::Rc, sync::Arc};
 
 use actors::{
     desk::Reader,
@@ -107,8 +107,10 @@ async fn serve_question(context: Rc<PeerContext>, to: ReplyTo, cancels: bool, id
 }
 
 /// The message about the end of a question, which the answer hands over.
-async fn notices_of(context: &PeerContext, question: &Question) -> Option<PendingNotices> {
-    let notice = question.notice?;
+async fn notices_of(context: &PeerContext, question: &Arc<Question>) -> Option<PendingNotices> {
+    if question.is_open() {
+        return None;
+    }
     let member = match context
         .project
         .own_session(question.asker.session, context.identity.owner())
@@ -116,5 +118,5 @@ async fn notices_of(context: &PeerContext, question: &Question) -> Option<Pendin
         Lookup::Ready(found) => found,
         Lookup::Pending(found) => found.answer().await,
     };
-    PendingNotices::new(&context.project, &member.ok()?, vec![notice])
+    PendingNotices::of(&context.project, &member.ok()?, [question])
 }

@@ -51,7 +51,7 @@ fn result_schema() -> Value {
         "question_id": string_schema(""),
         "state": {"enum": ["pending", "answered", "declined", "expired", "cancelled"]},
         "summary": string_schema(""),
-        "answer": {"type": "object"},
+        "answer": {"type": ["object", "null"]},
         "next": string_schema(""),
     })
 }

@@ -196,6 +196,16 @@ const KEYS: &[Key] = &[
         Delete,
     ),
     key(
+        "targets",
+        "hash: target -> how far events were sent to it (JSON)",
+        Delete,
+    ),
+    key(
+        "targets:claims",
+        "hash: target -> end of the claim, replica that sends to it",
+        Delete,
+    ),
+    key(
         "yaps",
         "hash: numbers of the last arrival and of the last shown yap, their times, bytes",
         Delete,

@@ -1,6 +1,7 @@
 //! The store of one project: each method of [`Store`] as an operation (`scripts/*.lua`), and its reply as the answer.
 
 mod questions;
+mod targets;
 mod tracking;
 
 use std::{

@@ -144,6 +144,9 @@ mod tests {
                 until_ms: 0,
             }),
             seen_at_ms: None,
+            is_expiring: false,
+            sealed_answer: None,
+            answer_deleted_ms: None,
             handover: None,
             notice: None,
         }

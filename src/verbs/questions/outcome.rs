@@ -59,6 +59,9 @@ impl Outcome<'_> {
             waited,
         } = self;
         let mut object = question.outcome();
+        if question.sealed_answer.is_some() {
+            object.insert("answer".to_owned(), Value::Null);
+        }
         object.insert("waited_seconds".to_owned(), json!(waited.as_secs()));
         if question.is_open() {
             object.insert("position".to_owned(), json!(position));
@@ -85,6 +88,10 @@ impl Outcome<'_> {
     pub fn summary(&self) -> String {
         if self.question.is_open() {
             return format!("PENDING: {}", progress_text(self.question, self.position, self.humans));
+        }
+        if self.question.sealed_answer.is_some() {
+            return "ANSWERED, but the broker cannot decrypt the answer: its desk_secret_file has changed. Ask again."
+                .to_owned();
         }
         self.question.outcome_line()
     }

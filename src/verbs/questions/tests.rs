@@ -224,6 +224,9 @@ fn question(state: QuestionState) -> Question {
         idempotency_key: None,
         state,
         seen_at_ms: None,
+        is_expiring: false,
+        sealed_answer: None,
+        answer_deleted_ms: None,
         handover: None,
         notice: None,
     }

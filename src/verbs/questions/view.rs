@@ -20,6 +20,15 @@ const TYPING_MS: u64 = 10_000;
 ///  "claimed_by": {"human": "mara", "console": "…", "until": "…", "typing": true}, "position": null, …}
 /// ```
 pub fn question_view(project: &ProjectHandle, question: &Question, content: Option<&QuestionContent>) -> Value {
+    let mut view = record_view(question, content, content.is_some());
+    view["asker"] = asker_json(project, question);
+    view["position"] = json!(project.queue_position(question.id));
+    view
+}
+
+/// The view without what only this broker knows: whether the asker is there, and the place in the queue. Images have no data
+/// unless `has_images`.
+pub fn record_view(question: &Question, content: Option<&QuestionContent>, has_images: bool) -> Value {
     let mut view = json!({
         "question_id": question.id,
         "revision": question.revision,
@@ -28,7 +37,7 @@ pub fn question_view(project: &ProjectHandle, question: &Question, content: Opti
         "expires_at": question.expires_at_ms.map(rfc3339_text),
         "urgency": question.urgency,
         "to": question.to,
-        "asker": asker_json(project, question),
+        "asker": {"session_id": question.asker.session, "name": question.asker.name},
         "summary": question.summary,
         "sensitive": question.is_sensitive,
         "offered_to": Value::Null,
@@ -37,12 +46,16 @@ pub fn question_view(project: &ProjectHandle, question: &Question, content: Opti
             "from": handover.from, "to": handover.to, "note": handover.note, "at": rfc3339_text(handover.at_ms),
         })),
         "seen_at": question.seen_at_ms.map(rfc3339_text),
-        "position": project.queue_position(question.id),
         "has_more": has_more(question),
     });
-    add_state(&mut view, question, content.is_some());
-    if let (Some(view), Some(Value::Object(content))) = (view.as_object_mut(), content.map(content_json)) {
-        view.extend(content);
+    add_state(&mut view, question, has_images);
+    if let (Some(view), Some(content)) = (view.as_object_mut(), content)
+        && let Value::Object(members) = content_json(content)
+    {
+        view.extend(members);
+        if !has_images {
+            view.insert("images".to_owned(), json!(without_data(&content.images)));
+        }
     }
     view
 }
@@ -95,6 +108,9 @@ fn add_state(view: &mut Value, question: &Question, is_whole: bool) {
                 Closing::Answered { by, answer } => {
                     view["answered_by"] = by_json(by);
                     view["answer"] = shown_answer(answer, question.is_sensitive, is_whole);
+                    if let Some(deleted_ms) = question.answer_deleted_ms {
+                        view["answer_deleted_at"] = json!(rfc3339_text(deleted_ms));
+                    }
                 }
                 Closing::Declined { by, reason } => {
                     view["declined_by"] = by_json(by);
@@ -134,14 +150,20 @@ fn shown_answer(answer: &Answer, is_sensitive: bool, is_whole: bool) -> Value {
     if is_whole || answer.images.is_empty() {
         return json!(answer);
     }
-    let images = answer.images.iter().map(|image| Image {
-        mime: image.mime.clone(),
-        data: String::new(),
-    });
     json!(Answer {
-        images: images.collect(),
+        images: without_data(&answer.images),
         ..answer.clone()
     })
+}
+
+fn without_data(images: &[Image]) -> Vec<Image> {
+    let mimes = images.iter().map(|image| image.mime.clone());
+    mimes
+        .map(|mime| Image {
+            mime,
+            data: String::new(),
+        })
+        .collect()
 }
 
 /// The members of the view that are the content.

@@ -3,6 +3,7 @@
 mod questions;
 mod rights;
 mod stream;
+mod webhooks;
 mod yaps;
 
 use serde_json::{Value, json};

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::{asked, asks, notices};
-use crate::support::{Broker, eventually};
+use crate::support::{Agent, Broker, eventually};
 
 const EVENTS_FIRST: &str = "text/event-stream, application/json";
 
@@ -67,6 +67,36 @@ fn a_call_over_http_waits_for_the_answer_of_a_person() {
             });
         }
     }
+}
+
+#[test]
+fn the_answer_to_a_sensitive_question_is_deleted_once_the_agent_has_it() {
+    let broker = Broker::without_timeouts();
+    let (mara, lena) = (broker.person("mara"), broker.person("lena"));
+    let alice = broker.agent("alice");
+    let id = asked(
+        &alice,
+        json!({"question": "Password?", "sensitive": true, "wait_seconds": 0}),
+    );
+    let draft = mara.sends("PUT", &format!("questions/{id}/draft"), &json!({"text": "hunt"}));
+    assert_eq!(draft.status, 400, "nothing is kept of what is typed: {draft:?}");
+    let shown = mara.answers(&id, json!({"text": "hunter2"}));
+    assert_eq!((&shown["state"], &shown["answer"]), (&json!("answered"), &Value::Null));
+    let late = lena.sends("POST", &format!("questions/{id}/answer"), &json!({"text": "swordfish"}));
+    assert_eq!(late.status, 409, "{late:?}");
+    let kept = lena.sends("GET", &format!("questions/{id}/draft"), &Value::Null).json();
+    assert_eq!(kept["text"], "", "a late answer to it is no draft");
+    // The message says that there is an answer, and not which.
+    assert_eq!(notices(&alice)[0]["payload"]["answer"], Value::Null);
+    let read = |agent: &Agent| agent.calls("get_answer", json!({"question_id": id}));
+    assert_eq!(read(&alice)["answer"]["text"], "hunter2");
+    let after = eventually("the answer is deleted", || {
+        Some(read(&alice)).filter(|result| result["answer"].is_null())
+    });
+    assert_eq!(after["answered_by"]["human"], "mara");
+    assert!(after["answer_deleted_at"].is_string(), "{after}");
+    let shown = mara.sends("GET", &format!("questions/{id}"), &Value::Null).json();
+    assert_eq!(shown["answer_deleted_at"], after["answer_deleted_at"]);
 }
 
 #[test]

@@ -44,6 +44,9 @@ fn question(number: u64, urgency: Urgency, to: &str) -> Question {
         idempotency_key: None,
         state: QuestionState::Waiting,
         seen_at_ms: None,
+        is_expiring: false,
+        sealed_answer: None,
+        answer_deleted_ms: None,
         handover: None,
         notice: None,
     }
@@ -153,6 +156,7 @@ impl World {
                 console,
             } => (question, question.claim_moved(human, *console)),
             Effect::Expire(question) => (question, question.expired(now)),
+            Effect::WarnOfExpiry(question) => (question, question.expiring(now)),
         };
         let next = next.unwrap_or_else(|refusal| panic!("{refusal} for {effect:?}"));
         if self.stored[&before.id].revision == before.revision {

@@ -56,7 +56,13 @@ impl Question {
         let at = time(Some(closed.at_ms));
         match &closed.how {
             Closing::Answered { by, answer } => {
-                put("answer", json!(answer));
+                match self.answer_deleted_ms {
+                    None => put("answer", json!(answer)),
+                    Some(deleted_ms) => {
+                        put("answer", Value::Null);
+                        put("answer_deleted_at", time(Some(deleted_ms)));
+                    }
+                }
                 put("answered_by", person(by));
                 put("answered_at", at);
             }
@@ -95,6 +101,9 @@ impl Question {
             return format!("PENDING: {}", self.summary);
         };
         match &closed.how {
+            Closing::Answered { by, .. } if self.answer_deleted_ms.is_some() => {
+                format!("ANSWERED by {}: the answer was handed over and then deleted", by.human)
+            }
             Closing::Answered { by, .. } if self.is_sensitive => {
                 format!("ANSWERED by {}: get_answer returns the answer", by.human)
             }

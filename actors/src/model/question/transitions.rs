@@ -4,7 +4,7 @@
 //! waiting ⇄ offered → claimed → answered | declined        from each open state also: expired, cancelled
 //! ```
 //!
-//! A closed question never changes. Each function returns the next revision or says what else the caller can do.
+//! A closed question never changes, except that the answer to a sensitive one is deleted. Each function returns the next revision or says what else the caller can do.
 
 use std::time::Duration;
 
@@ -23,6 +23,8 @@ pub const CLAIM_TIME: Duration = Duration::from_secs(600);
 pub const TYPING_GRACE: Duration = Duration::from_secs(120);
 /// A question expires at the latest this long after its end, also while a person types.
 pub const TYPING_GRACE_MAX: Duration = Duration::from_secs(1_800);
+/// How long before its end a question is said to expire soon; for a short life, a tenth of it.
+const EXPIRY_WARNING: Duration = Duration::from_secs(600);
 /// For how long after a keystroke others see that a person types.
 pub const TYPING_SHOWN: Duration = Duration::from_secs(15);
 /// Characters of the note of a handover, and of the reason of a refusal.
@@ -327,6 +329,69 @@ impl Question {
             return Err(Refusal::NotApplicable);
         }
         Ok(self.next(state).seen_at(now))
+    }
+
+    /// Its time is nearly over.
+    ///
+    /// # Errors
+    /// It is not yet, or that was said before.
+    pub fn expiring(&self, now: Now) -> Result<Self, Refusal> {
+        let state = self.open()?.clone();
+        match self.expiry_warning_ms() {
+            Some(due) if due <= now.unix_ms => Ok(Self {
+                is_expiring: true,
+                ..self.next(state)
+            }),
+            _ => Err(Refusal::NotApplicable),
+        }
+    }
+
+    /// When it is said that its time is nearly over, in milliseconds since the Unix epoch; None if that was said, or is
+    /// never said.
+    #[must_use]
+    pub fn expiry_warning_ms(&self) -> Option<u64> {
+        let end = self.expires_at_ms.filter(|_| self.is_open() && !self.is_expiring)?;
+        let life = end.saturating_sub(self.asked_at_ms());
+        Some(end.saturating_sub((life / 10).min(millis(EXPIRY_WARNING))))
+    }
+
+    /// Whether it has an answer that is deleted once the asker has it.
+    #[must_use]
+    pub const fn has_secret(&self) -> bool {
+        let is_answered = matches!(
+            &self.state,
+            QuestionState::Closed(Closed {
+                how: Closing::Answered { .. },
+                ..
+            })
+        );
+        self.is_sensitive && is_answered && self.answer_deleted_ms.is_none()
+    }
+
+    /// The asker has the answer to this sensitive question: the answer is deleted.
+    ///
+    /// # Errors
+    /// It has no such answer.
+    pub fn answer_deleted(&self, now: Now) -> Result<Self, Refusal> {
+        let QuestionState::Closed(Closed {
+            at_ms,
+            how: Closing::Answered { by, .. },
+        }) = &self.state
+        else {
+            return Err(Refusal::NotApplicable);
+        };
+        if !self.has_secret() {
+            return Err(Refusal::NotApplicable);
+        }
+        let how = Closing::Answered {
+            by: by.clone(),
+            answer: Answer::default(),
+        };
+        Ok(Self {
+            answer_deleted_ms: Some(now.unix_ms),
+            sealed_answer: None,
+            ..self.next(QuestionState::Closed(Closed { at_ms: *at_ms, how }))
+        })
     }
 
     /// When it expires if no further key is typed, in milliseconds since the Unix epoch: at its end, or 2 minutes after the

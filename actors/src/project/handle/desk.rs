@@ -39,7 +39,6 @@ impl ProjectHandle {
         match self.0.store.ask(Arc::clone(&question), content, now).await? {
             Asked::New => {
                 self.0.questions.shared().publish(&question, now);
-                self.0.questions.record(&question, QuestionChange::Asked, None, now);
                 Ok(AskedQuestion { question, is_new: true })
             }
             Asked::Existing(question) => Ok(AskedQuestion {
@@ -204,6 +203,19 @@ impl ProjectHandle {
         Ok(())
     }
 
+    /// The record with the answer to a sensitive question in plain text, for its asker. It stays encrypted if the broker has
+    /// another secret than when it was answered.
+    pub fn opened(&self, question: &Arc<Question>) -> Arc<Question> {
+        let seal = self.0.settings.desk.seal.as_deref();
+        let opened = seal.and_then(|seal| question.opened(seal));
+        opened.map_or_else(|| Arc::clone(question), Arc::new)
+    }
+
+    /// The asker has got the answer to this sensitive question: the desk deletes it soon.
+    pub fn answer_read(&self, id: QuestionId) {
+        self.0.questions.shared().answer_read(id);
+    }
+
     /// The place of an open question in the queue of the desk, as this replica knows it: 1 for the question that is next.
     /// None for a question that a console has, or that is closed.
     pub fn queue_position(&self, id: QuestionId) -> Option<usize> {
@@ -266,6 +278,9 @@ fn new_question(
         idempotency_key: new.idempotency_key,
         state: QuestionState::Waiting,
         seen_at_ms: None,
+        is_expiring: false,
+        sealed_answer: None,
+        answer_deleted_ms: None,
         handover: None,
         notice: None,
     };

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use uuid::Uuid;
 
 use super::{
-    super::{Append, Asked, Storage, Store, Updated, memory::MemoryStorage},
+    super::{Append, Asked, Storage, Store, TargetId, TargetPlace, Updated, memory::MemoryStorage},
     budgets::small_budgets,
     question_world::{closed_at, content, human, next, offered, question},
     world::{World, done, record},
@@ -79,7 +79,7 @@ impl DeskHistory {
     /// Carries out one operation.
     pub async fn step(&mut self) {
         self.steps += 1;
-        match self.random.below(27) {
+        match self.random.below(29) {
             0..6 => self.ask().await,
             6..14 => self.change().await,
             14..18 => self.draft().await,
@@ -90,6 +90,7 @@ impl DeskHistory {
                 }
             }
             19..25 => self.yap().await,
+            25..27 => self.target().await,
             _ => {
                 self.same(async |store| done(store.release_yaps(Duration::ZERO, now())).await)
                     .await;
@@ -144,12 +145,28 @@ impl DeskHistory {
             ..self.world.direct(to, &Headers::default())
         });
         let updated = self
-            .same(async |store| done(store.update_question(Arc::clone(&changed), notice.clone(), now())).await)
+            .same(async |store| done(store.update_question(Arc::clone(&changed), None, notice.clone(), now())).await)
             .await;
         if let (Updated::Stored(_), Some(known)) = (updated, self.known.iter_mut().find(|known| known.id == changed.id))
         {
             *known = changed;
         }
+    }
+
+    async fn target(&mut self) {
+        let target = TargetId::of_address(&self.random.below(3).to_string());
+        let ttl = Duration::from_secs(30);
+        if self.random.one_in(2) {
+            let place = TargetPlace {
+                failures: self.random.below(4) as u32,
+                retry_at_ms: self.steps,
+                ..TargetPlace::default()
+            };
+            self.same(async |store| done(store.move_target(target, place, ttl)).await)
+                .await;
+        }
+        self.same(async |store| done(store.claim_target(target, ttl)).await)
+            .await;
     }
 
     async fn draft(&mut self) {

@@ -56,6 +56,9 @@ pub fn question(session: SessionId, content: &QuestionContent, key: Option<&str>
         idempotency_key: key.map(str::to_owned),
         state: QuestionState::Waiting,
         seen_at_ms: None,
+        is_expiring: false,
+        sealed_answer: None,
+        answer_deleted_ms: None,
         handover: None,
         notice: None,
     }
@@ -118,7 +121,7 @@ impl World {
 
     /// Stores a record with a notice.
     pub async fn updates(&self, question: &Arc<Question>, notice: Option<Append>) -> Updated {
-        done(self.store.update_question(Arc::clone(question), notice, self.now)).await
+        done(self.store.update_question(Arc::clone(question), None, notice, self.now)).await
     }
 
     /// The next revision of a question, answered now.

@@ -18,7 +18,7 @@ use crate::{
         SessionName, StoredMessage,
     },
     storage::{
-        StoreError,
+        StoreError, TargetId,
         state::{
             account::StoreLimits,
             entry::ReceiptKey,
@@ -288,6 +288,14 @@ impl ProjectLoader {
             }
             kind::SHOWN_YAP => kept.yaps.shown.push(Arc::new(records::read_json(value.0)?)),
             kind::LAST_YAP => kept.yaps.last = (value.u64()?, value.u64()?),
+            kind::TARGET => {
+                let id = key
+                    .0
+                    .try_into()
+                    .map_err(|_| damaged("the id of a target is not 16 bytes"))?;
+                kept.targets
+                    .push((TargetId::from_bytes(id), records::read_json(value.0)?));
+            }
             _ => return Err(damaged("an unknown kind")),
         }
         Ok(())

@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// The layout version. A broker refuses later versions. Version 2 has added the event log, version 3 the
-/// outcome at the end of a receipt, version 4 which dead letters are reported, questions and yaps.
+/// outcome at the end of a receipt, version 4 which dead letters are reported, questions, yaps and targets.
 pub const VERSION: u32 = 4;
 
 /// Stands in place of the message id of a reservation.
@@ -78,6 +78,8 @@ pub mod kind {
     pub const SHOWN_YAP: u8 = 25;
     /// The number of the last yap that was shown, and the latest time that was.
     pub const LAST_YAP: u8 = 26;
+    /// How far the events have been sent to a target.
+    pub const TARGET: u8 = 27;
     /// Which dead letters are reported.
     pub const REPORT_PROGRESS: u8 = 20;
 }

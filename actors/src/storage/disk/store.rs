@@ -19,7 +19,8 @@ use crate::{
         DeadLetterQuery, DeadLetterStore, Depth, DraftPut, EventPage, EventQuery, EventStore, InboxStore, Inserted,
         KeyReservation, Lease, Op, Peeked, ProtocolStore, PushStore, PutOutcome, PutSession, QuestionStore, Redriven,
         Release, Released, ReleasedYaps, ReplicatedStore, Roster, SendResult, SessionKey, SessionStore, Store, Swept,
-        TrackingStore, Unreported, Updated, Usage, YapHeld, state::project::ProjectState,
+        TargetId, TargetPlace, TargetStore, TrackingStore, Unreported, Updated, Usage, YapHeld,
+        state::project::ProjectState,
     },
 };
 
@@ -284,8 +285,16 @@ impl QuestionStore for DiskStore {
         self.change(Need::Space, move |state| state.ask(question, content, now))
     }
 
-    fn update_question(&self, question: Arc<Question>, notice: Option<Append>, now: Now) -> Op<Updated> {
-        self.change(Need::Space, move |state| state.update_question(question, notice, now))
+    fn update_question(
+        &self,
+        question: Arc<Question>,
+        event: Option<ProjectEvent>,
+        notice: Option<Append>,
+        now: Now,
+    ) -> Op<Updated> {
+        self.change(Need::Space, move |state| {
+            state.update_question(question, event, notice, now)
+        })
     }
 
     fn questions(&self, ids: Vec<QuestionId>) -> Op<Vec<Option<Arc<Question>>>> {
@@ -332,5 +341,18 @@ impl QuestionStore for DiskStore {
 
     fn exchange_consoles(&self, own: Vec<ConsoleRecord>, _: Duration) -> Op<Vec<ConsoleRecord>> {
         Box::pin(std::future::ready(Ok(own)))
+    }
+}
+
+impl TargetStore for DiskStore {
+    fn claim_target(&self, target: TargetId, _: Duration) -> Op<Option<TargetPlace>> {
+        self.read(move |state| Some(state.target(target)))
+    }
+
+    fn move_target(&self, target: TargetId, place: TargetPlace, _: Duration) -> Op<bool> {
+        self.change(Need::Access, move |state| {
+            state.move_target(target, place);
+            true
+        })
     }
 }

@@ -2,10 +2,13 @@
 
 use std::{fmt, str::FromStr};
 
+use serde::{Deserialize, Serialize};
+
 /// The place of an event in the log of its project. Positions of one incarnation ascend as events are recorded.
 ///
 /// The text, which the events of `GET /api/v1/events` carry as their id, is `incarnation-block-index` in hexadecimal digits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct EventPosition {
     /// Changes when the log is lost: a position of another incarnation names nothing in this one.
     pub incarnation: u64,
@@ -37,6 +40,20 @@ impl fmt::Display for EventPosition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not the id of an event")]
 pub struct NotAPosition;
+
+impl From<EventPosition> for String {
+    fn from(position: EventPosition) -> Self {
+        position.to_string()
+    }
+}
+
+impl TryFrom<String> for EventPosition {
+    type Error = NotAPosition;
+
+    fn try_from(text: String) -> Result<Self, NotAPosition> {
+        text.parse()
+    }
+}
 
 impl FromStr for EventPosition {
     type Err = NotAPosition;

@@ -7,7 +7,10 @@ use crate::{
         DeadLetter, Message, MessageId, ProjectId, ProtocolRecord, Question, QuestionContent, QuestionId,
         RecipientStatus, SessionId, SessionName, SessionRecord, ShownYap, Yap,
     },
-    storage::events::BlockHeader,
+    storage::{
+        events::BlockHeader,
+        targets::{TargetId, TargetPlace},
+    },
 };
 
 /// Receives every change that must outlive the process, in order.
@@ -79,7 +82,7 @@ pub enum Change<'a> {
     CrossProjectTargetPut { message: MessageId, target: &'a ProjectId },
     /// The target is forgotten.
     CrossProjectTargetRemoved(MessageId),
-    /// A question, a draft or a yap.
+    /// A question, a draft, a yap, or the place of a target.
     Desk(DeskChange<'a>),
     /// Events were recorded: the next part of a block.
     EventsWritten(WrittenEvents<'a>),
@@ -120,6 +123,8 @@ pub enum DeskChange<'a> {
     },
     /// A yap that was shown is forgotten.
     YapRemoved { seq: u64 },
+    /// The events up to this place have been sent to a target.
+    TargetMoved { target: TargetId, place: &'a TargetPlace },
 }
 
 /// A part of a block of the event log.

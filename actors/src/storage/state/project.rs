@@ -33,6 +33,7 @@ use crate::{
         protocols::Inserted,
         retention::Usage,
         sessions::{Claimed, PutOutcome, PutSession, Roster, SessionKey},
+        targets::{TargetId, TargetPlace},
     },
 };
 
@@ -62,6 +63,7 @@ pub struct ProjectState<J = ()> {
     pub cross_project_targets: CrossProjectTargets,
     pub questions: Questions,
     pub yaps: Yaps,
+    pub targets: BTreeMap<TargetId, TargetPlace>,
 }
 
 /// A session with its inbox.
@@ -123,6 +125,7 @@ impl<J: Journal> ProjectState<J> {
             cross_project_targets: CrossProjectTargets::new(retention.cross_project_targets_len_max),
             questions: Questions::new(retention),
             yaps: Yaps::default(),
+            targets: BTreeMap::new(),
         }
     }
 

@@ -19,6 +19,7 @@ use crate::{
         DeadLetter, DeliveryStatus, Message, MessageId, ProjectId, ProtocolRecord, RecipientStatus, SessionId,
         SessionRecord,
     },
+    storage::targets::{TargetId, TargetPlace},
 };
 
 /// Everything that is persisted of a project, in any order.
@@ -38,6 +39,7 @@ pub struct StoredProject {
     pub cross_project_targets: Vec<(MessageId, ProjectId)>,
     pub questions: Vec<StoredQuestion>,
     pub yaps: StoredYaps,
+    pub targets: Vec<(TargetId, TargetPlace)>,
     pub events: StoredEvents,
 }
 
@@ -60,6 +62,7 @@ impl<J: Journal> ProjectState<J> {
     /// removal of what no longer fits the retention.
     pub fn restore(mut stored: StoredProject, project: ProjectId, limits: &StoreLimits, now: Now, journal: J) -> Self {
         let mut state = Self::with_journal(project, limits, journal);
+        state.targets = stored.targets.into_iter().collect();
         // Higher than every epoch of before.
         state.last_epoch = now.unix_ms;
         for record in stored.sessions {

@@ -44,6 +44,9 @@ fn ending(asker: &Member) -> Question {
         idempotency_key: None,
         state: QuestionState::Waiting,
         seen_at_ms: None,
+        is_expiring: false,
+        sealed_answer: None,
+        answer_deleted_ms: None,
         handover: None,
         notice: None,
     }

@@ -26,7 +26,7 @@ impl ReplicaPair {
         let cluster = Arc::<ReplicatedMemory>::default();
         let (here_connection, there_connection) = (cluster.connect_replica(), cluster.connect_replica());
         let storage = |connection: &Arc<ReplicaConnection>| connection.storage();
-        let here = World::on_storage(storage(&here_connection) as _, settings, ActorThread::Test).await;
+        let here = World::on_storage(storage(&here_connection) as _, settings.clone(), ActorThread::Test).await;
         let there = World::on_shared_storage(storage(&there_connection) as _, settings, ActorThread::Test).await;
         Self {
             here,

@@ -86,6 +86,7 @@ fn presence_follows_the_last_heartbeat_at_any_replica() {
             },
             ..settings()
         };
+        let presence = settings.presence;
         let ReplicaPair { here, there, .. } = ReplicaPair::new(settings).await;
         let bob = here.register("bob", None).await;
         there.project.wait_until_current().await.unwrap();
@@ -97,7 +98,7 @@ fn presence_follows_the_last_heartbeat_at_any_replica() {
             while here.project.status(&carol) != SessionStatus::Disconnected
                 || there.project.status(&carol_there) != SessionStatus::Disconnected
             {
-                bob_there.touch(settings.presence, now());
+                bob_there.touch(presence, now());
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 assert_eq!(
                     here.project.status(&bob),

@@ -11,8 +11,8 @@ use actors::{
     bridge::StoreEvent,
     clock::{Now, now},
     model::{
-        CallReceipt, DeadLetterReason, MessageId, ProjectId, ProtocolName, ProtocolRecord, Question, QuestionContent,
-        QuestionId, SessionId, SessionRecord,
+        CallReceipt, DeadLetterReason, MessageId, ProjectEvent, ProjectId, ProtocolName, ProtocolRecord, Question,
+        QuestionContent, QuestionId, SessionId, SessionRecord,
     },
     storage::{
         Acknowledge, Acknowledged, Append, Appended, Asked, Claim, Claimed, ConsoleRecord, Heartbeat,
@@ -237,11 +237,17 @@ impl StoreHooks for ReplicaStore {
         )
     }
 
-    fn update_question(&self, question: Arc<Question>, notice: Option<Append>, now: Now) -> Op<Updated> {
+    fn update_question(
+        &self,
+        question: Arc<Question>,
+        event: Option<ProjectEvent>,
+        notice: Option<Append>,
+        now: Now,
+    ) -> Op<Updated> {
         let news = (StoreEvent::Question(question.id), 0);
         let asker = question.asker.session;
         self.run_and_publish(
-            move |store| store.update_question(question, notice, now),
+            move |store| store.update_question(question, event, notice, now),
             move |updated| match updated {
                 Updated::Stored(None) => vec![news],
                 Updated::Stored(Some(_)) => vec![news, (StoreEvent::Waiting(vec![asker]), 0)],

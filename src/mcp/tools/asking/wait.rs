@@ -5,7 +5,7 @@ use std::{pin::pin, rc::Rc, sync::Arc, time::Duration};
 use actors::{
     clock,
     desk::Reader,
-    model::{BrokerError, MessageId, PAGE_BYTES_MAX, Question, QuestionContent, QuestionId},
+    model::{BrokerError, PAGE_BYTES_MAX, Question, QuestionContent, QuestionId},
     session::ReadBudget,
 };
 use futures_util::future::{OptionFuture, select_all};
@@ -166,7 +166,7 @@ impl Wait {
     }
 
     /// The result about one question. When it has ended, the answer hands over the message that says so.
-    async fn result_of(&self, question: &Question) -> Result<ToolResult, BrokerError> {
+    async fn result_of(&self, question: &Arc<Question>) -> Result<ToolResult, BrokerError> {
         let humans = if question.is_open() {
             self.humans().await
         } else {
@@ -182,13 +182,13 @@ impl Wait {
     }
 
     /// The message about the end of a question, which an answer hands over that tells it.
-    pub fn notices_of(&self, question: &Question) -> Option<PendingNotices> {
+    pub fn notices_of(&self, question: &Arc<Question>) -> Option<PendingNotices> {
         let member = self.caller.session.as_ref()?;
-        let notice = notice_of(&self.caller, question)?;
-        PendingNotices::new(&self.caller.project, member, vec![notice])
+        PendingNotices::of(&self.caller.project, member, [question])
     }
 
-    fn outcome(&self, question: &Question, humans: Humans) -> Value {
+    fn outcome(&self, question: &Arc<Question>, humans: Humans) -> Value {
+        let question = &*self.caller.project.opened(question);
         let outcome = Outcome {
             question,
             position: self.caller.project.queue_position(question.id),
@@ -238,15 +238,19 @@ pub async fn own_question(caller: &ToolCaller, id: QuestionId) -> Result<Arc<Que
 /// The answers to all questions of one session that are open or unread.
 ///
 /// Those that have ended come first: a page that is full hands over a part of them, and the next call the rest.
-fn answers_page(caller: &ToolCaller, questions: &[Arc<Question>], view: impl Fn(&Question) -> Value) -> ToolResult {
+fn answers_page(
+    caller: &ToolCaller,
+    questions: &[Arc<Question>],
+    view: impl Fn(&Arc<Question>) -> Value,
+) -> ToolResult {
     let (open, ended): (Vec<_>, Vec<_>) = questions.iter().partition(|question| question.is_open());
     let mut page = JsonPage::new("questions");
-    let mut notices = Vec::new();
+    let mut shown = Vec::new();
     for question in ended.iter().chain(&open) {
         if !page.push(&view(question)) {
             break;
         }
-        notices.extend(notice_of(caller, question));
+        shown.push(*question);
     }
     let summary = match (open.len(), ended.len()) {
         (0, 0) => "No question of yours is open, and no answer is unread.".to_owned(),
@@ -256,15 +260,6 @@ fn answers_page(caller: &ToolCaller, questions: &[Arc<Question>], view: impl Fn(
     result.notices = caller
         .session
         .as_ref()
-        .and_then(|member| PendingNotices::new(&caller.project, member, notices));
+        .and_then(|member| PendingNotices::of(&caller.project, member, shown));
     result
-}
-
-/// The message in the inbox of the caller that says the same as an answer with this question.
-fn notice_of(caller: &ToolCaller, question: &Question) -> Option<MessageId> {
-    let is_asker = caller
-        .session
-        .as_ref()
-        .is_some_and(|member| member.record.id == question.asker.session);
-    question.notice.filter(|_| is_asker)
 }

@@ -2,7 +2,7 @@
 --
 -- A replica records what it causes itself: it appends a block with a command of its own, since Redis hashes what comes
 -- into Lua to its last byte, and notes it afterwards (note_blocks). What happens inside the functions is recorded here:
--- released messages, dead letters, redrives and ended sessions. Readers see the blocks up to the last noted one.
+-- released messages, dead letters, redrives, ended sessions and changes of questions. Readers see the blocks up to the last noted one.
 --
 -- The log is not part of what timeline.lua compares: when blocks are lost alone, no project has to be opened again.
 -- Its incarnation changes with the epoch of the data set, so that no position names an event that was lost.
@@ -20,7 +20,7 @@ local BLOCK_COST = 64
 -- Blocks that one call deletes.
 local TRIMMED_MAX = 1000
 -- Kinds of records, and the numbers of reasons.
-local RELEASED, DEAD_LETTERED, REDRIVEN, SESSION = 4, 5, 6, 7
+local RELEASED, DEAD_LETTERED, REDRIVEN, SESSION, QUESTION = 4, 5, 6, 7, 12
 -- The change of a session that ended.
 local ENDED = '\6'
 local REASONS = { x = 0, l = 1, g = 2, r = 3 }
@@ -34,6 +34,12 @@ each_call(function()
   records, noted, packed_sessions, log = {}, {}, {}, false
 end)
 
+-- The number of a new incarnation: the time, and 11 bits of the name of the project, so that logs which two projects begin
+-- in the same millisecond are told apart. Below 2^53 until the year 2109.
+local function new_incarnation()
+  return now * 2048 + tonumber(sub(redis.sha1hex(key('events')), 1, 3), 16) % 2048
+end
+
 local function read_log()
   if not log then
     local incarnation, epoch, bytes, accepted, last, last_records, trimmed, trimmed_records = unpack(call('HMGET',
@@ -45,7 +51,7 @@ local function read_log()
     }
     local current = timeline.epoch()
     if log.epoch ~= current then
-      log.incarnation, log.epoch = math.max(now, log.incarnation + 1), current
+      log.incarnation, log.epoch = math.max(new_incarnation(), log.incarnation + 1), current
       call('HSET', key('events:log'), 'incarnation', int_text(log.incarnation), 'epoch', current)
     end
   end
@@ -145,6 +151,11 @@ end
 -- Records that a session was removed. `name` is false for one without a name.
 function events.session_ended(session, name)
   record(SESSION, packed_session(session) .. ENDED .. number(#(name or '')) .. (name or ''))
+end
+
+-- Records a change of a question, whose fields the replica has written.
+function events.question(fields)
+  record(QUESTION, fields)
 end
 
 -- Records that a message that was delivered waits again.

@@ -156,12 +156,12 @@ end
 
 -- ask: stores a new question.
 --
--- Input   question, session, idempotency key or '', record, content, frame
+-- Input   question, session, idempotency key or '', record, content, frame, fields of the event
 -- Output  NEW; EXISTING and the record of the earlier question; or the bound that is reached
--- Keys    all of this file except consoles
+-- Keys    all of this file except consoles; those of the event log
 ops.ask = function()
-  local id, session, name, record, content, head =
-    read_text(), read_text(), read_text(), read_text(), read_text(), read_text()
+  local id, session, name, record, content, head, event =
+    read_text(), read_text(), read_text(), read_text(), read_text(), read_text(), read_text()
   local info = { revision = 0, drafts_bytes = 0, session = session, key = name, is_open = true }
   info.bytes = QUESTION_BYTES + #record + #content
   questions.sweep()
@@ -184,6 +184,7 @@ ops.ask = function()
   write_info(id, info)
   count(id, info, 1)
   forget_excess(id)
+  events.question(event)
   frames.publish(head, 0)
   return { NEW }
 end
@@ -191,13 +192,13 @@ end
 -- update_question: stores the next revision of a record. If it closes the question and brings a notice, appends the
 -- notice as `append` does.
 --
--- Input   question, revision, record, 1 when it is open, time of the end, frame, 1 when it brings a notice; then the input of
---         append, if it does
+-- Input   question, revision, record, 1 when it is open, time of the end, frame, fields of the event or '', 1 when it brings
+--         a notice; then the input of append, if it does
 -- Output  STORED, and the output of append if it was carried out; CHANGED and the record as it is; UNKNOWN
--- Keys    all of this file except consoles, and those of append
+-- Keys    all of this file except consoles; those of the event log and of append
 ops.update_question = function()
   local id, revision, record, is_open = read_text(), read_number(), read_text(), read_flag()
-  local closed_at, head, has_notice = read_text(), read_text(), read_flag()
+  local closed_at, head, event, has_notice = read_text(), read_text(), read_text(), read_flag()
   local info = read_info(id)
   if not info then
     return { UNKNOWN }
@@ -211,6 +212,9 @@ ops.update_question = function()
   write_info(id, info)
   count(id, info, 1, closed_at)
   forget_excess(id)
+  if event ~= '' then
+    events.question(event)
+  end
   frames.publish(head, 0)
   if was_open and not is_open and has_notice then
     return { STORED, ops.append() }

@@ -5,10 +5,10 @@ use std::{sync::Arc, time::Duration};
 use actors::{
     bridge::StoreEvent,
     clock::Now,
-    model::{Question, QuestionContent, QuestionId, SessionName, ShownYap, Yap},
+    model::{ProjectEvent, Question, QuestionChange, QuestionContent, QuestionId, SessionName, ShownYap, Yap},
     storage::{
         Append, Asked, ConsoleRecord, DraftPut, Op, QuestionStore, QuestionsFull, ReleasedYaps, StoreError, Updated,
-        YapHeld,
+        YapHeld, events::fields_of,
     },
 };
 use deadpool_redis::redis::Value;
@@ -33,7 +33,13 @@ impl QuestionStore for RedisStore {
             .text(question.idempotency_key.as_deref().unwrap_or_default())
             .json(&*question)
             .json(&*content)
-            .text(self.frame(&StoreEvent::Question(question.id)));
+            .text(self.frame(&StoreEvent::Question(question.id)))
+            .text(fields_of(&ProjectEvent::of_question(
+                &question,
+                QuestionChange::Asked,
+                None,
+            )))
+            .recording_events();
         self.run(operation, |pipeline, mut reply| match reply.int()? {
             0 => Ok(Asked::New),
             1 => Ok(Asked::Existing(record(&mut reply)?)),
@@ -46,7 +52,13 @@ impl QuestionStore for RedisStore {
         })
     }
 
-    fn update_question(&self, question: Arc<Question>, notice: Option<Append>, now: Now) -> Op<Updated> {
+    fn update_question(
+        &self,
+        question: Arc<Question>,
+        event: Option<ProjectEvent>,
+        notice: Option<Append>,
+        now: Now,
+    ) -> Op<Updated> {
         let closed = question.closed();
         let operation = Operation::accepting("update_question")
             .question(question.id)
@@ -55,7 +67,9 @@ impl QuestionStore for RedisStore {
             .flag(closed.is_none())
             .number(closed.map_or(0, |closed| closed.at_ms))
             .text(self.frame(&StoreEvent::Question(question.id)))
-            .flag(notice.is_some());
+            .text(event.as_ref().map(fields_of).unwrap_or_default())
+            .flag(notice.is_some())
+            .recording_events();
         let batch = Vec::from_iter(notice);
         let items = append::group_into_items(&batch);
         let operation = if batch.is_empty() {

@@ -1,6 +1,7 @@
 //! The life of a question, step by step and in random orders.
 
 use proptest::prelude::*;
+use serde_json::Value;
 use uuid::Uuid;
 
 use super::*;
@@ -56,6 +57,9 @@ fn question() -> Question {
         idempotency_key: None,
         state: QuestionState::Waiting,
         seen_at_ms: None,
+        is_expiring: false,
+        sealed_answer: None,
+        answer_deleted_ms: None,
         handover: None,
         notice: None,
     }
@@ -110,6 +114,55 @@ fn an_offer_moves_and_is_taken_back_only_from_the_console_that_has_it() {
         Err(Refusal::NotApplicable)
     );
     assert_eq!(claimed.taken_back(console(2)).unwrap().state, QuestionState::Waiting);
+}
+
+#[test]
+fn that_a_question_expires_soon_is_said_once_and_in_time() {
+    // A tenth of its hour is less than ten minutes.
+    let (asked, soon) = (question(), HOUR - HOUR / 10);
+    assert_eq!(asked.expiring(at(soon - 1)), Err(Refusal::NotApplicable));
+    let claimed = asked.claimed(&name("mara"), None, START).unwrap();
+    let warned = claimed.expiring(at(soon)).unwrap();
+    assert_eq!((warned.is_expiring, warned.claim()), (true, claimed.claim()));
+    assert_eq!(warned.expiring(at(HOUR)), Err(Refusal::NotApplicable));
+    let day = Question {
+        expires_at_ms: Some(START.unix_ms + 24 * HOUR),
+        ..question()
+    };
+    assert_eq!(day.expiry_warning_ms(), Some(START.unix_ms + 24 * HOUR - 600_000));
+    let endless = Question {
+        expires_at_ms: None,
+        ..question()
+    };
+    assert_eq!(endless.expiring(at(HOUR)), Err(Refusal::NotApplicable));
+}
+
+#[test]
+fn only_the_answer_to_a_sensitive_question_is_deleted_and_only_once() {
+    let plain = answered(&question(), "mara", at(1)).unwrap();
+    assert!(!plain.has_secret());
+    assert_eq!(plain.answer_deleted(at(2)), Err(Refusal::NotApplicable));
+    let sensitive = Question {
+        is_sensitive: true,
+        ..question()
+    };
+    assert_eq!(
+        sensitive.answer_deleted(at(2)),
+        Err(Refusal::NotApplicable),
+        "it is open"
+    );
+    let secret = answered(&sensitive, "mara", at(1)).unwrap();
+    assert!(secret.has_secret());
+    let deleted = secret.answer_deleted(at(2)).unwrap();
+    assert!(!serde_json::to_string(&deleted).unwrap().contains("yes"));
+    let outcome = deleted.outcome();
+    assert_eq!(
+        (&outcome["answer"], &outcome["answered_by"]["human"]),
+        (&Value::Null, &Value::from("mara"))
+    );
+    assert!(outcome["answer_deleted_at"].is_string());
+    assert_eq!((deleted.revision, deleted.has_secret()), (secret.revision + 1, false));
+    assert_eq!(deleted.answer_deleted(at(3)), Err(Refusal::NotApplicable));
 }
 
 #[test]
@@ -193,8 +246,8 @@ fn a_question_expires_at_its_end() {
     let question = question();
     assert_eq!(question.expired(at(HOUR - 1)), Err(Refusal::NotApplicable));
     let expired = question.expired(at(HOUR)).unwrap();
-    assert_eq!(expired.outcome()["default"], serde_json::Value::Null);
-    assert_eq!(expired.outcome()["seen_at"], serde_json::Value::Null);
+    assert_eq!(expired.outcome()["default"], Value::Null);
+    assert_eq!(expired.outcome()["seen_at"], Value::Null);
     let endless = Question {
         expires_at_ms: None,
         ..question

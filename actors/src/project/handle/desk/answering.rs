@@ -40,11 +40,16 @@ impl ProjectHandle {
         let content = self.0.store.question_content(id).await?;
         let content = content.ok_or(BrokerError::QuestionNotFound { id: *id.as_uuid() })?;
         let answered = self.end_question(id, by, if_revision, |question, now| {
-            Ok(question.answered(by.answered_by(), answer.clone(), &content, now)?)
+            let next = question.answered(by.answered_by(), answer.clone(), &content, now)?;
+            match &self.0.settings.desk.seal {
+                Some(seal) if next.is_sensitive => next.sealed(&**seal).ok_or_else(BrokerError::unavailable),
+                _ => Ok(next),
+            }
         });
         let answered = answered.await;
         let draft = match &answered {
-            // The words of the person are not lost.
+            // The words of the person are not lost, except those that are not to be kept.
+            Err(BrokerError::QuestionClosed { .. }) if self.is_sensitive(id).await => return answered,
             Err(BrokerError::QuestionClosed { .. }) => answer.line(),
             Ok(_) => String::new(),
             Err(_) => return answered,
@@ -52,6 +57,15 @@ impl ProjectHandle {
         // Best effort: the result of the answer stands.
         let _ = self.0.store.put_draft(id, by.name.clone(), shortened(draft)).await;
         answered
+    }
+
+    /// Whether nothing of an answer to this question may be kept. True if that cannot be read now.
+    async fn is_sensitive(&self, id: QuestionId) -> bool {
+        self.0
+            .questions
+            .read(id)
+            .await
+            .map_or(true, |question| question.is_sensitive)
     }
 
     /// Declines a question: the asker gets no answer to it.
@@ -196,7 +210,12 @@ impl ProjectHandle {
             let limit = ANSWER_BYTES_MAX;
             return Err(BrokerError::PayloadTooLarge { limit });
         }
-        check_person(&*self.0.questions.read(id).await?, by)?;
+        let question = self.0.questions.read(id).await?;
+        check_person(&question, by)?;
+        if question.is_sensitive {
+            let reason = "nothing is kept of what is typed for a sensitive question: send the answer";
+            return Err(BrokerError::invalid("text", reason));
+        }
         match self.0.store.put_draft(id, by.name.clone(), text).await? {
             DraftPut::Stored => Ok(()),
             DraftPut::Unknown => Err(BrokerError::QuestionNotFound { id: *id.as_uuid() }),

@@ -1,0 +1,42 @@
+//! Targets outside the broker (`scripts/targets.lua`).
+
+use std::time::Duration;
+
+use actors::storage::{Op, TargetId, TargetPlace, TargetStore};
+
+use super::{
+    super::{operation::Operation, reply::parse_json},
+    RedisStore,
+};
+
+impl TargetStore for RedisStore {
+    fn claim_target(&self, target: TargetId, ttl: Duration) -> Op<Option<TargetPlace>> {
+        let operation = Operation::new("claim_target")
+            .without_reading_inboxes()
+            .text(target.as_bytes().as_slice())
+            .duration(ttl);
+        self.run(operation, |_, mut reply| {
+            if reply.int()? == 0 {
+                return Ok(None);
+            }
+            let place = if reply.is_empty() {
+                None
+            } else {
+                reply.optional_bytes()?
+            };
+            Ok(Some(place.map_or_else(
+                || Ok(TargetPlace::default()),
+                |place| parse_json(&place),
+            )?))
+        })
+    }
+
+    fn move_target(&self, target: TargetId, place: TargetPlace, ttl: Duration) -> Op<bool> {
+        let operation = Operation::new("move_target")
+            .without_reading_inboxes()
+            .text(target.as_bytes().as_slice())
+            .json(&place)
+            .duration(ttl);
+        self.run(operation, |_, mut reply| Ok(reply.int()? == 1))
+    }
+}
