@@ -11,7 +11,7 @@ mod view;
 use actors::model::{BrokerError, QuestionId};
 
 pub use answering::{read_answer, read_reason};
-pub use asking::{WAIT_DEFAULT_SECONDS, read_question};
+pub use asking::{PERMISSION_KEYS, WAIT_DEFAULT_SECONDS, read_question};
 pub use outcome::{Humans, Outcome, progress_text};
 pub use view::{content_json, question_view, record_view};
 

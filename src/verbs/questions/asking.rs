@@ -51,9 +51,22 @@ pub fn read_question(arguments: &mut Arguments<'_>) -> Result<NewQuestion, Broke
         to,
         expires_in,
         on_expiry: read_on_expiry(arguments)?,
-        idempotency_key: given(arguments.optional("idempotency_key")?),
+        idempotency_key: read_key(arguments)?,
         is_sensitive: arguments.optional("sensitive")?.unwrap_or_default(),
     })
+}
+
+/// What the keys of `permission_prompt` begin with. Other calls cannot use them, so that none prepares an answer to it.
+pub const PERMISSION_KEYS: &str = "permission:";
+
+fn read_key(arguments: &mut Arguments<'_>) -> Result<Option<String>, BrokerError> {
+    let key: Option<String> = given(arguments.optional("idempotency_key")?);
+    if key.as_ref().is_some_and(|key| key.starts_with(PERMISSION_KEYS)) {
+        let reason =
+            format!("keys that begin with `{PERMISSION_KEYS}` are those of permission_prompt: choose another one");
+        return Err(BrokerError::invalid("idempotency_key", reason));
+    }
+    Ok(key)
 }
 
 /// The questions, and whether they are a form.

@@ -75,6 +75,31 @@ fn the_input_comes_back_as_it_was_and_nothing_is_added() {
 }
 
 #[test]
+fn a_permission_holds_for_the_tool_and_the_input_that_a_person_saw() {
+    let broker = Broker::without_timeouts();
+    let (alice, mara) = (broker.agent("alice"), broker.person("mara"));
+    let ask = |tool: &str, command: &str| {
+        let arguments = json!({"tool_name": tool, "input": {"command": command}, "tool_use_id": "toolu_1"});
+        alice.begins_call("permission_prompt", &arguments)
+    };
+    let first = ask("Bash", "ls");
+    mara.answers(&mara.awaits("May the agent use Bash?"), json!({"selected": ["allow"]}));
+    assert!(text(&alice, &first).contains("allow"));
+    assert!(text(&alice, &ask("Bash", "ls")).contains("allow"), "the same use");
+    for (tool, command) in [("Bash", "rm -r /"), ("Write", "ls")] {
+        let other = ask(tool, command);
+        mara.answers(
+            &mara.awaits(&format!("May the agent use {tool}?")),
+            json!({"selected": ["deny"]}),
+        );
+        assert!(text(&alice, &other).contains("deny"), "{tool} {command}");
+    }
+    // No other tool prepares an answer.
+    let planted = json!({"question": "Coffee?", "options": ["allow"], "idempotency_key": "permission:toolu_2"});
+    alice.is_refused_as("invalid_argument", "clarify", planted);
+}
+
+#[test]
 fn the_same_use_asks_once_and_a_declined_prompt_denies() {
     let broker = Broker::without_timeouts();
     let (alice, mara) = (broker.agent("alice"), broker.person("mara"));

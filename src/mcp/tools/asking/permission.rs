@@ -6,13 +6,15 @@
 use std::{sync::Arc, time::Duration};
 
 use actors::{
-    desk::NewQuestion,
+    desk::{NewQuestion, Reader},
     model::{
         AddressedTo, AnswerPart, BrokerError, CONTEXT_BYTES_MAX, Closing, Question, QuestionChoice, QuestionContent,
-        QuestionItem, Scope, Urgency,
+        QuestionItem, Scope, TYPING_GRACE_MAX, Urgency,
     },
 };
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use super::wait::{Wait, WaitEnd};
 use crate::{
@@ -24,13 +26,15 @@ use crate::{
             tool::{ASKING, PendingCall, Run, Tool, ToolCaller},
         },
     },
-    verbs::arguments::Arguments,
+    verbs::{arguments::Arguments, questions::PERMISSION_KEYS},
 };
 
-/// How long the agent stands still for an answer: then the tool is denied.
+/// How long the agent stands still for an answer, unless a person types: then the tool is denied.
 const LIFE: Duration = Duration::from_secs(600);
-/// How much longer than the question its call lives at most.
-const LIFE_MARGIN: Duration = Duration::from_secs(30);
+/// How long the call waits at most: longer than the question lives, so that the end of the question is its answer.
+const WAIT: Duration = LIFE
+    .saturating_add(TYPING_GRACE_MAX)
+    .saturating_add(Duration::from_secs(30));
 /// Bytes of the input of the tool.
 const INPUT_BYTES_MAX: usize = 1024 * 1024;
 /// Characters of the names of tools and uses.
@@ -86,17 +90,37 @@ fn permission_prompt(
         return Err(BrokerError::invalid("input", "an object"));
     }
     let input = input.to_owned();
-    let new = question_about(&tool, &parsed, id.map(|id| format!("permission:{id}")));
+    let new = question_about(&tool, &parsed, id.map(|id| key_of(&id, &tool, input.as_str())));
     arguments.finish()?;
     let member = Arc::clone(caller.session()?);
-    let wait = Wait::new(caller, to, LIFE + LIFE_MARGIN);
+    let wait = Wait::new(caller, to, WAIT);
     Ok(wait.into_call(async move |wait| {
         let question = wait.caller.project.ask(&member, new).await?.question;
-        let (question, end) = wait.until_end(question, LIFE + LIFE_MARGIN, None).await?;
+        let (mut question, end) = wait.until_end(question, WAIT, None).await?;
+        if question.is_open() {
+            // The tool is denied now, so that no person allows it later.
+            let reader = Reader::Asker(wait.caller.owner());
+            let reason = Some("the call that asked has ended".to_owned());
+            question = wait
+                .caller
+                .project
+                .cancel_question(question.id, &reader, reason)
+                .await?;
+        }
         let mut result = ToolResult::of_form(decision(&question, end, &input), ResultForm::ExactObject);
         result.notices = wait.notices_of(&question);
         Ok(result)
     }))
+}
+
+/// The key of a question about one use of a tool. The same use with another input is another question.
+fn key_of(id: &str, tool: &str, input: &str) -> String {
+    let mut hash = Sha256::new();
+    for part in [id, tool, input] {
+        hash.update(part.len().to_be_bytes());
+        hash.update(part);
+    }
+    format!("{PERMISSION_KEYS}{}", URL_SAFE_NO_PAD.encode(hash.finalize()))
 }
 
 fn question_about(tool: &str, input: &Value, key: Option<String>) -> NewQuestion {
@@ -156,14 +180,12 @@ fn decision(question: &Question, end: WaitEnd, input: &str) -> Vec<u8> {
         write_json(&mut out, &object);
         out
     };
+    let unanswered = match end {
+        WaitEnd::Stopping => "the broker stopped before a person answered",
+        WaitEnd::Closed | WaitEnd::TimeOut => "no person answered",
+    };
     let Some(closed) = question.closed() else {
-        return deny(
-            match end {
-                WaitEnd::Stopping => "the broker stopped before anybody answered",
-                WaitEnd::Closed | WaitEnd::TimeOut => "nobody answered",
-            },
-            false,
-        );
+        return deny(unanswered, false);
     };
     match &closed.how {
         Closing::Answered { by, answer } => {
@@ -181,7 +203,9 @@ fn decision(question: &Question, end: WaitEnd, input: &str) -> Vec<u8> {
             let default = format!("{} declined to decide", by.human);
             deny(reason.as_ref().unwrap_or(&default), false)
         }
-        Closing::Expired => deny("nobody answered", false),
+        Closing::Expired => deny(unanswered, false),
+        // By this call.
+        Closing::Cancelled { .. } if end != WaitEnd::Closed => deny(unanswered, false),
         Closing::Cancelled { .. } => deny("the question was cancelled", false),
     }
 }
