@@ -112,6 +112,8 @@ pub enum QuestionBudget {
     Project,
     /// The bytes of the open questions of the project.
     Bytes,
+    /// The bytes of the open questions of one session.
+    SessionBytes,
     /// The drafts of one question.
     Drafts,
     /// The yaps of the project that wait for their place in the order.
@@ -126,6 +128,7 @@ impl QuestionBudget {
             Self::Session => "session_questions",
             Self::Project => "project_questions",
             Self::Bytes => "question_bytes",
+            Self::SessionBytes => "session_question_bytes",
             Self::Drafts => "drafts",
             Self::Yaps => "held_yaps",
         }
@@ -136,7 +139,7 @@ impl QuestionBudget {
     pub const fn unit(self) -> &'static str {
         match self {
             Self::Session | Self::Project => "questions",
-            Self::Bytes => "bytes",
+            Self::Bytes | Self::SessionBytes => "bytes",
             Self::Drafts => "drafts",
             Self::Yaps => "yaps",
         }
@@ -243,6 +246,7 @@ pub enum BrokerError {
         QuestionBudget::Session => "questions of this session are open",
         QuestionBudget::Project => "questions of the project are open",
         QuestionBudget::Bytes => "bytes of open questions are kept for the project",
+        QuestionBudget::SessionBytes => "bytes of open questions are kept for this session",
         QuestionBudget::Drafts => "drafts of other people are kept for the question, or the questions take all their bytes",
         QuestionBudget::Yaps => "yaps are held for their order",
     })]

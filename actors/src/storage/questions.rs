@@ -17,6 +17,11 @@ use crate::{
 pub const OPEN_OF_SESSION_MAX: usize = 100;
 /// Open questions of a project.
 pub const OPEN_MAX: usize = 2_000;
+/// Open questions and their drafts have at most this part of the bytes of all questions, so that no question that is asked
+/// displaces all answers.
+pub const OPEN_BYTES_DIVISOR: usize = 2;
+/// The contents of the open questions of one session have at most this part.
+pub const SESSION_BYTES_DIVISOR: usize = 8;
 /// Drafts of one question: one for each person.
 pub const DRAFTS_MAX: usize = 32;
 /// Yaps of a project that are kept after they were shown.
@@ -127,6 +132,8 @@ pub enum QuestionsFull {
     Project,
     /// Bytes of open questions of the project, at most this many.
     Bytes(usize),
+    /// Bytes of the contents of the open questions of the session, at most this many.
+    SessionBytes(usize),
 }
 
 /// The result of [`QuestionStore::update_question`].

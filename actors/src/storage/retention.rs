@@ -63,7 +63,7 @@ pub struct Retention {
     /// Bytes of the records of sessions. Beyond it sessions are refused.
     pub sessions_bytes_max: usize,
     /// Bytes of the questions to people, with their contents and the drafts of their answers. The oldest closed ones are
-    /// forgotten; when the open ones alone need more, questions are refused.
+    /// forgotten; when the open ones alone need more than half, questions are refused.
     pub questions_bytes_max: usize,
     /// Closed questions. The oldest are forgotten.
     pub closed_questions_len_max: usize,

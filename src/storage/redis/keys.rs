@@ -177,7 +177,11 @@ const KEYS: &[Key] = &[
         "sorted set: closed question by time of its end",
         Delete,
     ),
-    key("questions:open_of", "hash: session -> its open questions", Delete),
+    key(
+        "questions:open_of",
+        "hash: session -> its open questions; session and :bytes -> bytes of their contents",
+        Delete,
+    ),
     key(
         "questions:keys",
         "hash: session and idempotency key -> question",

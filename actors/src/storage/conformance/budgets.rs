@@ -22,7 +22,7 @@ pub fn small_budgets() -> Retention {
         dead_letters_bytes_max: 3 * LARGE,
         idempotency_keys_bytes_max: 4_000,
         sessions_bytes_max: 4_000,
-        questions_bytes_max: 40_000,
+        questions_bytes_max: 160_000,
         closed_questions_len_max: 20,
         ..Retention::default()
     }

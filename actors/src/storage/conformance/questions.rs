@@ -7,8 +7,8 @@ use uuid::Uuid;
 
 use super::{
     super::{
-        Append, Appended, Asked, Audience, DRAFTS_MAX, DraftPut, OPEN_MAX, OPEN_OF_SESSION_MAX, QuestionsFull, Storage,
-        Updated,
+        Append, Appended, Asked, Audience, DRAFTS_MAX, DraftPut, OPEN_BYTES_DIVISOR, OPEN_MAX, OPEN_OF_SESSION_MAX,
+        QuestionsFull, SESSION_BYTES_DIVISOR, Storage, Updated,
     },
     budgets::small_budgets,
     question_world::{closed_at, console, content, next, offered, question},
@@ -418,45 +418,55 @@ pub async fn a_cleared_project_has_no_questions(storage: Arc<dyn Storage>) {
 pub async fn questions_are_bounded_in_bytes(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let limit = small_budgets().questions_bytes_max;
-    // Three of them fit.
-    let large = content(&"x".repeat(limit / 4));
-    let ask = async || {
-        let question = Arc::new(question(world.alice, &large, None));
+    let (open_max, session_max) = (limit / OPEN_BYTES_DIVISOR, limit / SESSION_BYTES_DIVISOR);
+    // One fits for a session, and three for all that are open.
+    let large = content(&"x".repeat(session_max - 500));
+    let ask_as = async |session| {
+        let question = Arc::new(question(session, &large, None));
         (Arc::clone(&question), world.asks_with(&question, &large).await)
     };
     let mut asked = Vec::new();
     for _ in 0..3 {
-        let (question, answer) = ask().await;
+        let (question, answer) = ask_as(SessionId::generate()).await;
         assert_eq!(answer, Asked::New);
         asked.push(question);
     }
+    assert_eq!(
+        ask_as(asked[0].asker.session).await.1,
+        Asked::Full(QuestionsFull::SessionBytes(session_max))
+    );
     let used = done(world.store.usage()).await.questions;
-    assert!(used > 3 * (limit / 4) && used <= limit, "{used}");
-    assert_eq!(ask().await.1, Asked::Full(QuestionsFull::Bytes(limit)));
-    let draft = "x".repeat(limit - used);
+    assert!(used > 3 * (session_max - 500) && used <= open_max, "{used}");
+    assert_eq!(
+        ask_as(SessionId::generate()).await.1,
+        Asked::Full(QuestionsFull::Bytes(open_max))
+    );
+    let draft = "x".repeat(open_max - used);
     assert_eq!(world.drafts(asked[0].id, "mara", &draft).await, DraftPut::Full);
     assert_eq!(
         world.drafts(asked[0].id, "mara", &draft[..draft.len() - 4]).await,
         DraftPut::Stored
     );
-    assert_eq!(done(world.store.usage()).await.questions, limit);
+    assert_eq!(done(world.store.usage()).await.questions, open_max);
     assert_eq!(
         world.drafts(asked[0].id, "mara", &draft[..draft.len() - 3]).await,
         DraftPut::Full
     );
     assert_eq!(world.drafts(asked[0].id, "mara", "short").await, DraftPut::Stored);
 
-    // Closed questions make room, the one that was closed first first.
-    for (at, question) in asked[..2].iter().enumerate() {
-        let closed = closed_at(question, world.now.unix_ms + at as u64, "mara");
+    // A session may ask again when its question is closed. Closed questions make room, the one that was closed first first.
+    for at in 3..9 {
+        let before = &asked[at - 3];
+        let closed = closed_at(before, world.now.unix_ms + at as u64, "mara");
         assert_eq!(world.updates(&closed, None).await, Updated::Stored(None));
+        let (question, answer) = ask_as(before.asker.session).await;
+        assert_eq!(answer, Asked::New);
+        asked.push(question);
     }
-    let (third, answer) = ask().await;
-    assert_eq!(answer, Asked::New);
     assert_eq!(world.record(asked[0].id).await, None);
-    assert!(world.record(asked[1].id).await.is_some());
+    assert!(world.record(asked[5].id).await.is_some());
     assert!(done(world.store.usage()).await.questions <= limit);
-    assert_eq!(world.open().await, [asked[2].id, third.id]);
+    assert_eq!(world.open().await, [asked[6].id, asked[7].id, asked[8].id]);
 }
 
 pub async fn a_store_of_one_process_returns_its_own_consoles(storage: Arc<dyn Storage>) {

@@ -13,7 +13,10 @@ use crate::{
     clock::{Now, millis},
     model::{Question, QuestionContent, QuestionId, SessionId, SessionName},
     storage::{
-        questions::{Asked, DRAFTS_MAX, DraftPut, OPEN_MAX, OPEN_OF_SESSION_MAX, QuestionsFull, Updated},
+        questions::{
+            Asked, DRAFTS_MAX, DraftPut, OPEN_BYTES_DIVISOR, OPEN_MAX, OPEN_OF_SESSION_MAX, QuestionsFull,
+            SESSION_BYTES_DIVISOR, Updated,
+        },
         retention::{QUESTION_BYTES, Retention},
     },
 };
@@ -28,8 +31,8 @@ pub struct Questions {
     open: BTreeSet<QuestionId>,
     /// By the time of the end.
     closed: BTreeSet<(u64, QuestionId)>,
-    /// The number of open questions of each session that has any.
-    open_of_session: IdMap<SessionId, usize>,
+    /// The open questions of each session that has any.
+    open_of_session: IdMap<SessionId, OpenOfSession>,
     /// Hashed with a secret, because clients choose the keys.
     by_key: HashMap<(SessionId, String), QuestionId>,
     /// Bytes of all questions, and of the open ones.
@@ -39,6 +42,14 @@ pub struct Questions {
     closed_len_max: usize,
     retention_ms: u64,
     window_ms: u64,
+}
+
+/// The open questions of one session.
+#[derive(Debug, Default)]
+struct OpenOfSession {
+    len: usize,
+    /// Bytes of their contents.
+    content_bytes: usize,
 }
 
 /// A question with what is kept beside it.
@@ -78,6 +89,10 @@ impl Questions {
         }
     }
 
+    const fn open_bytes_max(&self) -> usize {
+        self.bytes_max / OPEN_BYTES_DIVISOR
+    }
+
     /// The bytes of all questions.
     pub const fn bytes(&self) -> usize {
         self.bytes
@@ -101,14 +116,19 @@ impl Questions {
             drafts: BTreeMap::new(),
         };
         let question = &stored.question;
-        if self.open_of_session.get(&question.asker.session).copied().unwrap_or(0) >= OPEN_OF_SESSION_MAX {
+        let of_session = self.open_of_session.get(&question.asker.session);
+        if of_session.is_some_and(|open| open.len >= OPEN_OF_SESSION_MAX) {
             return Asked::Full(QuestionsFull::Session);
+        }
+        let content_bytes = of_session.map_or(0, |open| open.content_bytes) + question.content_bytes;
+        if content_bytes > self.bytes_max / SESSION_BYTES_DIVISOR {
+            return Asked::Full(QuestionsFull::SessionBytes(self.bytes_max / SESSION_BYTES_DIVISOR));
         }
         if self.open.len() >= OPEN_MAX {
             return Asked::Full(QuestionsFull::Project);
         }
-        if self.open_bytes + stored.bytes() > self.bytes_max {
-            return Asked::Full(QuestionsFull::Bytes(self.bytes_max));
+        if self.open_bytes + stored.bytes() > self.open_bytes_max() {
+            return Asked::Full(QuestionsFull::Bytes(self.open_bytes_max()));
         }
         journal.record(Change::Desk(DeskChange::QuestionAsked {
             question: question.id,
@@ -187,7 +207,7 @@ impl Questions {
         let after = draft_bytes(&human, &text);
         let kept = if stored.question.is_open() { self.open_bytes } else { 0 };
         let has_room = before > 0 || stored.drafts.len() < DRAFTS_MAX;
-        if !has_room || (after > before && kept + after - before > self.bytes_max) {
+        if !has_room || (after > before && kept + after - before > self.open_bytes_max()) {
             return DraftPut::Full;
         }
         journal.record(Change::Desk(DeskChange::DraftPut {
@@ -259,7 +279,9 @@ impl Questions {
             None => {
                 self.open_bytes += bytes;
                 self.open.insert(id);
-                *self.open_of_session.entry(session).or_default() += 1;
+                let of_session = self.open_of_session.entry(session).or_default();
+                of_session.len += 1;
+                of_session.content_bytes += question.content_bytes;
             }
             Some(closed) => {
                 self.closed.insert((closed.at_ms, id));
@@ -283,8 +305,9 @@ impl Questions {
                 self.open_bytes -= bytes;
                 self.open.remove(&id);
                 if let Some(open) = self.open_of_session.get_mut(&session) {
-                    *open -= 1;
-                    if *open == 0 {
+                    open.len -= 1;
+                    open.content_bytes -= question.content_bytes;
+                    if open.len == 0 {
                         self.open_of_session.remove(&session);
                     }
                 }

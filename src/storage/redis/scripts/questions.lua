@@ -5,12 +5,12 @@
 -- Keys  questions (hash: question -> record), questions:contents (hash: question -> content), questions:info (hash: question ->
 --       INFO), questions:index (sorted set: all questions, by id), questions:open (sorted set: open ones, by id),
 --       questions:closed (sorted set: closed ones by time of the end), questions:open_of (hash: session -> its open
---       questions), questions:keys (hash: session and idempotency key -> question), questions:bytes (hash: all, open ->
+--       questions; session and ':bytes' -> bytes of their contents), questions:keys (hash: session and idempotency key -> question), questions:bytes (hash: all, open ->
 --       bytes), drafts (hash: question and person -> text), drafts:people (hash: question -> people, each on a line),
 --       consoles (hash: replica -> end of their time, consoles)
 
 -- Bounds of the contract (actors/src/storage/questions.rs).
-local OPEN_OF_SESSION_MAX, OPEN_MAX, DRAFTS_MAX = 100, 2000, 32
+local OPEN_OF_SESSION_MAX, OPEN_MAX, DRAFTS_MAX, OPEN_BYTES_DIVISOR, SESSION_BYTES_DIVISOR = 100, 2000, 32, 2, 8
 -- Bytes that a question costs beside its record, its content and its drafts.
 local QUESTION_BYTES = 256
 -- Closed questions that one call forgets because of their age.
@@ -20,7 +20,7 @@ local SWEEP_LEN_MAX = 1000
 local INFO, SESSION_AT, KEY_AT = '>ddd', 25, 61
 
 -- Replies of ask, of update_question, of put_draft.
-local NEW, EXISTING, SESSION_FULL, PROJECT_FULL, BYTES_FULL = 0, 1, 2, 3, 4
+local NEW, EXISTING, SESSION_FULL, PROJECT_FULL, BYTES_FULL, SESSION_BYTES_FULL = 0, 1, 2, 3, 4, 5
 local STORED, CHANGED, UNKNOWN = 0, 1, 2
 local DRAFT_STORED, DRAFT_UNKNOWN, DRAFT_FULL = 0, 1, 2
 
@@ -67,8 +67,10 @@ local function count(id, info, sign, closed_at)
     return
   end
   call('HINCRBY', key('questions:bytes'), 'open', int_text(sign * info.bytes))
+  local content_bytes = call('HSTRLEN', key('questions:contents'), id)
+  call('HINCRBY', key('questions:open_of'), info.session .. ':bytes', int_text(sign * content_bytes))
   if call('HINCRBY', key('questions:open_of'), info.session, sign) <= 0 then
-    call('HDEL', key('questions:open_of'), info.session)
+    call('HDEL', key('questions:open_of'), info.session, info.session .. ':bytes')
   end
   if sign > 0 then
     call('ZADD', key('questions:open'), 0, id)
@@ -170,9 +172,13 @@ ops.ask = function()
     return { EXISTING, call('HGET', key('questions'), known) }
   elseif tonumber(call('HGET', key('questions:open_of'), session) or 0) >= OPEN_OF_SESSION_MAX then
     return { SESSION_FULL }
+  elseif #content + tonumber(call('HGET', key('questions:open_of'), session .. ':bytes') or 0)
+    > math.floor(bounds.questions_bytes / SESSION_BYTES_DIVISOR)
+  then
+    return { SESSION_BYTES_FULL }
   elseif call('ZCARD', key('questions:open')) >= OPEN_MAX then
     return { PROJECT_FULL }
-  elseif bytes_of_questions('open') + info.bytes > bounds.questions_bytes then
+  elseif bytes_of_questions('open') + info.bytes > math.floor(bounds.questions_bytes / OPEN_BYTES_DIVISOR) then
     return { BYTES_FULL }
   end
   call('HSET', key('questions'), id, record)
@@ -290,7 +296,7 @@ ops.put_draft = function()
   local before, after = len > 0 and len + #person or 0, #text > 0 and #text + #person or 0
   local kept = info.is_open and bytes_of_questions('open') or 0
   if after > 0 and before == 0 and #people >= DRAFTS_MAX
-    or after > before and kept + after - before > bounds.questions_bytes
+    or after > before and kept + after - before > math.floor(bounds.questions_bytes / OPEN_BYTES_DIVISOR)
   then
     return { DRAFT_FULL }
   elseif after == 0 and before == 0 then

@@ -7,8 +7,8 @@ use actors::{
     clock::Now,
     model::{ProjectEvent, Question, QuestionChange, QuestionContent, QuestionId, SessionName, ShownYap, Yap},
     storage::{
-        Append, Asked, ConsoleRecord, DraftPut, Op, QuestionStore, QuestionsFull, ReleasedYaps, StoreError, Updated,
-        YapHeld, events::fields_of,
+        Append, Asked, ConsoleRecord, DraftPut, OPEN_BYTES_DIVISOR, Op, QuestionStore, QuestionsFull, ReleasedYaps,
+        SESSION_BYTES_DIVISOR, StoreError, Updated, YapHeld, events::fields_of,
     },
 };
 use deadpool_redis::redis::Value;
@@ -46,7 +46,10 @@ impl QuestionStore for RedisStore {
             2 => Ok(Asked::Full(QuestionsFull::Session)),
             3 => Ok(Asked::Full(QuestionsFull::Project)),
             4 => Ok(Asked::Full(QuestionsFull::Bytes(
-                pipeline.client.retention.questions_bytes_max,
+                pipeline.client.retention.questions_bytes_max / OPEN_BYTES_DIVISOR,
+            ))),
+            5 => Ok(Asked::Full(QuestionsFull::SessionBytes(
+                pipeline.client.retention.questions_bytes_max / SESSION_BYTES_DIVISOR,
             ))),
             _ => Err(unreadable("the reply to a question")),
         })
