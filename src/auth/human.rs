@@ -30,7 +30,10 @@ impl Identity {
             if !roles.is_empty() {
                 return Err(BrokerError::forbidden("this key has roles of its own: leave them out"));
             }
-            return Ok(Some(self.answering(own.clone(), false, via)));
+            return Ok(Some(Human {
+                is_name_fixed: true,
+                ..self.answering(own.clone(), false, via)
+            }));
         }
         let is_agent = self.scope() == Scope::Member && !self.may_be_any_human();
         if self.scope() < Scope::Member || is_agent && !self.allows_agent_answers {
@@ -51,6 +54,7 @@ impl Identity {
             name: human.name,
             roles: human.roles,
             owner: self.owner().clone(),
+            is_name_fixed: false,
             is_agent,
             via,
         }

@@ -205,8 +205,8 @@ settings! {
     /// Time a remark of an agent is held, so that remarks of several agents are shown in the order of their times.
     yap_delay: Duration = "200ms", Span(seconds(0)..=seconds(5));
 
-    /// URLs that are sent a signed `POST` when a question is asked, claimed, answered, declined, expired or cancelled. Each
-    /// gets every event at least once, in order; redirects are not followed. Needs `desk_secret_file`.
+    /// URLs that are sent a signed `POST` when a question is asked, claimed, answered, declined, near its end, expired or
+    /// cancelled. Each gets every event at least once, in order; redirects are not followed. Needs `desk_secret_file`.
     desk_webhooks: Vec<WebUrl> = "", WebUrls(TARGETS_MAX - 1);
 
     /// File whose first line is the secret that signs webhooks and the links by which a question can be answered, and that

@@ -114,6 +114,7 @@ pub async fn answer(
         // The link stands in for the person or role to whom the question is addressed.
         roles: vec![found.question.to.as_str().to_owned()],
         owner: Owner::anonymous(),
+        is_name_fixed: true,
         is_agent: false,
         via: Via::Link,
     };
@@ -196,8 +197,8 @@ fn page(status: StatusCode, body: &str) -> HttpResponse {
         .insert_header((CONTENT_SECURITY_POLICY, POLICY.as_str()))
         .insert_header((CACHE_CONTROL, "no-store"))
         .insert_header((X_CONTENT_TYPE_OPTIONS, "nosniff"))
-        // The address is a secret.
-        .insert_header((REFERRER_POLICY, "no-referrer"))
+        // The address is a secret. Without any referrer a browser would hide the origin of the form, too.
+        .insert_header((REFERRER_POLICY, "same-origin"))
         .content_type("text/html; charset=utf-8")
         .body(format!(
             "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\

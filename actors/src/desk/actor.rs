@@ -12,7 +12,7 @@ use futures_util::{StreamExt, stream};
 use tokio::time::timeout;
 
 use super::{
-    changes::{Attempt, NoticeFrom, QuestionChanges, until},
+    changes::{Attempt, CONSOLE_TTL, NoticeFrom, QuestionChanges, until},
     shared::{DeskShared, Todo},
     state::{Effect, Plan},
 };
@@ -27,8 +27,6 @@ use crate::{
 
 /// How often replicas tell each other their consoles.
 const EXCHANGE_INTERVAL: Duration = Duration::from_millis(400);
-/// How long a console counts as connected after its replica has named it.
-pub const CONSOLE_TTL: Duration = Duration::from_millis(1_500);
 /// How long the desk waits when the store fails.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Operations of the store under way at the same time.
@@ -371,11 +369,19 @@ impl Work {
             self.shared().begin_yaps(last.last().map_or(0, |yap| yap.seq));
         }
         let (folded, folded_ms) = self.shared().take_folded(now());
-        for yap in folded {
-            match store.hold_yap(Arc::new(yap), now()).await? {
-                YapHeld::Held => self.shared().yap_held(self.shared().settings.yap_delay, now()),
-                YapHeld::Late => self.shared().yap_held(Duration::ZERO, now()),
-                YapHeld::Full => {}
+        let mut folded = folded.into_iter();
+        while let Some(yap) = folded.next() {
+            let held = store.hold_yap(Arc::new(yap.clone()), now()).await;
+            match held {
+                Ok(YapHeld::Held) => self.shared().yap_held(self.shared().settings.yap_delay, now()),
+                Ok(YapHeld::Late) => self.shared().yap_held(Duration::ZERO, now()),
+                // They are shown later: their senders were told that they are kept.
+                Ok(YapHeld::Full) => self.shared().fold_again(yap, now()),
+                Err(error) => {
+                    self.shared().fold_again(yap, now());
+                    folded.for_each(|yap| self.shared().fold_again(yap, now()));
+                    return Err(error);
+                }
             }
         }
         let due_ms = [due_ms, self.shared().take_yaps_due()].into_iter().flatten().min();

@@ -1,8 +1,11 @@
 //! Changes of questions: a transition, compare and set, the notice to the asker, and everything that follows a change.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
-use super::{notice::notice, shared::DeskShared};
+use super::{DeskSummary, notice::notice, shared::DeskShared};
 use crate::{
     clock::{Now, now},
     directory::Directory,
@@ -14,9 +17,13 @@ use crate::{
     },
     policy::ProjectPolicy,
     session::Nudge,
-    storage::{Append, Appended, Audience, Store, StoreError, Updated},
+    storage::{Append, Appended, Audience, OPEN_OF_SESSION_MAX, Store, StoreError, Updated},
 };
 
+/// A reader of the desk at a replica without consoles asks the store again for those of others after this time.
+const CONSOLES_FRESH_FOR: Duration = Duration::from_secs(1);
+/// How long a console counts as connected after its replica has named it.
+pub const CONSOLE_TTL: Duration = Duration::from_millis(1_500);
 /// How often a change is decided again because another one came first.
 const TRIES_MAX: usize = 8;
 
@@ -89,6 +96,24 @@ impl QuestionChanges {
     /// The sessions of the project.
     pub fn directory(&self) -> &Directory {
         &self.directory
+    }
+
+    /// The desk at a glance, with the consoles of all replicas as they were a second ago at most.
+    ///
+    /// # Errors
+    /// Of the store.
+    pub async fn summary(&self) -> Result<Arc<DeskSummary>, StoreError> {
+        // A replica with consoles exchanges them anyway.
+        let (begun, is_fresh) = {
+            let (state, now) = (self.shared.state(), now());
+            let has_own = state.own_consoles().next().is_some();
+            (now, has_own || state.is_exchange_within(CONSOLES_FRESH_FOR, now))
+        };
+        if !is_fresh {
+            let all = self.store.exchange_consoles(Vec::new(), CONSOLE_TTL).await?;
+            self.shared.state().exchanged(&[], all, begun, now());
+        }
+        Ok(self.shared.summary(now()))
     }
 
     /// The record of a question from the store.
@@ -176,11 +201,12 @@ impl QuestionChanges {
         }
         match updated {
             Ok(Updated::Stored(appended)) => {
-                self.shared.publish(&next, now);
-                count(before, &next);
+                // Before the question is told: who hears of it may acknowledge the notice at once.
                 if let Some(appended) = appended {
                     self.nudge_asker(&next, &appended);
                 }
+                self.shared.publish(&next, now);
+                count(before, &next);
                 Ok(Attempt::Stored(next))
             }
             Ok(Updated::Changed(newer)) => {
@@ -215,7 +241,8 @@ impl QuestionChanges {
         Some(Append {
             message: Arc::new(message),
             audience: Audience::One(question.asker.session),
-            queue_capacity: self.policy.limits().queue_capacity,
+            // Beyond the capacity: a session has only so many questions whose ends can come.
+            queue_capacity: self.policy.limits().queue_capacity.saturating_add(OPEN_OF_SESSION_MAX),
             idempotency_key: None,
             roster_version: None,
         })
@@ -302,6 +329,6 @@ fn change_between(before: &Question, after: &Question) -> Option<(QuestionChange
 }
 
 /// How long a wait for an event lasts from now until a moment of the monotonic clock.
-pub(super) fn until(at_ms: u64, now: Now) -> std::time::Duration {
-    std::time::Duration::from_millis(at_ms.saturating_sub(now.mono_ms)).max(std::time::Duration::from_millis(1))
+pub(super) fn until(at_ms: u64, now: Now) -> Duration {
+    Duration::from_millis(at_ms.saturating_sub(now.mono_ms)).max(Duration::from_millis(1))
 }

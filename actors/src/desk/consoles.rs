@@ -9,7 +9,8 @@ use crate::{clock::now, model::ConsoleId, session::SessionShared};
 pub struct ConsoleGuard {
     id: ConsoleId,
     shared: Arc<DeskShared>,
-    session: Arc<SessionShared>,
+    /// None where the name of the person is an agent's.
+    session: Option<Arc<SessionShared>>,
     /// What it is told. It has begun before the console was made.
     pub events: DeskFeed,
 }
@@ -19,7 +20,7 @@ impl ConsoleGuard {
     pub(crate) const fn new(
         id: ConsoleId,
         shared: Arc<DeskShared>,
-        session: Arc<SessionShared>,
+        session: Option<Arc<SessionShared>>,
         events: DeskFeed,
     ) -> Self {
         Self {
@@ -63,8 +64,10 @@ impl ConsoleGuard {
 
     fn change(&self, change: ConsoleChange) {
         let now = now();
-        if change.is_active {
-            self.session.touch(now);
+        if change.is_active
+            && let Some(session) = &self.session
+        {
+            session.touch(now);
         }
         self.shared.change_console(self.id, change, now);
     }

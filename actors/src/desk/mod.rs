@@ -18,7 +18,6 @@ mod state;
 mod targets;
 mod yap_rates;
 
-pub(crate) use actor::CONSOLE_TTL;
 pub use actor::Desk;
 #[cfg(feature = "faults")]
 pub use actor::PanicDesk;

@@ -11,6 +11,8 @@ pub struct Human {
     pub roles: Vec<String>,
     /// The owner of the credentials.
     pub owner: Owner,
+    /// The name comes with the credentials: the person cannot choose another one.
+    pub is_name_fixed: bool,
     /// The credentials are those of an agent.
     pub is_agent: bool,
     /// The way in which the person answers.
@@ -30,6 +32,13 @@ impl Human {
         let handed_over = question.handover.as_ref().is_some_and(|last| last.from == self.name);
         let closed = || question.closed().and_then(|closed| closed.how.by());
         self.may_answer(question) || handed_over || closed().is_some_and(|by| by.human == self.name)
+    }
+
+    /// Whether answers come from a session of this person. An agent, the client of one, and a link answer without: a session
+    /// of theirs could be used to send messages that look like a person's.
+    #[must_use]
+    pub const fn has_session(&self) -> bool {
+        !self.is_agent && !matches!(self.via, Via::Elicitation | Via::Link)
     }
 
     /// This person as the one who closes a question.

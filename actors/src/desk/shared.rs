@@ -160,6 +160,7 @@ impl DeskShared {
         asked: Now,
         now: Now,
     ) -> (Vec<Arc<Question>>, Vec<QuestionId>) {
+        self.any_change.send_modify(|count| *count += 1);
         let mut state = self.state();
         let (news, gone) = state.replace(questions, asked, now);
         for question in &news {
@@ -303,6 +304,11 @@ impl DeskShared {
     /// Folded yaps that may be shown, and when the next may be.
     pub(super) fn take_folded(&self, now: Now) -> (Vec<Yap>, Option<u64>) {
         lock(&self.yaps).rates.take_due(now)
+    }
+
+    /// A folded yap that could not be held waits for the next turn of its session.
+    pub(super) fn fold_again(&self, yap: Yap, now: Now) {
+        lock(&self.yaps).rates.fold_again(yap, now);
     }
 
     /// A yap is held: its place is decided after this time.

@@ -59,7 +59,7 @@ impl Work {
                     Some(pause.clamp(Duration::from_millis(1), SLEEP_MAX))
                 }
                 Err(error) => {
-                    tracing::warn!(target = target.name(), %error, "events cannot be read from the store; retrying");
+                    tracing::warn!(webhook = target.name(), %error, "events cannot be read from the store; retrying");
                     tokio::time::sleep(STORE_RETRY).await;
                     continue;
                 }
@@ -93,7 +93,7 @@ impl Work {
             .await?;
         if page.gap && place.position.is_some() {
             tracing::warn!(
-                target = target.name(),
+                webhook = target.name(),
                 "the event log no longer has all events that were to be sent; going on with the oldest"
             );
         }
@@ -144,7 +144,7 @@ impl Work {
             change,
             question,
             content,
-            present: self.shared().summary(now()).humans(Presence::Present),
+            present: self.changes().summary().await?.humans(Presence::Present),
         };
         let sending = timeout(SEND_TIME_MAX, target.send(news));
         let late = || Sending::Failed("it took too long".to_owned());
@@ -158,17 +158,12 @@ impl Work {
         let pause = retry_pause(failures, uuid::Uuid::new_v4().as_bytes()[0]);
         if failures == 1 {
             tracing::warn!(
-                target = target.name(),
+                webhook = target.name(),
                 reason,
                 "an event could not be sent; it is tried again"
             );
         } else {
-            tracing::debug!(
-                target = target.name(),
-                reason,
-                failures,
-                "an event still cannot be sent"
-            );
+            tracing::debug!(webhook = target.name(), reason, "an event still cannot be sent");
         }
         let place = TargetPlace {
             failures,

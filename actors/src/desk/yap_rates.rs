@@ -65,6 +65,16 @@ impl YapRates {
         None
     }
 
+    /// Takes back a yap that [`Self::take_due`] has returned and that could not be shown. One that came meanwhile stands for
+    /// it, too.
+    pub fn fold_again(&mut self, yap: Yap, now: Now) {
+        let rate = self.0.entry(yap.sender).or_insert_with(|| YapRate::new(now));
+        match &mut rate.folded {
+            Some(newer) => newer.folded = newer.folded.saturating_add(yap.folded.saturating_add(1)),
+            empty => *empty = Some(yap),
+        }
+    }
+
     /// Folded yaps that may be shown by now, and when the next may be, on the monotonic clock.
     pub fn take_due(&mut self, now: Now) -> (Vec<Yap>, Option<u64>) {
         let (mut due, mut next_ms) = (Vec::new(), None::<u64>);
@@ -109,6 +119,21 @@ mod tests {
             sent_at_ms: None,
             folded: 0,
         }
+    }
+
+    #[test]
+    fn a_folded_yap_that_could_not_be_shown_is_counted_again() {
+        let mut rates = YapRates::default();
+        (0..60).for_each(|n| drop(rates.admit(yap(1, n), at(0))));
+        let (mut due, _) = rates.take_due(at(1_000));
+        let failed = due.pop().unwrap();
+        assert_eq!(failed.folded, 9);
+        rates.fold_again(failed.clone(), at(1_000));
+        assert_eq!(rates.take_due(at(2_000)).0, std::slice::from_ref(&failed));
+        rates.admit(yap(1, 60), at(2_000));
+        rates.fold_again(failed, at(2_000));
+        let (due, _) = rates.take_due(at(3_000));
+        assert_eq!((due[0].message.as_str(), due[0].folded), ("60", 10));
     }
 
     #[test]

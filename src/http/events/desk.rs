@@ -208,6 +208,15 @@ impl DeskFollower {
         if !self.view.topics.yaps {
             return Ok(chunk);
         }
+        let after = match after {
+            Some(seen) if self.is_beyond_last(seen).await? => {
+                // Yaps are numbered from 1 again: the storage is the memory, or was replaced.
+                chunk.extend_from_slice(&frame::gap(None));
+                self.last_yap = 0;
+                None
+            }
+            after => after,
+        };
         let yaps = self.project.yaps(after, YAPS_LEN).await?;
         if let (Some(after), Some(first)) = (after, yaps.first())
             && first.seq > after + 1
@@ -221,6 +230,11 @@ impl DeskFollower {
             self.step = Step::Yaps(yaps.last().map(|last| last.seq));
         }
         Ok(chunk)
+    }
+
+    async fn is_beyond_last(&self, yap: u64) -> Result<bool, BrokerError> {
+        let last = self.project.yaps(None, 1).await?;
+        Ok(last.last().map_or(0, |last| last.seq) < yap)
     }
 
     async fn changes(&mut self) -> Option<Bytes> {

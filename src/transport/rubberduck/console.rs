@@ -40,6 +40,7 @@ pub async fn run(client: &Client, mut commands: mpsc::Receiver<Command>, name: S
         name,
         roles: Vec::new(),
         owner: client.identity.owner().clone(),
+        is_name_fixed: true,
         is_agent: false,
         via: Via::Rubberduck,
     };

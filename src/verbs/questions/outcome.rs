@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use actors::{
+    clock::now,
     desk::{DeskSummary, Presence},
     model::{Question, QuestionState},
 };
 use serde_json::{Value, json};
-
-use super::view::is_typing;
 
 /// The people at the desk, as the asker is told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,7 +100,7 @@ impl Outcome<'_> {
 #[must_use]
 pub fn progress_text(question: &Question, position: Option<usize>, humans: Humans) -> String {
     match &question.state {
-        QuestionState::Claimed(claim) if is_typing(claim) => format!("{} is typing", claim.human),
+        QuestionState::Claimed(claim) if claim.is_typing(now()) => format!("{} is typing", claim.human),
         QuestionState::Claimed(claim) => format!("{} is reading it", claim.human),
         _ if humans.is_empty() => "nobody is at the desk".to_owned(),
         QuestionState::Offered(offer) => format!("shown to {}", offer.human),

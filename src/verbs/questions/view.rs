@@ -9,9 +9,6 @@ use actors::{
 };
 use serde_json::{Value, json};
 
-/// How long after a keystroke a person counts as typing.
-const TYPING_MS: u64 = 10_000;
-
 /// The view of a question: with its content the whole of it, without only what lists show.
 ///
 /// ```json
@@ -133,13 +130,8 @@ fn claim_json(claim: &QuestionClaim) -> Value {
         "human": claim.human,
         "console": claim.console.map(|console| console.to_string()),
         "until": rfc3339_text(claim.until_ms),
-        "typing": is_typing(claim),
+        "typing": claim.is_typing(now()),
     })
-}
-
-/// Whether the person has typed just now.
-pub(super) fn is_typing(claim: &QuestionClaim) -> bool {
-    now().unix_ms.saturating_sub(claim.typed_at_ms) < TYPING_MS
 }
 
 /// The answer as history shows it: none of a sensitive question, and images only in the whole view.

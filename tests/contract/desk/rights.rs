@@ -20,6 +20,19 @@ fn verbs() -> [(&'static str, Value); 6] {
 }
 
 #[test]
+fn an_agent_with_the_name_of_a_person_does_not_keep_them_from_answering() {
+    let broker = Broker::secured();
+    let desk = Desk::open(&broker);
+    let agent = desk.team.client_as(&desk.agent);
+    let _squatter = agent.registered_with(&json!({"name": "squatter", "aliases": ["mara", "human", "answer-link"]}));
+    let (_stream, _) = desk.follows(&desk.mara, "topics=questions&console=mara");
+    let id = desk.asks("Which one?", &json!({}));
+    let answered = desk.acts(&desk.mara, &id, "answer", &json!({"text": "this"}));
+    assert_eq!(answered.status, 200, "{answered:?}");
+    assert_eq!(answered.json()["answered_by"]["human"], "mara");
+}
+
+#[test]
 fn a_key_of_scope_answer_reads_and_answers_as_its_person_and_sends_nothing() {
     let broker = Broker::secured();
     let desk = Desk::open(&broker);

@@ -131,7 +131,12 @@ fn a_sensitive_answer_is_encrypted_on_the_disk_until_its_agent_has_it() {
     );
     let id = asked["question_id"].as_str().unwrap();
     let path = format!("/api/v1/questions/{id}/answer");
-    let answered = broker.rest_with(&[("X-Human", "mara")], "POST", &path, &json!({"text": text}));
+    let answered = broker.rest_with(
+        &[("X-Human", "mara")],
+        "POST",
+        &path,
+        &json!({"text": text, "via": "web"}),
+    );
     assert_eq!(answered.status, 200, "{answered:?}");
     broker.kill();
     let is_on_disk = |text: &str| {
@@ -175,20 +180,23 @@ fn follows(broker: &Broker, link: &str, method: &str, body: Option<(&str, &str)>
         "POST" => Request::post(broker.address, body),
         _ => Request::get(broker.address),
     };
+    // As a browser does for a form.
+    let origin = format!("http://{}", broker.address);
     let request = request.with_path(path).with("Content-Type", content_type);
-    request.answered()
+    request.with("Origin", origin).answered()
+}
+
+/// A broker whose notifications show texts and have links.
+fn notifying_broker(target: &Target, secret: &str) -> Broker {
+    let topic = format!("--desk-ntfy=http://{}/my-topic", target.address);
+    let public = "--desk-public-url=https://broker.example.com";
+    Broker::secured_with(&[&topic, secret, public, "--desk-notify-text"])
 }
 
 #[test]
 fn a_notification_has_links_that_answer_once_and_only_by_post() {
     let (target, secret) = (Target::start(&[]), secret_file());
-    let topic = format!("--desk-ntfy=http://{}/my-topic", target.address);
-    let broker = Broker::secured_with(&[
-        &topic,
-        &secret.flag(),
-        "--desk-public-url=https://broker.example.com",
-        "--desk-notify-text",
-    ]);
+    let broker = notifying_broker(&target, &secret.flag());
     let desk = Desk::open(&broker);
     let options = json!([{"value": "drop", "label": "<b>Drop it</b>"}, "keep"]);
     let id = desk.asks("Drop <the> table?", &json!({"options": options, "urgency": "high"}));
@@ -213,6 +221,8 @@ fn a_notification_has_links_that_answer_once_and_only_by_post() {
         "{page}"
     );
     assert!(!page.contains("<b>"), "{page}");
+    // With `no-referrer` a browser sends the form with the origin `null`, which is refused.
+    assert_eq!(preview.header("referrer-policy"), Some("same-origin"));
     assert!(
         preview
             .header("content-security-policy")
@@ -252,8 +262,14 @@ fn a_notification_has_links_that_answer_once_and_only_by_post() {
     assert_eq!(second.status, 409, "{second:?}");
     let now = follows(&broker, link, "GET", None);
     assert!(now.body.contains("answered by answer-link"), "{now:?}");
+}
 
-    // The form of the page, for a question to one person. A text area ends its lines with CR LF.
+#[test]
+fn the_form_of_a_link_answers_a_question_to_one_person() {
+    let (target, secret) = (Target::start(&[]), secret_file());
+    let broker = notifying_broker(&target, &secret.flag());
+    let desk = Desk::open(&broker);
+    // A text area ends its lines with CR LF.
     let other = desk.asks("And this?", &json!({"to": "mara", "options": ["yes", "no"]}));
     let message = target.next().json();
     let link = message["actions"][0]["url"].as_str().unwrap();

@@ -57,6 +57,13 @@ fn yaps_are_kept_in_one_order_and_a_stream_continues_behind_the_last_one() {
         }
     };
     assert_eq!((event.json(), event.id.as_deref()), (told[4].clone(), Some("y5")));
+    // Of a broker that has lost its yaps since, it gets what there is, and is told that there was more.
+    let mut stranded = desk
+        .stream_request(&desk.lena, "topics=yaps")
+        .with("Last-Event-ID", "y9999999")
+        .sent();
+    awaits(&mut stranded, "gap", |_| true);
+    assert_eq!(awaits(&mut stranded, "yap", |_| true), told[0]);
     // Each agent sees its own.
     let other = desk.team.new_key_with_scope("member");
     assert_eq!(desk.shown_yaps(&other, ""), [] as [Value; 0]);

@@ -47,6 +47,13 @@ fn a_person_at_the_client_answers_while_no_person_is_at_the_desk() {
     );
     assert_eq!(result["answered_by"]["via"], "elicitation");
     awaits_empty_inbox(&alice);
+    // The agent gets no session that looks like a person's.
+    let sessions = alice.calls("list_sessions", json!({}));
+    let sessions = sessions["sessions"].as_array().unwrap();
+    assert!(
+        sessions.iter().all(|session| session["kind"] != "human"),
+        "{sessions:?}"
+    );
 }
 
 #[test]

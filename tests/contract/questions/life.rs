@@ -80,7 +80,9 @@ fn the_answer_to_a_sensitive_question_is_deleted_once_the_agent_has_it() {
     );
     let draft = mara.sends("PUT", &format!("questions/{id}/draft"), &json!({"text": "hunt"}));
     assert_eq!(draft.status, 400, "nothing is kept of what is typed: {draft:?}");
-    let shown = mara.answers(&id, json!({"text": "hunter2"}));
+    let elsewhere = mara.sends("POST", &format!("questions/{id}/answer"), &json!({"text": "hunter2"}));
+    assert_eq!(elsewhere.status, 403, "it is answered on the page: {elsewhere:?}");
+    let shown = mara.answers(&id, json!({"text": "hunter2", "via": "web"}));
     assert_eq!((&shown["state"], &shown["answer"]), (&json!("answered"), &Value::Null));
     let late = lena.sends("POST", &format!("questions/{id}/answer"), &json!({"text": "swordfish"}));
     assert_eq!(late.status, 409, "{late:?}");

@@ -62,3 +62,18 @@ fn clients_neither_register_nor_send_the_protocol_of_the_answers() {
     let found = alice.calls("discover_protocols", json!({"name": "human-answer"}));
     assert_eq!(found["protocols"][0]["version"], "1.0.0");
 }
+
+#[test]
+fn an_answer_has_room_in_a_full_inbox() {
+    let broker = Broker::start_with(&["--queue-capacity=2"]);
+    let (alice, bob, mara) = (broker.agent("alice"), broker.agent("bob"), broker.person("mara"));
+    let id = asked(&alice, asks("Which one?"));
+    for text in ["one", "two"] {
+        bob.sends(text).to(&alice);
+    }
+    bob.sends("three").fails_as("queue_full", "alice");
+    mara.answers(&id, json!({"text": "this"}));
+    let read = alice.reads(json!({}));
+    let of_answers = read.iter().filter(|message| message["protocol_name"] == "human-answer");
+    assert_eq!((read.len(), of_answers.count()), (3, 1), "{read:?}");
+}

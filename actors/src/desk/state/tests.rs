@@ -387,8 +387,12 @@ fn what_a_person_gives_back_goes_to_others_first() {
 fn a_question_expires_also_without_a_console() {
     let mut world = World::new(1);
     let id = world.ask(Urgency::Low, "desk");
+    let warned_ms = 24 * HOUR - 600_000;
+    assert_eq!(world.settle(), Some(START.mono_ms + warned_ms));
+    world.pass(warned_ms);
     assert_eq!(world.settle(), Some(START.mono_ms + 24 * HOUR));
-    world.pass(24 * HOUR);
+    assert!(world.stored[&id].is_expiring && world.stored[&id].is_open());
+    world.pass(600_000);
     assert_eq!(world.settle(), None, "nothing is left to be looked at");
     assert_eq!(
         (world.stored[&id].state_str(), world.stored[&id].seen_at_ms),

@@ -403,12 +403,13 @@ impl Question {
         let typing_ends = typed.saturating_add(millis(TYPING_GRACE));
         Some(typing_ends.clamp(end, end.saturating_add(millis(TYPING_GRACE_MAX))))
     }
+}
 
-    /// Whether the person with the claim typed a moment ago.
+impl QuestionClaim {
+    /// Whether the person typed a moment ago.
     #[must_use]
     pub fn is_typing(&self, now: Now) -> bool {
-        self.claim()
-            .is_some_and(|claim| is_within(claim.typed_at_ms, TYPING_SHOWN, now))
+        is_within(self.typed_at_ms, TYPING_SHOWN, now)
     }
 }
 

@@ -50,6 +50,7 @@ impl ProjectHandle {
                     QuestionsFull::Session => (QuestionBudget::Session, OPEN_OF_SESSION_MAX),
                     QuestionsFull::Project => (QuestionBudget::Project, OPEN_MAX),
                     QuestionsFull::Bytes(limit) => (QuestionBudget::Bytes, limit),
+                    QuestionsFull::SessionBytes(limit) => (QuestionBudget::SessionBytes, limit),
                 };
                 Err(BrokerError::QuestionsFull { which, limit })
             }

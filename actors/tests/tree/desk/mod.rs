@@ -25,6 +25,7 @@ pub fn human(name: &str) -> Human {
         name: SessionName::parse(name).unwrap(),
         roles: Vec::new(),
         owner: Owner::anonymous(),
+        is_name_fixed: false,
         is_agent: false,
         via: Via::Console,
     }

@@ -164,6 +164,7 @@ impl Wait {
             name,
             roles: Vec::new(),
             owner: self.caller.owner().clone(),
+            is_name_fixed: true,
             is_agent: false,
             via: Via::Elicitation,
         };

@@ -9,7 +9,7 @@ use crate::{
     desk::{Human, NoticeFrom},
     model::{
         ANSWER_BYTES_MAX, AddressedTo, Answer, BrokerError, ConsoleId, Owner, Question, QuestionBudget, QuestionId,
-        SessionName, SessionRecord,
+        SessionName, SessionRecord, Via,
     },
     project::{ProjectHandle, Registration},
     session::Member,
@@ -18,6 +18,9 @@ use crate::{
 
 /// A keystroke is not stored while the last one is younger: a claim lasts ten minutes, and typing shows for fifteen seconds.
 const KEYSTROKES_STORED_EVERY: Duration = Duration::from_secs(5);
+
+/// The argument that a refused name is told of.
+const HUMAN_ARGUMENT: &str = "human";
 
 /// What the metadata of the session of a person say.
 const HUMAN_KIND: &str = "human";
@@ -40,6 +43,10 @@ impl ProjectHandle {
         let content = self.0.store.question_content(id).await?;
         let content = content.ok_or(BrokerError::QuestionNotFound { id: *id.as_uuid() })?;
         let answered = self.end_question(id, by, if_revision, |question, now| {
+            if question.is_sensitive && question.is_open() && by.via != Via::Web {
+                let reason = "the question is sensitive: answer it on the page /desk";
+                return Err(BrokerError::forbidden(reason));
+            }
             let next = question.answered(by.answered_by(), answer.clone(), &content, now)?;
             match &self.0.settings.desk.seal {
                 Some(seal) if next.is_sensitive => next.sealed(&**seal).ok_or_else(BrokerError::unavailable),
@@ -90,9 +97,11 @@ impl ProjectHandle {
         if_revision: Option<u64>,
         decide: impl Fn(&Question, Now) -> Result<Question, BrokerError>,
     ) -> Result<Arc<Question>, BrokerError> {
-        let session = self.human_session(&by.name, &by.owner).await?;
-        self.person_changes(id, by, if_revision, NoticeFrom::Person(&session.record), decide)
-            .await
+        let session = self.session_of(by).await?;
+        let from = session
+            .as_ref()
+            .map_or(NoticeFrom::Broker, |session| NoticeFrom::Person(&session.record));
+        self.person_changes(id, by, if_revision, from, decide).await
     }
 
     /// Changes a question for a person who may answer it.
@@ -238,11 +247,29 @@ impl ProjectHandle {
         Ok(self.0.store.draft(id, by.name.clone()).await?)
     }
 
+    /// The session of a person; None for one who acts without, and for one whose fixed name an agent has: it must not keep
+    /// them from answering.
+    ///
+    /// # Errors
+    /// As of [`Self::register`].
+    pub(super) async fn session_of(&self, human: &Human) -> Result<Option<Arc<Member>>, BrokerError> {
+        if !human.has_session() {
+            return Ok(None);
+        }
+        match self.human_session(&human.name, &human.owner).await {
+            Ok(member) => Ok(Some(member)),
+            Err(BrokerError::InvalidArgument { field, .. }) if field == HUMAN_ARGUMENT && human.is_name_fixed => {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// The session of a person, which is made at its first use.
     ///
     /// # Errors
     /// `invalid_argument` when the name belongs to an agent; as of [`Self::register`].
-    pub async fn human_session(&self, name: &SessionName, owner: &Owner) -> Result<Arc<Member>, BrokerError> {
+    async fn human_session(&self, name: &SessionName, owner: &Owner) -> Result<Arc<Member>, BrokerError> {
         match self.resolve(name.as_str()).answer().await {
             Ok(member) if is_human(&member.record) => return Ok(member),
             Ok(_) => return Err(name_of_agent(name)),
@@ -270,7 +297,10 @@ fn is_human(record: &SessionRecord) -> bool {
 }
 
 fn name_of_agent(name: &SessionName) -> BrokerError {
-    BrokerError::invalid("human", format!("the name {name} is an agent's: choose another one"))
+    BrokerError::invalid(
+        HUMAN_ARGUMENT,
+        format!("the name {name} is an agent's: choose another one"),
+    )
 }
 
 /// A person changes only questions that they may answer; others do not exist for them.

@@ -6,15 +6,12 @@ use uuid::Uuid;
 
 use crate::{
     clock::now,
-    desk::{CONSOLE_TTL, CONSOLES_MAX, ConsoleChange, ConsoleGuard, DeskFeed, DeskSummary, Human, NewYap, YapAccepted},
+    desk::{CONSOLES_MAX, ConsoleChange, ConsoleGuard, DeskFeed, DeskSummary, Human, NewYap, YapAccepted},
     model::{BrokerError, ConsoleId, QuestionBudget, SessionName, ShownYap, Yap},
     project::ProjectHandle,
     session::Member,
     storage::{HELD_YAPS_MAX, YapHeld},
 };
-
-/// A reader of the desk at a replica without consoles asks the store again for those of others after this time.
-const CONSOLES_FRESH_FOR: Duration = Duration::from_secs(1);
 
 impl ProjectHandle {
     /// Shows a remark of an agent to the people who watch. Its place in the order is decided 200 ms later (`YAP_DELAY`).
@@ -66,39 +63,30 @@ impl ProjectHandle {
     /// # Errors
     /// `unavailable`.
     pub async fn desk(&self) -> Result<Arc<DeskSummary>, BrokerError> {
-        let desk = self.0.questions.shared();
-        // A replica with consoles exchanges them anyway.
-        let (begun, is_fresh) = {
-            let (state, now) = (desk.state(), now());
-            let has_own = state.own_consoles().next().is_some();
-            (now, has_own || state.is_exchange_within(CONSOLES_FRESH_FOR, now))
-        };
-        if !is_fresh {
-            let all = self.0.store.exchange_consoles(Vec::new(), CONSOLE_TTL).await?;
-            desk.state().exchanged(&[], all, begun, now());
-        }
-        Ok(desk.summary(now()))
+        Ok(self.0.questions.summary().await?)
     }
 
     /// Connects a console of this person. Questions are offered to it until the guard is dropped.
     ///
     /// # Errors
-    /// `forbidden` when the project has its maximum of consoles, or the desk is off; `invalid_argument` when the name
-    /// belongs to an agent; `unavailable`.
+    /// `forbidden` when the project has its maximum of consoles, or the desk is off; `invalid_argument` when a name that the
+    /// person chose belongs to an agent; `unavailable`.
     pub async fn attach_console(&self, human: Human) -> Result<ConsoleGuard, BrokerError> {
         self.check_desk_is_on()?;
-        let member = self.human_session(&human.name, &human.owner).await?;
+        let member = self.session_of(&human).await?;
         // Before the console: it is told of everything that is offered to it.
         let events = self.watch_desk()?;
         let (desk, now) = (self.0.questions.shared(), now());
-        member.touch(self.0.settings.presence, now);
+        if let Some(member) = &member {
+            member.touch(self.0.settings.presence, now);
+        }
         let console = desk.attach(human.name, human.roles, now).ok_or_else(|| {
             BrokerError::forbidden(format!("{CONSOLES_MAX} consoles are connected already: close one"))
         })?;
         Ok(ConsoleGuard::new(
             console,
             Arc::clone(desk),
-            Arc::clone(&member.shared),
+            member.map(|member| Arc::clone(&member.shared)),
             events,
         ))
     }
