@@ -21,7 +21,6 @@ impl ProjectHandle {
     pub async fn yap(&self, sender: &Arc<Member>, yap: NewYap) -> Result<YapAccepted, BrokerError> {
         self.check_desk_is_on()?;
         yap.check()?;
-        let shown_to = self.desk().await?.consoles.len();
         let (id, now) = (Uuid::now_v7(), now());
         let desk = self.0.questions.shared();
         let yap = Yap {
@@ -35,6 +34,7 @@ impl ProjectHandle {
             sent_at_ms: yap.sent_at_ms,
             folded: 0,
         };
+        // Before anything else is waited for, so that the calls of one sender keep their order.
         if let Some(yap) = desk.admit_yap(yap, now) {
             match self.0.store.hold_yap(Arc::new(yap), now).await? {
                 YapHeld::Held => desk.yap_held(desk.settings().yap_delay, now),
@@ -47,6 +47,8 @@ impl ProjectHandle {
                 }
             }
         }
+        // The yap is kept, also when the consoles of other replicas cannot be read.
+        let shown_to = self.desk().await.map_or(0, |desk| desk.consoles.len());
         Ok(YapAccepted { id, shown_to })
     }
 
