@@ -50,6 +50,8 @@ pub(super) struct Waking {
     unread_wake: Option<UnreadWake>,
     /// The wake that the connection has not answered.
     attempt: Option<Attempt>,
+    /// The number of one that the connection has not answered, and whose agent has read its inbox already.
+    read_before_answer: Option<u64>,
     /// When the last wake was told, on the monotonic clock.
     last_ms: Option<u64>,
     last_number: u64,
@@ -189,11 +191,10 @@ impl Waking {
         self.ways
     }
 
-    /// Whether the connection was told this wake and has not answered.
+    /// Whether the connection was told this wake and has not answered. The agent may have read its inbox meanwhile.
     pub fn awaits_answer(&self, number: u64) -> bool {
-        self.attempt
-            .as_ref()
-            .is_some_and(|attempt| attempt.wake.number == number)
+        let attempted = self.attempt.as_ref().map(|attempt| attempt.wake.number);
+        [attempted, self.read_before_answer].contains(&Some(number))
     }
 
     /// When [`Event::TimerFired`] is to come, on the monotonic clock.
@@ -273,7 +274,7 @@ impl Waking {
     }
 
     fn read(&mut self, waiting: usize, now: Now) -> Option<Effect> {
-        self.attempt = None;
+        self.read_before_answer = self.attempt.take().map(|attempt| attempt.wake.number);
         self.due_ms = (waiting > 0).then(|| now.mono_ms + REPEATS_MS[0]);
         let unread = self.unread_wake.take()?;
         let ms = now.mono_ms.saturating_sub(unread.at_ms);
@@ -294,6 +295,7 @@ impl Waking {
     }
 
     fn answered(&mut self, number: u64, result: WakeResult, now: Now) -> Option<Effect> {
+        self.read_before_answer.take_if(|read| *read == number);
         let attempt = self.attempt.take_if(|attempt| attempt.wake.number == number)?;
         if result == WakeResult::Written {
             return None;

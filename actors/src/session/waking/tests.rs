@@ -202,6 +202,20 @@ fn a_wake_that_the_connection_does_not_write_goes_to_the_hook() {
 }
 
 #[test]
+fn the_answer_to_a_wake_counts_once_also_when_the_agent_was_faster() {
+    let mut world = World::connected();
+    world.arrives(world.message());
+    world.pass(GRACE_MS);
+    let (number, result) = (world.wakes[0].1.number, WakeResult::Written);
+    world.reads_all();
+    assert!(world.waking.awaits_answer(number));
+    world.on(Event::Answered { number, result });
+    assert!(!world.waking.awaits_answer(number));
+    world.pass(HOUR_MS);
+    assert_eq!(world.wakes.len(), 1);
+}
+
+#[test]
 fn a_wake_that_no_client_took_is_told_to_the_next_hook() {
     let mut world = World::connected();
     world.arrives(world.message());
