@@ -21,13 +21,11 @@ use actors::{
     },
     project::ProjectHandle,
 };
-use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::Deserialize;
-use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
 
 use super::{
-    backpressure,
+    backpressure, docs,
     extract::{ApiError, NoQuery},
     problem_body::ProblemBody,
     resource::Resource,
@@ -44,10 +42,8 @@ const HUMAN: &str = "answer-link";
 const STYLE: &str = include_str!("answer_link.css");
 
 static POLICY: LazyLock<String> = LazyLock::new(|| {
-    let style = STANDARD.encode(Sha256::digest(STYLE));
-    format!(
-        "default-src 'none'; style-src 'sha256-{style}'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-    )
+    let style = docs::hash(STYLE);
+    format!("default-src 'none'; style-src {style}; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 });
 
 /// The resources of this file.

@@ -35,7 +35,7 @@ static PAGE: LazyLock<Page> = LazyLock::new(|| Page {
 });
 
 /// The source expression of an inline text in the policy (CSP level 3, section 2.3.1).
-fn hash(text: &str) -> String {
+pub fn hash(text: &str) -> String {
     format!("'sha256-{}'", STANDARD.encode(Sha256::digest(text)))
 }
 
