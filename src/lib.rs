@@ -11,6 +11,7 @@ pub mod config;
 pub mod edge;
 pub mod exit;
 pub mod front;
+pub mod gateway;
 pub mod hang_up;
 pub mod http;
 pub mod json;

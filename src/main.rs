@@ -7,6 +7,9 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    if let Some(code) = mcp_broker::gateway::keeper::run_if_asked(std::env::args_os()) {
+        return code;
+    }
     // A growing queue touches fresh memory, and clearing 2 MiB at once is slow (docs/performance.md). The allocator asks
     // for no huge pages (its feature `no_thp`); this refuses them where the kernel gives them to every process. Kernels
     // without huge pages refuse the call, which is harmless.

@@ -7,7 +7,10 @@ use actix_http::{
     StatusCode,
     header::{HeaderName, HeaderValue, RETRY_AFTER},
 };
-use actors::{clock::millis, model::BrokerError};
+use actors::{
+    clock::millis,
+    model::{BackendFailure, BrokerError},
+};
 use serde_json::{Value, json};
 
 use crate::refusal::error_detail;
@@ -118,6 +121,21 @@ impl Problem {
     }
 }
 
+/// The status of an error of the gateway.
+fn backend_status(failure: &BackendFailure) -> StatusCode {
+    match failure {
+        BackendFailure::NotFound { .. } => StatusCode::NOT_FOUND,
+        BackendFailure::TimedOut { .. } => StatusCode::GATEWAY_TIMEOUT,
+        BackendFailure::Died { .. }
+        | BackendFailure::Protocol { .. }
+        | BackendFailure::TooLarge { .. }
+        | BackendFailure::GivenUp { .. } => StatusCode::BAD_GATEWAY,
+        BackendFailure::Unavailable { .. } | BackendFailure::Busy { .. } | BackendFailure::ShuttingDown { .. } => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
+    }
+}
+
 impl From<&BrokerError> for Problem {
     fn from(error: &BrokerError) -> Self {
         let status = match error {
@@ -149,6 +167,7 @@ impl From<&BrokerError> for Problem {
             | BrokerError::Unavailable { .. }
             | BrokerError::StorageFull => StatusCode::SERVICE_UNAVAILABLE,
             BrokerError::Timeout => StatusCode::GATEWAY_TIMEOUT,
+            BrokerError::Backend(failure) => backend_status(failure),
         };
         Self {
             extensions: error_detail(error),

@@ -3,7 +3,7 @@
 
 use actors::{
     clock::{millis, rfc3339_text},
-    model::{BrokerError, BudgetFull, CrossProjectSide, MissingGrant, MissingSession},
+    model::{BackendFailure, BrokerError, BudgetFull, CrossProjectSide, MissingGrant, MissingSession},
 };
 use serde_json::{Value, json};
 
@@ -44,6 +44,7 @@ pub fn error_detail(error: &BrokerError) -> Value {
         BrokerError::QuestionsFull { which, limit } => {
             json!({"limit": limit, "unit": which.unit(), "budget": which.as_str()})
         }
+        BrokerError::Backend(failure) => backend_detail(failure),
         BrokerError::QuestionNotFound { id } => json!({"question_id": id}),
         BrokerError::QuestionClosed { state, by, at_ms } => {
             json!({"state": state, "by": by, "at": rfc3339_text(*at_ms)})
@@ -76,6 +77,18 @@ pub fn error_detail(error: &BrokerError) -> Value {
         }}),
         _ => Value::Null,
     }
+}
+
+/// The `detail` of an error of the gateway.
+fn backend_detail(failure: &BackendFailure) -> Value {
+    let mut detail = json!({"backend": failure.backend(), "retryable": failure.is_retryable()});
+    match failure {
+        BackendFailure::Unavailable { state, .. } => detail["state"] = json!(state),
+        BackendFailure::Died { how, .. } => detail["how"] = json!(how),
+        BackendFailure::TooLarge { limit, .. } => detail["limit"] = json!(limit),
+        _ => {}
+    }
+    detail
 }
 
 /// Characters of a caller's word that a reason repeats.

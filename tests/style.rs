@@ -12,6 +12,7 @@ const FOLDERS: &[&str] = &[
     "actors/src",
     "actors/tests",
     "benches",
+    "fake-backend",
     "fuzz/src",
     "load",
     "oracle",

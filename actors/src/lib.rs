@@ -10,6 +10,8 @@
 //!    ├─ Registry              admits protocols
 //!    ├─ Router                appends messages and nudges their recipients
 //!    ├─ Desk                  brings questions of agents before people
+//!    ├─ Gateway               only with backends: their catalogue
+//!    │  └─ Backend × n        one backend MCP server; its failure never reaches the project
 //!    └─ Session × n           <- at most one live connection each, which comes and goes
 //! ```
 //!
@@ -43,6 +45,8 @@ pub mod clock;
 pub mod desk;
 pub mod directory;
 pub mod faults;
+pub mod gateway;
+pub mod json;
 pub mod metrics;
 pub mod model;
 pub mod negotiate;

@@ -11,6 +11,7 @@ use std::{
 };
 
 use crate::{
+    gateway::GatewaySettings,
     model::{AnswerSeal, PresenceTimeouts, ProjectId, ProjectRecord},
     rate::RateLimit,
     session::CloseReason,
@@ -37,6 +38,8 @@ pub struct ProjectSettings {
     pub session_retention: Duration,
     pub restarts: RestartPolicy,
     pub desk: DeskSettings,
+    /// The backend servers that agents share; None without any.
+    pub gateway: Option<GatewaySettings>,
 }
 
 /// Settings of the desk that apply to every project.

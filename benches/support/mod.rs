@@ -47,6 +47,7 @@ pub async fn local_broker(key_rate_limit: u32) -> BrokerHandle {
             },
             session_retention: seconds(3600),
             desk: actors::policy::DeskSettings::default(),
+            gateway: None,
             restarts: Restarts::default(),
         },
         key_rate_limit,

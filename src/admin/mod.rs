@@ -2,6 +2,7 @@
 //!
 //! Each verb checks the caller's scope, performs the change and records it in the audit. It knows neither HTTP nor MCP.
 
+mod backends;
 pub mod schemas;
 mod sessions;
 pub mod views;

@@ -139,11 +139,12 @@ fn entry(actor: &str, address: Option<IpAddr>, action: &str) -> AuditEntry {
 
 /// The known beginning of a path. The rest is chosen by the caller and is not recorded.
 fn known_path(path: &str) -> &'static str {
-    const KNOWN: [&str; 26] = [
+    const KNOWN: [&str; 27] = [
         "/mcp",
         "/sse",
         "/ws",
         "/api/v1/projects",
+        "/api/v1/backends",
         "/api/v1/audit",
         "/api/v1/tree",
         "/api/v1/sessions",

@@ -7,7 +7,7 @@ use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use super::error::CliError;
-use crate::config::{self, CONFIG_ENV, Config, Flag, SETTINGS, Setting, SettingValue, Shape};
+use crate::config::{CONFIG_ENV, Config, Flag, SETTINGS, Setting, SettingValue, Shape, Sources};
 use crate::{startup, telemetry};
 
 /// The command with a flag for each setting.
@@ -23,6 +23,8 @@ pub fn command() -> Command {
 #[derive(Debug)]
 pub struct Serve {
     config: Config,
+    /// Where they were read.
+    sources: Sources,
     /// The settings with the places that their values came from, for operators.
     values: Vec<SettingValue>,
 }
@@ -33,9 +35,18 @@ pub struct Serve {
 /// [`CliError::Usage`] with one line for the user.
 pub fn read(mut matches: ArgMatches, env: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Serve, CliError> {
     let (file, flags) = given_settings(&mut matches);
-    let loaded = config::load_with_origins(file, flags, env);
-    let (config, values) = loaded.map_err(|error| CliError::Usage(error.to_string()))?;
-    Ok(Serve { config, values })
+    let sources = Sources {
+        defaults: Vec::new(),
+        file,
+        flags,
+        env: env.into_iter().collect(),
+    };
+    let (config, values) = sources.load().map_err(|error| CliError::Usage(error.to_string()))?;
+    Ok(Serve {
+        config,
+        sources,
+        values,
+    })
 }
 
 /// The flags of all settings, and the one that names the file.
@@ -49,10 +60,15 @@ pub fn given_settings(matches: &mut ArgMatches) -> (Option<OsString>, Vec<Flag>)
 }
 
 /// Runs a broker until it stops and returns its exit code.
-pub fn run(Serve { config, values }: Serve) -> ExitCode {
+pub fn run(serve: Serve) -> ExitCode {
+    let Serve {
+        config,
+        sources,
+        values,
+    } = serve;
     telemetry::init(&config);
     config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
-    startup::serve(&config, values)
+    startup::serve(&config, sources, values)
 }
 
 /// Whether errors before the configuration is known are printed as JSON: `log_format` says so in a flag or variable.

@@ -1,6 +1,6 @@
 //! Errors of the configuration, and the origin of each value.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::names::ENV_PREFIX;
 
@@ -71,6 +71,14 @@ impl ConfigError {
     pub(super) fn file(given: &RawSetting, reason: &str) -> Self {
         let allowed = "a readable file in TOML (.toml) or YAML (.yaml, .yml) with one table of settings";
         Self::new(given, &format!("cannot be used: {reason}"), allowed)
+    }
+
+    /// A table of the configuration file cannot be used.
+    pub(super) fn backend(path: &Path, key: &str, reason: &str) -> Self {
+        Self(one_line(&format!(
+            "{key} ({}) cannot be used: {reason}",
+            path.display()
+        )))
     }
 
     fn new(given: &RawSetting, problem: &str, allowed: &str) -> Self {

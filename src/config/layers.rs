@@ -2,10 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ::config::{File, FileFormat, Source, Value, ValueKind};
 
+use actors::model::BackendsConfig;
+
+use super::backends::{self, BACKENDS, BackendDefaults, PROJECTS};
 use super::error::{ConfigError, Origin, RawSetting};
 use super::names::{CLIENT_ENVS, CONFIG_ENV, ENV_PREFIX};
 use super::rules::{NotAllowed, Rule, Shape};
@@ -23,6 +26,14 @@ pub struct Layers {
     /// Defaults that replace those of the settings.
     defaults: Vec<DefaultValue>,
     given: BTreeMap<&'static str, RawSetting>,
+    /// The file, and its tables of backends.
+    file: Option<FileTables>,
+}
+
+/// The tables of a file that are no settings.
+struct FileTables {
+    path: PathBuf,
+    tables: BTreeMap<String, Value>,
 }
 
 impl Layers {
@@ -46,6 +57,7 @@ impl Layers {
             settings,
             defaults,
             given: BTreeMap::new(),
+            file: None,
         };
         if let Some((path, origin)) = config_flag.map(|path| (path, Origin::Flag)).or(config_env) {
             layers.add_file(Path::new(&path), origin)?;
@@ -58,6 +70,18 @@ impl Layers {
             layers.add(given(key.to_owned(), value, Origin::Flag)?)?;
         }
         Ok(layers)
+    }
+
+    /// The backends that the file describes.
+    ///
+    /// # Errors
+    /// A value is not allowed.
+    pub fn backends(&self, defaults: BackendDefaults) -> Result<BackendsConfig, ConfigError> {
+        let Some(FileTables { path, tables }) = &self.file else {
+            return Ok(BackendsConfig::new());
+        };
+        let read = backends::read_backends(tables.get(BACKENDS), tables.get(PROJECTS), defaults);
+        read.map_err(|(key, reason)| ConfigError::backend(path, &key, &reason))
     }
 
     fn find(&self, key: &str) -> Option<&'static Setting> {
@@ -119,7 +143,14 @@ impl Layers {
         let (key, text) = ("config".to_owned(), path.display().to_string());
         let file = RawSetting { key, text, origin };
         let table = read_file(path).map_err(|reason| ConfigError::file(&file, &reason))?;
-        let mut entries = table.into_iter();
+        let (tables, settings): (BTreeMap<_, _>, BTreeMap<_, _>) = table
+            .into_iter()
+            .partition(|(key, _)| [BACKENDS, PROJECTS].contains(&key.as_str()));
+        self.file = Some(FileTables {
+            path: path.to_owned(),
+            tables,
+        });
+        let mut entries = settings.into_iter();
         entries.try_for_each(|(key, value)| self.add_entry(key, &value, Origin::File(path.to_owned())))
     }
 

@@ -4,6 +4,7 @@
 //! A setting is one entry of the `settings!` block of `table`. Values are parsed here; the rest of the program uses the
 //! typed fields. This module knows no other room of the program except the syntax of a Redis URL.
 
+mod backends;
 mod checks;
 mod docs;
 mod error;
@@ -16,8 +17,9 @@ mod setting;
 mod table;
 mod web_rules;
 
-use std::ffi::OsString;
+use std::{ffi::OsString, path::PathBuf};
 
+pub use backends::BackendDefaults;
 pub use docs::settings_markdown;
 pub use error::{ConfigError, Origin};
 pub(crate) use error::{one_line, quoted_value};
@@ -65,6 +67,35 @@ pub fn load_with_origins(
     env: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<(Config, Vec<SettingValue>), ConfigError> {
     load_over(Vec::new(), config_flag, flags, env)
+}
+
+/// Where a configuration is read from, so that it can be read again.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// Defaults that replace those of the settings.
+    pub defaults: Vec<DefaultValue>,
+    /// The file that a flag names.
+    pub file: Option<OsString>,
+    pub flags: Vec<Flag>,
+    pub env: Vec<(OsString, OsString)>,
+}
+
+impl Sources {
+    /// Reads the configuration.
+    ///
+    /// # Errors
+    /// Those of [`load`].
+    pub fn load(&self) -> Result<(Config, Vec<SettingValue>), ConfigError> {
+        let (defaults, file) = (self.defaults.clone(), self.file.clone());
+        load_over(defaults, file, self.flags.clone(), self.env.iter().cloned())
+    }
+
+    /// The configuration file, if there is one.
+    pub fn file(&self) -> Option<PathBuf> {
+        let named = self.env.iter().find(|(name, _)| name == CONFIG_ENV);
+        let named = || named.map(|(_, file)| file.clone());
+        self.file.clone().or_else(named).map(PathBuf::from)
+    }
 }
 
 /// Reads the configuration like [`load_with_origins`], over defaults that replace those of the settings.

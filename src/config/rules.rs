@@ -67,6 +67,27 @@ impl<T: FromStr + PartialOrd + Display> Rule for Integer<T> {
     }
 }
 
+/// What separates the parts of a name: one to three characters that every client allows in names.
+pub struct Separator;
+
+impl Rule for Separator {
+    type Value = String;
+    const SHAPE: Shape = Shape::One("TEXT");
+
+    fn parse(&self, text: &str) -> Result<String, NotAllowed> {
+        let is_allowed = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        if (1..=3).contains(&text.len()) && text.chars().all(is_allowed) {
+            Ok(text.to_owned())
+        } else {
+            Err(NotAllowed)
+        }
+    }
+
+    fn allowed(&self) -> String {
+        "one to three of A-Z, a-z, 0-9, _ and -".to_owned()
+    }
+}
+
 /// A count, or `auto` (`None`), which is resolved at the start.
 pub struct AutoOr(pub RangeInclusive<usize>);
 

@@ -44,6 +44,8 @@ macro_rules! settings {
         #[derive(Debug, Clone, PartialEq)]
         pub struct Config {
             $( $(#[doc = $help])+ pub $field: $type, )+
+            /// The backends of the configuration file.
+            pub backends: std::sync::Arc<actors::model::BackendsConfig>,
         }
 
         /// The settings in the order of the documentation.
@@ -62,7 +64,12 @@ macro_rules! settings {
         /// # Errors
         /// The first value that is not allowed.
         pub fn read(layers: &Layers) -> Result<Config, ConfigError> {
-            Ok(Config { $( $field: layers.read(stringify!($field), &$rule)?, )+ })
+            let mut config = Config {
+                $( $field: layers.read(stringify!($field), &$rule)?, )+
+                backends: std::sync::Arc::default(),
+            };
+            config.backends = std::sync::Arc::new(layers.backends(config.backend_defaults())?);
+            Ok(config)
         }
     };
 }

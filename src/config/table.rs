@@ -10,12 +10,13 @@ use std::{
 use actors::{model::KeyDigest, storage::TARGETS_MAX};
 
 use super::{
+    backends::BackendDefaults,
     error::ConfigError,
     kinds::{ClarifyBy, LogFormat, RedisFallback, StorageKind},
     layers::Layers,
     rules::{
         Address, AdminKey, AutoOr, Choice, FilePath, Folder, Integer, LogFilter, Names, OptionalPort, Origins, Ratio,
-        RedisAddress, RedisUrl, ReplicaAddress, Rule, Span, Word, hours, millis, seconds,
+        RedisAddress, RedisUrl, ReplicaAddress, Rule, Separator, Span, Word, hours, millis, seconds,
     },
     setting::{Setting, settings},
     web_rules::{DeskSecret, NtfyTopic, OptionalTopic, OptionalWebUrl, WebUrl, WebUrls},
@@ -205,6 +206,21 @@ settings! {
     /// Time a remark of an agent is held, so that remarks of several agents are shown in the order of their times.
     yap_delay: Duration = "200ms", Span(seconds(0)..=seconds(5));
 
+    /// Time the first list of tools waits for backends that have not said yet what they offer. See docs/gateway.md.
+    gateway_list_wait: Duration = "3s", Span(seconds(0)..=seconds(60));
+
+    /// Time a call of a backend's tool may take without a sign of life, unless the backend has a `call_timeout`.
+    gateway_call_timeout: Duration = "60s", Span(seconds(1)..=hours(24));
+
+    /// Size of one answer of a backend, in MiB, unless the backend has a `result_max`. A larger one is refused.
+    gateway_result_max: usize = "10", Integer(1..=1024);
+
+    /// Text between the name of a backend and that of its tool, in the names that clients see.
+    gateway_separator: String = "__", Separator;
+
+    /// Length of a name of a tool that clients see. Clients and models add a prefix of their own and take 64.
+    gateway_name_len_max: usize = "51", Integer(20..=128);
+
     /// URLs that are sent a signed `POST` when a question is asked, claimed, answered, declined, near its end, expired or
     /// cancelled. Each gets every event at least once, in order; redirects are not followed. Needs `desk_secret_file`.
     desk_webhooks: Vec<WebUrl> = "", WebUrls(TARGETS_MAX - 1);
@@ -362,6 +378,14 @@ impl Config {
         };
         let url = RedisAddress.parse(&first_line(path)?);
         url.map_err(|_| "its first line is not a URL of Redis".to_owned())
+    }
+
+    /// What holds for backends whose table does not say it.
+    pub const fn backend_defaults(&self) -> BackendDefaults {
+        BackendDefaults {
+            call_timeout: self.gateway_call_timeout,
+            result_bytes_max: self.gateway_result_max * 1024 * 1024,
+        }
     }
 
     /// Whether the listener is reachable from this machine only.

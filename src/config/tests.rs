@@ -247,6 +247,11 @@ const REFUSED_VALUES: &[(&str, &[&str])] = &[
     ("desk_capacity", &["0", "1001"]),
     ("desk_retention", &["59m", "366d"]),
     ("yap_delay", &["6s"]),
+    ("gateway_list_wait", &["61s"]),
+    ("gateway_call_timeout", &["0s", "25h"]),
+    ("gateway_result_max", &["0", "1025"]),
+    ("gateway_separator", &["", "::", "____"]),
+    ("gateway_name_len_max", &["19", "129"]),
     (
         "desk_webhooks",
         &[

@@ -74,6 +74,10 @@ pub struct Health {
     version: &'static str,
     active_sessions: usize,
     authentication_enabled: bool,
+    /// What is wrong with the configuration file. The configuration before is in force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    config_error: Option<String>,
 }
 
 /// How well the broker works, which is how well its storage works.
@@ -144,6 +148,7 @@ pub async fn health(state: StateData) -> HttpResponse {
         version: env!("CARGO_PKG_VERSION"),
         active_sessions: broker.map_or(0, |broker| broker.open_projects().iter().map(active_len).sum()),
         authentication_enabled: state.auth.get().is_some_and(|auth| auth.is_required()),
+        config_error: state.configuration_problem(),
     })
 }
 

@@ -59,6 +59,7 @@ fn resources() -> Vec<Resource> {
         Resource::at("/openapi.json").on(Method::GET, web::to(openapi::document)),
         Resource::at("/docs").on(Method::GET, web::to(docs::page)),
         Resource::at("/ws").on(Method::GET, web::to(websocket_hint)),
+        Resource::at("/ws/{exposed}").on(Method::GET, web::to(websocket_hint)),
     ]);
     resources.extend(dashboard::resources());
     resources.extend(answer_link::resources());

@@ -16,8 +16,9 @@ use utoipa::{
 use super::{
     answer_link,
     api::{
-        answering, audit, compatibility, dead_letters, desk, events, flow, history, log_level, login, messages,
-        projects, protocols, questions, schemas as documented, sessions, settings, stats, threads, tree, yaps,
+        answering, audit, backends, compatibility, dead_letters, desk, events, flow, history, log_level, login,
+        messages, projects, protocols, questions, schemas as documented, sessions, settings, stats, threads, tree,
+        yaps,
     },
     dashboard, docs, health, metrics,
     problem_body::ProblemBody,
@@ -47,6 +48,8 @@ use crate::problem;
         answering::claim, answering::release, answering::hand_over, answering::answer, answering::decline,
         answering::cancel, answering::typed, answering::draft, answering::put_draft,
         yaps::list, yaps::yap, desk::show, desk::change, answer_link::show, answer_link::answer,
+        backends::list, backends::show, backends::tools, backends::log, backends::start, backends::restart,
+        backends::stop,
         stats::show, settings::show, audit::list, tree::tree, log_level::show, log_level::change, metrics::metrics,
     ),
     components(schemas(ProblemBody, documented::SessionStatusFilter)),
@@ -57,6 +60,7 @@ use crate::problem;
         (name = "projects", description = "Tenants"),
         (name = "keys", description = "Credentials of a project's callers"),
         (name = "grants", description = "Permissions to send to other projects"),
+        (name = "backends", description = "MCP servers that the agents of a project share"),
         (name = "sessions", description = "Participants, and what they can speak"),
         (name = "protocols", description = "Formats of messages"),
         (name = "messages", description = "Sending, and messages that were given up"),
@@ -286,6 +290,7 @@ mod tests {
         // A WebSocket is not a resource; the second path is described without its suffix, the third belongs to a page.
         let left_out = [
             "/ws",
+            "/ws/{exposed}",
             &format!("{METADATA_PATH}/{{resource:.*}}"),
             dashboard::ASSETS_ROUTE,
         ];

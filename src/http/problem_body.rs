@@ -27,6 +27,13 @@ pub struct ProblemBody {
 #[schema(as = ProblemCode)]
 enum Code {
     AuthenticationFailed,
+    BackendNotFound,
+    BackendUnavailable,
+    BackendBusy,
+    BackendDied,
+    BackendProtocol,
+    ResultTooLarge,
+    ShuttingDown,
     Forbidden,
     ProjectMismatch,
     ProjectNotFound,

@@ -1,7 +1,7 @@
 //! The state that the routes share, and the lifecycle of the process.
 
 use std::sync::{
-    Arc, OnceLock,
+    Arc, Mutex, OnceLock, PoisonError,
     atomic::{AtomicBool, Ordering},
 };
 
@@ -41,6 +41,8 @@ pub struct HttpState {
     pub links: Option<LinkSigner>,
     /// The settings as operators see them.
     pub settings: OnceLock<Vec<SettingView>>,
+    /// What is wrong with the configuration file, which was changed since the start.
+    pub configuration_problem: Mutex<Option<String>>,
 }
 
 /// A setting as operators see it.
@@ -83,6 +85,20 @@ pub struct Scraping {
 }
 
 impl HttpState {
+    /// Sets what is wrong with the configuration file.
+    pub fn set_configuration_problem(&self, problem: Option<String>) {
+        *self
+            .configuration_problem
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = problem;
+    }
+
+    /// What is wrong with the configuration file.
+    pub fn configuration_problem(&self) -> Option<String> {
+        let problem = self.configuration_problem.lock();
+        problem.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// The condition of the storage; `None` while the broker starts or stops.
     pub fn condition(&self) -> Option<StorageHealth> {
         let broker = self.broker.get().filter(|_| self.lifecycle.is_ready())?;

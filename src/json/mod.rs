@@ -1,7 +1,8 @@
 //! JSON as the surfaces read and write it: objects, members as slices of a text, pages of lists.
 
 pub mod page;
-pub mod scan;
+
+pub use actors::json::scan;
 
 use std::{fmt, marker::PhantomData};
 

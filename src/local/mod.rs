@@ -35,7 +35,7 @@ pub use info::{Info, Living, write_private};
 pub use instance::Instance;
 pub use life::{HOOK_PREFIX, LifeLock, files, is_alive, remove_folder, remove_remains};
 pub use lock::{FileLock, LockError, pause_until};
-pub use paths::LocalPaths;
+pub use paths::{LocalPaths, config_file_of_user};
 pub use peer::{PeerProcess, peer_of};
 pub use publish::{PublishedSocket, SOCKET_PATH_LEN_MAX, publish_socket};
 pub use ready::Readiness;

@@ -133,6 +133,15 @@ fn login_folder(all: &Path) -> Option<PathBuf> {
     (metadata.is_dir() && metadata.uid() == uid).then_some(folder)
 }
 
+/// The configuration file of the broker of a user: `mcp-broker/broker.toml` in `XDG_CONFIG_HOME`, or in `.config`.
+pub fn config_file_of_user() -> Option<PathBuf> {
+    let base = match absolute(env::var_os("XDG_CONFIG_HOME")) {
+        Some(base) => base,
+        None => absolute(env::var_os("HOME"))?.join(".config"),
+    };
+    Some(base.join(FOLDER).join("broker.toml"))
+}
+
 fn runtime_base(variable: &dyn Fn(&str) -> Option<OsString>) -> PathBuf {
     if cfg!(target_os = "macos") {
         return env::temp_dir().join(FOLDER);

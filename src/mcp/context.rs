@@ -1,7 +1,7 @@
 //! What the calls of one peer share: the caller, its session, its limits, its running calls, and the way to answer.
 
 use std::{
-    cell::{Cell, RefCell},
+    cell::{Cell, Ref, RefCell},
     future::Future,
     panic::AssertUnwindSafe,
     rc::Rc,
@@ -19,6 +19,7 @@ use super::{
     binding::{Binding, PeerKind},
     calls::Calls,
     client_requests::ClientRequests,
+    exposure::Exposure,
     legacy::LegacyState,
     limits::Limits,
     logging::Level,
@@ -27,7 +28,7 @@ use super::{
     reply::{ReplyTo, ResultForm, ToolResult, UnreadCount, write_call_result, write_tool_result},
     rpc::{INTERNAL_ERROR, RpcError},
     service::Service,
-    subscriptions::Subscriptions,
+    subscriptions::{Notifier, Subscriptions},
     tasks::Task,
     version::ClientInfo,
 };
@@ -45,6 +46,12 @@ pub struct PeerContext {
     pub service: Arc<Service>,
     /// How long the peer lasts.
     pub kind: PeerKind,
+    /// What the client is shown.
+    pub exposure: Exposure,
+    /// Bytes of the requests to backends that are open.
+    pub forwarded_bytes: Cell<usize>,
+    /// Tells a legacy client of changed lists.
+    pub list_notifier: RefCell<Option<Notifier>>,
     /// The calls that run beside the reading of frames.
     pub calls: Rc<Calls>,
     /// The session that the peer acts as.
@@ -66,7 +73,13 @@ pub struct PeerContext {
 
 impl PeerContext {
     /// The context of a new peer.
-    pub fn new(identity: Arc<Identity>, outbox: Arc<Outbox>, service: Arc<Service>, kind: PeerKind) -> Rc<Self> {
+    pub fn new(
+        identity: Arc<Identity>,
+        outbox: Arc<Outbox>,
+        service: Arc<Service>,
+        kind: PeerKind,
+        exposure: Exposure,
+    ) -> Rc<Self> {
         Rc::new(Self {
             project: identity.project.clone(),
             calls: Calls::new(Arc::clone(&outbox), service.progress_interval),
@@ -83,6 +96,9 @@ impl PeerContext {
             outbox,
             service,
             kind,
+            exposure,
+            forwarded_bytes: Cell::default(),
+            list_notifier: RefCell::default(),
         })
     }
 
@@ -104,6 +120,11 @@ impl PeerContext {
     /// Sets the trace of the HTTP request that brought the frame that is handled next.
     pub fn set_http_trace(&self, trace: Option<Arc<TraceContext>>) {
         self.http_trace.replace(trace);
+    }
+
+    /// The client's name and version, if it has told them.
+    pub fn client(&self) -> Ref<'_, Option<Box<ClientInfo>>> {
+        self.client.borrow()
     }
 
     /// Sets the client's name and version.

@@ -1,6 +1,4 @@
-//! Announces changes of the lists that clients may cache: tools and prompts.
-
-use std::future::Future;
+//! Announces changes of the lists that clients may cache.
 
 use tokio::sync::watch;
 
@@ -14,24 +12,29 @@ pub enum List {
     Tools,
     /// The result of `prompts/list`.
     Prompts,
+    /// The results of `resources/list` and `resources/templates/list`.
+    Resources,
 }
 
 impl List {
     /// All lists.
-    pub const ALL: [Self; 2] = [Self::Tools, Self::Prompts];
+    pub const ALL: [Self; 3] = [Self::Tools, Self::Prompts, Self::Resources];
 
     /// The member of the filter of `subscriptions/listen` that asks for this list.
     pub fn filter(self) -> &'static str {
         match self {
             Self::Tools => "toolsListChanged",
             Self::Prompts => "promptsListChanged",
+            Self::Resources => "resourcesListChanged",
         }
     }
 
-    fn notification(self) -> &'static str {
+    /// The method of the notification.
+    pub fn notification(self) -> &'static str {
         match self {
             Self::Tools => "notifications/tools/list_changed",
             Self::Prompts => "notifications/prompts/list_changed",
+            Self::Resources => "notifications/resources/list_changed",
         }
     }
 }
@@ -41,6 +44,7 @@ impl List {
 pub struct ListChanges {
     tools: watch::Sender<u64>,
     prompts: watch::Sender<u64>,
+    resources: watch::Sender<u64>,
 }
 
 impl ListChanges {
@@ -48,6 +52,7 @@ impl ListChanges {
         match list {
             List::Tools => &self.tools,
             List::Prompts => &self.prompts,
+            List::Resources => &self.resources,
         }
     }
 
@@ -56,19 +61,18 @@ impl ListChanges {
         self.counter(list).send_modify(|count| *count += 1);
     }
 
-    /// Sends a notification to a subscription at every later change, until the future is dropped. `subscription` is the
-    /// id of its request, as JSON.
-    pub fn notify<S: Fn(&[u8])>(&self, list: List, subscription: &str, send: S) -> impl Future<Output = ()> + use<S> {
-        let mut changes = self.counter(list).subscribe();
-        let frame = format!(
-            "{{\"jsonrpc\":\"2.0\",\"method\":\"{}\",\"params\":{{\"_meta\":\
-             {{\"io.modelcontextprotocol/subscriptionId\":{subscription}}}}}}}",
-            list.notification()
-        );
-        async move {
-            while changes.changed().await.is_ok() {
-                send(frame.as_bytes());
-            }
-        }
+    /// Counts the later changes of a list.
+    pub fn changes(&self, list: List) -> watch::Receiver<u64> {
+        self.counter(list).subscribe()
     }
+}
+
+/// The notification that tells a subscription of a changed list. `subscription` is the id of its request, as JSON.
+pub fn notification_for(list: List, subscription: &str) -> Vec<u8> {
+    format!(
+        "{{\"jsonrpc\":\"2.0\",\"method\":\"{}\",\"params\":{{\"_meta\":\
+         {{\"io.modelcontextprotocol/subscriptionId\":{subscription}}}}}}}",
+        list.notification()
+    )
+    .into_bytes()
 }

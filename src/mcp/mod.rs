@@ -14,13 +14,16 @@ mod client_requests;
 mod completions;
 mod context;
 mod dispatch;
+mod exposure;
 #[cfg(feature = "conformance-fixtures")]
 mod fixtures;
+mod forwarding;
 mod framing;
 pub mod handshake;
 pub mod interactive;
 mod legacy;
 mod limits;
+pub mod lines;
 pub mod list_changes;
 pub mod lists;
 pub mod located_id;
@@ -47,6 +50,7 @@ pub mod version;
 pub mod waking;
 
 pub use client_input::ClarifyBy;
+pub use exposure::Exposure;
 pub use framing::{Framing, ResponseForm};
 pub use outbox::{Outbox, RetentionCounter};
 pub use peer::{FrameOutcome, Peer};

@@ -28,6 +28,7 @@ use super::{
     binding::PeerKind,
     context::PeerContext,
     dispatch,
+    exposure::Exposure,
     outbox::{ANSWER_BYTES_MAX, Outbox},
     read_batch::{Deferred, ReadBatch, RoutedBatch},
     reply::{AnswerBatch, ReplyRoute, ReplyTo, server_info_text},
@@ -76,26 +77,34 @@ pub enum FrameOutcome {
 
 impl Peer {
     /// The peer of a lasting connection.
-    pub fn new(identity: Arc<Identity>, outbox: Arc<Outbox>, service: Arc<Service>) -> Self {
-        Self::with_context(PeerContext::new(identity, outbox, service, PeerKind::Connection))
+    pub fn new(identity: Arc<Identity>, outbox: Arc<Outbox>, service: Arc<Service>, exposure: Exposure) -> Self {
+        let kind = PeerKind::Connection;
+        Self::with_context(PeerContext::new(identity, outbox, service, kind, exposure))
     }
 
     /// The peer of a connection from a program of the same machine, which may leave out the handshake, so that one line is
     /// enough to ask.
     pub fn local(identity: Arc<Identity>, outbox: Arc<Outbox>, service: Arc<Service>) -> Self {
-        let peer = Self::new(identity, outbox, service);
+        let peer = Self::new(identity, outbox, service, Exposure::All);
         peer.context.legacy.make_handshake_optional();
         peer
     }
 
     /// The peer of an HTTP session (2025-11-25 and before). Nothing is pushed to it before [`Self::set_push_stream`].
-    pub fn for_http_session(identity: Arc<Identity>, outbox: Arc<Outbox>, service: Arc<Service>) -> Self {
-        Self::with_context(PeerContext::new(identity, outbox, service, PeerKind::HttpSession))
+    pub fn for_http_session(
+        identity: Arc<Identity>,
+        outbox: Arc<Outbox>,
+        service: Arc<Service>,
+        exposure: Exposure,
+    ) -> Self {
+        let kind = PeerKind::HttpSession;
+        Self::with_context(PeerContext::new(identity, outbox, service, kind, exposure))
     }
 
     /// The peer of one request without a session of MCP (2026-07-28).
-    pub fn stateless(identity: Arc<Identity>, outbox: Arc<Outbox>, service: Arc<Service>) -> Self {
-        Self::with_context(PeerContext::new(identity, outbox, service, PeerKind::Stateless))
+    pub fn stateless(identity: Arc<Identity>, outbox: Arc<Outbox>, service: Arc<Service>, exposure: Exposure) -> Self {
+        let kind = PeerKind::Stateless;
+        Self::with_context(PeerContext::new(identity, outbox, service, kind, exposure))
     }
 
     fn with_context(context: Rc<PeerContext>) -> Self {
@@ -108,6 +117,11 @@ impl Peer {
             scratch: Vec::new(),
             object: Vec::new(),
         }
+    }
+
+    /// What the client is shown.
+    pub fn exposure(&self) -> &Exposure {
+        &self.context.exposure
     }
 
     // Frames

@@ -256,6 +256,19 @@ impl ReplyTo {
         self.send_with_receive(connection, &out, receive);
     }
 
+    /// Sends an error response with this error object, as JSON text.
+    pub fn raw_error(&self, connection: &Outbox, error: &[u8]) {
+        /// The call was served: over HTTP its response is 200 for every code of the backend.
+        const SERVED: i32 = 0;
+        let mut out = Vec::with_capacity(error.len() + 64);
+        out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
+        out.extend_from_slice(self.id.as_bytes());
+        out.extend_from_slice(b",\"error\":");
+        out.extend_from_slice(error);
+        out.push(b'}');
+        self.route.respond(connection, &out, Some(SERVED), None);
+    }
+
     /// Sends an error response.
     pub fn error(&self, connection: &Outbox, error: &RpcError) {
         self.route.refuse(connection, Some(&self.id), error);

@@ -29,6 +29,8 @@ pub struct Service {
     pub outbound: Arc<Budget>,
     /// By which ways `clarify` reaches people.
     pub clarify_by: ClarifyBy,
+    /// How long calls of backends may go on when the broker stops.
+    pub call_drain: Duration,
     /// Signs the state that clients carry between rounds.
     pub state_signer: StateSigner,
 }
@@ -45,6 +47,7 @@ impl Service {
         replica: Option<ReplicaId>,
         outbound: Arc<Budget>,
         clarify_by: ClarifyBy,
+        call_drain: Duration,
     ) -> Result<Self, getrandom::Error> {
         Ok(Self {
             payload_len_max,
@@ -54,6 +57,7 @@ impl Service {
             lists: ListChanges::default(),
             outbound,
             clarify_by,
+            call_drain,
             state_signer: StateSigner::random()?,
         })
     }

@@ -77,6 +77,11 @@ impl SkippedFrame {
         self.id.filter(|_| self.is_request)
     }
 
+    /// The id, as JSON, if what was skipped is a response.
+    pub fn into_response_id(self) -> Option<String> {
+        self.id.filter(|_| !self.is_request)
+    }
+
     fn in_object(&mut self, byte: u8) {
         if self.string != StringState::Outside {
             self.string = match (self.string, byte) {

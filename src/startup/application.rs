@@ -4,22 +4,24 @@ use std::{
     io,
     net::SocketAddr,
     process::ExitCode,
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, OnceLock},
     time::{Duration, Instant},
 };
 
 use actors::{
-    broker::{Broker, BrokerHandle},
+    broker::{Broker, BrokerHandle, BrokerSettings},
+    model::BackendsConfig,
     session::CloseReason,
     storage::{ReplicaDirectory, Storage},
     trace,
 };
 use tokio::{
     signal::unix::{SignalKind, signal},
-    sync::Notify,
+    sync::{Notify, watch},
 };
 
 use super::{
+    configuration::{self, Following},
     credential_watcher,
     file_limit::raise_file_limit,
     idle,
@@ -33,7 +35,7 @@ use super::{
 use crate::{
     admin::Administration,
     auth::{Audit, AuthPolicy, Authenticator},
-    config::{Config, DeskSecret, Origin, SettingValue},
+    config::{Config, Origin, SettingValue, Sources},
     edge::Admission,
     exit,
     http::{HttpState, Lifecycle, SettingView},
@@ -70,6 +72,9 @@ pub struct Application {
     storage: Arc<dyn Storage>,
     /// Notified when the root actor gives up.
     gave_up: Arc<Notify>,
+    /// The backends as the configuration file has them now.
+    backends: Arc<watch::Sender<Arc<BackendsConfig>>>,
+    following: Option<Following>,
     /// Stopped on drop.
     _tasks: BackgroundTasks,
 }
@@ -82,6 +87,27 @@ impl Application {
     /// A setting cannot be used, the address is taken, or the storage cannot be opened: the text says which setting to
     /// look at.
     pub async fn build(config: &Config) -> io::Result<Self> {
+        Self::build_with(config, false).await
+    }
+
+    /// As [`Self::build`]; the backends follow the configuration file from then on.
+    ///
+    /// # Errors
+    /// As [`Self::build`].
+    pub async fn build_following(config: &Config, sources: Sources) -> io::Result<Self> {
+        let file = sources.file();
+        let mut application = Self::build_with(config, file.is_some()).await?;
+        if let Some(file) = file {
+            let (state, backends) = (Arc::clone(&application.state), Arc::clone(&application.backends));
+            let following = configuration::follow(file, sources, backends, move |problem| {
+                state.set_configuration_problem(problem);
+            });
+            application.following = following;
+        }
+        Ok(application)
+    }
+
+    async fn build_with(config: &Config, may_change: bool) -> io::Result<Self> {
         raise_file_limit(config);
         let policy = settings::auth_policy(config)?;
         let secret = settings::desk_secret(config)?;
@@ -96,7 +122,11 @@ impl Application {
         let gave_up = Arc::new(Notify::new());
         let storage = storage::open(settings::storage(config, address)?).await?;
         let replicas = storage.replicas();
-        let broker = start_broker(config, secret.as_ref(), Arc::clone(&storage), &server, &gave_up);
+        let backends = Arc::new(watch::Sender::new(Arc::clone(&config.backends)));
+        let gateway =
+            (may_change || !config.backends.is_empty()).then(|| settings::gateway(config, backends.subscribe()));
+        let settings = settings::broker(config, secret.as_ref(), gateway);
+        let broker = start_broker(settings, Arc::clone(&storage), &server, &gave_up);
         let service = serve_broker(config, &broker, policy, &shared, replicas, &connections)?;
 
         // If the storage cannot be read now, the broker starts, is not ready, and reads again.
@@ -134,6 +164,8 @@ impl Application {
             rubberduck,
             storage,
             gave_up,
+            backends,
+            following: None,
             _tasks: tasks,
         })
     }
@@ -261,6 +293,7 @@ fn shared(config: &Config, links: Option<LinkSigner>) -> io::Result<Shared> {
         metrics: OnceLock::new(),
         scraping: settings::scraping(config)?,
         settings: OnceLock::new(),
+        configuration_problem: Mutex::default(),
         links,
     };
     let endpoint = Endpoint {
@@ -276,15 +309,14 @@ fn shared(config: &Config, links: Option<LinkSigner>) -> io::Result<Shared> {
 
 /// Starts the root actor on the workers of the server.
 fn start_broker(
-    config: &Config,
-    secret: Option<&DeskSecret>,
+    settings: BrokerSettings,
     storage: Arc<dyn Storage>,
     server: &RunningServer,
     gave_up: &Arc<Notify>,
 ) -> BrokerHandle {
     let gave_up = Arc::clone(gave_up);
     let arbiters = server.arbiters().to_vec();
-    Broker::start(settings::broker(config, secret), storage, arbiters, move || {
+    Broker::start(settings, storage, arbiters, move || {
         gave_up.notify_one();
     })
 }
@@ -309,6 +341,7 @@ fn serve_broker(
         replicas.as_ref().map(|replicas| replicas.own_id()),
         settings::outbound_budget(config),
         settings::clarify_by(config),
+        settings::call_drain(config),
     )?);
     let Shared {
         state,

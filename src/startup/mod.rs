@@ -2,9 +2,10 @@
 //!
 //! `application` builds the parts and runs them; `settings` turns the configuration into the settings of each part;
 //! `server` is the HTTP server, `local` the local transports, `rubberduck` the port of the rubberduck programs, `idle` the
-//! end without clients; `tasks` are the background tasks, one of which is the `credential_watcher`.
+//! end without clients; `configuration` follows the configuration file; `tasks` are the background tasks, one of which is the `credential_watcher`.
 
 mod application;
+mod configuration;
 mod credential_watcher;
 mod file_limit;
 mod idle;
@@ -25,14 +26,14 @@ pub use file_limit::files_wanted;
 pub use server::bind;
 
 use crate::{
-    config::{Config, SettingValue},
+    config::{Config, SettingValue, Sources},
     exit, telemetry,
 };
 
 /// Runs a broker until it is told to stop, and returns the exit code of the process. Operators see `values`.
-pub fn serve(config: &Config, values: Vec<SettingValue>) -> ExitCode {
+pub fn serve(config: &Config, sources: Sources, values: Vec<SettingValue>) -> ExitCode {
     let run = async {
-        let application = Application::build(config).await?;
+        let application = Application::build_following(config, sources).await?;
         application.show_settings(values);
         application.announce(config);
         application.run_until_stopped().await

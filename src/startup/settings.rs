@@ -1,15 +1,17 @@
 //! Turns the configuration into the settings of each part.
 
-use std::{io, net::SocketAddr, num::NonZero, sync::Arc};
+use std::{io, net::SocketAddr, num::NonZero, sync::Arc, time::Duration};
 
 use actors::{
     broker::BrokerSettings,
-    model::PresenceTimeouts,
+    gateway::{GatewaySettings, Naming},
+    model::{BackendsConfig, PresenceTimeouts},
     policy::DeskSettings,
     project::ProjectSettings,
     storage::{Retention, disk::DiskSettings},
     supervise,
 };
+use tokio::sync::watch;
 
 use crate::{
     auth::{
@@ -19,6 +21,7 @@ use crate::{
     budget::Budget,
     config::{self, Config, DeskSecret, RedisFallback, StorageKind},
     edge::AddressLimiter,
+    gateway::ProcessLauncher,
     http::Scraping,
     mcp::ClarifyBy,
     metrics::TokenFile,
@@ -65,6 +68,11 @@ pub const fn clarify_by(config: &Config) -> ClarifyBy {
     }
 }
 
+/// How long calls of backends may go on when the broker stops. Their callers need the rest to be told.
+pub fn call_drain(config: &Config) -> Duration {
+    config.shutdown_grace / 4 * 3
+}
+
 /// The budget for answers and pushes.
 pub fn outbound_budget(config: &Config) -> Arc<Budget> {
     let bytes_max = config.outbound_buffer_bytes();
@@ -104,16 +112,16 @@ pub fn desk_secret(config: &Config) -> io::Result<Option<DeskSecret>> {
 }
 
 /// The settings of the root actor and its projects.
-pub fn broker(config: &Config, secret: Option<&DeskSecret>) -> BrokerSettings {
+pub fn broker(config: &Config, secret: Option<&DeskSecret>, gateway: Option<GatewaySettings>) -> BrokerSettings {
     BrokerSettings {
-        project: project(config, secret),
+        project: project(config, secret, gateway),
         key_rate_limit: config.rate_limit,
         multi_project: config.enable_multi_project,
         projects_max: config.projects_max,
     }
 }
 
-fn project(config: &Config, secret: Option<&DeskSecret>) -> ProjectSettings {
+fn project(config: &Config, secret: Option<&DeskSecret>, gateway: Option<GatewaySettings>) -> ProjectSettings {
     ProjectSettings {
         queue_capacity: config.queue_capacity,
         sessions_max: config.sessions_max,
@@ -133,6 +141,20 @@ fn project(config: &Config, secret: Option<&DeskSecret>) -> ProjectSettings {
             targets: targets::targets(config, secret),
             seal: secret.map(|secret| Arc::new(DeskSeal::new(secret)) as _),
         },
+        gateway,
+    }
+}
+
+/// The gateway of each project, with the backends as the configuration file has them now.
+pub fn gateway(config: &Config, backends: watch::Receiver<Arc<BackendsConfig>>) -> GatewaySettings {
+    GatewaySettings {
+        launcher: Arc::new(ProcessLauncher),
+        backends,
+        naming: Naming {
+            separator: config.gateway_separator.clone(),
+            len_max: config.gateway_name_len_max,
+        },
+        list_wait: config.gateway_list_wait,
     }
 }
 

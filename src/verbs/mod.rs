@@ -2,6 +2,7 @@
 //! results as JSON. The MCP tools and the REST API translate them; this room knows neither.
 
 pub mod arguments;
+pub mod backends;
 pub mod compatibility;
 pub mod dead_letters;
 pub mod desk;

@@ -18,6 +18,7 @@ const ACTORS: Layers = &[
     ("clock", &["faults"]),
     ("rest", &["clock"]),
     ("silence", &["clock", "rest"]),
+    ("json", &[]),
     ("ops", &[]),
     ("rate", &["clock"]),
     ("model", &["clock"]),
@@ -27,6 +28,7 @@ const ACTORS: Layers = &[
     ("bridge", &["metrics", "model"]),
     ("storage", &["bridge", "clock", "metrics", "model", "rest"]),
     ("supervise", &["clock", "metrics", "model"]),
+    ("gateway", &["clock", "json", "model", "supervise"]),
     ("registry", &["clock", "model", "ops", "storage", "supervise"]),
     (
         "session",
@@ -44,7 +46,10 @@ const ACTORS: Layers = &[
     ),
     ("directory", &["clock", "model", "session"]),
     ("targets", &["model", "storage"]),
-    ("policy", &["model", "rate", "session", "supervise", "targets"]),
+    (
+        "policy",
+        &["gateway", "model", "rate", "session", "supervise", "targets"],
+    ),
     (
         "router",
         &[
@@ -84,6 +89,7 @@ const ACTORS: Layers = &[
             "desk",
             "directory",
             "faults",
+            "gateway",
             "metrics",
             "model",
             "negotiate",
@@ -135,6 +141,7 @@ const BROKER: Layers = &[
     ("verbs", &["auth", "json", "refusal"]),
     ("targets", &["config", "json", "verbs"]),
     ("mcp", &["admin", "auth", "budget", "json", "refusal", "verbs"]),
+    ("gateway", &["json", "mcp"]),
     (
         "transport",
         &[
@@ -187,6 +194,7 @@ const BROKER: Layers = &[
             "config",
             "edge",
             "exit",
+            "gateway",
             "http",
             "local",
             "mcp",
@@ -204,6 +212,7 @@ const BROKER: Layers = &[
             "config",
             "exit",
             "front",
+            "gateway",
             "hang_up",
             "local",
             "startup",

@@ -100,10 +100,20 @@ impl Wire {
 
     /// Opens a connection with these headers in the handshake.
     pub fn open_with(address: SocketAddr, headers: &[(&str, &str)]) -> Self {
+        Self::open_to(address, "/ws", headers)
+    }
+
+    /// Opens a connection at this path.
+    #[allow(dead_code, reason = "only some tests use other paths")]
+    pub fn open_at(address: SocketAddr, path: &str) -> Self {
+        Self::open_to(address, path, &[])
+    }
+
+    fn open_to(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_write_timeout(Some(WAIT_TIMEOUT)).unwrap();
-        let mut request = format!("ws://{address}/ws").into_client_request().unwrap();
+        let mut request = format!("ws://{address}{path}").into_client_request().unwrap();
         let offer = "mcp".parse().unwrap();
         request.headers_mut().insert("Sec-WebSocket-Protocol", offer);
         for (name, value) in headers {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::BudgetFull;
+use super::{BackendFailure, BudgetFull};
 
 /// One place at which a payload does not fit its schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -251,6 +251,8 @@ pub enum BrokerError {
         QuestionBudget::Yaps => "yaps are held for their order",
     })]
     QuestionsFull { which: QuestionBudget, limit: usize },
+    #[error(transparent)]
+    Backend(#[from] BackendFailure),
     #[error("timed out")]
     Timeout,
     #[error("the broker cannot do this now: try again")]
@@ -307,6 +309,7 @@ impl BrokerError {
         match self {
             Self::RateLimited { retry_after } | Self::Unavailable { retry_after } => Some(*retry_after),
             Self::StorageFull => Some(Self::STORAGE_RETRY_AFTER),
+            Self::Backend(failure) => failure.retry_after(),
             _ => None,
         }
     }
@@ -337,6 +340,7 @@ impl BrokerError {
             Self::RevisionMismatch { .. } => "precondition_failed",
             Self::PayloadTooLarge { .. } => "payload_too_large",
             Self::InvalidArgument { .. } => "invalid_argument",
+            Self::Backend(failure) => failure.code(),
             Self::Timeout => "timeout",
             Self::Unavailable { .. } | Self::StorageFull => "unavailable",
         }

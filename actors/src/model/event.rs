@@ -259,6 +259,10 @@ named! {
         Session = 4 "session",
         /// The desk.
         Desk = 5 "desk",
+        /// The gateway.
+        Gateway = 6 "gateway",
+        /// A backend of the gateway.
+        Backend = 7 "backend",
     }
 }
 

@@ -1,6 +1,8 @@
 //! Values: parsed once at the edge and immutable from then on. They know no actor and no I/O.
 
 mod audit;
+mod backend;
+mod backend_failure;
 mod budget;
 mod capabilities;
 mod error;
@@ -21,6 +23,10 @@ mod wake;
 mod yap;
 
 pub use audit::{AuditEntry, AuditOutcome, AuditQuery};
+pub use backend::{
+    BackendAddress, BackendConfig, BackendEra, BackendName, BackendsConfig, ProcessLimits, RestartChoice, ToolChoice,
+};
+pub use backend_failure::BackendFailure;
 pub use budget::{Budget, BudgetFull};
 pub use capabilities::{Capabilities, CapabilityFilter};
 pub use error::{BrokerError, CrossProjectSide, MissingGrant, MissingSession, PathFailure, QuestionBudget};

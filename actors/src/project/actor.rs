@@ -295,6 +295,7 @@ impl Handler<Envelope<ChildDown>> for Project {
             Child::Registry => ActorKind::Registry,
             Child::Router => ActorKind::Router,
             Child::Desk => ActorKind::Desk,
+            Child::Gateway => ActorKind::Gateway,
         };
         self.store.record(ProjectEvent::gave_up(actor), now());
         match message.child {
@@ -306,7 +307,7 @@ impl Handler<Envelope<ChildDown>> for Project {
                     self.directory.put(&Arc::new(member));
                 }
             }
-            child @ (Child::Registry | Child::Router | Child::Desk) => {
+            child @ (Child::Registry | Child::Router | Child::Desk | Child::Gateway) => {
                 tracing::error!(project = %self.id, ?child, "child failed too often; restarting the project");
                 if let Some(gave_up) = self.on_give_up.take() {
                     gave_up();

@@ -74,6 +74,7 @@ pub(super) enum Child {
     Registry,
     Router,
     Desk,
+    Gateway,
     Session(SessionId),
 }
 

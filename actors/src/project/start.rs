@@ -15,6 +15,7 @@ use crate::{
     clock::now,
     desk::{Desk, DeskShared, QuestionChanges},
     directory::Directory,
+    gateway::Gateway,
     metrics,
     model::{ActorKind, ProjectEvent, ProjectRecord},
     policy::{ProjectPolicy, ProjectSettings},
@@ -107,6 +108,9 @@ impl Project {
             desk_shared,
         );
         let desk = Desk::start(&id, &questions, settings.restarts, report_down(Child::Desk));
+        let gateway = settings.gateway.clone();
+        let gateway =
+            gateway.map(|gateway| Gateway::start(&id, gateway, settings.restarts, report_down(Child::Gateway)));
         ProjectHandle::new(Parts {
             id,
             settings,
@@ -114,6 +118,7 @@ impl Project {
             registry,
             router,
             desk,
+            gateway,
             questions,
             directory,
             policy,

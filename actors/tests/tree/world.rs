@@ -66,6 +66,7 @@ pub fn settings() -> ProjectSettings {
         },
         session_retention: Duration::from_hours(24),
         desk: DeskSettings::default(),
+        gateway: None,
         restarts: RestartPolicy {
             restarts_max: 1000,
             window: Duration::from_mins(1),

@@ -13,9 +13,12 @@ use rustix::{fs::Mode, process};
 
 use super::options::DevOptions;
 use crate::{
-    config::{self, Config, DefaultValue, Flag, Origin, SettingValue, StorageKind},
+    config::{self, Config, DefaultValue, Flag, Origin, SettingValue, Sources, StorageKind},
     exit,
-    local::{Info, Instance, LifeLock, LocalPaths, LockError, Readiness, build_id, running_version, started_at},
+    local::{
+        Info, Instance, LifeLock, LocalPaths, LockError, Readiness, build_id, config_file_of_user, running_version,
+        started_at,
+    },
     startup::{Application, bind},
     telemetry::{self, LogFile},
 };
@@ -69,6 +72,8 @@ fn announce(readiness: &Readiness) {
 struct Prepared {
     paths: LocalPaths,
     config: Config,
+    /// Where it was read.
+    sources: Sources,
     values: Vec<SettingValue>,
     /// Where the log goes; `None` for stderr.
     log: Option<LogFile>,
@@ -88,15 +93,32 @@ fn prepare(serve: LocalServe) -> Result<Prepared, String> {
         let opened = LogFile::open(&paths.log);
         Some(opened.map_err(|error| format!("the log {} cannot be written: {error}", paths.log.display()))?)
     };
-    let loaded = config::load_over(defaults(&paths), None, flags(&paths)?, serve.env);
-    let (config, values) = loaded.map_err(|error| error.to_string())?;
+    let file = config_file(&paths, &serve.env);
+    let sources = Sources {
+        defaults: defaults(&paths),
+        file,
+        flags: flags(&paths)?,
+        env: serve.env,
+    };
+    let (config, values) = sources.load().map_err(|error| error.to_string())?;
     check(&config, serve.is_foreground)?;
     Ok(Prepared {
         paths,
         config,
+        sources,
         values,
         log,
     })
+}
+
+/// The configuration file of the user, if there is one and the environment names no other. A broker for tests has none.
+fn config_file(paths: &LocalPaths, env: &[(OsString, OsString)]) -> Option<OsString> {
+    let is_named = env.iter().any(|(name, _)| name == config::CONFIG_ENV);
+    if is_named || paths.instance.dev_name().is_some() {
+        return None;
+    }
+    let file = config_file_of_user().filter(|file| file.exists());
+    file.map(std::path::PathBuf::into_os_string)
 }
 
 /// Refuses a setting that `serve` accepts: a relative folder, because a broker in the background works in `/`.
@@ -161,13 +183,13 @@ impl Prepared {
             .iter()
             .any(|value| value.name == "port" && value.origin != Origin::Default);
         let address = SocketAddr::new(self.config.host, self.config.port);
-        let application = match Application::build(&self.config).await {
+        let application = match Application::build_following(&self.config, self.sources.clone()).await {
             // Another program has the default port. Clients use the socket, so a free port will do.
             Err(error)
                 if error.kind() == io::ErrorKind::AddrInUse && !is_own_port && bind(address, "port").is_err() =>
             {
                 self.config.port = 0;
-                Application::build(&self.config).await?
+                Application::build_following(&self.config, self.sources).await?
             }
             built => built?,
         };

@@ -9,6 +9,7 @@ mod desk;
 pub mod event_line;
 mod events;
 mod export;
+mod gateway;
 mod inbox;
 mod job;
 mod life;
@@ -109,6 +110,13 @@ const VERBS: &[(&str, Verb)] = &[
         Verb {
             command: desk::command,
             read: desk::read,
+        },
+    ),
+    (
+        gateway::NAME,
+        Verb {
+            command: gateway::command,
+            read: gateway::read,
         },
     ),
     (

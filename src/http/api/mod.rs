@@ -3,6 +3,7 @@
 
 pub mod answering;
 pub mod audit;
+pub mod backends;
 pub mod compatibility;
 pub mod dead_letters;
 pub mod desk;
@@ -47,6 +48,7 @@ pub fn resources() -> Vec<Resource> {
         flow::resources(),
         threads::resources(),
         stats::resources(),
+        backends::resources(),
         settings::resources(),
         audit::resources(),
         tree::resources(),

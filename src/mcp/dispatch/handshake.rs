@@ -1,11 +1,14 @@
 //! The methods by which client and broker agree on an era, a version and capabilities.
 
+use std::rc::Rc;
+
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::introduction;
 use crate::mcp::{
     context::PeerContext,
-    handshake::{ALREADY_INITIALIZED, Introduction, initialize_result},
+    handshake::{ALREADY_INITIALIZED, Introduction},
     legacy::Initialized,
     logging::Level,
     read_batch::ReadBatch,
@@ -40,7 +43,7 @@ pub(super) fn resolve_era(
 }
 
 /// `initialize`.
-pub(super) fn initialize(context: &PeerContext, params: &Params<'_>) -> Result<Value, RpcError> {
+pub(super) fn initialize(context: &Rc<PeerContext>, params: &Params<'_>) -> Result<Value, RpcError> {
     if context.legacy.is_initialized() {
         return Err(RpcError::new(INVALID_REQUEST, ALREADY_INITIALIZED));
     }
@@ -57,7 +60,7 @@ pub(super) fn initialize(context: &PeerContext, params: &Params<'_>) -> Result<V
         capabilities: Value::Object(capabilities).to_string().into(),
     });
     context.apply_subscriptions();
-    Ok(initialize_result(version, false))
+    Ok(introduction::initialize(context, version))
 }
 
 /// `logging/setLevel`.

@@ -2,15 +2,17 @@
 
 mod handshake;
 mod implicit_session;
+mod introduction;
 mod methods;
 mod read_resource;
+mod shared_lists;
 mod subscribe;
 mod task_methods;
 mod tool_calls;
 
 use std::rc::Rc;
 
-use actors::{model::Scope, project::Lookup};
+use actors::{gateway::ListKind, model::Scope, project::Lookup};
 use serde_json::{Value, json};
 
 #[cfg(feature = "conformance-fixtures")]
@@ -20,8 +22,8 @@ use super::{
     call_trace::{CallTrace, RequestNames},
     completions,
     context::PeerContext,
-    handshake::{check_is_object, check_params, discover_result},
-    lists::Audience,
+    forwarding,
+    handshake::{check_is_object, check_params},
     prompts,
     read_batch::ReadBatch,
     reply::{ReplyTo, with_era_members},
@@ -91,6 +93,9 @@ fn serve(
         }
         return Err(RpcError::refused(&error));
     }
+    if let Some(route) = forwarding::find_route(&batch.context, method, &params)? {
+        return forwarding::forward(&batch.context, to, &params, route);
+    }
     if known == Some(Method::CallTool) {
         return tool_calls::call_tool(batch, to, &mut params, &era);
     }
@@ -115,12 +120,15 @@ fn serve_method(
     params: &Params<'_>,
     era: &Era,
 ) -> Result<(), RpcError> {
-    let context = &*batch.context;
+    if !batch.context.exposure.has_own() && !known.is_served_for_backends() {
+        return Err(RpcError::method_not_found(method));
+    }
+    let context = &batch.context;
     let result = match (known, era) {
         (Method::Ping, Era::Legacy) => json!({}),
         (Method::Initialize, Era::Legacy) => handshake::initialize(context, params)?,
         (Method::SetLogLevel, Era::Legacy) => handshake::set_log_level(context, params)?,
-        (Method::Discover, Era::Modern { .. }) => discover_result(),
+        (Method::Discover, Era::Modern { .. }) => introduction::discover(context),
         (Method::ListTools | Method::ListResources | Method::ListResourceTemplates | Method::ListPrompts, _) => {
             return list(context, to, method, params);
         }
@@ -140,11 +148,11 @@ fn serve_method(
 }
 
 /// Serves a method that lists something.
-fn list(context: &PeerContext, to: &ReplyTo, method: &str, params: &Params<'_>) -> Result<(), RpcError> {
-    let audience = Audience {
-        is_multi_project: context.service.admin.is_multi_project(),
-        scope: context.identity.scope(),
-    };
+fn list(context: &Rc<PeerContext>, to: &ReplyTo, method: &str, params: &Params<'_>) -> Result<(), RpcError> {
+    if let (Some(backends), Some(kind)) = (forwarding::lists_of(context), ListKind::of_method(method)) {
+        return shared_lists::serve(context, to, kind, params, backends);
+    }
+    let audience = shared_lists::audience_of(context);
     let list = audience.list(method, params, to.modern);
     let list = list.unwrap_or_else(|| Err(RpcError::method_not_found(method)))?;
     to.raw_result(&context.outbox, &list);

@@ -3,14 +3,18 @@
 use std::{rc::Rc, sync::Arc};
 
 use actors::{
+    gateway::ListRevisions,
     model::{Scope, SessionId},
     project::Lookup,
 };
+use futures_util::future::pending;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use tokio::sync::watch;
 
 use super::{
     implicit_session::{needs_session, register_session},
+    introduction::revision_of,
     read_resource::{UriParams, no_resource},
 };
 #[cfg(feature = "conformance-fixtures")]
@@ -20,7 +24,8 @@ use crate::{
     mcp::{
         binding::PeerKind,
         context::PeerContext,
-        list_changes::{LISTS_CHANGE, List},
+        forwarding,
+        list_changes::{LISTS_CHANGE, List, notification_for},
         read_batch::{ReadBatch, Suspension},
         reply::ReplyTo,
         resources,
@@ -202,7 +207,7 @@ impl ListenRequest {
     fn open(self, context: &PeerContext, to: &ReplyTo, inbox: Option<String>) {
         let Self { filter, push, .. } = self;
         let tasks = filter.tasks(context);
-        let lists = filter.lists();
+        let lists = filter.lists(context);
         to.notify(
             &context.outbox,
             &acknowledgement(&to.id, inbox.as_ref(), tasks.as_deref(), &lists),
@@ -240,8 +245,7 @@ struct Filter {
     task_ids: Option<Vec<String>>,
     tools_list_changed: Option<bool>,
     prompts_list_changed: Option<bool>,
-    #[serde(rename = "resourcesListChanged")]
-    _resources_list_changed: Option<bool>,
+    resources_list_changed: Option<bool>,
 }
 
 impl Filter {
@@ -253,12 +257,17 @@ impl Filter {
     }
 
     /// The requested lists that can change.
-    fn lists(&self) -> Vec<List> {
+    fn lists(&self, context: &PeerContext) -> Vec<List> {
         let requested = |list: &List| match list {
             List::Tools => self.tools_list_changed,
             List::Prompts => self.prompts_list_changed,
+            List::Resources => self.resources_list_changed,
         };
-        let honored = |list: &List| LISTS_CHANGE && requested(list) == Some(true);
+        let has_backends = forwarding::lists_of(context).is_some();
+        let honored = |list: &List| {
+            let changes = has_backends || (LISTS_CHANGE && *list != List::Resources);
+            changes && requested(list) == Some(true)
+        };
         List::ALL.into_iter().filter(honored).collect()
     }
 }
@@ -307,9 +316,54 @@ fn spawn_notifiers(context: &PeerContext, id: &Rc<str>, tasks: Vec<Arc<Task>>, l
         .map(|task| actix_rt::spawn(task.notify(Rc::clone(id), sender())));
     let of_lists = lists
         .into_iter()
-        .map(|list| actix_rt::spawn(context.service.lists.notify(list, id, sender())));
+        .map(|list| actix_rt::spawn(notify_of_list(context, list, notification_for(list, id), sender())));
     of_tasks
         .chain(of_lists)
         .map(|task| Notifier(task.abort_handle()))
         .collect()
+}
+
+/// Sends a notification at every later change of a list, of the broker or of its backends, until the future is dropped.
+fn notify_of_list<S: Fn(&[u8])>(
+    context: &PeerContext,
+    list: List,
+    frame: Vec<u8>,
+    send: S,
+) -> impl Future<Output = ()> + use<S> {
+    let mut own = context.service.lists.changes(list);
+    let mut backends = forwarding::lists_of(context).map(|(gateway, _)| gateway.revisions());
+    let mut seen = backends
+        .as_mut()
+        .map(|revisions| revision_of(list, &revisions.borrow_and_update()));
+    async move {
+        loop {
+            let is_open = tokio::select! {
+                changed = own.changed() => {
+                    if changed.is_ok() {
+                        send(&frame);
+                    }
+                    changed.is_ok()
+                }
+                now = next_revision(&mut backends, list) => {
+                    if now != seen {
+                        send(&frame);
+                    }
+                    seen = now;
+                    now.is_some()
+                }
+            };
+            if !is_open {
+                return;
+            }
+        }
+    }
+}
+
+/// The next revision of a list of the backends. Waits for ever without backends.
+async fn next_revision(backends: &mut Option<watch::Receiver<ListRevisions>>, list: List) -> Option<u64> {
+    let Some(revisions) = backends else {
+        return pending().await;
+    };
+    revisions.changed().await.ok()?;
+    Some(revision_of(list, &revisions.borrow_and_update()))
 }

@@ -12,7 +12,6 @@ use tokio::{
 };
 
 use super::{
-    lines::LineDecoder,
     service::{ClientEntry, LocalService},
     wire::{LocalStream, LocalWire},
 };
@@ -22,6 +21,7 @@ use crate::{
     local::hello::{self, AUTHENTICATION_FAILED},
     mcp::{
         Framing, Peer,
+        lines::LineDecoder,
         rpc::{self, INVALID_REQUEST, Incoming, REFUSED, RpcError},
     },
     problem::Problem,

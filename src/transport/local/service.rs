@@ -25,6 +25,7 @@ use crate::{
         meet, own_protocol, running_version, started_at,
     },
     mcp::{
+        Service,
         lists::lists_digest,
         rpc::{INVALID_REQUEST, RpcError},
     },
@@ -234,7 +235,7 @@ impl ClientEntry {
             connections,
             retiring: self.service.is_retiring.load(Ordering::Relaxed),
             upgrade: meeting.upgrade,
-            lists: lists_digest(service.admin.is_multi_project(), identity.scope()),
+            lists: own_lists(service, identity),
             name,
         })
     }
@@ -248,6 +249,17 @@ impl ClientEntry {
         }
         drop(state);
         self.service.session_bound.notify_waiters();
+    }
+}
+
+/// What the lists of a client depend on. A front that has other lists, or the same ones without those of backends, asks the
+/// broker.
+fn own_lists(service: &Service, identity: &Identity) -> String {
+    let digest = lists_digest(service.admin.is_multi_project(), identity.scope());
+    if identity.project.gateway().is_some() {
+        format!("{digest}+backends")
+    } else {
+        digest
     }
 }
 

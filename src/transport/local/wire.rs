@@ -21,12 +21,7 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{
-    lines::{LineDecoder, LineEvent},
-    mail,
-    service::ClientEntry,
-    write_end::WriteEnd,
-};
+use super::{mail, service::ClientEntry, write_end::WriteEnd};
 use crate::{
     auth::Identity,
     hang_up::is_hung_up,
@@ -36,12 +31,14 @@ use crate::{
     },
     mcp::{
         Outbox, Peer, ReplyRoute,
+        lines::{LineDecoder, LineEvent},
         outbox::ANSWER_BYTES_MAX,
         rpc::{self, INVALID_REQUEST, Incoming, PARSE_ERROR, Params, RpcError},
         waking::{WOKEN, Woken},
     },
     transport::{
         closing::Closing,
+        inbound::UNRESERVED_LEN_MAX,
         wire::{Decode, Served, Wire, WireEvent},
     },
 };
@@ -315,10 +312,13 @@ impl Decode for LineDecoder {
         Self::decode(self, bytes, |event| {
             on(match event {
                 LineEvent::Text(text) => WireEvent::Text(text),
-                LineEvent::TooLong { id } => {
+                LineEvent::TooLong(frame) => {
                     let message = format!("Invalid Request: a line has at most {line_len_max} bytes");
                     let error = RpcError::new(INVALID_REQUEST, message);
-                    WireEvent::Refused { id, error }
+                    WireEvent::Refused {
+                        id: frame.into_id(),
+                        error,
+                    }
                 }
                 LineEvent::NotUtf8 => {
                     let error = RpcError::new(PARSE_ERROR, "Parse error: the line is not UTF-8");
@@ -334,7 +334,7 @@ impl Decode for LineDecoder {
     }
 
     fn needed_len(&self) -> usize {
-        Self::needed_len(self)
+        Self::needed_len(self, UNRESERVED_LEN_MAX)
     }
 
     /// The line grows as it arrives.

@@ -31,8 +31,10 @@ use super::{
 };
 use crate::{
     auth::Identity,
-    mcp::Outbox,
-    transport::local::lines::{LineDecoder, LineEvent},
+    mcp::{
+        Outbox,
+        lines::{LineDecoder, LineEvent},
+    },
 };
 
 /// Bytes of one read.
@@ -131,7 +133,7 @@ impl Link {
             decoder.decode(&buffer[..len], |event| {
                 lines.push(match event {
                     LineEvent::Text(line) => wire::parse(line).map(|incoming| (incoming, line.len())),
-                    LineEvent::TooLong { .. } => Err("the line is longer than 1 MiB"),
+                    LineEvent::TooLong(_) => Err("the line is longer than 1 MiB"),
                     LineEvent::NotUtf8 => Err("the line is not UTF-8"),
                 });
             });

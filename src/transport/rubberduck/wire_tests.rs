@@ -4,10 +4,8 @@ use actors::model::{SessionId, SessionName, Yap};
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::{
-    super::super::local::lines::{LineDecoder, LineEvent},
-    *,
-};
+use super::*;
+use crate::mcp::lines::{LineDecoder, LineEvent};
 
 const REGISTER: &str = r#"{"id":"6a0b5f0e-6ae6-4d6f-8a8f-0a5c1a4f2b11","type":"register","clientId":"0b1f6a52-8c47-4f3a-9d51-1f0a3a9f7c02","clientType":"mcp-server","timestamp":1763990000000,"data":{}}"#;
 const HEARTBEAT: &str =
@@ -160,7 +158,7 @@ fn frames(bytes: &[u8], pieces: &[usize]) -> Vec<Result<Incoming, &'static str>>
         decoder.decode(read, |event| {
             frames.push(match event {
                 LineEvent::Text(text) => parse(text),
-                LineEvent::TooLong { .. } | LineEvent::NotUtf8 => Err(INVALID),
+                LineEvent::TooLong(_) | LineEvent::NotUtf8 => Err(INVALID),
             });
         });
         rest = left;

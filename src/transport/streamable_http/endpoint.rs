@@ -17,7 +17,10 @@ use super::{
 };
 use crate::{
     auth::Identity,
-    mcp::rpc::{INVALID_REQUEST, RpcError},
+    mcp::{
+        Exposure,
+        rpc::{INVALID_REQUEST, RpcError},
+    },
     transport::{SocketState, TransportContext},
 };
 
@@ -77,6 +80,20 @@ pub fn socket_state(request: &HttpRequest) -> Rc<SocketState> {
     request.conn_data::<Rc<SocketState>>().cloned().unwrap_or_default()
 }
 
+/// What the path of a request shows of the broker: everything, its own tools, or one backend.
+///
+/// # Errors
+/// 404 when the caller's project has no such backend.
+pub fn exposure_of(request: &HttpRequest, identity: &Identity) -> Result<Exposure, Refusal> {
+    let Some(segment) = request.match_info().get("exposed") else {
+        return Ok(Exposure::All);
+    };
+    Exposure::of_segment(segment, &identity.project).ok_or_else(|| {
+        let reason = "no backend of this name: /mcp shows all, /mcp/broker the broker's own tools";
+        Refusal::new(StatusCode::NOT_FOUND, RpcError::new(INVALID_REQUEST, reason))
+    })
+}
+
 /// The session that a request names in its header.
 ///
 /// # Errors
@@ -90,7 +107,10 @@ pub fn session_of(
     era::check_legacy_version(headers)?;
     let mut ids = headers.get_all(SESSION_ID);
     let reason = match (ids.next(), ids.next()) {
-        (Some(id), None) => return endpoint.sessions.find(id.to_str().unwrap_or(""), identity),
+        (Some(id), None) => {
+            let exposure = exposure_of(request, identity)?;
+            return endpoint.sessions.find(id.to_str().unwrap_or(""), identity, &exposure);
+        }
         (Some(_), Some(_)) => "Mcp-Session-Id is given twice",
         (None, _) => "neither an Mcp-Session-Id (initialize first) nor a request with the _meta of 2026-07-28",
     };

@@ -6,8 +6,8 @@ use actix_web::{HttpRequest, http::header};
 
 use super::{
     endpoint::{
-        Endpoint, HttpResult, SESSION_ID, SSE_PATH, identity_of, method_not_allowed, require_capacity, session_of,
-        socket_state, stream_gone,
+        Endpoint, HttpResult, SESSION_ID, SSE_PATH, exposure_of, identity_of, method_not_allowed, require_capacity,
+        session_of, socket_state, stream_gone,
     },
     era,
     negotiation::{self, Accepts},
@@ -70,7 +70,9 @@ async fn open_http_sse(request: &HttpRequest, endpoint: &Endpoint, context: &Tra
     let outbox = context
         .service
         .outbox(Framing::Events { stream: None }, identity.project.id());
-    let peer = Peer::for_http_session(Arc::clone(&identity), Arc::clone(&outbox), Arc::clone(&context.service));
+    let exposure = exposure_of(request, &identity)?;
+    let service = Arc::clone(&context.service);
+    let peer = Peer::for_http_session(Arc::clone(&identity), Arc::clone(&outbox), service, exposure);
     let session = endpoint
         .sessions
         .open(context.replica_id(), peer, Arc::clone(&outbox), Arc::clone(&identity));

@@ -34,7 +34,7 @@ use super::TransportContext;
 /// Registers the routes.
 pub fn routes(config: &mut web::ServiceConfig) {
     config.service(
-        web::resource(["/mcp", SSE_PATH])
+        web::resource(["/mcp", "/mcp/{exposed}", SSE_PATH])
             .route(web::post().to(post))
             .route(web::get().to(get))
             .route(web::delete().to(delete))

@@ -11,7 +11,9 @@ use actors::{clock::now, model::BrokerError};
 
 use super::{
     commands::SessionCommand,
-    endpoint::{Endpoint, HttpResult, SESSION_ID, identity_of, require_capacity, session_of, socket_state},
+    endpoint::{
+        Endpoint, HttpResult, SESSION_ID, exposure_of, identity_of, require_capacity, session_of, socket_state,
+    },
     era,
     negotiation::{self, Accepts},
     refusal::Refusal,
@@ -22,7 +24,7 @@ use crate::{
     auth::Identity,
     budget::Reservation,
     mcp::{
-        Framing, Outbox, Peer, ResponseForm,
+        Exposure, Framing, Outbox, Peer, ResponseForm,
         owned_frame::OwnedFrame,
         rpc::{self, INVALID_REQUEST, Incoming, Malformed, Params, RpcError},
         tools,
@@ -156,7 +158,8 @@ impl PostRequest<'_> {
         let form = accepts.form();
         let outbox = self.outbox(Framing::Exchange { stream: None, form });
         let service = Arc::clone(&self.context.service);
-        let mut peer = Peer::stateless(Arc::clone(&self.identity), Arc::clone(&outbox), service);
+        let exposure = exposure_of(self.request, &self.identity)?;
+        let mut peer = Peer::stateless(Arc::clone(&self.identity), Arc::clone(&outbox), service, exposure);
         peer.begin_read(socket_state(self.request).read_at(), now());
         peer.set_http_trace(telemetry::trace_of(self.request));
         peer.handle_request(self.text, request, meta);
@@ -168,7 +171,8 @@ impl PostRequest<'_> {
     fn serve_modern_notification(&self) -> HttpResponse {
         let form = ResponseForm::Whole;
         let outbox = self.outbox(Framing::Exchange { stream: None, form });
-        let mut peer = Peer::stateless(Arc::clone(&self.identity), outbox, Arc::clone(&self.context.service));
+        let service = Arc::clone(&self.context.service);
+        let mut peer = Peer::stateless(Arc::clone(&self.identity), outbox, service, Exposure::All);
         peer.handle_frame(self.text);
         HttpResponse::Accepted().finish()
     }
@@ -182,7 +186,8 @@ impl PostRequest<'_> {
         let accepts = negotiation::accepts(self.request.headers())?;
         let outbox = self.outbox(Framing::Events { stream: Some(0) });
         let service = Arc::clone(&self.context.service);
-        let peer = Peer::for_http_session(Arc::clone(&self.identity), Arc::clone(&outbox), service);
+        let exposure = exposure_of(self.request, &self.identity)?;
+        let peer = Peer::for_http_session(Arc::clone(&self.identity), Arc::clone(&outbox), service, exposure);
         let identity = Arc::clone(&self.identity);
         let sessions = &self.endpoint.sessions;
         let session = UnannouncedSession {

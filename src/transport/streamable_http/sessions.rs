@@ -34,7 +34,7 @@ use super::{
 use crate::{
     auth::Identity,
     mcp::{
-        Framing, Outbox, Peer, ReplyRoute, ResponseForm, located_id,
+        Exposure, Framing, Outbox, Peer, ReplyRoute, ResponseForm, located_id,
         outbox::ANSWER_BYTES_MAX,
         owned_frame::OwnedFrame,
         rpc::{INVALID_REQUEST, RpcError},
@@ -86,6 +86,7 @@ impl HttpSessions {
         outbox: Arc<Outbox>,
         identity: Arc<Identity>,
     ) -> Arc<HttpSession> {
+        let exposure = peer.exposure().clone();
         let (commands, received) = CommandSender::new();
         let session = Arc::new_cyclic(|session| {
             let context = StreamContext {
@@ -95,6 +96,7 @@ impl HttpSessions {
             };
             HttpSession {
                 id: located_id::new_id(replica),
+                exposure,
                 identity: Mutex::new(identity),
                 main_stream: EventStream::new(0, outbox, context.clone()),
                 stream_context: context,
@@ -148,8 +150,10 @@ impl HttpSessions {
     /// # Errors
     /// 404 when the session does not exist or belongs to another caller: the client has to initialize again
     /// (2025-11-25, basic/transports, Session Management).
-    pub fn find(&self, id: &str, identity: &Arc<Identity>) -> Result<Arc<HttpSession>, Refusal> {
-        self.find_matching(id, identity, false)
+    pub fn find(&self, id: &str, identity: &Arc<Identity>, exposure: &Exposure) -> Result<Arc<HttpSession>, Refusal> {
+        self.find_matching(id, identity, |session| {
+            !session.is_http_sse() && session.exposure == *exposure
+        })
     }
 
     /// Finds a session of the HTTP+SSE transport (2024-11-05).
@@ -157,17 +161,20 @@ impl HttpSessions {
     /// # Errors
     /// 404, as [`Self::find`].
     pub fn find_http_sse(&self, id: &str, identity: &Arc<Identity>) -> Result<Arc<HttpSession>, Refusal> {
-        self.find_matching(id, identity, true)
+        self.find_matching(id, identity, HttpSession::is_http_sse)
     }
 
-    fn find_matching(&self, id: &str, identity: &Arc<Identity>, old: bool) -> Result<Arc<HttpSession>, Refusal> {
+    fn find_matching(
+        &self,
+        id: &str,
+        identity: &Arc<Identity>,
+        is_wanted: impl Fn(&HttpSession) -> bool,
+    ) -> Result<Arc<HttpSession>, Refusal> {
         let found = {
             let open = self.lock();
             let session = open.get(id);
             session
-                .filter(|session| {
-                    session.is_http_sse() == old && !session.has_stopped() && session.belongs_to(identity)
-                })
+                .filter(|session| is_wanted(session) && !session.has_stopped() && session.belongs_to(identity))
                 .cloned()
         };
         let session = found.ok_or_else(not_found)?;
@@ -230,6 +237,8 @@ fn eviction_candidates(open: &HashMap<Box<str>, Arc<HttpSession>>, count: usize)
 /// One client, from `initialize` to `DELETE`. Its peer stays on one thread; its requests may arrive on any.
 pub struct HttpSession {
     pub id: String,
+    /// What its client is shown. A request at another path does not find the session.
+    exposure: Exposure,
     /// The identity of the latest request. Only the caller that opened the session may use it.
     identity: Mutex<Arc<Identity>>,
     main_stream: Arc<EventStream>,

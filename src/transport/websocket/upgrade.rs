@@ -16,10 +16,10 @@ use futures_util::SinkExt;
 
 use super::{frame::Decoder, wire::WebSocketWire};
 use crate::{
-    auth::Credentials,
+    auth::{Credentials, Identity},
     budget::Reservation,
     edge,
-    mcp::{Framing, Peer},
+    mcp::{Exposure, Framing, Peer},
     problem::{self, Problem},
     transport::{LastingConnection, Socket, TransportContext},
 };
@@ -43,6 +43,10 @@ pub async fn upgrade(
         Ok(identity) => identity,
         Err(problem) => return refuse(framed, problem).await,
     };
+    let Some(exposure) = exposure_of(request.head().uri.path(), &identity) else {
+        let detail = "no backend of this name: /ws shows all, /ws/broker the broker's own tools";
+        return refuse(framed, Problem::new(StatusCode::NOT_FOUND, "backend_not_found", detail)).await;
+    };
     let outbox = context.service.outbox(Framing::WebSocket, identity.project.id());
     let Some(permit) = context
         .connections
@@ -59,7 +63,7 @@ pub async fn upgrade(
     framed.send((response, BodySize::None).into()).await?;
     let parts = framed.into_parts();
     let inbound = Reservation::new(&context.inbound, identity.project.id());
-    let peer = Peer::new(identity, Arc::clone(&outbox), Arc::clone(&context.service));
+    let peer = Peer::new(identity, Arc::clone(&outbox), Arc::clone(&context.service), exposure);
     let (io, address_permit) = parts.io.into_inner();
     let decoder = Decoder::new(context.message_len_max());
     let connection = LastingConnection::new(
@@ -77,12 +81,28 @@ pub async fn upgrade(
 }
 
 const SUBPROTOCOL: &str = "mcp";
+const PATH: &str = "/ws";
+
+/// What a path shows of the broker. `None` if the project has no such backend.
+fn exposure_of(path: &str, identity: &Identity) -> Option<Exposure> {
+    match exposed_segment(path) {
+        Some(segment) => Exposure::of_segment(segment, &identity.project),
+        None => Some(Exposure::All),
+    }
+}
+
+/// The last segment of `/ws/NAME`.
+fn exposed_segment(path: &str) -> Option<&str> {
+    let segment = path.strip_prefix(PATH)?.strip_prefix('/')?;
+    Some(segment).filter(|segment| !segment.is_empty() && !segment.contains('/'))
+}
 
 fn check_handshake(context: &TransportContext, request: &Request) -> Result<(), Problem> {
     let head = request.head();
     let bad = |status, detail: &str| Problem::new(status, "invalid_argument", detail);
     context.admission.check(head.headers())?;
-    if head.uri.path() != "/ws" {
+    let path = head.uri.path();
+    if path != PATH && exposed_segment(path).is_none() {
         return Err(bad(StatusCode::NOT_FOUND, "WebSocket is served at /ws"));
     }
     ws::verify_handshake(head).map_err(|error| match error {

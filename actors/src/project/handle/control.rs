@@ -37,6 +37,7 @@ impl ProjectControl<'_> {
     pub fn close(self) -> oneshot::Receiver<()> {
         let (done, closed) = oneshot::channel();
         self.0.0.questions.shared().close();
+        self.close_backends();
         self.0.0.project.report(CloseProject { done });
         closed
     }
@@ -45,10 +46,17 @@ impl ProjectControl<'_> {
     pub fn kill(self, why: CloseReason) {
         self.0.0.policy.kill(why);
         self.0.0.questions.shared().close();
+        self.close_backends();
         for member in self.0.0.directory.all() {
             member.address.report(KillSession { why });
         }
         self.0.0.project.report(KillSession { why });
+    }
+
+    fn close_backends(self) {
+        if let Some(gateway) = &self.0.0.gateway {
+            gateway.close();
+        }
     }
 
     /// Applies a frame of the bridge; `own` says that this replica published it. Frames wait in the bounded mailbox of
@@ -133,6 +141,7 @@ mod tests {
             session_retention: Duration::from_secs(1),
             restarts: RestartPolicy::default(),
             desk: DeskSettings::default(),
+            gateway: None,
         }
     }
 

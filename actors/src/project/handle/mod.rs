@@ -25,6 +25,7 @@ use tokio::sync::Semaphore;
 use crate::{
     desk::{Desk, QuestionChanges},
     directory::Directory,
+    gateway::GatewayHandle,
     metrics::ProjectCounters,
     model::{BrokerError, ProjectId, ProjectRecord},
     policy::{PolicyLimits, ProjectPolicy, ProjectSettings},
@@ -63,6 +64,7 @@ pub(super) struct Parts {
     pub registry: Address<Registry>,
     pub router: Address<Router>,
     pub desk: Address<Desk>,
+    pub gateway: Option<GatewayHandle>,
     pub questions: Arc<QuestionChanges>,
     pub directory: Arc<Directory>,
     pub policy: Arc<ProjectPolicy>,
@@ -85,6 +87,15 @@ pub struct Page<T> {
     pub items: Vec<T>,
     /// More items follow.
     pub more: bool,
+}
+
+impl Drop for Parts {
+    /// The backends end with the last handle of the project, if it was not closed.
+    fn drop(&mut self) {
+        if let Some(gateway) = &self.gateway {
+            gateway.close();
+        }
+    }
 }
 
 impl ProjectHandle {
@@ -152,6 +163,7 @@ impl ProjectHandle {
             registry,
             router,
             desk,
+            gateway,
             directory,
             ..
         } = &*self.0;
@@ -159,9 +171,15 @@ impl ProjectHandle {
         let children = [registry.metrics(), router.metrics(), desk.metrics()]
             .map(|actor| actor.node(Vec::new()))
             .into_iter()
+            .chain(gateway.iter().map(GatewayHandle::observe))
             .chain(sessions.iter().map(|member| member.address.metrics().node(Vec::new())))
             .collect();
         project.metrics().node(children)
+    }
+
+    /// The backend servers that agents share; None if the broker has none.
+    pub fn gateway(&self) -> Option<&GatewayHandle> {
+        self.0.gateway.as_ref()
     }
 
     /// Another open project of the broker.

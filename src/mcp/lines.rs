@@ -2,17 +2,15 @@
 
 use memchr::memchr;
 
-use crate::{mcp::skipped_frame::SkippedFrame, transport::inbound::UNRESERVED_LEN_MAX};
+use super::skipped_frame::SkippedFrame;
 
 /// What a line is.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum LineEvent<'a> {
     /// A line that is not empty, without its end.
     Text(&'a str),
-    /// The end of a line beyond the bound, of which nothing is kept but the id of its request, as JSON.
-    TooLong {
-        id: Option<String>,
-    },
+    /// The end of a line beyond the bound, of which nothing is kept but its id.
+    TooLong(SkippedFrame),
     NotUtf8,
 }
 
@@ -62,11 +60,11 @@ impl LineDecoder {
         self.partial.len()
     }
 
-    /// Bytes that the incomplete line may need. Its length is unknown before its end: beyond [`UNRESERVED_LEN_MAX`] it may
-    /// be the largest.
-    pub fn needed_len(&self) -> usize {
+    /// Bytes that the incomplete line may need. Its length is unknown before its end: beyond `short_len_max` it may be the
+    /// largest.
+    pub fn needed_len(&self, short_len_max: usize) -> usize {
         match self.partial.len() {
-            len if len > UNRESERVED_LEN_MAX => self.partial_len_max(),
+            len if len > short_len_max => self.partial_len_max(),
             len => len,
         }
     }
@@ -85,7 +83,7 @@ impl LineDecoder {
         self.note_length(rest.len());
         if let Some(mut skipped) = self.skipped.take() {
             skipped.skip(rest);
-            return on(LineEvent::TooLong { id: skipped.into_id() });
+            return on(LineEvent::TooLong(skipped));
         }
         if self.partial.is_empty() {
             return self.line(rest, on);
@@ -101,9 +99,7 @@ impl LineDecoder {
             return;
         }
         on(match std::str::from_utf8(line) {
-            _ if line.len() > self.line_len_max => LineEvent::TooLong {
-                id: SkippedFrame::beginning_with(line).into_id(),
-            },
+            _ if line.len() > self.line_len_max => LineEvent::TooLong(SkippedFrame::beginning_with(line)),
             Ok(text) => LineEvent::Text(text),
             Err(_) => LineEvent::NotUtf8,
         });
@@ -149,7 +145,7 @@ mod tests {
             decoder.decode(&piece, |event| {
                 events.push(match event {
                     LineEvent::Text(text) => text.to_owned(),
-                    LineEvent::TooLong { id } => format!("too long: {id:?}"),
+                    LineEvent::TooLong(frame) => format!("too long: {:?}", frame.into_id()),
                     LineEvent::NotUtf8 => "not UTF-8".to_owned(),
                 });
             });
@@ -182,12 +178,12 @@ mod tests {
     #[test]
     fn the_budget_is_asked_for_the_longest_line_as_soon_as_a_line_is_not_short() {
         let mut decoder = LineDecoder::new(100_000);
-        decoder.decode(&[b'x'; UNRESERVED_LEN_MAX], |_| {});
-        assert_eq!(decoder.needed_len(), UNRESERVED_LEN_MAX);
+        decoder.decode(&[b'x'; 1_000], |_| {});
+        assert_eq!(decoder.needed_len(1_000), 1_000);
         decoder.decode(b"x", |_| {});
-        assert_eq!(decoder.needed_len(), 100_001);
+        assert_eq!(decoder.needed_len(1_000), 100_001);
         decoder.decode(b"\n", |_| {});
-        assert_eq!((decoder.needed_len(), decoder.buffered_len()), (0, 0));
+        assert_eq!((decoder.needed_len(1_000), decoder.buffered_len()), (0, 0));
     }
 
     proptest! {

@@ -1,0 +1,343 @@
+//! The gateway of a project: the parent of its backends. It makes their catalog, and keeps them as the configuration has
+//! them.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use actix::{
+    Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, Supervised, fut::wrap_future,
+};
+use tokio::sync::watch;
+
+use super::{
+    BackendState,
+    backend::{Backend, Commanded, Reconfigure, Remove},
+    catalog::{Catalog, Offer},
+    launch::Launcher,
+    lists::ListKind,
+    names::Naming,
+    shared::{BackendShared, GatewayShared, Offered},
+};
+use crate::{
+    clock::now,
+    model::{BackendConfig, BackendName, BackendsConfig, ProjectId},
+    supervise::{self, ActorMetrics, ActorNode, Address, Envelope, RestartPolicy},
+};
+
+/// The shortest time between two announcements of changed lists.
+const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a backend whose actor has panicked too often rests.
+const PANICKED_RETRY: Duration = Duration::from_secs(300);
+
+/// What the gateways of all projects share.
+#[derive(Clone, Debug)]
+pub struct GatewaySettings {
+    pub launcher: Arc<dyn Launcher>,
+    /// The backends of all projects, as the configuration has them now.
+    pub backends: watch::Receiver<Arc<BackendsConfig>>,
+    pub naming: Naming,
+    /// How long the first lists wait for backends that have not told what they offer.
+    pub list_wait: Duration,
+}
+
+/// The gateway of one project.
+pub struct Gateway {
+    project: ProjectId,
+    settings: GatewaySettings,
+    restarts: RestartPolicy,
+    shared: Arc<GatewayShared>,
+    address: Address<Self>,
+    children: BTreeMap<BackendName, Child>,
+    /// When changed lists were announced last, on the monotonic clock.
+    announced_ms: Option<u64>,
+    /// The lists that have changed since, in the order of [`ListKind::ALL`].
+    to_announce: [bool; ListKind::ALL.len()],
+    is_announcement_due: bool,
+}
+
+struct Child {
+    shared: Arc<BackendShared>,
+    address: Address<Backend>,
+}
+
+/// A gateway as its project sees it.
+#[derive(Clone)]
+pub struct GatewayHandle {
+    shared: Arc<GatewayShared>,
+    address: Address<Gateway>,
+    settings: GatewaySettings,
+}
+
+impl GatewayHandle {
+    /// What readers see.
+    pub fn shared(&self) -> &Arc<GatewayShared> {
+        &self.shared
+    }
+
+    /// What the gateways of all projects share.
+    pub fn settings(&self) -> &GatewaySettings {
+        &self.settings
+    }
+
+    /// The actors as data.
+    pub fn observe(&self) -> ActorNode {
+        let offered = self.shared.offered();
+        let children = offered.backends.iter().map(|backend| backend.metrics_node()).collect();
+        self.address.metrics().node(children)
+    }
+
+    /// Ends all backends: the project has ended.
+    pub fn close(&self) {
+        self.address.report(Close);
+    }
+}
+
+/// What a backend offers, or its state, may have changed.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct BackendChanged;
+
+/// The actor of a backend has panicked too often.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct BackendDown(BackendName);
+
+/// The project has ended.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Close;
+
+impl Gateway {
+    /// Starts the gateway of a project. `on_give_up` runs if it panics too often.
+    pub fn start(
+        project: &ProjectId,
+        settings: GatewaySettings,
+        restarts: RestartPolicy,
+        on_give_up: impl FnOnce() + 'static,
+    ) -> GatewayHandle {
+        let shared = GatewayShared::new();
+        let metrics = ActorMetrics::new("gateway", project.as_str());
+        let address = supervise::start(metrics, restarts, on_give_up, |address| Self {
+            project: project.clone(),
+            settings: settings.clone(),
+            restarts,
+            shared: Arc::clone(&shared),
+            address,
+            children: BTreeMap::new(),
+            announced_ms: None,
+            to_announce: Default::default(),
+            is_announcement_due: false,
+        });
+        GatewayHandle {
+            shared,
+            address,
+            settings,
+        }
+    }
+
+    /// Brings the backends in line with the configuration.
+    fn reconcile(&mut self, ctx: &mut Context<Self>) {
+        let all = Arc::clone(&self.settings.backends.borrow_and_update());
+        let wanted = all.get(&self.project).map(Vec::as_slice).unwrap_or_default();
+        let is_wanted = |name: &BackendName| wanted.iter().any(|config| config.name == *name);
+        self.children.retain(|name, child| {
+            let stays = is_wanted(name);
+            if !stays {
+                child.address.report(Remove);
+            }
+            stays
+        });
+        for config in wanted {
+            match self.children.get(&config.name) {
+                Some(child) if child.shared.view().config == *config => {}
+                Some(child) => child.address.report(Reconfigure(Arc::clone(config))),
+                None => self.add(Arc::clone(config)),
+            }
+        }
+        self.publish(ctx);
+    }
+
+    fn add(&mut self, config: Arc<BackendConfig>) {
+        let name = config.name.clone();
+        let label = format!("{}/{name}", self.project);
+        let metrics = ActorMetrics::new("backend", label);
+        let parent = self.address.clone();
+        let on_give_up = {
+            let (parent, name) = (parent.clone(), name.clone());
+            move || parent.report(BackendDown(name))
+        };
+        let (project, launcher) = (self.project.clone(), Arc::clone(&self.settings.launcher));
+        let mut made = None;
+        let address = supervise::start(Arc::clone(&metrics), self.restarts, on_give_up, |address| {
+            let commands = address.clone();
+            let view = Backend::first_view(config);
+            let shared = BackendShared::new(project, view, Arc::clone(&metrics), move |command| {
+                let _ = commands.tell(Commanded(command));
+            });
+            made = Some(Arc::clone(&shared));
+            let changed = Box::new(move || parent.report(BackendChanged));
+            Backend::new(shared, launcher, address, metrics, changed)
+        });
+        if let Some(shared) = made {
+            self.children.insert(name, Child { shared, address });
+        }
+    }
+
+    /// Makes the catalog of what the backends offer now.
+    fn publish(&mut self, ctx: &mut Context<Self>) {
+        let (mut backends, mut offers, mut known) = (Vec::new(), Vec::new(), Vec::new());
+        for child in self.children.values() {
+            let view = child.shared.view();
+            let is_listed = view.state != BackendState::Disabled;
+            let lists = view.lists.clone().filter(|_| is_listed).unwrap_or_default();
+            backends.push(Arc::clone(&child.shared));
+            known.push(view.lists.is_some());
+            offers.push(Offer {
+                config: Arc::clone(&view.config),
+                lists,
+            });
+        }
+        let catalog = Catalog::new(&offers, &self.settings.naming);
+        let before = self.shared.offered();
+        for (kind, changed) in ListKind::ALL.into_iter().zip(&mut self.to_announce) {
+            *changed |= before.catalog.listing(None, kind).text() != catalog.listing(None, kind).text();
+        }
+        self.shared.publish(Offered {
+            backends,
+            catalog,
+            known,
+        });
+        self.announce_later(ctx);
+    }
+
+    /// Announces changed lists now, or once [`ANNOUNCE_INTERVAL`] has passed since the last time.
+    fn announce_later(&mut self, ctx: &mut Context<Self>) {
+        if self.is_announcement_due || !self.to_announce.contains(&true) {
+            return;
+        }
+        let interval = u64::try_from(ANNOUNCE_INTERVAL.as_millis()).unwrap_or(u64::MAX);
+        let due_ms = self.announced_ms.map_or(0, |at| at + interval);
+        match due_ms.saturating_sub(now().mono_ms) {
+            0 => self.announce(),
+            pause_ms => {
+                self.is_announcement_due = true;
+                ctx.run_later(Duration::from_millis(pause_ms), |gateway, _| {
+                    gateway.is_announcement_due = false;
+                    gateway.announce();
+                });
+            }
+        }
+    }
+
+    fn announce(&mut self) {
+        let [tools, prompts, resources, templates] = std::mem::take(&mut self.to_announce);
+        self.announced_ms = Some(now().mono_ms);
+        self.shared.revise(|revisions| {
+            revisions.tools += u64::from(tools);
+            revisions.prompts += u64::from(prompts);
+            revisions.resources += u64::from(resources || templates);
+        });
+    }
+
+    /// Follows the configuration until the process ends.
+    fn follow_configuration(&mut self, ctx: &mut Context<Self>) {
+        let mut backends = self.settings.backends.clone();
+        let changed = async move { backends.changed().await.is_ok() };
+        ctx.spawn(wrap_future(changed).map(|has_changed, gateway: &mut Self, ctx| {
+            if has_changed {
+                gateway.reconcile(ctx);
+                gateway.follow_configuration(ctx);
+            }
+        }));
+    }
+}
+
+impl Actor for Gateway {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        self.reconcile(ctx);
+        self.follow_configuration(ctx);
+    }
+}
+
+impl Supervised for Gateway {
+    /// The backends and their addresses stay valid.
+    fn restarting(&mut self, _: &mut Context<Self>) {
+        self.is_announcement_due = false;
+    }
+}
+
+impl Handler<Envelope<BackendChanged>> for Gateway {
+    type Result = ();
+
+    fn handle(&mut self, _: Envelope<BackendChanged>, ctx: &mut Context<Self>) {
+        self.publish(ctx);
+    }
+}
+
+impl Handler<Envelope<BackendDown>> for Gateway {
+    type Result = ();
+
+    /// The backend has failed, and its project goes on. It gets an actor again after a rest.
+    fn handle(&mut self, Envelope { message, .. }: Envelope<BackendDown>, ctx: &mut Context<Self>) {
+        let BackendDown(name) = message;
+        tracing::error!(project = %self.project, backend = %name, "the actor of a backend failed too often; it rests");
+        if let Some(child) = self.children.get(&name) {
+            child.shared.change_view(|view| {
+                view.state = BackendState::Failed;
+                view.reason = Some("its actor failed too often".to_owned());
+                (view.link, view.pid) = (None, None);
+                let rest_ms = u64::try_from(PANICKED_RETRY.as_millis()).unwrap_or(u64::MAX);
+                view.retry_at_ms = Some(now().mono_ms.saturating_add(rest_ms));
+            });
+        }
+        self.publish(ctx);
+        ctx.run_later(PANICKED_RETRY, move |gateway, ctx| {
+            gateway.children.remove(&name);
+            gateway.reconcile(ctx);
+        });
+    }
+}
+
+impl Handler<Envelope<Close>> for Gateway {
+    type Result = ();
+
+    fn handle(&mut self, _: Envelope<Close>, ctx: &mut Context<Self>) {
+        for child in std::mem::take(&mut self.children).into_values() {
+            child.address.report(Remove);
+        }
+        self.publish(ctx);
+        self.address.metrics().mark_finished();
+        ctx.stop();
+    }
+}
+
+#[cfg(feature = "faults")]
+impl GatewayHandle {
+    /// Makes the actor of the gateway, or that of a backend, panic. For tests only.
+    pub fn panic(&self, backend: Option<&str>) {
+        self.address.report(PanicIn(backend.map(str::to_owned)));
+    }
+}
+
+/// Makes this actor, or that of a backend, panic. For tests only.
+#[cfg(feature = "faults")]
+#[derive(Message)]
+#[rtype(result = "()")]
+struct PanicIn(Option<String>);
+
+#[cfg(feature = "faults")]
+impl Handler<Envelope<PanicIn>> for Gateway {
+    type Result = ();
+
+    fn handle(&mut self, Envelope { message, .. }: Envelope<PanicIn>, _: &mut Context<Self>) {
+        match message.0 {
+            None => panic!("a fault was injected"),
+            Some(name) => {
+                if let Some(child) = self.children.get(name.as_str()) {
+                    child.address.report(super::backend::PanicBackend);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! A call to a backend, and the link that carries it. The link has no mailbox: callers on any thread write their requests into
+//! it, and read the events of each call in order.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    future::poll_fn,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Poll, Waker},
+};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+
+use super::link_end::{LinkEnded, LinkRefusal};
+use crate::model::BackendEra;
+
+/// The number of a call towards its backend: the id of its request, and its progress token. A number is never used again
+/// by the same link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CallNumber(pub u64);
+
+/// A connection to a running backend.
+pub trait Link: fmt::Debug + Send + Sync {
+    /// The era that the backend speaks.
+    fn era(&self) -> BackendEra;
+
+    /// Sends a request. `write` appends its frame, whose id and progress token are the number of the call. It is called
+    /// at most once, and must not call the link.
+    ///
+    /// # Errors
+    /// [`LinkRefusal`]: the frame was not sent.
+    fn open(self: Arc<Self>, write: &mut dyn FnMut(CallNumber, &mut Vec<u8>)) -> Result<Call, LinkRefusal>;
+
+    /// Tells the backend that the answer to a call is not wanted. Its late answer is dropped.
+    fn cancel(&self, number: CallNumber);
+
+    /// Calls without an answer.
+    fn in_flight(&self) -> usize;
+
+    /// Waits until no call is open.
+    fn wait_until_idle(self: Arc<Self>) -> BoxFuture<'static, ()>;
+}
+
+/// What happens to a call.
+#[derive(Clone, Debug)]
+pub enum CallEvent {
+    /// A progress notification: its params, as JSON.
+    Progress(Bytes),
+    /// A log message that belongs to this call: the params of the notification, as JSON.
+    Log(Bytes),
+    /// The last event.
+    Ended(CallEnd),
+}
+
+/// How a call ended.
+#[derive(Clone, Debug)]
+pub enum CallEnd {
+    /// The backend has answered with this result, as JSON.
+    Result(Bytes),
+    /// The backend has answered with this JSON-RPC error object.
+    Error(Bytes),
+    /// The answer has more bytes than are allowed.
+    TooLarge { limit: usize },
+    /// The backend has ended. It may have run the call or not.
+    Died(Arc<LinkEnded>),
+    /// The link has ended before any byte of the call was written: the backend cannot have seen it.
+    NotSent,
+}
+
+/// Progress notifications of one call that wait for its caller. The oldest are dropped: each replaces those before it.
+const PROGRESS_LEN_MAX: usize = 32;
+
+/// The events of a call that its caller has not read yet.
+#[derive(Debug, Default)]
+pub struct CallEvents(Mutex<Waiting>);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    events: VecDeque<CallEvent>,
+    has_ended: bool,
+    waker: Option<Waker>,
+}
+
+impl CallEvents {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds an event, and wakes the caller. Nothing follows the end of the call.
+    pub fn push(&self, event: CallEvent) {
+        let mut waiting = self.lock();
+        if waiting.has_ended {
+            return;
+        }
+        match event {
+            CallEvent::Ended(_) => waiting.has_ended = true,
+            CallEvent::Progress(_) | CallEvent::Log(_) if waiting.events.len() >= PROGRESS_LEN_MAX => {
+                waiting.events.pop_front();
+            }
+            CallEvent::Progress(_) | CallEvent::Log(_) => {}
+        }
+        waiting.events.push_back(event);
+        if let Some(waker) = waiting.waker.take() {
+            drop(waiting);
+            waker.wake();
+        }
+    }
+
+    /// Waits for the next event.
+    async fn next(&self) -> CallEvent {
+        poll_fn(|cx| {
+            let mut waiting = self.lock();
+            if let Some(event) = waiting.events.pop_front() {
+                return Poll::Ready(event);
+            }
+            waiting.waker = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+/// A call that a backend has been asked to run. Dropping it before its end cancels it.
+#[derive(Debug)]
+pub struct Call {
+    link: Arc<dyn Link>,
+    number: CallNumber,
+    events: Arc<CallEvents>,
+    has_ended: bool,
+}
+
+impl Call {
+    /// The call that a link has opened under this number.
+    pub fn new(link: Arc<dyn Link>, number: CallNumber, events: Arc<CallEvents>) -> Self {
+        Self {
+            link,
+            number,
+            events,
+            has_ended: false,
+        }
+    }
+
+    /// The number of the call.
+    pub fn number(&self) -> CallNumber {
+        self.number
+    }
+
+    /// Waits for the next event. After the end there is none.
+    pub async fn next(&mut self) -> CallEvent {
+        let event = self.events.next().await;
+        self.has_ended |= matches!(event, CallEvent::Ended(_));
+        event
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.link.cancel(self.number);
+        }
+    }
+}

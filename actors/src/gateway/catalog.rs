@@ -1,0 +1,470 @@
+//! What the backends of a project offer together: the offered names, where each leads, and the lists as clients see them.
+//! It is made when something changes, so that a reader looks up one name or copies one text. Pure.
+
+use std::{
+    borrow::Cow,
+    collections::HashMap,
+    sync::{Arc, LazyLock},
+};
+
+use super::{
+    lists::{BackendLists, Item, ListKind},
+    names::{Names, Naming},
+};
+use crate::{
+    json,
+    model::{BackendConfig, BackendName},
+};
+
+/// The member of `_meta` that says which backend has a tool.
+pub const BACKEND_META: &str = "dev.mcp-broker/backend";
+
+/// One backend as the catalog sees it.
+#[derive(Clone, Debug)]
+pub struct Offer {
+    pub config: Arc<BackendConfig>,
+    pub lists: Arc<BackendLists>,
+}
+
+/// Where a name leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The position of the backend among the offers.
+    pub backend: usize,
+    /// The backend's own name or URI.
+    pub original: Box<str>,
+}
+
+/// What all backends offer, together and each alone.
+#[derive(Debug, Default)]
+pub struct Catalog {
+    backends: Vec<BackendName>,
+    /// The lists of all backends together, in the order of [`ListKind::ALL`].
+    together: [Listing; ListKind::ALL.len()],
+    /// The lists of each backend alone, under its own names.
+    alone: Vec<[Listing; ListKind::ALL.len()]>,
+}
+
+/// One list as clients see it.
+#[derive(Debug, Default)]
+pub struct Listing {
+    /// Every name under which an item is found.
+    targets: HashMap<Box<str>, Place>,
+    /// The items with their offered names, in the order of the list.
+    offered: Vec<(Box<str>, Target)>,
+    /// The JSON objects of the list, separated by commas.
+    text: String,
+    /// Where each item ends in the text.
+    ends: Vec<usize>,
+}
+
+#[derive(Debug)]
+enum Place {
+    At(Target),
+    /// As [`Self::At`], under the offered name of the item.
+    Offered(Target),
+    /// Several items have this name.
+    Ambiguous,
+}
+
+/// A part of a list that fits into one answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListPage<'a> {
+    /// JSON objects, separated by commas.
+    pub text: &'a str,
+    /// The position of the first item of the next page.
+    pub next: Option<usize>,
+}
+
+impl Catalog {
+    /// The catalog of these backends, in their order.
+    pub fn new(offers: &[Offer], naming: &Naming) -> Self {
+        let mut catalog = Self {
+            backends: offers.iter().map(|offer| offer.config.name.clone()).collect(),
+            ..Self::default()
+        };
+        let mut names = [Names::new(naming), Names::new(naming)];
+        for (at, Offer { config, lists }) in offers.iter().enumerate() {
+            let mut alone = <[Listing; ListKind::ALL.len()]>::default();
+            for kind in ListKind::ALL {
+                let together = &mut catalog.together[kind.index()];
+                let is_offered = |item: &&Item| kind != ListKind::Tools || config.tools.offers(&item.key);
+                for item in lists.of(kind).iter().filter(is_offered) {
+                    let target = Target {
+                        backend: at,
+                        original: item.key.as_str().into(),
+                    };
+                    let renamed = config.tools.rename.get(&item.key).filter(|_| kind == ListKind::Tools);
+                    let own = renamed.unwrap_or(&item.key);
+                    let text = match renamed {
+                        Some(name) => rewritten(item, kind, name, None),
+                        None => item.text.to_string(),
+                    };
+                    alone[kind.index()].add(own, &text, target.clone());
+                    let offered = match kind {
+                        ListKind::Tools => names[0].offer(&config.name, own),
+                        ListKind::Prompts => names[1].offer(&config.name, own),
+                        ListKind::Resources | ListKind::Templates => offered_uri(&config.name, own),
+                    };
+                    let text = rewritten(item, kind, &offered, Some(&config.name));
+                    for also in other_names(kind, &config.name, own, naming) {
+                        together.accept(also.into(), &target);
+                    }
+                    together.add(&offered, &text, target);
+                }
+            }
+            catalog.alone.push(alone);
+        }
+        catalog
+    }
+
+    /// A list of all backends together, or of the backend at a position.
+    pub fn listing(&self, backend: Option<usize>, kind: ListKind) -> &Listing {
+        static NONE: LazyLock<Listing> = LazyLock::new(Listing::default);
+        match backend {
+            None => &self.together[kind.index()],
+            Some(at) => self.alone.get(at).map_or(&*NONE, |lists| &lists[kind.index()]),
+        }
+    }
+
+    /// Where a URI leads: one that is listed, an original one that exactly one backend lists, or one that begins like
+    /// those of a backend, which may have a template for it.
+    pub fn resource(&self, uri: &str) -> Option<Target> {
+        if let Some(target) = self.listing(None, ListKind::Resources).find(uri) {
+            return Some(target.clone());
+        }
+        let (name, original) = if let Some(rest) = uri.strip_prefix("ui://") {
+            let (name, path) = rest.split_once('/')?;
+            (name, format!("ui://{path}"))
+        } else {
+            let (name, original) = uri.split_once('+')?;
+            (name, original.to_owned())
+        };
+        let backend = self.backends.iter().position(|known| known.as_str() == name)?;
+        Some(Target {
+            backend,
+            original: original.into(),
+        })
+    }
+}
+
+/// Further names under which an item is accepted.
+fn other_names(kind: ListKind, backend: &BackendName, own: &str, naming: &Naming) -> Vec<String> {
+    match kind {
+        ListKind::Tools | ListKind::Prompts => naming
+            .separators()
+            .map(|separator| format!("{backend}{separator}{own}"))
+            .collect(),
+        ListKind::Resources => vec![own.to_owned()],
+        ListKind::Templates => Vec::new(),
+    }
+}
+
+impl Listing {
+    /// Where a name leads.
+    pub fn find(&self, name: &str) -> Option<&Target> {
+        match self.targets.get(name)? {
+            Place::At(target) | Place::Offered(target) => Some(target),
+            Place::Ambiguous => None,
+        }
+    }
+
+    /// The text of the list: JSON objects, separated by commas.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The number of items.
+    pub fn len(&self) -> usize {
+        self.offered.len()
+    }
+
+    /// Whether the list has no items.
+    pub fn is_empty(&self) -> bool {
+        self.offered.is_empty()
+    }
+
+    /// The offered names, each with where it leads.
+    pub fn offered(&self) -> impl Iterator<Item = (&str, &Target)> {
+        self.offered.iter().map(|(name, target)| (&**name, target))
+    }
+
+    /// The items from a position on that have at most this many bytes together, and at least one. `None` past the end.
+    pub fn page(&self, from: usize, bytes_max: usize) -> Option<ListPage<'_>> {
+        if from > self.ends.len() {
+            return None;
+        }
+        let start = match from.checked_sub(1) {
+            // The comma is left out.
+            Some(before) => (self.ends[before] + 1).min(self.text.len()),
+            None => 0,
+        };
+        let fits = |end: &usize| *end <= start + bytes_max;
+        let fitting = self.ends[from..].partition_point(|end| fits(end)).max(1);
+        let next = (from + fitting).min(self.ends.len());
+        let end = next.checked_sub(1).map_or(0, |last| self.ends[last]);
+        Some(ListPage {
+            text: self.text.get(start..end).unwrap_or_default(),
+            next: (next < self.ends.len()).then_some(next),
+        })
+    }
+
+    fn add(&mut self, name: &str, text: &str, target: Target) {
+        if !self.text.is_empty() {
+            self.text.push(',');
+        }
+        self.text.push_str(text);
+        self.ends.push(self.text.len());
+        // An offered name leads to its item, even if it looks like another way to write the name of a second one.
+        self.targets.insert(name.into(), Place::Offered(target.clone()));
+        self.offered.push((name.into(), target));
+    }
+
+    /// Accepts a further name, unless an item is offered under it. A name of several items leads to none of them.
+    fn accept(&mut self, name: Box<str>, target: &Target) {
+        match self.targets.get(&name) {
+            None => {
+                self.targets.insert(name, Place::At(target.clone()));
+            }
+            Some(Place::At(known)) if known != target => {
+                self.targets.insert(name, Place::Ambiguous);
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+/// The URI under which a resource of a backend is offered: `github+file:///x`, and `ui://github/x` for `ui://x`.
+pub fn offered_uri(backend: &BackendName, uri: &str) -> String {
+    match uri.strip_prefix("ui://") {
+        Some(path) => format!("ui://{backend}/{path}"),
+        None => format!("{backend}+{uri}"),
+    }
+}
+
+/// The text of an item with its offered name, and with the backend in `_meta` if one is given. All other members stay as
+/// they are.
+fn rewritten(item: &Item, kind: ListKind, offered: &str, backend: Option<&BackendName>) -> String {
+    let Ok(members) = json::members(&item.text) else {
+        return item.text.to_string();
+    };
+    let name = json::string(offered);
+    let meta = backend.map(|backend| meta_with(&members, backend, kind, &item.key));
+    let mut out = Vec::with_capacity(item.text.len() + meta.as_ref().map_or(0, String::len));
+    let kept = members.iter().filter(|(member, _)| member != "_meta" || meta.is_none());
+    json::write_object(
+        &mut out,
+        kept.map(|(member, value)| (&**member, if *member == kind.key() { name.as_str() } else { value }))
+            .chain(meta.iter().map(|meta| ("_meta", meta.as_str()))),
+    );
+    written(out)
+}
+
+/// The `_meta` of an item, with the backend that has it.
+fn meta_with(members: &[(Cow<'_, str>, &str)], backend: &BackendName, kind: ListKind, original: &str) -> String {
+    let label = match kind {
+        ListKind::Tools => "tool",
+        ListKind::Prompts => "prompt",
+        ListKind::Resources | ListKind::Templates => kind.key(),
+    };
+    let mut origin = Vec::new();
+    let (backend, original) = (json::string(backend.as_str()), json::string(original));
+    json::write_object(&mut origin, [("name", backend.as_str()), (label, original.as_str())]);
+    let origin = written(origin);
+    let known = members.iter().find(|(member, _)| member == "_meta");
+    let known = known.and_then(|(_, meta)| json::members(meta).ok()).unwrap_or_default();
+    let others = known.iter().filter(|(member, _)| member != BACKEND_META);
+    let mut meta = Vec::new();
+    json::write_object(
+        &mut meta,
+        others
+            .map(|(member, value)| (&**member, *value))
+            .chain([(BACKEND_META, origin.as_str())]),
+    );
+    written(meta)
+}
+
+/// Text that was written as UTF-8.
+fn written(text: Vec<u8>) -> String {
+    String::from_utf8(text).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::model::BackendAddress;
+
+    fn offer(name: &str, tools: &[&str]) -> Offer {
+        let address = BackendAddress::Url {
+            url: "http://localhost".to_owned(),
+            headers: BTreeMap::new(),
+        };
+        let item = |tool: &&str| Item {
+            key: (*tool).to_owned(),
+            text: json!({"name": tool, "inputSchema": {"type": "object"}, "_meta": {"a": 1}})
+                .to_string()
+                .into(),
+        };
+        Offer {
+            config: Arc::new(BackendConfig::new(BackendName::parse(name).unwrap(), address)),
+            lists: Arc::new(BackendLists {
+                tools: tools.iter().map(item).collect(),
+                ..BackendLists::default()
+            }),
+        }
+    }
+
+    fn with_resources(mut offer: Offer, uris: &[&str]) -> Offer {
+        let mut lists = (*offer.lists).clone();
+        lists.resources = uris
+            .iter()
+            .map(|uri| Item {
+                key: (*uri).to_owned(),
+                text: json!({"uri": uri, "name": "x"}).to_string().into(),
+            })
+            .collect();
+        offer.lists = Arc::new(lists);
+        offer
+    }
+
+    fn catalog(offers: &[Offer]) -> Catalog {
+        Catalog::new(offers, &Naming::default())
+    }
+
+    fn tool<'a>(catalog: &'a Catalog, name: &str) -> Option<&'a Target> {
+        catalog.listing(None, ListKind::Tools).find(name)
+    }
+
+    fn target(backend: usize, original: &str) -> Target {
+        Target {
+            backend,
+            original: original.into(),
+        }
+    }
+
+    #[test]
+    fn a_tool_is_found_by_every_way_to_write_its_name() {
+        let catalog = catalog(&[offer("git", &["log"]), offer("github", &["search"])]);
+        for name in ["github__search", "github::search", "github.search"] {
+            assert_eq!(tool(&catalog, name), Some(&target(1, "search")), "{name}");
+        }
+        assert_eq!(tool(&catalog, "search"), None);
+        assert_eq!(tool(&catalog, "github__log"), None);
+        let alone = catalog.listing(Some(1), ListKind::Tools);
+        assert_eq!(alone.find("search"), Some(&target(1, "search")));
+        assert_eq!(alone.find("github__search"), None);
+        assert_eq!(
+            alone.text(),
+            &*offer("github", &["search"]).lists.tools[0].text,
+            "as the backend sent it"
+        );
+    }
+
+    #[test]
+    fn the_list_keeps_members_and_says_which_backend_has_the_tool() {
+        let catalog = catalog(&[offer("git", &["log"])]);
+        let listed: Value =
+            serde_json::from_str(&format!("[{}]", catalog.listing(None, ListKind::Tools).text())).unwrap();
+        assert_eq!(
+            listed,
+            json!([{
+                "name": "git__log",
+                "inputSchema": {"type": "object"},
+                "_meta": {"a": 1, (BACKEND_META): {"name": "git", "tool": "log"}},
+            }])
+        );
+    }
+
+    #[test]
+    fn an_offered_name_wins_over_another_way_to_write_one() {
+        // The tool `b__x` of `a` and the tool `x` of a backend cannot both be written `a__b__x`; dots are replaced.
+        let catalog = catalog(&[offer("a", &["x.y", "x_y"])]);
+        assert_eq!(tool(&catalog, "a__x_y"), Some(&target(0, "x_y")));
+        assert_eq!(tool(&catalog, "a__x.y"), Some(&target(0, "x.y")));
+        assert_eq!(catalog.listing(None, ListKind::Tools).len(), 2);
+    }
+
+    #[test]
+    fn denied_tools_are_unknown_and_renamed_ones_have_their_new_name() {
+        let mut github = offer("github", &["search_repositories", "delete_repo"]);
+        let mut config = (*github.config).clone();
+        config.tools.deny = vec!["delete_*".to_owned()];
+        config
+            .tools
+            .rename
+            .insert("search_repositories".to_owned(), "repos".to_owned());
+        github.config = Arc::new(config);
+        let catalog = catalog(&[github]);
+        assert_eq!(tool(&catalog, "github__repos"), Some(&target(0, "search_repositories")));
+        for unknown in ["github__delete_repo", "github__search_repositories"] {
+            assert_eq!(tool(&catalog, unknown), None, "{unknown}");
+        }
+    }
+
+    #[test]
+    fn a_uri_leads_only_to_its_own_backend() {
+        let catalog = catalog(&[
+            with_resources(offer("a", &[]), &["file:///same", "file:///a"]),
+            with_resources(offer("b", &[]), &["file:///same", "ui://page"]),
+        ]);
+        for (uri, found) in [
+            ("a+file:///a", Some(target(0, "file:///a"))),
+            ("file:///a", Some(target(0, "file:///a"))),
+            ("file:///same", None),
+            ("b+file:///same", Some(target(1, "file:///same"))),
+            ("b+file:///a", Some(target(1, "file:///a"))),
+            ("ui://b/page", Some(target(1, "ui://page"))),
+            ("ui://c/page", None),
+            ("c+file:///a", None),
+        ] {
+            assert_eq!(catalog.resource(uri), found, "{uri}");
+        }
+    }
+
+    #[test]
+    fn pages_have_all_items_once_and_in_order() {
+        let names: Vec<String> = (0..50).map(|at| format!("tool_{at}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let catalog = catalog(&[offer("a", &names)]);
+        let listing = catalog.listing(None, ListKind::Tools);
+        for bytes_max in [0, 300, 1_000, 1_000_000] {
+            let (mut from, mut pages) = (Some(0), Vec::new());
+            while let Some(at) = from {
+                let page = listing.page(at, bytes_max).unwrap();
+                assert!(
+                    page.text.len() <= bytes_max || !page.text.contains("},{\"input"),
+                    "{}",
+                    page.text
+                );
+                pages.push(page.text);
+                from = page.next;
+            }
+            assert_eq!(pages.join(","), listing.text(), "pages of {bytes_max}");
+        }
+        assert_eq!(listing.page(51, 100), None);
+        let empty = Listing::default();
+        assert_eq!(empty.page(0, 100), Some(ListPage { text: "", next: None }));
+    }
+
+    proptest! {
+        #[test]
+        fn each_offered_tool_leads_to_its_origin(tools in proptest::collection::btree_set("[a-c_.:]{1,6}", 0..20)) {
+            let tools: Vec<&str> = tools.iter().map(String::as_str).collect();
+            let offers = [offer("a", &tools), offer("a-b", &tools)];
+            let catalog = catalog(&offers);
+            for backend in 0..2 {
+                let all = catalog.listing(None, ListKind::Tools).offered();
+                let listed: Vec<_> = all.filter(|(_, target)| target.backend == backend).collect();
+                prop_assert_eq!(listed.len(), tools.len());
+                for (name, target) in listed {
+                    prop_assert_eq!(tool(&catalog, name), Some(target));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! The link to a backend on a lasting connection: frames go out in order through one buffer, and answers come back by
+//! number. The task of the connection moves the bytes; it alone knows pipes and sockets.
+
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use tokio::sync::Notify;
+
+use super::{
+    call::{Call, CallEnd, CallEvent, CallEvents, CallNumber, Link},
+    link_end::{LinkEnded, LinkRefusal},
+    slots::{Found, Slots},
+};
+use crate::model::BackendEra;
+
+/// Bytes of requests that wait to be written. With more, the backend counts as busy.
+const OUTGOING_BYTES_MAX: usize = 1024 * 1024;
+/// Requests that wait to be written.
+const OUTGOING_LEN_MAX: usize = 1_024;
+
+/// The link of one lasting connection.
+#[derive(Debug)]
+pub struct FrameLink {
+    /// Modern, once the handshake has said so.
+    is_modern: AtomicBool,
+    state: Mutex<State>,
+    /// Frames wait to be written.
+    wake: Notify,
+    /// The last open call has ended.
+    idle: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    slots: Slots<OpenCall>,
+    /// Frames that the task has not taken.
+    outgoing: Vec<u8>,
+    /// The number of frames in `outgoing`.
+    outgoing_len: usize,
+    /// Bytes that the task has taken, since the beginning.
+    taken: u64,
+    /// Bytes that were written, since the beginning.
+    written: u64,
+    is_closed: bool,
+}
+
+#[derive(Debug)]
+struct OpenCall {
+    events: Arc<CallEvents>,
+    /// Where its frame begins among all bytes of the connection.
+    start: u64,
+}
+
+/// What an answer or a notification of the backend belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Belongs {
+    /// An open call.
+    ToCall,
+    /// A call that has ended or was cancelled.
+    ToEndedCall,
+    /// No call of this link.
+    ToNone,
+}
+
+impl FrameLink {
+    /// The link of a new connection.
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self {
+            is_modern: AtomicBool::new(false),
+            state: Mutex::default(),
+            wake: Notify::new(),
+            idle: Notify::new(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note_if_idle(&self, state: &State) {
+        if state.slots.len() == 0 {
+            self.idle.notify_one();
+        }
+    }
+
+    // For the task of the connection
+
+    /// Sets the era that the handshake has agreed on.
+    pub fn set_era(&self, era: BackendEra) {
+        self.is_modern.store(era == BackendEra::Modern, Ordering::Relaxed);
+    }
+
+    /// Waits until frames wait to be written.
+    pub async fn has_outgoing(&self) {
+        while self.lock().outgoing.is_empty() {
+            self.wake.notified().await;
+        }
+    }
+
+    /// Moves the frames that wait into `buffer`, which must be empty.
+    pub fn take_outgoing(&self, buffer: &mut Vec<u8>) {
+        let mut state = self.lock();
+        std::mem::swap(&mut state.outgoing, buffer);
+        state.outgoing_len = 0;
+        state.taken += buffer.len() as u64;
+    }
+
+    /// Notes that this many further bytes were written.
+    pub fn note_written(&self, bytes: usize) {
+        self.lock().written += bytes as u64;
+    }
+
+    /// Adds a frame that is no call. Returns false if the backend does not read what was sent before.
+    pub fn send(&self, frame: &[u8]) -> bool {
+        let mut state = self.lock();
+        if state.is_closed || state.outgoing.len() >= OUTGOING_BYTES_MAX {
+            return false;
+        }
+        state.append(|out| out.extend_from_slice(frame));
+        drop(state);
+        self.wake.notify_one();
+        true
+    }
+
+    /// Ends the call of this number.
+    pub fn end(&self, number: CallNumber, end: CallEnd) -> Belongs {
+        let mut state = self.lock();
+        let found = state.slots.remove(number);
+        self.note_if_idle(&state);
+        drop(state);
+        match found {
+            Found::Open(call) => {
+                call.events.push(CallEvent::Ended(end));
+                Belongs::ToCall
+            }
+            Found::Late => Belongs::ToEndedCall,
+            Found::Unknown => Belongs::ToNone,
+        }
+    }
+
+    /// Passes a progress notification to its call.
+    pub fn progress(&self, number: CallNumber, params: Bytes) -> Belongs {
+        let state = self.lock();
+        match state.slots.get(number) {
+            Found::Open(call) => {
+                let events = Arc::clone(&call.events);
+                drop(state);
+                events.push(CallEvent::Progress(params));
+                Belongs::ToCall
+            }
+            Found::Late => Belongs::ToEndedCall,
+            Found::Unknown => Belongs::ToNone,
+        }
+    }
+
+    /// The connection has ended: ends all calls. Those whose first byte was not written can be sent to the next one.
+    pub fn close(&self, ended: &Arc<LinkEnded>) {
+        let mut state = self.lock();
+        state.is_closed = true;
+        let written = state.written;
+        let calls = state.slots.drain();
+        self.idle.notify_one();
+        state.outgoing = Vec::new();
+        drop(state);
+        for call in calls {
+            let end = if call.start >= written {
+                CallEnd::NotSent
+            } else {
+                CallEnd::Died(Arc::clone(ended))
+            };
+            call.events.push(CallEvent::Ended(end));
+        }
+    }
+}
+
+impl State {
+    fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        write(&mut self.outgoing);
+        self.outgoing.push(b'\n');
+        self.outgoing_len += 1;
+    }
+}
+
+impl Link for FrameLink {
+    fn era(&self) -> BackendEra {
+        if self.is_modern.load(Ordering::Relaxed) {
+            BackendEra::Modern
+        } else {
+            BackendEra::Legacy
+        }
+    }
+
+    fn open(self: Arc<Self>, write: &mut dyn FnMut(CallNumber, &mut Vec<u8>)) -> Result<Call, LinkRefusal> {
+        let events = Arc::<CallEvents>::default();
+        let mut state = self.lock();
+        if state.is_closed {
+            return Err(LinkRefusal::Closed);
+        }
+        if state.outgoing.len() >= OUTGOING_BYTES_MAX || state.outgoing_len >= OUTGOING_LEN_MAX {
+            return Err(LinkRefusal::Busy);
+        }
+        let call = OpenCall {
+            events: Arc::clone(&events),
+            start: state.taken + state.outgoing.len() as u64,
+        };
+        let number = state.slots.insert(call).ok_or(LinkRefusal::Busy)?;
+        state.append(|out| write(number, out));
+        drop(state);
+        self.wake.notify_one();
+        Ok(Call::new(self, number, events))
+    }
+
+    fn cancel(&self, number: CallNumber) {
+        let mut state = self.lock();
+        if !matches!(state.slots.remove(number), Found::Open(_)) || state.is_closed {
+            return;
+        }
+        let CallNumber(id) = number;
+        self.note_if_idle(&state);
+        let frame = format!(
+            "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{{\"requestId\":{id},\
+             \"reason\":\"the caller has given up\"}}}}"
+        );
+        state.append(|out| out.extend_from_slice(frame.as_bytes()));
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    fn in_flight(&self) -> usize {
+        self.lock().slots.len()
+    }
+
+    fn wait_until_idle(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            while self.in_flight() > 0 {
+                self.idle.notified().await;
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    fn open(link: &Arc<FrameLink>, text: &str) -> Call {
+        let link = Arc::clone(link);
+        link.open(&mut |number, out| out.extend_from_slice(format!("{text}{}", number.0).as_bytes()))
+            .unwrap()
+    }
+
+    fn end_of(call: &mut Call) -> CallEnd {
+        match call.next().now_or_never() {
+            Some(CallEvent::Ended(end)) => end,
+            other => panic!("the call has ended: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn answers_reach_their_calls_and_late_ones_reach_none() {
+        let link = FrameLink::new();
+        let (mut first, second) = (open(&link, "a"), open(&link, "b"));
+        let mut sent = Vec::new();
+        link.take_outgoing(&mut sent);
+        let text = format!("a{}\nb{}\n", first.number().0, second.number().0);
+        assert_eq!(sent, text.as_bytes());
+
+        let result = || CallEnd::Result(Bytes::from_static(b"{}"));
+        assert_eq!(link.end(first.number(), result()), Belongs::ToCall);
+        assert_eq!(link.end(first.number(), result()), Belongs::ToEndedCall);
+        assert!(matches!(end_of(&mut first), CallEnd::Result(_)));
+
+        let number = second.number();
+        drop(second);
+        assert_eq!(link.end(number, result()), Belongs::ToEndedCall);
+        assert_eq!(link.in_flight(), 0);
+        sent.clear();
+        link.take_outgoing(&mut sent);
+        let cancelled = format!("\"requestId\":{}", number.0);
+        assert!(String::from_utf8(sent).unwrap().contains(&cancelled));
+    }
+
+    #[test]
+    fn calls_of_which_no_byte_was_written_can_be_sent_again() {
+        let link = FrameLink::new();
+        let mut calls = [open(&link, "a"), open(&link, "b"), open(&link, "c")];
+        let mut sent = Vec::new();
+        link.take_outgoing(&mut sent);
+        let first_len = sent.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+        link.note_written(first_len + 1);
+        link.close(&Arc::default());
+        let ends = calls.each_mut().map(end_of);
+        assert!(matches!(ends[0], CallEnd::Died(_)));
+        assert!(matches!(ends[1], CallEnd::Died(_)), "one byte of it was written");
+        assert!(matches!(ends[2], CallEnd::NotSent));
+        let refused = Arc::clone(&link).open(&mut |_, _| {});
+        assert_eq!(refused.unwrap_err(), LinkRefusal::Closed);
+    }
+
+    #[test]
+    fn a_backend_that_does_not_read_is_busy() {
+        let link = FrameLink::new();
+        let calls: Vec<_> = (0..OUTGOING_LEN_MAX).map(|_| open(&link, "x")).collect();
+        let refused = || Arc::clone(&link).open(&mut |_, _| {}).unwrap_err();
+        assert_eq!(refused(), LinkRefusal::Busy);
+        let mut sent = Vec::new();
+        link.take_outgoing(&mut sent);
+        let large = open(&link, &"x".repeat(OUTGOING_BYTES_MAX));
+        assert_eq!(refused(), LinkRefusal::Busy);
+        assert_eq!(link.in_flight(), calls.len() + 1);
+        drop(large);
+    }
+
+    #[test]
+    fn of_many_progress_notifications_the_last_ones_reach_a_slow_caller() {
+        let link = FrameLink::new();
+        let mut call = open(&link, "a");
+        for at in 0..100 {
+            link.progress(call.number(), Bytes::from(format!("{at}")));
+        }
+        link.end(call.number(), CallEnd::NotSent);
+        let mut seen = Vec::new();
+        while let Some(CallEvent::Progress(params)) = call.next().now_or_never() {
+            seen.push(String::from_utf8(params.to_vec()).unwrap());
+        }
+        assert_eq!(seen.len(), 32);
+        assert_eq!(seen.last().map(String::as_str), Some("99"));
+    }
+}

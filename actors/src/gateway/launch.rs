@@ -1,0 +1,74 @@
+//! How the gateway gets running instances of backends: what it asks for, and what it is told. The program brings the
+//! processes and sockets.
+
+use std::{fmt, sync::Arc};
+
+use super::{call::Link, counters::BackendCounters, link_end::LinkEnded, lists::BackendLists, log::BackendLog};
+use crate::model::{BackendConfig, BackendEra, ProjectId};
+
+/// Starts instances of backends.
+pub trait Launcher: fmt::Debug + Send + Sync {
+    /// Starts an instance on this thread's arbiter. What becomes of it is reported; the last report is
+    /// [`InstanceEvent::Ended`] or [`InstanceEvent::NotStarted`].
+    fn launch(&self, order: LaunchOrder) -> Box<dyn Instance>;
+}
+
+/// A running instance. Dropping it ends it.
+pub trait Instance {
+    /// Ends it: its input is closed, and what does not end by itself is killed.
+    fn end(&self);
+}
+
+/// What is to be started.
+pub struct LaunchOrder {
+    pub project: ProjectId,
+    pub config: Arc<BackendConfig>,
+    /// The era that an earlier instance spoke.
+    pub known_era: Option<BackendEra>,
+    /// What an earlier instance offered.
+    pub known_lists: Option<Arc<BackendLists>>,
+    /// Takes what it writes to stderr.
+    pub log: Arc<BackendLog>,
+    /// Counts what reaches no caller.
+    pub counters: Arc<BackendCounters>,
+    pub report: Report,
+}
+
+/// Tells the backend's actor what becomes of an instance.
+pub type Report = Arc<dyn Fn(InstanceEvent) + Send + Sync>;
+
+/// What becomes of an instance.
+#[derive(Debug)]
+pub enum InstanceEvent {
+    /// It has a process.
+    Running { pid: u32 },
+    /// It has answered the handshake and takes calls.
+    Ready(ReadyInstance),
+    /// What it offers, after the start and after each change.
+    Lists(BackendLists),
+    /// Its lists could not be read: why. It takes calls all the same.
+    ListsFailed(String),
+    /// It has ended.
+    Ended(Arc<LinkEnded>),
+    /// It could not be started: why.
+    NotStarted(String),
+}
+
+/// An instance that takes calls.
+#[derive(Debug)]
+pub struct ReadyInstance {
+    pub link: Arc<dyn Link>,
+    pub server: Arc<ServerInfo>,
+}
+
+/// What a backend has said of itself in its handshake.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerInfo {
+    /// The protocol version that is spoken with it.
+    pub protocol_version: String,
+    pub name: String,
+    pub version: String,
+    pub instructions: Option<String>,
+    /// Its capabilities, as JSON.
+    pub capabilities: String,
+}

@@ -1,0 +1,50 @@
+//! The gateway: the backend MCP servers that the agents of a project share.
+//!
+//! ```text
+//! Gateway                    makes the catalog, and keeps the backends as the configuration has them
+//! └─ Backend × n             starts an instance, ends it, and starts it again
+//!    └─ instance             no actor: a process or a connection, which the program brings
+//! ```
+//!
+//! A call passes no actor. Its caller looks its name up in the [`Catalog`], takes a turn ([`Turns`]) and writes its request into
+//! the [`Link`] of the running instance; the answer comes back by the number of the call ([`Call`]).
+//!
+//! # Invariants
+//!
+//! 1. A call is exactly one of: waiting, written, ended. It ends once.
+//! 2. A call whose first byte was written is not sent again.
+//! 3. A number of a link is used for one call only, so a late answer reaches no other call.
+//! 4. An instance belongs to one project and one backend.
+//! 5. The failure of a backend, of its instance or of its actor, reaches neither its project nor another backend.
+//!
+//! It knows neither projects nor sessions. What starts processes and speaks to them is behind [`Launcher`].
+
+mod actor;
+mod backend;
+mod call;
+mod catalog;
+mod counters;
+mod frame_link;
+mod launch;
+mod life;
+mod link_end;
+mod lists;
+mod log;
+mod names;
+mod shared;
+mod slots;
+mod turns;
+
+pub use actor::{Gateway, GatewayHandle, GatewaySettings};
+pub use call::{Call, CallEnd, CallEvent, CallNumber, Link};
+pub use catalog::{BACKEND_META, Catalog, ListPage, Listing, Target, offered_uri};
+pub use counters::BackendCounters;
+pub use frame_link::{Belongs, FrameLink};
+pub use launch::{Instance, InstanceEvent, LaunchOrder, Launcher, ReadyInstance, Report, ServerInfo};
+pub use life::BackendState;
+pub use link_end::{LinkEnded, LinkRefusal};
+pub use lists::{BackendLists, Item, ListKind, add_page};
+pub use log::{BackendLog, LogLine};
+pub use names::Naming;
+pub use shared::{BackendCommand, BackendShared, BackendView, GatewayShared, ListRevisions, Offered};
+pub use turns::{CallerId, TooManyWait, Turn, Turns};

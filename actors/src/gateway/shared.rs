@@ -1,0 +1,229 @@
+//! What readers see of a project's backends without asking an actor.
+
+use std::{
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use tokio::sync::watch;
+
+use super::{
+    BackendState,
+    call::Link,
+    catalog::{Catalog, Target},
+    counters::BackendCounters,
+    launch::ServerInfo,
+    lists::BackendLists,
+    log::BackendLog,
+    turns::Turns,
+};
+use crate::{
+    clock::{Now, now},
+    model::{BackendConfig, BackendName, ProjectId},
+    supervise::{ActorMetrics, ActorNode},
+};
+
+/// The backends of one project.
+pub struct GatewayShared {
+    /// Replaced as a whole when the catalog changes.
+    offered: RwLock<Arc<Offered>>,
+    /// How often the lists that clients see have changed.
+    revisions: watch::Sender<ListRevisions>,
+    /// All backends with their catalogs, at each change.
+    changed: watch::Sender<u64>,
+}
+
+/// The backends and their catalog, which belong together.
+#[derive(Default)]
+pub struct Offered {
+    /// Sorted by name.
+    pub backends: Vec<Arc<BackendShared>>,
+    pub catalog: Catalog,
+    /// Which of the backends had told what they offer when the catalog was made.
+    pub(super) known: Vec<bool>,
+}
+
+/// How often each list has changed since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ListRevisions {
+    pub tools: u64,
+    pub prompts: u64,
+    pub resources: u64,
+}
+
+impl GatewayShared {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            offered: RwLock::default(),
+            revisions: watch::Sender::default(),
+            changed: watch::Sender::default(),
+        })
+    }
+
+    /// The backends and their catalog now.
+    pub fn offered(&self) -> Arc<Offered> {
+        Arc::clone(&self.offered.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn publish(&self, offered: Offered) {
+        *self.offered.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(offered);
+        self.changed.send_modify(|count| *count += 1);
+    }
+
+    pub(super) fn revise(&self, revise: impl FnOnce(&mut ListRevisions)) {
+        self.revisions.send_modify(revise);
+    }
+
+    /// Changes of the lists that clients see, at most one in a second.
+    pub fn revisions(&self) -> watch::Receiver<ListRevisions> {
+        self.revisions.subscribe()
+    }
+
+    /// Waits until `is_done` finds what it looks for. It looks again at each change of a catalog or a state.
+    pub async fn wait_for<T>(&self, mut is_done: impl FnMut() -> Option<T>) -> Option<T> {
+        let mut changed = self.changed.subscribe();
+        loop {
+            changed.borrow_and_update();
+            if let Some(found) = is_done() {
+                return Some(found);
+            }
+            changed.changed().await.ok()?;
+        }
+    }
+
+    /// How long a list has to wait for backends that have not told what they offer: none of them is waited for longer than
+    /// `list_wait` after its first start. `only` is the position of the backend that the list is of.
+    pub fn wait_left(&self, only: Option<usize>, list_wait: Duration, now: Now) -> Duration {
+        let offered = self.offered();
+        let wanted = |at: usize| only.is_none_or(|only| only == at);
+        let unknown = offered
+            .backends
+            .iter()
+            .enumerate()
+            .filter(|(at, backend)| wanted(*at) && !offered.is_known(*at) && !backend.view().has_failed());
+        let left = unknown.map(|(_, backend)| {
+            let age = Duration::from_millis(now.mono_ms.saturating_sub(backend.first_start_ms));
+            list_wait.saturating_sub(age)
+        });
+        left.max().unwrap_or_default()
+    }
+}
+
+impl Offered {
+    /// Whether the backend at this position had told what it offers when the catalog was made.
+    pub fn is_known(&self, at: usize) -> bool {
+        self.known.get(at).copied().unwrap_or(true)
+    }
+
+    /// The backend of this name.
+    pub fn backend(&self, name: &str) -> Option<&Arc<BackendShared>> {
+        self.backends.iter().find(|backend| backend.name.as_str() == name)
+    }
+
+    /// The backend that a target leads to.
+    pub fn backend_of(&self, target: &Target) -> Option<&Arc<BackendShared>> {
+        self.backends.get(target.backend)
+    }
+}
+
+/// One backend.
+pub struct BackendShared {
+    pub project: ProjectId,
+    pub name: BackendName,
+    /// Which of the waiting calls runs next.
+    pub turns: Arc<Turns>,
+    /// What its processes have written to stderr.
+    pub log: Arc<BackendLog>,
+    pub counters: Arc<BackendCounters>,
+    /// When it was started first, on the monotonic clock.
+    first_start_ms: u64,
+    view: watch::Sender<Arc<BackendView>>,
+    metrics: Arc<ActorMetrics>,
+    command: Box<dyn Fn(BackendCommand) + Send + Sync>,
+}
+
+/// What an operator or a caller wants of a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackendCommand {
+    /// It is needed: start it if it does not run.
+    Want,
+    /// Start it again, or now.
+    Restart,
+    /// End it until it is started by [`Self::Restart`].
+    Stop,
+}
+
+/// A backend as readers see it.
+#[derive(Clone, Debug)]
+pub struct BackendView {
+    pub config: Arc<BackendConfig>,
+    pub state: BackendState,
+    /// Why it is in this state.
+    pub reason: Option<String>,
+    /// Since when, in milliseconds since the Unix epoch.
+    pub since_ms: u64,
+    /// When it is tried again, on the monotonic clock.
+    pub retry_at_ms: Option<u64>,
+    /// Takes calls, if it runs.
+    pub link: Option<Arc<dyn Link>>,
+    pub pid: Option<u32>,
+    /// What it has said of itself, now or the last time.
+    pub server: Option<Arc<ServerInfo>>,
+    /// What it offers, now or the last time; None before it has told.
+    pub lists: Option<Arc<BackendLists>>,
+}
+
+impl BackendView {
+    /// Whether it does not run and will not tell soon what it offers.
+    pub fn has_failed(&self) -> bool {
+        matches!(
+            self.state,
+            BackendState::Failed | BackendState::Disabled | BackendState::Backoff
+        )
+    }
+}
+
+impl BackendShared {
+    pub(super) fn new(
+        project: ProjectId,
+        view: BackendView,
+        metrics: Arc<ActorMetrics>,
+        command: impl Fn(BackendCommand) + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            project,
+            name: view.config.name.clone(),
+            turns: Turns::new(view.config.concurrency),
+            log: Arc::default(),
+            counters: Arc::default(),
+            first_start_ms: now().mono_ms,
+            view: watch::Sender::new(Arc::new(view)),
+            metrics,
+            command: Box::new(command),
+        })
+    }
+
+    /// The backend as it is now.
+    pub fn view(&self) -> Arc<BackendView> {
+        Arc::clone(&self.view.borrow())
+    }
+
+    /// The present view, and the later ones as they come.
+    pub fn views(&self) -> watch::Receiver<Arc<BackendView>> {
+        self.view.subscribe()
+    }
+
+    /// Its actor as data.
+    pub(super) fn metrics_node(&self) -> ActorNode {
+        self.metrics.node(Vec::new())
+    }
+
+    /// Asks the backend's actor for something. It answers by a change of the view.
+    pub fn command(&self, command: BackendCommand) {
+        (self.command)(command);
+    }
+
+    pub(super) fn change_view(&self, change: impl FnOnce(&mut BackendView)) {
+        self.view.send_modify(|view| change(Arc::make_mut(view)));
+    }
+}

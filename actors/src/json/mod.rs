@@ -1,0 +1,48 @@
+//! JSON text as the parts of the broker read it without building values.
+
+pub mod scan;
+
+use std::borrow::Cow;
+
+use scan::ScanError;
+
+/// The members of an object in their order: decoded keys and raw values.
+///
+/// # Errors
+/// The text is not exactly one object, or is nested too deeply.
+pub fn members(text: &str) -> Result<Vec<(Cow<'_, str>, &str)>, ScanError> {
+    let mut members = Vec::new();
+    scan::members::<ScanError>(text, |key, value| {
+        members.push((key, value));
+        Ok(())
+    })?;
+    Ok(members)
+}
+
+/// Writes an object with these members.
+pub fn write_object<'a>(out: &mut Vec<u8>, members: impl IntoIterator<Item = (&'a str, &'a str)>) {
+    out.push(b'{');
+    for (at, (key, value)) in members.into_iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        write_string(out, key);
+        out.push(b':');
+        out.extend_from_slice(value.as_bytes());
+    }
+    out.push(b'}');
+}
+
+/// Writes a JSON string.
+pub fn write_string(out: &mut Vec<u8>, text: &str) {
+    let written = serde_json::to_writer(out, text);
+    debug_assert!(written.is_ok(), "a string always serializes");
+}
+
+/// A JSON string.
+#[must_use]
+pub fn string(text: &str) -> String {
+    let mut out = Vec::with_capacity(text.len() + 2);
+    write_string(&mut out, text);
+    String::from_utf8(out).unwrap_or_default()
+}

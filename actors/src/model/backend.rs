@@ -1,0 +1,264 @@
+//! The description of a backend: an MCP server that the agents of a project share.
+
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::{BrokerError, ids::text_id};
+
+/// The name of a backend, unique in its project: `^[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?$`.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BackendName(Arc<str>);
+
+impl BackendName {
+    const LEN_MAX: usize = 32;
+    /// Names that mean something else in paths and views.
+    const RESERVED: [&'static str; 5] = ["broker", "mcp", "dev", "default", "all"];
+
+    /// Parses a name.
+    ///
+    /// # Errors
+    /// `invalid_argument` when the text does not match the grammar above, or is reserved.
+    pub fn parse(text: &str) -> Result<Self, BrokerError> {
+        let edge = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        let bytes = text.as_bytes();
+        let well_formed = (1..=Self::LEN_MAX).contains(&bytes.len())
+            && edge(bytes[0])
+            && edge(bytes[bytes.len() - 1])
+            && bytes.iter().all(|&byte| edge(byte) || byte == b'-');
+        if !well_formed {
+            let reason = "1 to 32 of a-z, 0-9 and '-', not beginning or ending with '-'";
+            return Err(BrokerError::invalid("backend", reason));
+        }
+        if Self::RESERVED.contains(&text) {
+            return Err(BrokerError::invalid("backend", "reserved: choose another name"));
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// The text of the name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+text_id!(BackendName);
+
+/// How a backend is reached.
+#[derive(Clone, PartialEq, Eq)]
+pub enum BackendAddress {
+    /// A program that speaks MCP on its stdin and stdout.
+    Command {
+        /// The program: a path, or a name that is looked up in `PATH`.
+        command: String,
+        args: Vec<String>,
+        /// Variables of its environment. Values may name variables and files: `${VAR}`, `${VAR:-default}`, `${file:PATH}`.
+        env: BTreeMap<String, String>,
+        /// Variables that are taken from the broker's environment as they are.
+        pass_env: Vec<String>,
+        /// The working directory; `~` is the home of the broker's user.
+        cwd: Option<String>,
+    },
+    /// A server over Streamable HTTP. Not served yet.
+    Url {
+        url: String,
+        /// Headers of every request, with values as in `env`.
+        headers: BTreeMap<String, String>,
+    },
+}
+
+/// Without the values of variables and headers, which may be secrets.
+impl fmt::Debug for BackendAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Command { command, args, .. } => f.debug_tuple("Command").field(command).field(args).finish(),
+            Self::Url { url, .. } => f.debug_tuple("Url").field(url).finish(),
+        }
+    }
+}
+
+/// The generation of MCP that a backend speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BackendEra {
+    /// 2025-11-25 and before: it begins with `initialize`.
+    Legacy,
+    /// 2026-07-28: each request stands for itself.
+    Modern,
+}
+
+/// When a backend is started again after it has ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RestartChoice {
+    /// Always, with pauses that grow.
+    #[default]
+    Always,
+    /// Never by itself.
+    Never,
+}
+
+/// Which tools of a backend are offered, by their original names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ToolChoice {
+    /// Patterns of tools that are offered; empty for all.
+    pub allow: Vec<String>,
+    /// Patterns of tools that are not offered, even if `allow` names them.
+    pub deny: Vec<String>,
+    /// Other names for tools: from the original to the offered one.
+    pub rename: BTreeMap<String, String>,
+}
+
+impl ToolChoice {
+    /// Whether a tool of this original name is offered.
+    #[must_use]
+    pub fn offers(&self, tool: &str) -> bool {
+        let any = |patterns: &[String]| patterns.iter().any(|pattern| matches_pattern(pattern, tool));
+        (self.allow.is_empty() || any(&self.allow)) && !any(&self.deny)
+    }
+}
+
+/// Whether a name matches a pattern, in which `*` stands for any characters. Takes time in proportion to the product of
+/// their lengths.
+fn matches_pattern(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = name.strip_prefix(first) else {
+        return false;
+    };
+    let Some(last) = parts.next_back() else {
+        return rest.is_empty();
+    };
+    for part in parts {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+/// What the configuration says of one backend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackendConfig {
+    pub name: BackendName,
+    pub address: BackendAddress,
+    /// It is not started and not listed.
+    pub is_disabled: bool,
+    /// It is stopped after this time without a call; `None` to keep it.
+    pub stop_when_idle: Option<Duration>,
+    /// Calls that run in it at the same time; further ones wait their turn.
+    pub concurrency: usize,
+    /// How long a call may take without a sign of life.
+    pub call_timeout: Duration,
+    /// How long a call may take altogether.
+    pub call_timeout_max: Duration,
+    /// How long the backend may take to start.
+    pub start_timeout: Duration,
+    /// Bytes of one message of the backend. A longer one is skipped.
+    pub result_bytes_max: usize,
+    pub restart: RestartChoice,
+    /// The era, if it is not to be found out.
+    pub era: Option<BackendEra>,
+    /// Its instructions are shown to clients.
+    pub shows_instructions: bool,
+    pub tools: ToolChoice,
+    pub limits: ProcessLimits,
+}
+
+/// Limits of the process of a backend.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessLimits {
+    /// Bytes of its address space.
+    pub memory_bytes: Option<u64>,
+    /// Processes of its user.
+    pub processes: Option<u64>,
+    pub open_files: Option<u64>,
+    pub cpu_seconds: Option<u64>,
+}
+
+impl BackendConfig {
+    /// A backend with the defaults of all settings.
+    #[must_use]
+    pub fn new(name: BackendName, address: BackendAddress) -> Self {
+        Self {
+            name,
+            address,
+            is_disabled: false,
+            stop_when_idle: None,
+            concurrency: 64,
+            call_timeout: Duration::from_secs(60),
+            call_timeout_max: Duration::from_secs(600),
+            start_timeout: Duration::from_secs(60),
+            result_bytes_max: 10 * 1024 * 1024,
+            restart: RestartChoice::Always,
+            era: None,
+            shows_instructions: true,
+            tools: ToolChoice::default(),
+            limits: ProcessLimits::default(),
+        }
+    }
+}
+
+/// The backends of all projects, as the configuration has them: each list is sorted by name.
+pub type BackendsConfig = BTreeMap<super::ProjectId, Vec<Arc<BackendConfig>>>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_a_label_and_not_reserved() {
+        for good in ["a", "github", "my-server-2", &"x".repeat(32)] {
+            assert_eq!(BackendName::parse(good).unwrap().as_str(), good);
+        }
+        for bad in [
+            "",
+            "-a",
+            "a-",
+            "A",
+            "a_b",
+            "a b",
+            "broker",
+            "mcp",
+            "all",
+            &"x".repeat(33),
+        ] {
+            assert!(BackendName::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn denied_tools_are_not_offered_even_if_they_are_allowed() {
+        let choice = ToolChoice {
+            allow: vec!["get_*".to_owned(), "*_list*_all".to_owned()],
+            deny: vec!["get_secret".to_owned(), "*!*".to_owned()],
+            rename: BTreeMap::new(),
+        };
+        for (tool, offered) in [
+            ("get_file", true),
+            ("get_", true),
+            ("get_secret", false),
+            ("get_x!", false),
+            ("do_list_them_all", true),
+            ("_list_all", true),
+            ("_list", false),
+            ("set_file", false),
+        ] {
+            assert_eq!(choice.offers(tool), offered, "{tool}");
+        }
+        assert!(ToolChoice::default().offers("anything"));
+    }
+
+    #[test]
+    fn the_text_for_logs_shows_no_values_of_variables() {
+        let address = BackendAddress::Command {
+            command: "npx".to_owned(),
+            args: vec!["-y".to_owned()],
+            env: BTreeMap::from([("TOKEN".to_owned(), "secret".to_owned())]),
+            pass_env: Vec::new(),
+            cwd: None,
+        };
+        assert_eq!(format!("{address:?}"), "Command(\"npx\", [\"-y\"])");
+    }
+}

@@ -1,0 +1,133 @@
+//! Why a call to a backend has no result of the backend.
+
+use std::time::Duration;
+
+/// Why a call to a backend has no result of the backend, or an operator's command is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BackendFailure {
+    #[error("no backend \"{name}\": mcp-broker gateway list shows the backends of the project")]
+    NotFound { name: String },
+    #[error("{backend}: not running ({}){}", reason_or_state(reason.as_deref(), state), next_attempt(state, *retry_after))]
+    Unavailable {
+        backend: String,
+        state: &'static str,
+        /// Why it does not run.
+        reason: Option<String>,
+        /// When it is started again.
+        retry_after: Option<Duration>,
+    },
+    #[error("{backend}: busy, {reason}: repeat the call later")]
+    Busy { backend: String, reason: &'static str },
+    #[error(
+        "{backend}: ended during the call ({how}); the call may have been carried out, so check before repeating it"
+    )]
+    Died {
+        backend: String,
+        /// The exit status and the last line of stderr.
+        how: String,
+    },
+    #[error("{backend}: its answer cannot be passed on: {reason}")]
+    Protocol { backend: String, reason: String },
+    #[error("{backend}: its answer has more than {limit} bytes: ask for less, or raise result_max of the backend")]
+    TooLarge { backend: String, limit: usize },
+    #[error(
+        "{backend}: its answer was given up, because this client does not read those before it; the call was carried out"
+    )]
+    GivenUp { backend: String },
+    #[error("{backend}: no answer within {} s; the call was cancelled", after.as_secs_f64())]
+    TimedOut { backend: String, after: Duration },
+    #[error(
+        "{backend}: the broker is shutting down, and the call was cancelled: connect again and check before repeating it"
+    )]
+    ShuttingDown { backend: String },
+}
+
+fn reason_or_state<'a>(reason: Option<&'a str>, state: &'a str) -> &'a str {
+    reason.unwrap_or(state)
+}
+
+fn next_attempt(state: &str, retry_after: Option<Duration>) -> String {
+    match (state, retry_after) {
+        ("failed" | "disabled", None) => "; mcp-broker gateway restart starts it".to_owned(),
+        ("backoff" | "failed", Some(wait)) => format!("; next attempt in {} s", wait.as_secs().max(1)),
+        _ => String::new(),
+    }
+}
+
+impl BackendFailure {
+    /// The wait that a caller is told when the backend does not read its input or too many calls wait.
+    const BUSY_RETRY_AFTER: Duration = Duration::from_secs(1);
+
+    /// The error code of the contract, section 12.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::NotFound { .. } => "backend_not_found",
+            Self::Unavailable { .. } => "backend_unavailable",
+            Self::Busy { .. } => "backend_busy",
+            Self::Died { .. } => "backend_died",
+            Self::Protocol { .. } => "backend_protocol",
+            Self::TooLarge { .. } | Self::GivenUp { .. } => "result_too_large",
+            Self::TimedOut { .. } => "timeout",
+            Self::ShuttingDown { .. } => "shutting_down",
+        }
+    }
+
+    /// How long to wait before a repeat.
+    #[must_use]
+    pub const fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Unavailable { retry_after, .. } => *retry_after,
+            Self::Busy { .. } => Some(Self::BUSY_RETRY_AFTER),
+            _ => None,
+        }
+    }
+
+    /// The backend.
+    #[must_use]
+    pub fn backend(&self) -> &str {
+        match self {
+            Self::NotFound { name } => name,
+            Self::Unavailable { backend, .. }
+            | Self::Busy { backend, .. }
+            | Self::Died { backend, .. }
+            | Self::Protocol { backend, .. }
+            | Self::TooLarge { backend, .. }
+            | Self::GivenUp { backend }
+            | Self::TimedOut { backend, .. }
+            | Self::ShuttingDown { backend } => backend,
+        }
+    }
+
+    /// Whether the call provably was not carried out, so that a repeat is safe.
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        matches!(self, Self::Unavailable { .. } | Self::Busy { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unavailable_backend_says_why_and_when_it_is_tried_again() {
+        let failure = |state: &'static str, reason: Option<&str>, seconds: Option<u64>| {
+            BackendFailure::Unavailable {
+                backend: "github".to_owned(),
+                state,
+                reason: reason.map(str::to_owned),
+                retry_after: seconds.map(Duration::from_secs),
+            }
+            .to_string()
+        };
+        assert_eq!(
+            failure("backoff", Some("exited with code 1: missing GITHUB_TOKEN"), Some(8)),
+            "github: not running (exited with code 1: missing GITHUB_TOKEN); next attempt in 8 s"
+        );
+        assert_eq!(
+            failure("disabled", None, None),
+            "github: not running (disabled); mcp-broker gateway restart starts it"
+        );
+    }
+}

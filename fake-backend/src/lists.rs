@@ -1,0 +1,83 @@
+//! What the server offers beside calls: lists in pages, prompts, resources and completions.
+
+use serde_json::{Value, json};
+
+use crate::{Server, handshake::error, tools};
+
+/// Serves a method that is no handshake and no call of a tool.
+pub fn serve(server: &Server, method: &str, params: &Value) -> Result<Value, Value> {
+    let uri = params["uri"].as_str().unwrap_or_default();
+    let mut result = match method {
+        "tools/list" => {
+            server.state().tools_lists += 1;
+            if server.script.refuses_lists {
+                return Err(error(-32603, "the tools are lost"));
+            }
+            page(server, "tools", tools::list(server), params)?
+        }
+        "prompts/list" => page(server, "prompts", prompts(), params)?,
+        "resources/list" => page(server, "resources", resources(server), params)?,
+        "resources/templates/list" => {
+            let template = json!({"uriTemplate": "fake://{id}", "name": "any"});
+            page(server, "resourceTemplates", vec![template], params)?
+        }
+        "prompts/get" if params["name"] == "greet" => {
+            let text = format!("Hello {}", params["arguments"]["name"].as_str().unwrap_or("you"));
+            json!({"messages": [{"role": "user", "content": {"type": "text", "text": text}}]})
+        }
+        "prompts/get" => return Err(error(-32602, "no such prompt")),
+        "resources/read" if uri.starts_with("fake://") && uri != "fake://none" => {
+            json!({"contents": [{"uri": uri, "mimeType": "text/plain", "text": format!("content of {uri}")}]})
+        }
+        "resources/read" if server.is_modern() => return Err(error(-32602, "no such resource")),
+        "resources/read" => return Err(error(-32002, "no such resource")),
+        "resources/subscribe" => {
+            server.state().subscribed.insert(uri.to_owned());
+            json!({})
+        }
+        "resources/unsubscribe" => {
+            server.state().subscribed.remove(uri);
+            json!({})
+        }
+        "completion/complete" => {
+            json!({"completion": {"values": ["alpha", "beta"], "total": 2, "hasMore": false}, "asked": params["ref"]})
+        }
+        _ => return Err(error(-32601, "Method not found")),
+    };
+    if server.is_modern() {
+        result["resultType"] = json!("complete");
+    }
+    Ok(result)
+}
+
+/// One page of a list.
+fn page(server: &Server, member: &str, items: Vec<Value>, params: &Value) -> Result<Value, Value> {
+    let from: usize = match params["cursor"].as_str() {
+        Some(cursor) => cursor.parse().map_err(|_| error(-32602, "Invalid cursor"))?,
+        None => 0,
+    };
+    let size = server.script.page_size.unwrap_or(usize::MAX);
+    let more = from.checked_add(size).filter(|next| *next < items.len());
+    let items: Vec<Value> = items.into_iter().skip(from).take(size).collect();
+    let mut page = json!({(member): items});
+    if let Some(next) = more {
+        page["nextCursor"] = json!(next.to_string());
+    }
+    if server.is_modern() {
+        page["ttlMs"] = json!(60_000);
+        page["cacheScope"] = json!("public");
+    }
+    Ok(page)
+}
+
+fn prompts() -> Vec<Value> {
+    vec![json!({"name": "greet", "arguments": [{"name": "name"}]})]
+}
+
+fn resources(server: &Server) -> Vec<Value> {
+    let own = ["fake://one", "fake://two"].map(str::to_owned);
+    own.iter()
+        .chain(&server.script.resources)
+        .map(|uri| json!({"uri": uri, "name": uri}))
+        .collect()
+}

@@ -1,0 +1,331 @@
+//! The tools: what each does, and how it misbehaves.
+
+use std::{
+    fs,
+    io::{Write, stderr},
+    process::{Command, Stdio, exit},
+    sync::{PoisonError, atomic::Ordering},
+    thread::sleep,
+    time::Duration,
+};
+
+use serde_json::{Map, Value, json};
+
+use crate::{Server, handshake::error};
+
+/// The names of the tools, in the order of the list.
+const NAMES: &[&str] = &[
+    "echo",
+    "sleep",
+    "never",
+    "late",
+    "die",
+    "kill",
+    "twice",
+    "unknown_id",
+    "garbage",
+    "bad_utf8",
+    "deep",
+    "big",
+    "endless",
+    "progress",
+    "stray_progress",
+    "log",
+    "flood",
+    "list_changed",
+    "add_tool",
+    "lists",
+    "env",
+    "fds",
+    "cwd",
+    "pid",
+    "stderr",
+    "stop_reading",
+    "child",
+    "daemon",
+    "ask",
+    "error",
+    "tool_error",
+    "received",
+    "cancelled",
+    "structured_array",
+    "input_required",
+    "touch",
+];
+
+/// The list of tools.
+pub fn list(server: &Server) -> Vec<Value> {
+    let generated = (0..server.script.extra_tools).map(|at| format!("extra_{at}"));
+    let added = server.state().added.clone();
+    NAMES
+        .iter()
+        .map(|name| (*name).to_owned())
+        .chain(server.script.tools.iter().cloned())
+        .chain(generated)
+        .chain(added)
+        .map(|name| {
+            let description = match (name.as_str(), &server.script.description) {
+                ("echo", Some(description)) => description.clone(),
+                _ => format!(
+                    "The tool {name} of the fake backend. {}",
+                    "It does what its name says. ".repeat(4)
+                ),
+            };
+            json!({"name": name, "description": description, "inputSchema": {"type": "object"}})
+        })
+        .collect()
+}
+
+/// A call on its thread.
+struct Call<'a> {
+    server: &'a Server,
+    id: &'a Value,
+    params: &'a Value,
+}
+
+/// Serves one call.
+pub fn call(server: &Server, id: &Value, params: &Value) {
+    let call = Call { server, id, params };
+    let name = params["name"].as_str().unwrap_or_default();
+    if let Some(outcome) = call.serve(name) {
+        server.answer(id, outcome);
+    }
+    let calls = server.calls.fetch_add(1, Ordering::SeqCst) + 1;
+    if server.script.exit_after == Some(calls) {
+        exit(7);
+    }
+}
+
+impl Call<'_> {
+    fn number(&self, name: &str) -> u64 {
+        self.params["arguments"][name].as_u64().unwrap_or_default()
+    }
+
+    fn text(&self, name: &str) -> &str {
+        self.params["arguments"][name].as_str().unwrap_or_default()
+    }
+
+    fn millis(&self) -> Duration {
+        Duration::from_millis(self.number("ms"))
+    }
+
+    /// The result or the error of the call; `None` if it is not answered here.
+    fn serve(&self, name: &str) -> Option<Result<Value, Value>> {
+        let is_echo = name == "echo"
+            || name.starts_with("extra_")
+            || self.server.script.tools.iter().any(|tool| tool == name)
+            || self.server.state().added.iter().any(|tool| tool == name);
+        match name {
+            _ if is_echo => {
+                let params = self.params;
+                Some(self.object(json!({"arguments": params["arguments"], "meta": params["_meta"], "name": name})))
+            }
+            "sleep" => (!self.server.wait_for_cancellation(self.id, self.millis())).then(|| self.done()),
+            "never" => None,
+            "late" => {
+                sleep(self.millis());
+                Some(self.done())
+            }
+            "die" => {
+                eprintln!("dying on request");
+                exit(i32::try_from(self.number("code")).unwrap_or(1))
+            }
+            "kill" => {
+                let own = std::process::id().to_string();
+                let _ = Command::new("kill").args(["-9", &own]).status();
+                None
+            }
+            "twice" => {
+                self.server.answer(self.id, self.done());
+                Some(self.done())
+            }
+            "env" => {
+                let env: Map<String, Value> = std::env::vars().map(|(name, value)| (name, json!(value))).collect();
+                Some(self.object(json!(env)))
+            }
+            "fds" => Some(self.object(json!({"fds": open_files()}))),
+            "cwd" => Some(self.object(json!({"cwd": std::env::current_dir().unwrap_or_default()}))),
+            "pid" => {
+                let calls = self.server.calls.load(Ordering::SeqCst);
+                Some(self.object(json!({"pid": std::process::id(), "calls": calls})))
+            }
+            "child" => Some(self.object(json!({"pid": start(&["sleep", "1000"])}))),
+            "daemon" => Some(self.object(json!({"pid": start(&["setsid", "sleep", "1000"])}))),
+            "error" => {
+                let code = self.params["arguments"]["code"].clone();
+                Some(Err(
+                    json!({"code": code, "message": self.text("message"), "data": {"x": 1}}),
+                ))
+            }
+            "tool_error" => Some(self.result(json!({"content": [], "isError": true}))),
+            "received" => Some(self.object(json!({"lines": self.server.state().received}))),
+            "cancelled" => Some(self.object(json!({"ids": self.server.state().cancelled}))),
+            "lists" => Some(self.object(json!({"tools_lists": self.server.state().tools_lists}))),
+            "structured_array" => {
+                let content = json!([{"type": "text", "text": "[1,2]"}]);
+                Some(self.result(json!({"content": content, "structuredContent": [1, 2]})))
+            }
+            "input_required" => Some(Ok(self.input_required())),
+            _ => self.misbehave(name),
+        }
+    }
+
+    /// Tools that write more than their answer.
+    fn misbehave(&self, name: &str) -> Option<Result<Value, Value>> {
+        let server = self.server;
+        match name {
+            "unknown_id" => {
+                server.answer(&json!(999_999_999), self.done());
+                server.answer(&json!("nope"), self.done());
+            }
+            "garbage" => (0..self.number("lines")).for_each(|at| server.write(format!("hello {at}\n").as_bytes())),
+            "bad_utf8" => {
+                let id = self.id;
+                server.write(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"x\":\"").as_bytes());
+                server.write(b"\xff\"}}\n");
+            }
+            "deep" => {
+                let depth = usize::try_from(self.number("depth")).unwrap_or_default();
+                let deep = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+                let id = self.id;
+                server.write(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"x\":{deep}}}}}\n").as_bytes());
+                return None;
+            }
+            "big" => {
+                let text = "x".repeat(usize::try_from(self.number("bytes")).unwrap_or_default());
+                let content = json!([{"type": "text", "text": text}]);
+                let (result, id) = (self.result(json!({"content": content})).unwrap_or_default(), self.id);
+                server.write(format!("{{\"result\":{result},\"jsonrpc\":\"2.0\",\"id\":{id}}}\n").as_bytes());
+                return None;
+            }
+            "endless" => {
+                let piece = vec![b'y'; 64 * 1024];
+                (0..self.number("bytes") / 65_536).for_each(|_| server.write(&piece));
+                server.write(b"\n");
+            }
+            "progress" => {
+                let token = &self.params["_meta"]["progressToken"];
+                let steps = self.number("steps");
+                for step in 1..=steps {
+                    let params = json!({"progressToken": token, "progress": step, "total": steps, "message": "on it"});
+                    server.notify("notifications/progress", &params);
+                    sleep(self.millis());
+                }
+            }
+            "stray_progress" => {
+                server.notify(
+                    "notifications/progress",
+                    &json!({"progressToken": 424_242, "progress": 1}),
+                );
+            }
+            "log" => self.log(),
+            "flood" => (0..self.number("count")).for_each(|_| self.log()),
+            "list_changed" => (0..self.number("count")).for_each(|_| self.tools_changed()),
+            "add_tool" => {
+                server.state().added.push(self.text("name").to_owned());
+                self.tools_changed();
+            }
+            "stderr" => {
+                let line = format!("{}\n", "e".repeat(99));
+                (0..self.number("bytes") / 100).for_each(|_| drop(stderr().write_all(line.as_bytes())));
+            }
+            "stop_reading" => server.stops_reading.store(true, Ordering::SeqCst),
+            "ask" => return Some(self.object(json!({"response": self.ask()}))),
+            "touch" => {
+                let uri = self.text("uri");
+                if server.state().subscribed.contains(uri) {
+                    server.notify("notifications/resources/updated", &json!({"uri": uri}));
+                }
+            }
+            _ => return Some(Err(error(-32602, &format!("Unknown tool: {name}")))),
+        }
+        Some(self.done())
+    }
+
+    fn log(&self) {
+        let data = json!({"call": self.params["arguments"]});
+        self.server
+            .notify("notifications/message", &json!({"level": "info", "data": data}));
+    }
+
+    fn tools_changed(&self) {
+        self.server.notify("notifications/tools/list_changed", &json!({}));
+    }
+
+    /// Asks the client, and waits for its answer.
+    fn ask(&self) -> Value {
+        let params = match self.text("method") {
+            "elicitation/create" => {
+                let schema = json!({"type": "object", "properties": {"colour": {"type": "string"}}});
+                json!({"message": "Which colour?", "requestedSchema": schema})
+            }
+            "sampling/createMessage" => json!({"messages": [], "maxTokens": 10}),
+            _ => json!({}),
+        };
+        let id = format!("ask-{}", self.id);
+        let request = json!({"jsonrpc": "2.0", "id": id, "method": self.text("method"), "params": params});
+        self.server.send(&request);
+        let state = self.server.state();
+        let mut state = self
+            .server
+            .changed
+            .wait_while(state, |state| !state.answers.contains_key(&id))
+            .unwrap_or_else(PoisonError::into_inner);
+        state.answers.remove(&id).unwrap_or_default()
+    }
+
+    fn input_required(&self) -> Value {
+        if let Some(responses) = self.params.get("inputResponses") {
+            let state = &self.params["requestState"];
+            return self
+                .object(json!({"responses": responses, "state": state}))
+                .unwrap_or_default();
+        }
+        let schema = json!({"type": "object", "properties": {"colour": {"type": "string"}}});
+        let asked = json!({"message": "Which colour?", "requestedSchema": schema});
+        json!({
+            "resultType": "input_required",
+            "inputRequests": {"q": {"method": "elicitation/create", "params": asked}},
+            "requestState": "fake-state",
+        })
+    }
+
+    fn done(&self) -> Result<Value, Value> {
+        self.object(json!({"done": true}))
+    }
+
+    fn object(&self, object: Value) -> Result<Value, Value> {
+        let content = json!([{"type": "text", "text": object.to_string()}]);
+        self.result(json!({"content": content, "structuredContent": object}))
+    }
+
+    #[allow(clippy::unnecessary_wraps, reason = "tools return it beside errors")]
+    fn result(&self, mut result: Value) -> Result<Value, Value> {
+        if self.server.is_modern() {
+            result["resultType"] = json!("complete");
+        }
+        Ok(result)
+    }
+}
+
+/// The open files of this process, with what they lead to.
+fn open_files() -> Vec<String> {
+    let files = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    files
+        .map(|file| {
+            let target = fs::read_link(file.path()).unwrap_or_default();
+            format!("{} -> {}", file.file_name().to_string_lossy(), target.display())
+        })
+        .collect()
+}
+
+/// Starts a program that goes on without this process.
+fn start(words: &[&str]) -> u32 {
+    let child = Command::new(words[0])
+        .args(&words[1..])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    child.map(|child| child.id()).unwrap_or_default()
+}

@@ -1,0 +1,113 @@
+//! A backend: how a command names it, how the broker shows it, and how it is printed.
+
+use anstyle::{AnsiColor, Style};
+use clap::Arg;
+use serde::Deserialize;
+
+use crate::cli::{flags::id, operate::texts::seconds_of, table::Table};
+
+/// The path of the backends.
+pub const PATH: &str = "/api/v1/backends";
+
+/// A backend.
+#[derive(Debug, Deserialize)]
+pub struct Backend {
+    name: String,
+    state: String,
+    since: String,
+    reason: Option<String>,
+    retry_after_ms: Option<u64>,
+    address: String,
+    era: Option<String>,
+    protocol_version: Option<String>,
+    server: Option<String>,
+    pid: Option<u32>,
+    tools: u64,
+    prompts: u64,
+    resources: u64,
+    calls: u64,
+    failures: u64,
+    open_calls: u64,
+    waiting_calls: u64,
+    starts: u64,
+}
+
+/// The path of a backend.
+pub fn path_of(backend: &str) -> String {
+    format!("{PATH}/{}", crate::cli::client::percent_encoded(backend))
+}
+
+/// A table of backends.
+pub fn table(backends: &[Backend]) -> Table {
+    let mut table = Table::new(&["NAME", "STATE", "ERA", "TOOLS", "CALLS", "OPEN", "SINCE", "REASON"]);
+    for backend in backends {
+        let plain = Style::new();
+        table.styled_row([
+            (backend.name.as_str(), plain),
+            (backend.state.as_str(), style_of(&backend.state)),
+            (backend.era.as_deref().unwrap_or_default(), plain),
+            (backend.tools.to_string().as_str(), plain),
+            (backend.calls.to_string().as_str(), plain),
+            (backend.open_calls.to_string().as_str(), plain),
+            (seconds_of(&backend.since).as_str(), plain),
+            (backend.reason.as_deref().unwrap_or_default(), plain),
+        ]);
+    }
+    table
+}
+
+/// All that is known of one backend.
+pub fn details(backend: &Backend) -> Table {
+    let mut table = Table::without_headings();
+    let mut row = |name: &str, value: String| table.row([name, value.as_str()]);
+    row("name", backend.name.clone());
+    row(
+        "state",
+        format!("{} since {}", backend.state, seconds_of(&backend.since)),
+    );
+    if let Some(reason) = &backend.reason {
+        row("reason", reason.clone());
+    }
+    if let Some(wait) = backend.retry_after_ms {
+        row("next attempt", format!("in {} s", wait.div_ceil(1000)));
+    }
+    row("address", backend.address.clone());
+    if let Some(server) = &backend.server {
+        row("server", server.clone());
+    }
+    if let (Some(era), Some(version)) = (&backend.era, &backend.protocol_version) {
+        row("protocol", format!("{era}, {version}"));
+    }
+    if let Some(pid) = backend.pid {
+        row("process group", pid.to_string());
+    }
+    let offers = format!(
+        "{} tools, {} prompts, {} resources",
+        backend.tools, backend.prompts, backend.resources
+    );
+    row("offers", offers);
+    let calls = format!(
+        "{} answered, {} failed, {} open, {} of them waiting",
+        backend.calls, backend.failures, backend.open_calls, backend.waiting_calls
+    );
+    row("calls", calls);
+    row("starts", backend.starts.to_string());
+    table
+}
+
+fn style_of(state: &str) -> Style {
+    match state {
+        "ready" => AnsiColor::Green.on_default(),
+        "failed" | "backoff" => AnsiColor::Red.on_default(),
+        _ => Style::new(),
+    }
+}
+
+/// The argument that names a backend.
+pub fn backend_name() -> Arg {
+    Arg::new("backend")
+        .value_name("NAME")
+        .required(true)
+        .value_parser(id)
+        .help("Name of the backend")
+}

@@ -1,0 +1,62 @@
+//! `gateway start`, `gateway restart` and `gateway stop`.
+
+use clap::{ArgMatches, Command};
+use ureq::http::Method;
+
+use super::backend::{self, Backend, backend_name};
+use crate::cli::{
+    client::ApiRequest,
+    error::CliError,
+    operate::{
+        job::{Context, Job},
+        lists,
+    },
+};
+
+/// The names of the commands.
+pub const START: &str = "start";
+pub const RESTART: &str = "restart";
+pub const STOP: &str = "stop";
+
+/// `start` with its help.
+pub fn start() -> Command {
+    Command::new(START)
+        .about("Start a backend that does not run, without waiting for its next attempt")
+        .arg(backend_name())
+}
+
+/// `restart` with its help.
+pub fn restart() -> Command {
+    Command::new(RESTART)
+        .about("End the process of a backend and start it again; its open calls fail")
+        .arg(backend_name())
+}
+
+/// `stop` with its help.
+pub fn stop() -> Command {
+    Command::new(STOP)
+        .about("End the process of a backend, and list its tools no longer until it is started")
+        .arg(backend_name())
+}
+
+#[derive(Debug)]
+struct Order {
+    path: String,
+}
+
+/// Reads the arguments.
+pub fn read(order: &str, matches: &ArgMatches) -> Box<dyn Job> {
+    let name = matches.get_one::<String>("backend").cloned().unwrap_or_default();
+    Box::new(Order {
+        path: format!("{}/{order}", backend::path_of(&name)),
+    })
+}
+
+impl Job for Order {
+    fn run(&self, context: &Context) -> Result<(), CliError> {
+        let body = context.client.send(&ApiRequest::new(Method::POST, self.path.clone()))?;
+        lists::show_one(context, &body, |backend: &Backend| {
+            context.output.table(&backend::details(backend))
+        })
+    }
+}

@@ -1,0 +1,327 @@
+//! The backends of the gateway in the configuration file: `[backends.NAME]` for the project `default`, and
+//! `[projects.ID.backends.NAME]` for others.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use ::config::{Value, ValueKind};
+use actors::model::{
+    BackendAddress, BackendConfig, BackendEra, BackendName, BackendsConfig, ProcessLimits, ProjectId, RestartChoice,
+    ToolChoice,
+};
+use serde::{Deserialize, Deserializer, de::Error as _};
+
+use super::rules::{Rule, Span, hours, millis, seconds};
+
+/// The key of the table of backends, in the file and in the table of a project.
+pub const BACKENDS: &str = "backends";
+/// The key of the table of projects.
+pub const PROJECTS: &str = "projects";
+
+/// Backends of one project.
+const BACKENDS_MAX: usize = 200;
+/// Calls that may run in one backend at once.
+const CONCURRENCY_MAX: usize = 4_096;
+
+/// A backend as the file has it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BackendTable {
+    command: Option<String>,
+    #[serde(default)]
+    args: Vec<String>,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    #[serde(default)]
+    pass_env: Vec<String>,
+    cwd: Option<String>,
+    url: Option<String>,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    #[serde(default)]
+    disabled: bool,
+    #[serde(default, deserialize_with = "time")]
+    stop_when_idle: Option<Duration>,
+    concurrency: Option<usize>,
+    #[serde(default, deserialize_with = "time")]
+    call_timeout: Option<Duration>,
+    #[serde(default, deserialize_with = "time")]
+    call_timeout_max: Option<Duration>,
+    #[serde(default, deserialize_with = "time")]
+    start_timeout: Option<Duration>,
+    #[serde(default, deserialize_with = "bytes")]
+    result_max: Option<u64>,
+    restart: Option<Restart>,
+    era: Option<Era>,
+    instructions: Option<bool>,
+    #[serde(default)]
+    tools: ToolsTable,
+    #[serde(default)]
+    limits: LimitsTable,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Restart {
+    Always,
+    Never,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Era {
+    Auto,
+    Legacy,
+    Modern,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ToolsTable {
+    allow: Vec<String>,
+    deny: Vec<String>,
+    rename: BTreeMap<String, String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct LimitsTable {
+    #[serde(deserialize_with = "bytes")]
+    memory: Option<u64>,
+    processes: Option<u64>,
+    open_files: Option<u64>,
+    cpu_seconds: Option<u64>,
+}
+
+/// Settings that hold for backends whose table does not have them.
+#[derive(Clone, Copy, Debug)]
+pub struct BackendDefaults {
+    pub call_timeout: Duration,
+    pub result_bytes_max: usize,
+}
+
+/// A time as other settings have it: `60s`, `5m`, or a number of seconds.
+fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    let rule = Span(millis(100)..=hours(24 * 7));
+    let text = String::deserialize(deserializer)?;
+    let span = rule.parse(text.trim());
+    span.map(Some)
+        .map_err(|_| D::Error::custom(format!("must be {}", rule.allowed())))
+}
+
+/// A number of bytes: `512KiB`, `10MiB`, `1GiB`, or a bare number.
+fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let parsed = parse_bytes(text.trim());
+    parsed
+        .map(Some)
+        .ok_or_else(|| D::Error::custom("must be a number of bytes, such as 512KiB, 10MiB or 1GiB"))
+}
+
+fn parse_bytes(text: &str) -> Option<u64> {
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("", 0)];
+    let (number, shift) = units
+        .iter()
+        .find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)))?;
+    let number: u64 = number.trim().parse().ok()?;
+    number.checked_mul(1 << shift).filter(|bytes| *bytes > 0)
+}
+
+/// Reads the tables of backends from a file: the value of [`BACKENDS`] and that of [`PROJECTS`].
+///
+/// # Errors
+/// The first wrong key, and what is allowed.
+pub fn read_backends(
+    own: Option<&Value>,
+    projects: Option<&Value>,
+    defaults: BackendDefaults,
+) -> Result<BackendsConfig, (String, String)> {
+    let mut all = BackendsConfig::new();
+    if let Some(own) = own {
+        all.insert(ProjectId::default_project(), of_project(BACKENDS, own, defaults)?);
+    }
+    for (id, project) in projects
+        .map(|projects| table(PROJECTS, projects))
+        .transpose()?
+        .unwrap_or_default()
+    {
+        let key = format!("{PROJECTS}.{id}");
+        let project_id = ProjectId::parse(&id).map_err(|error| (key.clone(), error.to_string()))?;
+        for (name, value) in table(&key, &project)? {
+            let key = format!("{key}.{name}");
+            if name != BACKENDS {
+                return Err((key, format!("the table of a project has only {BACKENDS}")));
+            }
+            let backends = of_project(&key, &value, defaults)?;
+            if all.insert(project_id.clone(), backends).is_some() {
+                return Err((key, format!("the backends of this project are in {BACKENDS} already")));
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// The entries of a table, sorted by key.
+fn table(key: &str, value: &Value) -> Result<BTreeMap<String, Value>, (String, String)> {
+    match &value.kind {
+        ValueKind::Table(table) => Ok(table.clone().into_iter().collect()),
+        _ => Err((key.to_owned(), "must be a table".to_owned())),
+    }
+}
+
+fn of_project(
+    key: &str,
+    value: &Value,
+    defaults: BackendDefaults,
+) -> Result<Vec<Arc<BackendConfig>>, (String, String)> {
+    let backends = table(key, value)?;
+    if backends.len() > BACKENDS_MAX {
+        return Err((key.to_owned(), format!("at most {BACKENDS_MAX} backends")));
+    }
+    let one = |(name, value): (String, Value)| {
+        let key = format!("{key}.{name}");
+        let config = backend(&name, value, defaults);
+        config.map(Arc::new).map_err(|reason| (key, reason))
+    };
+    backends.into_iter().map(one).collect()
+}
+
+fn backend(name: &str, value: Value, defaults: BackendDefaults) -> Result<BackendConfig, String> {
+    let name = BackendName::parse(name).map_err(|error| error.to_string())?;
+    let table: BackendTable = value.try_deserialize().map_err(|error| error.to_string())?;
+    let address = match (table.command, table.url) {
+        (Some(command), None) => BackendAddress::Command {
+            command,
+            args: table.args,
+            env: table.env,
+            pass_env: table.pass_env,
+            cwd: table.cwd,
+        },
+        (None, Some(url)) => BackendAddress::Url {
+            url,
+            headers: table.headers,
+        },
+        (Some(_), Some(_)) => return Err("it has a command and a url: leave one out".to_owned()),
+        (None, None) => return Err("it needs a command or a url".to_owned()),
+    };
+    let mut config = BackendConfig::new(name, address);
+    config.is_disabled = table.disabled;
+    config.stop_when_idle = table.stop_when_idle;
+    if let Some(concurrency) = table.concurrency {
+        if !(1..=CONCURRENCY_MAX).contains(&concurrency) {
+            return Err(format!(
+                "concurrency: must be a whole number from 1 to {CONCURRENCY_MAX}"
+            ));
+        }
+        config.concurrency = concurrency;
+    }
+    config.call_timeout = table.call_timeout.unwrap_or(defaults.call_timeout);
+    config.call_timeout_max = table
+        .call_timeout_max
+        .unwrap_or(config.call_timeout_max)
+        .max(config.call_timeout);
+    config.start_timeout = table.start_timeout.unwrap_or(seconds(60));
+    let result_max = table.result_max.and_then(|bytes| usize::try_from(bytes).ok());
+    config.result_bytes_max = result_max.unwrap_or(defaults.result_bytes_max);
+    config.restart = match table.restart {
+        Some(Restart::Never) => RestartChoice::Never,
+        Some(Restart::Always) | None => RestartChoice::Always,
+    };
+    config.era = match table.era {
+        Some(Era::Legacy) => Some(BackendEra::Legacy),
+        Some(Era::Modern) => Some(BackendEra::Modern),
+        Some(Era::Auto) | None => None,
+    };
+    config.shows_instructions = table.instructions.unwrap_or(true);
+    let ToolsTable { allow, deny, rename } = table.tools;
+    config.tools = ToolChoice { allow, deny, rename };
+    config.limits = ProcessLimits {
+        memory_bytes: table.limits.memory,
+        processes: table.limits.processes,
+        open_files: table.limits.open_files,
+        cpu_seconds: table.limits.cpu_seconds,
+    };
+    Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use ::config::{File, FileFormat, Source};
+
+    use super::*;
+
+    fn read(text: &str) -> Result<BackendsConfig, (String, String)> {
+        let file = File::from_str(text, FileFormat::Toml).collect().unwrap();
+        let defaults = BackendDefaults {
+            call_timeout: seconds(60),
+            result_bytes_max: 1024,
+        };
+        read_backends(file.get(BACKENDS), file.get(PROJECTS), defaults)
+    }
+
+    #[test]
+    fn a_backend_has_what_its_table_says_and_the_defaults() {
+        let all = read(
+            r#"
+            [backends.github]
+            command = "npx"
+            args = ["-y", "server"]
+            env = { GITHUB_Token = "${X}" }
+            call_timeout = "5s"
+            result_max = "2MiB"
+            limits = { memory = "1GiB" }
+            [backends.github.tools]
+            deny = ["delete_*"]
+            rename = { Search_It = "find" }
+            [projects.team-a.backends.docs]
+            url = "http://localhost/mcp"
+            disabled = true
+            "#,
+        )
+        .unwrap();
+        let github = &all[&ProjectId::default_project()][0];
+        assert!(
+            matches!(&github.address, BackendAddress::Command { env, .. } if env["GITHUB_Token"] == "${X}"),
+            "the case of names is kept"
+        );
+        assert_eq!(github.tools.rename["Search_It"], "find");
+        assert_eq!(
+            (github.call_timeout, github.result_bytes_max),
+            (seconds(5), 2 * 1024 * 1024)
+        );
+        assert_eq!(github.limits.memory_bytes, Some(1 << 30));
+        assert!(all[&ProjectId::parse("team-a").unwrap()][0].is_disabled);
+    }
+
+    #[test]
+    fn a_wrong_table_is_refused_with_its_key() {
+        for (text, key, reason) in [
+            ("backends = 1", "backends", "must be a table"),
+            ("[backends.a]", "backends.a", "it needs a command or a url"),
+            ("[backends.A]\ncommand = 'x'", "backends.A", "1 to 32 of a-z"),
+            ("[backends.mcp]\ncommand = 'x'", "backends.mcp", "reserved"),
+            ("[backends.a]\ncommand = 'x'\nurl = 'y'", "backends.a", "leave one out"),
+            ("[backends.a]\ncomand = 'x'", "backends.a", "comand"),
+            (
+                "[backends.a]\ncommand = 'x'\ncall_timeout = 'soon'",
+                "backends.a",
+                "must be a time",
+            ),
+            (
+                "[backends.a]\ncommand = 'x'\nresult_max = '1TB'",
+                "backends.a",
+                "a number of bytes",
+            ),
+            (
+                "[backends.a]\ncommand = 'x'\nconcurrency = 0",
+                "backends.a",
+                "from 1 to",
+            ),
+            ("[projects.X.backends.a]\ncommand = 'x'", "projects.X", "1 to 63"),
+            ("[projects.x]\nquota = 1", "projects.x.quota", "has only backends"),
+        ] {
+            let (found_key, found) = read(text).unwrap_err();
+            assert_eq!(found_key, key, "{text}");
+            assert!(found.contains(reason), "{text}: {found}");
+        }
+    }
+}

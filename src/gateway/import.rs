@@ -1,0 +1,359 @@
+//! Reads the servers of a file of another program, and writes them as backends of the configuration file. Pure.
+//!
+//! Known are `mcpServers` (Claude Code, Claude Desktop, Cursor, Windsurf), `servers` with `inputs` (VS Code), and `servers` of
+//! `.mcpmon.yaml`.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+};
+
+use actors::{json::string, model::BackendName};
+use serde_json::{Map, Value};
+
+/// Members of a server that are imported; `type` says what the others say already.
+const KNOWN: [&str; 10] = [
+    "command", "cmd", "args", "env", "cwd", "url", "headers", "disabled", "type", "envFile",
+];
+/// Members that hold for other programs, with the reason why they are left out.
+const LEFT_OUT: [(&str, &str); 4] = [
+    (
+        "envFile",
+        "set the variables of the file in env, or in the environment of the broker and in pass_env",
+    ),
+    (
+        "timeout",
+        "set call_timeout if the calls of this server take longer than a minute",
+    ),
+    ("watch", "restarts on changed files are not supported yet"),
+    ("extensions", "restarts on changed files are not supported yet"),
+];
+
+/// The servers of a file.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Imported {
+    /// The backends, sorted by their names in the file.
+    pub backends: Vec<ImportedBackend>,
+    /// What was changed or left out, for the user.
+    pub notes: Vec<String>,
+}
+
+/// A server as a backend.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ImportedBackend {
+    pub name: BackendName,
+    /// Its table, as TOML.
+    pub table: String,
+}
+
+/// What the references in a file stand for.
+#[derive(Debug, Default)]
+pub struct References {
+    /// The values of `${input:NAME}`.
+    pub inputs: BTreeMap<String, String>,
+    /// The value of `${workspaceFolder}`.
+    pub folder: String,
+}
+
+/// Reads the servers of a parsed file. `taken` are names that the configuration has already.
+///
+/// # Errors
+/// The file has no servers, or one of them cannot be read: why.
+pub fn import(file: &Value, references: &References, taken: &BTreeSet<String>) -> Result<Imported, String> {
+    let servers = ["mcpServers", "servers"]
+        .into_iter()
+        .find_map(|member| file[member].as_object());
+    let servers = servers.ok_or("it has neither mcpServers nor servers")?;
+    let mut imported = Imported::default();
+    let mut names = taken.clone();
+    for (given, server) in servers {
+        if taken.contains(&base_name(given)) {
+            imported
+                .notes
+                .push(format!("{given}: left out, because the configuration has it already"));
+            continue;
+        }
+        let Some(server) = members(server) else {
+            return Err(format!("{given}: a server is an object or a command"));
+        };
+        if is_this_broker(&server) {
+            imported
+                .notes
+                .push(format!("{given}: left out, because it is this broker itself"));
+            continue;
+        }
+        let name = legal_name(given, &names)?;
+        if name.as_str() != given {
+            imported.notes.push(format!("{given}: its name becomes {name}"));
+        }
+        names.insert(name.to_string());
+        let notes = &mut imported.notes;
+        let table = table(&name, &server, references, notes).map_err(|reason| format!("{given}: {reason}"))?;
+        imported.backends.push(ImportedBackend { name, table });
+    }
+    Ok(imported)
+}
+
+/// The members of a server. `.mcpmon.yaml` may have a command line alone, which is for a shell.
+fn members(server: &Value) -> Option<Map<String, Value>> {
+    match server {
+        Value::Object(server) => Some(server.clone()),
+        Value::String(line) if line.contains(char::is_whitespace) => {
+            let args = Value::from(vec!["-c", line.as_str()]);
+            Some(Map::from_iter([
+                ("command".to_owned(), "sh".into()),
+                ("args".to_owned(), args),
+            ]))
+        }
+        Value::String(command) => Some(Map::from_iter([("command".to_owned(), command.as_str().into())])),
+        _ => None,
+    }
+}
+
+/// Whether a server is this program: a broker must not be its own backend.
+fn is_this_broker(server: &Map<String, Value>) -> bool {
+    let command = server.get("command").and_then(Value::as_str).unwrap_or_default();
+    let args = server.get("args").and_then(Value::as_array).into_iter().flatten();
+    let is_broker = |word: &str| word == "mcp-broker";
+    is_broker(command.rsplit('/').next().unwrap_or_default()) || args.filter_map(Value::as_str).any(is_broker)
+}
+
+/// A name as a legal one.
+fn base_name(given: &str) -> String {
+    let replaced: String = given
+        .to_lowercase()
+        .chars()
+        .map(|c| {
+            if c.is_ascii_lowercase() || c.is_ascii_digit() {
+                c
+            } else {
+                '-'
+            }
+        })
+        .collect();
+    let cut: String = replaced.trim_matches('-').chars().take(28).collect();
+    match cut.trim_end_matches('-') {
+        "" => "server".to_owned(),
+        base => base.to_owned(),
+    }
+}
+
+/// A legal name that is not taken.
+fn legal_name(given: &str, taken: &BTreeSet<String>) -> Result<BackendName, String> {
+    let base = base_name(given);
+    let numbered = (2..100).map(|at| format!("{base}-{at}"));
+    [base.clone()]
+        .into_iter()
+        .chain(numbered)
+        .filter(|name| !taken.contains(name))
+        .find_map(|name| BackendName::parse(&name).ok())
+        .ok_or_else(|| format!("{given}: no name can be made of it"))
+}
+
+fn table(
+    name: &BackendName,
+    server: &Map<String, Value>,
+    references: &References,
+    notes: &mut Vec<String>,
+) -> Result<String, String> {
+    let mut table = format!("[backends.{name}]\n");
+    let text = |value: &Value| value.as_str().map(|text| resolved(text, references)).transpose();
+    let command = server.get("command").or(server.get("cmd"));
+    let mut line = |key: &str, value: &str| {
+        let _ = writeln!(table, "{key} = {value}");
+    };
+    match (command, server.get("url")) {
+        (Some(command), _) => {
+            let command = text(command)?.ok_or("command is no text")?;
+            line("command", &toml_string(&command));
+            if let Some(args) = server.get("args") {
+                let args = args.as_array().ok_or("args is no list")?;
+                let args: Vec<String> = args
+                    .iter()
+                    .map(|argument| text(argument)?.ok_or_else(|| "an argument is no text".to_owned()))
+                    .collect::<Result<_, _>>()?;
+                let args: Vec<String> = args.iter().map(|argument| toml_string(argument)).collect();
+                line("args", &format!("[{}]", args.join(", ")));
+            }
+            if let Some(cwd) = server.get("cwd") {
+                let cwd = text(cwd)?.ok_or("cwd is no text")?;
+                line("cwd", &toml_string(&cwd));
+            }
+        }
+        (None, Some(url)) => {
+            let url = text(url)?.ok_or("url is no text")?;
+            line("url", &toml_string(&url));
+        }
+        (None, None) => return Err("it has neither a command nor a url".to_owned()),
+    }
+    for (key, member) in [("env", "env"), ("headers", "headers")] {
+        if let Some(values) = server.get(member) {
+            let values = values.as_object().ok_or_else(|| format!("{member} is no object"))?;
+            if !values.is_empty() {
+                line(key, &inline_table(values, references)?);
+            }
+        }
+    }
+    if server.get("disabled") == Some(&Value::Bool(true)) {
+        line("disabled", "true");
+    }
+    for (member, value) in server {
+        let left_out = LEFT_OUT.iter().find(|(known, _)| known == member);
+        match left_out {
+            Some((_, advice)) => notes.push(format!("{name}: {member} is left out; {advice}")),
+            None if KNOWN.contains(&member.as_str()) => {}
+            None => {
+                notes.push(format!("{name}: {member} is not known, and kept as a comment"));
+                let _ = writeln!(table, "# {} = {value}", toml_string(member));
+            }
+        }
+    }
+    Ok(table)
+}
+
+fn inline_table(values: &Map<String, Value>, references: &References) -> Result<String, String> {
+    let mut entries = Vec::new();
+    for (key, value) in values {
+        let value = match value {
+            Value::String(text) => resolved(text, references)?,
+            Value::Number(_) | Value::Bool(_) => value.to_string(),
+            _ => return Err(format!("the value of {key} is no text")),
+        };
+        entries.push(format!("{} = {}", toml_string(key), toml_string(&value)));
+    }
+    Ok(format!("{{ {} }}", entries.join(", ")))
+}
+
+/// Replaces what only the other program knows. Variables stay: the broker replaces them when it starts the backend.
+fn resolved(text: &str, references: &References) -> Result<String, String> {
+    let mut text = text.replace("${workspaceFolder}", &references.folder);
+    while let Some(at) = text.find("${input:") {
+        let rest = &text[at + "${input:".len()..];
+        let (name, _) = rest
+            .split_once('}')
+            .ok_or("a reference \"${input:\" has no closing bracket")?;
+        let value = references
+            .inputs
+            .get(name)
+            .ok_or_else(|| format!("it asks for {name}: give it with --input {name}=VALUE"))?;
+        text = text.replacen(&format!("${{input:{name}}}"), value, 1);
+    }
+    Ok(text)
+}
+
+/// A basic string of TOML, whose escapes are those of JSON.
+fn toml_string(text: &str) -> String {
+    string(text).replace('\u{7f}', "\\u007f")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn imported(file: &Value) -> Imported {
+        import(file, &References::default(), &BTreeSet::new()).unwrap()
+    }
+
+    fn names(imported: &Imported) -> Vec<&str> {
+        imported.backends.iter().map(|backend| backend.name.as_str()).collect()
+    }
+
+    #[test]
+    fn mcp_servers_become_tables() {
+        let imported = imported(&json!({"mcpServers": {
+            "filesystem": {"command": "npx", "args": ["-y", "@scope/fs", "/tmp/a \"b\""], "env": {"A": "${HOME}", "N": 3}},
+            "My Docs": {"type": "http", "url": "https://example.com/mcp", "headers": {"Authorization": "Bearer ${T}"}},
+        }}));
+        assert_eq!(names(&imported), ["my-docs", "filesystem"]);
+        assert_eq!(
+            imported.backends[1].table,
+            "[backends.filesystem]\ncommand = \"npx\"\nargs = [\"-y\", \"@scope/fs\", \"/tmp/a \\\"b\\\"\"]\n\
+             env = { \"A\" = \"${HOME}\", \"N\" = \"3\" }\n"
+        );
+        assert!(imported.backends[0].table.contains("url = \"https://example.com/mcp\""));
+        assert_eq!(imported.notes, ["My Docs: its name becomes my-docs"]);
+    }
+
+    #[test]
+    fn the_files_of_vs_code_and_mcpmon_are_known() {
+        let references = References {
+            inputs: BTreeMap::from([("key".to_owned(), "k1".to_owned())]),
+            folder: "/work".to_owned(),
+        };
+        let file = json!({"inputs": [], "servers": {
+            "a": {"command": "x", "args": ["${workspaceFolder}/a", "${input:key}", "${env:B}"]},
+            "b": "python server.py --fast",
+            "c": {"cmd": "node", "watch": "src", "ext": "js"},
+        }});
+        let imported = import(&file, &references, &BTreeSet::new()).unwrap();
+        assert!(
+            imported.backends[0]
+                .table
+                .contains("args = [\"/work/a\", \"k1\", \"${env:B}\"]")
+        );
+        assert!(
+            imported.backends[1]
+                .table
+                .contains("command = \"sh\"\nargs = [\"-c\", \"python server.py --fast\"]")
+        );
+        assert!(imported.backends[2].table.contains("command = \"node\""));
+        assert!(imported.backends[2].table.contains("# \"ext\" = \"js\""));
+        assert_eq!(imported.notes.len(), 2, "{:?}", imported.notes);
+        let missing = import(&file, &References::default(), &BTreeSet::new()).unwrap_err();
+        assert_eq!(missing, "a: it asks for key: give it with --input key=VALUE");
+    }
+
+    #[test]
+    fn the_broker_itself_and_what_is_there_are_left_out() {
+        let file = json!({"mcpServers": {
+            "broker": {"command": "/usr/bin/mcp-broker", "args": ["connect"]},
+            "known": {"command": "x"},
+            "Known": {"command": "y"},
+            "New": {"command": "y"},
+            "new": {"command": "y"},
+            "mcp": {"command": "z"},
+        }});
+        let taken = BTreeSet::from(["known".to_owned()]);
+        let imported = import(&file, &References::default(), &taken).unwrap();
+        assert_eq!(names(&imported), ["new", "mcp-2", "new-2"]);
+        assert_eq!(imported.notes.len(), 6, "{:?}", imported.notes);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused() {
+        for (file, reason) in [
+            (json!({}), "it has neither mcpServers nor servers"),
+            (json!({"mcpServers": {"a": 1}}), "a: a server is an object or a command"),
+            (
+                json!({"mcpServers": {"a": {}}}),
+                "a: it has neither a command nor a url",
+            ),
+            (
+                json!({"mcpServers": {"a": {"command": "x", "args": "y"}}}),
+                "a: args is no list",
+            ),
+            (
+                json!({"mcpServers": {"a": {"command": "x", "env": {"A": []}}}}),
+                "a: the value of A is no text",
+            ),
+        ] {
+            assert_eq!(
+                import(&file, &References::default(), &BTreeSet::new()).unwrap_err(),
+                reason
+            );
+        }
+    }
+
+    #[test]
+    fn imported_tables_are_valid_configuration() {
+        let file = json!({"mcpServers": {"a": {
+            "command": "x\u{7f}\n\t\u{1}\\", "args": ["ü"], "env": {"A.b\"": "'"}, "disabled": true, "extra": [1],
+        }}});
+        let table = &imported(&file).backends[0].table;
+        let parsed: toml::Value = toml::from_str(table).unwrap();
+        assert_eq!(parsed["backends"]["a"]["command"].as_str(), Some("x\u{7f}\n\t\u{1}\\"));
+        assert_eq!(parsed["backends"]["a"]["env"]["A.b\""].as_str(), Some("'"));
+    }
+}

@@ -1,0 +1,133 @@
+//! `/api/v1/backends`: the backend MCP servers of the project, and what operators do with them.
+
+#![allow(unused_qualifications, reason = "what utoipa writes")]
+
+use std::sync::Arc;
+
+use actix_web::{http::Method, web};
+use actors::{
+    gateway::{BackendCommand, BackendState},
+    model::Scope,
+};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use crate::{
+    auth::Identity,
+    http::{
+        extract::{Admin, ApiResult, Caller, NoQuery, ok},
+        resource::Resource,
+    },
+    verbs::backends::{self as verbs, Backend, BackendLines, BackendTools, Backends},
+};
+
+/// The resources of this file.
+pub fn resources() -> Vec<Resource> {
+    vec![
+        Resource::at("/api/v1/backends").on(Method::GET, web::to(list)),
+        Resource::at("/api/v1/backends/{backend}").on(Method::GET, web::to(show)),
+        Resource::at("/api/v1/backends/{backend}/tools").on(Method::GET, web::to(tools)),
+        Resource::at("/api/v1/backends/{backend}/log").on(Method::GET, web::to(log)),
+        Resource::at("/api/v1/backends/{backend}/start").on(Method::POST, web::to(start)),
+        Resource::at("/api/v1/backends/{backend}/restart").on(Method::POST, web::to(restart)),
+        Resource::at("/api/v1/backends/{backend}/stop").on(Method::POST, web::to(stop)),
+    ]
+}
+
+/// The backends of the project at this replica, sorted by name.
+#[utoipa::path(get, path = "/api/v1/backends", operation_id = "list_backends", tag = "backends", responses(
+    (status = 200, description = "The backends", body = Backends),
+))]
+pub async fn list(Caller(by): Caller, _: NoQuery) -> ApiResult {
+    by.check_scope(Scope::Observer)?;
+    ok(verbs::list(&by.project, shows_arguments(&by)))
+}
+
+/// One backend.
+#[utoipa::path(get, path = "/api/v1/backends/{backend}", operation_id = "get_backend", tag = "backends",
+    params(("backend" = String, Path, description = "Its name")), responses(
+    (status = 200, description = "The backend", body = Backend),
+))]
+pub async fn show(Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> ApiResult {
+    by.check_scope(Scope::Observer)?;
+    ok(Backend::of(&*verbs::find(&by.project, &path)?, shows_arguments(&by)))
+}
+
+/// The tools of a backend, each with the name that clients see.
+#[utoipa::path(get, path = "/api/v1/backends/{backend}/tools", operation_id = "list_backend_tools", tag = "backends",
+    params(("backend" = String, Path, description = "Its name")), responses(
+    (status = 200, description = "The tools", body = BackendTools),
+))]
+pub async fn tools(Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> ApiResult {
+    by.check_scope(Scope::Observer)?;
+    ok(verbs::tools(&by.project, &path)?)
+}
+
+/// Where to begin.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct LogQuery {
+    /// The number of the first line, as `next` of an earlier answer says.
+    #[serde(default)]
+    #[param(default = 0)]
+    from: u64,
+}
+
+/// The last lines that a backend has written to stderr, and its lines on stdout that are no messages. They may hold secrets of
+/// the backend. Requires the scope `admin`.
+#[utoipa::path(get, path = "/api/v1/backends/{backend}/log", operation_id = "get_backend_log", tag = "backends",
+    params(("backend" = String, Path, description = "Its name"), LogQuery), responses(
+    (status = 200, description = "The lines", body = BackendLines),
+))]
+pub async fn log(Caller(by): Caller, query: web::Query<LogQuery>, path: web::Path<String>) -> ApiResult {
+    by.check_scope(Scope::Admin)?;
+    ok(verbs::log(&by.project, &path, query.from)?)
+}
+
+/// Starts a backend that does not run, also one that waits for its next attempt. Requires the scope `admin`.
+#[utoipa::path(post, path = "/api/v1/backends/{backend}/start", operation_id = "start_backend", tag = "backends",
+    params(("backend" = String, Path, description = "Its name")), responses(
+    (status = 200, description = "The backend as it is now; it may still be starting", body = Backend),
+))]
+pub async fn start(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> ApiResult {
+    let is_up = |state| matches!(state, BackendState::Starting | BackendState::Ready);
+    let runs = verbs::find(&by.project, &path).is_ok_and(|backend| is_up(backend.view().state));
+    let wanted = if runs {
+        BackendCommand::Want
+    } else {
+        BackendCommand::Restart
+    };
+    command(&admin, &by, &path, wanted)
+}
+
+/// Ends the process of a backend, and starts it again. Its open calls end with `backend_died`. Requires the scope `admin`.
+#[utoipa::path(post, path = "/api/v1/backends/{backend}/restart", operation_id = "restart_backend", tag = "backends",
+    params(("backend" = String, Path, description = "Its name")), responses(
+    (status = 200, description = "The backend as it is now; it may still be starting", body = Backend),
+))]
+pub async fn restart(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> ApiResult {
+    command(&admin, &by, &path, BackendCommand::Restart)
+}
+
+/// Ends the process of a backend. Its tools are not listed until it is started again. Requires the scope `admin`.
+#[utoipa::path(post, path = "/api/v1/backends/{backend}/stop", operation_id = "stop_backend", tag = "backends",
+    params(("backend" = String, Path, description = "Its name")), responses(
+    (status = 200, description = "The backend as it is now; it may still be stopping", body = Backend),
+))]
+pub async fn stop(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> ApiResult {
+    command(&admin, &by, &path, BackendCommand::Stop)
+}
+
+/// Whether the caller may see the arguments of programs.
+fn shows_arguments(by: &Identity) -> bool {
+    by.check_scope(Scope::Admin).is_ok()
+}
+
+fn command(admin: &Admin, by: &Arc<Identity>, name: &str, command: BackendCommand) -> ApiResult {
+    admin.command_backend(by, name, command, || {
+        verbs::find(&by.project, name)?.command(command);
+        Ok(())
+    })?;
+    ok(Backend::of(&*verbs::find(&by.project, name)?, shows_arguments(by)))
+}

@@ -1,0 +1,212 @@
+//! The frame that a backend gets for a request of a client: the client's params as they are, but for the name, the id, the
+//! progress token, and what the era of the backend wants in `_meta`.
+
+use std::{borrow::Cow, cell::RefCell};
+
+use actors::{gateway::CallNumber, json, model::BackendEra};
+use serde_json::json;
+
+use super::route::Route;
+use crate::mcp::{
+    framing::replace_line_breaks,
+    rpc::{Params, RpcError},
+    version::MODERN,
+};
+
+/// What every member of `_meta` that belongs to the protocol begins with.
+const PROTOCOL_META: &str = "io.modelcontextprotocol/";
+const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
+const PROGRESS_TOKEN: &str = "progressToken";
+/// The member of `_meta` that says that the request came through the broker.
+const VIA: &str = "dev.mcp-broker/via";
+
+/// A request that can be sent to a backend, more than once if the first one never got it.
+pub struct ForwardedRequest {
+    method: &'static str,
+    /// The members of the params but `_meta` and the replaced one, as JSON without the braces.
+    params: Vec<u8>,
+    /// The replaced member, with its value as JSON.
+    replaced: RefCell<(&'static str, String)>,
+    /// The members of `_meta` that are not of the protocol, likewise.
+    meta: Vec<u8>,
+    /// The client's name and version, as JSON.
+    client_info: Option<String>,
+    wants_progress: bool,
+}
+
+impl ForwardedRequest {
+    /// The request of a client, which calls itself `client` if its `_meta` does not say so.
+    ///
+    /// # Errors
+    /// The params are not JSON.
+    pub fn new(route: &Route, params: &Params<'_>, client: Option<(&str, &str)>) -> Result<Self, RpcError> {
+        Self::parse(route.method, route.replaced.clone(), params, client)
+    }
+
+    fn parse(
+        method: &'static str,
+        replaced: (&'static str, String),
+        params: &Params<'_>,
+        client: Option<(&str, &str)>,
+    ) -> Result<Self, RpcError> {
+        let member = replaced.0;
+        let members = json::members(params.text.unwrap_or("{}"))?;
+        let mut request = Self {
+            method,
+            params: Vec::with_capacity(params.text.map_or(0, str::len)),
+            replaced: RefCell::new(replaced),
+            meta: Vec::new(),
+            client_info: client.map(|(name, version)| json!({"name": name, "version": version}).to_string()),
+            wants_progress: false,
+        };
+        for (key, raw) in &members {
+            match &**key {
+                "_meta" => request.add_meta(raw)?,
+                key if key == member => {}
+                key => add(&mut request.params, key, raw),
+            }
+        }
+        replace_line_breaks(&mut request.params);
+        replace_line_breaks(&mut request.meta);
+        Ok(request)
+    }
+
+    fn add_meta(&mut self, meta: &str) -> Result<(), RpcError> {
+        for (key, raw) in json::members(meta)? {
+            match &*key {
+                PROGRESS_TOKEN => self.wants_progress = true,
+                CLIENT_INFO => self.client_info = Some(one_line(raw)),
+                key if key.starts_with(PROTOCOL_META) => {}
+                key => add(&mut self.meta, key, raw),
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces the value of the replaced member, as JSON.
+    pub fn set_replaced(&self, value: String) {
+        self.replaced.borrow_mut().1 = value;
+    }
+
+    /// Bytes that it takes.
+    pub fn len(&self) -> usize {
+        self.params.len() + self.meta.len()
+    }
+
+    /// Appends the frame for a backend of this era.
+    pub fn write(&self, era: BackendEra, CallNumber(number): CallNumber, out: &mut Vec<u8>) {
+        let number = number.to_string();
+        out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
+        out.extend_from_slice(number.as_bytes());
+        out.extend_from_slice(b",\"method\":\"");
+        out.extend_from_slice(self.method.as_bytes());
+        out.extend_from_slice(b"\",\"params\":{\"");
+        let (member, value) = &*self.replaced.borrow();
+        out.extend_from_slice(member.as_bytes());
+        out.extend_from_slice(b"\":");
+        out.extend_from_slice(value.as_bytes());
+        if !self.params.is_empty() {
+            out.push(b',');
+            out.extend_from_slice(&self.params);
+        }
+        let meta = self.meta_for(era, &number);
+        if !meta.is_empty() {
+            out.extend_from_slice(b",\"_meta\":{");
+            out.extend_from_slice(&meta);
+            out.push(b'}');
+        }
+        out.extend_from_slice(b"}}");
+    }
+
+    /// The members of `_meta`.
+    fn meta_for(&self, era: BackendEra, number: &str) -> Cow<'_, [u8]> {
+        if era == BackendEra::Legacy && !self.wants_progress {
+            return Cow::Borrowed(&self.meta);
+        }
+        let mut meta = self.meta.clone();
+        if self.wants_progress {
+            add(&mut meta, PROGRESS_TOKEN, number);
+        }
+        if era == BackendEra::Modern {
+            add(
+                &mut meta,
+                "io.modelcontextprotocol/protocolVersion",
+                &json::string(MODERN),
+            );
+            // The broker cannot pass the questions of a backend on yet.
+            add(&mut meta, "io.modelcontextprotocol/clientCapabilities", "{}");
+            let own = json!({"name": "mcp-broker", "version": env!("CARGO_PKG_VERSION")}).to_string();
+            add(&mut meta, CLIENT_INFO, self.client_info.as_deref().unwrap_or(&own));
+            add(&mut meta, VIA, &own);
+        }
+        Cow::Owned(meta)
+    }
+}
+
+/// Appends a member, with a comma if there is one before it.
+fn add(members: &mut Vec<u8>, key: &str, value: &str) {
+    if !members.is_empty() {
+        members.push(b',');
+    }
+    json::write_string(members, key);
+    members.push(b':');
+    members.extend_from_slice(value.as_bytes());
+}
+
+fn one_line(json: &str) -> String {
+    let mut bytes = json.as_bytes().to_vec();
+    replace_line_breaks(&mut bytes);
+    String::from_utf8(bytes).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::mcp::rpc::{self, Incoming};
+
+    fn frame(params: &str, era: BackendEra) -> String {
+        let text = format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{params}}}");
+        let Ok(Incoming::Request { params, .. }) = rpc::parse(&text) else {
+            panic!("{text}");
+        };
+        let request = ForwardedRequest::parse("tools/call", ("name", "\"own\"".to_owned()), &params, Some(("c", "1")));
+        let mut out = Vec::new();
+        request.unwrap().write(era, CallNumber(1_048_577), &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn all_but_the_name_and_the_token_is_passed_on_to_a_legacy_backend() {
+        let params = "{\"name\":\"a__own\",\"x\":1e400,\"arguments\":{\"z\":10000000000000000001,\"a\":\"\\n\"},\r\n\"_meta\":{\"v\":[1,\n2],\"progressToken\":\"t\",\"io.modelcontextprotocol/logLevel\":\"info\"}}";
+        assert_eq!(
+            frame(params, BackendEra::Legacy),
+            "{\"jsonrpc\":\"2.0\",\"id\":1048577,\"method\":\"tools/call\",\"params\":{\"name\":\"own\",\"x\":1e400,\
+             \"arguments\":{\"z\":10000000000000000001,\"a\":\"\\n\"},\"_meta\":{\"v\":[1, 2],\"progressToken\":1048577}}}"
+        );
+        let bare = frame("{\"name\":\"a__own\"}", BackendEra::Legacy);
+        assert!(bare.ends_with("\"params\":{\"name\":\"own\"}}"), "{bare}");
+    }
+
+    #[test]
+    fn a_modern_backend_gets_the_members_of_its_era() {
+        let sent: Value = serde_json::from_str(&frame("{\"name\":\"a__own\"}", BackendEra::Modern)).unwrap();
+        let meta = &sent["params"]["_meta"];
+        assert_eq!(meta["io.modelcontextprotocol/protocolVersion"], MODERN);
+        assert_eq!(
+            meta["io.modelcontextprotocol/clientInfo"],
+            json!({"name": "c", "version": "1"})
+        );
+        assert_eq!(meta["io.modelcontextprotocol/clientCapabilities"], json!({}));
+        assert_eq!(meta[VIA]["name"], "mcp-broker");
+    }
+
+    #[test]
+    fn a_frame_is_one_line() {
+        let params = "{\n\"name\"\r:\n\"x\",\n\"arguments\":{\n\"a\"\n:\r[\n]\n}\n,\"_meta\":{\n\"b\":{\n}}}";
+        for era in [BackendEra::Legacy, BackendEra::Modern] {
+            assert!(!frame(params, era).contains(['\n', '\r']));
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Where a request leads: to the broker itself, or to a backend under the backend's own name.
+
+use std::{borrow::Cow, sync::Arc};
+
+use actors::{
+    gateway::{BackendShared, Catalog, GatewayShared, ListKind, Offered, Target},
+    json,
+    model::Scope,
+};
+
+use crate::{
+    json::scan,
+    mcp::{
+        context::PeerContext,
+        exposure::Exposure,
+        rpc::{Params, RpcError, shortened},
+        tools,
+    },
+};
+
+/// What the URIs of the broker's own resources begin with. No backend can take their place.
+const OWN_SCHEME: &str = "broker:";
+
+/// The way of a request to a backend.
+#[derive(Clone)]
+pub struct Route {
+    /// The backend.
+    pub backend: Arc<BackendShared>,
+    /// The method of the request.
+    pub method: &'static str,
+    /// The member of the params that is replaced, and its new value as JSON.
+    pub replaced: (&'static str, String),
+    /// The name that was called, if the backend has not told yet what it offers. It is looked up once it has.
+    pub awaited: Option<String>,
+}
+
+/// The backend that answers a request; `None` if the broker does.
+///
+/// # Errors
+/// Invalid params if the client sees only one backend, which has no such tool or prompt.
+pub fn find_route(context: &PeerContext, method: &str, params: &Params<'_>) -> Result<Option<Route>, RpcError> {
+    let Some(gateway) = gateway_of(context) else {
+        return match method {
+            "tools/call" if !context.exposure.has_own() => Err(unknown_tool(&params.named().unwrap_or_default())),
+            _ => Ok(None),
+        };
+    };
+    let offered = gateway.offered();
+    match method {
+        "tools/call" => tool_route(context, &offered, params),
+        "prompts/get" => prompt_route(context, &offered, params),
+        "resources/read" => Ok(resource_route(context, &offered, params)),
+        "completion/complete" => Ok(completion_route(context, &offered, params)),
+        _ => Ok(None),
+    }
+}
+
+/// The backends that the caller may use; `None` if it may use none.
+fn gateway_of(context: &PeerContext) -> Option<Arc<GatewayShared>> {
+    if !context.exposure.has_backends() || context.identity.check_scope(Scope::Member).is_err() {
+        return None;
+    }
+    let gateway = context.project.gateway()?.shared();
+    (!gateway.offered().backends.is_empty() || !context.exposure.has_own()).then(|| Arc::clone(gateway))
+}
+
+/// The backends whose lists the caller sees, and which of them; `None` for the broker's own lists alone.
+pub fn lists_of(context: &PeerContext) -> Option<(Arc<GatewayShared>, Option<usize>)> {
+    if let Some(gateway) = gateway_of(context) {
+        let only = only_backend(context, &gateway.offered());
+        return Some((gateway, only));
+    }
+    // A caller that may use no backend, and sees nothing else, sees empty lists.
+    let gateway = context.project.gateway().filter(|_| !context.exposure.has_own())?;
+    Some((Arc::clone(gateway.shared()), Some(usize::MAX)))
+}
+
+/// The error for a tool that does not exist for the caller.
+pub fn unknown_tool(name: &str) -> RpcError {
+    RpcError::invalid_params(format!("Unknown tool: {}", shortened(name)))
+}
+
+fn tool_route(context: &PeerContext, offered: &Offered, params: &Params<'_>) -> Result<Option<Route>, RpcError> {
+    let Some(name) = params.named() else {
+        return Ok(None);
+    };
+    if context.exposure.has_own() && tools::find(&name).is_some() {
+        return Ok(None);
+    }
+    match named_route(context, offered, ListKind::Tools, "tools/call", &name) {
+        None if !context.exposure.has_own() => Err(unknown_tool(&name)),
+        route => Ok(route),
+    }
+}
+
+fn prompt_route(context: &PeerContext, offered: &Offered, params: &Params<'_>) -> Result<Option<Route>, RpcError> {
+    let Some(name) = params.named() else {
+        return Ok(None);
+    };
+    match named_route(context, offered, ListKind::Prompts, "prompts/get", &name) {
+        None if !context.exposure.has_own() => Err(RpcError::invalid_params(format!(
+            "Unknown prompt: {}",
+            shortened(&name)
+        ))),
+        route => Ok(route),
+    }
+}
+
+fn named_route(
+    context: &PeerContext,
+    offered: &Offered,
+    kind: ListKind,
+    method: &'static str,
+    name: &str,
+) -> Option<Route> {
+    let only = only_backend(context, offered);
+    let route = |backend: &Arc<BackendShared>, original: &str, awaited| Route {
+        backend: Arc::clone(backend),
+        method,
+        replaced: ("name", json::string(original)),
+        awaited,
+    };
+    if let Some(target) = offered.catalog.listing(only, kind).find(name) {
+        return Some(route(offered.backend_of(target)?, &target.original, None));
+    }
+    // A backend that has not told what it offers may have it.
+    let is_unknown = |backend: &&Arc<BackendShared>| backend.view().lists.is_none();
+    let mut unknown = offered.backends.iter().filter(is_unknown);
+    let backend = if let Some(at) = only {
+        offered.backends.get(at).filter(is_unknown)?
+    } else {
+        let naming = &context.project.gateway()?.settings().naming;
+        unknown.find(|backend| {
+            let rest = name.strip_prefix(backend.name.as_str()).unwrap_or_default();
+            naming.separators().any(|separator| rest.starts_with(separator))
+        })?
+    };
+    Some(route(backend, name, Some(name.to_owned())))
+}
+
+/// The name of the backend for a called name, once the backend has told what it offers. `None` before; an error if it does
+/// not offer the name.
+pub fn awaited_name(context: &PeerContext, route: &Route, called: &str) -> Option<Result<String, ()>> {
+    let gateway = context.project.gateway()?;
+    let offered = gateway.shared().offered();
+    let at = offered
+        .backends
+        .iter()
+        .position(|backend| Arc::ptr_eq(backend, &route.backend))?;
+    if !offered.is_known(at) {
+        return None;
+    }
+    let kind = match route.method {
+        "prompts/get" => ListKind::Prompts,
+        _ => ListKind::Tools,
+    };
+    let found = offered
+        .catalog
+        .listing(only_backend(context, &offered), kind)
+        .find(called);
+    let found = found.filter(|target| target.backend == at);
+    Some(found.map(|target| json::string(&target.original)).ok_or(()))
+}
+
+/// The position of the only backend that the caller sees, beyond all positions if that is no longer there.
+fn only_backend(context: &PeerContext, offered: &Offered) -> Option<usize> {
+    match &context.exposure {
+        Exposure::Backend(name) => {
+            let at = offered.backends.iter().position(|backend| backend.name == *name);
+            Some(at.unwrap_or(usize::MAX))
+        }
+        Exposure::All | Exposure::Broker => None,
+    }
+}
+
+fn resource_route(context: &PeerContext, offered: &Offered, params: &Params<'_>) -> Option<Route> {
+    let uri = string_member(params.text?, "uri")?;
+    let target = resource_target(context, offered, &uri)?;
+    Some(Route {
+        backend: Arc::clone(offered.backend_of(&target)?),
+        method: "resources/read",
+        replaced: ("uri", json::string(&target.original)),
+        awaited: None,
+    })
+}
+
+fn resource_target(context: &PeerContext, offered: &Offered, uri: &str) -> Option<Target> {
+    if context.exposure.has_own() && uri.starts_with(OWN_SCHEME) {
+        return None;
+    }
+    match only_backend(context, offered) {
+        Some(backend) => Some(Target {
+            backend,
+            original: uri.into(),
+        }),
+        None => offered.catalog.resource(uri),
+    }
+}
+
+/// A completion belongs to the backend whose prompt or resource it refers to.
+fn completion_route(context: &PeerContext, offered: &Offered, params: &Params<'_>) -> Option<Route> {
+    let reference = member(params.text?, "ref")?;
+    let (key, target) = if let Some(name) = string_member(reference, "name") {
+        let listing = offered
+            .catalog
+            .listing(only_backend(context, offered), ListKind::Prompts);
+        ("name", listing.find(&name)?.clone())
+    } else {
+        let uri = string_member(reference, "uri")?;
+        ("uri", template_target(context, offered, &offered.catalog, &uri)?)
+    };
+    let members = json::members(reference).ok()?;
+    let original = json::string(&target.original);
+    let mut replaced = Vec::new();
+    json::write_object(
+        &mut replaced,
+        members
+            .iter()
+            .map(|(member, value)| (&**member, if *member == key { original.as_str() } else { value })),
+    );
+    Some(Route {
+        backend: Arc::clone(offered.backend_of(&target)?),
+        method: "completion/complete",
+        replaced: ("ref", String::from_utf8(replaced).ok()?),
+        awaited: None,
+    })
+}
+
+fn template_target(context: &PeerContext, offered: &Offered, catalog: &Catalog, uri: &str) -> Option<Target> {
+    let listing = catalog.listing(only_backend(context, offered), ListKind::Templates);
+    match listing.find(uri) {
+        Some(target) => Some(target.clone()),
+        None => resource_target(context, offered, uri),
+    }
+}
+
+fn member<'a>(text: &'a str, wanted: &str) -> Option<&'a str> {
+    let members = json::members(text).ok()?;
+    members
+        .into_iter()
+        .find_map(|(key, value)| (key == wanted).then_some(value))
+}
+
+fn string_member<'a>(text: &'a str, wanted: &str) -> Option<Cow<'a, str>> {
+    scan::string(member(text, wanted)?)
+}

@@ -1,0 +1,228 @@
+//! Backends as JSON, for operators.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use actors::{
+    clock::{now, rfc3339_text},
+    gateway::{BackendShared, ListKind, Offered},
+    model::{BackendAddress, BackendEra, BackendFailure, BrokerError},
+    project::ProjectHandle,
+};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+
+/// Lines of a log that one answer has, at most.
+pub const LOG_LINES_MAX: usize = 1_000;
+
+/// A backend of the gateway.
+#[derive(Serialize, ToSchema)]
+pub struct Backend {
+    name: String,
+    /// `idle`, `starting`, `ready`, `backoff`, `failed`, `disabled` or `stopping`.
+    state: &'static str,
+    /// Since when it is in this state.
+    #[schema(format = "date-time")]
+    since: String,
+    /// Why it is in this state, or what it ended with before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    reason: Option<String>,
+    /// When it is started again, in milliseconds from now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    retry_after_ms: Option<u64>,
+    /// The program or the URL; for administrators with its arguments, which may hold secrets.
+    address: String,
+    /// `legacy` or `modern`, once its handshake has told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    era: Option<&'static str>,
+    /// The protocol version that is spoken with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    protocol_version: Option<String>,
+    /// What it calls itself: name and version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    server: Option<String>,
+    /// The process group, while it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pid: Option<u32>,
+    /// Tools that it offers, those left out by `allow` and `deny` included.
+    tools: usize,
+    prompts: usize,
+    resources: usize,
+    /// Calls that it has answered.
+    calls: u64,
+    /// Calls that ended with an error of the gateway.
+    failures: u64,
+    /// Calls that are open, waiting ones included.
+    open_calls: usize,
+    /// Calls that wait for their turn.
+    waiting_calls: usize,
+    /// Starts of its process since the start of the broker.
+    starts: u64,
+    /// Messages of it that reached no caller, by reason.
+    dropped: BTreeMap<&'static str, u64>,
+}
+
+/// The backends of the project.
+#[derive(Serialize, ToSchema)]
+pub struct Backends {
+    /// Sorted by name.
+    backends: Vec<Backend>,
+}
+
+/// A tool of a backend with the name that clients see.
+#[derive(Serialize, ToSchema)]
+pub struct BackendTool {
+    /// The backend's own name.
+    tool: String,
+    /// The name in the list of all tools; absent if the tool is not offered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    name: Option<String>,
+    /// Bytes of its definition.
+    bytes: usize,
+}
+
+/// The tools of a backend.
+#[derive(Serialize, ToSchema)]
+pub struct BackendTools {
+    tools: Vec<BackendTool>,
+}
+
+/// A line that a backend has written to stderr.
+#[derive(Serialize, ToSchema)]
+pub struct BackendLine {
+    number: u64,
+    #[schema(format = "date-time")]
+    at: String,
+    text: String,
+}
+
+/// The last lines of a backend.
+#[derive(Serialize, ToSchema)]
+pub struct BackendLines {
+    lines: Vec<BackendLine>,
+    /// The number of the next line.
+    next: u64,
+}
+
+fn offered(project: &ProjectHandle) -> Arc<Offered> {
+    let gateway = project.gateway();
+    gateway.map(|gateway| gateway.shared().offered()).unwrap_or_default()
+}
+
+/// All backends of a project, with the arguments of their programs if the caller may see them.
+pub fn list(project: &ProjectHandle, shows_arguments: bool) -> Backends {
+    Backends {
+        backends: offered(project)
+            .backends
+            .iter()
+            .map(|backend| Backend::of(backend, shows_arguments))
+            .collect(),
+    }
+}
+
+/// A backend of a project.
+///
+/// # Errors
+/// `backend_not_found`.
+pub fn find(project: &ProjectHandle, name: &str) -> Result<Arc<BackendShared>, BrokerError> {
+    let missing = || BackendFailure::NotFound {
+        name: name.chars().take(64).collect(),
+    };
+    offered(project).backend(name).cloned().ok_or_else(|| missing().into())
+}
+
+/// The tools of a backend.
+///
+/// # Errors
+/// `backend_not_found`.
+pub fn tools(project: &ProjectHandle, name: &str) -> Result<BackendTools, BrokerError> {
+    let backend = find(project, name)?;
+    let offered = offered(project);
+    let at = offered.backends.iter().position(|known| known.name == backend.name);
+    let names: BTreeMap<&str, &str> = offered
+        .catalog
+        .listing(None, ListKind::Tools)
+        .offered()
+        .filter(|(_, target)| Some(target.backend) == at)
+        .map(|(name, target)| (&*target.original, name))
+        .collect();
+    let view = backend.view();
+    let lists = view.lists.as_deref();
+    let tools = lists.map(|lists| lists.tools.as_slice()).unwrap_or_default();
+    let tools = tools.iter().map(|tool| BackendTool {
+        tool: tool.key.clone(),
+        name: names.get(tool.key.as_str()).map(|name| (*name).to_owned()),
+        bytes: tool.text.len(),
+    });
+    Ok(BackendTools { tools: tools.collect() })
+}
+
+/// The lines of a backend from this number on, the last ones if there are too many.
+///
+/// # Errors
+/// `backend_not_found`.
+pub fn log(project: &ProjectHandle, name: &str, from: u64) -> Result<BackendLines, BrokerError> {
+    let backend = find(project, name)?;
+    let lines = backend.log.since(from);
+    let skipped = lines.len().saturating_sub(LOG_LINES_MAX);
+    let lines = lines.into_iter().skip(skipped).map(|line| BackendLine {
+        number: line.number,
+        at: rfc3339_text(line.at_ms),
+        text: line.text.into(),
+    });
+    Ok(BackendLines {
+        lines: lines.collect(),
+        next: backend.log.next_number(),
+    })
+}
+
+impl Backend {
+    /// A backend as it is now. Arguments may hold secrets.
+    pub fn of(backend: &BackendShared, shows_arguments: bool) -> Self {
+        let (view, counters) = (backend.view(), &backend.counters);
+        let lists = view.lists.as_deref();
+        let len = |kind| lists.map_or(0, |lists| lists.of(kind).len());
+        let is_retried = view.link.is_none() && view.state != actors::gateway::BackendState::Starting;
+        let retry_at = view.retry_at_ms.filter(|_| is_retried);
+        Self {
+            name: backend.name.to_string(),
+            state: view.state.as_str(),
+            since: rfc3339_text(view.since_ms),
+            reason: view.reason.clone(),
+            retry_after_ms: retry_at.map(|at| at.saturating_sub(now().mono_ms)),
+            address: match &view.config.address {
+                BackendAddress::Command { command, args, .. } => args
+                    .iter()
+                    .filter(|_| shows_arguments)
+                    .fold(command.clone(), |line, argument| format!("{line} {argument}")),
+                BackendAddress::Url { url, .. } => url.clone(),
+            },
+            era: view.link.as_ref().map(|link| match link.era() {
+                BackendEra::Legacy => "legacy",
+                BackendEra::Modern => "modern",
+            }),
+            protocol_version: view.server.as_ref().map(|server| server.protocol_version.clone()),
+            server: view
+                .server
+                .as_ref()
+                .map(|server| format!("{} {}", server.name, server.version)),
+            pid: view.pid,
+            tools: len(ListKind::Tools),
+            prompts: len(ListKind::Prompts),
+            resources: len(ListKind::Resources),
+            calls: counters.calls(),
+            failures: counters.failures.load(Ordering::Relaxed),
+            open_calls: counters.open.load(Ordering::Relaxed),
+            waiting_calls: backend.turns.counts().1,
+            starts: counters.starts.load(Ordering::Relaxed),
+            dropped: counters.dropped().into_iter().collect(),
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! A broker with scripted backends, and what tests ask of them.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    ops::Deref,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Once,
+};
+
+use serde_json::{Value, json};
+
+use crate::support::{Agent, Broker, HttpAgent, Wire, broker_program, eventually};
+
+/// Marks the processes of the backends of one test.
+const MARKER: &str = "FAKE_BACKEND_OF";
+
+/// A broker with backends. Dropping it asserts that all their processes end.
+pub struct Gateway {
+    broker: Option<Broker>,
+    folder: PathBuf,
+    marker: String,
+}
+
+/// The configuration of a gateway.
+pub struct Plan {
+    text: String,
+    flags: Vec<String>,
+    folder: PathBuf,
+    marker: String,
+}
+
+impl Plan {
+    /// Without backends.
+    pub fn new() -> Self {
+        let marker = uuid::Uuid::new_v4().simple().to_string();
+        let folder = std::env::temp_dir().join(format!("gateway-{marker}"));
+        fs::create_dir(&folder).unwrap();
+        Self {
+            text: String::new(),
+            flags: vec!["--gateway-list-wait=20s".to_owned()],
+            folder,
+            marker,
+        }
+    }
+
+    /// A fake backend with these flags.
+    pub fn backend(self, name: &str, flags: &[&str]) -> Self {
+        self.backend_with(name, flags, "")
+    }
+
+    /// A fake backend with these flags, and these further lines in its table.
+    pub fn backend_with(self, name: &str, flags: &[&str], lines: &str) -> Self {
+        self.table(&format!("backends.{name}"), flags, lines)
+    }
+
+    /// A fake backend in this table.
+    pub fn table(mut self, table: &str, flags: &[&str], lines: &str) -> Self {
+        let (program, args) = (json!(fake_backend()), json!(flags));
+        let marker = &self.marker;
+        let has_env = lines.contains("env =");
+        writeln!(self.text, "[{table}]\ncommand = {program}\nargs = {args}").unwrap();
+        if !has_env {
+            writeln!(self.text, "env = {{ {MARKER} = {marker:?} }}").unwrap();
+        }
+        writeln!(
+            self.text,
+            "{}",
+            lines.replace("env = {", &format!("env = {{ {MARKER} = {marker:?}, "))
+        )
+        .unwrap();
+        self
+    }
+
+    /// Further lines of the file.
+    pub fn lines(mut self, lines: &str) -> Self {
+        self.text.push_str(lines);
+        self.text.push('\n');
+        self
+    }
+
+    /// A further flag of the broker.
+    pub fn flag(mut self, flag: &str) -> Self {
+        let name = flag.split('=').next().unwrap();
+        self.flags.retain(|known| !known.starts_with(name));
+        self.flags.push(flag.to_owned());
+        self
+    }
+
+    /// A file in the folder of the test.
+    pub fn file(&self, name: &str) -> String {
+        self.folder.join(name).display().to_string()
+    }
+
+    /// Starts the broker.
+    pub fn start(self) -> Gateway {
+        let (file, flags) = self.written();
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let broker = Broker::with_program(program(), &[&flags[..], &[&format!("--config={file}")]].concat());
+        self.gateway(broker)
+    }
+
+    /// Starts the broker with authentication and an admin key.
+    pub fn start_secured(self) -> Gateway {
+        let (file, flags) = self.written();
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let broker = Broker::secured_with_program(program(), &[&flags[..], &[&format!("--config={file}")]].concat());
+        self.gateway(broker)
+    }
+
+    fn written(&self) -> (String, Vec<String>) {
+        let file = self.file("broker.toml");
+        fs::write(&file, &self.text).unwrap();
+        (file, self.flags.clone())
+    }
+
+    fn gateway(self, broker: Broker) -> Gateway {
+        Gateway {
+            broker: Some(broker),
+            folder: self.folder,
+            marker: self.marker,
+        }
+    }
+}
+
+impl Gateway {
+    /// A broker with one fake backend named `fake`.
+    pub fn with_fake(flags: &[&str]) -> Self {
+        Plan::new().backend("fake", flags).start()
+    }
+
+    /// A legacy client over a WebSocket.
+    pub fn legacy(&self) -> Agent {
+        Agent::legacy(self.wire(), "2025-11-25", &json!({}))
+    }
+
+    /// A client of 2026-07-28 over HTTP.
+    pub fn modern_http(&self) -> HttpAgent {
+        HttpAgent::modern(self.address, json!({}))
+    }
+
+    /// A client of 2026-07-28 over a WebSocket.
+    pub fn modern_socket(&self) -> Agent {
+        Agent::modern(self.wire(), json!({}))
+    }
+
+    /// The programs of its backends that are alive, without their keepers.
+    pub fn programs(&self) -> Vec<u32> {
+        self.processes_where(|arguments| !arguments.contains("__keep"))
+    }
+
+    /// The keepers that are alive.
+    pub fn keepers(&self) -> Vec<u32> {
+        self.processes_where(|arguments| arguments.contains("__keep"))
+    }
+
+    fn processes_where(&self, is_wanted: impl Fn(&str) -> bool) -> Vec<u32> {
+        marked(&self.marker)
+            .into_iter()
+            .filter(|pid| {
+                let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                is_wanted(&String::from_utf8_lossy(&arguments))
+            })
+            .collect()
+    }
+
+    /// The pids that were written to a file of starts.
+    pub fn starts(&self, name: &str) -> usize {
+        let text = fs::read_to_string(self.folder.join(name)).unwrap_or_default();
+        text.lines().count()
+    }
+
+    /// Replaces the configuration file, as editors do.
+    pub fn is_configured(&self, plan: impl FnOnce(Plan) -> Plan) {
+        let empty = Plan {
+            text: String::new(),
+            flags: Vec::new(),
+            folder: self.folder.clone(),
+            marker: self.marker.clone(),
+        };
+        let new = self.folder.join("broker.toml.new");
+        fs::write(&new, plan(empty).text).unwrap();
+        fs::rename(new, self.folder.join("broker.toml")).unwrap();
+    }
+
+    /// Removes a file of the test.
+    pub fn removes(&self, name: &str) {
+        fs::remove_file(self.folder.join(name)).unwrap();
+    }
+
+    /// The broker, to be stopped or killed.
+    pub fn broker(&mut self) -> &mut Broker {
+        self.broker.as_mut().unwrap()
+    }
+
+    /// Waits until no process of a backend is alive.
+    pub fn awaits_no_processes(&self) {
+        eventually("all processes of backends have ended", || {
+            marked(&self.marker).is_empty().then_some(())
+        });
+    }
+}
+
+impl Deref for Gateway {
+    type Target = Broker;
+
+    fn deref(&self) -> &Broker {
+        self.broker.as_ref().unwrap()
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        drop(self.broker.take());
+        if !std::thread::panicking() {
+            self.awaits_no_processes();
+        }
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// The living processes with this marker in their environment.
+fn marked(marker: &str) -> Vec<u32> {
+    let wanted = format!("{MARKER}={marker}");
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    processes
+        .filter_map(|process| {
+            let pid = process.file_name().to_str()?.parse().ok()?;
+            let environment = fs::read(process.path().join("environ")).ok()?;
+            let has_marker = environment
+                .split(|byte| *byte == 0)
+                .any(|entry| entry == wanted.as_bytes());
+            (has_marker && !is_zombie(pid)).then_some(pid)
+        })
+        .collect()
+}
+
+fn is_zombie(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    status.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z'))
+}
+
+/// Whether a process is alive.
+pub fn is_alive(pid: u64) -> bool {
+    let pid = u32::try_from(pid).unwrap();
+    Path::new(&format!("/proc/{pid}")).exists() && !is_zombie(pid)
+}
+
+/// The broker with an environment of which backends see a part.
+fn program() -> Command {
+    let mut program = broker_program();
+    program
+        .env("PATH", "/usr/bin:/bin")
+        .env("HOME", "/home/of-the-test")
+        .env("LC_TEST", "C")
+        .env("SECRET_OF_THE_BROKER", "secret")
+        .env("PASSED", "passed")
+        .env("HTTPS_PROXY", "http://user:password@proxy:3128")
+        .env("MCP_BROKER_LOG_LEVEL", "info");
+    program
+}
+
+/// The fake backend, which is built beside the broker with `--workspace`.
+fn fake_backend() -> PathBuf {
+    static BUILT: Once = Once::new();
+    let program = PathBuf::from(broker_program().get_program()).with_file_name("fake-backend");
+    BUILT.call_once(|| {
+        assert!(
+            program.exists(),
+            "{} is missing: cargo build -p mcp-broker-fake-backend makes it",
+            program.display()
+        );
+    });
+    program
+}
+
+/// Calls of backends' tools that read as sentences, for clients of every kind.
+pub trait Calls {
+    /// The result of a call, or its JSON-RPC error.
+    fn result_of(&self, tool: &str, arguments: Value) -> Result<Value, Value>;
+
+    /// The object of a call that succeeds.
+    fn gets(&self, tool: &str, arguments: Value) -> Value {
+        let mut result = self.result_of(tool, arguments).unwrap();
+        assert_ne!(result["isError"], true, "{tool}: {result}");
+        result["structuredContent"].take()
+    }
+
+    /// The error object of a call that the gateway refuses with this code.
+    fn fails_as(&self, code: &str, tool: &str, arguments: Value) -> Value {
+        let mut result = self.result_of(tool, arguments).unwrap();
+        assert_eq!(result["isError"], true, "{tool}: {result}");
+        let error = result["structuredContent"].take();
+        assert_eq!(error["code"], code, "{error}");
+        let text: Value = serde_json::from_str(result["content"][0]["text"].as_str().unwrap()).unwrap();
+        assert_eq!(text, error, "the text is the same object");
+        error
+    }
+
+    /// The code of a JSON-RPC error.
+    fn code_of(&self, tool: &str, arguments: Value) -> i64 {
+        let error = self.result_of(tool, arguments).expect_err("an error");
+        error["code"].as_i64().unwrap()
+    }
+}
+
+fn call_params(tool: &str, arguments: Value) -> Value {
+    json!({"name": tool, "arguments": arguments})
+}
+
+impl Calls for Agent {
+    fn result_of(&self, tool: &str, arguments: Value) -> Result<Value, Value> {
+        self.request("tools/call", call_params(tool, arguments))
+    }
+}
+
+impl Calls for HttpAgent {
+    fn result_of(&self, tool: &str, arguments: Value) -> Result<Value, Value> {
+        self.request("tools/call", call_params(tool, arguments))
+    }
+}
+
+impl Calls for Wire {
+    fn result_of(&self, tool: &str, arguments: Value) -> Result<Value, Value> {
+        self.request("tools/call", call_params(tool, arguments))
+    }
+}
+
+/// The names of the tools that a client sees, page by page.
+pub fn tool_names(client: &Agent) -> Vec<String> {
+    let (mut names, mut params) = (Vec::new(), json!({}));
+    loop {
+        let page = client.request("tools/list", params).unwrap();
+        let tools = page["tools"].as_array().unwrap();
+        names.extend(tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()));
+        match page.get("nextCursor") {
+            Some(cursor) => params = json!({"cursor": cursor}),
+            None => return names,
+        }
+    }
+}
+
+/// The names of the tools of one backend that a client sees.
+pub fn tools_of(client: &Agent, backend: &str) -> Vec<String> {
+    let prefix = format!("{backend}__");
+    tool_names(client)
+        .into_iter()
+        .filter_map(|name| name.strip_prefix(&prefix).map(str::to_owned))
+        .collect()
+}

@@ -1,0 +1,19 @@
+//! The gateway from the outside: the real binary with scripted backends (`fake-backend`), used by clients of both eras.
+//!
+//! A backend misbehaves as its flags and its tools say. After each test no process of its backends is alive.
+
+#[allow(dead_code, unused_imports, reason = "these tests need a part of it")]
+#[path = "../support/mod.rs"]
+mod support;
+
+mod configuration;
+mod crashes;
+mod eras;
+mod harness;
+mod hostile;
+mod lists;
+mod operators;
+mod places;
+mod processes;
+mod starts;
+mod traffic;
