@@ -69,7 +69,7 @@ fn decoded(bytes: &[u8], line_len_max: usize, sizes: &[usize]) -> Vec<String> {
     while !rest.is_empty() {
         let size = sizes.next().map_or(1, |&size| size.min(rest.len()));
         let (piece, after) = rest.split_at(size);
-        decoder.decode(piece, |event| events.push(format!("{event:?}")));
+        decoder.decode(piece, |event| events.push(in_words(event)));
         decoder.shrink();
         rest = after;
     }
@@ -84,16 +84,22 @@ fn expected(bytes: &[u8], line_len_max: usize) -> Vec<String> {
     for line in lines {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let event = match std::str::from_utf8(line) {
-            _ if line.len() > line_len_max => LineEvent::TooLong {
-                id: SkippedFrame::beginning_with(line).into_id(),
-            },
+            _ if line.len() > line_len_max => LineEvent::TooLong(SkippedFrame::beginning_with(line)),
             Ok("") => continue,
             Ok(text) => LineEvent::Text(text),
             Err(_) => LineEvent::NotUtf8,
         };
-        events.push(format!("{event:?}"));
+        events.push(in_words(event));
     }
     events
+}
+
+/// What the event tells its reader: of a line that is too long, only whose id it is.
+fn in_words(event: LineEvent<'_>) -> String {
+    match event {
+        LineEvent::TooLong(line) => format!("TooLong({:?})", line.into_id()),
+        event => format!("{event:?}"),
+    }
 }
 
 /// Lines about as long as the bound.

@@ -3,7 +3,7 @@
 
 #[path = "../../src/transport/websocket/frame.rs"]
 pub mod frame;
-#[path = "../../src/transport/local/lines.rs"]
+#[path = "../../src/mcp/lines.rs"]
 pub mod lines;
 #[path = "../../src/mcp/rpc.rs"]
 pub mod rpc;
