@@ -54,7 +54,7 @@ fn unknown_words_are_refused_with_a_hint() {
         (
             &["proyect"][..],
             "command \"proyect\" is not known; allowed: serve, help, local, dev, status, connect, hook, console, top, sessions, protocols, messages, dead-letters, \
-             send, inbox, wait, desk, tail, project, keygen, healthcheck, doctor, demo, setup, config, completions, man; did you mean project?",
+             send, inbox, wait, desk, gateway, tail, project, keygen, healthcheck, doctor, demo, setup, config, completions, man; did you mean project?",
         ),
         (
             &["project", "lst"],
