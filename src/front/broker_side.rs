@@ -513,7 +513,8 @@ const LISTS_CHANGED: &[u8] = b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/t
 fn note_lists(state: &mut State, differ: bool) -> bool {
     let lists = if differ { Lists::Broker } else { Lists::Own };
     let before = std::mem::replace(&mut state.lists, lists);
-    before != lists && state.replay.is_initialized()
+    let is_known = before != Lists::Awaited;
+    is_known && before != lists && state.replay.is_initialized()
 }
 
 /// The name that the front registers on a new connection. `given` is the one that the broker has made unique.

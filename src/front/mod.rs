@@ -28,7 +28,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use broker_side::BrokerSide;
 use client_side::ClientSide;
 use dial::Dial;
-use shared::{Shared, State};
+use shared::{Lists, Shared, State};
 use threads::spawn;
 
 pub use identity::{Identity, Naming};
@@ -50,6 +50,8 @@ pub struct Options {
     pub frame_len_max: usize,
     /// How the agent is woken.
     pub wake: WakeOptions,
+    /// The broker is expected to have backends, which its lists have.
+    pub expects_backends: bool,
     /// The log of all fronts.
     pub log: Log,
 }
@@ -63,6 +65,11 @@ pub fn run(options: Options, stdout: Stdout, dial: Arc<dyn Dial>) -> std::io::Re
         identity: options.identity,
         naming: options.naming,
         wake: options.wake,
+        lists: if options.expects_backends {
+            Lists::Awaited
+        } else {
+            Lists::Own
+        },
         ..State::default()
     };
     let shared = Arc::new(Shared::new(state, stdout, options.log));

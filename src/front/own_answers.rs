@@ -71,6 +71,7 @@ pub fn answer(state: &mut State, era: OfferedEra, method: &str, params: &Params<
         _ if !is_list => Err(RpcError::method_not_found(method)),
         // Without a connection only the front's own lists are at hand.
         _ if state.lists == Lists::Broker && state.link.is_some() => Ok(Answerer::Broker),
+        _ if state.lists == Lists::Awaited && state.trouble.is_none() => Ok(Answerer::Broker),
         _ => match AUDIENCE.list(method, params, is_modern) {
             Some(list) => list.map(Answerer::Front),
             None => Ok(Answerer::Broker),

@@ -57,6 +57,9 @@ pub enum Lists {
     Own,
     /// Those of the broker, which differ.
     Broker,
+    /// Those of the broker are not known yet, and are expected to differ: its configuration has backends. Lists wait for the
+    /// first connection.
+    Awaited,
 }
 
 /// The state of the front.

@@ -71,6 +71,13 @@ impl Home {
         fs::read_to_string(self.state().join("connect.log")).unwrap_or_default()
     }
 
+    /// Writes the configuration file of the brokers of this user.
+    pub fn has_configuration(&self, text: &str) {
+        let folder = self.path.join(".config/mcp-broker");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("broker.toml"), text).unwrap();
+    }
+
     /// A project folder of this name.
     pub fn project(&self, name: &str) -> PathBuf {
         let path = self.path.join("projects").join(name);

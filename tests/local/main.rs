@@ -4,6 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod backends;
 mod commands;
 mod connect;
 mod console;

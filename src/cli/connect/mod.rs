@@ -17,7 +17,7 @@ use crate::front::{
     self, Identity, Inbox, Log, Naming, OfferedEra, Options, Pane, Stdout, WakeMode, WakeOptions,
     dial::{Dial, LocalDial},
 };
-use crate::local::{Instance, LocalPaths, StartPolicy};
+use crate::local::{Instance, LocalPaths, StartPolicy, config_file_of_user};
 use remote::RemoteDial;
 
 /// The name of the command.
@@ -256,6 +256,7 @@ pub fn run(connect: Connect) -> Result<(), CliError> {
     let failed = |error: std::io::Error| CliError::Failed(format!("the front cannot start: {error}"));
     // First, so that no other part of the program can write to stdout.
     let stdout = Stdout::take().map_err(failed)?;
+    let expects_backends = matches!(&connect.broker, Broker::Local { instance, .. } if expects_backends(instance));
     let (dial, log): (Arc<dyn Dial>, Option<PathBuf>) = match connect.broker {
         Broker::Local { instance, policy } => {
             let paths = LocalPaths::of(&instance).map_err(|error| CliError::Usage(error.to_string()))?;
@@ -274,12 +275,22 @@ pub fn run(connect: Connect) -> Result<(), CliError> {
         era: connect.era,
         wake: connect.wake,
         frame_len_max: connect.frame_len_max,
+        expects_backends,
         log: Log::at(log.as_deref()),
     };
     match front::run(options, stdout, dial) {
         Ok(never) => match never {},
         Err(error) => Err(failed(error)),
     }
+}
+
+/// Whether the configuration file of a broker of this user seems to have backends. A wrong guess costs a client that the
+/// first lists wait for the broker, or that it is told of changed lists.
+fn expects_backends(instance: &Instance) -> bool {
+    let named = std::env::var_os(config::CONFIG_ENV).map(PathBuf::from);
+    let file = named.or_else(|| config_file_of_user().filter(|_| instance.dev_name().is_none()));
+    let text = file.and_then(|file| std::fs::read_to_string(file).ok());
+    text.is_some_and(|text| text.contains("backends"))
 }
 
 /// The log of all fronts, beside that of the broker.

@@ -1,0 +1,70 @@
+//! Backends behind the broker of a user, as an agent sees them through its front.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::{
+    front::Front,
+    home::{Home, is_alive},
+    support::eventually,
+};
+
+fn with_backend() -> Home {
+    let fake = PathBuf::from(env!("CARGO_BIN_EXE_mcp-broker")).with_file_name("fake-backend");
+    let user = Home::new();
+    user.has_configuration(&format!(
+        "[backends.fake]\ncommand = {:?}\n",
+        fake.display().to_string()
+    ));
+    user
+}
+
+fn initialize(front: &mut Front) {
+    let params = json!({
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "a test", "version": "1"},
+    });
+    front.request("initialize", &params);
+    front.notifies("notifications/initialized", &json!({}));
+}
+
+fn tool_names(front: &mut Front) -> Vec<String> {
+    let listed = front.request("tools/list", &json!({}));
+    let tools = listed["result"]["tools"].as_array().unwrap();
+    tools
+        .iter()
+        .map(|tool| tool["name"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn the_first_list_has_the_backends_and_their_tools_are_called() {
+    let user = with_backend();
+    let (mut first, mut second) = (user.front().start(), user.front().start());
+    let mut pids = Vec::new();
+    for front in [&mut first, &mut second] {
+        initialize(front);
+        let names = tool_names(front);
+        assert!(
+            names.contains(&"register_session".to_owned()) && names.contains(&"fake__echo".to_owned()),
+            "{names:?}"
+        );
+        let called = front.request("tools/call", &json!({"name": "fake__pid", "arguments": {}}));
+        pids.push(called["result"]["structuredContent"]["pid"].clone());
+    }
+    assert!(pids[0].is_u64() && pids[0] == pids[1], "both use one process: {pids:?}");
+    user.kill_broker();
+    let pid = i32::try_from(pids[0].as_i64().unwrap()).unwrap();
+    eventually("the backend ends with its broker", || (!is_alive(pid)).then_some(()));
+}
+
+#[test]
+fn a_wrong_configuration_file_is_told_to_the_agent() {
+    let user = Home::new();
+    user.has_configuration("[backends.fake]\ncomand = \"x\"\n");
+    let mut front = user.front().start();
+    initialize(&mut front);
+    let called: Value = front.request("tools/call", &json!({"name": "list_sessions", "arguments": {}}));
+    let text = called.to_string();
+    assert!(text.contains("backends.fake") && text.contains("comand"), "{text}");
+}
