@@ -353,6 +353,7 @@ impl Handler<Envelope<Reconfigure>> for Backend {
         let starts_differently = (&before.address, before.era, before.limits, before.is_disabled)
             != (&after.address, after.era, after.limits, after.is_disabled);
         let is_disabled = after.is_disabled;
+        self.shared.turns.set_limit(after.concurrency);
         self.shared.change_view(|view| view.config = after);
         if starts_differently {
             self.known_era = None;

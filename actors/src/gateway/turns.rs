@@ -51,6 +51,11 @@ impl Turns {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Changes how many calls may run. Those that run go on.
+    pub fn set_limit(&self, limit: usize) {
+        self.lock().limit = limit.max(1);
+    }
+
     /// Takes a turn if one is free now.
     pub fn try_take(self: &Arc<Self>) -> Option<Turn> {
         let mut state = self.lock();
@@ -99,7 +104,12 @@ impl Turns {
         loop {
             let next = {
                 let mut state = self.lock();
-                let next = state.next_waiting();
+                // The limit may have become lower.
+                let next = if state.running > state.limit {
+                    None
+                } else {
+                    state.next_waiting()
+                };
                 if next.is_none() {
                     state.running -= 1;
                 }
@@ -171,6 +181,21 @@ mod tests {
         assert_eq!(served, [1, 2, 3, 1, 2, 1]);
         drop(running);
         assert_eq!(turns.counts(), (0, 0));
+    }
+
+    #[test]
+    fn a_new_limit_holds_from_the_next_turn_on() {
+        let turns = Turns::new(2);
+        let (first, second) = (turns.try_take().unwrap(), turns.try_take().unwrap());
+        turns.set_limit(1);
+        let mut waiting = turns.take(1).unwrap();
+        drop(first);
+        assert!(waiting.try_recv().is_err(), "one runs already");
+        drop(second);
+        let third = waiting.try_recv().unwrap();
+        turns.set_limit(2);
+        assert!(turns.try_take().is_some());
+        drop(third);
     }
 
     #[test]
