@@ -211,6 +211,16 @@ metrics! {
         "Yaps that this replica has shown to its consoles.";
     DELIVERY_REPORTS = Counter "mcp_broker_delivery_reports_total" ["result"] "messages",
         "Reports to the senders of messages that were given up, or whose recipient is blocked. `result`: sent, refused.";
+    BACKENDS = Gauge "mcp_broker_backends" ["project", "backend", "state"] "1",
+        "Always 1; the label says the state of a backend of the gateway at this replica.";
+    BACKEND_CALLS = Counter "mcp_broker_backend_calls_total" ["project", "backend", "outcome"] "calls",
+        "Calls to backends. `outcome`: answered by the backend, or failed with an error of the gateway.";
+    BACKEND_CALLS_OPEN = Gauge "mcp_broker_backend_calls_open" ["project", "backend"] "calls",
+        "Calls to backends that are open, waiting ones included.";
+    BACKEND_STARTS = Counter "mcp_broker_backend_starts_total" ["project", "backend"] "starts",
+        "Starts of the processes of backends.";
+    BACKEND_DROPPED = Counter "mcp_broker_backend_dropped_total" ["project", "backend", "reason"] "messages",
+        "Messages of backends that reached no caller, such as late answers.";
     SPANS_DROPPED = Counter "mcp_broker_trace_spans_dropped_total" [] "spans",
         "Spans that were recorded and that no collector took: the queue was full, or the collector refused them or did not answer.";
 }

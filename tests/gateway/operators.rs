@@ -170,6 +170,32 @@ fn only_administrators_restart_backends_and_read_their_logs_and_it_is_audited() 
 }
 
 #[test]
+fn metrics_have_the_states_and_calls_of_backends() {
+    let gateway = Plan::new()
+        .backend("fake", &["--garbage-at-start", "2"])
+        .lines("[backends.nope]\ncommand = \"no-such-program\"")
+        .start();
+    let client = gateway.legacy();
+    client.gets("fake__echo", json!({}));
+    client.fails_as("backend_unavailable", "nope__x", json!({}));
+    let metrics = gateway.get("/metrics").body;
+    for line in [
+        "mcp_broker_backends{project=\"default\",backend=\"fake\",state=\"ready\"} 1",
+        "mcp_broker_backends{project=\"default\",backend=\"nope\",state=\"failed\"} 1",
+        "mcp_broker_backend_calls_total{project=\"default\",backend=\"fake\",outcome=\"answered\"} 1",
+        "mcp_broker_backend_calls_total{project=\"default\",backend=\"nope\",outcome=\"failed\"} 1",
+        "mcp_broker_backend_calls_open{project=\"default\",backend=\"fake\"} 0",
+        "mcp_broker_backend_starts_total{project=\"default\",backend=\"fake\"} 1",
+        "mcp_broker_backend_dropped_total{project=\"default\",backend=\"fake\",reason=\"no message\"} 2",
+    ] {
+        assert!(
+            metrics.lines().any(|known| known == line),
+            "{line} is missing in {metrics}"
+        );
+    }
+}
+
+#[test]
 fn the_log_of_a_backend_is_shown_and_escaped() {
     let gateway = Gateway::with_fake(&["--garbage-at-start", "3"]);
     gateway.legacy().gets("fake__stderr", json!({"bytes": 300}));
