@@ -62,6 +62,15 @@ set_up_conformance() {
   export CONFORMANCE=required
 }
 
+# Official MCP servers, which tests share through the gateway.
+set_up_gateway_servers() {
+  python_environment gateway-servers tests/gateway/servers/requirements.txt
+  node_and_npm
+  node_packages tests/gateway/servers
+  # From here on a test that finds no server fails, and is not skipped.
+  export GATEWAY_SERVERS=required
+}
+
 # What reads /openapi.json and asks the broker for everything in it.
 set_up_openapi() {
   python_environment openapi tests/openapi/requirements.txt

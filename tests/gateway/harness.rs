@@ -56,8 +56,19 @@ impl Plan {
     }
 
     /// A fake backend in this table.
-    pub fn table(mut self, table: &str, flags: &[&str], lines: &str) -> Self {
-        let (program, args) = (json!(fake_backend()), json!(flags));
+    pub fn table(self, table: &str, flags: &[&str], lines: &str) -> Self {
+        let program = fake_backend().display().to_string();
+        let args: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        self.program_in(table, (&program, &args), lines)
+    }
+
+    /// A backend of another program.
+    pub fn program(self, name: &str, program: &str, args: &[String], lines: &str) -> Self {
+        self.program_in(&format!("backends.{name}"), (program, args), lines)
+    }
+
+    fn program_in(mut self, table: &str, (program, args): (&str, &[String]), lines: &str) -> Self {
+        let (program, args) = (json!(program), json!(args));
         let marker = &self.marker;
         let has_env = lines.contains("env =");
         writeln!(self.text, "[{table}]\ncommand = {program}\nargs = {args}").unwrap();

@@ -15,5 +15,6 @@ mod lists;
 mod operators;
 mod places;
 mod processes;
+mod real_servers;
 mod starts;
 mod traffic;

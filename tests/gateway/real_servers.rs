@@ -1,0 +1,244 @@
+//! Official MCP servers behind the gateway: what they answer through it is what they answer directly.
+//!
+//! `scripts/test` installs them. Without them a test prints that and passes, unless `GATEWAY_SERVERS=required`.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    harness::{Calls, Gateway, Plan, tools_of},
+    support::{Agent, Wire},
+};
+
+/// The program and the arguments of an official server; `None` if it is not installed.
+fn server(name: &str) -> Option<(String, Vec<String>)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (program, file) = match name {
+        "time" => {
+            let program = root.join("target/clients/gateway-servers/bin/mcp-server-time");
+            (program.clone(), program)
+        }
+        name => {
+            let file = root.join(format!(
+                "tests/gateway/servers/node_modules/@modelcontextprotocol/server-{name}/dist/index.js"
+            ));
+            (PathBuf::from("node"), file)
+        }
+    };
+    if !file.exists() {
+        assert!(
+            std::env::var_os("GATEWAY_SERVERS").is_none_or(|it| it != "required"),
+            "{} is missing",
+            file.display()
+        );
+        eprintln!(
+            "skipped: {} is not installed (scripts/test installs it)",
+            file.display()
+        );
+        return None;
+    }
+    let args = if file == program {
+        Vec::new()
+    } else {
+        vec![file.display().to_string()]
+    };
+    Some((program.display().to_string(), args))
+}
+
+/// The table of a server, with these further lines.
+fn with_server(plan: Plan, name: &str, (program, args): &(String, Vec<String>), lines: &str) -> Plan {
+    // The broker of the tests has a PATH of its own.
+    let path = std::env::var("PATH").unwrap();
+    plan.program(name, program, args, &format!("env = {{ PATH = {path:?} }}\n{lines}"))
+}
+
+/// A server that the test speaks to itself.
+struct Direct {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    last_id: u64,
+}
+
+impl Direct {
+    fn start((program, args): &(String, Vec<String>)) -> Self {
+        let mut child = Command::new(program)
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let mut direct = Self {
+            child,
+            input,
+            output: BufReader::new(output),
+            last_id: 0,
+        };
+        let hello = json!({
+            "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "a test", "version": "1"},
+        });
+        direct.request("initialize", hello).unwrap();
+        writeln!(
+            direct.input,
+            r#"{{"jsonrpc":"2.0","method":"notifications/initialized"}}"#
+        )
+        .unwrap();
+        direct
+    }
+
+    fn request(&mut self, method: &str, params: Value) -> Result<Value, Value> {
+        self.last_id += 1;
+        let id = self.last_id;
+        let request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        writeln!(self.input, "{request}").unwrap();
+        loop {
+            let mut line = String::new();
+            assert!(self.output.read_line(&mut line).unwrap() > 0, "the server has ended");
+            let mut frame: Value = serde_json::from_str(&line).unwrap();
+            if frame["id"] == id && frame.get("method").is_none() {
+                return match frame.get("error") {
+                    Some(_) => Err(frame["error"].take()),
+                    None => Ok(frame["result"].take()),
+                };
+            }
+        }
+    }
+}
+
+impl Drop for Direct {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Requests to server-everything that have the same answer each time.
+fn requests() -> Vec<(&'static str, Value)> {
+    let call = |tool: &str, arguments: Value| ("tools/call", json!({"name": tool, "arguments": arguments}));
+    vec![
+        ("tools/list", json!({})),
+        ("prompts/list", json!({})),
+        ("resources/list", json!({})),
+        ("resources/templates/list", json!({})),
+        call("echo", json!({"message": "ä \"b\" \n c"})),
+        call("echo", json!({})),
+        call("get-sum", json!({"a": 1.5, "b": 2})),
+        call("get-tiny-image", json!({})),
+        call("get-structured-content", json!({"location": "Chicago"})),
+        call(
+            "get-annotated-message",
+            json!({"messageType": "error", "includeImage": true}),
+        ),
+        call("get-resource-links", json!({"count": 3})),
+        call("trigger-long-running-operation", json!({"duration": 0.1, "steps": 2})),
+        call("no-such-tool", json!({})),
+        ("prompts/get", json!({"name": "simple-prompt"})),
+        (
+            "prompts/get",
+            json!({"name": "args-prompt", "arguments": {"city": "Berlin", "state": "BE"}}),
+        ),
+        ("prompts/get", json!({"name": "args-prompt"})),
+        (
+            "completion/complete",
+            json!({
+                "ref": {"type": "ref/prompt", "name": "completable-prompt"},
+                "argument": {"name": "department", "value": "E"},
+            }),
+        ),
+        (
+            "resources/read",
+            json!({"uri": "demo://resource/static/document/architecture.md"}),
+        ),
+        ("resources/read", json!({"uri": "demo://resource/no-such-thing"})),
+    ]
+}
+
+#[test]
+fn server_everything_answers_through_the_gateway_as_it_does_directly() {
+    let Some(everything) = server("everything") else { return };
+    let gateway = with_server(Plan::new(), "everything", &everything, "").start();
+    tools_of(&gateway.legacy(), "everything");
+    let alone = Agent::legacy(
+        Wire::open_at(gateway.address, "/ws/everything"),
+        "2025-11-25",
+        &json!({}),
+    );
+    let mut direct = Direct::start(&everything);
+    for (method, params) in requests() {
+        let directly = direct.request(method, params.clone());
+        let mut through = alone.request(method, params.clone());
+        // The gateway says how long its lists may be cached, and knows unknown tools itself.
+        if let Ok(list) = &mut through {
+            let list = list.as_object_mut().unwrap();
+            list.remove("ttlMs");
+            list.remove("cacheScope");
+        }
+        if params["name"] == "no-such-tool" {
+            assert_eq!(through.unwrap_err()["code"], -32602);
+            continue;
+        }
+        assert_eq!(through, directly, "{method} {params}");
+    }
+    let with_prefix = gateway.legacy();
+    let (method, params) = (
+        "tools/call",
+        json!({"name": "everything__get-sum", "arguments": {"a": 1, "b": 2}}),
+    );
+    let directly = direct.request(method, json!({"name": "get-sum", "arguments": {"a": 1, "b": 2}}));
+    assert_eq!(with_prefix.request(method, params), directly);
+}
+
+#[test]
+fn ten_agents_of_both_eras_share_one_memory() {
+    let Some(memory) = server("memory") else { return };
+    let plan = Plan::new();
+    let file = plan.file("memory.json");
+    let path = std::env::var("PATH").unwrap();
+    let env = format!("env = {{ PATH = {path:?}, MEMORY_FILE_PATH = {file:?} }}");
+    let gateway = plan.program("memory", &memory.0, &memory.1, &env).start();
+    let legacy: Vec<_> = (0..5).map(|_| gateway.legacy()).collect();
+    let modern: Vec<_> = (0..5).map(|_| gateway.modern_http()).collect();
+    let clients: Vec<&dyn Calls> = legacy
+        .iter()
+        .map(|client| client as &dyn Calls)
+        .chain(modern.iter().map(|client| client as &dyn Calls))
+        .collect();
+    for (at, client) in clients.iter().enumerate() {
+        let entity = json!({"name": format!("agent {at}"), "entityType": "agent", "observations": ["here"]});
+        client.gets("memory__create_entities", json!({"entities": [entity]}));
+    }
+    for client in &clients {
+        let graph = client.gets("memory__read_graph", json!({}));
+        assert_eq!(graph["entities"].as_array().unwrap().len(), 10, "{graph}");
+    }
+    assert_eq!(gateway.programs().len(), 1, "one process for all");
+}
+
+#[test]
+fn a_server_of_the_modern_era_serves_clients_of_both() {
+    let Some(time) = server("time") else { return };
+    let gateway = with_server(Plan::new(), "time", &time, "").start();
+    let arguments = json!({"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"});
+    let of = |client: &dyn Calls| {
+        let result = client.result_of("time__convert_time", arguments.clone()).unwrap();
+        (
+            result["structuredContent"]["time_difference"].clone(),
+            result.get("resultType").cloned(),
+        )
+    };
+    assert_eq!(of(&gateway.legacy()), (json!("+9.0h"), None));
+    assert_eq!(of(&gateway.modern_http()), (json!("+9.0h"), Some(json!("complete"))));
+    assert_eq!(era_of(&gateway, "time"), "modern");
+}
+
+fn era_of(gateway: &Gateway, backend: &str) -> String {
+    let shown = gateway.get(&format!("/api/v1/backends/{backend}")).json();
+    shown["era"].as_str().unwrap().to_owned()
+}
