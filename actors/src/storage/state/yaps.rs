@@ -31,7 +31,8 @@ pub struct Yaps {
     /// The places by number, which is by arrival.
     arrivals: BTreeMap<u64, Place>,
     last_number: u64,
-    /// The last arrival by both clocks, which never go back here.
+    /// The latest time by each clock; they never go back here. A sender is forgotten by the first one too, so that a wall
+    /// clock that is set back cannot put its next yap before its last.
     last_unix_ms: u64,
     last_mono_ms: u64,
     /// The last time of each sender, while it may be later than that of the sender's next yap.
@@ -191,7 +192,8 @@ impl Yaps {
         {
             self.forget_oldest(journal);
         }
-        let earliest_ms = now.unix_ms.saturating_sub(millis(YAP_BACKDATE_MAX));
+        self.last_unix_ms = self.last_unix_ms.max(now.unix_ms);
+        let earliest_ms = self.last_unix_ms.saturating_sub(millis(YAP_BACKDATE_MAX));
         self.last_at_ms_of.retain(|_, last_at_ms| *last_at_ms > earliest_ms);
     }
 
