@@ -51,9 +51,18 @@ impl Turns {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes how many calls may run. Those that run go on.
-    pub fn set_limit(&self, limit: usize) {
+    /// Changes how many calls may run. Those that run go on, and those that wait get the turns that are free now.
+    pub fn set_limit(self: &Arc<Self>, limit: usize) {
         self.lock().limit = limit.max(1);
+        loop {
+            let mut state = self.lock();
+            if state.running >= state.limit || state.waiting.is_empty() {
+                return;
+            }
+            state.running += 1;
+            drop(state);
+            self.release();
+        }
     }
 
     /// Takes a turn if one is free now.
@@ -196,6 +205,19 @@ mod tests {
         turns.set_limit(2);
         assert!(turns.try_take().is_some());
         drop(third);
+    }
+
+    #[test]
+    fn a_higher_limit_serves_the_calls_that_wait() {
+        let turns = Turns::new(1);
+        let _running = turns.try_take().unwrap();
+        drop(turns.take(1).unwrap());
+        let mut waiting = [1, 1, 2].map(|caller| turns.take(caller).unwrap());
+        turns.set_limit(3);
+        assert_eq!(turns.counts(), (3, 1));
+        assert!(turns.try_take().is_none(), "a new call does not overtake");
+        let served = waiting.each_mut().map(|turn| turn.try_recv().ok());
+        assert_eq!(served.each_ref().map(Option::is_some), [true, false, true]);
     }
 
     #[test]

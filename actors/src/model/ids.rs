@@ -10,6 +10,15 @@ use super::BrokerError;
 /// The placeholder for an id that is written later: as long as any UUID in text form.
 pub const UNSET_ID: &str = "00000000-0000-0000-0000-000000000000";
 
+/// Whether a text is a label: 1 to `len_max` of `a-z`, `0-9` and `-`, not beginning or ending with `-`.
+pub(super) fn is_label(text: &str, len_max: usize) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=len_max).contains(&text.len())
+        && text.bytes().all(is_allowed)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}
+
 /// A tenant. `^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProjectId(Arc<str>);
@@ -24,13 +33,7 @@ impl ProjectId {
     /// # Errors
     /// `invalid_argument` when the text does not match the grammar above.
     pub fn parse(text: &str) -> Result<Self, BrokerError> {
-        let edge = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
-        let bytes = text.as_bytes();
-        let well_formed = (1..=Self::LEN_MAX).contains(&bytes.len())
-            && edge(bytes[0])
-            && edge(bytes[bytes.len() - 1])
-            && bytes.iter().all(|&b| edge(b) || b == b'-');
-        if well_formed {
+        if is_label(text, Self::LEN_MAX) {
             Ok(Self(text.into()))
         } else {
             Err(BrokerError::invalid(

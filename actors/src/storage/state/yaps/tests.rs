@@ -225,3 +225,24 @@ fn yaps_are_forgotten_after_a_day_and_their_numbers_go_on() {
     assert_eq!((yaps.list(None, 9).len(), yaps.shown_bytes), (0, 0));
     assert_eq!(hold(&mut yaps, later(day_ms)), 2);
 }
+
+#[test]
+fn a_wall_clock_that_is_set_back_does_not_move_a_yap_before_its_senders_last() {
+    let steps = [
+        Step::Yap(0, Some(-4_782)),
+        Step::Pass(18),
+        Step::Yap(1, None),
+        // The release at the end of this time forgets the first sender.
+        Step::Pass(200),
+        Step::SetWall(-402),
+        Step::Yap(0, Some(-4_599)),
+    ];
+    let run = run(&steps, |_, _| {});
+    let of_first = run.shown.iter().map(|(shown, _)| shown).filter(|shown| {
+        let sender = SessionId::from_uuid(Uuid::from_u128(0));
+        shown.yap.sender == sender
+    });
+    let times: Vec<u64> = of_first.map(|shown| shown.at_ms).collect();
+    assert_eq!(times.len(), 2);
+    assert!(times[0] <= times[1], "{times:?}");
+}
