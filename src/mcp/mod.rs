@@ -28,6 +28,7 @@ pub mod list_changes;
 pub mod lists;
 pub mod located_id;
 pub mod logging;
+pub mod mirrored;
 pub mod outbox;
 pub mod owned_frame;
 mod peer;

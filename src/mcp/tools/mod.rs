@@ -19,6 +19,7 @@ use serde_json::Value;
 
 #[cfg(feature = "conformance-fixtures")]
 use super::fixtures;
+use super::mirrored::{self, MirroredParameter};
 pub use asking::read_input;
 pub use receiving::read_acknowledgement;
 pub use tool::{AskingFn, AsyncFn, PendingCall, Run, Tool, ToolCaller};
@@ -107,23 +108,13 @@ pub fn receives_messages(name: &str) -> bool {
     name == receiving::RECEIVE_MESSAGES.name
 }
 
-/// A parameter that a client repeats in a header (`x-mcp-header`, 2026-07-28, basic/transports/streamable-http, Custom
-/// Headers).
-#[derive(Debug)]
-pub struct MirroredParameter {
-    /// Its place in the arguments (RFC 6901).
-    pub pointer: String,
-    /// The name of the header.
-    pub header: String,
-}
-
-/// The parameters of a tool that clients repeat in headers.
+/// The parameters of an own tool that clients repeat in headers.
 pub fn mirrored_parameters(tool: &str) -> &'static [MirroredParameter] {
     // Found in the list of tools, as clients find them.
     static MIRRORED: LazyLock<HashMap<String, Vec<MirroredParameter>>> = LazyLock::new(|| {
         let of = |tool: &Value| {
-            let mut found = Vec::new();
-            find_mirrored(&tool["inputSchema"]["properties"], "", &mut found);
+            // The annotations of own tools are right: a test calls them.
+            let found = mirrored::mirrored_parameters(&tool["inputSchema"]).unwrap_or_default();
             (tool["name"].as_str().unwrap_or_default().to_owned(), found)
         };
         let tools = list(true, Scope::Operator);
@@ -131,20 +122,6 @@ pub fn mirrored_parameters(tool: &str) -> &'static [MirroredParameter] {
         tools.map(of).filter(|(_, found)| !found.is_empty()).collect()
     });
     MIRRORED.get(tool).map_or(&[], Vec::as_slice)
-}
-
-fn find_mirrored(properties: &Value, at: &str, found: &mut Vec<MirroredParameter>) {
-    for (name, schema) in properties.as_object().into_iter().flatten() {
-        let pointer = format!("{at}/{}", name.replace('~', "~0").replace('/', "~1"));
-        if let Some(header) = schema["x-mcp-header"].as_str() {
-            let header = format!("Mcp-Param-{header}");
-            found.push(MirroredParameter {
-                pointer: pointer.clone(),
-                header,
-            });
-        }
-        find_mirrored(&schema["properties"], &pointer, found);
-    }
 }
 
 /// The list of tools for a caller of this scope, in a broker with many projects or a single one.
@@ -175,6 +152,7 @@ mod tests {
             }
             assert!(tool.name.len() <= 40 && tool.name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'));
             assert!(described["annotations"]["readOnlyHint"].is_boolean());
+            assert!(mirrored::mirrored_parameters(&described["inputSchema"]).is_ok());
         }
     }
 }

@@ -6,14 +6,14 @@ use actix_web::http::{
     StatusCode,
     header::{HeaderMap, HeaderValue},
 };
-use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::refusal::Refusal;
 use crate::mcp::{
+    mirrored::{self, MirroredParameter},
     rpc::{self, HEADER_MISMATCH, INVALID_REQUEST, METHOD_NOT_FOUND, Params, RpcError},
-    tools::{self, MirroredParameter},
+    tools,
     version::{LEGACY, MODERN, RequestMeta},
 };
 
@@ -196,15 +196,8 @@ fn single_value<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<Cow<'a,
     }
 }
 
-/// Decodes the Base64 form of a header value (section Value Encoding).
 fn decode_value<'a>(name: &str, value: Cow<'a, str>) -> Result<Cow<'a, str>, RpcError> {
-    let encoded = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?="));
-    let Some(encoded) = encoded else { return Ok(value) };
-    let text = STANDARD
-        .decode(encoded)
-        .ok()
-        .and_then(|bytes| String::from_utf8(bytes).ok());
-    text.map(Cow::Owned).ok_or_else(|| {
+    mirrored::decoded(value).ok_or_else(|| {
         RpcError::new(
             HEADER_MISMATCH,
             format!("Header mismatch: {name} is not Base64 of UTF-8"),
@@ -246,6 +239,7 @@ pub fn legacy_status(error: Option<i32>) -> StatusCode {
 
 #[cfg(test)]
 mod tests {
+    use base64::{Engine, engine::general_purpose::STANDARD};
     use proptest::prelude::*;
 
     use super::*;
