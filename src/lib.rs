@@ -25,5 +25,6 @@ pub mod startup;
 pub mod storage;
 pub mod targets;
 pub mod telemetry;
+pub mod tls;
 pub mod transport;
 pub mod verbs;

@@ -20,9 +20,10 @@ use rustls::{
 
 use super::{findings::Finding, setup::Setup};
 use crate::{
-    cli::mcp_client::{Roots, connect_tcp, split_address},
+    cli::mcp_client::{connect_tcp, split_address},
     config::StorageKind,
     storage::redis::tls_servers,
+    tls::Roots,
 };
 
 /// The name of the check.

@@ -9,7 +9,7 @@ use std::fmt;
 use serde_json::{Value, json};
 
 pub use http::{HttpClient, modern_request, response_in};
-pub use tls::{Roots, connect_tcp, split_address};
+pub use tls::{connect_tcp, split_address};
 pub use websocket::{Socket, WebSocketClient, open_socket};
 
 const MODERN_VERSION: &str = "2026-07-28";
