@@ -127,6 +127,7 @@ fn backend_status(failure: &BackendFailure) -> StatusCode {
         BackendFailure::NotFound { .. } => StatusCode::NOT_FOUND,
         BackendFailure::TimedOut { .. } => StatusCode::GATEWAY_TIMEOUT,
         BackendFailure::Died { .. }
+        | BackendFailure::Http { .. }
         | BackendFailure::Protocol { .. }
         | BackendFailure::TooLarge { .. }
         | BackendFailure::GivenUp { .. } => StatusCode::BAD_GATEWAY,

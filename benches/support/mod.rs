@@ -119,7 +119,7 @@ pub fn arrival(headers: &HeaderMap, address: Option<IpAddr>) -> Credentials<'_> 
 
 /// Sends a request to the REST API of a broker in a process of its own.
 pub fn administer(address: SocketAddr, method: &str, path: &str, body: &Value) -> Value {
-    let request = ureq::http::Request::builder()
+    let request = http::Request::builder()
         .method(method)
         .uri(format!("http://{address}/api/v1/{path}"))
         .header("x-api-key", ADMIN_KEY)

@@ -5,12 +5,13 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use ::config::{Value, ValueKind};
 use actors::model::{
-    BackendAddress, BackendConfig, BackendEra, BackendName, BackendsConfig, ProcessLimits, ProjectId, RestartChoice,
-    ToolChoice,
+    BackendAddress, BackendConfig, BackendEra, BackendName, BackendsConfig, HttpTransport, ProcessLimits, ProjectId,
+    RestartChoice, ToolChoice,
 };
 use serde::{Deserialize, Deserializer, de::Error as _};
 
 use super::rules::{Rule, Span, hours, millis, seconds};
+use crate::gateway::parse_url;
 
 /// The key of the table of backends, in the file and in the table of a project.
 pub const BACKENDS: &str = "backends";
@@ -37,6 +38,7 @@ struct BackendTable {
     url: Option<String>,
     #[serde(default)]
     headers: BTreeMap<String, String>,
+    transport: Option<Transport>,
     #[serde(default)]
     disabled: bool,
     #[serde(default, deserialize_with = "time")]
@@ -72,6 +74,14 @@ enum Era {
     Auto,
     Legacy,
     Modern,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Transport {
+    Auto,
+    Http,
+    Sse,
 }
 
 #[derive(Default, Deserialize)]
@@ -196,10 +206,21 @@ fn backend(name: &str, value: Value, defaults: BackendDefaults) -> Result<Backen
             pass_env: table.pass_env,
             cwd: table.cwd,
         },
-        (None, Some(url)) => BackendAddress::Url {
-            url,
-            headers: table.headers,
-        },
+        (None, Some(url)) => {
+            // One with references is known when the backend starts.
+            if !url.contains("${") {
+                parse_url(&url).map_err(|reason| format!("url: {reason}"))?;
+            }
+            BackendAddress::Url {
+                url,
+                headers: table.headers,
+                transport: match table.transport {
+                    Some(Transport::Http) => Some(HttpTransport::Streamable),
+                    Some(Transport::Sse) => Some(HttpTransport::Sse),
+                    Some(Transport::Auto) | None => None,
+                },
+            }
+        }
         (Some(_), Some(_)) => return Err("it has a command and a url: leave one out".to_owned()),
         (None, None) => return Err("it needs a command or a url".to_owned()),
     };
@@ -300,6 +321,7 @@ mod tests {
             ("[backends.A]\ncommand = 'x'", "backends.A", "1 to 32 of a-z"),
             ("[backends.mcp]\ncommand = 'x'", "backends.mcp", "reserved"),
             ("[backends.a]\ncommand = 'x'\nurl = 'y'", "backends.a", "leave one out"),
+            ("[backends.a]\nurl = 'y'", "backends.a", "url: it must begin with"),
             ("[backends.a]\ncomand = 'x'", "backends.a", "comand"),
             (
                 "[backends.a]\ncommand = 'x'\ncall_timeout = 'soon'",

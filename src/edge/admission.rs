@@ -7,6 +7,7 @@ use actix_http::{
     header::{HOST, HeaderMap, ORIGIN},
 };
 
+use super::hops;
 use crate::problem::Problem;
 
 /// The allowed `Host` and `Origin` headers. They protect against DNS rebinding and against web pages of other sites
@@ -39,12 +40,17 @@ impl Admission {
         self.check_origin(headers)
     }
 
-    /// Checks `Origin` only. Probes use this: a load balancer or a kubelet addresses the broker by IP, and asks for
+    /// Checks `Origin` only, and that the request has not come from this broker. Probes use this: a load balancer or a kubelet addresses the broker by IP, and asks for
     /// nothing secret.
     ///
     /// # Errors
     /// 403 with the setting that would allow the request.
     pub fn check_origin(&self, headers: &HeaderMap) -> Result<(), Problem> {
+        if hops::has_own_hop(headers) {
+            return Err(forbidden(
+                "this request has come from this broker itself: a backend must not lead back to it",
+            ));
+        }
         if headers.contains_key(ORIGIN) && !self.is_origin_allowed(headers) {
             return Err(forbidden("this Origin is not allowed: see cors_origins"));
         }

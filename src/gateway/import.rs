@@ -183,6 +183,10 @@ fn table(
         (None, Some(url)) => {
             let url = text(url)?.ok_or("url is no text")?;
             line("url", &toml_string(&url));
+            // Other values are found out when the backend starts.
+            if server.get("type").and_then(Value::as_str) == Some("sse") {
+                line("transport", &toml_string("sse"));
+            }
         }
         (None, None) => return Err("it has neither a command nor a url".to_owned()),
     }

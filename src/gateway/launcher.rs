@@ -2,32 +2,23 @@
 
 use std::rc::Rc;
 
-use actors::gateway::{Instance, InstanceEvent, LaunchOrder, Launcher};
-use actors::model::BackendAddress;
+use actors::gateway::{Instance, LaunchOrder, Launcher};
 
 use super::instance::{self, Ending};
 
-/// Starts programs on this machine.
+/// Starts programs on this machine, and connects to servers elsewhere.
 #[derive(Debug)]
-pub struct ProcessLauncher;
+pub struct InstanceLauncher;
 
-impl Launcher for ProcessLauncher {
+impl Launcher for InstanceLauncher {
     fn launch(&self, order: LaunchOrder) -> Box<dyn Instance> {
         let ending = Rc::<Ending>::default();
-        match &order.config.address {
-            BackendAddress::Command { .. } => {
-                actix_rt::spawn(instance::run(order, Rc::clone(&ending)));
-            }
-            BackendAddress::Url { .. } => {
-                let reason = "backends with a URL are not served yet: name a command";
-                (order.report)(InstanceEvent::NotStarted(reason.to_owned()));
-            }
-        }
+        actix_rt::spawn(instance::run(order, Rc::clone(&ending)));
         Box::new(RunningInstance(ending))
     }
 }
 
-/// An instance on this thread. Its task goes on until the process is gone, also when this is dropped.
+/// An instance on this thread. Its task goes on until its process or connection is gone, also when this is dropped.
 struct RunningInstance(Rc<Ending>);
 
 impl Instance for RunningInstance {

@@ -15,8 +15,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::probe::client_info;
-use crate::mcp::version::MODERN;
+use super::probe::modern_meta;
 
 /// How long one page may take.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -38,6 +37,13 @@ pub struct ListReader {
     changes: Rc<ListChanges>,
     /// What an earlier instance offered.
     known: BackendLists,
+    read_tools: Option<Rc<dyn ReadTools>>,
+}
+
+/// Looks at each list of tools that was read, before anyone sees it.
+pub trait ReadTools {
+    /// Takes the tools. Those that it removes are not offered.
+    fn look_at(&self, tools: &mut Vec<Item>);
 }
 
 /// The lists that have changed since they were read. However many changes come, each list is read at most once more.
@@ -56,6 +62,15 @@ impl ListChanges {
             "notifications/resources/list_changed" => &[ListKind::Resources, ListKind::Templates],
             _ => return,
         };
+        self.add(kinds);
+    }
+
+    /// Notes that all lists may have changed.
+    pub fn note_all(&self) {
+        self.add(&ListKind::ALL);
+    }
+
+    fn add(&self, kinds: &[ListKind]) {
         let mut changed = self.changed.get();
         for (known, flag) in ListKind::ALL.iter().zip(&mut changed) {
             *flag |= kinds.contains(known);
@@ -67,7 +82,13 @@ impl ListChanges {
 
 impl ListReader {
     /// Reads the lists of a backend with these capabilities.
-    pub fn new(link: Arc<dyn Link>, server: &ServerInfo, changes: Rc<ListChanges>, known: BackendLists) -> Self {
+    pub fn new(
+        link: Arc<dyn Link>,
+        server: &ServerInfo,
+        changes: Rc<ListChanges>,
+        known: BackendLists,
+        read_tools: Option<Rc<dyn ReadTools>>,
+    ) -> Self {
         let capabilities: Map<String, Value> = serde_json::from_str(&server.capabilities).unwrap_or_default();
         let has = |name: &str| capabilities.contains_key(name);
         let kinds = ListKind::ALL
@@ -83,6 +104,7 @@ impl ListReader {
             kinds,
             changes,
             known,
+            read_tools,
         }
     }
 
@@ -151,6 +173,9 @@ impl ListReader {
                     // A client could tell two items of one name not apart.
                     let mut seen = HashSet::new();
                     items.retain(|item| seen.insert(item.key.clone()));
+                    if let Some(read_tools) = self.read_tools.as_ref().filter(|_| kind == ListKind::Tools) {
+                        read_tools.look_at(&mut items);
+                    }
                     return Ok(items);
                 }
                 Some(_) if next == cursor => return Err(Some("it gives the same cursor again and again".to_owned())),
@@ -163,11 +188,7 @@ impl ListReader {
     async fn page(&self, kind: ListKind, cursor: Option<&str>) -> Result<String, Option<String>> {
         let mut params = match self.link.era() {
             BackendEra::Legacy => json!({}),
-            BackendEra::Modern => json!({"_meta": {
-                "io.modelcontextprotocol/protocolVersion": MODERN,
-                "io.modelcontextprotocol/clientCapabilities": {},
-                "io.modelcontextprotocol/clientInfo": client_info(),
-            }}),
+            BackendEra::Modern => json!({"_meta": modern_meta()}),
         };
         if let Some(cursor) = cursor {
             params["cursor"] = json!(cursor);
@@ -188,6 +209,9 @@ impl ListReader {
             }
             Ok(CallEnd::Error(error)) => Err(Some(String::from_utf8_lossy(&error).chars().take(200).collect())),
             Ok(CallEnd::TooLarge { limit }) => Err(Some(format!("the answer has more than {limit} bytes"))),
+            Ok(CallEnd::HttpError { status, .. }) => Err(Some(format!("HTTP {status}"))),
+            Ok(CallEnd::Died(ended)) if self.link.is_open() => Err(Some(ended.to_string())),
+            Ok(CallEnd::NotSent) if self.link.is_open() => Err(Some("its server cannot be reached".to_owned())),
             Ok(CallEnd::Died(_) | CallEnd::NotSent) => Err(None),
             Err(_) => Err(Some(format!("no answer within {} s", PAGE_TIMEOUT.as_secs()))),
         }

@@ -1,20 +1,25 @@
-//! The processes behind the gateway: backend MCP servers that are started, spoken to and ended.
+//! The instances behind the gateway: backend MCP servers that are started or connected to, spoken to and ended.
 //!
 //! `launcher` is what the actors of the gateway call. For each instance a task of its own (`instance`) starts a process
-//! (`process`), agrees with it on an era (`probe`), moves frames between it and the link of its callers, and reads its
-//! lists (`lists`). Between the broker and the program stands a keeper (`keeper`): the same executable, which ends the
-//! program and all its descendants when the broker has gone, however it went.
+//! (`process`) or connects to a URL (`remote`). What is said is the same everywhere (`conversation`): it agrees on an era
+//! (`probe`), brings answers to the link of the callers, and reads the lists (`lists`). `pipes` and `remote` move the
+//! messages. Between the broker and a program stands a keeper (`keeper`): the same executable, which ends the program and
+//! all its descendants when the broker has gone, however it went.
 //!
 //! It knows neither callers nor tools: requests are written by `mcp::forwarding`.
 
+mod conversation;
 mod environment;
 pub mod import;
 mod instance;
 pub mod keeper;
 mod launcher;
 mod lists;
+mod pipes;
 mod probe;
 mod process;
+mod remote;
 
 pub use environment::{expand, find_program};
-pub use launcher::ProcessLauncher;
+pub use launcher::InstanceLauncher;
+pub use remote::parse_url;

@@ -13,9 +13,10 @@ use serde_json::{Map, Value, json};
 
 use crate::mcp::version::{LEGACY, MODERN};
 
-/// The ids of the two openings. Calls have far higher numbers.
+/// The ids of the two openings, and of the subscription to changes. Calls have far higher numbers.
 const DISCOVER: CallNumber = CallNumber(1);
 const INITIALIZE: CallNumber = CallNumber(2);
+pub const LISTEN: CallNumber = CallNumber(3);
 
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,8 +59,17 @@ pub enum ProbeStep {
 }
 
 /// The client that the broker is towards backends.
-pub fn client_info() -> Value {
+fn client_info() -> Value {
     json!({"name": "mcp-broker", "version": env!("CARGO_PKG_VERSION")})
+}
+
+/// The `_meta` of the broker's own requests to a modern backend.
+pub fn modern_meta() -> Value {
+    json!({
+        "io.modelcontextprotocol/protocolVersion": MODERN,
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": client_info(),
+    })
 }
 
 impl Probe {
@@ -69,12 +79,7 @@ impl Probe {
         let asks_legacy = opening != Opening::Modern;
         let mut lines = Vec::new();
         if asks_modern {
-            let meta = json!({
-                "io.modelcontextprotocol/protocolVersion": MODERN,
-                "io.modelcontextprotocol/clientCapabilities": {},
-                "io.modelcontextprotocol/clientInfo": client_info(),
-            });
-            let params = json!({"_meta": meta});
+            let params = json!({"_meta": modern_meta()});
             lines.push(request(DISCOVER, "server/discover", &params));
         }
         if asks_legacy {

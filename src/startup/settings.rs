@@ -21,7 +21,7 @@ use crate::{
     budget::Budget,
     config::{self, Config, DeskSecret, RedisFallback, StorageKind},
     edge::AddressLimiter,
-    gateway::ProcessLauncher,
+    gateway::InstanceLauncher,
     http::Scraping,
     mcp::ClarifyBy,
     metrics::TokenFile,
@@ -148,7 +148,7 @@ fn project(config: &Config, secret: Option<&DeskSecret>, gateway: Option<Gateway
 /// The gateway of each project, with the backends as the configuration file has them now.
 pub fn gateway(config: &Config, backends: watch::Receiver<Arc<BackendsConfig>>) -> GatewaySettings {
     GatewaySettings {
-        launcher: Arc::new(ProcessLauncher),
+        launcher: Arc::new(InstanceLauncher),
         backends,
         naming: Naming {
             separator: config.gateway_separator.clone(),

@@ -67,6 +67,11 @@ impl Plan {
         self.program_in(&format!("backends.{name}"), (program, args), lines)
     }
 
+    /// A backend behind a URL.
+    pub fn url(self, name: &str, url: &str, lines: &str) -> Self {
+        self.lines(&format!("[backends.{name}]\nurl = {url:?}\n{lines}"))
+    }
+
     fn program_in(mut self, table: &str, (program, args): (&str, &[String]), lines: &str) -> Self {
         let (program, args) = (json!(program), json!(args));
         let marker = &self.marker;
@@ -144,6 +149,12 @@ impl Gateway {
     /// A legacy client over a WebSocket.
     pub fn legacy(&self) -> Agent {
         Agent::legacy(self.wire(), "2025-11-25", &json!({}))
+    }
+
+    /// A broker with authentication and a fake backend of the project `team`.
+    pub fn of_team() -> Self {
+        let plan = Plan::new().table("projects.team.backends.fake", &[], "");
+        plan.start_secured()
     }
 
     /// A client of 2026-07-28 over HTTP.

@@ -315,9 +315,7 @@ fn a_tool_that_a_backend_lists_twice_is_offered_once() {
 
 #[test]
 fn an_observer_of_one_backend_sees_nothing() {
-    let gateway = Plan::new()
-        .table("projects.team.backends.fake", &[], "")
-        .start_secured();
+    let gateway = Gateway::of_team();
     let team = gateway.project("team", &json!({}));
     team.client().gets("fake__echo", json!({}));
     let observer = team.new_key_with_scope("observer");

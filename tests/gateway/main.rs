@@ -16,5 +16,8 @@ mod operators;
 mod places;
 mod processes;
 mod real_servers;
+mod remote;
+mod remote_faults;
+mod scripted_server;
 mod starts;
 mod traffic;

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::{
-    harness::{Calls, Plan, tool_names},
+    harness::{Calls, Gateway, Plan, tool_names},
     support::Agent,
 };
 
@@ -26,9 +26,7 @@ fn a_process_belongs_to_one_project() {
 
 #[test]
 fn an_observer_neither_sees_nor_calls_tools_of_backends() {
-    let gateway = Plan::new()
-        .table("projects.team.backends.fake", &[], "")
-        .start_secured();
+    let gateway = Gateway::of_team();
     let team = gateway.project("team", &json!({}));
     team.client().gets("fake__echo", json!({}));
     let observer = team.new_key_with_scope("observer");
@@ -40,9 +38,7 @@ fn an_observer_neither_sees_nor_calls_tools_of_backends() {
 
 #[test]
 fn the_backends_of_a_deleted_project_end() {
-    let gateway = Plan::new()
-        .table("projects.team.backends.fake", &[], "")
-        .start_secured();
+    let gateway = Gateway::of_team();
     let team = gateway.project("team", &json!({}));
     team.client().gets("fake__echo", json!({}));
     assert_eq!(gateway.programs().len(), 1);

@@ -46,6 +46,7 @@ impl Drop for SecretFile {
 /// A request that a target got.
 #[derive(Debug)]
 pub struct Got {
+    pub method: String,
     pub path: String,
     headers: Vec<(String, String)>,
     pub body: Vec<u8>,
@@ -53,8 +54,13 @@ pub struct Got {
 
 impl Got {
     pub fn header(&self, name: &str) -> &str {
+        self.header_if_any(name)
+            .unwrap_or_else(|| panic!("no header {name}: {self:?}"))
+    }
+
+    pub fn header_if_any(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(known, _)| known == name);
-        &found.unwrap_or_else(|| panic!("no header {name}: {self:?}")).1
+        found.map(|(_, value)| value.as_str())
     }
 
     pub fn json(&self) -> Value {
@@ -64,6 +70,33 @@ impl Got {
     /// The type of the event.
     pub fn kind(&self) -> String {
         self.json()["type"].as_str().unwrap().to_owned()
+    }
+
+    /// Reads one request of a connection; `None` at its end.
+    pub fn read(socket: &TcpStream) -> Option<Self> {
+        let mut reader = BufReader::new(socket);
+        let mut line = String::new();
+        reader.read_line(&mut line).ok()?;
+        let mut words = line.split(' ').map(str::to_owned);
+        let (method, path) = (words.next()?, words.next()?);
+        let mut headers = Vec::new();
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).ok()?;
+            let Some((name, value)) = line.trim_end().split_once(": ") else {
+                break;
+            };
+            headers.push((name.to_ascii_lowercase(), value.to_owned()));
+        }
+        let len = headers.iter().find(|(name, _)| name == "content-length");
+        let mut body = vec![0; len.map_or(Some(0), |(_, len)| len.parse().ok())?];
+        reader.read_exact(&mut body).ok()?;
+        Some(Self {
+            method,
+            path,
+            headers,
+            body,
+        })
     }
 }
 
@@ -83,7 +116,7 @@ impl Target {
             let mut answers = answers.into_iter();
             while let Ok((socket, _)) = listener.accept() {
                 let answer = answers.next().unwrap_or("204 No Content");
-                let Some(request) = read(&socket) else { continue };
+                let Some(request) = Got::read(&socket) else { continue };
                 let text = format!("HTTP/1.1 {answer}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
                 (&socket).write_all(text.as_bytes()).unwrap();
                 if tell.send(request).is_err() {
@@ -113,24 +146,4 @@ impl Target {
     pub fn has_nothing(&self) -> bool {
         self.got.try_recv().is_err()
     }
-}
-
-fn read(socket: &TcpStream) -> Option<Got> {
-    let mut reader = BufReader::new(socket);
-    let mut line = String::new();
-    reader.read_line(&mut line).ok()?;
-    let path = line.split(' ').nth(1)?.to_owned();
-    let mut headers = Vec::new();
-    loop {
-        let mut line = String::new();
-        reader.read_line(&mut line).ok()?;
-        let Some((name, value)) = line.trim_end().split_once(": ") else {
-            break;
-        };
-        headers.push((name.to_ascii_lowercase(), value.to_owned()));
-    }
-    let len = headers.iter().find(|(name, _)| name == "content-length");
-    let mut body = vec![0; len?.1.parse().ok()?];
-    reader.read_exact(&mut body).ok()?;
-    Some(Got { path, headers, body })
 }

@@ -117,7 +117,7 @@ impl Wire {
         let offer = "mcp".parse().unwrap();
         request.headers_mut().insert("Sec-WebSocket-Protocol", offer);
         for (name, value) in headers {
-            let name: tungstenite::http::HeaderName = name.parse().unwrap();
+            let name: http::HeaderName = name.parse().unwrap();
             request.headers_mut().insert(name, value.parse().unwrap());
         }
         // tungstenite does the handshake and checks the accepted key and the subprotocol.

@@ -242,8 +242,8 @@ fn http_response() -> opentelemetry_http::Response<()> {
     response.body(()).unwrap()
 }
 
-fn h2_headers() -> ureq::http::HeaderMap {
-    ureq::http::HeaderMap::new()
+fn h2_headers() -> http::HeaderMap {
+    http::HeaderMap::new()
 }
 
 fn accept(received: &Mutex<Received>, headers: Vec<(String, String)>, body: &[u8]) {

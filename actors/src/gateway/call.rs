@@ -7,6 +7,7 @@ use std::{
     future::poll_fn,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Poll, Waker},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -35,6 +36,9 @@ pub trait Link: fmt::Debug + Send + Sync {
     /// Tells the backend that the answer to a call is not wanted. Its late answer is dropped.
     fn cancel(&self, number: CallNumber);
 
+    /// Whether it takes calls.
+    fn is_open(&self) -> bool;
+
     /// Calls without an answer.
     fn in_flight(&self) -> usize;
 
@@ -62,6 +66,14 @@ pub enum CallEnd {
     Error(Bytes),
     /// The answer has more bytes than are allowed.
     TooLarge { limit: usize },
+    /// The server of the backend has answered with an error of HTTP, or with something that is no message of MCP.
+    HttpError {
+        status: u16,
+        /// What it answered, in words.
+        reason: String,
+        /// When it wants to be asked again.
+        retry_after: Option<Duration>,
+    },
     /// The backend has ended. It may have run the call or not.
     Died(Arc<LinkEnded>),
     /// The link has ended before any byte of the call was written: the backend cannot have seen it.

@@ -303,6 +303,7 @@ mod tests {
         let address = BackendAddress::Url {
             url: "http://localhost".to_owned(),
             headers: BTreeMap::new(),
+            transport: None,
         };
         let item = |tool: &&str| Item {
             key: (*tool).to_owned(),

@@ -126,6 +126,11 @@ impl FrameLink {
         true
     }
 
+    /// Whether this is the number of an open call.
+    pub fn has_call(&self, number: CallNumber) -> bool {
+        matches!(self.lock().slots.get(number), Found::Open(_))
+    }
+
     /// Ends the call of this number.
     pub fn end(&self, number: CallNumber, end: CallEnd) -> Belongs {
         let mut state = self.lock();
@@ -228,6 +233,10 @@ impl Link for FrameLink {
         state.append(|out| out.extend_from_slice(frame.as_bytes()));
         drop(state);
         self.wake.notify_one();
+    }
+
+    fn is_open(&self) -> bool {
+        !self.lock().is_closed
     }
 
     fn in_flight(&self) -> usize {

@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{BrokerError, ids::text_id};
+use super::{
+    BrokerError,
+    ids::{is_label, text_id},
+};
 
 /// The name of a backend, unique in its project: `^[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?$`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -20,13 +23,7 @@ impl BackendName {
     /// # Errors
     /// `invalid_argument` when the text does not match the grammar above, or is reserved.
     pub fn parse(text: &str) -> Result<Self, BrokerError> {
-        let edge = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-        let bytes = text.as_bytes();
-        let well_formed = (1..=Self::LEN_MAX).contains(&bytes.len())
-            && edge(bytes[0])
-            && edge(bytes[bytes.len() - 1])
-            && bytes.iter().all(|&byte| edge(byte) || byte == b'-');
-        if !well_formed {
+        if !is_label(text, Self::LEN_MAX) {
             let reason = "1 to 32 of a-z, 0-9 and '-', not beginning or ending with '-'";
             return Err(BrokerError::invalid("backend", reason));
         }
@@ -60,12 +57,24 @@ pub enum BackendAddress {
         /// The working directory; `~` is the home of the broker's user.
         cwd: Option<String>,
     },
-    /// A server over Streamable HTTP. Not served yet.
+    /// A server over Streamable HTTP, HTTP+SSE or a WebSocket.
     Url {
+        /// `http://`, `https://`, `ws://` or `wss://`, with references as in `env`.
         url: String,
         /// Headers of every request, with values as in `env`.
         headers: BTreeMap<String, String>,
+        /// The transport over HTTP, if it is not to be found out.
+        transport: Option<HttpTransport>,
     },
+}
+
+/// How messages go to a server over HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HttpTransport {
+    /// Streamable HTTP (2025-03-26 and later).
+    Streamable,
+    /// HTTP+SSE (2024-11-05).
+    Sse,
 }
 
 /// Without the values of variables and headers, which may be secrets.

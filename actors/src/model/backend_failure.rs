@@ -26,6 +26,14 @@ pub enum BackendFailure {
         /// The exit status and the last line of stderr.
         how: String,
     },
+    #[error("{backend}: its server has answered with HTTP {status}: {reason}")]
+    Http {
+        backend: String,
+        status: u16,
+        reason: String,
+        /// When the server wants to be asked again.
+        retry_after: Option<Duration>,
+    },
     #[error("{backend}: its answer cannot be passed on: {reason}")]
     Protocol { backend: String, reason: String },
     #[error("{backend}: its answer has more than {limit} bytes: ask for less, or raise result_max of the backend")]
@@ -66,6 +74,7 @@ impl BackendFailure {
             Self::Unavailable { .. } => "backend_unavailable",
             Self::Busy { .. } => "backend_busy",
             Self::Died { .. } => "backend_died",
+            Self::Http { .. } => "backend_error",
             Self::Protocol { .. } => "backend_protocol",
             Self::TooLarge { .. } | Self::GivenUp { .. } => "result_too_large",
             Self::TimedOut { .. } => "timeout",
@@ -77,7 +86,7 @@ impl BackendFailure {
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::Unavailable { retry_after, .. } => *retry_after,
+            Self::Unavailable { retry_after, .. } | Self::Http { retry_after, .. } => *retry_after,
             Self::Busy { .. } => Some(Self::BUSY_RETRY_AFTER),
             _ => None,
         }
@@ -91,6 +100,7 @@ impl BackendFailure {
             Self::Unavailable { backend, .. }
             | Self::Busy { backend, .. }
             | Self::Died { backend, .. }
+            | Self::Http { backend, .. }
             | Self::Protocol { backend, .. }
             | Self::TooLarge { backend, .. }
             | Self::GivenUp { backend }
@@ -102,7 +112,15 @@ impl BackendFailure {
     /// Whether the call provably was not carried out, so that a repeat is safe.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
-        matches!(self, Self::Unavailable { .. } | Self::Busy { .. })
+        matches!(
+            self,
+            Self::Unavailable { .. }
+                | Self::Busy { .. }
+                | Self::Http {
+                    status: 401 | 403 | 429,
+                    ..
+                }
+        )
     }
 }
 

@@ -24,7 +24,8 @@ mod yap;
 
 pub use audit::{AuditEntry, AuditOutcome, AuditQuery};
 pub use backend::{
-    BackendAddress, BackendConfig, BackendEra, BackendName, BackendsConfig, ProcessLimits, RestartChoice, ToolChoice,
+    BackendAddress, BackendConfig, BackendEra, BackendName, BackendsConfig, HttpTransport, ProcessLimits,
+    RestartChoice, ToolChoice,
 };
 pub use backend_failure::BackendFailure;
 pub use budget::{Budget, BudgetFull};

@@ -380,6 +380,16 @@ impl RunningCall {
                 backend: backend(),
                 limit,
             }),
+            CallEnd::HttpError {
+                status,
+                reason,
+                retry_after,
+            } => self.fail(BackendFailure::Http {
+                backend: backend(),
+                status,
+                reason,
+                retry_after,
+            }),
             CallEnd::Died(ended) => self.fail(BackendFailure::Died {
                 backend: backend(),
                 how: ended.to_string(),

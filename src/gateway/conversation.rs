@@ -1,0 +1,434 @@
+//! The conversation with one instance of a backend: what is said to it first, and what becomes of the messages that it sends.
+//! It knows nothing of pipes and sockets: `pipes` and `remote` move the messages.
+
+use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
+
+use actors::{
+    clock::{millis, now},
+    gateway::{
+        BackendCounters, Belongs, CallEnd, CallNumber, FrameLink, InstanceEvent, LaunchOrder, LinkEnded, ReadyInstance,
+        ServerInfo,
+    },
+    json::scan::{self, ScanError},
+    model::BackendEra,
+};
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep},
+};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{
+    lists::{ListChanges, ListReader, ReadTools},
+    probe::{LISTEN, Opening, Probe, ProbeStep, modern_meta},
+};
+use crate::mcp::{
+    lines::LineEvent,
+    rpc::{self, Incoming},
+    skipped_frame::SkippedFrame,
+};
+
+/// Bytes per second that are read of a backend whose messages reach no caller. Faster ones wait in its connection.
+const FLOOD_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Lines that are no messages, which the log shows per minute.
+const GARBAGE_SHOWN_MAX: u32 = 64;
+/// Bytes of the params of a progress notification.
+const PROGRESS_BYTES_MAX: usize = 16 * 1024;
+/// Bytes of such a line that the log shows.
+const GARBAGE_BYTES_MAX: usize = 200;
+/// The pause before a subscription that has ended is asked for again, doubled each time. It starts anew once a subscription
+/// has lasted for the longest.
+const LISTEN_PAUSE: Duration = Duration::from_secs(1);
+const LISTEN_PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// Why a conversation has to end before its connection does.
+#[derive(Default)]
+pub struct Stop {
+    reason: RefCell<Option<String>>,
+    wake: Notify,
+}
+
+impl Stop {
+    /// Ends the conversation. The first reason counts.
+    pub fn set(&self, reason: String) {
+        self.reason.borrow_mut().get_or_insert(reason);
+        self.wake.notify_one();
+    }
+
+    /// Whether the conversation has to end.
+    pub fn is_set(&self) -> bool {
+        self.reason.borrow().is_some()
+    }
+
+    /// Waits until the conversation has to end.
+    pub async fn wait(&self) {
+        while !self.is_set() {
+            self.wake.notified().await;
+        }
+    }
+
+    /// The reason, if there is one.
+    pub fn reason(&self) -> Option<String> {
+        self.reason.borrow().clone()
+    }
+}
+
+/// The messages between the broker and one instance. Dropping it ends all its calls.
+pub struct Conversation<'a> {
+    order: &'a LaunchOrder,
+    link: Arc<FrameLink>,
+    /// The handshake, until it has ended.
+    probe: Option<Probe>,
+    /// The version that was agreed with the backend.
+    protocol_version: Option<String>,
+    stop: Rc<Stop>,
+    changes: Rc<ListChanges>,
+    read_tools: Option<Rc<dyn ReadTools>>,
+    lists: Option<AbortOnDropHandle<()>>,
+    /// The changes of which a modern backend is asked to tell, as JSON.
+    listened: Option<Value>,
+    listen_pause: Duration,
+    /// When the backend has agreed to tell of changes.
+    listening_since: Option<Instant>,
+    listening_again: Option<AbortOnDropHandle<()>>,
+    garbage: Garbage,
+    flood: Flood,
+}
+
+/// Counts the bytes of one second that belong to no answer.
+#[derive(Default)]
+struct Flood {
+    second: u64,
+    bytes: u64,
+}
+
+impl Flood {
+    fn count(&mut self, bytes: usize, mono_ms: u64) {
+        let second = mono_ms / 1_000;
+        if self.second != second {
+            *self = Self { second, bytes: 0 };
+        }
+        self.bytes += bytes as u64;
+    }
+
+    /// How long to wait before the next read.
+    fn pause(&self, mono_ms: u64) -> Option<Duration> {
+        let is_over = self.bytes > FLOOD_BYTES_MAX && self.second == mono_ms / 1_000;
+        is_over.then(|| Duration::from_millis(1_000 - mono_ms % 1_000))
+    }
+}
+
+/// Limits what the log shows of lines that are no messages.
+#[derive(Default)]
+struct Garbage {
+    minute: u64,
+    shown: u32,
+}
+
+impl<'a> Conversation<'a> {
+    /// A conversation whose opening waits in its link. `read_tools` looks at each list of tools before it is reported.
+    pub fn new(order: &'a LaunchOrder, opening: Opening, read_tools: Option<Rc<dyn ReadTools>>) -> Self {
+        let link = FrameLink::new();
+        let (probe, lines) = Probe::begin(opening);
+        for line in lines {
+            link.send(line.as_bytes());
+        }
+        Self {
+            order,
+            link,
+            probe: Some(probe),
+            protocol_version: None,
+            stop: Rc::default(),
+            changes: Rc::default(),
+            read_tools,
+            lists: None,
+            listened: None,
+            listen_pause: LISTEN_PAUSE,
+            listening_since: None,
+            listening_again: None,
+            garbage: Garbage::default(),
+            flood: Flood::default(),
+        }
+    }
+
+    /// The messages that wait for the backend.
+    pub fn link(&self) -> &Arc<FrameLink> {
+        &self.link
+    }
+
+    /// Ends the conversation.
+    pub fn stop(&self) -> &Rc<Stop> {
+        &self.stop
+    }
+
+    /// The lists that are to be read again.
+    pub fn changes(&self) -> &Rc<ListChanges> {
+        &self.changes
+    }
+
+    /// Whether the handshake was completed.
+    pub fn was_agreed(&self) -> bool {
+        self.protocol_version.is_some()
+    }
+
+    /// The version that was agreed with the backend.
+    pub fn protocol_version(&self) -> Option<&str> {
+        self.protocol_version.as_deref()
+    }
+
+    /// How long to wait before more is read.
+    pub fn pause(&self) -> Option<Duration> {
+        self.flood.pause(now().mono_ms)
+    }
+
+    /// Ends all calls. Returns how the conversation ended: as it had to, or else by the end of its connection.
+    pub fn close(self, mut ended: LinkEnded) -> Arc<LinkEnded> {
+        if let Some(reason) = self.stop.reason() {
+            ended.status = reason;
+        }
+        let ended = Arc::new(ended);
+        self.link.close(&ended);
+        ended
+    }
+
+    /// Takes a line of at most `limit` bytes.
+    pub fn line(&mut self, line: LineEvent<'_>, limit: usize) {
+        match line {
+            LineEvent::Text(text) => self.text(text),
+            LineEvent::NotUtf8 => self.garbage("it is not UTF-8"),
+            LineEvent::TooLong(frame) => self.too_long(frame, limit),
+        }
+    }
+
+    /// Takes a message that was longer than `limit` bytes.
+    pub fn too_long(&mut self, frame: SkippedFrame, limit: usize) {
+        match frame.into_response_id().and_then(|id| id.parse().ok()) {
+            Some(number) => self.end(CallNumber(number), CallEnd::TooLarge { limit }),
+            None => self.garbage("it is too long"),
+        }
+    }
+
+    /// Takes a message, or a batch of them.
+    pub fn text(&mut self, text: &str) {
+        match rpc::parse(text) {
+            Ok(Incoming::Batch(frames)) => frames.into_iter().for_each(|frame| match rpc::parse(frame) {
+                Ok(Incoming::Batch(_)) | Err(_) => self.garbage(frame),
+                Ok(message) => self.message(message),
+            }),
+            Ok(message) => self.message(message),
+            Err(_) => self.garbage(text),
+        }
+    }
+
+    /// Ends a call.
+    pub fn end(&self, number: CallNumber, end: CallEnd) {
+        self.note(self.link.end(number, end));
+    }
+
+    fn message(&mut self, message: Incoming<'_>) {
+        match message {
+            Incoming::Response { id, outcome } => match id.and_then(|id| id.parse().ok()) {
+                Some(number) => self.response(CallNumber(number), outcome),
+                None => self.order.counters.note_dropped("unknown id"),
+            },
+            Incoming::Notification { method, params } => self.notification(&method, params.text),
+            Incoming::Request { id, method, .. } => self.request(id, &method),
+            Incoming::Batch(_) => {}
+        }
+    }
+
+    /// Takes an answer: a result or an error as JSON.
+    pub fn response(&mut self, number: CallNumber, outcome: Result<&str, &str>) {
+        if let Some(probe) = &mut self.probe {
+            return match probe.answer(number, outcome) {
+                ProbeStep::Wait => {}
+                ProbeStep::Agreed(era, server) => self.agreed(era, server),
+                ProbeStep::Refused(reason) => self.stop.set(reason),
+            };
+        }
+        if number == LISTEN {
+            return self.listening_ended(outcome.is_ok());
+        }
+        if Probe::is_opening(number) {
+            return;
+        }
+        let end = match outcome {
+            Ok(result) => CallEnd::Result(Bytes::copy_from_slice(result.as_bytes())),
+            Err(error) => CallEnd::Error(Bytes::copy_from_slice(error.as_bytes())),
+        };
+        self.end(number, end);
+    }
+
+    /// The handshake is complete: calls are taken, and the lists are read.
+    fn agreed(&mut self, era: BackendEra, server: ServerInfo) {
+        self.probe = None;
+        self.protocol_version = Some(server.protocol_version.clone());
+        self.link.set_era(era);
+        if era == BackendEra::Legacy {
+            self.link
+                .send(br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+        }
+        let link = Arc::clone(&self.link);
+        let known = self.order.known_lists.as_deref().cloned().unwrap_or_default();
+        let changes = Rc::clone(&self.changes);
+        let reader = ListReader::new(Arc::clone(&link) as _, &server, changes, known, self.read_tools.clone());
+        if era == BackendEra::Modern {
+            self.listened = announced_changes(&server);
+            self.listen();
+        }
+        let ready = ReadyInstance {
+            link,
+            server: Arc::new(server),
+        };
+        (self.order.report)(InstanceEvent::Ready(ready));
+        let reading = actix_rt::spawn(reader.run(Arc::clone(&self.order.report)));
+        self.lists = Some(AbortOnDropHandle::new(reading));
+    }
+
+    /// Asks a modern backend to tell of changes.
+    fn listen(&self) {
+        if let Some(notifications) = &self.listened {
+            self.link.send(listen_frame(notifications).as_bytes());
+        }
+    }
+
+    /// The subscription to changes has ended: it is asked for again after a pause, unless the backend has refused it.
+    pub fn listening_ended(&mut self, is_asked_again: bool) {
+        if !is_asked_again {
+            self.listened = None;
+        }
+        let Some(notifications) = self.listened.clone() else {
+            return;
+        };
+        if self
+            .listening_since
+            .take()
+            .is_some_and(|since| since.elapsed() >= LISTEN_PAUSE_MAX)
+        {
+            self.listen_pause = LISTEN_PAUSE;
+        }
+        let (link, pause) = (Arc::clone(&self.link), self.listen_pause);
+        self.listen_pause = (pause * 2).min(LISTEN_PAUSE_MAX);
+        let again = actix_rt::spawn(async move {
+            sleep(pause).await;
+            link.send(listen_frame(&notifications).as_bytes());
+        });
+        self.listening_again = Some(AbortOnDropHandle::new(again));
+    }
+
+    fn notification(&mut self, method: &str, params: Option<&str>) {
+        self.flood
+            .count(params.map_or(0, str::len) + method.len(), now().mono_ms);
+        match method {
+            "notifications/progress" => {
+                let params = params.unwrap_or("{}");
+                let is_sound = params.len() <= PROGRESS_BYTES_MAX && scan::check(params).is_ok();
+                match progress_token(params) {
+                    _ if !is_sound => self.order.counters.note_dropped("progress that is too long or no JSON"),
+                    Some(number) => {
+                        let params = Bytes::copy_from_slice(params.as_bytes());
+                        self.note(self.link.progress(number, params));
+                    }
+                    None => self.order.counters.note_dropped("unknown progress token"),
+                }
+            }
+            "notifications/message" => self.log_message(params.unwrap_or_default()),
+            "notifications/subscriptions/acknowledged" => self.listening_since = Some(Instant::now()),
+            _ => self.changes.note(method),
+        }
+    }
+
+    /// Answers a request of the backend. It names no call, and the broker has told it of no capabilities.
+    fn request(&mut self, id: &str, method: &str) {
+        let answer = match method {
+            "ping" => "\"result\":{}",
+            "roots/list" => "\"result\":{\"roots\":[]}",
+            _ => {
+                "\"error\":{\"code\":-32601,\"message\":\"Method not found: the client has not declared this capability\"}"
+            }
+        };
+        let answer = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},{answer}}}");
+        if !self.link.send(answer.as_bytes()) {
+            self.order.counters.note_dropped("answer that is not read");
+        }
+    }
+
+    /// Keeps a log message of the backend: it does not say which call it belongs to.
+    fn log_message(&mut self, params: &str) {
+        let shown: String = params.chars().take(GARBAGE_BYTES_MAX).collect();
+        self.show(&format!("message: {shown}"));
+    }
+
+    /// Counts and shows a line that is no message. Servers print what should go to stderr.
+    fn garbage(&mut self, line: &str) {
+        self.flood.count(line.len(), now().mono_ms);
+        self.order.counters.note_dropped("no message");
+        let shown: String = line.chars().take(GARBAGE_BYTES_MAX).collect();
+        self.show(&format!("stdout, not a message of MCP: {shown}"));
+    }
+
+    fn show(&mut self, text: &str) {
+        let minute = now().mono_ms / millis(Duration::from_mins(1));
+        if self.garbage.minute != minute {
+            self.garbage = Garbage { minute, shown: 0 };
+        }
+        self.garbage.shown += 1;
+        if self.garbage.shown <= GARBAGE_SHOWN_MAX {
+            self.order.log.push(text, now().unix_ms);
+        }
+    }
+
+    fn note(&self, belongs: Belongs) {
+        note_belonging(&self.order.counters, belongs);
+    }
+}
+
+impl Drop for Conversation<'_> {
+    fn drop(&mut self) {
+        self.link.close(&Arc::default());
+    }
+}
+
+fn note_belonging(counters: &BackendCounters, belongs: Belongs) {
+    match belongs {
+        Belongs::ToCall => {}
+        Belongs::ToEndedCall => counters.note_dropped("late"),
+        Belongs::ToNone => counters.note_dropped("unknown id"),
+    }
+}
+
+/// The changes that a modern backend says it announces, as the filter of a subscription; `None` if there are none.
+fn announced_changes(server: &ServerInfo) -> Option<Value> {
+    let capabilities: Value = serde_json::from_str(&server.capabilities).ok()?;
+    let filter = [
+        ("tools", "toolsListChanged"),
+        ("prompts", "promptsListChanged"),
+        ("resources", "resourcesListChanged"),
+    ];
+    let announced = filter
+        .into_iter()
+        .filter(|(list, _)| capabilities[*list]["listChanged"] == true)
+        .map(|(_, member)| (member.to_owned(), Value::Bool(true)));
+    let announced: serde_json::Map<String, Value> = announced.collect();
+    (!announced.is_empty()).then_some(Value::Object(announced))
+}
+
+fn listen_frame(notifications: &Value) -> String {
+    let params = json!({"notifications": notifications, "_meta": modern_meta()});
+    json!({"jsonrpc": "2.0", "id": LISTEN.0, "method": "subscriptions/listen", "params": params}).to_string()
+}
+
+/// The call that a progress notification belongs to.
+fn progress_token(params: &str) -> Option<CallNumber> {
+    let mut token = None;
+    scan::members::<ScanError>(params, |key, value| {
+        if key == "progressToken" {
+            token = value.parse().ok().map(CallNumber);
+        }
+        Ok(())
+    })
+    .ok()?;
+    token
+}

@@ -1,0 +1,141 @@
+//! Moves the messages of a conversation through the pipes of a process.
+
+use std::{io, sync::Arc, time::Duration};
+
+use actors::gateway::{InstanceEvent, LaunchOrder, LinkEnded};
+use futures_util::future::pending;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    process::{ChildStdin, ChildStdout},
+    task::yield_now,
+    time::{Instant, sleep, sleep_until},
+};
+
+use super::{
+    conversation::Conversation,
+    instance::Ending,
+    probe::Opening,
+    process::{Process, RunningProcess},
+};
+use crate::mcp::lines::LineDecoder;
+
+/// Bytes of one read.
+const READ_LEN: usize = 64 * 1024;
+/// How long the exit status of a process is awaited after the end of its output, before its calls are answered.
+const STATUS_WAIT: Duration = Duration::from_millis(500);
+/// How long the output of a process is read after its end: descendants may hold it open.
+const OUTPUT_WAIT: Duration = Duration::from_millis(100);
+
+/// Starts a program and speaks with it until it has ended.
+pub async fn run(order: &LaunchOrder, ending: &Ending) -> InstanceEvent {
+    let mut opening = Opening::from(order.known_era);
+    loop {
+        let process = match Process::start(&order.config, &order.log) {
+            Ok(process) => process,
+            Err(reason) => return InstanceEvent::NotStarted(reason),
+        };
+        (order.report)(InstanceEvent::Running { pid: process.pid() });
+        let (was_agreed, ended) = hold(Conversation::new(order, opening, None), order, process, ending).await;
+        // An old server ends when the first message is not `initialize`.
+        if !was_agreed && opening == Opening::Both && !ending.is_asked() {
+            opening = Opening::Legacy;
+            continue;
+        }
+        return InstanceEvent::Ended(ended);
+    }
+}
+
+/// Moves messages until the process has ended. Returns whether the handshake was completed, and how it ended. All calls have
+/// an end when this returns.
+async fn hold(
+    mut conversation: Conversation<'_>,
+    order: &LaunchOrder,
+    process: Process,
+    ending: &Ending,
+) -> (bool, Arc<LinkEnded>) {
+    let (mut process, input, output) = process.into_parts();
+    let result_bytes_max = order.config.result_bytes_max;
+    exchange(&mut conversation, result_bytes_max, &mut process, input, output, ending).await;
+    let was_agreed = conversation.was_agreed();
+    let ended = conversation.close(process.ended_within(STATUS_WAIT).await);
+    process.reap().await;
+    (was_agreed, ended)
+}
+
+/// Reads and writes until the output ends. The input is closed then, or when the end is asked for.
+async fn exchange(
+    conversation: &mut Conversation<'_>,
+    result_bytes_max: usize,
+    process: &mut RunningProcess,
+    input: ChildStdin,
+    mut output: ChildStdout,
+    ending: &Ending,
+) {
+    let mut input = Some(input);
+    let mut decoder = LineDecoder::new(result_bytes_max);
+    let mut read_buffer = vec![0; READ_LEN];
+    let (mut frames, mut written) = (Vec::new(), 0);
+    // Until when the output of a process that has ended is read.
+    let mut read_until = None;
+    let link = Arc::clone(conversation.link());
+    while !conversation.stop().is_set() {
+        let has_frames = written < frames.len();
+        tokio::select! {
+            read = output.read(&mut read_buffer) => match read {
+                Ok(len) if len > 0 => {
+                    decoder.decode(&read_buffer[..len], |line| conversation.line(line, result_bytes_max));
+                    match conversation.pause() {
+                        Some(pause) => sleep(pause).await,
+                        // Other tasks of the worker have their turn between two reads.
+                        None => yield_now().await,
+                    }
+                }
+                _ => return,
+            },
+            done = write(&mut input, frames.get(written..).unwrap_or_default()), if has_frames => {
+                if let Ok(len) = done {
+                    written += len;
+                    link.note_written(len);
+                } else {
+                    // The program has closed its input, so it takes no calls. Its last answers are read.
+                    input = None;
+                    frames.clear();
+                }
+            }
+            () = link.has_outgoing(), if !has_frames && input.is_some() => {
+                (frames, written) = (recycled(frames), 0);
+                link.take_outgoing(&mut frames);
+            }
+            () = ending.asked(), if input.is_some() => input = None,
+            _ = process.wait(), if read_until.is_none() => {
+                read_until = Some(Instant::now() + OUTPUT_WAIT);
+                input = None;
+            }
+            () = until(read_until) => return,
+        }
+    }
+}
+
+async fn write(input: &mut Option<ChildStdin>, bytes: &[u8]) -> io::Result<usize> {
+    match input {
+        Some(input) => input.write(bytes).await,
+        None => pending().await,
+    }
+}
+
+/// Waits until this time, or for ever if there is none.
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => pending().await,
+    }
+}
+
+/// An empty buffer, which keeps its memory unless it has grown large.
+fn recycled(mut buffer: Vec<u8>) -> Vec<u8> {
+    if buffer.capacity() > READ_LEN {
+        return Vec::new();
+    }
+    buffer.clear();
+    buffer
+}

@@ -1,0 +1,396 @@
+//! The server behind a URL: requests to it with the headers of its configuration, and redirects within its origin.
+
+use std::{collections::BTreeMap, fmt, sync::OnceLock, time::Duration};
+
+use actix_codec::Framed;
+use actix_http::ws::{self, Codec};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header,
+    uri::{PathAndQuery, Scheme},
+};
+use http_body_util::{BodyExt, Full};
+use hyper::{body::Incoming, upgrade::Upgraded};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::{
+    client::legacy::{Client, Error, connect::HttpConnector},
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+};
+use rustls::ClientConfig;
+
+use crate::{
+    edge::hops,
+    gateway::environment::expand,
+    tls::{self, Roots},
+};
+
+/// Timeout of connecting.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long an idle connection is kept. Servers on Node.js close theirs after 5 s, and a request must not meet that.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
+/// How long a silent connection is kept before the system asks whether the server is there.
+const TCP_KEEP_ALIVE: Duration = Duration::from_secs(60);
+/// Redirects that one request follows.
+const REDIRECTS_MAX: usize = 5;
+/// The name of MCP as a protocol over a `WebSocket`.
+const SUBPROTOCOL: &str = "mcp";
+
+/// An open WebSocket.
+pub type Socket = Framed<TokioIo<Upgraded>, Codec>;
+
+/// The server behind a URL.
+pub struct Endpoint {
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    url: Uri,
+    headers: HeaderMap,
+}
+
+/// A response whose body has not been read.
+pub struct Response(http::Response<Incoming>);
+
+impl Response {
+    pub fn status(&self) -> StatusCode {
+        self.0.status()
+    }
+
+    pub fn headers(&self) -> &HeaderMap {
+        self.0.headers()
+    }
+
+    /// The next bytes of the body; `None` at its end.
+    ///
+    /// # Errors
+    /// What broke the connection.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, String> {
+        loop {
+            let Some(frame) = self.0.body_mut().frame().await else {
+                return Ok(None);
+            };
+            let frame = frame.map_err(|error| format!("the connection broke: {}", innermost(&error)))?;
+            // Trailers say nothing of interest.
+            if let Ok(bytes) = frame.into_data() {
+                return Ok(Some(bytes));
+            }
+        }
+    }
+}
+
+/// Why a request has no response.
+#[derive(Debug)]
+pub struct RequestFailure {
+    pub reason: String,
+    /// The server may have seen the request.
+    pub may_be_sent: bool,
+}
+
+impl fmt::Display for RequestFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl Endpoint {
+    /// The server of this URL. References in the URL and in the values are replaced.
+    ///
+    /// # Errors
+    /// The URL or a header is wrong, or names a variable that is not set: which, for the operator.
+    pub fn new(url: &str, headers: &BTreeMap<String, String>) -> Result<Self, String> {
+        let read = |name: &str| std::env::var(name).ok();
+        let url = expand(url, &read).map_err(|reason| format!("url: {reason}"))?;
+        let url = parse_url(&url).map_err(|reason| format!("url: {reason}"))?;
+        let mut sent = HeaderMap::new();
+        let user_agent = concat!("mcp-broker/", env!("CARGO_PKG_VERSION"));
+        sent.insert(header::USER_AGENT, HeaderValue::from_static(user_agent));
+        sent.insert(header::VIA, HeaderValue::from_static(hops::own_hop()));
+        for (name, value) in headers {
+            let wrong = |reason: &str| format!("headers.{name}: {reason}");
+            let key = HeaderName::try_from(name.as_str()).map_err(|_| wrong("is no name of a header"))?;
+            let value = expand(value, &read).map_err(|reason| wrong(&reason))?;
+            let mut value =
+                HeaderValue::try_from(value).map_err(|_| wrong("has characters that no header may have"))?;
+            value.set_sensitive(true);
+            sent.insert(key, value);
+        }
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        tcp.set_keepalive(Some(TCP_KEEP_ALIVE));
+        tcp.set_nodelay(true);
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(client_config()?)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(tcp);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_idle_timeout(IDLE_TIMEOUT)
+            .pool_timer(TokioTimer::new())
+            .build(connector);
+        Ok(Self {
+            client,
+            url,
+            headers: sent,
+        })
+    }
+
+    /// The URL.
+    pub fn url(&self) -> &Uri {
+        &self.url
+    }
+
+    /// Whether it is the URL of a WebSocket.
+    pub fn is_websocket(&self) -> bool {
+        matches!(self.url.scheme_str(), Some("ws" | "wss"))
+    }
+
+    /// A URL that the server names, relative to another one; `None` if it is of another server.
+    pub fn resolve(&self, base: &Uri, reference: &str) -> Option<Uri> {
+        let url = match reference.parse::<Uri>() {
+            Ok(absolute) if absolute.scheme().is_some() => absolute,
+            _ => {
+                let path = if reference.starts_with("//") {
+                    return None;
+                } else if reference.starts_with('/') {
+                    reference.to_owned()
+                } else {
+                    let folder = base.path().rsplit_once('/').map_or("", |(folder, _)| folder);
+                    format!("{folder}/{reference}")
+                };
+                let mut parts = self.url.clone().into_parts();
+                parts.path_and_query = Some(PathAndQuery::try_from(path).ok()?);
+                Uri::from_parts(parts).ok()?
+            }
+        };
+        (origin(&url) == origin(&self.url)).then_some(url)
+    }
+
+    /// Sends a request. The body goes out as a whole; the response comes back as soon as its head is there.
+    ///
+    /// # Errors
+    /// The server cannot be reached, breaks the connection, or redirects to another server.
+    pub async fn request(
+        &self,
+        method: Method,
+        url: &Uri,
+        headers: &HeaderMap,
+        body: Bytes,
+    ) -> Result<Response, RequestFailure> {
+        let mut url = url.clone();
+        for _ in 0..=REDIRECTS_MAX {
+            let mut request = Request::new(Full::new(body.clone()));
+            (*request.method_mut(), *request.uri_mut()) = (method.clone(), url.clone());
+            *request.headers_mut() = self.with_own_headers(headers);
+            let response = Response(self.client.request(request).await.map_err(|error| failure(&error))?);
+            let Some(location) = redirect(&method, &response) else {
+                return Ok(response);
+            };
+            url = self.resolve(&url, location).ok_or_else(|| RequestFailure {
+                reason: format!("it redirects to another server ({}): set its url", shortened(location)),
+                may_be_sent: false,
+            })?;
+        }
+        Err(RequestFailure {
+            reason: "it redirects again and again".to_owned(),
+            may_be_sent: false,
+        })
+    }
+
+    /// The headers of a request, and those of the configuration that it does not have.
+    fn with_own_headers(&self, headers: &HeaderMap) -> HeaderMap {
+        let mut all = headers.clone();
+        for (name, value) in &self.headers {
+            if !all.contains_key(name) {
+                all.insert(name, value.clone());
+            }
+        }
+        all
+    }
+
+    /// Opens a WebSocket with messages of at most `message_len_max` bytes (RFC 6455, section 4.1).
+    ///
+    /// # Errors
+    /// The server cannot be reached, or refuses.
+    pub async fn open_socket(&self, message_len_max: usize) -> Result<Socket, String> {
+        let mut key = [0; 16];
+        getrandom::fill(&mut key).map_err(|error| error.to_string())?;
+        let key = STANDARD.encode(key);
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            (header::CONNECTION, "Upgrade"),
+            (header::UPGRADE, "websocket"),
+            (header::SEC_WEBSOCKET_VERSION, "13"),
+            (header::SEC_WEBSOCKET_KEY, &key),
+            (header::SEC_WEBSOCKET_PROTOCOL, SUBPROTOCOL),
+        ] {
+            headers.insert(name, HeaderValue::try_from(value).map_err(|error| error.to_string())?);
+        }
+        let scheme = match self.url.scheme_str() {
+            Some("wss") => Scheme::HTTPS,
+            _ => Scheme::HTTP,
+        };
+        let mut parts = self.url.clone().into_parts();
+        parts.scheme = Some(scheme);
+        let url = Uri::from_parts(parts).map_err(|error| error.to_string())?;
+        let mut request = Request::new(Full::default());
+        *request.uri_mut() = url;
+        *request.headers_mut() = self.with_own_headers(&headers);
+        let response = self
+            .client
+            .request(request)
+            .await
+            .map_err(|error| failure(&error).reason)?;
+        let accepted = response.headers().get(header::SEC_WEBSOCKET_ACCEPT);
+        let is_accepted = accepted.is_some_and(|accepted| accepted.as_bytes() == ws::hash_key(key.as_bytes()));
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS || !is_accepted {
+            let status = response.status().as_u16();
+            return Err(format!("it opens no WebSocket: it answers with HTTP {status}"));
+        }
+        let upgraded = hyper::upgrade::on(response).await.map_err(|error| error.to_string())?;
+        let codec = Codec::new().max_size(message_len_max).client_mode();
+        Ok(Framed::new(TokioIo::new(upgraded), codec))
+    }
+}
+
+/// The address to which a response sends a request on. Other methods than GET are only repeated where that is allowed.
+fn redirect<'a>(method: &Method, response: &'a Response) -> Option<&'a str> {
+    let is_redirect = match response.status() {
+        StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => true,
+        StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND | StatusCode::SEE_OTHER => method == Method::GET,
+        _ => false,
+    };
+    let location = response.headers().get(header::LOCATION).filter(|_| is_redirect)?;
+    location.to_str().ok()
+}
+
+/// Parses the URL of a server.
+///
+/// # Errors
+/// Why the broker cannot use it.
+pub fn parse_url(text: &str) -> Result<Uri, String> {
+    let url: Uri = text.parse().map_err(|_| "it is no URL".to_owned())?;
+    if !matches!(url.scheme_str(), Some("http" | "https" | "ws" | "wss")) {
+        return Err("it must begin with http://, https://, ws:// or wss://".to_owned());
+    }
+    match url.authority() {
+        Some(authority) if authority.as_str().contains('@') => {
+            Err("it has a user or a password: send them in a header, headers = { Authorization = \"…\" }".to_owned())
+        }
+        Some(authority) if !authority.host().is_empty() => Ok(url),
+        _ => Err("it names no host".to_owned()),
+    }
+}
+
+/// The scheme, host and port of a URL.
+fn origin(url: &Uri) -> (Option<&str>, Option<String>, Option<u16>) {
+    let default = match url.scheme_str() {
+        Some("https" | "wss") => 443,
+        _ => 80,
+    };
+    let host = url.host().map(str::to_ascii_lowercase);
+    (url.scheme_str(), host, Some(url.port_u16().unwrap_or(default)))
+}
+
+fn failure(error: &Error) -> RequestFailure {
+    let inner = innermost(error);
+    if error.is_connect() {
+        return RequestFailure {
+            reason: format!("no connection: {inner}"),
+            may_be_sent: false,
+        };
+    }
+    RequestFailure {
+        reason: format!("the connection broke: {inner}"),
+        may_be_sent: true,
+    }
+}
+
+/// What an error comes from in the end.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}
+
+/// The settings of TLS: the authorities of this machine, or the bundled ones where it has none.
+fn client_config() -> Result<ClientConfig, String> {
+    static CONFIG: OnceLock<Result<ClientConfig, String>> = OnceLock::new();
+    let config = CONFIG.get_or_init(|| {
+        let roots = Roots::System.store().or_else(|_| Roots::Bundled.store())?;
+        tls::client_config(roots)
+    });
+    config.clone()
+}
+
+/// The beginning of what a server has sent, for a message.
+pub fn shortened(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(200)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_names_a_host_and_no_user() {
+        for good in [
+            "http://localhost:8080/mcp",
+            "https://example.com",
+            "ws://[::1]:1/ws",
+            "wss://a/b?c=d",
+        ] {
+            assert!(parse_url(good).is_ok(), "{good}");
+        }
+        for (wrong, reason) in [
+            ("ftp://a", "must begin with"),
+            ("/mcp", "must begin with"),
+            ("localhost:80", "must begin with"),
+            ("http://me:pw@a/", "a user or a password"),
+            ("http:///mcp", "it is no URL"),
+        ] {
+            let found = parse_url(wrong).unwrap_err();
+            assert!(found.contains(reason), "{wrong}: {found}");
+        }
+    }
+
+    #[actix_web::test]
+    async fn a_server_leads_only_to_itself() {
+        let endpoint = Endpoint::new("http://example.com:80/api/mcp?key=1", &BTreeMap::new()).unwrap();
+        let resolve = |reference| endpoint.resolve(endpoint.url(), reference).map(|url| url.to_string());
+        for (reference, url) in [
+            ("/messages?s=1", Some("http://example.com:80/messages?s=1")),
+            ("messages", Some("http://example.com:80/api/messages")),
+            ("http://EXAMPLE.com/x", Some("http://example.com/x")),
+            ("https://example.com/x", None),
+            ("http://example.com:81/x", None),
+            ("http://evil.com/x", None),
+            ("//evil.com/x", None),
+        ] {
+            assert_eq!(
+                resolve(reference).map(|url| url.to_ascii_lowercase()).as_deref(),
+                url,
+                "{reference}"
+            );
+        }
+    }
+
+    #[actix_web::test]
+    async fn a_wrong_header_is_named() {
+        let new = |name: &str, value: &str| {
+            let headers = BTreeMap::from([(name.to_owned(), value.to_owned())]);
+            Endpoint::new("http://a/", &headers).err()
+        };
+        assert_eq!(new("Authorization", "Bearer x"), None);
+        assert_eq!(new("a b", "x").unwrap(), "headers.a b: is no name of a header");
+        assert!(new("a", "x\ny").unwrap().contains("no header may have"));
+        assert!(
+            new("a", "${NOT_SET_ANYWHERE}")
+                .unwrap()
+                .contains("NOT_SET_ANYWHERE is not set")
+        );
+    }
+}

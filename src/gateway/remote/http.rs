@@ -1,0 +1,776 @@
+//! A conversation over HTTP: Streamable HTTP of both eras, and HTTP+SSE of 2024-11-05. Each message of the broker is a
+//! request of its own; the messages of the server come in the responses to them, and in streams of events.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::{HashMap, VecDeque},
+    fmt,
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
+
+use actors::{
+    clock::now,
+    gateway::{CallEnd, CallNumber, FrameLink, LaunchOrder, LinkEnded},
+    model::BackendEra,
+};
+use bytes::{Bytes, BytesMut};
+use futures_util::{StreamExt, future::LocalBoxFuture, stream::FuturesUnordered};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::{
+    sync::{Mutex, Notify, oneshot},
+    task::yield_now,
+    time::{Instant, sleep, timeout},
+};
+
+use super::{
+    endpoint::{Endpoint, RequestFailure, Response, shortened},
+    event_stream::{Event, EventDecoder},
+    outgoing::{Outgoing, OutgoingKind, PROTOCOL_VERSION, ToolHeaders},
+};
+use crate::{
+    gateway::{
+        conversation::{Conversation, Stop},
+        instance::Ending,
+        lists::ReadTools,
+        probe::{LISTEN, Opening, Probe},
+    },
+    mcp::rpc::HEADER_MISMATCH,
+};
+
+const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+/// Failed requests within [`FAILURE_WINDOW`], after which the connection counts as lost.
+const FAILURES_MAX: usize = 5;
+const FAILURE_WINDOW: Duration = Duration::from_secs(30);
+/// Bytes of a response that refuses a request.
+const REFUSAL_BYTES_MAX: usize = 64 * 1024;
+/// How long a stream of events may go on after the answer, so that its connection can be used again.
+const AFTER_ANSWER: Duration = Duration::from_millis(50);
+/// The pause before a stream is opened again, doubled each time. It starts anew once a stream has lasted for the longest.
+const STREAM_PAUSE: Duration = Duration::from_secs(1);
+const STREAM_PAUSE_MAX: Duration = Duration::from_secs(60);
+/// How long the end of a session may take at the server.
+const LEAVE_TIME_MAX: Duration = Duration::from_secs(2);
+/// How long the list of tools may take that a call with wrong headers waits for.
+const TOOLS_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// How messages go to a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// Streamable HTTP.
+    Streamable(BackendEra),
+    /// HTTP+SSE: messages are posted to an address that the first event of a stream names, and all answers come in that
+    /// stream.
+    Sse,
+}
+
+impl Transport {
+    fn era(self) -> BackendEra {
+        match self {
+            Self::Streamable(era) => era,
+            Self::Sse => BackendEra::Legacy,
+        }
+    }
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Streamable(BackendEra::Modern) => "server/discover",
+            Self::Streamable(BackendEra::Legacy) => "initialize",
+            Self::Sse => "HTTP+SSE",
+        })
+    }
+}
+
+/// How a conversation has ended.
+pub enum Held {
+    /// As instances end; another one may be started.
+    Ended(Arc<LinkEnded>),
+    /// The server speaks, but not over this transport: what it answered.
+    OtherTransport(String),
+    /// The server refuses the broker, and will again.
+    Refused(String),
+}
+
+/// What follows when a handshake has failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Failed {
+    #[default]
+    TryLater,
+    OtherTransport,
+    Refused,
+}
+
+/// The id of the session that a legacy server has given to the broker.
+type Session = Option<HeaderValue>;
+
+/// A conversation over HTTP.
+pub struct HttpConversation<'a> {
+    endpoint: &'a Endpoint,
+    transport: Transport,
+    result_bytes_max: usize,
+    link: Arc<FrameLink>,
+    conversation: RefCell<Conversation<'a>>,
+    stop: Rc<Stop>,
+    failed: Cell<Failed>,
+    tools: Rc<ToolHeaders>,
+    /// Where messages are posted.
+    post_url: RefCell<Uri>,
+    session: RefCell<Session>,
+    /// Held while the session is being renewed.
+    renewing: Mutex<()>,
+    /// Notified when the server has got `notifications/initialized`.
+    initialized: Notify,
+    /// Ends the request of a call when it is dropped.
+    open_requests: RefCell<HashMap<CallNumber, oneshot::Sender<()>>>,
+    /// When requests failed, on the monotonic clock.
+    failures: RefCell<VecDeque<u64>>,
+}
+
+/// A response that refuses a message.
+struct Refusal {
+    status: u16,
+    retry_after: Option<Duration>,
+    /// The error of JSON-RPC in its body.
+    error: Option<Box<RawValue>>,
+    /// The beginning of its body.
+    text: String,
+}
+
+impl<'a> HttpConversation<'a> {
+    pub fn new(order: &'a LaunchOrder, endpoint: &'a Endpoint, transport: Transport) -> Self {
+        let known = order.known_lists.as_deref().map_or(&[][..], |lists| &lists.tools);
+        let tools = Rc::new(ToolHeaders::new(Arc::clone(&order.log), known));
+        let read_tools = (transport.era() == BackendEra::Modern).then(|| Rc::clone(&tools) as Rc<dyn ReadTools>);
+        let opening = Opening::from(Some(transport.era()));
+        let conversation = Conversation::new(order, opening, read_tools);
+        Self {
+            endpoint,
+            transport,
+            result_bytes_max: order.config.result_bytes_max,
+            link: Arc::clone(conversation.link()),
+            stop: Rc::clone(conversation.stop()),
+            conversation: RefCell::new(conversation),
+            failed: Cell::default(),
+            tools,
+            post_url: RefCell::new(endpoint.url().clone()),
+            session: RefCell::default(),
+            renewing: Mutex::default(),
+            initialized: Notify::new(),
+            open_requests: RefCell::default(),
+            failures: RefCell::default(),
+        }
+    }
+
+    /// Moves messages until the conversation has to end. All calls have an end when this returns.
+    pub async fn hold(self, ending: &Ending) -> Held {
+        tokio::select! {
+            () = self.exchange(ending) => {}
+            () = self.stop.wait() => {}
+            () = ending.asked() => {}
+        }
+        let _ = timeout(LEAVE_TIME_MAX, self.leave()).await;
+        let Self {
+            conversation, failed, ..
+        } = self;
+        let ended = LinkEnded {
+            status: "the connection was ended by the broker".to_owned(),
+            last_line: None,
+        };
+        let ended = conversation.into_inner().close(ended);
+        match failed.get() {
+            Failed::TryLater => Held::Ended(ended),
+            Failed::OtherTransport => Held::OtherTransport(ended.to_string()),
+            Failed::Refused => Held::Refused(ended.to_string()),
+        }
+    }
+
+    async fn exchange(&self, ending: &Ending) {
+        let stream = match self.transport {
+            Transport::Sse => match self.open_messages().await {
+                Some(stream) => Some(stream),
+                None => return,
+            },
+            Transport::Streamable(_) => None,
+        };
+        let receiving = async {
+            match (self.transport, stream) {
+                (Transport::Sse, Some((response, decoder))) => self.receive_messages(response, decoder).await,
+                (Transport::Streamable(BackendEra::Legacy), _) => self.receive_notifications().await,
+                _ => {}
+            }
+        };
+        tokio::pin!(receiving);
+        let mut is_receiving = true;
+        let mut posts = FuturesUnordered::<LocalBoxFuture<'_, ()>>::new();
+        let mut frames = Vec::new();
+        while !ending.is_asked() {
+            tokio::select! {
+                () = self.link.has_outgoing() => {
+                    frames.clear();
+                    self.link.take_outgoing(&mut frames);
+                    // Each message goes its own way from here: none of them is sent twice.
+                    self.link.note_written(frames.len());
+                    for line in frames.split(|byte| *byte == b'\n') {
+                        match Outgoing::parse(line) {
+                            Some(first) if first.kind == OutgoingKind::Initialized => self.send(first).await,
+                            Some(outgoing) => posts.push(Box::pin(self.send(outgoing))),
+                            None => {}
+                        }
+                    }
+                }
+                Some(()) = posts.next() => {}
+                () = &mut receiving, if is_receiving => is_receiving = false,
+            }
+        }
+    }
+
+    // Sending
+
+    /// Sends a message, and takes what the server answers to it. Ends early if its call is cancelled.
+    async fn send(&self, outgoing: Outgoing) {
+        match outgoing.kind {
+            OutgoingKind::Request(number) => {
+                let (open, cancelled) = oneshot::channel();
+                self.open_requests.borrow_mut().insert(number, open);
+                tokio::select! {
+                    () = self.deliver(&outgoing) => {}
+                    _ = cancelled => {}
+                }
+                self.open_requests.borrow_mut().remove(&number);
+            }
+            OutgoingKind::Cancel(number) => {
+                // A modern server takes the end of the connection for it; to a legacy one it has to be said.
+                self.open_requests.borrow_mut().remove(&number);
+                if self.transport.era() == BackendEra::Legacy {
+                    self.deliver(&outgoing).await;
+                }
+            }
+            OutgoingKind::Initialized => {
+                self.deliver(&outgoing).await;
+                self.initialized.notify_one();
+            }
+            OutgoingKind::Other => self.deliver(&outgoing).await,
+        }
+    }
+
+    async fn deliver(&self, outgoing: &Outgoing) {
+        let mut is_first = true;
+        loop {
+            let session = self.session.borrow().clone();
+            let response = match self.post(outgoing, &session).await {
+                Ok(response) => response,
+                Err(failure) => return self.request_failed(outgoing, &failure),
+            };
+            if response.status().is_success() {
+                return self.answered(outgoing, response).await;
+            }
+            let refusal = Refusal::read(response).await;
+            if std::mem::take(&mut is_first) {
+                if refusal.is_of_lost_session(&session) {
+                    match self.renew(&session).await {
+                        Ok(()) => continue,
+                        Err(reason) => self.stop.set(reason),
+                    }
+                } else if refusal.code() == Some(HEADER_MISMATCH) && outgoing.is_tool_call() {
+                    // The tool has changed: its new definition says which headers it wants.
+                    let read = self.tools.read.notified();
+                    self.conversation.borrow().changes().note_all();
+                    if timeout(TOOLS_TIME_MAX, read).await.is_ok() {
+                        continue;
+                    }
+                }
+            }
+            return self.refused(outgoing, refusal);
+        }
+    }
+
+    async fn post(&self, outgoing: &Outgoing, session: &Session) -> Result<Response, RequestFailure> {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let accepted = HeaderValue::from_static("application/json, text/event-stream");
+        headers.insert(header::ACCEPT, accepted);
+        match self.transport.era() {
+            BackendEra::Modern => outgoing.add_modern_headers(&self.tools, &mut headers),
+            BackendEra::Legacy if outgoing.is_opening() => {}
+            BackendEra::Legacy => self.add_legacy_headers(session, &mut headers),
+        }
+        let url = self.post_url.borrow().clone();
+        let body = outgoing.body.clone();
+        self.endpoint.request(Method::POST, &url, &headers, body).await
+    }
+
+    /// A request has no response.
+    fn request_failed(&self, outgoing: &Outgoing, failure: &RequestFailure) {
+        let reason = failure.to_string();
+        if let OutgoingKind::Request(number) = outgoing.kind {
+            if outgoing.is_opening() {
+                return self.stop.set(reason);
+            }
+            if number == LISTEN {
+                self.conversation.borrow_mut().listening_ended(true);
+            } else if failure.may_be_sent {
+                self.died(number, &reason);
+            } else {
+                self.conversation.borrow().end(number, CallEnd::NotSent);
+            }
+        }
+        self.note_failure(&reason);
+    }
+
+    /// Ends a call whose answer is lost.
+    fn died(&self, number: CallNumber, status: &str) {
+        let ended = LinkEnded {
+            status: status.to_owned(),
+            last_line: None,
+        };
+        self.conversation.borrow().end(number, CallEnd::Died(Arc::new(ended)));
+    }
+
+    /// Counts a failure. With too many of them the conversation ends, so that calls fail at once and the server is tried
+    /// again with growing pauses.
+    fn note_failure(&self, reason: &str) {
+        let now_ms = now().mono_ms;
+        let window = u64::try_from(FAILURE_WINDOW.as_millis()).unwrap_or(u64::MAX);
+        let mut failures = self.failures.borrow_mut();
+        failures.retain(|at| now_ms.saturating_sub(*at) < window);
+        failures.push_back(now_ms);
+        if failures.len() >= FAILURES_MAX {
+            self.stop.set(reason.to_owned());
+        }
+    }
+
+    /// The server has refused a message.
+    fn refused(&self, outgoing: &Outgoing, refusal: Refusal) {
+        let OutgoingKind::Request(number) = outgoing.kind else {
+            return;
+        };
+        if outgoing.is_opening() {
+            return self.opening_refused(&refusal);
+        }
+        if matches!(refusal.status, 502..=504) {
+            self.note_failure(&refusal.to_string());
+        }
+        if number == LISTEN {
+            let is_busy = refusal.status >= 500 || refusal.status == 429;
+            return self.conversation.borrow_mut().listening_ended(is_busy);
+        }
+        match &refusal.error {
+            Some(error) => self.conversation.borrow_mut().response(number, Err(error.get())),
+            None => self.conversation.borrow().end(
+                number,
+                CallEnd::HttpError {
+                    status: refusal.status,
+                    reason: refusal.text,
+                    retry_after: refusal.retry_after,
+                },
+            ),
+        }
+    }
+
+    fn opening_refused(&self, refusal: &Refusal) {
+        self.failed.set(match refusal.status {
+            401 | 403 => Failed::Refused,
+            429 => Failed::TryLater,
+            200..=499 => Failed::OtherTransport,
+            _ if refusal.error.is_some() => Failed::OtherTransport,
+            _ => Failed::TryLater,
+        });
+        self.stop.set(refusal.to_string());
+    }
+
+    /// A message was accepted: takes what the server answers.
+    async fn answered(&self, outgoing: &Outgoing, response: Response) {
+        let OutgoingKind::Request(number) = outgoing.kind else {
+            return;
+        };
+        if outgoing.is_opening() {
+            *self.session.borrow_mut() = response.headers().get(SESSION_ID).cloned();
+        }
+        let status = response.status().as_u16();
+        if self.transport == Transport::Sse {
+            return;
+        }
+        let kind = media_type(response.headers()).to_owned();
+        match kind.as_str() {
+            "application/json" => self.take_body(number, response).await,
+            "text/event-stream" => self.take_events(number, response).await,
+            _ => {}
+        }
+        if outgoing.is_opening() {
+            if !self.conversation.borrow().was_agreed() {
+                self.failed.set(Failed::OtherTransport);
+                let answer = if kind.is_empty() { "nothing" } else { &kind };
+                self.stop.set(format!("it answers with HTTP {status} and {answer}"));
+            }
+        } else if self.link.has_call(number) {
+            let reason = match kind.as_str() {
+                "application/json" => "its JSON is not the answer to the call".to_owned(),
+                "" => "it has no body".to_owned(),
+                kind => format!("it is {}, and no answer of MCP", shortened(kind)),
+            };
+            let retry_after = None;
+            let end = CallEnd::HttpError {
+                status,
+                reason,
+                retry_after,
+            };
+            self.conversation.borrow().end(number, end);
+        }
+    }
+
+    /// Reads a body that is one message.
+    async fn take_body(&self, number: CallNumber, response: Response) {
+        match read_body(response, self.result_bytes_max).await {
+            Ok(Some(body)) => match std::str::from_utf8(&body) {
+                Ok(text) => self.conversation.borrow_mut().text(text),
+                Err(_) => self.conversation.borrow_mut().text(""),
+            },
+            Ok(None) => self.too_large(number),
+            Err(reason) => {
+                self.died(number, &reason);
+                self.note_failure(&reason);
+            }
+        }
+    }
+
+    fn too_large(&self, number: CallNumber) {
+        let limit = self.result_bytes_max;
+        self.conversation.borrow().end(number, CallEnd::TooLarge { limit });
+    }
+
+    /// Reads the stream of events that answers a request. A legacy server may end it before the answer and go on in another
+    /// one, which is asked for with the id of its last event (2025-11-25, basic/transports, Resumability).
+    async fn take_events(&self, number: CallNumber, response: Response) {
+        let mut decoder = EventDecoder::new(self.result_bytes_max);
+        let mut response = response;
+        loop {
+            let ended = self.read_events(response, &mut decoder, Some(number)).await;
+            if number == LISTEN {
+                return self.conversation.borrow_mut().listening_ended(true);
+            }
+            if !self.is_awaited(number) {
+                return;
+            }
+            let pause = Duration::from_millis(decoder.retry_ms().unwrap_or(1_000)).min(STREAM_PAUSE_MAX);
+            let resumed = match decoder.last_id() {
+                Some(id) if self.transport.era() == BackendEra::Legacy => {
+                    sleep(pause).await;
+                    self.open_stream(Some(id)).await.ok()
+                }
+                _ => None,
+            };
+            let Some(stream) = resumed else {
+                let reason = ended.err().unwrap_or_else(|| "its stream of events ended".to_owned());
+                self.died(number, &format!("{reason} before the answer"));
+                return self.note_failure(&reason);
+            };
+            response = stream;
+        }
+    }
+
+    /// Whether the answer to a request has not come.
+    fn is_awaited(&self, number: CallNumber) -> bool {
+        if Probe::is_opening(number) {
+            !self.conversation.borrow().was_agreed() && !self.stop.is_set()
+        } else {
+            number == LISTEN || self.link.has_call(number)
+        }
+    }
+
+    // Receiving
+
+    /// Reads a stream of events until it ends, or has brought the answer to a request.
+    ///
+    /// # Errors
+    /// What broke the connection.
+    async fn read_events(
+        &self,
+        mut response: Response,
+        decoder: &mut EventDecoder,
+        number: Option<CallNumber>,
+    ) -> Result<(), String> {
+        let is_awaited = |number: &CallNumber| self.is_awaited(*number);
+        while number.as_ref().is_none_or(is_awaited) {
+            let Some(bytes) = response.next().await? else {
+                return Ok(());
+            };
+            decoder.decode(&bytes, |event| self.event(event));
+            if let (Some(number), true) = (number, decoder.is_skipping()) {
+                self.too_large(number);
+                return Ok(());
+            }
+            let pause = self.conversation.borrow().pause();
+            match pause {
+                Some(pause) => sleep(pause).await,
+                None => yield_now().await,
+            }
+        }
+        // The end of the stream makes its connection free for the next request.
+        let rest = async { while let Ok(Some(_)) = response.next().await {} };
+        let _ = timeout(AFTER_ANSWER, rest).await;
+        Ok(())
+    }
+
+    fn event(&self, event: Event<'_>) {
+        let mut conversation = self.conversation.borrow_mut();
+        match event {
+            Event::Data { name: "message", data } => conversation.text(data),
+            Event::Data { .. } => {}
+            Event::TooLong(frame) => conversation.too_long(frame, self.result_bytes_max),
+            Event::NotUtf8 => conversation.text("an event that is not UTF-8"),
+        }
+    }
+
+    /// Opens the stream of what belongs to no request.
+    ///
+    /// # Errors
+    /// It has none, or cannot be reached.
+    async fn open_stream(&self, after: Option<&str>) -> Result<Response, StreamFailure> {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
+        self.add_legacy_headers(&self.session.borrow(), &mut headers);
+        if let Some(Ok(id)) = after.map(HeaderValue::try_from) {
+            headers.insert(LAST_EVENT_ID, id);
+        }
+        let response = self
+            .endpoint
+            .request(Method::GET, self.endpoint.url(), &headers, Bytes::new())
+            .await
+            .map_err(|failure| StreamFailure::Broken(failure.to_string()))?;
+        if response.status().is_success() && media_type(response.headers()) == "text/event-stream" {
+            return Ok(response);
+        }
+        Err(StreamFailure::Refused(Refusal::read(response).await))
+    }
+
+    /// Receives the notifications and requests of a legacy server that offers a stream for them.
+    async fn receive_notifications(&self) {
+        self.initialized.notified().await;
+        let mut pause = STREAM_PAUSE;
+        let mut decoder = EventDecoder::new(self.result_bytes_max);
+        loop {
+            let (begun, session) = (Instant::now(), self.session.borrow().clone());
+            match self.open_stream(decoder.last_id()).await {
+                Ok(response) => {
+                    let _ = self.read_events(response, &mut decoder, None).await;
+                }
+                Err(StreamFailure::Refused(refusal)) if refusal.is_of_lost_session(&session) => {
+                    decoder = EventDecoder::new(self.result_bytes_max);
+                    if let Err(reason) = self.renew(&session).await {
+                        return self.stop.set(reason);
+                    }
+                }
+                // It has no such stream.
+                Err(StreamFailure::Refused(refusal)) if refusal.status < 500 && refusal.status != 429 => return,
+                Err(StreamFailure::Refused(_) | StreamFailure::Broken(_)) => {}
+            }
+            if begun.elapsed() >= STREAM_PAUSE_MAX {
+                pause = STREAM_PAUSE;
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(STREAM_PAUSE_MAX);
+        }
+    }
+
+    /// Opens the stream of HTTP+SSE, and waits for the address of messages.
+    async fn open_messages(&self) -> Option<(Response, EventDecoder)> {
+        let mut response = match self.open_stream(None).await {
+            Ok(response) => response,
+            Err(StreamFailure::Broken(reason)) => {
+                self.stop.set(reason);
+                return None;
+            }
+            Err(StreamFailure::Refused(refusal)) => {
+                self.opening_refused(&refusal);
+                return None;
+            }
+        };
+        let mut decoder = EventDecoder::new(self.result_bytes_max);
+        loop {
+            let bytes = match response.next().await {
+                Ok(Some(bytes)) => bytes,
+                Err(reason) => {
+                    self.stop.set(reason);
+                    return None;
+                }
+                Ok(None) => {
+                    self.stop
+                        .set("its stream of events ended before it named an address".to_owned());
+                    return None;
+                }
+            };
+            let mut address = None;
+            decoder.decode(&bytes, |event| match event {
+                Event::Data { name: "endpoint", data } if address.is_none() => address = Some(data.to_owned()),
+                event => self.event(event),
+            });
+            if let Some(address) = address {
+                let Some(url) = self.endpoint.resolve(self.endpoint.url(), address.trim()) else {
+                    self.failed.set(Failed::Refused);
+                    let address = shortened(&address);
+                    self.stop
+                        .set(format!("it wants messages to be sent to another server: {address}"));
+                    return None;
+                };
+                *self.post_url.borrow_mut() = url;
+                return Some((response, decoder));
+            }
+        }
+    }
+
+    /// Receives all messages of a server over HTTP+SSE.
+    async fn receive_messages(&self, response: Response, mut decoder: EventDecoder) {
+        let ended = self.read_events(response, &mut decoder, None).await;
+        self.stop.set(match ended {
+            Ok(()) => "its stream of events ended".to_owned(),
+            Err(reason) => reason,
+        });
+    }
+
+    // The session of a legacy server
+
+    /// Adds the headers that name the session and the agreed version.
+    fn add_legacy_headers(&self, session: &Session, headers: &mut HeaderMap) {
+        if let Some(id) = session {
+            headers.insert(SESSION_ID, id.clone());
+        }
+        let conversation = self.conversation.borrow();
+        if let Some(Ok(version)) = conversation.protocol_version().map(HeaderValue::try_from) {
+            headers.insert(PROTOCOL_VERSION, version);
+        }
+    }
+
+    /// Gets a new session from a server that has forgotten this one. Other requests may have done it already.
+    ///
+    /// # Errors
+    /// The server gives none.
+    async fn renew(&self, lost: &Session) -> Result<(), String> {
+        let _renewing = self.renewing.lock().await;
+        if *self.session.borrow() != *lost {
+            return Ok(());
+        }
+        let failed = |reason: String| format!("its session is lost, and it gives no other: {reason}");
+        let (_, lines) = Probe::begin(Opening::Legacy);
+        let initialized = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+        let mut session = None;
+        for line in lines.iter().map(String::as_str).chain([initialized]) {
+            let Some(outgoing) = Outgoing::parse(line.as_bytes()) else {
+                continue;
+            };
+            let response = self.post(&outgoing, &session).await;
+            let response = response.map_err(|failure| failed(failure.to_string()))?;
+            if !response.status().is_success() {
+                return Err(failed(Refusal::read(response).await.to_string()));
+            }
+            if outgoing.is_opening() {
+                session = response.headers().get(SESSION_ID).cloned();
+                // The connection is free once its response was read; what it says is known.
+                let _ = read_body(response, REFUSAL_BYTES_MAX).await;
+            }
+        }
+        *self.session.borrow_mut() = session;
+        // The server was started anew, perhaps in another version.
+        self.conversation.borrow().changes().note_all();
+        Ok(())
+    }
+
+    /// Tells a legacy server that its session has ended.
+    async fn leave(&self) {
+        let session = self.session.borrow().clone();
+        if session.is_none() || self.transport == Transport::Sse {
+            return;
+        }
+        let mut headers = HeaderMap::new();
+        self.add_legacy_headers(&session, &mut headers);
+        let url = self.endpoint.url();
+        let _ = self.endpoint.request(Method::DELETE, url, &headers, Bytes::new()).await;
+    }
+}
+
+/// Why there is no stream.
+enum StreamFailure {
+    Refused(Refusal),
+    Broken(String),
+}
+
+impl Refusal {
+    async fn read(response: Response) -> Self {
+        #[derive(Deserialize)]
+        struct Answer {
+            error: Box<RawValue>,
+        }
+        let status = response.status().as_u16();
+        let retry_after = response.headers().get(header::RETRY_AFTER);
+        let retry_after = retry_after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
+        let body = read_body(response, REFUSAL_BYTES_MAX)
+            .await
+            .ok()
+            .flatten()
+            .unwrap_or_default();
+        let error = serde_json::from_slice(&body).ok();
+        Self {
+            status,
+            retry_after: retry_after.map(Duration::from_secs),
+            error: error.map(|Answer { error }| error),
+            text: shortened(&String::from_utf8_lossy(&body)),
+        }
+    }
+
+    /// The code of its error.
+    fn code(&self) -> Option<i32> {
+        #[derive(Deserialize)]
+        struct Code {
+            code: i32,
+        }
+        let error = self.error.as_ref()?;
+        serde_json::from_str::<Code>(error.get()).ok().map(|Code { code }| code)
+    }
+
+    /// Whether the server does not know the session any more. The status for it is 404; servers made from an example of the
+    /// TypeScript SDK answer with 400 and say what is missing.
+    fn is_of_lost_session(&self, session: &Session) -> bool {
+        let names_session = self.text.to_ascii_lowercase().contains("session");
+        session.is_some() && (self.status == 404 || self.status == 400 && names_session)
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HTTP {}", self.status)?;
+        match self.text.trim() {
+            "" => Ok(()),
+            text => write!(f, ": {text}"),
+        }
+    }
+}
+
+/// The media type of a body, in lower case and without parameters.
+fn media_type(headers: &HeaderMap) -> &str {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let kind = kind.unwrap_or_default().split(';').next().unwrap_or_default().trim();
+    ["application/json", "text/event-stream"]
+        .into_iter()
+        .find(|known| known.eq_ignore_ascii_case(kind))
+        .unwrap_or(kind)
+}
+
+/// Reads a body; `None` if it has more than `bytes_max` bytes.
+///
+/// # Errors
+/// What broke the connection.
+async fn read_body(mut response: Response, bytes_max: usize) -> Result<Option<Bytes>, String> {
+    let mut body = BytesMut::new();
+    while let Some(bytes) = response.next().await? {
+        if body.len() + bytes.len() > bytes_max {
+            return Ok(None);
+        }
+        body.extend_from_slice(&bytes);
+    }
+    Ok(Some(body.freeze()))
+}

@@ -1,0 +1,72 @@
+//! Backends behind a URL: Streamable HTTP of both eras, HTTP+SSE, and WebSocket.
+//!
+//! `endpoint` sends requests, with the headers of the configuration and within one origin. `http` and `websocket` move the
+//! messages of a conversation; `outgoing` says which headers repeat parts of a message, and `event_stream` decodes
+//! server-sent events. Both are pure.
+
+mod endpoint;
+mod event_stream;
+mod http;
+mod outgoing;
+mod websocket;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use actors::{
+    gateway::{InstanceEvent, LaunchOrder, LinkEnded},
+    model::{BackendEra, HttpTransport},
+};
+
+use endpoint::Endpoint;
+pub use endpoint::parse_url;
+use http::{Held, HttpConversation, Transport};
+
+use super::instance::Ending;
+
+/// Connects to a server and speaks with it until the connection has ended.
+pub async fn run(
+    order: &LaunchOrder,
+    (url, headers, transport): (&str, &BTreeMap<String, String>, Option<HttpTransport>),
+    ending: &Ending,
+) -> InstanceEvent {
+    let endpoint = match Endpoint::new(url, headers) {
+        Ok(endpoint) => endpoint,
+        Err(reason) => return InstanceEvent::NotStarted(reason),
+    };
+    if endpoint.is_websocket() {
+        return websocket::run(order, &endpoint, ending).await;
+    }
+    let mut answers = Vec::new();
+    for &transport in transports(order.known_era, transport) {
+        match HttpConversation::new(order, &endpoint, transport).hold(ending).await {
+            Held::Ended(ended) => return InstanceEvent::Ended(ended),
+            Held::Refused(reason) => return InstanceEvent::NotStarted(reason),
+            Held::OtherTransport(answer) => answers.push(format!("{transport}: {answer}")),
+        }
+        if ending.is_asked() {
+            break;
+        }
+    }
+    let status = format!("no MCP is spoken at this url ({})", answers.join("; "));
+    InstanceEvent::Ended(Arc::new(LinkEnded {
+        status,
+        last_line: None,
+    }))
+}
+
+/// What is tried, in this order (2026-07-28, basic/transports/streamable-http, Backward Compatibility).
+fn transports(era: Option<BackendEra>, transport: Option<HttpTransport>) -> &'static [Transport] {
+    const ALL: [Transport; 3] = [
+        Transport::Streamable(BackendEra::Modern),
+        Transport::Streamable(BackendEra::Legacy),
+        Transport::Sse,
+    ];
+    match (transport, era) {
+        (Some(HttpTransport::Sse), _) => &ALL[2..],
+        (None, None) => &ALL,
+        (None, Some(BackendEra::Legacy)) => &ALL[1..],
+        (_, Some(BackendEra::Modern)) => &ALL[..1],
+        (Some(HttpTransport::Streamable), None) => &ALL[..2],
+        (Some(HttpTransport::Streamable), Some(BackendEra::Legacy)) => &ALL[1..2],
+    }
+}

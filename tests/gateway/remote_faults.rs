@@ -1,0 +1,355 @@
+//! Servers over HTTP that do what they should not: they refuse, break off, redirect, forget, and answer with something else.
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    harness::{Calls, Gateway, Plan, tools_of},
+    scripted_server::{Answer, ScriptedServer, done, event, legacy, method_of, modern, result, work},
+    support::{Agent, Got, eventually},
+};
+
+/// A gateway with the backend `far` at a server.
+fn with(server: &ScriptedServer, lines: &str) -> Gateway {
+    Plan::new().url("far", &server.url(), lines).start()
+}
+
+/// A modern server whose calls are answered like this.
+fn modern_server(answer: impl Fn(&Got) -> Answer + Send + Sync + 'static) -> ScriptedServer {
+    ScriptedServer::start(move |request, _| match method_of(request).as_str() {
+        "tools/call" => answer(request),
+        _ => modern(request, &work()),
+    })
+}
+
+fn reason_of(gateway: &Gateway) -> (String, String) {
+    let shown = gateway.get("/api/v1/backends/far").json();
+    let text = |member: &str| shown[member].as_str().unwrap_or_default().to_owned();
+    (text("state"), text("reason"))
+}
+
+#[test]
+fn an_error_of_http_is_the_error_of_the_call() {
+    for (status, head, code, retryable, retry_after_ms) in [
+        ("500 Internal Server Error", None, "backend_error", false, Value::Null),
+        (
+            "503 Service Unavailable",
+            Some("Retry-After: 7"),
+            "backend_error",
+            false,
+            json!(7_000),
+        ),
+        (
+            "429 Too Many Requests",
+            Some("Retry-After: 2"),
+            "backend_error",
+            true,
+            json!(2_000),
+        ),
+        ("401 Unauthorized", None, "backend_error", true, Value::Null),
+        ("200 OK", None, "backend_error", false, Value::Null),
+    ] {
+        let server = modern_server(move |_| {
+            let lines = head.into_iter().chain(["Content-Type: text/html"]).map(str::to_owned);
+            Answer::Http(status, lines.collect(), "<h1>Sorry</h1>".to_owned())
+        });
+        let gateway = with(&server, "");
+        let error = gateway.legacy().fails_as(code, "far__work", json!({}));
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains(&format!("HTTP {}", &status[..3])), "{message}");
+        assert_eq!(error["detail"]["retryable"], retryable, "{status}: {error}");
+        assert_eq!(
+            error.get("retry_after_ms").unwrap_or(&Value::Null),
+            &retry_after_ms,
+            "{status}: {error}"
+        );
+    }
+}
+
+#[test]
+fn a_connection_that_breaks_in_mid_answer_ends_the_call_at_once() {
+    for half in [
+        "",
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{\"jsonrpc\"",
+        "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: {\"jso",
+    ] {
+        let server = modern_server(|_| Answer::Raw(half.to_owned()));
+        let gateway = with(&server, "");
+        let error = gateway.legacy().fails_as("backend_died", "far__work", json!({}));
+        assert_eq!(error["detail"]["retryable"], false, "{half}: {error}");
+    }
+}
+
+#[test]
+fn an_answer_to_another_call_is_no_answer() {
+    let server = modern_server(|_| Answer::json(&json!({"jsonrpc": "2.0", "id": 1, "result": {}})));
+    let error = with(&server, "")
+        .legacy()
+        .fails_as("backend_error", "far__work", json!({}));
+    assert!(
+        error["message"]
+            .as_str()
+            .unwrap()
+            .contains("not the answer to the call"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_server_that_fails_again_and_again_is_left_alone_for_a_while() {
+    let server = modern_server(|_| Answer::status("502 Bad Gateway", "no upstream"));
+    let gateway = with(&server, "");
+    let client = gateway.legacy();
+    // It answers its handshake all the same, so that it is tried again after each rest.
+    let mut codes = Vec::new();
+    for _ in 0..40 {
+        let result = client.result_of("far__work", json!({})).unwrap();
+        codes.push(result["structuredContent"]["code"].as_str().unwrap().to_owned());
+    }
+    assert!(codes.iter().take(4).all(|code| code == "backend_error"), "{codes:?}");
+    assert!(codes.iter().any(|code| code == "backend_unavailable"), "{codes:?}");
+    let calls = server.requests("tools/call");
+    assert!(calls < 40, "{calls} calls have reached it");
+}
+
+#[test]
+fn requests_follow_a_redirect_within_the_server_and_no_other() {
+    let server = ScriptedServer::start(|request, _| match request.path.as_str() {
+        "/mcp" => Answer::Http(
+            "307 Temporary Redirect",
+            vec!["Location: /mcp/".to_owned()],
+            String::new(),
+        ),
+        _ if method_of(request) == "tools/call" => Answer::json(&result(request, &done())),
+        _ => modern(request, &work()),
+    });
+    with(&server, "").legacy().gets("far__work", json!({}));
+
+    let elsewhere = ScriptedServer::start(|request, _| modern(request, &work()));
+    let target = format!("Location: {}", elsewhere.url());
+    let server =
+        ScriptedServer::start(move |_, _| Answer::Http("307 Temporary Redirect", vec![target.clone()], String::new()));
+    let gateway = with(&server, "headers = { Authorization = \"Bearer secret\" }");
+    let (_, reason) = eventually("it is refused", || {
+        let (state, reason) = reason_of(&gateway);
+        (state == "backoff").then_some((state, reason))
+    });
+    assert!(reason.contains("redirects to another server"), "{reason}");
+    assert_eq!(elsewhere.with_http_method("POST"), 0, "no credentials went there");
+}
+
+#[test]
+fn a_server_that_wants_other_credentials_is_not_asked_again_and_again() {
+    let server = ScriptedServer::start(|_, _| Answer::status("401 Unauthorized", "no token"));
+    let gateway = with(
+        &server,
+        "headers = { Authorization = \"Bearer ${PASSED}\", X-Key = \"k\" }",
+    );
+    let (_, reason) = eventually("it has failed", || {
+        let (state, reason) = reason_of(&gateway);
+        (state == "failed").then_some((state, reason))
+    });
+    assert_eq!(reason, "HTTP 401: no token");
+    assert_eq!(server.with_http_method("POST"), 1);
+    let sent = server.header_of("server/discover", "authorization");
+    assert_eq!(sent.as_deref(), Some("Bearer passed"));
+    let shown = gateway.get("/api/v1/backends/far").json().to_string();
+    assert!(!shown.contains("Bearer"), "{shown}");
+}
+
+#[test]
+fn a_session_that_the_server_has_forgotten_is_renewed_once_and_the_call_repeated_once() {
+    for (status, body) in [
+        ("404 Not Found", "gone"),
+        ("400 Bad Request", "Bad Request: No valid session ID provided"),
+    ] {
+        let sessions = Arc::new(AtomicUsize::new(0));
+        let given = Arc::clone(&sessions);
+        let server = ScriptedServer::start(move |request, _| match method_of(request).as_str() {
+            "initialize" => {
+                let number = given.fetch_add(1, Ordering::SeqCst);
+                legacy(request, &format!("session-{number}"))
+            }
+            // The first session is forgotten after the lists.
+            "tools/call" if request.header("mcp-session-id") == "session-0" => Answer::status(status, body),
+            "tools/call" => Answer::json(&result(request, &done())),
+            _ => legacy(request, ""),
+        });
+        let gateway = with(&server, "");
+        let client = gateway.legacy();
+        assert_eq!(client.gets("far__work", json!({})), json!({"done": true}));
+        assert_eq!(client.gets("far__work", json!({})), json!({"done": true}));
+        assert_eq!((sessions.load(Ordering::SeqCst), server.requests("tools/call")), (2, 3));
+        assert_eq!(
+            server.header_of("tools/call", "mcp-protocol-version").as_deref(),
+            Some("2025-11-25")
+        );
+        gateway.is_configured(|plan| plan);
+        eventually("the session is ended with its backend", || {
+            (server.with_http_method("DELETE") == 1).then_some(())
+        });
+    }
+}
+
+#[test]
+fn a_stream_of_notifications_that_breaks_is_opened_again_and_nothing_is_listed_anew() {
+    let streams = Arc::new(AtomicUsize::new(0));
+    let opened = Arc::clone(&streams);
+    let server = ScriptedServer::start(move |request, _| match request.method.as_str() {
+        "GET" => match opened.fetch_add(1, Ordering::SeqCst) {
+            0 => Answer::EventsThenEnd(vec!["id: 41\ndata:\n\n".to_owned()]),
+            1 if request.header_if_any("last-event-id") == Some("41") => Answer::EventsThenEnd(Vec::new()),
+            2 => Answer::Events(vec![event(&json!({"jsonrpc": "2.0", "id": "p", "method": "ping"}))]),
+            at => panic!("stream {at}: the second one was asked for without the last id, or the third has ended"),
+        },
+        _ => legacy(request, "s"),
+    });
+    let gateway = with(&server, "");
+    tools_of(&gateway.legacy(), "far");
+    eventually("the stream was opened a third time", || {
+        (streams.load(Ordering::SeqCst) == 3).then_some(())
+    });
+    eventually("the request in the stream was answered", || {
+        (server.requests("") > 3).then_some(())
+    });
+    assert_eq!(server.requests("tools/list"), 1);
+}
+
+#[test]
+fn a_server_without_a_stream_of_notifications_is_asked_for_it_once() {
+    let server = ScriptedServer::start(|request, _| match method_of(request).as_str() {
+        "tools/call" => Answer::json(&result(request, &done())),
+        _ => legacy(request, "s"),
+    });
+    let gateway = with(&server, "");
+    let client = gateway.legacy();
+    for _ in 0..10 {
+        client.gets("far__work", json!({}));
+    }
+    assert_eq!(server.with_http_method("GET"), 1);
+}
+
+#[test]
+fn a_stream_that_ends_before_the_answer_is_resumed_where_the_server_can() {
+    let called = Arc::new(Mutex::new(None));
+    let of_call = Arc::clone(&called);
+    let server =
+        ScriptedServer::start(
+            move |request, _| match (request.method.as_str(), method_of(request).as_str()) {
+                ("GET", _) => match (request.header_if_any("last-event-id"), &*of_call.lock().unwrap()) {
+                    (Some("7"), Some(id)) => {
+                        let message = json!({"jsonrpc": "2.0", "id": id, "result": done()});
+                        Answer::EventsThenEnd(vec![event(&message)])
+                    }
+                    _ => Answer::status("405 Method Not Allowed", ""),
+                },
+                (_, "tools/call") => {
+                    *of_call.lock().unwrap() = Some(request.json()["id"].clone());
+                    Answer::EventsThenEnd(vec!["retry: 10\nid: 7\ndata:\n\n".to_owned()])
+                }
+                _ => legacy(request, "s"),
+            },
+        );
+    let gateway = with(&server, "");
+    assert_eq!(gateway.legacy().gets("far__work", json!({})), json!({"done": true}));
+    assert_eq!(server.requests("tools/call"), 1);
+}
+
+#[test]
+fn marked_arguments_are_repeated_in_headers_and_a_mismatch_reads_the_tool_again() {
+    let marked = |header: &str| {
+        json!({"name": "work", "inputSchema": {"type": "object", "properties": {
+            "region": {"type": "string", "x-mcp-header": header},
+        }}})
+    };
+    let lists = Arc::new(AtomicUsize::new(0));
+    let read = Arc::clone(&lists);
+    let server = ScriptedServer::start(move |request, _| match method_of(request).as_str() {
+        "tools/list" => {
+            let header = if read.fetch_add(1, Ordering::SeqCst) == 0 {
+                "Old"
+            } else {
+                "New"
+            };
+            modern(request, &marked(header))
+        }
+        "tools/call" if request.header_if_any("mcp-param-new").is_some() => Answer::json(&result(request, &done())),
+        "tools/call" => {
+            let error = json!({"code": -32020, "message": "Header mismatch"});
+            let answer = json!({"jsonrpc": "2.0", "id": request.json()["id"], "error": error});
+            let json = vec!["Content-Type: application/json".to_owned()];
+            Answer::Http("400 Bad Request", json, answer.to_string())
+        }
+        _ => modern(request, &work()),
+    });
+    let gateway = with(&server, "");
+    let client = gateway.legacy();
+    assert_eq!(
+        client.gets("far__work", json!({"region": "zürich"})),
+        json!({"done": true})
+    );
+    assert_eq!((lists.load(Ordering::SeqCst), server.requests("tools/call")), (2, 2));
+    let header = |name: &str| server.header_of("tools/call", name);
+    assert_eq!(header("mcp-param-new").as_deref(), Some("=?base64?esO8cmljaA==?="));
+    assert_eq!(header("mcp-name").as_deref(), Some("work"));
+    assert_eq!(header("mcp-method").as_deref(), Some("tools/call"));
+    // Without the argument there is no header, and the error is the call's.
+    client.fails_as("backend_protocol", "far__work", json!({}));
+}
+
+#[test]
+fn a_tool_whose_marks_are_wrong_is_not_offered_and_the_log_says_why() {
+    let wrong = json!({"name": "work", "inputSchema": {"type": "object", "properties": {
+        "a": {"type": "array", "x-mcp-header": "A"},
+    }}});
+    let server = ScriptedServer::start(move |request, _| modern(request, &wrong));
+    let gateway = with(&server, "");
+    let client: Agent = gateway.legacy();
+    assert_eq!(tools_of(&client, "far"), Vec::<String>::new());
+    let log = gateway.get("/api/v1/backends/far/log").json().to_string();
+    assert!(log.contains("the tool work is not offered"), "{log}");
+}
+
+#[test]
+fn a_url_that_is_no_server_of_mcp_says_so() {
+    let server = ScriptedServer::start(|_, _| Answer::status("200 OK", "<h1>Welcome</h1>"));
+    let gateway = with(&server, "");
+    let (_, reason) = eventually("it is refused", || {
+        let (state, reason) = reason_of(&gateway);
+        (state == "backoff").then_some((state, reason))
+    });
+    assert!(reason.starts_with("no MCP is spoken at this url"), "{reason}");
+    assert!(
+        reason.contains("server/discover: it answers with HTTP 200 and text/html"),
+        "{reason}"
+    );
+
+    let tls = Plan::new()
+        .url("far", &server.url().replace("http:", "https:"), "")
+        .start();
+    let (_, reason) = eventually("it is refused", || {
+        let (state, reason) = reason_of(&tls);
+        (state == "backoff").then_some((state, reason))
+    });
+    assert!(reason.contains("no connection"), "{reason}");
+}
+
+#[test]
+fn a_backend_that_leads_back_to_its_own_broker_is_refused() {
+    let gateway = Plan::new().start();
+    let url = format!("http://{}/mcp", gateway.address);
+    gateway.is_configured(|plan| plan.url("far", &url, ""));
+    eventually("the backend is known", || {
+        let shown = gateway.get("/api/v1/backends").json();
+        (shown["backends"].as_array().unwrap().len() == 1).then_some(())
+    });
+    let (_, reason) = eventually("it is refused", || {
+        let (state, reason) = reason_of(&gateway);
+        (state == "failed").then_some((state, reason))
+    });
+    assert!(reason.contains("must not lead back"), "{reason}");
+}
