@@ -54,6 +54,7 @@ struct BackendTable {
     result_max: Option<u64>,
     restart: Option<Restart>,
     era: Option<Era>,
+    asks: Option<bool>,
     instructions: Option<bool>,
     #[serde(default)]
     tools: ToolsTable,
@@ -252,6 +253,7 @@ fn backend(name: &str, value: Value, defaults: BackendDefaults) -> Result<Backen
         Some(Era::Modern) => Some(BackendEra::Modern),
         Some(Era::Auto) | None => None,
     };
+    config.asks = table.asks;
     config.shows_instructions = table.instructions.unwrap_or(true);
     let ToolsTable { allow, deny, rename } = table.tools;
     config.tools = ToolChoice { allow, deny, rename };

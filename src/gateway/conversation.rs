@@ -6,8 +6,8 @@ use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 use actors::{
     clock::{millis, now},
     gateway::{
-        BackendCounters, Belongs, CallEnd, CallNumber, FrameLink, InstanceEvent, LaunchOrder, LinkEnded, ReadyInstance,
-        ServerInfo,
+        BackendCounters, Belongs, CallEnd, CallNumber, FrameLink, InstanceEvent, LaunchOrder, Link, LinkEnded,
+        Question, ReadyInstance, SET_LOG_LEVEL, ServerInfo,
     },
     json::scan::{self, ScanError},
     model::BackendEra,
@@ -34,7 +34,7 @@ use crate::mcp::{
 const FLOOD_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Lines that are no messages, which the log shows per minute.
 const GARBAGE_SHOWN_MAX: u32 = 64;
-/// Bytes of the params of a progress notification.
+/// Bytes of the params of a progress notification or a log message that is passed on.
 const PROGRESS_BYTES_MAX: usize = 16 * 1024;
 /// Bytes of such a line that the log shows.
 const GARBAGE_BYTES_MAX: usize = 200;
@@ -87,6 +87,8 @@ pub struct Conversation<'a> {
     changes: Rc<ListChanges>,
     read_tools: Option<Rc<dyn ReadTools>>,
     lists: Option<AbortOnDropHandle<()>>,
+    /// The connection says which call a request of the backend belongs to.
+    names_calls: bool,
     /// The changes of which a modern backend is asked to tell, as JSON.
     listened: Option<Value>,
     listen_pause: Duration,
@@ -131,7 +133,7 @@ impl<'a> Conversation<'a> {
     /// A conversation whose opening waits in its link. `read_tools` looks at each list of tools before it is reported.
     pub fn new(order: &'a LaunchOrder, opening: Opening, read_tools: Option<Rc<dyn ReadTools>>) -> Self {
         let link = FrameLink::new();
-        let (probe, lines) = Probe::begin(opening);
+        let (probe, lines) = Probe::begin(opening, asks(order));
         for line in lines {
             link.send(line.as_bytes());
         }
@@ -144,6 +146,7 @@ impl<'a> Conversation<'a> {
             changes: Rc::default(),
             read_tools,
             lists: None,
+            names_calls: false,
             listened: None,
             listen_pause: LISTEN_PAUSE,
             listening_since: None,
@@ -151,6 +154,12 @@ impl<'a> Conversation<'a> {
             garbage: Garbage::default(),
             flood: Flood::default(),
         }
+    }
+
+    /// The same over a connection that says which call a request of the backend belongs to.
+    pub fn naming_calls(mut self) -> Self {
+        self.names_calls = true;
+        self
     }
 
     /// The messages that wait for the backend.
@@ -210,14 +219,19 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    /// Takes a message, or a batch of them.
+    /// Takes a message, or a batch of them, from a connection that does not say which call it belongs to.
     pub fn text(&mut self, text: &str) {
+        self.text_of(None, text);
+    }
+
+    /// Takes a message, or a batch of them, that came in the answer to the call of this number.
+    pub fn text_of(&mut self, number: Option<CallNumber>, text: &str) {
         match rpc::parse(text) {
             Ok(Incoming::Batch(frames)) => frames.into_iter().for_each(|frame| match rpc::parse(frame) {
                 Ok(Incoming::Batch(_)) | Err(_) => self.garbage(frame),
-                Ok(message) => self.message(message),
+                Ok(message) => self.message(number, message),
             }),
-            Ok(message) => self.message(message),
+            Ok(message) => self.message(number, message),
             Err(_) => self.garbage(text),
         }
     }
@@ -227,14 +241,14 @@ impl<'a> Conversation<'a> {
         self.note(self.link.end(number, end));
     }
 
-    fn message(&mut self, message: Incoming<'_>) {
+    fn message(&mut self, of: Option<CallNumber>, message: Incoming<'_>) {
         match message {
             Incoming::Response { id, outcome } => match id.and_then(|id| id.parse().ok()) {
                 Some(number) => self.response(CallNumber(number), outcome),
                 None => self.order.counters.note_dropped("unknown id"),
             },
-            Incoming::Notification { method, params } => self.notification(&method, params.text),
-            Incoming::Request { id, method, .. } => self.request(id, &method),
+            Incoming::Notification { method, params } => self.notification(of, &method, params.text),
+            Incoming::Request { id, method, params } => self.request(of, id, &method, params.text),
             Incoming::Batch(_) => {}
         }
     }
@@ -251,7 +265,7 @@ impl<'a> Conversation<'a> {
         if number == LISTEN {
             return self.listening_ended(outcome.is_ok());
         }
-        if Probe::is_opening(number) {
+        if Probe::is_opening(number) || number == SET_LOG_LEVEL {
             return;
         }
         let end = match outcome {
@@ -274,6 +288,9 @@ impl<'a> Conversation<'a> {
         let known = self.order.known_lists.as_deref().cloned().unwrap_or_default();
         let changes = Rc::clone(&self.changes);
         let reader = ListReader::new(Arc::clone(&link) as _, &server, changes, known, self.read_tools.clone());
+        if era == BackendEra::Legacy && has_capability(&server, "logging") {
+            link.enable_log_levels();
+        }
         if era == BackendEra::Modern {
             self.listened = announced_changes(&server);
             self.listen();
@@ -281,6 +298,7 @@ impl<'a> Conversation<'a> {
         let ready = ReadyInstance {
             link,
             server: Arc::new(server),
+            takes_one_call: era == BackendEra::Legacy && asks(self.order) && !self.names_calls,
         };
         (self.order.report)(InstanceEvent::Ready(ready));
         let reading = actix_rt::spawn(reader.run(Arc::clone(&self.order.report)));
@@ -318,7 +336,7 @@ impl<'a> Conversation<'a> {
         self.listening_again = Some(AbortOnDropHandle::new(again));
     }
 
-    fn notification(&mut self, method: &str, params: Option<&str>) {
+    fn notification(&mut self, of: Option<CallNumber>, method: &str, params: Option<&str>) {
         self.flood
             .count(params.map_or(0, str::len) + method.len(), now().mono_ms);
         match method {
@@ -334,29 +352,36 @@ impl<'a> Conversation<'a> {
                     None => self.order.counters.note_dropped("unknown progress token"),
                 }
             }
-            "notifications/message" => self.log_message(params.unwrap_or_default()),
+            "notifications/message" => self.log_message(of, params.unwrap_or("{}")),
             "notifications/subscriptions/acknowledged" => self.listening_since = Some(Instant::now()),
             _ => self.changes.note(method),
         }
     }
 
-    /// Answers a request of the backend. It names no call, and the broker has told it of no capabilities.
-    fn request(&mut self, id: &str, method: &str) {
-        let answer = match method {
-            "ping" => "\"result\":{}",
-            "roots/list" => "\"result\":{\"roots\":[]}",
-            _ => {
-                "\"error\":{\"code\":-32601,\"message\":\"Method not found: the client has not declared this capability\"}"
-            }
+    /// Takes a request of the backend: a question goes to the caller that it is for, if the backend may ask and it can be
+    /// told which one that is. All others are answered here.
+    fn request(&mut self, of: Option<CallNumber>, id: &str, method: &str, params: Option<&str>) {
+        let question = Question {
+            id: id.into(),
+            method: method.into(),
+            params: params.unwrap_or("{}").into(),
         };
-        let answer = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},{answer}}}");
-        if !self.link.send(answer.as_bytes()) {
-            self.order.counters.note_dropped("answer that is not read");
+        if asks(self.order) && is_question(method) && self.link.ask(of, question.clone()) {
+            return;
         }
+        let answer = match method {
+            "ping" => Ok("{}"),
+            "roots/list" => Ok("{\"roots\":[]}"),
+            _ => Err("{\"code\":-32601,\"message\":\"Method not found: the client has not declared this capability\"}"),
+        };
+        self.link.answer(&question, answer);
     }
 
-    /// Keeps a log message of the backend: it does not say which call it belongs to.
-    fn log_message(&mut self, params: &str) {
+    /// Keeps a log message of the backend, and passes it to its call.
+    fn log_message(&mut self, of: Option<CallNumber>, params: &str) {
+        if params.len() <= PROGRESS_BYTES_MAX && scan::check(params).is_ok() {
+            self.link.log(of, Bytes::copy_from_slice(params.as_bytes()));
+        }
         let shown: String = params.chars().take(GARBAGE_BYTES_MAX).collect();
         self.show(&format!("message: {shown}"));
     }
@@ -397,6 +422,21 @@ fn note_belonging(counters: &BackendCounters, belongs: Belongs) {
         Belongs::ToEndedCall => counters.note_dropped("late"),
         Belongs::ToNone => counters.note_dropped("unknown id"),
     }
+}
+
+fn has_capability(server: &ServerInfo, name: &str) -> bool {
+    let capabilities: Value = serde_json::from_str(&server.capabilities).unwrap_or_default();
+    capabilities.get(name).is_some()
+}
+
+/// Whether a legacy backend may ask its callers for input. A modern one asks in its results.
+fn asks(order: &LaunchOrder) -> bool {
+    order.config.asks == Some(true)
+}
+
+/// Whether a request of a backend asks its caller for input.
+fn is_question(method: &str) -> bool {
+    matches!(method, "elicitation/create" | "sampling/createMessage" | "roots/list")
 }
 
 /// The changes that a modern backend says it announces, as the filter of a subscription; `None` if there are none.

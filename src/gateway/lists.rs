@@ -4,8 +4,8 @@ use std::{cell::Cell, collections::HashSet, rc::Rc, sync::Arc, time::Duration};
 
 use actors::{
     gateway::{
-        BackendLists, Call, CallEnd, CallEvent, InstanceEvent, Item, Link, LinkRefusal, ListKind, Report, ServerInfo,
-        add_page,
+        BackendLists, Call, CallEnd, CallEvent, CallPurpose, InstanceEvent, Item, Link, LinkRefusal, ListKind, Report,
+        ServerInfo, add_page,
     },
     model::BackendEra,
 };
@@ -194,7 +194,7 @@ impl ListReader {
             params["cursor"] = json!(cursor);
         }
         let request = json!({"jsonrpc": "2.0", "method": kind.method(), "params": params});
-        let asked = Arc::clone(&self.link).open(&mut |number, out| {
+        let asked = Arc::clone(&self.link).open(CallPurpose::Own, &mut |number, out| {
             let mut request = request.clone();
             request["id"] = json!(number.0);
             out.extend_from_slice(request.to_string().as_bytes());

@@ -73,8 +73,9 @@ pub fn modern_meta() -> Value {
 }
 
 impl Probe {
-    /// A probe, and the lines to be sent.
-    pub fn begin(opening: Opening) -> (Self, Vec<String>) {
+    /// A probe, and the lines to be sent. `asks` says that the backend may ask its callers for input: a legacy one is told
+    /// the capabilities of its client once.
+    pub fn begin(opening: Opening, asks: bool) -> (Self, Vec<String>) {
         let asks_modern = opening != Opening::Legacy;
         let asks_legacy = opening != Opening::Modern;
         let mut lines = Vec::new();
@@ -83,7 +84,13 @@ impl Probe {
             lines.push(request(DISCOVER, "server/discover", &params));
         }
         if asks_legacy {
-            let params = json!({"protocolVersion": LEGACY[0], "capabilities": {}, "clientInfo": client_info()});
+            let capabilities = if asks {
+                json!({"elicitation": {}, "sampling": {}, "roots": {}})
+            } else {
+                json!({})
+            };
+            let params =
+                json!({"protocolVersion": LEGACY[0], "capabilities": capabilities, "clientInfo": client_info()});
             lines.push(request(INITIALIZE, "initialize", &params));
         }
         let probe = Self {
@@ -213,14 +220,14 @@ mod tests {
 
     #[test]
     fn the_first_valid_answer_decides() {
-        let (mut probe, lines) = Probe::begin(Opening::Both);
+        let (mut probe, lines) = Probe::begin(Opening::Both, false);
         assert_eq!(lines.len(), 2);
         assert!(matches!(probe.answer(DISCOVER, Err(REFUSAL)), ProbeStep::Wait));
         let (era, server) = agreed(probe.answer(INITIALIZE, Ok(LEGACY_RESULT)));
         assert_eq!((era, server.name.as_str()), (BackendEra::Legacy, "s"));
         assert_eq!(server.instructions.as_deref(), Some("i"));
 
-        let (mut probe, _) = Probe::begin(Opening::Both);
+        let (mut probe, _) = Probe::begin(Opening::Both, false);
         assert!(matches!(probe.answer(INITIALIZE, Err(REFUSAL)), ProbeStep::Wait));
         let (era, server) = agreed(probe.answer(DISCOVER, Ok(MODERN_RESULT)));
         assert_eq!((era, server.name.as_str()), (BackendEra::Modern, "m"));
@@ -228,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_backend_that_refuses_both_is_refused_with_its_words() {
-        let (mut probe, _) = Probe::begin(Opening::Both);
+        let (mut probe, _) = Probe::begin(Opening::Both, false);
         probe.answer(DISCOVER, Ok(r#"{"supportedVersions":["2030-01-01"]}"#));
         match probe.answer(INITIALIZE, Err(r#"{"code":-32000,"message":"no key"}"#)) {
             ProbeStep::Refused(reason) => {
@@ -244,7 +251,7 @@ mod tests {
     #[test]
     fn with_a_known_era_only_its_opening_is_sent() {
         for (opening, method) in [(Opening::Legacy, "initialize"), (Opening::Modern, "server/discover")] {
-            let (_, lines) = Probe::begin(opening);
+            let (_, lines) = Probe::begin(opening, true);
             assert_eq!(lines.len(), 1);
             assert!(lines[0].contains(method), "{lines:?}");
         }

@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod asking;
 mod configuration;
 mod crashes;
 mod eras;

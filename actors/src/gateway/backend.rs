@@ -36,6 +36,8 @@ pub(super) struct Backend {
     /// The number of the latest instance. Events of earlier ones are ignored.
     instance_number: u64,
     known_era: Option<BackendEra>,
+    /// The running instance gets one call at a time.
+    takes_one_call: bool,
     timer: Option<SpawnHandle>,
     /// Tells the gateway that what the backend offers, or its state, may have changed.
     changed: Box<dyn Fn()>,
@@ -91,6 +93,7 @@ impl Backend {
             instance: None,
             instance_number: 0,
             known_era: None,
+            takes_one_call: false,
             timer: None,
             changed,
             is_removed: false,
@@ -193,8 +196,14 @@ impl Backend {
     fn reported(&mut self, event: InstanceEvent, ctx: &mut Context<Self>) {
         match event {
             InstanceEvent::Running { pid } => self.shared.change_view(|view| view.pid = Some(pid)),
-            InstanceEvent::Ready(ReadyInstance { link, server }) => {
+            InstanceEvent::Ready(ReadyInstance {
+                link,
+                server,
+                takes_one_call,
+            }) => {
                 self.known_era = Some(link.era());
+                self.takes_one_call = takes_one_call;
+                self.apply_concurrency();
                 self.shared.change_view(|view| {
                     (view.link, view.server) = (Some(link), Some(server));
                 });
@@ -250,6 +259,14 @@ impl Backend {
                 backend.on(event, ctx);
             }
         }));
+    }
+
+    /// Lets as many calls run at once as the configuration and the running instance allow.
+    fn apply_concurrency(&self) {
+        let configured = self.shared.view().config.concurrency;
+        self.shared
+            .turns
+            .set_limit(if self.takes_one_call { 1 } else { configured });
     }
 
     fn instance_gone(&mut self) {
@@ -350,11 +367,14 @@ impl Handler<Envelope<Reconfigure>> for Backend {
     /// A change of what is started starts it again; other changes hold from the next call on.
     fn handle(&mut self, Envelope { message, .. }: Envelope<Reconfigure>, ctx: &mut Context<Self>) {
         let (before, after) = (Arc::clone(&self.shared.view().config), message.0);
-        let starts_differently = (&before.address, before.era, before.limits, before.is_disabled)
-            != (&after.address, after.era, after.limits, after.is_disabled);
+        let what_starts = |config: &BackendConfig| {
+            let address = config.address.clone();
+            (address, config.era, config.limits, config.is_disabled, config.asks)
+        };
+        let starts_differently = what_starts(&before) != what_starts(&after);
         let is_disabled = after.is_disabled;
-        self.shared.turns.set_limit(after.concurrency);
         self.shared.change_view(|view| view.config = after);
+        self.apply_concurrency();
         if starts_differently {
             self.known_era = None;
             let event = if is_disabled {

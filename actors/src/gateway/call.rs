@@ -26,12 +26,23 @@ pub trait Link: fmt::Debug + Send + Sync {
     /// The era that the backend speaks.
     fn era(&self) -> BackendEra;
 
-    /// Sends a request. `write` appends its frame, whose id and progress token are the number of the call. It is called
+    /// Sends a request. `purpose` says whom it serves. `write` appends its frame, whose id and progress token are the number of the call. It is called
     /// at most once, and must not call the link.
     ///
     /// # Errors
     /// [`LinkRefusal`]: the frame was not sent.
-    fn open(self: Arc<Self>, write: &mut dyn FnMut(CallNumber, &mut Vec<u8>)) -> Result<Call, LinkRefusal>;
+    fn open(
+        self: Arc<Self>,
+        purpose: CallPurpose,
+        write: &mut dyn FnMut(CallNumber, &mut Vec<u8>),
+    ) -> Result<Call, LinkRefusal>;
+
+    /// Wants log messages of this level from a legacy backend that sends them. `rank` orders the levels: the backend keeps
+    /// the lowest that any caller has wanted.
+    fn want_log_level(&self, rank: u8, level: &str);
+
+    /// Answers a question of the backend: a result or an error object, as JSON.
+    fn answer(&self, question: &Question, outcome: Result<&str, &str>);
 
     /// Tells the backend that the answer to a call is not wanted. Its late answer is dropped.
     fn cancel(&self, number: CallNumber);
@@ -46,9 +57,30 @@ pub trait Link: fmt::Debug + Send + Sync {
     fn wait_until_idle(self: Arc<Self>) -> BoxFuture<'static, ()>;
 }
 
+/// Whom a request to a backend serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallPurpose {
+    /// The broker itself.
+    Own,
+    /// A caller, whom the backend may ask for input.
+    Caller,
+}
+
+/// A request that a backend sends to its client while a call runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// Its id, as JSON.
+    pub id: Box<str>,
+    pub method: Box<str>,
+    /// Its params, as JSON.
+    pub params: Box<str>,
+}
+
 /// What happens to a call.
 #[derive(Clone, Debug)]
 pub enum CallEvent {
+    /// The backend asks the caller for input.
+    Asked(Question),
     /// A progress notification: its params, as JSON.
     Progress(Bytes),
     /// A log message that belongs to this call: the params of the notification, as JSON.
@@ -80,6 +112,8 @@ pub enum CallEnd {
     NotSent,
 }
 
+/// Questions of one call that wait for its caller. No backend needs as many.
+const QUESTIONS_LEN_MAX: usize = 32;
 /// Progress notifications of one call that wait for its caller. The oldest are dropped: each replaces those before it.
 const PROGRESS_LEN_MAX: usize = 32;
 
@@ -99,24 +133,37 @@ impl CallEvents {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an event, and wakes the caller. Nothing follows the end of the call.
-    pub fn push(&self, event: CallEvent) {
+    /// Adds an event, and wakes the caller. Nothing follows the end of the call. Returns false for an event that is not
+    /// added.
+    pub fn push(&self, event: CallEvent) -> bool {
         let mut waiting = self.lock();
         if waiting.has_ended {
-            return;
+            return false;
         }
+        let is_news = |event: &CallEvent| matches!(event, CallEvent::Progress(_) | CallEvent::Log(_));
         match event {
             CallEvent::Ended(_) => waiting.has_ended = true,
-            CallEvent::Progress(_) | CallEvent::Log(_) if waiting.events.len() >= PROGRESS_LEN_MAX => {
-                waiting.events.pop_front();
+            CallEvent::Asked(_) => {
+                let questions = waiting.events.iter().filter(|event| !is_news(event)).count();
+                if questions >= QUESTIONS_LEN_MAX {
+                    return false;
+                }
             }
-            CallEvent::Progress(_) | CallEvent::Log(_) => {}
+            CallEvent::Progress(_) | CallEvent::Log(_) => {
+                let news = waiting.events.iter().filter(|event| is_news(event)).count();
+                if news >= PROGRESS_LEN_MAX
+                    && let Some(oldest) = waiting.events.iter().position(is_news)
+                {
+                    waiting.events.remove(oldest);
+                }
+            }
         }
         waiting.events.push_back(event);
         if let Some(waker) = waiting.waker.take() {
             drop(waiting);
             waker.wake();
         }
+        true
     }
 
     /// Waits for the next event.
@@ -156,6 +203,11 @@ impl Call {
     /// The number of the call.
     pub fn number(&self) -> CallNumber {
         self.number
+    }
+
+    /// The link that carries it.
+    pub fn link(&self) -> &Arc<dyn Link> {
+        &self.link
     }
 
     /// Waits for the next event. After the end there is none.

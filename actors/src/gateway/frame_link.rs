@@ -3,7 +3,7 @@
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicU8, Ordering},
 };
 
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 
 use super::{
-    call::{Call, CallEnd, CallEvent, CallEvents, CallNumber, Link},
+    call::{Call, CallEnd, CallEvent, CallEvents, CallNumber, CallPurpose, Link, Question},
     link_end::{LinkEnded, LinkRefusal},
     slots::{Found, Slots},
 };
@@ -22,11 +22,16 @@ const OUTGOING_BYTES_MAX: usize = 1024 * 1024;
 /// Requests that wait to be written.
 const OUTGOING_LEN_MAX: usize = 1_024;
 
+/// The id of the request that sets the level of log messages. Calls have far higher numbers.
+pub const SET_LOG_LEVEL: CallNumber = CallNumber(4);
+
 /// The link of one lasting connection.
 #[derive(Debug)]
 pub struct FrameLink {
     /// Modern, once the handshake has said so.
     is_modern: AtomicBool,
+    /// The lowest level of log messages that a caller has wanted; 0 where the backend sends none.
+    log_rank: AtomicU8,
     state: Mutex<State>,
     /// Frames wait to be written.
     wake: Notify,
@@ -51,6 +56,7 @@ struct State {
 #[derive(Debug)]
 struct OpenCall {
     events: Arc<CallEvents>,
+    purpose: CallPurpose,
     /// Where its frame begins among all bytes of the connection.
     start: u64,
 }
@@ -71,6 +77,7 @@ impl FrameLink {
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
             is_modern: AtomicBool::new(false),
+            log_rank: AtomicU8::new(0),
             state: Mutex::default(),
             wake: Notify::new(),
             idle: Notify::new(),
@@ -92,6 +99,19 @@ impl FrameLink {
     /// Sets the era that the handshake has agreed on.
     pub fn set_era(&self, era: BackendEra) {
         self.is_modern.store(era == BackendEra::Modern, Ordering::Relaxed);
+    }
+
+    /// Lets callers choose the level of log messages: the legacy backend has said that it sends them.
+    pub fn enable_log_levels(&self) {
+        self.log_rank.store(u8::MAX, Ordering::Relaxed);
+    }
+
+    /// Passes a log message to the call that it belongs to, as [`Self::ask`] finds it.
+    pub fn log(&self, number: Option<CallNumber>, params: Bytes) {
+        let events = self.lock().call_of_caller(number);
+        if let Some(events) = events {
+            events.push(CallEvent::Log(params));
+        }
     }
 
     /// Waits until frames wait to be written.
@@ -162,6 +182,13 @@ impl FrameLink {
         }
     }
 
+    /// Passes a question of the backend to the call that it belongs to: the one that the connection names, or else the only
+    /// one that serves a caller. Returns false if there is no such call.
+    pub fn ask(&self, number: Option<CallNumber>, question: Question) -> bool {
+        let events = self.lock().call_of_caller(number);
+        events.is_some_and(|events| events.push(CallEvent::Asked(question)))
+    }
+
     /// The connection has ended: ends all calls. Those whose first byte was not written can be sent to the next one.
     pub fn close(&self, ended: &Arc<LinkEnded>) {
         let mut state = self.lock();
@@ -183,6 +210,20 @@ impl FrameLink {
 }
 
 impl State {
+    fn call_of_caller(&self, number: Option<CallNumber>) -> Option<Arc<CallEvents>> {
+        let is_of_caller = |call: &&OpenCall| call.purpose == CallPurpose::Caller;
+        let call = if let Some(number) = number {
+            match self.slots.get(number) {
+                Found::Open(call) => Some(call).filter(is_of_caller),
+                Found::Late | Found::Unknown => None,
+            }
+        } else {
+            let mut calls = self.slots.iter().filter(is_of_caller);
+            calls.next().filter(|_| calls.next().is_none())
+        };
+        call.map(|call| Arc::clone(&call.events))
+    }
+
     fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         write(&mut self.outgoing);
         self.outgoing.push(b'\n');
@@ -199,7 +240,11 @@ impl Link for FrameLink {
         }
     }
 
-    fn open(self: Arc<Self>, write: &mut dyn FnMut(CallNumber, &mut Vec<u8>)) -> Result<Call, LinkRefusal> {
+    fn open(
+        self: Arc<Self>,
+        purpose: CallPurpose,
+        write: &mut dyn FnMut(CallNumber, &mut Vec<u8>),
+    ) -> Result<Call, LinkRefusal> {
         let events = Arc::<CallEvents>::default();
         let mut state = self.lock();
         if state.is_closed {
@@ -210,6 +255,7 @@ impl Link for FrameLink {
         }
         let call = OpenCall {
             events: Arc::clone(&events),
+            purpose,
             start: state.taken + state.outgoing.len() as u64,
         };
         let number = state.slots.insert(call).ok_or(LinkRefusal::Busy)?;
@@ -217,6 +263,25 @@ impl Link for FrameLink {
         drop(state);
         self.wake.notify_one();
         Ok(Call::new(self, number, events))
+    }
+
+    fn want_log_level(&self, rank: u8, level: &str) {
+        if self.log_rank.fetch_min(rank, Ordering::Relaxed) > rank {
+            let frame = format!(
+                "{{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"logging/setLevel\",\"params\":{{\"level\":\"{level}\"}}}}",
+                SET_LOG_LEVEL.0
+            );
+            self.send(frame.as_bytes());
+        }
+    }
+
+    fn answer(&self, question: &Question, outcome: Result<&str, &str>) {
+        let (member, value) = match outcome {
+            Ok(result) => ("result", result),
+            Err(error) => ("error", error),
+        };
+        let id = &question.id;
+        self.send(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"{member}\":{value}}}").as_bytes());
     }
 
     fn cancel(&self, number: CallNumber) {
@@ -260,8 +325,10 @@ mod tests {
 
     fn open(link: &Arc<FrameLink>, text: &str) -> Call {
         let link = Arc::clone(link);
-        link.open(&mut |number, out| out.extend_from_slice(format!("{text}{}", number.0).as_bytes()))
-            .unwrap()
+        let mut write = |number: CallNumber, out: &mut Vec<u8>| {
+            out.extend_from_slice(format!("{text}{}", number.0).as_bytes());
+        };
+        link.open(CallPurpose::Caller, &mut write).unwrap()
     }
 
     fn end_of(call: &mut Call) -> CallEnd {
@@ -308,7 +375,7 @@ mod tests {
         assert!(matches!(ends[0], CallEnd::Died(_)));
         assert!(matches!(ends[1], CallEnd::Died(_)), "one byte of it was written");
         assert!(matches!(ends[2], CallEnd::NotSent));
-        let refused = Arc::clone(&link).open(&mut |_, _| {});
+        let refused = Arc::clone(&link).open(CallPurpose::Own, &mut |_, _| {});
         assert_eq!(refused.unwrap_err(), LinkRefusal::Closed);
     }
 
@@ -316,7 +383,7 @@ mod tests {
     fn a_backend_that_does_not_read_is_busy() {
         let link = FrameLink::new();
         let calls: Vec<_> = (0..OUTGOING_LEN_MAX).map(|_| open(&link, "x")).collect();
-        let refused = || Arc::clone(&link).open(&mut |_, _| {}).unwrap_err();
+        let refused = || Arc::clone(&link).open(CallPurpose::Own, &mut |_, _| {}).unwrap_err();
         assert_eq!(refused(), LinkRefusal::Busy);
         let mut sent = Vec::new();
         link.take_outgoing(&mut sent);
@@ -324,6 +391,54 @@ mod tests {
         assert_eq!(refused(), LinkRefusal::Busy);
         assert_eq!(link.in_flight(), calls.len() + 1);
         drop(large);
+    }
+
+    #[test]
+    fn a_question_reaches_the_call_that_is_named_or_the_only_one() {
+        let link = FrameLink::new();
+        let question = || Question {
+            id: "\"q\"".into(),
+            method: "roots/list".into(),
+            params: "{}".into(),
+        };
+        assert!(!link.ask(None, question()), "no call is open");
+        let own = Arc::clone(&link).open(CallPurpose::Own, &mut |_, _| {}).unwrap();
+        let mut first = open(&link, "a");
+        assert!(
+            !link.ask(Some(own.number()), question()),
+            "the broker asks itself nothing"
+        );
+        assert!(link.ask(None, question()));
+        let second = open(&link, "b");
+        assert!(!link.ask(None, question()), "of two calls it may belong to either");
+        assert!(link.ask(Some(first.number()), question()));
+        let (mut asked, mut sent) = (0, Vec::new());
+        while let Some(CallEvent::Asked(question)) = first.next().now_or_never() {
+            asked += 1;
+            link.answer(&question, Ok("{\"roots\":[]}"));
+        }
+        assert_eq!(asked, 2);
+        link.take_outgoing(&mut sent);
+        let answer = "{\"jsonrpc\":\"2.0\",\"id\":\"q\",\"result\":{\"roots\":[]}}\n";
+        assert_eq!(String::from_utf8(sent).unwrap().matches(answer).count(), 2);
+        drop(second);
+        let refused = (0..40).filter(|_| !link.ask(None, question())).count();
+        assert_eq!(refused, 8, "questions that nobody reads are bounded");
+    }
+
+    #[test]
+    fn the_lowest_level_of_log_messages_is_asked_for_once() {
+        let link = FrameLink::new();
+        link.want_log_level(3, "info");
+        link.enable_log_levels();
+        for (rank, level) in [(5, "warning"), (5, "warning"), (3, "info"), (5, "warning")] {
+            link.want_log_level(rank, level);
+        }
+        let mut sent = Vec::new();
+        link.take_outgoing(&mut sent);
+        let sent = String::from_utf8(sent).unwrap();
+        let levels: Vec<_> = sent.lines().map(|line| line.rsplit('"').nth(1).unwrap()).collect();
+        assert_eq!(levels, ["warning", "info"]);
     }
 
     #[test]

@@ -59,6 +59,8 @@ pub enum InstanceEvent {
 pub struct ReadyInstance {
     pub link: Arc<dyn Link>,
     pub server: Arc<ServerInfo>,
+    /// It may ask its callers, and its questions do not say which call they belong to: it gets one call at a time.
+    pub takes_one_call: bool,
 }
 
 /// What a backend has said of itself in its handshake.

@@ -11,7 +11,7 @@
 //!
 //! # Invariants
 //!
-//! 1. A call is exactly one of: waiting, written, ended. It ends once.
+//! 1. A call is exactly one of: waiting, written, parked, ended. It ends once.
 //! 2. A call whose first byte was written is not sent again.
 //! 3. A number of a link is used for one call only, so a late answer reaches no other call.
 //! 4. An instance belongs to one project and one backend.
@@ -31,20 +31,22 @@ mod link_end;
 mod lists;
 mod log;
 mod names;
+mod parked;
 mod shared;
 mod slots;
 mod turns;
 
 pub use actor::{Gateway, GatewayHandle, GatewaySettings};
-pub use call::{Call, CallEnd, CallEvent, CallNumber, Link};
+pub use call::{Call, CallEnd, CallEvent, CallNumber, CallPurpose, Link, Question};
 pub use catalog::{BACKEND_META, Catalog, ListPage, Listing, Target, offered_uri};
 pub use counters::BackendCounters;
-pub use frame_link::{Belongs, FrameLink};
+pub use frame_link::{Belongs, FrameLink, SET_LOG_LEVEL};
 pub use launch::{Instance, InstanceEvent, LaunchOrder, Launcher, ReadyInstance, Report, ServerInfo};
 pub use life::BackendState;
 pub use link_end::{LinkEnded, LinkRefusal};
 pub use lists::{BackendLists, Item, ListKind, add_page};
 pub use log::{BackendLog, LogLine};
 pub use names::Naming;
+pub use parked::{ParkedCall, ParkedCalls};
 pub use shared::{BackendCommand, BackendShared, BackendView, GatewayShared, ListRevisions, Offered};
 pub use turns::{CallerId, TooManyWait, Turn, Turns};

@@ -15,6 +15,7 @@ use super::{
     launch::ServerInfo,
     lists::BackendLists,
     log::BackendLog,
+    parked::ParkedCalls,
     turns::Turns,
 };
 use crate::{
@@ -132,6 +133,8 @@ pub struct BackendShared {
     pub name: BackendName,
     /// Which of the waiting calls runs next.
     pub turns: Arc<Turns>,
+    /// The calls that wait for input of their callers.
+    pub parked: ParkedCalls,
     /// What its processes have written to stderr.
     pub log: Arc<BackendLog>,
     pub counters: Arc<BackendCounters>,
@@ -194,6 +197,7 @@ impl BackendShared {
             project,
             name: view.config.name.clone(),
             turns: Turns::new(view.config.concurrency),
+            parked: ParkedCalls::default(),
             log: Arc::default(),
             counters: Arc::default(),
             first_start_ms: now().mono_ms,

@@ -74,6 +74,11 @@ impl<T> Slots<T> {
         Some(CallNumber(slot.generation << INDEX_BITS | index as u64))
     }
 
+    /// The open calls.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.slots.iter().filter_map(|slot| slot.call.as_ref())
+    }
+
     /// Looks at an open call.
     pub fn get(&self, number: CallNumber) -> Found<&T> {
         match self.slot(number) {

@@ -169,6 +169,8 @@ pub struct BackendConfig {
     pub restart: RestartChoice,
     /// The era, if it is not to be found out.
     pub era: Option<BackendEra>,
+    /// Whether it may ask the callers of its calls for input. `None`: if it is modern, where that costs nothing.
+    pub asks: Option<bool>,
     /// Its instructions are shown to clients.
     pub shows_instructions: bool,
     pub tools: ToolChoice,
@@ -202,6 +204,7 @@ impl BackendConfig {
             result_bytes_max: 10 * 1024 * 1024,
             restart: RestartChoice::Always,
             era: None,
+            asks: None,
             shows_instructions: true,
             tools: ToolChoice::default(),
             limits: ProcessLimits::default(),

@@ -114,6 +114,8 @@ pub struct HttpConversation<'a> {
     endpoint: &'a Endpoint,
     transport: Transport,
     result_bytes_max: usize,
+    /// The server may ask the callers of its calls.
+    asks: bool,
     link: Arc<FrameLink>,
     conversation: RefCell<Conversation<'a>>,
     stop: Rc<Stop>,
@@ -149,10 +151,15 @@ impl<'a> HttpConversation<'a> {
         let read_tools = (transport.era() == BackendEra::Modern).then(|| Rc::clone(&tools) as Rc<dyn ReadTools>);
         let opening = Opening::from(Some(transport.era()));
         let conversation = Conversation::new(order, opening, read_tools);
+        let conversation = match transport {
+            Transport::Streamable(_) => conversation.naming_calls(),
+            Transport::Sse => conversation,
+        };
         Self {
             endpoint,
             transport,
             result_bytes_max: order.config.result_bytes_max,
+            asks: order.config.asks == Some(true),
             link: Arc::clone(conversation.link()),
             stop: Rc::clone(conversation.stop()),
             conversation: RefCell::new(conversation),
@@ -218,7 +225,7 @@ impl<'a> HttpConversation<'a> {
                     self.link.note_written(frames.len());
                     for line in frames.split(|byte| *byte == b'\n') {
                         match Outgoing::parse(line) {
-                            Some(first) if first.kind == OutgoingKind::Initialized => self.send(first).await,
+                            Some(first) if first.comes_first() => self.send(first).await,
                             Some(outgoing) => posts.push(Box::pin(self.send(outgoing))),
                             None => {}
                         }
@@ -255,7 +262,7 @@ impl<'a> HttpConversation<'a> {
                 self.deliver(&outgoing).await;
                 self.initialized.notify_one();
             }
-            OutgoingKind::Other => self.deliver(&outgoing).await,
+            OutgoingKind::LogLevel | OutgoingKind::Other => self.deliver(&outgoing).await,
         }
     }
 
@@ -500,7 +507,7 @@ impl<'a> HttpConversation<'a> {
             let Some(bytes) = response.next().await? else {
                 return Ok(());
             };
-            decoder.decode(&bytes, |event| self.event(event));
+            decoder.decode(&bytes, |event| self.event(number, event));
             if let (Some(number), true) = (number, decoder.is_skipping()) {
                 self.too_large(number);
                 return Ok(());
@@ -517,10 +524,11 @@ impl<'a> HttpConversation<'a> {
         Ok(())
     }
 
-    fn event(&self, event: Event<'_>) {
+    /// Takes an event of the stream that answers this request, or of another one.
+    fn event(&self, number: Option<CallNumber>, event: Event<'_>) {
         let mut conversation = self.conversation.borrow_mut();
         match event {
-            Event::Data { name: "message", data } => conversation.text(data),
+            Event::Data { name: "message", data } => conversation.text_of(number, data),
             Event::Data { .. } => {}
             Event::TooLong(frame) => conversation.too_long(frame, self.result_bytes_max),
             Event::NotUtf8 => conversation.text("an event that is not UTF-8"),
@@ -608,7 +616,7 @@ impl<'a> HttpConversation<'a> {
             let mut address = None;
             decoder.decode(&bytes, |event| match event {
                 Event::Data { name: "endpoint", data } if address.is_none() => address = Some(data.to_owned()),
-                event => self.event(event),
+                event => self.event(None, event),
             });
             if let Some(address) = address {
                 let Some(url) = self.endpoint.resolve(self.endpoint.url(), address.trim()) else {
@@ -656,7 +664,7 @@ impl<'a> HttpConversation<'a> {
             return Ok(());
         }
         let failed = |reason: String| format!("its session is lost, and it gives no other: {reason}");
-        let (_, lines) = Probe::begin(Opening::Legacy);
+        let (_, lines) = Probe::begin(Opening::Legacy, self.asks);
         let initialized = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
         let mut session = None;
         for line in lines.iter().map(String::as_str).chain([initialized]) {

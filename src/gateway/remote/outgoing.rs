@@ -3,7 +3,7 @@
 use std::{cell::RefCell, collections::HashMap};
 
 use actors::{
-    gateway::{BackendLog, CallNumber, Item},
+    gateway::{BackendLog, CallNumber, Item, SET_LOG_LEVEL},
     json::scan::{self, ScanError},
 };
 use bytes::Bytes;
@@ -40,6 +40,8 @@ pub enum OutgoingKind {
     Request(CallNumber),
     /// `notifications/initialized`, which has to arrive before any request.
     Initialized,
+    /// The level of log messages, which has to be set before the call that wants it.
+    LogLevel,
     /// The call of this number is cancelled.
     Cancel(CallNumber),
     /// Another notification, or the answer to a request of the server.
@@ -52,7 +54,11 @@ impl Outgoing {
         let text = std::str::from_utf8(line).ok()?;
         let (kind, method, params) = match rpc::parse(text).ok()? {
             Incoming::Request { id, method, params } => {
-                (OutgoingKind::Request(CallNumber(id.parse().ok()?)), method, params)
+                let kind = match CallNumber(id.parse().ok()?) {
+                    SET_LOG_LEVEL => OutgoingKind::LogLevel,
+                    number => OutgoingKind::Request(number),
+                };
+                (kind, method, params)
             }
             Incoming::Notification { method, params } => {
                 let kind = match &*method {
@@ -78,6 +84,11 @@ impl Outgoing {
             name,
             arguments,
         })
+    }
+
+    /// Whether later messages must not overtake it.
+    pub fn comes_first(&self) -> bool {
+        matches!(self.kind, OutgoingKind::Initialized | OutgoingKind::LogLevel)
     }
 
     /// Whether it is part of the handshake.

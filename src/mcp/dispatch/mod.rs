@@ -94,7 +94,7 @@ fn serve(
         return Err(RpcError::refused(&error));
     }
     if let Some(route) = forwarding::find_route(&batch.context, method, &params)? {
-        return forwarding::forward(&batch.context, to, &params, route);
+        return forwarding::forward(&batch.context, to, &params, &era, route);
     }
     if known == Some(Method::CallTool) {
         return tool_calls::call_tool(batch, to, &mut params, &era);

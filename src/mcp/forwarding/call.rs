@@ -11,18 +11,26 @@ use std::{
 use actors::{
     clock::now,
     gateway::{
-        BackendCommand, BackendShared, BackendState, BackendView, Call, CallEnd, CallEvent, CallerId, LinkRefusal, Turn,
+        BackendCommand, BackendShared, BackendState, BackendView, Call, CallEnd, CallEvent, CallPurpose, CallerId,
+        Link, LinkRefusal, ParkedCall, Question, Turn,
     },
     model::{BackendEra, BackendFailure, BrokerError},
     session::Connection,
 };
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use serde::Deserialize;
+use serde_json::{Map, Value};
 use tokio::{
     sync::Notify,
     time::{Instant, sleep_until, timeout_at},
 };
 
 use super::{
-    request::ForwardedRequest,
+    asking::{
+        Brought, InputRequired, ROUNDS_MAX, States, ask_legacy_caller, can_answer, carried_capabilities, forget_later,
+        invalid_state,
+    },
+    request::{ForwardedRequest, Input},
     response::{translate_error, translate_progress, translate_result},
     route::{Route, awaited_name, unknown_tool},
 };
@@ -31,23 +39,35 @@ use crate::mcp::{
     binding::PeerKind,
     calls::ShutdownBehaviour,
     context::PeerContext,
+    logging::Level,
     reply::ReplyTo,
-    rpc::{INTERNAL_ERROR, Params, RpcError},
+    rpc::{INTERNAL_ERROR, MISSING_CAPABILITY, Params, RpcError},
+    version::Era,
 };
 
 /// Bytes of answers that may wait for a client that does not read them. A further one is refused.
 const WAITING_BYTES_MAX: usize = 16 * 1024 * 1024;
 
+/// Questions of one call that wait for the answer of its caller.
+const QUESTIONS_MAX: usize = 16;
+const TOO_MANY_QUESTIONS: &str =
+    r#"{"code":-32603,"message":"the caller has not answered the questions before this one"}"#;
 /// Bytes of the open requests of one connection.
 const HELD_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Bytes that wait for a client, from which on it gets no progress of backends.
+/// Bytes that wait for a client, from which on it gets no progress and no log messages of backends.
 const PROGRESS_WAITING_MAX: usize = 64 * 1024;
 
 /// Forwards a request to its backend, and answers it beside the reading of further frames.
 ///
 /// # Errors
 /// The params are not JSON, or too many calls of the connection run.
-pub fn forward(context: &Rc<PeerContext>, to: &ReplyTo, params: &Params<'_>, route: Route) -> Result<(), RpcError> {
+pub fn forward(
+    context: &Rc<PeerContext>,
+    to: &ReplyTo,
+    params: &Params<'_>,
+    era: &Era,
+    route: Route,
+) -> Result<(), RpcError> {
     if !context.calls.has_free_slot() {
         return Err(RpcError::new(INTERNAL_ERROR, "too many calls are under way"));
     }
@@ -56,7 +76,12 @@ pub fn forward(context: &Rc<PeerContext>, to: &ReplyTo, params: &Params<'_>, rou
     let client = client
         .as_ref()
         .map(|client| (client.name.as_str(), client.version.as_str()));
-    let request = ForwardedRequest::new(&route, params, client)?;
+    let capabilities = match route.backend.view().config.asks {
+        Some(false) => Map::new(),
+        None | Some(true) => carried_capabilities(context, era),
+    };
+    let request = ForwardedRequest::new(&route, params, client, &capabilities, to.log_level)?;
+    let resumed = brought_by(context, to, &route, &request)?;
     let Some(held) = HeldBytes::take(context, request.len()) else {
         let failure = BackendFailure::Busy {
             backend: route.backend.name.to_string(),
@@ -72,11 +97,27 @@ pub fn forward(context: &Rc<PeerContext>, to: &ReplyTo, params: &Params<'_>, rou
         counted: CountedCall::begin(&route.backend),
         route,
         request,
+        capabilities,
         _held: held,
         hurry: Rc::clone(&hurry),
     };
-    // Sent now if that is possible, so that the requests of one read keep their order.
-    let opened = call.open_now();
+    let opened = match resumed {
+        Some((parked, Some(answer))) => {
+            let link = Arc::clone(parked.call.link());
+            link.answer(&parked.question, Ok(&answer.to_string()));
+            Some(OpenCall {
+                era: link.era(),
+                call: parked.call,
+                turn: parked.turn,
+            })
+        }
+        Some((parked, None)) => {
+            call.park(parked);
+            return Ok(());
+        }
+        // Sent now if that is possible, so that the requests of one read keep their order.
+        None => call.open_now(),
+    };
     // The backend's own progress is passed on instead of the broker's.
     let quiet = ReplyTo {
         progress: None,
@@ -90,12 +131,46 @@ pub fn forward(context: &Rc<PeerContext>, to: &ReplyTo, params: &Params<'_>, rou
     Ok(())
 }
 
+/// The parked call that a modern caller resumes, with the answer that it has brought. What a backend gets back is put into
+/// the request.
+fn brought_by(
+    context: &PeerContext,
+    to: &ReplyTo,
+    route: &Route,
+    request: &ForwardedRequest,
+) -> Result<Option<(ParkedCall, Option<Value>)>, RpcError> {
+    let input = request.input();
+    if !to.modern {
+        request.set_input(Input::default());
+        return Ok(None);
+    }
+    if input.state.is_none() {
+        return Ok(None);
+    }
+    match States::new(context, &route.backend, route.method, request).read(&input)? {
+        Brought::Nothing => Ok(None),
+        Brought::State(state) => {
+            request.set_input(Input {
+                state: Some(state),
+                ..input
+            });
+            Ok(None)
+        }
+        Brought::Parked(id, answer) => {
+            let parked = route.backend.parked.take(id).ok_or_else(invalid_state)?;
+            Ok(Some((parked, answer)))
+        }
+    }
+}
+
 /// A call on its way.
 struct RunningCall {
     context: Rc<PeerContext>,
     to: ReplyTo,
     route: Route,
     request: ForwardedRequest,
+    /// What the caller can be asked for.
+    capabilities: Map<String, Value>,
     _held: HeldBytes,
     /// Notified when the broker stops.
     hurry: Rc<Notify>,
@@ -151,7 +226,14 @@ impl Drop for CountedCall {
 struct OpenCall {
     call: Call,
     era: BackendEra,
-    _turn: Turn,
+    turn: Turn,
+}
+
+/// What follows from the events of a call.
+enum Followed {
+    Ended(CallEnd),
+    /// A legacy backend asks a modern caller.
+    Asked(Question),
 }
 
 /// Why a call was not sent.
@@ -210,17 +292,20 @@ impl RunningCall {
         }
         let link = self.backend().view().link.clone()?;
         let turn = self.backend().turns.try_take()?;
-        let era = link.era();
+        let era = self.prepare(&*link);
         let call = link
-            .open(&mut |number, out| self.request.write(era, number, out))
+            .open(CallPurpose::Caller, &mut |number, out| {
+                self.request.write(era, number, out);
+            })
             .ok()?;
-        Some(OpenCall { call, era, _turn: turn })
+        Some(OpenCall { call, era, turn })
     }
 
     async fn run(self, opened: Option<OpenCall>) {
         let mut deadlines = Deadlines::begin(&self.backend().view());
         let mut opened = opened;
         let mut is_stopping = false;
+        let mut rounds = 0;
         loop {
             let mut open = match opened.take() {
                 Some(open) => open,
@@ -230,13 +315,93 @@ impl RunningCall {
                     Err(NotOpened::Unknown) => return self.refuse_unknown(),
                 },
             };
-            match self.follow(&mut open, &mut deadlines, &mut is_stopping).await {
+            let end = match self.follow(&mut open, &mut deadlines, &mut is_stopping).await {
                 // The backend ended before it got a byte of the call, which goes to the next instance.
-                Ok(CallEnd::NotSent) => {}
-                Ok(end) => return self.answer(end, open.era),
+                Ok(Followed::Ended(CallEnd::NotSent)) => continue,
+                Ok(Followed::Ended(end)) => end,
+                Ok(Followed::Asked(question)) => {
+                    let OpenCall { call, turn, .. } = open;
+                    return self.park(ParkedCall { call, turn, question });
+                }
                 Err(failure) => return self.fail(failure),
+            };
+            let Some(asked) = self.input_required(&end, open.era) else {
+                return self.answer(end, open.era);
+            };
+            drop(open);
+            rounds += 1;
+            if let Some(Err(error)) = asked.as_ref().ok().map(|asked| asked.check(&self.capabilities)) {
+                return self.fail(self.protocol(format!("it asks its caller, but {}", error.message)));
             }
+            match asked {
+                Ok(asked) if self.to.modern => return self.answer_input_required(&asked),
+                Ok(asked) if rounds <= ROUNDS_MAX && !is_stopping => match self.ask_for_input(asked).await {
+                    Some(input) => self.request.set_input(input),
+                    None => return,
+                },
+                Ok(_) => return self.fail(self.protocol("it asks its caller again and again".to_owned())),
+                Err(reason) => return self.fail(self.protocol(reason.to_owned())),
+            }
+            deadlines = Deadlines::begin(&self.backend().view());
         }
+    }
+
+    fn protocol(&self, reason: String) -> BackendFailure {
+        BackendFailure::Protocol {
+            backend: self.backend().name.to_string(),
+            reason,
+        }
+    }
+
+    /// What a modern backend wants to know before it answers; `None` if it has answered.
+    fn input_required(&self, end: &CallEnd, era: BackendEra) -> Option<Result<InputRequired, &'static str>> {
+        let CallEnd::Result(result) = end else { return None };
+        let may_ask = self.route.method != "completion/complete";
+        let text = str::from_utf8(result).ok().filter(|_| may_ask)?;
+        InputRequired::read(text, era).transpose()
+    }
+
+    /// Asks a legacy caller what a modern backend wants to know. `None` if the call has ended by that.
+    async fn ask_for_input(&self, asked: InputRequired) -> Option<Input> {
+        let answered = tokio::select! {
+            answered = asked.answered_by_legacy_caller(&self.context, &self.to, self.backend()) => answered,
+            () = self.hurry.notified() => {
+                self.fail(BackendFailure::ShuttingDown { backend: self.backend().name.to_string() });
+                return None;
+            }
+        };
+        answered
+            .map_err(|error| {
+                self.count(false);
+                self.to.trace_failure("json_rpc_error");
+                self.to.error(&self.context.outbox, &error);
+            })
+            .ok()
+    }
+
+    fn states(&self) -> States<'_> {
+        States::new(&self.context, self.backend(), self.route.method, &self.request)
+    }
+
+    /// Answers a modern caller with the questions of a modern backend.
+    fn answer_input_required(&self, asked: &InputRequired) {
+        self.count(true);
+        let result = self.states().input_required(self.backend(), asked);
+        self.to.raw_result(&self.context.outbox, &result);
+    }
+
+    /// Keeps a call open whose modern caller is asked by a legacy backend, and answers the caller with the question.
+    fn park(&self, call: ParkedCall) {
+        let question = call.question.clone();
+        let Ok(id) = self.backend().parked.park(call) else {
+            return self.fail(BackendFailure::Busy {
+                backend: self.backend().name.to_string(),
+                reason: "too many calls wait for input of their callers",
+            });
+        };
+        forget_later(Arc::clone(self.backend()), id);
+        let result = self.states().parked(self.backend(), id, &question);
+        self.to.raw_result(&self.context.outbox, &result);
     }
 
     /// Sends the call once it is its turn and the backend runs.
@@ -274,9 +439,11 @@ impl RunningCall {
                 waits_for_name = false;
             }
             if let Some(link) = view.link.clone().filter(|_| !waits_for_name) {
-                let era = link.era();
-                match link.open(&mut |number, out| self.request.write(era, number, out)) {
-                    Ok(call) => return Ok(OpenCall { call, era, _turn: turn }),
+                let era = self.prepare(&*link);
+                match link.open(CallPurpose::Caller, &mut |number, out| {
+                    self.request.write(era, number, out)
+                }) {
+                    Ok(call) => return Ok(OpenCall { call, era, turn }),
                     Err(LinkRefusal::Busy) => return Err(busy("it does not read its input").into()),
                     Err(LinkRefusal::Closed) => {}
                 }
@@ -311,24 +478,45 @@ impl RunningCall {
         }
     }
 
-    /// Passes progress on until the call has ended or has taken too long.
+    /// Passes progress and questions on until the call has ended or has taken too long. The time in which a caller thinks
+    /// does not count as silence of the backend.
     async fn follow(
         &self,
         open: &mut OpenCall,
         deadlines: &mut Deadlines,
         is_stopping: &mut bool,
-    ) -> Result<CallEnd, BackendFailure> {
+    ) -> Result<Followed, BackendFailure> {
+        let link = Arc::clone(open.call.link());
+        let mut asking = FuturesUnordered::new();
         loop {
-            let next = deadlines.next;
+            let next = if asking.is_empty() {
+                deadlines.next
+            } else {
+                deadlines.last
+            };
             tokio::select! {
                 event = open.call.next() => match event {
-                    CallEvent::Ended(end) => return Ok(end),
-                    CallEvent::Log(_) => {}
+                    CallEvent::Ended(end) => return Ok(Followed::Ended(end)),
+                    CallEvent::Log(params) => self.pass_log(&params),
                     CallEvent::Progress(params) => {
                         deadlines.sign_of_life();
                         self.pass_progress(&params);
                     }
+                    CallEvent::Asked(question) => match can_answer(&self.capabilities, &question) {
+                        Ok(()) if self.to.modern => return Ok(Followed::Asked(question)),
+                        Ok(()) if asking.len() < QUESTIONS_MAX => asking.push(self.asked_caller(question)),
+                        Ok(()) => link.answer(&question, Err(TOO_MANY_QUESTIONS)),
+                        Err(_) if &*question.method == "roots/list" => link.answer(&question, Ok("{\"roots\":[]}")),
+                        Err(error) => link.answer(&question, Err(&error.to_json().to_string())),
+                    },
                 },
+                Some((question, outcome)) = asking.next() => {
+                    deadlines.sign_of_life();
+                    match outcome {
+                        Ok(answer) => link.answer(&question, Ok(&answer.to_string())),
+                        Err(error) => link.answer(&question, Err(&error.to_json().to_string())),
+                    }
+                }
                 () = sleep_until(next) => {
                     let backend = self.backend().name.to_string();
                     return Err(if *is_stopping {
@@ -345,17 +533,52 @@ impl RunningCall {
         }
     }
 
+    /// A question with the answer of a legacy caller.
+    async fn asked_caller(&self, question: Question) -> (Question, Result<Value, RpcError>) {
+        let (context, to) = (Rc::clone(&self.context), self.to.clone());
+        let outcome = ask_legacy_caller(context, to, self.backend(), &question).await;
+        (question, outcome)
+    }
+
+    /// Tells a legacy backend which log messages the caller wants. Returns the era of the backend.
+    fn prepare(&self, link: &dyn Link) -> BackendEra {
+        let era = link.era();
+        if let (BackendEra::Legacy, Some(level)) = (era, self.to.log_level) {
+            link.want_log_level(level as u8 + 1, level.as_str());
+        }
+        era
+    }
+
+    /// Passes a log message on, if the caller wants its level.
+    fn pass_log(&self, params: &[u8]) {
+        #[derive(Deserialize)]
+        struct Message {
+            level: Level,
+        }
+        let message = serde_json::from_slice::<Message>(params).ok();
+        if let (Some(Message { level }), Some(wanted)) = (message, self.to.log_level)
+            && level >= wanted
+        {
+            self.notify("notifications/message", params);
+        }
+    }
+
+    /// Sends a notification of the backend to the caller, unless the caller does not read what waits for it.
+    fn notify(&self, method: &str, params: &[u8]) {
+        if self.to.route.outbox(&self.context.outbox).waiting_len() > PROGRESS_WAITING_MAX {
+            return;
+        }
+        let mut frame = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"{method}\",\"params\":").into_bytes();
+        frame.extend_from_slice(params);
+        frame.push(b'}');
+        self.to.notify(&self.context.outbox, &frame);
+    }
+
     fn pass_progress(&self, params: &[u8]) {
         let (Some(token), Ok(params)) = (&self.to.progress, str::from_utf8(params)) else {
             return;
         };
-        if self.to.route.outbox(&self.context.outbox).waiting_len() > PROGRESS_WAITING_MAX {
-            return;
-        }
-        let mut frame = Vec::from(b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":");
-        frame.extend_from_slice(&translate_progress(params, token));
-        frame.push(b'}');
-        self.to.notify(&self.context.outbox, &frame);
+        self.notify("notifications/progress", &translate_progress(params, token));
     }
 
     fn answer(&self, end: CallEnd, era: BackendEra) {
@@ -363,6 +586,10 @@ impl RunningCall {
         match end {
             CallEnd::Result(result) => self.answer_result(&result, era),
             CallEnd::Error(error) => {
+                if let Some(error) = self.missing_capability(&error) {
+                    self.count(true);
+                    return self.to.error(&self.context.outbox, &error);
+                }
                 let text = str::from_utf8(&error).map_err(|_| "it is not UTF-8".to_owned());
                 match text.and_then(|text| translate_error(text, self.to.modern)) {
                     Ok(error) => {
@@ -396,6 +623,26 @@ impl RunningCall {
             }),
             CallEnd::NotSent => self.fail(self.not_running(false)),
         }
+    }
+
+    /// The error of a modern backend that needs more of its caller than the caller has declared. It is for modern callers,
+    /// and only if the backend was told all that they declare.
+    fn missing_capability(&self, error: &[u8]) -> Option<RpcError> {
+        #[derive(Deserialize)]
+        struct Missing {
+            code: i32,
+            message: String,
+            data: Option<Value>,
+        }
+        let may_ask = self.backend().view().config.asks != Some(false);
+        let error: Missing = serde_json::from_slice(error)
+            .ok()
+            .filter(|_| self.to.modern && may_ask)?;
+        (error.code == MISSING_CAPABILITY).then(|| RpcError {
+            code: error.code,
+            message: error.message.into(),
+            data: error.data,
+        })
     }
 
     fn answer_result(&self, result: &[u8], era: BackendEra) {

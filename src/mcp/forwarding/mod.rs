@@ -1,8 +1,9 @@
 //! Requests that a backend answers: which backend a name leads to, what is sent to it, and what becomes of its answer.
 //!
 //! `route` finds the backend, `request` writes the frame, `call` runs the call to its answer, `response` translates the
-//! answer into the caller's era. Nothing is parsed but the members that change; all other bytes are passed on as they are.
+//! answer into the caller's era, `asking` brings questions of a backend to its caller. Nothing is parsed but the members that change; all other bytes are passed on as they are.
 
+mod asking;
 mod call;
 mod request;
 mod response;

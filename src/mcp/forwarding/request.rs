@@ -4,11 +4,12 @@
 use std::{borrow::Cow, cell::RefCell};
 
 use actors::{gateway::CallNumber, json, model::BackendEra};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use super::route::Route;
 use crate::mcp::{
     framing::replace_line_breaks,
+    logging::Level,
     rpc::{Params, RpcError},
     version::MODERN,
 };
@@ -31,16 +32,43 @@ pub struct ForwardedRequest {
     meta: Vec<u8>,
     /// The client's name and version, as JSON.
     client_info: Option<String>,
+    /// What the client can be asked for, as JSON.
+    capabilities: String,
+    /// The lowest level of log messages that the client wants.
+    log_level: Option<Level>,
     wants_progress: bool,
+    /// What the caller has answered so far.
+    input: RefCell<Input>,
+}
+
+/// The answers of a caller to the questions of a modern backend (2026-07-28, basic/patterns/mrtr).
+#[derive(Clone, Debug, Default)]
+pub struct Input {
+    /// The member `inputResponses`, as JSON.
+    pub responses: Option<String>,
+    /// The member `requestState`, as JSON.
+    pub state: Option<String>,
 }
 
 impl ForwardedRequest {
-    /// The request of a client, which calls itself `client` if its `_meta` does not say so.
+    /// The request of a client, which calls itself `client` if its `_meta` does not say so, can be asked for what
+    /// `capabilities` say, and wants log messages from `log_level` on.
     ///
     /// # Errors
     /// The params are not JSON.
-    pub fn new(route: &Route, params: &Params<'_>, client: Option<(&str, &str)>) -> Result<Self, RpcError> {
-        Self::parse(route.method, route.replaced.clone(), params, client)
+    pub fn new(
+        route: &Route,
+        params: &Params<'_>,
+        client: Option<(&str, &str)>,
+        capabilities: &Map<String, Value>,
+        log_level: Option<Level>,
+    ) -> Result<Self, RpcError> {
+        let mut request = Self::parse(route.method, route.replaced.clone(), params, client)?;
+        request.log_level = log_level;
+        if !capabilities.is_empty() {
+            request.capabilities = json!(capabilities).to_string();
+        }
+        Ok(request)
     }
 
     fn parse(
@@ -57,11 +85,16 @@ impl ForwardedRequest {
             replaced: RefCell::new(replaced),
             meta: Vec::new(),
             client_info: client.map(|(name, version)| json!({"name": name, "version": version}).to_string()),
+            capabilities: "{}".to_owned(),
+            log_level: None,
             wants_progress: false,
+            input: RefCell::default(),
         };
         for (key, raw) in &members {
             match &**key {
                 "_meta" => request.add_meta(raw)?,
+                "inputResponses" => request.input.get_mut().responses = Some(one_line(raw)),
+                "requestState" => request.input.get_mut().state = Some(one_line(raw)),
                 key if key == member => {}
                 key => add(&mut request.params, key, raw),
             }
@@ -88,9 +121,29 @@ impl ForwardedRequest {
         self.replaced.borrow_mut().1 = value;
     }
 
+    /// What the caller has answered so far.
+    pub fn input(&self) -> Input {
+        self.input.borrow().clone()
+    }
+
+    /// Sets what the caller has answered, for the next time that the request is sent.
+    pub fn set_input(&self, input: Input) {
+        self.input.replace(input);
+    }
+
+    /// What stays the same when the caller repeats the request with its answers.
+    pub fn unchanging(&self) -> Value {
+        let params = [b"{", &self.params[..], b"}"].concat();
+        let params: Value = serde_json::from_slice(&params).unwrap_or_default();
+        let (member, value) = &*self.replaced.borrow();
+        json!([member, value, params])
+    }
+
     /// Bytes that it takes.
     pub fn len(&self) -> usize {
-        self.params.len() + self.meta.len()
+        let input = self.input.borrow();
+        let input_len = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        self.params.len() + self.meta.len() + input_len(&input.responses) + input_len(&input.state)
     }
 
     /// Appends the frame for a backend of this era.
@@ -108,6 +161,15 @@ impl ForwardedRequest {
         if !self.params.is_empty() {
             out.push(b',');
             out.extend_from_slice(&self.params);
+        }
+        let input = self.input.borrow();
+        for (member, value) in [("inputResponses", &input.responses), ("requestState", &input.state)] {
+            if let (Some(value), BackendEra::Modern) = (value, era) {
+                out.push(b',');
+                json::write_string(out, member);
+                out.push(b':');
+                out.extend_from_slice(value.as_bytes());
+            }
         }
         let meta = self.meta_for(era, &number);
         if !meta.is_empty() {
@@ -133,8 +195,15 @@ impl ForwardedRequest {
                 "io.modelcontextprotocol/protocolVersion",
                 &json::string(MODERN),
             );
-            // The broker cannot pass the questions of a backend on yet.
-            add(&mut meta, "io.modelcontextprotocol/clientCapabilities", "{}");
+            add(
+                &mut meta,
+                "io.modelcontextprotocol/clientCapabilities",
+                &self.capabilities,
+            );
+            if let Some(level) = self.log_level {
+                let level = json::string(level.as_str());
+                add(&mut meta, "io.modelcontextprotocol/logLevel", &level);
+            }
             let own = json!({"name": "mcp-broker", "version": env!("CARGO_PKG_VERSION")}).to_string();
             add(&mut meta, CLIENT_INFO, self.client_info.as_deref().unwrap_or(&own));
             add(&mut meta, VIA, &own);
@@ -161,8 +230,6 @@ fn one_line(json: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
-
     use super::*;
     use crate::mcp::rpc::{self, Incoming};
 

@@ -1,0 +1,86 @@
+//! Calls whose backend has asked their caller for input, and whose caller answers with another request. Until then they stay
+//! open, and keep their turn.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use uuid::Uuid;
+
+use super::{
+    call::{Call, Question},
+    turns::Turn,
+};
+
+/// Parked calls of one backend.
+const PARKED_MAX: usize = 64;
+
+/// A call that waits for the answer of its caller. Dropping it cancels it at the backend.
+#[derive(Debug)]
+pub struct ParkedCall {
+    pub call: Call,
+    pub turn: Turn,
+    pub question: Question,
+}
+
+/// The parked calls of one backend.
+#[derive(Debug, Default)]
+pub struct ParkedCalls(Mutex<HashMap<Uuid, ParkedCall>>);
+
+impl ParkedCalls {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Uuid, ParkedCall>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Parks a call. Returns the id under which it is taken again.
+    ///
+    /// # Errors
+    /// Too many are parked: the call is given back.
+    pub fn park(&self, call: ParkedCall) -> Result<Uuid, ParkedCall> {
+        let mut parked = self.lock();
+        if parked.len() >= PARKED_MAX {
+            return Err(call);
+        }
+        let id = Uuid::new_v4();
+        parked.insert(id, call);
+        Ok(id)
+    }
+
+    /// Takes a call out.
+    pub fn take(&self, id: Uuid) -> Option<ParkedCall> {
+        self.lock().remove(&id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::gateway::{CallPurpose, FrameLink, Link, Turns};
+
+    #[test]
+    fn a_parked_call_is_taken_once_and_their_number_is_bounded() {
+        let (link, turns, parked) = (FrameLink::new(), Turns::new(100), ParkedCalls::default());
+        let call = || ParkedCall {
+            call: Arc::clone(&link).open(CallPurpose::Caller, &mut |_, _| {}).unwrap(),
+            turn: turns.try_take().unwrap(),
+            question: Question {
+                id: "1".into(),
+                method: "roots/list".into(),
+                params: "{}".into(),
+            },
+        };
+        let ids: Vec<_> = (0..PARKED_MAX).map(|_| parked.park(call()).unwrap()).collect();
+        assert!(parked.park(call()).is_err());
+        assert_eq!((link.in_flight(), turns.counts()), (64, (64, 0)));
+        assert!(parked.take(ids[0]).is_some());
+        assert!(parked.take(ids[0]).is_none());
+        assert_eq!(
+            (link.in_flight(), turns.counts()),
+            (63, (63, 0)),
+            "it ends with its caller"
+        );
+    }
+}

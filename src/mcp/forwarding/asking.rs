@@ -1,0 +1,355 @@
+//! Questions of a backend to its caller: a legacy backend sends a request in mid-call, a modern one answers with
+//! `input_required`. A legacy caller gets requests and answers them; a modern one gets `input_required`, and repeats its request
+//! with the answers (2026-07-28, basic/patterns/mrtr).
+
+use std::{rc::Rc, time::Duration};
+
+use actors::{
+    clock::{millis, now},
+    gateway::{BackendShared, Question},
+    json,
+    model::BackendEra,
+};
+use serde_json::{Map, Value, json};
+use tokio::time::{sleep, timeout};
+use uuid::Uuid;
+
+use super::request::{ForwardedRequest, Input};
+use crate::mcp::{
+    context::PeerContext,
+    interactive::{ANSWER_TIMEOUT, accepts_forms},
+    reply::ReplyTo,
+    request_state::RequestFingerprint,
+    rpc::{INTERNAL_ERROR, INVALID_REQUEST, RpcError},
+    version::Era,
+};
+
+/// Rounds of questions that a modern backend may ask a legacy caller in one call.
+pub const ROUNDS_MAX: usize = 16;
+/// Bytes of the state that a backend may give its caller to carry.
+const STATE_BYTES_MAX: usize = 64 * 1024;
+/// The key of the question of a parked call.
+const PARKED_KEY: &str = "input";
+/// The members of a signed state: that of a backend, or the id of a parked call.
+const BACKEND_STATE: &str = "state";
+const PARKED_ID: &str = "parked";
+
+/// The kinds of input that the broker passes on, of those that the caller of a request declares.
+pub fn carried_capabilities(context: &PeerContext, era: &Era) -> Map<String, Value> {
+    let declared = match era {
+        Era::Legacy => context.legacy.capabilities(),
+        Era::Modern { capabilities } => capabilities.clone(),
+    };
+    let carried = ["elicitation", "sampling", "roots"];
+    declared
+        .into_iter()
+        .filter(|(name, _)| carried.contains(&name.as_str()))
+        .collect()
+}
+
+/// Checks that a caller with these capabilities can answer a question.
+///
+/// # Errors
+/// What it has not declared.
+pub fn can_answer(capabilities: &Map<String, Value>, question: &Question) -> Result<(), RpcError> {
+    let (is_declared, name) = match &*question.method {
+        "elicitation/create" => (accepts_forms(capabilities), "elicitation"),
+        "sampling/createMessage" => (capabilities.contains_key("sampling"), "sampling"),
+        _ => (capabilities.contains_key("roots"), "roots"),
+    };
+    if is_declared {
+        return Ok(());
+    }
+    let reason = format!("the caller of this call has not declared {name}");
+    Err(RpcError::new(INVALID_REQUEST, reason))
+}
+
+/// The params of a question as its caller sees them. People must know who asks, so where a caller sees several backends the
+/// message begins with the name of this one.
+fn named(backend: &BackendShared, context: &PeerContext, method: &str, params: &str) -> String {
+    let is_alone = !context.exposure.has_own();
+    let Some(message) = json::members(params).ok().and_then(|members| {
+        let mut messages = members.into_iter().filter(|(key, _)| key == "message");
+        messages.next().map(|(_, value)| value)
+    }) else {
+        return params.to_owned();
+    };
+    let text = crate::json::scan::string(message).filter(|_| method == "elicitation/create" && !is_alone);
+    let (Some(text), Ok(members)) = (text, json::members(params)) else {
+        return params.to_owned();
+    };
+    let text = json::string(&format!("{}: {text}", backend.name));
+    let mut out = Vec::with_capacity(params.len() + 40);
+    json::write_object(
+        &mut out,
+        members
+            .iter()
+            .map(|(key, value)| (&**key, if key == "message" { text.as_str() } else { value })),
+    );
+    String::from_utf8(out).unwrap_or_default()
+}
+
+/// Asks a legacy caller, in the place where its answer will go.
+///
+/// # Errors
+/// It refuses, or does not answer in time.
+pub async fn ask_legacy_caller(
+    context: Rc<PeerContext>,
+    to: ReplyTo,
+    backend: &BackendShared,
+    question: &Question,
+) -> Result<Value, RpcError> {
+    let (id, answer) = context.client_requests.open();
+    let method = json::string(&question.method);
+    let params = named(backend, &context, &question.method, &question.params);
+    let frame = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":{method},\"params\":{params}}}");
+    to.notify(&context.outbox, frame.as_bytes());
+    if let Ok(Ok(outcome)) = timeout(ANSWER_TIMEOUT, answer).await {
+        return outcome;
+    }
+    let reason = format!("{} was not answered", question.method);
+    Err(RpcError::new(INTERNAL_ERROR, reason))
+}
+
+/// What a modern backend wants to know before it answers.
+#[derive(Debug, Default)]
+pub struct InputRequired {
+    /// Its questions by key.
+    questions: Vec<(String, Question)>,
+    /// The state that it wants back, as JSON.
+    state: Option<String>,
+}
+
+impl InputRequired {
+    /// Reads a result. `None` for one that asks for nothing.
+    ///
+    /// # Errors
+    /// It asks for something, and breaks a rule: which.
+    pub fn read(result: &str, era: BackendEra) -> Result<Option<Self>, &'static str> {
+        // Most results end here.
+        if era == BackendEra::Legacy || memchr::memmem::find(result.as_bytes(), b"\"input_required\"").is_none() {
+            return Ok(None);
+        }
+        let members = json::members(result).map_err(|_| "it is no object")?;
+        let member = |name: &str| members.iter().find(|(key, _)| key == name).map(|(_, value)| *value);
+        if member("resultType") != Some("\"input_required\"") {
+            return Ok(None);
+        }
+        let mut questions = Vec::new();
+        for (key, request) in
+            json::members(member("inputRequests").unwrap_or("{}")).map_err(|_| "its questions are no object")?
+        {
+            let parts = json::members(request).map_err(|_| "one of its questions is no object")?;
+            let part = |name: &str| parts.iter().find(|(key, _)| key == name).map(|(_, value)| *value);
+            let method = part("method").and_then(crate::json::scan::string);
+            let method = method.ok_or("one of its questions has no method")?;
+            let question = Question {
+                id: "null".into(),
+                method: method.into(),
+                params: part("params").unwrap_or("{}").into(),
+            };
+            questions.push((key.into_owned(), question));
+        }
+        let state = member("requestState").map(str::to_owned);
+        if state.as_ref().is_some_and(|state| state.len() > STATE_BYTES_MAX) {
+            return Err("the state that it wants back has more than 64 KiB");
+        }
+        if questions.is_empty() && state.is_none() {
+            return Err("it asks its caller for nothing");
+        }
+        Ok(Some(Self { questions, state }))
+    }
+
+    /// Checks that a caller with these capabilities can answer all of it.
+    ///
+    /// # Errors
+    /// What it has not declared.
+    pub fn check(&self, capabilities: &Map<String, Value>) -> Result<(), RpcError> {
+        let mut questions = self.questions.iter();
+        questions.try_for_each(|(_, question)| can_answer(capabilities, question))
+    }
+
+    /// Asks a legacy caller all questions at once. Returns what goes into the next request.
+    ///
+    /// # Errors
+    /// It refuses one, or does not answer in time.
+    pub async fn answered_by_legacy_caller(
+        self,
+        context: &Rc<PeerContext>,
+        to: &ReplyTo,
+        backend: &BackendShared,
+    ) -> Result<Input, RpcError> {
+        let asked = self.questions.iter().map(|(_, question)| {
+            let (context, to) = (Rc::clone(context), to.clone());
+            ask_legacy_caller(context, to, backend, question)
+        });
+        let answers = futures_util::future::try_join_all(asked).await?;
+        let keys = self.questions.iter().map(|(key, _)| key.clone());
+        let responses: Map<String, Value> = keys.zip(answers).collect();
+        Ok(Input {
+            responses: (!responses.is_empty()).then(|| Value::Object(responses).to_string()),
+            state: self.state,
+        })
+    }
+}
+
+/// What a modern caller has brought with its request.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Brought {
+    /// Nothing that was signed here: the request begins.
+    Nothing,
+    /// The state of a backend, as JSON.
+    State(String),
+    /// The id of a parked call, and the answer to its question, if there is one.
+    Parked(Uuid, Option<Value>),
+}
+
+/// The states that modern callers carry for one request. A backend sees one client, the broker; so the broker signs what
+/// belongs to one caller and one request, and another caller cannot bring it back.
+pub struct States<'a> {
+    context: &'a PeerContext,
+    fingerprint: RequestFingerprint,
+}
+
+impl<'a> States<'a> {
+    pub fn new(context: &'a PeerContext, backend: &BackendShared, method: &str, request: &ForwardedRequest) -> Self {
+        let unchanging = json!([backend.name.as_str(), request.unchanging()]);
+        Self {
+            context,
+            fingerprint: RequestFingerprint::new(&context.identity.owner_path(), method, &unchanging),
+        }
+    }
+
+    /// Reads what the caller has brought.
+    ///
+    /// # Errors
+    /// The state is not of this caller and this request, or has expired.
+    pub fn read(&self, input: &Input) -> Result<Brought, RpcError> {
+        let Some(state) = &input.state else {
+            return Ok(Brought::Nothing);
+        };
+        let signer = &self.context.service.state_signer;
+        let verified = serde_json::from_str::<String>(state).ok().and_then(|state| {
+            let verified = signer.verify(&state, &self.fingerprint, now().unix_ms);
+            verified.ok()
+        });
+        let mut content = verified.ok_or_else(invalid_state)?;
+        if let Some(Value::String(state)) = content.remove(BACKEND_STATE) {
+            return Ok(Brought::State(state));
+        }
+        let id = content.get(PARKED_ID).and_then(Value::as_str);
+        let id = id.and_then(|id| id.parse().ok()).ok_or_else(invalid_state)?;
+        let responses = input.responses.as_ref();
+        let mut responses: Value = responses
+            .and_then(|text| serde_json::from_str(text).ok())
+            .unwrap_or_default();
+        let answer = responses.get_mut(PARKED_KEY).map(Value::take).filter(Value::is_object);
+        Ok(Brought::Parked(id, answer))
+    }
+
+    fn sign(&self, member: &str, value: &str) -> String {
+        let content = Map::from_iter([(member.to_owned(), Value::from(value))]);
+        let expires_at = now().unix_ms + millis(ANSWER_TIMEOUT);
+        let signer = &self.context.service.state_signer;
+        signer.sign(&self.fingerprint, content, expires_at)
+    }
+
+    /// The result for a modern caller that a modern backend asks.
+    pub fn input_required(&self, backend: &BackendShared, asked: &InputRequired) -> Vec<u8> {
+        let state = asked.state.as_ref().map(|state| self.sign(BACKEND_STATE, state));
+        let questions = asked.questions.iter();
+        let questions = questions.map(|(key, question)| (key.as_str(), question));
+        self.write(backend, questions, state.as_deref())
+    }
+
+    /// The result for a modern caller whose call is parked.
+    pub fn parked(&self, backend: &BackendShared, id: Uuid, question: &Question) -> Vec<u8> {
+        let state = self.sign(PARKED_ID, &id.to_string());
+        self.write(backend, [(PARKED_KEY, question)].into_iter(), Some(&state))
+    }
+
+    fn write<'q>(
+        &self,
+        backend: &BackendShared,
+        questions: impl Iterator<Item = (&'q str, &'q Question)>,
+        state: Option<&str>,
+    ) -> Vec<u8> {
+        let asked: Vec<(&str, String)> = questions
+            .map(|(key, question)| {
+                let params = named(backend, self.context, &question.method, &question.params);
+                let method = json::string(&question.method);
+                (key, format!("{{\"method\":{method},\"params\":{params}}}"))
+            })
+            .collect();
+        let mut requests = Vec::new();
+        json::write_object(&mut requests, asked.iter().map(|(key, text)| (*key, text.as_str())));
+        let requests = String::from_utf8(requests).unwrap_or_default();
+        let state = state.map(json::string);
+        let mut members = vec![("resultType", "\"input_required\"")];
+        if !asked.is_empty() {
+            members.push(("inputRequests", &requests));
+        }
+        if let Some(state) = &state {
+            members.push(("requestState", state));
+        }
+        let mut out = Vec::new();
+        json::write_object(&mut out, members);
+        out
+    }
+}
+
+/// The refusal of a state. It does not tell the reasons apart: that would help only a forger.
+pub fn invalid_state() -> RpcError {
+    RpcError::invalid_params(
+        "Invalid params: requestState belongs to another request or has expired: start again without it",
+    )
+    .with_data(json!({"reason": "invalid_request_state"}))
+}
+
+/// Ends a parked call whose caller does not come back.
+pub fn forget_later(backend: std::sync::Arc<BackendShared>, id: Uuid) {
+    actix_rt::spawn(async move {
+        sleep(ANSWER_TIMEOUT + Duration::from_secs(1)).await;
+        if let Some(parked) = backend.parked.take(id) {
+            let link = std::sync::Arc::clone(parked.call.link());
+            match &*parked.question.method {
+                "elicitation/create" => link.answer(&parked.question, Ok("{\"action\":\"cancel\"}")),
+                _ => link.answer(
+                    &parked.question,
+                    Err("{\"code\":-32603,\"message\":\"the caller has not answered\"}"),
+                ),
+            }
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_that_asks_is_told_from_one_that_does_not() {
+        let read = |text: &str| InputRequired::read(text, BackendEra::Modern);
+        let asks =
+            r#"{"resultType":"input_required","inputRequests":{"a":{"method":"roots/list"}},"requestState":"s"}"#;
+        let asked = read(asks).unwrap().unwrap();
+        assert_eq!(asked.state.as_deref(), Some("\"s\""));
+        assert_eq!(
+            (asked.questions[0].0.as_str(), &*asked.questions[0].1.method),
+            ("a", "roots/list")
+        );
+        assert!(InputRequired::read(asks, BackendEra::Legacy).unwrap().is_none());
+        for other in ["{}", r#"{"resultType":"complete","content":["\"input_required\""]}"#] {
+            assert!(read(other).unwrap().is_none(), "{other}");
+        }
+        for wrong in [
+            r#"{"resultType":"input_required"}"#,
+            r#"{"resultType":"input_required","inputRequests":{"a":1}}"#,
+            r#"{"resultType":"input_required","inputRequests":{"a":{}}}"#,
+        ] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+        let long = "x".repeat(STATE_BYTES_MAX);
+        assert!(read(&format!(r#"{{"resultType":"input_required","requestState":"{long}"}}"#)).is_err());
+    }
+}
