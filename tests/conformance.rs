@@ -63,6 +63,75 @@ mod with_fixtures {
     }
 }
 
+/// The suite against the gateway, which shows one backend under its own names. The backend is another broker with the
+/// fixtures, which speaks one era to the gateway: four pairs of eras.
+#[cfg(feature = "conformance-fixtures")]
+mod through_the_gateway {
+    use super::{ExpectedFailure, REVISION_2025_11_25, REVISION_2026_07_28};
+
+    const fn failure(scenario: &'static str, check: &'static str, reason: &'static str) -> ExpectedFailure {
+        ExpectedFailure {
+            scenario,
+            check,
+            reason,
+        }
+    }
+
+    const SUBSCRIBE: ExpectedFailure = failure(
+        "resources-subscribe",
+        "resources-subscribe",
+        "subscriptions to resources of backends are not passed on yet",
+    );
+    const UNSUBSCRIBE: ExpectedFailure = failure("resources-unsubscribe", "resources-unsubscribe", SUBSCRIBE.reason);
+    const TASKS: ExpectedFailure = failure("tasks-", "", "tasks of backends are not passed on yet");
+
+    #[test]
+    fn a_legacy_client_with_a_legacy_backend() {
+        REVISION_2025_11_25.passes_through("legacy", 81, &[SUBSCRIBE, UNSUBSCRIBE]);
+    }
+
+    #[test]
+    fn a_legacy_client_with_a_modern_backend() {
+        let polling = failure(
+            "server-sse-polling",
+            "incoming-sse-event",
+            "a modern server cannot end a stream before its answer, which the tool of the suite does",
+        );
+        REVISION_2025_11_25.passes_through("modern", 81, &[SUBSCRIBE, UNSUBSCRIBE, polling]);
+    }
+
+    #[test]
+    fn a_modern_client_with_a_modern_backend() {
+        REVISION_2026_07_28.passes_through("modern", 170, &[TASKS]);
+    }
+
+    #[test]
+    fn a_modern_client_with_a_legacy_backend() {
+        let undeclared =
+            "a legacy server is told of capabilities once, so it cannot refuse one call for those of its caller";
+        let expected = [
+            TASKS,
+            failure(
+                "input-required-result-basic-elicitation",
+                "sep-2322-elicitation-incomplete",
+                "a legacy server gives its questions no key, and the suite wants the key of its fixture",
+            ),
+            failure(
+                "input-required-result-multiple-input-requests",
+                "sep-2322-multiple-inputs-incomplete",
+                "questions of a legacy server come one in a round",
+            ),
+            failure(
+                "server-stateless",
+                "sep-2575-server-rejects-undeclared-capability",
+                undeclared,
+            ),
+            failure("server-stateless", "sep-2575-missing-capability-http-400", undeclared),
+        ];
+        REVISION_2026_07_28.passes_through("legacy", 163, &expected);
+    }
+}
+
 /// The scenarios, each with its checks that need a fixture.
 #[cfg(not(feature = "conformance-fixtures"))]
 mod without_fixtures {
@@ -124,6 +193,17 @@ mod without_fixtures {
 /// of its own; `scripts/lib/nextest.toml` has the same rule.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
+/// A check that fails through the gateway.
+#[cfg(feature = "conformance-fixtures")]
+struct ExpectedFailure {
+    /// What the name of its scenario begins with.
+    scenario: &'static str,
+    /// What its id begins with.
+    check: &'static str,
+    /// Why it fails.
+    reason: &'static str,
+}
+
 /// The arguments of one run of the suite.
 struct SuiteRun {
     name: &'static str,
@@ -142,6 +222,39 @@ impl SuiteRun {
             (passing, 0),
             "passed and failed{results}"
         );
+    }
+
+    /// Asserts that through the gateway, with a backend of this era, so many checks pass and only these fail.
+    #[cfg(feature = "conformance-fixtures")]
+    fn passes_through(&self, era: &str, passing: usize, expected: &[ExpectedFailure]) {
+        let name = format!("{}-with-{era}-backend", self.name);
+        let Some(results) = self.results_of(&name, "/mcp/fixtures", || with_backend(&name, era)) else {
+            return;
+        };
+        let failed: Vec<(&str, &Check)> = results
+            .scenarios
+            .iter()
+            .flat_map(|(scenario, checks)| checks.iter().map(move |check| (scenario.as_str(), check)))
+            .filter(|(_, check)| check.status == Status::Failure)
+            .collect();
+        let explains = |expected: &ExpectedFailure, (scenario, check): &(&str, &Check)| {
+            scenario.starts_with(expected.scenario) && check.id.starts_with(expected.check)
+        };
+        for failure @ (scenario, check) in &failed {
+            let is_expected = expected.iter().any(|expected| explains(expected, failure));
+            assert!(is_expected, "{} of {scenario} fails{results}", check.id);
+        }
+        for expected in expected {
+            assert!(
+                failed.iter().any(|failure| explains(expected, failure)),
+                "{} of {} passes, although {}: remove it from the list{results}",
+                expected.check,
+                expected.scenario,
+                expected.reason
+            );
+        }
+        let passed = results.checks().filter(|check| check.status == Status::Success).count();
+        assert_eq!(passed, passing, "passed{results}");
     }
 
     /// Asserts that in each of these scenarios a check passes, and that only the named checks fail.
@@ -169,6 +282,11 @@ impl SuiteRun {
 
     /// Runs the suite against a broker of its own. None if the suite is not installed.
     fn results(&self) -> Option<SuiteResults> {
+        self.results_of(self.name, "/mcp", || vec![BrokerProcess::start(&[])])
+    }
+
+    /// Runs the suite against the last of these brokers. None if the suite is not installed.
+    fn results_of(&self, name: &str, path: &str, start: impl FnOnce() -> Vec<BrokerProcess>) -> Option<SuiteResults> {
         let modules = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance/node_modules");
         if !modules.is_dir() {
             assert!(
@@ -181,19 +299,24 @@ impl SuiteRun {
         let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
             .join("conformance")
-            .join(self.name);
+            .join(name);
         fs::remove_dir_all(&folder).ok();
-        let broker = BrokerProcess::start(&[]);
+        let mut brokers = start();
+        let address = brokers.last().unwrap().address;
         let output = Command::new(node(&modules))
             .arg(modules.join(self.suite).join("dist/index.js"))
-            .args(["server", "--url", &format!("http://{}/mcp", broker.address)])
+            .args(["server", "--url", &format!("http://{address}{path}")])
             .args(self.arguments)
             .arg("--output-dir")
             .arg(&folder)
             .stdin(Stdio::null())
             .output()
             .unwrap();
-        let log = broker.stop();
+        // The gateway stops before its backend.
+        let mut log = String::new();
+        while let Some(broker) = brokers.pop() {
+            log.push_str(&broker.stop());
+        }
         let results = SuiteResults::read(folder, log);
         assert!(
             !results.scenarios.is_empty(),
@@ -215,6 +338,31 @@ fn node(modules: &Path) -> PathBuf {
     };
     let installed = modules.join(package).join("bin/node");
     if installed.exists() { installed } else { "node".into() }
+}
+
+/// A broker with the fixtures, and a gateway to it that speaks this era.
+#[cfg(feature = "conformance-fixtures")]
+fn with_backend(name: &str, era: &str) -> Vec<BrokerProcess> {
+    let backend = BrokerProcess::start(&[]);
+    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.toml"));
+    // A modern backend may ask by itself.
+    let asks = if era == "legacy" { "asks = true" } else { "" };
+    let table = format!(
+        "[backends.fixtures]\nurl = \"http://{}/mcp/broker\"\nera = \"{era}\"\n{asks}\n",
+        backend.address
+    );
+    fs::write(&file, table).unwrap();
+    let gateway = BrokerProcess::start(&[&format!("--config={}", file.display())]);
+    let shown = format!("http://{}/api/v1/backends/fixtures", gateway.address);
+    for _ in 0..1_000 {
+        let text = ureq::get(&shown).call().unwrap().into_body().read_to_string().unwrap();
+        let shown: serde_json::Value = serde_json::from_str(&text).unwrap();
+        if shown["state"] == "ready" && shown["tools"] != 0 {
+            return vec![backend, gateway];
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    panic!("the backend is not ready");
 }
 
 /// The checks of a run, and its log.
