@@ -4,15 +4,18 @@
 
 use std::{
     io::{BufRead, BufReader, Write},
+    net::{TcpListener, TcpStream},
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
 };
 
+use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 
 use crate::{
     harness::{Calls, Gateway, Plan, tools_of},
-    support::{Agent, Wire},
+    support::{Agent, Wire, eventually},
 };
 
 /// The program and the arguments of an official server; `None` if it is not installed.
@@ -165,12 +168,21 @@ fn server_everything_answers_through_the_gateway_as_it_does_directly() {
     let Some(everything) = server("everything") else { return };
     let gateway = with_server(Plan::new(), "everything", &everything, "").start();
     tools_of(&gateway.legacy(), "everything");
-    let alone = Agent::legacy(
-        Wire::open_at(gateway.address, "/ws/everything"),
-        "2025-11-25",
-        &json!({}),
-    );
     let mut direct = Direct::start(&everything);
+    answers_alike(&gateway, "everything", &mut direct);
+    let with_prefix = gateway.legacy();
+    let (method, params) = (
+        "tools/call",
+        json!({"name": "everything__get-sum", "arguments": {"a": 1, "b": 2}}),
+    );
+    let directly = direct.request(method, json!({"name": "get-sum", "arguments": {"a": 1, "b": 2}}));
+    assert_eq!(with_prefix.request(method, params), directly);
+}
+
+/// Asserts that a backend of server-everything answers as the server does that is asked directly.
+fn answers_alike(gateway: &Gateway, backend: &str, direct: &mut Direct) {
+    let wire = Wire::open_at(gateway.address, &format!("/ws/{backend}"));
+    let alone = Agent::legacy(wire, "2025-11-25", &json!({}));
     for (method, params) in requests() {
         let directly = direct.request(method, params.clone());
         let mut through = alone.request(method, params.clone());
@@ -184,15 +196,82 @@ fn server_everything_answers_through_the_gateway_as_it_does_directly() {
             assert_eq!(through.unwrap_err()["code"], -32602);
             continue;
         }
-        assert_eq!(through, directly, "{method} {params}");
+        assert_eq!(through, directly, "{backend}: {method} {params}");
     }
-    let with_prefix = gateway.legacy();
-    let (method, params) = (
-        "tools/call",
-        json!({"name": "everything__get-sum", "arguments": {"a": 1, "b": 2}}),
-    );
-    let directly = direct.request(method, json!({"name": "get-sum", "arguments": {"a": 1, "b": 2}}));
-    assert_eq!(with_prefix.request(method, params), directly);
+}
+
+/// A server that listens on a port until it is dropped.
+struct Listening(Child);
+
+impl Listening {
+    fn start((program, args): &(String, Vec<String>), transport: &str, port: u16) -> Self {
+        let child = Command::new(program)
+            .args(args)
+            .arg(transport)
+            .env("PORT", port.to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        eventually("the server listens", || TcpStream::connect(("127.0.0.1", port)).ok());
+        Self(child)
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        // Where `node` is a script, the server is a child of the program.
+        let group = Pid::from_child(&self.0);
+        let _ = rustix::process::kill_process_group(group, Signal::KILL);
+        let _ = self.0.wait();
+    }
+}
+
+/// A port that nobody listens on.
+fn free_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0))
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
+}
+
+#[test]
+fn server_everything_answers_over_http_as_it_does_over_pipes() {
+    let Some(everything) = server("everything") else { return };
+    let (http, sse) = (free_port(), free_port());
+    let _servers = [
+        Listening::start(&everything, "streamableHttp", http),
+        Listening::start(&everything, "sse", sse),
+    ];
+    let gateway = Plan::new()
+        .url("http", &format!("http://127.0.0.1:{http}/mcp"), "")
+        .url("sse", &format!("http://127.0.0.1:{sse}/sse"), "")
+        .start();
+    let client = gateway.legacy();
+    let mut direct = Direct::start(&everything);
+    for backend in ["http", "sse"] {
+        tools_of(&client, backend);
+        answers_alike(&gateway, backend, &mut direct);
+    }
+}
+
+#[test]
+fn server_everything_that_was_started_again_gives_another_session() {
+    let Some(everything) = server("everything") else { return };
+    let port = free_port();
+    let server = Listening::start(&everything, "streamableHttp", port);
+    let gateway = Plan::new()
+        .url("http", &format!("http://127.0.0.1:{port}/mcp"), "")
+        .start();
+    let client = gateway.legacy();
+    let sum = |client: &Agent| client.result_of("http__get-sum", json!({"a": 1, "b": 2})).unwrap();
+    let before = sum(&client);
+    drop(server);
+    let _server = Listening::start(&everything, "streamableHttp", port);
+    assert_eq!(sum(&client), before);
 }
 
 #[test]
