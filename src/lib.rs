@@ -13,6 +13,7 @@ pub mod exit;
 pub mod front;
 pub mod gateway;
 pub mod hang_up;
+pub mod hops;
 pub mod http;
 pub mod json;
 pub mod local;

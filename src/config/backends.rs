@@ -10,8 +10,10 @@ use actors::model::{
 };
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-use super::rules::{Rule, Span, hours, millis, seconds};
-use crate::gateway::parse_url;
+use super::{
+    rules::{Rule, Span, hours, millis, seconds},
+    server_url::parse_url,
+};
 
 /// The key of the table of backends, in the file and in the table of a project.
 pub const BACKENDS: &str = "backends";

@@ -13,6 +13,7 @@ mod layers;
 mod names;
 mod origins;
 mod rules;
+mod server_url;
 mod setting;
 mod table;
 mod web_rules;
@@ -33,6 +34,7 @@ pub use names::{
 pub use origins::SettingValue;
 pub(crate) use rules::{Integer, Rule, Span};
 pub use rules::{RedisUrl, Shape, check_log_filter};
+pub use server_url::parse_url;
 pub use setting::Setting;
 pub use table::{Config, SETTINGS};
 pub use web_rules::{DeskSecret, NtfyTopic, WebUrl};

@@ -7,8 +7,7 @@ use actix_http::{
     header::{HOST, HeaderMap, ORIGIN},
 };
 
-use super::hops;
-use crate::problem::Problem;
+use crate::{hops, problem::Problem};
 
 /// The allowed `Host` and `Origin` headers. They protect against DNS rebinding and against web pages of other sites
 /// that call a broker on the user's own machine.

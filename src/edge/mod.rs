@@ -1,6 +1,6 @@
 //! The edge: what every request passes before it is served, whichever transport it arrives on.
 //!
-//! `admission` checks `Host` and `Origin`, `hops` finds requests of the broker to itself, `cors` tells browsers which pages may call, `authentication` finds the
+//! `admission` checks `Host` and `Origin`, and refuses requests of the broker to itself, `cors` tells browsers which pages may call, `authentication` finds the
 //! caller and takes the request from its rate limit, `address_limiter` bounds the sockets of one address. The HTTP
 //! middleware and the WebSocket handshake share these functions. The edge knows no routes and no MCP.
 
@@ -8,7 +8,6 @@ mod address_limiter;
 mod admission;
 mod authentication;
 mod cors;
-pub mod hops;
 
 pub use address_limiter::{AddressLimiter, AddressPermit};
 pub use admission::Admission;

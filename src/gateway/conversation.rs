@@ -6,8 +6,8 @@ use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 use actors::{
     clock::{millis, now},
     gateway::{
-        BackendCounters, Belongs, CallEnd, CallNumber, FrameLink, InstanceEvent, LaunchOrder, Link, LinkEnded,
-        Question, ReadyInstance, SET_LOG_LEVEL, ServerInfo,
+        BackendCounters, Belongs, CallEnd, CallNumber, FrameLink, InputRequest, InstanceEvent, LaunchOrder, Link,
+        LinkEnded, ReadyInstance, SET_LOG_LEVEL, ServerInfo,
     },
     json::scan::{self, ScanError},
     model::BackendEra,
@@ -38,8 +38,8 @@ const GARBAGE_SHOWN_MAX: u32 = 64;
 const PROGRESS_BYTES_MAX: usize = 16 * 1024;
 /// Bytes of such a line that the log shows.
 const GARBAGE_BYTES_MAX: usize = 200;
-/// The pause before a subscription that has ended is asked for again, doubled each time. It starts anew once a subscription
-/// has lasted for the longest.
+/// The pause before a subscription that has ended is asked for again, doubled each time. It is short again once a
+/// subscription has lasted for the longest.
 const LISTEN_PAUSE: Duration = Duration::from_secs(1);
 const LISTEN_PAUSE_MAX: Duration = Duration::from_secs(60);
 
@@ -361,7 +361,7 @@ impl<'a> Conversation<'a> {
     /// Takes a request of the backend: a question goes to the caller that it is for, if the backend may ask and it can be
     /// told which one that is. All others are answered here.
     fn request(&mut self, of: Option<CallNumber>, id: &str, method: &str, params: Option<&str>) {
-        let question = Question {
+        let question = InputRequest {
             id: id.into(),
             method: method.into(),
             params: params.unwrap_or("{}").into(),

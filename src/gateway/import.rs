@@ -277,6 +277,10 @@ mod tests {
              env = { \"A\" = \"${HOME}\", \"N\" = \"3\" }\n"
         );
         assert!(imported.backends[0].table.contains("url = \"https://example.com/mcp\""));
+        assert!(!imported.backends[0].table.contains("transport"), "it is found out");
+        let old = serde_json::json!({"mcpServers": {"old": {"type": "sse", "url": "https://example.com/sse"}}});
+        let old = import(&old, &References::default(), &BTreeSet::new()).unwrap();
+        assert!(old.backends[0].table.contains("transport = \"sse\""));
         assert_eq!(imported.notes, ["My Docs: its name becomes my-docs"]);
     }
 

@@ -1,14 +1,12 @@
 //! One running instance of a backend, from its start to the report of its end.
 
-use std::{cell::Cell, rc::Rc, sync::Arc};
+use std::{rc::Rc, sync::Arc};
 
+use super::{ending::Ending, pipes, remote};
 use actors::{
     gateway::{InstanceEvent, LaunchOrder, LinkEnded, Report},
     model::BackendAddress,
 };
-use tokio::sync::Notify;
-
-use super::{pipes, remote};
 
 /// Runs an instance to its end, and reports what becomes of it.
 pub async fn run(order: LaunchOrder, ending: Rc<Ending>) {
@@ -43,33 +41,6 @@ impl Drop for Unreported {
                 status,
                 last_line: None,
             })));
-        }
-    }
-}
-
-/// Whether the instance is to be ended.
-#[derive(Default)]
-pub struct Ending {
-    is_asked: Cell<bool>,
-    wake: Notify,
-}
-
-impl Ending {
-    /// Asks for the end.
-    pub fn ask(&self) {
-        self.is_asked.set(true);
-        self.wake.notify_one();
-    }
-
-    /// Whether the end was asked for.
-    pub fn is_asked(&self) -> bool {
-        self.is_asked.get()
-    }
-
-    /// Waits until the end is asked for.
-    pub async fn asked(&self) {
-        while !self.is_asked.get() {
-            self.wake.notified().await;
         }
     }
 }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use actors::gateway::{Instance, LaunchOrder, Launcher};
 
-use super::instance::{self, Ending};
+use super::{ending::Ending, instance};
 
 /// Starts programs on this machine, and connects to servers elsewhere.
 #[derive(Debug)]

@@ -9,6 +9,7 @@
 //! It knows neither callers nor tools: requests are written by `mcp::forwarding`.
 
 mod conversation;
+mod ending;
 mod environment;
 pub mod import;
 mod instance;
@@ -22,4 +23,3 @@ mod remote;
 
 pub use environment::{expand, find_program};
 pub use launcher::InstanceLauncher;
-pub use remote::parse_url;

@@ -13,7 +13,7 @@ use tokio::{
 
 use super::{
     conversation::Conversation,
-    instance::Ending,
+    ending::Ending,
     probe::Opening,
     process::{Process, RunningProcess},
 };

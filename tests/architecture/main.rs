@@ -124,6 +124,8 @@ const ACTORS: Layers = &[
 const BROKER: Layers = &[
     ("exit", &[]),
     ("hang_up", &[]),
+    ("hops", &[]),
+    ("tls", &[]),
     ("budget", &[]),
     ("json", &[]),
     ("refusal", &[]),
@@ -137,11 +139,11 @@ const BROKER: Layers = &[
     ("local", &["config"]),
     ("auth", &["problem"]),
     ("admin", &["auth"]),
-    ("edge", &["auth", "problem"]),
+    ("edge", &["auth", "hops", "problem"]),
     ("verbs", &["auth", "json", "refusal"]),
     ("targets", &["config", "json", "verbs"]),
     ("mcp", &["admin", "auth", "budget", "json", "refusal", "verbs"]),
-    ("gateway", &["json", "mcp"]),
+    ("gateway", &["config", "hops", "json", "mcp", "tls"]),
     (
         "transport",
         &[
@@ -218,6 +220,7 @@ const BROKER: Layers = &[
             "startup",
             "storage",
             "telemetry",
+            "tls",
         ],
     ),
 ];

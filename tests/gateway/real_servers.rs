@@ -229,7 +229,7 @@ impl Drop for Listening {
     }
 }
 
-/// A port that nobody listens on.
+/// A port without a server.
 fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0))
         .unwrap()

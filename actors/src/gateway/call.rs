@@ -42,7 +42,7 @@ pub trait Link: fmt::Debug + Send + Sync {
     fn want_log_level(&self, rank: u8, level: &str);
 
     /// Answers a question of the backend: a result or an error object, as JSON.
-    fn answer(&self, question: &Question, outcome: Result<&str, &str>);
+    fn answer(&self, question: &InputRequest, outcome: Result<&str, &str>);
 
     /// Tells the backend that the answer to a call is not wanted. Its late answer is dropped.
     fn cancel(&self, number: CallNumber);
@@ -68,7 +68,7 @@ pub enum CallPurpose {
 
 /// A request that a backend sends to its client while a call runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Question {
+pub struct InputRequest {
     /// Its id, as JSON.
     pub id: Box<str>,
     pub method: Box<str>,
@@ -80,7 +80,7 @@ pub struct Question {
 #[derive(Clone, Debug)]
 pub enum CallEvent {
     /// The backend asks the caller for input.
-    Asked(Question),
+    Asked(InputRequest),
     /// A progress notification: its params, as JSON.
     Progress(Bytes),
     /// A log message that belongs to this call: the params of the notification, as JSON.

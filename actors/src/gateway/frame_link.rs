@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 
 use super::{
-    call::{Call, CallEnd, CallEvent, CallEvents, CallNumber, CallPurpose, Link, Question},
+    call::{Call, CallEnd, CallEvent, CallEvents, CallNumber, CallPurpose, InputRequest, Link},
     link_end::{LinkEnded, LinkRefusal},
     slots::{Found, Slots},
 };
@@ -184,7 +184,7 @@ impl FrameLink {
 
     /// Passes a question of the backend to the call that it belongs to: the one that the connection names, or else the only
     /// one that serves a caller. Returns false if there is no such call.
-    pub fn ask(&self, number: Option<CallNumber>, question: Question) -> bool {
+    pub fn ask(&self, number: Option<CallNumber>, question: InputRequest) -> bool {
         let events = self.lock().call_of_caller(number);
         events.is_some_and(|events| events.push(CallEvent::Asked(question)))
     }
@@ -275,7 +275,7 @@ impl Link for FrameLink {
         }
     }
 
-    fn answer(&self, question: &Question, outcome: Result<&str, &str>) {
+    fn answer(&self, question: &InputRequest, outcome: Result<&str, &str>) {
         let (member, value) = match outcome {
             Ok(result) => ("result", result),
             Err(error) => ("error", error),
@@ -396,7 +396,7 @@ mod tests {
     #[test]
     fn a_question_reaches_the_call_that_is_named_or_the_only_one() {
         let link = FrameLink::new();
-        let question = || Question {
+        let question = || InputRequest {
             id: "\"q\"".into(),
             method: "roots/list".into(),
             params: "{}".into(),

@@ -37,7 +37,7 @@ mod slots;
 mod turns;
 
 pub use actor::{Gateway, GatewayHandle, GatewaySettings};
-pub use call::{Call, CallEnd, CallEvent, CallNumber, CallPurpose, Link, Question};
+pub use call::{Call, CallEnd, CallEvent, CallNumber, CallPurpose, InputRequest, Link};
 pub use catalog::{BACKEND_META, Catalog, ListPage, Listing, Target, offered_uri};
 pub use counters::BackendCounters;
 pub use frame_link::{Belongs, FrameLink, SET_LOG_LEVEL};

@@ -9,7 +9,7 @@ use std::{
 use uuid::Uuid;
 
 use super::{
-    call::{Call, Question},
+    call::{Call, InputRequest},
     turns::Turn,
 };
 
@@ -21,7 +21,7 @@ const PARKED_MAX: usize = 64;
 pub struct ParkedCall {
     pub call: Call,
     pub turn: Turn,
-    pub question: Question,
+    pub question: InputRequest,
 }
 
 /// The parked calls of one backend.
@@ -66,7 +66,7 @@ mod tests {
         let call = || ParkedCall {
             call: Arc::clone(&link).open(CallPurpose::Caller, &mut |_, _| {}).unwrap(),
             turn: turns.try_take().unwrap(),
-            question: Question {
+            question: InputRequest {
                 id: "1".into(),
                 method: "roots/list".into(),
                 params: "{}".into(),

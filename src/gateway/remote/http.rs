@@ -1,10 +1,11 @@
 //! A conversation over HTTP: Streamable HTTP of both eras, and HTTP+SSE of 2024-11-05. Each message of the broker is a
 //! request of its own; the messages of the server come in the responses to them, and in streams of events.
 
+mod session;
+
 use std::{
     cell::{Cell, RefCell},
     collections::{HashMap, VecDeque},
-    fmt,
     rc::Rc,
     sync::Arc,
     time::Duration,
@@ -15,11 +16,9 @@ use actors::{
     gateway::{CallEnd, CallNumber, FrameLink, LaunchOrder, LinkEnded},
     model::BackendEra,
 };
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::{StreamExt, future::LocalBoxFuture, stream::FuturesUnordered};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use tokio::{
     sync::{Mutex, Notify, oneshot},
     task::yield_now,
@@ -29,12 +28,14 @@ use tokio::{
 use super::{
     endpoint::{Endpoint, RequestFailure, Response, shortened},
     event_stream::{Event, EventDecoder},
-    outgoing::{Outgoing, OutgoingKind, PROTOCOL_VERSION, ToolHeaders},
+    outgoing::{Outgoing, OutgoingKind, ToolHeaders},
+    refusal::{Refusal, media_type, read_body},
+    transport::{Failed, Held, Transport},
 };
 use crate::{
     gateway::{
         conversation::{Conversation, Stop},
-        instance::Ending,
+        ending::Ending,
         lists::ReadTools,
         probe::{LISTEN, Opening, Probe},
     },
@@ -46,65 +47,15 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Failed requests within [`FAILURE_WINDOW`], after which the connection counts as lost.
 const FAILURES_MAX: usize = 5;
 const FAILURE_WINDOW: Duration = Duration::from_secs(30);
-/// Bytes of a response that refuses a request.
-const REFUSAL_BYTES_MAX: usize = 64 * 1024;
 /// How long a stream of events may go on after the answer, so that its connection can be used again.
 const AFTER_ANSWER: Duration = Duration::from_millis(50);
-/// The pause before a stream is opened again, doubled each time. It starts anew once a stream has lasted for the longest.
+/// The pause before a stream is opened again, doubled each time. It is short again once a stream has lasted for the longest.
 const STREAM_PAUSE: Duration = Duration::from_secs(1);
 const STREAM_PAUSE_MAX: Duration = Duration::from_secs(60);
 /// How long the end of a session may take at the server.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long the list of tools may take that a call with wrong headers waits for.
 const TOOLS_TIME_MAX: Duration = Duration::from_secs(10);
-
-/// How messages go to a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
-    /// Streamable HTTP.
-    Streamable(BackendEra),
-    /// HTTP+SSE: messages are posted to an address that the first event of a stream names, and all answers come in that
-    /// stream.
-    Sse,
-}
-
-impl Transport {
-    fn era(self) -> BackendEra {
-        match self {
-            Self::Streamable(era) => era,
-            Self::Sse => BackendEra::Legacy,
-        }
-    }
-}
-
-impl fmt::Display for Transport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Streamable(BackendEra::Modern) => "server/discover",
-            Self::Streamable(BackendEra::Legacy) => "initialize",
-            Self::Sse => "HTTP+SSE",
-        })
-    }
-}
-
-/// How a conversation has ended.
-pub enum Held {
-    /// As instances end; another one may be started.
-    Ended(Arc<LinkEnded>),
-    /// The server speaks, but not over this transport: what it answered.
-    OtherTransport(String),
-    /// The server refuses the broker, and will again.
-    Refused(String),
-}
-
-/// What follows when a handshake has failed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Failed {
-    #[default]
-    TryLater,
-    OtherTransport,
-    Refused,
-}
 
 /// The id of the session that a legacy server has given to the broker.
 type Session = Option<HeaderValue>;
@@ -132,16 +83,6 @@ pub struct HttpConversation<'a> {
     open_requests: RefCell<HashMap<CallNumber, oneshot::Sender<()>>>,
     /// When requests failed, on the monotonic clock.
     failures: RefCell<VecDeque<u64>>,
-}
-
-/// A response that refuses a message.
-struct Refusal {
-    status: u16,
-    retry_after: Option<Duration>,
-    /// The error of JSON-RPC in its body.
-    error: Option<Box<RawValue>>,
-    /// The beginning of its body.
-    text: String,
 }
 
 impl<'a> HttpConversation<'a> {
@@ -279,7 +220,7 @@ impl<'a> HttpConversation<'a> {
             }
             let refusal = Refusal::read(response).await;
             if std::mem::take(&mut is_first) {
-                if refusal.is_of_lost_session(&session) {
+                if refusal.is_of_lost_session(session.is_some()) {
                     match self.renew(&session).await {
                         Ok(()) => continue,
                         Err(reason) => self.stop.set(reason),
@@ -568,7 +509,7 @@ impl<'a> HttpConversation<'a> {
                 Ok(response) => {
                     let _ = self.read_events(response, &mut decoder, None).await;
                 }
-                Err(StreamFailure::Refused(refusal)) if refusal.is_of_lost_session(&session) => {
+                Err(StreamFailure::Refused(refusal)) if refusal.is_of_lost_session(session.is_some()) => {
                     decoder = EventDecoder::new(self.result_bytes_max);
                     if let Err(reason) = self.renew(&session).await {
                         return self.stop.set(reason);
@@ -640,145 +581,10 @@ impl<'a> HttpConversation<'a> {
             Err(reason) => reason,
         });
     }
-
-    // The session of a legacy server
-
-    /// Adds the headers that name the session and the agreed version.
-    fn add_legacy_headers(&self, session: &Session, headers: &mut HeaderMap) {
-        if let Some(id) = session {
-            headers.insert(SESSION_ID, id.clone());
-        }
-        let conversation = self.conversation.borrow();
-        if let Some(Ok(version)) = conversation.protocol_version().map(HeaderValue::try_from) {
-            headers.insert(PROTOCOL_VERSION, version);
-        }
-    }
-
-    /// Gets a new session from a server that has forgotten this one. Other requests may have done it already.
-    ///
-    /// # Errors
-    /// The server gives none.
-    async fn renew(&self, lost: &Session) -> Result<(), String> {
-        let _renewing = self.renewing.lock().await;
-        if *self.session.borrow() != *lost {
-            return Ok(());
-        }
-        let failed = |reason: String| format!("its session is lost, and it gives no other: {reason}");
-        let (_, lines) = Probe::begin(Opening::Legacy, self.asks);
-        let initialized = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
-        let mut session = None;
-        for line in lines.iter().map(String::as_str).chain([initialized]) {
-            let Some(outgoing) = Outgoing::parse(line.as_bytes()) else {
-                continue;
-            };
-            let response = self.post(&outgoing, &session).await;
-            let response = response.map_err(|failure| failed(failure.to_string()))?;
-            if !response.status().is_success() {
-                return Err(failed(Refusal::read(response).await.to_string()));
-            }
-            if outgoing.is_opening() {
-                session = response.headers().get(SESSION_ID).cloned();
-                // The connection is free once its response was read; what it says is known.
-                let _ = read_body(response, REFUSAL_BYTES_MAX).await;
-            }
-        }
-        *self.session.borrow_mut() = session;
-        // The server was started anew, perhaps in another version.
-        self.conversation.borrow().changes().note_all();
-        Ok(())
-    }
-
-    /// Tells a legacy server that its session has ended.
-    async fn leave(&self) {
-        let session = self.session.borrow().clone();
-        if session.is_none() || self.transport == Transport::Sse {
-            return;
-        }
-        let mut headers = HeaderMap::new();
-        self.add_legacy_headers(&session, &mut headers);
-        let url = self.endpoint.url();
-        let _ = self.endpoint.request(Method::DELETE, url, &headers, Bytes::new()).await;
-    }
 }
 
 /// Why there is no stream.
 enum StreamFailure {
     Refused(Refusal),
     Broken(String),
-}
-
-impl Refusal {
-    async fn read(response: Response) -> Self {
-        #[derive(Deserialize)]
-        struct Answer {
-            error: Box<RawValue>,
-        }
-        let status = response.status().as_u16();
-        let retry_after = response.headers().get(header::RETRY_AFTER);
-        let retry_after = retry_after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
-        let body = read_body(response, REFUSAL_BYTES_MAX)
-            .await
-            .ok()
-            .flatten()
-            .unwrap_or_default();
-        let error = serde_json::from_slice(&body).ok();
-        Self {
-            status,
-            retry_after: retry_after.map(Duration::from_secs),
-            error: error.map(|Answer { error }| error),
-            text: shortened(&String::from_utf8_lossy(&body)),
-        }
-    }
-
-    /// The code of its error.
-    fn code(&self) -> Option<i32> {
-        #[derive(Deserialize)]
-        struct Code {
-            code: i32,
-        }
-        let error = self.error.as_ref()?;
-        serde_json::from_str::<Code>(error.get()).ok().map(|Code { code }| code)
-    }
-
-    /// Whether the server does not know the session any more. The status for it is 404; servers made from an example of the
-    /// TypeScript SDK answer with 400 and say what is missing.
-    fn is_of_lost_session(&self, session: &Session) -> bool {
-        let names_session = self.text.to_ascii_lowercase().contains("session");
-        session.is_some() && (self.status == 404 || self.status == 400 && names_session)
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "HTTP {}", self.status)?;
-        match self.text.trim() {
-            "" => Ok(()),
-            text => write!(f, ": {text}"),
-        }
-    }
-}
-
-/// The media type of a body, in lower case and without parameters.
-fn media_type(headers: &HeaderMap) -> &str {
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    let kind = kind.unwrap_or_default().split(';').next().unwrap_or_default().trim();
-    ["application/json", "text/event-stream"]
-        .into_iter()
-        .find(|known| known.eq_ignore_ascii_case(kind))
-        .unwrap_or(kind)
-}
-
-/// Reads a body; `None` if it has more than `bytes_max` bytes.
-///
-/// # Errors
-/// What broke the connection.
-async fn read_body(mut response: Response, bytes_max: usize) -> Result<Option<Bytes>, String> {
-    let mut body = BytesMut::new();
-    while let Some(bytes) = response.next().await? {
-        if body.len() + bytes.len() > bytes_max {
-            return Ok(None);
-        }
-        body.extend_from_slice(&bytes);
-    }
-    Ok(Some(body.freeze()))
 }

@@ -1,13 +1,16 @@
 //! Backends behind a URL: Streamable HTTP of both eras, HTTP+SSE, and WebSocket.
 //!
 //! `endpoint` sends requests, with the headers of the configuration and within one origin. `http` and `websocket` move the
-//! messages of a conversation; `outgoing` says which headers repeat parts of a message, and `event_stream` decodes
-//! server-sent events. Both are pure.
+//! messages of a conversation; `transport` names the kinds of the first, `refusal` reads responses as a
+//! whole, `outgoing` says which headers repeat parts of a message, and `event_stream` decodes server-sent
+//! events. These two are pure.
 
 mod endpoint;
 mod event_stream;
 mod http;
 mod outgoing;
+mod refusal;
+mod transport;
 mod websocket;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -18,10 +21,10 @@ use actors::{
 };
 
 use endpoint::Endpoint;
-pub use endpoint::parse_url;
-use http::{Held, HttpConversation, Transport};
+use http::HttpConversation;
+use transport::{Held, Transport};
 
-use super::instance::Ending;
+use super::ending::Ending;
 
 /// Connects to a server and speaks with it until the connection has ended.
 pub async fn run(

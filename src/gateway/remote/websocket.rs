@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use super::endpoint::Endpoint;
-use crate::gateway::{conversation::Conversation, instance::Ending, probe::Opening};
+use crate::gateway::{conversation::Conversation, ending::Ending, probe::Opening};
 
 /// How often the server is asked for a sign of life.
 const PING_INTERVAL: Duration = Duration::from_secs(30);

@@ -6,7 +6,7 @@ use std::{rc::Rc, time::Duration};
 
 use actors::{
     clock::{millis, now},
-    gateway::{BackendShared, Question},
+    gateway::{BackendShared, InputRequest},
     json,
     model::BackendEra,
 };
@@ -26,6 +26,8 @@ use crate::mcp::{
 
 /// Rounds of questions that a modern backend may ask a legacy caller in one call.
 pub const ROUNDS_MAX: usize = 16;
+/// Questions that a modern backend may ask at once.
+const QUESTIONS_MAX: usize = 16;
 /// Bytes of the state that a backend may give its caller to carry.
 const STATE_BYTES_MAX: usize = 64 * 1024;
 /// The key of the question of a parked call.
@@ -51,7 +53,7 @@ pub fn carried_capabilities(context: &PeerContext, era: &Era) -> Map<String, Val
 ///
 /// # Errors
 /// What it has not declared.
-pub fn can_answer(capabilities: &Map<String, Value>, question: &Question) -> Result<(), RpcError> {
+pub fn can_answer(capabilities: &Map<String, Value>, question: &InputRequest) -> Result<(), RpcError> {
     let (is_declared, name) = match &*question.method {
         "elicitation/create" => (accepts_forms(capabilities), "elicitation"),
         "sampling/createMessage" => (capabilities.contains_key("sampling"), "sampling"),
@@ -97,7 +99,7 @@ pub async fn ask_legacy_caller(
     context: Rc<PeerContext>,
     to: ReplyTo,
     backend: &BackendShared,
-    question: &Question,
+    question: &InputRequest,
 ) -> Result<Value, RpcError> {
     let (id, answer) = context.client_requests.open();
     let method = json::string(&question.method);
@@ -115,7 +117,7 @@ pub async fn ask_legacy_caller(
 #[derive(Debug, Default)]
 pub struct InputRequired {
     /// Its questions by key.
-    questions: Vec<(String, Question)>,
+    questions: Vec<(String, InputRequest)>,
     /// The state that it wants back, as JSON.
     state: Option<String>,
 }
@@ -143,12 +145,15 @@ impl InputRequired {
             let part = |name: &str| parts.iter().find(|(key, _)| key == name).map(|(_, value)| *value);
             let method = part("method").and_then(crate::json::scan::string);
             let method = method.ok_or("one of its questions has no method")?;
-            let question = Question {
+            let question = InputRequest {
                 id: "null".into(),
                 method: method.into(),
                 params: part("params").unwrap_or("{}").into(),
             };
             questions.push((key.into_owned(), question));
+        }
+        if questions.len() > QUESTIONS_MAX {
+            return Err("it asks more than 16 questions at once");
         }
         let state = member("requestState").map(str::to_owned);
         if state.as_ref().is_some_and(|state| state.len() > STATE_BYTES_MAX) {
@@ -263,7 +268,7 @@ impl<'a> States<'a> {
     }
 
     /// The result for a modern caller whose call is parked.
-    pub fn parked(&self, backend: &BackendShared, id: Uuid, question: &Question) -> Vec<u8> {
+    pub fn parked(&self, backend: &BackendShared, id: Uuid, question: &InputRequest) -> Vec<u8> {
         let state = self.sign(PARKED_ID, &id.to_string());
         self.write(backend, [(PARKED_KEY, question)].into_iter(), Some(&state))
     }
@@ -271,7 +276,7 @@ impl<'a> States<'a> {
     fn write<'q>(
         &self,
         backend: &BackendShared,
-        questions: impl Iterator<Item = (&'q str, &'q Question)>,
+        questions: impl Iterator<Item = (&'q str, &'q InputRequest)>,
         state: Option<&str>,
     ) -> Vec<u8> {
         let asked: Vec<(&str, String)> = questions
@@ -349,6 +354,14 @@ mod tests {
         ] {
             assert!(read(wrong).is_err(), "{wrong}");
         }
+        let many: Vec<String> = (0..=QUESTIONS_MAX)
+            .map(|at| format!(r#""{at}":{{"method":"roots/list"}}"#))
+            .collect();
+        let many = format!(
+            r#"{{"resultType":"input_required","inputRequests":{{{}}}}}"#,
+            many.join(",")
+        );
+        assert_eq!(read(&many).unwrap_err(), "it asks more than 16 questions at once");
         let long = "x".repeat(STATE_BYTES_MAX);
         assert!(read(&format!(r#"{{"resultType":"input_required","requestState":"{long}"}}"#)).is_err());
     }

@@ -12,7 +12,7 @@ use actors::{
     clock::now,
     gateway::{
         BackendCommand, BackendShared, BackendState, BackendView, Call, CallEnd, CallEvent, CallPurpose, CallerId,
-        Link, LinkRefusal, ParkedCall, Question, Turn,
+        InputRequest, Link, LinkRefusal, ParkedCall, Turn,
     },
     model::{BackendEra, BackendFailure, BrokerError},
     session::Connection,
@@ -22,27 +22,23 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio::{
     sync::Notify,
-    time::{Instant, sleep_until, timeout_at},
+    time::{sleep_until, timeout_at},
 };
 
 use super::{
-    asking::{
-        Brought, InputRequired, ROUNDS_MAX, States, ask_legacy_caller, can_answer, carried_capabilities, forget_later,
-        invalid_state,
-    },
+    asking::{InputRequired, ROUNDS_MAX, States, ask_legacy_caller, can_answer, forget_later},
+    deadlines::Deadlines,
+    held_bytes::HeldBytes,
     request::{ForwardedRequest, Input},
     response::{translate_error, translate_progress, translate_result},
     route::{Route, awaited_name, unknown_tool},
 };
-use crate::json::scan;
 use crate::mcp::{
     binding::PeerKind,
-    calls::ShutdownBehaviour,
     context::PeerContext,
     logging::Level,
     reply::ReplyTo,
-    rpc::{INTERNAL_ERROR, MISSING_CAPABILITY, Params, RpcError},
-    version::Era,
+    rpc::{MISSING_CAPABILITY, RpcError},
 };
 
 /// Bytes of answers that may wait for a client that does not read them. A further one is refused.
@@ -52,163 +48,28 @@ const WAITING_BYTES_MAX: usize = 16 * 1024 * 1024;
 const QUESTIONS_MAX: usize = 16;
 const TOO_MANY_QUESTIONS: &str =
     r#"{"code":-32603,"message":"the caller has not answered the questions before this one"}"#;
-/// Bytes of the open requests of one connection.
-const HELD_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Bytes that wait for a client, from which on it gets no progress and no log messages of backends.
 const PROGRESS_WAITING_MAX: usize = 64 * 1024;
 
-/// Forwards a request to its backend, and answers it beside the reading of further frames.
-///
-/// # Errors
-/// The params are not JSON, or too many calls of the connection run.
-pub fn forward(
-    context: &Rc<PeerContext>,
-    to: &ReplyTo,
-    params: &Params<'_>,
-    era: &Era,
-    route: Route,
-) -> Result<(), RpcError> {
-    if !context.calls.has_free_slot() {
-        return Err(RpcError::new(INTERNAL_ERROR, "too many calls are under way"));
-    }
-    params.text.map_or(Ok(()), scan::check)?;
-    let client = context.client();
-    let client = client
-        .as_ref()
-        .map(|client| (client.name.as_str(), client.version.as_str()));
-    let capabilities = match route.backend.view().config.asks {
-        Some(false) => Map::new(),
-        None | Some(true) => carried_capabilities(context, era),
-    };
-    let request = ForwardedRequest::new(&route, params, client, &capabilities, to.log_level)?;
-    let resumed = brought_by(context, to, &route, &request)?;
-    let Some(held) = HeldBytes::take(context, request.len()) else {
-        let failure = BackendFailure::Busy {
-            backend: route.backend.name.to_string(),
-            reason: "the open calls of this connection hold too many bytes",
-        };
-        context.refuse(to, &failure.into());
-        return Ok(());
-    };
-    let hurry = Rc::<Notify>::default();
-    let call = RunningCall {
-        context: Rc::clone(context),
-        to: to.clone(),
-        counted: CountedCall::begin(&route.backend),
-        route,
-        request,
-        capabilities,
-        _held: held,
-        hurry: Rc::clone(&hurry),
-    };
-    let opened = match resumed {
-        Some((parked, Some(answer))) => {
-            let link = Arc::clone(parked.call.link());
-            link.answer(&parked.question, Ok(&answer.to_string()));
-            Some(OpenCall {
-                era: link.era(),
-                call: parked.call,
-                turn: parked.turn,
-            })
-        }
-        Some((parked, None)) => {
-            call.park(parked);
-            return Ok(());
-        }
-        // Sent now if that is possible, so that the requests of one read keep their order.
-        None => call.open_now(),
-    };
-    // The backend's own progress is passed on instead of the broker's.
-    let quiet = ReplyTo {
-        progress: None,
-        ..to.clone()
-    };
-    context
-        .calls
-        .spawn(&quiet, ShutdownBehaviour::Hurry(hurry), async move {
-            call.run(opened).await
-        });
-    Ok(())
-}
-
-/// The parked call that a modern caller resumes, with the answer that it has brought. What a backend gets back is put into
-/// the request.
-fn brought_by(
-    context: &PeerContext,
-    to: &ReplyTo,
-    route: &Route,
-    request: &ForwardedRequest,
-) -> Result<Option<(ParkedCall, Option<Value>)>, RpcError> {
-    let input = request.input();
-    if !to.modern {
-        request.set_input(Input::default());
-        return Ok(None);
-    }
-    if input.state.is_none() {
-        return Ok(None);
-    }
-    match States::new(context, &route.backend, route.method, request).read(&input)? {
-        Brought::Nothing => Ok(None),
-        Brought::State(state) => {
-            request.set_input(Input {
-                state: Some(state),
-                ..input
-            });
-            Ok(None)
-        }
-        Brought::Parked(id, answer) => {
-            let parked = route.backend.parked.take(id).ok_or_else(invalid_state)?;
-            Ok(Some((parked, answer)))
-        }
-    }
-}
-
 /// A call on its way.
-struct RunningCall {
-    context: Rc<PeerContext>,
-    to: ReplyTo,
-    route: Route,
-    request: ForwardedRequest,
+pub struct RunningCall {
+    pub context: Rc<PeerContext>,
+    pub to: ReplyTo,
+    pub route: Route,
+    pub request: ForwardedRequest,
     /// What the caller can be asked for.
-    capabilities: Map<String, Value>,
-    _held: HeldBytes,
+    pub capabilities: Map<String, Value>,
+    pub _held: HeldBytes,
     /// Notified when the broker stops.
-    hurry: Rc<Notify>,
-    counted: CountedCall,
-}
-
-/// Bytes of the requests that a connection holds. Each is kept until its answer, because it may have to be sent again.
-struct HeldBytes {
-    context: Rc<PeerContext>,
-    bytes: usize,
-}
-
-impl HeldBytes {
-    /// `None` if the connection holds too many. A single request is never too large: transports bound it.
-    fn take(context: &Rc<PeerContext>, bytes: usize) -> Option<Self> {
-        let held = context.forwarded_bytes.get();
-        (held == 0 || held + bytes <= HELD_BYTES_MAX).then(|| {
-            context.forwarded_bytes.set(held + bytes);
-            Self {
-                context: Rc::clone(context),
-                bytes,
-            }
-        })
-    }
-}
-
-impl Drop for HeldBytes {
-    fn drop(&mut self) {
-        let held = &self.context.forwarded_bytes;
-        held.set(held.get() - self.bytes);
-    }
+    pub hurry: Rc<Notify>,
+    pub counted: CountedCall,
 }
 
 /// Counts a call while it is open.
-struct CountedCall(Arc<BackendShared>);
+pub struct CountedCall(Arc<BackendShared>);
 
 impl CountedCall {
-    fn begin(backend: &Arc<BackendShared>) -> Self {
+    pub fn begin(backend: &Arc<BackendShared>) -> Self {
         backend.counters.open.fetch_add(1, Ordering::Relaxed);
         backend.counters.last_call_ms.store(now().mono_ms, Ordering::Relaxed);
         Self(Arc::clone(backend))
@@ -223,17 +84,17 @@ impl Drop for CountedCall {
 }
 
 /// A call that was sent.
-struct OpenCall {
-    call: Call,
-    era: BackendEra,
-    turn: Turn,
+pub struct OpenCall {
+    pub call: Call,
+    pub era: BackendEra,
+    pub turn: Turn,
 }
 
 /// What follows from the events of a call.
 enum Followed {
     Ended(CallEnd),
     /// A legacy backend asks a modern caller.
-    Asked(Question),
+    Asked(InputRequest),
 }
 
 /// Why a call was not sent.
@@ -249,44 +110,13 @@ impl From<BackendFailure> for NotOpened {
     }
 }
 
-/// When a call has taken too long.
-struct Deadlines {
-    begun: Instant,
-    /// The next moment at which a sign of life is missing.
-    next: Instant,
-    last: Instant,
-    timeout: Duration,
-}
-
-impl Deadlines {
-    fn begin(view: &BackendView) -> Self {
-        let begun = Instant::now();
-        let timeout = view.config.call_timeout;
-        Self {
-            begun,
-            next: begun + timeout,
-            last: begun + view.config.call_timeout_max,
-            timeout,
-        }
-    }
-
-    fn sign_of_life(&mut self) {
-        self.next = (Instant::now() + self.timeout).min(self.last);
-    }
-
-    fn shorten(&mut self, drain: Duration) {
-        let end = Instant::now() + drain;
-        (self.next, self.last) = (self.next.min(end), self.last.min(end));
-    }
-}
-
 impl RunningCall {
     fn backend(&self) -> &Arc<BackendShared> {
         &self.route.backend
     }
 
     /// Sends the call if the backend runs and a turn is free.
-    fn open_now(&self) -> Option<OpenCall> {
+    pub fn open_now(&self) -> Option<OpenCall> {
         if self.route.awaited.is_some() {
             return None;
         }
@@ -301,7 +131,8 @@ impl RunningCall {
         Some(OpenCall { call, era, turn })
     }
 
-    async fn run(self, opened: Option<OpenCall>) {
+    /// Runs the call to its answer.
+    pub async fn run(self, opened: Option<OpenCall>) {
         let mut deadlines = Deadlines::begin(&self.backend().view());
         let mut opened = opened;
         let mut is_stopping = false;
@@ -391,7 +222,7 @@ impl RunningCall {
     }
 
     /// Keeps a call open whose modern caller is asked by a legacy backend, and answers the caller with the question.
-    fn park(&self, call: ParkedCall) {
+    pub fn park(&self, call: ParkedCall) {
         let question = call.question.clone();
         let Ok(id) = self.backend().parked.park(call) else {
             return self.fail(BackendFailure::Busy {
@@ -534,7 +365,7 @@ impl RunningCall {
     }
 
     /// A question with the answer of a legacy caller.
-    async fn asked_caller(&self, question: Question) -> (Question, Result<Value, RpcError>) {
+    async fn asked_caller(&self, question: InputRequest) -> (InputRequest, Result<Value, RpcError>) {
         let (context, to) = (Rc::clone(&self.context), self.to.clone());
         let outcome = ask_legacy_caller(context, to, self.backend(), &question).await;
         (question, outcome)

@@ -1,0 +1,131 @@
+//! Begins a call of a backend: what it needs of its caller, and what its caller has brought.
+
+use std::{rc::Rc, sync::Arc};
+
+use actors::{gateway::ParkedCall, model::BackendFailure};
+use serde_json::{Map, Value};
+use tokio::sync::Notify;
+
+use super::{
+    asking::{Brought, States, carried_capabilities, invalid_state},
+    call::{CountedCall, OpenCall, RunningCall},
+    held_bytes::HeldBytes,
+    request::{ForwardedRequest, Input},
+    route::Route,
+};
+use crate::{
+    json::scan,
+    mcp::{
+        calls::ShutdownBehaviour,
+        context::PeerContext,
+        reply::ReplyTo,
+        rpc::{INTERNAL_ERROR, Params, RpcError},
+        version::Era,
+    },
+};
+
+/// Forwards a request to its backend, and answers it beside the reading of further frames.
+///
+/// # Errors
+/// The params are not JSON, or too many calls of the connection run.
+pub fn forward(
+    context: &Rc<PeerContext>,
+    to: &ReplyTo,
+    params: &Params<'_>,
+    era: &Era,
+    route: Route,
+) -> Result<(), RpcError> {
+    if !context.calls.has_free_slot() {
+        return Err(RpcError::new(INTERNAL_ERROR, "too many calls are under way"));
+    }
+    params.text.map_or(Ok(()), scan::check)?;
+    let client = context.client();
+    let client = client
+        .as_ref()
+        .map(|client| (client.name.as_str(), client.version.as_str()));
+    let capabilities = match route.backend.view().config.asks {
+        Some(false) => Map::new(),
+        None | Some(true) => carried_capabilities(context, era),
+    };
+    let request = ForwardedRequest::new(&route, params, client, &capabilities, to.log_level)?;
+    let resumed = brought_by(context, to, &route, &request)?;
+    let Some(held) = HeldBytes::take(context, request.len()) else {
+        let failure = BackendFailure::Busy {
+            backend: route.backend.name.to_string(),
+            reason: "the open calls of this connection hold too many bytes",
+        };
+        context.refuse(to, &failure.into());
+        return Ok(());
+    };
+    let hurry = Rc::<Notify>::default();
+    let call = RunningCall {
+        context: Rc::clone(context),
+        to: to.clone(),
+        counted: CountedCall::begin(&route.backend),
+        route,
+        request,
+        capabilities,
+        _held: held,
+        hurry: Rc::clone(&hurry),
+    };
+    let opened = match resumed {
+        Some((parked, Some(answer))) => {
+            let link = Arc::clone(parked.call.link());
+            link.answer(&parked.question, Ok(&answer.to_string()));
+            Some(OpenCall {
+                era: link.era(),
+                call: parked.call,
+                turn: parked.turn,
+            })
+        }
+        Some((parked, None)) => {
+            call.park(parked);
+            return Ok(());
+        }
+        // Sent now if that is possible, so that the requests of one read keep their order.
+        None => call.open_now(),
+    };
+    // The backend's own progress is passed on instead of the broker's.
+    let quiet = ReplyTo {
+        progress: None,
+        ..to.clone()
+    };
+    context
+        .calls
+        .spawn(&quiet, ShutdownBehaviour::Hurry(hurry), async move {
+            call.run(opened).await
+        });
+    Ok(())
+}
+
+/// The parked call that a modern caller resumes, with the answer that it has brought. What a backend gets back is put into
+/// the request.
+fn brought_by(
+    context: &PeerContext,
+    to: &ReplyTo,
+    route: &Route,
+    request: &ForwardedRequest,
+) -> Result<Option<(ParkedCall, Option<Value>)>, RpcError> {
+    let input = request.input();
+    if !to.modern {
+        request.set_input(Input::default());
+        return Ok(None);
+    }
+    if input.state.is_none() {
+        return Ok(None);
+    }
+    match States::new(context, &route.backend, route.method, request).read(&input)? {
+        Brought::Nothing => Ok(None),
+        Brought::State(state) => {
+            request.set_input(Input {
+                state: Some(state),
+                ..input
+            });
+            Ok(None)
+        }
+        Brought::Parked(id, answer) => {
+            let parked = route.backend.parked.take(id).ok_or_else(invalid_state)?;
+            Ok(Some((parked, answer)))
+        }
+    }
+}
