@@ -26,8 +26,8 @@ pub trait Link: fmt::Debug + Send + Sync {
     /// The era that the backend speaks.
     fn era(&self) -> BackendEra;
 
-    /// Sends a request. `purpose` says whom it serves. `write` appends its frame, whose id and progress token are the number of the call. It is called
-    /// at most once, and must not call the link.
+    /// Sends a request. `purpose` says whom it serves. `write` appends its frame, whose id and progress token are the number
+    /// of the call. It is called at most once, and must not call the link.
     ///
     /// # Errors
     /// [`LinkRefusal`]: the frame was not sent.
