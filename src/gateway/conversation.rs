@@ -21,6 +21,7 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
+    ending::Ending,
     lists::{ListChanges, ListReader, ReadTools},
     probe::{LISTEN, Opening, Probe, ProbeStep, modern_meta},
 };
@@ -72,6 +73,24 @@ impl Stop {
     /// The reason, if there is one.
     pub fn reason(&self) -> Option<String> {
         self.reason.borrow().clone()
+    }
+}
+
+/// Runs an instance with the opening for its era. An old server ends when the first message is not `initialize`: where the
+/// era is not known, it is tried again with that alone. `attempt` says whether the handshake was completed, and how the
+/// instance ended; or else what has happened before.
+pub async fn try_openings(
+    order: &LaunchOrder,
+    ending: &Ending,
+    attempt: impl AsyncFn(Opening) -> Result<(bool, Arc<LinkEnded>), InstanceEvent>,
+) -> InstanceEvent {
+    let mut opening = Opening::from(order.known_era);
+    loop {
+        match attempt(opening).await {
+            Err(event) => return event,
+            Ok((false, _)) if opening == Opening::Both && !ending.is_asked() => opening = Opening::Legacy,
+            Ok((_, ended)) => return InstanceEvent::Ended(ended),
+        }
     }
 }
 

@@ -36,11 +36,8 @@ impl Unreported {
 impl Drop for Unreported {
     fn drop(&mut self) {
         if let Some(report) = self.0.take() {
-            let status = "its task failed".to_owned();
-            report(InstanceEvent::Ended(Arc::new(LinkEnded {
-                status,
-                last_line: None,
-            })));
+            let ended = LinkEnded::without_output("its task failed");
+            report(InstanceEvent::Ended(Arc::new(ended)));
         }
     }
 }

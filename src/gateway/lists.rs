@@ -56,21 +56,16 @@ pub struct ListChanges {
 impl ListChanges {
     /// Notes what a notification says.
     pub fn note(&self, method: &str) {
-        let kinds: &[ListKind] = match method {
-            "notifications/tools/list_changed" => &[ListKind::Tools],
-            "notifications/prompts/list_changed" => &[ListKind::Prompts],
-            "notifications/resources/list_changed" => &[ListKind::Resources, ListKind::Templates],
-            _ => return,
-        };
-        self.add(kinds);
+        match method {
+            "notifications/tools/list_changed" => self.add(&[ListKind::Tools]),
+            "notifications/prompts/list_changed" => self.add(&[ListKind::Prompts]),
+            "notifications/resources/list_changed" => self.add(&[ListKind::Resources, ListKind::Templates]),
+            _ => {}
+        }
     }
 
-    /// Notes that all lists may have changed.
-    pub fn note_all(&self) {
-        self.add(&ListKind::ALL);
-    }
-
-    fn add(&self, kinds: &[ListKind]) {
+    /// Notes that these lists may have changed.
+    pub fn add(&self, kinds: &[ListKind]) {
         let mut changed = self.changed.get();
         for (known, flag) in ListKind::ALL.iter().zip(&mut changed) {
             *flag |= kinds.contains(known);

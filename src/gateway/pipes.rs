@@ -12,9 +12,8 @@ use tokio::{
 };
 
 use super::{
-    conversation::Conversation,
+    conversation::{Conversation, try_openings},
     ending::Ending,
-    probe::Opening,
     process::{Process, RunningProcess},
 };
 use crate::mcp::lines::LineDecoder;
@@ -28,21 +27,12 @@ const OUTPUT_WAIT: Duration = Duration::from_millis(100);
 
 /// Starts a program and speaks with it until it has ended.
 pub async fn run(order: &LaunchOrder, ending: &Ending) -> InstanceEvent {
-    let mut opening = Opening::from(order.known_era);
-    loop {
-        let process = match Process::start(&order.config, &order.log) {
-            Ok(process) => process,
-            Err(reason) => return InstanceEvent::NotStarted(reason),
-        };
+    try_openings(order, ending, async |opening| {
+        let process = Process::start(&order.config, &order.log).map_err(InstanceEvent::NotStarted)?;
         (order.report)(InstanceEvent::Running { pid: process.pid() });
-        let (was_agreed, ended) = hold(Conversation::new(order, opening, None), order, process, ending).await;
-        // An old server ends when the first message is not `initialize`.
-        if !was_agreed && opening == Opening::Both && !ending.is_asked() {
-            opening = Opening::Legacy;
-            continue;
-        }
-        return InstanceEvent::Ended(ended);
-    }
+        Ok(hold(Conversation::new(order, opening, None), order, process, ending).await)
+    })
+    .await
 }
 
 /// Moves messages until the process has ended. Returns whether the handshake was completed, and how it ended. All calls have

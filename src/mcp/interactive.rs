@@ -22,7 +22,7 @@ use super::{
     context::PeerContext,
     logging::Level,
     reply::{ReplyTo, with_era_members},
-    request_state::RequestFingerprint,
+    request_state::{RequestFingerprint, invalid_state},
     rpc::{INTERNAL_ERROR, INVALID_REQUEST, MISSING_CAPABILITY, RpcError},
     tasks::{self, Task},
 };
@@ -347,20 +347,9 @@ fn read_accepted_answers(
     state: Option<Value>,
 ) -> Result<Map<String, Value>, RpcError> {
     let Some(state) = state else { return Ok(Map::new()) };
-    let opened = state.as_str().and_then(|state| {
-        context
-            .service
-            .state_signer
-            .verify(state, fingerprint, now().unix_ms)
-            .ok()
-    });
-    // The response does not tell the reasons apart: that would help only a forger.
-    opened.ok_or_else(|| {
-        RpcError::invalid_params(
-            "Invalid params: requestState belongs to another request or has expired: start again without it",
-        )
-        .with_data(json!({"reason": "invalid_request_state"}))
-    })
+    let state = state.as_str().ok_or_else(invalid_state)?;
+    let signer = &context.service.state_signer;
+    Ok(signer.verify(state, fingerprint, now().unix_ms)?)
 }
 
 async fn ask_in_task(task: &Task, key: &str, request: InputRequest) -> Result<Value, Interrupted> {

@@ -6,8 +6,10 @@ use std::fmt;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
+
+use super::rpc::RpcError;
 
 /// Signs states and verifies them. The key is random, so a state is valid only in the process that signed it.
 pub struct StateSigner {
@@ -73,6 +75,20 @@ pub enum StateError {
     Expired,
     /// Signed for another request or another caller.
     OtherRequest,
+}
+
+impl From<StateError> for RpcError {
+    fn from(_: StateError) -> Self {
+        invalid_state()
+    }
+}
+
+/// The refusal of a state. It does not tell the reasons apart: that would help only a forger.
+pub fn invalid_state() -> RpcError {
+    RpcError::invalid_params(
+        "Invalid params: requestState belongs to another request or has expired: start again without it",
+    )
+    .with_data(json!({"reason": "invalid_request_state"}))
 }
 
 impl StateSigner {
@@ -145,8 +161,6 @@ impl StateSigner {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn origin(params: &Value) -> RequestFingerprint {

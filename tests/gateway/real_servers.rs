@@ -201,7 +201,10 @@ fn answers_alike(gateway: &Gateway, backend: &str, direct: &mut Direct) {
 }
 
 /// A server that listens on a port until it is dropped.
-struct Listening(Child);
+struct Listening {
+    child: Child,
+    port: u16,
+}
 
 impl Listening {
     fn start((program, args): &(String, Vec<String>), transport: &str, port: u16) -> Self {
@@ -216,16 +219,19 @@ impl Listening {
             .spawn()
             .unwrap();
         eventually("the server listens", || TcpStream::connect(("127.0.0.1", port)).ok());
-        Self(child)
+        Self { child, port }
     }
 }
 
 impl Drop for Listening {
     fn drop(&mut self) {
         // Where `node` is a script, the server is a child of the program.
-        let group = Pid::from_child(&self.0);
+        let group = Pid::from_child(&self.child);
         let _ = rustix::process::kill_process_group(group, Signal::KILL);
-        let _ = self.0.wait();
+        let _ = self.child.wait();
+        eventually("the port is free", || {
+            TcpStream::connect(("127.0.0.1", self.port)).err()
+        });
     }
 }
 

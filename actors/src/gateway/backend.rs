@@ -308,6 +308,19 @@ fn new_life(config: &BackendConfig) -> Life {
     Life::new(config.start_timeout, restarts, config.is_disabled, now().mono_ms)
 }
 
+/// The parts of a configuration that hold from the next start on.
+fn what_starts(config: &BackendConfig) -> impl PartialEq + use<'_> {
+    let BackendConfig {
+        address,
+        era,
+        limits,
+        is_disabled,
+        asks,
+        ..
+    } = config;
+    (address, era, limits, is_disabled, asks)
+}
+
 /// A random number from 0 to 1.
 fn jitter() -> f64 {
     let mut byte = [0; 1];
@@ -367,10 +380,6 @@ impl Handler<Envelope<Reconfigure>> for Backend {
     /// A change of what is started starts it again; other changes hold from the next call on.
     fn handle(&mut self, Envelope { message, .. }: Envelope<Reconfigure>, ctx: &mut Context<Self>) {
         let (before, after) = (Arc::clone(&self.shared.view().config), message.0);
-        let what_starts = |config: &BackendConfig| {
-            let address = config.address.clone();
-            (address, config.era, config.limits, config.is_disabled, config.asks)
-        };
         let starts_differently = what_starts(&before) != what_starts(&after);
         let is_disabled = after.is_disabled;
         self.shared.change_view(|view| view.config = after);

@@ -20,6 +20,16 @@ pub struct LinkEnded {
     pub last_line: Option<String>,
 }
 
+impl LinkEnded {
+    /// The end of a backend without a stderr.
+    pub fn without_output(status: impl Into<String>) -> Self {
+        Self {
+            status: status.into(),
+            last_line: None,
+        }
+    }
+}
+
 impl fmt::Display for LinkEnded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.status)?;

@@ -19,6 +19,19 @@ pub fn members(text: &str) -> Result<Vec<(Cow<'_, str>, &str)>, ScanError> {
     Ok(members)
 }
 
+/// The raw value of a member of an object; the last one if there are several. `None` also for a text that is no object.
+pub fn member<'a>(text: &'a str, wanted: &str) -> Option<&'a str> {
+    let mut found = None;
+    scan::members::<ScanError>(text, |key, value| {
+        if key == wanted {
+            found = Some(value);
+        }
+        Ok(())
+    })
+    .ok()?;
+    found
+}
+
 /// Writes an object with these members.
 pub fn write_object<'a>(out: &mut Vec<u8>, members: impl IntoIterator<Item = (&'a str, &'a str)>) {
     out.push(b'{');

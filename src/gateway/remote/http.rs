@@ -13,7 +13,7 @@ use std::{
 
 use actors::{
     clock::now,
-    gateway::{CallEnd, CallNumber, FrameLink, LaunchOrder, LinkEnded},
+    gateway::{CallEnd, CallNumber, FrameLink, LaunchOrder, LinkEnded, ListKind},
     model::BackendEra,
 };
 use bytes::Bytes;
@@ -126,10 +126,7 @@ impl<'a> HttpConversation<'a> {
         let Self {
             conversation, failed, ..
         } = self;
-        let ended = LinkEnded {
-            status: "the connection was ended by the broker".to_owned(),
-            last_line: None,
-        };
+        let ended = LinkEnded::without_output("the connection was ended by the broker");
         let ended = conversation.into_inner().close(ended);
         match failed.get() {
             Failed::TryLater => Held::Ended(ended),
@@ -228,7 +225,7 @@ impl<'a> HttpConversation<'a> {
                 } else if refusal.code() == Some(HEADER_MISMATCH) && outgoing.is_tool_call() {
                     // The tool has changed: its new definition says which headers it wants.
                     let read = self.tools.read.notified();
-                    self.conversation.borrow().changes().note_all();
+                    self.conversation.borrow().changes().add(&[ListKind::Tools]);
                     if timeout(TOOLS_TIME_MAX, read).await.is_ok() {
                         continue;
                     }
@@ -273,10 +270,7 @@ impl<'a> HttpConversation<'a> {
 
     /// Ends a call whose answer is lost.
     fn died(&self, number: CallNumber, status: &str) {
-        let ended = LinkEnded {
-            status: status.to_owned(),
-            last_line: None,
-        };
+        let ended = LinkEnded::without_output(status);
         self.conversation.borrow().end(number, CallEnd::Died(Arc::new(ended)));
     }
 

@@ -51,10 +51,7 @@ pub async fn run(
         }
     }
     let status = format!("no MCP is spoken at this url ({})", answers.join("; "));
-    InstanceEvent::Ended(Arc::new(LinkEnded {
-        status,
-        last_line: None,
-    }))
+    InstanceEvent::Ended(Arc::new(LinkEnded::without_output(status)))
 }
 
 /// What is tried, in this order (2026-07-28, basic/transports/streamable-http, Backward Compatibility).

@@ -4,7 +4,7 @@ use std::{cell::RefCell, collections::HashMap};
 
 use actors::{
     gateway::{BackendLog, CallNumber, Item, SET_LOG_LEVEL},
-    json::scan::{self, ScanError},
+    json::{member, scan},
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -129,18 +129,6 @@ impl Outgoing {
 fn cancelled(params: &Params<'_>) -> Option<CallNumber> {
     let id = member(params.text?, "requestId")?;
     id.parse().ok().map(CallNumber)
-}
-
-fn member<'a>(object: &'a str, wanted: &str) -> Option<&'a str> {
-    let mut found = None;
-    scan::members::<ScanError>(object, |key, value| {
-        if key == wanted {
-            found = Some(value);
-        }
-        Ok(())
-    })
-    .ok()?;
-    found
 }
 
 /// The parameters of each tool that are repeated in headers, by the list of tools that was read last.

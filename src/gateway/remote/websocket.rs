@@ -16,7 +16,10 @@ use tokio::{
 };
 
 use super::endpoint::Endpoint;
-use crate::gateway::{conversation::Conversation, ending::Ending, probe::Opening};
+use crate::gateway::{
+    conversation::{Conversation, try_openings},
+    ending::Ending,
+};
 
 /// How often the server is asked for a sign of life.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
@@ -27,34 +30,18 @@ const CLOSE_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Connects and speaks until the connection has ended.
 pub async fn run(order: &LaunchOrder, endpoint: &Endpoint, ending: &Ending) -> InstanceEvent {
-    let mut opening = Opening::from(order.known_era);
-    loop {
+    try_openings(order, ending, async |opening| {
         let message_len_max = order.config.result_bytes_max;
-        let connecting = endpoint.open_socket(message_len_max);
         let socket = tokio::select! {
-            socket = connecting => socket,
+            socket = endpoint.open_socket(message_len_max) => socket,
             () = ending.asked() => Err("the connection was ended by the broker".to_owned()),
         };
-        let conversation = Conversation::new(order, opening, None);
-        let socket = match socket {
-            Ok(socket) => socket,
-            Err(status) => {
-                let ended = LinkEnded {
-                    status,
-                    last_line: None,
-                };
-                return InstanceEvent::Ended(conversation.close(ended));
-            }
-        };
+        let socket = socket.map_err(|status| InstanceEvent::Ended(Arc::new(LinkEnded::without_output(status))))?;
         let (write, read) = socket.split();
-        let (was_agreed, ended) = hold(conversation, (write, read), message_len_max, ending).await;
-        // An old server ends when the first message is not `initialize`.
-        if !was_agreed && opening == Opening::Both && !ending.is_asked() {
-            opening = Opening::Legacy;
-            continue;
-        }
-        return InstanceEvent::Ended(ended);
-    }
+        let conversation = Conversation::new(order, opening, None);
+        Ok(hold(conversation, (write, read), message_len_max, ending).await)
+    })
+    .await
 }
 
 async fn hold<E: std::fmt::Display>(
@@ -77,11 +64,7 @@ async fn hold<E: std::fmt::Display>(
     };
     let _ = timeout(CLOSE_TIME_MAX, write.send(Message::Close(None))).await;
     let was_agreed = conversation.was_agreed();
-    let ended = LinkEnded {
-        status,
-        last_line: None,
-    };
-    (was_agreed, conversation.close(ended))
+    (was_agreed, conversation.close(LinkEnded::without_output(status)))
 }
 
 /// What the reading side tells the writing side.

@@ -19,7 +19,7 @@ use crate::mcp::{
     context::PeerContext,
     interactive::{ANSWER_TIMEOUT, accepts_forms},
     reply::ReplyTo,
-    request_state::RequestFingerprint,
+    request_state::{RequestFingerprint, invalid_state},
     rpc::{INTERNAL_ERROR, INVALID_REQUEST, RpcError},
     version::Era,
 };
@@ -234,11 +234,8 @@ impl<'a> States<'a> {
             return Ok(Brought::Nothing);
         };
         let signer = &self.context.service.state_signer;
-        let verified = serde_json::from_str::<String>(state).ok().and_then(|state| {
-            let verified = signer.verify(&state, &self.fingerprint, now().unix_ms);
-            verified.ok()
-        });
-        let mut content = verified.ok_or_else(invalid_state)?;
+        let state: String = serde_json::from_str(state).map_err(|_| invalid_state())?;
+        let mut content = signer.verify(&state, &self.fingerprint, now().unix_ms)?;
         if let Some(Value::String(state)) = content.remove(BACKEND_STATE) {
             return Ok(Brought::State(state));
         }
@@ -301,14 +298,6 @@ impl<'a> States<'a> {
         json::write_object(&mut out, members);
         out
     }
-}
-
-/// The refusal of a state. It does not tell the reasons apart: that would help only a forger.
-pub fn invalid_state() -> RpcError {
-    RpcError::invalid_params(
-        "Invalid params: requestState belongs to another request or has expired: start again without it",
-    )
-    .with_data(json!({"reason": "invalid_request_state"}))
 }
 
 /// Ends a parked call whose caller does not come back.

@@ -2,12 +2,15 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use actors::{gateway::ParkedCall, model::BackendFailure};
+use actors::{
+    gateway::{BackendShared, ParkedCall},
+    model::{BackendEra, BackendFailure},
+};
 use serde_json::{Map, Value};
 use tokio::sync::Notify;
 
 use super::{
-    asking::{Brought, States, carried_capabilities, invalid_state},
+    asking::{Brought, States, carried_capabilities},
     call::{CountedCall, OpenCall, RunningCall},
     held_bytes::HeldBytes,
     request::{ForwardedRequest, Input},
@@ -19,6 +22,7 @@ use crate::{
         calls::ShutdownBehaviour,
         context::PeerContext,
         reply::ReplyTo,
+        request_state::invalid_state,
         rpc::{INTERNAL_ERROR, Params, RpcError},
         version::Era,
     },
@@ -43,12 +47,12 @@ pub fn forward(
     let client = client
         .as_ref()
         .map(|client| (client.name.as_str(), client.version.as_str()));
-    let capabilities = match route.backend.view().config.asks {
-        Some(false) => Map::new(),
-        None | Some(true) => carried_capabilities(context, era),
+    let capabilities = if may_ask(&route.backend) {
+        carried_capabilities(context, era)
+    } else {
+        Map::new()
     };
     let request = ForwardedRequest::new(&route, params, client, &capabilities, to.log_level)?;
-    let resumed = brought_by(context, to, &route, &request)?;
     let Some(held) = HeldBytes::take(context, request.len()) else {
         let failure = BackendFailure::Busy {
             backend: route.backend.name.to_string(),
@@ -57,6 +61,7 @@ pub fn forward(
         context.refuse(to, &failure.into());
         return Ok(());
     };
+    let resumed = brought_by(context, to, &route, &request)?;
     let hurry = Rc::<Notify>::default();
     let call = RunningCall {
         context: Rc::clone(context),
@@ -96,6 +101,13 @@ pub fn forward(
             call.run(opened).await
         });
     Ok(())
+}
+
+/// Whether a backend may ask its callers for input. By default modern ones may.
+fn may_ask(backend: &BackendShared) -> bool {
+    let view = backend.view();
+    let is_legacy = || view.link.as_ref().is_some_and(|link| link.era() == BackendEra::Legacy);
+    view.config.asks.unwrap_or_else(|| !is_legacy())
 }
 
 /// The parked call that a modern caller resumes, with the answer that it has brought. What a backend gets back is put into

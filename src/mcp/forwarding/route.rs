@@ -199,7 +199,7 @@ fn resource_target(context: &PeerContext, offered: &Offered, uri: &str) -> Optio
 
 /// A completion belongs to the backend whose prompt or resource it refers to.
 fn completion_route(context: &PeerContext, offered: &Offered, params: &Params<'_>) -> Option<Route> {
-    let reference = member(params.text?, "ref")?;
+    let reference = json::member(params.text?, "ref")?;
     let (key, target) = if let Some(name) = string_member(reference, "name") {
         let listing = offered
             .catalog
@@ -234,13 +234,6 @@ fn template_target(context: &PeerContext, offered: &Offered, catalog: &Catalog, 
     }
 }
 
-fn member<'a>(text: &'a str, wanted: &str) -> Option<&'a str> {
-    let members = json::members(text).ok()?;
-    members
-        .into_iter()
-        .find_map(|(key, value)| (key == wanted).then_some(value))
-}
-
 fn string_member<'a>(text: &'a str, wanted: &str) -> Option<Cow<'a, str>> {
-    scan::string(member(text, wanted)?)
+    scan::string(json::member(text, wanted)?)
 }

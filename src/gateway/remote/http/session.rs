@@ -1,5 +1,6 @@
 //! The session that a legacy server gives to the broker.
 
+use actors::gateway::ListKind;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
 
@@ -55,7 +56,7 @@ impl HttpConversation<'_> {
         }
         *self.session.borrow_mut() = session;
         // The server may have been started again, in another version.
-        self.conversation.borrow().changes().note_all();
+        self.conversation.borrow().changes().add(&ListKind::ALL);
         Ok(())
     }
 
