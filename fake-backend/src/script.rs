@@ -45,11 +45,17 @@ pub struct Script {
 
 impl Script {
     /// Parses the flags.
-    pub fn parse(mut flags: impl Iterator<Item = String>) -> Result<Self, String> {
+    pub fn parse(flags: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut script = Self {
             era: "legacy".to_owned(),
             ..Self::default()
         };
+        script.read(flags)?;
+        Ok(script)
+    }
+
+    fn read(&mut self, mut flags: impl Iterator<Item = String>) -> Result<(), String> {
+        let script = self;
         while let Some(flag) = flags.next() {
             let mut value = || flags.next().ok_or(format!("{flag} needs a value"));
             match flag.as_str() {
@@ -72,10 +78,20 @@ impl Script {
                 "--resource" => script.resources.push(value()?),
                 "--tool" => script.tools.push(value()?),
                 "--description" => script.description = Some(value()?),
+                // What the server does depends on a file, as it does for a program in Python.
+                "--flags-of" => {
+                    let file = std::fs::read_to_string(value()?).map_err(|error| error.to_string())?;
+                    script.read(
+                        file.split_whitespace()
+                            .map(str::to_owned)
+                            .collect::<Vec<_>>()
+                            .into_iter(),
+                    )?;
+                }
                 _ => return Err(format!("{flag} is not known")),
             }
         }
-        Ok(script)
+        Ok(())
     }
 
     /// What happens before the first line is read.

@@ -11,6 +11,7 @@ use actors::model::{
 use serde::{Deserialize, Deserializer, de::Error as _};
 
 use super::{
+    file_pattern::FilePattern,
     rules::{Rule, Span, hours, millis, seconds},
     server_url::parse_url,
 };
@@ -22,6 +23,8 @@ pub const PROJECTS: &str = "projects";
 
 /// Backends of one project.
 const BACKENDS_MAX: usize = 200;
+/// Patterns of files of one backend.
+const PATTERNS_MAX: usize = 64;
 /// Calls that may run in one backend at once.
 const CONCURRENCY_MAX: usize = 4_096;
 
@@ -55,6 +58,9 @@ struct BackendTable {
     #[serde(default, deserialize_with = "bytes")]
     result_max: Option<u64>,
     restart: Option<Restart>,
+    #[serde(default)]
+    watch: Vec<String>,
+    handover: Option<bool>,
     era: Option<Era>,
     asks: Option<bool>,
     instructions: Option<bool>,
@@ -250,6 +256,17 @@ fn backend(name: &str, value: Value, defaults: BackendDefaults) -> Result<Backen
         Some(Restart::Never) => RestartChoice::Never,
         Some(Restart::Always) | None => RestartChoice::Always,
     };
+    if table.watch.len() > PATTERNS_MAX {
+        return Err(format!("watch: at most {PATTERNS_MAX} patterns"));
+    }
+    for pattern in &table.watch {
+        FilePattern::parse(pattern).map_err(|reason| format!("watch: {reason}"))?;
+    }
+    if matches!(config.address, BackendAddress::Url { .. }) && !table.watch.is_empty() {
+        return Err("watch: only a program is started again, not a server at a url".to_owned());
+    }
+    config.watch = table.watch;
+    config.hands_over = table.handover.unwrap_or(true);
     config.era = match table.era {
         Some(Era::Legacy) => Some(BackendEra::Legacy),
         Some(Era::Modern) => Some(BackendEra::Modern),
@@ -341,6 +358,16 @@ mod tests {
                 "[backends.a]\ncommand = 'x'\nconcurrency = 0",
                 "backends.a",
                 "from 1 to",
+            ),
+            (
+                "[backends.a]\ncommand = 'x'\nwatch = ['[a']",
+                "backends.a",
+                "watch: [a: unclosed character class",
+            ),
+            (
+                "[backends.a]\nurl = 'http://x'\nwatch = ['a']",
+                "backends.a",
+                "watch: only a program",
             ),
             ("[projects.X.backends.a]\ncommand = 'x'", "projects.X", "1 to 63"),
             ("[projects.x]\nquota = 1", "projects.x.quota", "has only backends"),

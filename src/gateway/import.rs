@@ -11,12 +11,26 @@ use std::{
 use actors::{json::string, model::BackendName};
 use serde_json::{Map, Value};
 
+use crate::config::FilePattern;
+
 /// Members of a server that are imported; `type` says what the others say already.
-const KNOWN: [&str; 10] = [
-    "command", "cmd", "args", "env", "cwd", "url", "headers", "disabled", "type", "envFile",
+const KNOWN: [&str; 13] = [
+    "command",
+    "cmd",
+    "args",
+    "env",
+    "cwd",
+    "url",
+    "headers",
+    "disabled",
+    "type",
+    "envFile",
+    "watch",
+    "extensions",
+    "ext",
 ];
 /// Members that hold for other programs, with the reason why they are left out.
-const LEFT_OUT: [(&str, &str); 4] = [
+const LEFT_OUT: [(&str, &str); 2] = [
     (
         "envFile",
         "set the variables of the file in env, or in the environment of the broker and in pass_env",
@@ -25,9 +39,9 @@ const LEFT_OUT: [(&str, &str); 4] = [
         "timeout",
         "set call_timeout if the calls of this server take longer than a minute",
     ),
-    ("watch", "restarts on changed files are not supported yet"),
-    ("extensions", "restarts on changed files are not supported yet"),
 ];
+/// The endings of files that mcpmon watches if its file does not say.
+const WATCHED_EXTENSIONS: &str = "py";
 
 /// The servers of a file.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -175,9 +189,14 @@ fn table(
                 let args: Vec<String> = args.iter().map(|argument| toml_string(argument)).collect();
                 line("args", &format!("[{}]", args.join(", ")));
             }
-            if let Some(cwd) = server.get("cwd") {
+            let watch = server.get("watch").map(|folder| watched(folder, server)).transpose()?;
+            let folder = Value::from(references.folder.as_str());
+            if let Some(cwd) = server.get("cwd").or_else(|| watch.is_some().then_some(&folder)) {
                 let cwd = text(cwd)?.ok_or("cwd is no text")?;
                 line("cwd", &toml_string(&cwd));
+            }
+            if let Some(watch) = watch {
+                line("watch", &format!("[{}]", toml_string(&watch)));
             }
         }
         (None, Some(url)) => {
@@ -213,6 +232,26 @@ fn table(
         }
     }
     Ok(table)
+}
+
+/// The pattern of the files that mcpmon watches: those with some endings below a folder, which is relative to where it runs.
+fn watched(folder: &Value, server: &Map<String, Value>) -> Result<String, String> {
+    let folder = folder.as_str().ok_or("watch is no text")?.trim_end_matches('/');
+    let given = server.get("extensions").or(server.get("ext"));
+    let extensions = given.map(Value::as_str).unwrap_or(Some(WATCHED_EXTENSIONS));
+    let extensions: Vec<&str> = extensions
+        .ok_or("extensions is no text")?
+        .split(',')
+        .map(|extension| extension.trim().trim_start_matches('.'))
+        .filter(|extension| !extension.is_empty())
+        .collect();
+    let ending = match extensions[..] {
+        [one] => one.to_owned(),
+        _ => format!("{{{}}}", extensions.join(",")),
+    };
+    let pattern = format!("{folder}/**/*.{ending}");
+    FilePattern::parse(&pattern).map_err(|reason| format!("watch: {reason}"))?;
+    Ok(pattern)
 }
 
 fn inline_table(values: &Map<String, Value>, references: &References) -> Result<String, String> {
@@ -293,7 +332,9 @@ mod tests {
         let file = json!({"inputs": [], "servers": {
             "a": {"command": "x", "args": ["${workspaceFolder}/a", "${input:key}", "${env:B}"]},
             "b": "python server.py --fast",
-            "c": {"cmd": "node", "watch": "src", "ext": "js"},
+            "c": {"cmd": "node", "watch": "src/", "ext": "js"},
+            "d": {"cmd": "x", "watch": "/a", "extensions": "py, .json", "cwd": "/b"},
+            "e": {"cmd": "x", "watch": "."},
         }});
         let imported = import(&file, &references, &BTreeSet::new()).unwrap();
         assert!(
@@ -307,8 +348,15 @@ mod tests {
                 .contains("command = \"sh\"\nargs = [\"-c\", \"python server.py --fast\"]")
         );
         assert!(imported.backends[2].table.contains("command = \"node\""));
-        assert!(imported.backends[2].table.contains("# \"ext\" = \"js\""));
-        assert_eq!(imported.notes.len(), 2, "{:?}", imported.notes);
+        for (at, lines) in [
+            (2, "cwd = \"/work\"\nwatch = [\"src/**/*.js\"]\n"),
+            (3, "cwd = \"/b\"\nwatch = [\"/a/**/*.{py,json}\"]\n"),
+            (4, "cwd = \"/work\"\nwatch = [\"./**/*.py\"]\n"),
+        ] {
+            let table = &imported.backends[at].table;
+            assert!(table.ends_with(lines), "{table}");
+        }
+        assert_eq!(imported.notes, [""; 0]);
         let missing = import(&file, &References::default(), &BTreeSet::new()).unwrap_err();
         assert_eq!(missing, "a: it asks for key: give it with --input key=VALUE");
     }

@@ -1,10 +1,14 @@
 //! Starts instances for the actors of the gateway.
 
-use std::rc::Rc;
+use std::{any::Any, rc::Rc, sync::Arc};
 
-use actors::gateway::{Instance, LaunchOrder, Launcher};
+use actors::{
+    clock::now,
+    gateway::{BackendLog, Instance, LaunchOrder, Launcher},
+    model::BackendConfig,
+};
 
-use super::{ending::Ending, instance};
+use super::{ending::Ending, instance, process::watched_files, watch::Watch};
 
 /// Starts programs on this machine, and connects to servers elsewhere.
 #[derive(Debug)]
@@ -15,6 +19,26 @@ impl Launcher for InstanceLauncher {
         let ending = Rc::<Ending>::default();
         actix_rt::spawn(instance::run(order, Rc::clone(&ending)));
         Box::new(RunningInstance(ending))
+    }
+
+    fn watch(
+        &self,
+        config: &BackendConfig,
+        log: Arc<BackendLog>,
+        changed: Arc<dyn Fn() + Send + Sync>,
+    ) -> Box<dyn Any> {
+        let name = config.name.clone();
+        let failed = move |reason: &str| {
+            tracing::warn!(backend = %name, reason, "the files of a backend cannot be watched");
+            log.push(reason, now().unix_ms);
+        };
+        match watched_files(config) {
+            Ok(patterns) => Box::new(Watch::start(patterns, move || changed(), failed)),
+            Err(reason) => {
+                failed(&format!("watch: {reason}"));
+                Box::new(())
+            }
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! (`process`) or connects to a URL (`remote`). What is said is the same everywhere (`conversation`): it agrees on an era
 //! (`probe`), brings answers to the link of the callers, and reads the lists (`lists`). `pipes` and `remote` move the
 //! messages. Between the broker and a program stands a keeper (`keeper`): the same executable, which ends the program and
-//! all its descendants when the broker has gone, however it went.
+//! all its descendants when the broker has gone, however it went. `watch` tells when the files of a program change.
 //!
 //! It knows neither callers nor tools: requests are written by `mcp::forwarding`.
 
@@ -20,6 +20,8 @@ mod pipes;
 mod probe;
 mod process;
 mod remote;
+mod watch;
 
 pub use environment::{expand, find_program};
 pub use launcher::InstanceLauncher;
+pub use watch::{FilePatterns, Watch};

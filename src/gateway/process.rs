@@ -18,7 +18,9 @@ use tokio_util::task::AbortOnDropHandle;
 use super::{
     environment::{environment, expand, find_program},
     keeper,
+    watch::FilePatterns,
 };
+use crate::config::FilePattern;
 
 /// Bytes that a pipe holds: a large result takes fewer wake-ups.
 const PIPE_BYTES: usize = 1024 * 1024;
@@ -183,19 +185,41 @@ fn status_text(status: std::process::ExitStatus) -> String {
 
 /// The working directory, with references and `~` replaced.
 fn folder(text: &str, read: &dyn Fn(&str) -> Option<String>) -> Result<PathBuf, String> {
-    let text = expand(text, read).map_err(|reason| format!("cwd: {reason}"))?;
-    let path = match text.strip_prefix('~') {
-        Some(rest) if rest.is_empty() || rest.starts_with('/') => {
-            let home = read("HOME").ok_or("cwd: the broker has no HOME for ~")?;
-            PathBuf::from(format!("{home}{rest}"))
-        }
-        _ => PathBuf::from(text),
-    };
+    let path = path(text, read).map_err(|reason| format!("cwd: {reason}"))?;
     if path.is_dir() {
         Ok(path)
     } else {
         Err(format!("cwd: {} is not a folder", path.display()))
     }
+}
+
+/// A path, with references and `~` replaced.
+fn path(text: &str, read: &dyn Fn(&str) -> Option<String>) -> Result<PathBuf, String> {
+    let text = expand(text, read)?;
+    match text.strip_prefix('~') {
+        Some(rest) if rest.is_empty() || rest.starts_with('/') => {
+            let home = read("HOME").ok_or("the broker has no HOME for ~")?;
+            Ok(PathBuf::from(format!("{home}{rest}")))
+        }
+        _ => Ok(PathBuf::from(text)),
+    }
+}
+
+/// The files from which a program is made, as its configuration names them: relative to its working directory.
+///
+/// # Errors
+/// Why they are not known.
+pub fn watched_files(config: &BackendConfig) -> Result<FilePatterns, String> {
+    let read = |name: &str| std::env::var(name).ok();
+    let cwd = match &config.address {
+        BackendAddress::Command { cwd: Some(cwd), .. } => path(cwd, &read)?,
+        _ => PathBuf::from("."),
+    };
+    let patterns = config.watch.iter().map(|text| {
+        let pattern = FilePattern::parse(text)?;
+        Ok((cwd.join(path(&pattern.base, &read)?), pattern.below))
+    });
+    Ok(FilePatterns::new(patterns.collect::<Result<Vec<_>, String>>()?))
 }
 
 /// Reads stderr to its end, so that the program never waits for a reader, and keeps the last lines.

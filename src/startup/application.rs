@@ -21,8 +21,7 @@ use tokio::{
 };
 
 use super::{
-    configuration::{self, Following},
-    credential_watcher,
+    configuration, credential_watcher,
     file_limit::raise_file_limit,
     idle,
     local::LocalTransports,
@@ -38,6 +37,7 @@ use crate::{
     config::{Config, Origin, SettingValue, Sources},
     edge::Admission,
     exit,
+    gateway::Watch,
     http::{HttpState, Lifecycle, SettingView},
     mcp::Service,
     metrics::{Metrics, TransportFigures},
@@ -74,7 +74,7 @@ pub struct Application {
     gave_up: Arc<Notify>,
     /// The backends as the configuration file has them now.
     backends: Arc<watch::Sender<Arc<BackendsConfig>>>,
-    following: Option<Following>,
+    following: Option<Watch>,
     /// Stopped on drop.
     _tasks: BackgroundTasks,
 }
@@ -99,10 +99,10 @@ impl Application {
         let mut application = Self::build_with(config, file.is_some()).await?;
         if let Some(file) = file {
             let (state, backends) = (Arc::clone(&application.state), Arc::clone(&application.backends));
-            let following = configuration::follow(file, sources, backends, move |problem| {
+            let following = configuration::follow(&file, sources, backends, move |problem| {
                 state.set_configuration_problem(problem);
             });
-            application.following = following;
+            application.following = Some(following);
         }
         Ok(application)
     }

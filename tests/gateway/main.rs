@@ -10,6 +10,7 @@ mod asking;
 mod configuration;
 mod crashes;
 mod eras;
+mod handover;
 mod harness;
 mod hostile;
 mod lists;

@@ -1,7 +1,7 @@
 //! The actor of one backend: starts its instance, ends it, and starts it again, as its [`Life`] decides. Calls do not pass
 //! through it.
 
-use std::{sync::Arc, time::Duration};
+use std::{any::Any, sync::Arc, time::Duration};
 
 use actix::{
     Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, SpawnHandle, Supervised,
@@ -10,6 +10,7 @@ use actix::{
 use tokio::time::timeout;
 
 use super::{
+    call::Link,
     launch::{Instance, InstanceEvent, LaunchOrder, Launcher, ReadyInstance},
     life::{BackendState, Life, LifeEffect, LifeEvent},
     shared::{BackendCommand, BackendShared, BackendView},
@@ -32,9 +33,15 @@ pub(super) struct Backend {
     address: Address<Self>,
     metrics: Arc<ActorMetrics>,
     life: Life,
-    instance: Option<Box<dyn Instance>>,
-    /// The number of the latest instance. Events of earlier ones are ignored.
-    instance_number: u64,
+    running: Option<Launched>,
+    /// The instance that is being started beside the running one.
+    successor: Option<Launched>,
+    /// The number of the latest instance.
+    last_number: u64,
+    /// What follows once the open calls have ended.
+    after_drain: Option<LifeEvent>,
+    /// Watches the files of the program until it is dropped.
+    watching: Option<Box<dyn Any>>,
     known_era: Option<BackendEra>,
     /// The running instance gets one call at a time.
     takes_one_call: bool,
@@ -43,6 +50,15 @@ pub(super) struct Backend {
     changed: Box<dyn Fn()>,
     /// The backend was removed: its actor ends with its instance.
     is_removed: bool,
+}
+
+/// An instance that was started.
+struct Launched {
+    number: u64,
+    instance: Box<dyn Instance>,
+    pid: Option<u32>,
+    /// Takes its calls, once it is ready.
+    link: Option<Arc<dyn Link>>,
 }
 
 /// What an instance has reported.
@@ -57,6 +73,11 @@ struct Reported {
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct Commanded(pub BackendCommand);
+
+/// The files of the program have changed.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct FilesChanged;
 
 /// The configuration has changed.
 #[derive(Message)]
@@ -90,8 +111,11 @@ impl Backend {
             address,
             metrics,
             life,
-            instance: None,
-            instance_number: 0,
+            running: None,
+            successor: None,
+            last_number: 0,
+            after_drain: None,
+            watching: None,
             known_era: None,
             takes_one_call: false,
             timer: None,
@@ -118,12 +142,17 @@ impl Backend {
     fn on(&mut self, event: LifeEvent, ctx: &mut Context<Self>) {
         let before = self.life.state();
         match self.life.on(event, now().mono_ms) {
-            Some(LifeEffect::Launch) => self.launch(),
+            Some(LifeEffect::Launch) => self.running = Some(self.launch(self.known_era)),
             Some(LifeEffect::End) => {
-                if let Some(instance) = &self.instance {
-                    instance.end();
+                self.successor = None;
+                if let Some(running) = &self.running {
+                    running.instance.end();
                 }
             }
+            // Another version of the program may speak another era.
+            Some(LifeEffect::LaunchSuccessor) => self.successor = Some(self.launch(None)),
+            Some(LifeEffect::Replace) => self.replace(ctx),
+            Some(LifeEffect::EndSuccessor) => self.successor = None,
             None => {}
         }
         self.arm_timer(ctx);
@@ -139,15 +168,15 @@ impl Backend {
             );
             (self.changed)();
         }
-        if self.is_removed && self.instance.is_none() {
+        if self.is_removed && self.running.is_none() {
             self.metrics.mark_finished();
             ctx.stop();
         }
     }
 
-    fn launch(&mut self) {
-        self.instance_number += 1;
-        let (address, instance) = (self.address.clone(), self.instance_number);
+    fn launch(&mut self, known_era: Option<BackendEra>) -> Launched {
+        self.last_number += 1;
+        let (address, number) = (self.address.clone(), self.last_number);
         let config = Arc::clone(&self.shared.view().config);
         self.shared
             .counters
@@ -155,14 +184,68 @@ impl Backend {
             .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let order = LaunchOrder {
             project: self.shared.project.clone(),
-            known_era: config.era.or(self.known_era),
+            known_era: config.era.or(known_era),
             known_lists: self.shared.view().lists.clone(),
             config,
             log: Arc::clone(&self.shared.log),
             counters: Arc::clone(&self.shared.counters),
-            report: Arc::new(move |event| address.report(Reported { instance, event })),
+            report: Arc::new(move |event| {
+                address.report(Reported {
+                    instance: number,
+                    event,
+                });
+            }),
         };
-        self.instance = Some(self.launcher.launch(order));
+        Launched {
+            number,
+            instance: self.launcher.launch(order),
+            pid: None,
+            link: None,
+        }
+    }
+
+    /// Lets the successor take the place of the running instance, which may go on with its open calls for at most
+    /// [`DRAIN_MAX`].
+    fn replace(&mut self, ctx: &mut Context<Self>) {
+        let Some(successor) = self.successor.take() else {
+            return;
+        };
+        self.shared.change_view(|view| {
+            view.pid = successor.pid;
+            view.link.clone_from(&successor.link);
+        });
+        let before = self.running.replace(successor);
+        if let Some(Launched {
+            instance,
+            link: Some(link),
+            ..
+        }) = before
+        {
+            ctx.spawn(wrap_future(async move {
+                let _ = timeout(DRAIN_MAX, link.wait_until_idle()).await;
+                drop(instance);
+            }));
+        }
+    }
+
+    /// Starts what is started from changed files or a changed configuration.
+    fn renew(&mut self, ctx: &mut Context<Self>) {
+        if self.life.state() == BackendState::Ready && !self.shared.view().config.hands_over {
+            self.drain_then(LifeEvent::Restart, ctx);
+        } else {
+            self.on(LifeEvent::Changed, ctx);
+        }
+    }
+
+    /// Watches the files that the configuration names.
+    fn watch(&mut self) {
+        let config = Arc::clone(&self.shared.view().config);
+        self.watching = None;
+        if !config.watch.is_empty() && !config.is_disabled {
+            let address = self.address.clone();
+            let changed = Arc::new(move || address.report(FilesChanged));
+            self.watching = Some(self.launcher.watch(&config, Arc::clone(&self.shared.log), changed));
+        }
     }
 
     /// Wakes the actor at the next deadline of the life.
@@ -196,17 +279,12 @@ impl Backend {
     fn reported(&mut self, event: InstanceEvent, ctx: &mut Context<Self>) {
         match event {
             InstanceEvent::Running { pid } => self.shared.change_view(|view| view.pid = Some(pid)),
-            InstanceEvent::Ready(ReadyInstance {
-                link,
-                server,
-                takes_one_call,
-            }) => {
-                self.known_era = Some(link.era());
-                self.takes_one_call = takes_one_call;
-                self.apply_concurrency();
-                self.shared.change_view(|view| {
-                    (view.link, view.server) = (Some(link), Some(server));
-                });
+            InstanceEvent::Ready(ready) => {
+                let link = self.agreed(ready);
+                if let Some(running) = &mut self.running {
+                    running.link = Some(Arc::clone(&link));
+                }
+                self.shared.change_view(|view| view.link = Some(link));
                 self.on(LifeEvent::Ready, ctx);
                 self.check_idle(ctx);
             }
@@ -244,21 +322,71 @@ impl Backend {
         }
     }
 
+    /// Takes what the instance reports that is being started beside the running one.
+    fn successor_reported(&mut self, event: InstanceEvent, ctx: &mut Context<Self>) {
+        let Some(successor) = &mut self.successor else {
+            return;
+        };
+        let reason = match event {
+            InstanceEvent::Running { pid } => {
+                successor.pid = Some(pid);
+                return;
+            }
+            InstanceEvent::Ready(ready) => {
+                successor.link = Some(Arc::clone(&ready.link));
+                self.agreed(ready);
+                self.on(LifeEvent::SuccessorReady, ctx);
+                return self.check_idle(ctx);
+            }
+            InstanceEvent::Lists(_) | InstanceEvent::ListsFailed(_) => return,
+            InstanceEvent::Ended(ended) => ended.to_string(),
+            InstanceEvent::NotStarted(reason) => reason,
+        };
+        self.successor = None;
+        self.on(LifeEvent::SuccessorEnded { reason }, ctx);
+    }
+
+    /// Takes what an instance has said of itself. Returns its link.
+    fn agreed(&mut self, ready: ReadyInstance) -> Arc<dyn Link> {
+        let ReadyInstance {
+            link,
+            server,
+            takes_one_call,
+        } = ready;
+        self.known_era = Some(link.era());
+        self.takes_one_call = takes_one_call;
+        self.apply_concurrency();
+        self.shared.change_view(|view| view.server = Some(server));
+        link
+    }
+
     /// Lets the open calls end, for at most [`DRAIN_MAX`], and goes on with an event. New calls wait for what comes then.
     fn drain_then(&mut self, event: LifeEvent, ctx: &mut Context<Self>) {
+        if self.after_drain.is_some() {
+            self.after_drain = Some(event);
+            return;
+        }
         let Some(link) = self.shared.view().link.clone() else {
             return self.on(event, ctx);
         };
         self.shared.change_view(|view| view.link = None);
-        let instance = self.instance_number;
+        self.after_drain = Some(event);
+        let number = self.running_number();
         let drained = async move {
             let _ = timeout(DRAIN_MAX, link.wait_until_idle()).await;
         };
         ctx.spawn(wrap_future(drained).map(move |(), backend: &mut Self, ctx| {
-            if backend.instance_number == instance {
-                backend.on(event, ctx);
+            // One that has ended by itself was started again already.
+            let is_same = backend.running_number() == number;
+            match backend.after_drain.take() {
+                Some(event) if is_same || event == LifeEvent::Disable => backend.on(event, ctx),
+                _ => {}
             }
         }));
+    }
+
+    fn running_number(&self) -> Option<u64> {
+        self.running.as_ref().map(|running| running.number)
     }
 
     /// Lets as many calls run at once as the configuration and the running instance allow.
@@ -270,7 +398,7 @@ impl Backend {
     }
 
     fn instance_gone(&mut self) {
-        self.instance = None;
+        self.running = None;
         self.shared.change_view(|view| (view.link, view.pid) = (None, None));
     }
 
@@ -279,9 +407,9 @@ impl Backend {
         let Some(idle_max) = self.shared.view().config.stop_when_idle else {
             return;
         };
-        let instance = self.instance_number;
+        let number = self.running_number();
         ctx.run_later(idle_max / IDLE_CHECKS, move |backend, ctx| {
-            if backend.instance_number != instance {
+            if backend.running_number() != number {
                 return;
             }
             if backend.is_idle(idle_max) {
@@ -304,8 +432,12 @@ impl Backend {
 }
 
 fn new_life(config: &BackendConfig) -> Life {
-    let restarts = config.restart == RestartChoice::Always;
-    Life::new(config.start_timeout, restarts, config.is_disabled, now().mono_ms)
+    let (is_disabled, now_ms) = (config.is_disabled, now().mono_ms);
+    Life::new(config.start_timeout, restarts_by_itself(config), is_disabled, now_ms)
+}
+
+fn restarts_by_itself(config: &BackendConfig) -> bool {
+    config.restart == RestartChoice::Always
 }
 
 /// The parts of a configuration that hold from the next start on.
@@ -333,6 +465,7 @@ impl Actor for Backend {
 
     /// Starts the backend: its tools are not known yet.
     fn started(&mut self, ctx: &mut Context<Self>) {
+        self.watch();
         self.on(LifeEvent::Wanted, ctx);
     }
 }
@@ -341,8 +474,7 @@ impl Supervised for Backend {
     /// The instance ends with its handle, and its calls are answered by its link.
     fn restarting(&mut self, _: &mut Context<Self>) {
         self.instance_gone();
-        self.instance_number += 1;
-        self.timer = None;
+        (self.successor, self.after_drain, self.timer) = (None, None, None);
         let was_disabled = self.life.state() == BackendState::Disabled;
         self.life = new_life(&self.shared.view().config);
         if was_disabled || self.is_removed {
@@ -355,8 +487,11 @@ impl Handler<Envelope<Reported>> for Backend {
     type Result = ();
 
     fn handle(&mut self, Envelope { message, .. }: Envelope<Reported>, ctx: &mut Context<Self>) {
-        if message.instance == self.instance_number {
+        // Events of earlier instances come too late.
+        if self.running_number() == Some(message.instance) {
             self.reported(message.event, ctx);
+        } else if self.successor.as_ref().map(|successor| successor.number) == Some(message.instance) {
+            self.successor_reported(message.event, ctx);
         }
     }
 }
@@ -374,24 +509,42 @@ impl Handler<Envelope<Commanded>> for Backend {
     }
 }
 
+impl Handler<Envelope<FilesChanged>> for Backend {
+    type Result = ();
+
+    fn handle(&mut self, _: Envelope<FilesChanged>, ctx: &mut Context<Self>) {
+        tracing::info!(
+            project = %self.shared.project,
+            backend = %self.shared.name,
+            "the files of a backend have changed"
+        );
+        self.renew(ctx);
+    }
+}
+
 impl Handler<Envelope<Reconfigure>> for Backend {
     type Result = ();
 
-    /// A change of what is started starts it again; other changes hold from the next call on.
+    /// A change of what is started is handed over to another instance; other changes hold from the next call on.
     fn handle(&mut self, Envelope { message, .. }: Envelope<Reconfigure>, ctx: &mut Context<Self>) {
         let (before, after) = (Arc::clone(&self.shared.view().config), message.0);
         let starts_differently = what_starts(&before) != what_starts(&after);
-        let is_disabled = after.is_disabled;
-        self.shared.change_view(|view| view.config = after);
+        self.life.configure(after.start_timeout, restarts_by_itself(&after));
+        self.shared.change_view(|view| view.config = Arc::clone(&after));
         self.apply_concurrency();
         if starts_differently {
             self.known_era = None;
-            let event = if is_disabled {
-                LifeEvent::Disable
-            } else {
-                LifeEvent::Restart
-            };
-            self.drain_then(event, ctx);
+            match (before.is_disabled, after.is_disabled) {
+                (_, true) => self.drain_then(LifeEvent::Disable, ctx),
+                (true, false) => {
+                    self.after_drain = None;
+                    self.on(LifeEvent::Restart, ctx);
+                }
+                (false, false) => self.renew(ctx),
+            }
+        }
+        if starts_differently || before.watch != after.watch {
+            self.watch();
         }
         (self.changed)();
     }

@@ -1,7 +1,7 @@
 //! How the gateway gets running instances of backends: what it asks for, and what it is told. The program brings the
 //! processes and sockets.
 
-use std::{fmt, sync::Arc};
+use std::{any::Any, fmt, sync::Arc};
 
 use super::{call::Link, counters::BackendCounters, link_end::LinkEnded, lists::BackendLists, log::BackendLog};
 use crate::model::{BackendConfig, BackendEra, ProjectId};
@@ -11,6 +11,11 @@ pub trait Launcher: fmt::Debug + Send + Sync {
     /// Starts an instance on this thread's arbiter. What becomes of it is reported; the last report is
     /// [`InstanceEvent::Ended`] or [`InstanceEvent::NotStarted`].
     fn launch(&self, order: LaunchOrder) -> Box<dyn Instance>;
+
+    /// Watches the files that a configuration names, on this thread's arbiter, until the returned value is dropped. Changes
+    /// that come in quick succession are reported once. `log` takes what cannot be watched.
+    fn watch(&self, config: &BackendConfig, log: Arc<BackendLog>, changed: Arc<dyn Fn() + Send + Sync>)
+    -> Box<dyn Any>;
 }
 
 /// A running instance. Dropping it ends it.

@@ -29,6 +29,8 @@ pub enum BackendState {
     Starting,
     /// It takes calls.
     Ready,
+    /// It takes calls, and another instance is being started that will take its place.
+    Handover,
     /// It has ended, and is started again after a pause.
     Backoff,
     /// It cannot be started, or ends again and again.
@@ -47,6 +49,7 @@ impl BackendState {
             Self::Idle => "idle",
             Self::Starting => "starting",
             Self::Ready => "ready",
+            Self::Handover => "handover",
             Self::Backoff => "backoff",
             Self::Failed => "failed",
             Self::Disabled => "disabled",
@@ -74,6 +77,12 @@ pub enum LifeEvent {
     Disable,
     /// It has had no call for as long as the configuration allows.
     IdleTooLong,
+    /// What it is started from has changed.
+    Changed,
+    /// The instance that was started beside it has answered the handshake.
+    SuccessorReady,
+    /// The instance that was started beside it has ended before.
+    SuccessorEnded { reason: String },
 }
 
 /// What has to be done.
@@ -81,8 +90,14 @@ pub enum LifeEvent {
 pub enum LifeEffect {
     /// Start an instance.
     Launch,
-    /// End the running instance; its end is told by [`LifeEvent::Ended`].
+    /// End the running instance, and one that is being started beside it. The end is told by [`LifeEvent::Ended`].
     End,
+    /// Start an instance beside the running one, instead of one that was started so before.
+    LaunchSuccessor,
+    /// The instance that was started beside the running one takes its place.
+    Replace,
+    /// The instance that was started beside the running one is given up.
+    EndSuccessor,
 }
 
 /// The life of one backend. Times are milliseconds of the monotonic clock.
@@ -156,7 +171,7 @@ impl Life {
 
     /// Decides what follows from an event.
     pub fn on(&mut self, event: LifeEvent, now_ms: u64) -> Option<LifeEffect> {
-        use BackendState::{Backoff, Disabled, Failed, Idle, Ready, Starting, Stopping};
+        use BackendState::{Backoff, Disabled, Failed, Handover, Idle, Ready, Starting, Stopping};
         match (event, self.state) {
             (LifeEvent::Wanted, Idle) => Some(self.launch(now_ms)),
             (LifeEvent::Restart, Idle | Backoff | Failed | Disabled) => {
@@ -200,8 +215,68 @@ impl Life {
                 None
             }
             (LifeEvent::IdleTooLong, Ready) => Some(self.stop(AfterStop::Idle, now_ms)),
+            (LifeEvent::Changed, state) => self.changed(state, now_ms),
+            (event, Handover) => self.handing_over(event, now_ms),
             _ => None,
         }
+    }
+
+    /// Takes new settings.
+    pub fn configure(&mut self, start_timeout: Duration, restarts_by_itself: bool) {
+        (self.start_timeout, self.restarts_by_itself) = (start_timeout, restarts_by_itself);
+    }
+
+    /// What it is started from has changed: the next instance shows whether that mends a failure.
+    fn changed(&mut self, state: BackendState, now_ms: u64) -> Option<LifeEffect> {
+        use BackendState::{Backoff, Disabled, Failed, Handover, Idle, Ready, Starting, Stopping};
+        match state {
+            Idle | Backoff | Failed => self.on(LifeEvent::Restart, now_ms),
+            // It may have read what was there before.
+            Starting => Some(self.stop(AfterStop::Launch, now_ms)),
+            Ready | Handover => {
+                let due = now_ms + millis(self.start_timeout);
+                self.enter(Handover, None, Some(due), now_ms);
+                Some(LifeEffect::LaunchSuccessor)
+            }
+            Stopping if self.after_stop != AfterStop::Disabled => {
+                self.after_stop = AfterStop::Launch;
+                None
+            }
+            Stopping | Disabled => None,
+        }
+    }
+
+    fn handing_over(&mut self, event: LifeEvent, now_ms: u64) -> Option<LifeEffect> {
+        use BackendState::{Ready, Starting};
+        match event {
+            LifeEvent::SuccessorReady => {
+                self.ready_ms = Some(now_ms);
+                self.enter(Ready, None, None, now_ms);
+                Some(LifeEffect::Replace)
+            }
+            LifeEvent::SuccessorEnded { reason } => {
+                self.enter(Ready, Some(not_replaced(&reason)), None, now_ms);
+                None
+            }
+            LifeEvent::Deadline if self.is_due(now_ms) => {
+                let reason = not_replaced(&self.unanswered());
+                self.enter(Ready, Some(reason), None, now_ms);
+                Some(LifeEffect::EndSuccessor)
+            }
+            // Its end is no crash that counts: it was about to end.
+            LifeEvent::Ended { .. } => {
+                self.ready_ms = None;
+                self.enter(Starting, None, self.deadline_ms, now_ms);
+                Some(LifeEffect::Replace)
+            }
+            LifeEvent::Restart => Some(self.stop(AfterStop::Launch, now_ms)),
+            LifeEvent::Disable => Some(self.stop(AfterStop::Disabled, now_ms)),
+            _ => None,
+        }
+    }
+
+    fn unanswered(&self) -> String {
+        format!("it did not answer within {} s", self.start_timeout.as_secs())
     }
 
     fn is_due(&self, now_ms: u64) -> bool {
@@ -232,7 +307,7 @@ impl Life {
             AfterStop::Disabled => self.enter(BackendState::Disabled, None, None, now_ms),
             AfterStop::Launch => return Some(self.launch(now_ms)),
             AfterStop::TimedOut => {
-                let reason = format!("it did not answer within {} s", self.start_timeout.as_secs());
+                let reason = self.unanswered();
                 self.crashed(reason, jitter, now_ms);
                 return (self.deadline_ms == Some(now_ms)).then(|| self.launch(now_ms));
             }
@@ -260,6 +335,11 @@ impl Life {
         let due_ms = now_ms + millis(pause_before(self.crashes_in_a_row, jitter));
         self.enter(BackendState::Backoff, Some(reason), Some(due_ms), now_ms);
     }
+}
+
+/// Why an instance goes on although what it is started from has changed.
+fn not_replaced(reason: &str) -> String {
+    format!("the changed one does not start, so the one before it goes on: {reason}")
 }
 
 /// The pause after this many crashes in a row.
@@ -375,6 +455,79 @@ mod tests {
         assert_eq!(life.on(LifeEvent::IdleTooLong, 10), Some(LifeEffect::End));
         assert_eq!(life.on(crash(), 11), None);
         assert_eq!(life.on(LifeEvent::Wanted, 12), Some(LifeEffect::Launch));
+    }
+
+    fn ready() -> Life {
+        let mut life = life();
+        life.on(LifeEvent::Wanted, 0);
+        life.on(LifeEvent::Ready, 1);
+        life
+    }
+
+    #[test]
+    fn a_changed_one_takes_the_place_of_the_running_one_when_it_is_ready() {
+        let mut life = ready();
+        assert_eq!(life.on(LifeEvent::Changed, 2), Some(LifeEffect::LaunchSuccessor));
+        assert_eq!(life.state(), BackendState::Handover);
+        assert_eq!(life.on(LifeEvent::IdleTooLong, 3), None);
+        assert_eq!(
+            life.on(LifeEvent::Changed, 4),
+            Some(LifeEffect::LaunchSuccessor),
+            "changed once more"
+        );
+        assert_eq!(life.on(LifeEvent::SuccessorReady, 5), Some(LifeEffect::Replace));
+        assert_eq!((life.state(), life.reason()), (BackendState::Ready, None));
+    }
+
+    #[test]
+    fn the_running_one_goes_on_when_the_changed_one_does_not_start() {
+        let mut life = ready();
+        life.on(LifeEvent::Changed, 2);
+        let reason = "exited with code 1".to_owned();
+        assert_eq!(life.on(LifeEvent::SuccessorEnded { reason }, 3), None);
+        assert_eq!(life.state(), BackendState::Ready);
+        assert!(life.reason().unwrap().ends_with("goes on: exited with code 1"));
+
+        assert_eq!(life.on(LifeEvent::Changed, 4), Some(LifeEffect::LaunchSuccessor));
+        assert_eq!(life.reason(), None);
+        assert_eq!(life.on(LifeEvent::Deadline, 4 + 60 * S), Some(LifeEffect::EndSuccessor));
+        assert!(life.reason().unwrap().ends_with("did not answer within 60 s"));
+        assert_eq!(life.deadline_ms(), None);
+    }
+
+    #[test]
+    fn the_changed_one_is_awaited_when_the_running_one_ends_first() {
+        let mut life = ready();
+        life.on(LifeEvent::Changed, 2);
+        assert_eq!(life.on(crash(), 3), Some(LifeEffect::Replace));
+        assert_eq!(
+            (life.state(), life.deadline_ms()),
+            (BackendState::Starting, Some(2 + 60 * S))
+        );
+        life.on(LifeEvent::Ready, 4);
+        assert_eq!(life.state(), BackendState::Ready);
+    }
+
+    #[test]
+    fn a_change_starts_what_does_not_run_unless_it_is_disabled() {
+        let mut life = life();
+        life.on(LifeEvent::Wanted, 0);
+        let reason = "no such program".to_owned();
+        life.on(LifeEvent::NotStarted { reason }, 1);
+        assert_eq!(life.on(LifeEvent::Changed, 2), Some(LifeEffect::Launch));
+        assert_eq!(
+            life.on(LifeEvent::Changed, 3),
+            Some(LifeEffect::End),
+            "it may have read the old files"
+        );
+        assert_eq!(life.on(crash(), 4), Some(LifeEffect::Launch));
+        life.on(LifeEvent::Disable, 5);
+        assert_eq!(life.on(LifeEvent::Changed, 6), None);
+        life.on(crash(), 7);
+        assert_eq!(
+            (life.state(), life.on(LifeEvent::Changed, 8)),
+            (BackendState::Disabled, None)
+        );
     }
 
     #[test]

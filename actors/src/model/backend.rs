@@ -167,6 +167,10 @@ pub struct BackendConfig {
     /// Bytes of one message of the backend. A longer one is skipped.
     pub result_bytes_max: usize,
     pub restart: RestartChoice,
+    /// Patterns of files from which the program is made. When one of them changes, the program is started again.
+    pub watch: Vec<String>,
+    /// A changed program is started beside the running one, and takes its place once it is ready.
+    pub hands_over: bool,
     /// The era, if it is not to be found out.
     pub era: Option<BackendEra>,
     /// Whether it may ask the callers of its calls for input. `None`: if it is modern, where that costs nothing.
@@ -203,6 +207,8 @@ impl BackendConfig {
             start_timeout: Duration::from_secs(60),
             result_bytes_max: 10 * 1024 * 1024,
             restart: RestartChoice::Always,
+            watch: Vec::new(),
+            hands_over: true,
             era: None,
             asks: None,
             shows_instructions: true,

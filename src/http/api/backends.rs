@@ -91,7 +91,12 @@ pub async fn log(Caller(by): Caller, query: web::Query<LogQuery>, path: web::Pat
     (status = 200, description = "The backend as it is now; it may still be starting", body = Backend),
 ))]
 pub async fn start(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> ApiResult {
-    let is_up = |state| matches!(state, BackendState::Starting | BackendState::Ready);
+    let is_up = |state| {
+        matches!(
+            state,
+            BackendState::Starting | BackendState::Ready | BackendState::Handover
+        )
+    };
     let runs = verbs::find(&by.project, &path).is_ok_and(|backend| is_up(backend.view().state));
     let wanted = if runs {
         BackendCommand::Want

@@ -281,7 +281,7 @@ impl RunningCall {
             }
             match view.state {
                 BackendState::Idle => backend.command(BackendCommand::Want),
-                BackendState::Starting | BackendState::Ready | BackendState::Stopping => {}
+                BackendState::Starting | BackendState::Ready | BackendState::Handover | BackendState::Stopping => {}
                 BackendState::Backoff | BackendState::Failed | BackendState::Disabled => {
                     return Err(unavailable(backend, &view).into());
                 }
@@ -539,7 +539,7 @@ impl RunningCall {
             };
         }
         let view = self.backend().view();
-        if view.state == BackendState::Ready {
+        if matches!(view.state, BackendState::Ready | BackendState::Handover) {
             return BackendFailure::Busy {
                 backend: self.backend().name.to_string(),
                 reason: "calls of others take all its turns",
