@@ -4,6 +4,8 @@ use serde_json::{Value, json};
 
 use crate::{Server, handshake::error, tools};
 
+const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
+
 /// Serves a method that is no handshake and no call of a tool.
 pub fn serve(server: &Server, method: &str, params: &Value) -> Result<Value, Value> {
     let uri = params["uri"].as_str().unwrap_or_default();
@@ -48,6 +50,40 @@ pub fn serve(server: &Server, method: &str, params: &Value) -> Result<Value, Val
         result["resultType"] = json!("complete");
     }
     Ok(result)
+}
+
+/// Opens a subscription, which goes on until it is cancelled.
+pub fn listen(server: &Server, id: &Value, params: &Value) {
+    let wanted = params["notifications"]["resourceSubscriptions"].as_array();
+    let uris = wanted
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(str::to_owned);
+    server.state().listens.insert(id.to_string(), uris.collect());
+    let params = json!({"_meta": {SUBSCRIPTION_ID: id}, "notifications": params["notifications"]});
+    server.notify("notifications/subscriptions/acknowledged", &params);
+}
+
+/// Tells of a change of a resource, if a client wants to know.
+pub fn touch(server: &Server, uri: &str) {
+    let (is_subscribed, listens) = {
+        let state = server.state();
+        let listening = state
+            .listens
+            .iter()
+            .filter(|(_, uris)| uris.iter().any(|known| known == uri));
+        let listens: Vec<String> = listening.map(|(id, _)| id.clone()).collect();
+        (state.subscribed.contains(uri), listens)
+    };
+    let ids = listens.iter().map(|id| serde_json::from_str(id).unwrap_or_default());
+    for id in ids.map(|id: Value| Some(id)).chain(is_subscribed.then_some(None)) {
+        let mut params = json!({"uri": uri});
+        if let Some(id) = id {
+            params["_meta"] = json!({SUBSCRIPTION_ID: id});
+        }
+        server.notify("notifications/resources/updated", &params);
+    }
 }
 
 /// One page of a list.

@@ -48,6 +48,8 @@ pub struct State {
     /// Tools that were added.
     pub added: Vec<String>,
     pub subscribed: HashSet<String>,
+    /// The resources of open subscriptions of modern clients, by the id of their request as JSON.
+    pub listens: HashMap<String, Vec<String>>,
     /// How often the tools were listed.
     pub tools_lists: u64,
 }
@@ -154,10 +156,11 @@ fn receive(server: &Arc<Server>, message: Value) {
             server.changed.notify_all();
         }
         ("notifications/cancelled", None) => {
-            server
-                .state()
-                .cancelled
-                .insert(message["params"]["requestId"].to_string());
+            let id = message["params"]["requestId"].to_string();
+            let mut state = server.state();
+            state.listens.remove(&id);
+            state.cancelled.insert(id);
+            drop(state);
             server.changed.notify_all();
         }
         (_, None) => {}
@@ -168,6 +171,7 @@ fn receive(server: &Arc<Server>, message: Value) {
             let (server, params) = (Arc::clone(server), message["params"].clone());
             thread::spawn(move || tools::call(&server, &id, &params));
         }
+        ("subscriptions/listen", Some(id)) if server.is_modern() => lists::listen(server, &id, &message["params"]),
         (method, Some(id)) => {
             let outcome = handshake::serve(server, method, &message["params"])
                 .or_else(|| Some(lists::serve(server, method, &message["params"])));

@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::{Map, Value, json};
 
-use crate::{Server, handshake::error};
+use crate::{Server, handshake::error, lists};
 
 /// The names of the tools, in the order of the list.
 const NAMES: &[&str] = &[
@@ -51,6 +51,7 @@ const NAMES: &[&str] = &[
     "structured_array",
     "input_required",
     "touch",
+    "subscribed",
 ];
 
 /// The list of tools.
@@ -231,11 +232,11 @@ impl Call<'_> {
             }
             "stop_reading" => server.stops_reading.store(true, Ordering::SeqCst),
             "ask" => return Some(self.object(json!({"response": self.ask()}))),
-            "touch" => {
-                let uri = self.text("uri");
-                if server.state().subscribed.contains(uri) {
-                    server.notify("notifications/resources/updated", &json!({"uri": uri}));
-                }
+            "touch" => lists::touch(server, self.text("uri")),
+            "subscribed" => {
+                let state = server.state();
+                let listened: Vec<&String> = state.listens.values().flatten().collect();
+                return Some(self.object(json!({"subscribed": state.subscribed, "listened": listened})));
             }
             _ => return Some(Err(error(-32602, &format!("Unknown tool: {name}")))),
         }

@@ -7,23 +7,21 @@ use actors::{
     clock::{millis, now},
     gateway::{
         BackendCounters, Belongs, CallEnd, CallNumber, FrameLink, InputRequest, InstanceEvent, LaunchOrder, Link,
-        LinkEnded, ReadyInstance, SET_LOG_LEVEL, ServerInfo,
+        LinkEnded, ListKind, ReadyInstance, SET_LOG_LEVEL, ServerInfo,
     },
-    json::scan::{self, ScanError},
+    json::{self, scan},
     model::BackendEra,
 };
 use bytes::Bytes;
-use serde_json::{Value, json};
-use tokio::{
-    sync::Notify,
-    time::{Instant, sleep},
-};
+use serde_json::Value;
+use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     ending::Ending,
+    listener::{Heard, Listener},
     lists::{ListChanges, ListReader, ReadTools},
-    probe::{LISTEN, Opening, Probe, ProbeStep, modern_meta},
+    probe::{Opening, Probe, ProbeStep},
 };
 use crate::mcp::{
     lines::LineEvent,
@@ -39,10 +37,6 @@ const GARBAGE_SHOWN_MAX: u32 = 64;
 const PROGRESS_BYTES_MAX: usize = 16 * 1024;
 /// Bytes of such a line that the log shows.
 const GARBAGE_BYTES_MAX: usize = 200;
-/// The pause before a subscription that has ended is asked for again, doubled each time. It is short again once a
-/// subscription has lasted for the longest.
-const LISTEN_PAUSE: Duration = Duration::from_secs(1);
-const LISTEN_PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// Why a conversation has to end before its connection does.
 #[derive(Default)]
@@ -108,12 +102,8 @@ pub struct Conversation<'a> {
     lists: Option<AbortOnDropHandle<()>>,
     /// The connection says which call a request of the backend belongs to.
     names_calls: bool,
-    /// The changes of which a modern backend is asked to tell, as JSON.
-    listened: Option<Value>,
-    listen_pause: Duration,
-    /// When the backend has agreed to tell of changes.
-    listening_since: Option<Instant>,
-    listening_again: Option<AbortOnDropHandle<()>>,
+    heard: Rc<Heard>,
+    listener: Option<AbortOnDropHandle<()>>,
     garbage: Garbage,
     flood: Flood,
 }
@@ -166,10 +156,8 @@ impl<'a> Conversation<'a> {
             read_tools,
             lists: None,
             names_calls: false,
-            listened: None,
-            listen_pause: LISTEN_PAUSE,
-            listening_since: None,
-            listening_again: None,
+            heard: Rc::default(),
+            listener: None,
             garbage: Garbage::default(),
             flood: Flood::default(),
         }
@@ -194,6 +182,12 @@ impl<'a> Conversation<'a> {
     /// The lists that are to be read again.
     pub fn changes(&self) -> &Rc<ListChanges> {
         &self.changes
+    }
+
+    /// The server has another session: its lists may have changed, and it knows no subscriptions.
+    pub fn has_other_session(&self) {
+        self.changes.add(&ListKind::ALL);
+        self.heard.is_forgotten.notify_one();
     }
 
     /// Whether the handshake was completed.
@@ -281,9 +275,6 @@ impl<'a> Conversation<'a> {
                 ProbeStep::Refused(reason) => self.stop.set(reason),
             };
         }
-        if number == LISTEN {
-            return self.listening_ended(outcome.is_ok());
-        }
         if Probe::is_opening(number) || number == SET_LOG_LEVEL {
             return;
         }
@@ -303,56 +294,29 @@ impl<'a> Conversation<'a> {
             self.link
                 .send(br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
         }
-        let link = Arc::clone(&self.link);
+        let (link, server) = (Arc::clone(&self.link), Arc::new(server));
         let known = self.order.known_lists.as_deref().cloned().unwrap_or_default();
         let changes = Rc::clone(&self.changes);
         let reader = ListReader::new(Arc::clone(&link) as _, &server, changes, known, self.read_tools.clone());
         if era == BackendEra::Legacy && has_capability(&server, "logging") {
             link.enable_log_levels();
         }
-        if era == BackendEra::Modern {
-            self.listened = announced_changes(&server);
-            self.listen();
-        }
         let ready = ReadyInstance {
-            link,
-            server: Arc::new(server),
+            link: Arc::clone(&link) as _,
+            server: Arc::clone(&server),
             takes_one_call: era == BackendEra::Legacy && asks(self.order) && !self.names_calls,
         };
         (self.order.report)(InstanceEvent::Ready(ready));
         let reading = actix_rt::spawn(reader.run(Arc::clone(&self.order.report)));
         self.lists = Some(AbortOnDropHandle::new(reading));
-    }
-
-    /// Asks a modern backend to tell of changes.
-    fn listen(&self) {
-        if let Some(notifications) = &self.listened {
-            self.link.send(listen_frame(notifications).as_bytes());
-        }
-    }
-
-    /// The subscription to changes has ended: it is asked for again after a pause, unless the backend has refused it.
-    pub fn listening_ended(&mut self, is_asked_again: bool) {
-        if !is_asked_again {
-            self.listened = None;
-        }
-        let Some(notifications) = self.listened.clone() else {
-            return;
+        let listener = Listener {
+            link,
+            resources: Arc::clone(&self.order.resources),
+            log: Arc::clone(&self.order.log),
+            heard: Rc::clone(&self.heard),
         };
-        if self
-            .listening_since
-            .take()
-            .is_some_and(|since| since.elapsed() >= LISTEN_PAUSE_MAX)
-        {
-            self.listen_pause = LISTEN_PAUSE;
-        }
-        let (link, pause) = (Arc::clone(&self.link), self.listen_pause);
-        self.listen_pause = (pause * 2).min(LISTEN_PAUSE_MAX);
-        let again = actix_rt::spawn(async move {
-            sleep(pause).await;
-            link.send(listen_frame(&notifications).as_bytes());
-        });
-        self.listening_again = Some(AbortOnDropHandle::new(again));
+        let listening = actix_rt::spawn(async move { listener.run(&server).await });
+        self.listener = Some(AbortOnDropHandle::new(listening));
     }
 
     fn notification(&mut self, of: Option<CallNumber>, method: &str, params: Option<&str>) {
@@ -362,17 +326,24 @@ impl<'a> Conversation<'a> {
             "notifications/progress" => {
                 let params = params.unwrap_or("{}");
                 let is_sound = params.len() <= PROGRESS_BYTES_MAX && scan::check(params).is_ok();
-                match progress_token(params) {
+                match json::member(params, "progressToken").and_then(|token| token.parse().ok()) {
                     _ if !is_sound => self.order.counters.note_dropped("progress that is too long or no JSON"),
                     Some(number) => {
                         let params = Bytes::copy_from_slice(params.as_bytes());
-                        self.note(self.link.progress(number, params));
+                        self.note(self.link.progress(CallNumber(number), params));
                     }
                     None => self.order.counters.note_dropped("unknown progress token"),
                 }
             }
             "notifications/message" => self.log_message(of, params.unwrap_or("{}")),
-            "notifications/subscriptions/acknowledged" => self.listening_since = Some(Instant::now()),
+            "notifications/subscriptions/acknowledged" => self.heard.acknowledged.notify_one(),
+            "notifications/resources/updated" => {
+                let uri = params.and_then(|params| json::member(params, "uri"));
+                match uri.and_then(scan::string) {
+                    Some(uri) => self.order.resources.note_change(&uri),
+                    None => self.order.counters.note_dropped("a changed resource without a URI"),
+                }
+            }
             _ => self.changes.note(method),
         }
     }
@@ -456,38 +427,4 @@ fn asks(order: &LaunchOrder) -> bool {
 /// Whether a request of a backend asks its caller for input.
 fn is_question(method: &str) -> bool {
     matches!(method, "elicitation/create" | "sampling/createMessage" | "roots/list")
-}
-
-/// The changes that a modern backend says it announces, as the filter of a subscription; `None` if there are none.
-fn announced_changes(server: &ServerInfo) -> Option<Value> {
-    let capabilities: Value = serde_json::from_str(&server.capabilities).ok()?;
-    let filter = [
-        ("tools", "toolsListChanged"),
-        ("prompts", "promptsListChanged"),
-        ("resources", "resourcesListChanged"),
-    ];
-    let announced = filter
-        .into_iter()
-        .filter(|(list, _)| capabilities[*list]["listChanged"] == true)
-        .map(|(_, member)| (member.to_owned(), Value::Bool(true)));
-    let announced: serde_json::Map<String, Value> = announced.collect();
-    (!announced.is_empty()).then_some(Value::Object(announced))
-}
-
-fn listen_frame(notifications: &Value) -> String {
-    let params = json!({"notifications": notifications, "_meta": modern_meta()});
-    json!({"jsonrpc": "2.0", "id": LISTEN.0, "method": "subscriptions/listen", "params": params}).to_string()
-}
-
-/// The call that a progress notification belongs to.
-fn progress_token(params: &str) -> Option<CallNumber> {
-    let mut token = None;
-    scan::members::<ScanError>(params, |key, value| {
-        if key == "progressToken" {
-            token = value.parse().ok().map(CallNumber);
-        }
-        Ok(())
-    })
-    .ok()?;
-    token
 }

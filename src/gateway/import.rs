@@ -238,7 +238,7 @@ fn table(
 fn watched(folder: &Value, server: &Map<String, Value>) -> Result<String, String> {
     let folder = folder.as_str().ok_or("watch is no text")?.trim_end_matches('/');
     let given = server.get("extensions").or(server.get("ext"));
-    let extensions = given.map(Value::as_str).unwrap_or(Some(WATCHED_EXTENSIONS));
+    let extensions = given.map_or(Some(WATCHED_EXTENSIONS), Value::as_str);
     let extensions: Vec<&str> = extensions
         .ok_or("extensions is no text")?
         .split(',')

@@ -194,11 +194,11 @@ impl ListReader {
             request["id"] = json!(number.0);
             out.extend_from_slice(request.to_string().as_bytes());
         });
-        let call = asked.map_err(|refusal| match refusal {
+        let mut call = asked.map_err(|refusal| match refusal {
             LinkRefusal::Closed => None,
             LinkRefusal::Busy => Some("the backend does not read its input".to_owned()),
         })?;
-        match timeout(PAGE_TIMEOUT, end_of(call)).await {
+        match timeout(PAGE_TIMEOUT, end_of(&mut call)).await {
             Ok(CallEnd::Result(result)) => {
                 String::from_utf8(result.to_vec()).map_err(|_| Some("the answer is not UTF-8".to_owned()))
             }
@@ -213,7 +213,8 @@ impl ListReader {
     }
 }
 
-async fn end_of(mut call: Call) -> CallEnd {
+/// Waits for the end of a call of the broker itself.
+pub async fn end_of(call: &mut Call) -> CallEnd {
     loop {
         if let CallEvent::Ended(end) = call.next().await {
             return end;

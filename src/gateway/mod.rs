@@ -15,6 +15,7 @@ pub mod import;
 mod instance;
 pub mod keeper;
 mod launcher;
+mod listener;
 mod lists;
 mod pipes;
 mod probe;

@@ -13,10 +13,9 @@ use serde_json::{Map, Value, json};
 
 use crate::mcp::version::{LEGACY, MODERN};
 
-/// The ids of the two openings, and of the subscription to changes. Calls have far higher numbers.
+/// The ids of the two openings. Calls have far higher numbers.
 const DISCOVER: CallNumber = CallNumber(1);
 const INITIALIZE: CallNumber = CallNumber(2);
-pub const LISTEN: CallNumber = CallNumber(3);
 
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

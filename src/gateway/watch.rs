@@ -236,13 +236,16 @@ impl Files {
                 }
             }
         }
-        found.has_changed = match begun {
-            Some(begun) => seen.values().any(|file| file.modified.is_some_and(|at| at >= begun)),
-            None => {
-                let is_same =
-                    |(path, file): (&PathBuf, &Seen)| self.seen.get(path).map(|it| it.digest) == Some(file.digest);
-                seen.len() != self.seen.len() || !seen.iter().all(is_same)
-            }
+        found.has_changed = if let Some(begun) = begun {
+            let mut files = seen.values();
+            files.any(|file| file.modified.is_some_and(|at| at >= begun))
+        } else {
+            let mut files = seen.iter();
+            let is_same = |(path, file): (&PathBuf, &Seen)| {
+                let before = self.seen.get(path);
+                before.is_some_and(|before| before.digest == file.digest)
+            };
+            seen.len() != self.seen.len() || !files.all(is_same)
         };
         self.seen = seen;
         *self.patterns.linked.lock().unwrap_or_else(PoisonError::into_inner) = linked;

@@ -18,6 +18,8 @@ pub const INBOX: &str = "broker://inbox";
 pub struct Subscriptions {
     /// Legacy `resources/subscribe`: the subscribed URIs of the inbox.
     legacy_inbox: Vec<String>,
+    /// Legacy `resources/subscribe`: the subscribed resources of backends.
+    legacy_resources: Vec<(String, Notifier)>,
     listens: Vec<OpenListen>,
 }
 
@@ -29,6 +31,8 @@ pub struct OpenListen {
     pub inbox: Option<String>,
     /// How messages are pushed to it, if at all.
     pub push: Option<PushSettings>,
+    /// Subscribed resources of backends.
+    pub resources_len: usize,
     /// The tasks that send its other notifications.
     pub notifiers: Vec<Notifier>,
 }
@@ -76,9 +80,24 @@ impl Subscriptions {
         }
     }
 
-    /// Ends a legacy subscription.
-    pub fn unsubscribe_legacy(&mut self, uri: &str) {
+    /// Adds a legacy subscription to a resource of a backend, in place of one to the same resource.
+    pub fn subscribe_legacy_resource(&mut self, uri: String, notifier: Notifier) {
+        self.legacy_resources.retain(|(known, _)| *known != uri);
+        self.legacy_resources.push((uri, notifier));
+    }
+
+    /// Ends a legacy subscription. Returns false if there is none to a resource of a backend.
+    pub fn unsubscribe_legacy(&mut self, uri: &str) -> bool {
         self.legacy_inbox.retain(|known| known != uri);
+        let before = self.legacy_resources.len();
+        self.legacy_resources.retain(|(known, _)| known != uri);
+        self.legacy_resources.len() < before
+    }
+
+    /// Subscribed resources of backends.
+    pub fn resources_len(&self) -> usize {
+        let of_listens = self.listens.iter().map(|listen| listen.resources_len);
+        self.legacy_resources.len() + of_listens.sum::<usize>()
     }
 
     /// Adds a listen.
@@ -151,7 +170,8 @@ fn push_frame(listen: Option<&str>) -> PushFrame {
     }
 }
 
-fn updated_frame(listen: Option<&str>, uri: &str) -> Box<[u8]> {
+/// The notification that a resource has changed, for a listen or a legacy client.
+pub fn updated_frame(listen: Option<&str>, uri: &str) -> Box<[u8]> {
     let uri = serde_json::Value::from(uri);
     format!(
         "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/resources/updated\",\"params\":{{{}\"uri\":{uri}}}}}",

@@ -22,4 +22,5 @@ mod remote;
 mod remote_faults;
 mod scripted_server;
 mod starts;
+mod subscriptions;
 mod traffic;

@@ -188,6 +188,7 @@ impl Backend {
             known_lists: self.shared.view().lists.clone(),
             config,
             log: Arc::clone(&self.shared.log),
+            resources: Arc::clone(&self.shared.resources),
             counters: Arc::clone(&self.shared.counters),
             report: Arc::new(move |event| {
                 address.report(Reported {

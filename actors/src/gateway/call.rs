@@ -53,7 +53,7 @@ pub trait Link: fmt::Debug + Send + Sync {
     /// Calls without an answer.
     fn in_flight(&self) -> usize;
 
-    /// Waits until no call is open.
+    /// Waits until no call of a caller is open.
     fn wait_until_idle(self: Arc<Self>) -> BoxFuture<'static, ()>;
 }
 

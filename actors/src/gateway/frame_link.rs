@@ -35,13 +35,15 @@ pub struct FrameLink {
     state: Mutex<State>,
     /// Frames wait to be written.
     wake: Notify,
-    /// The last open call has ended.
+    /// The last open call of a caller has ended.
     idle: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
     slots: Slots<OpenCall>,
+    /// Open calls that serve callers.
+    callers: usize,
     /// Frames that the task has not taken.
     outgoing: Vec<u8>,
     /// The number of frames in `outgoing`.
@@ -89,7 +91,7 @@ impl FrameLink {
     }
 
     fn note_if_idle(&self, state: &State) {
-        if state.slots.len() == 0 {
+        if state.callers == 0 {
             self.idle.notify_one();
         }
     }
@@ -154,7 +156,7 @@ impl FrameLink {
     /// Ends the call of this number.
     pub fn end(&self, number: CallNumber, end: CallEnd) -> Belongs {
         let mut state = self.lock();
-        let found = state.slots.remove(number);
+        let found = state.remove(number);
         self.note_if_idle(&state);
         drop(state);
         match found {
@@ -195,6 +197,7 @@ impl FrameLink {
         state.is_closed = true;
         let written = state.written;
         let calls = state.slots.drain();
+        state.callers = 0;
         self.idle.notify_one();
         state.outgoing = Vec::new();
         drop(state);
@@ -210,6 +213,14 @@ impl FrameLink {
 }
 
 impl State {
+    fn remove(&mut self, number: CallNumber) -> Found<OpenCall> {
+        let found = self.slots.remove(number);
+        if let Found::Open(call) = &found {
+            self.callers -= usize::from(call.purpose == CallPurpose::Caller);
+        }
+        found
+    }
+
     fn call_of_caller(&self, number: Option<CallNumber>) -> Option<Arc<CallEvents>> {
         let is_of_caller = |call: &&OpenCall| call.purpose == CallPurpose::Caller;
         let call = if let Some(number) = number {
@@ -259,6 +270,7 @@ impl Link for FrameLink {
             start: state.taken + state.outgoing.len() as u64,
         };
         let number = state.slots.insert(call).ok_or(LinkRefusal::Busy)?;
+        state.callers += usize::from(purpose == CallPurpose::Caller);
         state.append(|out| write(number, out));
         drop(state);
         self.wake.notify_one();
@@ -286,7 +298,7 @@ impl Link for FrameLink {
 
     fn cancel(&self, number: CallNumber) {
         let mut state = self.lock();
-        if !matches!(state.slots.remove(number), Found::Open(_)) || state.is_closed {
+        if !matches!(state.remove(number), Found::Open(_)) || state.is_closed {
             return;
         }
         let CallNumber(id) = number;
@@ -310,7 +322,7 @@ impl Link for FrameLink {
 
     fn wait_until_idle(self: Arc<Self>) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            while self.in_flight() > 0 {
+            while self.lock().callers > 0 {
                 self.idle.notified().await;
             }
         })

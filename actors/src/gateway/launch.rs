@@ -3,7 +3,10 @@
 
 use std::{any::Any, fmt, sync::Arc};
 
-use super::{call::Link, counters::BackendCounters, link_end::LinkEnded, lists::BackendLists, log::BackendLog};
+use super::{
+    call::Link, counters::BackendCounters, link_end::LinkEnded, lists::BackendLists, log::BackendLog,
+    subscribed::SubscribedResources,
+};
 use crate::model::{BackendConfig, BackendEra, ProjectId};
 
 /// Starts instances of backends.
@@ -34,6 +37,8 @@ pub struct LaunchOrder {
     pub known_lists: Option<Arc<BackendLists>>,
     /// Takes what it writes to stderr.
     pub log: Arc<BackendLog>,
+    /// The resources of whose changes callers want to be told.
+    pub resources: Arc<SubscribedResources>,
     /// Counts what reaches no caller.
     pub counters: Arc<BackendCounters>,
     pub report: Report,

@@ -34,6 +34,7 @@ mod names;
 mod parked;
 mod shared;
 mod slots;
+mod subscribed;
 mod turns;
 
 pub use actor::{Gateway, GatewayHandle, GatewaySettings};
@@ -49,4 +50,5 @@ pub use log::{BackendLog, LogLine};
 pub use names::Naming;
 pub use parked::{ParkedCall, ParkedCalls};
 pub use shared::{BackendCommand, BackendShared, BackendView, GatewayShared, ListRevisions, Offered};
+pub use subscribed::{ResourceSubscription, SubscribedResources};
 pub use turns::{CallerId, TooManyWait, Turn, Turns};

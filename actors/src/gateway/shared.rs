@@ -16,6 +16,7 @@ use super::{
     lists::BackendLists,
     log::BackendLog,
     parked::ParkedCalls,
+    subscribed::SubscribedResources,
     turns::Turns,
 };
 use crate::{
@@ -135,6 +136,8 @@ pub struct BackendShared {
     pub turns: Arc<Turns>,
     /// The calls that wait for input of their callers.
     pub parked: ParkedCalls,
+    /// The resources of whose changes callers want to be told.
+    pub resources: Arc<SubscribedResources>,
     /// What its processes have written to stderr.
     pub log: Arc<BackendLog>,
     pub counters: Arc<BackendCounters>,
@@ -198,6 +201,7 @@ impl BackendShared {
             name: view.config.name.clone(),
             turns: Turns::new(view.config.concurrency),
             parked: ParkedCalls::default(),
+            resources: Arc::default(),
             log: Arc::default(),
             counters: Arc::default(),
             first_start_ms: now().mono_ms,

@@ -37,7 +37,7 @@ use crate::{
         conversation::{Conversation, Stop},
         ending::Ending,
         lists::ReadTools,
-        probe::{LISTEN, Opening, Probe},
+        probe::{Opening, Probe},
     },
     mcp::rpc::HEADER_MISMATCH,
 };
@@ -257,9 +257,7 @@ impl<'a> HttpConversation<'a> {
             if outgoing.is_opening() {
                 return self.stop.set(reason);
             }
-            if number == LISTEN {
-                self.conversation.borrow_mut().listening_ended(true);
-            } else if failure.may_be_sent {
+            if failure.may_be_sent {
                 self.died(number, &reason);
             } else {
                 self.conversation.borrow().end(number, CallEnd::NotSent);
@@ -297,10 +295,6 @@ impl<'a> HttpConversation<'a> {
         }
         if matches!(refusal.status, 502..=504) {
             self.note_failure(&refusal.to_string());
-        }
-        if number == LISTEN {
-            let is_busy = refusal.status >= 500 || refusal.status == 429;
-            return self.conversation.borrow_mut().listening_ended(is_busy);
         }
         match &refusal.error {
             Some(error) => self.conversation.borrow_mut().response(number, Err(error.get())),
@@ -341,7 +335,7 @@ impl<'a> HttpConversation<'a> {
         let kind = media_type(response.headers()).to_owned();
         match kind.as_str() {
             "application/json" => self.take_body(number, response).await,
-            "text/event-stream" => self.take_events(number, response).await,
+            "text/event-stream" => self.take_events(number, response, outgoing.is_subscription()).await,
             _ => {}
         }
         if outgoing.is_opening() {
@@ -388,14 +382,11 @@ impl<'a> HttpConversation<'a> {
 
     /// Reads the stream of events that answers a request. A legacy server may end it before the answer and go on in another
     /// one, which is asked for with the id of its last event (2025-11-25, basic/transports, Resumability).
-    async fn take_events(&self, number: CallNumber, response: Response) {
+    async fn take_events(&self, number: CallNumber, response: Response, is_subscription: bool) {
         let mut decoder = EventDecoder::new(self.result_bytes_max);
         let mut response = response;
         loop {
             let ended = self.read_events(response, &mut decoder, Some(number)).await;
-            if number == LISTEN {
-                return self.conversation.borrow_mut().listening_ended(true);
-            }
             if !self.is_awaited(number) {
                 return;
             }
@@ -410,7 +401,11 @@ impl<'a> HttpConversation<'a> {
             let Some(stream) = resumed else {
                 let reason = ended.err().unwrap_or_else(|| "its stream of events ended".to_owned());
                 self.died(number, &format!("{reason} before the answer"));
-                return self.note_failure(&reason);
+                // A server may end a subscription whenever it likes.
+                if !is_subscription {
+                    self.note_failure(&reason);
+                }
+                return;
             };
             response = stream;
         }
@@ -421,7 +416,7 @@ impl<'a> HttpConversation<'a> {
         if Probe::is_opening(number) {
             !self.conversation.borrow().was_agreed() && !self.stop.is_set()
         } else {
-            number == LISTEN || self.link.has_call(number)
+            self.link.has_call(number)
         }
     }
 

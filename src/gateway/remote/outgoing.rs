@@ -101,6 +101,11 @@ impl Outgoing {
         self.method == "tools/call"
     }
 
+    /// Whether it asks to be told of changes.
+    pub fn is_subscription(&self) -> bool {
+        self.method == "subscriptions/listen"
+    }
+
     /// Adds the headers that a modern server wants: the version, and what repeats parts of the body.
     pub fn add_modern_headers(&self, tools: &ToolHeaders, headers: &mut HeaderMap) {
         headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(MODERN));

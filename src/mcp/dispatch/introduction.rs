@@ -44,7 +44,6 @@ fn introduced(context: &PeerContext, mut result: Value) -> Value {
     }
     match &context.exposure {
         Exposure::Backend(name) => {
-            capabilities["resources"]["subscribe"] = json!(false);
             if let Some(capabilities) = capabilities.as_object_mut() {
                 capabilities.remove("experimental");
                 capabilities.remove("extensions");

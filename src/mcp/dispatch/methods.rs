@@ -36,14 +36,7 @@ impl Method {
     pub const fn is_served_for_backends(self) -> bool {
         !matches!(
             self,
-            Self::Subscribe
-                | Self::Unsubscribe
-                | Self::ReadResource
-                | Self::GetPrompt
-                | Self::Complete
-                | Self::GetTask
-                | Self::UpdateTask
-                | Self::CancelTask
+            Self::ReadResource | Self::GetPrompt | Self::Complete | Self::GetTask | Self::UpdateTask | Self::CancelTask
         )
     }
 }

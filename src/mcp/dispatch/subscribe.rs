@@ -3,7 +3,7 @@
 use std::{rc::Rc, sync::Arc};
 
 use actors::{
-    gateway::ListRevisions,
+    gateway::{ListRevisions, ResourceSubscription},
     model::{Scope, SessionId},
     project::Lookup,
 };
@@ -30,7 +30,7 @@ use crate::{
         reply::ReplyTo,
         resources,
         rpc::{INVALID_REQUEST, Params, RpcError},
-        subscriptions::{INBOX, Notifier, OpenListen},
+        subscriptions::{INBOX, Notifier, OpenListen, updated_frame},
         tasks::{self, Task},
         tools::ToolCaller,
         version::PushSettings,
@@ -39,11 +39,16 @@ use crate::{
 
 /// Listens that one connection may have open.
 const LISTENS_LEN_MAX: usize = 64;
+/// Resources of backends that one connection may subscribe to.
+const RESOURCES_LEN_MAX: usize = 256;
 /// Tasks that one listen may watch.
 const TASKS_LEN_MAX: usize = 256;
 
 /// Whether this URI is the inbox of the peer's session. A stateless request chooses its session by it.
 fn is_own_inbox(context: &PeerContext, uri: &str) -> bool {
+    if !context.exposure.has_own() {
+        return false;
+    }
     if uri == INBOX {
         return context.kind != PeerKind::Stateless;
     }
@@ -69,11 +74,13 @@ fn check_is_own_inbox(context: &Rc<PeerContext>, uri: &str) -> Result<(), RpcErr
     if is_own_inbox(context, uri) {
         return Ok(());
     }
-    Err(if resources::exists(&ToolCaller::new(context), uri) {
-        RpcError::invalid_params(format!("only {INBOX} tells of its changes"))
-    } else {
-        no_resource(uri, false)
-    })
+    Err(
+        if context.exposure.has_own() && resources::exists(&ToolCaller::new(context), uri) {
+            RpcError::invalid_params(format!("only {INBOX} tells of its changes"))
+        } else {
+            no_resource(uri, false)
+        },
+    )
 }
 
 /// Serves `resources/subscribe` (2025-11-25 and before).
@@ -83,6 +90,9 @@ pub(super) fn subscribe(batch: &mut ReadBatch, to: &ReplyTo, params: &Params<'_>
     if fixtures::resources::is_subscribable(&uri) {
         to.result(&batch.context.outbox, &json!({}));
         return Ok(());
+    }
+    if let Some(subscription) = forwarding::subscribe(&batch.context, &uri) {
+        return subscribe_to_resource(&batch.context, to, uri.into_owned(), subscription?);
     }
     check_is_own_inbox(&batch.context, &uri)?;
     check_listener(&batch.context)?;
@@ -97,6 +107,36 @@ pub(super) fn subscribe(batch: &mut ReadBatch, to: &ReplyTo, params: &Params<'_>
         add_legacy(&batch.context, &again, uri);
     });
     Ok(())
+}
+
+fn subscribe_to_resource(
+    context: &PeerContext,
+    to: &ReplyTo,
+    uri: String,
+    subscription: ResourceSubscription,
+) -> Result<(), RpcError> {
+    let mut subscriptions = context.subscriptions.borrow_mut();
+    if subscriptions.resources_len() >= RESOURCES_LEN_MAX {
+        let reason =
+            format!("a connection subscribes to at most {RESOURCES_LEN_MAX} resources: end another subscription");
+        return Err(RpcError::invalid_params(reason));
+    }
+    to.result(&context.outbox, &json!({}));
+    let notifier = notify_of_resource(context, None, &uri, subscription);
+    subscriptions.subscribe_legacy_resource(uri, notifier);
+    Ok(())
+}
+
+/// Starts the task that notifies of changes of a resource of a backend.
+fn notify_of_resource(
+    context: &PeerContext,
+    listen: Option<&str>,
+    uri: &str,
+    subscription: ResourceSubscription,
+) -> Notifier {
+    let (frame, outbox) = (updated_frame(listen, uri), Arc::clone(&context.outbox));
+    let notifying = forwarding::notify_of_resource(subscription, move || outbox.send(&frame));
+    Notifier(actix_rt::spawn(notifying).abort_handle())
 }
 
 fn add_legacy(context: &PeerContext, to: &ReplyTo, uri: String) {
@@ -115,8 +155,9 @@ pub(super) fn unsubscribe(batch: &mut ReadBatch, to: &ReplyTo, params: &Params<'
         to.result(&context.outbox, &json!({}));
         return Ok(());
     }
-    check_is_own_inbox(context, &uri)?;
-    context.subscriptions.borrow_mut().unsubscribe_legacy(&uri);
+    if !context.subscriptions.borrow_mut().unsubscribe_legacy(&uri) {
+        check_is_own_inbox(context, &uri)?;
+    }
     to.result(&context.outbox, &json!({}));
     context.apply_subscriptions();
     Ok(())
@@ -208,16 +249,25 @@ impl ListenRequest {
         let Self { filter, push, .. } = self;
         let tasks = filter.tasks(context);
         let lists = filter.lists(context);
+        let resources = filter.resources(context);
+        let uris: Vec<&String> = inbox.iter().chain(resources.iter().map(|(uri, _)| *uri)).collect();
         to.notify(
             &context.outbox,
-            &acknowledgement(&to.id, inbox.as_ref(), tasks.as_deref(), &lists),
+            &acknowledgement(&to.id, &uris, tasks.as_deref(), &lists),
         );
+        let resources_len = resources.len();
+        let of_resources = resources
+            .into_iter()
+            .map(|(uri, subscription)| notify_of_resource(context, Some(&to.id), uri, subscription));
+        let mut notifiers = spawn_notifiers(context, &to.id, tasks.unwrap_or_default(), lists);
+        notifiers.extend(of_resources);
         let pushes = inbox.is_some() && push.is_some();
         let listen = OpenListen {
             id: Rc::clone(&to.id),
             inbox,
             push,
-            notifiers: spawn_notifiers(context, &to.id, tasks.unwrap_or_default(), lists),
+            resources_len,
+            notifiers,
         };
         context.subscriptions.borrow_mut().listen(listen);
         // The outbox must know how to push before the session does.
@@ -256,6 +306,14 @@ impl Filter {
         Some(ids.iter().take(TASKS_LEN_MAX).filter_map(known).collect())
     }
 
+    /// The requested resources of backends that tell of their changes.
+    fn resources(&self, context: &PeerContext) -> Vec<(&String, ResourceSubscription)> {
+        let left = RESOURCES_LEN_MAX.saturating_sub(context.subscriptions.borrow().resources_len());
+        let uris = self.resource_subscriptions.iter();
+        let subscribed = uris.filter_map(|uri| Some((uri, forwarding::subscribe(context, uri)?.ok()?)));
+        subscribed.take(left).collect()
+    }
+
     /// The requested lists that can change.
     fn lists(&self, context: &PeerContext) -> Vec<List> {
         let requested = |list: &List| match list {
@@ -285,10 +343,10 @@ fn check_capacity(context: &PeerContext, to: &ReplyTo) -> Result<(), RpcError> {
 }
 
 /// The first frame of a subscription: the part of its filter that is honored.
-fn acknowledgement(id: &str, inbox: Option<&String>, tasks: Option<&[Arc<Task>]>, lists: &[List]) -> Vec<u8> {
+fn acknowledgement(id: &str, uris: &[&String], tasks: Option<&[Arc<Task>]>, lists: &[List]) -> Vec<u8> {
     let mut honored = Map::new();
-    if let Some(uri) = inbox {
-        honored.insert("resourceSubscriptions".to_owned(), json!([uri]));
+    if !uris.is_empty() {
+        honored.insert("resourceSubscriptions".to_owned(), json!(uris));
     }
     if let Some(tasks) = tasks {
         let ids: Vec<_> = tasks.iter().map(|task| task.id()).collect();

@@ -11,6 +11,8 @@ mod held_bytes;
 mod request;
 mod response;
 mod route;
+mod subscription;
 
 pub use forward::forward;
 pub use route::{find_route, lists_of};
+pub use subscription::{notify_of_resource, subscribe};

@@ -197,6 +197,13 @@ fn resource_target(context: &PeerContext, offered: &Offered, uri: &str) -> Optio
     }
 }
 
+/// The backend that has the resource of this URI, and the URI that the backend gives it.
+pub fn resource_of(context: &PeerContext, uri: &str) -> Option<(Arc<BackendShared>, Box<str>)> {
+    let offered = gateway_of(context)?.offered();
+    let target = resource_target(context, &offered, uri)?;
+    Some((Arc::clone(offered.backend_of(&target)?), target.original))
+}
+
 /// A completion belongs to the backend whose prompt or resource it refers to.
 fn completion_route(context: &PeerContext, offered: &Offered, params: &Params<'_>) -> Option<Route> {
     let reference = json::member(params.text?, "ref")?;

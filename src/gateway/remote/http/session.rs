@@ -1,6 +1,5 @@
 //! The session that a legacy server gives to the broker.
 
-use actors::gateway::ListKind;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
 
@@ -56,7 +55,7 @@ impl HttpConversation<'_> {
         }
         *self.session.borrow_mut() = session;
         // The server may have been started again, in another version.
-        self.conversation.borrow().changes().add(&ListKind::ALL);
+        self.conversation.borrow().has_other_session();
         Ok(())
     }
 

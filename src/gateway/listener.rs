@@ -1,0 +1,191 @@
+//! Asks a backend to tell of changes: a modern one of its lists and of subscribed resources, in one subscription; a legacy one
+//! of each resource that callers have subscribed to.
+
+use std::{collections::BTreeSet, rc::Rc, sync::Arc, time::Duration};
+
+use actors::clock::now;
+use actors::{
+    gateway::{BackendLog, Call, CallEnd, CallPurpose, FrameLink, Link, LinkRefusal, ServerInfo, SubscribedResources},
+    model::BackendEra,
+};
+use serde_json::{Map, Value, json};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep, timeout},
+};
+
+use super::{lists::end_of, probe::modern_meta};
+
+/// How long a backend may take to answer one subscription.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// The pause before a subscription that has ended is asked for again, doubled each time. It is short again once a
+/// subscription has lasted for the longest.
+const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// What the messages of the backend tell the listener.
+#[derive(Default)]
+pub struct Heard {
+    /// The subscription of a modern backend is open.
+    pub acknowledged: Notify,
+    /// A legacy server has forgotten its session, and with it all subscriptions.
+    pub is_forgotten: Notify,
+}
+
+/// Asks one running instance to tell of changes.
+pub struct Listener {
+    pub link: Arc<FrameLink>,
+    pub resources: Arc<SubscribedResources>,
+    pub log: Arc<BackendLog>,
+    pub heard: Rc<Heard>,
+}
+
+impl Listener {
+    /// Asks for what the backend can tell, until the link is closed.
+    pub async fn run(self, server: &ServerInfo) {
+        let capabilities: Value = serde_json::from_str(&server.capabilities).unwrap_or_default();
+        let tells_of_resources = capabilities["resources"]["subscribe"] == true;
+        // What callers have subscribed to may have changed since the instance before.
+        self.resources.note_all();
+        match self.link.era() {
+            BackendEra::Modern => self.listen(&announced_lists(&capabilities), tells_of_resources).await,
+            BackendEra::Legacy if tells_of_resources => self.subscribe().await,
+            BackendEra::Legacy => {}
+        }
+    }
+
+    /// Keeps one subscription open at a modern backend. When callers want other resources, the next one is open before the
+    /// one before it ends, so that no change is missed.
+    async fn listen(&self, lists: &Map<String, Value>, tells_of_resources: bool) {
+        let mut revisions = self.resources.revisions();
+        let (mut pause, mut before) = (PAUSE, None);
+        loop {
+            revisions.borrow_and_update();
+            let mut filter = lists.clone();
+            let uris = self.resources.uris();
+            if tells_of_resources && !uris.is_empty() {
+                filter.insert("resourceSubscriptions".to_owned(), json!(uris));
+            }
+            if filter.is_empty() {
+                before.take();
+                if revisions.changed().await.is_err() {
+                    return;
+                }
+                continue;
+            }
+            let begun = Instant::now();
+            let params = json!({"notifications": filter, "_meta": modern_meta()});
+            let is_over = match self.open("subscriptions/listen", &params) {
+                Ok(mut call) => {
+                    let _ = timeout(ANSWER_TIMEOUT, self.heard.acknowledged.notified()).await;
+                    drop(before.take());
+                    tokio::select! {
+                        end = end_of(&mut call) => self.is_refused(&end),
+                        _ = revisions.changed() => {
+                            before = Some(call);
+                            continue;
+                        }
+                    }
+                }
+                Err(LinkRefusal::Closed) => return,
+                Err(LinkRefusal::Busy) => false,
+            };
+            if is_over {
+                // Perhaps it takes another one.
+                if revisions.changed().await.is_err() {
+                    return;
+                }
+                continue;
+            }
+            if begun.elapsed() >= PAUSE_MAX {
+                pause = PAUSE;
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+            self.resources.note_all();
+        }
+    }
+
+    /// Whether the backend refuses a subscription, instead of ending it for now.
+    fn is_refused(&self, end: &CallEnd) -> bool {
+        let reason = match end {
+            CallEnd::Error(error) => String::from_utf8_lossy(error).chars().take(200).collect(),
+            CallEnd::HttpError { status, reason, .. } if *status < 500 && *status != 429 => {
+                format!("HTTP {status}: {reason}")
+            }
+            _ => return false,
+        };
+        self.tell(&format!("subscriptions/listen is refused: {reason}"));
+        true
+    }
+
+    /// Subscribes at a legacy backend to what callers have subscribed to.
+    async fn subscribe(&self) {
+        let mut revisions = self.resources.revisions();
+        let mut subscribed = BTreeSet::new();
+        loop {
+            revisions.borrow_and_update();
+            let wanted = self.resources.uris();
+            let changes = subscribed
+                .difference(&wanted)
+                .map(|uri| ("resources/unsubscribe", uri))
+                .chain(wanted.difference(&subscribed).map(|uri| ("resources/subscribe", uri)));
+            for (method, uri) in changes {
+                if !self.request(method, uri).await {
+                    return;
+                }
+            }
+            subscribed = wanted;
+            tokio::select! {
+                changed = revisions.changed() => if changed.is_err() {
+                    return;
+                },
+                () = self.heard.is_forgotten.notified() => {
+                    subscribed.clear();
+                    self.resources.note_all();
+                }
+            }
+        }
+    }
+
+    /// Sends a request about a resource. Returns false once the link is closed.
+    async fn request(&self, method: &str, uri: &str) -> bool {
+        let refused = match self.open(method, &json!({"uri": uri})) {
+            Ok(mut call) => match timeout(ANSWER_TIMEOUT, end_of(&mut call)).await {
+                Ok(CallEnd::Result(_)) => return true,
+                Ok(CallEnd::Error(error)) => String::from_utf8_lossy(&error).chars().take(200).collect(),
+                Ok(end) => format!("{end:?}").chars().take(200).collect(),
+                Err(_) => "no answer".to_owned(),
+            },
+            Err(LinkRefusal::Closed) => return false,
+            Err(LinkRefusal::Busy) => "it does not read its input".to_owned(),
+        };
+        self.tell(&format!("{method} {uri}: {refused}"));
+        self.link.is_open()
+    }
+
+    fn open(&self, method: &str, params: &Value) -> Result<Call, LinkRefusal> {
+        Arc::clone(&self.link).open(CallPurpose::Own, &mut |number, out| {
+            let request = json!({"jsonrpc": "2.0", "id": number.0, "method": method, "params": params});
+            out.extend_from_slice(request.to_string().as_bytes());
+        })
+    }
+
+    fn tell(&self, line: &str) {
+        self.log.push(line, now().unix_ms);
+    }
+}
+
+/// The lists of which a backend says that it tells of their changes, as the filter of a subscription.
+fn announced_lists(capabilities: &Value) -> Map<String, Value> {
+    let filter = [
+        ("tools", "toolsListChanged"),
+        ("prompts", "promptsListChanged"),
+        ("resources", "resourcesListChanged"),
+    ];
+    filter
+        .into_iter()
+        .filter(|(list, _)| capabilities[*list]["listChanged"] == true)
+        .map(|(_, member)| (member.to_owned(), Value::Bool(true)))
+        .collect()
+}
