@@ -12,18 +12,6 @@ before(async () => {
 });
 after(() => Promise.all([browser?.stop(), broker?.stop()]));
 
-/** Presses a button, confirms, and returns what the dialog says then. */
-async function act(window, button, verb) {
-  await button.click();
-  const dialog = window.page.getByRole('dialog');
-  await dialog.getByRole('button', { name: verb, exact: true }).click();
-  await dialog.getByRole('button', { name: 'Close' }).waitFor();
-  const said = await dialog.locator('.said').textContent();
-  await dialog.getByRole('button', { name: 'Close' }).click();
-  await dialog.waitFor({ state: 'detached' });
-  return said;
-}
-
 /** Leaves dead letters of a recipient that then comes back. */
 async function giveUp(sender, name, texts) {
   const recipient = await Agent.connect(broker, name, { reads: false });
@@ -36,12 +24,12 @@ test('a session is disconnected, and ended for good', async () => {
   const window = await browser.open(broker.url);
   const agent = await Agent.connect(broker, 'noisy');
   await window.go('sessions');
-  const said = await act(window, window.get('button', 'Disconnect noisy'), 'Disconnect');
+  const said = await window.act(window.get('button', 'Disconnect noisy'), 'Disconnect');
   assert.match(said, /noisy is disconnected/);
   assert.equal(await agent.closed, 4007);
   await window.go('sessions/noisy');
   await window.sees('disconnected', 'main');
-  assert.match(await act(window, window.get('button', 'End for good'), 'End the session'), /noisy has ended/);
+  assert.match(await window.act(window.get('button', 'End for good'), 'End the session'), /noisy has ended/);
   await window.seesNot('noisy', 'main');
   const { sessions } = await broker.rest('GET', 'sessions?status=all');
   assert.deepEqual(sessions.filter(({ name }) => name === 'noisy'), []);
@@ -142,16 +130,16 @@ test('projects, keys and grants', async () => {
   const can = (project) => fetch(`${secured.url}/api/v1/me`, { headers: { 'X-API-Key': project } }).then(({ status }) => status);
   assert.equal(await can(key), 200);
   const [, id] = key.split('_');
-  assert.match(await act(window, window.get('button', `Revoke ${id}`), 'Revoke'), /is revoked/);
+  assert.match(await window.act(window.get('button', `Revoke ${id}`), 'Revoke'), /is revoked/);
   assert.equal(await can(key), 401);
   await window.get('button', 'New grant').click();
   await window.page.getByRole('dialog').getByLabel('Project').fill('south');
   await window.page.getByRole('dialog').getByRole('button', { name: 'Grant' }).click();
   await window.page.getByRole('dialog').getByRole('button', { name: 'Close' }).click();
   await window.get('button', 'Revoke the grant to south').waitFor();
-  assert.match(await act(window, window.get('button', 'Revoke the grant to south'), 'Revoke'), /may no longer send/);
+  assert.match(await window.act(window.get('button', 'Revoke the grant to south'), 'Revoke'), /may no longer send/);
   await window.sees('No grants.');
-  await act(window, window.get('button', 'Rotate all'), 'Rotate');
+  await window.act(window.get('button', 'Rotate all'), 'Rotate');
   await window.go('audit?of=north');
   await window.sees('done', 'main table');
   await window.close([NOT_LOGGED_IN]);

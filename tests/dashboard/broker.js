@@ -1,22 +1,34 @@
 // A broker for the tests: the real binary on a free port, and requests to its REST API.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 export const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 const BINARY = process.env.BROKER_BIN ?? join(ROOT, 'target/debug/mcp-broker');
+// The scripted MCP server of the tests of the gateway.
+export const FAKE_BACKEND = join(dirname(BINARY), 'fake-backend');
 const ADMIN_KEY = 'admin_tests_0123456789abcdef0123456789abcdef0123456789abcdef';
 
 export class Broker {
   #process;
+  #folder = null;
   log = [];
 
-  /** Starts a broker. `settings` are flags without their dashes. A broker with `admin-key` has authentication. */
-  static async start(settings = {}) {
+  /** Starts a broker. `settings` are flags without their dashes, `file` is the text of a configuration file. A broker with
+   * `admin-key` has authentication. */
+  static async start(settings = {}, file = null) {
     const broker = new Broker();
     broker.settings = settings;
+    if (file !== null) {
+      broker.#folder = await mkdtemp(join(tmpdir(), 'dashboard-'));
+      const config = join(broker.#folder, 'broker.toml');
+      await writeFile(config, file);
+      broker.settings = { ...settings, config };
+    }
     broker.key = settings['admin-key'];
     await broker.begin();
     return broker;
@@ -72,11 +84,13 @@ export class Broker {
     const timer = setTimeout(() => this.#process.kill('SIGKILL'), 10_000);
     await this.kill('SIGTERM');
     clearTimeout(timer);
+    if (this.#folder) await rm(this.#folder, { recursive: true });
   }
 }
 
 /** A broker whose callers need keys. */
-export const startSecured = (settings = {}) => Broker.start({ 'enable-auth': true, 'admin-key': ADMIN_KEY, ...settings });
+export const startSecured = (settings = {}, file = null) =>
+  Broker.start({ 'enable-auth': true, 'admin-key': ADMIN_KEY, ...settings }, file);
 
 /** Three replicas with a Redis and a load balancer, as scripts/cluster starts them. */
 export class Cluster {

@@ -108,6 +108,18 @@ class Window {
     await this.get('button', 'Log in').click();
   }
 
+  /** Presses a button, confirms, and returns what the dialog says then. */
+  async act(button, verb) {
+    await button.click();
+    const dialog = this.page.getByRole('dialog');
+    await dialog.getByRole('button', { name: verb, exact: true }).click();
+    await dialog.getByRole('button', { name: 'Close' }).waitFor();
+    const said = await dialog.locator('.said').textContent();
+    await dialog.getByRole('button', { name: 'Close' }).click();
+    await dialog.waitFor({ state: 'detached' });
+    return said;
+  }
+
   /** When the page first shows a text, in milliseconds since the epoch. The promise is to be awaited after the cause. */
   whenShown(text, within = 'main') {
     return this.page.evaluate(([wanted, place]) => new Promise((resolve) => {

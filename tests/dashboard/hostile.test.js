@@ -2,6 +2,7 @@
 // 64 KiB of one letter.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
 import { Agent, NOTE } from './agent.js';
 import { Broker } from './broker.js';
 import { Browser } from './browser.js';
@@ -11,9 +12,20 @@ const TERMINAL = '\u001b[31mred\u001b[0m \u001b]0;title\u0007';
 const DIRECTION = 'abc\u202egnp.exe\u202c\u2066x\u2069';
 const LONG = 'L'.repeat(64 * 1024);
 
+// A server that calls itself and its tool so and writes such lines, and a program of such a name, which is the reason why it
+// cannot be started.
+const BACKENDS = `
+[backends.hostile]
+command = ${JSON.stringify(process.execPath)}
+args = ${JSON.stringify([fileURLToPath(new URL('hostile-server.js', import.meta.url)), MARKUP, TERMINAL, DIRECTION])}
+
+[backends.missing]
+command = ${JSON.stringify(MARKUP)}
+`;
+
 let broker, browser;
 before(async () => {
-  [broker, browser] = await Promise.all([Broker.start(), Browser.start()]);
+  [broker, browser] = await Promise.all([Broker.start({}, BACKENDS), Browser.start()]);
 });
 after(() => Promise.all([browser?.stop(), broker?.stop()]));
 
@@ -33,9 +45,12 @@ test('hostile texts are shown and do nothing', async () => {
   for (const [at, text] of texts.entries()) {
     sent.push(await agents[0].send(names[at], text, { correlation_id: text.slice(0, 100) }).catch(() => agents[0].send(names[at], text)));
   }
+  const of = (path) => broker.rest('GET', `backends/${path}`);
+  await broker.until(async () => (await of('hostile')).tools === 3 && (await of('missing')).state === 'failed', 'the backends');
+  assert.ok((await of('missing')).reason.includes(MARKUP), 'the name of the program is in the reason');
   const window = await browser.open(broker.url);
   const places = ['overview', 'sessions', ...agents.map(({ id }) => `sessions/${id}`), 'messages', 'threads', 'flow', 'protocols', 'protocols/note/1.0.0',
-    'actors', 'protocols/compatibility', ...sent.map(({ message_id: id }) => `messages/${id}`),
+    'actors', 'protocols/compatibility', 'backends', 'backends/hostile', 'backends/missing', `backends/${encodeURIComponent(MARKUP)}`, ...sent.map(({ message_id: id }) => `messages/${id}`),
     `sessions?q=${encodeURIComponent(MARKUP)}`, `${encodeURIComponent(MARKUP)}/${encodeURIComponent(MARKUP)}`];
   for (const place of places) {
     await window.go(place);
@@ -48,6 +63,10 @@ test('hostile texts are shown and do nothing', async () => {
       raw: /[\u001b\u202e\u2066]/.test(document.body.innerText) }));
     assert.deepEqual(found, { hacked: false, images: 0, raw: false }, place.slice(0, 80));
   }
+  await window.go('backends/hostile');
+  await window.sees(MARKUP, 'main dd');
+  await window.sees('␛[31mred', 'pre.json');
+  await window.screenshot('hostile-backend-1440-light');
   await window.go('sessions');
   await window.screenshot('hostile-1440-light');
   await Promise.all(agents.map((agent) => agent.close()));

@@ -6,11 +6,11 @@ import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Broker, ROOT } from './broker.js';
 import { Browser } from './browser.js';
-import { NAMES, closeAll, populate } from './world.js';
+import { BACKENDS, NAMES, closeAll, populate } from './world.js';
 
 let broker, browser, agents;
 before(async () => {
-  [broker, browser] = await Promise.all([Broker.start(), Browser.start()]);
+  [broker, browser] = await Promise.all([Broker.start({}, BACKENDS), Browser.start()]);
   agents = await populate(broker);
 });
 after(async () => {
@@ -30,6 +30,8 @@ async function places() {
     ['protocols', 'protocols', 'A short text from one agent to another'],
     ['protocol', 'protocols/note/1.1.0', 'The platform team'],
     ['compatibility', 'protocols/compatibility', 'note 1.1.0'],
+    ['backends', 'backends', 'no-such-program'],
+    ['backend', 'backends/files', 'files__echo'],
     ['messages', 'messages', 'acknowledged'],
     ['message', `messages/${messages[0].message_id}`, 'accepted'],
     ['reports', 'messages?protocol=delivery-report', 'mcp-broker'],
@@ -82,7 +84,8 @@ test('the keyboard reaches every view, the search and the dialogs', async () => 
   assert.equal(await page.evaluate(() => document.activeElement.textContent.replace(/\s+/g, ' ').trim()), 'Skip to the content');
   await page.keyboard.press('Enter');
   assert.equal(await page.evaluate(() => document.activeElement.id), 'main');
-  for (const [key, heading] of [['s', 'Sessions'], ['m', 'Messages'], ['d', 'Dead letters'], ['p', 'Protocols'], ['o', 'Overview']]) {
+  for (const [key, heading] of [['s', 'Sessions'], ['m', 'Messages'], ['d', 'Dead letters'], ['p', 'Protocols'],
+    ['b', 'Backends'], ['o', 'Overview']]) {
     await page.keyboard.press('g');
     await page.keyboard.press(key);
     await page.locator('h1').getByText(heading).waitFor();

@@ -1,7 +1,18 @@
 // A broker in which every view has something to show.
 import { Agent, NOTE } from './agent.js';
+import { FAKE_BACKEND } from './broker.js';
 
 export const NAMES = ['planner', 'coder-1', 'coder-2', 'coder-3', 'reviewer', 'tester', 'writer', 'release-manager'];
+
+/** The configuration of its backends: one that is ready, one that cannot be started. */
+export const BACKENDS = `
+[backends.files]
+command = ${JSON.stringify(FAKE_BACKEND)}
+args = ["--era", "modern"]
+
+[backends.search]
+command = "no-such-program"
+`;
 
 export async function populate(broker) {
   await broker.rest('POST', 'protocols', NOTE);
@@ -9,6 +20,7 @@ export async function populate(broker) {
     metadata: { author: 'The platform team', description: 'A short text from one agent to another', tags: ['chat'] } });
   await broker.rest('POST', 'protocols', { name: 'review', version: '2.0.0', schema: { type: 'object' }, metadata: { tags: ['code'] } });
   await broker.rest('POST', 'projects', { project_id: 'acme', name: 'Acme', description: 'A second tenant', tags: ['customer'] });
+  await broker.until(async () => (await broker.rest('GET', 'backends/files')).tools > 0, 'the tools of the backend');
   const agents = {};
   for (const [at, name] of NAMES.entries()) {
     agents[name] = await Agent.connect(broker, name, { reads: name !== 'writer', metadata: { team: at % 2 ? 'blue' : 'green' },

@@ -1,6 +1,7 @@
 // All views. A new view is a file in this folder and a line here.
 import { Actors } from './actors.js';
 import { Audit } from './audit.js';
+import { Backends } from './backends.js';
 import { DeadLetters } from './dead-letters.js';
 import { Flow } from './flow.js';
 import { Messages } from './messages.js';
@@ -18,6 +19,7 @@ export const VIEWS = [
   { name: 'sessions', title: 'Sessions', key: 's', scope: 'observer', group: 'Agents', view: Sessions },
   { name: 'flow', title: 'Flow', key: 'f', scope: 'observer', group: 'Agents', view: Flow },
   { name: 'protocols', title: 'Protocols', key: 'p', scope: 'observer', group: 'Agents', view: Protocols },
+  { name: 'backends', title: 'Backends', key: 'b', scope: 'observer', group: 'Agents', view: Backends },
   { name: 'messages', title: 'Messages', key: 'm', scope: 'observer', group: 'Messages', view: Messages },
   { name: 'threads', title: 'Threads', key: 't', scope: 'observer', group: 'Messages', view: Threads },
   { name: 'dead-letters', title: 'Dead letters', key: 'd', scope: 'observer', group: 'Messages', view: DeadLetters },
