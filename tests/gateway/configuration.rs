@@ -45,6 +45,18 @@ fn backends_are_added_changed_and_removed() {
 }
 
 #[test]
+fn the_file_of_a_config_map_is_followed() {
+    let gateway = Plan::new().lines("# no backends yet").mounted().start();
+    let client = gateway.legacy();
+    for tool in ["first", "second"] {
+        gateway.is_configured(|plan| plan.backend("fake", &["--tool", tool]));
+        eventually(tool, || {
+            tools_of(&client, "fake").contains(&tool.to_owned()).then_some(())
+        });
+    }
+}
+
+#[test]
 fn open_calls_end_before_a_changed_or_removed_backend_does() {
     let gateway = Plan::new().backend("changed", &[]).backend("removed", &[]).start();
     let client = gateway.legacy();

@@ -4,6 +4,7 @@ use std::{
     fmt::Write as _,
     fs,
     ops::Deref,
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::Command,
     sync::Once,
@@ -12,6 +13,10 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::support::{Agent, Broker, HttpAgent, Wire, broker_program, eventually};
+
+/// The configuration file in the folder of a test, and the folder of one that is mounted.
+const CONFIG: &str = "broker.toml";
+const VOLUME: &str = "volume";
 
 /// Marks the processes of the backends of one test.
 const MARKER: &str = "FAKE_BACKEND_OF";
@@ -29,6 +34,7 @@ pub struct Plan {
     flags: Vec<String>,
     folder: PathBuf,
     marker: String,
+    is_mounted: bool,
 }
 
 impl Plan {
@@ -42,6 +48,15 @@ impl Plan {
             flags: vec!["--gateway-list-wait=20s".to_owned()],
             folder,
             marker,
+            is_mounted: false,
+        }
+    }
+
+    /// Its file is that of a ConfigMap.
+    pub fn mounted(self) -> Self {
+        Self {
+            is_mounted: true,
+            ..self
         }
     }
 
@@ -126,9 +141,34 @@ impl Plan {
     }
 
     fn written(&self) -> (String, Vec<String>) {
-        let file = self.file("broker.toml");
-        fs::write(&file, &self.text).unwrap();
+        self.write_file();
+        let file = if self.is_mounted {
+            self.file(&format!("{VOLUME}/{CONFIG}"))
+        } else {
+            self.file(CONFIG)
+        };
         (file, self.flags.clone())
+    }
+
+    /// Replaces the configuration file, as editors do, or as Kubernetes does in a volume: the file is a link below `..data`,
+    /// which is a link to a folder that is replaced.
+    fn write_file(&self) {
+        if !self.is_mounted {
+            let new = self.folder.join("broker.toml.new");
+            fs::write(&new, &self.text).unwrap();
+            return fs::rename(new, self.folder.join(CONFIG)).unwrap();
+        }
+        let volume = self.folder.join(VOLUME);
+        let version = format!("..{}", uuid::Uuid::new_v4().simple());
+        fs::create_dir_all(volume.join(&version)).unwrap();
+        fs::write(volume.join(&version).join(CONFIG), &self.text).unwrap();
+        let before = fs::read_link(volume.join("..data"));
+        symlink(version, volume.join("..data_tmp")).unwrap();
+        fs::rename(volume.join("..data_tmp"), volume.join("..data")).unwrap();
+        match before {
+            Ok(before) => fs::remove_dir_all(volume.join(before)).unwrap(),
+            Err(_) => symlink(Path::new("..data").join(CONFIG), volume.join(CONFIG)).unwrap(),
+        }
     }
 
     fn gateway(self, broker: Broker) -> Gateway {
@@ -193,17 +233,16 @@ impl Gateway {
         text.lines().count()
     }
 
-    /// Replaces the configuration file, as editors do.
+    /// Replaces the configuration file.
     pub fn is_configured(&self, plan: impl FnOnce(Plan) -> Plan) {
         let empty = Plan {
             text: String::new(),
             flags: Vec::new(),
             folder: self.folder.clone(),
             marker: self.marker.clone(),
+            is_mounted: self.folder.join(VOLUME).exists(),
         };
-        let new = self.folder.join("broker.toml.new");
-        fs::write(&new, plan(empty).text).unwrap();
-        fs::rename(new, self.folder.join("broker.toml")).unwrap();
+        plan(empty).write_file();
     }
 
     /// Removes a file of the test.
