@@ -31,7 +31,7 @@ fn configuration(documents: &[Value], folder: &Path) -> String {
 }
 
 /// A broker started as the container of these documents, but on free ports of this machine.
-fn start(documents: &[Value], folder: &Path, more: &[&str]) -> Broker {
+pub fn start(documents: &[Value], folder: &Path, more: &[&str]) -> Broker {
     let config = configuration(documents, folder);
     Broker::on_existing_storage(&[&[config.as_str(), "--host=127.0.0.1", "--metrics-port=0"], more].concat())
 }

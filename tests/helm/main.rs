@@ -8,6 +8,7 @@
 #[allow(dead_code, unused_imports, reason = "shared with other tests")]
 mod support;
 
+mod backends;
 mod broker;
 mod documentation;
 mod generated;

@@ -92,6 +92,18 @@ const COMBINATIONS: &[(&str, &str)] = &[
         "config.storage=disk",
         "config.storage follows from other values of the chart: set storage instead",
     ),
+    (
+        "backends.a.command=x,backends.a.url=https://b.example/mcp",
+        "backends.a has a command and a url: leave one out",
+    ),
+    (
+        "projects.team.backends.a.disabled=true",
+        "projects.team.backends.a needs a command or a url",
+    ),
+    (
+        "backends.a.command=x,projects.default.backends.b.command=y",
+        "backends and projects.default.backends are the same project",
+    ),
     ("config.shutdown_grace=5s", "set shutdown.graceSeconds instead"),
     (
         "storage=redis,redis.nodes={r},replicaCount=2,podDisruptionBudget.minAvailable=1",
@@ -203,5 +215,26 @@ fn a_misspelt_setting_of_the_broker_is_refused() {
     ] {
         let refusal = tools.try_render(&["--set", values]).expect_err(values);
         assert!(refusal.contains("config"), "{values}: {refusal}");
+    }
+}
+
+#[test]
+fn a_wrong_table_of_a_backend_is_refused_with_its_place() {
+    let Some(tools) = Tools::find() else { return };
+    for (values, place) in [
+        ("backends.a.comand=x", "backends.a"),
+        ("backends.A.command=x", "backends"),
+        ("backends.mcp.command=x", "backends"),
+        ("backends.a.url=ftp://b.example", "backends.a.url"),
+        ("backends.a.call_timeout=soon", "backends.a.call_timeout"),
+        ("backends.a.result_max=1TB", "backends.a.result_max"),
+        ("backends.a.concurrency=0", "backends.a.concurrency"),
+        ("backends.a.args=x", "backends.a.args"),
+        ("backends.a.limits.memry=1GiB", "backends.a.limits"),
+        ("projects.team.quota=1", "projects.team"),
+        ("projects.team.backends.a.era=old", "projects.team.backends.a.era"),
+    ] {
+        let refusal = tools.try_render(&["--set", values]).expect_err(values);
+        assert!(refusal.contains(&format!("- {place}: ")), "{values}: {refusal}");
     }
 }

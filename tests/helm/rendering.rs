@@ -14,6 +14,7 @@ pub const CASES: &[(&str, &str)] = &[
     ("ha", "helm/mcp-broker/values-ha.yaml"),
     ("trial", "tests/helm/cases/trial.yaml"),
     ("sentinel", "tests/helm/cases/sentinel.yaml"),
+    ("backends", "tests/helm/cases/backends.yaml"),
     ("everything", "tests/helm/cases/everything.yaml"),
 ];
 
@@ -38,6 +39,7 @@ pub const MATRIX: &[&str] = &[
      ingress.controller=none",
     "storage=disk,listenHost=::,service.ipFamilyPolicy=RequireDualStack,metrics.prometheusRule.enabled=true,\
      metrics.dashboard.enabled=true",
+    "storage=redis,redis.nodes={redis},backends.a.url=https://a.example/mcp,networkPolicy.backendsTo[0].ipBlock.cidr=10.0.0.0/8",
 ];
 
 #[test]
@@ -141,6 +143,12 @@ fn the_pods_roll_when_the_configuration_or_a_secret_changes() {
         names.map(|name| before[name] != after[name])
     };
     assert_eq!(changed(&annotations("config.queue_capacity=7")), [true, false]);
+    let backend = "backends.docs.url=https://docs.example.com/mcp";
+    assert_eq!(
+        changed(&annotations(backend)),
+        [false, false],
+        "the broker reads the file again"
+    );
     let other_key = "auth.adminKey=another-admin-key-of-some-length";
     assert_eq!(changed(&annotations(other_key)), [false, true]);
 }

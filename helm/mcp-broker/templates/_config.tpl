@@ -1,13 +1,69 @@
 {{/* The configuration file of the broker. */}}
 {{- define "mcp-broker.config" -}}
-{{- $config := dict }}
-{{- range $key, $value := .Values.config }}
-{{- /* Helm reads whole numbers as floating-point ones and would write a million as 1e+06. */}}
-{{- if and (kindIs "float64" $value) (eq (floor $value) $value) }}
-{{- $value = int64 $value }}
+{{- include "mcp-broker.settings" . }}
+{{- with include "mcp-broker.backends" . }}
+{{ . }}
 {{- end }}
-{{- $_ := set $config $key $value }}
 {{- end }}
+
+{{/* Makes the whole numbers of a map whole: Helm reads them as floating-point ones and would write a million as 1e+06. */}}
+{{- define "mcp-broker.makeWhole" -}}
+{{- range $key, $value := . }}
+{{- if kindIs "map" $value }}
+{{- include "mcp-broker.makeWhole" $value }}
+{{- else if and (kindIs "float64" $value) (eq (floor $value) $value) }}
+{{- $_ := set $ $key (int64 $value) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The tables of the backends; empty if there are none. The broker reads a change of them while it runs. */}}
+{{- define "mcp-broker.backends" -}}
+{{- $tables := dict }}
+{{- range $name := list "backends" "projects" }}
+{{- with get $.Values $name }}
+{{- $_ := set $tables $name (deepCopy .) }}
+{{- end }}
+{{- end }}
+{{- include "mcp-broker.makeWhole" $tables }}
+{{- with $tables }}
+{{- toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* The tables of all projects by their path, as a map in YAML. */}}
+{{- define "mcp-broker.backendTables" -}}
+{{- $all := dict }}
+{{- range $name, $table := .Values.backends }}
+{{- $_ := set $all (printf "backends.%s" $name) $table }}
+{{- end }}
+{{- range $id, $project := .Values.projects }}
+{{- range $name, $table := $project.backends }}
+{{- $_ := set $all (printf "projects.%s.backends.%s" $id $name) $table }}
+{{- end }}
+{{- end }}
+{{- toYaml $all }}
+{{- end }}
+
+{{/* Ports of the backends at a URL for the NetworkPolicy, as a list in YAML. */}}
+{{- define "mcp-broker.backendPorts" -}}
+{{- $ports := list }}
+{{- range include "mcp-broker.backendTables" . | fromYaml }}
+{{- if not .disabled }}
+{{- $authority := regexFind "^(http|https|ws|wss)://[^/?#]+" (default "" .url) }}
+{{- if $authority }}
+{{- $named := regexFind ":[0-9]+$" $authority | trimPrefix ":" }}
+{{- $ports = append $ports (int (default (ternary "443" "80" (regexMatch "^(https|wss):" $authority)) $named)) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- toYaml (uniq $ports | sortAlpha) }}
+{{- end }}
+
+{{/* The settings in that file. */}}
+{{- define "mcp-broker.settings" -}}
+{{- $config := deepCopy (default (dict) .Values.config) }}
+{{- include "mcp-broker.makeWhole" $config }}
 {{- $chart := dict "host" .Values.listenHost "port" 8000 "storage" .Values.storage "enable_auth" .Values.auth.enabled "allowed_hosts" (include "mcp-broker.allowedHosts" . | fromYamlArray) "cors_origins" (include "mcp-broker.corsOrigins" . | fromYamlArray) "shutdown_grace" (printf "%ds" (int .Values.shutdown.graceSeconds)) }}
 {{- if .Values.auth.enabled }}
 {{- $_ := set $chart "admin_key_file" "/etc/mcp-broker/keys/admin-key" }}

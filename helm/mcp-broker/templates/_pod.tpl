@@ -5,8 +5,8 @@ metadata:
     {{- /* Without the version of the chart: a release that changes only the chart restarts no pod. */}}
     {{- toYaml (mergeOverwrite (dict) (deepCopy .Values.commonLabels) (deepCopy .Values.podLabels) (include "mcp-broker.brokerSelector" . | fromYaml)) | nindent 4 }}
   annotations:
-    {{- /* A change of the configuration or of a Secret of this chart replaces the pods. */}}
-    checksum/config: {{ include "mcp-broker.config" . | sha256sum }}
+    {{- /* A change of the settings or of a Secret of this chart replaces the pods; one of the backends does not. */}}
+    checksum/config: {{ include "mcp-broker.settings" . | sha256sum }}
     {{- with include "mcp-broker.secretsChecksum" . }}
     checksum/secrets: {{ . }}
     {{- end }}

@@ -3,7 +3,7 @@ Checks of several values together; values.schema.json checks each alone. Each me
 */}}
 {{- define "mcp-broker.validate" -}}
 {{- $problems := list }}
-{{- range list "Replicas" "Redis" "Exposure" "Config" "Availability" "Metrics" }}
+{{- range list "Replicas" "Redis" "Exposure" "Config" "Backends" "Availability" "Metrics" }}
 {{- $found := include (printf "mcp-broker.check%s" .) $ | trim }}
 {{- range splitList "\n" $found }}
 {{- with trim . }}
@@ -98,6 +98,19 @@ a route has a host with a wildcard, which the broker cannot check: name each hos
 {{- range $key, $value := .Values.config }}
 {{- with get $chart $key }}
 config.{{ $key }} follows from other values of the chart: set {{ . }} instead
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "mcp-broker.checkBackends" -}}
+{{- if and .Values.backends (dig "default" "backends" "" .Values.projects) }}
+backends and projects.default.backends are the same project: put all of them into backends
+{{- end }}
+{{- range $path, $table := include "mcp-broker.backendTables" . | fromYaml }}
+{{- if and $table.command $table.url }}
+{{ $path }} has a command and a url: leave one out
+{{- else if not (or $table.command $table.url) }}
+{{ $path }} needs a command or a url
 {{- end }}
 {{- end }}
 {{- end }}
