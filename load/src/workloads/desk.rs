@@ -4,12 +4,9 @@
 //! Everything runs in a folder of its own with a broker of its own; the options for the address of a broker do not apply.
 
 use std::{
-    env, fs,
     io::{BufRead, BufReader, Write},
     net::{SocketAddr, TcpStream},
-    os::unix::{fs::DirBuilderExt, net::UnixStream},
-    path::PathBuf,
-    process::{Child, Command, Stdio},
+    path::{Path, PathBuf},
     sync::mpsc,
     thread,
     time::{Duration, Instant},
@@ -18,7 +15,7 @@ use std::{
 use serde_json::{Value, json};
 use ureq::Agent;
 
-use super::way::Way;
+use super::own_broker::{OwnBroker, SocketWay};
 use crate::{
     error::{LoadError, Result},
     report::{Latencies, Report},
@@ -55,78 +52,33 @@ const YAP_DELAY: Duration = Duration::from_millis(200);
 /// Longest time of one answer of the broker.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-type Socket = Way<UnixStream, UnixStream>;
-
-/// A broker with a local socket and a rubberduck port. It ends when dropped.
+/// A broker with a rubberduck port, and a client of its REST.
 struct Broker {
-    process: Child,
-    folder: PathBuf,
+    process: OwnBroker,
     url: String,
     port: SocketAddr,
     http: Agent,
 }
 
 impl Broker {
-    fn start(binary: &PathBuf) -> Result<Self> {
-        let folder = env::temp_dir().join(format!("mb-desk-{}", std::process::id()));
-        fs::DirBuilder::new().mode(0o700).create(&folder)?;
-        let mut process = Command::new(binary)
-            .env_clear()
-            .args([
-                "serve",
-                "--port",
-                "0",
-                "--rubberduck-port",
-                "0",
-                "--log-format",
-                "pretty",
-                "--local-socket",
-            ])
-            .arg(folder.join("s"))
-            .stdin(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()?;
-        let mut lines = BufReader::new(process.stderr.take().unwrap_or_else(|| unreachable!())).lines();
-        let mut said = String::new();
-        while !said.contains("/health") {
-            let Some(line) = lines.next().transpose()? else {
-                return Err(LoadError::refused("the start of the broker", said.as_bytes()));
-            };
-            said.push_str(&line);
-            said.push('\n');
-        }
-        // A full pipe would block the broker.
-        thread::spawn(move || lines.map_while(std::result::Result::ok).for_each(drop));
-        let word_after = |text: &str| {
-            let rest = said.split_once(text).map_or("", |(_, rest)| rest);
-            rest.split(|c: char| c.is_whitespace() || c == '/')
-                .next()
-                .unwrap_or_default()
-        };
-        let address = word_after("is listening: http://");
-        let port = word_after("rubberduck programs are served at ");
-        let port = port
-            .parse()
-            .map_err(|_| LoadError::refused("the rubberduck port", said.as_bytes()))?;
+    fn start(binary: &Path) -> Result<Self> {
+        let broker = OwnBroker::start(binary, "desk", "", &["--rubberduck-port", "0"])?;
         // Ignores proxies of the environment.
         let http = Agent::config_builder()
             .timeout_global(Some(PATIENCE))
             .proxy(None)
             .build();
         Ok(Self {
-            process,
-            url: format!("http://{address}/api/v1"),
-            folder,
-            port,
+            url: format!("http://{}/api/v1", broker.address),
+            port: broker.address_after("rubberduck programs are served at ")?,
+            process: broker,
             http: http.new_agent(),
         })
     }
 
     /// An agent with a session of this name.
-    fn agent(&self, name: &str) -> Result<Socket> {
-        let stream = UnixStream::connect(self.folder.join("s"))?;
-        let mut agent = Way::new(stream.try_clone()?, stream);
-        agent.initialize("mcp-broker-load")?;
+    fn agent(&self, name: &str) -> Result<SocketWay> {
+        let mut agent = self.process.client()?;
         agent.call("register_session", &json!({"name": name}))?;
         Ok(agent)
     }
@@ -147,14 +99,6 @@ impl Broker {
         let failed = |error: ureq::Error| LoadError::refused(&*path, error.to_string().as_bytes());
         let request = self.http.post(format!("{}/{path}", self.url)).header("x-human", "mara");
         request.send_json(json!({"text": text})).map_err(failed).map(drop)
-    }
-}
-
-impl Drop for Broker {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 

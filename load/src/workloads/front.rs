@@ -11,14 +11,18 @@ use std::{
         net::{UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
 
-use super::{RunContext, micros_per, way::Way};
+use super::{
+    RunContext, micros_per,
+    own_broker::{CLIENT, Program, SocketWay},
+    way::Way,
+};
 use crate::{
     error::{LoadError, Result},
     process::ServerProcess,
@@ -77,7 +81,7 @@ impl<'a> User<'a> {
     }
 
     fn front(&self) -> Result<Front> {
-        Self::start(&mut self.command(&["connect"]), "mcp-broker-load")
+        Self::start(&mut self.command(&["connect"]), CLIENT)
     }
 
     /// A front of Claude Code, whose inbox is this socket.
@@ -91,31 +95,19 @@ impl<'a> User<'a> {
 
     fn start(command: &mut Command, client: &str) -> Result<Front> {
         let begun = Instant::now();
-        let mut process = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()?;
-        let (to, from) = process
-            .stdin
-            .take()
-            .zip(process.stdout.take())
-            .unwrap_or_else(|| unreachable!());
-        let mut way = Way::new(to, from);
-        way.initialize(client)?;
+        let program = Program::start(command, client)?;
         Ok(Front {
-            process,
-            way,
+            program,
             begun,
             to_initialized: begun.elapsed(),
         })
     }
 
     /// A session on a connection to the socket.
-    fn sender(&self, number: usize) -> Result<Way<UnixStream, UnixStream>> {
+    fn sender(&self, number: usize) -> Result<SocketWay> {
         let stream = UnixStream::connect(self.socket())?;
         let mut sender = Way::new(stream.try_clone()?, stream);
-        sender.initialize("mcp-broker-load")?;
+        sender.initialize(CLIENT)?;
         sender.call("register_session", &json!({"name": format!("sender-{number}")}))?;
         Ok(sender)
     }
@@ -143,20 +135,12 @@ impl Drop for User<'_> {
     }
 }
 
-/// A running front, ended when dropped.
+/// A running front.
 struct Front {
-    process: Child,
-    way: Way<ChildStdin, ChildStdout>,
+    program: Program,
     begun: Instant,
     /// From the start to the answer of `initialize`.
     to_initialized: Duration,
-}
-
-impl Drop for Front {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }
 
 pub fn run(bench: &RunContext, options: &Options) -> Result<Report> {
@@ -173,8 +157,8 @@ pub fn run(bench: &RunContext, options: &Options) -> Result<Report> {
 /// One front and its broker while nothing happens.
 fn report_rest(user: &User<'_>, options: &Options, report: &mut Report) -> Result<()> {
     let mut front = user.front()?;
-    front.way.call("heartbeat", &json!({}))?;
-    let process = ServerProcess::new(Some(front.process.id()))?;
+    front.program.way.call("heartbeat", &json!({}))?;
+    let process = front.program.process()?;
     let broker = ServerProcess::new(Some(user.broker_pid()?))?;
     thread::sleep(SETTLING.min(options.idle));
     let (front_before, broker_before) = (process.wakeups()?, broker.wakeups()?);
@@ -203,14 +187,14 @@ fn report_starts(user: &User<'_>, options: &Options, report: &mut Report) -> Res
     for _ in 0..options.broker_starts {
         user.stop_broker();
         let mut front = user.front()?;
-        front.way.call("heartbeat", &json!({}))?;
+        front.program.way.call("heartbeat", &json!({}))?;
         record(&mut cold, front.to_initialized);
         record(&mut to_new_broker, front.begun.elapsed());
     }
     let (mut warm, mut to_running_broker) = (Latencies::default(), Latencies::default());
     for _ in 0..options.starts {
         let mut front = user.front()?;
-        front.way.call("heartbeat", &json!({}))?;
+        front.program.way.call("heartbeat", &json!({}))?;
         record(&mut warm, front.to_initialized);
         record(&mut to_running_broker, front.begun.elapsed());
     }
@@ -226,15 +210,15 @@ fn report_calls(user: &User<'_>, bench: &RunContext, report: &mut Report) -> Res
     let mut front = user.front()?;
     let stream = UnixStream::connect(user.socket())?;
     let mut socket = Way::new(stream.try_clone()?, stream);
-    socket.initialize("mcp-broker-load")?;
-    let process = ServerProcess::new(Some(front.process.id()))?;
-    call_for(&mut front.way, bench.warm_up, &mut Latencies::default())?;
+    socket.initialize(CLIENT)?;
+    let process = front.program.process()?;
+    call_for(&mut front.program.way, bench.warm_up, &mut Latencies::default())?;
     call_for(&mut socket, bench.warm_up, &mut Latencies::default())?;
     let (mut through_front, mut over_socket) = (Latencies::default(), Latencies::default());
     let before = process.cpu()?.unwrap_or_default();
     let begun = Instant::now();
     while begun.elapsed() < 2 * bench.seconds {
-        call_for(&mut front.way, TURN, &mut through_front)?;
+        call_for(&mut front.program.way, TURN, &mut through_front)?;
         call_for(&mut socket, TURN, &mut over_socket)?;
     }
     let cpu = process.cpu()?.unwrap_or_default().saturating_sub(before);
@@ -251,7 +235,7 @@ fn report_wakes(user: &User<'_>, options: &Options, report: &mut Report) -> Resu
     let path = user.folder.join("inbox.sock");
     let inbox = UnixListener::bind(&path)?;
     let mut agent = user.front_with_inbox(&path)?;
-    agent.way.call(
+    agent.program.way.call(
         "register_session",
         &json!({"name": "idle", "wake": {"min_interval_seconds": 0}}),
     )?;
@@ -274,6 +258,7 @@ fn report_wakes(user: &User<'_>, options: &Options, report: &mut Report) -> Resu
         lines.nth(1).transpose()?;
         record(&mut after_grace, begun.elapsed().saturating_sub(GRACE));
         agent
+            .program
             .way
             .call("receive_messages", &json!({"acknowledge": "immediate"}))?;
     }

@@ -10,6 +10,7 @@ pub mod idle;
 pub mod latency;
 pub mod neighbours;
 pub mod offline;
+mod own_broker;
 pub mod storm;
 #[cfg(test)]
 mod tests;
