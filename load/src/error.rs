@@ -16,6 +16,8 @@ pub enum LoadError {
     Upgrade(String),
     #[error("the server broke the WebSocket protocol: {0}")]
     Framing(String),
+    #[error("the server broke HTTP: {0}")]
+    Http(&'static str),
     #[error("connection {link} ended early: {reason}")]
     Lost { link: usize, reason: String },
     #[error("the server refused {what}: {answer}")]

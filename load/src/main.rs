@@ -2,12 +2,14 @@
 //! verifies the order, content and number of the messages that it measures.
 
 mod admin_api;
+mod echo;
 mod error;
 mod event_loop;
 #[cfg(test)]
 mod fake;
 mod fleet;
 mod flood;
+mod http;
 mod messages;
 mod process;
 mod report;
@@ -23,7 +25,9 @@ use error::{LoadError, Result};
 use process::ServerProcess;
 use report::Report;
 use wire::Target;
-use workloads::{RunContext, broadcast, desk, direct, front, growth, idle, latency, neighbours, offline, storm};
+use workloads::{
+    RunContext, broadcast, desk, direct, front, gateway, growth, idle, latency, neighbours, offline, storm,
+};
 
 /// Put an mcp-broker under load and measure it.
 ///
@@ -42,7 +46,15 @@ struct Cli {
     #[command(flatten)]
     common: Common,
     #[command(subcommand)]
-    workload: Workload,
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    #[command(flatten)]
+    Workload(Workload),
+    /// No workload: the MCP server behind the gateways that `gateway` compares, on stdin and stdout or over HTTP
+    Echo(echo::Options),
 }
 
 #[derive(Args)]
@@ -87,6 +99,8 @@ enum Workload {
     Front(front::Options),
     /// Questions to people: an answer until its agent has it, lists, and yaps. It starts a broker of its own
     Desk(desk::Options),
+    /// What the gateway adds to calls of backends, beside the backends alone. It starts brokers and backends of its own
+    Gateway(gateway::Options),
     /// Connections without traffic: memory and connection rate
     Idle(idle::Options),
     /// Messages to recipients that are away, and their return
@@ -128,7 +142,18 @@ fn at_least_one(text: &str) -> std::result::Result<usize, String> {
     }
 }
 
-fn run(cli: Cli) -> Result<Report> {
+/// Runs a command to its end. Returns the faults that a workload has found.
+fn run(cli: Cli) -> Result<Vec<String>> {
+    let json = cli.common.json;
+    let report = match cli.command {
+        Command::Workload(workload) => measure(cli.common, workload)?,
+        Command::Echo(options) => return echo::run(&options).map(|()| vec![]),
+    };
+    report.print(json)?;
+    Ok(report.problems().to_vec())
+}
+
+fn measure(common: Common, workload: Workload) -> Result<Report> {
     let Common {
         url,
         api_key,
@@ -139,7 +164,7 @@ fn run(cli: Cli) -> Result<Report> {
         size,
         names,
         json: _,
-    } = cli.common;
+    } = common;
     let key = api_key.as_deref().map(|key| ("X-API-Key", key));
     let project = project.as_deref().map(|project| ("X-Project-ID", project));
     let headers: Vec<_> = key.into_iter().chain(project).collect();
@@ -153,11 +178,12 @@ fn run(cli: Cli) -> Result<Report> {
         names,
         stall: fleet::STALL_TIMEOUT,
     };
-    match cli.workload {
+    match workload {
         Workload::Direct(options) => direct::run(&bench, &options),
         Workload::Broadcast(options) => broadcast::run(&bench, &options),
         Workload::Front(options) => front::run(&bench, &options),
         Workload::Desk(options) => desk::run(&options),
+        Workload::Gateway(options) => gateway::run(&bench, &options),
         Workload::Idle(options) => idle::run(&bench, &options),
         Workload::Offline(options) => offline::run(&bench, &options),
         Workload::Latency(options) => latency::run(&bench, &options),
@@ -168,16 +194,10 @@ fn run(cli: Cli) -> Result<Report> {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let json = cli.common.json;
-    let outcome = run(cli).and_then(|report| {
-        report.print(json)?;
-        Ok(report)
-    });
-    match outcome {
-        Ok(report) if report.problems().is_empty() => ExitCode::SUCCESS,
-        Ok(report) => {
-            for problem in report.problems() {
+    match run(Cli::parse()) {
+        Ok(problems) if problems.is_empty() => ExitCode::SUCCESS,
+        Ok(problems) => {
+            for problem in problems {
                 eprintln!("mcp-broker-load: {problem}");
             }
             ExitCode::FAILURE

@@ -18,6 +18,9 @@ use crate::{
 /// The protocol of all messages; its schema describes their payload.
 pub const PROTOCOL: &str = "load";
 
+/// The version of MCP that needs no handshake.
+pub const MODERN: &str = "2026-07-28";
+
 const PUSH_METHOD: &str = "notifications/dev.mcp-broker/message";
 /// The number of the first message. All numbers have the same width, so that a template can be overwritten; 9 billion
 /// messages fit.
@@ -37,6 +40,15 @@ pub fn fresh_tag() -> String {
         std::process::id(),
         NEXT.fetch_add(1, Ordering::Relaxed)
     )
+}
+
+/// What every request of 2026-07-28 says in `_meta`.
+pub fn modern_meta() -> Value {
+    json!({
+        "io.modelcontextprotocol/protocolVersion": MODERN,
+        "io.modelcontextprotocol/clientInfo": {"name": "mcp-broker-load", "version": env!("CARGO_PKG_VERSION")},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    })
 }
 
 /// One `tools/call`.

@@ -49,19 +49,36 @@ impl ServerProcess {
 
     /// How often the threads of the process gave up the processor to wait, and so were woken.
     pub fn wakeups(self) -> Result<u64> {
-        let Some(pid) = self.pid else { return Ok(0) };
-        let threads = fs::read_dir(format!("/proc/{pid}/task")).map_err(|e| unreadable(pid, &e.to_string()))?;
         let mut wakeups = 0;
-        for thread in threads {
-            // A thread may end while it is being read.
-            let status = thread.and_then(|thread| fs::read_to_string(thread.path().join("status")));
-            let Ok(status) = status else { continue };
+        self.for_each_thread("status", |status| {
             let line = status
                 .lines()
                 .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
             wakeups += line.and_then(|count| count.trim().parse::<u64>().ok()).unwrap_or(0);
-        }
+        })?;
         Ok(wakeups)
+    }
+
+    /// How long the threads that live have run, in nanoseconds: finer than [`Self::cpu`], for a short time or little work.
+    pub fn run_time(self) -> Result<Duration> {
+        let mut run = 0;
+        self.for_each_thread("schedstat", |stat| {
+            let first = stat.split_whitespace().next();
+            run += first.and_then(|nanos| nanos.parse::<u64>().ok()).unwrap_or(0);
+        })?;
+        Ok(Duration::from_nanos(run))
+    }
+
+    fn for_each_thread(self, file: &str, mut read: impl FnMut(&str)) -> Result<()> {
+        let Some(pid) = self.pid else { return Ok(()) };
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).map_err(|e| unreadable(pid, &e.to_string()))?;
+        for thread in threads {
+            // A thread may end while it is being read.
+            if let Ok(text) = thread.and_then(|thread| fs::read_to_string(thread.path().join(file))) {
+                read(&text);
+            }
+        }
+        Ok(())
     }
 
     pub fn resident_kib(self) -> Result<Option<u64>> {
@@ -94,6 +111,21 @@ impl ServerProcess {
             proportional: sum("Pss")?,
         }))
     }
+}
+
+/// The processes that a process has started.
+pub fn children(of: ServerProcess) -> Result<Vec<ServerProcess>> {
+    let processes = fs::read_dir("/proc")?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    // The parent is the second field after the name.
+    let is_child = |pid: &u32| {
+        let stat = read(*pid, "stat").unwrap_or_default();
+        let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
+        parent.is_some_and(|parent| parent.parse().ok() == of.pid)
+    };
+    Ok(processes
+        .filter(is_child)
+        .map(|pid| ServerProcess { pid: Some(pid) })
+        .collect())
 }
 
 fn read(pid: u32, file: &str) -> Result<String> {
@@ -159,8 +191,20 @@ mod tests {
         let memory = own.memory().unwrap().unwrap();
         assert_eq!(memory.resident, memory.anonymous + memory.file);
         assert!(memory.anonymous > 0 && memory.proportional <= memory.resident && memory.private <= memory.resident);
+        assert!(own.run_time().unwrap() > Duration::ZERO);
         assert!(ServerProcess::new(Some(u32::MAX)).is_err());
         assert_eq!(ServerProcess::new(None).unwrap().cpu().unwrap(), None);
+    }
+
+    #[test]
+    fn the_children_of_a_process_are_found() {
+        let own = ServerProcess::new(Some(std::process::id())).unwrap();
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let found = children(own).unwrap();
+        let is_found = found.iter().any(|process| process.pid == Some(child.id()));
+        let _ = child.kill();
+        let _ = child.wait();
+        assert!(is_found, "{found:?}");
     }
 
     #[test]

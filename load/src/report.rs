@@ -63,6 +63,8 @@ pub enum Figure {
     Number(f64),
     Text(String),
     Flag(bool),
+    /// What there is no figure of, in a row with others of which there is.
+    Absent,
     /// A duration in µs.
     Micro(f64),
     /// p50, p99, p99.9 and the maximum, in µs.
@@ -87,6 +89,18 @@ impl From<f64> for Figure {
     }
 }
 
+impl From<Option<f64>> for Figure {
+    fn from(number: Option<f64>) -> Self {
+        number.map_or(Self::Absent, Self::Number)
+    }
+}
+
+impl From<String> for Figure {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
 impl From<&str> for Figure {
     fn from(text: &str) -> Self {
         Self::Text(text.into())
@@ -106,13 +120,14 @@ impl From<&Latencies> for Figure {
 }
 
 impl Figure {
-    fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         let round = |x: f64| (x * 1000.0).round() / 1000.0;
         match self {
             Self::Count(n) => json!(n),
             Self::Number(x) | Self::Micro(x) => json!(round(*x)),
             Self::Text(text) => json!(text),
             Self::Flag(flag) => json!(flag),
+            Self::Absent => Value::Null,
             Self::Micros(of) => {
                 let [p50, p99, p999, max] = of.map(round);
                 json!({"p50": p50, "p99": p99, "p999": p999, "max": max})
@@ -126,6 +141,7 @@ impl Figure {
             Self::Number(x) => readable(*x),
             Self::Text(text) => text.clone(),
             Self::Flag(flag) => if *flag { "yes" } else { "NO" }.into(),
+            Self::Absent => String::new(),
             Self::Micro(x) => micros(*x),
             Self::Micros(of) => {
                 let [p50, p99, p999, max] = of.map(micros);

@@ -51,27 +51,19 @@ impl Broker {
         broker
     }
 
+    fn tool(&self, line: &str) -> Command {
+        let mut tool = tool(line);
+        tool.args(["--url", &self.url]).env("MCP_BROKER_ADMIN_KEY", ADMIN_KEY);
+        tool
+    }
+
     fn run_tool(&self, line: &str) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_mcp-broker-load"))
-            .args(line.split_whitespace())
-            .args(["--url", &self.url, "--seconds", "0.3", "--warm-up", "0.1", "--json"])
-            .env("MCP_BROKER_ADMIN_KEY", ADMIN_KEY)
-            .output()
-            .unwrap()
+        self.tool(line).output().unwrap()
     }
 
     /// Runs a workload that must succeed, and returns its report.
     fn measure(&self, line: &str) -> Value {
-        let output = self.run_tool(line);
-        let (out, err) = (
-            String::from_utf8_lossy(&output.stdout),
-            String::from_utf8_lossy(&output.stderr),
-        );
-        assert!(output.status.success(), "{line}: {}\n{out}\n{err}", output.status);
-        assert_eq!(out.lines().count(), 1, "one line of JSON: {out}");
-        let report: Value = serde_json::from_str(&out).unwrap();
-        assert_eq!(report["workload"], line.split_whitespace().next().unwrap());
-        report
+        measure(&mut self.tool(line))
     }
 
     fn assert_delivers(&self, line: &str) {
@@ -80,6 +72,28 @@ impl Broker {
         assert_eq!(report["out_of_order"], 0, "{report}");
         assert!(report["messages"].as_u64() > Some(0), "{report}");
     }
+}
+
+/// The load tool with a command line, for a short run.
+fn tool(line: &str) -> Command {
+    let mut tool = Command::new(env!("CARGO_BIN_EXE_mcp-broker-load"));
+    tool.args(line.split_whitespace());
+    tool.args(["--seconds", "0.3", "--warm-up", "0.1", "--json"]);
+    tool
+}
+
+/// Runs a workload that must succeed, and returns its report.
+fn measure(tool: &mut Command) -> Value {
+    let output = tool.output().unwrap();
+    let (out, err) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(output.status.success(), "{tool:?}: {}\n{out}\n{err}", output.status);
+    assert_eq!(out.lines().count(), 1, "one line of JSON: {out}");
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(report["workload"], tool.get_args().next().unwrap().to_str().unwrap());
+    report
 }
 
 /// The broker's binary. Cargo puts it beside the load tool.
@@ -170,6 +184,80 @@ fn neighbours_reports_a_row_for_each_flood() {
         let floods = !matches!(row["flood"].as_str(), Some("nothing" | "unfinished"));
         assert_eq!(row["refused_in_all"].as_u64() > Some(0), floods, "{row}");
     }
+}
+
+/// An MCP server over HTTP, ended when dropped.
+struct Echo(Child, String);
+
+impl Echo {
+    fn start() -> Self {
+        let mut echo = Command::new(env!("CARGO_BIN_EXE_mcp-broker-load"));
+        let mut echo = echo
+            .args(["echo", "--http", "127.0.0.1:0"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut url = String::new();
+        BufReader::new(echo.stdout.take().unwrap()).read_line(&mut url).unwrap();
+        Self(echo, url.trim().to_owned())
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn gateway_reports_each_figure_of_each_row_and_of_other_gateways() {
+    let echo = Echo::start();
+    let mut tool = tool("gateway --calls 20 --rounds 2 --backends 3 --size 400");
+    tool.arg("--binary").arg(broker_path());
+    let program = env!("CARGO_BIN_EXE_mcp-broker-load");
+    tool.arg("--peer").arg(format!("stdio:program=\"{program}\" echo"));
+    tool.arg("--peer").arg(format!("http-http:server={}", echo.1));
+    let report = measure(&mut tool);
+    assert_eq!(
+        (&report["wrong_answers"], &report["changed_lists"]),
+        (&0.into(), &0.into())
+    );
+
+    let rows = report["rows"].as_array().unwrap();
+    let text = |row: &Value, key: &str| row[key].as_str().unwrap().to_owned();
+    let named = |row: &Value| format!("{} {} {}", text(row, "row"), text(row, "way"), text(row, "figure"));
+    let found: Vec<String> = rows.iter().map(named).collect();
+    let expected = "stdio mcp-broker p50_us, stdio program p50_us, stdio mcp-broker p99_us, stdio program p99_us, \
+        stdio mcp-broker broker_cpu_us, http-stdio mcp-broker p50_us, http-stdio mcp-broker p99_us, \
+        http-stdio mcp-broker broker_cpu_us, http-stdio mcp-broker broker_cpu_us_of_32, \
+        http-http mcp-broker p50_us, http-http server p50_us, http-http mcp-broker p99_us, http-http server p99_us, \
+        http-http mcp-broker broker_cpu_us, \
+        flight mcp-broker calls_per_second, flight mcp-broker broker_cpu_us, large mcp-broker mb_per_second, \
+        large mcp-broker broker_cpu_us, list 10 x 100 mcp-broker p50_us, list 10 x 100 mcp-broker bytes, \
+        list 2 x 500 mcp-broker p50_us, list 2 x 500 mcp-broker bytes, idle mcp-broker cpu_percent, \
+        idle mcp-broker wakeups_per_second, idle mcp-broker kib_per_backend, idle mcp-broker keeper_private_kib, \
+        idle mcp-broker keeper_resident_kib, hung mcp-broker p50_us, hung mcp-broker p99_us";
+    assert_eq!(found, expected.split(", ").collect::<Vec<_>>());
+    for row in rows {
+        // An idle broker may use no measurable time, and few backends no page of memory.
+        let may_be_zero = ["cpu_percent", "wakeups_per_second", "kib_per_backend"].contains(&&*text(row, "figure"));
+        let (direct, through) = (&row["direct"], row["through"].as_f64().unwrap());
+        assert!(may_be_zero || through > 0.0, "{row}");
+        assert!(may_be_zero || direct.is_null() || direct.as_f64() > Some(0.0), "{row}");
+        assert_eq!(direct.is_null(), row["added"].is_null(), "{row}");
+        assert_eq!(row["goal"].is_null(), row["within"].is_null(), "{row}");
+    }
+}
+
+#[test]
+fn the_rows_of_gateway_can_be_chosen() {
+    let mut tool = tool("gateway --rows large,flight --calls 10 --rounds 1");
+    let report = measure(tool.arg("--binary").arg(broker_path()));
+    let rows = report["rows"].as_array().unwrap();
+    let found: Vec<_> = rows.iter().filter_map(|row| row["row"].as_str()).collect();
+    assert_eq!(found, ["large", "large", "flight", "flight"]);
 }
 
 #[test]

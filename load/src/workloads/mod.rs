@@ -5,6 +5,7 @@ pub mod calls;
 pub mod desk;
 pub mod direct;
 pub mod front;
+pub mod gateway;
 pub mod growth;
 pub mod idle;
 pub mod latency;
@@ -167,4 +168,9 @@ impl Measurement {
 
 fn micros_per(cpu: Duration, count: u64) -> f64 {
     cpu.as_secs_f64() * 1e6 / float(count.max(1))
+}
+
+fn median(mut of: Vec<f64>) -> f64 {
+    of.sort_unstable_by(f64::total_cmp);
+    of.get(of.len() / 2).copied().unwrap_or(0.0)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{
     RunContext,
     direct::{Direct, Pace, Pairs},
-    measure,
+    measure, median,
 };
 use crate::{
     admin_api::{AdminClient, TemporaryProject},
@@ -283,9 +283,4 @@ fn row(kind: FloodKind, rounds: &[Round]) -> Vec<(&'static str, Figure)> {
     row.extend(cores(|round| &round.quiet).map(|cores| ("quiet_server_cores", cores.into())));
     row.extend(cores(|round| &round.flooded).map(|cores| ("flooded_server_cores", cores.into())));
     row
-}
-
-fn median(mut of: Vec<f64>) -> f64 {
-    of.sort_unstable_by(f64::total_cmp);
-    of.get(of.len() / 2).copied().unwrap_or(0.0)
 }

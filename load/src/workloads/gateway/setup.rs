@@ -1,0 +1,181 @@
+//! The backends of the measurements, the brokers before them, and the calls.
+
+use std::{
+    env,
+    fmt::Write as _,
+    io::{BufRead, BufReader},
+    net::SocketAddr,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use memchr::memmem;
+use serde_json::{Value, json};
+
+use super::{Bench, http_way::PlainWay, lanes::Call};
+use crate::{
+    error::{LoadError, Result},
+    messages::modern_meta,
+    workloads::{
+        own_broker::{CLIENT, OwnBroker, Program},
+        way::Exchange,
+    },
+};
+
+/// The longest time until all backends run.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// This program as a backend.
+fn echo_command() -> Result<Command> {
+    let mut command = Command::new(env::current_exe()?);
+    command.arg("echo");
+    Ok(command)
+}
+
+/// An echo on stdio, without a gateway.
+pub fn echo() -> Result<Program> {
+    Program::start(&mut echo_command()?, CLIENT)
+}
+
+/// An echo over HTTP. It ends when dropped.
+pub struct HttpEcho {
+    process: Child,
+    pub address: SocketAddr,
+}
+
+impl HttpEcho {
+    pub fn start() -> Result<Self> {
+        let mut command = echo_command()?;
+        let mut process = command.args(["--http", "127.0.0.1:0"]).stdout(Stdio::piped()).spawn()?;
+        let mut line = String::new();
+        let output = process.stdout.take().unwrap_or_else(|| unreachable!());
+        let read = BufReader::new(output).read_line(&mut line);
+        let mut echo = Self {
+            process,
+            address: SocketAddr::from(([0; 4], 0)),
+        };
+        read?;
+        let address = line
+            .trim()
+            .strip_prefix("http://")
+            .and_then(|rest| rest.strip_suffix("/mcp"));
+        let address = address.and_then(|address| address.parse().ok());
+        echo.address = address.ok_or_else(|| LoadError::refused("the start of an echo", line.as_bytes()))?;
+        Ok(echo)
+    }
+}
+
+impl Drop for HttpEcho {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The tables of a configuration file.
+#[derive(Default)]
+pub struct Backends(String);
+
+impl Backends {
+    /// Adds an echo on stdio.
+    pub fn echo(mut self, name: &str, tools: usize) -> Result<Self> {
+        // A string of JSON is one of TOML.
+        let program = json!(env::current_exe()?).to_string();
+        // Writing to a string cannot fail.
+        _ = writeln!(
+            self.0,
+            "[backends.{name}]\ncommand = {program}\nargs = [\"echo\", \"--tools\", \"{tools}\"]\ncall_timeout = \"10m\""
+        );
+        Ok(self)
+    }
+
+    /// Adds a server at a URL.
+    pub fn at(mut self, name: &str, address: SocketAddr) -> Self {
+        _ = writeln!(self.0, "[backends.{name}]\nurl = \"http://{address}/mcp\"");
+        self
+    }
+
+    /// A broker before them, once they all run.
+    pub fn behind(&self, bench: &Bench<'_>, name: &str) -> Result<OwnBroker> {
+        let broker = OwnBroker::start(&bench.options.binary, name, &self.0, &["--log-level", "info"])?;
+        let expected = self.0.matches("[backends.").count();
+        let until = Instant::now() + PATIENCE;
+        let mut page = PlainWay::open(broker.address, "/api/v1/backends")?;
+        loop {
+            let backends: Value = serde_json::from_slice(page.get()?).unwrap_or_default();
+            let all = backends["backends"].as_array().map_or(&[][..], Vec::as_slice);
+            if all.iter().filter(|backend| backend["state"] == "ready").count() == expected {
+                return Ok(broker);
+            }
+            if Instant::now() > until {
+                return Err(LoadError::refused(
+                    "the start of all backends",
+                    backends.to_string().as_bytes(),
+                ));
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// A call of a tool, which is sent again and again with other ids.
+pub struct Template {
+    text: String,
+    /// Where the id stands.
+    at: usize,
+    out: Vec<u8>,
+}
+
+impl Template {
+    /// A request with these params.
+    pub fn new(method: &str, params: &Value) -> Self {
+        let before = "{\"jsonrpc\":\"2.0\",\"id\":";
+        Self {
+            text: format!("{before},\"method\":\"{method}\",\"params\":{params}}}"),
+            at: before.len(),
+            out: Vec::new(),
+        }
+    }
+
+    /// A call of a tool with these arguments, of a client of 2026-07-28 if it is modern.
+    pub fn call(tool: &str, arguments: &Value, is_modern: bool) -> Self {
+        let mut params = json!({"name": tool, "arguments": arguments});
+        if is_modern {
+            params["_meta"] = modern_meta();
+        }
+        Self::new("tools/call", &params)
+    }
+
+    /// Appends the request with this id.
+    pub fn append(&self, id: u64, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.text.as_bytes()[..self.at]);
+        out.extend_from_slice(id.to_string().as_bytes());
+        out.extend_from_slice(&self.text.as_bytes()[self.at..]);
+    }
+
+    /// Sends the request on a way and returns its answer.
+    pub fn exchange<'a>(&mut self, id: u64, way: &'a mut dyn Exchange) -> Result<&'a [u8]> {
+        let mut out = std::mem::take(&mut self.out);
+        out.clear();
+        self.append(id, &mut out);
+        let answer = way.exchange(id, &out);
+        self.out = out;
+        answer
+    }
+}
+
+/// The payload of a call: text of this many bytes.
+pub fn payload(len: usize) -> String {
+    "abcdefghijklmnopqrstuvwxyz".chars().cycle().take(len).collect()
+}
+
+/// Calls of an echo with a payload, whose answer has to hold it.
+pub fn echo_calls(mut way: impl Exchange + 'static, tool: &str, len: usize) -> Call<'static> {
+    let text = payload(len);
+    let mut request = Template::call(tool, &json!({"text": text}), false);
+    Box::new(move |id| {
+        let answer = request.exchange(id, &mut way)?;
+        Ok(memmem::find(answer, text.as_bytes()).is_some())
+    })
+}
