@@ -127,11 +127,12 @@ impl InputRequired {
     ///
     /// # Errors
     /// It asks for something, and breaks a rule: which.
-    pub fn read(result: &str, era: BackendEra) -> Result<Option<Self>, &'static str> {
+    pub fn read(result: &[u8], era: BackendEra) -> Result<Option<Self>, &'static str> {
         // Most results end here.
-        if era == BackendEra::Legacy || memchr::memmem::find(result.as_bytes(), b"\"input_required\"").is_none() {
+        if era == BackendEra::Legacy || memchr::memmem::find(result, b"\"input_required\"").is_none() {
             return Ok(None);
         }
+        let result = str::from_utf8(result).map_err(|_| "it is not UTF-8")?;
         let members = json::members(result).map_err(|_| "it is no object")?;
         let member = |name: &str| members.iter().find(|(key, _)| key == name).map(|(_, value)| *value);
         if member("resultType") != Some("\"input_required\"") {
@@ -323,7 +324,7 @@ mod tests {
 
     #[test]
     fn a_result_that_asks_is_told_from_one_that_does_not() {
-        let read = |text: &str| InputRequired::read(text, BackendEra::Modern);
+        let read = |text: &str| InputRequired::read(text.as_bytes(), BackendEra::Modern);
         let asks =
             r#"{"resultType":"input_required","inputRequests":{"a":{"method":"roots/list"}},"requestState":"s"}"#;
         let asked = read(asks).unwrap().unwrap();
@@ -332,7 +333,7 @@ mod tests {
             (asked.questions[0].0.as_str(), &*asked.questions[0].1.method),
             ("a", "roots/list")
         );
-        assert!(InputRequired::read(asks, BackendEra::Legacy).unwrap().is_none());
+        assert!(InputRequired::read(asks.as_bytes(), BackendEra::Legacy).unwrap().is_none());
         for other in ["{}", r#"{"resultType":"complete","content":["\"input_required\""]}"#] {
             assert!(read(other).unwrap().is_none(), "{other}");
         }

@@ -188,8 +188,7 @@ impl RunningCall {
     fn input_required(&self, end: &CallEnd, era: BackendEra) -> Option<Result<InputRequired, &'static str>> {
         let CallEnd::Result(result) = end else { return None };
         let may_ask = self.route.method != "completion/complete";
-        let text = str::from_utf8(result).ok().filter(|_| may_ask)?;
-        InputRequired::read(text, era).transpose()
+        may_ask.then(|| InputRequired::read(result, era))?.transpose()
     }
 
     /// Asks a legacy caller what a modern backend wants to know. `None` if the call has ended by that.
