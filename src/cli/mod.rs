@@ -53,6 +53,10 @@ pub fn run(args: impl IntoIterator<Item = OsString>, env: impl IntoIterator<Item
         Ok(Action::Serve(config)) => return serve::run(*config),
         Ok(Action::Project(command)) => project::run(&command),
         Ok(Action::Operate(operation)) => operation.run(),
+        Ok(Action::Gateway(alone)) => match alone.run() {
+            Ok(code) => return code,
+            Err(stop) => Err(stop),
+        },
         Ok(Action::Top(top)) => top::run(*top),
         Ok(Action::Console(console)) => console::run(*console),
         Ok(Action::Completions(shell)) => completions::run(shell, command()),
@@ -88,6 +92,7 @@ pub enum Action {
     Serve(Box<Serve>),
     Project(Box<project::ProjectCommand>),
     Operate(Box<operate::Operation>),
+    Gateway(Box<operate::gateway::Alone>),
     Top(Box<top::Top>),
     Console(Box<console::Console>),
     Completions(clap_complete::Shell),
@@ -149,6 +154,11 @@ pub fn parse(
             .map(Action::Doctor),
         Some((name, below)) if operate::is_known(&name) => {
             let env: Vec<_> = env.into_iter().collect();
+            if name == operate::gateway::NAME
+                && let Some(alone) = operate::gateway::read_alone(&below, &env)?
+            {
+                return Ok(Action::Gateway(Box::new(alone)));
+            }
             operate::read(&name, &below, &matches, &env)
                 .map(Box::new)
                 .map(Action::Operate)

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use ::config::{Value, ValueKind};
+use ::config::{File, FileFormat, Source, Value, ValueKind};
 use actors::model::{
     BackendAddress, BackendConfig, BackendEra, BackendName, BackendsConfig, HttpTransport, ProcessLimits, ProjectId,
     RestartChoice, ToolChoice,
@@ -179,6 +179,17 @@ pub fn read_backends(
     Ok(all)
 }
 
+/// Reads the backends of a text in TOML, which has no other tables.
+///
+/// # Errors
+/// The first wrong key, and what is allowed.
+pub fn parse_backends(text: &str, defaults: BackendDefaults) -> Result<BackendsConfig, String> {
+    let tables = File::from_str(text, FileFormat::Toml).collect();
+    let tables = tables.map_err(|error| error.to_string())?;
+    let read = read_backends(tables.get(BACKENDS), tables.get(PROJECTS), defaults);
+    read.map_err(|(key, reason)| format!("{key}: {reason}"))
+}
+
 /// The entries of a table, sorted by key.
 fn table(key: &str, value: &Value) -> Result<BTreeMap<String, Value>, (String, String)> {
     match &value.kind {
@@ -287,8 +298,6 @@ fn backend(name: &str, value: Value, defaults: BackendDefaults) -> Result<Backen
 
 #[cfg(test)]
 mod tests {
-    use ::config::{File, FileFormat, Source};
-
     use super::*;
 
     fn read(text: &str) -> Result<BackendsConfig, (String, String)> {

@@ -83,7 +83,7 @@ fn initialize(state: &mut State, params: &Params<'_>) -> Result<Vec<u8>, RpcErro
     if state.replay.has_initialize() {
         return Err(RpcError::new(INVALID_REQUEST, ALREADY_INITIALIZED));
     }
-    let introduction = Introduction::parse(params)?;
+    let introduction = Introduction::parse(params, false)?;
     state
         .replay
         .note_initialize(params.text.unwrap_or("{}"), introduction.version);

@@ -1,12 +1,11 @@
-//! What a client is shown: everything, the broker's own tools, or one backend.
+//! What a client is shown: everything, the broker's own tools, or backends.
 
-use actors::{gateway::BackendShared, model::BackendName, project::ProjectHandle};
-use std::sync::Arc;
+use actors::{gateway::Offered, model::BackendName, project::ProjectHandle};
 
 /// The path segment of the broker's own tools.
 const BROKER: &str = "broker";
 
-/// What a client is shown. It is chosen by the path at which the client connects.
+/// What a client is shown. It is chosen by the way in which the client connects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Exposure {
     /// The broker's own tools, and those of all backends with the name of the backend before theirs: `/mcp`.
@@ -16,6 +15,8 @@ pub enum Exposure {
     Broker,
     /// One backend under its own names: `/mcp/NAME`.
     Backend(BackendName),
+    /// All backends without the broker's own tools: `mcp-broker gateway run`. A single backend has its own names.
+    Backends,
 }
 
 impl Exposure {
@@ -31,7 +32,7 @@ impl Exposure {
 
     /// Whether the broker's own tools, prompts and resources are shown.
     pub fn has_own(&self) -> bool {
-        !matches!(self, Self::Backend(_))
+        matches!(self, Self::All | Self::Broker)
     }
 
     /// Whether backends are shown.
@@ -39,10 +40,21 @@ impl Exposure {
         !matches!(self, Self::Broker)
     }
 
-    /// The one backend that is shown, if it is one.
-    pub fn only_backend(&self, project: &ProjectHandle) -> Option<Arc<BackendShared>> {
+    /// The position of the only backend that is shown, beyond all positions if that is no longer there. `None` where the
+    /// names of tools say which backend has them.
+    pub fn only_backend(&self, offered: &Offered) -> Option<usize> {
         match self {
-            Self::Backend(name) => project.gateway()?.shared().offered().backend(name.as_str()).cloned(),
+            Self::Backend(name) => {
+                let at = offered.backends.iter().position(|backend| backend.name == *name);
+                Some(at.unwrap_or(usize::MAX))
+            }
+            Self::Backends => {
+                let mut enabled = (0..)
+                    .zip(&offered.backends)
+                    .filter(|(_, backend)| !backend.view().config.is_disabled);
+                let (at, _) = enabled.next()?;
+                enabled.next().is_none().then_some(at)
+            }
             Self::All | Self::Broker => None,
         }
     }

@@ -63,16 +63,16 @@ pub struct Introduction {
 }
 
 impl Introduction {
-    /// Reads the params of `initialize`.
+    /// Reads the params of `initialize`. A client that `may_be_silent` need not say which revision it speaks.
     ///
     /// # Errors
     /// Invalid params.
-    pub fn parse(params: &Params<'_>) -> Result<Self, RpcError> {
+    pub fn parse(params: &Params<'_>, may_be_silent: bool) -> Result<Self, RpcError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Initialize<'a> {
             #[serde(borrow)]
-            protocol_version: Cow<'a, str>,
+            protocol_version: Option<Cow<'a, str>>,
             #[serde(default)]
             capabilities: Map<String, Value>,
             client_info: Option<&'a RawValue>,
@@ -82,6 +82,15 @@ impl Introduction {
             capabilities,
             client_info,
         } = params.parse()?;
+        let protocol_version = match protocol_version {
+            Some(version) => version,
+            None if may_be_silent => Cow::default(),
+            None => {
+                return Err(RpcError::invalid_params(
+                    "Invalid params: missing field `protocolVersion`",
+                ));
+            }
+        };
         Ok(Self {
             version: negotiate_legacy(&protocol_version),
             push: PushSettings::parse(capabilities.get("experimental"))?,

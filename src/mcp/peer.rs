@@ -84,8 +84,8 @@ impl Peer {
 
     /// The peer of a connection from a program of the same machine, which may leave out the handshake, so that one line is
     /// enough to ask.
-    pub fn local(identity: Arc<Identity>, outbox: Arc<Outbox>, service: Arc<Service>) -> Self {
-        let peer = Self::new(identity, outbox, service, Exposure::All);
+    pub fn local(identity: Arc<Identity>, outbox: Arc<Outbox>, service: Arc<Service>, exposure: Exposure) -> Self {
+        let peer = Self::new(identity, outbox, service, exposure);
         peer.context.legacy.make_handshake_optional();
         peer
     }

@@ -3,7 +3,7 @@
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
-    sync::{Arc, LazyLock},
+    sync::{Arc, LazyLock, OnceLock},
 };
 
 use actors::{
@@ -457,9 +457,21 @@ static ESCAPED: [u8; 256] = {
     table
 };
 
+/// The name of this server, if it is another one than that of the program.
+static SERVER_NAME: OnceLock<String> = OnceLock::new();
+
+/// Gives this server another name. Called before it answers a client; a second call has no effect.
+pub fn set_server_name(name: String) {
+    let _ = SERVER_NAME.set(name);
+}
+
 /// The `Implementation` object of this server, in all revisions.
 pub fn server_info() -> Value {
-    json!({"name": "mcp-broker", "title": "MCP Broker", "version": env!("CARGO_PKG_VERSION")})
+    let version = env!("CARGO_PKG_VERSION");
+    match SERVER_NAME.get() {
+        Some(name) => json!({"name": name, "version": version}),
+        None => json!({"name": "mcp-broker", "title": "MCP Broker", "version": version}),
+    }
 }
 
 /// [`server_info`] as text.

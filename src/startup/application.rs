@@ -28,12 +28,12 @@ use super::{
     rubberduck::RubberduckPort,
     scraping::{self, ScrapeServer},
     server::{self, RunningServer, Shared},
+    services::Services,
     settings,
     tasks::BackgroundTasks,
 };
 use crate::{
-    admin::Administration,
-    auth::{Audit, AuthPolicy, Authenticator},
+    auth::AuthPolicy,
     config::{Config, Origin, SettingValue, Sources},
     edge::Admission,
     exit,
@@ -99,7 +99,11 @@ impl Application {
         let mut application = Self::build_with(config, file.is_some()).await?;
         if let Some(file) = file {
             let (state, backends) = (Arc::clone(&application.state), Arc::clone(&application.backends));
-            let following = configuration::follow(&file, sources, backends, move |problem| {
+            let read = move || {
+                let (config, _) = sources.load().map_err(|error| error.to_string())?;
+                Ok(config.backends)
+            };
+            let following = configuration::follow(&file, read, backends, move |problem| {
                 state.set_configuration_problem(problem);
             });
             application.following = Some(following);
@@ -330,19 +334,7 @@ fn serve_broker(
     replicas: Option<Arc<dyn ReplicaDirectory>>,
     connections: &Arc<Connections>,
 ) -> io::Result<Arc<Service>> {
-    let audit = Audit::new(broker.clone());
-    let auth = Arc::new(Authenticator::new(broker.clone(), policy, Arc::clone(&audit)));
-    let admin = Administration::new(broker.clone(), audit, config.enable_multi_project);
-    let admin = Arc::new(admin);
-    let service = Arc::new(Service::new(
-        config.max_payload_bytes(),
-        config.heartbeat_interval,
-        Arc::clone(&admin),
-        replicas.as_ref().map(|replicas| replicas.own_id()),
-        settings::outbound_budget(config),
-        settings::clarify_by(config),
-        settings::call_drain(config),
-    )?);
+    let Services { auth, admin, service } = Services::of(broker, config, policy, replicas.as_ref())?;
     let Shared {
         state,
         endpoint,

@@ -6,35 +6,32 @@ use std::{path::Path, sync::Arc};
 use actors::model::BackendsConfig;
 use tokio::sync::watch;
 
-use crate::{
-    config::Sources,
-    gateway::{FilePatterns, Watch},
-};
+use crate::gateway::{FilePatterns, Watch};
 
-/// Follows a configuration file until the returned value is dropped. `tell` is told what is wrong with it, or that it is
-/// right again.
+/// Follows a configuration file, whose backends `read` reads, until the returned value is dropped. `tell` is told what is
+/// wrong with the file, or that it is right again.
 pub fn follow(
     file: &Path,
-    sources: Sources,
+    read: impl Fn() -> Result<Arc<BackendsConfig>, String> + 'static,
     backends: Arc<watch::Sender<Arc<BackendsConfig>>>,
     tell: impl Fn(Option<String>) + 'static,
 ) -> Watch {
-    let read = move || match sources.load() {
-        Ok((config, _)) => {
+    let changed = move || match read() {
+        Ok(new) => {
             tell(None);
             let is_new = backends.send_if_modified(|known| {
-                let differs = **known != *config.backends;
-                *known = Arc::clone(&config.backends);
+                let differs = **known != *new;
+                *known = new;
                 differs
             });
             tracing::info!(changed = is_new, "the configuration file was read again");
         }
         Err(error) => {
             tracing::warn!(%error, "the configuration file is wrong and changes nothing");
-            tell(Some(error.to_string()));
+            tell(Some(error));
         }
     };
-    Watch::start(FilePatterns::file(file), read, |reason| {
+    Watch::start(FilePatterns::file(file), changed, |reason| {
         tracing::warn!(
             reason,
             "the configuration file cannot be followed: its changes need a new start"

@@ -1,7 +1,7 @@
 //! Assembles the broker: the only place where all rooms meet.
 //!
 //! `application` builds the parts and runs them; `settings` turns the configuration into the settings of each part;
-//! `server` is the HTTP server, `local` the local transports, `rubberduck` the port of the rubberduck programs, `idle` the
+//! `services` are the parts that all transports use, `server` is the HTTP server, `stdio` a gateway without one, `local` the local transports, `rubberduck` the port of the rubberduck programs, `idle` the
 //! end without clients; `configuration` follows the configuration file; `tasks` are the background tasks, one of which is the `credential_watcher`.
 
 mod application;
@@ -14,7 +14,9 @@ mod local;
 mod rubberduck;
 mod scraping;
 mod server;
+mod services;
 mod settings;
+mod stdio;
 mod tasks;
 
 use std::process::ExitCode;
@@ -24,6 +26,7 @@ use actix_rt::System;
 pub use application::{Application, stop_signal};
 pub use file_limit::files_wanted;
 pub use server::bind;
+pub use stdio::{FollowedBackends, serve_gateway};
 
 use crate::{
     config::{Config, SettingValue, Sources},

@@ -206,7 +206,7 @@ pub fn storage(config: &Config, listens_at: SocketAddr) -> io::Result<StorageSet
         .redis_address()
         .map_err(|reason| io::Error::other(format!("redis_url_file cannot be used: {reason}")))?;
     Ok(match config.storage {
-        StorageKind::Memory => StorageSettings::Memory(retention),
+        StorageKind::Memory => memory(config),
         StorageKind::Disk => StorageSettings::Disk {
             folder: config.data_dir.clone(),
             settings: DiskSettings {
@@ -225,6 +225,11 @@ pub fn storage(config: &Config, listens_at: SocketAddr) -> io::Result<StorageSet
             falls_back_to_memory: config.redis_fallback == RedisFallback::Memory,
         },
     })
+}
+
+/// The settings of a storage in memory.
+pub fn memory(config: &Config) -> StorageSettings {
+    StorageSettings::Memory(retention(config))
 }
 
 fn retention(config: &Config) -> Retention {

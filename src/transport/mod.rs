@@ -12,6 +12,7 @@ mod open_response;
 pub mod replica_client;
 pub mod rubberduck;
 mod socket;
+pub mod stdio;
 pub mod streamable_http;
 pub mod websocket;
 mod wire;

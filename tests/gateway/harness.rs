@@ -12,14 +12,17 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::support::{Agent, Broker, HttpAgent, Wire, broker_program, eventually};
+use crate::{
+    running::Running,
+    support::{Agent, Broker, HttpAgent, Wire, broker_program, eventually},
+};
 
 /// The configuration file in the folder of a test, and the folder of one that is mounted.
 const CONFIG: &str = "broker.toml";
 const VOLUME: &str = "volume";
 
 /// Marks the processes of the backends of one test.
-const MARKER: &str = "FAKE_BACKEND_OF";
+pub const MARKER: &str = "FAKE_BACKEND_OF";
 
 /// A broker with backends. Dropping it asserts that all their processes end.
 pub struct Gateway {
@@ -119,6 +122,11 @@ impl Plan {
         self
     }
 
+    /// The marker of the processes of this test, for files that the test writes itself.
+    pub fn marker(&self) -> &str {
+        &self.marker
+    }
+
     /// A file in the folder of the test.
     pub fn file(&self, name: &str) -> String {
         self.folder.join(name).display().to_string()
@@ -140,7 +148,19 @@ impl Plan {
         self.gateway(broker)
     }
 
-    fn written(&self) -> (String, Vec<String>) {
+    /// Starts `gateway run` with this configuration, for the one client that the test is.
+    pub fn run(self, args: &[&str]) -> Running {
+        let (file, _) = self.written();
+        self.run_with(&[args, &["--config", &file]].concat())
+    }
+
+    /// Starts `gateway run` with these arguments, in the folder of the test.
+    pub fn run_with(self, args: &[&str]) -> Running {
+        Running::start(self.folder, self.marker, args)
+    }
+
+    /// Writes the configuration file; returns its path, and the flags of the broker.
+    pub fn written(&self) -> (String, Vec<String>) {
         self.write_file();
         let file = if self.is_mounted {
             self.file(&format!("{VOLUME}/{CONFIG}"))
@@ -154,9 +174,7 @@ impl Plan {
     /// which is a link to a folder that is replaced.
     fn write_file(&self) {
         if !self.is_mounted {
-            let new = self.folder.join("broker.toml.new");
-            fs::write(&new, &self.text).unwrap();
-            return fs::rename(new, self.folder.join(CONFIG)).unwrap();
+            return replace_file(&self.folder.join(CONFIG), &self.text);
         }
         let volume = self.folder.join(VOLUME);
         let version = format!("..{}", uuid::Uuid::new_v4().simple());
@@ -235,14 +253,7 @@ impl Gateway {
 
     /// Replaces the configuration file.
     pub fn is_configured(&self, plan: impl FnOnce(Plan) -> Plan) {
-        let empty = Plan {
-            text: String::new(),
-            flags: Vec::new(),
-            folder: self.folder.clone(),
-            marker: self.marker.clone(),
-            is_mounted: self.folder.join(VOLUME).exists(),
-        };
-        plan(empty).write_file();
+        replace_configuration(&self.folder, &self.marker, plan);
     }
 
     /// Removes a file of the test.
@@ -281,8 +292,27 @@ impl Drop for Gateway {
     }
 }
 
+/// Replaces the configuration file in the folder of a test, as editors do.
+pub fn replace_configuration(folder: &Path, marker: &str, plan: impl FnOnce(Plan) -> Plan) {
+    let empty = Plan {
+        text: String::new(),
+        flags: Vec::new(),
+        folder: folder.to_owned(),
+        marker: marker.to_owned(),
+        is_mounted: folder.join(VOLUME).exists(),
+    };
+    plan(empty).write_file();
+}
+
+/// Replaces a file, as editors do.
+pub fn replace_file(file: &Path, text: &str) {
+    let new = file.with_extension("new");
+    fs::write(&new, text).unwrap();
+    fs::rename(new, file).unwrap();
+}
+
 /// The living processes with this marker in their environment.
-fn marked(marker: &str) -> Vec<u32> {
+pub fn marked(marker: &str) -> Vec<u32> {
     let wanted = format!("{MARKER}={marker}");
     let processes = fs::read_dir("/proc").unwrap().flatten();
     processes
@@ -323,7 +353,7 @@ fn program() -> Command {
 }
 
 /// The fake backend, which is built beside the broker with `--workspace`.
-fn fake_backend() -> PathBuf {
+pub fn fake_backend() -> PathBuf {
     static BUILT: Once = Once::new();
     let program = PathBuf::from(broker_program().get_program()).with_file_name("fake-backend");
     BUILT.call_once(|| {

@@ -133,7 +133,11 @@ impl Wire {
 
     /// Connects to a local socket.
     pub fn open_local(path: &Path) -> Self {
-        let stream = UnixStream::connect(path).unwrap();
+        Self::on_socket(UnixStream::connect(path).unwrap())
+    }
+
+    /// Uses a socket that carries one message in a line.
+    pub fn on_socket(stream: UnixStream) -> Self {
         stream.set_write_timeout(Some(WAIT_TIMEOUT)).unwrap();
         Self::on(Stream::Unix(stream))
     }

@@ -9,7 +9,7 @@ mod desk;
 pub mod event_line;
 mod events;
 mod export;
-mod gateway;
+pub mod gateway;
 mod inbox;
 mod job;
 mod life;

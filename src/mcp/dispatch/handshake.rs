@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::introduction;
 use crate::mcp::{
     context::PeerContext,
+    exposure::Exposure,
     handshake::{ALREADY_INITIALIZED, Introduction},
     legacy::Initialized,
     logging::Level,
@@ -52,7 +53,7 @@ pub(super) fn initialize(context: &Rc<PeerContext>, params: &Params<'_>) -> Resu
         push,
         capabilities,
         client,
-    } = Introduction::parse(params)?;
+    } = Introduction::parse(params, context.exposure == Exposure::Backends)?;
     context.set_client(client);
     context.legacy.initialize(Initialized {
         version,

@@ -2,12 +2,11 @@
 
 use std::rc::Rc;
 
-use actors::gateway::{GatewayShared, ListRevisions};
+use actors::gateway::{GatewayShared, ListRevisions, Offered};
 use serde_json::{Value, json};
 
 use crate::mcp::{
     context::PeerContext,
-    exposure::Exposure,
     handshake::{discover_result, initialize_result},
     list_changes::List,
     subscriptions::Notifier,
@@ -42,36 +41,36 @@ fn introduced(context: &PeerContext, mut result: Value) -> Value {
     for list in ["tools", "prompts", "resources"] {
         capabilities[list]["listChanged"] = json!(true);
     }
-    match &context.exposure {
-        Exposure::Backend(name) => {
-            if let Some(capabilities) = capabilities.as_object_mut() {
-                capabilities.remove("experimental");
-                capabilities.remove("extensions");
-            }
-            let offered = gateway.shared().offered();
-            let instructions = offered.backend(name.as_str()).and_then(|backend| {
-                let view = backend.view();
-                let instructions = view.server.as_ref()?.instructions.as_deref();
-                let shown = instructions.filter(|_| view.config.shows_instructions)?;
-                Some(cut(shown, ALL_INSTRUCTIONS_LEN_MAX).to_owned())
-            });
-            match instructions {
-                Some(instructions) => result["instructions"] = json!(instructions),
-                None => drop(result.as_object_mut().and_then(|result| result.remove("instructions"))),
-            }
-        }
-        Exposure::All | Exposure::Broker => {
-            let own = result["instructions"].as_str().unwrap_or_default();
-            result["instructions"] = json!(format!("{own}{}", instructions_of_all(gateway.shared())));
-        }
+    let offered = gateway.shared().offered();
+    if context.exposure.has_own() {
+        let own = result["instructions"].as_str().unwrap_or_default();
+        result["instructions"] = json!(format!("{own}{}", instructions_of_all(&offered)));
+        return result;
+    }
+    if let Some(capabilities) = capabilities.as_object_mut() {
+        capabilities.remove("experimental");
+        capabilities.remove("extensions");
+    }
+    let instructions = match context.exposure.only_backend(&offered) {
+        Some(at) => offered.backends.get(at).and_then(|backend| {
+            let view = backend.view();
+            let instructions = view.server.as_ref()?.instructions.as_deref();
+            let shown = instructions.filter(|_| view.config.shows_instructions)?;
+            Some(cut(shown, ALL_INSTRUCTIONS_LEN_MAX).to_owned())
+        }),
+        None => Some(instructions_of_all(&offered).trim_start().to_owned()).filter(|all| !all.is_empty()),
+    };
+    match instructions {
+        Some(instructions) => result["instructions"] = json!(instructions),
+        None => drop(result.as_object_mut().and_then(|result| result.remove("instructions"))),
     }
     result
 }
 
 /// The instructions of all backends, each under its name.
-fn instructions_of_all(gateway: &GatewayShared) -> String {
+fn instructions_of_all(offered: &Offered) -> String {
     let mut all = String::new();
-    for backend in &gateway.offered().backends {
+    for backend in &offered.backends {
         let view = backend.view();
         let instructions = view.server.as_ref().and_then(|server| server.instructions.as_deref());
         let Some(instructions) = instructions.filter(|_| view.config.shows_instructions) else {

@@ -69,7 +69,9 @@ pub fn can_answer(capabilities: &Map<String, Value>, question: &InputRequest) ->
 /// The params of a question as its caller sees them. People must know who asks, so where a caller sees several backends the
 /// message begins with the name of this one.
 fn named(backend: &BackendShared, context: &PeerContext, method: &str, params: &str) -> String {
-    let is_alone = !context.exposure.has_own();
+    let gateway = context.project.gateway();
+    let only = gateway.and_then(|gateway| context.exposure.only_backend(&gateway.shared().offered()));
+    let is_alone = only.is_some();
     let Some(message) = json::members(params).ok().and_then(|members| {
         let mut messages = members.into_iter().filter(|(key, _)| key == "message");
         messages.next().map(|(_, value)| value)

@@ -3,7 +3,7 @@
 use std::{borrow::Cow, sync::Arc};
 
 use actors::{
-    gateway::{BackendShared, Catalog, GatewayShared, ListKind, Offered, Target},
+    gateway::{BackendShared, GatewayShared, ListKind, Offered, Target},
     json,
     model::Scope,
 };
@@ -67,7 +67,7 @@ fn gateway_of(context: &PeerContext) -> Option<Arc<GatewayShared>> {
 /// The backends whose lists the caller sees, and which of them; `None` for the broker's own lists alone.
 pub fn lists_of(context: &PeerContext) -> Option<(Arc<GatewayShared>, Option<usize>)> {
     if let Some(gateway) = gateway_of(context) {
-        let only = only_backend(context, &gateway.offered());
+        let only = context.exposure.only_backend(&gateway.offered());
         return Some((gateway, only));
     }
     // A caller that may use no backend, and sees nothing else, sees empty lists.
@@ -113,14 +113,14 @@ fn named_route(
     method: &'static str,
     name: &str,
 ) -> Option<Route> {
-    let only = only_backend(context, offered);
+    let only = context.exposure.only_backend(offered);
     let route = |backend: &Arc<BackendShared>, original: &str, awaited| Route {
         backend: Arc::clone(backend),
         method,
         replaced: ("name", json::string(original)),
         awaited,
     };
-    if let Some(target) = offered.catalog.listing(only, kind).find(name) {
+    if let Some(target) = find_name(context, offered, kind, name) {
         return Some(route(offered.backend_of(target)?, &target.original, None));
     }
     // A backend that has not told what it offers may have it.
@@ -136,6 +136,20 @@ fn named_route(
         })?
     };
     Some(route(backend, name, Some(name.to_owned())))
+}
+
+/// Where a name leads. A client that sees all backends and nothing else may know names of a time with one backend, or with
+/// several: both are found.
+fn find_name<'a>(context: &PeerContext, offered: &'a Offered, kind: ListKind, name: &str) -> Option<&'a Target> {
+    let find_in = |backend| offered.catalog.listing(backend, kind).find(name);
+    if context.exposure != Exposure::Backends {
+        return find_in(context.exposure.only_backend(offered));
+    }
+    find_in(None).or_else(|| {
+        let mut bare = (0..offered.backends.len()).filter_map(|at| find_in(Some(at)));
+        let found = bare.next()?;
+        bare.next().is_none().then_some(found)
+    })
 }
 
 /// The name of the backend for a called name, once the backend has told what it offers. `None` before; an error if it does
@@ -154,23 +168,8 @@ pub fn awaited_name(context: &PeerContext, route: &Route, called: &str) -> Optio
         "prompts/get" => ListKind::Prompts,
         _ => ListKind::Tools,
     };
-    let found = offered
-        .catalog
-        .listing(only_backend(context, &offered), kind)
-        .find(called);
-    let found = found.filter(|target| target.backend == at);
+    let found = find_name(context, &offered, kind, called).filter(|target| target.backend == at);
     Some(found.map(|target| json::string(&target.original)).ok_or(()))
-}
-
-/// The position of the only backend that the caller sees, beyond all positions if that is no longer there.
-fn only_backend(context: &PeerContext, offered: &Offered) -> Option<usize> {
-    match &context.exposure {
-        Exposure::Backend(name) => {
-            let at = offered.backends.iter().position(|backend| backend.name == *name);
-            Some(at.unwrap_or(usize::MAX))
-        }
-        Exposure::All | Exposure::Broker => None,
-    }
 }
 
 fn resource_route(context: &PeerContext, offered: &Offered, params: &Params<'_>) -> Option<Route> {
@@ -188,13 +187,14 @@ fn resource_target(context: &PeerContext, offered: &Offered, uri: &str) -> Optio
     if context.exposure.has_own() && uri.starts_with(OWN_SCHEME) {
         return None;
     }
-    match only_backend(context, offered) {
-        Some(backend) => Some(Target {
+    let only = context.exposure.only_backend(offered);
+    let listed = (only.is_none() || context.exposure == Exposure::Backends).then(|| offered.catalog.resource(uri));
+    listed.flatten().or_else(|| {
+        only.map(|backend| Target {
             backend,
             original: uri.into(),
-        }),
-        None => offered.catalog.resource(uri),
-    }
+        })
+    })
 }
 
 /// The backend that has the resource of this URI, and the URI that the backend gives it.
@@ -208,13 +208,10 @@ pub fn resource_of(context: &PeerContext, uri: &str) -> Option<(Arc<BackendShare
 fn completion_route(context: &PeerContext, offered: &Offered, params: &Params<'_>) -> Option<Route> {
     let reference = json::member(params.text?, "ref")?;
     let (key, target) = if let Some(name) = string_member(reference, "name") {
-        let listing = offered
-            .catalog
-            .listing(only_backend(context, offered), ListKind::Prompts);
-        ("name", listing.find(&name)?.clone())
+        ("name", find_name(context, offered, ListKind::Prompts, &name)?.clone())
     } else {
         let uri = string_member(reference, "uri")?;
-        ("uri", template_target(context, offered, &offered.catalog, &uri)?)
+        ("uri", template_target(context, offered, &uri)?)
     };
     let members = json::members(reference).ok()?;
     let original = json::string(&target.original);
@@ -233,9 +230,8 @@ fn completion_route(context: &PeerContext, offered: &Offered, params: &Params<'_
     })
 }
 
-fn template_target(context: &PeerContext, offered: &Offered, catalog: &Catalog, uri: &str) -> Option<Target> {
-    let listing = catalog.listing(only_backend(context, offered), ListKind::Templates);
-    match listing.find(uri) {
+fn template_target(context: &PeerContext, offered: &Offered, uri: &str) -> Option<Target> {
+    match find_name(context, offered, ListKind::Templates, uri) {
         Some(target) => Some(target.clone()),
         None => resource_target(context, offered, uri),
     }

@@ -20,7 +20,7 @@ use crate::{
     budget::Reservation,
     local::hello::{self, AUTHENTICATION_FAILED},
     mcp::{
-        Framing, Peer,
+        Exposure, Framing, Peer,
         lines::LineDecoder,
         rpc::{self, INVALID_REQUEST, Incoming, REFUSED, RpcError},
     },
@@ -94,7 +94,12 @@ pub async fn admit<S: LocalStream>(
         ));
     };
     let inbound = Reservation::new(&context.inbound, identity.project.id());
-    let peer = Peer::local(Arc::clone(&identity), Arc::clone(&outbox), Arc::clone(&context.service));
+    let peer = Peer::local(
+        Arc::clone(&identity),
+        Arc::clone(&outbox),
+        Arc::clone(&context.service),
+        Exposure::All,
+    );
     let wire = LocalWire::new(entry, identity, Arc::clone(&outbox));
     let connection = LastingConnection::new(
         (stream, wire),

@@ -1,28 +1,19 @@
 //! `gateway import`: writes the servers of an MCP client into the configuration file of the broker.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     fmt::Write as _,
     fs,
     io::Write as _,
     path::{Path, PathBuf},
 };
 
-use ::config::{File, FileFormat as ConfigFormat, Source};
 use clap::{Arg, ArgAction, ArgMatches, Command, builder::ValueParser};
-use serde_json::Value;
 
+use super::servers_file;
 use crate::{
-    cli::{
-        agent_clients::FileFormat,
-        client_file,
-        error::CliError,
-        flags::{many, switch},
-        operate::job::{Context, Job},
-        output::print,
-        partial_file::PartialFile,
-    },
-    gateway::import::{Imported, References, import},
+    cli::{error::CliError, flags::switch, output::print, partial_file::PartialFile},
+    gateway::import::Imported,
     local,
 };
 
@@ -56,12 +47,13 @@ pub fn command() -> Command {
                 .value_parser(ValueParser::path_buf())
                 .help("Configuration file to write [default: the one of the broker of this user]"),
         )
-        .arg(many("input", "NAME=VALUE", "Value of an input that the file asks for"))
+        .arg(servers_file::input())
         .arg(switch("dry-run", "Print the tables, and write nothing"))
 }
 
+/// Which files are imported, and where to.
 #[derive(Debug)]
-struct Import {
+pub struct Import {
     files: Vec<PathBuf>,
     to: Option<PathBuf>,
     inputs: Vec<String>,
@@ -69,18 +61,21 @@ struct Import {
 }
 
 /// Reads the arguments.
-pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
-    let inputs = matches.get_many::<String>("input").into_iter().flatten();
-    Box::new(Import {
+pub fn read(matches: &ArgMatches) -> Import {
+    Import {
         files: matches.get_many("file").into_iter().flatten().cloned().collect(),
         to: matches.get_one("to").cloned(),
-        inputs: inputs.cloned().collect(),
+        inputs: servers_file::given_inputs(matches),
         is_dry_run: matches.get_flag("dry-run"),
-    })
+    }
 }
 
-impl Job for Import {
-    fn run(&self, _: &Context) -> Result<(), CliError> {
+impl Import {
+    /// Writes the tables.
+    ///
+    /// # Errors
+    /// A file cannot be used, or there is nothing to import.
+    pub fn run(&self) -> Result<(), CliError> {
         let to = match &self.to {
             Some(to) => to.clone(),
             None => local::config_file_of_user().ok_or_else(|| {
@@ -92,14 +87,14 @@ impl Job for Import {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
             Err(error) => return Err(failed(&to, &error)),
         };
-        let inputs = self.inputs()?;
+        let inputs = servers_file::inputs(&self.inputs).map_err(CliError::Usage)?;
         let mut taken = names_in(&before).map_err(|reason| failed(&to, &reason))?;
         let (mut tables, mut notes, mut names) = (String::new(), Vec::new(), Vec::new());
         for file in &self.files {
             let Imported {
                 backends,
                 notes: of_file,
-            } = imported(file, &inputs, &taken).map_err(|reason| failed(file, &reason))?;
+            } = servers_file::read(file, &inputs, &taken).map_err(|reason| failed(file, &reason))?;
             notes.extend(of_file.into_iter().map(|note| format!("{}: {note}", file.display())));
             for backend in backends {
                 let _ = write!(tables, "\n{}", backend.table);
@@ -126,20 +121,6 @@ impl Job for Import {
     }
 }
 
-impl Import {
-    fn inputs(&self) -> Result<BTreeMap<String, String>, CliError> {
-        let split = |input: &String| {
-            let (name, value) = input.split_once('=')?;
-            Some((name.to_owned(), value.to_owned()))
-        };
-        let wrong = |input: &String| CliError::Failed(format!("--input {input}: NAME=VALUE is expected"));
-        self.inputs
-            .iter()
-            .map(|input| split(input).ok_or_else(|| wrong(input)))
-            .collect()
-    }
-}
-
 fn failed(file: &Path, reason: &dyn std::fmt::Display) -> CliError {
     CliError::Failed(format!("{} cannot be used: {reason}", file.display()))
 }
@@ -149,44 +130,6 @@ fn names_in(text: &str) -> Result<BTreeSet<String>, String> {
     let table: toml::Table = toml::from_str(text).map_err(|error| error.message().to_owned())?;
     let backends = table.get("backends").and_then(toml::Value::as_table);
     Ok(backends.into_iter().flatten().map(|(name, _)| name.clone()).collect())
-}
-
-fn imported(file: &Path, inputs: &BTreeMap<String, String>, taken: &BTreeSet<String>) -> Result<Imported, String> {
-    let text = client_file::read(file)?.ok_or("there is no such file")?;
-    let is_yaml = file
-        .extension()
-        .is_some_and(|extension| extension == "yaml" || extension == "yml");
-    let parsed = if is_yaml {
-        parse_yaml(&text)?
-    } else {
-        client_file::parse(FileFormat::Json, &text)?
-    };
-    let references = References {
-        inputs: inputs.clone(),
-        folder: folder_of(file),
-    };
-    import(&parsed, &references, taken)
-}
-
-fn parse_yaml(text: &str) -> Result<Value, String> {
-    let table = File::from_str(text, ConfigFormat::Yaml).collect();
-    let table = table.map_err(|error| error.to_string())?;
-    let members = table.into_iter().map(|(key, value)| {
-        let value = value.try_deserialize::<Value>().map_err(|error| error.to_string());
-        value.map(|value| (key, value))
-    });
-    members.collect::<Result<_, _>>().map(Value::Object)
-}
-
-/// The folder of the project that a file belongs to: that of the file, or the one above `.vscode` and the like.
-fn folder_of(file: &Path) -> String {
-    let file = file.canonicalize().unwrap_or_else(|_| file.to_owned());
-    let folder = file.parent().unwrap_or(Path::new("/"));
-    let is_hidden = folder
-        .file_name()
-        .is_some_and(|name| name.to_string_lossy().starts_with('.'));
-    let folder = folder.parent().filter(|_| is_hidden).unwrap_or(folder);
-    folder.display().to_string()
 }
 
 /// Writes the file as a whole, readable for its user alone: it may have secrets.

@@ -1,18 +1,25 @@
 //! `gateway`: the backend MCP servers that the agents of a project share.
 //!
-//! Each file has one group of subcommands. A subcommand reads its arguments into a [`Job`].
+//! Each file has one group of subcommands. A subcommand reads its arguments into a [`Job`], or into an [`Alone`] if it asks
+//! no broker.
 
 mod backend;
 mod command;
 mod import;
 mod list;
 mod logs;
+mod run;
+mod servers_file;
 mod tools;
+
+use std::{ffi::OsString, process::ExitCode};
 
 use clap::{ArgMatches, Command};
 
 use super::job::Job;
-use crate::cli::output::EXIT_CODES;
+use crate::cli::{error::CliError, output::EXIT_CODES};
+use import::Import;
+use run::Run;
 
 /// The name of the command.
 pub const NAME: &str = "gateway";
@@ -20,8 +27,8 @@ pub const NAME: &str = "gateway";
 const ABOUT: &str = "\
 The backend MCP servers that the agents of a project share.
 
-They stand in the configuration file, under [backends.NAME]. import writes them there from the file of an MCP client. The
-other subcommands ask a running broker. docs/gateway.md says what agents see of them.";
+They stand in the configuration file, under [backends.NAME]. import writes them there from the file of an MCP client. run
+is a gateway of its own for one client. The other subcommands ask a running broker. docs/gateway.md says what agents see of them.";
 
 /// The command with its help.
 pub fn command() -> Command {
@@ -34,13 +41,54 @@ pub fn command() -> Command {
         command::restart(),
         command::stop(),
         import::command(),
+        run::command(),
     ];
     Command::new(NAME)
         .about("Share MCP servers among agents: list, restart and import backends")
         .long_about(ABOUT)
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .subcommands(subcommands.map(|subcommand| subcommand.after_help(EXIT_CODES)))
+        .subcommands(subcommands.map(with_exit_codes))
+}
+
+/// A subcommand whose help says what its exit codes mean.
+fn with_exit_codes(subcommand: Command) -> Command {
+    if subcommand.get_after_help().is_some() {
+        return subcommand;
+    }
+    subcommand.after_help(EXIT_CODES)
+}
+
+/// A subcommand that asks no broker.
+#[derive(Debug)]
+pub enum Alone {
+    Import(Import),
+    Run(Run),
+}
+
+/// Reads the arguments of a subcommand that asks no broker; `None` if it asks one.
+///
+/// # Errors
+/// [`CliError::Usage`] with one line for the user.
+pub fn read_alone(matches: &ArgMatches, env: &[(OsString, OsString)]) -> Result<Option<Alone>, CliError> {
+    Ok(match matches.subcommand() {
+        Some((import::NAME, below)) => Some(Alone::Import(import::read(below))),
+        Some((run::NAME, below)) => Some(Alone::Run(run::read(below, env.to_vec())?)),
+        _ => None,
+    })
+}
+
+impl Alone {
+    /// Runs the subcommand, and returns the exit code of the process.
+    ///
+    /// # Errors
+    /// What went wrong, for the user.
+    pub fn run(self) -> Result<ExitCode, CliError> {
+        match self {
+            Self::Import(import) => import.run().map(|()| ExitCode::SUCCESS),
+            Self::Run(run) => run.run(),
+        }
+    }
 }
 
 /// Reads the arguments.
@@ -50,7 +98,6 @@ pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
         Some((tools::NAME, below)) => tools::read(below),
         Some((logs::NAME, below)) => logs::read(below),
         Some((name @ (command::START | command::RESTART | command::STOP), below)) => command::read(name, below),
-        Some((import::NAME, below)) => import::read(below),
         _ => list::read(),
     }
 }

@@ -1,0 +1,102 @@
+//! A gateway without a server: the backends of one file for one client, which is at the other end of a socket. It has no
+//! port and keeps nothing.
+
+use std::{io, os::unix::net::UnixStream, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+
+use actix_rt::{Arbiter, System};
+use actors::{broker::Broker, model::BackendsConfig, session::CloseReason, silence};
+use tokio::{
+    pin,
+    sync::{Notify, watch},
+    time::timeout,
+};
+
+use super::{configuration, services::Services, settings, stop_signal};
+use crate::{
+    auth::AuthPolicy,
+    config::Config,
+    edge::Admission,
+    exit,
+    mcp::reply,
+    storage, telemetry,
+    transport::{Connections, TransportContext, stdio},
+};
+
+/// Longest time at the end of the process for the spans that are queued.
+const FLUSH_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// A file with backends, and how it is read again when it has changed.
+pub struct FollowedBackends {
+    pub file: PathBuf,
+    pub read: Box<dyn Fn() -> Result<Arc<BackendsConfig>, String>>,
+}
+
+/// Serves the backends of a configuration to the client until it ends or the process is told to stop. Open calls then have
+/// `shutdown_grace`. Settings of servers and storages have no effect. `name` is told to the client as that of the server.
+///
+/// # Errors
+/// The parts cannot be started, or signals cannot be received.
+pub fn serve_gateway(
+    config: &Config,
+    followed: FollowedBackends,
+    name: Option<String>,
+    client: UnixStream,
+) -> io::Result<ExitCode> {
+    if let Some(name) = name {
+        reply::set_server_name(name);
+    }
+    System::new().block_on(serve(config, followed, client))
+}
+
+async fn serve(config: &Config, followed: FollowedBackends, client: UnixStream) -> io::Result<ExitCode> {
+    let backends = Arc::new(watch::Sender::new(Arc::clone(&config.backends)));
+    let gateway = settings::gateway(config, backends.subscribe());
+    let storage = storage::open(settings::memory(config)).await?;
+    let worker = Arbiter::current();
+    worker.spawn(silence::beat_forever());
+    let gave_up = Arc::new(Notify::new());
+    let tell = Arc::clone(&gave_up);
+    let settings = settings::broker(config, None, Some(gateway));
+    let broker = Broker::start(settings, storage, vec![worker], move || tell.notify_one());
+    let policy = AuthPolicy {
+        is_required: false,
+        admin_key: None,
+        jwt: None,
+        rate_limit: config.rate_limit,
+        allows_agent_answers: false,
+    };
+    let Services { auth, service, .. } = Services::of(&broker, config, policy, None)?;
+    let connections = Connections::new(1);
+    let context = TransportContext {
+        connections: Arc::clone(&connections),
+        admission: Admission::new(&[], &[]),
+        auth,
+        service,
+        timeouts: settings::timeouts(config),
+        replicas: None,
+        inbound: settings::inbound_budget(config),
+    };
+    let _following = configuration::follow(&followed.file, followed.read, backends, |_| {});
+
+    let input_ended = Arc::new(Notify::new());
+    let connection = stdio::serve(&context, client, Arc::clone(&input_ended));
+    pin!(connection);
+    let code = tokio::select! {
+        ended = &mut connection => return ended.map(|()| ExitCode::SUCCESS),
+        () = gave_up.notified() => {
+            tracing::error!("the root actor gave up after repeated failures: the process ends");
+            ExitCode::from(exit::GAVE_UP)
+        }
+        signal = stop_signal() => {
+            signal?;
+            ExitCode::SUCCESS
+        }
+        () = input_ended.notified() => ExitCode::SUCCESS,
+    };
+    connections.close_all(CloseReason::ShuttingDown);
+    if timeout(config.shutdown_grace, connection).await.is_err() {
+        tracing::warn!("the shutdown grace is over: open calls are cut");
+    }
+    telemetry::shut_down(FLUSH_TIMEOUT);
+    Ok(code)
+}

@@ -1,0 +1,324 @@
+//! `gateway run`: what its one client sees, and how it ends.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::{BufRead, BufReader, Write},
+    path::PathBuf,
+    process::Stdio,
+};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::{
+    harness::{Calls, Plan, marked, tool_names, tools_of},
+    running::{Running, program},
+    support::{Wire, eventually},
+};
+
+fn two_backends() -> Running {
+    Plan::new()
+        .backend("one", &[])
+        .backend("two", &["--era", "modern"])
+        .run(&[])
+}
+
+fn state_of(wire: &Wire, backend: &str) -> Value {
+    wire.request("gateway/status", json!({})).unwrap()["backends"][backend].take()
+}
+
+#[test]
+fn a_legacy_client_has_the_tools_of_the_backends_and_no_others() {
+    let mut gateway = two_backends();
+    let client = gateway.legacy();
+    let names = tool_names(&client);
+    assert!(
+        names
+            .iter()
+            .all(|name| name.starts_with("one__") || name.starts_with("two__")),
+        "{names:?}"
+    );
+    for (name, arguments) in [("one__echo", json!({"a": 1})), ("two__echo", json!({"b": [2]}))] {
+        assert!(names.iter().any(|known| known == name), "{names:?}");
+        assert_eq!(client.gets(name, arguments.clone())["arguments"], arguments);
+    }
+    assert_eq!(client.gets("one::echo", json!({"c": 3}))["arguments"], json!({"c": 3}));
+    assert_eq!(client.code_of("register_session", json!({})), -32602);
+    assert_eq!(
+        client.error_of("resources/read", json!({"uri": "broker://sessions"})),
+        -32601
+    );
+}
+
+#[test]
+fn a_modern_client_is_served_the_same_tools() {
+    let mut gateway = two_backends();
+    let client = gateway.modern();
+    let discovered = client.request("server/discover", json!({})).unwrap();
+    assert_eq!(discovered["supportedVersions"], json!(["2026-07-28"]));
+    assert!(discovered["capabilities"].get("extensions").is_none(), "{discovered}");
+    assert!(tools_of(&client, "one").contains(&"echo".to_owned()));
+    assert_eq!(client.gets("two__echo", json!({"a": 1}))["arguments"], json!({"a": 1}));
+}
+
+#[test]
+fn a_single_backend_has_its_own_names_and_keeps_them_valid_beside_another() {
+    let mut gateway = Plan::new().backend("one", &[]).run(&[]);
+    let client = gateway.legacy();
+    assert!(tool_names(&client).contains(&"echo".to_owned()));
+    let pid = client.gets("pid", json!({}))["pid"].clone();
+    assert_eq!(client.gets("one__pid", json!({}))["pid"], pid);
+
+    gateway.is_configured(|plan| plan.backend("one", &[]).backend("two", &[]));
+    eventually("both have prefixes", || {
+        (!tools_of(&client, "two").is_empty() && tools_of(&client, "one").contains(&"pid".to_owned())).then_some(())
+    });
+    client.wire.next_notification("notifications/tools/list_changed");
+    assert_eq!(client.gets("one__pid", json!({}))["pid"], pid);
+    assert_eq!(client.code_of("pid", json!({})), -32602, "both backends have it");
+
+    gateway.is_configured(|plan| plan.backend("one", &[]));
+    eventually("the prefix has gone", || {
+        tool_names(&client).contains(&"pid".to_owned()).then_some(())
+    });
+    assert_eq!(client.gets("one__pid", json!({}))["pid"], pid);
+}
+
+#[test]
+fn the_status_is_that_of_mcpmon_and_needs_no_handshake() {
+    let mut gateway = Plan::new()
+        .backend("fails", &["--exit-at-start", "3"])
+        .backend("works", &[])
+        .backend_with("off", &[], "disabled = true")
+        .run(&[]);
+    let wire = gateway.wire();
+    let ready = eventually("the backend is ready", || {
+        Some(state_of(&wire, "works")).filter(|backend| backend["state"] == "ready" && backend["tools"] != 0)
+    });
+    assert!(ready["pid"].is_u64() && ready["error"].is_null(), "{ready}");
+    let failed = eventually("the other one has failed", || {
+        Some(state_of(&wire, "fails")).filter(|backend| backend["state"] == "failed")
+    });
+    assert_eq!(failed["tools"], 0);
+    assert!(
+        failed["error"].as_str().unwrap().contains("missing FAKE_TOKEN"),
+        "{failed}"
+    );
+    assert_eq!(state_of(&wire, "off")["state"], "stopped");
+    assert_eq!(wire.request("gateway/status", json!({})).unwrap()["initialized"], false);
+
+    let result = wire.request("initialize", json!({})).unwrap();
+    assert_eq!(result["serverInfo"]["name"], "mcp-broker");
+    assert_eq!(wire.request("gateway/status", json!({})).unwrap()["initialized"], true);
+}
+
+#[test]
+fn the_name_that_was_given_is_told() {
+    let mut gateway = Plan::new().backend("one", &[]).run(&["--name", "tools of a test"]);
+    let result = gateway.wire().request("initialize", json!({})).unwrap();
+    assert_eq!(result["serverInfo"]["name"], "tools of a test");
+}
+
+#[test]
+fn a_call_of_one_backend_does_not_hold_up_another() {
+    let mut gateway = two_backends();
+    let client = gateway.legacy();
+    let open = ["one__never", "two__never"].map(|tool| {
+        let call = client.begins_call(tool, &json!({}));
+        for other in ["one__echo", "two__echo"] {
+            client.gets(other, json!({"while": tool}));
+        }
+        call
+    });
+    assert!(open.iter().all(|call| !client.wire.has_received(call)));
+    open.iter().for_each(|call| client.wire.cancels(call));
+}
+
+/// The streams are pipes here. The reader has nothing to read in the middle of many a line, as while a person thinks.
+#[test]
+fn no_line_is_lost_however_they_arrive() {
+    const LINES: usize = 400;
+    let plan = Plan::new().backend("one", &[]).backend("two", &[]);
+    let lines: Vec<String> = (0..LINES)
+        .map(|id| {
+            let (method, params) = match id % 4 {
+                0 => ("tools/list", json!({})),
+                1 => ("ping", json!({})),
+                2 => (
+                    "tools/call",
+                    json!({"name": "one__echo", "arguments": {"text": "ü".repeat(id)}}),
+                ),
+                _ => ("tools/call", json!({"name": "two::echo", "arguments": {"id": id}})),
+            };
+            json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string()
+        })
+        .collect();
+    let (file, _) = plan.written();
+    let folder = PathBuf::from(plan.file(""));
+    let mut child = program(&folder, &["--config", &file])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let mut output = BufReader::new(output).lines();
+    let mut answered = BTreeSet::new();
+    let mut await_answer = |id: usize, answered: &mut BTreeSet<usize>| {
+        while !answered.contains(&id) {
+            let line = output.next().expect("the gateway has ended").unwrap();
+            let frame: Value = serde_json::from_str(&line).unwrap();
+            assert!(
+                frame.get("error").is_none() && frame["result"]["isError"] != true,
+                "{frame}"
+            );
+            if let Some(id) = frame["id"].as_u64() {
+                assert!(answered.insert(usize::try_from(id).unwrap()), "{id} is answered twice");
+            }
+        }
+    };
+    let hello =
+        json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+    let hello = json!({"jsonrpc": "2.0", "id": LINES, "method": "initialize", "params": hello});
+    writeln!(input, "{hello}").unwrap();
+    await_answer(LINES, &mut answered);
+    for (id, line) in lines.iter().enumerate() {
+        let is_last = id + 1 == LINES;
+        let text = if is_last { line.clone() } else { format!("{line}\n") };
+        let bytes = text.as_bytes();
+        // Each line is cut at another place, often within a character.
+        let (begin, rest) = bytes.split_at(bytes.len() * (id % 7) / 7);
+        input.write_all(begin).unwrap();
+        if id % 3 == 0 && id > 0 {
+            await_answer(id - 1, &mut answered);
+        }
+        for chunk in rest.chunks(1 + id % 61) {
+            input.write_all(chunk).unwrap();
+        }
+    }
+    drop(input);
+    for id in 0..LINES {
+        await_answer(id, &mut answered);
+    }
+    assert!(child.wait().unwrap().success());
+    eventually("all processes of backends have ended", || {
+        marked(plan.marker()).is_empty().then_some(())
+    });
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn the_end_of_the_input_gives_open_calls_a_short_time() {
+    let mut gateway = two_backends();
+    let client = gateway.legacy();
+    client.gets("one__echo", json!({}));
+    let short = client.begins_call("one__sleep", &json!({"ms": 100}));
+    let endless = client.begins_call("two__never", &json!({}));
+    client.wire.ends_output();
+    let result = client.wire.answer_to(&short).unwrap();
+    assert_eq!(result["structuredContent"], json!({"done": true}), "{result}");
+    let result = client.wire.answer_to(&endless).unwrap();
+    assert_eq!(result["structuredContent"]["code"], "shutting_down", "{result}");
+    assert!(gateway.ends().success());
+    gateway.awaits_no_processes();
+}
+
+#[test]
+fn an_open_subscription_does_not_hold_up_the_end() {
+    let mut gateway = Plan::new().backend("one", &[]).run(&[]);
+    let client = gateway.modern();
+    let listen = client.params(json!({"notifications": {"toolsListChanged": true}}));
+    let listen = client.wire.asks("subscriptions/listen", listen);
+    client
+        .wire
+        .next_notification("notifications/subscriptions/acknowledged");
+    client.wire.ends_output();
+    assert_eq!(client.wire.answer_to(&listen).unwrap()["resultType"], "complete");
+    assert!(gateway.ends().success());
+}
+
+#[test]
+fn a_signal_ends_it_as_the_end_of_the_input_does() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut gateway = two_backends();
+        let client = gateway.legacy();
+        client.gets("two__echo", json!({}));
+        let open = client.begins_call("one__never", &json!({}));
+        client.wire.syncs();
+        gateway.receives(signal);
+        let result = client.wire.answer_to(&open).unwrap();
+        assert_eq!(result["structuredContent"]["code"], "shutting_down", "{result}");
+        assert!(gateway.ends().success());
+        gateway.awaits_no_processes();
+    }
+}
+
+#[test]
+fn it_ends_when_its_client_reads_nothing_more() {
+    let gateway = Plan::new().backend("one", &[]);
+    let mut gateway = gateway.run(&[]);
+    let client = gateway.legacy();
+    client.gets("one__echo", json!({}));
+    client.wire.disconnects();
+    assert!(gateway.ends().success());
+    gateway.awaits_no_processes();
+}
+
+#[test]
+fn no_process_survives_a_gateway_that_was_killed() {
+    let plan = Plan::new()
+        .backend("one", &[])
+        .backend("two", &["--ignore-eof", "--ignore-term"]);
+    let mut gateway = plan.run(&[]);
+    let client = gateway.legacy();
+    client.gets("one__child", json!({}));
+    client.gets("two__daemon", json!({}));
+    client.begins_call("one__never", &json!({}));
+    client.wire.syncs();
+    assert!(
+        marked(gateway.marker()).len() >= 6,
+        "two programs, two keepers, two descendants"
+    );
+    gateway.receives(Signal::KILL);
+    assert!(!gateway.ends().success());
+    gateway.awaits_no_processes();
+}
+
+#[test]
+fn it_opens_no_port_and_writes_no_file() {
+    let mut gateway = two_backends();
+    let client = gateway.legacy();
+    client.gets("one__echo", json!({}));
+    let sockets: Vec<String> = fs::read_dir(format!("/proc/{}/fd", gateway.pid()))
+        .unwrap()
+        .flatten()
+        .filter_map(|file| fs::read_link(file.path()).ok())
+        .filter_map(|link| {
+            Some(
+                link.to_str()?
+                    .strip_prefix("socket:[")?
+                    .trim_end_matches(']')
+                    .to_owned(),
+            )
+        })
+        .collect();
+    assert!(!sockets.is_empty(), "its streams are sockets");
+    let tables = ["tcp", "tcp6", "udp", "udp6"].map(|table| format!("/proc/{}/net/{table}", gateway.pid()));
+    let inodes = tables.iter().flat_map(|table| {
+        let text = fs::read_to_string(table).unwrap_or_default();
+        text.lines()
+            .skip(1)
+            .filter_map(|line| line.split_whitespace().nth(9).map(str::to_owned))
+            .collect::<Vec<_>>()
+    });
+    let inodes: Vec<String> = inodes.collect();
+    assert!(sockets.iter().all(|socket| !inodes.contains(socket)), "{sockets:?}");
+    let files: Vec<_> = fs::read_dir(&gateway.folder)
+        .unwrap()
+        .flatten()
+        .map(|file| file.file_name())
+        .collect();
+    assert_eq!(files, ["broker.toml"]);
+    assert!(gateway.is_running());
+}

@@ -1,0 +1,135 @@
+//! `mcp-broker gateway run` as a process, with the test as its client.
+
+use std::{
+    fs,
+    io::Read,
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Arc, Mutex},
+    thread,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+
+use crate::{
+    harness::{Plan, marked, replace_configuration},
+    support::{Agent, Wire, broker_program, eventually},
+};
+
+/// A gateway that runs. Dropping it asserts that all processes of its backends end.
+pub struct Running {
+    child: Child,
+    /// The streams of the process, until a client takes them.
+    wire: Option<Wire>,
+    pub folder: PathBuf,
+    marker: String,
+    log: Arc<Mutex<String>>,
+}
+
+/// `gateway run` with these arguments, in this folder, which is also the home.
+pub fn program(folder: &Path, args: &[&str]) -> Command {
+    let mut program = broker_program();
+    program
+        .args(["gateway", "run"])
+        .args(args)
+        .current_dir(folder)
+        .env("HOME", folder)
+        .env("PATH", "/usr/bin:/bin")
+        .env("MCP_BROKER_GATEWAY_LIST_WAIT", "20s");
+    program
+}
+
+impl Running {
+    pub fn start(folder: PathBuf, marker: String, args: &[&str]) -> Self {
+        // Clients such as those of Node.js have sockets for pipes.
+        let (own, given) = UnixStream::pair().unwrap();
+        let mut child = program(&folder, args)
+            .stdin(OwnedFd::from(given.try_clone().unwrap()))
+            .stdout(OwnedFd::from(given))
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let log = Arc::new(Mutex::new(String::new()));
+        let (mut stderr, to) = (child.stderr.take().unwrap(), Arc::clone(&log));
+        thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(len @ 1..) = stderr.read(&mut bytes) {
+                to.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..len]));
+            }
+        });
+        Self {
+            child,
+            wire: Some(Wire::on_socket(own)),
+            folder,
+            marker,
+            log,
+        }
+    }
+
+    /// The streams without a handshake.
+    pub fn wire(&mut self) -> Wire {
+        self.wire.take().expect("the streams have one client")
+    }
+
+    pub fn legacy(&mut self) -> Agent {
+        Agent::legacy(self.wire(), "2025-11-25", &json!({}))
+    }
+
+    pub fn modern(&mut self) -> Agent {
+        Agent::modern(self.wire(), json!({}))
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What was written to stderr so far.
+    pub fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// Replaces the configuration file.
+    pub fn is_configured(&self, plan: impl FnOnce(Plan) -> Plan) {
+        replace_configuration(&self.folder, &self.marker, plan);
+    }
+
+    pub fn marker(&self) -> &str {
+        &self.marker
+    }
+
+    pub fn receives(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Waits for the end of the process.
+    pub fn ends(&mut self) -> ExitStatus {
+        eventually("the gateway ends", || self.child.try_wait().unwrap())
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Waits until no process of a backend is alive.
+    pub fn awaits_no_processes(&self) {
+        eventually("all processes of backends have ended", || {
+            marked(&self.marker).is_empty().then_some(())
+        });
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if !thread::panicking() {
+            self.awaits_no_processes();
+        } else {
+            eprintln!("{}", self.log());
+        }
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
