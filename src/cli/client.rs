@@ -175,16 +175,36 @@ impl Client {
         self.respond(ask).map(http::Response::into_body)
     }
 
+    /// As [`Self::send`]. An answer in JSON that is no problem document is none with these statuses, too.
+    ///
+    /// # Errors
+    /// What happened; a refusal has the code of the broker.
+    pub fn send_for(&self, ask: &ApiRequest, statuses: &[StatusCode]) -> Result<String, ClientError> {
+        let is_answer = |response: &http::Response<String>| {
+            let kind = response.headers().get(header::CONTENT_TYPE);
+            statuses.contains(&response.status()) && kind.is_some_and(|kind| kind == "application/json")
+        };
+        self.respond_if(ask, is_answer).map(http::Response::into_body)
+    }
+
     /// Sends a request and returns the response, whose status is one of success.
     ///
     /// # Errors
     /// What happened; a refusal has the code of the broker.
     pub fn respond(&self, ask: &ApiRequest) -> Result<http::Response<String>, ClientError> {
+        self.respond_if(ask, |_| false)
+    }
+
+    fn respond_if(
+        &self,
+        ask: &ApiRequest,
+        is_answer: impl Fn(&http::Response<String>) -> bool,
+    ) -> Result<http::Response<String>, ClientError> {
         let response = self.exchange(ask);
         let response =
             response.map_err(|error| ClientError::new(transport_error(&self.access.url, ask.timeout, &error)));
         let response = response.and_then(|response| {
-            if response.status().is_success() {
+            if response.status().is_success() || is_answer(&response) {
                 Ok(response)
             } else {
                 Err(refusal(&self.access, &response, response.body()))

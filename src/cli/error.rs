@@ -17,6 +17,8 @@ pub enum CliError {
     Nothing(Option<String>),
     /// The broker does not run; one line for the user.
     NotRunning(String),
+    /// Tools are not ready; one line for the user, and the exit code.
+    NotReady(String, u8),
     /// A signal ended the command.
     Signalled(i32),
 }

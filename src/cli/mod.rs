@@ -232,6 +232,7 @@ fn report(stop: CliError, speaks_json: bool) -> ExitCode {
         CliError::Nothing(Some(line)) => (line, exit::NOTHING),
         CliError::Nothing(None) => return ExitCode::from(exit::NOTHING),
         CliError::NotRunning(line) => (line, exit::NOT_RUNNING),
+        CliError::NotReady(line, code) => (line, code),
         CliError::Signalled(signal) => {
             return ExitCode::from(exit::SIGNALLED | u8::try_from(signal).unwrap_or(0));
         }

@@ -111,7 +111,7 @@ pub fn import(file: &Value, references: &References, taken: &BTreeSet<String>) -
 /// The members of a server. `.mcpmon.yaml` may have a command line alone, which is for a shell.
 fn members(server: &Value) -> Option<Map<String, Value>> {
     match server {
-        Value::Object(server) => Some(server.clone()),
+        Value::Object(server) => Some(with_command_word(server.clone())),
         Value::String(line) if line.contains(char::is_whitespace) => {
             let args = Value::from(vec!["-c", line.as_str()]);
             Some(Map::from_iter([
@@ -122,6 +122,20 @@ fn members(server: &Value) -> Option<Map<String, Value>> {
         Value::String(command) => Some(Map::from_iter([("command".to_owned(), command.as_str().into())])),
         _ => None,
     }
+}
+
+/// A server whose command is one word: `.mcpmon.yaml` may have a list, of which the other words come before the arguments.
+fn with_command_word(mut server: Map<String, Value>) -> Map<String, Value> {
+    let words = ["command", "cmd"]
+        .into_iter()
+        .find_map(|member| server.get(member)?.as_array().cloned());
+    if let Some([command, rest @ ..]) = words.as_deref() {
+        let args = server.get("args").and_then(Value::as_array).into_iter().flatten();
+        let args: Vec<Value> = rest.iter().chain(args).cloned().collect();
+        let command = command.clone();
+        server.extend([("command".to_owned(), command), ("args".to_owned(), args.into())]);
+    }
+    server
 }
 
 /// Whether a server is this program: a broker must not be its own backend.
@@ -335,6 +349,7 @@ mod tests {
             "c": {"cmd": "node", "watch": "src/", "ext": "js"},
             "d": {"cmd": "x", "watch": "/a", "extensions": "py, .json", "cwd": "/b"},
             "e": {"cmd": "x", "watch": "."},
+            "f": {"command": ["python", "-u"], "args": ["server.py"]},
         }});
         let imported = import(&file, &references, &BTreeSet::new()).unwrap();
         assert!(
@@ -356,6 +371,11 @@ mod tests {
             let table = &imported.backends[at].table;
             assert!(table.ends_with(lines), "{table}");
         }
+        assert!(
+            imported.backends[5]
+                .table
+                .contains("command = \"python\"\nargs = [\"-u\", \"server.py\"]")
+        );
         assert_eq!(imported.notes, [""; 0]);
         let missing = import(&file, &References::default(), &BTreeSet::new()).unwrap_err();
         assert_eq!(missing, "a: it asks for key: give it with --input key=VALUE");

@@ -49,7 +49,7 @@ use crate::problem;
         answering::cancel, answering::typed, answering::draft, answering::put_draft,
         yaps::list, yaps::yap, desk::show, desk::change, answer_link::show, answer_link::answer,
         backends::list, backends::show, backends::tools, backends::log, backends::start, backends::restart,
-        backends::stop,
+        backends::stop, backends::ready,
         stats::show, settings::show, audit::list, tree::tree, log_level::show, log_level::change, metrics::metrics,
     ),
     components(schemas(ProblemBody, documented::SessionStatusFilter)),

@@ -10,6 +10,7 @@ pub mod history;
 pub mod messages;
 pub mod protocols;
 pub mod questions;
+pub mod readiness;
 pub mod sending;
 pub mod sessions;
 

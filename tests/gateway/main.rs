@@ -7,6 +7,7 @@
 mod support;
 
 mod asking;
+mod commands;
 mod configuration;
 mod crashes;
 mod eras;

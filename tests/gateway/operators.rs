@@ -9,7 +9,7 @@ use crate::{
     support::{ADMIN_KEY, broker_program, eventually},
 };
 
-fn cli(gateway: &Gateway, arguments: &[&str]) -> Output {
+pub fn cli(gateway: &Gateway, arguments: &[&str]) -> Output {
     broker_program()
         .args(["gateway", "--url", &format!("http://{}", gateway.address)])
         .args(arguments)
@@ -17,12 +17,12 @@ fn cli(gateway: &Gateway, arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-fn text(output: &Output) -> String {
+pub fn text(output: &Output) -> String {
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-fn json_of(output: &Output) -> Vec<Value> {
+pub fn json_of(output: &Output) -> Vec<Value> {
     text(output)
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())

@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::lists::parsed;
-use crate::cli::client::{Client, ClientError, refused};
+use crate::cli::client::{ApiRequest, Client, ClientError, refused};
 use crate::cli::mcp_client::{modern_request, response_in};
 
 /// A JSON-RPC response to a call.
@@ -15,18 +15,24 @@ struct Response {
     error: Option<RpcError>,
 }
 
+/// The result of a call.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct CallResult {
-    structured_content: Option<Box<RawValue>>,
+pub struct CallResult {
+    pub content: Option<Box<RawValue>>,
+    pub structured_content: Option<Box<RawValue>>,
     #[serde(default)]
-    is_error: bool,
+    pub is_error: bool,
 }
 
 #[derive(Deserialize)]
 struct RpcError {
+    code: i64,
     message: String,
 }
+
+/// The code of JSON-RPC for params that are wrong.
+const INVALID_PARAMS: i64 = -32602;
 
 /// The error object of a tool.
 #[derive(Deserialize)]
@@ -42,32 +48,52 @@ struct ToolError {
 /// # Errors
 /// The broker refused the call, or it cannot be reached.
 pub fn call(client: &Client, tool: &str, arguments: &Value) -> Result<Box<RawValue>, ClientError> {
-    let ask = modern_request("tools/call", json!({"name": tool, "arguments": arguments}));
-    let answer = client.respond(&ask)?;
-    let text = response_in(&answer).map_err(|error| ClientError::new(error.to_string()))?;
-    let response: Response = parsed(text)?;
-    if let Some(error) = response.error {
-        return Err(refused(
-            &client.access,
-            "invalid_argument".to_owned(),
-            &error.message,
-            None,
-        ));
-    }
-    let result = response
-        .result
-        .ok_or_else(|| ClientError::new(format!("{tool} has no result")))?;
+    let ask = request(tool, arguments);
+    let result = result_of(client, tool, &ask)?;
     let content = result
         .structured_content
         .ok_or_else(|| ClientError::new(format!("{tool} has no result")))?;
     if !result.is_error {
         return Ok(content);
     }
-    let error: ToolError = parsed(content.get())?;
+    Err(refusal(client, &content)?)
+}
+
+/// The request of a call.
+pub fn request(tool: &str, arguments: &Value) -> ApiRequest {
+    modern_request("tools/call", json!({"name": tool, "arguments": arguments}))
+}
+
+/// Sends a call and returns its result, also that of a tool that refuses.
+///
+/// # Errors
+/// The broker refused the request, or it cannot be reached.
+pub fn result_of(client: &Client, tool: &str, ask: &ApiRequest) -> Result<CallResult, ClientError> {
+    let answer = client.respond(ask)?;
+    let text = response_in(&answer).map_err(|error| ClientError::new(error.to_string()))?;
+    let response: Response = parsed(text)?;
+    if let Some(error) = response.error {
+        let code = match error.code {
+            INVALID_PARAMS => "invalid_argument".to_owned(),
+            code => format!("error {code}"),
+        };
+        return Err(refused(&client.access, code, &error.message, None));
+    }
+    response
+        .result
+        .ok_or_else(|| ClientError::new(format!("{tool} has no result")))
+}
+
+/// The refusal in the object of a tool of the broker.
+///
+/// # Errors
+/// It is no such object.
+pub fn refusal(client: &Client, object: &RawValue) -> Result<ClientError, ClientError> {
+    let error: ToolError = parsed(object.get())?;
     let detail = match error.detail {
         Some(Value::String(detail)) => format!("{}: {detail}", error.message),
         _ => error.message,
     };
     let retry_after = error.retry_after_ms.map(std::time::Duration::from_millis);
-    Err(refused(&client.access, error.code, &detail, retry_after))
+    Ok(refused(&client.access, error.code, &detail, retry_after))
 }

@@ -1,10 +1,15 @@
-//! `/api/v1/backends`: the backend MCP servers of the project, and what operators do with them.
+//! `/api/v1/backends`: the backend MCP servers of the project, and what operators do with them. `/api/v1/gateway/ready`:
+//! whether their tools can be called.
 
 #![allow(unused_qualifications, reason = "what utoipa writes")]
 
 use std::sync::Arc;
 
-use actix_web::{http::Method, web};
+use actix_web::{
+    HttpResponseBuilder,
+    http::{Method, StatusCode},
+    web,
+};
 use actors::{
     gateway::{BackendCommand, BackendState},
     model::Scope,
@@ -15,10 +20,14 @@ use utoipa::IntoParams;
 use crate::{
     auth::Identity,
     http::{
-        extract::{Admin, ApiResult, Caller, NoQuery, ok},
+        extract::{Admin, ApiResult, Caller, NoQuery, listed, ok},
+        problem_body::ProblemBody,
         resource::Resource,
     },
-    verbs::backends::{self as verbs, Backend, BackendLines, BackendTools, Backends},
+    verbs::{
+        backends::{self as verbs, Backend, BackendLines, BackendTools, Backends},
+        readiness::{self, Readiness, ToolsReadiness},
+    },
 };
 
 /// The resources of this file.
@@ -31,6 +40,7 @@ pub fn resources() -> Vec<Resource> {
         Resource::at("/api/v1/backends/{backend}/start").on(Method::POST, web::to(start)),
         Resource::at("/api/v1/backends/{backend}/restart").on(Method::POST, web::to(restart)),
         Resource::at("/api/v1/backends/{backend}/stop").on(Method::POST, web::to(stop)),
+        Resource::at("/api/v1/gateway/ready").on(Method::GET, web::to(ready)),
     ]
 }
 
@@ -122,6 +132,40 @@ pub async fn restart(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Pa
 ))]
 pub async fn stop(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> ApiResult {
     command(&admin, &by, &path, BackendCommand::Stop)
+}
+
+/// The tools to ask for.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ReadyQuery {
+    /// Names as clients see them, separated by commas: 1 to 100, of at most 256 bytes each.
+    #[param(required, nullable = false, example = "github__search_code")]
+    tools: Option<String>,
+}
+
+/// Whether tools of backends can be called now at this replica. The status is that of the least ready tool, and the body says
+/// how ready each of them is.
+#[utoipa::path(get, path = "/api/v1/gateway/ready", operation_id = "get_gateway_readiness", tag = "backends",
+    params(ReadyQuery), responses(
+    (status = 200, description = "All are ready", body = ToolsReadiness),
+    (status = 404, description = "No backend offers one of them, or the project does not exist",
+        content((ToolsReadiness = "application/json"), (ProblemBody = "application/problem+json"))),
+    (status = 409, description = "The backend of one of them has failed or is switched off", body = ToolsReadiness),
+    (status = 503, description = "A backend is starting or waits for its next start, or the broker cannot serve the request \
+        now", content((ToolsReadiness = "application/json"), (ProblemBody = "application/problem+json"))),
+))]
+pub async fn ready(Caller(by): Caller, query: web::Query<ReadyQuery>) -> ApiResult {
+    by.check_scope(Scope::Observer)?;
+    let names = listed(query.into_inner().tools);
+    let answer = readiness::of_tools(&by.project, names.collect())?;
+    let status = match answer.readiness {
+        Readiness::Ready => StatusCode::OK,
+        Readiness::Transient => StatusCode::SERVICE_UNAVAILABLE,
+        Readiness::NeedsPerson => StatusCode::CONFLICT,
+        Readiness::Unknown => StatusCode::NOT_FOUND,
+    };
+    Ok(HttpResponseBuilder::new(status).json(answer))
 }
 
 /// Whether the caller may see the arguments of programs.

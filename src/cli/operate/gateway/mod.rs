@@ -4,10 +4,12 @@
 //! no broker.
 
 mod backend;
+mod call;
 mod command;
 mod import;
 mod list;
 mod logs;
+mod ready;
 mod run;
 mod servers_file;
 mod tools;
@@ -36,6 +38,8 @@ pub fn command() -> Command {
         list::command(),
         list::show(),
         tools::command(),
+        call::command(),
+        ready::command(),
         logs::command(),
         command::start(),
         command::restart(),
@@ -96,6 +100,8 @@ pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
     match matches.subcommand() {
         Some((list::SHOW, below)) => list::read_show(below),
         Some((tools::NAME, below)) => tools::read(below),
+        Some((call::NAME, below)) => call::read(below),
+        Some((ready::NAME, below)) => ready::read(below),
         Some((logs::NAME, below)) => logs::read(below),
         Some((name @ (command::START | command::RESTART | command::STOP), below)) => command::read(name, below),
         _ => list::read(),

@@ -1,0 +1,116 @@
+//! Whether tools of backends can be called now, and if not, whether waiting helps.
+
+use std::sync::Arc;
+
+use actors::{
+    gateway::{BackendShared, BackendState, GatewayHandle, ListKind},
+    model::BrokerError,
+    project::ProjectHandle,
+};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// Tools of one question.
+pub const TOOLS_MAX: usize = 100;
+/// Bytes of the name of a tool.
+const NAME_LEN_MAX: usize = 256;
+
+/// How ready a tool is, the best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Readiness {
+    /// It is offered, and its backend takes calls, or is started by the first one.
+    Ready,
+    /// Its backend is starting, ending, or waits for its next start.
+    Transient,
+    /// Its backend has failed or is switched off.
+    NeedsPerson,
+    /// No backend offers it.
+    Unknown,
+}
+
+/// How ready one tool is.
+#[derive(Serialize, ToSchema)]
+pub struct ToolReadiness {
+    /// The name as it was asked for.
+    tool: String,
+    readiness: Readiness,
+    /// The backend that has it, or that its name begins with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    backend: Option<String>,
+    /// The state of that backend.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    state: Option<&'static str>,
+    /// Why the backend is in this state.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    reason: Option<String>,
+}
+
+/// How ready the tools are.
+#[derive(Serialize, ToSchema)]
+pub struct ToolsReadiness {
+    /// That of the least ready tool.
+    pub readiness: Readiness,
+    /// In the order of the question.
+    tools: Vec<ToolReadiness>,
+}
+
+/// How ready these tools of a project are at this replica.
+///
+/// # Errors
+/// `invalid_argument`: none or too many tools, or a name that no tool can have.
+pub fn of_tools(project: &ProjectHandle, names: Vec<String>) -> Result<ToolsReadiness, BrokerError> {
+    let is_allowed = |name: &String| (1..=NAME_LEN_MAX).contains(&name.len());
+    if !(1..=TOOLS_MAX).contains(&names.len()) || !names.iter().all(is_allowed) {
+        let allowed = format!("1 to {TOOLS_MAX} names of tools, of at most {NAME_LEN_MAX} bytes each");
+        return Err(BrokerError::invalid("tools", allowed));
+    }
+    let tools: Vec<_> = names.into_iter().map(|name| of_tool(project.gateway(), name)).collect();
+    let worst = tools.iter().map(|tool| tool.readiness).max();
+    Ok(ToolsReadiness {
+        readiness: worst.unwrap_or(Readiness::Unknown),
+        tools,
+    })
+}
+
+fn of_tool(gateway: Option<&GatewayHandle>, tool: String) -> ToolReadiness {
+    let found = gateway.and_then(|gateway| find(gateway, &tool));
+    let Some((backend, is_offered)) = found else {
+        return ToolReadiness {
+            tool,
+            readiness: Readiness::Unknown,
+            backend: None,
+            state: None,
+            reason: None,
+        };
+    };
+    let view = backend.view();
+    let readiness = match view.state {
+        BackendState::Failed | BackendState::Disabled => Readiness::NeedsPerson,
+        _ if !is_offered && view.lists.is_some() => Readiness::Unknown,
+        BackendState::Ready | BackendState::Idle if is_offered => Readiness::Ready,
+        _ => Readiness::Transient,
+    };
+    ToolReadiness {
+        tool,
+        readiness,
+        backend: Some(backend.name.to_string()),
+        state: Some(view.state.as_str()),
+        reason: view.reason.clone(),
+    }
+}
+
+/// The backend that offers a tool, or else the one whose name that of the tool begins with; and whether it offers the tool.
+fn find(gateway: &GatewayHandle, tool: &str) -> Option<(Arc<BackendShared>, bool)> {
+    let offered = gateway.shared().offered();
+    if let Some(target) = offered.catalog.listing(None, ListKind::Tools).find(tool) {
+        return Some((Arc::clone(offered.backend_of(target)?), true));
+    }
+    let naming = &gateway.settings().naming;
+    let mut separators = naming.separators();
+    let backend = separators.find_map(|separator| offered.backend(tool.split_once(separator)?.0).cloned())?;
+    Some((backend, false))
+}
