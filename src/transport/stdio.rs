@@ -150,7 +150,7 @@ impl StdioWire {
             let view = backend.view();
             let state = match view.state {
                 BackendState::Starting => "starting",
-                BackendState::Ready => "ready",
+                BackendState::Ready | BackendState::Handover => "ready",
                 BackendState::Backoff | BackendState::Failed => "failed",
                 BackendState::Idle | BackendState::Disabled | BackendState::Stopping => "stopped",
             };

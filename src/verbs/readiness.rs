@@ -91,7 +91,7 @@ fn of_tool(gateway: Option<&GatewayHandle>, tool: String) -> ToolReadiness {
     let readiness = match view.state {
         BackendState::Failed | BackendState::Disabled => Readiness::NeedsPerson,
         _ if !is_offered && view.lists.is_some() => Readiness::Unknown,
-        BackendState::Ready | BackendState::Idle if is_offered => Readiness::Ready,
+        BackendState::Ready | BackendState::Handover | BackendState::Idle if is_offered => Readiness::Ready,
         _ => Readiness::Transient,
     };
     ToolReadiness {

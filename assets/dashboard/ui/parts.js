@@ -55,7 +55,7 @@ const KINDS = {
   restarting: 'warn', gave_up: 'bad', finished: 'idle', queued: 'busy', delivered: 'busy', acknowledged: 'good',
   expired: 'bad', dead_lettered: 'bad', retiring: 'warn', revoked: 'idle', done: 'good', refused: 'bad', live: 'good',
   connecting: 'busy', lost: 'bad', off: 'idle', deleted: 'idle', released: 'warn', redriven: 'busy', accepted: 'good',
-  ready: 'good', starting: 'busy', stopping: 'busy', backoff: 'warn', failed: 'bad', disabled: 'idle',
+  ready: 'good', handover: 'good', starting: 'busy', stopping: 'busy', backoff: 'warn', failed: 'bad', disabled: 'idle',
 };
 
 export const Status = ({ value, kind, label }) => html`<span class=${`status ${kind ?? KINDS[value] ?? 'idle'}`}><svg

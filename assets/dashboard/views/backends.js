@@ -11,7 +11,7 @@ import { Table } from '../ui/table.js';
 
 // No event tells of backends.
 const POLL_MS = 2_000;
-const STATES = ['idle', 'starting', 'ready', 'backoff', 'failed', 'disabled', 'stopping'];
+const STATES = ['idle', 'starting', 'ready', 'handover', 'backoff', 'failed', 'disabled', 'stopping'];
 // The broker sends them all; the filter finds those beyond the first ones.
 const TOOLS_MAX = 200;
 const LINES_MAX = 1_000;

@@ -335,7 +335,11 @@ mod tests {
             (asked.questions[0].0.as_str(), &*asked.questions[0].1.method),
             ("a", "roots/list")
         );
-        assert!(InputRequired::read(asks.as_bytes(), BackendEra::Legacy).unwrap().is_none());
+        assert!(
+            InputRequired::read(asks.as_bytes(), BackendEra::Legacy)
+                .unwrap()
+                .is_none()
+        );
         for other in ["{}", r#"{"resultType":"complete","content":["\"input_required\""]}"#] {
             assert!(read(other).unwrap().is_none(), "{other}");
         }
