@@ -11,6 +11,7 @@ mod console;
 mod demo;
 mod dev_tools;
 mod doctor;
+mod edited_file;
 mod embedded;
 mod error;
 mod flags;

@@ -179,15 +179,34 @@ pub fn read_backends(
     Ok(all)
 }
 
-/// Reads the backends of a text in TOML, which has no other tables.
+/// Reads the backends of a text in TOML. Other tables and keys are not checked.
 ///
 /// # Errors
 /// The first wrong key, and what is allowed.
 pub fn parse_backends(text: &str, defaults: BackendDefaults) -> Result<BackendsConfig, String> {
     let tables = File::from_str(text, FileFormat::Toml).collect();
-    let tables = tables.map_err(|error| error.to_string())?;
+    let tables = tables.map_err(|error| without_excerpt(&error.to_string()))?;
     let read = read_backends(tables.get(BACKENDS), tables.get(PROJECTS), defaults);
     read.map_err(|(key, reason)| format!("{key}: {reason}"))
+}
+
+/// Checks the backends of a text in TOML, as [`parse_backends`] does.
+///
+/// # Errors
+/// The first wrong key, and what is allowed.
+pub fn check_backends(text: &str) -> Result<(), String> {
+    // Defaults are allowed in any case.
+    let defaults = BackendDefaults {
+        call_timeout: Duration::ZERO,
+        result_bytes_max: 0,
+    };
+    parse_backends(text, defaults).map(drop)
+}
+
+/// Removes the excerpt that the TOML parser draws between bars: a file's content must not reach the log.
+pub fn without_excerpt(message: &str) -> String {
+    let lines: Vec<&str> = message.trim().lines().filter(|line| !line.contains('|')).collect();
+    lines.join(": ")
 }
 
 /// The entries of a table, sorted by key.

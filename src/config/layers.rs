@@ -8,7 +8,7 @@ use ::config::{File, FileFormat, Source, Value, ValueKind};
 
 use actors::model::BackendsConfig;
 
-use super::backends::{self, BACKENDS, BackendDefaults, PROJECTS};
+use super::backends::{self, BACKENDS, BackendDefaults, PROJECTS, without_excerpt};
 use super::error::{ConfigError, Origin, RawSetting};
 use super::names::{CLIENT_ENVS, CONFIG_ENV, ENV_PREFIX};
 use super::rules::{NotAllowed, Rule, Shape};
@@ -182,12 +182,6 @@ fn read_file(path: &Path) -> Result<BTreeMap<String, Value>, String> {
     let table = File::from_str(&text, format).collect();
     let table = table.map_err(|error| without_excerpt(&error.to_string()))?;
     Ok(table.into_iter().collect())
-}
-
-/// Removes the excerpt that the TOML parser draws between bars: a file's content must not reach the log.
-fn without_excerpt(message: &str) -> String {
-    let lines: Vec<&str> = message.trim().lines().filter(|line| !line.contains('|')).collect();
-    lines.join(": ")
 }
 
 /// A list in the file equals the same items separated by commas elsewhere.

@@ -21,7 +21,7 @@ mod web_rules;
 
 use std::{ffi::OsString, path::PathBuf};
 
-pub use backends::{BackendDefaults, parse_backends};
+pub use backends::{BackendDefaults, check_backends, parse_backends};
 pub use docs::settings_markdown;
 pub use error::{ConfigError, Origin};
 pub(crate) use error::{one_line, quoted_value};

@@ -108,6 +108,23 @@ pub fn import(file: &Value, references: &References, taken: &BTreeSet<String>) -
     Ok(imported)
 }
 
+/// A server as a table of this name, and what was left out of it.
+///
+/// # Errors
+/// It cannot be a backend: why.
+pub fn table_of(
+    name: &BackendName,
+    server: &Map<String, Value>,
+    references: &References,
+) -> Result<(String, Vec<String>), String> {
+    if is_this_broker(server) {
+        return Err("it is this broker itself".to_owned());
+    }
+    let mut notes = Vec::new();
+    let table = table(name, server, references, &mut notes)?;
+    Ok((table, notes))
+}
+
 /// The members of a server. `.mcpmon.yaml` may have a command line alone, which is for a shell.
 fn members(server: &Value) -> Option<Map<String, Value>> {
     match server {

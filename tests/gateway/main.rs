@@ -10,6 +10,7 @@ mod asking;
 mod commands;
 mod configuration;
 mod crashes;
+mod entries;
 mod eras;
 mod handover;
 mod harness;

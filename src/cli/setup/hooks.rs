@@ -2,11 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::{change::Change, file::Edit};
-use crate::cli::config_entry::{
-    Connection, Wanted,
-    edit::{EditError, list},
-    is_program, shell_word,
+use super::change::Change;
+use crate::cli::{
+    config_entry::{
+        Connection, Wanted,
+        edit::{EditError, list},
+        is_program, shell_word,
+    },
+    edited_file::Edit,
 };
 
 /// Seconds after which a client gives up a hook. Hooks other than the waiter end after two.

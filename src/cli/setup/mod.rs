@@ -1,7 +1,6 @@
 //! `setup CLIENT`: writes the entry for a broker into the configuration file of an MCP client, and takes it out again.
 
 mod change;
-mod file;
 mod hooks;
 
 use std::path::{Path, PathBuf};
@@ -14,12 +13,12 @@ use super::{
     access::EnvVars,
     agent_clients::AgentClient,
     config_entry::{self, Members, Wanted, as_written, edit, entry_text, is_front, key_advice, members},
+    edited_file::{self, Edit, PUBLIC},
     error::CliError,
     flags::switch,
     output::{EXIT_CODES, json_value_line, print},
 };
 use change::Change;
-use file::Edit;
 
 /// The command with its help.
 pub fn command() -> Command {
@@ -178,11 +177,13 @@ fn unwritable(wanted: &Wanted, is_for_project: bool) -> Option<String> {
 /// # Errors
 /// [`CliError::Failed`] with what to do; nothing was changed then.
 pub fn run(setup: &Setup) -> Result<(), CliError> {
-    let change = file::edit(&setup.file, !setup.is_dry, |text| match (setup.task, setup.what) {
-        (Task::Remove, What::Hooks) => hooks::removal(&setup.wanted, text),
-        (Task::Add, What::Hooks) => hooks::addition(&setup.wanted, text),
-        (Task::Remove, What::Entry) => removal(&setup.wanted, text),
-        (Task::Add, What::Entry) => addition(&setup.wanted, text),
+    let change = edited_file::edit(&setup.file, PUBLIC, !setup.is_dry, |text| {
+        match (setup.task, setup.what) {
+            (Task::Remove, What::Hooks) => hooks::removal(&setup.wanted, text),
+            (Task::Add, What::Hooks) => hooks::addition(&setup.wanted, text),
+            (Task::Remove, What::Entry) => removal(&setup.wanted, text),
+            (Task::Add, What::Entry) => addition(&setup.wanted, text),
+        }
     });
     let change = change.map_err(|reason| {
         let (label, file) = (setup.wanted.client.label, setup.file.display());

@@ -1,20 +1,16 @@
 //! `gateway import`: writes the servers of an MCP client into the configuration file of the broker.
 
-use std::{
-    collections::BTreeSet,
-    fmt::Write as _,
-    fs,
-    io::Write as _,
-    path::{Path, PathBuf},
-};
+use std::{fmt::Write as _, path::PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches, Command, builder::ValueParser};
 
-use super::servers_file;
+use super::{
+    configuration_file::{self, names_in, unusable},
+    servers_file,
+};
 use crate::{
-    cli::{error::CliError, flags::switch, output::print, partial_file::PartialFile},
+    cli::{edited_file::Edit, error::CliError, flags::switch, output::print},
     gateway::import::Imported,
-    local,
 };
 
 /// The name of the command.
@@ -40,13 +36,7 @@ pub fn command() -> Command {
                 .value_parser(ValueParser::path_buf())
                 .help("Files with servers"),
         )
-        .arg(
-            Arg::new("to")
-                .long("to")
-                .value_name("FILE")
-                .value_parser(ValueParser::path_buf())
-                .help("Configuration file to write [default: the one of the broker of this user]"),
-        )
+        .arg(configuration_file::to())
         .arg(servers_file::input())
         .arg(switch("dry-run", "Print the tables, and write nothing"))
 }
@@ -76,32 +66,29 @@ impl Import {
     /// # Errors
     /// A file cannot be used, or there is nothing to import.
     pub fn run(&self) -> Result<(), CliError> {
-        let to = match &self.to {
-            Some(to) => to.clone(),
-            None => local::config_file_of_user().ok_or_else(|| {
-                CliError::Failed("neither HOME nor XDG_CONFIG_HOME names a folder: name the file with --to".to_owned())
-            })?,
-        };
-        let before = match fs::read_to_string(&to) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(failed(&to, &error)),
-        };
         let inputs = servers_file::inputs(&self.inputs).map_err(CliError::Usage)?;
-        let mut taken = names_in(&before).map_err(|reason| failed(&to, &reason))?;
-        let (mut tables, mut notes, mut names) = (String::new(), Vec::new(), Vec::new());
-        for file in &self.files {
-            let Imported {
-                backends,
-                notes: of_file,
-            } = servers_file::read(file, &inputs, &taken).map_err(|reason| failed(file, &reason))?;
-            notes.extend(of_file.into_iter().map(|note| format!("{}: {note}", file.display())));
-            for backend in backends {
-                let _ = write!(tables, "\n{}", backend.table);
-                taken.insert(backend.name.to_string());
-                names.push(backend.name.to_string());
+        let to = configuration_file::path(self.to.as_ref())?;
+        let edit = |before: &str| {
+            let mut taken = names_in(before).map_err(|reason| unusable(&to, &reason))?;
+            let mut done = Done::default();
+            for file in &self.files {
+                let Imported { backends, notes } =
+                    servers_file::read(file, &inputs, &taken).map_err(|reason| unusable(file, &reason))?;
+                let notes = notes.into_iter().map(|note| format!("{}: {note}", file.display()));
+                done.notes.extend(notes);
+                for backend in backends {
+                    let _ = write!(done.tables, "\n{}", backend.table);
+                    taken.insert(backend.name.to_string());
+                    done.names.push(backend.name.to_string());
+                }
             }
-        }
+            let is_changed = !self.is_dry_run && !done.names.is_empty();
+            Ok(Edit {
+                text: is_changed.then(|| format!("{before}{}", done.tables)),
+                result: done,
+            })
+        };
+        let Done { tables, names, notes } = configuration_file::edit(&to, edit)?;
         for note in notes {
             eprintln!("{note}");
         }
@@ -111,7 +98,6 @@ impl Import {
         if names.is_empty() {
             return Err(CliError::Nothing(Some("there is nothing to import".to_owned())));
         }
-        write_file(&to, &format!("{before}{tables}")).map_err(|error| failed(&to, &error))?;
         print(&format!(
             "{} in {}: {}\na broker that runs with this file has them now; take them out of the client's own file\n",
             if names.len() == 1 { "one backend" } else { "backends" },
@@ -121,24 +107,10 @@ impl Import {
     }
 }
 
-fn failed(file: &Path, reason: &dyn std::fmt::Display) -> CliError {
-    CliError::Failed(format!("{} cannot be used: {reason}", file.display()))
-}
-
-/// The names of the backends that a configuration file has.
-fn names_in(text: &str) -> Result<BTreeSet<String>, String> {
-    let table: toml::Table = toml::from_str(text).map_err(|error| error.message().to_owned())?;
-    let backends = table.get("backends").and_then(toml::Value::as_table);
-    Ok(backends.into_iter().flatten().map(|(name, _)| name.clone()).collect())
-}
-
-/// Writes the file as a whole, readable for its user alone: it may have secrets.
-fn write_file(to: &Path, text: &str) -> std::io::Result<()> {
-    if let Some(folder) = to.parent() {
-        fs::create_dir_all(folder)?;
-    }
-    let mut partial = PartialFile::create(to, 0o600)?;
-    partial.file.write_all(text.as_bytes())?;
-    partial.file.sync_all()?;
-    partial.rename_to(to)
+/// What is imported.
+#[derive(Default)]
+struct Done {
+    tables: String,
+    names: Vec<String>,
+    notes: Vec<String>,
 }

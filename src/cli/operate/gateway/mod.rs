@@ -6,6 +6,8 @@
 mod backend;
 mod call;
 mod command;
+mod configuration_file;
+mod entry;
 mod import;
 mod list;
 mod logs;
@@ -20,6 +22,7 @@ use clap::{ArgMatches, Command};
 
 use super::job::Job;
 use crate::cli::{error::CliError, output::EXIT_CODES};
+use entry::{Add, Remove};
 use import::Import;
 use run::Run;
 
@@ -29,7 +32,7 @@ pub const NAME: &str = "gateway";
 const ABOUT: &str = "\
 The backend MCP servers that the agents of a project share.
 
-They stand in the configuration file, under [backends.NAME]. import writes them there from the file of an MCP client. run
+They stand in the configuration file, under [backends.NAME]. add and remove change it, import writes the servers of an MCP client there. run
 is a gateway of its own for one client. The other subcommands ask a running broker. docs/gateway.md says what agents see of them.";
 
 /// The command with its help.
@@ -44,11 +47,13 @@ pub fn command() -> Command {
         command::start(),
         command::restart(),
         command::stop(),
+        entry::add(),
+        entry::remove(),
         import::command(),
         run::command(),
     ];
     Command::new(NAME)
-        .about("Share MCP servers among agents: list, restart and import backends")
+        .about("Share MCP servers among agents: list, add, restart and import backends")
         .long_about(ABOUT)
         .subcommand_required(true)
         .arg_required_else_help(true)
@@ -66,6 +71,8 @@ fn with_exit_codes(subcommand: Command) -> Command {
 /// A subcommand that asks no broker.
 #[derive(Debug)]
 pub enum Alone {
+    Add(Add),
+    Remove(Remove),
     Import(Import),
     Run(Run),
 }
@@ -76,6 +83,8 @@ pub enum Alone {
 /// [`CliError::Usage`] with one line for the user.
 pub fn read_alone(matches: &ArgMatches, env: &[(OsString, OsString)]) -> Result<Option<Alone>, CliError> {
     Ok(match matches.subcommand() {
+        Some((entry::ADD, below)) => Some(Alone::Add(entry::read_add(below)?)),
+        Some((entry::REMOVE, below)) => Some(Alone::Remove(entry::read_remove(below))),
         Some((import::NAME, below)) => Some(Alone::Import(import::read(below))),
         Some((run::NAME, below)) => Some(Alone::Run(run::read(below, env.to_vec())?)),
         _ => None,
@@ -89,6 +98,8 @@ impl Alone {
     /// What went wrong, for the user.
     pub fn run(self) -> Result<ExitCode, CliError> {
         match self {
+            Self::Add(add) => add.run().map(|()| ExitCode::SUCCESS),
+            Self::Remove(remove) => remove.run().map(|()| ExitCode::SUCCESS),
             Self::Import(import) => import.run().map(|()| ExitCode::SUCCESS),
             Self::Run(run) => run.run(),
         }

@@ -1,4 +1,4 @@
-//! Replaces the text of a client's file in one step, and only if the file has not changed since it was read.
+//! Replaces the text of a file in one step, and only if the file has not changed since it was read.
 
 use std::{
     fs::{self, File, Metadata, Permissions, TryLockError},
@@ -16,7 +16,9 @@ const LOCK_WAIT: Duration = Duration::from_secs(10);
 /// How often an edit begins again because the client has written its file meanwhile.
 const TRIES_MAX: usize = 5;
 /// Permissions of a new file, less the umask.
-const NEW_FILE_MODE: u32 = 0o666;
+pub const PUBLIC: u32 = 0o666;
+/// Permissions of a new file that may hold secrets.
+pub const PRIVATE: u32 = 0o600;
 
 /// What an edit does to a file.
 pub struct Edit<T> {
@@ -26,13 +28,14 @@ pub struct Edit<T> {
     pub result: T,
 }
 
-/// Edits a file, which may be missing. `decide` gets its text and may be called again with another one. A link is followed.
+/// Edits a file, which may be missing: then it gets the permissions `new_mode`. `decide` gets its text and may be called again with another one. A link is followed.
 /// The owner and the permissions of the file stay.
 ///
 /// # Errors
 /// What to do, in one line. Nothing was changed.
 pub fn edit<T>(
     path: &Path,
+    new_mode: u32,
     is_written: bool,
     decide: impl Fn(Option<&str>) -> Result<Edit<T>, String>,
 ) -> Result<T, String> {
@@ -56,7 +59,7 @@ pub fn edit<T>(
         let text = client_file::read(&target)?;
         let edit = decided(&text)?;
         let Some(new) = edit.text else { return Ok(edit.result) };
-        let partial = write_beside(&target, metadata.as_ref(), &new).map_err(failed)?;
+        let partial = write_beside(&target, metadata.as_ref().ok_or(new_mode), &new).map_err(failed)?;
         if client_file::read(&target)? == text {
             partial.rename_to(&target).map_err(failed)?;
             // A rename is durable once the folder is synced.
@@ -102,11 +105,11 @@ fn writable(target: &Path) -> Result<Option<Metadata>, String> {
     Ok(Some(metadata))
 }
 
-fn write_beside(target: &Path, old: Option<&Metadata>, text: &str) -> io::Result<PartialFile> {
+fn write_beside(target: &Path, old: Result<&Metadata, u32>, text: &str) -> io::Result<PartialFile> {
     // A file that exists may hold secrets: the copy is private until it has the permissions of the original.
-    let mut partial = PartialFile::create(target, if old.is_some() { 0o600 } else { NEW_FILE_MODE })?;
+    let mut partial = PartialFile::create(target, old.err().unwrap_or(PRIVATE))?;
     partial.file.write_all(text.as_bytes())?;
-    if let Some(old) = old {
+    if let Ok(old) = old {
         let new = partial.file.metadata()?;
         if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
             std::os::unix::fs::fchown(&partial.file, Some(old.uid()), Some(old.gid()))?;
