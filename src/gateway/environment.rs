@@ -100,6 +100,11 @@ pub fn expand(value: &str, read: ReadVariable<'_>) -> Result<String, String> {
     Ok(out)
 }
 
+/// A text in which [`expand`] replaces nothing.
+pub fn literal(text: &str) -> String {
+    text.replace("${", "${:-$}{")
+}
+
 fn referenced(reference: &str, read: ReadVariable<'_>) -> Result<String, String> {
     if let Some(path) = reference.strip_prefix("file:") {
         return read_file(Path::new(path));
@@ -210,6 +215,9 @@ mod tests {
             (&named, "from file"),
         ] {
             assert_eq!(expand(value, &read).as_deref(), Ok(expected), "{value}");
+        }
+        for text in ["${A}", "a ${B ${", "$${A}", ""] {
+            assert_eq!(expand(&literal(text), &read).as_deref(), Ok(text));
         }
         std::fs::remove_file(&file).unwrap();
         for wrong in ["${B}", "${A", &named] {

@@ -265,13 +265,24 @@ fn table(
     Ok(table)
 }
 
-/// The pattern of the files that mcpmon watches: those with some endings below a folder, which is relative to where it runs.
 fn watched(folder: &Value, server: &Map<String, Value>) -> Result<String, String> {
-    let folder = folder.as_str().ok_or("watch is no text")?.trim_end_matches('/');
+    let folder = folder.as_str().ok_or("watch is no text")?;
     let given = server.get("extensions").or(server.get("ext"));
     let extensions = given.map_or(Some(WATCHED_EXTENSIONS), Value::as_str);
+    watched_pattern(folder, extensions.ok_or("extensions is no text")?)
+}
+
+/// The pattern of the files that mcpmon watches: those with some endings below a folder, which is relative to where it runs.
+///
+/// # Errors
+/// The folder or the endings cannot be part of a pattern.
+pub fn watched_pattern(folder: &str, extensions: &str) -> Result<String, String> {
+    let folder = if folder == "/" {
+        ""
+    } else {
+        folder.trim_end_matches('/')
+    };
     let extensions: Vec<&str> = extensions
-        .ok_or("extensions is no text")?
         .split(',')
         .map(|extension| extension.trim().trim_start_matches('.'))
         .filter(|extension| !extension.is_empty())

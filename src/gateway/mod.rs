@@ -23,6 +23,7 @@ mod process;
 mod remote;
 mod watch;
 
-pub use environment::{expand, find_program};
+pub use environment::{expand, find_program, literal};
 pub use launcher::InstanceLauncher;
+pub use process::STDERR_TARGET;
 pub use watch::{FilePatterns, Watch};

@@ -5,7 +5,7 @@ use std::{io, path::PathBuf, process::Stdio, sync::Arc, time::Duration};
 use actors::{
     clock::now,
     gateway::{BackendLog, LinkEnded},
-    model::{BackendAddress, BackendConfig},
+    model::{BackendAddress, BackendConfig, BackendName},
 };
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::{
@@ -22,6 +22,8 @@ use super::{
 };
 use crate::config::FilePattern;
 
+/// The target under which the log has what programs write to stderr.
+pub const STDERR_TARGET: &str = "backend_stderr";
 /// Bytes that a pipe holds: a large result takes fewer wake-ups.
 const PIPE_BYTES: usize = 1024 * 1024;
 /// Bytes of one line of stderr that are kept.
@@ -101,7 +103,7 @@ impl Process {
             child,
             input,
             output,
-            stderr: AbortOnDropHandle::new(actix_rt::spawn(keep_log(stderr, Arc::clone(log)))),
+            stderr: AbortOnDropHandle::new(actix_rt::spawn(keep_log(config.name.clone(), stderr, Arc::clone(log)))),
             log: Arc::clone(log),
             first_line,
         })
@@ -223,7 +225,7 @@ pub fn watched_files(config: &BackendConfig) -> Result<FilePatterns, String> {
 }
 
 /// Reads stderr to its end, so that the program never waits for a reader, and keeps the last lines.
-async fn keep_log(stderr: ChildStderr, log: Arc<BackendLog>) {
+async fn keep_log(backend: BackendName, stderr: ChildStderr, log: Arc<BackendLog>) {
     let mut stderr = BufReader::new(stderr);
     let mut line = Vec::new();
     loop {
@@ -233,6 +235,8 @@ async fn keep_log(stderr: ChildStderr, log: Arc<BackendLog>) {
             return;
         }
         let text = String::from_utf8_lossy(&line);
-        log.push(text.trim_end_matches(['\r', '\n']), now().unix_ms);
+        let text = text.trim_end_matches(['\r', '\n']);
+        tracing::debug!(target: STDERR_TARGET, %backend, "{text}");
+        log.push(text, now().unix_ms);
     }
 }

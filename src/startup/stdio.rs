@@ -38,7 +38,7 @@ pub struct FollowedBackends {
 /// The parts cannot be started, or signals cannot be received.
 pub fn serve_gateway(
     config: &Config,
-    followed: FollowedBackends,
+    followed: Option<FollowedBackends>,
     name: Option<String>,
     client: UnixStream,
 ) -> io::Result<ExitCode> {
@@ -48,7 +48,7 @@ pub fn serve_gateway(
     System::new().block_on(serve(config, followed, client))
 }
 
-async fn serve(config: &Config, followed: FollowedBackends, client: UnixStream) -> io::Result<ExitCode> {
+async fn serve(config: &Config, followed: Option<FollowedBackends>, client: UnixStream) -> io::Result<ExitCode> {
     let backends = Arc::new(watch::Sender::new(Arc::clone(&config.backends)));
     let gateway = settings::gateway(config, backends.subscribe());
     let storage = storage::open(settings::memory(config)).await?;
@@ -76,7 +76,8 @@ async fn serve(config: &Config, followed: FollowedBackends, client: UnixStream) 
         replicas: None,
         inbound: settings::inbound_budget(config),
     };
-    let _following = configuration::follow(&followed.file, followed.read, backends, |_| {});
+    let _following =
+        followed.map(|followed| configuration::follow(&followed.file, followed.read, Arc::clone(&backends), |_| {}));
 
     let input_ended = Arc::new(Notify::new());
     let connection = stdio::serve(&context, client, Arc::clone(&input_ended));

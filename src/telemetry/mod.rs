@@ -17,7 +17,12 @@ mod traces;
 use std::io::{IsTerminal, stderr};
 
 use tracing_subscriber::{
-    Layer, Registry, filter::Targets, fmt::MakeWriter, layer::SubscriberExt, registry, util::SubscriberInitExt,
+    Layer, Registry,
+    filter::Targets,
+    fmt::{MakeWriter, writer::MakeWriterExt},
+    layer::SubscriberExt,
+    registry,
+    util::SubscriberInitExt,
 };
 
 pub use filter::{FILTER_LEN_MAX, FOR_SECONDS_MAX, LogFilterState, change_filter, filter_state, revert_filter};
@@ -37,6 +42,11 @@ pub fn init(config: &Config) {
 /// Starts logging like [`init`], to a file.
 pub fn init_to_file(config: &Config, file: LogFile) {
     install(config, file);
+}
+
+/// Starts logging like [`init`], to stderr and a file.
+pub fn init_with_file(config: &Config, file: LogFile) {
+    install(config, stderr.and(file));
 }
 
 fn install(config: &Config, writer: impl for<'writer> MakeWriter<'writer> + Send + Sync + 'static) {

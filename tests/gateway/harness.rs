@@ -156,7 +156,17 @@ impl Plan {
 
     /// Starts `gateway run` with these arguments, in the folder of the test.
     pub fn run_with(self, args: &[&str]) -> Running {
-        Running::start(self.folder, self.marker, args)
+        Running::start(self.folder, self.marker, "run", args)
+    }
+
+    /// Starts `gateway watch` with these arguments and a fake backend with these flags, in the folder of the test.
+    pub fn watch(self, args: &[&str], flags: &[&str]) -> Running {
+        let (program, marker) = (
+            fake_backend().display().to_string(),
+            format!("{MARKER}={}", self.marker),
+        );
+        let command = [&["--", "/usr/bin/env", &marker, &program], flags].concat();
+        Running::start(self.folder, self.marker, "watch", &[args, &command].concat())
     }
 
     /// Writes the configuration file; returns its path, and the flags of the broker.

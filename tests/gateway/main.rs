@@ -29,3 +29,4 @@ mod scripted_server;
 mod starts;
 mod subscriptions;
 mod traffic;
+mod watched;

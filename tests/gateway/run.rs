@@ -156,7 +156,7 @@ fn no_line_is_lost_however_they_arrive() {
         .collect();
     let (file, _) = plan.written();
     let folder = PathBuf::from(plan.file(""));
-    let mut child = program(&folder, &["--config", &file])
+    let mut child = program(&folder, "run", &["--config", &file])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

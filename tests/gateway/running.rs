@@ -1,4 +1,4 @@
-//! `mcp-broker gateway run` as a process, with the test as its client.
+//! `mcp-broker gateway run` and `gateway watch` as processes, with the test as their client.
 
 use std::{
     fs,
@@ -28,11 +28,11 @@ pub struct Running {
     log: Arc<Mutex<String>>,
 }
 
-/// `gateway run` with these arguments, in this folder, which is also the home.
-pub fn program(folder: &Path, args: &[&str]) -> Command {
+/// A subcommand of `gateway` with these arguments, in this folder, which is also the home.
+pub fn program(folder: &Path, subcommand: &str, args: &[&str]) -> Command {
     let mut program = broker_program();
     program
-        .args(["gateway", "run"])
+        .args(["gateway", subcommand])
         .args(args)
         .current_dir(folder)
         .env("HOME", folder)
@@ -42,10 +42,10 @@ pub fn program(folder: &Path, args: &[&str]) -> Command {
 }
 
 impl Running {
-    pub fn start(folder: PathBuf, marker: String, args: &[&str]) -> Self {
+    pub fn start(folder: PathBuf, marker: String, subcommand: &str, args: &[&str]) -> Self {
         // Clients such as those of Node.js have sockets for pipes.
         let (own, given) = UnixStream::pair().unwrap();
-        let mut child = program(&folder, args)
+        let mut child = program(&folder, subcommand, args)
             .stdin(OwnedFd::from(given.try_clone().unwrap()))
             .stdout(OwnedFd::from(given))
             .stderr(Stdio::piped())

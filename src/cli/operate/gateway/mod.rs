@@ -15,6 +15,7 @@ mod ready;
 mod run;
 mod servers_file;
 mod tools;
+mod watch;
 
 use std::{ffi::OsString, process::ExitCode};
 
@@ -25,6 +26,7 @@ use crate::cli::{error::CliError, output::EXIT_CODES};
 use entry::{Add, Remove};
 use import::Import;
 use run::Run;
+use watch::Watched;
 
 /// The name of the command.
 pub const NAME: &str = "gateway";
@@ -33,7 +35,7 @@ const ABOUT: &str = "\
 The backend MCP servers that the agents of a project share.
 
 They stand in the configuration file, under [backends.NAME]. add and remove change it, import writes the servers of an MCP client there. run
-is a gateway of its own for one client. The other subcommands ask a running broker. docs/gateway.md says what agents see of them.";
+and watch are gateways of their own for one client. The other subcommands ask a running broker. docs/gateway.md says what agents see of them.";
 
 /// The command with its help.
 pub fn command() -> Command {
@@ -51,6 +53,7 @@ pub fn command() -> Command {
         entry::remove(),
         import::command(),
         run::command(),
+        watch::command(),
     ];
     Command::new(NAME)
         .about("Share MCP servers among agents: list, add, restart and import backends")
@@ -75,6 +78,7 @@ pub enum Alone {
     Remove(Remove),
     Import(Import),
     Run(Run),
+    Watch(Box<Watched>),
 }
 
 /// Reads the arguments of a subcommand that asks no broker; `None` if it asks one.
@@ -87,6 +91,7 @@ pub fn read_alone(matches: &ArgMatches, env: &[(OsString, OsString)]) -> Result<
         Some((entry::REMOVE, below)) => Some(Alone::Remove(entry::read_remove(below))),
         Some((import::NAME, below)) => Some(Alone::Import(import::read(below))),
         Some((run::NAME, below)) => Some(Alone::Run(run::read(below, env.to_vec())?)),
+        Some((watch::NAME, below)) => Some(Alone::Watch(Box::new(watch::read(below, env.to_vec())?))),
         _ => None,
     })
 }
@@ -102,6 +107,7 @@ impl Alone {
             Self::Remove(remove) => remove.run().map(|()| ExitCode::SUCCESS),
             Self::Import(import) => import.run().map(|()| ExitCode::SUCCESS),
             Self::Run(run) => run.run(),
+            Self::Watch(watched) => watched.run(),
         }
     }
 }

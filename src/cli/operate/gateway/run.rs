@@ -126,9 +126,8 @@ impl Run {
     /// # Errors
     /// [`CliError::Usage`] when there is no file that can be used, [`CliError::Failed`] when the gateway cannot start.
     pub fn run(self) -> Result<ExitCode, CliError> {
-        let failed = |error: std::io::Error| CliError::Failed(format!("the gateway cannot start: {error}"));
         // First, so that no other part of the program can write to stdout.
-        let stdout = Stdout::take().map_err(failed)?;
+        let stdout = Stdout::take().map_err(cannot_start)?;
         let file = match self.file.clone() {
             Some(file) => file,
             None => self.found_file().map_err(CliError::Usage)?,
@@ -143,10 +142,7 @@ impl Run {
         }
         let line = format!("serving {len} {backends} of {}", file.display());
         telemetry::print_status(&config, "INFO", &line);
-        let (client, carried) = carry(stdout).map_err(failed)?;
-        let code = startup::serve_gateway(&config, FollowedBackends { file, read }, self.name, client);
-        carried.finish(OUTPUT_TIME_MAX);
-        code.map_err(failed)
+        serve(&config, Some(FollowedBackends { file, read }), self.name, stdout)
     }
 
     /// The first file that exists.
@@ -174,20 +170,8 @@ impl Run {
     fn served(&self, file: &Path) -> Result<Served, String> {
         let cannot_be_used = |reason: String| config::one_line(&format!("{} cannot be used: {reason}", file.display()));
         let is_own = servers_file::is_own(file).map_err(cannot_be_used)?;
-        let mut flags: Vec<Flag> = FIXED.iter().map(|&(key, value)| (key, value.into())).collect();
-        if self.is_debug {
-            flags.push(("log_level", "debug".into()));
-        }
-        let is_other = |(name, _): &&(OsString, OsString)| name != CONFIG_ENV;
-        let sources = Sources {
-            defaults: DEFAULTS
-                .iter()
-                .map(|&(key, value)| -> DefaultValue { (key, value.to_owned()) })
-                .collect(),
-            file: is_own.then(|| file.into()),
-            flags,
-            env: self.env.iter().filter(is_other).cloned().collect(),
-        };
+        let log_level = self.is_debug.then_some("debug");
+        let sources = sources(is_own.then(|| file.into()), log_level, &self.env);
         let (mut config, _) = sources.load().map_err(|error| error.to_string())?;
         if is_own {
             let read = move || {
@@ -210,6 +194,44 @@ impl Run {
             notes,
         })
     }
+}
+
+/// Why a gateway cannot start, for the user.
+pub(super) fn cannot_start(error: std::io::Error) -> CliError {
+    CliError::Failed(format!("the gateway cannot start: {error}"))
+}
+
+/// The settings of a gateway that is alone.
+pub(super) fn sources(file: Option<OsString>, log_level: Option<&str>, env: &[(OsString, OsString)]) -> Sources {
+    let mut flags: Vec<Flag> = FIXED.iter().map(|&(key, value)| (key, value.into())).collect();
+    if let Some(level) = log_level {
+        flags.push(("log_level", level.into()));
+    }
+    let defaults = DEFAULTS.iter();
+    Sources {
+        defaults: defaults
+            .map(|&(key, value)| -> DefaultValue { (key, value.to_owned()) })
+            .collect(),
+        file,
+        flags,
+        env: env.iter().filter(|(name, _)| name != CONFIG_ENV).cloned().collect(),
+    }
+}
+
+/// Serves the client on stdin and stdout until it ends or a signal comes.
+///
+/// # Errors
+/// The gateway cannot start.
+pub(super) fn serve(
+    config: &Config,
+    followed: Option<FollowedBackends>,
+    name: Option<String>,
+    stdout: Stdout,
+) -> Result<ExitCode, CliError> {
+    let (client, carried) = carry(stdout).map_err(cannot_start)?;
+    let code = startup::serve_gateway(config, followed, name, client);
+    carried.finish(OUTPUT_TIME_MAX);
+    code.map_err(cannot_start)
 }
 
 /// What is served.
