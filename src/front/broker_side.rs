@@ -52,6 +52,7 @@ const TAKEN_OVER: u64 = 4001;
 /// The audience that the front's own lists are for: an agent of this user.
 pub const AUDIENCE: Audience = Audience {
     is_multi_project: true,
+    has_backends: false,
     scope: Scope::Member,
 };
 

@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 
 use crate::mcp::{tools::REGISTER_SESSION, version::MODERN};
 
-/// Subscriptions that are renewed. A connection may subscribe to its own inbox only, by few URIs.
-const SUBSCRIPTIONS_LEN_MAX: usize = 16;
+/// Subscriptions that are renewed. A connection may subscribe to its own inbox, by few URIs, and to backends.
+const SUBSCRIPTIONS_LEN_MAX: usize = 256;
 /// The beginning of the ids of the front's own requests. No request of the client is under way on their connection.
 const ID_PREFIX: &str = "front-";
 

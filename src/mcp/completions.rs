@@ -19,10 +19,10 @@ use serde_json::{Value, json};
 use super::fixtures;
 use super::{
     prompts,
-    resources::{PROTOCOL_TEMPLATE, SESSION_INBOX_TEMPLATE},
+    resources::{BACKEND_LOG_TEMPLATE, BACKEND_TEMPLATE, PROTOCOL_TEMPLATE, SESSION_INBOX_TEMPLATE},
     rpc::{RpcError, shortened},
 };
-use crate::{auth::Identity, json::JsonObject};
+use crate::{auth::Identity, json::JsonObject, verbs::backends};
 
 /// Values in one answer (server/utilities/completion, Completion Results).
 const VALUES_LEN_MAX: usize = 100;
@@ -104,7 +104,8 @@ pub fn complete(identity: &Identity, request: CompleteParams) -> Result<Value, R
                 let name = chosen.as_ref().and_then(|JsonObject(chosen)| chosen.get("name"));
                 versions(project, name.map(String::as_str), &prefix)
             }
-            (SESSION_INBOX_TEMPLATE | PROTOCOL_TEMPLATE, _) => {
+            (BACKEND_TEMPLATE | BACKEND_LOG_TEMPLATE, "name") => backend_names(project, &prefix),
+            (SESSION_INBOX_TEMPLATE | PROTOCOL_TEMPLATE | BACKEND_TEMPLATE | BACKEND_LOG_TEMPLATE, _) => {
                 let message = format!("Invalid params: {uri} has no variable {}", shortened(&name));
                 return Err(RpcError::invalid_params(message));
             }
@@ -188,6 +189,11 @@ fn session_ids(identity: &Identity, prefix: &str) -> Suggestions {
         named || has_prefix(&record.id.to_string(), prefix)
     });
     Suggestions::new(fitting.iter().map(|member| member.record.id.to_string()), more)
+}
+
+fn backend_names(project: &ProjectHandle, prefix: &str) -> Suggestions {
+    let names = backends::names(project).into_iter();
+    Suggestions::new(names.filter(|name| has_prefix(name, prefix)), false)
 }
 
 /// All protocols, or those of one name, and whether there may be more.

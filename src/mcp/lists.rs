@@ -36,6 +36,8 @@ pub fn cacheable_by_all(result: Value) -> Value {
 pub struct Audience {
     /// The broker has many projects, so it offers the tools for them.
     pub is_multi_project: bool,
+    /// Their project has backends, so they see what tells of these.
+    pub has_backends: bool,
     /// The scope of the callers. They do not see the tools that they may not call.
     pub scope: Scope,
 }
@@ -51,38 +53,47 @@ impl Audience {
         params: &Params<'_>,
         is_modern: bool,
     ) -> Option<Result<Cow<'static, [u8]>, RpcError>> {
-        let (key, items): (_, fn() -> Value) = match method {
+        let (key, items): (_, fn(bool) -> Value) = match method {
             "tools/list" => {
                 let tools = || Cow::Borrowed(self.tool_list(is_modern));
                 return Some(check_cursor(params).map(|()| tools()));
             }
             "resources/list" => ("resources", resources::list),
             "resources/templates/list" => ("resourceTemplates", resources::templates),
-            "prompts/list" => ("prompts", prompts::list),
+            "prompts/list" => ("prompts", |_| prompts::list()),
             _ => return None,
         };
-        let list = || Cow::Owned(result_text(cacheable_by_all(json!({key: items()})), is_modern));
+        let list = || {
+            Cow::Owned(result_text(
+                cacheable_by_all(json!({key: items(self.has_backends)})),
+                is_modern,
+            ))
+        };
         Some(check_cursor(params).map(|()| list()))
     }
 
     /// The result of `tools/list`. It is long and requested by every client, so it is serialized once.
     fn tool_list(self, is_modern: bool) -> &'static [u8] {
         type CachedList = OnceLock<Vec<u8>>;
-        static LISTS: [[[CachedList; 2]; 2]; Scope::ALL.len()] =
-            [const { [const { [const { CachedList::new() }; 2] }; 2] }; Scope::ALL.len()];
-        let of_scope = &LISTS[self.scope as usize][usize::from(self.is_multi_project)];
-        of_scope[usize::from(is_modern)].get_or_init(|| {
-            let tools = json!({"tools": tools::list(self.is_multi_project, self.scope)});
+        static LISTS: [[CachedList; 8]; Scope::ALL.len()] =
+            [const { [const { CachedList::new() }; 8] }; Scope::ALL.len()];
+        let [multi, backends, modern] = [self.is_multi_project, self.has_backends, is_modern].map(usize::from);
+        LISTS[self.scope as usize][multi | backends << 1 | modern << 2].get_or_init(|| {
+            let tools = json!({"tools": tools::list(self.is_multi_project, self.has_backends, self.scope)});
             result_text(cacheable(tools, LIST_TTL_MS, "private"), is_modern)
         })
     }
 
     /// Sixteen hexadecimal digits that tell the lists of two builds apart: the first of the SHA-256 of all lists, in both
-    /// eras.
+    /// eras, without those of backends.
     pub fn digest(self) -> &'static str {
         static DIGESTS: [[OnceLock<String>; 2]; Scope::ALL.len()] =
             [const { [const { OnceLock::new() }; 2] }; Scope::ALL.len()];
         DIGESTS[self.scope as usize][usize::from(self.is_multi_project)].get_or_init(|| {
+            let without = Self {
+                has_backends: false,
+                ..self
+            };
             let mut digest = Sha256::new();
             for method in [
                 "tools/list",
@@ -91,7 +102,7 @@ impl Audience {
                 "resources/templates/list",
             ] {
                 for is_modern in [false, true] {
-                    if let Some(Ok(list)) = self.list(method, &Params::default(), is_modern) {
+                    if let Some(Ok(list)) = without.list(method, &Params::default(), is_modern) {
                         digest.update(list);
                     }
                 }
@@ -110,6 +121,7 @@ impl Audience {
 pub fn lists_digest(is_multi_project: bool, scope: Scope) -> String {
     Audience {
         is_multi_project,
+        has_backends: false,
         scope,
     }
     .digest()

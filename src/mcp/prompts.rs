@@ -461,7 +461,7 @@ mod tests {
 
     #[test]
     fn the_calls_in_the_texts_match_the_tools() {
-        let tools = tools::list(true, Scope::Operator);
+        let tools = tools::list(true, true, Scope::Operator);
         for (prompt, text) in rendered() {
             let calls = text.lines().filter_map(|line| line.strip_prefix("    "));
             let mut count = 0;
@@ -479,7 +479,7 @@ mod tests {
 
     #[test]
     fn the_names_in_the_texts_are_those_of_the_tools() {
-        let mut known: BTreeSet<String> = words(&tools::list(true, Scope::Operator).to_string());
+        let mut known: BTreeSet<String> = words(&tools::list(true, true, Scope::Operator).to_string());
         let errors = [
             BrokerError::SessionTakenOver,
             BrokerError::PayloadInvalid { failures: Vec::new() },

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use actors::{
-    model::SessionId,
+    model::{Scope, SessionId},
     project::{Lookup, SessionQuery},
     registry::DiscoverQuery,
     session::Member,
@@ -13,12 +13,17 @@ use serde_json::{Value, json};
 #[cfg(feature = "conformance-fixtures")]
 use super::fixtures;
 use super::{subscriptions::INBOX, tools::ToolCaller};
-use crate::verbs::{protocols, sessions};
+use crate::verbs::{backends, protocols, sessions};
 
 /// The URI of the inbox of a session; completion suggests `session_id`.
 pub const SESSION_INBOX_TEMPLATE: &str = "broker://sessions/{session_id}/inbox";
 /// The URI of a protocol; completion suggests `name` and `version`.
 pub const PROTOCOL_TEMPLATE: &str = "broker://protocols/{name}/{version}";
+/// The URI of the backends of the project. A project without backends has none of these resources.
+pub const BACKENDS: &str = "broker://backends";
+/// The URIs of a backend and of its log; completion suggests `name`.
+pub const BACKEND_TEMPLATE: &str = "broker://backends/{name}";
+pub const BACKEND_LOG_TEMPLATE: &str = "broker://backends/{name}/log";
 const SESSIONS: &str = "broker://sessions";
 const PROTOCOLS: &str = "broker://protocols";
 /// Entries on one page of a list resource. The URI of the next page is that of the list with [`CURSOR`] and
@@ -26,8 +31,16 @@ const PROTOCOLS: &str = "broker://protocols";
 const LIST_LEN_MAX: usize = 1000;
 const CURSOR: &str = "?cursor=";
 
-/// The result of `resources/list`.
-pub fn list() -> Value {
+/// What a URI shows of a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackendPart {
+    Itself,
+    /// Its last lines, which need the scope `admin`.
+    Log,
+}
+
+/// The result of `resources/list`, for a project with backends or without.
+pub fn list(has_backends: bool) -> Value {
     let entry = |uri: &str, name: &str, title: &str, description: &str| json!({"uri": uri, "name": name, "title": title, "description": description, "mimeType": "application/json"});
     let entries = [
         entry(
@@ -43,6 +56,12 @@ pub fn list() -> Value {
             "Protocols",
             "The registered protocols, page by page: the next has ?cursor= and next_cursor in its URI.",
         ),
+        entry(
+            BACKENDS,
+            "backends",
+            "Backends",
+            "The MCP servers behind the gateway with their states. Subscribe to be told when one changes.",
+        ),
         // Last, because a caller without a session cannot read it, and clients that try one resource take the first.
         entry(
             INBOX,
@@ -51,14 +70,15 @@ pub fn list() -> Value {
             "How many messages wait for this connection's session. Subscribe to be told of new ones.",
         ),
     ]
-    .into_iter();
+    .into_iter()
+    .filter(|entry| has_backends || entry["uri"] != BACKENDS);
     #[cfg(feature = "conformance-fixtures")]
     let entries = entries.chain(fixtures::resources::list());
     entries.collect()
 }
 
-/// The result of `resources/templates/list`.
-pub fn templates() -> Value {
+/// The result of `resources/templates/list`, for a project with backends or without.
+pub fn templates(has_backends: bool) -> Value {
     let entry = |template: &str, name: &str, title: &str, description: &str| {
         json!({
             "uriTemplate": template, "name": name, "title": title, "description": description,
@@ -78,8 +98,24 @@ pub fn templates() -> Value {
             "Protocol",
             "One protocol with its JSON Schema.",
         ),
+        entry(
+            BACKEND_TEMPLATE,
+            "backend",
+            "Backend",
+            "One MCP server behind the gateway. Subscribe to be told of its states.",
+        ),
+        entry(
+            BACKEND_LOG_TEMPLATE,
+            "backend-log",
+            "Log of a backend",
+            "The last lines on its stderr; needs the scope admin.",
+        ),
     ]
-    .into_iter();
+    .into_iter()
+    .filter(|entry| {
+        let template = entry["uriTemplate"].as_str();
+        has_backends || !template.is_some_and(|template| template.starts_with(BACKENDS))
+    });
     #[cfg(feature = "conformance-fixtures")]
     let entries = entries.chain(fixtures::resources::templates());
     entries.collect()
@@ -141,11 +177,46 @@ fn content(caller: &ToolCaller, uri: &str) -> Option<Vec<u8>> {
             let page = caller.project.discover_protocols(&query).ok()?;
             Some(protocols::page(&page, false))
         }
+        BACKENDS if cursor.is_none() && backends::any(&caller.project) => {
+            serde_json::to_vec(&backends::list(&caller.project, caller.may_administer())).ok()
+        }
         _ => read_one(caller, uri).map(|value| value.to_string().into()),
     }
 }
 
+/// The backend whose resource this URI is, and what it shows.
+pub fn backend_of(uri: &str) -> Option<(&str, BackendPart)> {
+    let name = uri.strip_prefix(BACKENDS)?.strip_prefix('/')?;
+    Some(match name.strip_suffix("/log") {
+        Some(name) => (name, BackendPart::Log),
+        None => (name, BackendPart::Itself),
+    })
+}
+
+/// The scope that a caller needs to read a resource, whether or not it exists.
+pub fn required_scope(uri: &str) -> Scope {
+    match backend_of(uri) {
+        Some((_, BackendPart::Log)) => Scope::Admin,
+        _ => Scope::Observer,
+    }
+}
+
+fn read_backend(caller: &ToolCaller, name: &str, part: BackendPart) -> Option<Value> {
+    let project = &caller.project;
+    let shown = match part {
+        BackendPart::Itself => {
+            let backend = backends::find(project, name).ok()?;
+            serde_json::to_value(backends::Backend::of(&backend, caller.may_administer()))
+        }
+        BackendPart::Log => serde_json::to_value(backends::log(project, name, 0).ok()?),
+    };
+    shown.ok()
+}
+
 fn read_one(caller: &ToolCaller, uri: &str) -> Option<Value> {
+    if let Some((name, part)) = backend_of(uri) {
+        return read_backend(caller, name, part);
+    }
     if let Some(rest) = uri.strip_prefix("broker://protocols/") {
         let (name, version) = rest.split_once('/')?;
         let protocol = caller.project.protocol(name, version).ok()?;

@@ -18,7 +18,7 @@ pub const INBOX: &str = "broker://inbox";
 pub struct Subscriptions {
     /// Legacy `resources/subscribe`: the subscribed URIs of the inbox.
     legacy_inbox: Vec<String>,
-    /// Legacy `resources/subscribe`: the subscribed resources of backends.
+    /// Legacy `resources/subscribe`: other subscribed resources.
     legacy_resources: Vec<(String, Notifier)>,
     listens: Vec<OpenListen>,
 }
@@ -31,7 +31,7 @@ pub struct OpenListen {
     pub inbox: Option<String>,
     /// How messages are pushed to it, if at all.
     pub push: Option<PushSettings>,
-    /// Subscribed resources of backends.
+    /// Subscribed resources without the inbox.
     pub resources_len: usize,
     /// The tasks that send its other notifications.
     pub notifiers: Vec<Notifier>,
@@ -80,13 +80,13 @@ impl Subscriptions {
         }
     }
 
-    /// Adds a legacy subscription to a resource of a backend, in place of one to the same resource.
+    /// Adds a legacy subscription to another resource than the inbox, in place of one to the same resource.
     pub fn subscribe_legacy_resource(&mut self, uri: String, notifier: Notifier) {
         self.legacy_resources.retain(|(known, _)| *known != uri);
         self.legacy_resources.push((uri, notifier));
     }
 
-    /// Ends a legacy subscription. Returns false if there is none to a resource of a backend.
+    /// Ends a legacy subscription. Returns false if there is none to another resource than the inbox.
     pub fn unsubscribe_legacy(&mut self, uri: &str) -> bool {
         self.legacy_inbox.retain(|known| known != uri);
         let before = self.legacy_resources.len();
@@ -94,7 +94,7 @@ impl Subscriptions {
         self.legacy_resources.len() < before
     }
 
-    /// Subscribed resources of backends.
+    /// Subscribed resources without the inbox.
     pub fn resources_len(&self) -> usize {
         let of_listens = self.listens.iter().map(|listen| listen.resources_len);
         self.legacy_resources.len() + of_listens.sum::<usize>()
@@ -170,7 +170,7 @@ fn push_frame(listen: Option<&str>) -> PushFrame {
     }
 }
 
-/// The notification that a resource has changed, for a listen or a legacy client.
+/// The notification that a resource has changed. `listen` is the id of the listen that asked for it, as JSON.
 pub fn updated_frame(listen: Option<&str>, uri: &str) -> Box<[u8]> {
     let uri = serde_json::Value::from(uri);
     format!(

@@ -4,16 +4,31 @@ use std::sync::{Arc, atomic::Ordering};
 
 use actors::{
     clock::{now, rfc3339_text},
-    gateway::{BackendShared, ListKind, Offered},
+    gateway::{BackendCommand, BackendShared, ListKind, Offered},
     model::{BackendAddress, BackendEra, BackendFailure, BrokerError},
     project::ProjectHandle,
 };
 use serde::Serialize;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
 /// Lines of a log that one answer has, at most.
 pub const LOG_LINES_MAX: usize = 1_000;
+
+/// The members of a backend that an agent reads: few, because each is paid for in tokens.
+const SUMMARY: [&str; 10] = [
+    "name",
+    "state",
+    "since",
+    "reason",
+    "retry_after_ms",
+    "era",
+    "server",
+    "tools",
+    "calls",
+    "failures",
+];
 
 /// A backend of the gateway.
 #[derive(Serialize, ToSchema)]
@@ -116,6 +131,20 @@ fn offered(project: &ProjectHandle) -> Arc<Offered> {
     gateway.map(|gateway| gateway.shared().offered()).unwrap_or_default()
 }
 
+/// Whether a project has backends.
+pub fn any(project: &ProjectHandle) -> bool {
+    !offered(project).backends.is_empty()
+}
+
+/// The names of the backends of a project, sorted.
+pub fn names(project: &ProjectHandle) -> Vec<String> {
+    offered(project)
+        .backends
+        .iter()
+        .map(|backend| backend.name.to_string())
+        .collect()
+}
+
 /// All backends of a project, with the arguments of their programs if the caller may see them.
 pub fn list(project: &ProjectHandle, shows_arguments: bool) -> Backends {
     Backends {
@@ -136,6 +165,41 @@ pub fn find(project: &ProjectHandle, name: &str) -> Result<Arc<BackendShared>, B
         name: name.chars().take(64).collect(),
     };
     offered(project).backend(name).cloned().ok_or_else(|| missing().into())
+}
+
+/// A backend in few words.
+///
+/// # Errors
+/// `backend_not_found`.
+pub fn summary(project: &ProjectHandle, name: &str) -> Result<Value, BrokerError> {
+    Ok(summary_of(&*find(project, name)?))
+}
+
+/// All backends of a project in few words.
+pub fn summaries(project: &ProjectHandle) -> Vec<Value> {
+    offered(project)
+        .backends
+        .iter()
+        .map(|backend| summary_of(backend))
+        .collect()
+}
+
+fn summary_of(backend: &BackendShared) -> Value {
+    // A plain object always serializes.
+    let mut backend = serde_json::to_value(Backend::of(backend, false)).unwrap_or_default();
+    if let Some(members) = backend.as_object_mut() {
+        members.retain(|name, _| SUMMARY.contains(&name.as_str()));
+    }
+    backend
+}
+
+/// Gives a backend a command.
+///
+/// # Errors
+/// `backend_not_found`.
+pub fn command(project: &ProjectHandle, name: &str, command: BackendCommand) -> Result<(), BrokerError> {
+    find(project, name)?.command(command);
+    Ok(())
 }
 
 /// The tools of a backend.

@@ -17,6 +17,7 @@ mod harness;
 mod hostile;
 mod lists;
 mod operators;
+mod own_tools;
 mod places;
 mod processes;
 mod real_servers;

@@ -12,7 +12,7 @@ use super::{Wire, eventually, keys};
 
 pub const MODERN: &str = "2026-07-28";
 const UNREAD: &str = "dev.mcp-broker/unread";
-const ERROR_CODES: [&str; 23] = [
+const ERROR_CODES: [&str; 24] = [
     "authentication_failed",
     "forbidden",
     "project_mismatch",
@@ -34,6 +34,7 @@ const ERROR_CODES: [&str; 23] = [
     "invalid_argument",
     "question_not_found",
     "question_closed",
+    "backend_not_found",
     "timeout",
     "unavailable",
 ];
@@ -211,6 +212,8 @@ impl Agent {
         }
         let listed = self.request("tools/list", json!({})).unwrap();
         let tools = listed["tools"].as_array().unwrap().iter();
+        // A tool of a backend has another schema, or none.
+        let tools = tools.filter(|tool| tool["outputSchema"]["anyOf"].is_array());
         let compiled = tools.map(|tool| {
             let schema = &tool["outputSchema"];
             let parts = [schema, &schema["anyOf"][0], &schema["anyOf"][1]];

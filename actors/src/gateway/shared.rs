@@ -81,9 +81,14 @@ impl GatewayShared {
         self.revisions.subscribe()
     }
 
+    /// Counts the changes of a catalog or a state.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
     /// Waits until `is_done` finds what it looks for. It looks again at each change of a catalog or a state.
     pub async fn wait_for<T>(&self, mut is_done: impl FnMut() -> Option<T>) -> Option<T> {
-        let mut changed = self.changed.subscribe();
+        let mut changed = self.changes();
         loop {
             changed.borrow_and_update();
             if let Some(found) = is_done() {
@@ -119,7 +124,10 @@ impl Offered {
 
     /// The backend of this name.
     pub fn backend(&self, name: &str) -> Option<&Arc<BackendShared>> {
-        self.backends.iter().find(|backend| backend.name.as_str() == name)
+        let found = self
+            .backends
+            .binary_search_by(|backend| backend.name.as_str().cmp(name));
+        self.backends.get(found.ok()?)
     }
 
     /// The backend that a target leads to.

@@ -174,9 +174,6 @@ fn shows_arguments(by: &Identity) -> bool {
 }
 
 fn command(admin: &Admin, by: &Arc<Identity>, name: &str, command: BackendCommand) -> ApiResult {
-    admin.command_backend(by, name, command, || {
-        verbs::find(&by.project, name)?.command(command);
-        Ok(())
-    })?;
+    admin.command_backend(by, name, command, || verbs::command(&by.project, name, command))?;
     ok(Backend::of(&*verbs::find(&by.project, name)?, shows_arguments(by)))
 }

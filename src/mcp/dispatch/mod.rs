@@ -1,5 +1,6 @@
 //! The methods of MCP: which exist, in which era, and what each does.
 
+mod backend_updates;
 mod handshake;
 mod implicit_session;
 mod introduction;

@@ -31,6 +31,8 @@ pub(super) struct UriParams<'a> {
 /// Serves `resources/read`.
 pub(super) fn read_resource(batch: &mut ReadBatch, to: &ReplyTo, params: &Params<'_>) -> Result<(), RpcError> {
     let UriParams { uri } = params.parse()?;
+    let allowed = batch.context.identity.check_scope(resources::required_scope(&uri));
+    allowed.map_err(|error| RpcError::refused(&error))?;
     let caller = ToolCaller::new(&batch.context);
     if uri == INBOX && caller.session.is_none() {
         return Err(no_own_inbox());

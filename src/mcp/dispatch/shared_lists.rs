@@ -19,6 +19,7 @@ use crate::{
         reply::ReplyTo,
         rpc::{INTERNAL_ERROR, Params, RpcError},
     },
+    verbs::backends,
 };
 
 /// Bytes of the items of backends in one page.
@@ -132,6 +133,7 @@ fn items_of(list: &str, kind: ListKind) -> Option<&str> {
 pub(super) fn audience_of(context: &PeerContext) -> Audience {
     Audience {
         is_multi_project: context.service.admin.is_multi_project(),
+        has_backends: backends::any(&context.project),
         scope: context.identity.scope(),
     }
 }

@@ -1,9 +1,9 @@
 //! `resources/subscribe`, `resources/unsubscribe` and `subscriptions/listen`.
 
-use std::{rc::Rc, sync::Arc};
+use std::{collections::BTreeSet, rc::Rc, sync::Arc};
 
 use actors::{
-    gateway::{ListRevisions, ResourceSubscription},
+    gateway::ListRevisions,
     model::{Scope, SessionId},
     project::Lookup,
 };
@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
 use super::{
+    backend_updates,
     implicit_session::{needs_session, register_session},
     introduction::revision_of,
     read_resource::{UriParams, no_resource},
@@ -28,7 +29,7 @@ use crate::{
         list_changes::{LISTS_CHANGE, List, notification_for},
         read_batch::{ReadBatch, Suspension},
         reply::ReplyTo,
-        resources,
+        resources::{self, BACKENDS},
         rpc::{INVALID_REQUEST, Params, RpcError},
         subscriptions::{INBOX, Notifier, OpenListen, updated_frame},
         tasks::{self, Task},
@@ -76,7 +77,9 @@ fn check_is_own_inbox(context: &Rc<PeerContext>, uri: &str) -> Result<(), RpcErr
     }
     Err(
         if context.exposure.has_own() && resources::exists(&ToolCaller::new(context), uri) {
-            RpcError::invalid_params(format!("only {INBOX} tells of its changes"))
+            RpcError::invalid_params(format!(
+                "only {INBOX}, {BACKENDS}, {BACKENDS}/NAME and resources of backends tell of their changes"
+            ))
         } else {
             no_resource(uri, false)
         },
@@ -91,8 +94,8 @@ pub(super) fn subscribe(batch: &mut ReadBatch, to: &ReplyTo, params: &Params<'_>
         to.result(&batch.context.outbox, &json!({}));
         return Ok(());
     }
-    if let Some(subscription) = forwarding::subscribe(&batch.context, &uri) {
-        return subscribe_to_resource(&batch.context, to, uri.into_owned(), subscription?);
+    if let Some(notifier) = notifier_of(&batch.context, None, &uri) {
+        return add_legacy_resource(&batch.context, to, uri.into_owned(), notifier?);
     }
     check_is_own_inbox(&batch.context, &uri)?;
     check_listener(&batch.context)?;
@@ -109,34 +112,36 @@ pub(super) fn subscribe(batch: &mut ReadBatch, to: &ReplyTo, params: &Params<'_>
     Ok(())
 }
 
-fn subscribe_to_resource(
-    context: &PeerContext,
-    to: &ReplyTo,
-    uri: String,
-    subscription: ResourceSubscription,
-) -> Result<(), RpcError> {
+fn add_legacy_resource(context: &PeerContext, to: &ReplyTo, uri: String, notifier: Notifier) -> Result<(), RpcError> {
     let mut subscriptions = context.subscriptions.borrow_mut();
     if subscriptions.resources_len() >= RESOURCES_LEN_MAX {
         let reason =
             format!("a connection subscribes to at most {RESOURCES_LEN_MAX} resources: end another subscription");
         return Err(RpcError::invalid_params(reason));
     }
+    // The answer first, as for the inbox: the notifier runs later.
     to.result(&context.outbox, &json!({}));
-    let notifier = notify_of_resource(context, None, &uri, subscription);
     subscriptions.subscribe_legacy_resource(uri, notifier);
     Ok(())
 }
 
-/// Starts the task that notifies of changes of a resource of a backend.
-fn notify_of_resource(
-    context: &PeerContext,
-    listen: Option<&str>,
-    uri: &str,
-    subscription: ResourceSubscription,
-) -> Notifier {
+/// Starts the task that tells of changes of a resource: of the states of backends, or one that a backend has. `None` if it is
+/// neither. `listen` is the id of the `subscriptions/listen` that asks for it, as JSON.
+///
+/// # Errors
+/// The backend does not tell of changes.
+fn notifier_of(context: &PeerContext, listen: Option<&str>, uri: &str) -> Option<Result<Notifier, RpcError>> {
     let (frame, outbox) = (updated_frame(listen, uri), Arc::clone(&context.outbox));
-    let notifying = forwarding::notify_of_resource(subscription, move || outbox.send(&frame));
-    Notifier(actix_rt::spawn(notifying).abort_handle())
+    let send = move || outbox.send(&frame);
+    let task = if let Some(notifying) = backend_updates::notify(context, uri, send.clone()) {
+        actix_rt::spawn(notifying)
+    } else {
+        match forwarding::subscribe(context, uri)? {
+            Ok(subscription) => actix_rt::spawn(forwarding::notify_of_resource(subscription, send)),
+            Err(error) => return Some(Err(error)),
+        }
+    };
+    Some(Ok(Notifier(task.abort_handle())))
 }
 
 fn add_legacy(context: &PeerContext, to: &ReplyTo, uri: String) {
@@ -155,7 +160,8 @@ pub(super) fn unsubscribe(batch: &mut ReadBatch, to: &ReplyTo, params: &Params<'
         to.result(&context.outbox, &json!({}));
         return Ok(());
     }
-    if !context.subscriptions.borrow_mut().unsubscribe_legacy(&uri) {
+    let was_subscribed = context.subscriptions.borrow_mut().unsubscribe_legacy(&uri);
+    if !was_subscribed && notifier_of(context, None, &uri).is_none() {
         check_is_own_inbox(context, &uri)?;
     }
     to.result(&context.outbox, &json!({}));
@@ -249,18 +255,15 @@ impl ListenRequest {
         let Self { filter, push, .. } = self;
         let tasks = filter.tasks(context);
         let lists = filter.lists(context);
-        let resources = filter.resources(context);
+        let resources = filter.resources(context, &to.id);
         let uris: Vec<&String> = inbox.iter().chain(resources.iter().map(|(uri, _)| *uri)).collect();
         to.notify(
             &context.outbox,
             &acknowledgement(&to.id, &uris, tasks.as_deref(), &lists),
         );
         let resources_len = resources.len();
-        let of_resources = resources
-            .into_iter()
-            .map(|(uri, subscription)| notify_of_resource(context, Some(&to.id), uri, subscription));
         let mut notifiers = spawn_notifiers(context, &to.id, tasks.unwrap_or_default(), lists);
-        notifiers.extend(of_resources);
+        notifiers.extend(resources.into_iter().map(|(_, notifier)| notifier));
         let pushes = inbox.is_some() && push.is_some();
         let listen = OpenListen {
             id: Rc::clone(&to.id),
@@ -306,12 +309,12 @@ impl Filter {
         Some(ids.iter().take(TASKS_LEN_MAX).filter_map(known).collect())
     }
 
-    /// The requested resources of backends that tell of their changes.
-    fn resources(&self, context: &PeerContext) -> Vec<(&String, ResourceSubscription)> {
+    /// The requested resources of backends, and of their states, with the tasks that tell of their changes.
+    fn resources(&self, context: &PeerContext, listen: &str) -> Vec<(&String, Notifier)> {
         let left = RESOURCES_LEN_MAX.saturating_sub(context.subscriptions.borrow().resources_len());
-        let uris = self.resource_subscriptions.iter();
-        let subscribed = uris.filter_map(|uri| Some((uri, forwarding::subscribe(context, uri)?.ok()?)));
-        subscribed.take(left).collect()
+        let uris = self.resource_subscriptions.iter().collect::<BTreeSet<_>>().into_iter();
+        let notifiers = uris.filter_map(|uri| Some((uri, notifier_of(context, Some(listen), uri)?.ok()?)));
+        notifiers.take(left).collect()
     }
 
     /// The requested lists that can change.

@@ -33,7 +33,10 @@ use crate::mcp::{
     tools::{self, PendingCall, Run, Tool, ToolCaller},
     version::{ClientInfo, Era},
 };
-use crate::verbs::arguments::{Arguments, OwnedArguments};
+use crate::verbs::{
+    arguments::{Arguments, OwnedArguments},
+    backends,
+};
 
 /// A call on its way to its tool.
 struct ToolCall<'a> {
@@ -107,7 +110,10 @@ fn find_tool(context: &PeerContext, params: &Params<'_>) -> Result<&'static Tool
         scan::check(arguments)?;
         return Err(RpcError::invalid_params("Invalid params: arguments must be an object"));
     }
-    let is_offered = |tool: &&Tool| context.service.admin.is_multi_project() || tools::is_single_project(tool);
+    let is_offered = |tool: &&Tool| {
+        let is_multi_project = context.service.admin.is_multi_project();
+        tools::is_offered(tool, is_multi_project, || backends::any(&context.project))
+    };
     let Some(tool) = tools::find(&name).filter(is_offered) else {
         params.arguments.map_or(Ok(()), scan::check)?;
         return Err(RpcError::invalid_params(format!("Unknown tool: {}", shortened(&name))));

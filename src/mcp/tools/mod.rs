@@ -1,6 +1,7 @@
 //! The tools: a table, and one file for each subject. A new tool is an entry in the table and a function in a file.
 
 mod asking;
+mod backends;
 mod dead_letters;
 mod history;
 mod negotiation;
@@ -48,6 +49,8 @@ pub static TOOLS: &[Tool] = &[
     asking::PERMISSION_PROMPT,
     dead_letters::LIST_DEAD_LETTERS,
     dead_letters::REDRIVE_DEAD_LETTERS,
+    backends::LIST_BACKENDS,
+    backends::RESTART_BACKEND,
     projects::CREATE_PROJECT,
     projects::LIST_PROJECTS,
     projects::GET_PROJECT_INFO,
@@ -64,6 +67,9 @@ const MULTI_PROJECT_TOOLS: [&str; 4] = [
     projects::REVOKE_PROJECT_ACCESS.name,
 ];
 
+/// The tools that a project without backends does not offer.
+const BACKEND_TOOLS: [&str; 2] = [backends::LIST_BACKENDS.name, backends::RESTART_BACKEND.name];
+
 /// The tool that registers a session.
 pub const REGISTER_SESSION: &str = sessions::REGISTER_SESSION.name;
 /// The tool by which a session leaves.
@@ -78,9 +84,10 @@ pub fn find(name: &str) -> Option<&'static Tool> {
     TOOLS.iter().find(|tool| tool.name == name)
 }
 
-/// Whether a broker with a single project offers this tool.
-pub fn is_single_project(tool: &Tool) -> bool {
-    !MULTI_PROJECT_TOOLS.contains(&tool.name)
+/// Whether this tool is offered in a broker with many projects or a single one, in a project with backends or without.
+pub fn is_offered(tool: &Tool, is_multi_project: bool, has_backends: impl FnOnce() -> bool) -> bool {
+    (is_multi_project || !MULTI_PROJECT_TOOLS.contains(&tool.name))
+        && (!BACKEND_TOOLS.contains(&tool.name) || has_backends())
 }
 
 /// Whether a tool sends messages, whose `headers` may have an idempotency key.
@@ -117,17 +124,18 @@ pub fn mirrored_parameters(tool: &str) -> &'static [MirroredParameter] {
             let found = mirrored::mirrored_parameters(&tool["inputSchema"]).unwrap_or_default();
             (tool["name"].as_str().unwrap_or_default().to_owned(), found)
         };
-        let tools = list(true, Scope::Operator);
+        let tools = list(true, true, Scope::Operator);
         let tools = tools.as_array().into_iter().flatten();
         tools.map(of).filter(|(_, found)| !found.is_empty()).collect()
     });
     MIRRORED.get(tool).map_or(&[], Vec::as_slice)
 }
 
-/// The list of tools for a caller of this scope, in a broker with many projects or a single one.
-pub fn list(is_multi_project: bool, scope: Scope) -> Value {
-    let is_offered = |tool: &&Tool| tool.required_scope <= scope && (is_multi_project || is_single_project(tool));
-    let tools = TOOLS.iter().filter(is_offered).map(Tool::describe);
+/// The list of tools for a caller of this scope, in a broker with many projects or a single one, in a project with backends
+/// or without.
+pub fn list(is_multi_project: bool, has_backends: bool, scope: Scope) -> Value {
+    let is_listed = |tool: &&Tool| tool.required_scope <= scope && is_offered(tool, is_multi_project, || has_backends);
+    let tools = TOOLS.iter().filter(is_listed).map(Tool::describe);
     #[cfg(feature = "conformance-fixtures")]
     let tools = fixtures::tools::list().chain(tools);
     tools.collect()

@@ -257,6 +257,11 @@ impl ToolCaller {
         self.reservation.get_or_init(|| AnswerReservation::new(&self.context))
     }
 
+    /// Whether the caller administers its project.
+    pub fn may_administer(&self) -> bool {
+        self.context.identity.check_scope(Scope::Admin).is_ok()
+    }
+
     /// The owner of what the caller makes.
     pub(super) fn owner(&self) -> &Owner {
         self.context.identity.owner()

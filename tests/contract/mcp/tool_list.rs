@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    env,
+    env, fs,
     io::Write,
     path::Path,
     process::{Command, Stdio},
@@ -10,12 +10,14 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::support::{ADMIN_KEY, Agent, Broker};
+use crate::support::{ADMIN_KEY, Agent, Broker, broker_program};
 
 /// The bound of what a client shows to a member's model, in tokens of `o200k_base`: each tool without its result schema.
 const SHOWN_TOKENS_MAX: usize = 4_000;
 /// The bound of a member's whole list. Only clients read the schemas of results.
 const WHOLE_TOKENS_MAX: usize = 6_900;
+/// What the tool that tells of backends may add where a project has some, and twice as much with its result schema.
+const BACKEND_TOKENS_MAX: usize = 100;
 /// The bound in bytes where no tokenizer is installed: JSON of this kind has about four bytes per token.
 const BYTES_OF_A_TOKEN: usize = 5;
 
@@ -114,17 +116,33 @@ fn every_argument_is_described() {
 
 #[test]
 fn the_list_stays_within_its_token_budget() {
-    let broker = Broker::secured();
-    let member = agent_with_key(
+    assert_affordable(&Broker::secured(), [SHOWN_TOKENS_MAX, WHOLE_TOKENS_MAX], false);
+    let file = env::temp_dir().join(format!("tool-list-{}.toml", uuid::Uuid::new_v4().simple()));
+    fs::write(
+        &file,
+        "[projects.team.backends.silent]\ncommand = \"no-such-program\"\n",
+    )
+    .unwrap();
+    let broker = Broker::secured_with_program(broker_program(), &[&format!("--config={}", file.display())]);
+    let with_backends = SHOWN_TOKENS_MAX + BACKEND_TOKENS_MAX;
+    assert_affordable(
         &broker,
-        &broker.project("team", &json!({})).new_key_with_scope("member"),
+        [with_backends, WHOLE_TOKENS_MAX + 2 * BACKEND_TOKENS_MAX],
+        true,
     );
+    fs::remove_file(file).unwrap();
+}
+
+/// Asserts how many tokens the list of a member of the project `team` has: what a client shows to a model, and the whole.
+fn assert_affordable(broker: &Broker, [shown_max, whole_max]: [usize; 2], has_backends: bool) {
+    let member = agent_with_key(broker, &broker.project("team", &json!({})).new_key_with_scope("member"));
     let whole = tools(&member);
+    assert_eq!(names(&whole).contains("list_backends"), has_backends);
     let mut shown = whole.clone();
     for tool in &mut shown {
         tool.as_object_mut().unwrap().remove("outputSchema");
     }
-    for (what, list, tokens_max) in [("shown", &shown, SHOWN_TOKENS_MAX), ("whole", &whole, WHOLE_TOKENS_MAX)] {
+    for (what, list, tokens_max) in [("shown", &shown, shown_max), ("whole", &whole, whole_max)] {
         let text = serde_json::to_string(list).unwrap();
         let len = text.len();
         assert!(len <= tokens_max * BYTES_OF_A_TOKEN, "{what}: {len} bytes");
