@@ -12,8 +12,14 @@ pub const TIMED_OUT: u8 = 3;
 /// What a command lists or changes does not exist, or is closed.
 pub const NOTHING: u8 = 3;
 
-/// Tools are not ready: that passes by itself, a person has to act, or there are no such tools.
-pub const NOT_READY: [u8; 3] = [10, 11, 12];
+/// Tools are not ready yet.
+pub const NOT_YET: u8 = 10;
+
+/// Tools are not ready until a person acts.
+pub const NEEDS_PERSON: u8 = 11;
+
+/// There are no such tools.
+pub const UNKNOWN: u8 = 12;
 
 /// A signal ended the command: this and its number, as shells count.
 pub const SIGNALLED: u8 = 128;

@@ -18,7 +18,7 @@ const NAME_LEN_MAX: usize = 256;
 /// How ready a tool is, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Readiness {
+pub enum ReadinessLevel {
     /// It is offered, and its backend takes calls, or is started by the first one.
     Ready,
     /// Its backend is starting, ending, or waits for its next start.
@@ -34,7 +34,7 @@ pub enum Readiness {
 pub struct ToolReadiness {
     /// The name as it was asked for.
     tool: String,
-    readiness: Readiness,
+    readiness: ReadinessLevel,
     /// The backend that has it, or that its name begins with.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -53,7 +53,7 @@ pub struct ToolReadiness {
 #[derive(Serialize, ToSchema)]
 pub struct ToolsReadiness {
     /// That of the least ready tool.
-    pub readiness: Readiness,
+    pub readiness: ReadinessLevel,
     /// In the order of the question.
     tools: Vec<ToolReadiness>,
 }
@@ -71,7 +71,7 @@ pub fn of_tools(project: &ProjectHandle, names: Vec<String>) -> Result<ToolsRead
     let tools: Vec<_> = names.into_iter().map(|name| of_tool(project.gateway(), name)).collect();
     let worst = tools.iter().map(|tool| tool.readiness).max();
     Ok(ToolsReadiness {
-        readiness: worst.unwrap_or(Readiness::Unknown),
+        readiness: worst.unwrap_or(ReadinessLevel::Unknown),
         tools,
     })
 }
@@ -81,7 +81,7 @@ fn of_tool(gateway: Option<&GatewayHandle>, tool: String) -> ToolReadiness {
     let Some((backend, is_offered)) = found else {
         return ToolReadiness {
             tool,
-            readiness: Readiness::Unknown,
+            readiness: ReadinessLevel::Unknown,
             backend: None,
             state: None,
             reason: None,
@@ -89,10 +89,10 @@ fn of_tool(gateway: Option<&GatewayHandle>, tool: String) -> ToolReadiness {
     };
     let view = backend.view();
     let readiness = match view.state {
-        BackendState::Failed | BackendState::Disabled => Readiness::NeedsPerson,
-        _ if !is_offered && view.lists.is_some() => Readiness::Unknown,
-        BackendState::Ready | BackendState::Handover | BackendState::Idle if is_offered => Readiness::Ready,
-        _ => Readiness::Transient,
+        BackendState::Failed | BackendState::Disabled => ReadinessLevel::NeedsPerson,
+        _ if !is_offered && view.lists.is_some() => ReadinessLevel::Unknown,
+        BackendState::Ready | BackendState::Handover | BackendState::Idle if is_offered => ReadinessLevel::Ready,
+        _ => ReadinessLevel::Transient,
     };
     ToolReadiness {
         tool,

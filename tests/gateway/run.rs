@@ -132,7 +132,9 @@ fn a_call_of_one_backend_does_not_hold_up_another() {
         call
     });
     assert!(open.iter().all(|call| !client.wire.has_received(call)));
-    open.iter().for_each(|call| client.wire.cancels(call));
+    for call in &open {
+        client.wire.cancels(call);
+    }
 }
 
 /// The streams are pipes here. The reader has nothing to read in the middle of many a line, as while a person thinks.

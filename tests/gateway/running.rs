@@ -125,10 +125,10 @@ impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        if !thread::panicking() {
-            self.awaits_no_processes();
-        } else {
+        if thread::panicking() {
             eprintln!("{}", self.log());
+        } else {
+            self.awaits_no_processes();
         }
         let _ = fs::remove_dir_all(&self.folder);
     }

@@ -26,7 +26,7 @@ use crate::{
     },
     verbs::{
         backends::{self as verbs, Backend, BackendLines, BackendTools, Backends},
-        readiness::{self, Readiness, ToolsReadiness},
+        readiness::{self, ReadinessLevel, ToolsReadiness},
     },
 };
 
@@ -140,7 +140,12 @@ pub async fn stop(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<
 #[into_params(parameter_in = Query)]
 pub struct ReadyQuery {
     /// Names as clients see them, separated by commas: 1 to 100, of at most 256 bytes each.
-    #[param(required, nullable = false, example = "github__search_code")]
+    #[param(
+        required,
+        nullable = false,
+        pattern = "^[!-+\\-~]{1,256}(,[!-+\\-~]{1,256}){0,99}$",
+        example = "github__search_code"
+    )]
     tools: Option<String>,
 }
 
@@ -160,10 +165,10 @@ pub async fn ready(Caller(by): Caller, query: web::Query<ReadyQuery>) -> ApiResu
     let names = listed(query.into_inner().tools);
     let answer = readiness::of_tools(&by.project, names.collect())?;
     let status = match answer.readiness {
-        Readiness::Ready => StatusCode::OK,
-        Readiness::Transient => StatusCode::SERVICE_UNAVAILABLE,
-        Readiness::NeedsPerson => StatusCode::CONFLICT,
-        Readiness::Unknown => StatusCode::NOT_FOUND,
+        ReadinessLevel::Ready => StatusCode::OK,
+        ReadinessLevel::Transient => StatusCode::SERVICE_UNAVAILABLE,
+        ReadinessLevel::NeedsPerson => StatusCode::CONFLICT,
+        ReadinessLevel::Unknown => StatusCode::NOT_FOUND,
     };
     Ok(HttpResponseBuilder::new(status).json(answer))
 }

@@ -85,7 +85,8 @@ struct Answer {
 
 #[derive(Deserialize)]
 struct Tool {
-    tool: String,
+    #[serde(rename = "tool")]
+    name: String,
     readiness: String,
     backend: Option<String>,
     state: Option<String>,
@@ -97,13 +98,13 @@ impl Job for Ready {
         let deadline = Instant::now() + self.wait;
         loop {
             let (body, answer) = self.look(context)?;
-            let code = match answer.readiness.as_str() {
-                "ready" => None,
-                "transient" => Some(exit::NOT_READY[0]),
-                "needs_person" => Some(exit::NOT_READY[1]),
-                _ => Some(exit::NOT_READY[2]),
+            let (code, what) = match answer.readiness.as_str() {
+                "ready" => (0, "ready"),
+                "transient" => (exit::NOT_YET, "not ready yet"),
+                "needs_person" => (exit::NEEDS_PERSON, "not ready until a person acts"),
+                _ => (exit::UNKNOWN, "not offered by a backend"),
             };
-            let may_change = code.is_some_and(|code| code != exit::NOT_READY[1]);
+            let may_change = [exit::NOT_YET, exit::UNKNOWN].contains(&code);
             if may_change && Instant::now() < deadline {
                 sleep(LOOK_INTERVAL.min(deadline.saturating_duration_since(Instant::now())));
                 continue;
@@ -113,14 +114,11 @@ impl Job for Ready {
             } else {
                 print(&context.output.table(&table(&answer)))?;
             }
-            let Some(code) = code else { return Ok(()) };
-            let waiting = answer.tools.iter().filter(|tool| tool.readiness == answer.readiness);
-            let names: Vec<_> = waiting.map(|tool| escaped(&tool.tool)).collect();
-            let what = match code {
-                10 => "not ready yet",
-                11 => "not ready until a person acts",
-                _ => "not offered by a backend",
-            };
+            if code == 0 {
+                return Ok(());
+            }
+            let least = answer.tools.iter().filter(|tool| tool.readiness == answer.readiness);
+            let names: Vec<_> = least.map(|tool| escaped(&tool.name)).collect();
             return Err(CliError::NotReady(format!("{}: {what}", names.join(", ")), code));
         }
     }
@@ -151,7 +149,7 @@ fn table(answer: &Answer) -> Table {
     for tool in &answer.tools {
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
         table.row([
-            tool.tool.as_str(),
+            tool.name.as_str(),
             &tool.readiness.replace('_', " "),
             &text(&tool.backend),
             &text(&tool.state),
