@@ -22,11 +22,12 @@ pub struct Carried {
     ended: mpsc::Receiver<()>,
 }
 
-/// Starts to carry, and returns the other end of the socket. Its reader sees the end of stdin as the end of its input.
+/// Starts to carry, and returns the other end of the socket. Its reader sees the end of stdin as the end of its input, once it
+/// has read all before it; `on_end` is called at once.
 ///
 /// # Errors
 /// The system has no descriptor or thread left.
-pub fn carry(stdout: Stdout) -> io::Result<(UnixStream, Carried)> {
+pub fn carry(stdout: Stdout, on_end: impl FnOnce() + Send + 'static) -> io::Result<(UnixStream, Carried)> {
     let (mut from_server, server) = UnixStream::pair()?;
     let mut to_server = from_server.try_clone()?;
     spawn("stdin", move || {
@@ -38,6 +39,7 @@ pub fn carry(stdout: Stdout) -> io::Result<(UnixStream, Carried)> {
             }
         }
         let _ = to_server.shutdown(Shutdown::Write);
+        on_end();
     })?;
     let (end, ended) = mpsc::channel();
     spawn("stdout", move || {

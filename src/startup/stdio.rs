@@ -8,7 +8,7 @@ use actors::{broker::Broker, model::BackendsConfig, session::CloseReason, silenc
 use tokio::{
     pin,
     sync::{Notify, watch},
-    time::timeout,
+    time::{sleep, timeout},
 };
 
 use super::{configuration, services::Services, settings, stop_signal};
@@ -25,10 +25,21 @@ use crate::{
 /// Longest time at the end of the process for the spans that are queued.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(200);
 
+/// How long the last lines of a client that has ended its input may wait to be served.
+const LAST_LINES_TIME_MAX: Duration = Duration::from_secs(2);
+
 /// A file with backends, and how it is read again when it has changed.
 pub struct FollowedBackends {
     pub file: PathBuf,
     pub read: Box<dyn Fn() -> Result<Arc<BackendsConfig>, String>>,
+}
+
+/// The one client of a gateway.
+pub struct StreamClient {
+    /// The client is at its other end.
+    pub stream: UnixStream,
+    /// Notified when the client has ended its input, of which lines may still be unread.
+    pub input_ended: Arc<Notify>,
 }
 
 /// Serves the backends of a configuration to the client until it ends or the process is told to stop. Open calls then have
@@ -40,7 +51,7 @@ pub fn serve_gateway(
     config: &Config,
     followed: Option<FollowedBackends>,
     name: Option<String>,
-    client: UnixStream,
+    client: StreamClient,
 ) -> io::Result<ExitCode> {
     if let Some(name) = name {
         reply::set_server_name(name);
@@ -48,7 +59,7 @@ pub fn serve_gateway(
     System::new().block_on(serve(config, followed, client))
 }
 
-async fn serve(config: &Config, followed: Option<FollowedBackends>, client: UnixStream) -> io::Result<ExitCode> {
+async fn serve(config: &Config, followed: Option<FollowedBackends>, client: StreamClient) -> io::Result<ExitCode> {
     let backends = Arc::new(watch::Sender::new(Arc::clone(&config.backends)));
     let gateway = settings::gateway(config, backends.subscribe());
     let storage = storage::open(settings::memory(config)).await?;
@@ -79,8 +90,9 @@ async fn serve(config: &Config, followed: Option<FollowedBackends>, client: Unix
     let _following =
         followed.map(|followed| configuration::follow(&followed.file, followed.read, Arc::clone(&backends), |_| {}));
 
-    let input_ended = Arc::new(Notify::new());
-    let connection = stdio::serve(&context, client, Arc::clone(&input_ended));
+    let StreamClient { stream, input_ended } = client;
+    let all_served = Arc::new(Notify::new());
+    let connection = stdio::serve(&context, stream, Arc::clone(&all_served));
     pin!(connection);
     let code = tokio::select! {
         ended = &mut connection => return ended.map(|()| ExitCode::SUCCESS),
@@ -92,7 +104,12 @@ async fn serve(config: &Config, followed: Option<FollowedBackends>, client: Unix
             signal?;
             ExitCode::SUCCESS
         }
-        () = input_ended.notified() => ExitCode::SUCCESS,
+        () = all_served.notified() => ExitCode::SUCCESS,
+        // Lines wait while the client does not read earlier answers.
+        () = async {
+            input_ended.notified().await;
+            sleep(LAST_LINES_TIME_MAX).await;
+        } => ExitCode::SUCCESS,
     };
     connections.close_all(CloseReason::ShuttingDown);
     if timeout(config.shutdown_grace, connection).await.is_err() {

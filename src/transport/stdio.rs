@@ -44,15 +44,15 @@ use crate::{
 /// The method that says how the backends are, which is not of MCP.
 const STATUS: &str = "gateway/status";
 
-/// Serves the client at the other end of `stream` to its end. `input_ended` is notified when the last line of the client is
-/// being served.
+/// Serves the client at the other end of `stream` to its end. `all_served` is notified when the client has ended its input,
+/// and its last line is being served.
 ///
 /// # Errors
 /// The client cannot be served.
 pub async fn serve(
     context: &TransportContext,
     stream: std::os::unix::net::UnixStream,
-    input_ended: Arc<Notify>,
+    all_served: Arc<Notify>,
 ) -> io::Result<()> {
     stream.set_nonblocking(true)?;
     let stream = Stream {
@@ -76,7 +76,7 @@ pub async fn serve(
         identity: Arc::clone(&identity),
         outbox: Arc::clone(&outbox),
         has_input_ended: Rc::clone(&stream.has_ended),
-        input_ended,
+        all_served,
     };
     let decoder = LineDecoder::new(context.message_len_max());
     let inbound = Reservation::new(&context.inbound, identity.project.id());
@@ -128,7 +128,7 @@ struct StdioWire {
     identity: Arc<Identity>,
     outbox: Arc<Outbox>,
     has_input_ended: Rc<Cell<bool>>,
-    input_ended: Arc<Notify>,
+    all_served: Arc<Notify>,
 }
 
 impl StdioWire {
@@ -183,7 +183,7 @@ impl Wire for StdioWire {
         // A draining connection takes up no deferred lines.
         if self.has_input_ended.get() && peer.deferred_len() == 0 {
             self.has_input_ended.set(false);
-            self.input_ended.notify_one();
+            self.all_served.notify_one();
         }
     }
 

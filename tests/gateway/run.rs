@@ -5,10 +5,13 @@ use std::{
     fs,
     io::{BufRead, BufReader, Write},
     path::PathBuf,
-    process::Stdio,
+    process::{ChildStdin, Stdio},
 };
 
-use rustix::process::Signal;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::Signal,
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -159,6 +162,7 @@ fn no_line_is_lost_however_they_arrive() {
     let (file, _) = plan.written();
     let folder = PathBuf::from(plan.file(""));
     let mut child = program(&folder, "run", &["--config", &file])
+        .env("MCP_BROKER_SHUTDOWN_GRACE", "40s")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -211,19 +215,68 @@ fn no_line_is_lost_however_they_arrive() {
 }
 
 #[test]
-fn the_end_of_the_input_gives_open_calls_a_short_time() {
-    let mut gateway = two_backends();
+fn calls_that_are_open_at_the_end_of_the_input_are_answered() {
+    let plan = Plan::new()
+        .lines("shutdown_grace = \"40s\"")
+        .backend("one", &[])
+        .backend("two", &[]);
+    let mut gateway = plan.run(&[]);
     let client = gateway.legacy();
     client.gets("one__echo", json!({}));
-    let short = client.begins_call("one__sleep", &json!({"ms": 100}));
+    let open = client.begins_call("one__sleep", &json!({"ms": 300}));
+    client.wire.ends_output();
+    let result = client.wire.answer_to(&open).unwrap();
+    assert_eq!(result["structuredContent"], json!({"done": true}), "{result}");
+    assert!(gateway.ends().success());
+    gateway.awaits_no_processes();
+}
+
+#[test]
+fn a_call_without_an_answer_does_not_outlive_the_input() {
+    let mut gateway = two_backends();
+    let client = gateway.legacy();
     let endless = client.begins_call("two__never", &json!({}));
     client.wire.ends_output();
-    let result = client.wire.answer_to(&short).unwrap();
-    assert_eq!(result["structuredContent"], json!({"done": true}), "{result}");
     let result = client.wire.answer_to(&endless).unwrap();
     assert_eq!(result["structuredContent"]["code"], "shutting_down", "{result}");
     assert!(gateway.ends().success());
     gateway.awaits_no_processes();
+}
+
+#[test]
+fn it_ends_with_its_input_although_no_answer_is_read() {
+    let plan = Plan::new().backend("one", &["--extra-tools", "50"]);
+    let (file, _) = plan.written();
+    let folder = PathBuf::from(plan.file(""));
+    let mut child = program(&folder, "run", &["--config", &file])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    for id in 0..1_000 {
+        let line = json!({"jsonrpc": "2.0", "id": id, "method": "tools/list"});
+        if !can_write(&input) {
+            break;
+        }
+        writeln!(input, "{line}").unwrap();
+    }
+    drop(input);
+    let status = eventually("the gateway ends", || child.try_wait().unwrap());
+    assert!(status.success());
+    drop(output);
+    eventually("all processes of backends have ended", || {
+        marked(plan.marker()).is_empty().then_some(())
+    });
+    fs::remove_dir_all(folder).unwrap();
+}
+
+/// Whether a pipe has room for a line.
+fn can_write(pipe: &ChildStdin) -> bool {
+    let mut polled = [PollFd::new(pipe, PollFlags::OUT)];
+    let a_second = Timespec { tv_sec: 1, tv_nsec: 0 };
+    poll(&mut polled, Some(&a_second)).unwrap() > 0
 }
 
 #[test]

@@ -12,13 +12,14 @@ use std::{
 
 use actors::model::BackendsConfig;
 use clap::{Arg, ArgMatches, Command, builder::ValueParser};
+use tokio::sync::Notify;
 
 use super::servers_file;
 use crate::{
     cli::{access::first_broker_flag, error::CliError, flags::switch},
     config::{self, BackendDefaults, CONFIG_ENV, Config, DefaultValue, Flag, Sources, parse_backends},
     front::{Stdout, carry},
-    startup::{self, FollowedBackends},
+    startup::{self, FollowedBackends, StreamClient},
     telemetry,
 };
 
@@ -228,7 +229,10 @@ pub(super) fn serve(
     name: Option<String>,
     stdout: Stdout,
 ) -> Result<ExitCode, CliError> {
-    let (client, carried) = carry(stdout).map_err(cannot_start)?;
+    let input_ended = Arc::new(Notify::new());
+    let tell = Arc::clone(&input_ended);
+    let (stream, carried) = carry(stdout, move || tell.notify_one()).map_err(cannot_start)?;
+    let client = StreamClient { stream, input_ended };
     let code = startup::serve_gateway(config, followed, name, client);
     carried.finish(OUTPUT_TIME_MAX);
     code.map_err(cannot_start)
