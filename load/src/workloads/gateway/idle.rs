@@ -8,11 +8,29 @@ use super::{
     setup::Backends,
 };
 use crate::{
-    error::Result,
+    error::{LoadError, Result},
     process::{ServerProcess, children},
     report::float,
     workloads::median,
 };
+
+/// What a process has cost so far.
+struct Reading {
+    /// In seconds.
+    run_time: f64,
+    wakeups: f64,
+    resident_kib: f64,
+}
+
+impl Reading {
+    fn of(process: ServerProcess) -> Result<Self> {
+        Ok(Self {
+            run_time: process.run_time()?.as_secs_f64(),
+            wakeups: float(process.wakeups()?),
+            resident_kib: float(process.resident_kib()?.unwrap_or(0)),
+        })
+    }
+}
 
 pub fn run(bench: &Bench<'_>) -> Result<Findings> {
     let count = usize::from(bench.options.backends);
@@ -25,34 +43,28 @@ pub fn run(bench: &Bench<'_>) -> Result<Findings> {
     let seconds = bench.context.seconds;
     // Periodic work ends once nothing has happened for a while.
     thread::sleep(2 * seconds);
-    let of_both = |figure: fn(ServerProcess) -> Result<f64>| -> Result<[f64; 2]> {
-        Ok([figure(without.process()?)?, figure(with.process()?)?])
-    };
-    let run_time = |process: ServerProcess| Ok(process.run_time()?.as_secs_f64());
-    let wakeups = |process: ServerProcess| Ok(float(process.wakeups()?));
-    let (time_before, wakeups_before) = (of_both(run_time)?, of_both(wakeups)?);
+    let (without_process, with_process) = (without.process()?, with.process()?);
+    let read = || Ok::<_, LoadError>([Reading::of(without_process)?, Reading::of(with_process)?]);
+    let before = read()?;
     thread::sleep(seconds);
-    let (time, wakeups) = (of_both(run_time)?, of_both(wakeups)?);
-    let per_second = |of: [f64; 2], before: [f64; 2], at: usize| vec![(of[at] - before[at]) / seconds.as_secs_f64()];
-    let percent = |at| {
-        per_second(time, time_before, at)
-            .into_iter()
-            .map(|share| share * 100.0)
-            .collect()
+    let after = read()?;
+    let per_second = |of: fn(&Reading) -> f64, at: usize| {
+        let change = of(&after[at]) - of(&before[at]);
+        vec![change / seconds.as_secs_f64()]
     };
-    let woken = |at| per_second(wakeups, wakeups_before, at);
+    let percent = |at| per_second(|reading| reading.run_time * 100.0, at);
+    let woken = |at| per_second(|reading| reading.wakeups, at);
 
-    let [alone, all] = of_both(|process| Ok(float(process.resident_kib()?.unwrap_or(0))))?;
     let mut resident = vec![];
     let mut private = vec![];
-    for keeper in children(with.process()?)? {
+    for keeper in children(with_process)? {
         if let Some(memory) = keeper.memory()? {
             resident.push(float(memory.resident));
             private.push(float(memory.private));
         }
     }
     let of_keeper = |figure, kib: Vec<f64>| Comparison::new(Row::Idle, figure, vec![], vec![median(kib)]);
-    let of_backend = vec![(all - alone) / float(count as u64)];
+    let of_backend = vec![(after[1].resident_kib - after[0].resident_kib) / float(count as u64)];
     Ok(Findings {
         comparisons: vec![
             Comparison::new(Row::Idle, "cpu_percent", percent(0), percent(1)).aims_at(Goal::AtMost(0.1)),

@@ -129,8 +129,8 @@ impl Ways {
         let mut comparisons = Vec::new();
         for ((figure, of), goal) in figures.into_iter().zip(self.goals) {
             let without = sums(self.without.iter().map(of));
-            let compare = |through| Comparison::new(self.row, figure, without.clone(), through).aims_at(goal);
-            comparisons.push(compare(of(&self.through)));
+            let compare = |through| Comparison::new(self.row, figure, without.clone(), through);
+            comparisons.push(compare(of(&self.through)).aims_at(goal));
             let others = peers.iter().map(|(name, lane)| (name, of(lane)));
             let others = others.filter(|(_, rounds)| !rounds.is_empty());
             comparisons.extend(others.map(|(name, rounds)| compare(rounds).by(name)));

@@ -98,7 +98,7 @@ impl Backends {
 
     /// A broker before them, once they all run.
     pub fn behind(&self, bench: &Bench<'_>, name: &str) -> Result<OwnBroker> {
-        let broker = OwnBroker::start(&bench.options.binary, name, &self.0, &["--log-level", "info"])?;
+        let broker = OwnBroker::start(&bench.options.binary, name, &self.0, &[])?;
         let expected = self.0.matches("[backends.").count();
         let until = Instant::now() + PATIENCE;
         let mut page = PlainWay::open(broker.address, "/api/v1/backends")?;
