@@ -46,10 +46,12 @@ pub async fn admit<B: MessageBody + 'static>(
 
 /// The pattern of the route of a request; None for a path without a route.
 fn route_of(request: &ServiceRequest) -> Option<Cow<'static, str>> {
-    /// The path that most requests ask for: the search for a pattern is slow.
+    /// The paths that most requests ask for: the search for a pattern is slow.
     const MCP: &str = "/mcp";
-    match request.path() {
-        MCP => Some(Cow::Borrowed(MCP)),
+    const EXPOSED: &str = "/mcp/{exposed}";
+    match request.path().strip_prefix(MCP) {
+        Some("") => Some(Cow::Borrowed(MCP)),
+        Some(rest) if rest.len() > 1 && rest.rfind('/') == Some(0) => Some(Cow::Borrowed(EXPOSED)),
         _ => request.match_pattern().map(Cow::Owned),
     }
 }

@@ -31,6 +31,11 @@ pub const PUSH_BYTES_MAX: usize = 512 * 1024;
 /// While this many bytes wait, no further request is read from the peer.
 pub const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 
+/// Bytes from which on a frame is large.
+const LARGE_LEN: usize = 64 * 1024;
+/// Bytes that stand around a frame, at most a few more in a long stream.
+const FRAMING_LEN: usize = 128;
+
 /// How often a transport checks whether refused messages have room in the shared budget.
 pub const ROOM_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -516,6 +521,10 @@ impl Outbox {
             return;
         }
         let before = queue.bytes.len();
+        // Without room for what stands around it, the buffer would grow once more and copy a large frame.
+        if len >= LARGE_LEN {
+            queue.bytes.reserve(len + FRAMING_LEN);
+        }
         match self.framing {
             Framing::WebSocket => {
                 text_frame_header(&mut queue.bytes, len);
