@@ -55,7 +55,7 @@ impl Plan {
         }
     }
 
-    /// Its file is that of a ConfigMap.
+    /// Its file is that of a `ConfigMap`.
     pub fn mounted(self) -> Self {
         Self {
             is_mounted: true,

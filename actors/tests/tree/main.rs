@@ -7,6 +7,7 @@ mod contended_storage;
 mod cross_project;
 mod desk;
 mod events;
+mod gateway;
 mod intercept;
 mod ledger;
 mod load;
