@@ -159,3 +159,20 @@ test('the picture of the documentation', { skip: !process.env.DASHBOARD_PICTURE 
   await window.page.screenshot({ path: join(ROOT, 'docs/images/dashboard.png') });
   await window.close();
 });
+
+test('the charts of the overview say how much there was in a second', async () => {
+  const window = await browser.open(broker.url);
+  await window.page.route('**/api/v1/stats?*step=10s*', async (route) => {
+    const response = await route.fetch();
+    const answer = await response.json();
+    const points = Object.fromEntries(Object.keys(answer.series.points).map((name) => [name, [20, 50]]));
+    const series = { ...answer.series, step_seconds: 10, points: { ...points, cpu_seconds: [2, 1] } };
+    await route.fulfill({ response, json: { ...answer, series } });
+  });
+  await window.go('overview');
+  const legend = (title) => window.page.locator('figure.chart', { hasText: title }).locator('.legend');
+  await legend('Messages').getByText('5.0/s').first().waitFor();
+  await legend('Processor').getByText('10 %').waitFor();
+  await legend('Waiting messages').getByText('50').first().waitFor();
+  await window.close();
+});

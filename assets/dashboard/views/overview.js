@@ -33,7 +33,7 @@ export function Overview({ route, title }) {
         go(event.currentTarget.value === 'broker' ? link('overview', null, { project: '' }) : linkHere({ of: 'project' }))}>
       <option value="broker">All projects</option><option value="project">This project</option></select></label>`}</div>
     <${Loaded} resource=${stats} what="figures">${(data) => html`<${Verdict} stats=${data} />
-      <${Tiles} key=${all} stats=${data} points=${series.data?.series.points} />`}<//>
+      <${Tiles} key=${all} stats=${data} series=${series.data?.series} />`}<//>
     <${Loaded} resource=${series} what="charts">${(data) => html`<${Charts} series=${data.series} seconds=${span[2]} />`}<//>
     ${stats.data && html`<div class="columns"><${Desk} /><${Storage} stats=${stats.data} /><${Replicas} stats=${stats.data} /></div>`}`;
 }
@@ -69,9 +69,9 @@ function useRates(stats) {
   }, [stats]);
 }
 
-function Tiles({ stats, points }) {
+function Tiles({ stats, series }) {
   const measured = useRates(stats);
-  const rateOf = (name) => measured[name] ?? points?.[`messages_${name}`]?.at(-1) ?? null;
+  const rateOf = (name) => measured[name] ?? inSecond(series?.points[`messages_${name}`]?.at(-1) ?? null, series);
   const { sessions, inboxes, messages, storage, broker } = stats;
   const dead = Object.values(messages.dead_lettered).reduce((sum, one) => sum + one, 0);
   return html`<div class="tiles">
@@ -96,6 +96,9 @@ const Tile = ({ name, value, note, href }) => {
   return href ? html`<a class="panel tile" href=${href}>${inner}</a>` : html`<div class="panel tile">${inner}</div>`;
 };
 
+// A point of a counter is what was added in its step.
+const inSecond = (added, series) => (added === null ? null : added / series.step_seconds);
+
 function Charts({ series, seconds }) {
   const { times, of } = useMemo(() => {
     const points = series.points;
@@ -107,14 +110,16 @@ function Charts({ series, seconds }) {
       of: (name) => (points[name]?.length ? points[name] : Array.from({ length }, () => null)) };
   }, [series]);
   const line = (label, name) => ({ label, values: of(name) });
+  const perSecond = (label, name) => ({ label, values: of(name).map((added) => inSecond(added, series)) });
   const whole = (value) => (value === null ? '–' : compact(value));
   const charts = useMemo(() => [
-    ['Messages', rate, [line('accepted', 'messages_accepted'), line('delivered', 'messages_delivered'), line('refused', 'messages_refused')]],
+    ['Messages', rate, [perSecond('accepted', 'messages_accepted'),
+      perSecond('delivered', 'messages_delivered'), perSecond('refused', 'messages_refused')]],
     ['Sessions', whole, [line('active', 'sessions_active'), line('connections', 'connections')]],
     ['Waiting messages', whole, [line('in all inboxes', 'messages_waiting'), line('longest inbox', 'inbox_longest')]],
-    ['Dead letters', rate, [line('dead-lettered', 'messages_dead_lettered')]],
+    ['Dead letters', rate, [perSecond('dead-lettered', 'messages_dead_lettered')]],
     ...(series.points.cpu_seconds ? [['Processor', (value) => (value === null ? '–' : `${(value * 100).toFixed(value < 0.1 ? 1 : 0)} %`),
-      [line('of one core', 'cpu_seconds')]],
+      [perSecond('of one core', 'cpu_seconds')]],
     ['Memory', bytes, [line('resident', 'resident_bytes')]]] : []),
   ], [series]);
   return html`<div class="charts">${charts.map(([title, format, lines]) => html`<${Chart} key=${title} title=${title} times=${times}
