@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use actors::model::ReplicaId;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize};
@@ -11,9 +12,11 @@ use sha2::{Digest, Sha256};
 
 use super::rpc::RpcError;
 
-/// Signs states and verifies them. The key is random, so a state is valid only in the process that signed it.
+/// Signs states and verifies them. The key is random, so a state is valid only in the process that signed it. With several
+/// replicas it begins with the id of that one.
 pub struct StateSigner {
     key: [u8; 64],
+    replica: Option<ReplicaId>,
 }
 
 impl fmt::Debug for StateSigner {
@@ -75,11 +78,18 @@ pub enum StateError {
     Expired,
     /// Signed for another request or another caller.
     OtherRequest,
+    /// It names another replica.
+    OtherReplica(ReplicaId),
 }
 
 impl From<StateError> for RpcError {
-    fn from(_: StateError) -> Self {
-        invalid_state()
+    fn from(error: StateError) -> Self {
+        let StateError::OtherReplica(replica) = error else {
+            return invalid_state();
+        };
+        let reason = "Invalid params: requestState is of another replica, or of one that has ended: send the request to that \
+                      replica, or start again without it";
+        RpcError::invalid_params(reason).with_data(json!({"reason": "call_elsewhere", "replica": replica}))
     }
 }
 
@@ -92,14 +102,14 @@ pub fn invalid_state() -> RpcError {
 }
 
 impl StateSigner {
-    /// A signer with a random key.
+    /// A signer with a random key, of this replica if there are several.
     ///
     /// # Errors
     /// If the system has no random numbers.
-    pub fn random() -> Result<Self, getrandom::Error> {
+    pub fn random(replica: Option<ReplicaId>) -> Result<Self, getrandom::Error> {
         let mut key = [0; 64];
         getrandom::fill(&mut key)?;
-        Ok(Self { key })
+        Ok(Self { key, replica })
     }
 
     /// A state that carries the answers so far; `expires_at` in milliseconds since the Unix epoch.
@@ -121,7 +131,8 @@ impl StateSigner {
         crate::json::write_json(&mut body, &sealed);
         let body = URL_SAFE_NO_PAD.encode(body);
         let tag = self.mac(&body).finalize().into_bytes();
-        format!("{body}.{}", URL_SAFE_NO_PAD.encode(tag))
+        let replica = self.replica.map(|replica| format!("{replica}."));
+        format!("{}{body}.{}", replica.unwrap_or_default(), URL_SAFE_NO_PAD.encode(tag))
     }
 
     /// The answers of earlier rounds.
@@ -134,7 +145,17 @@ impl StateSigner {
         origin: &RequestFingerprint,
         now_ms: u64,
     ) -> Result<Map<String, Value>, StateError> {
-        let (body, tag) = state.split_once('.').ok_or(StateError::Forged)?;
+        let (signed, tag) = state.rsplit_once('.').ok_or(StateError::Forged)?;
+        let body = match signed.split_once('.') {
+            None => signed,
+            Some((replica, body)) => {
+                let replica = ReplicaId::parse(replica).ok_or(StateError::Forged)?;
+                if self.replica != Some(replica) {
+                    return Err(StateError::OtherReplica(replica));
+                }
+                body
+            }
+        };
         let tag = URL_SAFE_NO_PAD.decode(tag).map_err(|_| StateError::Forged)?;
         self.mac(body).verify_slice(&tag).map_err(|_| StateError::Forged)?;
         let sealed: SignedState = URL_SAFE_NO_PAD
@@ -173,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_state_is_valid_for_its_request_until_it_expires() {
-        let sealer = StateSigner::random().unwrap();
+        let sealer = StateSigner::random(None).unwrap();
         let origin = origin(&json!({"name": "x", "arguments": {"a": 1, "b": 2}}));
         let state = sealer.sign(&origin, answers(), 1000);
         assert_eq!(sealer.verify(&state, &origin, 999), Ok(answers()));
@@ -188,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_state_is_invalid_for_other_requests_callers_and_processes() {
-        let sealer = StateSigner::random().unwrap();
+        let sealer = StateSigner::random(None).unwrap();
         let params = json!({"name": "x"});
         let state = sealer.sign(&origin(&params), answers(), 1000);
         for other in [
@@ -199,14 +220,28 @@ mod tests {
             assert_eq!(sealer.verify(&state, &other, 0), Err(StateError::OtherRequest));
         }
         assert_eq!(
-            StateSigner::random().unwrap().verify(&state, &origin(&params), 0),
+            StateSigner::random(None).unwrap().verify(&state, &origin(&params), 0),
             Err(StateError::Forged)
         );
     }
 
     #[test]
+    fn a_state_of_another_replica_names_it() {
+        let (here, there) = (ReplicaId::generate(), ReplicaId::generate());
+        let [at_this, at_that] = [here, there].map(|replica| StateSigner::random(Some(replica)).unwrap());
+        let origin = origin(&json!({}));
+        let state = at_this.sign(&origin, answers(), 1000);
+        assert_eq!(at_this.verify(&state, &origin, 0), Ok(answers()));
+        assert_eq!(at_that.verify(&state, &origin, 0), Err(StateError::OtherReplica(here)));
+        let error = RpcError::from(StateError::OtherReplica(here)).to_json();
+        assert_eq!(error["data"], json!({"reason": "call_elsewhere", "replica": here}));
+        let renamed = state.replacen(&here.to_string(), &there.to_string(), 1);
+        assert_eq!(at_that.verify(&renamed, &origin, 0), Err(StateError::Forged));
+    }
+
+    #[test]
     fn a_state_with_any_changed_byte_is_forged() {
-        let sealer = StateSigner::random().unwrap();
+        let sealer = StateSigner::random(None).unwrap();
         let origin = origin(&json!({}));
         let state = sealer.sign(&origin, answers(), 1000);
         for at in 0..state.len() {

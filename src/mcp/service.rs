@@ -36,7 +36,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Without tasks. `replica` is part of the ids of tasks.
+    /// Without tasks. `replica` is part of the ids of tasks and of signed states.
     ///
     /// # Errors
     /// If the system has no random numbers.
@@ -58,7 +58,7 @@ impl Service {
             outbound,
             clarify_by,
             call_drain,
-            state_signer: StateSigner::random()?,
+            state_signer: StateSigner::random(replica)?,
         })
     }
 

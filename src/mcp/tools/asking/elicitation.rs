@@ -65,12 +65,10 @@ pub fn read_input(context: &PeerContext, params: &Params<'_>, era: &Era) -> Resu
     let fingerprint = RequestFingerprint::new(&context.identity.owner_path(), "tools/call", &Value::Object(params));
     let round = state.map(|state| {
         let state = state.as_str().unwrap_or_default();
-        let opened = context.service.state_signer.verify(state, &fingerprint, now().unix_ms);
-        let mut known = opened.map_err(|_| {
-            RpcError::invalid_params(
-                "Invalid params: requestState belongs to another request or has expired: start again without it",
-            )
-        })?;
+        let mut known = context
+            .service
+            .state_signer
+            .verify(state, &fingerprint, now().unix_ms)?;
         let question = known.remove(QUESTION_ID).and_then(|id| id.as_str().map(str::to_owned));
         let response = responses
             .as_ref()
