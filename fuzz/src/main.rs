@@ -3,6 +3,10 @@
 //! `fuzz TARGET [SECONDS [SEED]]` mutates the corpus of a target for that long; `fuzz TARGET --replay FILE` runs one
 //! input. An input that makes the target panic or run too long is written to `artifacts/`.
 
+#[allow(dead_code)]
+#[path = "../../src/gateway/remote/event_stream.rs"]
+mod event_decoder;
+mod event_stream;
 mod frame_decoder;
 mod heap;
 #[allow(dead_code)]
@@ -42,6 +46,12 @@ struct Target {
 }
 
 const TARGETS: &[Target] = &[
+    Target {
+        name: "event_stream",
+        run: event_stream::run,
+        dictionary: event_stream::DICTIONARY,
+        limit: Duration::from_secs(2),
+    },
     Target {
         name: "frame_decoder",
         run: frame_decoder::run,

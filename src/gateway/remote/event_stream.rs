@@ -102,7 +102,8 @@ impl EventDecoder {
         if self.data.len() + self.line.len() > line_len_max {
             let line = std::mem::take(&mut self.line);
             let mut skipped = SkippedFrame::beginning_with(&std::mem::take(&mut self.data));
-            skipped.skip(value_of(&line).1);
+            // The name of another field may not have ended: it is skipped with its value, which has no id.
+            skipped.skip(line.strip_prefix(b"data:").unwrap_or(&line));
             self.skipped = Some(skipped);
         }
     }
@@ -214,6 +215,13 @@ mod tests {
         for piece in [1, 3, 31, 1_000] {
             let (events, _) = decoded(bytes.as_bytes(), &[piece]);
             assert_eq!(events, ["too long: Some(\"5\")", "message=next"], "pieces of {piece}");
+        }
+        for piece in [1, 1_000] {
+            let (events, _) = decoded(
+                format!("a long name of a field: {{\"result\":\"{long}\",\"id\":5}}\n\n").as_bytes(),
+                &[piece],
+            );
+            assert_eq!(events, ["too long: None"], "pieces of {piece}");
         }
         let longest = "y".repeat(DATA_LEN_MAX);
         let (events, _) = decoded(format!("data: {longest}\n\n").as_bytes(), &[7]);
