@@ -6,6 +6,7 @@
 
 #![allow(clippy::missing_panics_doc, reason = "a broken promise is a panic")]
 
+mod backend_lists;
 mod budgets;
 mod dead_letters;
 mod delivery;
@@ -134,6 +135,9 @@ pub const CASES: &[Case] = cases! {
         a_removed_question_is_forgotten
         a_cleared_project_has_no_questions
         a_store_of_one_process_returns_its_own_consoles;
+    backend_lists:
+        the_latest_lists_of_each_backend_are_kept
+        lists_are_forgotten_with_their_backend_and_with_the_project;
     targets:
         each_target_has_a_place
         the_event_log_has_each_stored_change_of_a_question;

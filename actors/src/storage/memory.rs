@@ -8,20 +8,20 @@ use std::{
 };
 
 use super::{
-    Acknowledge, Acknowledged, Append, Appended, Asked, Claim, Claimed, ConsoleRecord, DeadLetterPage, DeadLetterQuery,
-    DeadLetterStore, Depth, DraftPut, EventPage, EventQuery, EventStore, InboxStore, Inserted, KeyReservation, Lease,
-    Op, Peeked, ProtocolStore, PushStore, PutOutcome, PutSession, QuestionStore, Redriven, Release, Released,
-    ReleasedYaps, ReplicatedStorage, ReplicatedStore, Retention, Roster, SendResult, SessionKey, SessionStore, Storage,
-    StorageHealth, Store, Swept, TargetId, TargetPlace, TargetStore, TrackingStore, Unreported, Updated, Usage,
-    YapHeld,
+    Acknowledge, Acknowledged, Append, Appended, Asked, BackendListStore, Claim, Claimed, ConsoleRecord,
+    DeadLetterPage, DeadLetterQuery, DeadLetterStore, Depth, DraftPut, EventPage, EventQuery, EventStore, InboxStore,
+    Inserted, KeyReservation, Lease, Op, Peeked, ProtocolStore, PushStore, PutOutcome, PutSession, QuestionStore,
+    Redriven, Release, Released, ReleasedYaps, ReplicatedStorage, ReplicatedStore, Retention, Roster, SendResult,
+    SessionKey, SessionStore, Storage, StorageHealth, Store, Swept, TargetId, TargetPlace, TargetStore, TrackingStore,
+    Unreported, Updated, Usage, YapHeld,
     state::{account::StoreLimits, project::ProjectState, system::SystemState},
 };
 use crate::{
     clock::Now,
     model::{
-        AuditEntry, AuditQuery, DeadLetterReason, Message, MessageId, ProjectEvent, ProjectId, ProjectRecord,
-        ProtocolName, ProtocolRecord, Question, QuestionContent, QuestionId, RecipientStatus, SessionId, SessionName,
-        SessionRecord, ShownYap, Yap,
+        AuditEntry, AuditQuery, BackendName, DeadLetterReason, Message, MessageId, ProjectEvent, ProjectId,
+        ProjectRecord, ProtocolName, ProtocolRecord, Question, QuestionContent, QuestionId, RecipientStatus, SessionId,
+        SessionName, SessionRecord, ShownYap, Yap,
     },
 };
 
@@ -377,6 +377,20 @@ impl TargetStore for MemoryStore {
             state.move_target(target, place);
             true
         })
+    }
+}
+
+impl BackendListStore for MemoryStore {
+    fn keep_backend_lists(&self, backend: BackendName, lists: Option<Arc<str>>) -> Op<()> {
+        self.run(|state| state.keep_backend_lists(backend, lists))
+    }
+
+    fn backend_lists(&self, backend: BackendName) -> Op<Option<Arc<str>>> {
+        self.run(|state| state.backend_lists.get(&backend).cloned())
+    }
+
+    fn retain_backend_lists(&self, backends: Vec<BackendName>) -> Op<()> {
+        self.run(|state| state.retain_backend_lists(&backends))
     }
 }
 

@@ -1,11 +1,12 @@
 //! The storage contract: what a backend keeps for the broker, and the three backends' shared parts.
 //!
 //! [`Storage`] holds the records of all projects and opens the [`Store`] of one. A store holds sessions, protocols,
-//! inboxes, receipts, dead letters, questions and the event log; everything in it outlives the actors that use it. `contract.rs` and `store.rs` are the way in;
+//! inboxes, receipts, dead letters, questions, the lists of backends and the event log; everything in it outlives the actors that use it. `contract.rs` and `store.rs` are the way in;
 //! each subject has a file with its trait and its types. [`memory`] is the reference backend, [`disk`] the durable one,
 //! and [`conformance`] the suite that every backend passes. `state/` decides for both memory and disk. Nothing here
 //! knows an actor or reads a clock.
 
+mod backend_lists;
 mod claim;
 pub mod conformance;
 mod contract;
@@ -25,6 +26,7 @@ mod store;
 mod targets;
 mod tracking;
 
+pub use backend_lists::{BACKEND_LISTS_BYTES_MAX, BackendListStore};
 pub use claim::Claim;
 pub use contract::{ReplicaDirectory, ReplicatedStorage, ServerFigures, Storage, StorageFigures, StoreEpoch};
 pub use dead_letters::{

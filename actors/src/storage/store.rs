@@ -4,6 +4,7 @@
 //! itself [`PushStore`]. Callers ask for these parts; a backend that lacks one implements nothing of it.
 
 use super::{
+    backend_lists::BackendListStore,
     dead_letters::DeadLetterStore,
     error::Op,
     events::EventStore,
@@ -35,6 +36,7 @@ pub trait Store:
     + EventStore
     + QuestionStore
     + TargetStore
+    + BackendListStore
     + Send
     + Sync
     + 'static

@@ -6,17 +6,17 @@ use std::{sync::Arc, time::Duration};
 use actors::{
     clock::Now,
     model::{
-        AuditEntry, AuditQuery, DeadLetterReason, Message, MessageId, ProjectEvent, ProjectId, ProjectRecord,
-        ProtocolName, ProtocolRecord, Question, QuestionContent, QuestionId, RecipientStatus, SessionId, SessionName,
-        SessionRecord, ShownYap, Yap,
+        AuditEntry, AuditQuery, BackendName, DeadLetterReason, Message, MessageId, ProjectEvent, ProjectId,
+        ProjectRecord, ProtocolName, ProtocolRecord, Question, QuestionContent, QuestionId, RecipientStatus, SessionId,
+        SessionName, SessionRecord, ShownYap, Yap,
     },
     storage::{
-        Acknowledge, Acknowledged, Append, Appended, Asked, Claim, Claimed, ConsoleRecord, DeadLetterPage,
-        DeadLetterQuery, DeadLetterStore, Depth, DraftPut, EventPage, EventQuery, EventStore, InboxStore, Inserted,
-        KeyReservation, Lease, Op, Peeked, ProtocolStore, PushStore, PutOutcome, PutSession, QuestionStore, Redriven,
-        Release, Released, ReleasedYaps, ReplicatedStorage, ReplicatedStore, Roster, SendResult, SessionKey,
-        SessionStore, Storage, StorageHealth, Store, Swept, TargetId, TargetPlace, TargetStore, TrackingStore,
-        Unreported, Updated, Usage, YapHeld, memory::MemoryStorage,
+        Acknowledge, Acknowledged, Append, Appended, Asked, BackendListStore, Claim, Claimed, ConsoleRecord,
+        DeadLetterPage, DeadLetterQuery, DeadLetterStore, Depth, DraftPut, EventPage, EventQuery, EventStore,
+        InboxStore, Inserted, KeyReservation, Lease, Op, Peeked, ProtocolStore, PushStore, PutOutcome, PutSession,
+        QuestionStore, Redriven, Release, Released, ReleasedYaps, ReplicatedStorage, ReplicatedStore, Roster,
+        SendResult, SessionKey, SessionStore, Storage, StorageHealth, Store, Swept, TargetId, TargetPlace, TargetStore,
+        TrackingStore, Unreported, Updated, Usage, YapHeld, memory::MemoryStorage,
     },
 };
 
@@ -218,6 +218,13 @@ hooks! {
         {}
         fn claim_target(target: TargetId, ttl: Duration) -> Option<TargetPlace>;
         fn move_target(target: TargetId, place: TargetPlace, ttl: Duration) -> bool;
+    }
+
+    impl BackendListStore for InterceptStore {
+        {}
+        fn keep_backend_lists(backend: BackendName, lists: Option<Arc<str>>) -> ();
+        fn backend_lists(backend: BackendName) -> Option<Arc<str>>;
+        fn retain_backend_lists(backends: Vec<BackendName>) -> ();
     }
 
     impl EventStore for InterceptStore {

@@ -235,6 +235,8 @@ const KEYS: &[Key] = &[
         "hash: incarnation and its epoch; totals; ids of the last noted and of the last deleted block",
         Delete,
     ),
+    // The gateway.
+    key("backend_lists", "hash: backend -> what it is and offers (JSON)", Delete),
     // Replication.
     key("frame_seq", "counter: sequence number of the last frame", Keep),
     key(

@@ -14,8 +14,8 @@ use super::{
 use crate::{
     clock::Now,
     model::{
-        AuditEntry, DeadLetter, Message, MessageId, ProjectId, ProjectRecord, Question, QuestionContent, QuestionId,
-        SessionName, StoredMessage,
+        AuditEntry, BackendName, DeadLetter, Message, MessageId, ProjectId, ProjectRecord, Question, QuestionContent,
+        QuestionId, SessionName, StoredMessage,
     },
     storage::{
         StoreError, TargetId,
@@ -247,6 +247,12 @@ impl ProjectLoader {
             kind::CROSS_PROJECT => {
                 kept.cross_project_targets
                     .push((key.message()?, records::read_project(&mut value)?));
+            }
+            kind::BACKEND_LISTS => {
+                let text =
+                    |bytes| std::str::from_utf8(bytes).map_err(|_| damaged("the lists of a backend are not UTF-8"));
+                let backend = BackendName::parse(text(key.0)?).map_err(|_| damaged("an invalid name of a backend"))?;
+                kept.backend_lists.insert(backend, text(value.0)?.into());
             }
             kind::REPORT_PROGRESS => kept.report_progress = Some(records::read_report_progress(&mut value)?),
             kind::EVENTS => kept.events.add(&records::read_events(key, &mut value)?),

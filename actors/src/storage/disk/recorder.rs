@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     clock::millis,
-    model::{Message, MessageId},
+    model::{BackendName, Message, MessageId, ProtocolRecord},
     storage::state::{
         entry::InboxEntry,
         id_map::IdMap,
@@ -78,6 +78,12 @@ impl Recorder {
 
     fn remove(&mut self, key: Vec<u8>) {
         self.records.push(Record { key, value: None });
+    }
+
+    fn put_protocol(&mut self, record: &ProtocolRecord) {
+        let key = key(self.space, kind::PROTOCOL).text(record.name.as_str());
+        let key = key.rest(record.version.to_string().as_bytes()).0;
+        self.put(key, records::json(record));
     }
 
     fn put_body(&mut self, message: &Message) {
@@ -160,6 +166,12 @@ impl Recorder {
         }
     }
 
+    fn record_backend_lists(&mut self, backend: &BackendName, lists: Option<&str>) {
+        let key = key(self.space, kind::BACKEND_LISTS).rest(backend.as_str().as_bytes()).0;
+        let value = lists.map(|lists| lists.as_bytes().to_vec());
+        self.records.push(Record { key, value });
+    }
+
     fn remove_queued(&mut self, entry: &InboxEntry) {
         self.remove(records::receipt_key(self.space, kind::QUEUED, entry.receipt));
         if entry.deliveries > 0 {
@@ -182,11 +194,7 @@ impl Journal for Recorder {
                 self.put(key, records::json(record));
             }
             Change::SessionRemoved(session) => self.remove(key(space, kind::SESSION).session(session).0),
-            Change::ProtocolInserted(record) => {
-                let key = key(space, kind::PROTOCOL).text(record.name.as_str());
-                let key = key.rest(record.version.to_string().as_bytes()).0;
-                self.put(key, records::json(record));
-            }
+            Change::ProtocolInserted(record) => self.put_protocol(record),
             Change::MessageQueued {
                 session,
                 seq,
@@ -245,6 +253,7 @@ impl Journal for Recorder {
                 self.put(key, target.as_str().as_bytes().to_vec());
             }
             Change::CrossProjectTargetRemoved(id) => self.remove(key(space, kind::CROSS_PROJECT).message(id).0),
+            Change::BackendLists { backend, lists } => self.record_backend_lists(backend, lists),
             Change::Desk(change) => self.record_desk(change),
             Change::EventsWritten(part) => {
                 let key = records::events_prefix(space, part.block).u32(part.first_index).0;

@@ -25,7 +25,8 @@ use crate::{
 };
 
 /// The layout version. A broker refuses later versions. Version 2 has added the event log, version 3 the
-/// outcome at the end of a receipt, version 4 which dead letters are reported, questions, yaps and targets.
+/// outcome at the end of a receipt, version 4 which dead letters are reported, questions, yaps, targets and the
+/// lists of backends.
 pub const VERSION: u32 = 4;
 
 /// Stands in place of the message id of a reservation.
@@ -80,6 +81,8 @@ pub mod kind {
     pub const LAST_YAP: u8 = 26;
     /// How far the events have been sent to a target.
     pub const TARGET: u8 = 27;
+    /// The kept lists of a backend.
+    pub const BACKEND_LISTS: u8 = 28;
     /// Which dead letters are reported.
     pub const REPORT_PROGRESS: u8 = 20;
 }

@@ -11,16 +11,16 @@ use super::{
 use crate::{
     clock::Now,
     model::{
-        DeadLetterReason, Message, MessageId, ProjectEvent, ProjectId, ProtocolName, ProtocolRecord, Question,
-        QuestionContent, QuestionId, RecipientStatus, SessionId, SessionName, SessionRecord, ShownYap, Yap,
+        BackendName, DeadLetterReason, Message, MessageId, ProjectEvent, ProjectId, ProtocolName, ProtocolRecord,
+        Question, QuestionContent, QuestionId, RecipientStatus, SessionId, SessionName, SessionRecord, ShownYap, Yap,
     },
     storage::{
-        Acknowledge, Acknowledged, Append, Appended, Asked, Claim, Claimed, ConsoleRecord, DeadLetterPage,
-        DeadLetterQuery, DeadLetterStore, Depth, DraftPut, EventPage, EventQuery, EventStore, InboxStore, Inserted,
-        KeyReservation, Lease, Op, Peeked, ProtocolStore, PushStore, PutOutcome, PutSession, QuestionStore, Redriven,
-        Release, Released, ReleasedYaps, ReplicatedStore, Roster, SendResult, SessionKey, SessionStore, Store, Swept,
-        TargetId, TargetPlace, TargetStore, TrackingStore, Unreported, Updated, Usage, YapHeld,
-        state::project::ProjectState,
+        Acknowledge, Acknowledged, Append, Appended, Asked, BackendListStore, Claim, Claimed, ConsoleRecord,
+        DeadLetterPage, DeadLetterQuery, DeadLetterStore, Depth, DraftPut, EventPage, EventQuery, EventStore,
+        InboxStore, Inserted, KeyReservation, Lease, Op, Peeked, ProtocolStore, PushStore, PutOutcome, PutSession,
+        QuestionStore, Redriven, Release, Released, ReleasedYaps, ReplicatedStore, Roster, SendResult, SessionKey,
+        SessionStore, Store, Swept, TargetId, TargetPlace, TargetStore, TrackingStore, Unreported, Updated, Usage,
+        YapHeld, state::project::ProjectState,
     },
 };
 
@@ -354,5 +354,20 @@ impl TargetStore for DiskStore {
             state.move_target(target, place);
             true
         })
+    }
+}
+
+impl BackendListStore for DiskStore {
+    fn keep_backend_lists(&self, backend: BackendName, lists: Option<Arc<str>>) -> Op<()> {
+        let need = if lists.is_some() { Need::Space } else { Need::Access };
+        self.change(need, move |state| state.keep_backend_lists(backend, lists))
+    }
+
+    fn backend_lists(&self, backend: BackendName) -> Op<Option<Arc<str>>> {
+        self.read(move |state| state.backend_lists.get(&backend).cloned())
+    }
+
+    fn retain_backend_lists(&self, backends: Vec<BackendName>) -> Op<()> {
+        self.change(Need::Access, move |state| state.retain_backend_lists(&backends))
     }
 }

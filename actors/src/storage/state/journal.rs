@@ -4,7 +4,7 @@ use super::entry::{InboxEntry, KeyUse, ReceiptKey, ReportProgress};
 use crate::{
     clock::Now,
     model::{
-        DeadLetter, Message, MessageId, ProjectId, ProtocolRecord, Question, QuestionContent, QuestionId,
+        BackendName, DeadLetter, Message, MessageId, ProjectId, ProtocolRecord, Question, QuestionContent, QuestionId,
         RecipientStatus, SessionId, SessionName, SessionRecord, ShownYap, Yap,
     },
     storage::{
@@ -82,6 +82,11 @@ pub enum Change<'a> {
     CrossProjectTargetPut { message: MessageId, target: &'a ProjectId },
     /// The target is forgotten.
     CrossProjectTargetRemoved(MessageId),
+    /// The lists of a backend are kept, or forgotten.
+    BackendLists {
+        backend: &'a BackendName,
+        lists: Option<&'a str>,
+    },
     /// A question, a draft, a yap, or the place of a target.
     Desk(DeskChange<'a>),
     /// Events were recorded: the next part of a block.

@@ -25,8 +25,8 @@ use super::{
 use crate::{
     clock::Now,
     model::{
-        DeadLetterReason, ProjectEvent, ProjectId, ProtocolName, ProtocolRecord, SessionChange, SessionId, SessionName,
-        SessionRecord,
+        BackendName, DeadLetterReason, ProjectEvent, ProjectId, ProtocolName, ProtocolRecord, SessionChange, SessionId,
+        SessionName, SessionRecord,
     },
     storage::{
         claim::Claim,
@@ -64,6 +64,8 @@ pub struct ProjectState<J = ()> {
     pub questions: Questions,
     pub yaps: Yaps,
     pub targets: BTreeMap<TargetId, TargetPlace>,
+    /// The kept lists of backends.
+    pub backend_lists: BTreeMap<BackendName, Arc<str>>,
 }
 
 /// A session with its inbox.
@@ -126,6 +128,7 @@ impl<J: Journal> ProjectState<J> {
             questions: Questions::new(retention),
             yaps: Yaps::default(),
             targets: BTreeMap::new(),
+            backend_lists: BTreeMap::new(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Rebuilds the state of a project from what a journal has persisted.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     account::StoreLimits,
@@ -16,8 +16,8 @@ use super::{
 use crate::{
     clock::Now,
     model::{
-        DeadLetter, DeliveryStatus, Message, MessageId, ProjectId, ProtocolRecord, RecipientStatus, SessionId,
-        SessionRecord,
+        BackendName, DeadLetter, DeliveryStatus, Message, MessageId, ProjectId, ProtocolRecord, RecipientStatus,
+        SessionId, SessionRecord,
     },
     storage::targets::{TargetId, TargetPlace},
 };
@@ -40,6 +40,7 @@ pub struct StoredProject {
     pub questions: Vec<StoredQuestion>,
     pub yaps: StoredYaps,
     pub targets: Vec<(TargetId, TargetPlace)>,
+    pub backend_lists: BTreeMap<BackendName, Arc<str>>,
     pub events: StoredEvents,
 }
 
@@ -63,6 +64,7 @@ impl<J: Journal> ProjectState<J> {
     pub fn restore(mut stored: StoredProject, project: ProjectId, limits: &StoreLimits, now: Now, journal: J) -> Self {
         let mut state = Self::with_journal(project, limits, journal);
         state.targets = stored.targets.into_iter().collect();
+        state.backend_lists = stored.backend_lists;
         // Higher than every epoch of before.
         state.last_epoch = now.unix_ms;
         for record in stored.sessions {

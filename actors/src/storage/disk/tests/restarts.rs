@@ -11,7 +11,8 @@ use super::{
 use crate::{
     clock::{Now, now},
     model::{
-        AuditEntry, AuditOutcome, AuditQuery, DeadLetterReason, NewProject, ProjectConfig, ProjectId, ProjectRecord,
+        AuditEntry, AuditOutcome, AuditQuery, BackendName, DeadLetterReason, NewProject, ProjectConfig, ProjectId,
+        ProjectRecord,
     },
     storage::{
         Retention, Storage, Unreported,
@@ -266,6 +267,31 @@ fn dead_letters_of_an_earlier_version_are_not_reported() {
         world.sends_dead_letter(world.bob).await;
         let next = done(world.store.claim_unreported(world.now)).await;
         assert_eq!(next.dead_letters.len(), 1);
+    });
+}
+
+#[test]
+fn the_lists_of_backends_survive_a_restart_until_they_are_forgotten() {
+    block_on(async {
+        let disk = SimulatedDisk::default();
+        let storage = opened(&disk);
+        let mut world = World::new(&storage).await;
+        let names = ["docs", "github"].map(|name| BackendName::parse(name).expect("a valid name"));
+        for name in &names {
+            done(world.store.keep_backend_lists(name.clone(), Some(name.as_str().into()))).await;
+        }
+        let storage = restarted(&disk, &mut world);
+        for name in &names {
+            let kept = done(world.store.backend_lists(name.clone())).await;
+            assert_eq!(kept.as_deref(), Some(name.as_str()));
+        }
+        drop(storage);
+
+        let storage = opened(&disk);
+        let store = storage.open(&world.project);
+        done(store.retain_backend_lists(vec![names[0].clone()])).await;
+        drop((store, storage));
+        assert_eq!(disk.values_of(kind::BACKEND_LISTS), [b"docs"]);
     });
 }
 
