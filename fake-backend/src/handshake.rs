@@ -41,7 +41,7 @@ fn initialize(server: &Server) -> Result<Value, Value> {
         return Err(error(-32022, "connection is serving the 2026-07-28 protocol"));
     }
     choose(server, Era::Legacy);
-    let mut result = introduction();
+    let mut result = introduction(server);
     result["protocolVersion"] = json!("2025-11-25");
     Ok(result)
 }
@@ -55,7 +55,7 @@ fn discover(server: &Server) -> Result<Value, Value> {
         return Err(error(-32601, "Method not found"));
     }
     choose(server, Era::Modern);
-    let mut result = introduction();
+    let mut result = introduction(server);
     result["resultType"] = json!("complete");
     result["supportedVersions"] = json!(["2026-07-28"]);
     result["ttlMs"] = json!(60_000);
@@ -71,8 +71,8 @@ fn choose(server: &Server, era: Era) {
         .get_or_insert(era);
 }
 
-fn introduction() -> Value {
-    json!({
+fn introduction(server: &Server) -> Value {
+    let mut introduction = json!({
         "capabilities": {
             "tools": {"listChanged": true},
             "prompts": {"listChanged": true},
@@ -82,7 +82,11 @@ fn introduction() -> Value {
         },
         "serverInfo": {"name": "fake-backend", "version": "1.0"},
         "instructions": "Use the fake tools.",
-    })
+    });
+    if server.script.has_only_tools {
+        introduction["capabilities"] = json!({"tools": {"listChanged": true}});
+    }
+    introduction
 }
 
 /// A JSON-RPC error.

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use ::config::{File, FileFormat, Source, Value, ValueKind};
 use actors::model::{
     BackendAddress, BackendConfig, BackendEra, BackendName, BackendsConfig, HttpTransport, ProcessLimits, ProjectId,
-    RestartChoice, ToolChoice,
+    RestartChoice, StartChoice, ToolChoice,
 };
 use serde::{Deserialize, Deserializer, de::Error as _};
 
@@ -57,6 +57,7 @@ struct BackendTable {
     start_timeout: Option<Duration>,
     #[serde(default, deserialize_with = "bytes")]
     result_max: Option<u64>,
+    start: Option<Start>,
     restart: Option<Restart>,
     #[serde(default)]
     watch: Vec<String>,
@@ -68,6 +69,13 @@ struct BackendTable {
     tools: ToolsTable,
     #[serde(default)]
     limits: LimitsTable,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Start {
+    Lazy,
+    Eager,
 }
 
 #[derive(Deserialize)]
@@ -282,6 +290,9 @@ fn backend(name: &str, value: Value, defaults: BackendDefaults) -> Result<Backen
     config.start_timeout = table.start_timeout.unwrap_or(seconds(60));
     let result_max = table.result_max.and_then(|bytes| usize::try_from(bytes).ok());
     config.result_bytes_max = result_max.unwrap_or(defaults.result_bytes_max);
+    if matches!(table.start, Some(Start::Eager)) {
+        config.start = StartChoice::Eager;
+    }
     config.restart = match table.restart {
         Some(Restart::Never) => RestartChoice::Never,
         Some(Restart::Always) | None => RestartChoice::Always,
@@ -337,6 +348,7 @@ mod tests {
             args = ["-y", "server"]
             env = { GITHUB_Token = "${X}" }
             call_timeout = "5s"
+            start = "eager"
             result_max = "2MiB"
             limits = { memory = "1GiB" }
             [backends.github.tools]
@@ -359,7 +371,9 @@ mod tests {
             (seconds(5), 2 * 1024 * 1024)
         );
         assert_eq!(github.limits.memory_bytes, Some(1 << 30));
-        assert!(all[&ProjectId::parse("team-a").unwrap()][0].is_disabled);
+        let docs = &all[&ProjectId::parse("team-a").unwrap()][0];
+        assert!(docs.is_disabled);
+        assert_eq!((github.start, docs.start), (StartChoice::Eager, StartChoice::Lazy));
     }
 
     #[test]
@@ -377,6 +391,7 @@ mod tests {
                 "backends.a",
                 "must be a time",
             ),
+            ("[backends.a]\ncommand = 'x'\nstart = 'soon'", "backends.a", "soon"),
             (
                 "[backends.a]\ncommand = 'x'\nresult_max = '1TB'",
                 "backends.a",

@@ -81,19 +81,19 @@ impl ListReader {
         link: Arc<dyn Link>,
         server: &ServerInfo,
         changes: Rc<ListChanges>,
-        known: BackendLists,
+        mut known: BackendLists,
         read_tools: Option<Rc<dyn ReadTools>>,
     ) -> Self {
         let capabilities: Map<String, Value> = serde_json::from_str(&server.capabilities).unwrap_or_default();
         let has = |name: &str| capabilities.contains_key(name);
-        let kinds = ListKind::ALL
-            .into_iter()
-            .filter(|kind| match kind {
-                ListKind::Tools => has("tools"),
-                ListKind::Prompts => has("prompts"),
-                ListKind::Resources | ListKind::Templates => has("resources"),
-            })
-            .collect();
+        let (kinds, missing): (Vec<_>, Vec<_>) = ListKind::ALL.into_iter().partition(|kind| match kind {
+            ListKind::Tools => has("tools"),
+            ListKind::Prompts => has("prompts"),
+            ListKind::Resources | ListKind::Templates => has("resources"),
+        });
+        for kind in missing {
+            known.of_mut(kind).clear();
+        }
         Self {
             link,
             kinds,
@@ -108,7 +108,7 @@ impl ListReader {
     pub async fn run(self, report: Report) {
         let mut lists = self.known.clone();
         let mut wanted = self.kinds.clone();
-        let (mut is_first, mut retry_pause) = (true, RETRY_PAUSE);
+        let (mut is_first, mut were_complete, mut retry_pause) = (true, true, RETRY_PAUSE);
         loop {
             let begun = Instant::now();
             let before = lists.clone();
@@ -125,9 +125,12 @@ impl ListReader {
                     }
                 }
             }
-            if std::mem::take(&mut is_first) || lists != before {
-                report(InstanceEvent::Lists(lists.clone()));
+            let are_complete = failed.is_empty();
+            if std::mem::take(&mut is_first) || lists != before || are_complete != were_complete {
+                let lists = lists.clone();
+                report(InstanceEvent::Lists { lists, are_complete });
             }
+            were_complete = are_complete;
             drop(before);
             // A backend that changes its lists all the time costs a part of the worker at most.
             sleep(RELIST_PAUSE.max(begun.elapsed() * 4)).await;

@@ -28,7 +28,7 @@ const ACTORS: Layers = &[
     ("bridge", &["metrics", "model"]),
     ("storage", &["bridge", "clock", "metrics", "model", "rest"]),
     ("supervise", &["clock", "metrics", "model"]),
-    ("gateway", &["clock", "json", "model", "supervise"]),
+    ("gateway", &["clock", "json", "model", "storage", "supervise"]),
     ("registry", &["clock", "model", "ops", "storage", "supervise"]),
     (
         "session",

@@ -27,6 +27,7 @@ pub const MARKER: &str = "FAKE_BACKEND_OF";
 /// A broker with backends. Dropping it asserts that all their processes end.
 pub struct Gateway {
     broker: Option<Broker>,
+    flags: Vec<String>,
     folder: PathBuf,
     marker: String,
 }
@@ -134,18 +135,16 @@ impl Plan {
 
     /// Starts the broker.
     pub fn start(self) -> Gateway {
-        let (file, flags) = self.written();
-        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-        let broker = Broker::with_program(program(), &[&flags[..], &[&format!("--config={file}")]].concat());
-        self.gateway(broker)
+        let flags = self.flags_with_file();
+        let broker = Broker::with_program(program(), &borrowed(&flags));
+        self.gateway(broker, flags)
     }
 
     /// Starts the broker with authentication and an admin key.
     pub fn start_secured(self) -> Gateway {
-        let (file, flags) = self.written();
-        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-        let broker = Broker::secured_with_program(program(), &[&flags[..], &[&format!("--config={file}")]].concat());
-        self.gateway(broker)
+        let flags = self.flags_with_file();
+        let broker = Broker::secured_with_program(program(), &borrowed(&flags));
+        self.gateway(broker, flags)
     }
 
     /// Starts `gateway run` with this configuration, for the one client that the test is.
@@ -199,9 +198,16 @@ impl Plan {
         }
     }
 
-    fn gateway(self, broker: Broker) -> Gateway {
+    fn flags_with_file(&self) -> Vec<String> {
+        let (file, mut flags) = self.written();
+        flags.push(format!("--config={file}"));
+        flags
+    }
+
+    fn gateway(self, broker: Broker, flags: Vec<String>) -> Gateway {
         Gateway {
             broker: Some(broker),
+            flags,
             folder: self.folder,
             marker: self.marker,
         }
@@ -276,6 +282,15 @@ impl Gateway {
         self.broker.as_mut().unwrap()
     }
 
+    /// Ends the broker, and starts it again on the storage that its flags name. `meanwhile` runs between the two.
+    pub fn restarts(&mut self, meanwhile: impl FnOnce(&Self)) {
+        self.broker().terminate();
+        assert!(self.broker().wait_for_exit().success());
+        self.awaits_no_processes();
+        meanwhile(self);
+        self.broker = Some(Broker::on_existing_storage(&borrowed(&self.flags)));
+    }
+
     /// Waits until no process of a backend is alive.
     pub fn awaits_no_processes(&self) {
         eventually("all processes of backends have ended", || {
@@ -300,6 +315,10 @@ impl Drop for Gateway {
         }
         let _ = fs::remove_dir_all(&self.folder);
     }
+}
+
+fn borrowed(flags: &[String]) -> Vec<&str> {
+    flags.iter().map(String::as_str).collect()
 }
 
 /// Replaces the configuration file in the folder of a test, as editors do.

@@ -15,6 +15,7 @@ mod eras;
 mod handover;
 mod harness;
 mod hostile;
+mod kept_lists;
 mod lists;
 mod operators;
 mod own_tools;

@@ -12,6 +12,7 @@ use super::{
     BackendState,
     backend::{Backend, Commanded, Reconfigure, Remove},
     catalog::{Catalog, Offer},
+    kept_lists::KeptLists,
     launch::Launcher,
     lists::ListKind,
     names::Naming,
@@ -20,6 +21,7 @@ use super::{
 use crate::{
     clock::now,
     model::{BackendConfig, BackendName, BackendsConfig, ProjectId},
+    storage::Store,
     supervise::{self, ActorMetrics, ActorNode, Address, Envelope, RestartPolicy},
 };
 
@@ -45,6 +47,7 @@ pub struct Gateway {
     settings: GatewaySettings,
     restarts: RestartPolicy,
     shared: Arc<GatewayShared>,
+    kept_lists: Arc<KeptLists>,
     address: Address<Self>,
     children: BTreeMap<BackendName, Child>,
     /// When changed lists were announced last, on the monotonic clock.
@@ -107,10 +110,12 @@ struct BackendDown(BackendName);
 struct Close;
 
 impl Gateway {
-    /// Starts the gateway of a project. `on_give_up` runs if it panics too often.
+    /// Starts the gateway of a project, which keeps what its backends offer in the store. `on_give_up` runs if it panics
+    /// too often.
     pub fn start(
         project: &ProjectId,
         settings: GatewaySettings,
+        store: Arc<dyn Store>,
         restarts: RestartPolicy,
         on_give_up: impl FnOnce() + 'static,
     ) -> GatewayHandle {
@@ -121,6 +126,7 @@ impl Gateway {
             settings: settings.clone(),
             restarts,
             shared: Arc::clone(&shared),
+            kept_lists: KeptLists::new(project.clone(), store),
             address,
             children: BTreeMap::new(),
             announced_ms: None,
@@ -146,6 +152,9 @@ impl Gateway {
             }
             stays
         });
+        let kept_lists = Arc::clone(&self.kept_lists);
+        let names = wanted.iter().map(|config| config.name.clone()).collect();
+        ctx.spawn(wrap_future(async move { kept_lists.retain(names).await }));
         for config in wanted {
             match self.children.get(&config.name) {
                 Some(child) if child.shared.view().config == *config => {}
@@ -166,6 +175,7 @@ impl Gateway {
             move || parent.report(BackendDown(name))
         };
         let (project, launcher) = (self.project.clone(), Arc::clone(&self.settings.launcher));
+        let kept_lists = Arc::clone(&self.kept_lists);
         let mut made = None;
         let address = supervise::start(Arc::clone(&metrics), self.restarts, on_give_up, |address| {
             let commands = address.clone();
@@ -175,7 +185,7 @@ impl Gateway {
             });
             made = Some(Arc::clone(&shared));
             let changed = Box::new(move || parent.report(BackendChanged));
-            Backend::new(shared, launcher, address, metrics, changed)
+            Backend::new(shared, launcher, kept_lists, address, metrics, changed)
         });
         if let Some(shared) = made {
             self.children.insert(name, Child { shared, address });
@@ -190,7 +200,7 @@ impl Gateway {
             let is_listed = view.state != BackendState::Disabled;
             let lists = view.lists.clone().filter(|_| is_listed).unwrap_or_default();
             backends.push(Arc::clone(&child.shared));
-            known.push(view.lists.is_some());
+            known.push(view.known());
             offers.push(Offer {
                 config: Arc::clone(&view.config),
                 lists,
@@ -303,6 +313,7 @@ impl Handler<Envelope<Close>> for Gateway {
     type Result = ();
 
     fn handle(&mut self, _: Envelope<Close>, ctx: &mut Context<Self>) {
+        self.kept_lists.close();
         for child in std::mem::take(&mut self.children).into_values() {
             child.address.report(Remove);
         }

@@ -1,6 +1,8 @@
 //! The actor of one backend: starts its instance, ends it, and starts it again, as its [`Life`] decides. Calls do not pass
 //! through it.
 
+mod lists;
+
 use std::{any::Any, sync::Arc, time::Duration};
 
 use actix::{
@@ -11,6 +13,7 @@ use tokio::time::timeout;
 
 use super::{
     call::Link,
+    kept_lists::{Keeping, KeptLists},
     launch::{Instance, InstanceEvent, LaunchOrder, Launcher, ReadyInstance},
     life::{BackendState, Life, LifeEffect, LifeEvent},
     shared::{BackendCommand, BackendShared, BackendView},
@@ -43,6 +46,7 @@ pub(super) struct Backend {
     /// Watches the files of the program until it is dropped.
     watching: Option<Box<dyn Any>>,
     known_era: Option<BackendEra>,
+    keeping: Keeping,
     /// The running instance gets one call at a time.
     takes_one_call: bool,
     timer: Option<SpawnHandle>,
@@ -55,6 +59,7 @@ pub(super) struct Backend {
 /// An instance that was started.
 struct Launched {
     number: u64,
+    config: Arc<BackendConfig>,
     instance: Box<dyn Instance>,
     pid: Option<u32>,
     /// Takes its calls, once it is ready.
@@ -96,10 +101,11 @@ pub(super) struct Remove;
 pub(super) struct PanicBackend;
 
 impl Backend {
-    /// An actor whose instance is started by `started`.
+    /// An actor whose instance is started by `started`, or by the first call.
     pub fn new(
         shared: Arc<BackendShared>,
         launcher: Arc<dyn Launcher>,
+        kept_lists: Arc<KeptLists>,
         address: Address<Self>,
         metrics: Arc<ActorMetrics>,
         changed: Box<dyn Fn()>,
@@ -117,6 +123,7 @@ impl Backend {
             after_drain: None,
             watching: None,
             known_era: None,
+            keeping: Keeping::new(kept_lists),
             takes_one_call: false,
             timer: None,
             changed,
@@ -136,6 +143,7 @@ impl Backend {
             pid: None,
             server: None,
             lists: None,
+            has_told: false,
         }
     }
 
@@ -186,7 +194,7 @@ impl Backend {
             project: self.shared.project.clone(),
             known_era: config.era.or(known_era),
             known_lists: self.shared.view().lists.clone(),
-            config,
+            config: Arc::clone(&config),
             log: Arc::clone(&self.shared.log),
             resources: Arc::clone(&self.shared.resources),
             counters: Arc::clone(&self.shared.counters),
@@ -199,6 +207,7 @@ impl Backend {
         };
         Launched {
             number,
+            config,
             instance: self.launcher.launch(order),
             pid: None,
             link: None,
@@ -289,23 +298,8 @@ impl Backend {
                 self.on(LifeEvent::Ready, ctx);
                 self.check_idle(ctx);
             }
-            InstanceEvent::Lists(lists) => {
-                self.shared.change_view(|view| view.lists = Some(Arc::new(lists)));
-                (self.changed)();
-            }
-            InstanceEvent::ListsFailed(reason) => {
-                tracing::warn!(
-                    project = %self.shared.project,
-                    backend = %self.shared.name,
-                    %reason,
-                    "the lists of a backend could not be read"
-                );
-                self.shared.change_view(|view| {
-                    view.reason = Some(reason);
-                    view.lists.get_or_insert_default();
-                });
-                (self.changed)();
-            }
+            InstanceEvent::Lists { lists, are_complete } => self.take_lists(lists, are_complete, ctx),
+            InstanceEvent::ListsFailed(reason) => self.lists_failed(reason),
             InstanceEvent::Ended(ended) => {
                 let reason = ended.to_string();
                 if self.life.state() == BackendState::Starting {
@@ -339,7 +333,7 @@ impl Backend {
                 self.on(LifeEvent::SuccessorReady, ctx);
                 return self.check_idle(ctx);
             }
-            InstanceEvent::Lists(_) | InstanceEvent::ListsFailed(_) => return,
+            InstanceEvent::Lists { .. } | InstanceEvent::ListsFailed(_) => return,
             InstanceEvent::Ended(ended) => ended.to_string(),
             InstanceEvent::NotStarted(reason) => reason,
         };
@@ -464,10 +458,17 @@ fn jitter() -> f64 {
 impl Actor for Backend {
     type Context = Context<Self>;
 
-    /// Starts the backend: its tools are not known yet.
+    /// Starts the backend now, or as soon as it turns out that it is not known what it offers.
     fn started(&mut self, ctx: &mut Context<Self>) {
         self.watch();
-        self.on(LifeEvent::Wanted, ctx);
+        let view = self.shared.view();
+        if view.lists.is_none() {
+            self.load_lists(ctx);
+        }
+        let was_started_before = self.last_number > 0;
+        if was_started_before || view.config.starts_with_broker() {
+            self.on(LifeEvent::Wanted, ctx);
+        }
     }
 }
 
@@ -476,6 +477,7 @@ impl Supervised for Backend {
     fn restarting(&mut self, _: &mut Context<Self>) {
         self.instance_gone();
         (self.successor, self.after_drain, self.timer) = (None, None, None);
+        self.keeping.is_writing = false;
         let was_disabled = self.life.state() == BackendState::Disabled;
         self.life = new_life(&self.shared.view().config);
         if was_disabled || self.is_removed {
@@ -546,6 +548,9 @@ impl Handler<Envelope<Reconfigure>> for Backend {
         }
         if starts_differently || before.watch != after.watch {
             self.watch();
+        }
+        if after.starts_with_broker() && !before.starts_with_broker() {
+            self.on(LifeEvent::Wanted, ctx);
         }
         (self.changed)();
     }

@@ -3,6 +3,8 @@
 
 use std::{any::Any, fmt, sync::Arc};
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     call::Link, counters::BackendCounters, link_end::LinkEnded, lists::BackendLists, log::BackendLog,
     subscribed::SubscribedResources,
@@ -55,7 +57,11 @@ pub enum InstanceEvent {
     /// It has answered the handshake and takes calls.
     Ready(ReadyInstance),
     /// What it offers, after the start and after each change.
-    Lists(BackendLists),
+    Lists {
+        lists: BackendLists,
+        /// All of them could be read.
+        are_complete: bool,
+    },
     /// Its lists could not be read: why. It takes calls all the same.
     ListsFailed(String),
     /// It has ended.
@@ -74,7 +80,8 @@ pub struct ReadyInstance {
 }
 
 /// What a backend has said of itself in its handshake.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ServerInfo {
     /// The protocol version that is spoken with it.
     pub protocol_version: String,

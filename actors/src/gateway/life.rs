@@ -61,7 +61,7 @@ impl BackendState {
 /// What happens to a backend.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LifeEvent {
-    /// A call needs it, its tools are not known, or an operator starts it.
+    /// A call needs it, or it is started with the broker, or its tools are not known.
     Wanted,
     /// An operator has it started now. Earlier crashes are forgotten.
     Restart,

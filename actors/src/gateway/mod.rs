@@ -17,7 +17,7 @@
 //! 4. An instance belongs to one project and one backend.
 //! 5. The failure of a backend, of its instance or of its actor, reaches neither its project nor another backend.
 //!
-//! It knows neither projects nor sessions. What starts processes and speaks to them is behind [`Launcher`].
+//! What a backend offers is kept in the store of the project. The gateway knows neither projects nor sessions. What starts processes and speaks to them is behind [`Launcher`].
 
 mod actor;
 mod backend;
@@ -25,6 +25,7 @@ mod call;
 mod catalog;
 mod counters;
 mod frame_link;
+mod kept_lists;
 mod launch;
 mod life;
 mod link_end;

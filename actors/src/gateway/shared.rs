@@ -41,8 +41,18 @@ pub struct Offered {
     /// Sorted by name.
     pub backends: Vec<Arc<BackendShared>>,
     pub catalog: Catalog,
-    /// Which of the backends had told what they offer when the catalog was made.
-    pub(super) known: Vec<bool>,
+    /// What was known of the backends when the catalog was made.
+    pub(super) known: Vec<Known>,
+}
+
+/// What is known of the lists of a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Known {
+    Nothing,
+    /// What the store has kept of an earlier instance.
+    Kept,
+    /// What an instance of this broker has told.
+    Told,
 }
 
 /// How often each list has changed since the start.
@@ -98,7 +108,7 @@ impl GatewayShared {
         }
     }
 
-    /// How long a list has to wait for backends that have not told what they offer: none of them is waited for longer than
+    /// How long a list has to wait for backends of which it is not known what they offer: none of them is waited for longer than
     /// `list_wait` after its first start. `only` is the position of the backend that the list is of.
     pub fn wait_left(&self, only: Option<usize>, list_wait: Duration, now: Now) -> Duration {
         let offered = self.offered();
@@ -117,9 +127,14 @@ impl GatewayShared {
 }
 
 impl Offered {
-    /// Whether the backend at this position had told what it offers when the catalog was made.
+    /// Whether it was known what the backend at this position offers when the catalog was made.
     pub fn is_known(&self, at: usize) -> bool {
-        self.known.get(at).copied().unwrap_or(true)
+        self.known.get(at) != Some(&Known::Nothing)
+    }
+
+    /// Whether an instance of the backend at this position had told what it offers when the catalog was made.
+    pub fn has_told(&self, at: usize) -> bool {
+        self.known.get(at).is_none_or(|known| *known == Known::Told)
     }
 
     /// The backend of this name.
@@ -149,7 +164,7 @@ pub struct BackendShared {
     /// What its processes have written to stderr.
     pub log: Arc<BackendLog>,
     pub counters: Arc<BackendCounters>,
-    /// When it was started first, on the monotonic clock.
+    /// When its actor was started first, on the monotonic clock.
     first_start_ms: u64,
     view: watch::Sender<Arc<BackendView>>,
     metrics: Arc<ActorMetrics>,
@@ -183,11 +198,22 @@ pub struct BackendView {
     pub pid: Option<u32>,
     /// What it has said of itself, now or the last time.
     pub server: Option<Arc<ServerInfo>>,
-    /// What it offers, now or the last time; None before it has told.
+    /// What it offers, now or the last time; None as long as that is not known.
     pub lists: Option<Arc<BackendLists>>,
+    /// An instance of this broker has told the lists. Otherwise they are those that the store has kept.
+    pub has_told: bool,
 }
 
 impl BackendView {
+    /// What is known of its lists.
+    pub(super) fn known(&self) -> Known {
+        match self.lists {
+            None => Known::Nothing,
+            Some(_) if self.has_told => Known::Told,
+            Some(_) => Known::Kept,
+        }
+    }
+
     /// Whether it does not run and will not tell soon what it offers.
     pub fn has_failed(&self) -> bool {
         matches!(

@@ -107,6 +107,16 @@ pub enum RestartChoice {
     Never,
 }
 
+/// When a backend is started first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StartChoice {
+    /// By the first call, if it is known what the backend offers.
+    #[default]
+    Lazy,
+    /// With the broker.
+    Eager,
+}
+
 /// Which tools of a backend are offered, by their original names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolChoice {
@@ -166,6 +176,7 @@ pub struct BackendConfig {
     pub start_timeout: Duration,
     /// Bytes of one message of the backend. A longer one is skipped.
     pub result_bytes_max: usize,
+    pub start: StartChoice,
     pub restart: RestartChoice,
     /// Patterns of files from which the program is made. When one of them changes, the program is started again.
     pub watch: Vec<String>,
@@ -206,6 +217,7 @@ impl BackendConfig {
             call_timeout_max: Duration::from_secs(600),
             start_timeout: Duration::from_secs(60),
             result_bytes_max: 10 * 1024 * 1024,
+            start: StartChoice::Lazy,
             restart: RestartChoice::Always,
             watch: Vec::new(),
             hands_over: true,
@@ -215,6 +227,12 @@ impl BackendConfig {
             tools: ToolChoice::default(),
             limits: ProcessLimits::default(),
         }
+    }
+
+    /// Whether it is started with the broker in any case: people work on the files that are watched.
+    #[must_use]
+    pub fn starts_with_broker(&self) -> bool {
+        self.start == StartChoice::Eager || !self.watch.is_empty()
     }
 }
 

@@ -109,8 +109,10 @@ impl Project {
         );
         let desk = Desk::start(&id, &questions, settings.restarts, report_down(Child::Desk));
         let gateway = settings.gateway.clone();
-        let gateway =
-            gateway.map(|gateway| Gateway::start(&id, gateway, settings.restarts, report_down(Child::Gateway)));
+        let gateway = gateway.map(|gateway| {
+            let (store, give_up) = (Arc::clone(&store), report_down(Child::Gateway));
+            Gateway::start(&id, gateway, store, settings.restarts, give_up)
+        });
         ProjectHandle::new(Parts {
             id,
             settings,

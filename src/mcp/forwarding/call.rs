@@ -264,7 +264,7 @@ impl RunningCall {
         let mut waits_for_name = self.route.awaited.is_some();
         loop {
             let view = Arc::clone(&views.borrow_and_update());
-            if waits_for_name && view.lists.is_some() {
+            if waits_for_name && view.has_told {
                 self.find_name().await?;
                 waits_for_name = false;
             }

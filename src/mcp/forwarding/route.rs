@@ -30,7 +30,7 @@ pub struct Route {
     pub method: &'static str,
     /// The member of the params that is replaced, and its new value as JSON.
     pub replaced: (&'static str, String),
-    /// The name that was called, if the backend has not told yet what it offers. It is looked up once it has.
+    /// The name that was called, if no instance of the backend has told yet what it offers. It is looked up once one has.
     pub awaited: Option<String>,
 }
 
@@ -121,9 +121,12 @@ fn named_route(
         awaited,
     };
     if let Some(target) = find_name(context, offered, kind, name) {
-        return Some(route(offered.backend_of(target)?, &target.original, None));
+        // What the store has kept may have changed: the running instance decides.
+        let is_kept = !offered.has_told(target.backend);
+        let awaited = is_kept.then(|| name.to_owned());
+        return Some(route(offered.backend_of(target)?, &target.original, awaited));
     }
-    // A backend that has not told what it offers may have it.
+    // A backend of which it is not known what it offers may have it.
     let is_unknown = |backend: &&Arc<BackendShared>| backend.view().lists.is_none();
     let mut unknown = offered.backends.iter().filter(is_unknown);
     let backend = if let Some(at) = only {
@@ -152,7 +155,7 @@ fn find_name<'a>(context: &PeerContext, offered: &'a Offered, kind: ListKind, na
     })
 }
 
-/// The name of the backend for a called name, once the backend has told what it offers. `None` before; an error if it does
+/// The name of the backend for a called name, once an instance has told what it offers. `None` before; an error if it does
 /// not offer the name.
 pub fn awaited_name(context: &PeerContext, route: &Route, called: &str) -> Option<Result<String, ()>> {
     let gateway = context.project.gateway()?;
@@ -161,7 +164,7 @@ pub fn awaited_name(context: &PeerContext, route: &Route, called: &str) -> Optio
         .backends
         .iter()
         .position(|backend| Arc::ptr_eq(backend, &route.backend))?;
-    if !offered.is_known(at) {
+    if !offered.has_told(at) {
         return None;
     }
     let kind = match route.method {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use actors::gateway::ResourceSubscription;
+use actors::gateway::{BackendCommand, ResourceSubscription};
 use serde_json::Value;
 use tokio::time::sleep;
 
@@ -26,6 +26,10 @@ pub fn subscribe(context: &PeerContext, uri: &str) -> Option<Result<ResourceSubs
         return Some(Err(RpcError::invalid_params(reason)));
     }
     let subscription = backend.resources.subscribe(&original);
+    if subscription.is_some() {
+        // One that does not run tells of no changes.
+        backend.command(BackendCommand::Want);
+    }
     Some(subscription.ok_or_else(|| {
         let reason = format!("too many resources of the backend {} are subscribed to", backend.name);
         RpcError::invalid_params(reason)

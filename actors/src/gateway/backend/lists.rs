@@ -1,0 +1,88 @@
+//! What the backend offers: read from the store at the start, told by instances, and kept in the store.
+
+use std::sync::Arc;
+
+use actix::{ActorFutureExt, AsyncContext, Context, fut::wrap_future};
+
+use super::Backend;
+use crate::gateway::{
+    kept_lists::{Keeping, Told},
+    life::LifeEvent,
+    lists::BackendLists,
+};
+
+impl Backend {
+    /// Reads from the store what the backend offers. It is started if that is not known.
+    pub(super) fn load_lists(&mut self, ctx: &mut Context<Self>) {
+        let (store, config) = (Arc::clone(&self.keeping.store), Arc::clone(&self.shared.view().config));
+        let loading = async move { store.load(&config).await };
+        ctx.spawn(wrap_future(loading).map(|told, backend: &mut Self, ctx| {
+            match told {
+                // An instance has been faster.
+                _ if backend.shared.view().lists.is_some() => {}
+                Some(told) => backend.show_kept(told),
+                None => backend.on(LifeEvent::Wanted, ctx),
+            }
+        }));
+    }
+
+    fn show_kept(&mut self, told: Told) {
+        self.shared.change_view(|view| {
+            view.lists = Some(Arc::clone(&told.lists));
+            view.server.get_or_insert_with(|| Arc::clone(&told.server));
+        });
+        self.keeping.kept = Some(told);
+        (self.changed)();
+    }
+
+    /// Takes what the running instance offers, and has the store keep it if that is all that it offers.
+    pub(super) fn take_lists(&mut self, lists: BackendLists, are_complete: bool, ctx: &mut Context<Self>) {
+        let before = self.shared.view();
+        let known = before.lists.clone().filter(|known| **known == lists);
+        let lists = known.unwrap_or_else(|| Arc::new(lists));
+        self.shared.change_view(|view| {
+            view.lists = Some(Arc::clone(&lists));
+            view.has_told = true;
+        });
+        (self.changed)();
+        if let Some(running) = self.running.as_ref().filter(|_| are_complete) {
+            let server = before.server.clone().unwrap_or_default();
+            self.keeping.next = Some(Told::new(&running.config, server, lists));
+            self.keep_lists(ctx);
+        }
+    }
+
+    /// Goes on with what was offered before: the lists of the running instance cannot be read.
+    pub(super) fn lists_failed(&mut self, reason: String) {
+        tracing::warn!(
+            project = %self.shared.project,
+            backend = %self.shared.name,
+            %reason,
+            "the lists of a backend could not be read"
+        );
+        self.shared.change_view(|view| {
+            view.reason = Some(reason);
+            view.lists.get_or_insert_default();
+            view.has_told = true;
+        });
+        (self.changed)();
+    }
+
+    fn keep_lists(&mut self, ctx: &mut Context<Self>) {
+        if self.keeping.is_writing {
+            return;
+        }
+        let Keeping { store, kept, next, .. } = &mut self.keeping;
+        let Some(told) = next.take().filter(|next| kept.as_ref() != Some(next)) else {
+            return;
+        };
+        let (store, name) = (Arc::clone(store), self.shared.name.clone());
+        self.keeping.is_writing = true;
+        let writing = async move { store.keep(&name, &told).await.then_some(told) };
+        ctx.spawn(wrap_future(writing).map(|kept, backend: &mut Self, ctx| {
+            backend.keeping.is_writing = false;
+            backend.keeping.kept = kept;
+            backend.keep_lists(ctx);
+        }));
+    }
+}
