@@ -255,8 +255,9 @@ impl Gateway {
         marked(&self.marker)
             .into_iter()
             .filter(|pid| {
+                // One that has ended meanwhile has no arguments.
                 let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-                is_wanted(&String::from_utf8_lossy(&arguments))
+                !arguments.is_empty() && is_wanted(&String::from_utf8_lossy(&arguments))
             })
             .collect()
     }
