@@ -56,6 +56,7 @@ pub const FIELDS: &[(&str, &str)] = &[
     ("folder", "a folder of the storage on disk"),
     ("has_upgrade", "whether a newer version of the broker waits to start"),
     ("idle_shutdown", "the setting of that name"),
+    ("is_kept", "whether the storage has taken the lists of a backend"),
     ("keys", "keys of the issuer that are known"),
     ("kind", "the kind of an actor, such as `session`"),
     (
