@@ -33,13 +33,16 @@ use super::TransportContext;
 
 /// Registers the routes.
 pub fn routes(config: &mut web::ServiceConfig) {
-    config.service(
-        web::resource(["/mcp", "/mcp/{exposed}", SSE_PATH])
-            .route(web::post().to(post))
-            .route(web::get().to(get))
-            .route(web::delete().to(delete))
-            .default_service(web::to(not_allowed)),
-    );
+    // A resource of several patterns would search with each of them, also where no segment is variable.
+    for path in ["/mcp", SSE_PATH, "/mcp/{exposed}"] {
+        config.service(
+            web::resource(path)
+                .route(web::post().to(post))
+                .route(web::get().to(get))
+                .route(web::delete().to(delete))
+                .default_service(web::to(not_allowed)),
+        );
+    }
 }
 
 type EndpointData = web::Data<Endpoint>;
