@@ -239,7 +239,8 @@ impl BrokerSide {
             .log
             .event(&format!("attached to broker {version}, pid {pid}"));
         loop {
-            if let Err(lost) = self.pass_on(&stream, &mut lines) {
+            let passed_on = wait_for_frames(&stream).and_then(|()| self.pass_on(&stream, &mut lines));
+            if let Err(lost) = passed_on {
                 return lost;
             }
         }
@@ -553,6 +554,15 @@ fn apply(state: &mut State, request: &Request, frame: &str) {
         Effect::Subscribe => params.uri.into_iter().for_each(|uri| state.replay.note_subscribed(uri)),
         Effect::Unsubscribe => params.uri.iter().for_each(|uri| state.replay.note_unsubscribed(uri)),
         Effect::None | Effect::Initialize | Effect::Listen { .. } => {}
+    }
+}
+
+/// Waits until the broker has sent something. A thread that waits in a read is also woken by each frame that the broker
+/// takes, because that makes room for others.
+fn wait_for_frames(stream: &UnixStream) -> Result<(), Lost> {
+    match poll(&mut [PollFd::new(stream, PollFlags::IN)], None) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(io::Error::from(error).into()),
     }
 }
 

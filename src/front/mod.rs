@@ -2,8 +2,8 @@
 //!
 //! `client_side` reads the client's frames, `own_answers` answers some of them, `requests` keeps the others until they are
 //! answered. `broker_side` connects by way of a `Dial`, sends the opening that `replay` has recorded, and passes the
-//! broker's frames on. `wake` wakes the agent when the broker asks for it. The threads share `State`. `standard_streams` serves a
-//! client without all that, where the server is in the same process. This room knows neither the command line nor the transports of the broker.
+//! broker's frames on. `wake` wakes the agent when the broker asks for it. The threads share `State`. This room
+//! knows neither the command line nor the transports of the broker.
 
 mod broker_frame;
 mod broker_side;
@@ -18,7 +18,6 @@ mod replay;
 mod requests;
 mod shared;
 mod splice;
-mod standard_streams;
 mod stdio;
 mod threads;
 mod wake;
@@ -36,7 +35,6 @@ use threads::spawn;
 pub use identity::{Identity, Naming};
 pub use log::Log;
 pub use own_answers::OfferedEra;
-pub use standard_streams::{Carried, carry};
 pub use stdio::Stdout;
 pub use threads::STACK_LEN;
 pub use wake::{Inbox, Pane, WakeMode, WakeOptions};

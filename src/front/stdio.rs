@@ -48,6 +48,11 @@ impl Stdout {
         }
     }
 
+    /// The descriptor of the real stdout.
+    pub fn into_descriptor(self) -> OwnedFd {
+        self.stream
+    }
+
     /// Writes whole frames, each with its line break. Frames of several threads do not mix.
     ///
     /// # Errors

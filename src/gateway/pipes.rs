@@ -76,8 +76,9 @@ async fn exchange(
                     decoder.decode(&read_buffer[..len], |line| conversation.line(line, result_bytes_max));
                     match conversation.pause() {
                         Some(pause) => sleep(pause).await,
-                        // Other tasks of the worker have their turn between two reads.
-                        None => yield_now().await,
+                        // More may wait; other tasks of the worker have their turn first.
+                        None if len == READ_LEN => yield_now().await,
+                        None => {}
                     }
                 }
                 _ => return,

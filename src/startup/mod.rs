@@ -23,10 +23,11 @@ use std::process::ExitCode;
 
 use actix_rt::System;
 
+pub use crate::transport::stdio::StandardStreams;
 pub use application::{Application, stop_signal};
 pub use file_limit::files_wanted;
 pub use server::bind;
-pub use stdio::{FollowedBackends, StreamClient, serve_gateway};
+pub use stdio::{FollowedBackends, serve_gateway};
 
 use crate::{
     config::{Config, SettingValue, Sources},

@@ -1,7 +1,7 @@
-//! A gateway without a server: the backends of one file for one client, which is at the other end of a socket. It has no
-//! port and keeps nothing.
+//! A gateway without a server: the backends of one file for one client, which is at the other end of the standard streams.
+//! It has no port and keeps nothing.
 
-use std::{io, os::unix::net::UnixStream, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+use std::{io, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use actix_rt::{Arbiter, System};
 use actors::{broker::Broker, model::BackendsConfig, session::CloseReason, silence};
@@ -19,7 +19,10 @@ use crate::{
     exit,
     mcp::reply,
     storage, telemetry,
-    transport::{Connections, TransportContext, stdio},
+    transport::{
+        Connections, TransportContext,
+        stdio::{self, InputEnd, StandardStreams},
+    },
 };
 
 /// Longest time at the end of the process for the spans that are queued.
@@ -34,14 +37,6 @@ pub struct FollowedBackends {
     pub read: Box<dyn Fn() -> Result<Arc<BackendsConfig>, String>>,
 }
 
-/// The one client of a gateway.
-pub struct StreamClient {
-    /// The client is at its other end.
-    pub stream: UnixStream,
-    /// Notified when the client has ended its input, of which lines may still be unread.
-    pub input_ended: Arc<Notify>,
-}
-
 /// Serves the backends of a configuration to the client until it ends or the process is told to stop. Open calls then have
 /// `shutdown_grace`. Settings of servers and storages have no effect. `name` is told to the client as that of the server.
 ///
@@ -51,7 +46,7 @@ pub fn serve_gateway(
     config: &Config,
     followed: Option<FollowedBackends>,
     name: Option<String>,
-    client: StreamClient,
+    client: StandardStreams,
 ) -> io::Result<ExitCode> {
     if let Some(name) = name {
         reply::set_server_name(name);
@@ -59,7 +54,7 @@ pub fn serve_gateway(
     System::new().block_on(serve(config, followed, client))
 }
 
-async fn serve(config: &Config, followed: Option<FollowedBackends>, client: StreamClient) -> io::Result<ExitCode> {
+async fn serve(config: &Config, followed: Option<FollowedBackends>, client: StandardStreams) -> io::Result<ExitCode> {
     let backends = Arc::new(watch::Sender::new(Arc::clone(&config.backends)));
     let gateway = settings::gateway(config, backends.subscribe());
     let storage = storage::open(settings::memory(config)).await?;
@@ -90,9 +85,8 @@ async fn serve(config: &Config, followed: Option<FollowedBackends>, client: Stre
     let _following =
         followed.map(|followed| configuration::follow(&followed.file, followed.read, Arc::clone(&backends), |_| {}));
 
-    let StreamClient { stream, input_ended } = client;
-    let all_served = Arc::new(Notify::new());
-    let connection = stdio::serve(&context, stream, Arc::clone(&all_served));
+    let input = Arc::<InputEnd>::default();
+    let connection = stdio::serve(&context, client, Arc::clone(&input));
     pin!(connection);
     let code = tokio::select! {
         ended = &mut connection => return ended.map(|()| ExitCode::SUCCESS),
@@ -104,10 +98,10 @@ async fn serve(config: &Config, followed: Option<FollowedBackends>, client: Stre
             signal?;
             ExitCode::SUCCESS
         }
-        () = all_served.notified() => ExitCode::SUCCESS,
+        () = input.all_served.notified() => ExitCode::SUCCESS,
         // Lines wait while the client does not read earlier answers.
         () = async {
-            input_ended.notified().await;
+            input.closed.notified().await;
             sleep(LAST_LINES_TIME_MAX).await;
         } => ExitCode::SUCCESS,
     };

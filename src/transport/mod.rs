@@ -5,6 +5,7 @@ pub mod body;
 mod closing;
 mod connections;
 mod context;
+mod descriptor_stream;
 pub mod inbound;
 mod lasting_connection;
 pub mod local;

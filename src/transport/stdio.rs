@@ -1,9 +1,9 @@
 //! The standard streams of the process as a lasting connection of one client, which sees the backends of the gateway alone.
-//! Threads carry the bytes between the streams and a pair of sockets, of which this room has one end.
 
 use std::{
     cell::Cell,
     io,
+    os::fd::OwnedFd,
     pin::Pin,
     rc::Rc,
     sync::Arc,
@@ -20,19 +20,19 @@ use rustix::process::geteuid;
 use serde_json::{Map, Value, json};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::UnixStream,
     sync::Notify,
 };
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     LastingConnection, Timeouts, TransportContext,
     closing::Closing,
+    descriptor_stream::DescriptorStream,
     wire::{Served, Wire},
 };
 use crate::{
     auth::Identity,
     budget::Reservation,
-    hang_up::is_hung_up,
     mcp::{
         Exposure, FrameOutcome, Framing, Outbox, Peer, ReplyRoute,
         lines::LineDecoder,
@@ -44,21 +44,35 @@ use crate::{
 /// The method that says how the backends are, which is not of MCP.
 const STATUS: &str = "gateway/status";
 
-/// Serves the client at the other end of `stream` to its end. `all_served` is notified when the client has ended its input,
-/// and its last line is being served.
+/// Copies of stdin and stdout.
+pub struct StandardStreams {
+    pub input: OwnedFd,
+    pub output: OwnedFd,
+}
+
+/// The progress of a client that has ended its input.
+#[derive(Default)]
+pub struct InputEnd {
+    /// Notified when the other end of the input was closed, although lines of it may be unread.
+    pub closed: Notify,
+    /// Notified when the last line is being served.
+    pub all_served: Notify,
+}
+
+/// Serves the client of the standard streams to its end.
 ///
 /// # Errors
 /// The client cannot be served.
-pub async fn serve(
-    context: &TransportContext,
-    stream: std::os::unix::net::UnixStream,
-    all_served: Arc<Notify>,
-) -> io::Result<()> {
-    stream.set_nonblocking(true)?;
+pub async fn serve(context: &TransportContext, streams: StandardStreams, end: Arc<InputEnd>) -> io::Result<()> {
     let stream = Stream {
-        socket: UnixStream::from_std(stream)?,
+        descriptors: DescriptorStream::of_shared(streams.input, streams.output)?,
         has_ended: Rc::default(),
     };
+    let (input_end, told) = (stream.descriptors.input_end(), Arc::clone(&end));
+    let _watching = AbortOnDropHandle::new(actix_rt::spawn(async move {
+        input_end.await;
+        told.closed.notify_one();
+    }));
     let user = geteuid().as_raw();
     let identity = context
         .auth
@@ -76,7 +90,7 @@ pub async fn serve(
         identity: Arc::clone(&identity),
         outbox: Arc::clone(&outbox),
         has_input_ended: Rc::clone(&stream.has_ended),
-        all_served,
+        end,
     };
     let decoder = LineDecoder::new(context.message_len_max());
     let inbound = Reservation::new(&context.inbound, identity.project.id());
@@ -91,9 +105,9 @@ pub async fn serve(
     Ok(())
 }
 
-/// The end of the pair of sockets that is served.
+/// The standard streams.
 struct Stream {
-    socket: UnixStream,
+    descriptors: DescriptorStream,
     /// The end of the input was read.
     has_ended: Rc<Cell<bool>>,
 }
@@ -101,7 +115,7 @@ struct Stream {
 impl AsyncRead for Stream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = into.filled().len();
-        ready!(Pin::new(&mut self.socket).poll_read(cx, into))?;
+        ready!(Pin::new(&mut self.descriptors).poll_read(cx, into))?;
         if into.filled().len() == before {
             self.has_ended.set(true);
         }
@@ -111,15 +125,15 @@ impl AsyncRead for Stream {
 
 impl AsyncWrite for Stream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.socket).poll_write(cx, bytes)
+        Pin::new(&mut self.descriptors).poll_write(cx, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_flush(cx)
+        Pin::new(&mut self.descriptors).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_shutdown(cx)
+        Pin::new(&mut self.descriptors).poll_shutdown(cx)
     }
 }
 
@@ -128,7 +142,7 @@ struct StdioWire {
     identity: Arc<Identity>,
     outbox: Arc<Outbox>,
     has_input_ended: Rc<Cell<bool>>,
-    all_served: Arc<Notify>,
+    end: Arc<InputEnd>,
 }
 
 impl StdioWire {
@@ -183,12 +197,12 @@ impl Wire for StdioWire {
         // A draining connection takes up no deferred lines.
         if self.has_input_ended.get() && peer.deferred_len() == 0 {
             self.has_input_ended.set(false);
-            self.all_served.notify_one();
+            self.end.all_served.notify_one();
         }
     }
 
     fn is_gone(stream: &Stream) -> bool {
-        is_hung_up(&stream.socket)
+        stream.descriptors.is_hung_up()
     }
 
     /// Nothing: the client reads MCP alone.

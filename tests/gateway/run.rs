@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    fs,
+    fs::{self, File},
     io::{BufRead, BufReader, Write},
     path::PathBuf,
     process::{ChildStdin, Stdio},
@@ -211,6 +211,45 @@ fn no_line_is_lost_however_they_arrive() {
     eventually("all processes of backends have ended", || {
         marked(plan.marker()).is_empty().then_some(())
     });
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn the_streams_may_be_files() {
+    let plan = Plan::new().backend("one", &[]);
+    let (file, _) = plan.written();
+    let folder = PathBuf::from(plan.file(""));
+    let hello =
+        json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+    let call = json!({"name": "one__echo", "arguments": {"a": 1}});
+    let lines = [("initialize", hello), ("ping", json!({})), ("tools/call", call)];
+    let lines = lines.iter().enumerate();
+    let lines = lines.map(|(id, (method, params))| {
+        format!(
+            "{}\n",
+            json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+        )
+    });
+    let (asked, answers) = (folder.join("asked"), folder.join("answers"));
+    fs::write(&asked, lines.collect::<String>()).unwrap();
+    let status = program(&folder, "run", &["--config", &file])
+        .env("MCP_BROKER_SHUTDOWN_GRACE", "40s")
+        .stdin(File::open(&asked).unwrap())
+        .stdout(File::create(&answers).unwrap())
+        .stderr(Stdio::null())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let answers = fs::read_to_string(&answers).unwrap();
+    let answers = answers.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let results: Vec<_> = answers.filter(|answer| answer["id"].is_u64()).collect();
+    assert_eq!(results.len(), 3, "{results:?}");
+    let echo = results.iter().find(|answer| answer["id"] == 2).unwrap();
+    assert_eq!(
+        echo["result"]["structuredContent"]["arguments"],
+        json!({"a": 1}),
+        "{echo}"
+    );
     fs::remove_dir_all(folder).unwrap();
 }
 

@@ -22,6 +22,7 @@ use super::{
 use crate::{
     local::PublishedSocket,
     mcp::rpc::{self, REFUSED, RpcError},
+    transport::descriptor_stream::DescriptorStream,
 };
 
 /// Pause after a failure to accept, which is usually a lack of file descriptors.
@@ -133,7 +134,7 @@ impl Accepting {
 /// Serves one client on the worker that this runs on.
 async fn serve(stream: std::os::unix::net::UnixStream, entry: ClientEntry) {
     // The stream belongs to the event loop of the thread that accepted it.
-    let stream = match UnixStream::from_std(stream) {
+    let stream = match DescriptorStream::of_socket(stream) {
         Ok(stream) => stream,
         Err(error) => {
             tracing::warn!(%error, "a local client cannot be served");

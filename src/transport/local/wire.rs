@@ -14,17 +14,13 @@ use actors::{
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::{
-        UnixStream,
-        unix::pipe::{Receiver, Sender},
-    },
+    net::unix::pipe::{Receiver, Sender},
 };
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{mail, service::ClientEntry, write_end::WriteEnd};
 use crate::{
     auth::Identity,
-    hang_up::is_hung_up,
     local::{
         hello::{self, Hello},
         mail::{ACTIVITY, MAIL},
@@ -38,6 +34,7 @@ use crate::{
     },
     transport::{
         closing::Closing,
+        descriptor_stream::DescriptorStream,
         inbound::UNRESERVED_LEN_MAX,
         wire::{Decode, Served, Wire, WireEvent},
     },
@@ -57,12 +54,12 @@ pub trait LocalStream: AsyncRead + AsyncWrite + Unpin {
     fn is_gone(&self) -> bool;
 }
 
-impl LocalStream for UnixStream {
+impl LocalStream for DescriptorStream {
     const HAS_MANY_CLIENTS: bool = false;
 
     /// The kernel reports a hang-up when the peer has closed both directions.
     fn is_gone(&self) -> bool {
-        is_hung_up(self)
+        self.is_hung_up()
     }
 }
 

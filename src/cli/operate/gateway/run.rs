@@ -4,22 +4,22 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::OsString,
     fmt::Write as _,
+    io,
+    os::fd::AsFd,
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
-    time::Duration,
 };
 
 use actors::model::BackendsConfig;
 use clap::{Arg, ArgMatches, Command, builder::ValueParser};
-use tokio::sync::Notify;
 
 use super::servers_file;
 use crate::{
     cli::{access::first_broker_flag, error::CliError, flags::switch},
     config::{self, BackendDefaults, CONFIG_ENV, Config, DefaultValue, Flag, Sources, parse_backends},
-    front::{Stdout, carry},
-    startup::{self, FollowedBackends, StreamClient},
+    front::Stdout,
+    startup::{self, FollowedBackends, StandardStreams},
     telemetry,
 };
 
@@ -38,8 +38,6 @@ const FIXED: [(&str, &str); 3] = [
     ("enable_multi_project", "false"),
     ("desk", "false"),
 ];
-/// Longest time until the client has read the last answers.
-const OUTPUT_TIME_MAX: Duration = Duration::from_secs(2);
 /// Characters of the name of the server.
 const NAME_LEN_MAX: usize = 64;
 
@@ -198,7 +196,7 @@ impl Run {
 }
 
 /// Why a gateway cannot start, for the user.
-pub(super) fn cannot_start(error: std::io::Error) -> CliError {
+pub(super) fn cannot_start(error: io::Error) -> CliError {
     CliError::Failed(format!("the gateway cannot start: {error}"))
 }
 
@@ -229,13 +227,10 @@ pub(super) fn serve(
     name: Option<String>,
     stdout: Stdout,
 ) -> Result<ExitCode, CliError> {
-    let input_ended = Arc::new(Notify::new());
-    let tell = Arc::clone(&input_ended);
-    let (stream, carried) = carry(stdout, move || tell.notify_one()).map_err(cannot_start)?;
-    let client = StreamClient { stream, input_ended };
-    let code = startup::serve_gateway(config, followed, name, client);
-    carried.finish(OUTPUT_TIME_MAX);
-    code.map_err(cannot_start)
+    let input = io::stdin().as_fd().try_clone_to_owned().map_err(cannot_start)?;
+    let output = stdout.into_descriptor();
+    let client = StandardStreams { input, output };
+    startup::serve_gateway(config, followed, name, client).map_err(cannot_start)
 }
 
 /// What is served.
