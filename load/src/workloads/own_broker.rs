@@ -133,11 +133,7 @@ pub struct Program {
 impl Program {
     /// Starts a program and begins a session of MCP with it, as this client.
     pub fn start(command: &mut Command, client: &str) -> Result<Self> {
-        let mut process = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()?;
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let pipes = process.stdin.take().zip(process.stdout.take());
         let (to, from) = pipes.unwrap_or_else(|| unreachable!());
         let mut program = Self {

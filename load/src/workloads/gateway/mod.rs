@@ -41,7 +41,7 @@ pub struct Options {
     /// Backends of the row idle, which lasts three times --seconds
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u8).range(1..=200))]
     backends: u8,
-    /// Measure another gateway beside this one, in the row stdio, http-stdio or http-http. The target is a command that
+    /// Measure another gateway beside this one, in the row run, stdio, http-stdio or http-http. The target is a command that
     /// speaks MCP on stdin and stdout, or the URL of a server (http://HOST:PORT/PATH) that runs. Behind it has to be
     /// `mcp-broker-load echo`, for http-http `mcp-broker-load echo --http ADDRESS`
     #[arg(long = "peer", value_name = "ROW:NAME=TARGET", value_parser = Peer::parse)]
@@ -51,6 +51,8 @@ pub struct Options {
 /// What can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Row {
+    /// `mcp-broker gateway run` with a backend on stdio, beside the backend alone
+    Run,
     /// `mcp-broker connect` to a backend on stdio, beside the backend alone
     Stdio,
     /// Streamable HTTP to a backend on stdio, beside a tool of the broker and the backend alone
@@ -72,6 +74,7 @@ enum Row {
 impl Row {
     fn name(self) -> &'static str {
         match self {
+            Self::Run => "run",
             Self::Stdio => "stdio",
             Self::HttpStdio => "http-stdio",
             Self::HttpHttp => "http-http",
@@ -107,6 +110,7 @@ pub fn run(context: &RunContext, options: &Options) -> Result<Report> {
     let mut all = Findings::default();
     for row in &options.rows {
         let mut found = match row {
+            Row::Run => sequential::run(&bench)?,
             Row::Stdio => sequential::stdio(&bench)?,
             Row::HttpStdio => sequential::http_to_stdio(&bench)?,
             Row::HttpHttp => sequential::http_to_http(&bench)?,

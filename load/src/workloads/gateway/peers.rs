@@ -29,8 +29,8 @@ impl Peer {
         let parts = parts.and_then(|(row, rest)| Some((row, rest.split_once('=')?)));
         let (row, (name, target)) = parts.ok_or("it is not of the form ROW:NAME=TARGET")?;
         let row = Row::from_str(row, false)?;
-        if !matches!(row, Row::Stdio | Row::HttpStdio | Row::HttpHttp) {
-            return Err("a peer is measured in the row stdio, http-stdio or http-http".to_owned());
+        if !matches!(row, Row::Run | Row::Stdio | Row::HttpStdio | Row::HttpHttp) {
+            return Err("a peer is measured in the row run, stdio, http-stdio or http-http".to_owned());
         }
         Ok(Self {
             row,

@@ -32,6 +32,20 @@ struct Ways {
     goals: [Goal; 3],
 }
 
+/// `mcp-broker gateway run` beside the backend itself.
+pub fn run(bench: &Bench<'_>) -> Result<Findings> {
+    let size = bench.context.size;
+    let gateway = Backends::default().echo("echo", 0)?.behind_run(bench)?;
+    let process = gateway.process()?;
+    let ways = Ways {
+        row: Row::Run,
+        without: vec![Lane::new(echo_calls(echo()?, "echo", size))],
+        through: Lane::new(echo_calls(gateway, "echo", size)).on(process),
+        goals: [Goal::AddedAtMost(15.0), Goal::AddedAtMost(100.0), Goal::None],
+    };
+    ways.compare(bench)
+}
+
 /// `mcp-broker connect` beside the backend itself.
 pub fn stdio(bench: &Bench<'_>) -> Result<Findings> {
     let broker = Backends::default().echo("echo", 0)?.behind(bench, "stdio")?;

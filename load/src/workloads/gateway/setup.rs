@@ -3,6 +3,7 @@
 use std::{
     env,
     fmt::Write as _,
+    fs,
     io::{BufRead, BufReader},
     net::SocketAddr,
     process::{Child, Command, Stdio},
@@ -94,6 +95,18 @@ impl Backends {
     pub fn at(mut self, name: &str, address: SocketAddr) -> Self {
         _ = writeln!(self.0, "[backends.{name}]\nurl = \"http://{address}/mcp\"");
         self
+    }
+
+    /// A gateway for one client before them, on stdin and stdout.
+    pub fn behind_run(&self, bench: &Bench<'_>) -> Result<Program> {
+        let file = env::temp_dir().join(format!("mb-run-{}.toml", std::process::id()));
+        fs::write(&file, &self.0)?;
+        let mut command = Command::new(&bench.options.binary);
+        command.args(["gateway", "run", "--config"]).arg(&file);
+        let program = Program::start(command.env_clear().stderr(Stdio::null()), CLIENT);
+        // It was read before the first answer.
+        fs::remove_file(&file)?;
+        program
     }
 
     /// A broker before them, once they all run.
