@@ -312,6 +312,7 @@ impl<'a> Conversation<'a> {
         let listener = Listener {
             link,
             resources: Arc::clone(&self.order.resources),
+            tasks: Arc::clone(&self.order.tasks),
             log: Arc::clone(&self.order.log),
             heard: Rc::clone(&self.heard),
         };
@@ -342,6 +343,11 @@ impl<'a> Conversation<'a> {
                 match uri.and_then(scan::string) {
                     Some(uri) => self.order.resources.note_change(&uri),
                     None => self.order.counters.note_dropped("a changed resource without a URI"),
+                }
+            }
+            "notifications/tasks" => {
+                if let Err(why) = self.order.tasks.note_state(params.unwrap_or("{}")) {
+                    self.order.counters.note_dropped(why);
                 }
             }
             _ => self.changes.note(method),

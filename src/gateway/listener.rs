@@ -1,20 +1,24 @@
-//! Asks a backend to tell of changes: a modern one of its lists and of subscribed resources, in one subscription; a legacy one
-//! of each resource that callers have subscribed to.
+//! Asks a backend to tell of changes: a modern one of its lists and of subscribed resources and tasks, in one subscription; a
+//! legacy one of each resource that callers have subscribed to.
 
 use std::{collections::BTreeSet, rc::Rc, sync::Arc, time::Duration};
 
 use actors::clock::now;
 use actors::{
-    gateway::{BackendLog, Call, CallEnd, CallPurpose, FrameLink, Link, LinkRefusal, ServerInfo, SubscribedResources},
+    gateway::{
+        BackendLog, Call, CallEnd, CallPurpose, FrameLink, Link, LinkRefusal, ServerInfo, SubscribedResources,
+        SubscribedTasks,
+    },
     model::BackendEra,
 };
 use serde_json::{Map, Value, json};
 use tokio::{
-    sync::Notify,
+    sync::{Notify, watch},
     time::{Instant, sleep, timeout},
 };
 
 use super::{lists::end_of, probe::modern_meta};
+use crate::mcp::tasks;
 
 /// How long a backend may take to answer one subscription.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -36,6 +40,7 @@ pub struct Heard {
 pub struct Listener {
     pub link: Arc<FrameLink>,
     pub resources: Arc<SubscribedResources>,
+    pub tasks: Arc<SubscribedTasks>,
     pub log: Arc<BackendLog>,
     pub heard: Rc<Heard>,
 }
@@ -48,23 +53,33 @@ impl Listener {
         // What callers have subscribed to may have changed since the instance before.
         self.resources.note_all();
         match self.link.era() {
-            BackendEra::Modern => self.listen(&announced_lists(&capabilities), tells_of_resources).await,
+            BackendEra::Modern => self.listen(&capabilities, tells_of_resources).await,
             BackendEra::Legacy if tells_of_resources => self.subscribe().await,
             BackendEra::Legacy => {}
         }
     }
 
-    /// Keeps one subscription open at a modern backend. When callers want other resources, the next one is open before the
-    /// one before it ends, so that no change is missed.
-    async fn listen(&self, lists: &Map<String, Value>, tells_of_resources: bool) {
-        let mut revisions = self.resources.revisions();
+    /// Keeps one subscription open at a modern backend. When callers want other resources or tasks, the next one is open
+    /// before the one before it ends, so that no change is missed.
+    async fn listen(&self, capabilities: &Value, tells_of_resources: bool) {
+        let lists = announced_lists(capabilities);
+        let tells_of_tasks = tasks::is_declared(capabilities);
+        let mut revisions = Revisions {
+            of_resources: self.resources.revisions(),
+            of_tasks: self.tasks.revisions(),
+        };
         let (mut pause, mut before) = (PAUSE, None);
         loop {
-            revisions.borrow_and_update();
-            let mut filter = lists.clone();
+            revisions.mark_seen();
+            let (mut filter, mut meta) = (lists.clone(), modern_meta());
             let uris = self.resources.uris();
             if tells_of_resources && !uris.is_empty() {
                 filter.insert("resourceSubscriptions".to_owned(), json!(uris));
+            }
+            let ids = self.tasks.ids();
+            if tells_of_tasks && !ids.is_empty() {
+                filter.insert("taskIds".to_owned(), json!(ids));
+                meta["io.modelcontextprotocol/clientCapabilities"] = json!({"extensions": {tasks::EXTENSION: {}}});
             }
             if filter.is_empty() {
                 before.take();
@@ -74,7 +89,7 @@ impl Listener {
                 continue;
             }
             let begun = Instant::now();
-            let params = json!({"notifications": filter, "_meta": modern_meta()});
+            let params = json!({"notifications": filter, "_meta": meta});
             let is_over = match self.open("subscriptions/listen", &params) {
                 Ok(mut call) => {
                     let _ = timeout(ANSWER_TIMEOUT, self.heard.acknowledged.notified()).await;
@@ -173,6 +188,26 @@ impl Listener {
 
     fn tell(&self, line: &str) {
         self.log.push(line, now().unix_ms);
+    }
+}
+
+/// Changes of what callers want to be told of.
+struct Revisions {
+    of_resources: watch::Receiver<u64>,
+    of_tasks: watch::Receiver<u64>,
+}
+
+impl Revisions {
+    fn mark_seen(&mut self) {
+        self.of_resources.mark_unchanged();
+        self.of_tasks.mark_unchanged();
+    }
+
+    async fn changed(&mut self) -> Result<(), watch::error::RecvError> {
+        tokio::select! {
+            changed = self.of_resources.changed() => changed,
+            changed = self.of_tasks.changed() => changed,
+        }
     }
 }
 

@@ -13,9 +13,12 @@ pub fn new_id(replica: Option<ReplicaId>) -> String {
     format!("{}{}", replica.unwrap_or_default(), Uuid::new_v4().simple())
 }
 
-/// The replica that an id names, if it names one.
+/// The replica that an id names, if it names one. In a signed id, that of a task of a backend, it ends at the first dot.
 pub fn replica_of(id: &str) -> Option<ReplicaId> {
-    let replica = id.get(..UUID_LEN).filter(|_| id.len() == 2 * UUID_LEN)?;
+    let replica = match id.split_once('.') {
+        Some((replica, _)) => replica,
+        None => id.get(..UUID_LEN).filter(|_| id.len() == 2 * UUID_LEN)?,
+    };
     ReplicaId::parse(replica)
 }
 
@@ -28,6 +31,8 @@ mod tests {
         let replica = ReplicaId::generate();
         let id = new_id(Some(replica));
         assert_eq!(replica_of(&id), Some(replica));
+        assert_eq!(replica_of(&format!("{replica}.signed.tag")), Some(replica));
+        assert_eq!(replica_of("signed.tag"), None);
         assert_ne!(new_id(Some(replica)), id);
         for none in ["", &new_id(None), &id[1..], &format!("{id}0"), &"é".repeat(UUID_LEN)] {
             assert_eq!(replica_of(none), None, "{none}");

@@ -89,8 +89,13 @@ impl From<StateError> for RpcError {
         };
         let reason = "Invalid params: requestState is of another replica, or of one that has ended: send the request to that \
                       replica, or start again without it";
-        RpcError::invalid_params(reason).with_data(json!({"reason": "call_elsewhere", "replica": replica}))
+        call_elsewhere(reason, replica)
     }
+}
+
+/// The refusal of what another replica has signed.
+pub fn call_elsewhere(reason: &'static str, replica: ReplicaId) -> RpcError {
+    RpcError::invalid_params(reason).with_data(json!({"reason": "call_elsewhere", "replica": replica}))
 }
 
 /// The refusal of a state. It does not tell the reasons apart: that would help only a forger.

@@ -31,8 +31,8 @@ pub struct OpenListen {
     pub inbox: Option<String>,
     /// How messages are pushed to it, if at all.
     pub push: Option<PushSettings>,
-    /// Subscribed resources without the inbox.
-    pub resources_len: usize,
+    /// Subscribed resources without the inbox, and tasks of backends.
+    pub watched_len: usize,
     /// The tasks that send its other notifications.
     pub notifiers: Vec<Notifier>,
 }
@@ -94,9 +94,9 @@ impl Subscriptions {
         self.legacy_resources.len() < before
     }
 
-    /// Subscribed resources without the inbox.
-    pub fn resources_len(&self) -> usize {
-        let of_listens = self.listens.iter().map(|listen| listen.resources_len);
+    /// Subscribed resources without the inbox, and tasks of backends.
+    pub fn watched_len(&self) -> usize {
+        let of_listens = self.listens.iter().map(|listen| listen.watched_len);
         self.legacy_resources.len() + of_listens.sum::<usize>()
     }
 

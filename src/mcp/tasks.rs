@@ -48,6 +48,16 @@ const TASKS_OF_PROJECT_LEN_MAX: usize = 2500;
 /// Bytes of results of one project that may be kept at once.
 const RESULT_BYTES_OF_PROJECT_MAX: usize = 16 * 1024 * 1024;
 
+/// Whether the capabilities of a client or a server declare the extension.
+pub fn is_declared(capabilities: &Value) -> bool {
+    capabilities["extensions"][EXTENSION].is_object()
+}
+
+/// The error for an id that leads to no task of the caller.
+pub fn not_found() -> RpcError {
+    RpcError::invalid_params("Task not found: the id is unknown or the task has expired")
+}
+
 /// The error for a request that needs the extension and did not declare it.
 pub fn extension_not_declared() -> RpcError {
     let data = json!({"requiredCapabilities": {"extensions": {EXTENSION: {}}}});
@@ -172,7 +182,7 @@ impl Tasks {
     pub fn find(&self, identity: &Identity, id: &str) -> Result<Arc<Task>, RpcError> {
         let task = lock(&self.table).tasks.get(id).cloned();
         task.filter(|task| task.identity.is_same_caller(identity))
-            .ok_or_else(|| RpcError::invalid_params("Task not found: the id is unknown or the task has expired"))
+            .ok_or_else(not_found)
     }
 
     /// Returns to the inbox the messages that ended tasks have received and that were not fetched. Called before

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     call::Link, counters::BackendCounters, link_end::LinkEnded, lists::BackendLists, log::BackendLog,
-    subscribed::SubscribedResources,
+    subscribed::SubscribedResources, subscribed_tasks::SubscribedTasks,
 };
 use crate::model::{BackendConfig, BackendEra, ProjectId};
 
@@ -41,6 +41,8 @@ pub struct LaunchOrder {
     pub log: Arc<BackendLog>,
     /// The resources of whose changes callers want to be told.
     pub resources: Arc<SubscribedResources>,
+    /// The tasks of whose changes callers want to be told.
+    pub tasks: Arc<SubscribedTasks>,
     /// Counts what reaches no caller.
     pub counters: Arc<BackendCounters>,
     pub report: Report,

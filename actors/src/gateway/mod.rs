@@ -36,6 +36,7 @@ mod parked;
 mod shared;
 mod slots;
 mod subscribed;
+mod subscribed_tasks;
 mod turns;
 
 pub use actor::{Gateway, GatewayHandle, GatewaySettings};
@@ -52,4 +53,5 @@ pub use names::Naming;
 pub use parked::{ParkedCall, ParkedCalls};
 pub use shared::{BackendCommand, BackendShared, BackendView, GatewayShared, ListRevisions, Offered};
 pub use subscribed::{ResourceSubscription, SubscribedResources};
+pub use subscribed_tasks::{SubscribedTasks, TaskSubscription};
 pub use turns::{CallerId, TooManyWait, Turn, Turns};

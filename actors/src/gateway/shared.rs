@@ -13,10 +13,11 @@ use super::{
     catalog::{Catalog, Target},
     counters::BackendCounters,
     launch::ServerInfo,
-    lists::BackendLists,
+    lists::{BackendLists, ListKind},
     log::BackendLog,
     parked::ParkedCalls,
     subscribed::SubscribedResources,
+    subscribed_tasks::SubscribedTasks,
     turns::Turns,
 };
 use crate::{
@@ -145,6 +146,21 @@ impl Offered {
         self.backends.get(found.ok()?)
     }
 
+    /// The backend of this name and its position, if clients are offered its tool of this original name. As long as it is not
+    /// known what it offers, its configuration decides.
+    pub fn backend_with_tool(&self, name: &str, tool: &str) -> Option<(usize, &Arc<BackendShared>)> {
+        let at = self.backends.iter().position(|backend| backend.name.as_str() == name)?;
+        let backend = &self.backends[at];
+        let tools = &backend.view().config.tools;
+        let own = tools.rename.get(tool).map_or(tool, String::as_str);
+        let is_listed = || {
+            let target = self.catalog.listing(Some(at), ListKind::Tools).find(own);
+            target.is_some_and(|target| &*target.original == tool)
+        };
+        let is_offered = tools.offers(tool) && (!self.is_known(at) || is_listed());
+        is_offered.then_some((at, backend))
+    }
+
     /// The backend that a target leads to.
     pub fn backend_of(&self, target: &Target) -> Option<&Arc<BackendShared>> {
         self.backends.get(target.backend)
@@ -161,6 +177,8 @@ pub struct BackendShared {
     pub parked: ParkedCalls,
     /// The resources of whose changes callers want to be told.
     pub resources: Arc<SubscribedResources>,
+    /// The tasks of whose changes callers want to be told.
+    pub tasks: Arc<SubscribedTasks>,
     /// What its processes have written to stderr.
     pub log: Arc<BackendLog>,
     pub counters: Arc<BackendCounters>,
@@ -236,6 +254,7 @@ impl BackendShared {
             turns: Turns::new(view.config.concurrency),
             parked: ParkedCalls::default(),
             resources: Arc::default(),
+            tasks: Arc::default(),
             log: Arc::default(),
             counters: Arc::default(),
             first_start_ms: now().mono_ms,

@@ -46,6 +46,29 @@ pub fn write_object<'a>(out: &mut Vec<u8>, members: impl IntoIterator<Item = (&'
     out.push(b'}');
 }
 
+/// The text of an object in which the values of some members are replaced: `replace` gets each member and returns its new
+/// value. All other bytes stay as they are.
+///
+/// # Errors
+/// As [`members`], and those of `replace`.
+pub fn replace_values<E: From<ScanError>>(
+    text: &str,
+    mut replace: impl FnMut(&str, &str) -> Result<Option<String>, E>,
+) -> Result<String, E> {
+    let (mut out, mut copied) = (String::with_capacity(text.len() + 64), 0);
+    scan::members::<E>(text, |key, value| {
+        if let Some(replaced) = replace(&key, value)? {
+            let start = value.as_ptr().addr() - text.as_ptr().addr();
+            out.push_str(&text[copied..start]);
+            out.push_str(&replaced);
+            copied = start + value.len();
+        }
+        Ok(())
+    })?;
+    out.push_str(&text[copied..]);
+    Ok(out)
+}
+
 /// Writes a JSON string.
 pub fn write_string(out: &mut Vec<u8>, text: &str) {
     let written = serde_json::to_writer(out, text);
@@ -58,4 +81,19 @@ pub fn string(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len() + 2);
     write_string(&mut out, text);
     String::from_utf8(out).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_replaced_values_change() {
+        let text = "{ \"a\" : 1e400,\n\"\\u0062\": [ \"x\" ] ,\"c\":{\"b\":0}, \"b\":2 }";
+        let replaced = replace_values::<ScanError>(text, |key, _| Ok((key == "b").then(|| "\"new\"".to_owned())));
+        let expected = "{ \"a\" : 1e400,\n\"\\u0062\": \"new\" ,\"c\":{\"b\":0}, \"b\":\"new\" }";
+        assert_eq!(replaced.as_deref(), Ok(expected));
+        assert_eq!(replace_values::<ScanError>(text, |_, _| Ok(None)).as_deref(), Ok(text));
+        assert!(replace_values::<ScanError>("[1]", |_, _| Ok(None)).is_err());
+    }
 }

@@ -74,6 +74,9 @@ impl Outgoing {
         let name = match &*method {
             "tools/call" | "prompts/get" => params.named().map(Into::into),
             "resources/read" => member(params.text?, "uri").and_then(scan::string).map(Into::into),
+            "tasks/get" | "tasks/update" | "tasks/cancel" => {
+                member(params.text?, "taskId").and_then(scan::string).map(Into::into)
+            }
             _ => None,
         };
         let arguments = params.arguments.filter(|_| method == "tools/call").map(str::to_owned);

@@ -10,6 +10,7 @@ use crate::mcp::{
     handshake::{discover_result, initialize_result},
     list_changes::List,
     subscriptions::Notifier,
+    tasks,
 };
 
 /// Bytes of the instructions of one backend, and of all together.
@@ -47,11 +48,15 @@ fn introduced(context: &PeerContext, mut result: Value) -> Value {
         result["instructions"] = json!(format!("{own}{}", instructions_of_all(&offered)));
         return result;
     }
+    let only = context.exposure.only_backend(&offered);
     if let Some(capabilities) = capabilities.as_object_mut() {
         capabilities.remove("experimental");
-        capabilities.remove("extensions");
+        let had_extensions = capabilities.remove("extensions").is_some();
+        if had_extensions && has_tasks(&offered, only) {
+            capabilities.insert("extensions".to_owned(), json!({tasks::EXTENSION: {}}));
+        }
     }
-    let instructions = match context.exposure.only_backend(&offered) {
+    let instructions = match only {
         Some(at) => offered.backends.get(at).and_then(|backend| {
             let view = backend.view();
             let instructions = view.server.as_ref()?.instructions.as_deref();
@@ -65,6 +70,20 @@ fn introduced(context: &PeerContext, mut result: Value) -> Value {
         None => drop(result.as_object_mut().and_then(|result| result.remove("instructions"))),
     }
     result
+}
+
+/// Whether a backend declares tasks: the one at a position, or any.
+fn has_tasks(offered: &Offered, only: Option<usize>) -> bool {
+    let mut backends = (0..).zip(&offered.backends);
+    backends.any(|(at, backend)| {
+        let server = backend
+            .view()
+            .server
+            .clone()
+            .filter(|_| only.is_none_or(|only| only == at));
+        server
+            .is_some_and(|server| serde_json::from_str(&server.capabilities).is_ok_and(|own| tasks::is_declared(&own)))
+    })
 }
 
 /// The instructions of all backends, each under its name.

@@ -34,10 +34,7 @@ macro_rules! methods {
 impl Method {
     /// Whether a client that sees only one backend may call it. What the backend answers itself is not asked here.
     pub const fn is_served_for_backends(self) -> bool {
-        !matches!(
-            self,
-            Self::ReadResource | Self::GetPrompt | Self::Complete | Self::GetTask | Self::UpdateTask | Self::CancelTask
-        )
+        !matches!(self, Self::ReadResource | Self::GetPrompt | Self::Complete)
     }
 }
 

@@ -139,7 +139,7 @@ fn serve_method(
         (Method::Subscribe, Era::Legacy) => return subscribe::subscribe(batch, to, params),
         (Method::Unsubscribe, Era::Legacy) => return subscribe::unsubscribe(batch, to, params),
         (Method::GetTask | Method::UpdateTask | Method::CancelTask, Era::Modern { .. }) => {
-            return task_methods::handle_task(&batch.context, to, method, params);
+            return task_methods::handle_task(&batch.context, to, known.name(), params, era);
         }
         (Method::Listen, Era::Modern { capabilities }) => return subscribe::listen(batch, to, params, capabilities),
         _ => return Err(RpcError::method_not_found(method)),

@@ -32,7 +32,7 @@ use crate::{
         resources::{self, BACKENDS},
         rpc::{INVALID_REQUEST, Params, RpcError},
         subscriptions::{INBOX, Notifier, OpenListen, updated_frame},
-        tasks::{self, Task},
+        tasks,
         tools::ToolCaller,
         version::PushSettings,
     },
@@ -40,8 +40,8 @@ use crate::{
 
 /// Listens that one connection may have open.
 const LISTENS_LEN_MAX: usize = 64;
-/// Resources of backends that one connection may subscribe to.
-const RESOURCES_LEN_MAX: usize = 256;
+/// Resources and tasks of backends that one connection may subscribe to.
+const WATCHED_LEN_MAX: usize = 256;
 /// Tasks that one listen may watch.
 const TASKS_LEN_MAX: usize = 256;
 
@@ -114,9 +114,9 @@ pub(super) fn subscribe(batch: &mut ReadBatch, to: &ReplyTo, params: &Params<'_>
 
 fn add_legacy_resource(context: &PeerContext, to: &ReplyTo, uri: String, notifier: Notifier) -> Result<(), RpcError> {
     let mut subscriptions = context.subscriptions.borrow_mut();
-    if subscriptions.resources_len() >= RESOURCES_LEN_MAX {
+    if subscriptions.watched_len() >= WATCHED_LEN_MAX {
         let reason =
-            format!("a connection subscribes to at most {RESOURCES_LEN_MAX} resources: end another subscription");
+            format!("a connection subscribes to at most {WATCHED_LEN_MAX} resources: end another subscription");
         return Err(RpcError::invalid_params(reason));
     }
     // The answer first, as for the inbox: the notifier runs later.
@@ -253,23 +253,25 @@ impl ListenRequest {
 
     fn open(self, context: &PeerContext, to: &ReplyTo, inbox: Option<String>) {
         let Self { filter, push, .. } = self;
-        let tasks = filter.tasks(context);
+        let mut watched_len = context.subscriptions.borrow().watched_len();
+        let before = watched_len;
+        let tasks = filter.tasks(context, &to.id, &mut watched_len);
         let lists = filter.lists(context);
-        let resources = filter.resources(context, &to.id);
+        let resources = filter.resources(context, &to.id, &mut watched_len);
         let uris: Vec<&String> = inbox.iter().chain(resources.iter().map(|(uri, _)| *uri)).collect();
         to.notify(
             &context.outbox,
             &acknowledgement(&to.id, &uris, tasks.as_deref(), &lists),
         );
-        let resources_len = resources.len();
-        let mut notifiers = spawn_notifiers(context, &to.id, tasks.unwrap_or_default(), lists);
-        notifiers.extend(resources.into_iter().map(|(_, notifier)| notifier));
+        let watched = tasks.into_iter().flatten().chain(resources);
+        let mut notifiers: Vec<_> = watched.map(|(_, notifier)| notifier).collect();
+        notifiers.extend(list_notifiers(context, &to.id, lists));
         let pushes = inbox.is_some() && push.is_some();
         let listen = OpenListen {
             id: Rc::clone(&to.id),
             inbox,
             push,
-            resources_len,
+            watched_len: watched_len - before,
             notifiers,
         };
         context.subscriptions.borrow_mut().listen(listen);
@@ -302,19 +304,40 @@ struct Filter {
 }
 
 impl Filter {
-    /// The existing tasks among the requested ones; `None` if none is requested.
-    fn tasks(&self, context: &PeerContext) -> Option<Vec<Arc<Task>>> {
-        let known = |id: &String| context.service.tasks.find(&context.identity, id).ok();
-        let ids = self.task_ids.as_ref()?;
-        Some(ids.iter().take(TASKS_LEN_MAX).filter_map(known).collect())
+    /// The existing tasks among the requested ones, with what tells of their changes; `None` if none is requested. Those of
+    /// backends are counted.
+    fn tasks(
+        &self,
+        context: &PeerContext,
+        listen: &Rc<str>,
+        watched_len: &mut usize,
+    ) -> Option<Vec<(&String, Notifier)>> {
+        let mut notifier = |id: &String| {
+            let own = context.service.tasks.find(&context.identity, id);
+            let outbox = Arc::clone(&context.outbox);
+            let task = if let Some(own) = own.ok().filter(|_| context.exposure.has_own()) {
+                actix_rt::spawn(own.notify(Rc::clone(listen), move |frame| outbox.send(frame)))
+            } else {
+                let is_free = *watched_len < WATCHED_LEN_MAX;
+                let watching = is_free
+                    .then(|| forwarding::watch_task(context, listen, id, outbox))
+                    .flatten()?;
+                *watched_len += 1;
+                actix_rt::spawn(watching)
+            };
+            Some(Notifier(task.abort_handle()))
+        };
+        let ids = self.task_ids.as_ref()?.iter().take(TASKS_LEN_MAX);
+        Some(ids.filter_map(|id| Some((id, notifier(id)?))).collect())
     }
 
-    /// The requested resources of backends, and of their states, with the tasks that tell of their changes.
-    fn resources(&self, context: &PeerContext, listen: &str) -> Vec<(&String, Notifier)> {
-        let left = RESOURCES_LEN_MAX.saturating_sub(context.subscriptions.borrow().resources_len());
+    /// The requested resources of backends, and of their states, with the tasks that tell of their changes. They are counted.
+    fn resources(&self, context: &PeerContext, listen: &str, watched_len: &mut usize) -> Vec<(&String, Notifier)> {
         let uris = self.resource_subscriptions.iter().collect::<BTreeSet<_>>().into_iter();
         let notifiers = uris.filter_map(|uri| Some((uri, notifier_of(context, Some(listen), uri)?.ok()?)));
-        notifiers.take(left).collect()
+        let notifiers: Vec<_> = notifiers.take(WATCHED_LEN_MAX.saturating_sub(*watched_len)).collect();
+        *watched_len += notifiers.len();
+        notifiers
     }
 
     /// The requested lists that can change.
@@ -346,13 +369,13 @@ fn check_capacity(context: &PeerContext, to: &ReplyTo) -> Result<(), RpcError> {
 }
 
 /// The first frame of a subscription: the part of its filter that is honored.
-fn acknowledgement(id: &str, uris: &[&String], tasks: Option<&[Arc<Task>]>, lists: &[List]) -> Vec<u8> {
+fn acknowledgement(id: &str, uris: &[&String], tasks: Option<&[(&String, Notifier)]>, lists: &[List]) -> Vec<u8> {
     let mut honored = Map::new();
     if !uris.is_empty() {
         honored.insert("resourceSubscriptions".to_owned(), json!(uris));
     }
     if let Some(tasks) = tasks {
-        let ids: Vec<_> = tasks.iter().map(|task| task.id()).collect();
+        let ids: Vec<_> = tasks.iter().map(|(id, _)| id).collect();
         honored.insert("taskIds".to_owned(), json!(ids));
     }
     for list in lists {
@@ -366,22 +389,14 @@ fn acknowledgement(id: &str, uris: &[&String], tasks: Option<&[Arc<Task>]>, list
     .into_bytes()
 }
 
-/// Starts the tasks that notify a subscription about tasks and lists.
-fn spawn_notifiers(context: &PeerContext, id: &Rc<str>, tasks: Vec<Arc<Task>>, lists: Vec<List>) -> Vec<Notifier> {
-    let sender = || {
+/// Starts the tasks that notify a subscription about lists.
+fn list_notifiers(context: &PeerContext, id: &Rc<str>, lists: Vec<List>) -> impl Iterator<Item = Notifier> {
+    lists.into_iter().map(move |list| {
         let outbox = Arc::clone(&context.outbox);
-        move |frame: &[u8]| outbox.send(frame)
-    };
-    let of_tasks = tasks
-        .into_iter()
-        .map(|task| actix_rt::spawn(task.notify(Rc::clone(id), sender())));
-    let of_lists = lists
-        .into_iter()
-        .map(|list| actix_rt::spawn(notify_of_list(context, list, notification_for(list, id), sender())));
-    of_tasks
-        .chain(of_lists)
-        .map(|task| Notifier(task.abort_handle()))
-        .collect()
+        let send = move |frame: &[u8]| outbox.send(frame);
+        let task = actix_rt::spawn(notify_of_list(context, list, notification_for(list, id), send));
+        Notifier(task.abort_handle())
+    })
 }
 
 /// Sends a notification at every later change of a list, of the broker or of its backends, until the future is dropped.

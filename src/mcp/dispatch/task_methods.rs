@@ -13,19 +13,22 @@ use serde_json::{Map, Value, json};
 use crate::mcp::{
     calls::ShutdownBehaviour,
     context::PeerContext,
+    forwarding,
     pending_receive::{HandedOver, PendingNotices},
     question_tasks,
     reply::{ReplyTo, with_era_members},
     rpc::{Params, RpcError},
     tasks,
+    version::Era,
 };
 
 /// Serves a method of the extension for tasks.
 pub(super) fn handle_task(
     context: &Rc<PeerContext>,
     to: &ReplyTo,
-    method: &str,
+    method: &'static str,
     params: &Params<'_>,
+    era: &Era,
 ) -> Result<(), RpcError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -40,6 +43,12 @@ pub(super) fn handle_task(
         task_id,
         input_responses,
     } = params.parse()?;
+    if let Some(route) = forwarding::task_route(context, method, &task_id)? {
+        return forwarding::forward(context, to, params, era, route);
+    }
+    if !context.exposure.has_own() {
+        return Err(tasks::not_found());
+    }
     let task = match context.service.tasks.find(&context.identity, &task_id) {
         Ok(task) => task,
         Err(not_found) => {

@@ -15,13 +15,16 @@ use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
 use super::request::{ForwardedRequest, Input};
-use crate::mcp::{
-    context::PeerContext,
-    interactive::{ANSWER_TIMEOUT, accepts_forms},
-    reply::ReplyTo,
-    request_state::{RequestFingerprint, invalid_state},
-    rpc::{INTERNAL_ERROR, INVALID_REQUEST, RpcError},
-    version::Era,
+use crate::{
+    json::scan::{self, ScanError},
+    mcp::{
+        context::PeerContext,
+        interactive::{ANSWER_TIMEOUT, accepts_forms},
+        reply::ReplyTo,
+        request_state::{RequestFingerprint, invalid_state},
+        rpc::{INTERNAL_ERROR, INVALID_REQUEST, RpcError},
+        version::Era,
+    },
 };
 
 /// Rounds of questions that a modern backend may ask a legacy caller in one call.
@@ -66,31 +69,29 @@ pub fn can_answer(capabilities: &Map<String, Value>, question: &InputRequest) ->
     Err(RpcError::new(INVALID_REQUEST, reason))
 }
 
-/// The params of a question as its caller sees them. People must know who asks, so where a caller sees several backends the
-/// message begins with the name of this one.
-fn named(backend: &BackendShared, context: &PeerContext, method: &str, params: &str) -> String {
+/// Whether questions say which backend asks: people must know it where their client sees several.
+pub fn names_backends(context: &PeerContext) -> bool {
     let gateway = context.project.gateway();
     let only = gateway.and_then(|gateway| context.exposure.only_backend(&gateway.shared().offered()));
-    let is_alone = only.is_some();
-    let Some(message) = json::members(params).ok().and_then(|members| {
-        let mut messages = members.into_iter().filter(|(key, _)| key == "message");
-        messages.next().map(|(_, value)| value)
-    }) else {
-        return params.to_owned();
-    };
-    let text = crate::json::scan::string(message).filter(|_| method == "elicitation/create" && !is_alone);
-    let (Some(text), Ok(members)) = (text, json::members(params)) else {
-        return params.to_owned();
-    };
-    let text = json::string(&format!("{}: {text}", backend.name));
-    let mut out = Vec::with_capacity(params.len() + 40);
-    json::write_object(
-        &mut out,
-        members
-            .iter()
-            .map(|(key, value)| (&**key, if key == "message" { text.as_str() } else { value })),
-    );
-    String::from_utf8(out).unwrap_or_default()
+    only.is_none()
+}
+
+/// The params of a question with the name of the backend before its message.
+pub fn named(backend: &BackendShared, method: &str, params: &str) -> String {
+    let named = json::replace_values::<ScanError>(params, |key, value| {
+        let message = scan::string(value).filter(|_| key == "message" && method == "elicitation/create");
+        Ok(message.map(|message| json::string(&format!("{}: {message}", backend.name))))
+    });
+    named.unwrap_or_else(|_| params.to_owned())
+}
+
+/// The params of a question as its caller sees them.
+fn shown(backend: &BackendShared, context: &PeerContext, question: &InputRequest) -> String {
+    if names_backends(context) {
+        named(backend, &question.method, &question.params)
+    } else {
+        question.params.to_string()
+    }
 }
 
 /// Asks a legacy caller, in the place where its answer will go.
@@ -105,7 +106,7 @@ pub async fn ask_legacy_caller(
 ) -> Result<Value, RpcError> {
     let (id, answer) = context.client_requests.open();
     let method = json::string(&question.method);
-    let params = named(backend, &context, &question.method, &question.params);
+    let params = shown(backend, &context, question);
     let frame = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":{method},\"params\":{params}}}");
     to.notify(&context.outbox, frame.as_bytes());
     if let Ok(Ok(outcome)) = timeout(ANSWER_TIMEOUT, answer).await {
@@ -146,7 +147,7 @@ impl InputRequired {
         {
             let parts = json::members(request).map_err(|_| "one of its questions is no object")?;
             let part = |name: &str| parts.iter().find(|(key, _)| key == name).map(|(_, value)| *value);
-            let method = part("method").and_then(crate::json::scan::string);
+            let method = part("method").and_then(scan::string);
             let method = method.ok_or("one of its questions has no method")?;
             let question = InputRequest {
                 id: "null".into(),
@@ -281,7 +282,7 @@ impl<'a> States<'a> {
     ) -> Vec<u8> {
         let asked: Vec<(&str, String)> = questions
             .map(|(key, question)| {
-                let params = named(backend, self.context, &question.method, &question.params);
+                let params = shown(backend, self.context, question);
                 let method = json::string(&question.method);
                 (key, format!("{{\"method\":{method},\"params\":{params}}}"))
             })

@@ -32,6 +32,7 @@ use super::{
     request::{ForwardedRequest, Input},
     response::{translate_error, translate_progress, translate_result},
     route::{Route, awaited_name, unknown_tool},
+    tasks,
 };
 use crate::mcp::{
     binding::PeerKind,
@@ -187,7 +188,7 @@ impl RunningCall {
     /// What a modern backend wants to know before it answers; `None` if it has answered.
     fn input_required(&self, end: &CallEnd, era: BackendEra) -> Option<Result<InputRequired, &'static str>> {
         let CallEnd::Result(result) = end else { return None };
-        let may_ask = self.route.method != "completion/complete";
+        let may_ask = matches!(self.route.method, "tools/call" | "prompts/get" | "resources/read");
         may_ask.then(|| InputRequired::read(result, era))?.transpose()
     }
 
@@ -477,7 +478,10 @@ impl RunningCall {
 
     fn answer_result(&self, result: &[u8], era: BackendEra) {
         let text = str::from_utf8(result).map_err(|_| "it is not UTF-8");
-        let translated = text.and_then(|text| translate_result(text, self.route.method, era, self.to.modern));
+        let takes_task = self.to.takes_tasks && self.route.method == "tools/call";
+        let translated = text
+            .and_then(|text| translate_result(text, self.route.method, era, self.to.modern, takes_task))
+            .and_then(|result| tasks::for_caller(&self.context, &self.route, &self.request, result));
         match translated {
             Ok(result) => {
                 let waiting = self.to.route.outbox(&self.context.outbox).waiting_len();

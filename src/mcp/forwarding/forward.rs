@@ -6,7 +6,7 @@ use actors::{
     gateway::{BackendShared, ParkedCall},
     model::{BackendEra, BackendFailure},
 };
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
 
 use super::{
@@ -24,6 +24,7 @@ use crate::{
         reply::ReplyTo,
         request_state::invalid_state,
         rpc::{INTERNAL_ERROR, Params, RpcError},
+        tasks,
         version::Era,
     },
 };
@@ -47,11 +48,14 @@ pub fn forward(
     let client = client
         .as_ref()
         .map(|client| (client.name.as_str(), client.version.as_str()));
-    let capabilities = if may_ask(&route.backend) {
+    let mut capabilities = if may_ask(&route.backend) {
         carried_capabilities(context, era)
     } else {
         Map::new()
     };
+    if to.takes_tasks && (route.method == "tools/call" || route.task.is_some()) {
+        capabilities.insert("extensions".to_owned(), json!({tasks::EXTENSION: {}}));
+    }
     let request = ForwardedRequest::new(&route, params, client, &capabilities, to.log_level)?;
     let Some(held) = HeldBytes::take(context, request.len()) else {
         let failure = BackendFailure::Busy {

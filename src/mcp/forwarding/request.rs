@@ -7,11 +7,14 @@ use actors::{gateway::CallNumber, json, model::BackendEra};
 use serde_json::{Map, Value, json};
 
 use super::route::Route;
-use crate::mcp::{
-    framing::replace_line_breaks,
-    logging::Level,
-    rpc::{Params, RpcError},
-    version::MODERN,
+use crate::{
+    json::scan,
+    mcp::{
+        framing::replace_line_breaks,
+        logging::Level,
+        rpc::{Params, RpcError},
+        version::MODERN,
+    },
 };
 
 /// What every member of `_meta` that belongs to the protocol begins with.
@@ -114,6 +117,11 @@ impl ForwardedRequest {
             }
         }
         Ok(())
+    }
+
+    /// The value of the replaced member, if it is a string.
+    pub fn replaced(&self) -> Option<String> {
+        scan::string(&self.replaced.borrow().1).map(Cow::into_owned)
     }
 
     /// Replaces the value of the replaced member, as JSON.

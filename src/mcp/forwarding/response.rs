@@ -10,7 +10,7 @@ use crate::{
     mcp::rpc::{HEADER_MISMATCH, INVALID_PARAMS, MISSING_CAPABILITY, RESOURCE_NOT_FOUND, UNSUPPORTED_VERSION},
 };
 
-/// Translates a result.
+/// Translates a result. `takes_task` says that the caller takes a task in its place.
 ///
 /// # Errors
 /// The caller cannot take it: why.
@@ -19,6 +19,7 @@ pub fn translate_result<'a>(
     method: &str,
     from: BackendEra,
     to_modern: bool,
+    takes_task: bool,
 ) -> Result<Cow<'a, [u8]>, &'static str> {
     if !result.starts_with('{') {
         return Err("it is no object");
@@ -30,7 +31,7 @@ pub fn translate_result<'a>(
     let mut kinds = 0;
     if from == BackendEra::Modern {
         for (_, kind) in members.iter().filter(|(key, _)| key == "resultType") {
-            check_kind(kind)?;
+            check_kind(kind, takes_task)?;
             kinds += 1;
         }
         if to_modern && kinds == 1 {
@@ -63,11 +64,12 @@ pub fn translate_result<'a>(
 }
 
 /// Checks that a modern result is the end of its call.
-fn check_kind(kind: &str) -> Result<(), &'static str> {
+fn check_kind(kind: &str, takes_task: bool) -> Result<(), &'static str> {
     match kind {
         "\"complete\"" => Ok(()),
         "\"input_required\"" => Err("it asks its caller for input, which the broker does not pass on yet"),
-        "\"task\"" => Err("it is a task, which the broker has not asked for"),
+        "\"task\"" if takes_task => Ok(()),
+        "\"task\"" => Err("it is a task, which the caller has not declared"),
         _ => Err("it has a resultType that is not known"),
     }
 }
@@ -132,7 +134,7 @@ mod tests {
     use super::*;
 
     fn text(result: &str, from: BackendEra, to_modern: bool) -> Result<String, &'static str> {
-        let translated = translate_result(result, "tools/call", from, to_modern)?;
+        let translated = translate_result(result, "tools/call", from, to_modern, false)?;
         Ok(String::from_utf8(translated.into_owned()).unwrap())
     }
 
@@ -181,7 +183,7 @@ mod tests {
         ] {
             assert_eq!(text(result, from, to_modern).as_deref(), Ok(expected), "{result}");
         }
-        let read = translate_result("{\"contents\":[]}", "resources/read", legacy, true).unwrap();
+        let read = translate_result("{\"contents\":[]}", "resources/read", legacy, true, false).unwrap();
         assert_eq!(
             str::from_utf8(&read).unwrap(),
             r#"{"resultType":"complete","ttlMs":0,"cacheScope":"private","contents":[]}"#
@@ -208,6 +210,14 @@ mod tests {
         ] {
             assert!(translate_error(wrong, true).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_task_is_for_a_caller_that_takes_it() {
+        let task = r#"{"resultType":"task","taskId":"a"}"#;
+        assert!(text(task, BackendEra::Modern, true).is_err());
+        let translated = translate_result(task, "tools/call", BackendEra::Modern, true, true);
+        assert_eq!(translated.as_deref(), Ok(task.as_bytes()));
     }
 
     #[test]

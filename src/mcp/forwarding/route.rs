@@ -32,6 +32,8 @@ pub struct Route {
     pub replaced: (&'static str, String),
     /// The name that was called, if no instance of the backend has told yet what it offers. It is looked up once one has.
     pub awaited: Option<String>,
+    /// The id by which the caller knows the task that the request is about.
+    pub task: Option<String>,
 }
 
 /// The backend that answers a request; `None` if the broker does.
@@ -119,6 +121,7 @@ fn named_route(
         method,
         replaced: ("name", json::string(original)),
         awaited,
+        task: None,
     };
     if let Some(target) = find_name(context, offered, kind, name) {
         // What the store has kept may have changed: the running instance decides.
@@ -183,6 +186,7 @@ fn resource_route(context: &PeerContext, offered: &Offered, params: &Params<'_>)
         method: "resources/read",
         replaced: ("uri", json::string(&target.original)),
         awaited: None,
+        task: None,
     })
 }
 
@@ -205,6 +209,14 @@ pub fn resource_of(context: &PeerContext, uri: &str) -> Option<(Arc<BackendShare
     let offered = gateway_of(context)?.offered();
     let target = resource_target(context, &offered, uri)?;
     Some((Arc::clone(offered.backend_of(&target)?), target.original))
+}
+
+/// The backend of this name, if the caller sees it and is offered its tool of this original name.
+pub fn backend_with_tool(context: &PeerContext, name: &str, tool: &str) -> Option<Arc<BackendShared>> {
+    let offered = gateway_of(context)?.offered();
+    let (at, backend) = offered.backend_with_tool(name, tool)?;
+    let only = context.exposure.only_backend(&offered);
+    only.is_none_or(|only| only == at).then(|| Arc::clone(backend))
 }
 
 /// A completion belongs to the backend whose prompt or resource it refers to.
@@ -230,6 +242,7 @@ fn completion_route(context: &PeerContext, offered: &Offered, params: &Params<'_
         method: "completion/complete",
         replaced: ("ref", String::from_utf8(replaced).ok()?),
         awaited: None,
+        task: None,
     })
 }
 

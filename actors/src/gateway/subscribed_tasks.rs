@@ -1,0 +1,230 @@
+//! The tasks of a backend of whose changes callers want to be told. The backend is asked once for all of them. The last
+//! notification of each is kept as long as it has subscribers, because not all of them can take it at once.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::watch;
+
+use crate::json::{self, scan};
+
+/// Subscriptions to tasks of one backend.
+const SUBSCRIPTIONS_MAX: usize = 1_000;
+/// Bytes of the last notifications of the subscribed tasks of one backend. A notification that does not fit is not told.
+const KEPT_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// The state of a task: the params of a notification without the id and `_meta`, as JSON.
+pub type TaskState = Arc<str>;
+
+/// The subscribed tasks of one backend.
+#[derive(Debug, Default)]
+pub struct SubscribedTasks {
+    table: Mutex<Table>,
+    /// How often the set of tasks has changed.
+    revision: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    /// By the id that the backend gives the task.
+    of: HashMap<String, Subscribed>,
+    subscriptions: usize,
+    kept_bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct Subscribed {
+    subscribers: usize,
+    state: watch::Sender<Option<TaskState>>,
+}
+
+impl Subscribed {
+    fn kept_bytes(&self) -> usize {
+        self.state.borrow().as_ref().map_or(0, |state| state.len())
+    }
+}
+
+/// The subscription of one caller to one task, until it is dropped.
+#[derive(Debug)]
+pub struct TaskSubscription {
+    tasks: Arc<SubscribedTasks>,
+    id: String,
+    state: watch::Receiver<Option<TaskState>>,
+}
+
+impl SubscribedTasks {
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn revise(&self) {
+        self.revision.send_modify(|revision| *revision += 1);
+    }
+
+    /// Subscribes to a task by the id that the backend gives it. `None` if there are too many subscriptions.
+    pub fn subscribe(self: &Arc<Self>, id: &str) -> Option<TaskSubscription> {
+        let mut table = self.lock();
+        if table.subscriptions >= SUBSCRIPTIONS_MAX {
+            return None;
+        }
+        table.subscriptions += 1;
+        let subscribed = table.of.entry(id.to_owned()).or_default();
+        subscribed.subscribers += 1;
+        let (is_first, mut state) = (subscribed.subscribers == 1, subscribed.state.subscribe());
+        drop(table);
+        if is_first {
+            self.revise();
+        } else if state.borrow().is_some() {
+            // The backend does not tell it again.
+            state.mark_changed();
+        }
+        Some(TaskSubscription {
+            tasks: Arc::clone(self),
+            id: id.to_owned(),
+            state,
+        })
+    }
+
+    /// The ids of the subscribed tasks.
+    pub fn ids(&self) -> BTreeSet<String> {
+        self.lock().of.keys().cloned().collect()
+    }
+
+    /// Changes of the set of subscribed tasks.
+    pub fn revisions(&self) -> watch::Receiver<u64> {
+        self.revision.subscribe()
+    }
+
+    /// The backend has told the state of a task: the params of its notification. The same state is told once, because the
+    /// backend repeats it in each new subscription.
+    ///
+    /// # Errors
+    /// It reaches no caller: why.
+    pub fn note_state(&self, params: &str) -> Result<(), &'static str> {
+        let members = scan::check(params).and_then(|()| json::members(params));
+        let members = members.map_err(|_| "a task that is no JSON")?;
+        let id = members.iter().find(|(key, _)| key == "taskId");
+        let id = id.and_then(|(_, id)| scan::string(id)).ok_or("a task without an id")?;
+        let mut table = self.lock();
+        let kept_bytes = table.kept_bytes;
+        let subscribed = table.of.get(&*id).ok_or("a task without subscribers")?;
+        let mut text = Vec::with_capacity(params.len());
+        let others = members.iter().filter(|(key, _)| key != "taskId" && key != "_meta");
+        json::write_object(&mut text, others.map(|(key, value)| (&**key, *value)));
+        let text: TaskState = String::from_utf8(text).map_err(|_| "a task that is no JSON")?.into();
+        let kept_bytes = kept_bytes - subscribed.kept_bytes() + text.len();
+        if kept_bytes > KEPT_BYTES_MAX {
+            return Err("a task that is too long");
+        }
+        subscribed.state.send_if_modified(|state| {
+            let is_another = state.as_ref() != Some(&text);
+            *state = Some(text);
+            is_another
+        });
+        table.kept_bytes = kept_bytes;
+        Ok(())
+    }
+}
+
+impl TaskSubscription {
+    /// Waits until the state is another one than the last that was taken.
+    pub async fn changed(&mut self) {
+        // The sender lives as long as this subscription.
+        let _ = self.state.changed().await;
+    }
+
+    /// Takes the last state that the backend has told, if it has told one.
+    pub fn state(&mut self) -> Option<TaskState> {
+        self.state.borrow_and_update().clone()
+    }
+}
+
+impl Drop for TaskSubscription {
+    fn drop(&mut self) {
+        let mut table = self.tasks.lock();
+        table.subscriptions -= 1;
+        let Some(subscribed) = table.of.get_mut(&self.id) else {
+            return;
+        };
+        subscribed.subscribers -= 1;
+        if subscribed.subscribers == 0 {
+            let kept_bytes = subscribed.kept_bytes();
+            table.kept_bytes -= kept_bytes;
+            table.of.remove(&self.id);
+            drop(table);
+            self.tasks.revise();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    fn told(subscription: &mut TaskSubscription) -> Option<TaskState> {
+        subscription.changed().now_or_never()?;
+        subscription.state()
+    }
+
+    #[test]
+    fn a_state_is_told_once_to_each_subscriber_of_its_task() {
+        let tasks = Arc::<SubscribedTasks>::default();
+        let mut revisions = tasks.revisions();
+        let mut first = tasks.subscribe("a").unwrap();
+        let mut other = tasks.subscribe("b").unwrap();
+        assert!(revisions.has_changed().unwrap());
+        revisions.mark_unchanged();
+        let working =
+            r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":7},"taskId":"a","status":"working","n":1.0}"#;
+        tasks.note_state(working).unwrap();
+        assert_eq!(told(&mut first).as_deref(), Some(r#"{"status":"working","n":1.0}"#));
+        tasks.note_state(&working.replace(":7}", ":8}")).unwrap();
+        assert_eq!(told(&mut first), None, "the backend repeats it");
+        assert_eq!(told(&mut other), None);
+
+        let mut second = tasks.subscribe("a").unwrap();
+        assert!(!revisions.has_changed().unwrap(), "the backend is asked once");
+        assert!(told(&mut second).is_some());
+        drop((first, second));
+        assert!(revisions.has_changed().unwrap());
+        assert_eq!(tasks.note_state(working), Err("a task without subscribers"));
+        assert_eq!(tasks.ids().into_iter().collect::<Vec<_>>(), ["b"]);
+    }
+
+    #[test]
+    fn what_is_no_state_of_a_task_is_refused() {
+        let tasks = Arc::<SubscribedTasks>::default();
+        let _subscription = tasks.subscribe("a").unwrap();
+        for wrong in [
+            "[]",
+            "{}",
+            r#"{"taskId":7}"#,
+            r#"{"taskId":"a","n":[}"#,
+            r#"{"taskId":"b"}"#,
+        ] {
+            assert!(tasks.note_state(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn subscriptions_and_their_bytes_are_bounded() {
+        let tasks = Arc::<SubscribedTasks>::default();
+        let state = |id: &str, len: usize| format!(r#"{{"taskId":"{id}","x":"{}"}}"#, "x".repeat(len));
+        let mut all: Vec<_> = (0..SUBSCRIPTIONS_MAX)
+            .map(|at| tasks.subscribe(&(at % 10).to_string()).unwrap())
+            .collect();
+        assert!(tasks.subscribe("more").is_none());
+        tasks.note_state(&state("1", KEPT_BYTES_MAX / 2)).unwrap();
+        assert!(tasks.note_state(&state("2", KEPT_BYTES_MAX / 2)).is_err());
+        tasks.note_state(&state("1", 1)).unwrap();
+        tasks.note_state(&state("2", KEPT_BYTES_MAX / 2)).unwrap();
+        all.clear();
+        let _subscription = tasks.subscribe("1").unwrap();
+        tasks.note_state(&state("1", KEPT_BYTES_MAX - 100)).unwrap();
+        assert_eq!(tasks.lock().of.len(), 1);
+    }
+}

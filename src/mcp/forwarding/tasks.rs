@@ -1,0 +1,287 @@
+//! Tasks of backends (2026-07-28, the extension `io.modelcontextprotocol/tasks`). A backend sees one client, the broker. So a
+//! caller gets an id that is signed for it alone; and because the id says all that the broker has to know, nothing is kept
+//! here for a task.
+
+use std::{borrow::Cow, sync::Arc, time::Duration};
+
+use actors::{
+    clock::now,
+    gateway::{BackendCommand, BackendShared},
+    json,
+};
+use serde_json::{Map, Value};
+use tokio::time::sleep;
+
+use super::{
+    asking::{named, names_backends},
+    request::ForwardedRequest,
+    route::{Route, backend_with_tool},
+};
+use crate::{
+    json::scan::{self, ScanError},
+    mcp::{
+        context::PeerContext,
+        outbox::Outbox,
+        request_state::{RequestFingerprint, StateError, call_elsewhere},
+        rpc::RpcError,
+        tasks,
+    },
+};
+
+/// Bytes of the id that a backend gives a task.
+const ID_LEN_MAX: usize = 1024;
+/// The shortest time between two notifications about one task.
+const INTERVAL: Duration = Duration::from_millis(100);
+/// Bytes that wait for a client, from which on the state of a task waits too. A later one takes its place.
+const WAITING_MAX: usize = 64 * 1024;
+/// The members of a signed id: the backend, its tool that was called, and its own id of the task.
+const BACKEND: &str = "b";
+const TOOL: &str = "t";
+const ID: &str = "i";
+
+/// A task that a backend has made of the call of a tool.
+struct BackendTask {
+    backend: Arc<BackendShared>,
+    /// The backend's own name of the tool.
+    tool: String,
+    /// The backend's own id of the task.
+    id: String,
+}
+
+/// What an id is signed for.
+fn fingerprint(context: &PeerContext) -> RequestFingerprint {
+    RequestFingerprint::new(&context.identity.owner_path(), "tasks", &Value::Null)
+}
+
+/// The id of a task for the caller that has called the tool.
+fn signed_id(context: &PeerContext, backend: &BackendShared, tool: &str, id: &str) -> String {
+    let content = [(BACKEND, backend.name.as_str()), (TOOL, tool), (ID, id)];
+    let content = content.map(|(member, text)| (member.to_owned(), Value::from(text)));
+    // The backend knows how long it keeps its task.
+    let signer = &context.service.state_signer;
+    signer.sign(&fingerprint(context), Map::from_iter(content), u64::MAX)
+}
+
+impl BackendTask {
+    /// The task that the caller knows by this id, if it still sees its backend and its tool.
+    ///
+    /// # Errors
+    /// Another replica has signed the id.
+    fn find(context: &PeerContext, id: &str) -> Result<Option<Self>, RpcError> {
+        let signer = &context.service.state_signer;
+        let mut content = match signer.verify(id, &fingerprint(context), now().unix_ms) {
+            Ok(content) => content,
+            Err(StateError::OtherReplica(replica)) => {
+                let reason =
+                    "the task is of another replica, or of one that has ended: send the request to that replica";
+                return Err(call_elsewhere(reason, replica));
+            }
+            Err(_) => return Ok(None),
+        };
+        let mut text = |member| match content.remove(member) {
+            Some(Value::String(text)) => Some(text),
+            _ => None,
+        };
+        let (Some(backend), Some(tool), Some(id)) = (text(BACKEND), text(TOOL), text(ID)) else {
+            return Ok(None);
+        };
+        let backend = backend_with_tool(context, &backend, &tool);
+        Ok(backend.map(|backend| Self { backend, tool, id }))
+    }
+}
+
+/// The way of a request about a task, if the task is one of a backend.
+///
+/// # Errors
+/// It is at another replica.
+pub fn task_route(context: &PeerContext, method: &'static str, id: &str) -> Result<Option<Route>, RpcError> {
+    let task = BackendTask::find(context, id)?;
+    Ok(task.map(|task| Route {
+        backend: task.backend,
+        method,
+        replaced: ("taskId", json::string(&task.id)),
+        awaited: None,
+        task: Some(id.to_owned()),
+    }))
+}
+
+/// How a result breaks a rule.
+struct Broken(&'static str);
+
+impl From<ScanError> for Broken {
+    fn from(_: ScanError) -> Self {
+        Self("it is no object")
+    }
+}
+
+/// A result in which the task that it is, or tells of, has the id by which the caller knows it.
+///
+/// # Errors
+/// It breaks a rule: which.
+pub fn for_caller<'r>(
+    context: &PeerContext,
+    route: &Route,
+    request: &ForwardedRequest,
+    result: Cow<'r, [u8]>,
+) -> Result<Cow<'r, [u8]>, &'static str> {
+    // Most results end here.
+    let may_be_task = route.method == "tools/call" && memchr::memmem::find(&result, b"\"task\"").is_some();
+    if route.task.is_none() && !may_be_task {
+        return Ok(result);
+    }
+    let text = str::from_utf8(&result).map_err(|_| "it is not UTF-8")?;
+    let replaced = match &route.task {
+        Some(known_as) => of_known_task(context, route, known_as, text),
+        None if json::member(text, "resultType") == Some("\"task\"") => {
+            let tool = request.replaced().unwrap_or_default();
+            of_new_task(text, |id| signed_id(context, &route.backend, &tool, id))
+        }
+        None => return Ok(result),
+    };
+    let replaced = replaced.map_err(|Broken(reason)| reason)?;
+    Ok(Cow::Owned(replaced.into_bytes()))
+}
+
+/// The result of a call that has become a task.
+fn of_new_task(text: &str, signed: impl Fn(&str) -> String) -> Result<String, Broken> {
+    let mut ids = 0;
+    let replaced = json::replace_values::<Broken>(text, |key, value| {
+        if key != "taskId" {
+            return Ok(None);
+        }
+        ids += 1;
+        let id = scan::string(value).filter(|id| !id.is_empty() && id.len() <= ID_LEN_MAX);
+        let id = id.ok_or(Broken("the id of its task is no text of 1 to 1,024 bytes"))?;
+        Ok(Some(json::string(&signed(&id))))
+    })?;
+    if ids == 1 {
+        Ok(replaced)
+    } else {
+        Err(Broken("its task has not exactly one id"))
+    }
+}
+
+/// The result of a request about a task.
+fn of_known_task(context: &PeerContext, route: &Route, known_as: &str, text: &str) -> Result<String, Broken> {
+    let (_, own) = &route.replaced;
+    let own = scan::string(own);
+    let names = names_backends(context);
+    json::replace_values(text, |key, value| match key {
+        "taskId" if scan::string(value) == own => Ok(Some(json::string(known_as))),
+        "taskId" => Err(Broken("it is about another task")),
+        "inputRequests" if names => Ok(Some(named_questions(&route.backend, value))),
+        _ => Ok(None),
+    })
+}
+
+/// The questions of a task with the name of the backend before their messages.
+fn named_questions(backend: &BackendShared, questions: &str) -> String {
+    let named = json::replace_values::<ScanError>(questions, |_, question| {
+        let method = json::member(question, "method").and_then(scan::string);
+        let named = json::replace_values::<ScanError>(question, |key, params| {
+            let method = method.as_ref().filter(|_| key == "params");
+            Ok(method.map(|method| named(backend, method, params)))
+        });
+        Ok(named.ok())
+    });
+    named.unwrap_or_else(|_| questions.to_owned())
+}
+
+/// Tells the listen of this id of the states of a task of a backend, until the future is dropped. `None` if the caller knows
+/// no task by this id, its backend does not tell of tasks, or has too many subscriptions.
+pub fn watch_task(
+    context: &PeerContext,
+    listen: &str,
+    known_as: &str,
+    outbox: Arc<Outbox>,
+) -> Option<impl Future<Output = ()> + use<>> {
+    let BackendTask { backend, tool, id } = BackendTask::find(context, known_as).ok()??;
+    let gateway = Arc::clone(context.project.gateway()?.shared());
+    let server = backend.view().server.clone();
+    let capabilities = server.and_then(|server| serde_json::from_str::<Value>(&server.capabilities).ok());
+    // One that was not started yet is asked when it starts.
+    if capabilities.is_some_and(|capabilities| !tasks::is_declared(&capabilities)) {
+        return None;
+    }
+    let mut subscription = backend.tasks.subscribe(&id)?;
+    // One that does not run tells of nothing.
+    backend.command(BackendCommand::Want);
+    let names = names_backends(context);
+    let before = format!(
+        "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/tasks\",\"params\":{{\"_meta\":\
+         {{\"io.modelcontextprotocol/subscriptionId\":{listen}}},\"taskId\":{}",
+        json::string(known_as)
+    );
+    Some(async move {
+        loop {
+            subscription.changed().await;
+            while outbox.waiting_len() > WAITING_MAX {
+                sleep(INTERVAL).await;
+            }
+            let is_offered = gateway
+                .offered()
+                .backend_with_tool(backend.name.as_str(), &tool)
+                .is_some();
+            if let Some(state) = subscription.state().filter(|_| is_offered) {
+                let questions_of = names.then_some(&*backend);
+                outbox.send(state_frame(&before, questions_of, &state).as_bytes());
+            }
+            sleep(INTERVAL).await;
+        }
+    })
+}
+
+/// The notification of a state, which is an object. `before` is the frame up to it; the questions of `questions_of` get its
+/// name.
+fn state_frame(before: &str, questions_of: Option<&BackendShared>, state: &str) -> String {
+    let named = questions_of.and_then(|backend| {
+        let named = json::replace_values::<ScanError>(state, |key, value| {
+            Ok((key == "inputRequests").then(|| named_questions(backend, value)))
+        });
+        named.ok()
+    });
+    let state = named.as_deref().unwrap_or(state);
+    let members = state.strip_prefix('{').unwrap_or_default();
+    let comma = if members == "}" { "" } else { "," };
+    format!("{before}{comma}{members}}}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn renamed(text: &str) -> Result<String, &'static str> {
+        of_new_task(text, |id| format!("signed {id}")).map_err(|Broken(reason)| reason)
+    }
+
+    #[test]
+    fn of_a_new_task_only_the_id_changes() {
+        let text = r#"{ "resultType" : "task", "x":1e400,"taskId" :"a\u0062", "result":{"taskId":"c"} }"#;
+        let expected = r#"{ "resultType" : "task", "x":1e400,"taskId" :"signed ab", "result":{"taskId":"c"} }"#;
+        assert_eq!(renamed(text).as_deref(), Ok(expected));
+    }
+
+    #[test]
+    fn a_task_without_one_good_id_is_refused() {
+        let long = format!(r#"{{"taskId":"{}"}}"#, "x".repeat(ID_LEN_MAX + 1));
+        for wrong in [
+            "{}",
+            r#"{"taskId":7}"#,
+            r#"{"taskId":""}"#,
+            r#"{"taskId":"a","taskId":"b"}"#,
+            &long,
+        ] {
+            assert!(renamed(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_notification_has_the_members_of_the_state() {
+        let frame = |state: &str| state_frame(r#"{"params":{"taskId":"k""#, None, state);
+        assert_eq!(
+            frame(r#"{"status":"working"}"#),
+            r#"{"params":{"taskId":"k","status":"working"}}"#
+        );
+        assert_eq!(frame("{}"), r#"{"params":{"taskId":"k"}}"#);
+    }
+}
