@@ -4,7 +4,7 @@ use std::{process::exit, sync::PoisonError};
 
 use serde_json::{Value, json};
 
-use crate::Server;
+use crate::{Server, tasks};
 
 /// A generation of MCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +56,9 @@ fn discover(server: &Server) -> Result<Value, Value> {
     }
     choose(server, Era::Modern);
     let mut result = introduction(server);
+    if server.script.has_tasks {
+        result["capabilities"]["extensions"] = json!({tasks::EXTENSION: {}});
+    }
     result["resultType"] = json!("complete");
     result["supportedVersions"] = json!(["2026-07-28"]);
     result["ttlMs"] = json!(60_000);

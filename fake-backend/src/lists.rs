@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::{Server, handshake::error, tools};
+use crate::{Server, handshake::error, tasks, tools};
 
-const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
+pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// Serves a method that is no handshake and no call of a tool.
 pub fn serve(server: &Server, method: &str, params: &Value) -> Result<Value, Value> {
@@ -44,6 +44,9 @@ pub fn serve(server: &Server, method: &str, params: &Value) -> Result<Value, Val
         "completion/complete" => {
             json!({"completion": {"values": ["alpha", "beta"], "total": 2, "hasMore": false}, "asked": params["ref"]})
         }
+        "tasks/get" | "tasks/update" | "tasks/cancel" if server.script.has_tasks => {
+            tasks::serve(server, method, params)?
+        }
         _ => return Err(error(-32601, "Method not found")),
     };
     if server.is_modern() {
@@ -54,13 +57,14 @@ pub fn serve(server: &Server, method: &str, params: &Value) -> Result<Value, Val
 
 /// Opens a subscription, which goes on until it is cancelled.
 pub fn listen(server: &Server, id: &Value, params: &Value) {
-    let wanted = params["notifications"]["resourceSubscriptions"].as_array();
-    let uris = wanted
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .map(str::to_owned);
-    server.state().listens.insert(id.to_string(), uris.collect());
+    let wanted = |member: &str| -> Vec<String> {
+        let wanted = params["notifications"][member].as_array().into_iter().flatten();
+        wanted.filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let mut state = server.state();
+    state.listens.insert(id.to_string(), wanted("resourceSubscriptions"));
+    state.task_listens.insert(id.to_string(), wanted("taskIds"));
+    drop(state);
     let params = json!({"_meta": {SUBSCRIPTION_ID: id}, "notifications": params["notifications"]});
     server.notify("notifications/subscriptions/acknowledged", &params);
 }

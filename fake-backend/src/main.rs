@@ -6,6 +6,7 @@
 mod handshake;
 mod lists;
 mod script;
+mod tasks;
 mod tools;
 
 use std::{
@@ -50,6 +51,10 @@ pub struct State {
     pub subscribed: HashSet<String>,
     /// The resources of open subscriptions of modern clients, by the id of their request as JSON.
     pub listens: HashMap<String, Vec<String>>,
+    /// The tasks, by their ids.
+    pub tasks: HashMap<String, tasks::Task>,
+    /// The tasks of open subscriptions, by the id of their request as JSON.
+    pub task_listens: HashMap<String, Vec<String>>,
     /// How often the tools were listed.
     pub tools_lists: u64,
 }
@@ -159,6 +164,7 @@ fn receive(server: &Arc<Server>, message: Value) {
             let id = message["params"]["requestId"].to_string();
             let mut state = server.state();
             state.listens.remove(&id);
+            state.task_listens.remove(&id);
             state.cancelled.insert(id);
             drop(state);
             server.changed.notify_all();

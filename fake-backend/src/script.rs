@@ -33,6 +33,8 @@ pub struct Script {
     /// Further resources.
     pub resources: Vec<String>,
     pub refuses_lists: bool,
+    /// Calls of its tool `task` go on as tasks.
+    pub has_tasks: bool,
     /// It declares neither prompts nor resources.
     pub has_only_tools: bool,
     /// A process with this file in its place exits at the start: `exit-while` names it.
@@ -68,6 +70,7 @@ impl Script {
                 "--ignore-eof" => script.ignores_eof = true,
                 "--ignore-term" => script.ignores_term = true,
                 "--no-lists" => script.refuses_lists = true,
+                "--tasks" => script.has_tasks = true,
                 "--only-tools" => script.has_only_tools = true,
                 "--exit-after" => script.exit_after = Some(number(value()?)?),
                 "--exit-at-start" => script.exit_at_start = Some(number(value()?)?),

@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::{Map, Value, json};
 
-use crate::{Server, handshake::error, lists};
+use crate::{Server, handshake::error, lists, tasks};
 
 /// The names of the tools, in the order of the list.
 const NAMES: &[&str] = &[
@@ -61,6 +61,12 @@ pub fn list(server: &Server) -> Vec<Value> {
     NAMES
         .iter()
         .map(|name| (*name).to_owned())
+        .chain(
+            tasks::TOOLS
+                .iter()
+                .filter(|_| server.script.has_tasks)
+                .map(|name| (*name).to_owned()),
+        )
         .chain(server.script.tools.iter().cloned())
         .chain(generated)
         .chain(added)
@@ -167,6 +173,18 @@ impl Call<'_> {
                 Some(self.result(json!({"content": content, "structuredContent": [1, 2]})))
             }
             "input_required" => Some(Ok(self.input_required())),
+            "task" => Some(match tasks::create(self.server, self.params) {
+                Some(task) => Ok(task),
+                None => self.done(),
+            }),
+            "tell" => {
+                tasks::tell(self.server, self.text("task"));
+                Some(self.done())
+            }
+            "finish" => {
+                tasks::finish(self.server, self.text("task"), self.done().unwrap_or_default());
+                Some(self.done())
+            }
             _ => self.misbehave(name),
         }
     }
@@ -236,7 +254,9 @@ impl Call<'_> {
             "subscribed" => {
                 let state = server.state();
                 let listened: Vec<&String> = state.listens.values().flatten().collect();
-                return Some(self.object(json!({"subscribed": state.subscribed, "listened": listened})));
+                let tasks: Vec<&String> = state.task_listens.values().flatten().collect();
+                let subscribed = json!({"subscribed": state.subscribed, "listened": listened, "tasks": tasks});
+                return Some(self.object(subscribed));
             }
             _ => return Some(Err(error(-32602, &format!("Unknown tool: {name}")))),
         }

@@ -30,5 +30,6 @@ mod running;
 mod scripted_server;
 mod starts;
 mod subscriptions;
+mod tasks;
 mod traffic;
 mod watched;

@@ -119,6 +119,7 @@ impl HttpAgent {
         let name = match method {
             "tools/call" => params["name"].as_str().map(str::to_owned),
             "resources/read" => params["uri"].as_str().map(str::to_owned),
+            "tasks/get" | "tasks/update" | "tasks/cancel" => params["taskId"].as_str().map(str::to_owned),
             _ => None,
         };
         if let Some(meta) = &self.meta {
