@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::{
     harness::{Calls, Gateway, Plan},
     scripted_server::{Answer, ScriptedServer, method_of, modern, result, work},
-    support::{Agent, HttpAgent, Wire, eventually},
+    support::{Agent, HttpAgent, Redis, Wire, eventually},
 };
 
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
@@ -381,4 +381,26 @@ fn a_server_over_http_gets_its_own_id_in_body_and_header() {
     assert_eq!(asked.with("Mcp-Name", "another").refused(), (400, -32020));
     let error = sends("tasks/cancel", json!({"taskId": id})).unwrap_err();
     assert_eq!(error["data"]["code"], "backend_protocol", "{error}");
+}
+
+#[test]
+fn a_task_is_served_by_the_replica_that_has_it() {
+    let redis = Redis::start();
+    let replica = || {
+        let plan = Plan::new().backend("new", &FLAGS).flag("--storage=redis");
+        plan.flag(&format!("--redis-url={}", redis.url())).start()
+    };
+    let (here, there) = (replica(), replica());
+    let (at_home, elsewhere) = (http(&here), http(&there));
+    let id = begins(
+        &|method, params| at_home.request(method, params),
+        "new__task",
+        json!({}),
+    );
+    let task = get(&|method, params| elsewhere.request(method, params), &id).unwrap();
+    assert_eq!(task["status"], "working", "over HTTP the request is forwarded");
+    let socket = socket(&there);
+    let error = get(&|method, params| socket.request(method, params), &id).unwrap_err();
+    assert_eq!(error["data"]["reason"], "call_elsewhere", "{error}");
+    assert!(id.starts_with(error["data"]["replica"].as_str().unwrap()), "{error}");
 }

@@ -1,7 +1,7 @@
 //! Requests that a backend answers: which backend a name leads to, what is sent to it, and what becomes of its answer.
 //!
 //! `route` finds the backend, `request` writes the frame, `forward` begins the call, `call` runs the call to its answer, `response` translates the
-//! answer into the caller's era, `asking` brings questions of a backend to its caller, `tasks` signs the ids of its tasks. Nothing is parsed but the members that change; all other bytes are passed on as they are.
+//! answer into the caller's era, `asking` brings questions of a backend to its caller, `tasks` passes its tasks on, under ids of `task_id`. Nothing is parsed but the members that change; all other bytes are passed on as they are.
 
 mod asking;
 mod call;
@@ -12,6 +12,7 @@ mod request;
 mod response;
 mod route;
 mod subscription;
+mod task_id;
 mod tasks;
 
 pub use forward::forward;

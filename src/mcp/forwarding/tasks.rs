@@ -1,31 +1,25 @@
 //! Tasks of backends (2026-07-28, the extension `io.modelcontextprotocol/tasks`). A backend sees one client, the broker. So a
-//! caller gets an id that is signed for it alone; and because the id says all that the broker has to know, nothing is kept
-//! here for a task.
+//! caller gets another id, which is signed for it alone and says all that the broker has to know: nothing is kept here for a
+//! task.
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use actors::{
-    clock::now,
     gateway::{BackendCommand, BackendShared},
     json,
 };
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tokio::time::sleep;
 
 use super::{
     asking::{named, names_backends},
     request::ForwardedRequest,
     route::{Route, backend_with_tool},
+    task_id::TaskId,
 };
 use crate::{
     json::scan::{self, ScanError},
-    mcp::{
-        context::PeerContext,
-        outbox::Outbox,
-        request_state::{RequestFingerprint, StateError, call_elsewhere},
-        rpc::RpcError,
-        tasks,
-    },
+    mcp::{context::PeerContext, outbox::Outbox, rpc::RpcError, tasks},
 };
 
 /// Bytes of the id that a backend gives a task.
@@ -34,10 +28,6 @@ const ID_LEN_MAX: usize = 1024;
 const INTERVAL: Duration = Duration::from_millis(100);
 /// Bytes that wait for a client, from which on the state of a task waits too. A later one takes its place.
 const WAITING_MAX: usize = 64 * 1024;
-/// The members of a signed id: the backend, its tool that was called, and its own id of the task.
-const BACKEND: &str = "b";
-const TOOL: &str = "t";
-const ID: &str = "i";
 
 /// A task that a backend has made of the call of a tool.
 struct BackendTask {
@@ -48,20 +38,6 @@ struct BackendTask {
     id: String,
 }
 
-/// What an id is signed for.
-fn fingerprint(context: &PeerContext) -> RequestFingerprint {
-    RequestFingerprint::new(&context.identity.owner_path(), "tasks", &Value::Null)
-}
-
-/// The id of a task for the caller that has called the tool.
-fn signed_id(context: &PeerContext, backend: &BackendShared, tool: &str, id: &str) -> String {
-    let content = [(BACKEND, backend.name.as_str()), (TOOL, tool), (ID, id)];
-    let content = content.map(|(member, text)| (member.to_owned(), Value::from(text)));
-    // The backend knows how long it keeps its task.
-    let signer = &context.service.state_signer;
-    signer.sign(&fingerprint(context), Map::from_iter(content), u64::MAX)
-}
-
 impl BackendTask {
     /// The task that the caller knows by this id, if it still sees its backend and its tool.
     ///
@@ -69,20 +45,7 @@ impl BackendTask {
     /// Another replica has signed the id.
     fn find(context: &PeerContext, id: &str) -> Result<Option<Self>, RpcError> {
         let signer = &context.service.state_signer;
-        let mut content = match signer.verify(id, &fingerprint(context), now().unix_ms) {
-            Ok(content) => content,
-            Err(StateError::OtherReplica(replica)) => {
-                let reason =
-                    "the task is of another replica, or of one that has ended: send the request to that replica";
-                return Err(call_elsewhere(reason, replica));
-            }
-            Err(_) => return Ok(None),
-        };
-        let mut text = |member| match content.remove(member) {
-            Some(Value::String(text)) => Some(text),
-            _ => None,
-        };
-        let (Some(backend), Some(tool), Some(id)) = (text(BACKEND), text(TOOL), text(ID)) else {
+        let Some(TaskId { backend, tool, id }) = TaskId::read(signer, &context.identity.owner_path(), id)? else {
             return Ok(None);
         };
         let backend = backend_with_tool(context, &backend, &tool);
@@ -134,7 +97,14 @@ pub fn for_caller<'r>(
         Some(known_as) => of_known_task(context, route, known_as, text),
         None if json::member(text, "resultType") == Some("\"task\"") => {
             let tool = request.replaced().unwrap_or_default();
-            of_new_task(text, |id| signed_id(context, &route.backend, &tool, id))
+            of_new_task(text, |id| {
+                let task = TaskId {
+                    backend: route.backend.name.to_string(),
+                    tool: tool.clone(),
+                    id: id.to_owned(),
+                };
+                task.sign(&context.service.state_signer, &context.identity.owner_path())
+            })
         }
         None => return Ok(result),
     };
