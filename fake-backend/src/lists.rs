@@ -57,6 +57,14 @@ pub fn serve(server: &Server, method: &str, params: &Value) -> Result<Value, Val
 
 /// Opens a subscription, which goes on until it is cancelled.
 pub fn listen(server: &Server, id: &Value, params: &Value) {
+    let asked = {
+        let mut state = server.state();
+        state.listen_requests += 1;
+        state.listen_requests
+    };
+    if asked <= server.script.refused_listens {
+        return server.answer(id, Err(error(-32603, "no subscription this time")));
+    }
     let wanted = |member: &str| -> Vec<String> {
         let wanted = params["notifications"][member].as_array().into_iter().flatten();
         wanted.filter_map(Value::as_str).map(str::to_owned).collect()

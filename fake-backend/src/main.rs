@@ -55,6 +55,8 @@ pub struct State {
     pub tasks: HashMap<String, tasks::Task>,
     /// The tasks of open subscriptions, by the id of their request as JSON.
     pub task_listens: HashMap<String, Vec<String>>,
+    /// How many subscriptions modern clients have asked for.
+    pub listen_requests: u64,
     /// How often the tools were listed.
     pub tools_lists: u64,
 }

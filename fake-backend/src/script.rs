@@ -35,6 +35,8 @@ pub struct Script {
     pub refuses_lists: bool,
     /// Calls of its tool `task` go on as tasks.
     pub has_tasks: bool,
+    /// How many subscriptions of modern clients are refused before one is accepted.
+    pub refused_listens: u64,
     /// It declares neither prompts nor resources.
     pub has_only_tools: bool,
     /// A process with this file in its place exits at the start: `exit-while` names it.
@@ -71,6 +73,7 @@ impl Script {
                 "--ignore-term" => script.ignores_term = true,
                 "--no-lists" => script.refuses_lists = true,
                 "--tasks" => script.has_tasks = true,
+                "--refused-listens" => script.refused_listens = number(value()?)?,
                 "--only-tools" => script.has_only_tools = true,
                 "--exit-after" => script.exit_after = Some(number(value()?)?),
                 "--exit-at-start" => script.exit_at_start = Some(number(value()?)?),

@@ -255,8 +255,12 @@ impl Call<'_> {
                 let state = server.state();
                 let listened: Vec<&String> = state.listens.values().flatten().collect();
                 let tasks: Vec<&String> = state.task_listens.values().flatten().collect();
-                let subscribed = json!({"subscribed": state.subscribed, "listened": listened, "tasks": tasks});
-                return Some(self.object(subscribed));
+                return Some(self.object(json!({
+                    "subscribed": state.subscribed,
+                    "listened": listened,
+                    "tasks": tasks,
+                    "listen_requests": state.listen_requests,
+                })));
             }
             _ => return Some(Err(error(-32602, &format!("Unknown tool: {name}")))),
         }

@@ -92,15 +92,22 @@ impl Listener {
             let params = json!({"notifications": filter, "_meta": meta});
             let is_over = match self.open("subscriptions/listen", &params) {
                 Ok(mut call) => {
-                    let _ = timeout(ANSWER_TIMEOUT, self.heard.acknowledged.notified()).await;
+                    let ended = tokio::select! {
+                        end = end_of(&mut call) => Some(end),
+                        _ = timeout(ANSWER_TIMEOUT, self.heard.acknowledged.notified()) => None,
+                    };
                     drop(before.take());
-                    tokio::select! {
-                        end = end_of(&mut call) => self.is_refused(&end),
-                        _ = revisions.changed() => {
-                            before = Some(call);
-                            continue;
-                        }
-                    }
+                    let end = match ended {
+                        Some(end) => end,
+                        None => tokio::select! {
+                            end = end_of(&mut call) => end,
+                            _ = revisions.changed() => {
+                                before = Some(call);
+                                continue;
+                            }
+                        },
+                    };
+                    self.is_refused(&end)
                 }
                 Err(LinkRefusal::Closed) => return,
                 Err(LinkRefusal::Busy) => false,

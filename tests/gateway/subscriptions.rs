@@ -1,6 +1,9 @@
 //! Clients that want to be told when resources of backends change.
 
-use std::fs;
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
 use serde_json::{Value, json};
 
@@ -10,6 +13,8 @@ use crate::{
 };
 
 const UPDATED: &str = "notifications/resources/updated";
+/// How long the broker waits for the acknowledgement of a modern backend.
+const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_secs(10);
 const ERAS: [&str; 2] = ["legacy", "modern"];
 
 /// A backend of each era, named after it.
@@ -139,6 +144,26 @@ fn a_client_of_one_backend_uses_its_own_uris_also_over_http() {
             (client.wire.notifications_so_far(UPDATED) > 0).then_some(())
         });
     }
+}
+
+/// The backend is asked for the other resource at once, and not after the time that it has for an acknowledgement.
+#[test]
+fn a_refused_subscription_does_not_hold_up_the_next_one() {
+    let gateway = Plan::new()
+        .backend("modern", &["--era", "modern", "--refused-listens", "1"])
+        .start();
+    let client = gateway.legacy();
+    let listen_requests = || client.gets("modern__subscribed", json!({}))["listen_requests"].clone();
+    eventually("the broker asks to be told of lists", || {
+        (listen_requests() == 1).then_some(())
+    });
+    let asked = Instant::now();
+    subscribe(&client, "modern+fake://one").unwrap();
+    eventually("the broker asks again", || (listen_requests() == 2).then_some(()));
+    assert!(asked.elapsed() < ACKNOWLEDGEMENT_TIMEOUT, "{:?}", asked.elapsed());
+    is_asked_for(&gateway, "modern", &["fake://one"]);
+    touch(&gateway, "modern", "fake://one");
+    client.wire.next_notification(UPDATED);
 }
 
 #[test]
