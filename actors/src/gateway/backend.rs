@@ -41,8 +41,6 @@ pub(super) struct Backend {
     successor: Option<Launched>,
     /// The number of the latest instance.
     last_number: u64,
-    /// What follows once the open calls have ended.
-    after_drain: Option<LifeEvent>,
     /// Watches the files of the program until it is dropped.
     watching: Option<Box<dyn Any>>,
     known_era: Option<BackendEra>,
@@ -120,7 +118,6 @@ impl Backend {
             running: None,
             successor: None,
             last_number: 0,
-            after_drain: None,
             watching: None,
             known_era: None,
             keeping: Keeping::new(kept_lists),
@@ -161,6 +158,7 @@ impl Backend {
             Some(LifeEffect::LaunchSuccessor) => self.successor = Some(self.launch(None)),
             Some(LifeEffect::Replace) => self.replace(ctx),
             Some(LifeEffect::EndSuccessor) => self.successor = None,
+            Some(LifeEffect::Drain) => self.drain(ctx),
             None => {}
         }
         self.arm_timer(ctx);
@@ -241,11 +239,13 @@ impl Backend {
 
     /// Starts what is started from changed files or a changed configuration.
     fn renew(&mut self, ctx: &mut Context<Self>) {
-        if self.life.state() == BackendState::Ready && !self.shared.view().config.hands_over {
-            self.drain_then(LifeEvent::Restart, ctx);
+        let hands_over = self.shared.view().config.hands_over;
+        let event = if hands_over {
+            LifeEvent::Changed
         } else {
-            self.on(LifeEvent::Changed, ctx);
-        }
+            LifeEvent::RestartOnceIdle
+        };
+        self.on(event, ctx);
     }
 
     /// Watches the files that the configuration names.
@@ -356,27 +356,20 @@ impl Backend {
         link
     }
 
-    /// Lets the open calls end, for at most [`DRAIN_MAX`], and goes on with an event. New calls wait for what comes then.
-    fn drain_then(&mut self, event: LifeEvent, ctx: &mut Context<Self>) {
-        if self.after_drain.is_some() {
-            self.after_drain = Some(event);
-            return;
-        }
+    /// Lets the open calls end, for at most [`DRAIN_MAX`]. New calls wait for what comes then.
+    fn drain(&mut self, ctx: &mut Context<Self>) {
+        self.successor = None;
         let Some(link) = self.shared.view().link.clone() else {
-            return self.on(event, ctx);
+            return self.on(LifeEvent::Drained, ctx);
         };
         self.shared.change_view(|view| view.link = None);
-        self.after_drain = Some(event);
         let number = self.running_number();
         let drained = async move {
             let _ = timeout(DRAIN_MAX, link.wait_until_idle()).await;
         };
         ctx.spawn(wrap_future(drained).map(move |(), backend: &mut Self, ctx| {
-            // One that has ended by itself was started again already.
-            let is_same = backend.running_number() == number;
-            match backend.after_drain.take() {
-                Some(event) if is_same || event == LifeEvent::Disable => backend.on(event, ctx),
-                _ => {}
+            if backend.running_number() == number {
+                backend.on(LifeEvent::Drained, ctx);
             }
         }));
     }
@@ -477,7 +470,7 @@ impl Supervised for Backend {
     /// The instance ends with its handle, and its calls are answered by its link.
     fn restarting(&mut self, _: &mut Context<Self>) {
         self.instance_gone();
-        (self.successor, self.after_drain, self.timer) = (None, None, None);
+        (self.successor, self.timer) = (None, None);
         self.keeping.is_writing = false;
         let was_disabled = self.life.state() == BackendState::Disabled;
         self.life = new_life(&self.shared.view().config);
@@ -539,11 +532,8 @@ impl Handler<Envelope<Reconfigure>> for Backend {
         if starts_differently {
             self.known_era = None;
             match (before.is_disabled, after.is_disabled) {
-                (_, true) => self.drain_then(LifeEvent::Disable, ctx),
-                (true, false) => {
-                    self.after_drain = None;
-                    self.on(LifeEvent::Restart, ctx);
-                }
+                (_, true) => self.on(LifeEvent::DisableOnceIdle, ctx),
+                (true, false) => self.on(LifeEvent::Restart, ctx),
                 (false, false) => self.renew(ctx),
             }
         }
@@ -562,7 +552,7 @@ impl Handler<Envelope<Remove>> for Backend {
 
     fn handle(&mut self, _: Envelope<Remove>, ctx: &mut Context<Self>) {
         self.is_removed = true;
-        self.drain_then(LifeEvent::Disable, ctx);
+        self.on(LifeEvent::DisableOnceIdle, ctx);
     }
 }
 

@@ -75,6 +75,12 @@ pub enum LifeEvent {
     Deadline,
     /// An operator switches it off.
     Disable,
+    /// The configuration switches it off: open calls may end first.
+    DisableOnceIdle,
+    /// What it is started from has changed, and only one instance may run: open calls may end first.
+    RestartOnceIdle,
+    /// The open calls of [`LifeEffect::Drain`] have ended, or have taken too long.
+    Drained,
     /// It has had no call for as long as the configuration allows.
     IdleTooLong,
     /// What it is started from has changed.
@@ -98,6 +104,9 @@ pub enum LifeEffect {
     Replace,
     /// The instance that was started beside the running one is given up.
     EndSuccessor,
+    /// Let the open calls of the running instance end, and give it no others. One that is being started beside it is given
+    /// up. The end of the calls is told by [`LifeEvent::Drained`].
+    Drain,
 }
 
 /// The life of one backend. Times are milliseconds of the monotonic clock.
@@ -117,6 +126,8 @@ pub struct Life {
     deadline_ms: Option<u64>,
     /// What follows when the instance that is being ended has ended.
     after_stop: AfterStop,
+    /// The same for a running instance that is being drained. Until then nothing takes its place.
+    after_drain: Option<AfterStop>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,6 +157,7 @@ impl Life {
             crashed_at_ms: VecDeque::new(),
             deadline_ms: None,
             after_stop: AfterStop::Idle,
+            after_drain: None,
         }
     }
 
@@ -189,6 +201,16 @@ impl Life {
                 self.enter(Ready, None, None, now_ms);
                 None
             }
+            (LifeEvent::DisableOnceIdle, Ready | Handover) => self.drain(AfterStop::Disabled, now_ms),
+            (LifeEvent::RestartOnceIdle, Ready | Handover) => self.drain(AfterStop::Launch, now_ms),
+            (LifeEvent::DisableOnceIdle, _) => self.on(LifeEvent::Disable, now_ms),
+            (LifeEvent::RestartOnceIdle, state) => self.changed(state, now_ms),
+            (LifeEvent::Drained, Ready) => self.after_drain.map(|after| self.stop(after, now_ms)),
+            // Its end is no crash that counts: it was about to end.
+            (LifeEvent::Ended { jitter, .. }, Ready) if self.after_drain.is_some() => {
+                self.after_stop = self.after_drain.unwrap_or(AfterStop::Launch);
+                self.stopped(jitter, now_ms)
+            }
             (LifeEvent::Ended { reason, jitter }, Starting | Ready) => {
                 self.crashed(reason, jitter, now_ms);
                 (self.deadline_ms == Some(now_ms)).then(|| self.launch(now_ms))
@@ -214,7 +236,7 @@ impl Life {
                 self.enter(Disabled, None, None, now_ms);
                 None
             }
-            (LifeEvent::IdleTooLong, Ready) => Some(self.stop(AfterStop::Idle, now_ms)),
+            (LifeEvent::IdleTooLong, Ready) if self.after_drain.is_none() => Some(self.stop(AfterStop::Idle, now_ms)),
             (LifeEvent::Changed, state) => self.changed(state, now_ms),
             (event, Handover) => self.handing_over(event, now_ms),
             _ => None,
@@ -233,6 +255,8 @@ impl Life {
             Idle | Backoff | Failed => self.on(LifeEvent::Restart, now_ms),
             // It may have read what was there before.
             Starting => Some(self.stop(AfterStop::Launch, now_ms)),
+            // It starts from what has changed after the drain, if it starts again.
+            Ready if self.after_drain.is_some() => None,
             Ready | Handover => {
                 let due = now_ms + millis(self.start_timeout);
                 self.enter(Handover, None, Some(due), now_ms);
@@ -244,6 +268,16 @@ impl Life {
             }
             Stopping | Disabled => None,
         }
+    }
+
+    /// Lets the open calls of the running instance end.
+    fn drain(&mut self, after: AfterStop, now_ms: u64) -> Option<LifeEffect> {
+        let is_draining = self.after_drain.is_some();
+        if self.state == BackendState::Handover {
+            self.enter(BackendState::Ready, None, None, now_ms);
+        }
+        self.after_drain = Some(after);
+        (!is_draining).then_some(LifeEffect::Drain)
     }
 
     fn handing_over(&mut self, event: LifeEvent, now_ms: u64) -> Option<LifeEffect> {
@@ -285,6 +319,7 @@ impl Life {
 
     fn enter(&mut self, state: BackendState, reason: Option<String>, deadline_ms: Option<u64>, now_ms: u64) {
         (self.state, self.reason, self.deadline_ms, self.since_ms) = (state, reason, deadline_ms, now_ms);
+        self.after_drain = None;
     }
 
     fn launch(&mut self, now_ms: u64) -> LifeEffect {
@@ -354,187 +389,4 @@ fn pause_before(crashes: u32, jitter: f64) -> Duration {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const S: u64 = 1_000;
-
-    fn life() -> Life {
-        Life::new(Duration::from_secs(60), true, false, 0)
-    }
-
-    fn crash() -> LifeEvent {
-        LifeEvent::Ended {
-            reason: "exited with code 1".to_owned(),
-            jitter: 0.0,
-        }
-    }
-
-    #[test]
-    fn the_first_restart_is_immediate_and_later_ones_wait_longer() {
-        let (mut life, mut now) = (life(), 0);
-        assert_eq!(life.on(LifeEvent::Wanted, now), Some(LifeEffect::Launch));
-        assert_eq!(life.on(LifeEvent::Ready, now), None);
-        assert_eq!(life.state(), BackendState::Ready);
-        assert_eq!(life.on(crash(), now), Some(LifeEffect::Launch), "at once");
-        let mut pauses = Vec::new();
-        loop {
-            assert_eq!(life.on(crash(), now), None);
-            if life.state() == BackendState::Failed {
-                break;
-            }
-            let due = life.deadline_ms().unwrap();
-            assert_eq!(life.on(LifeEvent::Deadline, due - 1), None, "too early");
-            pauses.push((due - now) / S);
-            now = due;
-            assert_eq!(life.on(LifeEvent::Deadline, now), Some(LifeEffect::Launch));
-        }
-        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
-        assert_eq!(life.reason(), Some("exited with code 1"));
-        assert_eq!(life.deadline_ms(), Some(now + 300 * S));
-        assert_eq!(life.on(LifeEvent::Wanted, now), None, "calls fail fast");
-        assert_eq!(life.on(LifeEvent::Restart, now), Some(LifeEffect::Launch));
-    }
-
-    #[test]
-    fn a_stable_time_forgives_earlier_crashes() {
-        let mut life = life();
-        life.on(LifeEvent::Wanted, 0);
-        for round in 1..30 {
-            let now = round * 61 * S;
-            life.on(LifeEvent::Ready, now - 60 * S);
-            // Ten crashes in ten minutes would be too many.
-            assert_eq!(life.on(crash(), now), Some(LifeEffect::Launch), "round {round}");
-            if round % 9 == 0 {
-                life.crashed_at_ms.clear();
-            }
-        }
-    }
-
-    #[test]
-    fn a_start_that_takes_too_long_is_ended_and_counts_as_a_crash() {
-        let mut life = life();
-        life.on(LifeEvent::Wanted, 0);
-        assert_eq!(life.on(LifeEvent::Deadline, 60 * S - 1), None);
-        assert_eq!(life.on(LifeEvent::Deadline, 60 * S), Some(LifeEffect::End));
-        assert_eq!(life.on(crash(), 61 * S), Some(LifeEffect::Launch), "the first restart");
-        assert_eq!(life.on(LifeEvent::Deadline, 121 * S), Some(LifeEffect::End));
-        assert_eq!(life.on(crash(), 122 * S), None);
-        assert_eq!(life.reason(), Some("it did not answer within 60 s"));
-        assert_eq!(life.deadline_ms(), Some(123 * S));
-    }
-
-    #[test]
-    fn what_cannot_be_started_rests_for_five_minutes() {
-        let mut life = life();
-        life.on(LifeEvent::Wanted, 0);
-        let reason = "no such program".to_owned();
-        assert_eq!(life.on(LifeEvent::NotStarted { reason }, S), None);
-        assert_eq!(
-            (life.state(), life.deadline_ms()),
-            (BackendState::Failed, Some(301 * S))
-        );
-        assert_eq!(life.on(LifeEvent::Deadline, 301 * S), Some(LifeEffect::Launch));
-    }
-
-    #[test]
-    fn an_operator_restarts_and_disables() {
-        let mut life = life();
-        life.on(LifeEvent::Wanted, 0);
-        life.on(LifeEvent::Ready, 1);
-        assert_eq!(life.on(LifeEvent::Restart, 2), Some(LifeEffect::End));
-        assert_eq!(life.state(), BackendState::Stopping);
-        assert_eq!(life.on(LifeEvent::Wanted, 3), None);
-        assert_eq!(life.on(crash(), 4), Some(LifeEffect::Launch));
-        assert_eq!(life.on(LifeEvent::Disable, 5), Some(LifeEffect::End));
-        assert_eq!(life.on(crash(), 6), None);
-        assert_eq!(life.state(), BackendState::Disabled);
-        assert_eq!(life.on(LifeEvent::Wanted, 7), None);
-        assert_eq!(life.on(LifeEvent::Restart, 8), Some(LifeEffect::Launch));
-        life.on(LifeEvent::Ready, 9);
-        assert_eq!(life.on(LifeEvent::IdleTooLong, 10), Some(LifeEffect::End));
-        assert_eq!(life.on(crash(), 11), None);
-        assert_eq!(life.on(LifeEvent::Wanted, 12), Some(LifeEffect::Launch));
-    }
-
-    fn ready() -> Life {
-        let mut life = life();
-        life.on(LifeEvent::Wanted, 0);
-        life.on(LifeEvent::Ready, 1);
-        life
-    }
-
-    #[test]
-    fn a_changed_one_takes_the_place_of_the_running_one_when_it_is_ready() {
-        let mut life = ready();
-        assert_eq!(life.on(LifeEvent::Changed, 2), Some(LifeEffect::LaunchSuccessor));
-        assert_eq!(life.state(), BackendState::Handover);
-        assert_eq!(life.on(LifeEvent::IdleTooLong, 3), None);
-        assert_eq!(
-            life.on(LifeEvent::Changed, 4),
-            Some(LifeEffect::LaunchSuccessor),
-            "changed once more"
-        );
-        assert_eq!(life.on(LifeEvent::SuccessorReady, 5), Some(LifeEffect::Replace));
-        assert_eq!((life.state(), life.reason()), (BackendState::Ready, None));
-    }
-
-    #[test]
-    fn the_running_one_goes_on_when_the_changed_one_does_not_start() {
-        let mut life = ready();
-        life.on(LifeEvent::Changed, 2);
-        let reason = "exited with code 1".to_owned();
-        assert_eq!(life.on(LifeEvent::SuccessorEnded { reason }, 3), None);
-        assert_eq!(life.state(), BackendState::Ready);
-        assert!(life.reason().unwrap().ends_with("goes on: exited with code 1"));
-
-        assert_eq!(life.on(LifeEvent::Changed, 4), Some(LifeEffect::LaunchSuccessor));
-        assert_eq!(life.reason(), None);
-        assert_eq!(life.on(LifeEvent::Deadline, 4 + 60 * S), Some(LifeEffect::EndSuccessor));
-        assert!(life.reason().unwrap().ends_with("did not answer within 60 s"));
-        assert_eq!(life.deadline_ms(), None);
-    }
-
-    #[test]
-    fn the_changed_one_is_awaited_when_the_running_one_ends_first() {
-        let mut life = ready();
-        life.on(LifeEvent::Changed, 2);
-        assert_eq!(life.on(crash(), 3), Some(LifeEffect::Replace));
-        assert_eq!(
-            (life.state(), life.deadline_ms()),
-            (BackendState::Starting, Some(2 + 60 * S))
-        );
-        life.on(LifeEvent::Ready, 4);
-        assert_eq!(life.state(), BackendState::Ready);
-    }
-
-    #[test]
-    fn a_change_starts_what_does_not_run_unless_it_is_disabled() {
-        let mut life = life();
-        life.on(LifeEvent::Wanted, 0);
-        let reason = "no such program".to_owned();
-        life.on(LifeEvent::NotStarted { reason }, 1);
-        assert_eq!(life.on(LifeEvent::Changed, 2), Some(LifeEffect::Launch));
-        assert_eq!(
-            life.on(LifeEvent::Changed, 3),
-            Some(LifeEffect::End),
-            "it may have read the old files"
-        );
-        assert_eq!(life.on(crash(), 4), Some(LifeEffect::Launch));
-        life.on(LifeEvent::Disable, 5);
-        assert_eq!(life.on(LifeEvent::Changed, 6), None);
-        life.on(crash(), 7);
-        assert_eq!(
-            (life.state(), life.on(LifeEvent::Changed, 8)),
-            (BackendState::Disabled, None)
-        );
-    }
-
-    #[test]
-    fn one_that_is_not_restarted_by_itself_waits_for_an_operator() {
-        let mut life = Life::new(Duration::from_secs(60), false, false, 0);
-        life.on(LifeEvent::Wanted, 0);
-        assert_eq!(life.on(crash(), 1), None);
-        assert_eq!((life.state(), life.deadline_ms()), (BackendState::Failed, None));
-    }
-}
+mod tests;

@@ -5,18 +5,18 @@ use std::{
     collections::BTreeMap,
     fmt,
     sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use actors::{
     gateway::{
-        BackendLog, BackendShared, BackendState, Call, CallEnd, CallEvent, CallPurpose, FrameLink, GatewaySettings,
-        Instance, InstanceEvent, LaunchOrder, Launcher, LinkEnded, Naming, ReadyInstance,
+        BackendLog, BackendShared, BackendState, BackendView, Call, CallEnd, CallEvent, CallPurpose, FrameLink,
+        GatewaySettings, Instance, InstanceEvent, LaunchOrder, Launcher, Link, LinkEnded, Naming, ReadyInstance,
     },
-    model::{BackendAddress, BackendConfig, BackendName, ProjectId},
+    model::{BackendAddress, BackendConfig, BackendName, BackendsConfig, ProjectId},
     project::ProjectSettings,
     supervise::RestartPolicy,
 };
@@ -28,6 +28,16 @@ use crate::world::{ActorThread, World, run, settings, within_deadline};
 #[derive(Default)]
 struct SilentBackends {
     launches: AtomicUsize,
+    /// Instances do not take calls yet.
+    holds_back: AtomicBool,
+    /// The links of all instances.
+    links: Mutex<Vec<Arc<FrameLink>>>,
+}
+
+impl SilentBackends {
+    fn link(&self, at: usize) -> Arc<FrameLink> {
+        Arc::clone(&self.links.lock().unwrap()[at])
+    }
 }
 
 impl fmt::Debug for SilentBackends {
@@ -40,11 +50,14 @@ impl Launcher for SilentBackends {
     fn launch(&self, order: LaunchOrder) -> Box<dyn Instance> {
         self.launches.fetch_add(1, Ordering::Relaxed);
         let link = FrameLink::new();
-        (order.report)(InstanceEvent::Ready(ReadyInstance {
-            link: Arc::clone(&link) as _,
-            server: Arc::default(),
-            takes_one_call: false,
-        }));
+        self.links.lock().unwrap().push(Arc::clone(&link));
+        if !self.holds_back.load(Ordering::Relaxed) {
+            (order.report)(InstanceEvent::Ready(ReadyInstance {
+                link: Arc::clone(&link) as _,
+                server: Arc::default(),
+                takes_one_call: false,
+            }));
+        }
         Box::new(SilentInstance(link))
     }
 
@@ -82,21 +95,28 @@ struct Served {
     world: World,
     launcher: Arc<SilentBackends>,
     backend: Arc<BackendShared>,
-    _backends: watch::Sender<Arc<BTreeMap<ProjectId, Vec<Arc<BackendConfig>>>>>,
+    backends: watch::Sender<Arc<BackendsConfig>>,
+}
+
+/// The configuration of the backend.
+fn config(args: &[&str]) -> BackendConfig {
+    let address = BackendAddress::Command {
+        command: "silent".to_owned(),
+        args: args.iter().map(|&arg| arg.to_owned()).collect(),
+        env: BTreeMap::new(),
+        pass_env: Vec::new(),
+        cwd: None,
+    };
+    BackendConfig::new(BackendName::parse("silent").unwrap(), address)
+}
+
+fn of_project(config: BackendConfig) -> Arc<BackendsConfig> {
+    Arc::new(BTreeMap::from([(ProjectId::default_project(), vec![Arc::new(config)])]))
 }
 
 impl Served {
     async fn start(restarts: RestartPolicy) -> Self {
-        let address = BackendAddress::Command {
-            command: "silent".to_owned(),
-            args: Vec::new(),
-            env: BTreeMap::new(),
-            pass_env: Vec::new(),
-            cwd: None,
-        };
-        let config = Arc::new(BackendConfig::new(BackendName::parse("silent").unwrap(), address));
-        let all = BTreeMap::from([(ProjectId::default_project(), vec![config])]);
-        let (sender, backends) = watch::channel(Arc::new(all));
+        let (sender, backends) = watch::channel(of_project(config(&[])));
         let launcher = Arc::<SilentBackends>::default();
         let gateway = GatewaySettings {
             launcher: Arc::clone(&launcher) as _,
@@ -117,15 +137,20 @@ impl Served {
             world,
             launcher,
             backend,
-            _backends: sender,
+            backends: sender,
         }
+    }
+
+    async fn is_seen(&self, what: &str, is_so: impl FnMut(&Arc<BackendView>) -> bool) -> Arc<BackendView> {
+        let mut views = self.backend.views();
+        let seen = views.wait_for(is_so);
+        within_deadline(what, seen).await.unwrap().clone()
     }
 
     /// Waits until the backend takes calls, and begins one.
     async fn call(&self) -> Call {
-        let mut views = self.backend.views();
-        let running = views.wait_for(|view| view.link.as_ref().is_some_and(|link| link.is_open()));
-        let view = within_deadline("the backend runs", running).await.unwrap().clone();
+        let is_running = |view: &Arc<BackendView>| view.link.as_ref().is_some_and(|link| link.is_open());
+        let view = self.is_seen("the backend runs", is_running).await;
         let link = Arc::clone(view.link.as_ref().unwrap());
         link.open(CallPurpose::Caller, &mut |_, out| out.extend_from_slice(b"{}"))
             .unwrap()
@@ -182,6 +207,35 @@ fn a_panic_in_the_actor_of_a_gateway_leaves_the_running_backends_alone() {
 }
 
 #[test]
+fn a_changed_backend_that_is_switched_off_gives_up_what_it_was_starting() {
+    run(|| async {
+        let served = Served::start(settings().restarts).await;
+        let mut call = served.call().await;
+        served.launcher.holds_back.store(true, Ordering::Relaxed);
+        served.backends.send_replace(of_project(config(&["changed"])));
+        let is_handed_over = |view: &Arc<BackendView>| view.state == BackendState::Handover;
+        served.is_seen("the changed one is started", is_handed_over).await;
+        assert!(served.launcher.link(1).is_open());
+
+        let mut disabled = config(&["changed"]);
+        disabled.is_disabled = true;
+        served.backends.send_replace(of_project(disabled));
+        let takes_no_calls = |view: &Arc<BackendView>| view.link.is_none();
+        served.is_seen("it takes no further calls", takes_no_calls).await;
+        assert!(
+            !served.launcher.link(1).is_open(),
+            "it would end with the calls that it gets"
+        );
+        assert!(served.launcher.link(0).is_open(), "a call is open");
+
+        served.launcher.link(0).end(call.number(), CallEnd::NotSent);
+        end_of(&mut call).await;
+        let is_stopping = |view: &Arc<BackendView>| view.state == BackendState::Stopping;
+        served.is_seen("it ends after its last call", is_stopping).await;
+    });
+}
+
+#[test]
 fn a_backend_past_its_restart_limit_has_failed_and_its_project_goes_on() {
     run(|| async {
         let served = Served::start(RestartPolicy {
@@ -193,9 +247,8 @@ fn a_backend_past_its_restart_limit_has_failed_and_its_project_goes_on() {
         for _ in 0..3 {
             served.panic(Some("silent"));
         }
-        let mut views = served.backend.views();
-        let failed = views.wait_for(|view| view.state == BackendState::Failed);
-        let view = within_deadline("the backend has failed", failed).await.unwrap().clone();
+        let has_failed = |view: &Arc<BackendView>| view.state == BackendState::Failed;
+        let view = served.is_seen("the backend has failed", has_failed).await;
         assert_eq!(view.reason.as_deref(), Some("its actor failed too often"));
         assert!(view.link.is_none() && view.retry_at_ms.is_some());
         served.world.register("alice", None).await;
