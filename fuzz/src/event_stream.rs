@@ -4,7 +4,7 @@
 use crate::{
     event_decoder::{Event, EventDecoder},
     heap::peak_of,
-    mutate::Choices,
+    mutate::{Choices, in_pieces},
 };
 
 pub const DICTIONARY: &[&str] = &[
@@ -60,11 +60,7 @@ type Decoded = (Vec<String>, Option<String>, Option<u64>);
 fn decoded(bytes: &[u8], data_len_max: usize, sizes: &[usize]) -> Decoded {
     let mut decoder = EventDecoder::new(data_len_max);
     let mut events = Vec::new();
-    let mut sizes = sizes.iter().cycle();
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        let size = sizes.next().map_or(1, |&size| size.min(rest.len()));
-        let (piece, after) = rest.split_at(size);
+    in_pieces(bytes, sizes, |piece| {
         decoder.decode(piece, |event| {
             events.push(match event {
                 Event::Data { name, data } => format!("{name}: {data}"),
@@ -72,8 +68,7 @@ fn decoded(bytes: &[u8], data_len_max: usize, sizes: &[usize]) -> Decoded {
                 Event::NotUtf8 => "not UTF-8".to_owned(),
             });
         });
-        rest = after;
-    }
+    });
     (events, decoder.last_id().map(str::to_owned), decoder.retry_ms())
 }
 

@@ -7,7 +7,7 @@ use crate::{
         lines::{LineDecoder, LineEvent},
         skipped_frame::SkippedFrame,
     },
-    mutate::Choices,
+    mutate::{Choices, in_pieces},
 };
 
 /// Bytes that a skipped line holds: a name or value while its buffer grows, and the id.
@@ -64,15 +64,10 @@ pub fn run(input: &[u8]) {
 fn decoded(bytes: &[u8], line_len_max: usize, sizes: &[usize]) -> Vec<String> {
     let mut decoder = LineDecoder::new(line_len_max);
     let mut events = Vec::new();
-    let mut sizes = sizes.iter().cycle();
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        let size = sizes.next().map_or(1, |&size| size.min(rest.len()));
-        let (piece, after) = rest.split_at(size);
+    in_pieces(bytes, sizes, |piece| {
         decoder.decode(piece, |event| events.push(in_words(event)));
         decoder.shrink();
-        rest = after;
-    }
+    });
     events
 }
 

@@ -105,3 +105,15 @@ impl Choices<'_> {
         usize::from(self.byte()) % end
     }
 }
+
+/// Gives the bytes to a decoder in pieces of these sizes, of which the first follows the last.
+pub fn in_pieces(bytes: &[u8], sizes: &[usize], mut decode: impl FnMut(&[u8])) {
+    let mut sizes = sizes.iter().cycle();
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let size = sizes.next().map_or(1, |&size| size.min(rest.len()));
+        let (piece, after) = rest.split_at(size);
+        decode(piece);
+        rest = after;
+    }
+}

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches};
+use serde_json::{Map, Value};
 
 use crate::config::{Integer, Rule, Span};
 
@@ -60,6 +61,28 @@ pub fn duration(name: &'static str, seconds: RangeInclusive<u64>, help: &'static
         Ok::<u64, String>(span.as_secs() + u64::from(span.subsec_nanos() > 0))
     };
     text(name, "TIME", help).value_parser(parser)
+}
+
+/// The longest call of a tool, unless the user sets it: more than the longest wait of a tool.
+pub const CALL_TIMEOUT: Duration = Duration::from_secs(130);
+
+/// The flag `--timeout` of a call of a tool.
+pub fn call_timeout() -> Arg {
+    duration("timeout", 1..=3600, "Longest wait for the answer, from 1s to 1h").default_value("130s")
+}
+
+/// The value of [`call_timeout`].
+pub fn given_call_timeout(matches: &ArgMatches) -> Duration {
+    let seconds = matches.get_one::<u64>("timeout").copied();
+    seconds.map_or(CALL_TIMEOUT, Duration::from_secs)
+}
+
+/// Reads the value of an argument that is one JSON object.
+///
+/// # Errors
+/// What is allowed.
+pub fn json_object(text: &str) -> Result<Map<String, Value>, String> {
+    serde_json::from_str(text).map_err(|_| "one JSON object".to_owned())
 }
 
 /// Refuses ids that would change the path of the request. All other ids are checked by the broker.

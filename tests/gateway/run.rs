@@ -5,7 +5,7 @@ use std::{
     fs::{self, File},
     io::{BufRead, BufReader, Write},
     path::PathBuf,
-    process::{ChildStdin, Stdio},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
 };
 
 use rustix::{
@@ -29,6 +29,18 @@ fn two_backends() -> Running {
 
 fn state_of(wire: &Wire, backend: &str) -> Value {
     wire.request("gateway/status", json!({})).unwrap()["backends"][backend].take()
+}
+
+/// Starts a program whose stdin and stdout are pipes.
+fn with_pipes(mut program: Command) -> (Child, ChildStdin, ChildStdout) {
+    let mut child = program
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    (child, input, output)
 }
 
 #[test]
@@ -161,14 +173,9 @@ fn no_line_is_lost_however_they_arrive() {
         .collect();
     let (file, _) = plan.written();
     let folder = PathBuf::from(plan.file(""));
-    let mut child = program(&folder, "run", &["--config", &file])
-        .env("MCP_BROKER_SHUTDOWN_GRACE", "40s")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let mut program = program(&folder, "run", &["--config", &file]);
+    program.env("MCP_BROKER_SHUTDOWN_GRACE", "40s");
+    let (mut child, mut input, output) = with_pipes(program);
     let mut output = BufReader::new(output).lines();
     let mut answered = BTreeSet::new();
     let mut await_answer = |id: usize, answered: &mut BTreeSet<usize>| {
@@ -287,13 +294,7 @@ fn it_ends_with_its_input_although_no_answer_is_read() {
     let plan = Plan::new().backend("one", &["--extra-tools", "50"]);
     let (file, _) = plan.written();
     let folder = PathBuf::from(plan.file(""));
-    let mut child = program(&folder, "run", &["--config", &file])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let (mut child, mut input, output) = with_pipes(program(&folder, "run", &["--config", &file]));
     for id in 0..1_000 {
         let line = json!({"jsonrpc": "2.0", "id": id, "method": "tools/list"});
         if !can_write(&input) {

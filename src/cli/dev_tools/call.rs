@@ -9,15 +9,10 @@ use serde_json::{Map, Value};
 use super::arguments;
 use super::caller::{Caller, failed};
 use crate::cli::error::CliError;
-use crate::cli::flags::duration;
+use crate::cli::flags::{call_timeout, given_call_timeout, json_object};
 use crate::cli::output::{json_value_line, print};
 use crate::exit;
 use crate::local::Instance;
-
-/// The longest call that the user may ask for, in seconds.
-const TIMEOUT_SECONDS_MAX: u64 = 3600;
-/// The longest call, unless the user sets it: more than the longest wait of a tool.
-pub const TIMEOUT: Duration = Duration::from_secs(130);
 
 /// The arguments, besides the name of the broker.
 pub fn args() -> [Arg; 4] {
@@ -34,16 +29,9 @@ pub fn args() -> [Arg; 4] {
             .long("json")
             .value_name("OBJECT")
             .conflicts_with("arguments")
-            .value_parser(|text: &str| {
-                serde_json::from_str::<Map<String, Value>>(text).map_err(|_| "one JSON object".to_owned())
-            })
+            .value_parser(json_object)
             .help("All arguments as one JSON object"),
-        duration(
-            "timeout",
-            1..=TIMEOUT_SECONDS_MAX,
-            "Longest wait for the answer, from 1s to 1h",
-        )
-        .default_value("130s"),
+        call_timeout(),
     ]
 }
 
@@ -65,9 +53,7 @@ pub fn read(matches: &ArgMatches, instance: Instance) -> Call {
         tool: matches.get_one::<String>("tool").cloned().unwrap_or_default(),
         words: words.cloned().collect(),
         object: matches.get_one::<Map<String, Value>>("json").cloned(),
-        timeout: matches
-            .get_one::<u64>("timeout")
-            .map_or(TIMEOUT, |&seconds| Duration::from_secs(seconds)),
+        timeout: given_call_timeout(matches),
     }
 }
 

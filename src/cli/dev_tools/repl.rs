@@ -17,10 +17,10 @@ use rustyline::{CompletionType, Config, Context, Editor, Helper};
 use serde_json::Value;
 
 use super::arguments;
-use super::call::TIMEOUT;
 use super::caller::{Caller, Tool, failed};
 use super::complete::{COMMANDS, candidates};
 use crate::cli::error::CliError;
+use crate::cli::flags::CALL_TIMEOUT;
 use crate::cli::output::{Written, json_value_line, write};
 use crate::cli::table::{Table, escaped, escaped_json};
 use crate::exit;
@@ -214,7 +214,7 @@ impl Prompt {
             Ok(arguments) => arguments,
             Err(reason) => return Ok(complain(&reason)),
         };
-        let called = caller.call(name, arguments, TIMEOUT);
+        let called = caller.call(name, arguments, CALL_TIMEOUT);
         self.calls += 1;
         let answer = match called {
             Ok(answer) => answer,

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::cli::{
     error::CliError,
-    flags::duration,
+    flags::{call_timeout, given_call_timeout, json_object},
     operate::{
         job::{Context, Job},
         tools,
@@ -18,8 +18,6 @@ use crate::cli::{
 /// The name of the command.
 pub const NAME: &str = "call";
 
-/// The longest call that the user may ask for, in seconds.
-const TIMEOUT_SECONDS_MAX: u64 = 3600;
 /// Bytes of an answer.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
@@ -42,20 +40,10 @@ pub fn command() -> Command {
         .arg(
             Arg::new("arguments")
                 .value_name("OBJECT")
-                .value_parser(|text: &str| {
-                    let object = serde_json::from_str::<Map<String, Value>>(text);
-                    object.map(Value::Object).map_err(|_| "one JSON object".to_owned())
-                })
+                .value_parser(json_object)
                 .help("The arguments as one JSON object\n[default: {}]"),
         )
-        .arg(
-            duration(
-                "timeout",
-                1..=TIMEOUT_SECONDS_MAX,
-                "Longest wait for the answer, from 1s to 1h",
-            )
-            .default_value("130s"),
-        )
+        .arg(call_timeout())
 }
 
 #[derive(Debug)]
@@ -67,11 +55,11 @@ struct Call {
 
 /// Reads the arguments.
 pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
-    let arguments = matches.get_one::<Value>("arguments").cloned();
+    let arguments = matches.get_one::<Map<String, Value>>("arguments").cloned();
     Box::new(Call {
         tool: matches.get_one::<String>("tool").cloned().unwrap_or_default(),
-        arguments: arguments.unwrap_or_else(|| Value::Object(Map::new())),
-        timeout: Duration::from_secs(matches.get_one::<u64>("timeout").copied().unwrap_or_default()),
+        arguments: Value::Object(arguments.unwrap_or_default()),
+        timeout: given_call_timeout(matches),
     })
 }
 
