@@ -174,6 +174,11 @@ impl<'a> Conversation<'a> {
         &self.link
     }
 
+    /// What is counted of the backend.
+    pub fn counters(&self) -> &Arc<BackendCounters> {
+        &self.order.counters
+    }
+
     /// Ends the conversation.
     pub fn stop(&self) -> &Rc<Stop> {
         &self.stop

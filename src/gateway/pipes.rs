@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc, time::Duration};
 
-use actors::gateway::{InstanceEvent, LaunchOrder, LinkEnded};
+use actors::gateway::{Direction, InstanceEvent, LaunchOrder, LinkEnded};
 use futures_util::future::pending;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -28,7 +28,7 @@ const OUTPUT_WAIT: Duration = Duration::from_millis(100);
 /// Starts a program and speaks with it until it has ended.
 pub async fn run(order: &LaunchOrder, ending: &Ending) -> InstanceEvent {
     try_openings(order, ending, async |opening| {
-        let process = Process::start(&order.config, &order.log).map_err(InstanceEvent::NotStarted)?;
+        let process = Process::start(&order.config, &order.log, &order.counters).map_err(InstanceEvent::NotStarted)?;
         (order.report)(InstanceEvent::Running { pid: process.pid() });
         Ok(hold(Conversation::new(order, opening, None), order, process, ending).await)
     })
@@ -68,11 +68,14 @@ async fn exchange(
     // Until when the output of a process that has ended is read.
     let mut read_until = None;
     let link = Arc::clone(conversation.link());
+    let counters = Arc::clone(conversation.counters());
+    let bytes = &counters.bytes;
     while !conversation.stop().is_set() {
         let has_frames = written < frames.len();
         tokio::select! {
             read = output.read(&mut read_buffer) => match read {
                 Ok(len) if len > 0 => {
+                    bytes.add(Direction::Received, len as u64);
                     decoder.decode(&read_buffer[..len], |line| conversation.line(line, result_bytes_max));
                     match conversation.pause() {
                         Some(pause) => sleep(pause).await,
@@ -87,6 +90,7 @@ async fn exchange(
                 if let Ok(len) = done {
                     written += len;
                     link.note_written(len);
+                    bytes.add(Direction::Sent, len as u64);
                 } else {
                     // The program has closed its input, so it takes no calls. Its last answers are read.
                     input = None;

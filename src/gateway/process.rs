@@ -1,10 +1,16 @@
 //! The process of a backend: its keeper and its three streams.
 
-use std::{io, path::PathBuf, process::Stdio, sync::Arc, time::Duration};
+use std::{
+    io,
+    path::PathBuf,
+    process::Stdio,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use actors::{
     clock::now,
-    gateway::{BackendLog, LinkEnded},
+    gateway::{BackendCounters, BackendLog, LinkEnded},
     model::{BackendAddress, BackendConfig, BackendName},
 };
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -44,6 +50,7 @@ pub struct Process {
     log: Arc<BackendLog>,
     /// The number of its first line in the log.
     first_line: u64,
+    counted: CountedProcess,
 }
 
 /// A process whose streams are used by others.
@@ -54,6 +61,23 @@ pub struct RunningProcess {
     stderr: AbortOnDropHandle<()>,
     log: Arc<BackendLog>,
     first_line: u64,
+    _counted: CountedProcess,
+}
+
+/// Counts a process until it is dropped.
+struct CountedProcess(Arc<BackendCounters>);
+
+impl CountedProcess {
+    fn new(counters: &Arc<BackendCounters>) -> Self {
+        counters.processes.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(counters))
+    }
+}
+
+impl Drop for CountedProcess {
+    fn drop(&mut self) {
+        self.0.processes.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Process {
@@ -61,7 +85,11 @@ impl Process {
     ///
     /// # Errors
     /// Why it cannot be started, for the operator.
-    pub fn start(config: &BackendConfig, log: &Arc<BackendLog>) -> Result<Self, String> {
+    pub fn start(
+        config: &BackendConfig,
+        log: &Arc<BackendLog>,
+        counters: &Arc<BackendCounters>,
+    ) -> Result<Self, String> {
         let BackendAddress::Command {
             command,
             args,
@@ -106,6 +134,7 @@ impl Process {
             stderr: AbortOnDropHandle::new(actix_rt::spawn(keep_log(config.name.clone(), stderr, Arc::clone(log)))),
             log: Arc::clone(log),
             first_line,
+            counted: CountedProcess::new(counters),
         })
     }
 
@@ -122,6 +151,7 @@ impl Process {
             stderr: self.stderr,
             log: self.log,
             first_line: self.first_line,
+            _counted: self.counted,
         };
         (running, self.input, self.output)
     }

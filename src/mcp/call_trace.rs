@@ -5,7 +5,7 @@ use std::{borrow::Cow, cell::RefCell, rc::Rc};
 use actors::{
     model::{ProjectId, TraceContext},
     project::RequestTrace,
-    trace::{self, ActiveSpan, Attribute, Entered},
+    trace::{self, ActiveSpan, Attribute, Entered, SpanKind},
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -39,7 +39,7 @@ impl CallTrace {
         params: &Params<'_>,
         names: impl FnOnce() -> RequestNames,
     ) -> Option<Rc<Self>> {
-        let caller = in_meta(params).or_else(|| http.cloned());
+        let caller = trace_in_meta(params).or_else(|| http.cloned());
         if caller.is_none() && !trace::is_on() {
             return None;
         }
@@ -73,6 +73,12 @@ impl CallTrace {
         &self.context
     }
 
+    /// Begins a span of this name for a request to another process. `None` if the trace is only handed on.
+    pub fn client_span(&self, name: &'static str) -> Option<ActiveSpan> {
+        self.span.as_ref()?;
+        ActiveSpan::child(name, SpanKind::Client, &self.context)
+    }
+
     /// What a message of the request carries on.
     pub fn for_message(&self) -> RequestTrace<'_> {
         RequestTrace {
@@ -95,7 +101,7 @@ impl CallTrace {
 }
 
 /// The trace in `_meta`. An invalid one is ignored.
-fn in_meta(params: &Params<'_>) -> Option<TraceContext> {
+pub fn trace_in_meta(params: &Params<'_>) -> Option<TraceContext> {
     #[derive(Deserialize)]
     struct Meta<'a> {
         #[serde(borrow)]
@@ -119,7 +125,7 @@ mod tests {
     fn only_a_valid_trace_is_taken_from_meta() {
         const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         let read = |meta: &str| {
-            let found = in_meta(&Params {
+            let found = trace_in_meta(&Params {
                 meta: Some(meta),
                 ..Params::default()
             });

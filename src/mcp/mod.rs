@@ -6,7 +6,7 @@
 
 mod answer_reservation;
 mod binding;
-mod call_trace;
+pub mod call_trace;
 mod calls;
 mod charge;
 mod client_input;

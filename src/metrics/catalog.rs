@@ -213,12 +213,26 @@ metrics! {
         "Reports to the senders of messages that were given up, or whose recipient is blocked. `result`: sent, refused.";
     BACKENDS = Gauge "mcp_broker_backends" ["project", "backend", "state"] "1",
         "Always 1; the label says the state of a backend of the gateway at this replica.";
+    GATEWAY_TOOLS = Gauge "mcp_broker_gateway_tools" ["project"] "tools",
+        "Tools of all backends that a project offers.";
     BACKEND_CALLS = Counter "mcp_broker_backend_calls_total" ["project", "backend", "outcome"] "calls",
-        "Calls to backends. `outcome`: answered by the backend, or failed with an error of the gateway.";
+        "Calls to backends that have ended. `outcome`: ok (a result), tool_error (a result that says that the tool failed), error (an error of the backend, or an answer that cannot be passed on), timeout, cancelled (its caller has gone or wants no answer, or the broker stops), died, refused (not sent).";
+    BACKEND_CALL_SECONDS = Histogram "mcp_broker_backend_call_seconds" ["project", "backend"] "seconds",
+        "From the arrival of a call until its end, waiting included.";
     BACKEND_CALLS_OPEN = Gauge "mcp_broker_backend_calls_open" ["project", "backend"] "calls",
         "Calls to backends that are open, waiting ones included.";
-    BACKEND_STARTS = Counter "mcp_broker_backend_starts_total" ["project", "backend"] "starts",
-        "Starts of the processes of backends.";
+    BACKEND_CALLS_WAITING = Gauge "mcp_broker_backend_calls_waiting" ["project", "backend"] "calls",
+        "Calls that wait for their turn.";
+    BACKEND_CALLS_PARKED = Gauge "mcp_broker_backend_calls_parked" ["project", "backend"] "calls",
+        "Calls that wait for input of their caller, which has to call again.";
+    BACKEND_PROCESSES = Gauge "mcp_broker_backend_processes" ["project", "backend"] "processes",
+        "Processes of programs, without their keepers and descendants; two while one is handed over to another.";
+    BACKEND_STARTS = Counter "mcp_broker_backend_starts_total" ["project", "backend", "reason"] "starts",
+        "Starts of backends: of a process or a connection. `reason`: wanted (by a call, with the broker, or to learn what it offers), crash (it has ended by itself or could not be started), change (of its files), config, operator.";
+    BACKEND_BYTES = Counter "mcp_broker_backend_bytes_total" ["project", "backend", "direction"] "bytes",
+        "Bytes of messages. `direction`: sent to the backend, or received.";
+    BACKEND_LIST_CHANGES = Counter "mcp_broker_backend_list_changes_total" ["project", "backend"] "changes",
+        "How often a backend offered something else than before.";
     BACKEND_DROPPED = Counter "mcp_broker_backend_dropped_total" ["project", "backend", "reason"] "messages",
         "Messages of backends that reached no caller, such as late answers.";
     SPANS_DROPPED = Counter "mcp_broker_trace_spans_dropped_total" [] "spans",

@@ -179,7 +179,7 @@ mod tests {
     use super::{super::catalog, *};
 
     fn families() -> Families {
-        let histogram = Box::new(Histogram::new());
+        let histogram = Box::new(<Histogram>::new());
         for ns in [30_000, 30_000, 2_000_000_000] {
             histogram.observe(ns);
         }

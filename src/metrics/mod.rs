@@ -4,6 +4,7 @@
 //! `catalog` names them, `exposition` encodes them; `stats` and `series` have them as REST serves them, and `history` keeps
 //! those of the last hour.
 
+mod backends;
 mod catalog;
 mod exposition;
 mod family;

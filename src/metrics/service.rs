@@ -2,14 +2,13 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use actors::{
     broker::BrokerHandle,
     clock::{now, rfc3339_text},
     desk::Presence,
-    gateway::BackendShared,
     metrics::{
         self, ActorKind, Counter, CounterVec, HistogramSnapshot, Labelled, METRICS, MessageCounts, StoreOperation,
         TransportKind, WakeWay,
@@ -20,6 +19,7 @@ use actors::{
 };
 
 use super::{
+    backends::put_backends,
     catalog::{self, Metric},
     exposition::Format,
     family::{Families, Value},
@@ -414,51 +414,6 @@ fn put_desk(families: &mut Families, labels: &[Labels]) {
     });
     families.put_labelled(catalog::DESK_HUMANS, humans);
     families.put(catalog::YAPS, METRICS.yaps.get());
-}
-
-/// The backends of these projects. The configuration bounds their number.
-fn put_backends(families: &mut Families, projects: &[ProjectHandle]) {
-    let mut projects: Vec<_> = projects
-        .iter()
-        .filter_map(|project| Some((project, project.gateway()?)))
-        .collect();
-    projects.sort_unstable_by(|(one, _), (other, _)| one.id().cmp(other.id()));
-    let backends: Vec<Arc<BackendShared>> = projects
-        .iter()
-        .flat_map(|(_, gateway)| gateway.shared().offered().backends.clone())
-        .collect();
-    let names = |backend: &BackendShared| [backend.project.to_string(), backend.name.to_string()];
-    let with = |backend: &BackendShared, third: &str| {
-        let [project, name] = names(backend);
-        [project, name, third.to_owned()]
-    };
-    let states = backends
-        .iter()
-        .map(|backend| (with(backend, backend.view().state.as_str()), Value::Integer(1)));
-    families.put_labelled(catalog::BACKENDS, states);
-    let calls = backends.iter().flat_map(|backend| {
-        let failed = backend.counters.failures.load(Ordering::Relaxed);
-        [("answered", backend.counters.calls()), ("failed", failed)]
-            .map(|(outcome, count)| (with(backend, outcome), Value::Integer(count)))
-    });
-    families.put_labelled(catalog::BACKEND_CALLS, calls);
-    let open = |backend: &Arc<BackendShared>| backend.counters.open.load(Ordering::Relaxed);
-    families.put_labelled(
-        catalog::BACKEND_CALLS_OPEN,
-        backends.iter().map(|backend| (names(backend), open(backend).into())),
-    );
-    let starts = |backend: &Arc<BackendShared>| backend.counters.starts.load(Ordering::Relaxed);
-    families.put_labelled(
-        catalog::BACKEND_STARTS,
-        backends.iter().map(|backend| (names(backend), starts(backend).into())),
-    );
-    let dropped = backends.iter().flat_map(|backend| {
-        let counts = backend.counters.dropped();
-        counts
-            .into_iter()
-            .map(|(why, count)| (with(backend, why), Value::Integer(count)))
-    });
-    families.put_labelled(catalog::BACKEND_DROPPED, dropped);
 }
 
 fn put_counters<L: Labelled, const N: usize>(families: &mut Families, metric: Metric, counters: &CounterVec<L, N>) {

@@ -69,9 +69,9 @@ pub struct Backend {
     tools: usize,
     prompts: usize,
     resources: usize,
-    /// Calls that it has answered.
+    /// Calls that ended with a result.
     calls: u64,
-    /// Calls that ended with an error of the gateway.
+    /// Calls that ended with an error, of the backend or of the gateway.
     failures: u64,
     /// Calls that are open, waiting ones included.
     open_calls: usize,
@@ -281,11 +281,11 @@ impl Backend {
             tools: len(ListKind::Tools),
             prompts: len(ListKind::Prompts),
             resources: len(ListKind::Resources),
-            calls: counters.calls(),
-            failures: counters.failures.load(Ordering::Relaxed),
+            calls: counters.answered(),
+            failures: counters.failed(),
             open_calls: counters.open.load(Ordering::Relaxed),
             waiting_calls: backend.turns.counts().1,
-            starts: counters.starts.load(Ordering::Relaxed),
+            starts: counters.starts(),
             dropped: counters.dropped().into_iter().collect(),
         }
     }

@@ -28,7 +28,10 @@ const ACTORS: Layers = &[
     ("bridge", &["metrics", "model"]),
     ("storage", &["bridge", "clock", "metrics", "model", "rest"]),
     ("supervise", &["clock", "metrics", "model"]),
-    ("gateway", &["clock", "json", "model", "storage", "supervise"]),
+    (
+        "gateway",
+        &["clock", "json", "metrics", "model", "storage", "supervise"],
+    ),
     ("registry", &["clock", "model", "ops", "storage", "supervise"]),
     (
         "session",

@@ -21,6 +21,8 @@ mod operators;
 mod own_tools;
 mod places;
 mod processes;
+#[path = "../support/promtool.rs"]
+mod promtool;
 mod real_servers;
 mod remote;
 mod remote_faults;

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     harness::{Calls, Gateway, Plan, tools_of},
+    promtool::promtool,
     support::{ADMIN_KEY, broker_program, eventually},
 };
 
@@ -184,21 +185,58 @@ fn metrics_have_the_states_and_calls_of_backends() {
         .start();
     let client = gateway.legacy();
     client.gets("fake__echo", json!({}));
+    client.result_of("fake__tool_error", json!({})).unwrap();
+    client.code_of("fake__error", json!({"code": -32000, "message": "no disk"}));
     client.fails_as("backend_unavailable", "nope__x", json!({}));
+    let endless = client.begins_call("fake__never", &json!({}));
+    client.wire.cancels(&endless);
+    client.fails_as("backend_died", "fake__die", json!({}));
+    client.gets("fake__echo", json!({}));
+    text(&cli(&gateway, &["restart", "fake"]));
+    client.gets("fake__echo", json!({}));
     let metrics = gateway.get("/metrics").body;
+    promtool(&["check", "metrics"], &metrics);
     for line in [
         "mcp_broker_backends{project=\"default\",backend=\"fake\",state=\"ready\"} 1",
         "mcp_broker_backends{project=\"default\",backend=\"nope\",state=\"failed\"} 1",
-        "mcp_broker_backend_calls_total{project=\"default\",backend=\"fake\",outcome=\"answered\"} 1",
-        "mcp_broker_backend_calls_total{project=\"default\",backend=\"nope\",outcome=\"failed\"} 1",
+        "mcp_broker_backend_calls_total{project=\"default\",backend=\"fake\",outcome=\"ok\"} 3",
+        "mcp_broker_backend_calls_total{project=\"default\",backend=\"fake\",outcome=\"tool_error\"} 1",
+        "mcp_broker_backend_calls_total{project=\"default\",backend=\"fake\",outcome=\"error\"} 1",
+        "mcp_broker_backend_calls_total{project=\"default\",backend=\"fake\",outcome=\"timeout\"} 0",
+        "mcp_broker_backend_calls_total{project=\"default\",backend=\"fake\",outcome=\"cancelled\"} 1",
+        "mcp_broker_backend_calls_total{project=\"default\",backend=\"fake\",outcome=\"died\"} 1",
+        "mcp_broker_backend_calls_total{project=\"default\",backend=\"nope\",outcome=\"refused\"} 1",
+        "mcp_broker_backend_call_seconds_count{project=\"default\",backend=\"fake\"} 7",
         "mcp_broker_backend_calls_open{project=\"default\",backend=\"fake\"} 0",
-        "mcp_broker_backend_starts_total{project=\"default\",backend=\"fake\"} 1",
-        "mcp_broker_backend_dropped_total{project=\"default\",backend=\"fake\",reason=\"no message\"} 2",
+        "mcp_broker_backend_calls_waiting{project=\"default\",backend=\"fake\"} 0",
+        "mcp_broker_backend_calls_parked{project=\"default\",backend=\"fake\"} 0",
+        "mcp_broker_backend_processes{project=\"default\",backend=\"fake\"} 1",
+        "mcp_broker_backend_starts_total{project=\"default\",backend=\"fake\",reason=\"wanted\"} 1",
+        "mcp_broker_backend_starts_total{project=\"default\",backend=\"fake\",reason=\"crash\"} 1",
+        "mcp_broker_backend_starts_total{project=\"default\",backend=\"fake\",reason=\"operator\"} 1",
+        "mcp_broker_backend_list_changes_total{project=\"default\",backend=\"fake\"} 0",
     ] {
         assert!(
             metrics.lines().any(|known| known == line),
             "{line} is missing in {metrics}"
         );
+    }
+    let number = |name: &str| -> f64 {
+        let line = metrics.lines().find(|line| line.starts_with(name));
+        line.unwrap_or_else(|| panic!("{name} is missing in {metrics}"))
+            .rsplit(' ')
+            .next()
+            .unwrap()
+            .parse()
+            .unwrap()
+    };
+    for name in [
+        "mcp_broker_backend_bytes_total{project=\"default\",backend=\"fake\",direction=\"sent\"}",
+        "mcp_broker_backend_bytes_total{project=\"default\",backend=\"fake\",direction=\"received\"}",
+        "mcp_broker_backend_dropped_total{project=\"default\",backend=\"fake\",reason=\"no message\"}",
+        "mcp_broker_gateway_tools{project=\"default\"}",
+    ] {
+        assert!(number(name) > 0.0, "{name}");
     }
 }
 

@@ -156,6 +156,14 @@ impl Collector {
         received.raw.windows(text.len()).any(|bytes| bytes == text.as_bytes())
     }
 
+    /// Waits for spans that are like this.
+    pub fn awaits_where(&self, is_like_this: impl Fn(&Span) -> bool) -> Vec<Span> {
+        eventually("a span", || {
+            let found: Vec<_> = self.spans().into_iter().filter(&is_like_this).collect();
+            (!found.is_empty()).then_some(found)
+        })
+    }
+
     /// Waits for spans of these names in one trace, and returns those of the trace in this order.
     pub fn awaits<const N: usize>(&self, trace: &str, names: [&str; N]) -> [Span; N] {
         eventually(&format!("spans {names:?} of {trace}"), || {

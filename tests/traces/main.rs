@@ -4,6 +4,7 @@
 mod collector;
 mod delivery;
 mod faults;
+mod gateway;
 mod http;
 mod log_level;
 #[path = "../support/mod.rs"]

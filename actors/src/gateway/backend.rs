@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use super::{
     call::Link,
+    counters::StartReason,
     kept_lists::{Keeping, KeptLists},
     launch::{Instance, InstanceEvent, LaunchOrder, Launcher, ReadyInstance},
     life::{BackendState, Life, LifeEffect, LifeEvent},
@@ -184,10 +185,7 @@ impl Backend {
         self.last_number += 1;
         let (address, number) = (self.address.clone(), self.last_number);
         let config = Arc::clone(&self.shared.view().config);
-        self.shared
-            .counters
-            .starts
-            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.shared.counters.starts.add(self.life.start_reason(), 1);
         let order = LaunchOrder {
             project: self.shared.project.clone(),
             known_era: config.era.or(known_era),
@@ -238,12 +236,12 @@ impl Backend {
     }
 
     /// Starts what is started from changed files or a changed configuration.
-    fn renew(&mut self, ctx: &mut Context<Self>) {
+    fn renew(&mut self, why: StartReason, ctx: &mut Context<Self>) {
         let hands_over = self.shared.view().config.hands_over;
         let event = if hands_over {
-            LifeEvent::Changed
+            LifeEvent::Changed(why)
         } else {
-            LifeEvent::RestartOnceIdle
+            LifeEvent::RestartOnceIdle(why)
         };
         self.on(event, ctx);
     }
@@ -499,7 +497,7 @@ impl Handler<Envelope<Commanded>> for Backend {
     fn handle(&mut self, Envelope { message, .. }: Envelope<Commanded>, ctx: &mut Context<Self>) {
         let event = match message.0 {
             BackendCommand::Want => LifeEvent::Wanted,
-            BackendCommand::Restart => LifeEvent::Restart,
+            BackendCommand::Restart => LifeEvent::Restart(StartReason::Operator),
             BackendCommand::Stop => LifeEvent::Disable,
         };
         self.on(event, ctx);
@@ -515,7 +513,7 @@ impl Handler<Envelope<FilesChanged>> for Backend {
             backend = %self.shared.name,
             "the files of a backend have changed"
         );
-        self.renew(ctx);
+        self.renew(StartReason::Change, ctx);
     }
 }
 
@@ -533,8 +531,8 @@ impl Handler<Envelope<Reconfigure>> for Backend {
             self.known_era = None;
             match (before.is_disabled, after.is_disabled) {
                 (_, true) => self.on(LifeEvent::DisableOnceIdle, ctx),
-                (true, false) => self.on(LifeEvent::Restart, ctx),
-                (false, false) => self.renew(ctx),
+                (true, false) => self.on(LifeEvent::Restart(StartReason::Config), ctx),
+                (false, false) => self.renew(StartReason::Config, ctx),
             }
         }
         if starts_differently || before.watch != after.watch {

@@ -1,26 +1,126 @@
-//! What is counted of one backend.
+//! What is counted of one backend. A call takes no lock for it and allocates nothing.
 
 use std::{
     collections::HashMap,
+    marker::PhantomData,
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
+use crate::{
+    metrics::{Histogram, Labelled, label},
+    model::BackendFailure,
+};
+
+label! {
+    /// How a call of a backend ended.
+    CallOutcome {
+        /// The backend has answered with a result, or asks its caller.
+        Ok = "ok",
+        /// The backend has answered with a result that says that its tool failed.
+        ToolError = "tool_error",
+        /// The backend has answered with an error, or with something that cannot be passed on.
+        Error = "error",
+        TimedOut = "timeout",
+        /// Its caller has gone or wants no answer, or the broker stops.
+        Cancelled = "cancelled",
+        Died = "died",
+        /// It was not sent to the backend.
+        Refused = "refused",
+    }
+}
+
+impl CallOutcome {
+    /// The outcome of a call that fails in the gateway.
+    #[must_use]
+    pub const fn of(failure: &BackendFailure) -> Self {
+        match failure {
+            BackendFailure::NotFound { .. } | BackendFailure::Unavailable { .. } | BackendFailure::Busy { .. } => {
+                Self::Refused
+            }
+            BackendFailure::Died { .. } => Self::Died,
+            BackendFailure::TimedOut { .. } => Self::TimedOut,
+            BackendFailure::ShuttingDown { .. } | BackendFailure::GivenUp { .. } => Self::Cancelled,
+            BackendFailure::Http { .. } | BackendFailure::Protocol { .. } | BackendFailure::TooLarge { .. } => {
+                Self::Error
+            }
+        }
+    }
+}
+
+label! {
+    /// Why an instance of a backend was started.
+    StartReason {
+        /// A call needs it, it starts with the broker, or it is not known what it offers.
+        Wanted = "wanted",
+        /// The one before has crashed, or could not be started.
+        Crash = "crash",
+        /// The files of its program have changed.
+        Change = "change",
+        /// Its configuration has changed.
+        Config = "config",
+        /// An operator has it started.
+        Operator = "operator",
+    }
+}
+
+label! {
+    /// The way of bytes.
+    Direction {
+        /// To the backend.
+        Sent = "sent",
+        Received = "received",
+    }
+}
+
+/// A number for each value of a label. It has no shards, because a project may have many backends.
+#[derive(Debug)]
+pub struct Counts<L, const N: usize>([AtomicU64; N], PhantomData<fn(L)>);
+
+impl<L: Labelled, const N: usize> Counts<L, N> {
+    /// Adds to the number of one value.
+    pub fn add(&self, value: L, count: u64) {
+        self.0[value.index()].fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// The number of one value.
+    pub fn get(&self, value: L) -> u64 {
+        self.0[value.index()].load(Ordering::Relaxed)
+    }
+
+    /// The sum of the numbers of these values.
+    pub fn sum(&self, values: &[L]) -> u64 {
+        values.iter().map(|value| self.get(*value)).sum()
+    }
+}
+
+impl<L, const N: usize> Default for Counts<L, N> {
+    fn default() -> Self {
+        Self([const { AtomicU64::new(0) }; N], PhantomData)
+    }
+}
+
 /// What is counted of one backend.
 #[derive(Debug, Default)]
 pub struct BackendCounters {
-    /// Calls that were answered by the backend.
-    pub calls: AtomicU64,
-    /// Calls that ended with an error of the gateway.
-    pub failures: AtomicU64,
+    /// Calls that have ended.
+    pub calls: Counts<CallOutcome, { CallOutcome::LEN }>,
+    /// From the arrival of a call until its end.
+    pub call_time: Histogram<1>,
     /// Calls that are open, waiting ones included.
     pub open: AtomicUsize,
-    /// When the last call began, on the monotonic clock.
+    /// When the last call began or ended, on the monotonic clock.
     pub last_call_ms: AtomicU64,
     /// Starts of instances.
-    pub starts: AtomicU64,
+    pub starts: Counts<StartReason, { StartReason::LEN }>,
+    /// Processes that run.
+    pub processes: AtomicUsize,
+    /// Bytes of messages.
+    pub bytes: Counts<Direction, { Direction::LEN }>,
+    /// How often it offered something else than before.
+    pub list_changes: AtomicU64,
     dropped: Mutex<HashMap<&'static str, u64>>,
 }
 
@@ -41,8 +141,19 @@ impl BackendCounters {
         counts
     }
 
-    /// The number of calls that have been answered by the backend.
-    pub fn calls(&self) -> u64 {
-        self.calls.load(Ordering::Relaxed)
+    /// Calls that ended with a result of the backend.
+    pub fn answered(&self) -> u64 {
+        self.calls.sum(&[CallOutcome::Ok, CallOutcome::ToolError])
+    }
+
+    /// Calls that ended with an error, whosever it is.
+    pub fn failed(&self) -> u64 {
+        use CallOutcome::{Died, Error, Refused, TimedOut};
+        self.calls.sum(&[Error, TimedOut, Died, Refused])
+    }
+
+    /// Starts of instances, for whatever reason.
+    pub fn starts(&self) -> u64 {
+        self.starts.sum(StartReason::ALL)
     }
 }

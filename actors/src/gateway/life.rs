@@ -4,6 +4,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use serde::Serialize;
 
+use super::counters::StartReason;
 use crate::clock::millis;
 
 /// An uptime after which a crash counts as the first one again.
@@ -63,8 +64,8 @@ impl BackendState {
 pub enum LifeEvent {
     /// A call needs it, or it is started with the broker, or its tools are not known.
     Wanted,
-    /// An operator has it started now. Earlier crashes are forgotten.
-    Restart,
+    /// It is started now, by an operator or its configuration. Earlier crashes are forgotten.
+    Restart(StartReason),
     /// It has answered the handshake.
     Ready,
     /// It has ended. `jitter` is a random number from 0 to 1.
@@ -78,13 +79,13 @@ pub enum LifeEvent {
     /// The configuration switches it off: open calls may end first.
     DisableOnceIdle,
     /// What it is started from has changed, and only one instance may run: open calls may end first.
-    RestartOnceIdle,
+    RestartOnceIdle(StartReason),
     /// The open calls of [`LifeEffect::Drain`] have ended, or have taken too long.
     Drained,
     /// It has had no call for as long as the configuration allows.
     IdleTooLong,
     /// What it is started from has changed.
-    Changed,
+    Changed(StartReason),
     /// The instance that was started beside it has answered the handshake.
     SuccessorReady,
     /// The instance that was started beside it has ended before.
@@ -118,6 +119,8 @@ pub struct Life {
     since_ms: u64,
     start_timeout: Duration,
     restarts_by_itself: bool,
+    /// Why an instance was started last.
+    start_reason: StartReason,
     /// When it became ready.
     ready_ms: Option<u64>,
     /// Ends without a stable time in between.
@@ -134,7 +137,7 @@ pub struct Life {
 enum AfterStop {
     Idle,
     Disabled,
-    Launch,
+    Launch(StartReason),
     /// It had not answered in time.
     TimedOut,
 }
@@ -152,6 +155,7 @@ impl Life {
             since_ms: now_ms,
             start_timeout,
             restarts_by_itself,
+            start_reason: StartReason::Wanted,
             ready_ms: None,
             crashes_in_a_row: 0,
             crashed_at_ms: VecDeque::new(),
@@ -164,6 +168,11 @@ impl Life {
     /// The state.
     pub fn state(&self) -> BackendState {
         self.state
+    }
+
+    /// Why an instance was started last.
+    pub fn start_reason(&self) -> StartReason {
+        self.start_reason
     }
 
     /// Why it is in this state.
@@ -185,15 +194,15 @@ impl Life {
     pub fn on(&mut self, event: LifeEvent, now_ms: u64) -> Option<LifeEffect> {
         use BackendState::{Backoff, Disabled, Failed, Handover, Idle, Ready, Starting, Stopping};
         match (event, self.state) {
-            (LifeEvent::Wanted, Idle) => Some(self.launch(now_ms)),
-            (LifeEvent::Restart, Idle | Backoff | Failed | Disabled) => {
+            (LifeEvent::Wanted, Idle) => Some(self.launch(StartReason::Wanted, now_ms)),
+            (LifeEvent::Restart(why), Idle | Backoff | Failed | Disabled) => {
                 self.crashes_in_a_row = 0;
                 self.crashed_at_ms.clear();
-                Some(self.launch(now_ms))
+                Some(self.launch(why, now_ms))
             }
-            (LifeEvent::Restart, Starting | Ready) => Some(self.stop(AfterStop::Launch, now_ms)),
-            (LifeEvent::Restart, Stopping) => {
-                self.after_stop = AfterStop::Launch;
+            (LifeEvent::Restart(why), Starting | Ready) => Some(self.stop(AfterStop::Launch(why), now_ms)),
+            (LifeEvent::Restart(why), Stopping) => {
+                self.after_stop = AfterStop::Launch(why);
                 None
             }
             (LifeEvent::Ready, Starting) => {
@@ -202,18 +211,18 @@ impl Life {
                 None
             }
             (LifeEvent::DisableOnceIdle, Ready | Handover) => self.drain(AfterStop::Disabled, now_ms),
-            (LifeEvent::RestartOnceIdle, Ready | Handover) => self.drain(AfterStop::Launch, now_ms),
+            (LifeEvent::RestartOnceIdle(why), Ready | Handover) => self.drain(AfterStop::Launch(why), now_ms),
             (LifeEvent::DisableOnceIdle, _) => self.on(LifeEvent::Disable, now_ms),
-            (LifeEvent::RestartOnceIdle, state) => self.changed(state, now_ms),
+            (LifeEvent::RestartOnceIdle(why) | LifeEvent::Changed(why), state) => self.changed(state, why, now_ms),
             (LifeEvent::Drained, Ready) => self.after_drain.map(|after| self.stop(after, now_ms)),
             // Its end is no crash that counts: it was about to end.
-            (LifeEvent::Ended { jitter, .. }, Ready) if self.after_drain.is_some() => {
-                self.after_stop = self.after_drain.unwrap_or(AfterStop::Launch);
+            (LifeEvent::Ended { jitter, .. }, Ready) if let Some(after) = self.after_drain => {
+                self.after_stop = after;
                 self.stopped(jitter, now_ms)
             }
             (LifeEvent::Ended { reason, jitter }, Starting | Ready) => {
                 self.crashed(reason, jitter, now_ms);
-                (self.deadline_ms == Some(now_ms)).then(|| self.launch(now_ms))
+                (self.deadline_ms == Some(now_ms)).then(|| self.launch(StartReason::Crash, now_ms))
             }
             (LifeEvent::Ended { jitter, .. }, Stopping) => self.stopped(jitter, now_ms),
             (LifeEvent::NotStarted { .. }, Stopping) if self.after_stop == AfterStop::Disabled => {
@@ -225,7 +234,9 @@ impl Life {
                 self.enter(Failed, Some(reason), retry_ms, now_ms);
                 None
             }
-            (LifeEvent::Deadline, Backoff | Failed) if self.is_due(now_ms) => Some(self.launch(now_ms)),
+            (LifeEvent::Deadline, Backoff | Failed) if self.is_due(now_ms) => {
+                Some(self.launch(StartReason::Crash, now_ms))
+            }
             (LifeEvent::Deadline, Starting) if self.is_due(now_ms) => Some(self.stop(AfterStop::TimedOut, now_ms)),
             (LifeEvent::Disable, Starting | Ready) => Some(self.stop(AfterStop::Disabled, now_ms)),
             (LifeEvent::Disable, Stopping) => {
@@ -237,7 +248,6 @@ impl Life {
                 None
             }
             (LifeEvent::IdleTooLong, Ready) if self.after_drain.is_none() => Some(self.stop(AfterStop::Idle, now_ms)),
-            (LifeEvent::Changed, state) => self.changed(state, now_ms),
             (event, Handover) => self.handing_over(event, now_ms),
             _ => None,
         }
@@ -249,21 +259,22 @@ impl Life {
     }
 
     /// What it is started from has changed: the next instance shows whether that mends a failure.
-    fn changed(&mut self, state: BackendState, now_ms: u64) -> Option<LifeEffect> {
+    fn changed(&mut self, state: BackendState, why: StartReason, now_ms: u64) -> Option<LifeEffect> {
         use BackendState::{Backoff, Disabled, Failed, Handover, Idle, Ready, Starting, Stopping};
         match state {
-            Idle | Backoff | Failed => self.on(LifeEvent::Restart, now_ms),
+            Idle | Backoff | Failed => self.on(LifeEvent::Restart(why), now_ms),
             // It may have read what was there before.
-            Starting => Some(self.stop(AfterStop::Launch, now_ms)),
+            Starting => Some(self.stop(AfterStop::Launch(why), now_ms)),
             // It starts from what has changed after the drain, if it starts again.
             Ready if self.after_drain.is_some() => None,
             Ready | Handover => {
                 let due = now_ms + millis(self.start_timeout);
                 self.enter(Handover, None, Some(due), now_ms);
+                self.start_reason = why;
                 Some(LifeEffect::LaunchSuccessor)
             }
             Stopping if self.after_stop != AfterStop::Disabled => {
-                self.after_stop = AfterStop::Launch;
+                self.after_stop = AfterStop::Launch(why);
                 None
             }
             Stopping | Disabled => None,
@@ -303,7 +314,7 @@ impl Life {
                 self.enter(Starting, None, self.deadline_ms, now_ms);
                 Some(LifeEffect::Replace)
             }
-            LifeEvent::Restart => Some(self.stop(AfterStop::Launch, now_ms)),
+            LifeEvent::Restart(why) => Some(self.stop(AfterStop::Launch(why), now_ms)),
             LifeEvent::Disable => Some(self.stop(AfterStop::Disabled, now_ms)),
             _ => None,
         }
@@ -322,7 +333,8 @@ impl Life {
         self.after_drain = None;
     }
 
-    fn launch(&mut self, now_ms: u64) -> LifeEffect {
+    fn launch(&mut self, why: StartReason, now_ms: u64) -> LifeEffect {
+        self.start_reason = why;
         self.ready_ms = None;
         let due = now_ms + millis(self.start_timeout);
         let reason = self.reason.take();
@@ -340,11 +352,11 @@ impl Life {
         match self.after_stop {
             AfterStop::Idle => self.enter(BackendState::Idle, None, None, now_ms),
             AfterStop::Disabled => self.enter(BackendState::Disabled, None, None, now_ms),
-            AfterStop::Launch => return Some(self.launch(now_ms)),
+            AfterStop::Launch(why) => return Some(self.launch(why, now_ms)),
             AfterStop::TimedOut => {
                 let reason = self.unanswered();
                 self.crashed(reason, jitter, now_ms);
-                return (self.deadline_ms == Some(now_ms)).then(|| self.launch(now_ms));
+                return (self.deadline_ms == Some(now_ms)).then(|| self.launch(StartReason::Crash, now_ms));
             }
         }
         None

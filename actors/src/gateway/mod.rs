@@ -42,7 +42,7 @@ mod turns;
 pub use actor::{Gateway, GatewayHandle, GatewaySettings};
 pub use call::{Call, CallEnd, CallEvent, CallNumber, CallPurpose, InputRequest, Link};
 pub use catalog::{BACKEND_META, Catalog, ListPage, Listing, Target, offered_uri};
-pub use counters::BackendCounters;
+pub use counters::{BackendCounters, CallOutcome, Counts, Direction, StartReason};
 pub use frame_link::{Belongs, FrameLink, SET_LOG_LEVEL};
 pub use launch::{Instance, InstanceEvent, LaunchOrder, Launcher, ReadyInstance, Report, ServerInfo};
 pub use life::BackendState;

@@ -47,6 +47,11 @@ impl ParkedCalls {
         Ok(id)
     }
 
+    /// The number of parked calls.
+    pub fn count(&self) -> usize {
+        self.lock().len()
+    }
+
     /// Takes a call out.
     pub fn take(&self, id: Uuid) -> Option<ParkedCall> {
         self.lock().remove(&id)

@@ -3,35 +3,9 @@
 use super::{
     counter::{Counter, CounterVec, Gauge},
     histogram::Histogram,
-    label::Labelled,
+    label::{Labelled, label},
 };
 use crate::model::{Closing, Rung, WakeResult};
-
-/// Declares an enum whose variants are the values of a label.
-macro_rules! label {
-    ($(#[$meta:meta])* $name:ident { $($(#[$variant_meta:meta])* $variant:ident = $text:literal,)+ }) => {
-        $(#[$meta])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum $name { $($(#[$variant_meta])* $variant,)+ }
-
-        impl Labelled for $name {
-            const ALL: &'static [Self] = &[$(Self::$variant,)+];
-
-            fn index(self) -> usize {
-                self as usize
-            }
-
-            fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $text,)+ }
-            }
-        }
-
-        impl $name {
-            /// The number of values.
-            pub const LEN: usize = <Self as Labelled>::ALL.len();
-        }
-    };
-}
 
 label! {
     /// An operation of a store, as its callers see it.

@@ -120,9 +120,9 @@ struct Shard {
     slots: [AtomicU64; SLOTS],
 }
 
-/// A histogram of durations.
+/// A histogram of durations, with this many shards.
 #[derive(Debug)]
-pub struct Histogram([Shard; SHARDS]);
+pub struct Histogram<const N: usize = SHARDS>([Shard; N]);
 
 /// The state of a histogram at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -138,7 +138,7 @@ pub struct HistogramSnapshot {
     pub native: Vec<(i32, u64)>,
 }
 
-impl Histogram {
+impl<const N: usize> Histogram<N> {
     /// A histogram without durations.
     #[must_use]
     #[allow(clippy::large_stack_arrays, reason = "evaluated by the compiler, for a static")]
@@ -149,7 +149,7 @@ impl Histogram {
                     sum: AtomicU64::new(0),
                     slots: [const { AtomicU64::new(0) }; SLOTS],
                 }
-            }; SHARDS],
+            }; N],
         )
     }
 
@@ -162,7 +162,7 @@ impl Histogram {
     pub fn observe_many(&self, duration_ns: u64, count: u64) {
         // A product would put 60 s beyond the bound of 60 s.
         let seconds = duration_ns as f64 / 1e9;
-        let shard = &self.0[shard()];
+        let shard = &self.0[shard() % N];
         shard.slots[LAYOUT.slot(seconds)].fetch_add(count, Ordering::Relaxed);
         let add = |sum| Some((f64::from_bits(sum) + seconds * count as f64).to_bits());
         let _ = shard.sum.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
@@ -207,7 +207,7 @@ impl Histogram {
     }
 }
 
-impl Default for Histogram {
+impl<const N: usize> Default for Histogram<N> {
     fn default() -> Self {
         Self::new()
     }
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     fn of(durations_ns: &[u64]) -> HistogramSnapshot {
-        let histogram = Box::new(Histogram::new());
+        let histogram = Box::new(<Histogram>::new());
         for &duration in durations_ns {
             histogram.observe(duration);
         }
@@ -261,6 +261,17 @@ mod tests {
             let found = of(&[ns]).classic.iter().position(|&count| count == 1);
             assert_eq!(found, Some(classic), "{ns} ns");
         }
+    }
+
+    #[test]
+    fn a_histogram_with_one_shard_has_the_durations_of_all_threads() {
+        let histogram = Histogram::<1>::new();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| histogram.observe(1_000));
+            }
+        });
+        assert_eq!(histogram.snapshot(), of(&[1_000; 4]));
     }
 
     #[test]
@@ -301,7 +312,7 @@ mod tests {
 
     #[test]
     fn the_sum_of_a_drained_queue_does_not_overflow() {
-        let histogram = Box::new(Histogram::new());
+        let histogram = Box::new(<Histogram>::new());
         let day_ns = 86_400_000_000_000;
         for _ in 0..1000 {
             histogram.observe_many(day_ns, 1_000_000);

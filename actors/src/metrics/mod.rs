@@ -17,6 +17,7 @@ pub use broker::{
 pub use counter::{Counter, CounterVec, Gauge};
 pub use histogram::{CLASSIC_BOUNDS, Histogram, HistogramSnapshot, NATIVE_SCHEMA, NATIVE_ZERO_THRESHOLD};
 pub use label::Labelled;
+pub(crate) use label::label;
 pub use projects::{
     DeadLetterCounts, MessageCounts, ProjectCounters, ProjectCountsView, all_projects, close_project, open_project,
     project, set_labelled_max,

@@ -13,7 +13,7 @@ use std::{
 
 use actors::{
     clock::now,
-    gateway::{CallEnd, CallNumber, FrameLink, LaunchOrder, LinkEnded, ListKind},
+    gateway::{CallEnd, CallNumber, Direction, FrameLink, LaunchOrder, LinkEnded, ListKind},
     model::BackendEra,
 };
 use bytes::Bytes;
@@ -161,6 +161,7 @@ impl<'a> HttpConversation<'a> {
                     self.link.take_outgoing(&mut frames);
                     // Each message goes its own way from here: none of them is sent twice.
                     self.link.note_written(frames.len());
+                    self.count(Direction::Sent, frames.len());
                     for line in frames.split(|byte| *byte == b'\n') {
                         match Outgoing::parse(line) {
                             Some(first) if first.comes_first() => self.send(first).await,
@@ -240,6 +241,7 @@ impl<'a> HttpConversation<'a> {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let accepted = HeaderValue::from_static("application/json, text/event-stream");
         headers.insert(header::ACCEPT, accepted);
+        outgoing.add_trace_headers(&mut headers);
         match self.transport.era() {
             BackendEra::Modern => outgoing.add_modern_headers(&self.tools, &mut headers),
             BackendEra::Legacy if outgoing.is_opening() => {}
@@ -363,16 +365,21 @@ impl<'a> HttpConversation<'a> {
     /// Reads a body that is one message.
     async fn take_body(&self, number: CallNumber, response: Response) {
         match read_body(response, self.result_bytes_max).await {
-            Ok(Some(body)) => match std::str::from_utf8(&body) {
-                Ok(text) => self.conversation.borrow_mut().text(text),
-                Err(_) => self.conversation.borrow_mut().text(""),
-            },
+            Ok(Some(body)) => {
+                self.count(Direction::Received, body.len());
+                let text = std::str::from_utf8(&body).unwrap_or_default();
+                self.conversation.borrow_mut().text(text);
+            }
             Ok(None) => self.too_large(number),
             Err(reason) => {
                 self.died(number, &reason);
                 self.note_failure(&reason);
             }
         }
+    }
+
+    fn count(&self, direction: Direction, len: usize) {
+        self.conversation.borrow().counters().bytes.add(direction, len as u64);
     }
 
     fn too_large(&self, number: CallNumber) {
@@ -437,6 +444,7 @@ impl<'a> HttpConversation<'a> {
             let Some(bytes) = response.next().await? else {
                 return Ok(());
             };
+            self.count(Direction::Received, bytes.len());
             decoder.decode(&bytes, |event| self.event(number, event));
             if let (Some(number), true) = (number, decoder.is_skipping()) {
                 self.too_large(number);

@@ -5,6 +5,7 @@ use std::{cell::RefCell, collections::HashMap};
 use actors::{
     gateway::{BackendLog, CallNumber, Item, SET_LOG_LEVEL},
     json::{member, scan},
+    model::TraceContext,
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -13,6 +14,7 @@ use serde_json::Value;
 use crate::{
     gateway::{lists::ReadTools, probe::Probe},
     mcp::{
+        call_trace::trace_in_meta,
         mirrored::{self, MirroredParameter, mirrored_parameters},
         rpc::{self, Incoming, Params},
         version::MODERN,
@@ -22,6 +24,8 @@ use crate::{
 pub const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const NAME: HeaderName = HeaderName::from_static("mcp-name");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// A message that is sent as the body of a request.
 #[derive(Debug)]
@@ -33,6 +37,8 @@ pub struct Outgoing {
     name: Option<String>,
     /// The arguments of a call of a tool, as JSON.
     arguments: Option<String>,
+    /// The trace that it belongs to.
+    trace: Option<TraceContext>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +92,7 @@ impl Outgoing {
             method: method.into_owned(),
             name,
             arguments,
+            trace: trace_in_meta(&params),
         })
     }
 
@@ -107,6 +114,19 @@ impl Outgoing {
     /// Whether it asks to be told of changes.
     pub fn is_subscription(&self) -> bool {
         self.method == "subscriptions/listen"
+    }
+
+    /// Adds the headers with the trace that the message belongs to.
+    pub fn add_trace_headers(&self, headers: &mut HeaderMap) {
+        let Some(trace) = &self.trace else { return };
+        for (name, value) in [
+            (TRACEPARENT, Some(trace.traceparent())),
+            (TRACESTATE, trace.state().map(ToString::to_string)),
+        ] {
+            if let Some(Ok(value)) = value.map(HeaderValue::try_from) {
+                headers.insert(name, value);
+            }
+        }
     }
 
     /// Adds the headers that a modern server wants: the version, and what repeats parts of the body.
@@ -233,6 +253,23 @@ mod tests {
         assert_eq!(found("mcp-name").as_deref(), Some("=?base64?bcOkcmtlZA==?="));
         assert_eq!(found("mcp-param-region").as_deref(), Some("eu"));
         assert_eq!(found("mcp-protocol-version").as_deref(), Some(MODERN));
+    }
+
+    #[test]
+    fn the_headers_repeat_the_trace_of_the_message() {
+        let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let headers_of = |meta: &str| {
+            let call = format!(r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{{"_meta":{meta}}}}}"#);
+            let mut headers = HeaderMap::new();
+            Outgoing::parse(call.as_bytes())
+                .unwrap()
+                .add_trace_headers(&mut headers);
+            headers
+        };
+        let traced = headers_of(&format!(r#"{{"traceparent":"{parent}","tracestate":"a=1"}}"#));
+        assert_eq!((&traced["traceparent"], &traced["tracestate"]), (&parent, &"a=1"));
+        assert!(headers_of(r#"{"traceparent":"00-1-2-01"}"#).is_empty());
+        assert!(headers_of("{}").is_empty());
     }
 
     #[test]

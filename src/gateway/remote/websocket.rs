@@ -5,7 +5,7 @@ use std::{cell::Cell, sync::Arc, time::Duration};
 use actix_http::ws::{Frame, Item, Message};
 use actors::{
     clock::now,
-    gateway::{FrameLink, InstanceEvent, LaunchOrder, LinkEnded},
+    gateway::{BackendCounters, Direction, FrameLink, InstanceEvent, LaunchOrder, LinkEnded},
 };
 use bytes::{Bytes, BytesMut};
 use futures_util::{Sink, SinkExt, Stream, StreamExt};
@@ -53,12 +53,12 @@ async fn hold<E: std::fmt::Display>(
     message_len_max: usize,
     ending: &Ending,
 ) -> (bool, Arc<LinkEnded>) {
-    let link = Arc::clone(conversation.link());
+    let (link, counters) = (Arc::clone(conversation.link()), Arc::clone(conversation.counters()));
     let stop = std::rc::Rc::clone(conversation.stop());
     let heard = Heard::new();
     let status = tokio::select! {
         status = receive(&mut conversation, read, message_len_max, &heard) => status,
-        status = send(&link, &mut write, &heard) => status,
+        status = send(&link, &mut write, &heard, &counters) => status,
         () = stop.wait() => String::new(),
         () = ending.asked() => "the connection was ended by the broker".to_owned(),
     };
@@ -134,6 +134,10 @@ async fn receive<E: std::fmt::Display>(
             return format!("a message has more than {message_len_max} bytes");
         }
         if let Some(text) = whole {
+            conversation
+                .counters()
+                .bytes
+                .add(Direction::Received, text.len() as u64);
             conversation.text(std::str::from_utf8(&text).unwrap_or("a message that is not UTF-8"));
         }
         match conversation.pause() {
@@ -148,6 +152,7 @@ async fn send<E: std::fmt::Display>(
     link: &FrameLink,
     write: &mut (impl Sink<Message, Error = E> + Unpin),
     heard: &Heard,
+    counters: &BackendCounters,
 ) -> String {
     let mut frames = Vec::new();
     let mut pings = interval(PING_INTERVAL);
@@ -156,6 +161,7 @@ async fn send<E: std::fmt::Display>(
             () = link.has_outgoing() => {
                 frames.clear();
                 link.take_outgoing(&mut frames);
+                counters.bytes.add(Direction::Sent, frames.len() as u64);
                 write_lines(link, &frames, write).await
             }
             () = heard.wake.notified() => match heard.ping.take() {

@@ -4,15 +4,15 @@
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
     rc::Rc,
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::Duration,
 };
 
 use actors::{
     clock::now,
     gateway::{
-        BackendCommand, BackendShared, BackendState, BackendView, Call, CallEnd, CallEvent, CallPurpose, CallerId,
-        InputRequest, Link, LinkRefusal, ParkedCall, Turn,
+        BackendCommand, BackendShared, BackendState, BackendView, Call, CallEnd, CallEvent, CallOutcome, CallPurpose,
+        CallerId, InputRequest, Link, LinkRefusal, ParkedCall, Turn,
     },
     model::{BackendEra, BackendFailure, BrokerError},
     session::Connection,
@@ -22,15 +22,16 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio::{
     sync::Notify,
-    time::{sleep_until, timeout_at},
+    time::{Instant, sleep_until, timeout_at},
 };
 
 use super::{
     asking::{InputRequired, ROUNDS_MAX, States, ask_legacy_caller, can_answer, forget_later},
     deadlines::Deadlines,
     held_bytes::HeldBytes,
+    record::CallRecord,
     request::{ForwardedRequest, Input},
-    response::{translate_error, translate_progress, translate_result},
+    response::{is_tool_error, translate_error, translate_progress, translate_result},
     route::{Route, awaited_name, unknown_tool},
     tasks,
 };
@@ -63,25 +64,7 @@ pub struct RunningCall {
     pub _held: HeldBytes,
     /// Notified when the broker stops.
     pub hurry: Rc<Notify>,
-    pub counted: CountedCall,
-}
-
-/// Counts a call while it is open.
-pub struct CountedCall(Arc<BackendShared>);
-
-impl CountedCall {
-    pub fn begin(backend: &Arc<BackendShared>) -> Self {
-        backend.counters.open.fetch_add(1, Ordering::Relaxed);
-        backend.counters.last_call_ms.store(now().mono_ms, Ordering::Relaxed);
-        Self(Arc::clone(backend))
-    }
-}
-
-impl Drop for CountedCall {
-    fn drop(&mut self) {
-        self.0.counters.open.fetch_sub(1, Ordering::Relaxed);
-        self.0.counters.last_call_ms.store(now().mono_ms, Ordering::Relaxed);
-    }
+    pub record: CallRecord,
 }
 
 /// A call that was sent.
@@ -134,7 +117,7 @@ impl RunningCall {
 
     /// Runs the call to its answer.
     pub async fn run(self, opened: Option<OpenCall>) {
-        let mut deadlines = Deadlines::begin(&self.backend().view());
+        let mut deadlines = Deadlines::begin(&self.backend().view(), self.record.begun);
         let mut opened = opened;
         let mut is_stopping = false;
         let mut rounds = 0;
@@ -174,7 +157,7 @@ impl RunningCall {
                 Ok(_) => return self.fail(self.protocol("it asks its caller again and again".to_owned())),
                 Err(reason) => return self.fail(self.protocol(reason.to_owned())),
             }
-            deadlines = Deadlines::begin(&self.backend().view());
+            deadlines = Deadlines::begin(&self.backend().view(), Instant::now());
         }
     }
 
@@ -203,7 +186,7 @@ impl RunningCall {
         };
         answered
             .map_err(|error| {
-                self.count(false);
+                self.record.ends_as(CallOutcome::Error);
                 self.to.trace_failure("json_rpc_error");
                 self.to.error(&self.context.outbox, &error);
             })
@@ -216,7 +199,7 @@ impl RunningCall {
 
     /// Answers a modern caller with the questions of a modern backend.
     fn answer_input_required(&self, asked: &InputRequired) {
-        self.count(true);
+        self.record.ends_as(CallOutcome::Ok);
         let result = self.states().input_required(self.backend(), asked);
         self.to.raw_result(&self.context.outbox, &result);
     }
@@ -231,6 +214,7 @@ impl RunningCall {
             });
         };
         forget_later(Arc::clone(self.backend()), id);
+        self.record.ends_as(CallOutcome::Ok);
         let result = self.states().parked(self.backend(), id, &question);
         self.to.raw_result(&self.context.outbox, &result);
     }
@@ -418,13 +402,13 @@ impl RunningCall {
             CallEnd::Result(result) => self.answer_result(&result, era),
             CallEnd::Error(error) => {
                 if let Some(error) = self.missing_capability(&error) {
-                    self.count(true);
+                    self.record.ends_as(CallOutcome::Error);
                     return self.to.error(&self.context.outbox, &error);
                 }
                 let text = str::from_utf8(&error).map_err(|_| "it is not UTF-8".to_owned());
                 match text.and_then(|text| translate_error(text, self.to.modern)) {
                     Ok(error) => {
-                        self.count(true);
+                        self.record.ends_as(CallOutcome::Error);
                         self.to.trace_failure("json_rpc_error");
                         self.to.raw_error(&self.context.outbox, &error);
                     }
@@ -491,7 +475,12 @@ impl RunningCall {
                         backend: self.backend().name.to_string(),
                     });
                 }
-                self.count(true);
+                self.record
+                    .ends_as(if self.route.method == "tools/call" && is_tool_error(&result) {
+                        CallOutcome::ToolError
+                    } else {
+                        CallOutcome::Ok
+                    });
                 self.context.identity.charge_answer(result.len());
                 self.to.raw_result(&self.context.outbox, &result);
             }
@@ -503,36 +492,24 @@ impl RunningCall {
     }
 
     fn fail(&self, failure: BackendFailure) {
-        self.refuse(&failure.into());
-    }
-
-    fn refuse(&self, error: &BrokerError) {
-        self.count(false);
+        self.record.ends_as(CallOutcome::of(&failure));
+        let error = BrokerError::from(failure);
         if self.route.method == "tools/call" {
-            self.context.refuse(&self.to, error);
+            self.context.refuse(&self.to, &error);
         } else {
             self.to.trace_failure(error.code());
-            self.to.error(&self.context.outbox, &RpcError::refused(error));
+            self.to.error(&self.context.outbox, &RpcError::refused(&error));
         }
     }
 
     fn refuse_unknown(&self) {
+        self.record.ends_as(CallOutcome::Refused);
         let name = self.route.awaited.as_deref().unwrap_or_default();
         let error = match self.route.method {
             "prompts/get" => RpcError::invalid_params(format!("Unknown prompt: {name}")),
             _ => unknown_tool(name),
         };
         self.to.error(&self.context.outbox, &error);
-    }
-
-    fn count(&self, is_answered: bool) {
-        let counters = &self.counted.0.counters;
-        let counter = if is_answered {
-            &counters.calls
-        } else {
-            &counters.failures
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
     }
 
     fn not_running(&self, is_stopping: bool) -> BackendFailure {

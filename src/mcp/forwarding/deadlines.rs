@@ -15,8 +15,8 @@ pub struct Deadlines {
 }
 
 impl Deadlines {
-    pub fn begin(view: &BackendView) -> Self {
-        let begun = Instant::now();
+    /// Those of a call that began at this time.
+    pub fn begin(view: &BackendView, begun: Instant) -> Self {
         let timeout = view.config.call_timeout;
         Self {
             begun,

@@ -3,7 +3,7 @@
 use std::{rc::Rc, sync::Arc};
 
 use actors::{
-    gateway::{BackendShared, ParkedCall},
+    gateway::{BackendShared, CallOutcome, ParkedCall},
     model::{BackendEra, BackendFailure},
 };
 use serde_json::{Map, Value, json};
@@ -11,8 +11,9 @@ use tokio::sync::Notify;
 
 use super::{
     asking::{Brought, States, carried_capabilities},
-    call::{CountedCall, OpenCall, RunningCall},
+    call::{OpenCall, RunningCall},
     held_bytes::HeldBytes,
+    record::CallRecord,
     request::{ForwardedRequest, Input},
     route::Route,
 };
@@ -56,7 +57,10 @@ pub fn forward(
     if to.takes_tasks && (route.method == "tools/call" || route.task.is_some()) {
         capabilities.insert("extensions".to_owned(), json!({tasks::EXTENSION: {}}));
     }
-    let request = ForwardedRequest::new(&route, params, client, &capabilities, to.log_level)?;
+    let record = CallRecord::begin(&route, to.trace.as_deref());
+    let trace = record.trace(to.trace.as_deref());
+    let request = ForwardedRequest::new(route.method, route.replaced.clone(), params, client, trace.as_ref())?
+        .for_caller(&capabilities, to.log_level);
     let Some(held) = HeldBytes::take(context, request.len()) else {
         let failure = BackendFailure::Busy {
             backend: route.backend.name.to_string(),
@@ -67,10 +71,11 @@ pub fn forward(
     };
     let resumed = brought_by(context, to, &route, &request)?;
     let hurry = Rc::<Notify>::default();
+    record.ends_as(CallOutcome::Cancelled);
     let call = RunningCall {
         context: Rc::clone(context),
         to: to.clone(),
-        counted: CountedCall::begin(&route.backend),
+        record,
         route,
         request,
         capabilities,

@@ -1,6 +1,6 @@
 //! Requests that a backend answers: which backend a name leads to, what is sent to it, and what becomes of its answer.
 //!
-//! `route` finds the backend, `request` writes the frame, `forward` begins the call, `call` runs the call to its answer, `response` translates the
+//! `route` finds the backend, `request` writes the frame, `forward` begins the call, `call` runs the call to its answer, `record` counts and traces it, `response` translates the
 //! answer into the caller's era, `asking` brings questions of a backend to its caller, `tasks` passes its tasks on, under ids of `task_id`. Nothing is parsed but the members that change; all other bytes are passed on as they are.
 
 mod asking;
@@ -8,6 +8,7 @@ mod call;
 mod deadlines;
 mod forward;
 mod held_bytes;
+mod record;
 mod request;
 mod response;
 mod route;

@@ -3,10 +3,13 @@
 
 use std::{borrow::Cow, cell::RefCell};
 
-use actors::{gateway::CallNumber, json, model::BackendEra};
+use actors::{
+    gateway::CallNumber,
+    json,
+    model::{BackendEra, TraceContext},
+};
 use serde_json::{Map, Value, json};
 
-use super::route::Route;
 use crate::{
     json::scan,
     mcp::{
@@ -21,6 +24,9 @@ use crate::{
 const PROTOCOL_META: &str = "io.modelcontextprotocol/";
 const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
 const PROGRESS_TOKEN: &str = "progressToken";
+/// The members of `_meta` with the trace context (SEP-414).
+const TRACEPARENT: &str = "traceparent";
+const TRACESTATE: &str = "tracestate";
 /// The member of `_meta` that says that the request came through the broker.
 const VIA: &str = "dev.mcp-broker/via";
 
@@ -54,31 +60,17 @@ pub struct Input {
 }
 
 impl ForwardedRequest {
-    /// The request of a client, which calls itself `client` if its `_meta` does not say so, can be asked for what
-    /// `capabilities` say, and wants log messages from `log_level` on.
+    /// The request of a client, which calls itself `client` if its `_meta` does not say so. `replaced` is a member of the params
+    /// with its other value as JSON, and `trace` takes the place of what `_meta` says of the trace.
     ///
     /// # Errors
     /// The params are not JSON.
     pub fn new(
-        route: &Route,
-        params: &Params<'_>,
-        client: Option<(&str, &str)>,
-        capabilities: &Map<String, Value>,
-        log_level: Option<Level>,
-    ) -> Result<Self, RpcError> {
-        let mut request = Self::parse(route.method, route.replaced.clone(), params, client)?;
-        request.log_level = log_level;
-        if !capabilities.is_empty() {
-            request.capabilities = json!(capabilities).to_string();
-        }
-        Ok(request)
-    }
-
-    fn parse(
         method: &'static str,
         replaced: (&'static str, String),
         params: &Params<'_>,
         client: Option<(&str, &str)>,
+        trace: Option<&TraceContext>,
     ) -> Result<Self, RpcError> {
         let member = replaced.0;
         let members = json::members(params.text.unwrap_or("{}"))?;
@@ -95,24 +87,40 @@ impl ForwardedRequest {
         };
         for (key, raw) in &members {
             match &**key {
-                "_meta" => request.add_meta(raw)?,
+                "_meta" => request.add_meta(raw, trace.is_some())?,
                 "inputResponses" => request.input.get_mut().responses = Some(one_line(raw)),
                 "requestState" => request.input.get_mut().state = Some(one_line(raw)),
                 key if key == member => {}
                 key => add(&mut request.params, key, raw),
             }
         }
+        if let Some(trace) = trace {
+            if let Some(state) = trace.state() {
+                add(&mut request.meta, TRACESTATE, &json::string(state));
+            }
+            add(&mut request.meta, TRACEPARENT, &json::string(&trace.traceparent()));
+        }
         replace_line_breaks(&mut request.params);
         replace_line_breaks(&mut request.meta);
         Ok(request)
     }
 
-    fn add_meta(&mut self, meta: &str) -> Result<(), RpcError> {
+    /// The same of a client that can be asked for what `capabilities` say, and wants log messages from `log_level` on.
+    pub fn for_caller(mut self, capabilities: &Map<String, Value>, log_level: Option<Level>) -> Self {
+        self.log_level = log_level;
+        if !capabilities.is_empty() {
+            self.capabilities = json!(capabilities).to_string();
+        }
+        self
+    }
+
+    fn add_meta(&mut self, meta: &str, has_trace: bool) -> Result<(), RpcError> {
         for (key, raw) in json::members(meta)? {
             match &*key {
                 PROGRESS_TOKEN => self.wants_progress = true,
                 CLIENT_INFO => self.client_info = Some(one_line(raw)),
                 key if key.starts_with(PROTOCOL_META) => {}
+                TRACEPARENT | TRACESTATE if has_trace => {}
                 key => add(&mut self.meta, key, raw),
             }
         }
@@ -242,11 +250,16 @@ mod tests {
     use crate::mcp::rpc::{self, Incoming};
 
     fn frame(params: &str, era: BackendEra) -> String {
+        traced_frame(params, era, None)
+    }
+
+    fn traced_frame(params: &str, era: BackendEra, trace: Option<&TraceContext>) -> String {
         let text = format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{params}}}");
         let Ok(Incoming::Request { params, .. }) = rpc::parse(&text) else {
             panic!("{text}");
         };
-        let request = ForwardedRequest::parse("tools/call", ("name", "\"own\"".to_owned()), &params, Some(("c", "1")));
+        let name = ("name", "\"own\"".to_owned());
+        let request = ForwardedRequest::new("tools/call", name, &params, Some(("c", "1")), trace);
         let mut out = Vec::new();
         request.unwrap().write(era, CallNumber(1_048_577), &mut out);
         String::from_utf8(out).unwrap()
@@ -275,6 +288,24 @@ mod tests {
         );
         assert_eq!(meta["io.modelcontextprotocol/clientCapabilities"], json!({}));
         assert_eq!(meta[VIA]["name"], "mcp-broker");
+    }
+
+    #[test]
+    fn a_trace_takes_the_place_of_that_of_the_caller() {
+        let of_caller = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let params = format!(r#"{{"name":"a","_meta":{{"traceparent":"{of_caller}","tracestate":"a=1","x":1}}}}"#);
+        let meta = |trace: Option<&TraceContext>| {
+            let frame = traced_frame(&params, BackendEra::Legacy, trace);
+            serde_json::from_str::<Value>(&frame).unwrap()["params"]["_meta"].take()
+        };
+        assert_eq!(
+            meta(None),
+            json!({"traceparent": of_caller, "tracestate": "a=1", "x": 1})
+        );
+        let trace = TraceContext::recorded(1, 2, None);
+        assert_eq!(meta(Some(&trace)), json!({"traceparent": trace.traceparent(), "x": 1}));
+        let bare = traced_frame(r#"{"name":"a"}"#, BackendEra::Legacy, Some(&trace));
+        assert!(bare.contains(&trace.traceparent()), "{bare}");
     }
 
     #[test]

@@ -63,6 +63,19 @@ pub fn translate_result<'a>(
     Ok(Cow::Owned(out))
 }
 
+/// Whether the result of a tool says that the tool has failed. Most results are not parsed for it.
+pub fn is_tool_error(result: &[u8]) -> bool {
+    const MEMBER: &[u8] = b"\"isError\"";
+    let is_true = |at: usize| {
+        let value = result[at + MEMBER.len()..].trim_ascii_start();
+        value
+            .strip_prefix(b":")
+            .is_some_and(|value| value.trim_ascii_start().starts_with(b"true"))
+    };
+    memchr::memmem::find_iter(result, MEMBER).any(is_true)
+        && str::from_utf8(result).is_ok_and(|result| json::member(result, "isError") == Some("true"))
+}
+
 /// Checks that a modern result is the end of its call.
 fn check_kind(kind: &str, takes_task: bool) -> Result<(), &'static str> {
     match kind {
@@ -188,6 +201,20 @@ mod tests {
             str::from_utf8(&read).unwrap(),
             r#"{"resultType":"complete","ttlMs":0,"cacheScope":"private","contents":[]}"#
         );
+    }
+
+    #[test]
+    fn only_a_result_that_says_so_is_the_error_of_a_tool() {
+        for (result, expected) in [
+            (r#"{"content":[],"isError":true}"#, true),
+            ("{\"isError\" :\n true}", true),
+            (r#"{"isError":false}"#, false),
+            (r#"{"content":[]}"#, false),
+            (r#"{"structuredContent":{"isError":true},"isError":false}"#, false),
+            (r#"{"content":[{"type":"text","text":"\"isError\":true"}]}"#, false),
+        ] {
+            assert_eq!(is_tool_error(result.as_bytes()), expected, "{result}");
+        }
     }
 
     #[test]

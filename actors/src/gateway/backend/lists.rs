@@ -1,6 +1,6 @@
 //! What the backend offers: read from the store at the start, told by instances, and kept in the store.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use actix::{ActorFutureExt, AsyncContext, Context, fut::wrap_future};
 
@@ -39,6 +39,9 @@ impl Backend {
     pub(super) fn take_lists(&mut self, lists: BackendLists, are_complete: bool, ctx: &mut Context<Self>) {
         let before = self.shared.view();
         let known = before.lists.clone().filter(|known| **known == lists);
+        if known.is_none() && before.lists.is_some() {
+            self.shared.counters.list_changes.fetch_add(1, Ordering::Relaxed);
+        }
         let lists = known.unwrap_or_else(|| Arc::new(lists));
         self.shared.change_view(|view| {
             view.lists = Some(Arc::clone(&lists));

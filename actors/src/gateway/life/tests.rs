@@ -38,7 +38,10 @@ fn the_first_restart_is_immediate_and_later_ones_wait_longer() {
     assert_eq!(life.reason(), Some("exited with code 1"));
     assert_eq!(life.deadline_ms(), Some(now + 300 * S));
     assert_eq!(life.on(LifeEvent::Wanted, now), None, "calls fail fast");
-    assert_eq!(life.on(LifeEvent::Restart, now), Some(LifeEffect::Launch));
+    assert_eq!(
+        life.on(LifeEvent::Restart(StartReason::Operator), now),
+        Some(LifeEffect::Launch)
+    );
 }
 
 #[test]
@@ -87,7 +90,10 @@ fn an_operator_restarts_and_disables() {
     let mut life = life();
     life.on(LifeEvent::Wanted, 0);
     life.on(LifeEvent::Ready, 1);
-    assert_eq!(life.on(LifeEvent::Restart, 2), Some(LifeEffect::End));
+    assert_eq!(
+        life.on(LifeEvent::Restart(StartReason::Operator), 2),
+        Some(LifeEffect::End)
+    );
     assert_eq!(life.state(), BackendState::Stopping);
     assert_eq!(life.on(LifeEvent::Wanted, 3), None);
     assert_eq!(life.on(crash(), 4), Some(LifeEffect::Launch));
@@ -95,7 +101,10 @@ fn an_operator_restarts_and_disables() {
     assert_eq!(life.on(crash(), 6), None);
     assert_eq!(life.state(), BackendState::Disabled);
     assert_eq!(life.on(LifeEvent::Wanted, 7), None);
-    assert_eq!(life.on(LifeEvent::Restart, 8), Some(LifeEffect::Launch));
+    assert_eq!(
+        life.on(LifeEvent::Restart(StartReason::Operator), 8),
+        Some(LifeEffect::Launch)
+    );
     life.on(LifeEvent::Ready, 9);
     assert_eq!(life.on(LifeEvent::IdleTooLong, 10), Some(LifeEffect::End));
     assert_eq!(life.on(crash(), 11), None);
@@ -112,11 +121,14 @@ fn ready() -> Life {
 #[test]
 fn a_changed_one_takes_the_place_of_the_running_one_when_it_is_ready() {
     let mut life = ready();
-    assert_eq!(life.on(LifeEvent::Changed, 2), Some(LifeEffect::LaunchSuccessor));
+    assert_eq!(
+        life.on(LifeEvent::Changed(StartReason::Change), 2),
+        Some(LifeEffect::LaunchSuccessor)
+    );
     assert_eq!(life.state(), BackendState::Handover);
     assert_eq!(life.on(LifeEvent::IdleTooLong, 3), None);
     assert_eq!(
-        life.on(LifeEvent::Changed, 4),
+        life.on(LifeEvent::Changed(StartReason::Change), 4),
         Some(LifeEffect::LaunchSuccessor),
         "changed once more"
     );
@@ -127,13 +139,16 @@ fn a_changed_one_takes_the_place_of_the_running_one_when_it_is_ready() {
 #[test]
 fn the_running_one_goes_on_when_the_changed_one_does_not_start() {
     let mut life = ready();
-    life.on(LifeEvent::Changed, 2);
+    life.on(LifeEvent::Changed(StartReason::Change), 2);
     let reason = "exited with code 1".to_owned();
     assert_eq!(life.on(LifeEvent::SuccessorEnded { reason }, 3), None);
     assert_eq!(life.state(), BackendState::Ready);
     assert!(life.reason().unwrap().ends_with("goes on: exited with code 1"));
 
-    assert_eq!(life.on(LifeEvent::Changed, 4), Some(LifeEffect::LaunchSuccessor));
+    assert_eq!(
+        life.on(LifeEvent::Changed(StartReason::Change), 4),
+        Some(LifeEffect::LaunchSuccessor)
+    );
     assert_eq!(life.reason(), None);
     assert_eq!(life.on(LifeEvent::Deadline, 4 + 60 * S), Some(LifeEffect::EndSuccessor));
     assert!(life.reason().unwrap().ends_with("did not answer within 60 s"));
@@ -143,7 +158,7 @@ fn the_running_one_goes_on_when_the_changed_one_does_not_start() {
 #[test]
 fn the_changed_one_is_awaited_when_the_running_one_ends_first() {
     let mut life = ready();
-    life.on(LifeEvent::Changed, 2);
+    life.on(LifeEvent::Changed(StartReason::Change), 2);
     assert_eq!(life.on(crash(), 3), Some(LifeEffect::Replace));
     assert_eq!(
         (life.state(), life.deadline_ms()),
@@ -156,11 +171,11 @@ fn the_changed_one_is_awaited_when_the_running_one_ends_first() {
 #[test]
 fn nothing_takes_the_place_of_one_that_ends_with_its_open_calls() {
     let mut life = ready();
-    life.on(LifeEvent::Changed, 2);
+    life.on(LifeEvent::Changed(StartReason::Change), 2);
     assert_eq!(life.on(LifeEvent::DisableOnceIdle, 3), Some(LifeEffect::Drain));
     assert_eq!(life.state(), BackendState::Ready);
     assert_eq!(life.on(LifeEvent::SuccessorReady, 4), None, "it was given up");
-    assert_eq!(life.on(LifeEvent::Changed, 5), None);
+    assert_eq!(life.on(LifeEvent::Changed(StartReason::Change), 5), None);
     assert_eq!(life.on(LifeEvent::Drained, 6), Some(LifeEffect::End));
     life.on(crash(), 7);
     assert_eq!(life.state(), BackendState::Disabled);
@@ -170,7 +185,11 @@ fn nothing_takes_the_place_of_one_that_ends_with_its_open_calls() {
 fn the_latest_wish_counts_when_the_open_calls_have_ended() {
     let mut life = ready();
     assert_eq!(life.on(LifeEvent::DisableOnceIdle, 2), Some(LifeEffect::Drain));
-    assert_eq!(life.on(LifeEvent::RestartOnceIdle, 3), None, "it drains already");
+    assert_eq!(
+        life.on(LifeEvent::RestartOnceIdle(StartReason::Change), 3),
+        None,
+        "it drains already"
+    );
     assert_eq!(life.on(crash(), 4), Some(LifeEffect::Launch), "it ends by itself");
     assert_eq!(life.on(LifeEvent::Drained, 5), None);
     life.on(LifeEvent::Ready, 6);
@@ -179,7 +198,7 @@ fn the_latest_wish_counts_when_the_open_calls_have_ended() {
         None,
         "the calls were those of the one before"
     );
-    life.on(LifeEvent::RestartOnceIdle, 8);
+    life.on(LifeEvent::RestartOnceIdle(StartReason::Change), 8);
     life.on(LifeEvent::DisableOnceIdle, 9);
     assert_eq!(life.on(crash(), 10), None);
     assert_eq!(life.state(), BackendState::Disabled);
@@ -191,18 +210,21 @@ fn a_change_starts_what_does_not_run_unless_it_is_disabled() {
     life.on(LifeEvent::Wanted, 0);
     let reason = "no such program".to_owned();
     life.on(LifeEvent::NotStarted { reason }, 1);
-    assert_eq!(life.on(LifeEvent::Changed, 2), Some(LifeEffect::Launch));
     assert_eq!(
-        life.on(LifeEvent::Changed, 3),
+        life.on(LifeEvent::Changed(StartReason::Change), 2),
+        Some(LifeEffect::Launch)
+    );
+    assert_eq!(
+        life.on(LifeEvent::Changed(StartReason::Change), 3),
         Some(LifeEffect::End),
         "it may have read the old files"
     );
     assert_eq!(life.on(crash(), 4), Some(LifeEffect::Launch));
     life.on(LifeEvent::Disable, 5);
-    assert_eq!(life.on(LifeEvent::Changed, 6), None);
+    assert_eq!(life.on(LifeEvent::Changed(StartReason::Change), 6), None);
     life.on(crash(), 7);
     assert_eq!(
-        (life.state(), life.on(LifeEvent::Changed, 8)),
+        (life.state(), life.on(LifeEvent::Changed(StartReason::Change), 8)),
         (BackendState::Disabled, None)
     );
 }
@@ -213,4 +235,38 @@ fn one_that_is_not_restarted_by_itself_waits_for_an_operator() {
     life.on(LifeEvent::Wanted, 0);
     assert_eq!(life.on(crash(), 1), None);
     assert_eq!((life.state(), life.deadline_ms()), (BackendState::Failed, None));
+}
+
+#[test]
+fn each_start_has_its_reason() {
+    use StartReason::{Change, Config, Crash, Operator, Wanted};
+    let mut life = life();
+    let mut starts = Vec::new();
+    for (at, event) in [
+        LifeEvent::Wanted,
+        LifeEvent::Ready,
+        crash(),
+        LifeEvent::Ready,
+        LifeEvent::Changed(Change),
+        LifeEvent::SuccessorReady,
+        LifeEvent::RestartOnceIdle(Config),
+        LifeEvent::Drained,
+        crash(),
+        LifeEvent::Ready,
+        LifeEvent::Restart(Operator),
+        crash(),
+        LifeEvent::Ready,
+        LifeEvent::IdleTooLong,
+        crash(),
+        LifeEvent::Wanted,
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let effect = life.on(event, at as u64);
+        if matches!(effect, Some(LifeEffect::Launch | LifeEffect::LaunchSuccessor)) {
+            starts.push(life.start_reason());
+        }
+    }
+    assert_eq!(starts, [Wanted, Crash, Change, Config, Operator, Wanted]);
 }
