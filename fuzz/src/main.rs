@@ -3,10 +3,12 @@
 //! `fuzz TARGET [SECONDS [SEED]]` mutates the corpus of a target for that long; `fuzz TARGET --replay FILE` runs one
 //! input. An input that makes the target panic or run too long is written to `artifacts/`.
 
+mod config;
 #[allow(dead_code)]
 #[path = "../../src/gateway/remote/event_stream.rs"]
 mod event_decoder;
 mod event_stream;
+mod forwarding;
 mod frame_decoder;
 mod heap;
 #[allow(dead_code)]
@@ -20,6 +22,10 @@ mod mutate;
 mod refusal;
 mod rpc_frame;
 mod schema_intake;
+#[allow(dead_code)]
+#[path = "../../src/gateway/import.rs"]
+mod server_files;
+mod server_import;
 mod transport;
 
 use std::{
@@ -53,6 +59,12 @@ const TARGETS: &[Target] = &[
         limit: Duration::from_secs(2),
     },
     Target {
+        name: "forwarding",
+        run: forwarding::run,
+        dictionary: forwarding::DICTIONARY,
+        limit: Duration::from_secs(2),
+    },
+    Target {
         name: "frame_decoder",
         run: frame_decoder::run,
         dictionary: frame_decoder::DICTIONARY,
@@ -75,6 +87,12 @@ const TARGETS: &[Target] = &[
         run: schema_intake::run,
         dictionary: schema_intake::DICTIONARY,
         limit: Duration::from_secs(10),
+    },
+    Target {
+        name: "server_import",
+        run: server_import::run,
+        dictionary: server_import::DICTIONARY,
+        limit: Duration::from_secs(2),
     },
 ];
 

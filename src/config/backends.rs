@@ -12,8 +12,8 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 
 use super::{
     file_pattern::FilePattern,
-    rules::{Rule, Span, hours, millis, seconds},
     server_url::parse_url,
+    span::{Rule, Span, hours, millis, seconds},
 };
 
 /// The key of the table of backends, in the file and in the table of a project.

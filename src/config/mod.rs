@@ -16,6 +16,7 @@ mod origins;
 mod rules;
 mod server_url;
 mod setting;
+mod span;
 mod table;
 mod web_rules;
 

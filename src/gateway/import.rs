@@ -11,7 +11,7 @@ use std::{
 use actors::{json::string, model::BackendName};
 use serde_json::{Map, Value};
 
-use crate::config::FilePattern;
+use crate::config::{FilePattern, parse_url};
 
 /// Members of a server that are imported; `type` says what the others say already.
 const KNOWN: [&str; 13] = [
@@ -232,6 +232,10 @@ fn table(
         }
         (None, Some(url)) => {
             let url = text(url)?.ok_or("url is no text")?;
+            // One with references is known when the backend starts.
+            if !url.contains("${") {
+                parse_url(&url).map_err(|reason| format!("url: {reason}"))?;
+            }
             line("url", &toml_string(&url));
             // Other values are found out when the backend starts.
             if server.get("type").and_then(Value::as_str) == Some("sse") {
@@ -258,7 +262,12 @@ fn table(
             None if KNOWN.contains(&member.as_str()) => {}
             None => {
                 notes.push(format!("{name}: {member} is not known, and kept as a comment"));
-                let _ = writeln!(table, "# {} = {value}", toml_string(member));
+                let _ = writeln!(
+                    table,
+                    "# {} = {}",
+                    toml_string(member),
+                    without_delete(&value.to_string())
+                );
             }
         }
     }
@@ -309,26 +318,35 @@ fn inline_table(values: &Map<String, Value>, references: &References) -> Result<
     Ok(format!("{{ {} }}", entries.join(", ")))
 }
 
-/// Replaces what only the other program knows. Variables stay: the broker replaces them when it starts the backend.
+/// Replaces what only the other program knows, once: what takes its place stays as it is. Variables stay, too: the broker
+/// replaces them when it starts the backend.
 fn resolved(text: &str, references: &References) -> Result<String, String> {
-    let mut text = text.replace("${workspaceFolder}", &references.folder);
-    while let Some(at) = text.find("${input:") {
-        let rest = &text[at + "${input:".len()..];
-        let (name, _) = rest
+    let text = text.replace("${workspaceFolder}", &references.folder);
+    let (mut done, mut rest) = (String::new(), text.as_str());
+    while let Some((before, after)) = rest.split_once("${input:") {
+        let (name, after) = after
             .split_once('}')
             .ok_or("a reference \"${input:\" has no closing bracket")?;
         let value = references
             .inputs
             .get(name)
             .ok_or_else(|| format!("it asks for {name}: give it with --input {name}=VALUE"))?;
-        text = text.replacen(&format!("${{input:{name}}}"), value, 1);
+        done.push_str(before);
+        done.push_str(value);
+        rest = after;
     }
-    Ok(text)
+    done.push_str(rest);
+    Ok(done)
 }
 
 /// A basic string of TOML, whose escapes are those of JSON.
 fn toml_string(text: &str) -> String {
-    string(text).replace('\u{7f}', "\\u007f")
+    without_delete(&string(text))
+}
+
+/// JSON text in which the one control character is escaped that JSON allows in a string and TOML does not.
+fn without_delete(json: &str) -> String {
+    json.replace('\u{7f}', "\\u007f")
 }
 
 #[cfg(test)]
@@ -405,6 +423,15 @@ mod tests {
                 .contains("command = \"python\"\nargs = [\"-u\", \"server.py\"]")
         );
         assert_eq!(imported.notes, [""; 0]);
+        let of_itself = References {
+            inputs: BTreeMap::from([("key".to_owned(), "${input:key}".to_owned())]),
+            folder: String::new(),
+        };
+        let imported = import(&file, &of_itself, &BTreeSet::new()).unwrap();
+        assert!(
+            imported.backends[0].table.contains("\"${input:key}\""),
+            "it is replaced once"
+        );
         let missing = import(&file, &References::default(), &BTreeSet::new()).unwrap_err();
         assert_eq!(missing, "a: it asks for key: give it with --input key=VALUE");
     }
@@ -439,6 +466,10 @@ mod tests {
                 "a: args is no list",
             ),
             (
+                json!({"mcpServers": {"a": {"url": "http://me:secret@host/"}}}),
+                "a: url: it has a user or a password: send them in a header, headers = { Authorization = \"…\" }",
+            ),
+            (
                 json!({"mcpServers": {"a": {"command": "x", "env": {"A": []}}}}),
                 "a: the value of A is no text",
             ),
@@ -453,7 +484,7 @@ mod tests {
     #[test]
     fn imported_tables_are_valid_configuration() {
         let file = json!({"mcpServers": {"a": {
-            "command": "x\u{7f}\n\t\u{1}\\", "args": ["ü"], "env": {"A.b\"": "'"}, "disabled": true, "extra": [1],
+            "command": "x\u{7f}\n\t\u{1}\\", "args": ["ü"], "env": {"A.b\"": "'"}, "disabled": true, "extra": ["\u{7f}"],
         }}});
         let table = &imported(&file).backends[0].table;
         let parsed: toml::Value = toml::from_str(table).unwrap();

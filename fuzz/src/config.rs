@@ -1,0 +1,15 @@
+//! Includes the parser of the tables of backends.
+#![allow(dead_code)]
+
+#[path = "../../src/config/backends.rs"]
+mod backends;
+#[path = "../../src/config/file_pattern.rs"]
+mod file_pattern;
+#[path = "../../src/config/server_url.rs"]
+mod server_url;
+#[path = "../../src/config/span.rs"]
+mod span;
+
+pub use backends::check_backends;
+pub use file_pattern::FilePattern;
+pub use server_url::parse_url;
