@@ -5,7 +5,10 @@ use std::sync::Arc;
 use actors::{
     bridge::{BridgeEvent, BridgeStream, Frame, StoreEvent},
     clock::now,
-    model::{DeadLetterReason, Headers, ProjectId, ProjectRecord, ProtocolMetadata, ProtocolName, ProtocolRecord},
+    model::{
+        BackendName, DeadLetterReason, Headers, ProjectId, ProjectRecord, ProtocolMetadata, ProtocolName,
+        ProtocolRecord,
+    },
     storage::{Audience, Release, Storage},
 };
 use futures_util::StreamExt;
@@ -140,6 +143,12 @@ async fn each_change_is_published(url: String) {
         store.insert_protocol(Arc::new(protocol.clone()), None).await.unwrap();
     }
     ear.expects(StoreEvent::Protocol { name, version }).await;
+    let docs = BackendName::parse("docs").unwrap();
+    for _ in 0..2 {
+        let added = store.change_added_backend(docs.clone(), None, Some("{}".into()));
+        added.await.unwrap();
+    }
+    ear.expects(StoreEvent::Backends).await;
     let project = ProjectRecord {
         id: ProjectId::parse("acme").unwrap(),
         ..ProjectRecord::default_project(1)

@@ -7,7 +7,8 @@
 //! sends the text up to them ([`Frame::head`]), and the store appends `NUMBER,"n":SEQ}`.
 //!
 //! A replica of an earlier build reads every project again after a frame that it cannot read. Events that such builds do
-//! not know are therefore beside a `news` that they know and that says nothing:
+//! not know are therefore beside a `news` that they know and that says nothing, in `desk`, whose events were the first of
+//! these:
 //!
 //! `{"v":1,"from":"0192f3a0-…","project":"acme","news":{"waiting":[]},"desk":{"yaps":17},"x":0,"n":43}`
 
@@ -62,6 +63,8 @@ pub enum StoreEvent {
     Question(QuestionId),
     /// Yaps got their place in the order, up to this number.
     Yaps(u64),
+    /// An added backend is new, has another table, or is removed.
+    Backends,
 }
 
 /// Why bytes from the bridge cannot be used.
@@ -79,8 +82,9 @@ struct Versioned {
 }
 
 #[derive(Deserialize)]
-struct DeskFrame {
-    desk: StoreEvent,
+struct LaterFrame {
+    #[serde(rename = "desk")]
+    event: StoreEvent,
 }
 
 impl Frame {
@@ -89,16 +93,18 @@ impl Frame {
     pub fn head(from: ReplicaId, project: &ProjectId, event: &StoreEvent) -> String {
         let text = serde_json::to_string(event).unwrap_or_default();
         let news = match event {
-            StoreEvent::Question(_) | StoreEvent::Yaps(_) => format!(r#"{{"waiting":[]}},"desk":{text}"#),
+            StoreEvent::Question(_) | StoreEvent::Yaps(_) | StoreEvent::Backends => {
+                format!(r#"{{"waiting":[]}},"desk":{text}"#)
+            }
             _ => text,
         };
         format!(r#"{{"v":{FRAME_VERSION},"from":"{from}","project":"{project}","news":{news},"x":"#)
     }
 
-    /// The frame with the event of the desk, if its text has one.
-    fn with_desk_event(self, text: &[u8]) -> Self {
+    /// The frame with the event that earlier builds do not know, if its text has one.
+    fn with_later_event(self, text: &[u8]) -> Self {
         match serde_json::from_slice(text) {
-            Ok(DeskFrame { desk: event }) => Self { event, ..self },
+            Ok(LaterFrame { event }) => Self { event, ..self },
             Err(_) => self,
         }
     }
@@ -112,7 +118,7 @@ impl Frame {
         match serde_json::from_slice(text) {
             Ok(Self { v, .. }) if v != FRAME_VERSION => Err(FrameError::Version(v)),
             Ok(frame) => match &frame.event {
-                StoreEvent::Waiting(sessions) if sessions.is_empty() => Ok(frame.with_desk_event(text)),
+                StoreEvent::Waiting(sessions) if sessions.is_empty() => Ok(frame.with_later_event(text)),
                 _ => Ok(frame),
             },
             // A frame of another version may differ in every other field, so only its version is read.
@@ -165,6 +171,7 @@ mod tests {
                 format!("{{\"waiting\":[]}},\"desk\":{{\"question\":{session_id}}}"),
             ),
             (StoreEvent::Yaps(17), r#"{"waiting":[]},"desk":{"yaps":17}"#.to_owned()),
+            (StoreEvent::Backends, r#"{"waiting":[]},"desk":"backends""#.to_owned()),
         ] {
             assert_eq!(completed(&event), format!("{head}{text},\"x\":7,\"n\":42}}"));
         }
@@ -188,6 +195,7 @@ mod tests {
             StoreEvent::Waiting(vec![session(); 3]),
             StoreEvent::Question(QuestionId::from_uuid(*session().as_uuid())),
             StoreEvent::Yaps(u64::MAX),
+            StoreEvent::Backends,
         ] {
             let frame = Frame::parse(completed(&event).as_bytes()).unwrap();
             assert_eq!((frame.event, frame.number, frame.seq), (event, 7, 42));

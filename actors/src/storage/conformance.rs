@@ -6,6 +6,7 @@
 
 #![allow(clippy::missing_panics_doc, reason = "a broken promise is a panic")]
 
+mod added_backends;
 mod backend_lists;
 mod budgets;
 mod dead_letters;
@@ -135,6 +136,9 @@ pub const CASES: &[Case] = cases! {
         a_removed_question_is_forgotten
         a_cleared_project_has_no_questions
         a_store_of_one_process_returns_its_own_consoles;
+    added_backends:
+        the_table_of_a_backend_is_changed_only_by_who_knows_it
+        the_added_backends_of_a_project_are_bounded;
     backend_lists:
         the_latest_lists_of_each_backend_are_kept
         lists_are_forgotten_with_their_backend_and_with_the_project;

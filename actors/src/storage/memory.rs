@@ -8,12 +8,12 @@ use std::{
 };
 
 use super::{
-    Acknowledge, Acknowledged, Append, Appended, Asked, BackendListStore, Claim, Claimed, ConsoleRecord,
-    DeadLetterPage, DeadLetterQuery, DeadLetterStore, Depth, DraftPut, EventPage, EventQuery, EventStore, InboxStore,
-    Inserted, KeyReservation, Lease, Op, Peeked, ProtocolStore, PushStore, PutOutcome, PutSession, QuestionStore,
-    Redriven, Release, Released, ReleasedYaps, ReplicatedStorage, ReplicatedStore, Retention, Roster, SendResult,
-    SessionKey, SessionStore, Storage, StorageHealth, Store, Swept, TargetId, TargetPlace, TargetStore, TrackingStore,
-    Unreported, Updated, Usage, YapHeld,
+    Acknowledge, Acknowledged, AddedBackendStore, Append, Appended, Asked, BackendListStore, Claim, Claimed,
+    ConsoleRecord, DeadLetterPage, DeadLetterQuery, DeadLetterStore, Depth, DraftPut, EventPage, EventQuery,
+    EventStore, InboxStore, Inserted, KeyReservation, Lease, Op, Peeked, ProtocolStore, PushStore, PutOutcome,
+    PutSession, QuestionStore, Redriven, Release, Released, ReleasedYaps, ReplicatedStorage, ReplicatedStore,
+    Retention, Roster, SendResult, SessionKey, SessionStore, Storage, StorageHealth, Store, Swept, TableChange,
+    TargetId, TargetPlace, TargetStore, TrackingStore, Unreported, Updated, Usage, YapHeld,
     state::{account::StoreLimits, project::ProjectState, system::SystemState},
 };
 use crate::{
@@ -391,6 +391,21 @@ impl BackendListStore for MemoryStore {
 
     fn retain_backend_lists(&self, backends: Vec<BackendName>) -> Op<()> {
         self.run(|state| state.retain_backend_lists(&backends))
+    }
+}
+
+impl AddedBackendStore for MemoryStore {
+    fn added_backends(&self) -> Op<Vec<(BackendName, Arc<str>)>> {
+        self.run(|state| state.added_backends())
+    }
+
+    fn change_added_backend(
+        &self,
+        backend: BackendName,
+        before: Option<Arc<str>>,
+        table: Option<Arc<str>>,
+    ) -> Op<TableChange> {
+        self.run(|state| state.change_added_backend(backend, before.as_deref(), table))
     }
 }
 

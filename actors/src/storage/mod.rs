@@ -6,6 +6,7 @@
 //! and [`conformance`] the suite that every backend passes. `state/` decides for both memory and disk. Nothing here
 //! knows an actor or reads a clock.
 
+mod added_backends;
 mod backend_lists;
 mod claim;
 pub mod conformance;
@@ -26,6 +27,7 @@ mod store;
 mod targets;
 mod tracking;
 
+pub use added_backends::{ADDED_BACKENDS_MAX, AddedBackendStore, BACKEND_TABLE_BYTES_MAX, TableChange};
 pub use backend_lists::{BACKEND_LISTS_BYTES_MAX, BackendListStore};
 pub use claim::Claim;
 pub use contract::{ReplicaDirectory, ReplicatedStorage, ServerFigures, Storage, StorageFigures, StoreEpoch};

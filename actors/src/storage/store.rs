@@ -4,6 +4,7 @@
 //! itself [`PushStore`]. Callers ask for these parts; a backend that lacks one implements nothing of it.
 
 use super::{
+    added_backends::AddedBackendStore,
     backend_lists::BackendListStore,
     dead_letters::DeadLetterStore,
     error::Op,
@@ -37,6 +38,7 @@ pub trait Store:
     + QuestionStore
     + TargetStore
     + BackendListStore
+    + AddedBackendStore
     + Send
     + Sync
     + 'static

@@ -11,12 +11,12 @@ use actors::{
         SessionName, SessionRecord, ShownYap, Yap,
     },
     storage::{
-        Acknowledge, Acknowledged, Append, Appended, Asked, BackendListStore, Claim, Claimed, ConsoleRecord,
-        DeadLetterPage, DeadLetterQuery, DeadLetterStore, Depth, DraftPut, EventPage, EventQuery, EventStore,
-        InboxStore, Inserted, KeyReservation, Lease, Op, Peeked, ProtocolStore, PushStore, PutOutcome, PutSession,
-        QuestionStore, Redriven, Release, Released, ReleasedYaps, ReplicatedStorage, ReplicatedStore, Roster,
-        SendResult, SessionKey, SessionStore, Storage, StorageHealth, Store, Swept, TargetId, TargetPlace, TargetStore,
-        TrackingStore, Unreported, Updated, Usage, YapHeld, memory::MemoryStorage,
+        Acknowledge, Acknowledged, AddedBackendStore, Append, Appended, Asked, BackendListStore, Claim, Claimed,
+        ConsoleRecord, DeadLetterPage, DeadLetterQuery, DeadLetterStore, Depth, DraftPut, EventPage, EventQuery,
+        EventStore, InboxStore, Inserted, KeyReservation, Lease, Op, Peeked, ProtocolStore, PushStore, PutOutcome,
+        PutSession, QuestionStore, Redriven, Release, Released, ReleasedYaps, ReplicatedStorage, ReplicatedStore,
+        Roster, SendResult, SessionKey, SessionStore, Storage, StorageHealth, Store, Swept, TableChange, TargetId,
+        TargetPlace, TargetStore, TrackingStore, Unreported, Updated, Usage, YapHeld, memory::MemoryStorage,
     },
 };
 
@@ -225,6 +225,16 @@ hooks! {
         fn keep_backend_lists(backend: BackendName, lists: Option<Arc<str>>) -> ();
         fn backend_lists(backend: BackendName) -> Option<Arc<str>>;
         fn retain_backend_lists(backends: Vec<BackendName>) -> ();
+    }
+
+    impl AddedBackendStore for InterceptStore {
+        {}
+        fn added_backends() -> Vec<(BackendName, Arc<str>)>;
+        fn change_added_backend(
+            backend: BackendName,
+            before: Option<Arc<str>>,
+            table: Option<Arc<str>>,
+        ) -> TableChange;
     }
 
     impl EventStore for InterceptStore {

@@ -236,6 +236,7 @@ const KEYS: &[Key] = &[
         Delete,
     ),
     // The gateway.
+    key("added_backends", "hash: backend -> its table (JSON)", Delete),
     key("backend_lists", "hash: backend -> what it is and offers (JSON)", Delete),
     // Replication.
     key("frame_seq", "counter: sequence number of the last frame", Keep),

@@ -15,7 +15,7 @@ use super::timeline::Witness;
 const COMMON: &str = include_str!("scripts/library.lua");
 
 /// The other files, by name. Each is a block of its own and comes after those that it imports from.
-const FILES: [(&str, &str); 30] = [
+const FILES: [(&str, &str); 31] = [
     ("frames", include_str!("scripts/frames.lua")),
     ("usage", include_str!("scripts/usage.lua")),
     ("events", include_str!("scripts/events.lua")),
@@ -40,6 +40,7 @@ const FILES: [(&str, &str); 30] = [
     ("questions", include_str!("scripts/questions.lua")),
     ("yaps", include_str!("scripts/yaps.lua")),
     ("targets", include_str!("scripts/targets.lua")),
+    ("added_backends", include_str!("scripts/added_backends.lua")),
     ("backend_lists", include_str!("scripts/backend_lists.lua")),
     ("presence", include_str!("scripts/presence.lua")),
     ("sessions", include_str!("scripts/sessions.lua")),

@@ -1,5 +1,6 @@
 //! The store of one project: each method of [`Store`] as an operation (`scripts/*.lua`), and its reply as the answer.
 
+mod added_backends;
 mod backend_lists;
 mod questions;
 mod targets;

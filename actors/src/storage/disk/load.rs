@@ -248,11 +248,14 @@ impl ProjectLoader {
                 kept.cross_project_targets
                     .push((key.message()?, records::read_project(&mut value)?));
             }
-            kind::BACKEND_LISTS => {
-                let text =
-                    |bytes| std::str::from_utf8(bytes).map_err(|_| damaged("the lists of a backend are not UTF-8"));
+            kind::BACKEND_LISTS | kind::ADDED_BACKEND => {
+                let text = |bytes| std::str::from_utf8(bytes).map_err(|_| damaged("a text of a backend is not UTF-8"));
                 let backend = BackendName::parse(text(key.0)?).map_err(|_| damaged("an invalid name of a backend"))?;
-                kept.backend_lists.insert(backend, text(value.0)?.into());
+                let texts = match kind {
+                    kind::BACKEND_LISTS => &mut kept.backend_lists,
+                    _ => &mut kept.added_backends,
+                };
+                texts.insert(backend, text(value.0)?.into());
             }
             kind::REPORT_PROGRESS => kept.report_progress = Some(records::read_report_progress(&mut value)?),
             kind::EVENTS => kept.events.add(&records::read_events(key, &mut value)?),

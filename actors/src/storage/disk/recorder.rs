@@ -166,9 +166,10 @@ impl Recorder {
         }
     }
 
-    fn record_backend_lists(&mut self, backend: &BackendName, lists: Option<&str>) {
-        let key = key(self.space, kind::BACKEND_LISTS).rest(backend.as_str().as_bytes()).0;
-        let value = lists.map(|lists| lists.as_bytes().to_vec());
+    /// Records a text of a backend, or that there is none.
+    fn record_backend(&mut self, kind: u8, backend: &BackendName, text: Option<&str>) {
+        let key = key(self.space, kind).rest(backend.as_str().as_bytes()).0;
+        let value = text.map(|text| text.as_bytes().to_vec());
         self.records.push(Record { key, value });
     }
 
@@ -253,7 +254,8 @@ impl Journal for Recorder {
                 self.put(key, target.as_str().as_bytes().to_vec());
             }
             Change::CrossProjectTargetRemoved(id) => self.remove(key(space, kind::CROSS_PROJECT).message(id).0),
-            Change::BackendLists { backend, lists } => self.record_backend_lists(backend, lists),
+            Change::BackendLists { backend, lists } => self.record_backend(kind::BACKEND_LISTS, backend, lists),
+            Change::AddedBackend { backend, table } => self.record_backend(kind::ADDED_BACKEND, backend, table),
             Change::Desk(change) => self.record_desk(change),
             Change::EventsWritten(part) => {
                 let key = records::events_prefix(space, part.block).u32(part.first_index).0;

@@ -83,6 +83,8 @@ pub mod kind {
     pub const TARGET: u8 = 27;
     /// The kept lists of a backend.
     pub const BACKEND_LISTS: u8 = 28;
+    /// The table of an added backend.
+    pub const ADDED_BACKEND: u8 = 29;
     /// Which dead letters are reported.
     pub const REPORT_PROGRESS: u8 = 20;
 }

@@ -15,12 +15,12 @@ use crate::{
         Question, QuestionContent, QuestionId, RecipientStatus, SessionId, SessionName, SessionRecord, ShownYap, Yap,
     },
     storage::{
-        Acknowledge, Acknowledged, Append, Appended, Asked, BackendListStore, Claim, Claimed, ConsoleRecord,
-        DeadLetterPage, DeadLetterQuery, DeadLetterStore, Depth, DraftPut, EventPage, EventQuery, EventStore,
-        InboxStore, Inserted, KeyReservation, Lease, Op, Peeked, ProtocolStore, PushStore, PutOutcome, PutSession,
-        QuestionStore, Redriven, Release, Released, ReleasedYaps, ReplicatedStore, Roster, SendResult, SessionKey,
-        SessionStore, Store, Swept, TargetId, TargetPlace, TargetStore, TrackingStore, Unreported, Updated, Usage,
-        YapHeld, state::project::ProjectState,
+        Acknowledge, Acknowledged, AddedBackendStore, Append, Appended, Asked, BackendListStore, Claim, Claimed,
+        ConsoleRecord, DeadLetterPage, DeadLetterQuery, DeadLetterStore, Depth, DraftPut, EventPage, EventQuery,
+        EventStore, InboxStore, Inserted, KeyReservation, Lease, Op, Peeked, ProtocolStore, PushStore, PutOutcome,
+        PutSession, QuestionStore, Redriven, Release, Released, ReleasedYaps, ReplicatedStore, Roster, SendResult,
+        SessionKey, SessionStore, Store, Swept, TableChange, TargetId, TargetPlace, TargetStore, TrackingStore,
+        Unreported, Updated, Usage, YapHeld, state::project::ProjectState,
     },
 };
 
@@ -369,5 +369,23 @@ impl BackendListStore for DiskStore {
 
     fn retain_backend_lists(&self, backends: Vec<BackendName>) -> Op<()> {
         self.change(Need::Access, move |state| state.retain_backend_lists(&backends))
+    }
+}
+
+impl AddedBackendStore for DiskStore {
+    fn added_backends(&self) -> Op<Vec<(BackendName, Arc<str>)>> {
+        self.read(|state| state.added_backends())
+    }
+
+    fn change_added_backend(
+        &self,
+        backend: BackendName,
+        before: Option<Arc<str>>,
+        table: Option<Arc<str>>,
+    ) -> Op<TableChange> {
+        let need = if table.is_some() { Need::Space } else { Need::Access };
+        self.change(need, move |state| {
+            state.change_added_backend(backend, before.as_deref(), table)
+        })
     }
 }

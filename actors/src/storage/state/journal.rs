@@ -87,6 +87,11 @@ pub enum Change<'a> {
         backend: &'a BackendName,
         lists: Option<&'a str>,
     },
+    /// The table of an added backend is stored, or removed.
+    AddedBackend {
+        backend: &'a BackendName,
+        table: Option<&'a str>,
+    },
     /// A question, a draft, a yap, or the place of a target.
     Desk(DeskChange<'a>),
     /// Events were recorded: the next part of a block.

@@ -5,6 +5,7 @@
 //! has persisted. Pure: the time is an argument, nothing waits.
 
 pub mod account;
+mod added_backends;
 mod backend_lists;
 mod chunked_queue;
 mod cross_project;

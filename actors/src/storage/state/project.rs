@@ -66,6 +66,8 @@ pub struct ProjectState<J = ()> {
     pub targets: BTreeMap<TargetId, TargetPlace>,
     /// The kept lists of backends.
     pub backend_lists: BTreeMap<BackendName, Arc<str>>,
+    /// The tables of added backends.
+    pub added_backends: BTreeMap<BackendName, Arc<str>>,
 }
 
 /// A session with its inbox.
@@ -129,6 +131,7 @@ impl<J: Journal> ProjectState<J> {
             yaps: Yaps::default(),
             targets: BTreeMap::new(),
             backend_lists: BTreeMap::new(),
+            added_backends: BTreeMap::new(),
         }
     }
 

@@ -41,6 +41,7 @@ pub struct StoredProject {
     pub yaps: StoredYaps,
     pub targets: Vec<(TargetId, TargetPlace)>,
     pub backend_lists: BTreeMap<BackendName, Arc<str>>,
+    pub added_backends: BTreeMap<BackendName, Arc<str>>,
     pub events: StoredEvents,
 }
 
@@ -65,6 +66,7 @@ impl<J: Journal> ProjectState<J> {
         let mut state = Self::with_journal(project, limits, journal);
         state.targets = stored.targets.into_iter().collect();
         state.backend_lists = stored.backend_lists;
+        state.added_backends = stored.added_backends;
         // Higher than every epoch of before.
         state.last_epoch = now.unix_ms;
         for record in stored.sessions {

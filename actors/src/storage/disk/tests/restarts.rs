@@ -15,7 +15,7 @@ use crate::{
         ProjectRecord,
     },
     storage::{
-        Retention, Storage, Unreported,
+        Retention, Storage, TableChange, Unreported,
         conformance::world::{depth, done},
         disk::{DiskSettings, DiskStorage},
         state::entry::ReceiptKey,
@@ -292,6 +292,26 @@ fn the_lists_of_backends_survive_a_restart_until_they_are_forgotten() {
         done(store.retain_backend_lists(vec![names[0].clone()])).await;
         drop((store, storage));
         assert_eq!(disk.values_of(kind::BACKEND_LISTS), [b"docs"]);
+    });
+}
+
+#[test]
+fn added_backends_survive_a_restart_until_they_are_removed() {
+    block_on(async {
+        let disk = SimulatedDisk::default();
+        let storage = opened(&disk);
+        let mut world = World::new(&storage).await;
+        let name = BackendName::parse("docs").expect("a valid name");
+        let table = |text: &str| Some(Arc::from(text));
+        let change = |world: &World, before, after| world.store.change_added_backend(name.clone(), before, after);
+        assert_eq!(done(change(&world, None, table("{1}"))).await, TableChange::Stored);
+        let storage = reopened(&disk, storage, &mut world);
+        let stored = done(world.store.added_backends()).await;
+        assert_eq!(stored, [(name.clone(), "{1}".into())]);
+        assert_eq!(done(change(&world, table("{1}"), None)).await, TableChange::Stored);
+        let _storage = reopened(&disk, storage, &mut world);
+        assert_eq!(done(world.store.added_backends()).await, []);
+        assert_eq!(disk.values_of(kind::ADDED_BACKEND), Vec::<Vec<u8>>::new());
     });
 }
 
