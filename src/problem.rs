@@ -125,6 +125,8 @@ impl Problem {
 fn backend_status(failure: &BackendFailure) -> StatusCode {
     match failure {
         BackendFailure::NotFound { .. } => StatusCode::NOT_FOUND,
+        BackendFailure::Exists { .. } => StatusCode::CONFLICT,
+        BackendFailure::CommandNotAllowed { .. } => StatusCode::FORBIDDEN,
         BackendFailure::TimedOut { .. } => StatusCode::GATEWAY_TIMEOUT,
         BackendFailure::Died { .. }
         | BackendFailure::Http { .. }

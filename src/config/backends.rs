@@ -1,17 +1,18 @@
 //! The backends of the gateway in the configuration file: `[backends.NAME]` for the project `default`, and
-//! `[projects.ID.backends.NAME]` for others.
+//! `[projects.ID.backends.NAME]` for others. The table of an added backend has the same keys, as JSON.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, mem::take, sync::Arc, time::Duration};
 
 use ::config::{File, FileFormat, Source, Value, ValueKind};
 use actors::model::{
-    BackendAddress, BackendConfig, BackendEra, BackendName, BackendsConfig, HttpTransport, ProcessLimits, ProjectId,
-    RestartChoice, StartChoice, ToolChoice,
+    BackendAddress, BackendConfig, BackendEra, BackendName, BackendOrigin, BackendsConfig, HttpTransport,
+    ProcessLimits, ProjectId, RestartChoice, StartChoice, ToolChoice,
 };
 use serde::{Deserialize, Deserializer, de::Error as _};
 
 use super::{
     file_pattern::FilePattern,
+    kinds::GatewayCommands,
     server_url::parse_url,
     span::{Rule, Span, hours, millis, seconds},
 };
@@ -28,7 +29,7 @@ const PATTERNS_MAX: usize = 64;
 /// Calls that may run in one backend at once.
 const CONCURRENCY_MAX: usize = 4_096;
 
-/// A backend as the file has it.
+/// A backend as the file has it, or as it was added.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct BackendTable {
@@ -119,11 +120,12 @@ struct LimitsTable {
     cpu_seconds: Option<u64>,
 }
 
-/// Settings that hold for backends whose table does not have them.
+/// Settings for all backends: what holds where a table does not say it, and who may name commands.
 #[derive(Clone, Copy, Debug)]
 pub struct BackendDefaults {
     pub call_timeout: Duration,
     pub result_bytes_max: usize,
+    pub commands: GatewayCommands,
 }
 
 /// A time as other settings have it: `60s`, `5m`, or a number of seconds.
@@ -207,8 +209,39 @@ pub fn check_backends(text: &str) -> Result<(), String> {
     let defaults = BackendDefaults {
         call_timeout: Duration::ZERO,
         result_bytes_max: 0,
+        commands: GatewayCommands::Configured,
     };
     parse_backends(text, defaults).map(drop)
+}
+
+/// Reads the table of an added backend: a JSON object.
+///
+/// # Errors
+/// The wrong key if it is known, and why it is wrong, in the words of serde or of the configuration.
+pub fn parse_table(
+    name: &BackendName,
+    table: &str,
+    defaults: BackendDefaults,
+) -> Result<BackendConfig, (Option<String>, String)> {
+    let members: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_str(table).map_err(|error| (None, error.to_string()))?;
+    // No key depends on another one, so each can be read by itself. That tells which one is wrong.
+    for (key, value) in &members {
+        let alone = serde_json::Map::from_iter([(key.clone(), value.clone())]);
+        let read = serde_json::from_value::<BackendTable>(alone.into());
+        if let Err(error) = read {
+            return Err((Some(key.clone()), error.to_string()));
+        }
+    }
+    let table = serde_json::from_value(members.into()).map_err(|error| (None, error.to_string()))?;
+    let config = described(name.clone(), table, defaults).map_err(|reason| match reason.split_once(": ") {
+        Some((key, reason)) if !key.contains(' ') => (Some(key.to_owned()), reason.to_owned()),
+        _ => (None, reason),
+    })?;
+    Ok(BackendConfig {
+        origin: BackendOrigin::Added,
+        ..config
+    })
 }
 
 /// Removes the excerpt that the TOML parser draws between bars: a file's content must not reach the log.
@@ -244,33 +277,16 @@ fn of_project(
 
 fn backend(name: &str, value: Value, defaults: BackendDefaults) -> Result<BackendConfig, String> {
     let name = BackendName::parse(name).map_err(|error| error.to_string())?;
-    let table: BackendTable = value.try_deserialize().map_err(|error| error.to_string())?;
-    let address = match (table.command, table.url) {
-        (Some(command), None) => BackendAddress::Command {
-            command,
-            args: table.args,
-            env: table.env,
-            pass_env: table.pass_env,
-            cwd: table.cwd,
-        },
-        (None, Some(url)) => {
-            // One with references is known when the backend starts.
-            if !url.contains("${") {
-                parse_url(&url).map_err(|reason| format!("url: {reason}"))?;
-            }
-            BackendAddress::Url {
-                url,
-                headers: table.headers,
-                transport: match table.transport {
-                    Some(Transport::Http) => Some(HttpTransport::Streamable),
-                    Some(Transport::Sse) => Some(HttpTransport::Sse),
-                    Some(Transport::Auto) | None => None,
-                },
-            }
-        }
-        (Some(_), Some(_)) => return Err("it has a command and a url: leave one out".to_owned()),
-        (None, None) => return Err("it needs a command or a url".to_owned()),
-    };
+    let table = value.try_deserialize().map_err(|error| error.to_string())?;
+    described(name, table, defaults)
+}
+
+/// The backend that a table describes.
+fn described(name: BackendName, mut table: BackendTable, defaults: BackendDefaults) -> Result<BackendConfig, String> {
+    if table.command.is_some() && defaults.commands == GatewayCommands::None {
+        return Err("command: gateway_commands is none, so no backend has one".to_owned());
+    }
+    let address = address(&mut table)?;
     let mut config = BackendConfig::new(name, address);
     config.is_disabled = table.disabled;
     config.stop_when_idle = table.stop_when_idle;
@@ -326,6 +342,36 @@ fn backend(name: &str, value: Value, defaults: BackendDefaults) -> Result<Backen
     Ok(config)
 }
 
+/// Takes the program or the server out of a table.
+fn address(table: &mut BackendTable) -> Result<BackendAddress, String> {
+    match (table.command.take(), table.url.take()) {
+        (Some(command), None) => Ok(BackendAddress::Command {
+            command,
+            args: take(&mut table.args),
+            env: take(&mut table.env),
+            pass_env: take(&mut table.pass_env),
+            cwd: table.cwd.take(),
+        }),
+        (None, Some(url)) => {
+            // One with references is known when the backend starts.
+            if !url.contains("${") {
+                parse_url(&url).map_err(|reason| format!("url: {reason}"))?;
+            }
+            Ok(BackendAddress::Url {
+                url,
+                headers: take(&mut table.headers),
+                transport: match table.transport {
+                    Some(Transport::Http) => Some(HttpTransport::Streamable),
+                    Some(Transport::Sse) => Some(HttpTransport::Sse),
+                    Some(Transport::Auto) | None => None,
+                },
+            })
+        }
+        (Some(_), Some(_)) => Err("it has a command and a url: leave one out".to_owned()),
+        (None, None) => Err("it needs a command or a url".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -335,6 +381,7 @@ mod tests {
         let defaults = BackendDefaults {
             call_timeout: seconds(60),
             result_bytes_max: 1024,
+            commands: GatewayCommands::Configured,
         };
         read_backends(file.get(BACKENDS), file.get(PROJECTS), defaults)
     }

@@ -25,6 +25,16 @@ pub enum ClarifyBy {
     ClientThenDesk,
 }
 
+/// Who may describe a backend with a command, which is code that runs as the user of the broker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GatewayCommands {
+    None,
+    /// The configuration file.
+    Configured,
+    /// The configuration file, and administrators of projects.
+    Admin,
+}
+
 /// The form of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {

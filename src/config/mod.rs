@@ -22,12 +22,12 @@ mod web_rules;
 
 use std::{ffi::OsString, path::PathBuf};
 
-pub use backends::{BackendDefaults, check_backends, parse_backends};
+pub use backends::{BackendDefaults, check_backends, parse_backends, parse_table};
 pub use docs::settings_markdown;
 pub use error::{ConfigError, Origin};
 pub(crate) use error::{one_line, quoted_value};
 pub use file_pattern::FilePattern;
-pub use kinds::{ClarifyBy, LogFormat, RedisFallback, StorageKind};
+pub use kinds::{ClarifyBy, GatewayCommands, LogFormat, RedisFallback, StorageKind};
 pub(crate) use layers::nearest_name;
 pub use layers::{DefaultValue, Flag};
 pub use names::{

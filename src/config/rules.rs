@@ -13,7 +13,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 pub use super::span::{NotAllowed, Rule, Shape, Span, hours, millis, seconds};
 
-use super::kinds::{ClarifyBy, LogFormat, RedisFallback, StorageKind};
+use super::kinds::{ClarifyBy, GatewayCommands, LogFormat, RedisFallback, StorageKind};
 use crate::storage::redis::RedisSettings;
 
 /// The shape of a rule, usable in a constant.
@@ -127,6 +127,10 @@ impl Choosable for RedisFallback {
 
 impl Choosable for ClarifyBy {
     const SHAPE: Shape = Shape::One("WAYS");
+}
+
+impl Choosable for GatewayCommands {
+    const SHAPE: Shape = Shape::One("WHO");
 }
 
 impl Choosable for LogFormat {

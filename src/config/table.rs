@@ -12,7 +12,7 @@ use actors::{model::KeyDigest, storage::TARGETS_MAX};
 use super::{
     backends::BackendDefaults,
     error::ConfigError,
-    kinds::{ClarifyBy, LogFormat, RedisFallback, StorageKind},
+    kinds::{ClarifyBy, GatewayCommands, LogFormat, RedisFallback, StorageKind},
     layers::Layers,
     rules::{
         Address, AdminKey, AutoOr, Choice, FilePath, Folder, Integer, LogFilter, Names, OptionalPort, Origins, Ratio,
@@ -206,6 +206,10 @@ settings! {
     /// Time a remark of an agent is held, so that remarks of several agents are shown in the order of their times.
     yap_delay: Duration = "200ms", Span(seconds(0)..=seconds(5));
 
+    /// Who may describe a backend with a `command`, which is code that runs as the user of the broker: `none`, the file alone
+    /// (`configured`), or also administrators of projects over REST and by tools (`admin`). They may add a `url` in any case.
+    gateway_commands: GatewayCommands = "configured", Choice(GATEWAY_COMMANDS);
+
     /// Time the first list of tools waits for backends that have not said yet what they offer. See docs/gateway.md.
     gateway_list_wait: Duration = "3s", Span(seconds(0)..=seconds(60));
 
@@ -313,6 +317,12 @@ const CLARIFY_WAYS: &[(&str, ClarifyBy)] = &[
     ("client", ClarifyBy::ClientThenDesk),
 ];
 
+const GATEWAY_COMMANDS: &[(&str, GatewayCommands)] = &[
+    ("none", GatewayCommands::None),
+    ("configured", GatewayCommands::Configured),
+    ("admin", GatewayCommands::Admin),
+];
+
 const LOG_FORMATS: &[(&str, LogFormat)] = &[
     ("auto", LogFormat::Auto),
     ("pretty", LogFormat::Pretty),
@@ -380,11 +390,12 @@ impl Config {
         url.map_err(|_| "its first line is not a URL of Redis".to_owned())
     }
 
-    /// What holds for backends whose table does not say it.
+    /// What holds for backends beside their tables.
     pub const fn backend_defaults(&self) -> BackendDefaults {
         BackendDefaults {
             call_timeout: self.gateway_call_timeout,
             result_bytes_max: self.gateway_result_max * 1024 * 1024,
+            commands: self.gateway_commands,
         }
     }
 

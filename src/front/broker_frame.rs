@@ -26,6 +26,8 @@ pub enum BrokerFrame<'a> {
     Acknowledged { id: String },
     /// The agent is to be woken; `None` if the params cannot be read.
     Wake(Option<Box<Wake>>),
+    /// The broker's lists are others than before: only backends change them.
+    ListsChanged,
     /// Another notification, or a line that is no frame.
     Other,
 }
@@ -34,6 +36,12 @@ pub enum BrokerFrame<'a> {
 const RESPONSE: &str = "{\"jsonrpc\":\"2.0\",\"id\":";
 /// How notifications begin.
 const NOTIFICATION: &str = "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/";
+/// How the names of the notifications of changed lists go on.
+const LISTS_CHANGED: [&str; 3] = [
+    "tools/list_changed\"",
+    "prompts/list_changed\"",
+    "resources/list_changed\"",
+];
 /// The first notification of a subscription.
 const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
@@ -44,6 +52,9 @@ pub fn read(frame: &str) -> BrokerFrame<'_> {
         return BrokerFrame::Response { id };
     }
     if let Some(rest) = frame.strip_prefix(NOTIFICATION) {
+        if LISTS_CHANGED.iter().any(|name| rest.starts_with(name)) {
+            return BrokerFrame::ListsChanged;
+        }
         let is_of_interest = [CLOSING, ACKNOWLEDGED, WAKE].iter().any(|method| {
             let name = method.trim_start_matches("notifications/");
             rest.strip_prefix(name).is_some_and(|rest| rest.starts_with('"'))
@@ -198,6 +209,10 @@ mod tests {
             (
                 r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{}}"#,
                 BrokerFrame::Other,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#,
+                BrokerFrame::ListsChanged,
             ),
             (
                 r#"{"jsonrpc":"2.0","id":null,"error":{}}"#,

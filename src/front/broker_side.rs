@@ -416,6 +416,10 @@ impl BrokerSide {
                     .event(&format!("the broker closes the connection with code {code}"));
                 false
             }
+            BrokerFrame::ListsChanged => {
+                self.shared.state().lists = Lists::Broker;
+                true
+            }
             BrokerFrame::Wake(wake) => {
                 let link = self.shared.state().link.clone();
                 if let (Some(link), Some(wake)) = (link, wake) {

@@ -4,7 +4,8 @@
 //! (`process`) or connects to a URL (`remote`). What is said is the same everywhere (`conversation`): it agrees on an era
 //! (`probe`), brings answers to the link of the callers, and reads the lists (`lists`). `pipes` and `remote` move the
 //! messages. Between the broker and a program stands a keeper (`keeper`): the same executable, which ends the program and
-//! all its descendants when the broker has gone, however it went. `watch` tells when the files of a program change.
+//! all its descendants when the broker has gone, however it went. `watch` tells when the files of a program change. `tables`
+//! reads the tables of added backends.
 //!
 //! It knows neither callers nor tools: requests are written by `mcp::forwarding`.
 
@@ -21,9 +22,11 @@ mod pipes;
 mod probe;
 mod process;
 mod remote;
+mod tables;
 mod watch;
 
 pub use environment::{expand, find_program, literal};
 pub use launcher::InstanceLauncher;
 pub use process::STDERR_TARGET;
+pub use tables::AddedTables;
 pub use watch::{FilePatterns, Watch};

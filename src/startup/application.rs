@@ -87,31 +87,6 @@ impl Application {
     /// A setting cannot be used, the address is taken, or the storage cannot be opened: the text says which setting to
     /// look at.
     pub async fn build(config: &Config) -> io::Result<Self> {
-        Self::build_with(config, false).await
-    }
-
-    /// As [`Self::build`]; the backends follow the configuration file from then on.
-    ///
-    /// # Errors
-    /// As [`Self::build`].
-    pub async fn build_following(config: &Config, sources: Sources) -> io::Result<Self> {
-        let file = sources.file();
-        let mut application = Self::build_with(config, file.is_some()).await?;
-        if let Some(file) = file {
-            let (state, backends) = (Arc::clone(&application.state), Arc::clone(&application.backends));
-            let read = move || {
-                let (config, _) = sources.load().map_err(|error| error.to_string())?;
-                Ok(config.backends)
-            };
-            let following = configuration::follow(&file, read, backends, move |problem| {
-                state.set_configuration_problem(problem);
-            });
-            application.following = Some(following);
-        }
-        Ok(application)
-    }
-
-    async fn build_with(config: &Config, may_change: bool) -> io::Result<Self> {
         raise_file_limit(config);
         let policy = settings::auth_policy(config)?;
         let secret = settings::desk_secret(config)?;
@@ -127,9 +102,8 @@ impl Application {
         let storage = storage::open(settings::storage(config, address)?).await?;
         let replicas = storage.replicas();
         let backends = Arc::new(watch::Sender::new(Arc::clone(&config.backends)));
-        let gateway =
-            (may_change || !config.backends.is_empty()).then(|| settings::gateway(config, backends.subscribe()));
-        let settings = settings::broker(config, secret.as_ref(), gateway);
+        let gateway = settings::gateway(config, backends.subscribe());
+        let settings = settings::broker(config, secret.as_ref(), Some(gateway));
         let broker = start_broker(settings, Arc::clone(&storage), &server, &gave_up);
         let service = serve_broker(config, &broker, policy, &shared, replicas, &connections)?;
 
@@ -172,6 +146,27 @@ impl Application {
             following: None,
             _tasks: tasks,
         })
+    }
+
+    /// As [`Self::build`]; the backends follow the configuration file from then on.
+    ///
+    /// # Errors
+    /// As [`Self::build`].
+    pub async fn build_following(config: &Config, sources: Sources) -> io::Result<Self> {
+        let file = sources.file();
+        let mut application = Self::build(config).await?;
+        if let Some(file) = file {
+            let (state, backends) = (Arc::clone(&application.state), Arc::clone(&application.backends));
+            let read = move || {
+                let (config, _) = sources.load().map_err(|error| error.to_string())?;
+                Ok(config.backends)
+            };
+            let following = configuration::follow(&file, read, backends, move |problem| {
+                state.set_configuration_problem(problem);
+            });
+            application.following = Some(following);
+        }
+        Ok(application)
     }
 
     /// The address that the server listens on.

@@ -21,7 +21,7 @@ use crate::{
     budget::Budget,
     config::{self, Config, DeskSecret, RedisFallback, StorageKind},
     edge::AddressLimiter,
-    gateway::InstanceLauncher,
+    gateway::{AddedTables, InstanceLauncher},
     http::Scraping,
     mcp::ClarifyBy,
     metrics::TokenFile,
@@ -149,6 +149,7 @@ fn project(config: &Config, secret: Option<&DeskSecret>, gateway: Option<Gateway
 pub fn gateway(config: &Config, backends: watch::Receiver<Arc<BackendsConfig>>) -> GatewaySettings {
     GatewaySettings {
         launcher: Arc::new(InstanceLauncher),
+        tables: Arc::new(AddedTables(config.backend_defaults())),
         backends,
         naming: Naming {
             separator: config.gateway_separator.clone(),

@@ -30,7 +30,7 @@ const ACTORS: Layers = &[
     ("supervise", &["clock", "metrics", "model"]),
     (
         "gateway",
-        &["clock", "json", "metrics", "model", "storage", "supervise"],
+        &["clock", "json", "metrics", "model", "ops", "storage", "supervise"],
     ),
     ("registry", &["clock", "model", "ops", "storage", "supervise"]),
     (
@@ -146,7 +146,7 @@ const BROKER: Layers = &[
     ("verbs", &["auth", "json", "refusal"]),
     ("targets", &["config", "json", "verbs"]),
     ("mcp", &["admin", "auth", "budget", "json", "refusal", "verbs"]),
-    ("gateway", &["config", "hops", "json", "mcp", "tls"]),
+    ("gateway", &["config", "hops", "json", "mcp", "refusal", "tls"]),
     (
         "transport",
         &[

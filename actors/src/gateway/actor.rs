@@ -1,15 +1,16 @@
-//! The gateway of a project: the parent of its backends. It makes their catalog, and keeps them as the configuration has
-//! them.
+//! The gateway of a project: the parent of its backends. It makes their catalog, and keeps them as the configuration file
+//! and the store have them.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use actix::{
     Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, Supervised, fut::wrap_future,
 };
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use super::{
     BackendState,
+    added::{AddedBackends, BackendTables},
     backend::{Backend, Commanded, Reconfigure, Remove},
     catalog::{Catalog, Offer},
     kept_lists::KeptLists,
@@ -21,6 +22,7 @@ use super::{
 use crate::{
     clock::now,
     model::{BackendConfig, BackendName, BackendsConfig, ProjectId},
+    ops::OrderedOps,
     storage::Store,
     supervise::{self, ActorMetrics, ActorNode, Address, Envelope, RestartPolicy},
 };
@@ -29,11 +31,14 @@ use crate::{
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a backend whose actor has panicked too often rests.
 const PANICKED_RETRY: Duration = Duration::from_secs(300);
+/// How long after a failure the added backends are read again.
+const LOAD_RETRY: Duration = Duration::from_secs(1);
 
 /// What the gateways of all projects share.
 #[derive(Clone, Debug)]
 pub struct GatewaySettings {
     pub launcher: Arc<dyn Launcher>,
+    pub tables: Arc<dyn BackendTables>,
     /// The backends of all projects, as the configuration has them now.
     pub backends: watch::Receiver<Arc<BackendsConfig>>,
     pub naming: Naming,
@@ -47,6 +52,11 @@ pub struct Gateway {
     settings: GatewaySettings,
     restarts: RestartPolicy,
     shared: Arc<GatewayShared>,
+    store: Arc<dyn Store>,
+    added: AddedBackends,
+    /// Reads of the added backends: the last one holds.
+    loads: OrderedOps<Self>,
+    is_load_due: bool,
     kept_lists: Arc<KeptLists>,
     address: Address<Self>,
     children: BTreeMap<BackendName, Child>,
@@ -65,9 +75,11 @@ struct Child {
 /// A gateway as its project sees it.
 #[derive(Clone)]
 pub struct GatewayHandle {
+    pub(super) project: ProjectId,
     shared: Arc<GatewayShared>,
-    address: Address<Gateway>,
-    settings: GatewaySettings,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) address: Address<Gateway>,
+    pub(super) settings: GatewaySettings,
 }
 
 impl GatewayHandle {
@@ -81,6 +93,15 @@ impl GatewayHandle {
         &self.settings
     }
 
+    /// Whether the project has backends. Those of the file count before they are served.
+    pub fn has_backends(&self) -> bool {
+        let of_file = || {
+            let all = self.settings.backends.borrow();
+            all.get(&self.project).is_some_and(|backends| !backends.is_empty())
+        };
+        !self.shared.offered().backends.is_empty() || of_file()
+    }
+
     /// The actors as data.
     pub fn observe(&self) -> ActorNode {
         let offered = self.shared.offered();
@@ -92,6 +113,14 @@ impl GatewayHandle {
     pub fn close(&self) {
         self.address.report(Close);
     }
+}
+
+/// Reads the added backends from the store.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct LoadAdded {
+    /// Gets a message when they are served; dropped when the store fails.
+    pub done: Option<oneshot::Sender<()>>,
 }
 
 /// What a backend offers, or its state, may have changed.
@@ -126,7 +155,11 @@ impl Gateway {
             settings: settings.clone(),
             restarts,
             shared: Arc::clone(&shared),
-            kept_lists: KeptLists::new(project.clone(), store),
+            store: Arc::clone(&store),
+            added: AddedBackends::default(),
+            loads: OrderedOps::default(),
+            is_load_due: false,
+            kept_lists: KeptLists::new(project.clone(), Arc::clone(&store)),
             address,
             children: BTreeMap::new(),
             announced_ms: None,
@@ -134,16 +167,44 @@ impl Gateway {
             is_announcement_due: false,
         });
         GatewayHandle {
+            project: project.clone(),
             shared,
+            store,
             address,
             settings,
         }
     }
 
-    /// Brings the backends in line with the configuration.
+    /// Reads the added backends, and serves them.
+    fn load_added(&mut self, done: Option<oneshot::Sender<()>>, ctx: &mut Context<Self>) {
+        let op = self.store.added_backends();
+        OrderedOps::then(|gateway: &mut Self| &mut gateway.loads, op, self, ctx, {
+            move |gateway, stored, ctx| match stored {
+                Ok(stored) => {
+                    gateway.added.set(stored, &*gateway.settings.tables);
+                    gateway.reconcile(ctx);
+                    if let Some(done) = done {
+                        let _ = done.send(());
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(project = %gateway.project, %error, "added backends cannot be read; retrying in 1 s");
+                    if !std::mem::replace(&mut gateway.is_load_due, true) {
+                        ctx.run_later(LOAD_RETRY, |gateway, ctx| {
+                            gateway.is_load_due = false;
+                            gateway.load_added(None, ctx);
+                        });
+                    }
+                }
+            }
+        });
+    }
+
+    /// Brings the backends in line with the configuration file and the store.
     fn reconcile(&mut self, ctx: &mut Context<Self>) {
         let all = Arc::clone(&self.settings.backends.borrow_and_update());
-        let wanted = all.get(&self.project).map(Vec::as_slice).unwrap_or_default();
+        let of_file = all.get(&self.project).map(Vec::as_slice).unwrap_or_default();
+        let wanted = self.added.beside(of_file, &self.project);
         let is_wanted = |name: &BackendName| wanted.iter().any(|config| config.name == *name);
         self.children.retain(|name, child| {
             let stays = is_wanted(name);
@@ -152,14 +213,18 @@ impl Gateway {
             }
             stays
         });
-        let kept_lists = Arc::clone(&self.kept_lists);
         let names = wanted.iter().map(|config| config.name.clone()).collect();
-        ctx.spawn(wrap_future(async move { kept_lists.retain(names).await }));
+        if self.added.are_known() {
+            let kept_lists = Arc::clone(&self.kept_lists);
+            ctx.spawn(wrap_future(async move { kept_lists.retain(names).await }));
+        } else {
+            self.kept_lists.allow(names);
+        }
         for config in wanted {
             match self.children.get(&config.name) {
-                Some(child) if child.shared.view().config == *config => {}
-                Some(child) => child.address.report(Reconfigure(Arc::clone(config))),
-                None => self.add(Arc::clone(config)),
+                Some(child) if child.shared.view().config == config => {}
+                Some(child) => child.address.report(Reconfigure(config)),
+                None => self.add(config),
             }
         }
         self.publish(ctx);
@@ -215,6 +280,7 @@ impl Gateway {
             backends,
             catalog,
             known,
+            is_complete: self.added.are_known(),
         });
         self.announce_later(ctx);
     }
@@ -266,6 +332,7 @@ impl Actor for Gateway {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         self.reconcile(ctx);
+        self.load_added(None, ctx);
         self.follow_configuration(ctx);
     }
 }
@@ -274,6 +341,16 @@ impl Supervised for Gateway {
     /// The backends and their addresses stay valid.
     fn restarting(&mut self, _: &mut Context<Self>) {
         self.is_announcement_due = false;
+        self.loads = OrderedOps::default();
+        self.is_load_due = false;
+    }
+}
+
+impl Handler<Envelope<LoadAdded>> for Gateway {
+    type Result = ();
+
+    fn handle(&mut self, Envelope { message, .. }: Envelope<LoadAdded>, ctx: &mut Context<Self>) {
+        self.load_added(message.done, ctx);
     }
 }
 

@@ -118,10 +118,15 @@ impl KeptLists {
         self.backends().clear();
     }
 
+    /// Keeps lists of these backends alone from now on.
+    pub fn allow(&self, backends: BTreeSet<BackendName>) {
+        *self.backends() = backends;
+    }
+
     /// Forgets the lists of all other backends, and keeps nothing of them from now on.
     pub async fn retain(&self, backends: BTreeSet<BackendName>) {
         let names = backends.iter().cloned().collect();
-        *self.backends() = backends;
+        self.allow(backends);
         let _turn = self.turn.lock().await;
         let retained = self.store.retain_backend_lists(names).await;
         if let Err(error) = retained {

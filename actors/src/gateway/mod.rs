@@ -20,9 +20,11 @@
 //! What a backend offers is kept in the store of the project. The gateway knows neither projects nor sessions. What starts processes and speaks to them is behind [`Launcher`].
 
 mod actor;
+mod added;
 mod backend;
 mod call;
 mod catalog;
+mod changes;
 mod counters;
 mod frame_link;
 mod kept_lists;
@@ -40,6 +42,7 @@ mod subscribed_tasks;
 mod turns;
 
 pub use actor::{Gateway, GatewayHandle, GatewaySettings};
+pub use added::BackendTables;
 pub use call::{Call, CallEnd, CallEvent, CallNumber, CallPurpose, InputRequest, Link};
 pub use catalog::{BACKEND_META, Catalog, ListPage, Listing, Target, offered_uri};
 pub use counters::{BackendCounters, CallOutcome, Counts, Direction, StartReason};

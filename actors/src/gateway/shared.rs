@@ -34,6 +34,8 @@ pub struct GatewayShared {
     revisions: watch::Sender<ListRevisions>,
     /// All backends with their catalogs, at each change.
     changed: watch::Sender<u64>,
+    /// When its project was opened, on the monotonic clock.
+    opened_ms: u64,
 }
 
 /// The backends and their catalog, which belong together.
@@ -44,6 +46,8 @@ pub struct Offered {
     pub catalog: Catalog,
     /// What was known of the backends when the catalog was made.
     pub(super) known: Vec<Known>,
+    /// All backends of the project are among them. The added ones lack until the store has been read.
+    pub(super) is_complete: bool,
 }
 
 /// What is known of the lists of a backend.
@@ -70,6 +74,7 @@ impl GatewayShared {
             offered: RwLock::default(),
             revisions: watch::Sender::default(),
             changed: watch::Sender::default(),
+            opened_ms: now().mono_ms,
         })
     }
 
@@ -110,7 +115,8 @@ impl GatewayShared {
     }
 
     /// How long a list has to wait for backends of which it is not known what they offer: none of them is waited for longer than
-    /// `list_wait` after its first start. `only` is the position of the backend that the list is of.
+    /// `list_wait` after its first start, nor the added ones after the project was opened. `only` is the position of the
+    /// backend that the list is of.
     pub fn wait_left(&self, only: Option<usize>, list_wait: Duration, now: Now) -> Duration {
         let offered = self.offered();
         let wanted = |at: usize| only.is_none_or(|only| only == at);
@@ -119,8 +125,10 @@ impl GatewayShared {
             .iter()
             .enumerate()
             .filter(|(at, backend)| wanted(*at) && !offered.is_known(*at) && !backend.view().has_failed());
-        let left = unknown.map(|(_, backend)| {
-            let age = Duration::from_millis(now.mono_ms.saturating_sub(backend.first_start_ms));
+        let unread = (!offered.is_complete && only.is_none()).then_some(self.opened_ms);
+        let since = unknown.map(|(_, backend)| backend.first_start_ms).chain(unread);
+        let left = since.map(|since_ms| {
+            let age = Duration::from_millis(now.mono_ms.saturating_sub(since_ms));
             list_wait.saturating_sub(age)
         });
         left.max().unwrap_or_default()
@@ -128,6 +136,11 @@ impl GatewayShared {
 }
 
 impl Offered {
+    /// Whether all backends of the project are among these.
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
     /// Whether it was known what the backend at this position offers when the catalog was made.
     pub fn is_known(&self, at: usize) -> bool {
         self.known.get(at) != Some(&Known::Nothing)

@@ -117,6 +117,27 @@ pub enum StartChoice {
     Eager,
 }
 
+/// Where a backend is described.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BackendOrigin {
+    /// In the configuration file.
+    #[default]
+    File,
+    /// In the storage: an administrator has added it.
+    Added,
+}
+
+impl BackendOrigin {
+    /// The name in answers.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Added => "added",
+        }
+    }
+}
+
 /// Which tools of a backend are offered, by their original names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolChoice {
@@ -161,6 +182,7 @@ fn matches_pattern(pattern: &str, name: &str) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendConfig {
     pub name: BackendName,
+    pub origin: BackendOrigin,
     pub address: BackendAddress,
     /// It is not started and not listed.
     pub is_disabled: bool,
@@ -209,6 +231,7 @@ impl BackendConfig {
     pub fn new(name: BackendName, address: BackendAddress) -> Self {
         Self {
             name,
+            origin: BackendOrigin::File,
             address,
             is_disabled: false,
             stop_when_idle: None,

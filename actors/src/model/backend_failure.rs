@@ -7,6 +7,13 @@ use std::time::Duration;
 pub enum BackendFailure {
     #[error("no backend \"{name}\": mcp-broker gateway list shows the backends of the project")]
     NotFound { name: String },
+    #[error("a backend \"{name}\" exists already: change it, or choose another name")]
+    Exists { name: String },
+    #[error(
+        "{backend}: a command runs as the user of the broker, and gateway_commands allows none to be added: the \
+         configuration file may have it, or use a url"
+    )]
+    CommandNotAllowed { backend: String },
     #[error("{backend}: not running ({}){}", reason_or_state(reason.as_deref(), state), next_attempt(state, *retry_after))]
     Unavailable {
         backend: String,
@@ -71,6 +78,8 @@ impl BackendFailure {
     pub const fn code(&self) -> &'static str {
         match self {
             Self::NotFound { .. } => "backend_not_found",
+            Self::Exists { .. } => "backend_exists",
+            Self::CommandNotAllowed { .. } => "command_not_allowed",
             Self::Unavailable { .. } => "backend_unavailable",
             Self::Busy { .. } => "backend_busy",
             Self::Died { .. } => "backend_died",
@@ -96,8 +105,9 @@ impl BackendFailure {
     #[must_use]
     pub fn backend(&self) -> &str {
         match self {
-            Self::NotFound { name } => name,
-            Self::Unavailable { backend, .. }
+            Self::NotFound { name } | Self::Exists { name } => name,
+            Self::CommandNotAllowed { backend }
+            | Self::Unavailable { backend, .. }
             | Self::Busy { backend, .. }
             | Self::Died { backend, .. }
             | Self::Http { backend, .. }

@@ -24,8 +24,8 @@ mod yap;
 
 pub use audit::{AuditEntry, AuditOutcome, AuditQuery};
 pub use backend::{
-    BackendAddress, BackendConfig, BackendEra, BackendName, BackendsConfig, HttpTransport, ProcessLimits,
-    RestartChoice, StartChoice, ToolChoice,
+    BackendAddress, BackendConfig, BackendEra, BackendName, BackendOrigin, BackendsConfig, HttpTransport,
+    ProcessLimits, RestartChoice, StartChoice, ToolChoice,
 };
 pub use backend_failure::BackendFailure;
 pub use budget::{Budget, BudgetFull};

@@ -20,6 +20,7 @@ use crate::{
     clock::now,
     desk::DeskShared,
     directory::Directory,
+    gateway::GatewayHandle,
     metrics::ProjectCounters,
     model::{ActorKind, DeadLetterReason, ProjectEvent, ProjectId, ProtocolName, SessionId},
     ops::{OrderedOps, then},
@@ -40,6 +41,7 @@ pub struct Project {
     pub(super) settings: ProjectSettings,
     pub(super) address: Address<Project>,
     registry: Arc<OnceLock<Address<Registry>>>,
+    gateway: Arc<OnceLock<GatewayHandle>>,
     pub(super) store: Arc<dyn Store>,
     pub(super) directory: Arc<Directory>,
     pub(super) policy: Arc<ProjectPolicy>,
@@ -80,6 +82,8 @@ pub(super) struct ProjectParts {
     pub address: Address<Project>,
     /// Set when the registry has been started.
     pub registry: Arc<OnceLock<Address<Registry>>>,
+    /// Set when the gateway has been started, if there is one.
+    pub gateway: Arc<OnceLock<GatewayHandle>>,
     pub store: Arc<dyn Store>,
     pub directory: Arc<Directory>,
     pub policy: Arc<ProjectPolicy>,
@@ -101,6 +105,7 @@ impl Project {
             settings,
             address,
             registry,
+            gateway,
             store,
             directory,
             policy,
@@ -118,6 +123,7 @@ impl Project {
             settings,
             address,
             registry,
+            gateway,
             store,
             directory,
             policy,
@@ -171,6 +177,13 @@ impl Project {
             let is_unknown = |_| StoreError::Unreachable("the protocols cannot be read".to_owned());
             is_learnt.await.map_err(is_unknown)
         })
+    }
+
+    /// Another replica has changed the added backends, or may have.
+    pub(super) fn added_backends_changed(&self) {
+        if let Some(gateway) = self.gateway.get() {
+            gateway.added_changed();
+        }
     }
 
     /// A tenth of `stale_after`, so that a session seen at another replica never looks stale here.

@@ -57,6 +57,7 @@ impl Project {
             // A change of this replica is known when it is stored.
             StoreEvent::Question(question) if !own => self.desk.read_again(question),
             StoreEvent::Yaps(_) if !own => self.desk.yaps_released(),
+            StoreEvent::Backends if !own => self.added_backends_changed(),
             StoreEvent::Progress(message) if !own => {
                 if let Some(store) = self.store.replicated() {
                     effect = store.notify_progress(Some(message));
@@ -141,6 +142,7 @@ impl Project {
         match &resynced {
             Ok(_) => {
                 self.desk.reload();
+                self.added_backends_changed();
                 for member in self.directory.all() {
                     member.shared.mark_waiting_outdated();
                     member.address.report(ResyncSession);

@@ -44,7 +44,7 @@ impl Project {
         let directory = Arc::new(Directory::new(settings.presence));
         let (catalog, compiler) = (Arc::<Catalog>::default(), Arc::<Compiler>::default());
         let (known_seq, frames_dropped) = (KnownSeq::default(), Arc::<AtomicBool>::default());
-        let registry_address = Arc::new(OnceLock::new());
+        let (registry_address, gateway_cell) = (Arc::new(OnceLock::new()), Arc::new(OnceLock::new()));
         let desk_shared = DeskShared::new(settings.desk.clone(), store.is_shared());
         let gave_up = recorded_give_up(Arc::clone(&store), on_give_up.clone());
         let project = supervise::start(Arc::clone(&metrics), settings.restarts, gave_up, |address| {
@@ -53,6 +53,7 @@ impl Project {
                 settings: settings.clone(),
                 address,
                 registry: Arc::clone(&registry_address),
+                gateway: Arc::clone(&gateway_cell),
                 store: Arc::clone(&store),
                 directory: Arc::clone(&directory),
                 policy: Arc::clone(&policy),
@@ -113,6 +114,9 @@ impl Project {
             let (store, give_up) = (Arc::clone(&store), report_down(Child::Gateway));
             Gateway::start(&id, gateway, store, settings.restarts, give_up)
         });
+        if let Some(gateway) = &gateway {
+            let _ = gateway_cell.set(gateway.clone());
+        }
         ProjectHandle::new(Parts {
             id,
             settings,

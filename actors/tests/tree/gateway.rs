@@ -13,16 +13,27 @@ use std::{
 
 use actors::{
     gateway::{
-        BackendLog, BackendShared, BackendState, BackendView, Call, CallEnd, CallEvent, CallPurpose, FrameLink,
-        GatewaySettings, Instance, InstanceEvent, LaunchOrder, Launcher, Link, LinkEnded, Naming, ReadyInstance,
+        BackendLog, BackendShared, BackendState, BackendTables, BackendView, Call, CallEnd, CallEvent, CallPurpose,
+        FrameLink, GatewaySettings, Instance, InstanceEvent, LaunchOrder, Launcher, Link, LinkEnded, Naming,
+        ReadyInstance,
     },
-    model::{BackendAddress, BackendConfig, BackendName, BackendsConfig, ProjectId},
+    model::{BackendAddress, BackendConfig, BackendName, BrokerError, ProjectId},
     project::ProjectSettings,
     supervise::RestartPolicy,
 };
 use tokio::sync::watch;
 
 use crate::world::{ActorThread, World, run, settings, within_deadline};
+
+/// Reads no table.
+#[derive(Debug)]
+struct NoTables;
+
+impl BackendTables for NoTables {
+    fn read(&self, _: &BackendName, _: &str) -> Result<BackendConfig, BrokerError> {
+        Err(BrokerError::unavailable())
+    }
+}
 
 /// Starts instances that take calls at once and answer none.
 #[derive(Default)]
@@ -120,6 +131,7 @@ impl Served {
         let launcher = Arc::<SilentBackends>::default();
         let gateway = GatewaySettings {
             launcher: Arc::clone(&launcher) as _,
+            tables: Arc::new(NoTables),
             backends,
             naming: Naming::default(),
             list_wait: Duration::ZERO,

@@ -93,7 +93,7 @@ fn answer(
         .transpose()?;
     let own = own_text.as_deref().and_then(|text| str::from_utf8(text).ok());
     let own = own.and_then(|text| items_of(text, kind)).unwrap_or_default();
-    let is_known = (0..offered.backends.len()).all(|at| offered.is_known(at));
+    let is_known = offered.is_complete() && (0..offered.backends.len()).all(|at| offered.is_known(at));
     let mut members = json!({
         "ttlMs": if is_known { TTL_MS } else { 0 },
         "cacheScope": "private",

@@ -63,7 +63,9 @@ fn gateway_of(context: &PeerContext) -> Option<Arc<GatewayShared>> {
         return None;
     }
     let gateway = context.project.gateway()?.shared();
-    (!gateway.offered().backends.is_empty() || !context.exposure.has_own()).then(|| Arc::clone(gateway))
+    let offered = gateway.offered();
+    let may_have_any = !offered.backends.is_empty() || !offered.is_complete();
+    (may_have_any || !context.exposure.has_own()).then(|| Arc::clone(gateway))
 }
 
 /// The backends whose lists the caller sees, and which of them; `None` for the broker's own lists alone.

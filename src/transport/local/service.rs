@@ -10,6 +10,7 @@ use std::{
 
 use actors::{
     clock::{now, rfc3339_text},
+    gateway::GatewayHandle,
     rest,
     session::Member,
 };
@@ -256,7 +257,7 @@ impl ClientEntry {
 /// broker.
 fn own_lists(service: &Service, identity: &Identity) -> String {
     let digest = lists_digest(service.admin.is_multi_project(), identity.scope());
-    if identity.project.gateway().is_some() {
+    if identity.project.gateway().is_some_and(GatewayHandle::has_backends) {
         format!("{digest}+backends")
     } else {
         digest

@@ -43,11 +43,11 @@ fn every_era_announces_prompts_and_completions() {
         let hello =
             json!({"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "a test", "version": "1"}});
         let capabilities = broker.wire().request("initialize", hello).unwrap()["capabilities"].take();
-        assert_eq!(capabilities["prompts"], json!({"listChanged": false}), "{version}");
+        assert_eq!(capabilities["prompts"], json!({"listChanged": true}), "{version}");
         assert_eq!(capabilities["completions"], json!({}), "{version}");
     }
     let discovered = broker.modern("bob").request("server/discover", json!({})).unwrap();
-    assert_eq!(discovered["capabilities"]["prompts"], json!({}));
+    assert_eq!(discovered["capabilities"]["prompts"], json!({"listChanged": true}));
     assert_eq!(discovered["capabilities"]["completions"], json!({}));
 }
 

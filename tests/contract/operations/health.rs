@@ -78,7 +78,9 @@ fn the_tree_shows_every_actor() {
     kinds.retain(|kind| kind != "bridge");
     assert_eq!(
         kinds,
-        ["broker", "project", "registry", "router", "desk", "session", "session"]
+        [
+            "broker", "project", "registry", "router", "desk", "gateway", "session", "session"
+        ]
     );
     for agent in &agents {
         assert!(names.contains(&agent.session));

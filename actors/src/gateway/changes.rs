@@ -1,0 +1,108 @@
+//! How the added backends of a project are changed: in the store first, then in the gateways of all replicas.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::actor::{GatewayHandle, LoadAdded};
+use crate::{
+    model::{BackendFailure, BackendName, BrokerError},
+    storage::{ADDED_BACKENDS_MAX, BACKEND_TABLE_BYTES_MAX, TableChange},
+};
+
+/// How often a change is made again because another one came between. Each time, another one was stored.
+const CHANGE_ATTEMPTS_MAX: usize = 16;
+
+impl GatewayHandle {
+    /// Adds a backend. Returns once the store has it and this replica serves it.
+    ///
+    /// # Errors
+    /// `backend_exists`, `command_not_allowed`, `invalid_argument`, `payload_too_large`, `forbidden` when the project has its
+    /// maximum of added backends, or `unavailable`.
+    pub async fn add_backend(&self, name: &BackendName, table: &str) -> Result<(), BrokerError> {
+        self.check_table(name, table)?;
+        let exists = || BackendFailure::Exists { name: name.to_string() };
+        if self.is_in_file(name) {
+            return Err(exists().into());
+        }
+        let change = self.store.change_added_backend(name.clone(), None, Some(table.into()));
+        match change.await? {
+            TableChange::Stored => {
+                self.load_added().await;
+                Ok(())
+            }
+            TableChange::Differs(_) => Err(exists().into()),
+            TableChange::Full => {
+                let text = format!("the project has its {ADDED_BACKENDS_MAX} added backends: remove one first");
+                Err(BrokerError::forbidden(text))
+            }
+        }
+    }
+
+    /// Replaces the table of an added backend by what `change` makes of it; None removes the backend. Returns once the store
+    /// has it and this replica serves it.
+    ///
+    /// # Errors
+    /// `backend_not_found`, `forbidden` for a backend of the configuration file, those of `change`, and those of
+    /// [`Self::add_backend`].
+    pub async fn change_backend(
+        &self,
+        name: &str,
+        change: impl Fn(&str) -> Result<Option<String>, BrokerError>,
+    ) -> Result<(), BrokerError> {
+        let not_found = || BackendFailure::NotFound {
+            name: name.chars().take(64).collect(),
+        };
+        let name = BackendName::parse(name).map_err(|_| not_found())?;
+        if self.is_in_file(&name) {
+            let text = format!("backend \"{name}\" is in the configuration file: change it there");
+            return Err(BrokerError::forbidden(text));
+        }
+        let stored = self.store.added_backends().await?;
+        let mut found = stored.into_iter().find(|(stored, _)| *stored == name);
+        for _ in 0..CHANGE_ATTEMPTS_MAX {
+            let (_, before) = found.take().ok_or_else(not_found)?;
+            let table = change(&before)?;
+            if let Some(table) = &table {
+                self.check_table(&name, table)?;
+            }
+            let table = table.map(Arc::from);
+            let changed = self.store.change_added_backend(name.clone(), Some(before), table);
+            match changed.await? {
+                TableChange::Stored => {
+                    self.load_added().await;
+                    return Ok(());
+                }
+                TableChange::Differs(stored) => found = stored.map(|stored| (name.clone(), stored)),
+                TableChange::Full => break,
+            }
+        }
+        Err(BrokerError::unavailable())
+    }
+
+    /// Has the gateway read the added backends again: another replica has changed them.
+    pub(crate) fn added_changed(&self) {
+        self.address.report(LoadAdded { done: None });
+    }
+
+    /// Waits until this replica serves what the store has. If the store cannot be read now, the gateway goes on trying.
+    async fn load_added(&self) {
+        let (done, loaded) = oneshot::channel();
+        self.address.report(LoadAdded { done: Some(done) });
+        let _ = loaded.await;
+    }
+
+    fn check_table(&self, name: &BackendName, table: &str) -> Result<(), BrokerError> {
+        if table.len() > BACKEND_TABLE_BYTES_MAX {
+            let limit = BACKEND_TABLE_BYTES_MAX;
+            return Err(BrokerError::PayloadTooLarge { limit });
+        }
+        self.settings.tables.read(name, table).map(drop)
+    }
+
+    fn is_in_file(&self, name: &BackendName) -> bool {
+        let all = self.settings.backends.borrow();
+        let backends = all.get(&self.project);
+        backends.is_some_and(|backends| backends.iter().any(|config| config.name == *name))
+    }
+}
