@@ -5,10 +5,14 @@ use std::sync::Arc;
 use actors::{
     gateway::BackendCommand,
     model::{BrokerError, Scope},
+    project::ProjectHandle,
 };
 
-use super::{Administration, Result};
+use super::{Administration, Result, audited_action};
 use crate::auth::{AuditedAction, Identity};
+
+/// Characters of a name that the audit shows. Names of backends are shorter; a caller may send any text.
+const NAME_CHARS_MAX: usize = 64;
 
 impl Administration {
     /// Starts, restarts or stops a backend of the caller's project. Requires the scope `admin`. `run` finds the backend and
@@ -38,5 +42,24 @@ impl Administration {
             Err(error) => self.audit().record_refused(by, &act, error),
         }
         done
+    }
+
+    /// Adds, changes or removes a backend of the caller's project. Requires the scope `admin`. `change` does it.
+    ///
+    /// # Errors
+    /// `forbidden`, or the error of `change`.
+    pub async fn change_backends(
+        &self,
+        by: &Arc<Identity>,
+        action: &'static str,
+        name: &str,
+        change: impl AsyncFnOnce(&ProjectHandle) -> Result<()> + 'static,
+    ) -> Result<()> {
+        let allowed = by.check_scope(Scope::Admin);
+        let name = name.chars().take(NAME_CHARS_MAX).collect();
+        let act = audited_action(action, by.project.id(), Some(name));
+        let project = by.project.clone();
+        self.audited(by, act, allowed, async move |_| change(&project).await)
+            .await
     }
 }

@@ -16,9 +16,9 @@ use utoipa::{
 use super::{
     answer_link,
     api::{
-        answering, audit, backends, compatibility, dead_letters, desk, events, flow, history, log_level, login,
-        messages, projects, protocols, questions, schemas as documented, sessions, settings, stats, threads, tree,
-        yaps,
+        added_backends, answering, audit, backends, compatibility, dead_letters, desk, events, flow, history,
+        log_level, login, messages, projects, protocols, questions, schemas as documented, sessions, settings, stats,
+        threads, tree, yaps,
     },
     dashboard, docs, health, metrics,
     problem_body::ProblemBody,
@@ -50,6 +50,8 @@ use crate::problem;
         yaps::list, yaps::yap, desk::show, desk::change, answer_link::show, answer_link::answer,
         backends::list, backends::show, backends::tools, backends::log, backends::start, backends::restart,
         backends::stop, backends::ready,
+        added_backends::add, added_backends::replace, added_backends::patch, added_backends::remove,
+        added_backends::enable, added_backends::disable,
         stats::show, settings::show, audit::list, tree::tree, log_level::show, log_level::change, metrics::metrics,
     ),
     components(schemas(ProblemBody, documented::SessionStatusFilter)),

@@ -28,6 +28,8 @@ pub struct ProblemBody {
 enum Code {
     AuthenticationFailed,
     BackendNotFound,
+    BackendExists,
+    CommandNotAllowed,
     BackendUnavailable,
     BackendBusy,
     BackendDied,

@@ -87,7 +87,11 @@ impl<'a> Arguments<'a> {
     fn raw(&mut self, name: &str) -> Option<&'a str> {
         let at = self.members.iter().position(|(known, _)| known == name)?;
         let (_, value) = self.members.swap_remove(at);
-        let is_absent = value == "null" || (value == "\"\"" && !self.is_exact);
+        let is_absent = if self.is_exact {
+            value == "null"
+        } else {
+            is_absent(value)
+        };
         (!is_absent).then_some(value)
     }
 
@@ -217,6 +221,22 @@ impl<'a> Arguments<'a> {
         }
     }
 
+    /// The arguments that were not taken yet, parsed.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for one that is no JSON.
+    pub fn rest(mut self) -> Result<serde_json::Map<String, serde_json::Value>, BrokerError> {
+        if !self.is_exact {
+            self.members.retain(|(_, value)| !is_absent(value));
+        }
+        let parsed = self.members.into_iter().map(|(name, value)| {
+            let value = serde_json::from_str(value);
+            let value = value.map_err(|error| BrokerError::invalid(name.clone(), json_error_reason(&error)))?;
+            Ok((name.into_owned(), value))
+        });
+        parsed.collect()
+    }
+
     /// Refuses unknown arguments, which are most likely misspelled.
     ///
     /// # Errors
@@ -227,6 +247,11 @@ impl<'a> Arguments<'a> {
             Some((name, _)) => Err(BrokerError::invalid(name, "no such argument")),
         }
     }
+}
+
+/// Whether this is what models send for an argument that they omit.
+fn is_absent(value: &str) -> bool {
+    value == "null" || value == "\"\""
 }
 
 #[cold]

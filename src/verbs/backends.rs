@@ -34,6 +34,8 @@ const SUMMARY: [&str; 10] = [
 #[derive(Serialize, ToSchema)]
 pub struct Backend {
     name: String,
+    /// `file`: the configuration file has it. `added`: an administrator has added it.
+    origin: &'static str,
     /// `idle`, `starting`, `ready`, `backoff`, `failed`, `disabled` or `stopping`.
     state: &'static str,
     /// Since when it is in this state.
@@ -257,6 +259,7 @@ impl Backend {
         let retry_at = view.retry_at_ms.filter(|_| is_retried);
         Self {
             name: backend.name.to_string(),
+            origin: view.config.origin.as_str(),
             state: view.state.as_str(),
             since: rfc3339_text(view.since_ms),
             reason: view.reason.clone(),

@@ -1,6 +1,7 @@
 //! What the surfaces share about the verbs of a project: they read arguments, call the project's handle, and write
 //! results as JSON. The MCP tools and the REST API translate them; this room knows neither.
 
+pub mod added_backends;
 pub mod arguments;
 pub mod backends;
 pub mod compatibility;

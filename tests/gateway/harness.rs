@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::{
     running::Running,
-    support::{Agent, Broker, HttpAgent, Wire, broker_program, eventually},
+    support::{Agent, Broker, HttpAgent, Response, Wire, broker_program, eventually},
 };
 
 /// The configuration file in the folder of a test, and the folder of one that is mounted.
@@ -241,6 +241,24 @@ impl Gateway {
         Agent::modern(self.wire(), json!({}))
     }
 
+    /// The table of a fake backend with these flags, as an administrator adds it.
+    pub fn fake_table(&self, flags: &[&str]) -> Value {
+        json!({"command": fake_backend().display().to_string(), "args": flags, "env": {MARKER: self.marker}})
+    }
+
+    /// A request of an administrator of the project `default` about backends.
+    pub fn asks_backends(&self, method: &str, path: &str, body: &Value) -> Response {
+        self.rest_with(&[], method, &format!("/api/v1/backends{path}"), body)
+    }
+
+    /// Adds a backend.
+    pub fn adds(&self, name: &str, mut table: Value) -> Value {
+        table["name"] = json!(name);
+        let added = self.asks_backends("POST", "", &table);
+        assert_eq!(added.status, 201, "{added:?}");
+        added.json()
+    }
+
     /// The programs of its backends that are alive, without their keepers.
     pub fn programs(&self) -> Vec<u32> {
         self.processes_where(|arguments| !arguments.contains("__keep"))
@@ -281,6 +299,13 @@ impl Gateway {
     /// The broker, to be stopped or killed.
     pub fn broker(&mut self) -> &mut Broker {
         self.broker.as_mut().unwrap()
+    }
+
+    /// Replaces a flag of the broker, from its next start on.
+    pub fn has_flag(&mut self, flag: &str) {
+        let name = flag.split('=').next().unwrap();
+        self.flags.retain(|known| !known.starts_with(name));
+        self.flags.push(flag.to_owned());
     }
 
     /// Ends the broker, and starts it again on the storage that its flags name. `meanwhile` runs between the two.

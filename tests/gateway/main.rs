@@ -6,6 +6,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod added;
+mod added_refusals;
 mod asking;
 mod commands;
 mod configuration;

@@ -1,22 +1,23 @@
 //! Backends behind the broker of a user, as an agent sees them through its front.
 
-use std::path::PathBuf;
+use std::{fs, path::PathBuf};
 
 use serde_json::{Value, json};
 
 use crate::{
     front::Front,
     home::{Home, is_alive},
-    support::eventually,
+    support::{Request, eventually},
 };
 
-fn with_backend() -> Home {
+fn fake_backend() -> String {
     let fake = PathBuf::from(env!("CARGO_BIN_EXE_mcp-broker")).with_file_name("fake-backend");
+    fake.display().to_string()
+}
+
+fn with_backend() -> Home {
     let user = Home::new();
-    user.has_configuration(&format!(
-        "[backends.fake]\ncommand = {:?}\n",
-        fake.display().to_string()
-    ));
+    user.has_configuration(&format!("[backends.fake]\ncommand = {:?}\n", fake_backend()));
     user
 }
 
@@ -67,4 +68,27 @@ fn a_wrong_configuration_file_is_told_to_the_agent() {
     let called: Value = front.request("tools/call", &json!({"name": "list_sessions", "arguments": {}}));
     let text = called.to_string();
     assert!(text.contains("backends.fake") && text.contains("comand"), "{text}");
+}
+
+#[test]
+fn a_backend_that_is_added_later_is_in_the_lists_of_a_front_that_runs() {
+    let user = Home::new();
+    let mut front = user.front().env("MCP_BROKER_GATEWAY_COMMANDS", "admin").start();
+    initialize(&mut front);
+    front.calls("register_session", &json!({"name": "alice"}));
+    assert!(!tool_names(&mut front).contains(&"list_backends".to_owned()));
+    let info: Value = serde_json::from_slice(&fs::read(user.runtime().join("broker.json")).unwrap()).unwrap();
+    let address = info["http"].as_str().unwrap().replace("http://", "");
+    let table = json!({"name": "fake", "command": fake_backend()}).to_string();
+    let request = Request::post(address.parse().unwrap(), table).with_path("/api/v1/backends");
+    let added = request.with("Connection", "close").answered();
+    assert_eq!(added.status, 201, "{added:?}");
+    front.notification("notifications/tools/list_changed");
+    let names = tool_names(&mut front);
+    assert!(names.contains(&"fake__echo".to_owned()), "{names:?}");
+    let called = front.request("tools/call", &json!({"name": "fake__echo", "arguments": {}}));
+    assert!(
+        called["result"].is_object() && called["result"]["isError"] != true,
+        "{called}"
+    );
 }

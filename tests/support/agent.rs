@@ -12,7 +12,7 @@ use super::{Wire, eventually, keys};
 
 pub const MODERN: &str = "2026-07-28";
 const UNREAD: &str = "dev.mcp-broker/unread";
-const ERROR_CODES: [&str; 24] = [
+const ERROR_CODES: [&str; 26] = [
     "authentication_failed",
     "forbidden",
     "project_mismatch",
@@ -35,6 +35,8 @@ const ERROR_CODES: [&str; 24] = [
     "question_not_found",
     "question_closed",
     "backend_not_found",
+    "backend_exists",
+    "command_not_allowed",
     "timeout",
     "unavailable",
 ];

@@ -37,9 +37,11 @@ impl CallOutcome {
     #[must_use]
     pub const fn of(failure: &BackendFailure) -> Self {
         match failure {
-            BackendFailure::NotFound { .. } | BackendFailure::Unavailable { .. } | BackendFailure::Busy { .. } => {
-                Self::Refused
-            }
+            BackendFailure::NotFound { .. }
+            | BackendFailure::Exists { .. }
+            | BackendFailure::CommandNotAllowed { .. }
+            | BackendFailure::Unavailable { .. }
+            | BackendFailure::Busy { .. } => Self::Refused,
             BackendFailure::Died { .. } => Self::Died,
             BackendFailure::TimedOut { .. } => Self::TimedOut,
             BackendFailure::ShuttingDown { .. } | BackendFailure::GivenUp { .. } => Self::Cancelled,

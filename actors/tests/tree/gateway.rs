@@ -17,7 +17,7 @@ use actors::{
         FrameLink, GatewaySettings, Instance, InstanceEvent, LaunchOrder, Launcher, Link, LinkEnded, Naming,
         ReadyInstance,
     },
-    model::{BackendAddress, BackendConfig, BackendName, BrokerError, ProjectId},
+    model::{BackendAddress, BackendConfig, BackendName, BackendsConfig, BrokerError, ProjectId},
     project::ProjectSettings,
     supervise::RestartPolicy,
 };

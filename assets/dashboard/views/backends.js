@@ -57,7 +57,8 @@ function HowToAdd() {
   const table = project === 'default' ? '[backends.NAME]' : `[projects.${project}.backends.NAME]`;
   return html`The configuration file of the broker adds them: a table <code><${Text} value=${table} max=${120} /></code> with
     ${' '}<code>command</code> or <code>url</code>. <code>mcp-broker gateway import FILE</code> writes such tables from the servers
-    of an agent's configuration, and <code>docs/gateway.md</code> explains the keys.`;
+    of an agent's configuration, administrators add others by <code>POST /api/v1/backends</code>, and <code>docs/gateway.md</code>
+    explains the keys.`;
 }
 
 const isUp = ({ state }) => state === 'starting' || state === 'ready';
@@ -96,6 +97,7 @@ function Backend({ name, params }) {
       <${Panel} title="Backend"><${Facts} items=${[
         ['State since', html`<${Time} at=${backend.since} relative />`],
         backend.retry_after_ms !== undefined && ['Next start in', duration(Math.round(backend.retry_after_ms / 1000))],
+        ['Described in', backend.origin === 'added' ? 'the storage: an administrator has added it' : 'the configuration file'],
         [backend.pid ? 'Program' : 'Program or address', html`<${Text} value=${backend.address} max=${500} />`],
         ['Process', backend.pid ?? '–'],
         ['Server', html`<${Text} value=${backend.server} max=${120} />`],

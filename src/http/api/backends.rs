@@ -17,6 +17,7 @@ use actors::{
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use super::added_backends;
 use crate::{
     auth::Identity,
     http::{
@@ -33,8 +34,14 @@ use crate::{
 /// The resources of this file.
 pub fn resources() -> Vec<Resource> {
     vec![
-        Resource::at("/api/v1/backends").on(Method::GET, web::to(list)),
-        Resource::at("/api/v1/backends/{backend}").on(Method::GET, web::to(show)),
+        Resource::at("/api/v1/backends")
+            .on(Method::GET, web::to(list))
+            .on(Method::POST, web::to(added_backends::add)),
+        Resource::at("/api/v1/backends/{backend}")
+            .on(Method::GET, web::to(show))
+            .on(Method::PUT, web::to(added_backends::replace))
+            .on(Method::PATCH, web::to(added_backends::patch))
+            .on(Method::DELETE, web::to(added_backends::remove)),
         Resource::at("/api/v1/backends/{backend}/tools").on(Method::GET, web::to(tools)),
         Resource::at("/api/v1/backends/{backend}/log").on(Method::GET, web::to(log)),
         Resource::at("/api/v1/backends/{backend}/start").on(Method::POST, web::to(start)),

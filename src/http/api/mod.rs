@@ -1,6 +1,7 @@
 //! The REST API under `/api/v1`: one file per resource. The verbs are those of `admin` and of the project's handle, which
 //! the MCP tools share; `verbs` reads arguments and writes results for both.
 
+pub mod added_backends;
 pub mod answering;
 pub mod audit;
 pub mod backends;
@@ -35,6 +36,7 @@ pub fn resources() -> Vec<Resource> {
     [
         login::resources(),
         projects::resources(),
+        added_backends::resources(),
         sessions::resources(),
         compatibility::resources(),
         protocols::resources(),

@@ -1,4 +1,5 @@
-//! The tools `list_backends` and `restart_backend`, which a project with backends offers.
+//! The tools `list_backends`, `restart_backend` and `remove_backend`, which a project with backends offers, and
+//! `add_backend`.
 
 use actors::{
     gateway::BackendCommand,
@@ -8,12 +9,12 @@ use actors::{
 use serde_json::{Value, json};
 
 use super::{
-    schema::{integer_schema, string_schema},
-    tool::{DESTRUCTIVE, READ_ONLY, Run, Tool, ToolCaller},
+    schema::{integer_schema, string_schema, strings_schema},
+    tool::{ADDITIVE, DESTRUCTIVE, PendingCall, READ_ONLY, Run, Tool, ToolCaller},
 };
 use crate::{
     mcp::reply::ToolResult,
-    verbs::{arguments::Arguments, backends},
+    verbs::{added_backends, arguments::Arguments, backends},
 };
 
 fn backend_properties() -> Value {
@@ -79,4 +80,69 @@ fn restart_backend(caller: &ToolCaller, mut arguments: Arguments<'_>) -> Result<
             backends::command(&caller.project, &name, command)
         })?;
     Ok(Lookup::Ready(Ok(backends::summary(&caller.project, &name)?.into())))
+}
+
+/// `add_backend`. Its list of arguments leaves out most keys: each is paid for in tokens.
+pub const ADD_BACKEND: Tool = Tool {
+    name: "add_backend",
+    title: "Add a backend",
+    description: "Put another MCP server behind the gateway. Further keys of docs/gateway.md are arguments too.",
+    hints: ADDITIVE,
+    required_scope: Scope::Admin,
+    input: || {
+        let values = |description: &str| json!({"type": "object", "additionalProperties": {"type": "string"}, "description": description});
+        let properties = json!({
+            "name": string_schema("a-z, 0-9 and '-'; 32 characters at most."),
+            "url": string_schema("A server, or instead:"), "command": string_schema("A program, if the broker allows it."),
+            "args": strings_schema("Of the program."), "env": values("Of the program."), "headers": values("For the url."),
+        });
+        (properties, &["name"])
+    },
+    output: || (backend_properties(), BACKEND_REQUIRED),
+    acts_as_session: false,
+    exclusive: false,
+    run: Run::Async(add_backend),
+};
+
+fn add_backend(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
+    let name = arguments.required_text("name")?.into_owned();
+    let table = added_backends::table_of(arguments)?;
+    Ok(PendingCall::new(async move {
+        let context = &caller.context;
+        let (admin, added) = (&context.service.admin, name.clone());
+        let change = admin.change_backends(&context.identity, "backend.add", &name, async move |project| {
+            added_backends::add(project, &added, table).await
+        });
+        change.await?;
+        let added = backends::summary(&caller.project, &name);
+        Ok(added.map_err(|_| BrokerError::unavailable())?.into())
+    }))
+}
+
+/// `remove_backend`.
+pub const REMOVE_BACKEND: Tool = Tool {
+    name: "remove_backend",
+    title: "Remove a backend",
+    description: "Remove an MCP server that add_backend has added.",
+    hints: DESTRUCTIVE,
+    required_scope: Scope::Admin,
+    input: || (json!({"name": string_schema("From list_backends.")}), &["name"]),
+    output: || (json!({"removed": string_schema("")}), &["removed"]),
+    acts_as_session: false,
+    exclusive: false,
+    run: Run::Async(remove_backend),
+};
+
+fn remove_backend(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
+    let name = arguments.required_text("name")?.into_owned();
+    arguments.finish()?;
+    Ok(PendingCall::new(async move {
+        let context = &caller.context;
+        let (admin, removed) = (&context.service.admin, name.clone());
+        let change = admin.change_backends(&context.identity, "backend.remove", &name, async move |project| {
+            added_backends::remove(project, &removed).await
+        });
+        change.await?;
+        Ok(json!({"removed": name}).into())
+    }))
 }

@@ -51,6 +51,8 @@ pub static TOOLS: &[Tool] = &[
     dead_letters::REDRIVE_DEAD_LETTERS,
     backends::LIST_BACKENDS,
     backends::RESTART_BACKEND,
+    backends::ADD_BACKEND,
+    backends::REMOVE_BACKEND,
     projects::CREATE_PROJECT,
     projects::LIST_PROJECTS,
     projects::GET_PROJECT_INFO,
@@ -68,7 +70,11 @@ const MULTI_PROJECT_TOOLS: [&str; 4] = [
 ];
 
 /// The tools that a project without backends does not offer.
-const BACKEND_TOOLS: [&str; 2] = [backends::LIST_BACKENDS.name, backends::RESTART_BACKEND.name];
+const BACKEND_TOOLS: [&str; 3] = [
+    backends::LIST_BACKENDS.name,
+    backends::RESTART_BACKEND.name,
+    backends::REMOVE_BACKEND.name,
+];
 
 /// The tool that registers a session.
 pub const REGISTER_SESSION: &str = sessions::REGISTER_SESSION.name;

@@ -200,6 +200,9 @@ impl Tool {
                 "readOnlyHint": read_only, "destructiveHint": destructive, "idempotentHint": idempotent,
             },
         });
+        if TAKES_MORE.contains(&self.name) {
+            entry["inputSchema"]["additionalProperties"] = json!(true);
+        }
         if open_world {
             entry["annotations"]["openWorldHint"] = json!(true);
         }
@@ -226,6 +229,8 @@ impl Tool {
 
 /// The tools that a woken agent needs, or one that has a question. Claude Code hides the others behind a search for tools.
 const OFFERED_AT_ONCE: [&str; 4] = ["register_session", "receive_messages", "send_message", "clarify"];
+/// The tools that take arguments beside those of their schemas.
+const TAKES_MORE: [&str; 1] = ["add_backend"];
 /// The words by which the search of Claude Code finds a tool.
 const SEARCH_HINTS: [(&str, &str); 1] = [("clarify", "ask the human")];
 

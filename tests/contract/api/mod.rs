@@ -1,5 +1,6 @@
 //! The REST API of a project: what operators read, and what programs send.
 
+mod backends;
 mod dead_letters;
 mod events;
 mod flow;

@@ -345,6 +345,38 @@ fn rest_routes(broker: &Broker, number: &Cell<u32>) -> Vec<Route> {
             400,
             invalid,
         ),
+        (bare("GET", "/api/v1/backends"), Observer, 200, NO_ERROR),
+        (
+            rest("POST", "backends", json!({"name": "docs", "command": "sh"})),
+            Admin,
+            403,
+            "command_not_allowed",
+        ),
+        (
+            rest("PUT", "backends/docs", json!({"url": "http://localhost:9"})),
+            Admin,
+            404,
+            "backend_not_found",
+        ),
+        (
+            rest("PATCH", "backends/docs", json!({})),
+            Admin,
+            404,
+            "backend_not_found",
+        ),
+        (bare("DELETE", "/api/v1/backends/docs"), Admin, 404, "backend_not_found"),
+        (
+            bare("POST", "/api/v1/backends/docs/enable"),
+            Admin,
+            404,
+            "backend_not_found",
+        ),
+        (
+            bare("POST", "/api/v1/backends/docs/disable"),
+            Admin,
+            404,
+            "backend_not_found",
+        ),
         (bare("GET", "/api/v1/projects/team/grants"), Observer, 200, NO_ERROR),
         (
             rest("PUT", "projects/team/grants/other", json!({})),

@@ -30,7 +30,8 @@ const READING: [&str; 7] = [
     "list_projects",
     "get_project_info",
 ];
-const ADMINISTRATION: [&str; 4] = [
+const ADMINISTRATION: [&str; 5] = [
+    "add_backend",
     "create_project",
     "rotate_project_keys",
     "grant_project_access",
@@ -61,7 +62,7 @@ fn a_caller_sees_the_tools_that_it_may_use() {
         ["observer", "member"].map(|scope| agent_with_key(&broker, &team.new_key_with_scope(scope)));
     let (admin, operator) = (agent_with_key(&broker, &team.key), agent_with_key(&broker, ADMIN_KEY));
     let all = tools(&operator);
-    assert_eq!(names(&all).len(), 28);
+    assert_eq!(names(&all).len(), 29);
     assert_eq!(names(&tools(&observer)), BTreeSet::from(READING));
     assert!(
         tools(&observer)
@@ -91,7 +92,7 @@ fn a_caller_sees_the_tools_that_it_may_use() {
 #[test]
 fn without_keys_a_caller_sees_what_anonymous_callers_may_do() {
     let open = Broker::start();
-    assert_eq!(names(&tools(&open.client())).len(), 28);
+    assert_eq!(names(&tools(&open.client())).len(), 29);
     // With an admin key, administration needs it.
     let administered = Broker::with_admin_key();
     let anonymous = Agent::legacy(administered.wire_with(&[]), "2025-11-25", &json!({}));

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Agent, Broker, keys};
 
-const TOOLS: [&str; 28] = [
+const TOOLS: [&str; 29] = [
     "register_session",
     "heartbeat",
     "disconnect_session",
@@ -27,6 +27,7 @@ const TOOLS: [&str; 28] = [
     "permission_prompt",
     "list_dead_letters",
     "redrive_dead_letters",
+    "add_backend",
     "create_project",
     "list_projects",
     "get_project_info",

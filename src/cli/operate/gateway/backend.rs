@@ -13,6 +13,9 @@ pub const PATH: &str = "/api/v1/backends";
 #[derive(Debug, Deserialize)]
 pub struct Backend {
     name: String,
+    /// Absent in answers of an earlier broker, whose backends are all in the file.
+    #[serde(default)]
+    origin: Option<String>,
     state: String,
     since: String,
     reason: Option<String>,
@@ -39,12 +42,15 @@ pub fn path_of(backend: &str) -> String {
 
 /// A table of backends.
 pub fn table(backends: &[Backend]) -> Table {
-    let mut table = Table::new(&["NAME", "STATE", "ERA", "TOOLS", "CALLS", "OPEN", "SINCE", "REASON"]);
+    let mut table = Table::new(&[
+        "NAME", "STATE", "ORIGIN", "ERA", "TOOLS", "CALLS", "OPEN", "SINCE", "REASON",
+    ]);
     for backend in backends {
         let plain = Style::new();
         table.styled_row([
             (backend.name.as_str(), plain),
             (backend.state.as_str(), style_of(&backend.state)),
+            (backend.origin.as_deref().unwrap_or_default(), plain),
             (backend.era.as_deref().unwrap_or_default(), plain),
             (backend.tools.to_string().as_str(), plain),
             (backend.calls.to_string().as_str(), plain),
@@ -70,6 +76,9 @@ pub fn details(backend: &Backend) -> Table {
     }
     if let Some(wait) = backend.retry_after_ms {
         row("next attempt", format!("in {} s", wait.div_ceil(1000)));
+    }
+    if let Some(origin) = &backend.origin {
+        row("origin", origin.clone());
     }
     row("address", backend.address.clone());
     if let Some(server) = &backend.server {

@@ -1,4 +1,4 @@
-//! `gateway start`, `gateway restart` and `gateway stop`.
+//! `gateway start`, `gateway restart`, `gateway stop`, `gateway enable` and `gateway disable`.
 
 use clap::{ArgMatches, Command};
 use ureq::http::Method;
@@ -17,6 +17,8 @@ use crate::cli::{
 pub const START: &str = "start";
 pub const RESTART: &str = "restart";
 pub const STOP: &str = "stop";
+pub const ENABLE: &str = "enable";
+pub const DISABLE: &str = "disable";
 
 /// `start` with its help.
 pub fn start() -> Command {
@@ -36,6 +38,20 @@ pub fn restart() -> Command {
 pub fn stop() -> Command {
     Command::new(STOP)
         .about("End the process of a backend, and list its tools no longer until it is started")
+        .arg(backend_name())
+}
+
+/// `enable` with its help.
+pub fn enable() -> Command {
+    Command::new(ENABLE)
+        .about("Serve an added backend that is switched off; the storage keeps that")
+        .arg(backend_name())
+}
+
+/// `disable` with its help.
+pub fn disable() -> Command {
+    Command::new(DISABLE)
+        .about("Switch an added backend off; the storage keeps that")
         .arg(backend_name())
 }
 

@@ -34,8 +34,8 @@ pub const NAME: &str = "gateway";
 const ABOUT: &str = "\
 The backend MCP servers that the agents of a project share.
 
-They stand in the configuration file, under [backends.NAME]. add and remove change it, import writes the servers of an MCP client there. run
-and watch are gateways of their own for one client. The other subcommands ask a running broker. docs/gateway.md says what agents see of them.";
+They stand in the configuration file, under [backends.NAME]. add and remove change it, import writes the servers of an MCP client there.
+Administrators add others over REST; enable and disable are for these. run and watch are gateways of their own for one client. The other subcommands ask a running broker. docs/gateway.md says what agents see of them.";
 
 /// The command with its help.
 pub fn command() -> Command {
@@ -49,6 +49,8 @@ pub fn command() -> Command {
         command::start(),
         command::restart(),
         command::stop(),
+        command::enable(),
+        command::disable(),
         entry::add(),
         entry::remove(),
         import::command(),
@@ -120,7 +122,10 @@ pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
         Some((call::NAME, below)) => call::read(below),
         Some((ready::NAME, below)) => ready::read(below),
         Some((logs::NAME, below)) => logs::read(below),
-        Some((name @ (command::START | command::RESTART | command::STOP), below)) => command::read(name, below),
+        Some((
+            name @ (command::START | command::RESTART | command::STOP | command::ENABLE | command::DISABLE),
+            below,
+        )) => command::read(name, below),
         _ => list::read(),
     }
 }

@@ -7,7 +7,7 @@ use super::{
 
 /// A tool, the scope it needs, its arguments, and the code of its error for a caller with that scope. `$N` is a new
 /// number in each call, `$MESSAGE` the id of a message that was sent.
-pub(super) const TOOLS: [(&str, Level, &str, &str); 28] = [
+pub(super) const TOOLS: [(&str, Level, &str, &str); 29] = [
     ("register_session", Member, "{}", NO_ERROR),
     ("heartbeat", Member, "{}", NO_ERROR),
     ("list_sessions", Observer, "{}", NO_ERROR),
@@ -79,6 +79,12 @@ pub(super) const TOOLS: [(&str, Level, &str, &str); 28] = [
         Admin,
         r#"{"key_id": "nosuchkey"}"#,
         "invalid_argument",
+    ),
+    (
+        "add_backend",
+        Admin,
+        r#"{"name": "docs", "command": "sh"}"#,
+        "command_not_allowed",
     ),
     (
         "clarify",

@@ -1,0 +1,243 @@
+//! `/api/v1/backends`: the backends that administrators add, change and remove.
+
+#![allow(unused_qualifications, reason = "what utoipa writes")]
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use actix_web::{
+    HttpResponse,
+    http::{Method, header::LOCATION},
+    web,
+};
+use actors::model::BrokerError;
+use utoipa::ToSchema;
+
+use crate::{
+    auth::Identity,
+    http::{
+        extract::{Admin, ApiError, ApiResult, Caller, JsonArguments, NoQuery, ok},
+        problem_body::ProblemBody,
+        resource::Resource,
+    },
+    verbs::{
+        added_backends as verbs,
+        backends::{self, Backend},
+    },
+};
+
+/// The resources of this file that share no path with others.
+pub fn resources() -> Vec<Resource> {
+    vec![
+        Resource::at("/api/v1/backends/{backend}/enable").on(Method::POST, web::to(enable)),
+        Resource::at("/api/v1/backends/{backend}/disable").on(Method::POST, web::to(disable)),
+    ]
+}
+
+/// The keys of a backend, as `[backends.NAME]` of the configuration file has them; docs/gateway.md explains them. It has a
+/// `command` or a `url`. `null` removes a key, in a `PATCH` alone. At most 16 KiB.
+#[allow(dead_code, reason = "schema of what the table of a backend is read from")]
+#[derive(ToSchema)]
+#[schema(example = json!({"url": "https://docs.example.com/mcp", "headers": {"Authorization": "Bearer x"}, "call_timeout": "2m"}))]
+pub struct BackendTable {
+    /// Allowed with `gateway_commands = admin` alone.
+    command: Option<String>,
+    args: Option<Vec<String>>,
+    /// Never shown again.
+    env: Option<BTreeMap<String, String>>,
+    pass_env: Option<Vec<String>>,
+    cwd: Option<String>,
+    /// The broker connects to it.
+    url: Option<String>,
+    /// Never shown again.
+    headers: Option<BTreeMap<String, String>>,
+    /// `auto`, `http` or `sse`.
+    transport: Option<String>,
+    disabled: Option<bool>,
+    /// `lazy` or `eager`.
+    start: Option<String>,
+    stop_when_idle: Option<String>,
+    concurrency: Option<usize>,
+    call_timeout: Option<String>,
+    call_timeout_max: Option<String>,
+    start_timeout: Option<String>,
+    result_max: Option<String>,
+    /// `always` or `never`.
+    restart: Option<String>,
+    watch: Option<Vec<String>>,
+    handover: Option<bool>,
+    /// `auto`, `legacy` or `modern`.
+    era: Option<String>,
+    asks: Option<bool>,
+    instructions: Option<bool>,
+    tools: Option<BackendToolsTable>,
+    limits: Option<BackendLimitsTable>,
+}
+
+/// Which tools of a backend are offered, by their original names.
+#[allow(dead_code, reason = "schema of what the table of a backend is read from")]
+#[derive(ToSchema)]
+pub struct BackendToolsTable {
+    allow: Option<Vec<String>>,
+    deny: Option<Vec<String>>,
+    rename: Option<BTreeMap<String, String>>,
+}
+
+/// Limits of the process of a backend.
+#[allow(dead_code, reason = "schema of what the table of a backend is read from")]
+#[derive(ToSchema)]
+pub struct BackendLimitsTable {
+    memory: Option<String>,
+    processes: Option<u64>,
+    open_files: Option<u64>,
+    cpu_seconds: Option<u64>,
+}
+
+/// A backend to add.
+#[allow(dead_code, reason = "schema of what the table of a backend is read from")]
+#[derive(ToSchema)]
+#[schema(example = json!({"name": "docs", "url": "https://docs.example.com/mcp"}))]
+pub struct NewBackend {
+    #[schema(pattern = "^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$")]
+    name: String,
+    #[schema(inline)]
+    #[serde(flatten)]
+    table: BackendTable,
+}
+
+/// Adds a backend to the project. It survives a restart where the storage does. Requires the scope `admin`; a `command` needs
+/// the setting `gateway_commands = admin`, and so does a reference such as `${TOKEN}` in a value.
+#[utoipa::path(post, path = "/api/v1/backends", operation_id = "add_backend", tag = "backends",
+    request_body = NewBackend, responses(
+    (status = 201, description = "The backend as it is now; it may still be starting", body = Backend,
+        headers(("Location" = String, description = "The path of the backend")), links(
+        ("show" = (operation_id = "get_backend", parameters(("backend" = "$response.body#/name")))),
+        ("change" = (operation_id = "change_backend", parameters(("backend" = "$response.body#/name")))),
+        ("remove" = (operation_id = "remove_backend", parameters(("backend" = "$response.body#/name"))))
+    )),
+    (status = 409, description = "The project has a backend of this name", body = ProblemBody,
+        content_type = "application/problem+json"),
+))]
+pub async fn add(admin: Admin, Caller(by): Caller, _: NoQuery, body: JsonArguments) -> ApiResult {
+    let mut arguments = body.arguments()?;
+    let name = arguments.required_text("name")?.into_owned();
+    let table = verbs::table_of(arguments)?;
+    let added = name.clone();
+    admin
+        .change_backends(&by, "backend.add", &name, async move |project| {
+            verbs::add(project, &added, table).await
+        })
+        .await?;
+    let location = format!("/api/v1/backends/{name}");
+    let backend = shown(&by, &name)?;
+    Ok(HttpResponse::Created()
+        .insert_header((LOCATION, location))
+        .json(backend))
+}
+
+/// Replaces all keys of an added backend, which is then handed over as after a change of the configuration file. Requires the
+/// scope `admin`. A backend of the configuration file is refused with 403.
+#[utoipa::path(put, path = "/api/v1/backends/{backend}", operation_id = "replace_backend", tag = "backends",
+    params(("backend" = String, Path, description = "Its name")), request_body = BackendTable, responses(
+    (status = 200, description = "The backend as it is now", body = Backend),
+))]
+pub async fn replace(
+    admin: Admin,
+    Caller(by): Caller,
+    _: NoQuery,
+    path: web::Path<String>,
+    body: JsonArguments,
+) -> ApiResult {
+    let (name, table) = (path.into_inner(), verbs::table_of(body.arguments()?)?);
+    change(&admin, &by, "backend.change", name, async move |project, name| {
+        verbs::replace(project, name, table).await
+    })
+    .await
+}
+
+/// Changes the given keys of an added backend; `null` removes one (RFC 7396). Otherwise as `PUT`.
+#[utoipa::path(patch, path = "/api/v1/backends/{backend}", operation_id = "change_backend", tag = "backends",
+    params(("backend" = String, Path, description = "Its name")), request_body = BackendTable, responses(
+    (status = 200, description = "The backend as it is now", body = Backend),
+))]
+pub async fn patch(
+    admin: Admin,
+    Caller(by): Caller,
+    _: NoQuery,
+    path: web::Path<String>,
+    body: JsonArguments,
+) -> ApiResult {
+    let (name, patch) = (path.into_inner(), verbs::table_of(body.arguments()?)?);
+    change(&admin, &by, "backend.change", name, async move |project, name| {
+        verbs::merge(project, name, patch).await
+    })
+    .await
+}
+
+/// Removes an added backend. Its open calls may go on for 30 s. Requires the scope `admin`. A backend of the configuration
+/// file is refused with 403.
+#[utoipa::path(delete, path = "/api/v1/backends/{backend}", operation_id = "remove_backend", tag = "backends",
+    params(("backend" = String, Path, description = "Its name")), responses(
+    (status = 204, description = "The backend is removed"),
+))]
+pub async fn remove(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> ApiResult {
+    let name = path.into_inner();
+    let removed = name.clone();
+    admin
+        .change_backends(&by, "backend.remove", &name, async move |project| {
+            verbs::remove(project, &removed).await
+        })
+        .await?;
+    Ok(HttpResponse::NoContent().finish())
+}
+
+/// Serves an added backend that is switched off: its key `disabled` becomes `false`. Requires the scope `admin`.
+#[utoipa::path(post, path = "/api/v1/backends/{backend}/enable", operation_id = "enable_backend", tag = "backends",
+    params(("backend" = String, Path, description = "Its name")), responses(
+    (status = 200, description = "The backend as it is now; it may still be starting", body = Backend),
+))]
+pub async fn enable(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> ApiResult {
+    change(
+        &admin,
+        &by,
+        "backend.enable",
+        path.into_inner(),
+        async |project, name| verbs::switch(project, name, false).await,
+    )
+    .await
+}
+
+/// Switches an added backend off: its key `disabled` becomes `true`. Requires the scope `admin`.
+#[utoipa::path(post, path = "/api/v1/backends/{backend}/disable", operation_id = "disable_backend", tag = "backends",
+    params(("backend" = String, Path, description = "Its name")), responses(
+    (status = 200, description = "The backend as it is now; it may still be stopping", body = Backend),
+))]
+pub async fn disable(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> ApiResult {
+    change(
+        &admin,
+        &by,
+        "backend.disable",
+        path.into_inner(),
+        async |project, name| verbs::switch(project, name, true).await,
+    )
+    .await
+}
+
+async fn change(
+    admin: &Admin,
+    by: &Arc<Identity>,
+    action: &'static str,
+    name: String,
+    change: impl AsyncFnOnce(&actors::project::ProjectHandle, &str) -> Result<(), BrokerError> + 'static,
+) -> ApiResult {
+    let changed = name.clone();
+    admin
+        .change_backends(by, action, &name, async move |project| change(project, &changed).await)
+        .await?;
+    ok(shown(by, &name)?)
+}
+
+/// The backend as it is now. It is stored, and this replica serves it unless the storage has failed since.
+fn shown(by: &Identity, name: &str) -> Result<Backend, ApiError> {
+    let found = backends::find(&by.project, name).map_err(|_| BrokerError::unavailable())?;
+    Ok(Backend::of(&found, true))
+}
