@@ -50,6 +50,8 @@ const NAMES: &[&str] = &[
     "cancelled",
     "structured_array",
     "input_required",
+    "needs_page",
+    "complete",
     "touch",
     "subscribed",
 ];
@@ -167,6 +169,7 @@ impl Call<'_> {
                 Some(self.result(json!({"content": content, "structuredContent": [1, 2]})))
             }
             "input_required" => Some(Ok(self.input_required())),
+            "needs_page" => Some(self.needs_page()),
             _ => self.misbehave(name),
         }
     }
@@ -230,6 +233,11 @@ impl Call<'_> {
                 let line = format!("{}\n", "e".repeat(99));
                 (0..self.number("bytes") / 100).for_each(|_| drop(stderr().write_all(line.as_bytes())));
             }
+            "complete" => {
+                server.state().is_opened = true;
+                let id = json!({"elicitationId": self.text("id")});
+                server.notify("notifications/elicitation/complete", &id);
+            }
             "stop_reading" => server.stops_reading.store(true, Ordering::SeqCst),
             "ask" => return Some(self.object(json!({"response": self.ask()}))),
             "touch" => lists::touch(server, self.text("uri")),
@@ -256,6 +264,7 @@ impl Call<'_> {
     /// Asks the client, and waits for its answer.
     fn ask(&self) -> Value {
         let params = match self.text("method") {
+            "elicitation/create" if self.text("mode") == "url" => page(),
             "elicitation/create" => {
                 let schema = json!({"type": "object", "properties": {"colour": {"type": "string"}}});
                 json!({"message": "Which colour?", "requestedSchema": schema})
@@ -283,12 +292,28 @@ impl Call<'_> {
                 .unwrap_or_default();
         }
         let schema = json!({"type": "object", "properties": {"colour": {"type": "string"}}});
-        let asked = json!({"message": "Which colour?", "requestedSchema": schema});
+        let asked = if self.text("mode") == "url" {
+            let mut page = page();
+            page.as_object_mut().map(|page| page.remove("elicitationId"));
+            page
+        } else {
+            json!({"message": "Which colour?", "requestedSchema": schema})
+        };
         json!({
             "resultType": "input_required",
             "inputRequests": {"q": {"method": "elicitation/create", "params": asked}},
             "requestState": "fake-state",
         })
+    }
+
+    /// Refuses the call until its page was opened.
+    fn needs_page(&self) -> Result<Value, Value> {
+        if self.server.state().is_opened {
+            return self.done();
+        }
+        let mut error = error(-32042, "A page has to be opened first");
+        error["data"] = json!({"elicitations": [page()], "x": 1});
+        Err(error)
     }
 
     fn done(&self) -> Result<Value, Value> {
@@ -307,6 +332,11 @@ impl Call<'_> {
         }
         Ok(result)
     }
+}
+
+/// The question to open a page, as a legacy server asks it.
+fn page() -> Value {
+    json!({"mode": "url", "elicitationId": "page-1", "url": "https://example.com/page", "message": "Please sign in."})
 }
 
 /// The open files of this process, with what they lead to.

@@ -336,6 +336,11 @@ impl<'a> Conversation<'a> {
                 }
             }
             "notifications/message" => self.log_message(of, params.unwrap_or("{}")),
+            "notifications/elicitation/complete" => {
+                let id = params.and_then(|params| json::member(params, "elicitationId"));
+                // What a modern caller was asked for is complete when it calls again.
+                let _ = id.and_then(scan::string).map(|id| self.order.urls.complete(&id));
+            }
             "notifications/subscriptions/acknowledged" => self.heard.acknowledged.notify_one(),
             "notifications/resources/updated" => {
                 let uri = params.and_then(|params| json::member(params, "uri"));

@@ -7,6 +7,7 @@
 mod support;
 
 mod asking;
+mod asking_for_pages;
 mod commands;
 mod configuration;
 mod crashes;

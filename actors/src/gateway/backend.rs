@@ -197,6 +197,7 @@ impl Backend {
             config: Arc::clone(&config),
             log: Arc::clone(&self.shared.log),
             resources: Arc::clone(&self.shared.resources),
+            urls: Arc::clone(&self.shared.urls),
             counters: Arc::clone(&self.shared.counters),
             report: Arc::new(move |event| {
                 address.report(Reported {

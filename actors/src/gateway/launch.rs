@@ -6,8 +6,8 @@ use std::{any::Any, fmt, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    call::Link, counters::BackendCounters, link_end::LinkEnded, lists::BackendLists, log::BackendLog,
-    subscribed::SubscribedResources,
+    asked_urls::AskedUrls, call::Link, counters::BackendCounters, link_end::LinkEnded, lists::BackendLists,
+    log::BackendLog, subscribed::SubscribedResources,
 };
 use crate::model::{BackendConfig, BackendEra, ProjectId};
 
@@ -41,6 +41,8 @@ pub struct LaunchOrder {
     pub log: Arc<BackendLog>,
     /// The resources of whose changes callers want to be told.
     pub resources: Arc<SubscribedResources>,
+    /// The URLs that callers were asked to open.
+    pub urls: Arc<AskedUrls>,
     /// Counts what reaches no caller.
     pub counters: Arc<BackendCounters>,
     pub report: Report,

@@ -20,6 +20,7 @@
 //! What a backend offers is kept in the store of the project. The gateway knows neither projects nor sessions. What starts processes and speaks to them is behind [`Launcher`].
 
 mod actor;
+mod asked_urls;
 mod backend;
 mod call;
 mod catalog;
@@ -39,6 +40,7 @@ mod subscribed;
 mod turns;
 
 pub use actor::{Gateway, GatewayHandle, GatewaySettings};
+pub use asked_urls::AskedUrls;
 pub use call::{Call, CallEnd, CallEvent, CallNumber, CallPurpose, InputRequest, Link};
 pub use catalog::{BACKEND_META, Catalog, ListPage, Listing, Target, offered_uri};
 pub use counters::BackendCounters;

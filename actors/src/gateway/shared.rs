@@ -9,6 +9,7 @@ use tokio::sync::watch;
 
 use super::{
     BackendState,
+    asked_urls::AskedUrls,
     call::Link,
     catalog::{Catalog, Target},
     counters::BackendCounters,
@@ -161,6 +162,8 @@ pub struct BackendShared {
     pub parked: ParkedCalls,
     /// The resources of whose changes callers want to be told.
     pub resources: Arc<SubscribedResources>,
+    /// The URLs that callers were asked to open.
+    pub urls: Arc<AskedUrls>,
     /// What its processes have written to stderr.
     pub log: Arc<BackendLog>,
     pub counters: Arc<BackendCounters>,
@@ -236,6 +239,7 @@ impl BackendShared {
             turns: Turns::new(view.config.concurrency),
             parked: ParkedCalls::default(),
             resources: Arc::default(),
+            urls: Arc::default(),
             log: Arc::default(),
             counters: Arc::default(),
             first_start_ms: now().mono_ms,

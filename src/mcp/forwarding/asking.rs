@@ -10,24 +10,26 @@ use actors::{
     json,
     model::BackendEra,
 };
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
-use super::request::{ForwardedRequest, Input};
+use super::{
+    question::{QUESTIONS_MAX, URL_KEY, can_answer, note_asked, params_for_caller},
+    request::{ForwardedRequest, Input},
+};
 use crate::mcp::{
     context::PeerContext,
-    interactive::{ANSWER_TIMEOUT, accepts_forms},
+    interactive::ANSWER_TIMEOUT,
     reply::ReplyTo,
     request_state::{RequestFingerprint, invalid_state},
-    rpc::{INTERNAL_ERROR, INVALID_REQUEST, RpcError},
+    rpc::{INTERNAL_ERROR, MISSING_CAPABILITY, RpcError},
     version::Era,
 };
 
 /// Rounds of questions that a modern backend may ask a legacy caller in one call.
 pub const ROUNDS_MAX: usize = 16;
-/// Questions that a modern backend may ask at once.
-const QUESTIONS_MAX: usize = 16;
 /// Bytes of the state that a backend may give its caller to carry.
 const STATE_BYTES_MAX: usize = 64 * 1024;
 /// The key of the question of a parked call.
@@ -49,50 +51,6 @@ pub fn carried_capabilities(context: &PeerContext, era: &Era) -> Map<String, Val
         .collect()
 }
 
-/// Checks that a caller with these capabilities can answer a question.
-///
-/// # Errors
-/// What it has not declared.
-pub fn can_answer(capabilities: &Map<String, Value>, question: &InputRequest) -> Result<(), RpcError> {
-    let (is_declared, name) = match &*question.method {
-        "elicitation/create" => (accepts_forms(capabilities), "elicitation"),
-        "sampling/createMessage" => (capabilities.contains_key("sampling"), "sampling"),
-        _ => (capabilities.contains_key("roots"), "roots"),
-    };
-    if is_declared {
-        return Ok(());
-    }
-    let reason = format!("the caller of this call has not declared {name}");
-    Err(RpcError::new(INVALID_REQUEST, reason))
-}
-
-/// The params of a question as its caller sees them. People must know who asks, so where a caller sees several backends the
-/// message begins with the name of this one.
-fn named(backend: &BackendShared, context: &PeerContext, method: &str, params: &str) -> String {
-    let gateway = context.project.gateway();
-    let only = gateway.and_then(|gateway| context.exposure.only_backend(&gateway.shared().offered()));
-    let is_alone = only.is_some();
-    let Some(message) = json::members(params).ok().and_then(|members| {
-        let mut messages = members.into_iter().filter(|(key, _)| key == "message");
-        messages.next().map(|(_, value)| value)
-    }) else {
-        return params.to_owned();
-    };
-    let text = crate::json::scan::string(message).filter(|_| method == "elicitation/create" && !is_alone);
-    let (Some(text), Ok(members)) = (text, json::members(params)) else {
-        return params.to_owned();
-    };
-    let text = json::string(&format!("{}: {text}", backend.name));
-    let mut out = Vec::with_capacity(params.len() + 40);
-    json::write_object(
-        &mut out,
-        members
-            .iter()
-            .map(|(key, value)| (&**key, if key == "message" { text.as_str() } else { value })),
-    );
-    String::from_utf8(out).unwrap_or_default()
-}
-
 /// Asks a legacy caller, in the place where its answer will go.
 ///
 /// # Errors
@@ -105,7 +63,8 @@ pub async fn ask_legacy_caller(
 ) -> Result<Value, RpcError> {
     let (id, answer) = context.client_requests.open();
     let method = json::string(&question.method);
-    let params = named(backend, &context, &question.method, &question.params);
+    note_asked(&context, backend, question);
+    let params = params_for_caller(&context, backend, question, false);
     let frame = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":{method},\"params\":{params}}}");
     to.notify(&context.outbox, frame.as_bytes());
     if let Ok(Ok(outcome)) = timeout(ANSWER_TIMEOUT, answer).await {
@@ -125,6 +84,15 @@ pub struct InputRequired {
 }
 
 impl InputRequired {
+    /// The pages that a legacy backend wants its caller to open before the call is sent again.
+    pub fn of_urls(pages: Vec<InputRequest>) -> Self {
+        let keys = (1..).map(|number| format!("{URL_KEY}{number}"));
+        Self {
+            questions: keys.zip(pages).collect(),
+            state: None,
+        }
+    }
+
     /// Reads a result. `None` for one that asks for nothing.
     ///
     /// # Errors
@@ -199,6 +167,22 @@ impl InputRequired {
             state: self.state,
         })
     }
+}
+
+/// The error of a modern backend that needs more of its caller than the caller has declared. `None` for any other error.
+pub fn missing_capability(error: &[u8]) -> Option<RpcError> {
+    #[derive(Deserialize)]
+    struct Missing {
+        code: i32,
+        message: String,
+        data: Option<Value>,
+    }
+    let error: Missing = serde_json::from_slice(error).ok()?;
+    (error.code == MISSING_CAPABILITY).then(|| RpcError {
+        code: error.code,
+        message: error.message.into(),
+        data: error.data,
+    })
 }
 
 /// What a modern caller has brought with its request.
@@ -281,7 +265,7 @@ impl<'a> States<'a> {
     ) -> Vec<u8> {
         let asked: Vec<(&str, String)> = questions
             .map(|(key, question)| {
-                let params = named(backend, self.context, &question.method, &question.params);
+                let params = params_for_caller(self.context, backend, question, true);
                 let method = json::string(&question.method);
                 (key, format!("{{\"method\":{method},\"params\":{params}}}"))
             })

@@ -26,26 +26,19 @@ use tokio::{
 };
 
 use super::{
-    asking::{InputRequired, ROUNDS_MAX, States, ask_legacy_caller, can_answer, forget_later},
+    asking::{InputRequired, ROUNDS_MAX, States, ask_legacy_caller, forget_later, missing_capability},
     deadlines::Deadlines,
     held_bytes::HeldBytes,
+    question::{QUESTIONS_MAX, can_answer, cannot_open_urls, may_ask, required_urls, urls_required},
     request::{ForwardedRequest, Input},
     response::{translate_error, translate_progress, translate_result},
     route::{Route, awaited_name, unknown_tool},
 };
-use crate::mcp::{
-    binding::PeerKind,
-    context::PeerContext,
-    logging::Level,
-    reply::ReplyTo,
-    rpc::{MISSING_CAPABILITY, RpcError},
-};
+use crate::mcp::{binding::PeerKind, context::PeerContext, logging::Level, reply::ReplyTo, rpc::RpcError};
 
 /// Bytes of answers that may wait for a client that does not read them. A further one is refused.
 const WAITING_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Questions of one call that wait for the answer of its caller.
-const QUESTIONS_MAX: usize = 16;
 const TOO_MANY_QUESTIONS: &str =
     r#"{"code":-32603,"message":"the caller has not answered the questions before this one"}"#;
 /// Bytes that wait for a client, from which on it gets no progress and no log messages of backends.
@@ -162,6 +155,9 @@ impl RunningCall {
             drop(open);
             rounds += 1;
             if let Some(Err(error)) = asked.as_ref().ok().map(|asked| asked.check(&self.capabilities)) {
+                if let CallEnd::Error(_) = end {
+                    return self.answer_error(&cannot_open_urls());
+                }
                 return self.fail(self.protocol(format!("it asks its caller, but {}", error.message)));
             }
             match asked {
@@ -184,11 +180,25 @@ impl RunningCall {
         }
     }
 
-    /// What a modern backend wants to know before it answers; `None` if it has answered.
+    /// What a backend wants of its caller before it answers; `None` if it has answered.
     fn input_required(&self, end: &CallEnd, era: BackendEra) -> Option<Result<InputRequired, &'static str>> {
-        let CallEnd::Result(result) = end else { return None };
-        let may_ask = self.route.method != "completion/complete";
-        may_ask.then(|| InputRequired::read(result, era))?.transpose()
+        if self.route.method == "completion/complete" {
+            return None;
+        }
+        match end {
+            CallEnd::Result(result) => InputRequired::read(result, era).transpose(),
+            CallEnd::Error(error) if self.to.modern => {
+                let pages = self.required_urls(error, era)?;
+                Some(Ok(InputRequired::of_urls(pages)))
+            }
+            _ => None,
+        }
+    }
+
+    /// The pages that a legacy backend wants its caller to open first.
+    fn required_urls(&self, error: &[u8], era: BackendEra) -> Option<Vec<InputRequest>> {
+        let is_asked = era == BackendEra::Legacy && may_ask(self.backend());
+        is_asked.then(|| required_urls(error)).flatten()
     }
 
     /// Asks a legacy caller what a modern backend wants to know. `None` if the call has ended by that.
@@ -416,17 +426,18 @@ impl RunningCall {
         match end {
             CallEnd::Result(result) => self.answer_result(&result, era),
             CallEnd::Error(error) => {
-                if let Some(error) = self.missing_capability(&error) {
-                    self.count(true);
-                    return self.to.error(&self.context.outbox, &error);
+                // Only if the backend was told all that the caller declares.
+                let was_told = self.to.modern && self.backend().view().config.asks != Some(false);
+                if let Some(error) = was_told.then(|| missing_capability(&error)).flatten() {
+                    return self.answer_error(&error);
+                }
+                if let Some(pages) = self.required_urls(&error, era) {
+                    let error = urls_required(&self.context, self.backend(), &error, &pages);
+                    return self.answer_raw_error(error.as_bytes());
                 }
                 let text = str::from_utf8(&error).map_err(|_| "it is not UTF-8".to_owned());
                 match text.and_then(|text| translate_error(text, self.to.modern)) {
-                    Ok(error) => {
-                        self.count(true);
-                        self.to.trace_failure("json_rpc_error");
-                        self.to.raw_error(&self.context.outbox, &error);
-                    }
+                    Ok(error) => self.answer_raw_error(&error),
                     Err(reason) => self.fail(BackendFailure::Protocol {
                         backend: backend(),
                         reason,
@@ -455,24 +466,17 @@ impl RunningCall {
         }
     }
 
-    /// The error of a modern backend that needs more of its caller than the caller has declared. It is for modern callers,
-    /// and only if the backend was told all that they declare.
-    fn missing_capability(&self, error: &[u8]) -> Option<RpcError> {
-        #[derive(Deserialize)]
-        struct Missing {
-            code: i32,
-            message: String,
-            data: Option<Value>,
-        }
-        let may_ask = self.backend().view().config.asks != Some(false);
-        let error: Missing = serde_json::from_slice(error)
-            .ok()
-            .filter(|_| self.to.modern && may_ask)?;
-        (error.code == MISSING_CAPABILITY).then(|| RpcError {
-            code: error.code,
-            message: error.message.into(),
-            data: error.data,
-        })
+    /// Answers with an error that the backend causes.
+    fn answer_error(&self, error: &RpcError) {
+        self.count(true);
+        self.to.error(&self.context.outbox, error);
+    }
+
+    /// Answers with the error of the backend.
+    fn answer_raw_error(&self, error: &[u8]) {
+        self.count(true);
+        self.to.trace_failure("json_rpc_error");
+        self.to.raw_error(&self.context.outbox, error);
     }
 
     fn answer_result(&self, result: &[u8], era: BackendEra) {

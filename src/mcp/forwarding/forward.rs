@@ -2,10 +2,7 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use actors::{
-    gateway::{BackendShared, ParkedCall},
-    model::{BackendEra, BackendFailure},
-};
+use actors::{gateway::ParkedCall, model::BackendFailure};
 use serde_json::{Map, Value};
 use tokio::sync::Notify;
 
@@ -13,6 +10,7 @@ use super::{
     asking::{Brought, States, carried_capabilities},
     call::{CountedCall, OpenCall, RunningCall},
     held_bytes::HeldBytes,
+    question::{check_opened, may_ask},
     request::{ForwardedRequest, Input},
     route::Route,
 };
@@ -103,13 +101,6 @@ pub fn forward(
     Ok(())
 }
 
-/// Whether a backend may ask its callers for input. By default modern ones may.
-fn may_ask(backend: &BackendShared) -> bool {
-    let view = backend.view();
-    let is_legacy = || view.link.as_ref().is_some_and(|link| link.era() == BackendEra::Legacy);
-    view.config.asks.unwrap_or_else(|| !is_legacy())
-}
-
 /// The parked call that a modern caller resumes, with the answer that it has brought. What a backend gets back is put into
 /// the request.
 fn brought_by(
@@ -124,6 +115,7 @@ fn brought_by(
         return Ok(None);
     }
     if input.state.is_none() {
+        check_opened(&route.backend, &input)?;
         return Ok(None);
     }
     match States::new(context, &route.backend, route.method, request).read(&input)? {
