@@ -5,6 +5,7 @@
 //! answered statelessly, an `initialize` opens a legacy session. It must not know sockets or HTTP.
 
 mod answer_reservation;
+pub mod backend_instructions;
 mod binding;
 mod call_trace;
 mod calls;

@@ -16,6 +16,7 @@ mod eras;
 mod handover;
 mod harness;
 mod hostile;
+mod instructions;
 mod kept_lists;
 mod lists;
 mod operators;
