@@ -12,7 +12,7 @@ use actors::model::KeyDigest;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-use super::kinds::{ClarifyBy, LogFormat, RedisFallback, StorageKind};
+use super::kinds::{ClarifyBy, GatewayPrefix, LogFormat, RedisFallback, StorageKind};
 use crate::storage::redis::RedisSettings;
 
 /// How a value looks on the command line.
@@ -213,6 +213,10 @@ impl Choosable for RedisFallback {
 
 impl Choosable for ClarifyBy {
     const SHAPE: Shape = Shape::One("WAYS");
+}
+
+impl Choosable for GatewayPrefix {
+    const SHAPE: Shape = Shape::One("RULE");
 }
 
 impl Choosable for LogFormat {

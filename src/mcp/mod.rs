@@ -34,7 +34,7 @@ pub mod outbox;
 pub mod owned_frame;
 mod peer;
 mod pending_receive;
-mod prompts;
+pub mod prompts;
 mod question_tasks;
 mod read_batch;
 pub mod reply;

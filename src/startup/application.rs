@@ -29,7 +29,7 @@ use super::{
     scraping::{self, ScrapeServer},
     server::{self, RunningServer, Shared},
     services::Services,
-    settings,
+    settings::{self, OwnNames},
     tasks::BackgroundTasks,
 };
 use crate::{
@@ -127,8 +127,8 @@ impl Application {
         let storage = storage::open(settings::storage(config, address)?).await?;
         let replicas = storage.replicas();
         let backends = Arc::new(watch::Sender::new(Arc::clone(&config.backends)));
-        let gateway =
-            (may_change || !config.backends.is_empty()).then(|| settings::gateway(config, backends.subscribe()));
+        let has_gateway = may_change || !config.backends.is_empty();
+        let gateway = has_gateway.then(|| settings::gateway(config, backends.subscribe(), OwnNames::of_broker()));
         let settings = settings::broker(config, secret.as_ref(), gateway);
         let broker = start_broker(settings, Arc::clone(&storage), &server, &gave_up);
         let service = serve_broker(config, &broker, policy, &shared, replicas, &connections)?;

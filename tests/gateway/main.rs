@@ -22,6 +22,7 @@ mod lists;
 mod operators;
 mod own_tools;
 mod places;
+mod prefixes;
 mod processes;
 mod real_servers;
 mod remote;

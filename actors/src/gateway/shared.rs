@@ -8,16 +8,8 @@ use std::{
 use tokio::sync::watch;
 
 use super::{
-    BackendState,
-    asked_urls::AskedUrls,
-    call::Link,
-    catalog::{Catalog, Target},
-    counters::BackendCounters,
-    launch::ServerInfo,
-    lists::BackendLists,
-    log::BackendLog,
-    parked::ParkedCalls,
-    subscribed::SubscribedResources,
+    BackendState, asked_urls::AskedUrls, call::Link, catalog::Catalog, counters::BackendCounters, launch::ServerInfo,
+    listing::Target, lists::BackendLists, log::BackendLog, parked::ParkedCalls, subscribed::SubscribedResources,
     turns::Turns,
 };
 use crate::{
