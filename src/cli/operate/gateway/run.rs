@@ -173,7 +173,10 @@ impl Run {
         let cannot_be_used = |reason: String| config::one_line(&format!("{} cannot be used: {reason}", file.display()));
         let is_own = servers_file::is_own(file).map_err(cannot_be_used)?;
         let log_level = self.is_debug.then_some("debug");
-        let sources = sources(is_own.then(|| file.into()), log_level, &self.env);
+        let mut sources = sources(is_own.then(|| file.into()), log_level, &self.env);
+        if !is_own && let Some(level) = servers_file::log_level(file).map_err(cannot_be_used)? {
+            sources.defaults.push(("log_level", level.to_owned()));
+        }
         let (mut config, _) = sources.load().map_err(|error| error.to_string())?;
         if is_own {
             let read = move || {
