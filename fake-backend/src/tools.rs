@@ -44,6 +44,7 @@ const NAMES: &[&str] = &[
     "child",
     "daemon",
     "ask",
+    "ask_both",
     "error",
     "tool_error",
     "received",
@@ -240,6 +241,7 @@ impl Call<'_> {
             }
             "stop_reading" => server.stops_reading.store(true, Ordering::SeqCst),
             "ask" => return Some(self.object(json!({"response": self.ask()}))),
+            "ask_both" => return Some(self.object(json!({"responses": self.ask_both()}))),
             "touch" => lists::touch(server, self.text("uri")),
             "subscribed" => {
                 let state = server.state();
@@ -275,13 +277,31 @@ impl Call<'_> {
         let id = format!("ask-{}", self.id);
         let request = json!({"jsonrpc": "2.0", "id": id, "method": self.text("method"), "params": params});
         self.server.send(&request);
+        self.answer_of(&id)
+    }
+
+    /// Asks two questions in one write, and waits for both answers.
+    fn ask_both(&self) -> Vec<Value> {
+        let schema = json!({"type": "object", "properties": {"colour": {"type": "string"}}});
+        let form = json!({"message": "Which colour?", "requestedSchema": schema});
+        let ids = ["form", "roots"].map(|kind| format!("{kind}-{}", self.id));
+        let requests = [
+            json!({"jsonrpc": "2.0", "id": ids[0], "method": "elicitation/create", "params": form}),
+            json!({"jsonrpc": "2.0", "id": ids[1], "method": "roots/list"}),
+        ];
+        let [form, roots] = requests;
+        self.server.write(format!("{form}\n{roots}\n").as_bytes());
+        ids.iter().map(|id| self.answer_of(id)).collect()
+    }
+
+    fn answer_of(&self, id: &str) -> Value {
         let state = self.server.state();
         let mut state = self
             .server
             .changed
-            .wait_while(state, |state| !state.answers.contains_key(&id))
+            .wait_while(state, |state| !state.answers.contains_key(id))
             .unwrap_or_else(PoisonError::into_inner);
-        state.answers.remove(&id).unwrap_or_default()
+        state.answers.remove(id).unwrap_or_default()
     }
 
     fn input_required(&self) -> Value {

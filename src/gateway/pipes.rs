@@ -74,7 +74,7 @@ async fn exchange(
             read = output.read(&mut read_buffer) => match read {
                 Ok(len) if len > 0 => {
                     decoder.decode(&read_buffer[..len], |line| conversation.line(line, result_bytes_max));
-                    match conversation.pause() {
+                    match conversation.end_of_read() {
                         Some(pause) => sleep(pause).await,
                         // Other tasks of the worker have their turn between two reads.
                         None => yield_now().await,

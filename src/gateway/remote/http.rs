@@ -363,10 +363,12 @@ impl<'a> HttpConversation<'a> {
     /// Reads a body that is one message.
     async fn take_body(&self, number: CallNumber, response: Response) {
         match read_body(response, self.result_bytes_max).await {
-            Ok(Some(body)) => match std::str::from_utf8(&body) {
-                Ok(text) => self.conversation.borrow_mut().text(text),
-                Err(_) => self.conversation.borrow_mut().text(""),
-            },
+            Ok(Some(body)) => {
+                let mut conversation = self.conversation.borrow_mut();
+                conversation.text(std::str::from_utf8(&body).unwrap_or_default());
+                // Nothing more of this body is read.
+                let _ = conversation.end_of_read();
+            }
             Ok(None) => self.too_large(number),
             Err(reason) => {
                 self.died(number, &reason);
@@ -442,7 +444,7 @@ impl<'a> HttpConversation<'a> {
                 self.too_large(number);
                 return Ok(());
             }
-            let pause = self.conversation.borrow().pause();
+            let pause = self.conversation.borrow_mut().end_of_read();
             match pause {
                 Some(pause) => sleep(pause).await,
                 None => yield_now().await,

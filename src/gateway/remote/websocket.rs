@@ -136,7 +136,7 @@ async fn receive<E: std::fmt::Display>(
         if let Some(text) = whole {
             conversation.text(std::str::from_utf8(&text).unwrap_or("a message that is not UTF-8"));
         }
-        match conversation.pause() {
+        match conversation.end_of_read() {
             Some(pause) => sleep(pause).await,
             None => yield_now().await,
         }

@@ -32,8 +32,6 @@ use crate::mcp::{
 pub const ROUNDS_MAX: usize = 16;
 /// Bytes of the state that a backend may give its caller to carry.
 const STATE_BYTES_MAX: usize = 64 * 1024;
-/// The key of the question of a parked call.
-const PARKED_KEY: &str = "input";
 /// The members of a signed state: that of a backend, or the id of a parked call.
 const BACKEND_STATE: &str = "state";
 const PARKED_ID: &str = "parked";
@@ -192,8 +190,16 @@ pub enum Brought {
     Nothing,
     /// The state of a backend, as JSON.
     State(String),
-    /// The id of a parked call, and the answer to its question, if there is one.
-    Parked(Uuid, Option<Value>),
+    /// The id of a parked call, and the answers by the keys of its questions.
+    Parked(Uuid, Map<String, Value>),
+}
+
+/// The key of a question of a parked call, by its position.
+pub fn parked_key(at: usize) -> String {
+    match at {
+        0 => "input".to_owned(),
+        at => format!("input-{}", at + 1),
+    }
 }
 
 /// The states that modern callers carry for one request. A backend sees one client, the broker; so the broker signs what
@@ -229,11 +235,8 @@ impl<'a> States<'a> {
         let id = content.get(PARKED_ID).and_then(Value::as_str);
         let id = id.and_then(|id| id.parse().ok()).ok_or_else(invalid_state)?;
         let responses = input.responses.as_ref();
-        let mut responses: Value = responses
-            .and_then(|text| serde_json::from_str(text).ok())
-            .unwrap_or_default();
-        let answer = responses.get_mut(PARKED_KEY).map(Value::take).filter(Value::is_object);
-        Ok(Brought::Parked(id, answer))
+        let responses = responses.and_then(|text| serde_json::from_str(text).ok());
+        Ok(Brought::Parked(id, responses.unwrap_or_default()))
     }
 
     fn sign(&self, member: &str, value: &str) -> String {
@@ -252,9 +255,11 @@ impl<'a> States<'a> {
     }
 
     /// The result for a modern caller whose call is parked.
-    pub fn parked(&self, backend: &BackendShared, id: Uuid, question: &InputRequest) -> Vec<u8> {
+    pub fn parked(&self, backend: &BackendShared, id: Uuid, questions: &[InputRequest]) -> Vec<u8> {
         let state = self.sign(PARKED_ID, &id.to_string());
-        self.write(backend, [(PARKED_KEY, question)].into_iter(), Some(&state))
+        let keys: Vec<String> = (0..questions.len()).map(parked_key).collect();
+        let questions = keys.iter().map(String::as_str).zip(questions);
+        self.write(backend, questions, Some(&state))
     }
 
     fn write<'q>(
@@ -292,13 +297,15 @@ pub fn forget_later(backend: std::sync::Arc<BackendShared>, id: Uuid) {
     actix_rt::spawn(async move {
         sleep(ANSWER_TIMEOUT + Duration::from_secs(1)).await;
         if let Some(parked) = backend.parked.take(id) {
-            let link = std::sync::Arc::clone(parked.call.link());
-            match &*parked.question.method {
-                "elicitation/create" => link.answer(&parked.question, Ok("{\"action\":\"cancel\"}")),
-                _ => link.answer(
-                    &parked.question,
-                    Err("{\"code\":-32603,\"message\":\"the caller has not answered\"}"),
-                ),
+            let link = parked.call.link();
+            for question in &parked.questions {
+                match &*question.method {
+                    "elicitation/create" => link.answer(question, Ok("{\"action\":\"cancel\"}")),
+                    _ => link.answer(
+                        question,
+                        Err("{\"code\":-32603,\"message\":\"the caller has not answered\"}"),
+                    ),
+                }
             }
         }
     });

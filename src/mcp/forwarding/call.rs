@@ -29,7 +29,10 @@ use super::{
     asking::{InputRequired, ROUNDS_MAX, States, ask_legacy_caller, forget_later, missing_capability},
     deadlines::Deadlines,
     held_bytes::HeldBytes,
-    question::{QUESTIONS_MAX, can_answer, cannot_open_urls, may_ask, required_urls, urls_required},
+    question::{
+        QUESTIONS_MAX, TOO_MANY_QUESTIONS, answer_in_place, answerable, can_answer, cannot_open_urls, may_ask,
+        required_urls, urls_required,
+    },
     request::{ForwardedRequest, Input},
     response::{translate_error, translate_progress, translate_result},
     route::{Route, awaited_name, unknown_tool},
@@ -39,8 +42,6 @@ use crate::mcp::{binding::PeerKind, context::PeerContext, logging::Level, reply:
 /// Bytes of answers that may wait for a client that does not read them. A further one is refused.
 const WAITING_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-const TOO_MANY_QUESTIONS: &str =
-    r#"{"code":-32603,"message":"the caller has not answered the questions before this one"}"#;
 /// Bytes that wait for a client, from which on it gets no progress and no log messages of backends.
 const PROGRESS_WAITING_MAX: usize = 64 * 1024;
 
@@ -87,7 +88,7 @@ pub struct OpenCall {
 enum Followed {
     Ended(CallEnd),
     /// A legacy backend asks a modern caller.
-    Asked(InputRequest),
+    Asked(Vec<InputRequest>),
 }
 
 /// Why a call was not sent.
@@ -143,9 +144,9 @@ impl RunningCall {
                 // The backend ended before it got a byte of the call, which goes to the next instance.
                 Ok(Followed::Ended(CallEnd::NotSent)) => continue,
                 Ok(Followed::Ended(end)) => end,
-                Ok(Followed::Asked(question)) => {
+                Ok(Followed::Asked(questions)) => {
                     let OpenCall { call, turn, .. } = open;
-                    return self.park(ParkedCall { call, turn, question });
+                    return self.park(ParkedCall { call, turn, questions });
                 }
                 Err(failure) => return self.fail(failure),
             };
@@ -230,9 +231,9 @@ impl RunningCall {
         self.to.raw_result(&self.context.outbox, &result);
     }
 
-    /// Keeps a call open whose modern caller is asked by a legacy backend, and answers the caller with the question.
+    /// Keeps a call open whose modern caller is asked by a legacy backend, and answers the caller with the questions.
     pub fn park(&self, call: ParkedCall) {
-        let question = call.question.clone();
+        let questions = call.questions.clone();
         let Ok(id) = self.backend().parked.park(call) else {
             return self.fail(BackendFailure::Busy {
                 backend: self.backend().name.to_string(),
@@ -240,7 +241,7 @@ impl RunningCall {
             });
         };
         forget_later(Arc::clone(self.backend()), id);
-        let result = self.states().parked(self.backend(), id, &question);
+        let result = self.states().parked(self.backend(), id, &questions);
         self.to.raw_result(&self.context.outbox, &result);
     }
 
@@ -343,11 +344,13 @@ impl RunningCall {
                         self.pass_progress(&params);
                     }
                     CallEvent::Asked(question) => match can_answer(&self.capabilities, &question) {
-                        Ok(()) if self.to.modern => return Ok(Followed::Asked(question)),
+                        Ok(()) if self.to.modern => {
+                            let beside = open.call.take_questions();
+                            return Ok(Followed::Asked(answerable(&self.capabilities, &*link, question, beside)));
+                        }
                         Ok(()) if asking.len() < QUESTIONS_MAX => asking.push(self.asked_caller(question)),
                         Ok(()) => link.answer(&question, Err(TOO_MANY_QUESTIONS)),
-                        Err(_) if &*question.method == "roots/list" => link.answer(&question, Ok("{\"roots\":[]}")),
-                        Err(error) => link.answer(&question, Err(&error.to_json().to_string())),
+                        Err(error) => answer_in_place(&*link, &question, &error),
                     },
                 },
                 Some((question, outcome)) = asking.next() => {

@@ -5,7 +5,7 @@
 use std::{borrow::Cow, sync::Arc};
 
 use actors::{
-    gateway::{BackendShared, InputRequest},
+    gateway::{BackendShared, InputRequest, Link},
     json,
     model::BackendEra,
 };
@@ -25,6 +25,9 @@ use crate::{
 
 /// Questions that are asked at once.
 pub const QUESTIONS_MAX: usize = 16;
+/// The answer to a further one.
+pub const TOO_MANY_QUESTIONS: &str =
+    r#"{"code":-32603,"message":"the caller has not answered the questions before this one"}"#;
 
 const ELICITATION: &str = "elicitation/create";
 /// Legacy clients know a page by this member. Modern ones have none.
@@ -60,6 +63,33 @@ pub fn can_answer(capabilities: &Map<String, Value>, question: &InputRequest) ->
     }
     let reason = format!("the caller of this call has not declared {name}");
     Err(RpcError::new(INVALID_REQUEST, reason))
+}
+
+/// Answers a question in the place of a caller that cannot.
+pub fn answer_in_place(link: &dyn Link, question: &InputRequest, error: &RpcError) {
+    match &*question.method {
+        "roots/list" => link.answer(question, Ok("{\"roots\":[]}")),
+        _ => link.answer(question, Err(&error.to_json().to_string())),
+    }
+}
+
+/// A question of a legacy backend and those that it asks beside it, without those that its caller cannot answer. These are
+/// answered here.
+pub fn answerable(
+    capabilities: &Map<String, Value>,
+    link: &dyn Link,
+    first: InputRequest,
+    beside: Vec<InputRequest>,
+) -> Vec<InputRequest> {
+    let mut questions = vec![first];
+    for question in beside {
+        match can_answer(capabilities, &question) {
+            Ok(()) if questions.len() < QUESTIONS_MAX => questions.push(question),
+            Ok(()) => link.answer(&question, Err(TOO_MANY_QUESTIONS)),
+            Err(error) => answer_in_place(link, &question, &error),
+        }
+    }
+    questions
 }
 
 fn is_url(question: &InputRequest) -> bool {
