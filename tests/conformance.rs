@@ -113,11 +113,6 @@ mod through_the_gateway {
                 "a legacy server gives its questions no key, and the suite wants the key of its fixture",
             ),
             failure(
-                "input-required-result-multiple-input-requests",
-                "sep-2322-multiple-inputs-incomplete",
-                "questions of a legacy server come one in a round",
-            ),
-            failure(
                 "server-stateless",
                 "sep-2575-server-rejects-undeclared-capability",
                 undeclared,

@@ -84,7 +84,7 @@ fn introduction(server: &Server) -> Value {
             "completions": {},
         },
         "serverInfo": {"name": "fake-backend", "version": "1.0"},
-        "instructions": "Use the fake tools.",
+        "instructions": server.script.instructions.as_deref().unwrap_or("Use the fake tools."),
     });
     if server.script.has_only_tools {
         introduction["capabilities"] = json!({"tools": {"listChanged": true}});

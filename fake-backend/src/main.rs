@@ -49,6 +49,8 @@ pub struct State {
     /// Tools that were added.
     pub added: Vec<String>,
     pub subscribed: HashSet<String>,
+    /// The page that `needs_page` wants was opened.
+    pub is_opened: bool,
     /// The resources of open subscriptions of modern clients, by the id of their request as JSON.
     pub listens: HashMap<String, Vec<String>>,
     /// The tasks, by their ids.

@@ -30,6 +30,7 @@ pub struct Script {
     /// Further tools that answer as `echo` does.
     pub tools: Vec<String>,
     pub description: Option<String>,
+    pub instructions: Option<String>,
     /// Further resources.
     pub resources: Vec<String>,
     pub refuses_lists: bool,
@@ -87,6 +88,7 @@ impl Script {
                 "--resource" => script.resources.push(value()?),
                 "--tool" => script.tools.push(value()?),
                 "--description" => script.description = Some(value()?),
+                "--instructions" => script.instructions = Some(value()?),
                 // What the server does depends on a file, as it does for a program in Python.
                 "--flags-of" => {
                     let file = std::fs::read_to_string(value()?).map_err(|error| error.to_string())?;

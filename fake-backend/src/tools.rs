@@ -44,12 +44,15 @@ const NAMES: &[&str] = &[
     "child",
     "daemon",
     "ask",
+    "ask_both",
     "error",
     "tool_error",
     "received",
     "cancelled",
     "structured_array",
     "input_required",
+    "needs_page",
+    "complete",
     "touch",
     "subscribed",
 ];
@@ -185,6 +188,7 @@ impl Call<'_> {
                 tasks::finish(self.server, self.text("task"), self.done().unwrap_or_default());
                 Some(self.done())
             }
+            "needs_page" => Some(self.needs_page()),
             _ => self.misbehave(name),
         }
     }
@@ -248,8 +252,14 @@ impl Call<'_> {
                 let line = format!("{}\n", "e".repeat(99));
                 (0..self.number("bytes") / 100).for_each(|_| drop(stderr().write_all(line.as_bytes())));
             }
+            "complete" => {
+                server.state().is_opened = true;
+                let id = json!({"elicitationId": self.text("id")});
+                server.notify("notifications/elicitation/complete", &id);
+            }
             "stop_reading" => server.stops_reading.store(true, Ordering::SeqCst),
             "ask" => return Some(self.object(json!({"response": self.ask()}))),
+            "ask_both" => return Some(self.object(json!({"responses": self.ask_both()}))),
             "touch" => lists::touch(server, self.text("uri")),
             "subscribed" => {
                 let state = server.state();
@@ -280,6 +290,7 @@ impl Call<'_> {
     /// Asks the client, and waits for its answer.
     fn ask(&self) -> Value {
         let params = match self.text("method") {
+            "elicitation/create" if self.text("mode") == "url" => page(),
             "elicitation/create" => {
                 let schema = json!({"type": "object", "properties": {"colour": {"type": "string"}}});
                 json!({"message": "Which colour?", "requestedSchema": schema})
@@ -290,13 +301,31 @@ impl Call<'_> {
         let id = format!("ask-{}", self.id);
         let request = json!({"jsonrpc": "2.0", "id": id, "method": self.text("method"), "params": params});
         self.server.send(&request);
+        self.answer_of(&id)
+    }
+
+    /// Asks two questions in one write, and waits for both answers.
+    fn ask_both(&self) -> Vec<Value> {
+        let schema = json!({"type": "object", "properties": {"colour": {"type": "string"}}});
+        let form = json!({"message": "Which colour?", "requestedSchema": schema});
+        let ids = ["form", "roots"].map(|kind| format!("{kind}-{}", self.id));
+        let requests = [
+            json!({"jsonrpc": "2.0", "id": ids[0], "method": "elicitation/create", "params": form}),
+            json!({"jsonrpc": "2.0", "id": ids[1], "method": "roots/list"}),
+        ];
+        let [form, roots] = requests;
+        self.server.write(format!("{form}\n{roots}\n").as_bytes());
+        ids.iter().map(|id| self.answer_of(id)).collect()
+    }
+
+    fn answer_of(&self, id: &str) -> Value {
         let state = self.server.state();
         let mut state = self
             .server
             .changed
-            .wait_while(state, |state| !state.answers.contains_key(&id))
+            .wait_while(state, |state| !state.answers.contains_key(id))
             .unwrap_or_else(PoisonError::into_inner);
-        state.answers.remove(&id).unwrap_or_default()
+        state.answers.remove(id).unwrap_or_default()
     }
 
     fn input_required(&self) -> Value {
@@ -307,12 +336,28 @@ impl Call<'_> {
                 .unwrap_or_default();
         }
         let schema = json!({"type": "object", "properties": {"colour": {"type": "string"}}});
-        let asked = json!({"message": "Which colour?", "requestedSchema": schema});
+        let asked = if self.text("mode") == "url" {
+            let mut page = page();
+            page.as_object_mut().map(|page| page.remove("elicitationId"));
+            page
+        } else {
+            json!({"message": "Which colour?", "requestedSchema": schema})
+        };
         json!({
             "resultType": "input_required",
             "inputRequests": {"q": {"method": "elicitation/create", "params": asked}},
             "requestState": "fake-state",
         })
+    }
+
+    /// Refuses the call until its page was opened.
+    fn needs_page(&self) -> Result<Value, Value> {
+        if self.server.state().is_opened {
+            return self.done();
+        }
+        let mut error = error(-32042, "A page has to be opened first");
+        error["data"] = json!({"elicitations": [page()], "x": 1});
+        Err(error)
     }
 
     fn done(&self) -> Result<Value, Value> {
@@ -331,6 +376,11 @@ impl Call<'_> {
         }
         Ok(result)
     }
+}
+
+/// The question to open a page, as a legacy server asks it.
+fn page() -> Value {
+    json!({"mode": "url", "elicitationId": "page-1", "url": "https://example.com/page", "message": "Please sign in."})
 }
 
 /// The open files of this process, with what they lead to.

@@ -35,6 +35,16 @@ pub enum GatewayCommands {
     Admin,
 }
 
+/// Whether names of tools begin with the name of their backend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GatewayPrefix {
+    Always,
+    /// Not where a single backend is all that is offered.
+    Auto,
+    /// Only where names are ambiguous.
+    Never,
+}
+
 /// The form of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {

@@ -27,7 +27,7 @@ pub use docs::settings_markdown;
 pub use error::{ConfigError, Origin};
 pub(crate) use error::{one_line, quoted_value};
 pub use file_pattern::FilePattern;
-pub use kinds::{ClarifyBy, GatewayCommands, LogFormat, RedisFallback, StorageKind};
+pub use kinds::{ClarifyBy, GatewayCommands, GatewayPrefix, LogFormat, RedisFallback, StorageKind};
 pub(crate) use layers::nearest_name;
 pub use layers::{DefaultValue, Flag};
 pub use names::{

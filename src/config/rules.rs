@@ -13,7 +13,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 pub use super::span::{NotAllowed, Rule, Shape, Span, hours, millis, seconds};
 
-use super::kinds::{ClarifyBy, GatewayCommands, LogFormat, RedisFallback, StorageKind};
+use super::kinds::{ClarifyBy, GatewayCommands, GatewayPrefix, LogFormat, RedisFallback, StorageKind};
 use crate::storage::redis::RedisSettings;
 
 /// The shape of a rule, usable in a constant.
@@ -131,6 +131,10 @@ impl Choosable for ClarifyBy {
 
 impl Choosable for GatewayCommands {
     const SHAPE: Shape = Shape::One("WHO");
+}
+
+impl Choosable for GatewayPrefix {
+    const SHAPE: Shape = Shape::One("RULE");
 }
 
 impl Choosable for LogFormat {

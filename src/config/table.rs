@@ -12,7 +12,7 @@ use actors::{model::KeyDigest, storage::TARGETS_MAX};
 use super::{
     backends::BackendDefaults,
     error::ConfigError,
-    kinds::{ClarifyBy, GatewayCommands, LogFormat, RedisFallback, StorageKind},
+    kinds::{ClarifyBy, GatewayCommands, GatewayPrefix, LogFormat, RedisFallback, StorageKind},
     layers::Layers,
     rules::{
         Address, AdminKey, AutoOr, Choice, FilePath, Folder, Integer, LogFilter, Names, OptionalPort, Origins, Ratio,
@@ -219,6 +219,10 @@ settings! {
     /// Size of one answer of a backend, in MiB, unless the backend has a `result_max`. A larger one is refused.
     gateway_result_max: usize = "10", Integer(1..=1024);
 
+    /// Whether names of tools and prompts begin with the name of their backend: `always`; `auto` not where a single backend is
+    /// all that is offered, as by `gateway run`; `never` only where names are ambiguous. See docs/gateway.md.
+    gateway_prefix: GatewayPrefix = "always", Choice(GATEWAY_PREFIXES);
+
     /// Text between the name of a backend and that of its tool, in the names that clients see.
     gateway_separator: String = "__", Separator;
 
@@ -309,6 +313,12 @@ const STORAGES: &[(&str, StorageKind)] = &[
 ];
 
 const REDIS_FALLBACKS: &[(&str, RedisFallback)] = &[("none", RedisFallback::None), ("memory", RedisFallback::Memory)];
+
+const GATEWAY_PREFIXES: &[(&str, GatewayPrefix)] = &[
+    ("always", GatewayPrefix::Always),
+    ("auto", GatewayPrefix::Auto),
+    ("never", GatewayPrefix::Never),
+];
 
 const CLARIFY_WAYS: &[(&str, ClarifyBy)] = &[
     ("desk", ClarifyBy::Desk),

@@ -250,6 +250,7 @@ const REFUSED_VALUES: &[(&str, &[&str])] = &[
     ("gateway_list_wait", &["61s"]),
     ("gateway_call_timeout", &["0s", "25h"]),
     ("gateway_result_max", &["0", "1025"]),
+    ("gateway_prefix", &["", "sometimes"]),
     ("gateway_separator", &["", "::", "____"]),
     ("gateway_name_len_max", &["19", "129"]),
     (

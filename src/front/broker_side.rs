@@ -187,6 +187,7 @@ impl BrokerSide {
             let _ = writeln!(io::stderr(), "mcp-broker connect: {why}");
         }
         self.shared.state().trouble = Some(why.to_owned());
+        self.shared.notify();
     }
 
     /// Waits before the next attempt: longer after each failure, with a random part, so that many fronts do not connect at
@@ -253,10 +254,14 @@ impl BrokerSide {
         let name = name_to_register(&state, hello.and_then(|hello| hello.name.as_deref()), hello.is_some());
         let metadata = state.identity.metadata();
         let opening = state.replay.opening(name.as_ref(), &metadata, hello.is_none());
-        let lists_changed = hello.is_some_and(|hello| note_lists(&mut state, hello.lists != AUDIENCE.digest()));
+        let lists_changed = hello.is_some_and(|hello| {
+            state.backend_instructions.clone_from(&hello.backend_instructions);
+            note_lists(&mut state, hello.lists != AUDIENCE.digest())
+        });
         state.link = Some(link);
         state.is_open = false;
         drop(state);
+        self.shared.notify();
         stream.set_write_timeout(Some(WRITE_CHECK))?;
         stream.set_read_timeout(Some(OPENING_MAX))?;
         self.shared.to_broker(&stream, &opening.frames)?;

@@ -12,6 +12,7 @@ use std::{
 
 use actors::model::BrokerError;
 use memchr::memmem;
+use serde_json::Value;
 use uuid::Uuid;
 
 use super::{
@@ -26,6 +27,7 @@ use super::{
 use crate::{
     json::scan::{self, ScanError},
     mcp::{
+        lists::result_text,
         rpc::{self, INVALID_REQUEST, Incoming, Malformed, PARSE_ERROR, Params, RpcError, begin_result, write_error},
         skipped_frame::SkippedFrame,
         tools,
@@ -35,6 +37,8 @@ use crate::{
 
 /// How long the last answers may take after the client has sent its last frame.
 const DRAIN_MAX: Duration = Duration::from_millis(650);
+/// How long `initialize` waits for the instructions of backends.
+const INTRODUCTION_WAIT_MAX: Duration = Duration::from_secs(3);
 /// The member of `_meta` that makes a request modern.
 const VERSION_MEMBER: &[u8] = b"io.modelcontextprotocol/protocolVersion";
 
@@ -127,6 +131,11 @@ impl ClientSide {
     /// Takes a frame. The first one says who the client is, which the broker is told when the front connects.
     fn line(&mut self, line: &[u8]) {
         self.frame(line);
+        self.begin_serving();
+    }
+
+    /// Lets the other thread connect.
+    fn begin_serving(&mut self) {
         if !self.has_spoken {
             self.has_spoken = true;
             self.shared.state().advance(Stage::Serving);
@@ -189,7 +198,8 @@ impl ClientSide {
                 // Without a connection, the opening of the next one has it.
                 let is_known = state.link.is_none();
                 drop(state);
-                self.answer(id, &result);
+                let result = self.introduced(result);
+                self.answer(id, &result_text(result, false));
                 if !is_known {
                     let traits = Traits {
                         effect: Effect::Initialize,
@@ -222,6 +232,14 @@ impl ClientSide {
         };
         self.forward(text, place, traits);
         Ok(())
+    }
+
+    /// The result of `initialize`, with what a broker that is expected to have backends adds to it.
+    fn introduced(&mut self, result: Value) -> Value {
+        self.begin_serving();
+        let until = Instant::now() + INTRODUCTION_WAIT_MAX;
+        self.shared.wait_until(until, State::can_introduce);
+        own_answers::introduced(&self.shared.state(), result)
     }
 
     fn answer(&mut self, id: &str, result: &[u8]) {

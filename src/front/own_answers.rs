@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     broker_side::AUDIENCE,
@@ -10,6 +10,7 @@ use super::{
     shared::{Lists, State},
 };
 use crate::mcp::{
+    backend_instructions::after_own,
     handshake::{ALREADY_INITIALIZED, Introduction, check_is_object, check_params, discover_result, initialize_result},
     lists::result_text,
     rpc::{INVALID_REQUEST, Params, RpcError},
@@ -34,7 +35,7 @@ pub enum Answerer {
     /// The front, with this result.
     Front(Cow<'static, [u8]>),
     /// The front, and the broker is told as well: `initialize`.
-    Both(Vec<u8>),
+    Both(Value),
     /// The broker.
     Broker,
 }
@@ -65,9 +66,11 @@ pub fn answer(state: &mut State, era: OfferedEra, method: &str, params: &Params<
     match (method, is_modern) {
         ("ping", false) => Ok(Answerer::Front(Cow::Borrowed(b"{}"))),
         ("initialize", false) if era != OfferedEra::Modern => initialize(state, params).map(Answerer::Both),
-        ("server/discover", true) if offers_modern(state, era) => {
-            Ok(Answerer::Front(Cow::Owned(result_text(discover_result(), true))))
+        ("server/discover", true) if offers_modern(state, era) && knows_introduction(state) => {
+            let result = introduced(state, discover_result());
+            Ok(Answerer::Front(Cow::Owned(result_text(result, true))))
         }
+        ("server/discover", true) if offers_modern(state, era) => Ok(Answerer::Broker),
         _ if !is_list => Err(RpcError::method_not_found(method)),
         // Without a connection only the front's own lists are at hand.
         _ if state.lists == Lists::Broker && state.link.is_some() => Ok(Answerer::Broker),
@@ -79,7 +82,19 @@ pub fn answer(state: &mut State, era: OfferedEra, method: &str, params: &Params<
     }
 }
 
-fn initialize(state: &mut State, params: &Params<'_>) -> Result<Vec<u8>, RpcError> {
+/// Whether the front knows what the broker would answer to `server/discover`, or cannot ask it.
+fn knows_introduction(state: &State) -> bool {
+    state.can_introduce() && (state.lists == Lists::Own || state.link.is_none())
+}
+
+/// The result of a handshake, with the instructions of the backends of the broker.
+pub fn introduced(state: &State, mut result: Value) -> Value {
+    let own = result["instructions"].as_str().unwrap_or_default();
+    result["instructions"] = json!(after_own(own, &state.backend_instructions));
+    result
+}
+
+fn initialize(state: &mut State, params: &Params<'_>) -> Result<Value, RpcError> {
     if state.replay.has_initialize() {
         return Err(RpcError::new(INVALID_REQUEST, ALREADY_INITIALIZED));
     }
@@ -94,7 +109,7 @@ fn initialize(state: &mut State, params: &Params<'_>) -> Result<Vec<u8>, RpcErro
     if state.wake.is_channel(&state.identity) {
         result["capabilities"]["experimental"]["claude/channel"] = json!({});
     }
-    Ok(result_text(result, false))
+    Ok(result)
 }
 
 /// Whether the front answers `server/discover`. Claude Code would otherwise choose the modern era, in which it shows no
@@ -109,8 +124,6 @@ fn offers_modern(state: &State, era: OfferedEra) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
-
     use super::*;
     use crate::mcp::rpc::{self, Incoming};
 
@@ -121,7 +134,7 @@ mod tests {
         };
         match answer(state, era, method, &params) {
             Ok(Answerer::Front(result)) => Ok(serde_json::from_slice(&result).unwrap()),
-            Ok(Answerer::Both(result)) => Ok(serde_json::from_slice(&result).unwrap()),
+            Ok(Answerer::Both(result)) => Ok(result),
             Ok(Answerer::Broker) => Ok(Value::Null),
             Err(error) => Err(error.code),
         }

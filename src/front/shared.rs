@@ -74,6 +74,8 @@ pub struct State {
     /// How the agent is woken.
     pub wake: WakeOptions,
     pub lists: Lists,
+    /// The instructions of the backends of the broker, as it told them last.
+    pub backend_instructions: String,
     /// The connection, from the moment in which it is opened.
     pub link: Option<Link>,
     /// The opening of the connection was answered: requests may be sent to it.
@@ -104,6 +106,11 @@ pub enum Stage {
 }
 
 impl State {
+    /// Whether it is known what the broker adds to the introduction of this build, or that no broker can be asked now.
+    pub fn can_introduce(&self) -> bool {
+        self.lists != Lists::Awaited || self.trouble.is_some() || self.stage >= Stage::Draining
+    }
+
     /// Goes on to a stage, unless the front has reached a later one.
     pub fn advance(&mut self, stage: Stage) {
         self.stage = self.stage.max(stage);

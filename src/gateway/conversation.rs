@@ -104,6 +104,8 @@ pub struct Conversation<'a> {
     names_calls: bool,
     heard: Rc<Heard>,
     listener: Option<AbortOnDropHandle<()>>,
+    /// The questions of the present read, each with the call that the connection names.
+    asked: Vec<(Option<CallNumber>, InputRequest)>,
     garbage: Garbage,
     flood: Flood,
 }
@@ -158,6 +160,7 @@ impl<'a> Conversation<'a> {
             names_calls: false,
             heard: Rc::default(),
             listener: None,
+            asked: Vec::new(),
             garbage: Garbage::default(),
             flood: Flood::default(),
         }
@@ -205,8 +208,19 @@ impl<'a> Conversation<'a> {
         self.protocol_version.as_deref()
     }
 
-    /// How long to wait before more is read.
-    pub fn pause(&self) -> Option<Duration> {
+    /// All messages of a read were taken: questions among them go to their calls together. Returns how long to wait before
+    /// more is read.
+    pub fn end_of_read(&mut self) -> Option<Duration> {
+        while let Some((of, _)) = self.asked.first() {
+            let of = *of;
+            let asked = std::mem::take(&mut self.asked);
+            let (together, others): (Vec<_>, Vec<_>) = asked.into_iter().partition(|(call, _)| *call == of);
+            self.asked = others;
+            let questions = together.into_iter().map(|(_, question)| question).collect();
+            for question in self.link.ask(of, questions) {
+                self.answer(&question);
+            }
+        }
         self.flood.pause(now().mono_ms)
     }
 
@@ -342,6 +356,11 @@ impl<'a> Conversation<'a> {
                 }
             }
             "notifications/message" => self.log_message(of, params.unwrap_or("{}")),
+            "notifications/elicitation/complete" => {
+                let id = params.and_then(|params| json::member(params, "elicitationId"));
+                // What a modern caller was asked for is complete when it calls again.
+                let _ = id.and_then(scan::string).map(|id| self.order.urls.complete(&id));
+            }
             "notifications/subscriptions/acknowledged" => self.heard.acknowledged.notify_one(),
             "notifications/resources/updated" => {
                 let uri = params.and_then(|params| json::member(params, "uri"));
@@ -367,15 +386,21 @@ impl<'a> Conversation<'a> {
             method: method.into(),
             params: params.unwrap_or("{}").into(),
         };
-        if asks(self.order) && is_question(method) && self.link.ask(of, question.clone()) {
-            return;
+        if asks(self.order) && is_question(method) {
+            self.asked.push((of, question));
+        } else {
+            self.answer(&question);
         }
-        let answer = match method {
+    }
+
+    /// Answers a request of the backend that goes to no caller.
+    fn answer(&self, question: &InputRequest) {
+        let answer = match &*question.method {
             "ping" => Ok("{}"),
             "roots/list" => Ok("{\"roots\":[]}"),
             _ => Err("{\"code\":-32601,\"message\":\"Method not found: the client has not declared this capability\"}"),
         };
-        self.link.answer(&question, answer);
+        self.link.answer(question, answer);
     }
 
     /// Keeps a log message of the backend, and passes it to its call.

@@ -35,6 +35,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// The hidden command.
 pub const COMMAND: &str = "__keep";
+/// The name that `ps` and `top` show.
+const SHOWN_NAME: &str = "mcp-keeper";
 /// How long a program may take to end after the end of its input, and again after SIGTERM.
 pub const GRACE: Duration = Duration::from_secs(2);
 /// How long descendants that outlive their program may take to end after SIGTERM.
@@ -104,6 +106,8 @@ fn limit_process(name: &str, limit: Option<u64>) {
 }
 
 fn keep(program: OsString, arguments: Vec<OsString>, limits: &[OsString]) -> ExitCode {
+    // It is started as /proc/self/exe, and would be shown as `exe`. A system without this file shows the name of the program.
+    let _ = fs::write("/proc/self/comm", SHOWN_NAME);
     // A signal to the group must reach the program and not end its keeper. A handler, unlike an ignored signal, is not
     // inherited.
     let signalled = Arc::new(AtomicBool::new(false));

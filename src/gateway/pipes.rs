@@ -77,7 +77,7 @@ async fn exchange(
                 Ok(len) if len > 0 => {
                     bytes.add(Direction::Received, len as u64);
                     decoder.decode(&read_buffer[..len], |line| conversation.line(line, result_bytes_max));
-                    match conversation.pause() {
+                    match conversation.end_of_read() {
                         Some(pause) => sleep(pause).await,
                         // More may wait; other tasks of the worker have their turn first.
                         None if len == READ_LEN => yield_now().await,

@@ -84,7 +84,7 @@ impl Probe {
         }
         if asks_legacy {
             let capabilities = if asks {
-                json!({"elicitation": {}, "sampling": {}, "roots": {}})
+                json!({"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}})
             } else {
                 json!({})
             };

@@ -101,6 +101,9 @@ pub struct HelloResult {
     pub lists: String,
     /// The name that was given for `auto_name`.
     pub name: Option<String>,
+    /// The instructions of the backends that this client may use.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub backend_instructions: String,
 }
 
 /// The `data` of the error for a protocol that the broker does not speak.

@@ -15,7 +15,7 @@ pub enum Exposure {
     Broker,
     /// One backend under its own names: `/mcp/NAME`.
     Backend(BackendName),
-    /// All backends without the broker's own tools: `mcp-broker gateway run`. A single backend has its own names.
+    /// All backends without the broker's own tools: `mcp-broker gateway run`.
     Backends,
 }
 
@@ -48,13 +48,7 @@ impl Exposure {
                 let at = offered.backends.iter().position(|backend| backend.name == *name);
                 Some(at.unwrap_or(usize::MAX))
             }
-            Self::Backends => {
-                let mut enabled = (0..)
-                    .zip(&offered.backends)
-                    .filter(|(_, backend)| !backend.view().config.is_disabled);
-                let (at, _) = enabled.next()?;
-                enabled.next().is_none().then_some(at)
-            }
+            Self::Backends => offered.catalog.single(),
             Self::All | Self::Broker => None,
         }
     }

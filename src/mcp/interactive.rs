@@ -126,6 +126,12 @@ pub fn accepts_forms(capabilities: &Map<String, Value>) -> bool {
     })
 }
 
+/// Whether a client with these capabilities opens a URL for its user.
+pub fn accepts_urls(capabilities: &Map<String, Value>) -> bool {
+    let declared = capabilities.get("elicitation");
+    declared.is_some_and(|modes| modes.get("url").is_some())
+}
+
 /// One call, as its tool sees it.
 #[derive(Clone)]
 pub struct InteractiveCall(Rc<Call>);

@@ -5,6 +5,7 @@
 //! answered statelessly, an `initialize` opens a legacy session. It must not know sockets or HTTP.
 
 mod answer_reservation;
+pub mod backend_instructions;
 mod binding;
 pub mod call_trace;
 mod calls;
@@ -33,7 +34,7 @@ pub mod outbox;
 pub mod owned_frame;
 mod peer;
 mod pending_receive;
-mod prompts;
+pub mod prompts;
 mod question_tasks;
 mod read_batch;
 pub mod reply;

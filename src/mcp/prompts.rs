@@ -142,6 +142,11 @@ pub fn find(name: &str) -> Result<&'static Prompt, RpcError> {
         .ok_or_else(|| RpcError::invalid_params(format!("Unknown prompt: {}", shortened(name))))
 }
 
+/// The names of all prompts.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    PROMPTS.iter().map(|prompt| prompt.name)
+}
+
 /// The result of `prompts/list`.
 pub fn list() -> Value {
     static LIST: LazyLock<Value> = LazyLock::new(|| {

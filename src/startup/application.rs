@@ -29,7 +29,7 @@ use super::{
     scraping::{self, ScrapeServer},
     server::{self, RunningServer, Shared},
     services::Services,
-    settings,
+    settings::{self, OwnNames},
     tasks::BackgroundTasks,
 };
 use crate::{
@@ -102,7 +102,7 @@ impl Application {
         let storage = storage::open(settings::storage(config, address)?).await?;
         let replicas = storage.replicas();
         let backends = Arc::new(watch::Sender::new(Arc::clone(&config.backends)));
-        let gateway = settings::gateway(config, backends.subscribe());
+        let gateway = settings::gateway(config, backends.subscribe(), OwnNames::of_broker());
         let settings = settings::broker(config, secret.as_ref(), Some(gateway));
         let broker = start_broker(settings, Arc::clone(&storage), &server, &gave_up);
         let service = serve_broker(config, &broker, policy, &shared, replicas, &connections)?;

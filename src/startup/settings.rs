@@ -1,10 +1,10 @@
 //! Turns the configuration into the settings of each part.
 
-use std::{io, net::SocketAddr, num::NonZero, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, io, net::SocketAddr, num::NonZero, sync::Arc, time::Duration};
 
 use actors::{
     broker::BrokerSettings,
-    gateway::{GatewaySettings, Naming},
+    gateway::{GatewaySettings, Naming, Prefix},
     model::{BackendsConfig, PresenceTimeouts},
     policy::DeskSettings,
     project::ProjectSettings,
@@ -23,7 +23,7 @@ use crate::{
     edge::AddressLimiter,
     gateway::{AddedTables, InstanceLauncher},
     http::Scraping,
-    mcp::ClarifyBy,
+    mcp::{self, ClarifyBy},
     metrics::TokenFile,
     seal::DeskSeal,
     storage::{StorageSettings, redis::RedisSettings},
@@ -145,8 +145,25 @@ fn project(config: &Config, secret: Option<&DeskSecret>, gateway: Option<Gateway
     }
 }
 
+/// The names of the tools and prompts that are listed beside those of backends.
+#[derive(Default)]
+pub struct OwnNames {
+    tools: BTreeSet<&'static str>,
+    prompts: BTreeSet<&'static str>,
+}
+
+impl OwnNames {
+    /// Those of a broker, whichever of them a caller sees.
+    pub fn of_broker() -> Self {
+        Self {
+            tools: mcp::tools::TOOLS.iter().map(|tool| tool.name).collect(),
+            prompts: mcp::prompts::names().collect(),
+        }
+    }
+}
+
 /// The gateway of each project, with the backends as the configuration file has them now.
-pub fn gateway(config: &Config, backends: watch::Receiver<Arc<BackendsConfig>>) -> GatewaySettings {
+pub fn gateway(config: &Config, backends: watch::Receiver<Arc<BackendsConfig>>, own: OwnNames) -> GatewaySettings {
     GatewaySettings {
         launcher: Arc::new(InstanceLauncher),
         tables: Arc::new(AddedTables(config.backend_defaults())),
@@ -154,6 +171,13 @@ pub fn gateway(config: &Config, backends: watch::Receiver<Arc<BackendsConfig>>) 
         naming: Naming {
             separator: config.gateway_separator.clone(),
             len_max: config.gateway_name_len_max,
+            prefix: match config.gateway_prefix {
+                config::GatewayPrefix::Always => Prefix::Always,
+                config::GatewayPrefix::Auto => Prefix::Auto,
+                config::GatewayPrefix::Never => Prefix::Never,
+            },
+            own_tools: own.tools,
+            own_prompts: own.prompts,
         },
         list_wait: config.gateway_list_wait,
     }

@@ -11,7 +11,12 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{configuration, services::Services, settings, stop_signal};
+use super::{
+    configuration,
+    services::Services,
+    settings::{self, OwnNames},
+    stop_signal,
+};
 use crate::{
     auth::AuthPolicy,
     config::Config,
@@ -56,7 +61,7 @@ pub fn serve_gateway(
 
 async fn serve(config: &Config, followed: Option<FollowedBackends>, client: StandardStreams) -> io::Result<ExitCode> {
     let backends = Arc::new(watch::Sender::new(Arc::clone(&config.backends)));
-    let gateway = settings::gateway(config, backends.subscribe());
+    let gateway = settings::gateway(config, backends.subscribe(), OwnNames::default());
     let storage = storage::open(settings::memory(config)).await?;
     let worker = Arbiter::current();
     worker.spawn(silence::beat_forever());

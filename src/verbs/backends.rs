@@ -101,6 +101,9 @@ pub struct BackendTool {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     name: Option<String>,
+    /// Names have no prefix, but this one has, because others have the same name. Absent otherwise.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    ambiguous: bool,
     /// Bytes of its definition.
     bytes: usize,
 }
@@ -212,9 +215,8 @@ pub fn tools(project: &ProjectHandle, name: &str) -> Result<BackendTools, Broker
     let backend = find(project, name)?;
     let offered = offered(project);
     let at = offered.backends.iter().position(|known| known.name == backend.name);
-    let names: BTreeMap<&str, &str> = offered
-        .catalog
-        .listing(None, ListKind::Tools)
+    let listing = offered.catalog.listing(None, ListKind::Tools);
+    let names: BTreeMap<&str, &str> = listing
         .offered()
         .filter(|(_, target)| Some(target.backend) == at)
         .map(|(name, target)| (&*target.original, name))
@@ -222,10 +224,14 @@ pub fn tools(project: &ProjectHandle, name: &str) -> Result<BackendTools, Broker
     let view = backend.view();
     let lists = view.lists.as_deref();
     let tools = lists.map(|lists| lists.tools.as_slice()).unwrap_or_default();
-    let tools = tools.iter().map(|tool| BackendTool {
-        tool: tool.key.clone(),
-        name: names.get(tool.key.as_str()).map(|name| (*name).to_owned()),
-        bytes: tool.text.len(),
+    let tools = tools.iter().map(|tool| {
+        let name = names.get(tool.key.as_str()).copied();
+        BackendTool {
+            tool: tool.key.clone(),
+            name: name.map(str::to_owned),
+            ambiguous: name.is_some_and(|name| listing.ambiguous().contains(name)),
+            bytes: tool.text.len(),
+        }
     });
     Ok(BackendTools { tools: tools.collect() })
 }

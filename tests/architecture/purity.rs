@@ -16,6 +16,7 @@ const PURE: &[&str] = &[
     "desk/yap_rates.rs",
     "gateway/catalog.rs",
     "gateway/life.rs",
+    "gateway/listing.rs",
     "gateway/lists.rs",
     "gateway/names.rs",
     "gateway/slots.rs",

@@ -133,6 +133,41 @@ fn a_modern_client_answers_backends_of_both_eras_by_calling_again() {
 }
 
 #[test]
+fn questions_that_a_legacy_backend_asks_beside_each_other_are_asked_together() {
+    let gateway = asking();
+    let client = modern(&gateway);
+    let asked = client.request("tools/call", call("old__ask_both", &[])).unwrap();
+    let methods = ["input", "input-2"].map(|key| asked["inputRequests"][key]["method"].clone());
+    assert_eq!(methods, ["elicitation/create", "roots/list"], "{asked}");
+    // What has no answer is asked again.
+    let roots = json!({"roots": [{"uri": "file:///a"}]});
+    let answered = |state: &Value, responses: Value| {
+        call(
+            "old__ask_both",
+            &[("inputResponses", responses), ("requestState", state.clone())],
+        )
+    };
+    let some = answered(&asked["requestState"], json!({"input-2": roots}));
+    let asked = client.request("tools/call", some).unwrap();
+    assert_eq!(asked["inputRequests"].as_object().unwrap().len(), 1, "{asked}");
+    assert_eq!(asked["inputRequests"]["input"]["method"], "elicitation/create");
+    let rest = answered(&asked["requestState"], json!({"input": accepted()}));
+    let result = client.request("tools/call", rest).unwrap();
+    assert_eq!(result["structuredContent"]["responses"], json!([accepted(), roots]));
+
+    // A caller that cannot answer one of them is asked the other.
+    let forms = HttpAgent::modern(gateway.address, json!({"elicitation": {}}));
+    let asked = forms.request("tools/call", call("old__ask_both", &[])).unwrap();
+    assert_eq!(asked["inputRequests"].as_object().unwrap().len(), 1, "{asked}");
+    let all = answered(&asked["requestState"], json!({"input": accepted()}));
+    let result = forms.request("tools/call", all).unwrap();
+    assert_eq!(
+        result["structuredContent"]["responses"],
+        json!([accepted(), {"roots": []}])
+    );
+}
+
+#[test]
 fn a_state_is_good_for_its_caller_and_its_request_alone() {
     let gateway = Plan::new()
         .table("projects.team.backends.old", &["--era", "legacy"], "asks = true")

@@ -495,3 +495,8 @@ pub fn tools_of(client: &Agent, backend: &str) -> Vec<String> {
         .filter_map(|name| name.strip_prefix(&prefix).map(str::to_owned))
         .collect()
 }
+
+/// The params of `initialize`.
+pub fn introduction() -> Value {
+    json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}})
+}

@@ -9,7 +9,7 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{Calls, Gateway, Plan, tool_names, tools_of},
+    harness::{Calls, Gateway, Plan, introduction, tool_names, tools_of},
     support::{Agent, eventually},
 };
 
@@ -64,10 +64,7 @@ fn after_a_restart_all_lists_are_there_before_a_backend_runs_and_the_first_call_
     assert_eq!(all_lists(&client), before);
     assert_eq!((gateway.programs(), gateway.starts("starts")), (Vec::new(), 2));
     assert_eq!(state(&gateway, "fake"), "idle");
-    let hello = gateway.wire().request(
-        "initialize",
-        json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}),
-    );
+    let hello = gateway.wire().request("initialize", introduction());
     let instructions = hello.unwrap()["instructions"].to_string();
     assert!(instructions.contains("Use the fake tools."), "{instructions}");
 

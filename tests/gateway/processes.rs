@@ -1,5 +1,7 @@
 //! What the process of a backend sees: its environment, its files, its folder.
 
+use std::fs;
+
 use serde_json::json;
 
 use crate::harness::{Calls, Gateway, Plan};
@@ -23,6 +25,18 @@ fn a_backend_gets_a_small_environment_and_what_its_entry_names() {
             "HTTPS_PROXY": "http://proxy:3128",
         })
     );
+}
+
+#[test]
+fn a_keeper_is_shown_under_its_name() {
+    let gateway = Gateway::with_fake(&[]);
+    gateway.legacy().gets("fake__echo", json!({}));
+    let names: Vec<_> = gateway
+        .keepers()
+        .iter()
+        .map(|pid| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap())
+        .collect();
+    assert_eq!(names, ["mcp-keeper\n"]);
 }
 
 #[test]
@@ -51,11 +65,11 @@ fn a_backend_runs_in_its_folder_and_within_its_limits() {
     let client = gateway.legacy();
     assert_eq!(client.gets("fake__cwd", json!({}))["cwd"], "/usr");
     let pid = client.gets("fake__pid", json!({}))["pid"].as_u64().unwrap();
-    let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+    let limits = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
     let of = |name: &str| limits.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
     assert!(of("Max open files").contains(" 20 "), "{limits}");
     assert!(of("Max data size").contains(&(2_u64 << 30).to_string()), "{limits}");
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     assert!(status.contains("NoNewPrivs:\t1"), "{status}");
 }
 

@@ -86,6 +86,37 @@ fn the_file_of_mcpmon_is_found_in_the_working_directory_and_followed() {
 }
 
 #[test]
+fn the_level_of_the_log_is_that_of_the_file_unless_a_flag_names_another() {
+    let files = |level: &str| {
+        let text = MCPMON.replace("log_level: info", &format!("log_level: {level}"));
+        Files::new().with(".mcpmon.yaml", &text)
+    };
+    let is_logged = |level: &str, args: &[&str]| {
+        let files = files(level);
+        let file = files.path(".mcpmon.yaml");
+        let mut gateway = files.plan.run_with(args);
+        let client = gateway.legacy();
+        client.gets("one__echo", json!({}));
+        replace_file(&file, "servers: [");
+        eventually("a later line is logged", || {
+            gateway.log().contains("changes nothing").then_some(())
+        });
+        gateway.log().contains("a backend has changed its state")
+    };
+    assert!(is_logged("INFO", &[]));
+    assert!(!is_logged("warning", &[]));
+    assert!(is_logged("ERROR", &["--debug"]));
+    let files = files("loud");
+    let output = run(&files, &[]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(
+        error.contains("settings.log_level: loud is none of DEBUG, INFO, WARNING, WARN, ERROR, CRITICAL"),
+        "{error}"
+    );
+}
+
+#[test]
 fn the_files_are_looked_for_in_the_order_of_mcpmon() {
     let one = "servers:\n  NAME: {command: PROGRAM, env: {MARKER}}\n";
     let named = |name: &str| one.replace("NAME", name);

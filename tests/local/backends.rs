@@ -92,3 +92,37 @@ fn a_backend_that_is_added_later_is_in_the_lists_of_a_front_that_runs() {
         "{called}"
     );
 }
+
+#[test]
+fn the_handshake_has_the_instructions_of_the_backends() {
+    let user = with_backend();
+    let mut first = user.front().start();
+    initialize(&mut first);
+    first.request("tools/call", &json!({"name": "fake__echo", "arguments": {}}));
+    // A broker that runs has told the front before the front answers its client.
+    let legacy = user.front().start().initialize("a test")["result"].take();
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": {"name": "a test", "version": "1"},
+    });
+    let mut modern = user.front().start();
+    let modern = modern.request("server/discover", &json!({"_meta": meta}))["result"].take();
+    for introduced in [&legacy, &modern] {
+        let text = introduced["instructions"].as_str().unwrap();
+        assert!(text.starts_with("This broker connects you"), "{text}");
+        assert!(text.ends_with("\n\n# fake\n\nUse the fake tools."), "{text}");
+    }
+}
+
+#[test]
+fn a_client_is_greeted_although_no_broker_can_be_started() {
+    let user = Home::new();
+    user.has_configuration("[backends.fake]\ncomand = \"x\"\n");
+    let greeting = user.front().start().initialize("a test")["result"].take();
+    let text = greeting["instructions"].as_str().unwrap();
+    assert!(
+        text.starts_with("This broker connects you") && !text.contains("# fake"),
+        "{text}"
+    );
+}

@@ -29,6 +29,8 @@ use crate::{
 
 /// The shortest time between two announcements of changed lists.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(1);
+/// Ambiguous names that one line of the log shows.
+const LOGGED_NAMES_MAX: usize = 10;
 /// How long a backend whose actor has panicked too often rests.
 const PANICKED_RETRY: Duration = Duration::from_secs(300);
 /// How long after a failure the added backends are read again.
@@ -276,6 +278,7 @@ impl Gateway {
         for (kind, changed) in ListKind::ALL.into_iter().zip(&mut self.to_announce) {
             *changed |= before.catalog.listing(None, kind).text() != catalog.listing(None, kind).text();
         }
+        self.log_ambiguous(&before.catalog, &catalog);
         self.shared.publish(Offered {
             backends,
             catalog,
@@ -283,6 +286,23 @@ impl Gateway {
             is_complete: self.added.are_known(),
         });
         self.announce_later(ctx);
+    }
+
+    /// Logs which names keep their prefix, although names have none, if these are others than before.
+    fn log_ambiguous(&self, before: &Catalog, now: &Catalog) {
+        for kind in [ListKind::Tools, ListKind::Prompts] {
+            let (list, names) = (kind.member(), now.listing(None, kind).ambiguous());
+            if names.is_empty() || names == before.listing(None, kind).ambiguous() {
+                continue;
+            }
+            let first: Vec<&str> = names.iter().take(LOGGED_NAMES_MAX).map(|name| &**name).collect();
+            tracing::warn!(
+                project = %self.project,
+                ambiguous = names.len(),
+                names = first.join(" "),
+                "{list} keep the names of their backends, because others have the same name"
+            );
+        }
     }
 
     /// Announces changed lists now, or once [`ANNOUNCE_INTERVAL`] has passed since the last time.

@@ -194,6 +194,7 @@ impl Backend {
             log: Arc::clone(&self.shared.log),
             resources: Arc::clone(&self.shared.resources),
             tasks: Arc::clone(&self.shared.tasks),
+            urls: Arc::clone(&self.shared.urls),
             counters: Arc::clone(&self.shared.counters),
             report: Arc::new(move |event| {
                 address.report(Reported {

@@ -143,11 +143,9 @@ impl CallEvents {
         let is_news = |event: &CallEvent| matches!(event, CallEvent::Progress(_) | CallEvent::Log(_));
         match event {
             CallEvent::Ended(_) => waiting.has_ended = true,
-            CallEvent::Asked(_) => {
-                let questions = waiting.events.iter().filter(|event| !is_news(event)).count();
-                if questions >= QUESTIONS_LEN_MAX {
-                    return false;
-                }
+            CallEvent::Asked(question) => {
+                drop(waiting);
+                return self.ask(vec![question]).is_empty();
             }
             CallEvent::Progress(_) | CallEvent::Log(_) => {
                 let news = waiting.events.iter().filter(|event| is_news(event)).count();
@@ -164,6 +162,37 @@ impl CallEvents {
             waker.wake();
         }
         true
+    }
+
+    /// Adds questions at once, so that the caller finds them together. Returns those that are not added.
+    pub fn ask(&self, mut questions: Vec<InputRequest>) -> Vec<InputRequest> {
+        let mut waiting = self.lock();
+        if waiting.has_ended {
+            return questions;
+        }
+        let is_question = |event: &&CallEvent| matches!(event, CallEvent::Asked(_));
+        let room = QUESTIONS_LEN_MAX.saturating_sub(waiting.events.iter().filter(is_question).count());
+        let refused = questions.split_off(room.min(questions.len()));
+        waiting.events.extend(questions.into_iter().map(CallEvent::Asked));
+        if let Some(waker) = waiting.waker.take() {
+            drop(waiting);
+            waker.wake();
+        }
+        refused
+    }
+
+    /// Takes the questions out that wait now. Other events stay.
+    fn take_questions(&self) -> Vec<InputRequest> {
+        let mut waiting = self.lock();
+        let events = std::mem::take(&mut waiting.events);
+        let mut questions = Vec::new();
+        for event in events {
+            match event {
+                CallEvent::Asked(question) => questions.push(question),
+                other => waiting.events.push_back(other),
+            }
+        }
+        questions
     }
 
     /// Waits for the next event.
@@ -208,6 +237,11 @@ impl Call {
     /// The link that carries it.
     pub fn link(&self) -> &Arc<dyn Link> {
         &self.link
+    }
+
+    /// The questions that the backend has asked and that were not read yet.
+    pub fn take_questions(&mut self) -> Vec<InputRequest> {
+        self.events.take_questions()
     }
 
     /// Waits for the next event. After the end there is none.

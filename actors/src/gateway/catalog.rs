@@ -3,13 +3,14 @@
 
 use std::{
     borrow::Cow,
-    collections::HashMap,
+    collections::BTreeSet,
     sync::{Arc, LazyLock},
 };
 
 use super::{
+    listing::{Listing, Prefixed, Target},
     lists::{BackendLists, Item, ListKind},
-    names::{Names, Naming},
+    names::{Names, Naming, Prefix},
 };
 use crate::{
     json,
@@ -26,15 +27,6 @@ pub struct Offer {
     pub lists: Arc<BackendLists>,
 }
 
-/// Where a name leads.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
-    /// The position of the backend among the offers.
-    pub backend: usize,
-    /// The backend's own name or URI.
-    pub original: Box<str>,
-}
-
 /// What all backends offer, together and each alone.
 #[derive(Debug, Default)]
 pub struct Catalog {
@@ -43,37 +35,8 @@ pub struct Catalog {
     together: [Listing; ListKind::ALL.len()],
     /// The lists of each backend alone, under its own names.
     alone: Vec<[Listing; ListKind::ALL.len()]>,
-}
-
-/// One list as clients see it.
-#[derive(Debug, Default)]
-pub struct Listing {
-    /// Every name under which an item is found.
-    targets: HashMap<Box<str>, Place>,
-    /// The items with their offered names, in the order of the list.
-    offered: Vec<(Box<str>, Target)>,
-    /// The JSON objects of the list, separated by commas.
-    text: String,
-    /// Where each item ends in the text.
-    ends: Vec<usize>,
-}
-
-#[derive(Debug)]
-enum Place {
-    At(Target),
-    /// As [`Self::At`], under the offered name of the item.
-    Offered(Target),
-    /// Several items have this name.
-    Ambiguous,
-}
-
-/// A part of a list that fits into one answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ListPage<'a> {
-    /// JSON objects, separated by commas.
-    pub text: &'a str,
-    /// The position of the first item of the next page.
-    pub next: Option<usize>,
+    /// The only backend that is enabled, where the names of a single one have no prefix.
+    single: Option<usize>,
 }
 
 impl Catalog {
@@ -81,9 +44,11 @@ impl Catalog {
     pub fn new(offers: &[Offer], naming: &Naming) -> Self {
         let mut catalog = Self {
             backends: offers.iter().map(|offer| offer.config.name.clone()).collect(),
+            single: single(offers, naming),
             ..Self::default()
         };
         let mut names = [Names::new(naming), Names::new(naming)];
+        let mut prefixed: [Vec<(Prefixed<'_>, &Item)>; 2] = Default::default();
         for (at, Offer { config, lists }) in offers.iter().enumerate() {
             let mut alone = <[Listing; ListKind::ALL.len()]>::default();
             for kind in ListKind::ALL {
@@ -110,12 +75,42 @@ impl Catalog {
                     for also in other_names(kind, &config.name, own, naming) {
                         together.accept(also.into(), &target);
                     }
-                    together.add(&offered, &text, target);
+                    together.add(&offered, &text, target.clone());
+                    if let Some(prefixed) = prefixed.get_mut(kind.index()) {
+                        prefixed.push((Prefixed { own, offered, target }, item));
+                    }
                 }
             }
             catalog.alone.push(alone);
         }
+        if naming.prefix == Prefix::Never {
+            for (kind, items) in [ListKind::Tools, ListKind::Prompts].into_iter().zip(prefixed) {
+                catalog.drop_prefixes(kind, items, naming);
+            }
+        }
         catalog
+    }
+
+    fn drop_prefixes(&mut self, kind: ListKind, items: Vec<(Prefixed<'_>, &Item)>, naming: &Naming) {
+        let reserved: &BTreeSet<&str> = match kind {
+            ListKind::Prompts => &naming.own_prompts,
+            _ => &naming.own_tools,
+        };
+        let (names, items): (Vec<_>, Vec<_>) = items.into_iter().unzip();
+        let text = |at: usize, name: &str| {
+            let backend = names
+                .get(at)
+                .and_then(|name: &Prefixed<'_>| self.backends.get(name.target.backend));
+            rewritten(items[at], kind, name, backend)
+        };
+        let listing = std::mem::take(&mut self.together[kind.index()]);
+        self.together[kind.index()] = listing.without_prefixes(&names, naming, reserved, text);
+    }
+
+    /// The position of the only backend that is enabled, where that one is shown under its own names if nothing else is
+    /// shown.
+    pub fn single(&self) -> Option<usize> {
+        self.single
     }
 
     /// A list of all backends together, or of the backend at a position.
@@ -148,6 +143,13 @@ impl Catalog {
     }
 }
 
+/// The only backend that is enabled, where names of a single one have no prefix.
+fn single(offers: &[Offer], naming: &Naming) -> Option<usize> {
+    let mut enabled = (0..).zip(offers).filter(|(_, offer)| !offer.config.is_disabled);
+    let (at, _) = enabled.next().filter(|_| naming.prefix == Prefix::Auto)?;
+    enabled.next().is_none().then_some(at)
+}
+
 /// Further names under which an item is accepted.
 fn other_names(kind: ListKind, backend: &BackendName, own: &str, naming: &Naming) -> Vec<String> {
     match kind {
@@ -157,80 +159,6 @@ fn other_names(kind: ListKind, backend: &BackendName, own: &str, naming: &Naming
             .collect(),
         ListKind::Resources => vec![own.to_owned()],
         ListKind::Templates => Vec::new(),
-    }
-}
-
-impl Listing {
-    /// Where a name leads.
-    pub fn find(&self, name: &str) -> Option<&Target> {
-        match self.targets.get(name)? {
-            Place::At(target) | Place::Offered(target) => Some(target),
-            Place::Ambiguous => None,
-        }
-    }
-
-    /// The text of the list: JSON objects, separated by commas.
-    pub fn text(&self) -> &str {
-        &self.text
-    }
-
-    /// The number of items.
-    pub fn len(&self) -> usize {
-        self.offered.len()
-    }
-
-    /// Whether the list has no items.
-    pub fn is_empty(&self) -> bool {
-        self.offered.is_empty()
-    }
-
-    /// The offered names, each with where it leads.
-    pub fn offered(&self) -> impl Iterator<Item = (&str, &Target)> {
-        self.offered.iter().map(|(name, target)| (&**name, target))
-    }
-
-    /// The items from a position on that have at most this many bytes together, and at least one. `None` past the end.
-    pub fn page(&self, from: usize, bytes_max: usize) -> Option<ListPage<'_>> {
-        if from > self.ends.len() {
-            return None;
-        }
-        let start = match from.checked_sub(1) {
-            // The comma is left out.
-            Some(before) => (self.ends[before] + 1).min(self.text.len()),
-            None => 0,
-        };
-        let fits = |end: &usize| *end <= start + bytes_max;
-        let fitting = self.ends[from..].partition_point(|end| fits(end)).max(1);
-        let next = (from + fitting).min(self.ends.len());
-        let end = next.checked_sub(1).map_or(0, |last| self.ends[last]);
-        Some(ListPage {
-            text: self.text.get(start..end).unwrap_or_default(),
-            next: (next < self.ends.len()).then_some(next),
-        })
-    }
-
-    fn add(&mut self, name: &str, text: &str, target: Target) {
-        if !self.text.is_empty() {
-            self.text.push(',');
-        }
-        self.text.push_str(text);
-        self.ends.push(self.text.len());
-        // An offered name leads to its item, even if it looks like another way to write the name of a second one.
-        self.targets.insert(name.into(), Place::Offered(target.clone()));
-        self.offered.push((name.into(), target));
-    }
-
-    /// Accepts a further name, unless an item is offered under it. A name of several items leads to none of them.
-    fn accept(&mut self, name: Box<str>, target: &Target) {
-        match self.targets.get(&name) {
-            None => {
-                self.targets.insert(name, Place::At(target.clone()));
-            }
-            Some(Place::At(known)) if known != target => {
-                self.targets.insert(name, Place::Ambiguous);
-            }
-            Some(_) => {}
-        }
     }
 }
 
@@ -296,7 +224,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
-    use super::*;
+    use super::{super::listing::ListPage, *};
     use crate::model::BackendAddress;
 
     fn offer(name: &str, tools: &[&str]) -> Offer {
@@ -452,6 +380,77 @@ mod tests {
         assert_eq!(empty.page(0, 100), Some(ListPage { text: "", next: None }));
     }
 
+    fn never(own: &[&'static str]) -> Naming {
+        Naming {
+            prefix: Prefix::Never,
+            own_tools: own.iter().copied().collect(),
+            ..Naming::default()
+        }
+    }
+
+    fn listed(catalog: &Catalog) -> Vec<&str> {
+        let listing = catalog.listing(None, ListKind::Tools);
+        listing.offered().map(|(name, _)| name).collect()
+    }
+
+    #[test]
+    fn without_prefixes_only_ambiguous_names_keep_theirs() {
+        let offers = [
+            offer("a", &["log", "same", "send", "b__x", "x.y"]),
+            offer("b", &["same", "x"]),
+        ];
+        let catalog = Catalog::new(&offers, &never(&["send"]));
+        let names = listed(&catalog);
+        assert_eq!(names[..4], ["log", "a__same", "a__send", "a__b__x"]);
+        assert!(names[4].starts_with("x_y_"), "{names:?}");
+        assert_eq!(names[5..], ["b__same", "x"]);
+        let listing = catalog.listing(None, ListKind::Tools);
+        let ambiguous: Vec<&str> = listing.ambiguous().iter().map(|name| &**name).collect();
+        assert_eq!(ambiguous, ["a__b__x", "a__same", "a__send", "b__same"]);
+        for (name, found) in [
+            ("log", Some(target(0, "log"))),
+            ("a__log", Some(target(0, "log"))),
+            ("a.log", Some(target(0, "log"))),
+            ("b__x", Some(target(1, "x"))),
+            ("same", None),
+            ("send", None),
+        ] {
+            assert_eq!(tool(&catalog, name), found.as_ref(), "{name}");
+        }
+        let text: Value = serde_json::from_str(&format!("[{}]", listing.text())).unwrap();
+        assert_eq!(text[0]["name"], "log");
+        assert_eq!(
+            text[0]["_meta"][BACKEND_META],
+            json!({"name": "a", "tool": "log"}),
+            "the list says which backend has it"
+        );
+    }
+
+    #[test]
+    fn resources_keep_their_prefix() {
+        let catalog = Catalog::new(&[with_resources(offer("a", &[]), &["file:///a"])], &never(&[]));
+        let resources = catalog.listing(None, ListKind::Resources);
+        assert_eq!(resources.offered().next().unwrap().0, "a+file:///a");
+    }
+
+    #[test]
+    fn a_single_enabled_backend_is_alone_where_the_rule_says_so() {
+        let mut disabled = offer("a", &["x"]);
+        let mut config = (*disabled.config).clone();
+        config.is_disabled = true;
+        disabled.config = Arc::new(config);
+        for (prefix, single) in [(Prefix::Auto, Some(1)), (Prefix::Always, None), (Prefix::Never, None)] {
+            let naming = Naming {
+                prefix,
+                ..Naming::default()
+            };
+            let offers = [disabled.clone(), offer("b", &["x"])];
+            assert_eq!(Catalog::new(&offers, &naming).single(), single, "{prefix:?}");
+            let offers = [offer("a", &["x"]), offer("b", &["x"])];
+            assert_eq!(Catalog::new(&offers, &naming).single(), None, "{prefix:?}");
+        }
+    }
+
     proptest! {
         #[test]
         fn each_offered_tool_leads_to_its_origin(tools in proptest::collection::btree_set("[a-c_.:]{1,6}", 0..20)) {
@@ -466,6 +465,36 @@ mod tests {
                     prop_assert_eq!(tool(&catalog, name), Some(target));
                 }
             }
+        }
+
+        #[test]
+        fn names_without_prefixes_are_unique_stable_and_beside_those_with_one(
+            first in proptest::collection::btree_set("[ab_.]{1,6}", 0..12),
+            second in proptest::collection::btree_set("[ab_.]{1,6}", 0..12),
+        ) {
+            let tools = [&first, &second].map(|tools| tools.iter().map(String::as_str).collect::<Vec<_>>());
+            let offers = [offer("a", &tools[0]), offer("b", &tools[1])];
+            let (bare, prefixed) = (Catalog::new(&offers, &never(&["a", "bb"])), catalog(&offers));
+            let names = listed(&bare);
+            let unique: BTreeSet<_> = names.iter().collect();
+            prop_assert_eq!(unique.len(), first.len() + second.len());
+            let is_legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+            for (name, target) in bare.listing(None, ListKind::Tools).offered() {
+                prop_assert!((1..=51).contains(&name.len()) && name.chars().all(is_legal), "{}", name);
+                prop_assert!(!["a", "bb"].contains(&name), "the broker has it");
+                prop_assert_eq!(tool(&bare, name), Some(target));
+            }
+            for (name, target) in prefixed.listing(None, ListKind::Tools).offered() {
+                prop_assert_eq!(tool(&bare, name), Some(target), "{} is accepted at all times", name);
+            }
+            // The order of the backends changes no name.
+            let turned = [offers[1].clone(), offers[0].clone()];
+            let turned = Catalog::new(&turned, &never(&["a", "bb"]));
+            let sorted = |catalog: &Catalog| {
+                let listing = catalog.listing(None, ListKind::Tools);
+                listing.offered().map(|(name, _)| name.to_owned()).collect::<BTreeSet<_>>()
+            };
+            prop_assert_eq!(sorted(&bare), sorted(&turned));
         }
     }
 }

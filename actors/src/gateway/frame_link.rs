@@ -184,11 +184,14 @@ impl FrameLink {
         }
     }
 
-    /// Passes a question of the backend to the call that it belongs to: the one that the connection names, or else the only
-    /// one that serves a caller. Returns false if there is no such call.
-    pub fn ask(&self, number: Option<CallNumber>, question: InputRequest) -> bool {
+    /// Passes questions of the backend, which came together, to the call that they belong to: the one that the connection
+    /// names, or else the only one that serves a caller. Returns those that no call takes.
+    pub fn ask(&self, number: Option<CallNumber>, questions: Vec<InputRequest>) -> Vec<InputRequest> {
         let events = self.lock().call_of_caller(number);
-        events.is_some_and(|events| events.push(CallEvent::Asked(question)))
+        match events {
+            Some(events) => events.ask(questions),
+            None => questions,
+        }
     }
 
     /// The connection has ended: ends all calls. Those whose first byte was not written can be sent to the next one.
@@ -413,29 +416,28 @@ mod tests {
             method: "roots/list".into(),
             params: "{}".into(),
         };
-        assert!(!link.ask(None, question()), "no call is open");
+        let asks = |number| link.ask(number, vec![question()]).is_empty();
+        assert!(!asks(None), "no call is open");
         let own = Arc::clone(&link).open(CallPurpose::Own, &mut |_, _| {}).unwrap();
         let mut first = open(&link, "a");
-        assert!(
-            !link.ask(Some(own.number()), question()),
-            "the broker asks itself nothing"
-        );
-        assert!(link.ask(None, question()));
+        assert!(!asks(Some(own.number())), "the broker asks itself nothing");
+        assert!(asks(None));
         let second = open(&link, "b");
-        assert!(!link.ask(None, question()), "of two calls it may belong to either");
-        assert!(link.ask(Some(first.number()), question()));
-        let (mut asked, mut sent) = (0, Vec::new());
-        while let Some(CallEvent::Asked(question)) = first.next().now_or_never() {
-            asked += 1;
-            link.answer(&question, Ok("{\"roots\":[]}"));
+        assert!(!asks(None), "of two calls it may belong to either");
+        assert!(asks(Some(first.number())));
+        link.progress(first.number(), Bytes::from_static(b"{}"));
+        let (questions, mut sent) = (first.take_questions(), Vec::new());
+        for question in &questions {
+            link.answer(question, Ok("{\"roots\":[]}"));
         }
-        assert_eq!(asked, 2);
+        assert_eq!(questions.len(), 2);
+        assert!(matches!(first.next().now_or_never(), Some(CallEvent::Progress(_))));
         link.take_outgoing(&mut sent);
         let answer = "{\"jsonrpc\":\"2.0\",\"id\":\"q\",\"result\":{\"roots\":[]}}\n";
         assert_eq!(String::from_utf8(sent).unwrap().matches(answer).count(), 2);
         drop(second);
-        let refused = (0..40).filter(|_| !link.ask(None, question())).count();
-        assert_eq!(refused, 8, "questions that nobody reads are bounded");
+        let refused = link.ask(None, (0..40).map(|_| question()).collect());
+        assert_eq!(refused.len(), 8, "questions that nobody reads are bounded");
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::{any::Any, fmt, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    call::Link, counters::BackendCounters, link_end::LinkEnded, lists::BackendLists, log::BackendLog,
-    subscribed::SubscribedResources, subscribed_tasks::SubscribedTasks,
+    asked_urls::AskedUrls, call::Link, counters::BackendCounters, link_end::LinkEnded, lists::BackendLists,
+    log::BackendLog, subscribed::SubscribedResources, subscribed_tasks::SubscribedTasks,
 };
 use crate::model::{BackendConfig, BackendEra, ProjectId};
 
@@ -43,6 +43,8 @@ pub struct LaunchOrder {
     pub resources: Arc<SubscribedResources>,
     /// The tasks of whose changes callers want to be told.
     pub tasks: Arc<SubscribedTasks>,
+    /// The URLs that callers were asked to open.
+    pub urls: Arc<AskedUrls>,
     /// Counts what reaches no caller.
     pub counters: Arc<BackendCounters>,
     pub report: Report,

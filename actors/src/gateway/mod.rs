@@ -21,6 +21,7 @@
 
 mod actor;
 mod added;
+mod asked_urls;
 mod backend;
 mod call;
 mod catalog;
@@ -31,6 +32,7 @@ mod kept_lists;
 mod launch;
 mod life;
 mod link_end;
+mod listing;
 mod lists;
 mod log;
 mod names;
@@ -43,16 +45,18 @@ mod turns;
 
 pub use actor::{Gateway, GatewayHandle, GatewaySettings};
 pub use added::BackendTables;
+pub use asked_urls::AskedUrls;
 pub use call::{Call, CallEnd, CallEvent, CallNumber, CallPurpose, InputRequest, Link};
-pub use catalog::{BACKEND_META, Catalog, ListPage, Listing, Target, offered_uri};
+pub use catalog::{BACKEND_META, Catalog, offered_uri};
 pub use counters::{BackendCounters, CallOutcome, Counts, Direction, StartReason};
 pub use frame_link::{Belongs, FrameLink, SET_LOG_LEVEL};
 pub use launch::{Instance, InstanceEvent, LaunchOrder, Launcher, ReadyInstance, Report, ServerInfo};
 pub use life::BackendState;
 pub use link_end::{LinkEnded, LinkRefusal};
+pub use listing::{ListPage, Listing, Target};
 pub use lists::{BackendLists, Item, ListKind, add_page};
 pub use log::{BackendLog, LogLine};
-pub use names::Naming;
+pub use names::{Naming, Prefix};
 pub use parked::{ParkedCall, ParkedCalls};
 pub use shared::{BackendCommand, BackendShared, BackendView, GatewayShared, ListRevisions, Offered};
 pub use subscribed::{ResourceSubscription, SubscribedResources};

@@ -1,7 +1,10 @@
 //! The names under which the tools and prompts of backends are offered: legal for every client and model, unique, and the
 //! same wherever the tool is found in the list. Pure.
 
-use std::{borrow::Cow, collections::HashSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeSet, HashSet},
+};
 
 use sha2::{Digest, Sha256};
 
@@ -10,6 +13,18 @@ use crate::model::BackendName;
 /// Hexadecimal digits that tell two shortened names apart.
 const HASH_LEN: usize = 6;
 
+/// Where offered names begin with the name of the backend.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Prefix {
+    /// Everywhere but at the place of one backend.
+    #[default]
+    Always,
+    /// As [`Self::Always`], but not where a single enabled backend is all that is offered.
+    Auto,
+    /// Only where the name without it would lead to several items.
+    Never,
+}
+
 /// How names are made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Naming {
@@ -17,9 +32,35 @@ pub struct Naming {
     pub separator: String,
     /// Characters of an offered name, at most.
     pub len_max: usize,
+    pub prefix: Prefix,
+    /// The names of the tools and of the prompts that are listed beside those of backends.
+    pub own_tools: BTreeSet<&'static str>,
+    pub own_prompts: BTreeSet<&'static str>,
 }
 
 impl Naming {
+    /// The name that is offered for this one: shortened if it is too long, with `_` in place of illegal characters, and then
+    /// with a hash.
+    pub fn fitting(&self, full: &str) -> String {
+        let legal = legal(full);
+        if matches!(legal, Cow::Owned(_)) || legal.len() > self.len_max {
+            self.with_hash(&legal, full)
+        } else {
+            legal.into_owned()
+        }
+    }
+
+    fn with_hash(&self, legal: &str, hashed: &str) -> String {
+        let digest = Sha256::digest(hashed.as_bytes());
+        let bits = digest
+            .iter()
+            .take(HASH_LEN / 2)
+            .fold(0_u32, |bits, byte| (bits << 8) | u32::from(*byte));
+        let room = self.len_max.saturating_sub(HASH_LEN + 1);
+        let kept = legal.get(..room).unwrap_or(legal);
+        format!("{kept}_{bits:0HASH_LEN$x}")
+    }
+
     /// The separators that are accepted in the name of a tool.
     pub fn separators(&self) -> impl Iterator<Item = &str> {
         let usual = ["__", "::", "."];
@@ -35,6 +76,9 @@ impl Default for Naming {
         Self {
             separator: "__".to_owned(),
             len_max: 51,
+            prefix: Prefix::Always,
+            own_tools: BTreeSet::new(),
+            own_prompts: BTreeSet::new(),
         }
     }
 }
@@ -59,30 +103,13 @@ impl<'a> Names<'a> {
     /// and when the name is taken, a hash of the full name makes it unique.
     pub fn offer(&mut self, backend: &BackendName, item: &str) -> String {
         let full = format!("{backend}{}{item}", self.naming.separator);
-        let legal = legal(&full);
-        let is_changed = matches!(legal, Cow::Owned(_)) || legal.len() > self.naming.len_max;
-        let mut name = if is_changed {
-            self.with_hash(&legal, &full)
-        } else {
-            legal.into_owned()
-        };
+        let mut name = self.naming.fitting(&full);
         let mut round = 0;
         while !self.taken.insert(name.clone()) {
             round += 1;
-            name = self.with_hash(&legal_owned(&full), &format!("{full}\n{round}"));
+            name = self.naming.with_hash(&legal(&full), &format!("{full}\n{round}"));
         }
         name
-    }
-
-    fn with_hash(&self, legal: &str, hashed: &str) -> String {
-        let digest = Sha256::digest(hashed.as_bytes());
-        let bits = digest
-            .iter()
-            .take(HASH_LEN / 2)
-            .fold(0_u32, |bits, byte| (bits << 8) | u32::from(*byte));
-        let room = self.naming.len_max.saturating_sub(HASH_LEN + 1);
-        let kept = legal.get(..room).unwrap_or(legal);
-        format!("{kept}_{bits:0HASH_LEN$x}")
     }
 }
 
@@ -94,10 +121,6 @@ fn legal(name: &str) -> Cow<'_, str> {
     } else {
         Cow::Owned(name.chars().map(|c| if is_legal(c) { c } else { '_' }).collect())
     }
-}
-
-fn legal_owned(name: &str) -> String {
-    legal(name).into_owned()
 }
 
 #[cfg(test)]

@@ -21,7 +21,8 @@ const PARKED_MAX: usize = 64;
 pub struct ParkedCall {
     pub call: Call,
     pub turn: Turn,
-    pub question: InputRequest,
+    /// What the caller is asked, at least one question.
+    pub questions: Vec<InputRequest>,
 }
 
 /// The parked calls of one backend.
@@ -71,11 +72,7 @@ mod tests {
         let call = || ParkedCall {
             call: Arc::clone(&link).open(CallPurpose::Caller, &mut |_, _| {}).unwrap(),
             turn: turns.try_take().unwrap(),
-            question: InputRequest {
-                id: "1".into(),
-                method: "roots/list".into(),
-                params: "{}".into(),
-            },
+            questions: Vec::new(),
         };
         let ids: Vec<_> = (0..PARKED_MAX).map(|_| parked.park(call()).unwrap()).collect();
         assert!(parked.park(call()).is_err());

@@ -9,10 +9,12 @@ use tokio::sync::watch;
 
 use super::{
     BackendState,
+    asked_urls::AskedUrls,
     call::Link,
-    catalog::{Catalog, Target},
+    catalog::Catalog,
     counters::BackendCounters,
     launch::ServerInfo,
+    listing::Target,
     lists::{BackendLists, ListKind},
     log::BackendLog,
     parked::ParkedCalls,
@@ -192,6 +194,8 @@ pub struct BackendShared {
     pub resources: Arc<SubscribedResources>,
     /// The tasks of whose changes callers want to be told.
     pub tasks: Arc<SubscribedTasks>,
+    /// The URLs that callers were asked to open.
+    pub urls: Arc<AskedUrls>,
     /// What its processes have written to stderr.
     pub log: Arc<BackendLog>,
     pub counters: Arc<BackendCounters>,
@@ -268,6 +272,7 @@ impl BackendShared {
             parked: ParkedCalls::default(),
             resources: Arc::default(),
             tasks: Arc::default(),
+            urls: Arc::default(),
             log: Arc::default(),
             counters: Arc::default(),
             first_start_ms: now().mono_ms,

@@ -367,8 +367,10 @@ impl<'a> HttpConversation<'a> {
         match read_body(response, self.result_bytes_max).await {
             Ok(Some(body)) => {
                 self.count(Direction::Received, body.len());
-                let text = std::str::from_utf8(&body).unwrap_or_default();
-                self.conversation.borrow_mut().text(text);
+                let mut conversation = self.conversation.borrow_mut();
+                conversation.text(std::str::from_utf8(&body).unwrap_or_default());
+                // Nothing more of this body is read.
+                let _ = conversation.end_of_read();
             }
             Ok(None) => self.too_large(number),
             Err(reason) => {
@@ -450,7 +452,7 @@ impl<'a> HttpConversation<'a> {
                 self.too_large(number);
                 return Ok(());
             }
-            let pause = self.conversation.borrow().pause();
+            let pause = self.conversation.borrow_mut().end_of_read();
             match pause {
                 Some(pause) => sleep(pause).await,
                 None => yield_now().await,

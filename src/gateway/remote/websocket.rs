@@ -140,7 +140,7 @@ async fn receive<E: std::fmt::Display>(
                 .add(Direction::Received, text.len() as u64);
             conversation.text(std::str::from_utf8(&text).unwrap_or("a message that is not UTF-8"));
         }
-        match conversation.pause() {
+        match conversation.end_of_read() {
             Some(pause) => sleep(pause).await,
             None => yield_now().await,
         }

@@ -6,16 +6,13 @@ use actors::gateway::{GatewayShared, ListRevisions, Offered};
 use serde_json::{Value, json};
 
 use crate::mcp::{
+    backend_instructions,
     context::PeerContext,
     handshake::{discover_result, initialize_result},
     list_changes::List,
     subscriptions::Notifier,
     tasks,
 };
-
-/// Bytes of the instructions of one backend, and of all together.
-const INSTRUCTIONS_LEN_MAX: usize = 2 * 1024;
-const ALL_INSTRUCTIONS_LEN_MAX: usize = 8 * 1024;
 
 /// The result of `server/discover`.
 pub fn discover(context: &PeerContext) -> Value {
@@ -35,19 +32,23 @@ pub fn initialize(context: &Rc<PeerContext>, version: &str) -> Value {
 }
 
 fn introduced(context: &PeerContext, mut result: Value) -> Value {
-    let Some(gateway) = context.project.gateway().filter(|_| context.exposure.has_backends()) else {
-        return result;
-    };
+    let gateway = context.project.gateway().filter(|_| context.exposure.has_backends());
+    let Some(gateway) = gateway else { return result };
+    // Not every caller may use the backends.
+    if let Some(scope) = result.get_mut("cacheScope") {
+        *scope = json!("private");
+    }
     let capabilities = &mut result["capabilities"];
     for list in ["tools", "prompts", "resources"] {
         capabilities[list]["listChanged"] = json!(true);
     }
-    let offered = gateway.shared().offered();
+    let of_backends = backend_instructions::of_shown(&context.identity, &context.exposure);
     if context.exposure.has_own() {
         let own = result["instructions"].as_str().unwrap_or_default();
-        result["instructions"] = json!(format!("{own}{}", instructions_of_all(&offered)));
+        result["instructions"] = json!(backend_instructions::after_own(own, &of_backends));
         return result;
     }
+    let offered = gateway.shared().offered();
     let only = context.exposure.only_backend(&offered);
     if let Some(capabilities) = capabilities.as_object_mut() {
         capabilities.remove("experimental");
@@ -56,18 +57,10 @@ fn introduced(context: &PeerContext, mut result: Value) -> Value {
             capabilities.insert("extensions".to_owned(), json!({tasks::EXTENSION: {}}));
         }
     }
-    let instructions = match only {
-        Some(at) => offered.backends.get(at).and_then(|backend| {
-            let view = backend.view();
-            let instructions = view.server.as_ref()?.instructions.as_deref();
-            let shown = instructions.filter(|_| view.config.shows_instructions)?;
-            Some(cut(shown, ALL_INSTRUCTIONS_LEN_MAX).to_owned())
-        }),
-        None => Some(instructions_of_all(&offered).trim_start().to_owned()).filter(|all| !all.is_empty()),
-    };
-    match instructions {
-        Some(instructions) => result["instructions"] = json!(instructions),
-        None => drop(result.as_object_mut().and_then(|result| result.remove("instructions"))),
+    if of_backends.is_empty() {
+        drop(result.as_object_mut().and_then(|result| result.remove("instructions")));
+    } else {
+        result["instructions"] = json!(of_backends);
     }
     result
 }
@@ -84,34 +77,6 @@ fn has_tasks(offered: &Offered, only: Option<usize>) -> bool {
         server
             .is_some_and(|server| serde_json::from_str(&server.capabilities).is_ok_and(|own| tasks::is_declared(&own)))
     })
-}
-
-/// The instructions of all backends, each under its name.
-fn instructions_of_all(offered: &Offered) -> String {
-    let mut all = String::new();
-    for backend in &offered.backends {
-        let view = backend.view();
-        let instructions = view.server.as_ref().and_then(|server| server.instructions.as_deref());
-        let Some(instructions) = instructions.filter(|_| view.config.shows_instructions) else {
-            continue;
-        };
-        let shown = cut(instructions, INSTRUCTIONS_LEN_MAX);
-        let part = format!("\n\n# {}\n\n{}", backend.name, shown.trim());
-        if all.len() + part.len() > ALL_INSTRUCTIONS_LEN_MAX {
-            break;
-        }
-        all.push_str(&part);
-    }
-    all
-}
-
-/// The beginning of a text, of at most this many bytes.
-fn cut(text: &str, len_max: usize) -> &str {
-    let mut end = text.len().min(len_max);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
 }
 
 /// Starts to tell a legacy client of changed lists.

@@ -10,31 +10,31 @@ use actors::{
     json,
     model::BackendEra,
 };
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
-use super::request::{ForwardedRequest, Input};
+use super::{
+    question::{QUESTIONS_MAX, URL_KEY, can_answer, note_asked, params_for_caller},
+    request::{ForwardedRequest, Input},
+};
 use crate::{
-    json::scan::{self, ScanError},
+    json::scan,
     mcp::{
         context::PeerContext,
-        interactive::{ANSWER_TIMEOUT, accepts_forms},
+        interactive::ANSWER_TIMEOUT,
         reply::ReplyTo,
         request_state::{RequestFingerprint, invalid_state},
-        rpc::{INTERNAL_ERROR, INVALID_REQUEST, RpcError},
+        rpc::{INTERNAL_ERROR, MISSING_CAPABILITY, RpcError},
         version::Era,
     },
 };
 
 /// Rounds of questions that a modern backend may ask a legacy caller in one call.
 pub const ROUNDS_MAX: usize = 16;
-/// Questions that a modern backend may ask at once.
-const QUESTIONS_MAX: usize = 16;
 /// Bytes of the state that a backend may give its caller to carry.
 const STATE_BYTES_MAX: usize = 64 * 1024;
-/// The key of the question of a parked call.
-const PARKED_KEY: &str = "input";
 /// The members of a signed state: that of a backend, or the id of a parked call.
 const BACKEND_STATE: &str = "state";
 const PARKED_ID: &str = "parked";
@@ -52,48 +52,6 @@ pub fn carried_capabilities(context: &PeerContext, era: &Era) -> Map<String, Val
         .collect()
 }
 
-/// Checks that a caller with these capabilities can answer a question.
-///
-/// # Errors
-/// What it has not declared.
-pub fn can_answer(capabilities: &Map<String, Value>, question: &InputRequest) -> Result<(), RpcError> {
-    let (is_declared, name) = match &*question.method {
-        "elicitation/create" => (accepts_forms(capabilities), "elicitation"),
-        "sampling/createMessage" => (capabilities.contains_key("sampling"), "sampling"),
-        _ => (capabilities.contains_key("roots"), "roots"),
-    };
-    if is_declared {
-        return Ok(());
-    }
-    let reason = format!("the caller of this call has not declared {name}");
-    Err(RpcError::new(INVALID_REQUEST, reason))
-}
-
-/// Whether questions say which backend asks: people must know it where their client sees several.
-pub fn names_backends(context: &PeerContext) -> bool {
-    let gateway = context.project.gateway();
-    let only = gateway.and_then(|gateway| context.exposure.only_backend(&gateway.shared().offered()));
-    only.is_none()
-}
-
-/// The params of a question with the name of the backend before its message.
-pub fn named(backend: &BackendShared, method: &str, params: &str) -> String {
-    let named = json::replace_values::<ScanError>(params, |key, value| {
-        let message = scan::string(value).filter(|_| key == "message" && method == "elicitation/create");
-        Ok(message.map(|message| json::string(&format!("{}: {message}", backend.name))))
-    });
-    named.unwrap_or_else(|_| params.to_owned())
-}
-
-/// The params of a question as its caller sees them.
-fn shown(backend: &BackendShared, context: &PeerContext, question: &InputRequest) -> String {
-    if names_backends(context) {
-        named(backend, &question.method, &question.params)
-    } else {
-        question.params.to_string()
-    }
-}
-
 /// Asks a legacy caller, in the place where its answer will go.
 ///
 /// # Errors
@@ -106,7 +64,8 @@ pub async fn ask_legacy_caller(
 ) -> Result<Value, RpcError> {
     let (id, answer) = context.client_requests.open();
     let method = json::string(&question.method);
-    let params = shown(backend, &context, question);
+    note_asked(&context, backend, question);
+    let params = params_for_caller(&context, backend, question, false);
     let frame = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":{method},\"params\":{params}}}");
     to.notify(&context.outbox, frame.as_bytes());
     if let Ok(Ok(outcome)) = timeout(ANSWER_TIMEOUT, answer).await {
@@ -126,6 +85,15 @@ pub struct InputRequired {
 }
 
 impl InputRequired {
+    /// The pages that a legacy backend wants its caller to open before the call is sent again.
+    pub fn of_urls(pages: Vec<InputRequest>) -> Self {
+        let keys = (1..).map(|number| format!("{URL_KEY}{number}"));
+        Self {
+            questions: keys.zip(pages).collect(),
+            state: None,
+        }
+    }
+
     /// Reads a result. `None` for one that asks for nothing.
     ///
     /// # Errors
@@ -202,6 +170,22 @@ impl InputRequired {
     }
 }
 
+/// The error of a modern backend that needs more of its caller than the caller has declared. `None` for any other error.
+pub fn missing_capability(error: &[u8]) -> Option<RpcError> {
+    #[derive(Deserialize)]
+    struct Missing {
+        code: i32,
+        message: String,
+        data: Option<Value>,
+    }
+    let error: Missing = serde_json::from_slice(error).ok()?;
+    (error.code == MISSING_CAPABILITY).then(|| RpcError {
+        code: error.code,
+        message: error.message.into(),
+        data: error.data,
+    })
+}
+
 /// What a modern caller has brought with its request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Brought {
@@ -209,8 +193,16 @@ pub enum Brought {
     Nothing,
     /// The state of a backend, as JSON.
     State(String),
-    /// The id of a parked call, and the answer to its question, if there is one.
-    Parked(Uuid, Option<Value>),
+    /// The id of a parked call, and the answers by the keys of its questions.
+    Parked(Uuid, Map<String, Value>),
+}
+
+/// The key of a question of a parked call, by its position.
+pub fn parked_key(at: usize) -> String {
+    match at {
+        0 => "input".to_owned(),
+        at => format!("input-{}", at + 1),
+    }
 }
 
 /// The states that modern callers carry for one request. A backend sees one client, the broker; so the broker signs what
@@ -246,11 +238,8 @@ impl<'a> States<'a> {
         let id = content.get(PARKED_ID).and_then(Value::as_str);
         let id = id.and_then(|id| id.parse().ok()).ok_or_else(invalid_state)?;
         let responses = input.responses.as_ref();
-        let mut responses: Value = responses
-            .and_then(|text| serde_json::from_str(text).ok())
-            .unwrap_or_default();
-        let answer = responses.get_mut(PARKED_KEY).map(Value::take).filter(Value::is_object);
-        Ok(Brought::Parked(id, answer))
+        let responses = responses.and_then(|text| serde_json::from_str(text).ok());
+        Ok(Brought::Parked(id, responses.unwrap_or_default()))
     }
 
     fn sign(&self, member: &str, value: &str) -> String {
@@ -269,9 +258,11 @@ impl<'a> States<'a> {
     }
 
     /// The result for a modern caller whose call is parked.
-    pub fn parked(&self, backend: &BackendShared, id: Uuid, question: &InputRequest) -> Vec<u8> {
+    pub fn parked(&self, backend: &BackendShared, id: Uuid, questions: &[InputRequest]) -> Vec<u8> {
         let state = self.sign(PARKED_ID, &id.to_string());
-        self.write(backend, [(PARKED_KEY, question)].into_iter(), Some(&state))
+        let keys: Vec<String> = (0..questions.len()).map(parked_key).collect();
+        let questions = keys.iter().map(String::as_str).zip(questions);
+        self.write(backend, questions, Some(&state))
     }
 
     fn write<'q>(
@@ -282,7 +273,7 @@ impl<'a> States<'a> {
     ) -> Vec<u8> {
         let asked: Vec<(&str, String)> = questions
             .map(|(key, question)| {
-                let params = shown(backend, self.context, question);
+                let params = params_for_caller(self.context, backend, question, true);
                 let method = json::string(&question.method);
                 (key, format!("{{\"method\":{method},\"params\":{params}}}"))
             })
@@ -309,13 +300,15 @@ pub fn forget_later(backend: std::sync::Arc<BackendShared>, id: Uuid) {
     actix_rt::spawn(async move {
         sleep(ANSWER_TIMEOUT + Duration::from_secs(1)).await;
         if let Some(parked) = backend.parked.take(id) {
-            let link = std::sync::Arc::clone(parked.call.link());
-            match &*parked.question.method {
-                "elicitation/create" => link.answer(&parked.question, Ok("{\"action\":\"cancel\"}")),
-                _ => link.answer(
-                    &parked.question,
-                    Err("{\"code\":-32603,\"message\":\"the caller has not answered\"}"),
-                ),
+            let link = parked.call.link();
+            for question in &parked.questions {
+                match &*question.method {
+                    "elicitation/create" => link.answer(question, Ok("{\"action\":\"cancel\"}")),
+                    _ => link.answer(
+                        question,
+                        Err("{\"code\":-32603,\"message\":\"the caller has not answered\"}"),
+                    ),
+                }
             }
         }
     });

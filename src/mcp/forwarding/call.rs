@@ -26,30 +26,24 @@ use tokio::{
 };
 
 use super::{
-    asking::{InputRequired, ROUNDS_MAX, States, ask_legacy_caller, can_answer, forget_later},
+    asking::{InputRequired, ROUNDS_MAX, States, ask_legacy_caller, forget_later, missing_capability},
     deadlines::Deadlines,
     held_bytes::HeldBytes,
+    question::{
+        QUESTIONS_MAX, TOO_MANY_QUESTIONS, answer_in_place, answerable, can_answer, cannot_open_urls, may_ask,
+        required_urls, urls_required,
+    },
     record::CallRecord,
     request::{ForwardedRequest, Input},
     response::{is_tool_error, translate_error, translate_progress, translate_result},
     route::{Route, awaited_name, unknown_tool},
     tasks,
 };
-use crate::mcp::{
-    binding::PeerKind,
-    context::PeerContext,
-    logging::Level,
-    reply::ReplyTo,
-    rpc::{MISSING_CAPABILITY, RpcError},
-};
+use crate::mcp::{binding::PeerKind, context::PeerContext, logging::Level, reply::ReplyTo, rpc::RpcError};
 
 /// Bytes of answers that may wait for a client that does not read them. A further one is refused.
 const WAITING_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Questions of one call that wait for the answer of its caller.
-const QUESTIONS_MAX: usize = 16;
-const TOO_MANY_QUESTIONS: &str =
-    r#"{"code":-32603,"message":"the caller has not answered the questions before this one"}"#;
 /// Bytes that wait for a client, from which on it gets no progress and no log messages of backends.
 const PROGRESS_WAITING_MAX: usize = 64 * 1024;
 
@@ -78,7 +72,7 @@ pub struct OpenCall {
 enum Followed {
     Ended(CallEnd),
     /// A legacy backend asks a modern caller.
-    Asked(InputRequest),
+    Asked(Vec<InputRequest>),
 }
 
 /// Why a call was not sent.
@@ -134,9 +128,9 @@ impl RunningCall {
                 // The backend ended before it got a byte of the call, which goes to the next instance.
                 Ok(Followed::Ended(CallEnd::NotSent)) => continue,
                 Ok(Followed::Ended(end)) => end,
-                Ok(Followed::Asked(question)) => {
+                Ok(Followed::Asked(questions)) => {
                     let OpenCall { call, turn, .. } = open;
-                    return self.park(ParkedCall { call, turn, question });
+                    return self.park(ParkedCall { call, turn, questions });
                 }
                 Err(failure) => return self.fail(failure),
             };
@@ -146,6 +140,9 @@ impl RunningCall {
             drop(open);
             rounds += 1;
             if let Some(Err(error)) = asked.as_ref().ok().map(|asked| asked.check(&self.capabilities)) {
+                if let CallEnd::Error(_) = end {
+                    return self.answer_error(&cannot_open_urls());
+                }
                 return self.fail(self.protocol(format!("it asks its caller, but {}", error.message)));
             }
             match asked {
@@ -168,11 +165,25 @@ impl RunningCall {
         }
     }
 
-    /// What a modern backend wants to know before it answers; `None` if it has answered.
+    /// What a backend wants of its caller before it answers; `None` if it has answered.
     fn input_required(&self, end: &CallEnd, era: BackendEra) -> Option<Result<InputRequired, &'static str>> {
-        let CallEnd::Result(result) = end else { return None };
-        let may_ask = matches!(self.route.method, "tools/call" | "prompts/get" | "resources/read");
-        may_ask.then(|| InputRequired::read(result, era))?.transpose()
+        if !matches!(self.route.method, "tools/call" | "prompts/get" | "resources/read") {
+            return None;
+        }
+        match end {
+            CallEnd::Result(result) => InputRequired::read(result, era).transpose(),
+            CallEnd::Error(error) if self.to.modern => {
+                let pages = self.required_urls(error, era)?;
+                Some(Ok(InputRequired::of_urls(pages)))
+            }
+            _ => None,
+        }
+    }
+
+    /// The pages that a legacy backend wants its caller to open first.
+    fn required_urls(&self, error: &[u8], era: BackendEra) -> Option<Vec<InputRequest>> {
+        let is_asked = era == BackendEra::Legacy && may_ask(self.backend());
+        is_asked.then(|| required_urls(error)).flatten()
     }
 
     /// Asks a legacy caller what a modern backend wants to know. `None` if the call has ended by that.
@@ -204,9 +215,9 @@ impl RunningCall {
         self.to.raw_result(&self.context.outbox, &result);
     }
 
-    /// Keeps a call open whose modern caller is asked by a legacy backend, and answers the caller with the question.
+    /// Keeps a call open whose modern caller is asked by a legacy backend, and answers the caller with the questions.
     pub fn park(&self, call: ParkedCall) {
-        let question = call.question.clone();
+        let questions = call.questions.clone();
         let Ok(id) = self.backend().parked.park(call) else {
             return self.fail(BackendFailure::Busy {
                 backend: self.backend().name.to_string(),
@@ -215,7 +226,7 @@ impl RunningCall {
         };
         forget_later(Arc::clone(self.backend()), id);
         self.record.ends_as(CallOutcome::Ok);
-        let result = self.states().parked(self.backend(), id, &question);
+        let result = self.states().parked(self.backend(), id, &questions);
         self.to.raw_result(&self.context.outbox, &result);
     }
 
@@ -318,11 +329,13 @@ impl RunningCall {
                         self.pass_progress(&params);
                     }
                     CallEvent::Asked(question) => match can_answer(&self.capabilities, &question) {
-                        Ok(()) if self.to.modern => return Ok(Followed::Asked(question)),
+                        Ok(()) if self.to.modern => {
+                            let beside = open.call.take_questions();
+                            return Ok(Followed::Asked(answerable(&self.capabilities, &*link, question, beside)));
+                        }
                         Ok(()) if asking.len() < QUESTIONS_MAX => asking.push(self.asked_caller(question)),
                         Ok(()) => link.answer(&question, Err(TOO_MANY_QUESTIONS)),
-                        Err(_) if &*question.method == "roots/list" => link.answer(&question, Ok("{\"roots\":[]}")),
-                        Err(error) => link.answer(&question, Err(&error.to_json().to_string())),
+                        Err(error) => answer_in_place(&*link, &question, &error),
                     },
                 },
                 Some((question, outcome)) = asking.next() => {
@@ -401,17 +414,18 @@ impl RunningCall {
         match end {
             CallEnd::Result(result) => self.answer_result(&result, era),
             CallEnd::Error(error) => {
-                if let Some(error) = self.missing_capability(&error) {
-                    self.record.ends_as(CallOutcome::Error);
-                    return self.to.error(&self.context.outbox, &error);
+                // Only if the backend was told all that the caller declares.
+                let was_told = self.to.modern && self.backend().view().config.asks != Some(false);
+                if let Some(error) = was_told.then(|| missing_capability(&error)).flatten() {
+                    return self.answer_error(&error);
+                }
+                if let Some(pages) = self.required_urls(&error, era) {
+                    let error = urls_required(&self.context, self.backend(), &error, &pages);
+                    return self.answer_raw_error(error.as_bytes());
                 }
                 let text = str::from_utf8(&error).map_err(|_| "it is not UTF-8".to_owned());
                 match text.and_then(|text| translate_error(text, self.to.modern)) {
-                    Ok(error) => {
-                        self.record.ends_as(CallOutcome::Error);
-                        self.to.trace_failure("json_rpc_error");
-                        self.to.raw_error(&self.context.outbox, &error);
-                    }
+                    Ok(error) => self.answer_raw_error(&error),
                     Err(reason) => self.fail(BackendFailure::Protocol {
                         backend: backend(),
                         reason,
@@ -440,24 +454,17 @@ impl RunningCall {
         }
     }
 
-    /// The error of a modern backend that needs more of its caller than the caller has declared. It is for modern callers,
-    /// and only if the backend was told all that they declare.
-    fn missing_capability(&self, error: &[u8]) -> Option<RpcError> {
-        #[derive(Deserialize)]
-        struct Missing {
-            code: i32,
-            message: String,
-            data: Option<Value>,
-        }
-        let may_ask = self.backend().view().config.asks != Some(false);
-        let error: Missing = serde_json::from_slice(error)
-            .ok()
-            .filter(|_| self.to.modern && may_ask)?;
-        (error.code == MISSING_CAPABILITY).then(|| RpcError {
-            code: error.code,
-            message: error.message.into(),
-            data: error.data,
-        })
+    /// Answers with an error that the backend causes.
+    fn answer_error(&self, error: &RpcError) {
+        self.record.ends_as(CallOutcome::Error);
+        self.to.error(&self.context.outbox, error);
+    }
+
+    /// Answers with the error of the backend.
+    fn answer_raw_error(&self, error: &[u8]) {
+        self.record.ends_as(CallOutcome::Error);
+        self.to.trace_failure("json_rpc_error");
+        self.to.raw_error(&self.context.outbox, error);
     }
 
     fn answer_result(&self, result: &[u8], era: BackendEra) {

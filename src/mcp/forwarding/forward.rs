@@ -1,18 +1,19 @@
 //! Begins a call of a backend: what it needs of its caller, and what its caller has brought.
 
-use std::{rc::Rc, sync::Arc};
+use std::rc::Rc;
 
 use actors::{
-    gateway::{BackendShared, CallOutcome, ParkedCall},
-    model::{BackendEra, BackendFailure},
+    gateway::{CallOutcome, ParkedCall},
+    model::BackendFailure,
 };
 use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
 
 use super::{
-    asking::{Brought, States, carried_capabilities},
+    asking::{Brought, States, carried_capabilities, parked_key},
     call::{OpenCall, RunningCall},
     held_bytes::HeldBytes,
+    question::{check_opened, may_ask},
     record::CallRecord,
     request::{ForwardedRequest, Input},
     route::Route,
@@ -83,16 +84,12 @@ pub fn forward(
         hurry: Rc::clone(&hurry),
     };
     let opened = match resumed {
-        Some((parked, Some(answer))) => {
-            let link = Arc::clone(parked.call.link());
-            link.answer(&parked.question, Ok(&answer.to_string()));
-            Some(OpenCall {
-                era: link.era(),
-                call: parked.call,
-                turn: parked.turn,
-            })
-        }
-        Some((parked, None)) => {
+        Some(parked) if parked.questions.is_empty() => Some(OpenCall {
+            era: parked.call.link().era(),
+            call: parked.call,
+            turn: parked.turn,
+        }),
+        Some(parked) => {
             call.park(parked);
             return Ok(());
         }
@@ -112,27 +109,21 @@ pub fn forward(
     Ok(())
 }
 
-/// Whether a backend may ask its callers for input. By default modern ones may.
-fn may_ask(backend: &BackendShared) -> bool {
-    let view = backend.view();
-    let is_legacy = || view.link.as_ref().is_some_and(|link| link.era() == BackendEra::Legacy);
-    view.config.asks.unwrap_or_else(|| !is_legacy())
-}
-
-/// The parked call that a modern caller resumes, with the answer that it has brought. What a backend gets back is put into
-/// the request.
+/// The parked call that a modern caller resumes. The backend gets the answers that the caller has brought; the questions
+/// without one stay. What a backend gets back is put into the request.
 fn brought_by(
     context: &PeerContext,
     to: &ReplyTo,
     route: &Route,
     request: &ForwardedRequest,
-) -> Result<Option<(ParkedCall, Option<Value>)>, RpcError> {
+) -> Result<Option<ParkedCall>, RpcError> {
     let input = request.input();
     if !to.modern {
         request.set_input(Input::default());
         return Ok(None);
     }
     if input.state.is_none() {
+        check_opened(&route.backend, &input)?;
         return Ok(None);
     }
     match States::new(context, &route.backend, route.method, request).read(&input)? {
@@ -144,9 +135,16 @@ fn brought_by(
             });
             Ok(None)
         }
-        Brought::Parked(id, answer) => {
-            let parked = route.backend.parked.take(id).ok_or_else(invalid_state)?;
-            Ok(Some((parked, answer)))
+        Brought::Parked(id, mut answers) => {
+            let mut parked = route.backend.parked.take(id).ok_or_else(invalid_state)?;
+            let asked = std::mem::take(&mut parked.questions).into_iter().enumerate();
+            for (at, question) in asked {
+                match answers.remove(&parked_key(at)).filter(Value::is_object) {
+                    Some(answer) => parked.call.link().answer(&question, Ok(&answer.to_string())),
+                    None => parked.questions.push(question),
+                }
+            }
+            Ok(Some(parked))
         }
     }
 }

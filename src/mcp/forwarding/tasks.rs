@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use super::{
-    asking::{named, names_backends},
+    question::{named, names_backends},
     request::ForwardedRequest,
     route::{Route, backend_with_tool},
     task_id::TaskId,

@@ -26,7 +26,7 @@ use crate::{
         meet, own_protocol, running_version, started_at,
     },
     mcp::{
-        Service,
+        Exposure, Service, backend_instructions,
         lists::lists_digest,
         rpc::{INVALID_REQUEST, RpcError},
     },
@@ -238,6 +238,7 @@ impl ClientEntry {
             upgrade: meeting.upgrade,
             lists: own_lists(service, identity),
             name,
+            backend_instructions: backend_instructions::of_shown(identity, &Exposure::All),
         })
     }
 

@@ -30,8 +30,9 @@ pub const NAME: &str = "run";
 const FILES: [&str; 4] = [".mcpmon.yaml", ".mcpmon.yml", "mcpmon.yaml", "mcpmon.yml"];
 /// The file that is looked for after them, below the home of the user.
 const HOME_FILE: &str = ".config/mcpmon/config.yaml";
-/// Settings whose default differs from that of a broker: a client waits about 2 s before it sends SIGTERM.
-const DEFAULTS: [(&str, &str); 1] = [("shutdown_grace", "2s")];
+/// Settings whose default differs from that of a broker: a client waits about 2 s before it sends SIGTERM, and a single server
+/// takes the place of the one that the client had.
+const DEFAULTS: [(&str, &str); 2] = [("shutdown_grace", "2s"), ("gateway_prefix", "auto")];
 /// Settings that belong to brokers with other clients.
 const FIXED: [(&str, &str); 3] = [
     ("storage", "memory"),
@@ -170,7 +171,10 @@ impl Run {
         let cannot_be_used = |reason: String| config::one_line(&format!("{} cannot be used: {reason}", file.display()));
         let is_own = servers_file::is_own(file).map_err(cannot_be_used)?;
         let log_level = self.is_debug.then_some("debug");
-        let sources = sources(is_own.then(|| file.into()), log_level, &self.env);
+        let mut sources = sources(is_own.then(|| file.into()), log_level, &self.env);
+        if !is_own && let Some(level) = servers_file::log_level(file).map_err(cannot_be_used)? {
+            sources.defaults.push(("log_level", level.to_owned()));
+        }
         let (mut config, _) = sources.load().map_err(|error| error.to_string())?;
         if is_own {
             let read = move || {

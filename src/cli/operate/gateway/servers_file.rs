@@ -14,6 +14,16 @@ use crate::{
     gateway::import::{Imported, References, import},
 };
 
+/// The levels of the log as Python names them, and as the broker does.
+const LOG_LEVELS: [(&str, &str); 6] = [
+    ("DEBUG", "debug"),
+    ("INFO", "info"),
+    ("WARNING", "warn"),
+    ("WARN", "warn"),
+    ("ERROR", "error"),
+    ("CRITICAL", "error"),
+];
+
 /// The flag that gives the inputs of a file.
 pub fn input() -> Arg {
     many("input", "NAME=VALUE", "Value of an input that the file asks for")
@@ -67,6 +77,24 @@ pub fn read(file: &Path, inputs: &BTreeMap<String, String>, taken: &BTreeSet<Str
         folder: folder_of(file),
     };
     import(&parsed(file)?, &references, taken)
+}
+
+/// The level of the log that the `settings` of `.mcpmon.yaml` name, in the words of the broker. `None` if they name none.
+///
+/// # Errors
+/// The file cannot be read, or the level is not known.
+pub fn log_level(file: &Path) -> Result<Option<&'static str>, String> {
+    let level = parsed(file)?["settings"]["log_level"].take();
+    match level {
+        Value::Null => Ok(None),
+        Value::String(level) => {
+            let known = LOG_LEVELS.iter().find(|(name, _)| name.eq_ignore_ascii_case(&level));
+            let names: Vec<_> = LOG_LEVELS.iter().map(|(name, _)| *name).collect();
+            let wrong = || format!("settings.log_level: {level} is none of {}", names.join(", "));
+            known.map(|(_, level)| Some(*level)).ok_or_else(wrong)
+        }
+        _ => Err("settings.log_level: a word is expected".to_owned()),
+    }
 }
 
 fn parsed(file: &Path) -> Result<Value, String> {

@@ -47,6 +47,8 @@ struct Tool {
     #[serde(rename = "tool")]
     original: String,
     name: Option<String>,
+    #[serde(default)]
+    ambiguous: bool,
     bytes: u64,
 }
 
@@ -57,7 +59,12 @@ impl Job for Tools {
             let mut table = Table::new(&["TOOL", "SEEN AS", "BYTES"]);
             for tool in &answer.tools {
                 let name = tool.name.as_deref().unwrap_or("(not offered)");
-                table.row([tool.original.as_str(), name, tool.bytes.to_string().as_str()]);
+                let name = if tool.ambiguous {
+                    format!("{name} (ambiguous without its prefix)")
+                } else {
+                    name.to_owned()
+                };
+                table.row([tool.original.as_str(), &name, tool.bytes.to_string().as_str()]);
             }
             context.output.table(&table)
         })
