@@ -106,7 +106,10 @@ fn the_dashboard_has_four_panels_in_each_row() {
             assert!(!panel["title"].as_str().unwrap().is_empty());
         }
     }
-    assert_eq!(rows, ["Health", "Traffic", "Queues", "Desk", "Storage", "Process"]);
+    assert_eq!(
+        rows,
+        ["Health", "Traffic", "Queues", "Desk", "Gateway", "Storage", "Process"]
+    );
     assert!(len_of_rows.values().all(|len| *len == 4), "{len_of_rows:?}");
     assert!(dashboard["schemaVersion"].is_u64() && dashboard["uid"].is_string());
 }

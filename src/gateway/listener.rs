@@ -97,15 +97,16 @@ impl Listener {
                         _ = timeout(ANSWER_TIMEOUT, self.heard.acknowledged.notified()) => None,
                     };
                     drop(before.take());
-                    let end = match ended {
-                        Some(end) => end,
-                        None => tokio::select! {
+                    let end = if let Some(end) = ended {
+                        end
+                    } else {
+                        tokio::select! {
                             end = end_of(&mut call) => end,
                             _ = revisions.changed() => {
                                 before = Some(call);
                                 continue;
                             }
-                        },
+                        }
                     };
                     self.is_refused(&end)
                 }

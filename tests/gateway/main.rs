@@ -26,8 +26,6 @@ mod own_tools;
 mod places;
 mod prefixes;
 mod processes;
-#[path = "../support/promtool.rs"]
-mod promtool;
 mod real_servers;
 mod remote;
 mod remote_faults;

@@ -6,8 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     harness::{Calls, Gateway, Plan, tools_of},
-    promtool::promtool,
-    support::{ADMIN_KEY, broker_program, eventually},
+    support::{ADMIN_KEY, broker_program, eventually, promtool::promtool},
 };
 
 pub fn cli(gateway: &Gateway, arguments: &[&str]) -> Output {

@@ -148,13 +148,13 @@ impl BackendCounters {
         self.calls.sum(&[CallOutcome::Ok, CallOutcome::ToolError])
     }
 
-    /// Calls that ended with an error, whosever it is.
+    /// Calls that ended with an error, of the backend or of the gateway.
     pub fn failed(&self) -> u64 {
         use CallOutcome::{Died, Error, Refused, TimedOut};
         self.calls.sum(&[Error, TimedOut, Died, Refused])
     }
 
-    /// Starts of instances, for whatever reason.
+    /// Starts of instances, for all reasons.
     pub fn starts(&self) -> u64 {
         self.starts.sum(StartReason::ALL)
     }
