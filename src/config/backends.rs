@@ -83,6 +83,7 @@ enum Start {
 #[serde(rename_all = "kebab-case")]
 enum Restart {
     Always,
+    OnChange,
     Never,
 }
 
@@ -310,7 +311,10 @@ fn described(name: BackendName, mut table: BackendTable, defaults: BackendDefaul
         config.start = StartChoice::Eager;
     }
     config.restart = match table.restart {
-        Some(Restart::Never) => RestartChoice::Never,
+        Some(Restart::Never) if !table.watch.is_empty() => {
+            return Err("restart: with watch a change starts it again, so it is on-change".to_owned());
+        }
+        Some(Restart::OnChange | Restart::Never) => RestartChoice::Never,
         Some(Restart::Always) | None => RestartChoice::Always,
     };
     if table.watch.len() > PATTERNS_MAX {
@@ -458,6 +462,11 @@ mod tests {
                 "[backends.a]\nurl = 'http://x'\nwatch = ['a']",
                 "backends.a",
                 "watch: only a program",
+            ),
+            (
+                "[backends.a]\ncommand = 'x'\nrestart = 'never'\nwatch = ['a']",
+                "backends.a",
+                "so it is on-change",
             ),
             ("[projects.X.backends.a]\ncommand = 'x'", "projects.X", "1 to 63"),
             ("[projects.x]\nquota = 1", "projects.x.quota", "has only backends"),

@@ -139,7 +139,7 @@ fn a_change_starts_a_program_that_has_failed() {
     let plan = Plan::new();
     let file = plan.file("server.flags");
     save(&file, "--exit-at-start 3");
-    let lines = format!("restart = \"never\"\nwatch = [{file:?}]");
+    let lines = format!("restart = \"on-change\"\nwatch = [{file:?}]");
     let gateway = plan.backend_with("fake", &["--flags-of", &file], &lines).start();
     eventually("it has failed", || (shown(&gateway)["state"] == "failed").then_some(()));
     save(&file, "--tool mended");

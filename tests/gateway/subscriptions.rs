@@ -17,12 +17,17 @@ const UPDATED: &str = "notifications/resources/updated";
 const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_secs(10);
 const ERAS: [&str; 2] = ["legacy", "modern"];
 
-/// A backend of each era, named after it.
+/// A backend of each era, named after it. They run: what is subscribed to before that counts as changed at the start.
 fn of_both_eras() -> Gateway {
     let plan = Plan::new();
-    ERAS.iter()
+    let gateway = ERAS
+        .iter()
         .fold(plan, |plan, era| plan.backend(era, &["--era", era]))
-        .start()
+        .start();
+    for era in ERAS {
+        is_asked_for(&gateway, era, &[]);
+    }
+    gateway
 }
 
 fn subscribe(client: &Agent, uri: &str) -> Result<Value, Value> {
