@@ -29,6 +29,9 @@ const PATTERNS_MAX: usize = 64;
 /// Calls that may run in one backend at once.
 const CONCURRENCY_MAX: usize = 4_096;
 
+/// Bytes of one answer, as `gateway_result_max` may have them.
+const RESULT_BYTES_MAX: usize = 1024 * 1024 * 1024;
+
 /// A backend as the file has it, or as it was added.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -305,7 +308,12 @@ fn described(name: BackendName, mut table: BackendTable, defaults: BackendDefaul
         .unwrap_or(config.call_timeout_max)
         .max(config.call_timeout);
     config.start_timeout = table.start_timeout.unwrap_or(seconds(60));
-    let result_max = table.result_max.and_then(|bytes| usize::try_from(bytes).ok());
+    let result_max = table
+        .result_max
+        .map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+    if result_max.is_some_and(|bytes| bytes > RESULT_BYTES_MAX) {
+        return Err("result_max: at most 1GiB".to_owned());
+    }
     config.result_bytes_max = result_max.unwrap_or(defaults.result_bytes_max);
     if matches!(table.start, Some(Start::Eager)) {
         config.start = StartChoice::Eager;
@@ -447,6 +455,11 @@ mod tests {
                 "[backends.a]\ncommand = 'x'\nresult_max = '1TB'",
                 "backends.a",
                 "a number of bytes",
+            ),
+            (
+                "[backends.a]\ncommand = 'x'\nresult_max = '2GiB'",
+                "backends.a",
+                "at most 1GiB",
             ),
             (
                 "[backends.a]\ncommand = 'x'\nconcurrency = 0",

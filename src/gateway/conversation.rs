@@ -316,7 +316,8 @@ impl<'a> Conversation<'a> {
         let (link, server) = (Arc::clone(&self.link), Arc::new(server));
         let known = self.order.known_lists.as_deref().cloned().unwrap_or_default();
         let changes = Rc::clone(&self.changes);
-        let reader = ListReader::new(Arc::clone(&link) as _, &server, changes, known, self.read_tools.clone());
+        let (link_of_lists, origin) = (Arc::clone(&link) as _, self.order.config.origin);
+        let reader = ListReader::new(link_of_lists, &server, changes, known, self.read_tools.clone(), origin);
         if era == BackendEra::Legacy && has_capability(&server, "logging") {
             link.enable_log_levels();
         }

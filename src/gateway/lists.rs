@@ -7,7 +7,7 @@ use actors::{
         BackendLists, Call, CallEnd, CallEvent, CallPurpose, InstanceEvent, Item, Link, LinkRefusal, ListKind, Report,
         ServerInfo, add_page,
     },
-    model::BackendEra,
+    model::{BackendEra, BackendOrigin},
 };
 use serde_json::{Map, Value, json};
 use tokio::{
@@ -28,6 +28,8 @@ const PAGES_MAX: usize = 200;
 /// Items and bytes of one list.
 const ITEMS_MAX: usize = 10_000;
 const BYTES_MAX: usize = 16 * 1024 * 1024;
+/// The bytes if the backend was added: an administrator of one project has chosen it.
+const ADDED_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 /// The lists of one running instance.
 pub struct ListReader {
@@ -38,6 +40,8 @@ pub struct ListReader {
     /// What an earlier instance offered.
     known: BackendLists,
     read_tools: Option<Rc<dyn ReadTools>>,
+    /// Bytes of one list.
+    bytes_max: usize,
 }
 
 /// Looks at each list of tools that was read, before anyone sees it.
@@ -83,6 +87,7 @@ impl ListReader {
         changes: Rc<ListChanges>,
         mut known: BackendLists,
         read_tools: Option<Rc<dyn ReadTools>>,
+        origin: BackendOrigin,
     ) -> Self {
         let capabilities: Map<String, Value> = serde_json::from_str(&server.capabilities).unwrap_or_default();
         let has = |name: &str| capabilities.contains_key(name);
@@ -100,6 +105,10 @@ impl ListReader {
             changes,
             known,
             read_tools,
+            bytes_max: match origin {
+                BackendOrigin::File => BYTES_MAX,
+                BackendOrigin::Added => ADDED_BYTES_MAX,
+            },
         }
     }
 
@@ -163,8 +172,9 @@ impl ListReader {
             let page = self.page(kind, cursor.as_deref()).await?;
             bytes += page.len();
             let next = add_page(&mut items, kind, &page).map_err(|_| Some("the answer is no list".to_owned()))?;
-            if items.len() > ITEMS_MAX || bytes > BYTES_MAX {
-                return Err(Some(format!("it has more than {ITEMS_MAX} items or {BYTES_MAX} bytes")));
+            let bytes_max = self.bytes_max;
+            if items.len() > ITEMS_MAX || bytes > bytes_max {
+                return Err(Some(format!("it has more than {ITEMS_MAX} items or {bytes_max} bytes")));
             }
             match next {
                 None => {

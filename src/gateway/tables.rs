@@ -13,6 +13,9 @@ use crate::{
     refusal::serde_error_reason,
 };
 
+/// Calls that may run in one added backend at once.
+const CONCURRENCY_MAX: usize = 64;
+
 /// Reads tables as the settings of the broker allow them.
 #[derive(Debug)]
 pub struct AddedTables(pub BackendDefaults);
@@ -34,6 +37,22 @@ impl BackendTables for AddedTables {
         })?;
         if !may_run_code {
             refuse_references(&config.address)?;
+        }
+        // What one administrator may have the broker hold for others is the choice of the operator.
+        let limit = |key: &str, most: String| {
+            Err(BrokerError::invalid(
+                key,
+                format!("at most {most} for an added backend"),
+            ))
+        };
+        if config.result_bytes_max > self.0.result_bytes_max {
+            return limit(
+                "result_max",
+                format!("gateway_result_max, {} bytes,", self.0.result_bytes_max),
+            );
+        }
+        if config.concurrency > CONCURRENCY_MAX {
+            return limit("concurrency", CONCURRENCY_MAX.to_string());
         }
         Ok(config)
     }
@@ -133,6 +152,14 @@ mod tests {
             (
                 json!({"url": "http://a", "concurrency": 0}),
                 "concurrency: must be a whole number",
+            ),
+            (
+                json!({"url": "http://a", "concurrency": 65}),
+                "concurrency: at most 64 for an added backend",
+            ),
+            (
+                json!({"url": "http://a", "result_max": "2KiB"}),
+                "result_max: at most gateway_result_max, 1024 bytes, for an added backend",
             ),
             (
                 json!({"url": "http://a", "tools": {"alow": []}}),

@@ -1,11 +1,12 @@
-//! What a scrape has of the backends of the gateway. The configuration bounds their number, and so that of the series: at most
-//! 200 backends of a project with about 50 series each.
+//! What a scrape has of the backends of the gateway: about 50 series of each. The configuration file bounds the number of its
+//! backends; those that administrators have added are shown for the projects that are shown by name, of which there are few.
 
 use std::sync::{Arc, atomic::Ordering};
 
 use actors::{
     gateway::{BackendShared, CallOutcome, Direction, ListKind, StartReason},
-    metrics::Labelled,
+    metrics::{Labelled, open_project},
+    model::BackendOrigin,
     project::ProjectHandle,
 };
 
@@ -24,15 +25,18 @@ pub fn put_backends(families: &mut Families, projects: &[ProjectHandle]) {
         .filter_map(|project| Some((project, project.gateway()?)))
         .collect();
     projects.sort_unstable_by(|(one, _), (other, _)| one.id().cmp(other.id()));
-    let tools = projects.iter().map(|(project, gateway)| {
-        let tools = gateway.shared().offered().catalog.listing(None, ListKind::Tools).len();
-        ([project.id().to_string()], tools.into())
-    });
-    families.put_labelled(catalog::GATEWAY_TOOLS, tools);
-    let backends: Vec<Arc<BackendShared>> = projects
-        .iter()
-        .flat_map(|(_, gateway)| gateway.shared().offered().backends.clone())
-        .collect();
+    let (mut tools, mut backends) = (Vec::new(), Vec::<Arc<BackendShared>>::new());
+    for (project, gateway) in projects {
+        let has_name = open_project(project.id()).is_some_and(|counters| counters.is_labelled());
+        let is_shown = |backend: &&Arc<BackendShared>| has_name || backend.view().config.origin == BackendOrigin::File;
+        let (offered, before) = (gateway.shared().offered(), backends.len());
+        backends.extend(offered.backends.iter().filter(is_shown).cloned());
+        if backends.len() > before {
+            let len = offered.catalog.listing(None, ListKind::Tools).len();
+            tools.push(([project.id().to_string()], len.into()));
+        }
+    }
+    families.put_labelled(catalog::GATEWAY_TOOLS, tools.into_iter());
     let states = backends
         .iter()
         .map(|backend| (with(backend, backend.view().state.as_str()), Value::Integer(1)));

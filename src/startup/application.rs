@@ -109,6 +109,8 @@ impl Application {
 
         // If the storage cannot be read now, the broker starts, is not ready, and reads again.
         let _ = broker.wait_until_loaded().await;
+        // Without the added backends their paths would not be known.
+        let _ = tokio::time::timeout(config.gateway_list_wait, added_backends_are_known(&broker)).await;
         let mut tasks = BackgroundTasks::default();
         let (watched, sessions) = (Arc::clone(&connections), Arc::clone(&shared.endpoint.sessions));
         tasks.spawn("credential-watcher", move || {
@@ -354,6 +356,17 @@ fn serve_broker(
         inbound: Arc::clone(inbound),
     });
     Ok(service)
+}
+
+/// Waits until the backends that were added to the open projects are known.
+async fn added_backends_are_known(broker: &BrokerHandle) {
+    for project in broker.open_projects() {
+        if let Some(gateway) = project.gateway() {
+            let shared = gateway.shared();
+            let is_complete = || shared.offered().is_complete().then_some(());
+            shared.wait_for(is_complete).await;
+        }
+    }
 }
 
 /// Writes the last events to the log of a shared storage.

@@ -58,6 +58,7 @@ pub async fn merge(project: &ProjectHandle, name: &str, patch: Table) -> Result<
     let merged = gateway(project)?.change_backend(name, |stored| {
         // What is stored was written from an object.
         let mut table = serde_json::from_str(stored).map_err(|_| BrokerError::unavailable())?;
+        check_secrets(&table, &patch)?;
         merge_patch(&mut table, patch.clone());
         Ok(Some(table.to_string()))
     });
@@ -79,6 +80,20 @@ pub async fn switch(project: &ProjectHandle, name: &str, is_disabled: bool) -> R
 /// As [`GatewayHandle::change_backend`].
 pub async fn remove(project: &ProjectHandle, name: &str) -> Result<(), BrokerError> {
     gateway(project)?.change_backend(name, |_| Ok(None)).await
+}
+
+/// Checks that a patch does not send stored headers to another server: who makes it need not know them.
+///
+/// # Errors
+/// `invalid_argument`: it does.
+fn check_secrets(table: &Value, patch: &Value) -> Result<(), BrokerError> {
+    let is_other = patch.get("url").is_some_and(|url| table.get("url") != Some(url));
+    let are_kept = table.get("headers").is_some() && !patch.get("headers").is_some_and(Value::is_null);
+    if is_other && are_kept {
+        let reason = "they would go to another url: set them to null, or replace the backend by PUT";
+        return Err(BrokerError::invalid("headers", reason));
+    }
+    Ok(())
 }
 
 /// Applies a merge patch. It is as deep as the JSON of a request may be.
@@ -103,6 +118,21 @@ fn merge_patch(target: &mut Value, patch: Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_patch_sends_no_stored_header_elsewhere() {
+        let table = json!({"url": "http://a", "headers": {"Authorization": "x"}, "call_timeout": "5s"});
+        for (patch, is_allowed) in [
+            (json!({"call_timeout": "6s"}), true),
+            (json!({"url": "http://a", "headers": {"X": "y"}}), true),
+            (json!({"url": "http://b", "headers": null}), true),
+            (json!({"url": "http://b"}), false),
+            (json!({"url": "http://b", "headers": {"X": "y"}}), false),
+        ] {
+            assert_eq!(check_secrets(&table, &patch).is_ok(), is_allowed, "{patch}");
+        }
+        assert!(check_secrets(&json!({"url": "http://a"}), &json!({"url": "http://b"})).is_ok());
+    }
 
     #[test]
     fn a_patch_replaces_adds_and_removes_members() {

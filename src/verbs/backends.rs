@@ -256,7 +256,7 @@ pub fn log(project: &ProjectHandle, name: &str, from: u64) -> Result<BackendLine
 }
 
 impl Backend {
-    /// A backend as it is now. Arguments may hold secrets.
+    /// A backend as it is now. Arguments, and those of a URL, may hold secrets.
     pub fn of(backend: &BackendShared, shows_arguments: bool) -> Self {
         let (view, counters) = (backend.view(), &backend.counters);
         let lists = view.lists.as_deref();
@@ -275,7 +275,8 @@ impl Backend {
                     .iter()
                     .filter(|_| shows_arguments)
                     .fold(command.clone(), |line, argument| format!("{line} {argument}")),
-                BackendAddress::Url { url, .. } => url.clone(),
+                BackendAddress::Url { url, .. } if shows_arguments => url.clone(),
+                BackendAddress::Url { url, .. } => url.split(['?', '#']).next().unwrap_or_default().to_owned(),
             },
             era: view.link.as_ref().map(|link| match link.era() {
                 BackendEra::Legacy => "legacy",

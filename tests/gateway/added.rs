@@ -210,7 +210,6 @@ fn the_configuration_file_wins_over_an_added_backend_of_the_same_name() {
     for (method, path, body) in [
         ("PUT", "/fake", json!({"url": "http://localhost:9"})),
         ("PATCH", "/fake", json!({"disabled": true})),
-        ("DELETE", "/fake", Value::Null),
         ("POST", "/fake/disable", Value::Null),
         ("POST", "/fake/enable", Value::Null),
     ] {
@@ -231,6 +230,13 @@ fn the_configuration_file_wins_over_an_added_backend_of_the_same_name() {
         .lines()
         .filter(|line| line.contains("an added backend is not served"));
     assert_eq!(told.count(), 1, "{log}");
+
+    gateway.is_configured(|plan| plan.backend("fake", &["--tool", "configured"]));
+    lists(&gateway, "fake", "configured");
+    let remove = || gateway.asks_backends("DELETE", "/fake", &Value::Null);
+    assert_eq!(remove().status, 204, "the one that is not served");
+    assert_eq!(remove().problem(), (403, "forbidden".to_owned()));
+    lists(&gateway, "fake", "configured");
 }
 
 #[test]

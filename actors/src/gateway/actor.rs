@@ -15,6 +15,7 @@ use super::{
     catalog::{Catalog, Offer},
     kept_lists::KeptLists,
     launch::Launcher,
+    list_budget::ListBudget,
     lists::ListKind,
     names::Naming,
     shared::{BackendShared, GatewayShared, Offered},
@@ -59,7 +60,11 @@ pub struct Gateway {
     /// Reads of the added backends: the last one holds.
     loads: OrderedOps<Self>,
     is_load_due: bool,
+    /// The last read has failed, as the log says.
+    has_load_failed: bool,
     kept_lists: Arc<KeptLists>,
+    /// What added backends may offer.
+    budget: Arc<ListBudget>,
     address: Address<Self>,
     children: BTreeMap<BackendName, Child>,
     /// When changed lists were announced last, on the monotonic clock.
@@ -161,7 +166,9 @@ impl Gateway {
             added: AddedBackends::default(),
             loads: OrderedOps::default(),
             is_load_due: false,
+            has_load_failed: false,
             kept_lists: KeptLists::new(project.clone(), Arc::clone(&store)),
+            budget: Arc::default(),
             address,
             children: BTreeMap::new(),
             announced_ms: None,
@@ -183,6 +190,7 @@ impl Gateway {
         OrderedOps::then(|gateway: &mut Self| &mut gateway.loads, op, self, ctx, {
             move |gateway, stored, ctx| match stored {
                 Ok(stored) => {
+                    gateway.has_load_failed = false;
                     gateway.added.set(stored, &*gateway.settings.tables);
                     gateway.reconcile(ctx);
                     if let Some(done) = done {
@@ -190,7 +198,13 @@ impl Gateway {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(project = %gateway.project, %error, "added backends cannot be read; retrying in 1 s");
+                    if !std::mem::replace(&mut gateway.has_load_failed, true) {
+                        tracing::warn!(
+                            project = %gateway.project,
+                            %error,
+                            "added backends cannot be read; retrying each second"
+                        );
+                    }
                     if !std::mem::replace(&mut gateway.is_load_due, true) {
                         ctx.run_later(LOAD_RETRY, |gateway, ctx| {
                             gateway.is_load_due = false;
@@ -242,7 +256,7 @@ impl Gateway {
             move || parent.report(BackendDown(name))
         };
         let (project, launcher) = (self.project.clone(), Arc::clone(&self.settings.launcher));
-        let kept_lists = Arc::clone(&self.kept_lists);
+        let keeping = (Arc::clone(&self.kept_lists), Arc::clone(&self.budget));
         let mut made = None;
         let address = supervise::start(Arc::clone(&metrics), self.restarts, on_give_up, |address| {
             let commands = address.clone();
@@ -252,7 +266,7 @@ impl Gateway {
             });
             made = Some(Arc::clone(&shared));
             let changed = Box::new(move || parent.report(BackendChanged));
-            Backend::new(shared, launcher, kept_lists, address, metrics, changed)
+            Backend::new(shared, launcher, keeping, address, metrics, changed)
         });
         if let Some(shared) = made {
             self.children.insert(name, Child { shared, address });

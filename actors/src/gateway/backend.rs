@@ -17,6 +17,7 @@ use super::{
     kept_lists::{Keeping, KeptLists},
     launch::{Instance, InstanceEvent, LaunchOrder, Launcher, ReadyInstance},
     life::{BackendState, Life, LifeEffect, LifeEvent},
+    list_budget::{ListBudget, ListBytes},
     shared::{BackendCommand, BackendShared, BackendView},
 };
 use crate::{
@@ -46,6 +47,8 @@ pub(super) struct Backend {
     watching: Option<Box<dyn Any>>,
     known_era: Option<BackendEra>,
     keeping: Keeping,
+    /// Of what it offers, if it was added.
+    list_bytes: ListBytes,
     /// The running instance gets one call at a time.
     takes_one_call: bool,
     timer: Option<SpawnHandle>,
@@ -104,7 +107,7 @@ impl Backend {
     pub fn new(
         shared: Arc<BackendShared>,
         launcher: Arc<dyn Launcher>,
-        kept_lists: Arc<KeptLists>,
+        (kept_lists, budget): (Arc<KeptLists>, Arc<ListBudget>),
         address: Address<Self>,
         metrics: Arc<ActorMetrics>,
         changed: Box<dyn Fn()>,
@@ -122,6 +125,7 @@ impl Backend {
             watching: None,
             known_era: None,
             keeping: Keeping::new(kept_lists),
+            list_bytes: ListBytes::new(budget),
             takes_one_call: false,
             timer: None,
             changed,
@@ -238,6 +242,9 @@ impl Backend {
 
     /// Starts what is started from changed files or a changed configuration.
     fn renew(&mut self, why: StartReason, ctx: &mut Context<Self>) {
+        if self.is_removed || self.shared.view().config.is_disabled {
+            return;
+        }
         let hands_over = self.shared.view().config.hands_over;
         let event = if hands_over {
             LifeEvent::Changed(why)
@@ -415,7 +422,8 @@ impl Backend {
             .mono_ms
             .saturating_sub(self.shared.counters.last_call_ms.load(Relaxed));
         let since_ready = now().unix_ms.saturating_sub(view.since_ms);
-        self.shared.counters.open.load(Relaxed) == 0 && u128::from(idle_ms.min(since_ready)) >= idle_max.as_millis()
+        let has_calls = self.shared.counters.open.load(Relaxed) > 0 || self.shared.parked.count() > 0;
+        !has_calls && u128::from(idle_ms.min(since_ready)) >= idle_max.as_millis()
     }
 }
 
@@ -532,6 +540,10 @@ impl Handler<Envelope<Reconfigure>> for Backend {
             self.known_era = None;
             match (before.is_disabled, after.is_disabled) {
                 (_, true) => self.on(LifeEvent::DisableOnceIdle, ctx),
+                // Its open calls have not ended yet.
+                (true, false) if self.life.state() == BackendState::Ready => {
+                    self.on(LifeEvent::RestartOnceIdle(StartReason::Config), ctx);
+                }
                 (true, false) => self.on(LifeEvent::Restart(StartReason::Config), ctx),
                 (false, false) => self.renew(StartReason::Config, ctx),
             }
@@ -551,6 +563,7 @@ impl Handler<Envelope<Remove>> for Backend {
 
     fn handle(&mut self, _: Envelope<Remove>, ctx: &mut Context<Self>) {
         self.is_removed = true;
+        self.watching = None;
         self.on(LifeEvent::DisableOnceIdle, ctx);
     }
 }

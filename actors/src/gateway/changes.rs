@@ -54,16 +54,26 @@ impl GatewayHandle {
             name: name.chars().take(64).collect(),
         };
         let name = BackendName::parse(name).map_err(|_| not_found())?;
-        if self.is_in_file(&name) {
+        let in_file = || {
             let text = format!("backend \"{name}\" is in the configuration file: change it there");
-            return Err(BrokerError::forbidden(text));
-        }
+            BrokerError::forbidden(text)
+        };
         let stored = self.store.added_backends().await?;
         let mut found = stored.into_iter().find(|(stored, _)| *stored == name);
         for _ in 0..CHANGE_ATTEMPTS_MAX {
-            let (_, before) = found.take().ok_or_else(not_found)?;
+            let Some((_, before)) = found.take() else {
+                return Err(if self.is_in_file(&name) {
+                    in_file()
+                } else {
+                    not_found().into()
+                });
+            };
             let table = change(&before)?;
+            // One that is not served because the file has its name can be removed.
             if let Some(table) = &table {
+                if self.is_in_file(&name) {
+                    return Err(in_file());
+                }
                 self.check_table(&name, table)?;
             }
             let table = table.map(Arc::from);

@@ -92,6 +92,13 @@ impl BackendLists {
         }
     }
 
+    /// The bytes of all items.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let items = ListKind::ALL.into_iter().flat_map(|kind| self.of(kind));
+        items.map(|item| item.key.len() + item.text.len()).sum()
+    }
+
     /// The items of a list, to be changed.
     pub fn of_mut(&mut self, kind: ListKind) -> &mut Vec<Item> {
         match kind {

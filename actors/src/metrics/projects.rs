@@ -132,6 +132,12 @@ impl ProjectCounters {
         })
     }
 
+    /// Whether the project is shown by name.
+    #[must_use]
+    pub fn is_labelled(&self) -> bool {
+        self.is_labelled
+    }
+
     fn shard(&self) -> &Shard {
         &self.shards[shard() % PROJECT_SHARDS]
     }

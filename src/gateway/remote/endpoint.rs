@@ -91,6 +91,19 @@ impl fmt::Display for RequestFailure {
     }
 }
 
+/// Headers of which each request has the right ones: those of the connection, and the one by which a backend that leads back
+/// to the broker is found.
+const OWN_HEADERS: [HeaderName; 8] = [
+    header::CONNECTION,
+    header::CONTENT_LENGTH,
+    header::HOST,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    header::VIA,
+];
+
 impl Endpoint {
     /// The server of this URL. References in the URL and in the values are replaced.
     ///
@@ -107,6 +120,9 @@ impl Endpoint {
         for (name, value) in headers {
             let wrong = |reason: &str| format!("headers.{name}: {reason}");
             let key = HeaderName::try_from(name.as_str()).map_err(|_| wrong("is no name of a header"))?;
+            if OWN_HEADERS.contains(&key) {
+                return Err(wrong("is set by the broker"));
+            }
             let value = expand(value, &read).map_err(|reason| wrong(&reason))?;
             let mut value =
                 HeaderValue::try_from(value).map_err(|_| wrong("has characters that no header may have"))?;

@@ -61,7 +61,7 @@ pub struct BackendTable {
     call_timeout_max: Option<String>,
     start_timeout: Option<String>,
     result_max: Option<String>,
-    /// `always` or `never`.
+    /// `always`, `on-change` or `never`.
     restart: Option<String>,
     watch: Option<Vec<String>>,
     handover: Option<bool>,

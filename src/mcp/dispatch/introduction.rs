@@ -35,7 +35,7 @@ fn introduced(context: &PeerContext, mut result: Value) -> Value {
     let gateway = context.project.gateway().filter(|_| context.exposure.has_backends());
     let Some(gateway) = gateway else { return result };
     // Not every caller may use the backends.
-    if let Some(scope) = result.get_mut("cacheScope") {
+    if let Some(scope) = result.get_mut("cacheScope").filter(|_| gateway.has_backends()) {
         *scope = json!("private");
     }
     let capabilities = &mut result["capabilities"];

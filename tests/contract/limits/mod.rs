@@ -8,6 +8,7 @@ mod page_bytes;
 mod paging;
 mod rates;
 mod rest_bytes_in_flight;
+mod worst_administration;
 mod worst_calls;
 mod worst_questions;
 

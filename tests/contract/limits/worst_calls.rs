@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::worst_questions::worst_questions;
+use super::{worst_administration::worst_administration, worst_questions::worst_questions};
 use crate::support::{Agent, Broker};
 
 /// The worst call may take this many times as long as a plain message of [`LARGE`] bytes.
@@ -174,7 +174,7 @@ fn worst_arguments(tool: &str) -> Vec<String> {
             r#"{"limit":500}"#.to_owned(),
         ],
         "clarify" | "get_answer" | "cancel_question" | "yap" | "permission_prompt" => worst_questions(tool, &words),
-        _ => worst_project_arguments(tool, &words),
+        _ => worst_administration(tool, &words),
     }
 }
 
@@ -190,21 +190,6 @@ fn worst_history_arguments(tool: &str) -> Vec<String> {
             format!(r#"{{"query":{}}}"#, text(LARGE)),
             format!(r#"{{"query":"a","from":{}}}"#, text(LARGE)),
         ],
-    }
-}
-
-/// The same for the tools that administer projects.
-fn worst_project_arguments(tool: &str, words: &str) -> Vec<String> {
-    match tool {
-        "create_project" => vec![
-            format!(r#"{{"project_id":"aa","name":{}}}"#, text(LARGE)),
-            format!(r#"{{"project_id":"aa","name":"a","tags":{words}}}"#),
-        ],
-        "list_projects" => vec![format!(r#"{{"tags":{words}}}"#), "{}".to_owned()],
-        "get_project_info" | "rotate_project_keys" => vec![format!(r#"{{"project_id":{}}}"#, text(LARGE))],
-        "grant_project_access" => vec![format!(r#"{{"target_project_id":"aa","allowed_protocols":{words}}}"#)],
-        "revoke_project_access" => vec![format!(r#"{{"target_project_id":{}}}"#, text(LARGE))],
-        _ => panic!("{tool} has no worst call: add the arguments that cost most"),
     }
 }
 

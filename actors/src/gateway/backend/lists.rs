@@ -5,10 +5,15 @@ use std::sync::{Arc, atomic::Ordering};
 use actix::{ActorFutureExt, AsyncContext, Context, fut::wrap_future};
 
 use super::Backend;
-use crate::gateway::{
-    kept_lists::{Keeping, Told},
-    life::LifeEvent,
-    lists::BackendLists,
+use crate::{
+    clock::now,
+    gateway::{
+        kept_lists::{Keeping, Told},
+        life::LifeEvent,
+        list_budget::ADDED_LISTS_BYTES_MAX,
+        lists::BackendLists,
+    },
+    model::BackendOrigin,
 };
 
 impl Backend {
@@ -26,9 +31,27 @@ impl Backend {
         }));
     }
 
+    /// These lists, or none if the backend was added and the project has no room for them.
+    fn within_budget(&mut self, lists: Arc<BackendLists>) -> Arc<BackendLists> {
+        let bytes = match self.shared.view().config.origin {
+            BackendOrigin::Added => lists.bytes(),
+            BackendOrigin::File => 0,
+        };
+        if self.list_bytes.take(bytes) {
+            return lists;
+        }
+        let reason = format!(
+            "it offers {bytes} bytes, and the added backends of a project have {ADDED_LISTS_BYTES_MAX} together: it is shown without"
+        );
+        self.shared.log.push(&reason, now().unix_ms);
+        tracing::warn!(project = %self.shared.project, backend = %self.shared.name, reason, "lists are not shown");
+        Arc::default()
+    }
+
     fn show_kept(&mut self, told: Told) {
+        let lists = self.within_budget(Arc::clone(&told.lists));
         self.shared.change_view(|view| {
-            view.lists = Some(Arc::clone(&told.lists));
+            view.lists = Some(lists);
             view.server.get_or_insert_with(|| Arc::clone(&told.server));
         });
         self.keeping.kept = Some(told);
@@ -42,7 +65,10 @@ impl Backend {
         if known.is_none() && before.lists.is_some() {
             self.shared.counters.list_changes.fetch_add(1, Ordering::Relaxed);
         }
-        let lists = known.unwrap_or_else(|| Arc::new(lists));
+        let lists = match known {
+            Some(known) => known,
+            None => self.within_budget(Arc::new(lists)),
+        };
         self.shared.change_view(|view| {
             view.lists = Some(Arc::clone(&lists));
             view.has_told = true;
