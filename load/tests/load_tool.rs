@@ -229,7 +229,8 @@ fn gateway_reports_each_figure_of_each_row_and_of_other_gateways() {
     let text = |row: &Value, key: &str| row[key].as_str().unwrap().to_owned();
     let named = |row: &Value| format!("{} {} {}", text(row, "row"), text(row, "way"), text(row, "figure"));
     let found: Vec<String> = rows.iter().map(named).collect();
-    let expected = "stdio mcp-broker p50_us, stdio program p50_us, stdio mcp-broker p99_us, stdio program p99_us, \
+    let expected = "run mcp-broker p50_us, run mcp-broker p99_us, run mcp-broker broker_cpu_us, \
+        stdio mcp-broker p50_us, stdio program p50_us, stdio mcp-broker p99_us, stdio program p99_us, \
         stdio mcp-broker broker_cpu_us, http-stdio mcp-broker p50_us, http-stdio mcp-broker p99_us, \
         http-stdio mcp-broker broker_cpu_us, http-stdio mcp-broker broker_cpu_us_of_32, \
         http-http mcp-broker p50_us, http-http server p50_us, http-http mcp-broker p99_us, http-http server p99_us, \

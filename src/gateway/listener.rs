@@ -68,7 +68,7 @@ impl Listener {
             of_resources: self.resources.revisions(),
             of_tasks: self.tasks.revisions(),
         };
-        let (mut pause, mut before) = (PAUSE, None);
+        let (mut pause, mut before, mut with_tasks) = (PAUSE, None, tells_of_tasks);
         loop {
             revisions.mark_seen();
             let (mut filter, mut meta) = (lists.clone(), modern_meta());
@@ -77,7 +77,8 @@ impl Listener {
                 filter.insert("resourceSubscriptions".to_owned(), json!(uris));
             }
             let ids = self.tasks.ids();
-            if tells_of_tasks && !ids.is_empty() {
+            let asks_for_tasks = with_tasks && !ids.is_empty();
+            if asks_for_tasks {
                 filter.insert("taskIds".to_owned(), json!(ids));
                 meta["io.modelcontextprotocol/clientCapabilities"] = json!({"extensions": {tasks::EXTENSION: {}}});
             }
@@ -96,14 +97,14 @@ impl Listener {
                         end = end_of(&mut call) => Some(end),
                         _ = timeout(ANSWER_TIMEOUT, self.heard.acknowledged.notified()) => None,
                     };
-                    drop(before.take());
                     let end = if let Some(end) = ended {
                         end
                     } else {
+                        drop(before.take());
                         tokio::select! {
                             end = end_of(&mut call) => end,
                             _ = revisions.changed() => {
-                                before = Some(call);
+                                (before, with_tasks) = (Some(call), tells_of_tasks);
                                 continue;
                             }
                         }
@@ -113,11 +114,17 @@ impl Listener {
                 Err(LinkRefusal::Closed) => return,
                 Err(LinkRefusal::Busy) => false,
             };
+            if is_over && asks_for_tasks {
+                // It may refuse a task that it does not know: the lists and resources do not suffer from that.
+                with_tasks = false;
+                continue;
+            }
             if is_over {
                 // Perhaps it takes another one.
                 if revisions.changed().await.is_err() {
                     return;
                 }
+                with_tasks = tells_of_tasks;
                 continue;
             }
             if begun.elapsed() >= PAUSE_MAX {

@@ -23,11 +23,10 @@ use std::process::ExitCode;
 
 use actix_rt::System;
 
-pub use crate::transport::stdio::StandardStreams;
 pub use application::{Application, stop_signal};
 pub use file_limit::files_wanted;
 pub use server::bind;
-pub use stdio::{FollowedBackends, serve_gateway};
+pub use stdio::{FollowedBackends, StandardStreams, serve_gateway};
 
 use crate::{
     config::{Config, SettingValue, Sources},

@@ -1,7 +1,7 @@
 //! A gateway without a server: the backends of one file for one client, which is at the other end of the standard streams.
 //! It has no port and keeps nothing.
 
-use std::{io, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+use std::{io, os::fd::OwnedFd, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use actix_rt::{Arbiter, System};
 use actors::{broker::Broker, model::BackendsConfig, session::CloseReason, silence};
@@ -26,7 +26,7 @@ use crate::{
     storage, telemetry,
     transport::{
         Connections, TransportContext,
-        stdio::{self, InputEnd, StandardStreams},
+        stdio::{self, InputEnd},
     },
 };
 
@@ -40,6 +40,12 @@ const LAST_LINES_TIME_MAX: Duration = Duration::from_secs(2);
 pub struct FollowedBackends {
     pub file: PathBuf,
     pub read: Box<dyn Fn() -> Result<Arc<BackendsConfig>, String>>,
+}
+
+/// Copies of stdin and stdout.
+pub struct StandardStreams {
+    pub input: OwnedFd,
+    pub output: OwnedFd,
 }
 
 /// Serves the backends of a configuration to the client until it ends or the process is told to stop. Open calls then have
@@ -91,7 +97,7 @@ async fn serve(config: &Config, followed: Option<FollowedBackends>, client: Stan
         followed.map(|followed| configuration::follow(&followed.file, followed.read, Arc::clone(&backends), |_| {}));
 
     let input = Arc::<InputEnd>::default();
-    let connection = stdio::serve(&context, client, Arc::clone(&input));
+    let connection = stdio::serve(&context, (client.input, client.output), Arc::clone(&input));
     pin!(connection);
     let code = tokio::select! {
         ended = &mut connection => return ended.map(|()| ExitCode::SUCCESS),

@@ -17,6 +17,7 @@ use std::{
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
+    fs::{FileType, fstat},
     io::Errno,
     pipe::PIPE_BUF,
 };
@@ -35,6 +36,8 @@ pub struct DescriptorStream {
     /// Tells of room in the output, after it had none.
     room: Option<AsyncFd<OwnedFd>>,
     may_block: bool,
+    /// A write never waits, and the event loop knows nothing of it.
+    is_output_file: bool,
 }
 
 enum Input {
@@ -56,6 +59,7 @@ impl DescriptorStream {
             output: None,
             room: None,
             may_block: false,
+            is_output_file: false,
         })
     }
 
@@ -65,11 +69,13 @@ impl DescriptorStream {
     /// # Errors
     /// The system refuses to register the input.
     pub fn of_shared(input: OwnedFd, output: OwnedFd) -> io::Result<Self> {
+        let kind = FileType::from_raw_mode(fstat(&output)?.st_mode);
         Ok(Self {
             input: Input::new(input)?,
             output: Some(output),
             room: None,
             may_block: true,
+            is_output_file: kind.is_file(),
         })
     }
 
@@ -102,7 +108,7 @@ impl DescriptorStream {
 
     fn write_now(&self, bytes: &[u8]) -> io::Result<usize> {
         let output = self.output();
-        if !self.may_block {
+        if !self.may_block || self.is_output_file {
             return Ok(rustix::io::write(output, bytes)?);
         }
         match nowait::write(output, bytes) {
@@ -185,7 +191,7 @@ fn register(descriptor: OwnedFd, interest: Interest) -> Result<AsyncFd<OwnedFd>,
     AsyncFd::try_with_interest(descriptor, interest)
 }
 
-/// Reads without waiting. Returns the number of bytes, and whether the input has no more for certain.
+/// Reads without waiting. Returns the number of bytes, and whether the input is empty for certain.
 fn read_now(input: BorrowedFd<'_>, into: &mut [u8], may_block: bool) -> io::Result<(usize, bool)> {
     let read = if may_block {
         nowait::read(input, &mut *into)

@@ -44,12 +44,6 @@ use crate::{
 /// The method that says how the backends are, which is not of MCP.
 const STATUS: &str = "gateway/status";
 
-/// Copies of stdin and stdout.
-pub struct StandardStreams {
-    pub input: OwnedFd,
-    pub output: OwnedFd,
-}
-
 /// The progress of a client that has ended its input.
 #[derive(Default)]
 pub struct InputEnd {
@@ -59,13 +53,17 @@ pub struct InputEnd {
     pub all_served: Notify,
 }
 
-/// Serves the client of the standard streams to its end.
+/// Serves the client at the other end of two descriptors, copies of stdin and stdout, to its end.
 ///
 /// # Errors
 /// The client cannot be served.
-pub async fn serve(context: &TransportContext, streams: StandardStreams, end: Arc<InputEnd>) -> io::Result<()> {
+pub async fn serve(
+    context: &TransportContext,
+    (input, output): (OwnedFd, OwnedFd),
+    end: Arc<InputEnd>,
+) -> io::Result<()> {
     let stream = Stream {
-        descriptors: DescriptorStream::of_shared(streams.input, streams.output)?,
+        descriptors: DescriptorStream::of_shared(input, output)?,
         has_ended: Rc::default(),
     };
     let (input_end, told) = (stream.descriptors.input_end(), Arc::clone(&end));

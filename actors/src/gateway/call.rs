@@ -23,6 +23,9 @@ pub struct CallNumber(pub u64);
 
 /// A connection to a running backend.
 pub trait Link: fmt::Debug + Send + Sync {
+    /// A number that no other link of this process has.
+    fn number(&self) -> u64;
+
     /// The era that the backend speaks.
     fn era(&self) -> BackendEra;
 

@@ -3,7 +3,7 @@
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, AtomicU8, Ordering},
+    atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
 };
 
 use bytes::Bytes;
@@ -28,6 +28,7 @@ pub const SET_LOG_LEVEL: CallNumber = CallNumber(4);
 /// The link of one lasting connection.
 #[derive(Debug)]
 pub struct FrameLink {
+    number: u64,
     /// Modern, once the handshake has said so.
     is_modern: AtomicBool,
     /// The lowest level of log messages that a caller has wanted; 0 where the backend sends none.
@@ -77,7 +78,9 @@ pub enum Belongs {
 impl FrameLink {
     /// The link of a new connection.
     pub fn new() -> Arc<Self> {
+        static LAST: AtomicU64 = AtomicU64::new(0);
         Arc::new(Self {
+            number: LAST.fetch_add(1, Ordering::Relaxed) + 1,
             is_modern: AtomicBool::new(false),
             log_rank: AtomicU8::new(0),
             state: Mutex::default(),
@@ -246,6 +249,10 @@ impl State {
 }
 
 impl Link for FrameLink {
+    fn number(&self) -> u64 {
+        self.number
+    }
+
     fn era(&self) -> BackendEra {
         if self.is_modern.load(Ordering::Relaxed) {
             BackendEra::Modern

@@ -30,8 +30,8 @@ use super::{
     deadlines::Deadlines,
     held_bytes::HeldBytes,
     question::{
-        QUESTIONS_MAX, TOO_MANY_QUESTIONS, answer_in_place, answerable, can_answer, cannot_open_urls, may_ask,
-        required_urls, urls_required,
+        QUESTIONS_MAX, TOO_MANY_QUESTIONS, answer_in_place, answerable, can_answer, cannot_open_urls, required_urls,
+        urls_required,
     },
     record::CallRecord,
     request::{ForwardedRequest, Input},
@@ -135,7 +135,7 @@ impl RunningCall {
                 Err(failure) => return self.fail(failure),
             };
             let Some(asked) = self.input_required(&end, open.era) else {
-                return self.answer(end, open.era);
+                return self.answer(end, &open);
             };
             drop(open);
             rounds += 1;
@@ -182,7 +182,7 @@ impl RunningCall {
 
     /// The pages that a legacy backend wants its caller to open first.
     fn required_urls(&self, error: &[u8], era: BackendEra) -> Option<Vec<InputRequest>> {
-        let is_asked = era == BackendEra::Legacy && may_ask(self.backend());
+        let is_asked = era == BackendEra::Legacy && self.backend().view().config.asks == Some(true);
         is_asked.then(|| required_urls(error)).flatten()
     }
 
@@ -219,10 +219,8 @@ impl RunningCall {
     pub fn park(&self, call: ParkedCall) {
         let questions = call.questions.clone();
         let Ok(id) = self.backend().parked.park(call) else {
-            return self.fail(BackendFailure::Busy {
-                backend: self.backend().name.to_string(),
-                reason: "too many calls wait for input of their callers",
-            });
+            let reason = "it asks its caller, but too many calls wait for input of their callers";
+            return self.fail(self.protocol(reason.to_owned()));
         };
         forget_later(Arc::clone(self.backend()), id);
         self.record.ends_as(CallOutcome::Ok);
@@ -409,10 +407,11 @@ impl RunningCall {
         self.notify("notifications/progress", &translate_progress(params, token));
     }
 
-    fn answer(&self, end: CallEnd, era: BackendEra) {
+    fn answer(&self, end: CallEnd, open: &OpenCall) {
+        let era = open.era;
         let backend = || self.backend().name.to_string();
         match end {
-            CallEnd::Result(result) => self.answer_result(&result, era),
+            CallEnd::Result(result) => self.answer_result(&result, open),
             CallEnd::Error(error) => {
                 // Only if the backend was told all that the caller declares.
                 let was_told = self.to.modern && self.backend().view().config.asks != Some(false);
@@ -467,12 +466,13 @@ impl RunningCall {
         self.to.raw_error(&self.context.outbox, error);
     }
 
-    fn answer_result(&self, result: &[u8], era: BackendEra) {
+    fn answer_result(&self, result: &[u8], open: &OpenCall) {
+        let (era, link) = (open.era, &**open.call.link());
         let text = str::from_utf8(result).map_err(|_| "it is not UTF-8");
         let takes_task = self.to.takes_tasks && self.route.method == "tools/call";
         let translated = text
             .and_then(|text| translate_result(text, self.route.method, era, self.to.modern, takes_task))
-            .and_then(|result| tasks::for_caller(&self.context, &self.route, &self.request, result));
+            .and_then(|result| tasks::for_caller(&self.context, &self.route, &self.request, link, result));
         match translated {
             Ok(result) => {
                 let waiting = self.to.route.outbox(&self.context.outbox).waiting_len();

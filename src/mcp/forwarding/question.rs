@@ -39,12 +39,13 @@ const URLS_REQUIRED: i64 = -32042;
 
 /// Whether a backend may ask its callers for input. By default modern ones may.
 pub fn may_ask(backend: &BackendShared) -> bool {
-    backend.view().config.asks.unwrap_or_else(|| !is_legacy(backend))
+    let asks = backend.view().config.asks;
+    asks.unwrap_or_else(|| era_of(backend) != Some(BackendEra::Legacy))
 }
 
-fn is_legacy(backend: &BackendShared) -> bool {
-    let view = backend.view();
-    view.link.as_ref().is_some_and(|link| link.era() == BackendEra::Legacy)
+/// The era of the running instance.
+fn era_of(backend: &BackendShared) -> Option<BackendEra> {
+    backend.view().link.as_ref().map(|link| link.era())
 }
 
 /// Checks that a caller with these capabilities can answer a question.
@@ -204,7 +205,8 @@ pub fn cannot_open_urls() -> RpcError {
 /// # Errors
 /// It has declined.
 pub fn check_opened(backend: &BackendShared, input: &Input) -> Result<(), RpcError> {
-    let responses = input.responses.as_deref().filter(|_| is_legacy(backend));
+    let may_be_legacy = era_of(backend) != Some(BackendEra::Modern);
+    let responses = input.responses.as_deref().filter(|_| may_be_legacy);
     let responses: Map<String, Value> = responses
         .and_then(|text| serde_json::from_str(text).ok())
         .unwrap_or_default();

@@ -12,6 +12,7 @@ use crate::mcp::{
 /// The members of an id.
 const BACKEND: &str = "b";
 const TOOL: &str = "t";
+const PROCESS: &str = "p";
 const ID: &str = "i";
 
 /// What an id says of its task.
@@ -21,6 +22,8 @@ pub struct TaskId {
     pub backend: String,
     /// The backend's own name of the tool that was called.
     pub tool: String,
+    /// The number of the process that made it; 0 for a server at a URL.
+    pub process: u64,
     /// The backend's own id of the task.
     pub id: String,
 }
@@ -33,8 +36,13 @@ fn fingerprint(owner: &str) -> RequestFingerprint {
 impl TaskId {
     /// The id for this caller.
     pub fn sign(self, signer: &StateSigner, owner: &str) -> String {
-        let content = [(BACKEND, self.backend), (TOOL, self.tool), (ID, self.id)];
-        let content = content.map(|(member, text)| (member.to_owned(), Value::from(text)));
+        let content = [
+            (BACKEND, Value::from(self.backend)),
+            (TOOL, Value::from(self.tool)),
+            (PROCESS, Value::from(self.process)),
+            (ID, Value::from(self.id)),
+        ];
+        let content = content.map(|(member, value)| (member.to_owned(), value));
         // The backend knows how long it keeps its task.
         signer.sign(&fingerprint(owner), Map::from_iter(content), u64::MAX)
     }
@@ -53,14 +61,21 @@ impl TaskId {
             }
             Err(_) => return Ok(None),
         };
+        let process = content.remove(PROCESS).and_then(|number| number.as_u64());
         let mut text = |member| match content.remove(member) {
             Some(Value::String(text)) => Some(text),
             _ => None,
         };
-        let (Some(backend), Some(tool), Some(id)) = (text(BACKEND), text(TOOL), text(ID)) else {
+        let (Some(backend), Some(tool), Some(process), Some(id)) = (text(BACKEND), text(TOOL), process, text(ID))
+        else {
             return Ok(None);
         };
-        Ok(Some(Self { backend, tool, id }))
+        Ok(Some(Self {
+            backend,
+            tool,
+            process,
+            id,
+        }))
     }
 }
 
@@ -72,7 +87,12 @@ mod tests {
 
     fn task() -> TaskId {
         let [backend, tool, id] = ["b", "t", "1"].map(str::to_owned);
-        TaskId { backend, tool, id }
+        TaskId {
+            backend,
+            tool,
+            process: 7,
+            id,
+        }
     }
 
     #[test]

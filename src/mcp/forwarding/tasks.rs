@@ -5,8 +5,9 @@
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use actors::{
-    gateway::{BackendCommand, BackendShared},
+    gateway::{BackendCommand, BackendShared, Link},
     json,
+    model::BackendAddress,
 };
 use serde_json::Value;
 use tokio::time::sleep;
@@ -45,11 +46,30 @@ impl BackendTask {
     /// Another replica has signed the id.
     fn find(context: &PeerContext, id: &str) -> Result<Option<Self>, RpcError> {
         let signer = &context.service.state_signer;
-        let Some(TaskId { backend, tool, id }) = TaskId::read(signer, &context.identity.owner_path(), id)? else {
+        let Some(TaskId {
+            backend,
+            tool,
+            process,
+            id,
+        }) = TaskId::read(signer, &context.identity.owner_path(), id)?
+        else {
             return Ok(None);
         };
         let backend = backend_with_tool(context, &backend, &tool);
+        let backend = backend.filter(|backend| {
+            let view = backend.view();
+            process == view.link.as_ref().map_or(0, |link| process_of(backend, &**link))
+        });
         Ok(backend.map(|backend| Self { backend, tool, id }))
+    }
+}
+
+/// The number of the process that made a task, whose ids another one may use again; 0 for a server at a URL, which outlives
+/// its connections.
+fn process_of(backend: &BackendShared, link: &dyn Link) -> u64 {
+    match backend.view().config.address {
+        BackendAddress::Command { .. } => link.number(),
+        BackendAddress::Url { .. } => 0,
     }
 }
 
@@ -85,6 +105,7 @@ pub fn for_caller<'r>(
     context: &PeerContext,
     route: &Route,
     request: &ForwardedRequest,
+    link: &dyn Link,
     result: Cow<'r, [u8]>,
 ) -> Result<Cow<'r, [u8]>, &'static str> {
     // Most results end here.
@@ -101,6 +122,7 @@ pub fn for_caller<'r>(
                 let task = TaskId {
                     backend: route.backend.name.to_string(),
                     tool: tool.clone(),
+                    process: process_of(&route.backend, link),
                     id: id.to_owned(),
                 };
                 task.sign(&context.service.state_signer, &context.identity.owner_path())
