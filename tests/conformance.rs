@@ -119,7 +119,7 @@ mod through_the_gateway {
             ),
             failure("server-stateless", "sep-2575-missing-capability-http-400", undeclared),
         ];
-        REVISION_2026_07_28.passes_through("legacy", 165, &expected);
+        REVISION_2026_07_28.passes_through("legacy", 167, &expected);
     }
 }
 

@@ -5,6 +5,8 @@
 mod backends;
 #[path = "../../src/config/file_pattern.rs"]
 mod file_pattern;
+#[path = "../../src/config/kinds.rs"]
+mod kinds;
 #[path = "../../src/config/server_url.rs"]
 mod server_url;
 #[path = "../../src/config/span.rs"]

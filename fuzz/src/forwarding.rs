@@ -116,7 +116,7 @@ fn answer(text: &str, to: BackendEra, from_modern: bool) {
     };
     let text = text.trim_matches([' ', '\t', '\n', '\r']);
     let (from, to_modern) = (ERAS[usize::from(from_modern)], to == BackendEra::Modern);
-    if let Ok(result) = translate_result(text, "resources/read", from, to_modern) {
+    if let Ok(result) = translate_result(text, "resources/read", from, to_modern, false) {
         let sent = pairs(std::str::from_utf8(&result).expect("a result is UTF-8")).expect("a result is an object");
         let is_kept = |key: &str| !["resultType", "ttlMs", "cacheScope", "structuredContent"].contains(&key);
         let exact = |members: &[(String, String)]| -> Vec<(String, String)> {
