@@ -36,7 +36,7 @@ pub fn put_backends(families: &mut Families, projects: &[ProjectHandle]) {
             tools.push(([project.id().to_string()], len.into()));
         }
     }
-    families.put_labelled(catalog::GATEWAY_TOOLS, tools.into_iter());
+    families.put_labelled(catalog::GATEWAY_TOOLS, tools);
     let states = backends
         .iter()
         .map(|backend| (with(backend, backend.view().state.as_str()), Value::Integer(1)));
