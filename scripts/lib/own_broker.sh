@@ -38,6 +38,8 @@ start_redis() {
 
 # start_broker FLAG...: sets url and MCP_BROKER_URL.
 start_broker() {
+  # It is read before the process may have opened it.
+  : >"$folder/broker.log"
   "$broker" serve "$@" --port 0 --log-format json 2>"$folder/broker.log" &
   broker_pid=$!
   for _ in {1..200}; do
