@@ -17,6 +17,7 @@ use std::{
 
 use actors::{
     clock::{Now, millis, now, rfc3339_text},
+    gateway::ServerInfo,
     model::{ProjectId, ReplicaId, SessionId},
     rest::{self, AwakeGuard},
 };
@@ -51,6 +52,11 @@ const RESULT_BYTES_OF_PROJECT_MAX: usize = 16 * 1024 * 1024;
 /// Whether the capabilities of a client or a server declare the extension.
 pub fn is_declared(capabilities: &Value) -> bool {
     capabilities["extensions"][EXTENSION].is_object()
+}
+
+/// Whether a backend declares the extension.
+pub fn is_declared_by(server: &ServerInfo) -> bool {
+    serde_json::from_str(&server.capabilities).is_ok_and(|capabilities| is_declared(&capabilities))
 }
 
 /// The error for an id that leads to no task of the caller.

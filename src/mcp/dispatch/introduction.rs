@@ -67,15 +67,13 @@ fn introduced(context: &PeerContext, mut result: Value) -> Value {
 
 /// Whether a backend declares tasks: the one at a position, or any.
 fn has_tasks(offered: &Offered, only: Option<usize>) -> bool {
-    let mut backends = (0..).zip(&offered.backends);
-    backends.any(|(at, backend)| {
-        let server = backend
-            .view()
-            .server
-            .clone()
-            .filter(|_| only.is_none_or(|only| only == at));
-        server
-            .is_some_and(|server| serde_json::from_str(&server.capabilities).is_ok_and(|own| tasks::is_declared(&own)))
+    let shown = match only {
+        Some(at) => offered.backends.get(at..=at).unwrap_or_default(),
+        None => &offered.backends,
+    };
+    shown.iter().any(|backend| {
+        let view = backend.view();
+        view.server.as_deref().is_some_and(tasks::is_declared_by)
     })
 }
 

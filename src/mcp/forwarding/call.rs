@@ -472,7 +472,7 @@ impl RunningCall {
         let takes_task = self.to.takes_tasks && self.route.method == "tools/call";
         let translated = text
             .and_then(|text| translate_result(text, self.route.method, era, self.to.modern, takes_task))
-            .and_then(|result| tasks::for_caller(&self.context, &self.route, &self.request, link, result));
+            .and_then(|result| tasks::for_caller(&self.context, &self.route, &self.request, link, takes_task, result));
         match translated {
             Ok(result) => {
                 let waiting = self.to.route.outbox(&self.context.outbox).waiting_len();

@@ -9,7 +9,6 @@ use actors::{
     json,
     model::BackendAddress,
 };
-use serde_json::Value;
 use tokio::time::sleep;
 
 use super::{
@@ -97,7 +96,8 @@ impl From<ScanError> for Broken {
     }
 }
 
-/// A result in which the task that it is, or tells of, has the id by which the caller knows it.
+/// A result in which the task that it is, or tells of, has the id by which the caller knows it. `takes_task` says that the
+/// result may be a task.
 ///
 /// # Errors
 /// It breaks a rule: which.
@@ -106,10 +106,11 @@ pub fn for_caller<'r>(
     route: &Route,
     request: &ForwardedRequest,
     link: &dyn Link,
+    takes_task: bool,
     result: Cow<'r, [u8]>,
 ) -> Result<Cow<'r, [u8]>, &'static str> {
-    // Most results end here.
-    let may_be_task = route.method == "tools/call" && memchr::memmem::find(&result, b"\"task\"").is_some();
+    // Most results end here, unread where the caller takes no task.
+    let may_be_task = takes_task && memchr::memmem::find(&result, b"\"task\"").is_some();
     if route.task.is_none() && !may_be_task {
         return Ok(result);
     }
@@ -190,9 +191,8 @@ pub fn watch_task(
     let BackendTask { backend, tool, id } = BackendTask::find(context, known_as).ok()??;
     let gateway = Arc::clone(context.project.gateway()?.shared());
     let server = backend.view().server.clone();
-    let capabilities = server.and_then(|server| serde_json::from_str::<Value>(&server.capabilities).ok());
     // One that was not started yet is asked when it starts.
-    if capabilities.is_some_and(|capabilities| !tasks::is_declared(&capabilities)) {
+    if server.is_some_and(|server| !tasks::is_declared_by(&server)) {
         return None;
     }
     let mut subscription = backend.tasks.subscribe(&id)?;
