@@ -262,28 +262,26 @@ impl AsyncRead for DescriptorStream {
 impl AsyncWrite for DescriptorStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         loop {
-            if let Some(room) = &self.room {
-                let mut guard = ready!(room.poll_write_ready(cx))?;
-                match self.write_now(bytes) {
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => guard.clear_ready(),
-                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    written => {
-                        if written.as_ref().is_ok_and(|len| *len == bytes.len()) {
-                            drop(guard);
-                            self.room = None;
-                        }
-                        return Poll::Ready(written);
+            let mut guard = match &self.room {
+                Some(room) => Some(ready!(room.poll_write_ready(cx))?),
+                None => None,
+            };
+            match self.write_now(bytes) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if let Some(guard) = &mut guard {
+                        guard.clear_ready();
+                    } else {
+                        let output = self.output().try_clone_to_owned()?;
+                        self.room = Some(register(output, Interest::WRITABLE)?);
                     }
                 }
-                continue;
-            }
-            match self.write_now(bytes) {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    let output = self.output().try_clone_to_owned()?;
-                    self.room = Some(register(output, Interest::WRITABLE)?);
+                written => {
+                    if written.as_ref().is_ok_and(|len| *len == bytes.len()) {
+                        self.room = None;
+                    }
+                    return Poll::Ready(written);
                 }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                written => return Poll::Ready(written),
             }
         }
     }
