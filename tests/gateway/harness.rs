@@ -500,3 +500,28 @@ pub fn tools_of(client: &Agent, backend: &str) -> Vec<String> {
 pub fn introduction() -> Value {
     json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}})
 }
+
+/// Opens a subscription of a modern client to what a member of its filter has. Returns its id and what is honored of that.
+pub fn listens_to(client: &Agent, member: &str, wanted: &[&str]) -> (Value, Value) {
+    let params = client.params(json!({"notifications": {member: wanted}}));
+    let id = client.wire.asks("subscriptions/listen", params);
+    let acknowledged = client
+        .wire
+        .next_notification("notifications/subscriptions/acknowledged");
+    (id, acknowledged["notifications"][member].clone())
+}
+
+/// Waits until a backend has subscriptions to these and no others, in a member of what its tool `subscribed` says.
+pub fn is_subscribed(gateway: &Gateway, backend: &str, member: &str, expected: &[&str]) {
+    let client = gateway.legacy();
+    eventually("the backend was asked", || {
+        let subscribed = client.gets(&format!("{backend}__subscribed"), json!({}));
+        let mut asked: Vec<&str> = subscribed[member]
+            .as_array()?
+            .iter()
+            .filter_map(Value::as_str)
+            .collect();
+        asked.sort_unstable();
+        (asked == expected).then_some(())
+    });
+}

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::{
     harness::{Calls, Gateway, Plan, tools_of},
+    running::with_pipes,
     support::{Agent, Wire, eventually},
 };
 
@@ -70,14 +71,9 @@ struct Direct {
 
 impl Direct {
     fn start((program, args): &(String, Vec<String>)) -> Self {
-        let mut child = Command::new(program)
-            .args(args)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let mut program = Command::new(program);
+        program.args(args);
+        let (child, input, output) = with_pipes(program);
         let mut direct = Self {
             child,
             input,

@@ -5,7 +5,7 @@ use std::{
     fs::{self, File},
     io::{BufRead, BufReader, Write},
     path::PathBuf,
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    process::{ChildStdin, Stdio},
 };
 
 use rustix::{
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::{
     harness::{Calls, Plan, marked, tool_names, tools_of},
-    running::{Running, program},
+    running::{Running, program, with_pipes},
     support::{Wire, eventually},
 };
 
@@ -29,18 +29,6 @@ fn two_backends() -> Running {
 
 fn state_of(wire: &Wire, backend: &str) -> Value {
     wire.request("gateway/status", json!({})).unwrap()["backends"][backend].take()
-}
-
-/// Starts a program whose stdin and stdout are pipes.
-fn with_pipes(mut program: Command) -> (Child, ChildStdin, ChildStdout) {
-    let mut child = program
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-    (child, input, output)
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::{
     io::Read,
     os::{fd::OwnedFd, unix::net::UnixStream},
     path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus, Stdio},
+    process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex},
     thread,
 };
@@ -39,6 +39,18 @@ pub fn program(folder: &Path, subcommand: &str, args: &[&str]) -> Command {
         .env("PATH", "/usr/bin:/bin")
         .env("MCP_BROKER_GATEWAY_LIST_WAIT", "20s");
     program
+}
+
+/// Starts a program whose stdin and stdout are pipes.
+pub fn with_pipes(mut program: Command) -> (Child, ChildStdin, ChildStdout) {
+    let mut child = program
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    (child, input, output)
 }
 
 impl Running {

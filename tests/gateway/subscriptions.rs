@@ -8,7 +8,7 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{Calls, Gateway, Plan, tools_of},
+    harness::{Calls, Gateway, Plan, is_subscribed, listens_to, tools_of},
     support::{Agent, Wire, eventually},
 };
 
@@ -36,28 +36,13 @@ fn subscribe(client: &Agent, uri: &str) -> Result<Value, Value> {
 
 /// Opens a subscription of a modern client. Returns its id and the resources that are honored.
 fn listen(client: &Agent, uris: &[&str]) -> (Value, Value) {
-    let params = client.params(json!({"notifications": {"resourceSubscriptions": uris}}));
-    let id = client.wire.asks("subscriptions/listen", params);
-    let acknowledged = client
-        .wire
-        .next_notification("notifications/subscriptions/acknowledged");
-    (id, acknowledged["notifications"]["resourceSubscriptions"].clone())
+    listens_to(client, "resourceSubscriptions", uris)
 }
 
 /// Waits until a backend has been asked for these resources and no others.
 fn is_asked_for(gateway: &Gateway, backend: &str, uris: &[&str]) {
-    let client = gateway.legacy();
-    eventually("the backend was asked", || {
-        let subscribed = client.gets(&format!("{backend}__subscribed"), json!({}));
-        let member = if backend == "modern" { "listened" } else { "subscribed" };
-        let mut asked: Vec<&str> = subscribed[member]
-            .as_array()?
-            .iter()
-            .filter_map(Value::as_str)
-            .collect();
-        asked.sort_unstable();
-        (asked == uris).then_some(())
-    });
+    let member = if backend == "modern" { "listened" } else { "subscribed" };
+    is_subscribed(gateway, backend, member, uris);
 }
 
 fn touch(gateway: &Gateway, backend: &str, uri: &str) {

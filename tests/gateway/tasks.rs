@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{Calls, Gateway, Plan},
+    harness::{Calls, Gateway, Plan, is_subscribed, listens_to},
     scripted_server::{Answer, ScriptedServer, method_of, modern, result, work},
     support::{Agent, HttpAgent, Redis, Wire, eventually},
 };
@@ -250,27 +250,12 @@ fn tasks_end_with_their_process() {
 
 /// Opens a subscription to tasks. Returns its id and the ids that are honored.
 fn listen(client: &Agent, ids: &[&str]) -> (Value, Value) {
-    let params = client.params(json!({"notifications": {"taskIds": ids}}));
-    let listen = client.wire.asks("subscriptions/listen", params);
-    let acknowledged = client
-        .wire
-        .next_notification("notifications/subscriptions/acknowledged");
-    (listen, acknowledged["notifications"]["taskIds"].clone())
+    listens_to(client, "taskIds", ids)
 }
 
 /// Waits until a backend has been asked for these tasks and no others.
 fn is_asked_for(gateway: &Gateway, ids: &[&str]) {
-    let client = gateway.legacy();
-    eventually("the backend was asked", || {
-        let subscribed = client.gets("new__subscribed", json!({}));
-        let mut asked: Vec<&str> = subscribed["tasks"]
-            .as_array()?
-            .iter()
-            .filter_map(Value::as_str)
-            .collect();
-        asked.sort_unstable();
-        (asked == ids).then_some(())
-    });
+    is_subscribed(gateway, "new", "tasks", ids);
 }
 
 #[test]
