@@ -18,7 +18,7 @@ const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
 /// Serves a handshake or `ping`; `None` for other methods.
 pub fn serve(server: &Server, method: &str, params: &Value) -> Option<Result<Value, Value>> {
     match method {
-        "initialize" => Some(initialize(server)),
+        "initialize" => Some(initialize(server, params)),
         "server/discover" => Some(discover(server)),
         "ping" | "logging/setLevel" => Some(Ok(json!({}))),
         _ => check_request(server, params).err().map(Err),
@@ -36,7 +36,15 @@ pub fn check_request(server: &Server, params: &Value) -> Result<(), Value> {
     }
 }
 
-fn initialize(server: &Server) -> Result<Value, Value> {
+fn initialize(server: &Server, params: &Value) -> Result<Value, Value> {
+    let capabilities = params["capabilities"].as_object().cloned().unwrap_or_default();
+    if let Some(refused) = &server.script.exits_when_told
+        && capabilities.contains_key(refused)
+    {
+        eprintln!("a client with {refused} is not served");
+        exit(8);
+    }
+    server.state().capabilities = capabilities;
     if server.script.era == "modern" || (server.script.locks && server.is_modern()) {
         return Err(error(-32022, "connection is serving the 2026-07-28 protocol"));
     }

@@ -44,6 +44,8 @@ pub struct State {
     pub received: Vec<String>,
     /// The ids of cancelled requests, as JSON.
     pub cancelled: HashSet<String>,
+    /// What the client of `initialize` has declared.
+    pub capabilities: serde_json::Map<String, Value>,
     /// The answers of the client to requests of this server, by id.
     pub answers: HashMap<String, Value>,
     /// Tools that were added.

@@ -38,6 +38,10 @@ pub struct Script {
     pub has_tasks: bool,
     /// How many subscriptions of modern clients are refused before one is accepted.
     pub refused_listens: u64,
+    /// It has a further tool for each capability that its client declares in `initialize`: `for_roots` and so on.
+    pub lists_by_capability: bool,
+    /// It exits when its client declares this capability in `initialize`.
+    pub exits_when_told: Option<String>,
     /// It declares neither prompts nor resources.
     pub has_only_tools: bool,
     /// A process with this file in its place exits at the start: `exit-while` names it.
@@ -75,6 +79,8 @@ impl Script {
                 "--no-lists" => script.refuses_lists = true,
                 "--tasks" => script.has_tasks = true,
                 "--refused-listens" => script.refused_listens = number(value()?)?,
+                "--list-by-capability" => script.lists_by_capability = true,
+                "--exit-when-told" => script.exits_when_told = Some(value()?),
                 "--only-tools" => script.has_only_tools = true,
                 "--exit-after" => script.exit_after = Some(number(value()?)?),
                 "--exit-at-start" => script.exit_at_start = Some(number(value()?)?),

@@ -43,8 +43,10 @@ const NAMES: &[&str] = &[
     "stop_reading",
     "child",
     "daemon",
+    "told",
     "ask",
     "ask_both",
+    "ask_when_cancelled",
     "error",
     "tool_error",
     "received",
@@ -61,6 +63,7 @@ const NAMES: &[&str] = &[
 pub fn list(server: &Server) -> Vec<Value> {
     let generated = (0..server.script.extra_tools).map(|at| format!("extra_{at}"));
     let added = server.state().added.clone();
+    let of_capabilities = of_capabilities(server);
     NAMES
         .iter()
         .map(|name| (*name).to_owned())
@@ -71,6 +74,7 @@ pub fn list(server: &Server) -> Vec<Value> {
                 .map(|name| (*name).to_owned()),
         )
         .chain(server.script.tools.iter().cloned())
+        .chain(of_capabilities)
         .chain(generated)
         .chain(added)
         .map(|name| {
@@ -84,6 +88,13 @@ pub fn list(server: &Server) -> Vec<Value> {
             json!({"name": name, "description": description, "inputSchema": {"type": "object"}})
         })
         .collect()
+}
+
+/// The tools that the server has because of what its client has declared.
+fn of_capabilities(server: &Server) -> Vec<String> {
+    let state = server.state();
+    let declared = state.capabilities.keys().filter(|_| server.script.lists_by_capability);
+    declared.map(|capability| format!("for_{capability}")).collect()
 }
 
 /// A call on its thread.
@@ -124,6 +135,7 @@ impl Call<'_> {
         let is_echo = name == "echo"
             || name.starts_with("extra_")
             || self.server.script.tools.iter().any(|tool| tool == name)
+            || of_capabilities(self.server).iter().any(|tool| tool == name)
             || self.server.state().added.iter().any(|tool| tool == name);
         match name {
             _ if is_echo => {
@@ -131,7 +143,10 @@ impl Call<'_> {
                 Some(self.object(json!({"arguments": params["arguments"], "meta": params["_meta"], "name": name})))
             }
             "sleep" => (!self.server.wait_for_cancellation(self.id, self.millis())).then(|| self.done()),
-            "never" => None,
+            "never" => {
+                eprintln!("never answers");
+                None
+            }
             "late" => {
                 sleep(self.millis());
                 Some(self.done())
@@ -258,8 +273,6 @@ impl Call<'_> {
                 server.notify("notifications/elicitation/complete", &id);
             }
             "stop_reading" => server.stops_reading.store(true, Ordering::SeqCst),
-            "ask" => return Some(self.object(json!({"response": self.ask()}))),
-            "ask_both" => return Some(self.object(json!({"responses": self.ask_both()}))),
             "touch" => lists::touch(server, self.text("uri")),
             "subscribed" => {
                 let state = server.state();
@@ -272,9 +285,28 @@ impl Call<'_> {
                     "listen_requests": state.listen_requests,
                 })));
             }
-            _ => return Some(Err(error(-32602, &format!("Unknown tool: {name}")))),
+            _ => return Some(self.interact(name)),
         }
         Some(self.done())
+    }
+
+    /// Tools that ask the client.
+    fn interact(&self, name: &str) -> Result<Value, Value> {
+        match name {
+            "told" => {
+                let capabilities = self.server.state().capabilities.clone();
+                self.object(json!({"pid": std::process::id(), "capabilities": capabilities}))
+            }
+            "ask" => self.object(json!({"response": self.ask()})),
+            "ask_both" => self.object(json!({"responses": self.ask_both()})),
+            "ask_when_cancelled" => {
+                eprintln!("waits to be cancelled");
+                self.server.wait_for_cancellation(self.id, Duration::from_secs(600));
+                self.ask();
+                self.done()
+            }
+            _ => Err(error(-32602, &format!("Unknown tool: {name}"))),
+        }
     }
 
     fn log(&self) {

@@ -29,6 +29,9 @@ const PATTERNS_MAX: usize = 64;
 /// Calls that may run in one backend at once.
 const CONCURRENCY_MAX: usize = 4_096;
 
+/// Instances of a backend that may ask.
+const INSTANCES_MAX: usize = 64;
+
 /// Bytes of one answer, as `gateway_result_max` may have them.
 const RESULT_BYTES_MAX: usize = 1024 * 1024 * 1024;
 
@@ -68,6 +71,7 @@ struct BackendTable {
     handover: Option<bool>,
     era: Option<Era>,
     asks: Option<bool>,
+    instances_max: Option<usize>,
     instructions: Option<bool>,
     #[serde(default)]
     tools: ToolsTable,
@@ -342,6 +346,14 @@ fn described(name: BackendName, mut table: BackendTable, defaults: BackendDefaul
         Some(Era::Auto) | None => None,
     };
     config.asks = table.asks;
+    if let Some(instances) = table.instances_max {
+        if !(1..=INSTANCES_MAX).contains(&instances) {
+            return Err(format!(
+                "instances_max: must be a whole number from 1 to {INSTANCES_MAX}"
+            ));
+        }
+        config.instances_max = instances;
+    }
     config.shows_instructions = table.instructions.unwrap_or(true);
     let ToolsTable { allow, deny, rename } = table.tools;
     config.tools = ToolChoice { allow, deny, rename };
@@ -460,6 +472,11 @@ mod tests {
                 "[backends.a]\ncommand = 'x'\nresult_max = '2GiB'",
                 "backends.a",
                 "at most 1GiB",
+            ),
+            (
+                "[backends.a]\ncommand = 'x'\ninstances_max = 0",
+                "backends.a",
+                "instances_max: must be a whole number from 1 to 64",
             ),
             (
                 "[backends.a]\ncommand = 'x'\nconcurrency = 0",

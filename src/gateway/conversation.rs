@@ -7,7 +7,7 @@ use actors::{
     clock::{millis, now},
     gateway::{
         BackendCounters, Belongs, CallEnd, CallNumber, FrameLink, InputRequest, InstanceEvent, LaunchOrder, Link,
-        LinkEnded, ListKind, ReadyInstance, SET_LOG_LEVEL, ServerInfo,
+        LinkEnded, ListKind, Profile, ReadyInstance, SET_LOG_LEVEL, ServerInfo,
     },
     json::{self, scan},
     model::BackendEra,
@@ -96,6 +96,8 @@ pub struct Conversation<'a> {
     probe: Option<Probe>,
     /// The version that was agreed with the backend.
     protocol_version: Option<String>,
+    /// What a legacy backend was told that its client can be asked for.
+    profile: Profile,
     stop: Rc<Stop>,
     changes: Rc<ListChanges>,
     read_tools: Option<Rc<dyn ReadTools>>,
@@ -141,10 +143,17 @@ struct Garbage {
 }
 
 impl<'a> Conversation<'a> {
-    /// A conversation whose opening waits in its link. `read_tools` looks at each list of tools before it is reported.
-    pub fn new(order: &'a LaunchOrder, opening: Opening, read_tools: Option<Rc<dyn ReadTools>>) -> Self {
+    /// A conversation whose opening waits in its link. `names_calls` says that its connection tells which call a request of
+    /// the backend belongs to. `read_tools` looks at each list of tools before it is reported.
+    pub fn new(
+        order: &'a LaunchOrder,
+        opening: Opening,
+        names_calls: bool,
+        read_tools: Option<Rc<dyn ReadTools>>,
+    ) -> Self {
         let link = FrameLink::new();
-        let (probe, lines) = Probe::begin(opening, asks(order));
+        let profile = told_profile(order, names_calls);
+        let (probe, lines) = Probe::begin(opening, profile);
         for line in lines {
             link.send(line.as_bytes());
         }
@@ -153,23 +162,18 @@ impl<'a> Conversation<'a> {
             link,
             probe: Some(probe),
             protocol_version: None,
+            profile,
             stop: Rc::default(),
             changes: Rc::default(),
             read_tools,
             lists: None,
-            names_calls: false,
+            names_calls,
             heard: Rc::default(),
             listener: None,
             asked: Vec::new(),
             garbage: Garbage::default(),
             flood: Flood::default(),
         }
-    }
-
-    /// The same over a connection that says which call a request of the backend belongs to.
-    pub fn naming_calls(mut self) -> Self {
-        self.names_calls = true;
-        self
     }
 
     /// The messages that wait for the backend.
@@ -180,6 +184,11 @@ impl<'a> Conversation<'a> {
     /// What is counted of the backend.
     pub fn counters(&self) -> &Arc<BackendCounters> {
         &self.order.counters
+    }
+
+    /// What a legacy backend was told that its client can be asked for.
+    pub fn profile(&self) -> Profile {
+        self.profile
     }
 
     /// Ends the conversation.
@@ -324,20 +333,25 @@ impl<'a> Conversation<'a> {
         let ready = ReadyInstance {
             link: Arc::clone(&link) as _,
             server: Arc::clone(&server),
-            takes_one_call: era == BackendEra::Legacy && asks(self.order) && !self.names_calls,
+            asks_without_call: era == BackendEra::Legacy && may_ask(self.order) && !self.names_calls,
         };
         (self.order.report)(InstanceEvent::Ready(ready));
-        let reading = actix_rt::spawn(reader.run(Arc::clone(&self.order.report)));
-        self.lists = Some(AbortOnDropHandle::new(reading));
-        let listener = Listener {
-            link,
-            resources: Arc::clone(&self.order.resources),
-            tasks: Arc::clone(&self.order.tasks),
-            log: Arc::clone(&self.order.log),
-            heard: Rc::clone(&self.heard),
-        };
-        let listening = actix_rt::spawn(async move { listener.run(&server).await });
-        self.listener = Some(AbortOnDropHandle::new(listening));
+        let tells_lists = self.order.profile.is_none_or(|profile| profile == Profile::ALL);
+        if tells_lists {
+            let reading = actix_rt::spawn(reader.run(Arc::clone(&self.order.report)));
+            self.lists = Some(AbortOnDropHandle::new(reading));
+        }
+        if self.order.profile.is_none() {
+            let listener = Listener {
+                link,
+                resources: Arc::clone(&self.order.resources),
+                tasks: Arc::clone(&self.order.tasks),
+                log: Arc::clone(&self.order.log),
+                heard: Rc::clone(&self.heard),
+            };
+            let listening = actix_rt::spawn(async move { listener.run(&server).await });
+            self.listener = Some(AbortOnDropHandle::new(listening));
+        }
     }
 
     fn notification(&mut self, of: Option<CallNumber>, method: &str, params: Option<&str>) {
@@ -379,15 +393,15 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    /// Takes a request of the backend: a question goes to the caller that it is for, if the backend may ask and it can be
-    /// told which one that is. All others are answered here.
+    /// Takes a request of the backend: a question goes to the caller that it is for, if the backend was told that it may ask
+    /// it, and if it is known which one that is. All others are answered here.
     fn request(&mut self, of: Option<CallNumber>, id: &str, method: &str, params: Option<&str>) {
         let question = InputRequest {
             id: id.into(),
             method: method.into(),
             params: params.unwrap_or("{}").into(),
         };
-        if asks(self.order) && is_question(method) {
+        if self.profile.has_any(asked_by(method)) {
             self.asked.push((of, question));
         } else {
             self.answer(&question);
@@ -456,12 +470,28 @@ fn has_capability(server: &ServerInfo, name: &str) -> bool {
     capabilities.get(name).is_some()
 }
 
+/// What a legacy backend is told that its client can be asked for. A main instance that has a pool beside it is told nothing:
+/// it serves the callers that cannot be asked.
+fn told_profile(order: &LaunchOrder, names_calls: bool) -> Profile {
+    let serves_all = names_calls || order.config.instances_max == 1;
+    match order.profile {
+        Some(profile) => profile,
+        None if may_ask(order) && serves_all => Profile::ALL,
+        None => Profile::NONE,
+    }
+}
+
 /// Whether a legacy backend may ask its callers for input. A modern one asks in its results.
-fn asks(order: &LaunchOrder) -> bool {
+fn may_ask(order: &LaunchOrder) -> bool {
     order.config.asks == Some(true)
 }
 
-/// Whether a request of a backend asks its caller for input.
-fn is_question(method: &str) -> bool {
-    matches!(method, "elicitation/create" | "sampling/createMessage" | "roots/list")
+/// The capabilities of a client that this request asks for; none if it asks no client.
+fn asked_by(method: &str) -> Profile {
+    match method {
+        "elicitation/create" => Profile::NONE.with(Profile::FORM, true).with(Profile::URL, true),
+        "sampling/createMessage" => Profile::SAMPLING,
+        "roots/list" => Profile::ROOTS,
+        _ => Profile::NONE,
+    }
 }

@@ -30,7 +30,7 @@ pub async fn run(order: &LaunchOrder, ending: &Ending) -> InstanceEvent {
     try_openings(order, ending, async |opening| {
         let process = Process::start(&order.config, &order.log, &order.counters).map_err(InstanceEvent::NotStarted)?;
         (order.report)(InstanceEvent::Running { pid: process.pid() });
-        Ok(hold(Conversation::new(order, opening, None), order, process, ending).await)
+        Ok(hold(Conversation::new(order, opening, false, None), order, process, ending).await)
     })
     .await
 }

@@ -5,7 +5,7 @@
 //! old ones end when the first message is not `initialize`. These are started again with `initialize` alone.
 
 use actors::{
-    gateway::{CallNumber, ServerInfo},
+    gateway::{CallNumber, Profile, ServerInfo},
     model::BackendEra,
 };
 use serde::Deserialize;
@@ -72,24 +72,22 @@ pub fn modern_meta() -> Value {
 }
 
 impl Probe {
-    /// A probe, and the lines to be sent. `asks` says that the backend may ask its callers for input: a legacy one is told
-    /// the capabilities of its client once.
-    pub fn begin(opening: Opening, asks: bool) -> (Self, Vec<String>) {
+    /// A probe, and the lines to be sent. A legacy backend is told once, here, what its client can be asked for.
+    pub fn begin(opening: Opening, profile: Profile) -> (Self, Vec<String>) {
         let asks_modern = opening != Opening::Legacy;
         let asks_legacy = opening != Opening::Modern;
         let mut lines = Vec::new();
         if asks_modern {
             let params = json!({"_meta": modern_meta()});
-            lines.push(request(DISCOVER, "server/discover", &params));
+            lines.push(request(DISCOVER, "server/discover", &params.to_string()));
         }
         if asks_legacy {
-            let capabilities = if asks {
-                json!({"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}})
-            } else {
-                json!({})
-            };
-            let params =
-                json!({"protocolVersion": LEGACY[0], "capabilities": capabilities, "clientInfo": client_info()});
+            let params = format!(
+                "{{\"protocolVersion\":\"{}\",\"capabilities\":{},\"clientInfo\":{}}}",
+                LEGACY[0],
+                profile.to_json(),
+                client_info()
+            );
             lines.push(request(INITIALIZE, "initialize", &params));
         }
         let probe = Self {
@@ -132,8 +130,8 @@ impl Probe {
     }
 }
 
-fn request(CallNumber(id): CallNumber, method: &str, params: &Value) -> String {
-    json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string()
+fn request(CallNumber(id): CallNumber, method: &str, params: &str) -> String {
+    format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"{method}\",\"params\":{params}}}")
 }
 
 /// The members that both handshakes have in common.
@@ -219,14 +217,14 @@ mod tests {
 
     #[test]
     fn the_first_valid_answer_decides() {
-        let (mut probe, lines) = Probe::begin(Opening::Both, false);
+        let (mut probe, lines) = Probe::begin(Opening::Both, Profile::NONE);
         assert_eq!(lines.len(), 2);
         assert!(matches!(probe.answer(DISCOVER, Err(REFUSAL)), ProbeStep::Wait));
         let (era, server) = agreed(probe.answer(INITIALIZE, Ok(LEGACY_RESULT)));
         assert_eq!((era, server.name.as_str()), (BackendEra::Legacy, "s"));
         assert_eq!(server.instructions.as_deref(), Some("i"));
 
-        let (mut probe, _) = Probe::begin(Opening::Both, false);
+        let (mut probe, _) = Probe::begin(Opening::Both, Profile::NONE);
         assert!(matches!(probe.answer(INITIALIZE, Err(REFUSAL)), ProbeStep::Wait));
         let (era, server) = agreed(probe.answer(DISCOVER, Ok(MODERN_RESULT)));
         assert_eq!((era, server.name.as_str()), (BackendEra::Modern, "m"));
@@ -234,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_backend_that_refuses_both_is_refused_with_its_words() {
-        let (mut probe, _) = Probe::begin(Opening::Both, false);
+        let (mut probe, _) = Probe::begin(Opening::Both, Profile::NONE);
         probe.answer(DISCOVER, Ok(r#"{"supportedVersions":["2030-01-01"]}"#));
         match probe.answer(INITIALIZE, Err(r#"{"code":-32000,"message":"no key"}"#)) {
             ProbeStep::Refused(reason) => {
@@ -250,7 +248,7 @@ mod tests {
     #[test]
     fn with_a_known_era_only_its_opening_is_sent() {
         for (opening, method) in [(Opening::Legacy, "initialize"), (Opening::Modern, "server/discover")] {
-            let (_, lines) = Probe::begin(opening, true);
+            let (_, lines) = Probe::begin(opening, Profile::ALL);
             assert_eq!(lines.len(), 1);
             assert!(lines[0].contains(method), "{lines:?}");
         }

@@ -55,9 +55,7 @@ pub fn put_backends(families: &mut Families, projects: &[ProjectHandle]) {
         (catalog::BACKEND_CALLS_OPEN, |backend| {
             backend.counters.open.load(Ordering::Relaxed).into()
         }),
-        (catalog::BACKEND_CALLS_WAITING, |backend| {
-            backend.turns.counts().1.into()
-        }),
+        (catalog::BACKEND_CALLS_WAITING, |backend| backend.waiting_len().into()),
         (catalog::BACKEND_CALLS_PARKED, |backend| backend.parked.count().into()),
         (catalog::BACKEND_PROCESSES, |backend| {
             backend.counters.processes.load(Ordering::Relaxed).into()

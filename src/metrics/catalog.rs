@@ -226,9 +226,9 @@ metrics! {
     BACKEND_CALLS_PARKED = Gauge "mcp_broker_backend_calls_parked" ["project", "backend"] "calls",
         "Calls that wait for input of their caller, which has to call again.";
     BACKEND_PROCESSES = Gauge "mcp_broker_backend_processes" ["project", "backend"] "processes",
-        "Processes of programs, without their keepers and descendants; two while one is handed over to another.";
+        "Processes of programs, without their keepers and descendants; two while one is handed over to another, and more of one that may ask its callers.";
     BACKEND_STARTS = Counter "mcp_broker_backend_starts_total" ["project", "backend", "reason"] "starts",
-        "Starts of backends: of a process or a connection. `reason`: wanted (by a call, with the broker, or to learn what it offers), crash (it has ended by itself or could not be started), change (of its files), config, operator.";
+        "Starts of backends: of a process or a connection. `reason`: wanted (by a call, with the broker, or to learn what it offers), crash (it has ended by itself or could not be started), change (of its files), config, operator, asking (an instance for callers that can be asked), cancelled (a cancelled call did not end).";
     BACKEND_BYTES = Counter "mcp_broker_backend_bytes_total" ["project", "backend", "direction"] "bytes",
         "Bytes of messages. `direction`: sent to the backend, or received.";
     BACKEND_LIST_CHANGES = Counter "mcp_broker_backend_list_changes_total" ["project", "backend"] "changes",

@@ -67,6 +67,8 @@ pub struct Backend {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pid: Option<u32>,
+    /// Its processes that run: one, or more while it is replaced or if it may ask its callers.
+    processes: usize,
     /// Tools that it offers, those left out by `allow` and `deny` included.
     tools: usize,
     prompts: usize,
@@ -288,13 +290,14 @@ impl Backend {
                 .as_ref()
                 .map(|server| format!("{} {}", server.name, server.version)),
             pid: view.pid,
+            processes: counters.processes.load(Ordering::Relaxed),
             tools: len(ListKind::Tools),
             prompts: len(ListKind::Prompts),
             resources: len(ListKind::Resources),
             calls: counters.answered(),
             failures: counters.failed(),
             open_calls: counters.open.load(Ordering::Relaxed),
-            waiting_calls: backend.turns.counts().1,
+            waiting_calls: backend.waiting_len(),
             starts: counters.starts(),
             dropped: counters.dropped().into_iter().collect(),
         }

@@ -20,6 +20,7 @@ const PURE: &[&str] = &[
     "gateway/lists.rs",
     "gateway/names.rs",
     "gateway/slots.rs",
+    "gateway/told_lists.rs",
     "model/",
     "negotiate.rs",
     "project/heartbeats.rs",

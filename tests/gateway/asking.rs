@@ -28,7 +28,7 @@ fn modern(gateway: &Gateway) -> HttpAgent {
 }
 
 /// Waits for a question to a legacy client, and answers it.
-fn is_asked(client: &Agent, method: &str, answer: &Value) -> Value {
+pub fn is_asked(client: &Agent, method: &str, answer: &Value) -> Value {
     let question = client
         .wire
         .awaits_frame("the client is asked", |frame| frame["method"] == method);
@@ -38,7 +38,7 @@ fn is_asked(client: &Agent, method: &str, answer: &Value) -> Value {
     question["params"].clone()
 }
 
-fn accepted() -> Value {
+pub fn accepted() -> Value {
     json!({"action": "accept", "content": {"colour": "red"}})
 }
 
@@ -223,7 +223,7 @@ fn a_state_is_good_for_its_caller_and_its_request_alone() {
 #[test]
 fn a_backend_that_may_not_ask_and_a_caller_that_cannot_answer_are_told() {
     let gateway = Plan::new()
-        .backend_with("old", &["--era", "legacy"], "asks = true")
+        .backend_with("old", &["--era", "legacy"], "asks = true\ninstances_max = 1")
         .backend("quiet", &["--era", "legacy"])
         .backend_with("barred", &["--era", "modern"], "asks = false")
         .start();
@@ -236,25 +236,6 @@ fn a_backend_that_may_not_ask_and_a_caller_that_cannot_answer_are_told() {
     let with = legacy(&gateway);
     assert_eq!(answer(&with, "quiet__ask", "elicitation/create")["code"], -32601);
     with.fails_as("backend_protocol", "barred__input_required", json!({}));
-}
-
-#[test]
-fn a_legacy_program_that_may_ask_gets_one_call_at_a_time() {
-    let gateway = asking();
-    let (first, second) = (legacy(&gateway), legacy(&gateway));
-    let asked = first.begins_call("old__ask", &json!({"method": "elicitation/create"}));
-    let question = first
-        .wire
-        .awaits_frame("the first is asked", |frame| frame["method"] == "elicitation/create");
-    let waiting = second.begins_call("old__ask", &json!({"method": "roots/list"}));
-    second.wire.syncs();
-    assert_eq!(second.wire.notifications_so_far("roots/list"), 0);
-    first
-        .wire
-        .sends(&json!({"jsonrpc": "2.0", "id": question["id"], "result": accepted()}));
-    first.wire.answer_to(&asked).unwrap();
-    is_asked(&second, "roots/list", &json!({"roots": []}));
-    second.wire.answer_to(&waiting).unwrap();
 }
 
 #[test]

@@ -120,17 +120,6 @@ fn a_client_that_shows_forms_alone_is_not_asked_to_open_a_page() {
 }
 
 #[test]
-fn a_legacy_backend_is_told_the_modes_of_its_client() {
-    let gateway = asking();
-    let lines = legacy(&gateway).gets("old__received", json!({}))["lines"].take();
-    let lines = lines.as_array().unwrap().iter().map(|line| line.as_str().unwrap());
-    let mut messages = lines.map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let initialize = messages.find(|message| message["method"] == "initialize").unwrap();
-    let modes = &initialize["params"]["capabilities"]["elicitation"];
-    assert_eq!(*modes, json!({"form": {}, "url": {}}));
-}
-
-#[test]
 fn a_refusal_until_a_page_is_opened_reaches_a_legacy_client_as_it_is() {
     let gateway = asking();
     let client = legacy(&gateway);

@@ -290,3 +290,21 @@ fn a_full_disk_costs_nothing_but_the_memory_of_the_lists() {
     drop((client, gateway));
     drop(disk);
 }
+
+#[test]
+fn what_is_offered_to_callers_that_can_be_asked_is_kept_too() {
+    let flags = ["--list-by-capability"];
+    let mut gateway = on_disk().backend_with("old", &flags, "asks = true").start();
+    keeps_lists(&gateway, "old", 1);
+    let before = tools_of(&gateway.legacy(), "old");
+    assert!(before.contains(&"for_sampling".to_owned()), "{before:?}");
+    gateway.restarts(|_| {});
+    let capabilities = json!({"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}});
+    let client = Agent::legacy(gateway.wire(), "2025-11-25", &capabilities);
+    assert_eq!(tools_of(&client, "old"), before);
+    // The main instance, which is not offered all of them, takes none away.
+    client.gets("old__for_sampling", json!({}));
+    gateway.legacy().gets("old__echo", json!({}));
+    assert_eq!(tools_of(&client, "old"), before);
+    assert_eq!(client.wire.notifications_so_far("notifications/tools/list_changed"), 0);
+}

@@ -24,6 +24,7 @@ mod lists;
 mod operators;
 mod own_tools;
 mod places;
+mod pooled;
 mod prefixes;
 mod processes;
 mod real_servers;

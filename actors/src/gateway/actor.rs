@@ -11,14 +11,14 @@ use tokio::sync::{oneshot, watch};
 use super::{
     BackendState,
     added::{AddedBackends, BackendTables},
-    backend::{Backend, Commanded, Reconfigure, Remove},
+    backend::{Backend, Ordered, Reconfigure, Remove},
     catalog::{Catalog, Offer},
     kept_lists::KeptLists,
     launch::Launcher,
     list_budget::ListBudget,
     lists::ListKind,
     names::Naming,
-    shared::{BackendShared, GatewayShared, Offered},
+    shared::{BackendOrder, BackendShared, GatewayShared, Offered},
 };
 use crate::{
     clock::now,
@@ -259,10 +259,12 @@ impl Gateway {
         let keeping = (Arc::clone(&self.kept_lists), Arc::clone(&self.budget));
         let mut made = None;
         let address = supervise::start(Arc::clone(&metrics), self.restarts, on_give_up, |address| {
-            let commands = address.clone();
+            let orders = address.clone();
             let view = Backend::first_view(config);
-            let shared = BackendShared::new(project, view, Arc::clone(&metrics), move |command| {
-                let _ = commands.tell(Commanded(command));
+            let shared = BackendShared::new(project, view, Arc::clone(&metrics), move |order| match order {
+                BackendOrder::Command(_) => drop(orders.tell(Ordered(order))),
+                // There are as many as instances, and none may be lost.
+                BackendOrder::Pool(_) => orders.report(Ordered(order)),
             });
             made = Some(Arc::clone(&shared));
             let changed = Box::new(move || parent.report(BackendChanged));

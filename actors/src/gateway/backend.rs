@@ -1,9 +1,11 @@
 //! The actor of one backend: starts its instance, ends it, and starts it again, as its [`Life`] decides. Calls do not pass
 //! through it.
 
+mod idle;
 mod lists;
+mod pooled;
 
-use std::{any::Any, sync::Arc, time::Duration};
+use std::{any::Any, collections::HashMap, sync::Arc, time::Duration};
 
 use actix::{
     Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, SpawnHandle, Supervised,
@@ -15,10 +17,13 @@ use super::{
     call::Link,
     counters::StartReason,
     kept_lists::{Keeping, KeptLists},
-    launch::{Instance, InstanceEvent, LaunchOrder, Launcher, ReadyInstance},
+    launch::{Instance, InstanceEvent, LaunchOrder, Launcher},
     life::{BackendState, Life, LifeEffect, LifeEvent},
     list_budget::{ListBudget, ListBytes},
-    shared::{BackendCommand, BackendShared, BackendView},
+    pool::PoolKind,
+    profile::Profile,
+    shared::{BackendCommand, BackendOrder, BackendShared, BackendView},
+    told_lists::ToldLists,
 };
 use crate::{
     clock::now,
@@ -28,9 +33,6 @@ use crate::{
 
 /// How long open calls may go on when the configuration of their backend changes.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
-/// How often it is checked whether a backend has been idle for too long, as a part of that time.
-const IDLE_CHECKS: u32 = 4;
-
 /// The actor of one backend.
 pub(super) struct Backend {
     shared: Arc<BackendShared>,
@@ -47,10 +49,11 @@ pub(super) struct Backend {
     watching: Option<Box<dyn Any>>,
     known_era: Option<BackendEra>,
     keeping: Keeping,
+    told: ToldLists,
     /// Of what it offers, if it was added.
     list_bytes: ListBytes,
-    /// The running instance gets one call at a time.
-    takes_one_call: bool,
+    /// The instances of the pool, by their ids there.
+    pooled: HashMap<u64, Launched>,
     timer: Option<SpawnHandle>,
     /// Tells the gateway that what the backend offers, or its state, may have changed.
     changed: Box<dyn Fn()>,
@@ -66,6 +69,8 @@ struct Launched {
     pid: Option<u32>,
     /// Takes its calls, once it is ready.
     link: Option<Arc<dyn Link>>,
+    /// The instances beside it that are lent to calls, if it is the main one.
+    pool: PoolKind,
 }
 
 /// What an instance has reported.
@@ -76,10 +81,10 @@ struct Reported {
     event: InstanceEvent,
 }
 
-/// A command of a caller or an operator.
+/// What a caller, an operator or the pool wants.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) struct Commanded(pub BackendCommand);
+pub(super) struct Ordered(pub BackendOrder);
 
 /// The files of the program have changed.
 #[derive(Message)]
@@ -126,7 +131,8 @@ impl Backend {
             known_era: None,
             keeping: Keeping::new(kept_lists),
             list_bytes: ListBytes::new(budget),
-            takes_one_call: false,
+            told: ToldLists::default(),
+            pooled: HashMap::new(),
             timer: None,
             changed,
             is_removed: false,
@@ -142,6 +148,7 @@ impl Backend {
             since_ms: now().unix_ms,
             retry_at_ms: None,
             link: None,
+            pool: PoolKind::Closed,
             pid: None,
             server: None,
             lists: None,
@@ -152,15 +159,16 @@ impl Backend {
     fn on(&mut self, event: LifeEvent, ctx: &mut Context<Self>) {
         let before = self.life.state();
         match self.life.on(event, now().mono_ms) {
-            Some(LifeEffect::Launch) => self.running = Some(self.launch(self.known_era)),
+            Some(LifeEffect::Launch) => self.running = Some(self.launch_main(self.known_era)),
             Some(LifeEffect::End) => {
                 self.successor = None;
+                self.end_pool();
                 if let Some(running) = &self.running {
                     running.instance.end();
                 }
             }
             // Another version of the program may speak another era.
-            Some(LifeEffect::LaunchSuccessor) => self.successor = Some(self.launch(None)),
+            Some(LifeEffect::LaunchSuccessor) => self.successor = Some(self.launch_main(None)),
             Some(LifeEffect::Replace) => self.replace(ctx),
             Some(LifeEffect::EndSuccessor) => self.successor = None,
             Some(LifeEffect::Drain) => self.drain(ctx),
@@ -185,16 +193,22 @@ impl Backend {
         }
     }
 
-    fn launch(&mut self, known_era: Option<BackendEra>) -> Launched {
+    fn launch_main(&mut self, known_era: Option<BackendEra>) -> Launched {
+        self.shared.counters.starts.add(self.life.start_reason(), 1);
+        let era = self.shared.view().config.era.or(known_era);
+        self.launch(era, None)
+    }
+
+    fn launch(&mut self, known_era: Option<BackendEra>, profile: Option<Profile>) -> Launched {
         self.last_number += 1;
         let (address, number) = (self.address.clone(), self.last_number);
         let config = Arc::clone(&self.shared.view().config);
-        self.shared.counters.starts.add(self.life.start_reason(), 1);
         let order = LaunchOrder {
             project: self.shared.project.clone(),
-            known_era: config.era.or(known_era),
-            known_lists: self.shared.view().lists.clone(),
             config: Arc::clone(&config),
+            profile,
+            known_era,
+            known_lists: self.shared.view().lists.clone(),
             log: Arc::clone(&self.shared.log),
             resources: Arc::clone(&self.shared.resources),
             tasks: Arc::clone(&self.shared.tasks),
@@ -213,6 +227,7 @@ impl Backend {
             instance: self.launcher.launch(order),
             pid: None,
             link: None,
+            pool: PoolKind::Closed,
         }
     }
 
@@ -222,21 +237,10 @@ impl Backend {
         let Some(successor) = self.successor.take() else {
             return;
         };
-        self.shared.change_view(|view| {
-            view.pid = successor.pid;
-            view.link.clone_from(&successor.link);
-        });
         let before = self.running.replace(successor);
-        if let Some(Launched {
-            instance,
-            link: Some(link),
-            ..
-        }) = before
-        {
-            ctx.spawn(wrap_future(async move {
-                let _ = timeout(DRAIN_MAX, link.wait_until_idle()).await;
-                drop(instance);
-            }));
+        self.show_running(ctx);
+        if let Some(before) = before {
+            before.end_once_idle(ctx);
         }
     }
 
@@ -297,15 +301,16 @@ impl Backend {
         match event {
             InstanceEvent::Running { pid } => self.shared.change_view(|view| view.pid = Some(pid)),
             InstanceEvent::Ready(ready) => {
-                let link = self.agreed(ready);
+                self.known_era = Some(ready.link.era());
                 if let Some(running) = &mut self.running {
-                    running.link = Some(Arc::clone(&link));
+                    let server = running.agreed(ready);
+                    self.shared.change_view(|view| view.server = Some(server));
                 }
-                self.shared.change_view(|view| view.link = Some(link));
+                self.show_running(ctx);
                 self.on(LifeEvent::Ready, ctx);
                 self.check_idle(ctx);
             }
-            InstanceEvent::Lists { lists, are_complete } => self.take_lists(lists, are_complete, ctx),
+            InstanceEvent::Lists { lists, are_complete } => self.main_told(lists, are_complete, ctx),
             InstanceEvent::ListsFailed(reason) => self.lists_failed(reason),
             InstanceEvent::Ended(ended) => {
                 let reason = ended.to_string();
@@ -313,12 +318,12 @@ impl Backend {
                     // Another version of the program may speak another era.
                     self.known_era = None;
                 }
-                self.instance_gone();
+                self.instance_gone(ctx);
                 let jitter = jitter();
                 self.on(LifeEvent::Ended { reason, jitter }, ctx);
             }
             InstanceEvent::NotStarted(reason) => {
-                self.instance_gone();
+                self.instance_gone(ctx);
                 self.on(LifeEvent::NotStarted { reason }, ctx);
             }
         }
@@ -335,8 +340,9 @@ impl Backend {
                 return;
             }
             InstanceEvent::Ready(ready) => {
-                successor.link = Some(Arc::clone(&ready.link));
-                self.agreed(ready);
+                self.known_era = Some(ready.link.era());
+                let server = successor.agreed(ready);
+                self.shared.change_view(|view| view.server = Some(server));
                 self.on(LifeEvent::SuccessorReady, ctx);
                 return self.check_idle(ctx);
             }
@@ -348,18 +354,25 @@ impl Backend {
         self.on(LifeEvent::SuccessorEnded { reason }, ctx);
     }
 
-    /// Takes what an instance has said of itself. Returns its link.
-    fn agreed(&mut self, ready: ReadyInstance) -> Arc<dyn Link> {
-        let ReadyInstance {
-            link,
-            server,
-            takes_one_call,
-        } = ready;
-        self.known_era = Some(link.era());
-        self.takes_one_call = takes_one_call;
-        self.apply_concurrency();
-        self.shared.change_view(|view| view.server = Some(server));
-        link
+    /// Shows callers the running instance, with a pool of its own.
+    fn show_running(&mut self, ctx: &mut Context<Self>) {
+        let Some(Launched {
+            link: Some(link),
+            pool,
+            pid,
+            ..
+        }) = &self.running
+        else {
+            return;
+        };
+        let (link, pool, pid) = (Arc::clone(link), *pool, *pid);
+        self.told = ToldLists::default();
+        self.retire_pool(ctx);
+        self.shared.leases.open(pool, &link);
+        self.shared.change_view(|view| {
+            view.pid = pid.or(view.pid);
+            (view.link, view.pool) = (Some(link), pool);
+        });
     }
 
     /// Lets the open calls end, for at most [`DRAIN_MAX`]. New calls wait for what comes then.
@@ -368,7 +381,7 @@ impl Backend {
         let Some(link) = self.shared.view().link.clone() else {
             return self.on(LifeEvent::Drained, ctx);
         };
-        self.shared.change_view(|view| view.link = None);
+        self.hide_running(ctx);
         let number = self.running_number();
         let drained = async move {
             let _ = timeout(DRAIN_MAX, link.wait_until_idle()).await;
@@ -384,46 +397,17 @@ impl Backend {
         self.running.as_ref().map(|running| running.number)
     }
 
-    /// Lets as many calls run at once as the configuration and the running instance allow.
-    fn apply_concurrency(&self) {
-        let configured = self.shared.view().config.concurrency;
+    /// Gives callers no further instance. Those of the pool go on with their calls.
+    fn hide_running(&mut self, ctx: &mut Context<Self>) {
         self.shared
-            .turns
-            .set_limit(if self.takes_one_call { 1 } else { configured });
+            .change_view(|view| (view.link, view.pool) = (None, PoolKind::Closed));
+        self.retire_pool(ctx);
     }
 
-    fn instance_gone(&mut self) {
+    fn instance_gone(&mut self, ctx: &mut Context<Self>) {
         self.running = None;
-        self.shared.change_view(|view| (view.link, view.pid) = (None, None));
-    }
-
-    /// Ends the instance once it has had no call for as long as the configuration allows.
-    fn check_idle(&mut self, ctx: &mut Context<Self>) {
-        let Some(idle_max) = self.shared.view().config.stop_when_idle else {
-            return;
-        };
-        let number = self.running_number();
-        ctx.run_later(idle_max / IDLE_CHECKS, move |backend, ctx| {
-            if backend.running_number() != number {
-                return;
-            }
-            if backend.is_idle(idle_max) {
-                backend.on(LifeEvent::IdleTooLong, ctx);
-            } else {
-                backend.check_idle(ctx);
-            }
-        });
-    }
-
-    fn is_idle(&self, idle_max: Duration) -> bool {
-        use std::sync::atomic::Ordering::Relaxed;
-        let view = self.shared.view();
-        let idle_ms = now()
-            .mono_ms
-            .saturating_sub(self.shared.counters.last_call_ms.load(Relaxed));
-        let since_ready = now().unix_ms.saturating_sub(view.since_ms);
-        let has_calls = self.shared.counters.open.load(Relaxed) > 0 || self.shared.parked.count() > 0;
-        !has_calls && u128::from(idle_ms.min(since_ready)) >= idle_max.as_millis()
+        self.hide_running(ctx);
+        self.shared.change_view(|view| view.pid = None);
     }
 }
 
@@ -444,9 +428,10 @@ fn what_starts(config: &BackendConfig) -> impl PartialEq + use<'_> {
         limits,
         is_disabled,
         asks,
+        instances_max,
         ..
     } = config;
-    (address, era, limits, is_disabled, asks)
+    (address, era, limits, is_disabled, asks, instances_max)
 }
 
 /// A random number from 0 to 1.
@@ -475,8 +460,9 @@ impl Actor for Backend {
 
 impl Supervised for Backend {
     /// The instance ends with its handle, and its calls are answered by its link.
-    fn restarting(&mut self, _: &mut Context<Self>) {
-        self.instance_gone();
+    fn restarting(&mut self, ctx: &mut Context<Self>) {
+        self.end_pool();
+        self.instance_gone(ctx);
         (self.successor, self.timer) = (None, None);
         self.keeping.is_writing = false;
         let was_disabled = self.life.state() == BackendState::Disabled;
@@ -496,15 +482,21 @@ impl Handler<Envelope<Reported>> for Backend {
             self.reported(message.event, ctx);
         } else if self.successor.as_ref().map(|successor| successor.number) == Some(message.instance) {
             self.successor_reported(message.event, ctx);
+        } else {
+            self.pooled_reported(message.instance, message.event, ctx);
         }
     }
 }
 
-impl Handler<Envelope<Commanded>> for Backend {
+impl Handler<Envelope<Ordered>> for Backend {
     type Result = ();
 
-    fn handle(&mut self, Envelope { message, .. }: Envelope<Commanded>, ctx: &mut Context<Self>) {
-        let event = match message.0 {
+    fn handle(&mut self, Envelope { message, .. }: Envelope<Ordered>, ctx: &mut Context<Self>) {
+        let command = match message.0 {
+            BackendOrder::Command(command) => command,
+            BackendOrder::Pool(order) => return self.carry_out(order, ctx),
+        };
+        let event = match command {
             BackendCommand::Want => LifeEvent::Wanted,
             BackendCommand::Restart => LifeEvent::Restart(StartReason::Operator),
             BackendCommand::Stop => LifeEvent::Disable,
@@ -535,7 +527,7 @@ impl Handler<Envelope<Reconfigure>> for Backend {
         let starts_differently = what_starts(&before) != what_starts(&after);
         self.life.configure(after.start_timeout, restarts_by_itself(&after));
         self.shared.change_view(|view| view.config = Arc::clone(&after));
-        self.apply_concurrency();
+        self.shared.turns.set_limit(after.concurrency);
         if starts_differently {
             self.known_era = None;
             match (before.is_disabled, after.is_disabled) {

@@ -58,6 +58,12 @@ pub trait Link: fmt::Debug + Send + Sync {
 
     /// Waits until no call of a caller is open.
     fn wait_until_idle(self: Arc<Self>) -> BoxFuture<'static, ()>;
+
+    /// Whether the call of a caller that was cancelled last may still run: its late answer has not come.
+    fn owes_answer(&self) -> bool;
+
+    /// Waits until the call of a caller that was cancelled last has ended.
+    fn wait_until_settled(self: Arc<Self>) -> BoxFuture<'static, ()>;
 }
 
 /// Whom a request to a backend serves.

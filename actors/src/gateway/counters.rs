@@ -65,6 +65,10 @@ label! {
         Config = "config",
         /// An operator has it started.
         Operator = "operator",
+        /// A caller that can be asked needs an instance of its own.
+        Asking = "asking",
+        /// A cancelled call went on, and could have asked the next caller.
+        Cancelled = "cancelled",
     }
 }
 

@@ -38,6 +38,8 @@ pub struct FrameLink {
     wake: Notify,
     /// The last open call of a caller has ended.
     idle: Notify,
+    /// The cancelled call has ended.
+    settled: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -45,6 +47,8 @@ struct State {
     slots: Slots<OpenCall>,
     /// Open calls that serve callers.
     callers: usize,
+    /// The call of a caller that was cancelled last, until its late answer has come.
+    cancelled: Option<CallNumber>,
     /// Frames that the task has not taken.
     outgoing: Vec<u8>,
     /// The number of frames in `outgoing`.
@@ -86,6 +90,7 @@ impl FrameLink {
             state: Mutex::default(),
             wake: Notify::new(),
             idle: Notify::new(),
+            settled: Notify::new(),
         })
     }
 
@@ -161,6 +166,10 @@ impl FrameLink {
         let mut state = self.lock();
         let found = state.remove(number);
         self.note_if_idle(&state);
+        if state.cancelled == Some(number) {
+            state.cancelled = None;
+            self.settled.notify_one();
+        }
         drop(state);
         match found {
             Found::Open(call) => {
@@ -203,8 +212,9 @@ impl FrameLink {
         state.is_closed = true;
         let written = state.written;
         let calls = state.slots.drain();
-        state.callers = 0;
+        (state.callers, state.cancelled) = (0, None);
         self.idle.notify_one();
+        self.settled.notify_one();
         state.outgoing = Vec::new();
         drop(state);
         for call in calls {
@@ -308,8 +318,14 @@ impl Link for FrameLink {
 
     fn cancel(&self, number: CallNumber) {
         let mut state = self.lock();
-        if !matches!(state.remove(number), Found::Open(_)) || state.is_closed {
+        let Found::Open(call) = state.remove(number) else {
             return;
+        };
+        if state.is_closed {
+            return;
+        }
+        if call.purpose == CallPurpose::Caller {
+            state.cancelled = Some(number);
         }
         let CallNumber(id) = number;
         self.note_if_idle(&state);
@@ -334,6 +350,18 @@ impl Link for FrameLink {
         Box::pin(async move {
             while self.lock().callers > 0 {
                 self.idle.notified().await;
+            }
+        })
+    }
+
+    fn owes_answer(&self) -> bool {
+        self.lock().cancelled.is_some()
+    }
+
+    fn wait_until_settled(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            while self.owes_answer() {
+                self.settled.notified().await;
             }
         })
     }

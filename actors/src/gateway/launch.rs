@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     asked_urls::AskedUrls, call::Link, counters::BackendCounters, link_end::LinkEnded, lists::BackendLists,
-    log::BackendLog, subscribed::SubscribedResources, subscribed_tasks::SubscribedTasks,
+    log::BackendLog, profile::Profile, subscribed::SubscribedResources, subscribed_tasks::SubscribedTasks,
 };
 use crate::model::{BackendConfig, BackendEra, ProjectId};
 
@@ -33,6 +33,8 @@ pub trait Instance {
 pub struct LaunchOrder {
     pub project: ProjectId,
     pub config: Arc<BackendConfig>,
+    /// What an instance of the pool is told that its client can be asked for; `None` for the main instance.
+    pub profile: Option<Profile>,
     /// The era that an earlier instance spoke.
     pub known_era: Option<BackendEra>,
     /// What an earlier instance offered.
@@ -79,8 +81,8 @@ pub enum InstanceEvent {
 pub struct ReadyInstance {
     pub link: Arc<dyn Link>,
     pub server: Arc<ServerInfo>,
-    /// It may ask its callers, and its questions do not say which call they belong to: it gets one call at a time.
-    pub takes_one_call: bool,
+    /// Its configuration lets it ask its callers, and its questions do not say which call they belong to.
+    pub asks_without_call: bool,
 }
 
 /// What a backend has said of itself in its handshake.

@@ -1,6 +1,6 @@
 //! What one backend offers: its tools, prompts, resources and templates, each with the text that the backend has sent. Pure.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::HashSet};
 
 use crate::json::scan::{self, ScanError};
 
@@ -99,6 +99,18 @@ impl BackendLists {
         items.map(|item| item.key.len() + item.text.len()).sum()
     }
 
+    /// These lists, followed by the items of others that are not among them.
+    #[must_use]
+    pub fn with_items_of(mut self, others: &Self) -> Self {
+        for kind in ListKind::ALL {
+            let known: HashSet<&str> = self.of(kind).iter().map(|item| item.key.as_str()).collect();
+            let further = others.of(kind).iter().filter(|item| !known.contains(item.key.as_str()));
+            let further: Vec<Item> = further.cloned().collect();
+            self.of_mut(kind).extend(further);
+        }
+        self
+    }
+
     /// The items of a list, to be changed.
     pub fn of_mut(&mut self, kind: ListKind) -> &mut Vec<Item> {
         match kind {
@@ -151,6 +163,22 @@ fn key_of(kind: ListKind, element: &str) -> Result<Option<String>, ScanError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn items_of_others_follow_where_they_are_not_known() {
+        let item = |key: &str, text: &str| Item {
+            key: key.to_owned(),
+            text: text.into(),
+        };
+        let lists = |tools| BackendLists {
+            tools,
+            ..BackendLists::default()
+        };
+        let own = lists(vec![item("b", "1"), item("a", "2")]);
+        let others = lists(vec![item("c", "3"), item("a", "4")]);
+        let all = own.with_items_of(&others);
+        assert_eq!(all.tools, [item("b", "1"), item("a", "2"), item("c", "3")]);
+    }
 
     #[test]
     fn pages_are_added_up_and_the_text_is_kept() {

@@ -4,6 +4,7 @@
 //! Gateway                    makes the catalog, and keeps the backends as the configuration has them
 //! └─ Backend × n             starts an instance, ends it, and starts it again
 //!    └─ instance             no actor: a process or a connection, which the program brings
+//!       (+ a pool of them     where the backend may ask its callers, and its questions name no call)
 //! ```
 //!
 //! A call passes no actor. Its caller looks its name up in the [`Catalog`], takes a turn ([`Turns`]) and writes its request into
@@ -14,8 +15,9 @@
 //! 1. A call is exactly one of: waiting, written, parked, ended. It ends once.
 //! 2. A call whose first byte was written is not sent again.
 //! 3. A number of a link is used for one call only, so a late answer reaches no other call.
-//! 4. An instance belongs to one project and one backend.
-//! 5. The failure of a backend, of its instance or of its actor, reaches neither its project nor another backend.
+//! 4. An instance belongs to one project, one backend and one profile.
+//! 5. A question of a backend reaches the caller of the call that it belongs to, or no caller.
+//! 6. The failure of a backend, of its instance or of its actor, reaches neither its project nor another backend.
 //!
 //! What a backend offers is kept in the store of the project. The gateway knows neither projects nor sessions. What starts processes and speaks to them is behind [`Launcher`].
 
@@ -30,6 +32,7 @@ mod counters;
 mod frame_link;
 mod kept_lists;
 mod launch;
+mod lease;
 mod life;
 mod link_end;
 mod list_budget;
@@ -38,10 +41,13 @@ mod lists;
 mod log;
 mod names;
 mod parked;
+mod pool;
+mod profile;
 mod shared;
 mod slots;
 mod subscribed;
 mod subscribed_tasks;
+mod told_lists;
 mod turns;
 
 pub use actor::{Gateway, GatewayHandle, GatewaySettings};
@@ -52,6 +58,7 @@ pub use catalog::{BACKEND_META, Catalog, offered_uri};
 pub use counters::{BackendCounters, CallOutcome, Counts, Direction, StartReason};
 pub use frame_link::{Belongs, FrameLink, SET_LOG_LEVEL};
 pub use launch::{Instance, InstanceEvent, LaunchOrder, Launcher, ReadyInstance, Report, ServerInfo};
+pub use lease::{Lease, Leases, NotLent, Place};
 pub use life::BackendState;
 pub use link_end::{LinkEnded, LinkRefusal};
 pub use listing::{ListPage, Listing, Target};
@@ -59,6 +66,8 @@ pub use lists::{BackendLists, Item, ListKind, add_page};
 pub use log::{BackendLog, LogLine};
 pub use names::{Naming, Prefix};
 pub use parked::{ParkedCall, ParkedCalls};
+pub use pool::{PoolKind, Rest};
+pub use profile::Profile;
 pub use shared::{BackendCommand, BackendShared, BackendView, GatewayShared, ListRevisions, Offered};
 pub use subscribed::{ResourceSubscription, SubscribedResources};
 pub use subscribed_tasks::{SubscribedTasks, TaskSubscription};

@@ -1,5 +1,5 @@
 //! Calls whose backend has asked their caller for input, and whose caller answers with another request. Until then they stay
-//! open, and keep their turn.
+//! open, and keep their place.
 
 use std::{
     collections::HashMap,
@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::{
     call::{Call, InputRequest},
-    turns::Turn,
+    lease::Place,
 };
 
 /// Parked calls of one backend.
@@ -20,7 +20,7 @@ const PARKED_MAX: usize = 64;
 #[derive(Debug)]
 pub struct ParkedCall {
     pub call: Call,
-    pub turn: Turn,
+    pub place: Place,
     /// What the caller is asked, at least one question.
     pub questions: Vec<InputRequest>,
 }
@@ -71,7 +71,7 @@ mod tests {
         let (link, turns, parked) = (FrameLink::new(), Turns::new(100), ParkedCalls::default());
         let call = || ParkedCall {
             call: Arc::clone(&link).open(CallPurpose::Caller, &mut |_, _| {}).unwrap(),
-            turn: turns.try_take().unwrap(),
+            place: Place::Turn(turns.try_take().unwrap()),
             questions: Vec::new(),
         };
         let ids: Vec<_> = (0..PARKED_MAX).map(|_| parked.park(call()).unwrap()).collect();

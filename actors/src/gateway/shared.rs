@@ -14,10 +14,13 @@ use super::{
     catalog::Catalog,
     counters::BackendCounters,
     launch::ServerInfo,
+    lease::Leases,
     listing::Target,
     lists::{BackendLists, ListKind},
     log::BackendLog,
     parked::ParkedCalls,
+    pool::{PoolKind, PoolOrder},
+    profile::Profile,
     subscribed::SubscribedResources,
     subscribed_tasks::SubscribedTasks,
     turns::Turns,
@@ -188,6 +191,8 @@ pub struct BackendShared {
     pub name: BackendName,
     /// Which of the waiting calls runs next.
     pub turns: Arc<Turns>,
+    /// The instances that run one call at a time.
+    pub leases: Arc<Leases>,
     /// The calls that wait for input of their callers.
     pub parked: ParkedCalls,
     /// The resources of whose changes callers want to be told.
@@ -203,7 +208,7 @@ pub struct BackendShared {
     first_start_ms: u64,
     view: watch::Sender<Arc<BackendView>>,
     metrics: Arc<ActorMetrics>,
-    command: Box<dyn Fn(BackendCommand) + Send + Sync>,
+    tell: Arc<dyn Fn(BackendOrder) + Send + Sync>,
 }
 
 /// What an operator or a caller wants of a backend.
@@ -215,6 +220,14 @@ pub enum BackendCommand {
     Restart,
     /// End it until it is started by [`Self::Restart`].
     Stop,
+}
+
+/// What the actor of a backend is told.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum BackendOrder {
+    Command(BackendCommand),
+    /// The pool of its instances needs it.
+    Pool(PoolOrder),
 }
 
 /// A backend as readers see it.
@@ -230,6 +243,8 @@ pub struct BackendView {
     pub retry_at_ms: Option<u64>,
     /// Takes calls, if it runs.
     pub link: Option<Arc<dyn Link>>,
+    /// The instances that are lent to calls.
+    pub pool: PoolKind,
     pub pid: Option<u32>,
     /// What it has said of itself, now or the last time.
     pub server: Option<Arc<ServerInfo>>,
@@ -249,6 +264,17 @@ impl BackendView {
         }
     }
 
+    /// The profile of the instance that has to be lent to a call of this method, whose caller can answer this; `None` if the
+    /// main instance takes it. Only tools, prompts and resources ask their callers.
+    pub fn profile_for(&self, method: &str, caller: Profile) -> Option<Profile> {
+        let may_ask = matches!(method, "tools/call" | "prompts/get" | "resources/read");
+        match self.pool {
+            PoolKind::Closed => None,
+            PoolKind::Only => Some(Profile::ALL),
+            PoolKind::Profiles(_) => Some(caller).filter(|caller| may_ask && *caller != Profile::NONE),
+        }
+    }
+
     /// Whether it does not run and will not tell soon what it offers.
     pub fn has_failed(&self) -> bool {
         matches!(
@@ -263,12 +289,15 @@ impl BackendShared {
         project: ProjectId,
         view: BackendView,
         metrics: Arc<ActorMetrics>,
-        command: impl Fn(BackendCommand) + Send + Sync + 'static,
+        tell: impl Fn(BackendOrder) + Send + Sync + 'static,
     ) -> Arc<Self> {
+        let tell: Arc<dyn Fn(BackendOrder) + Send + Sync> = Arc::new(tell);
+        let order_of_pool = Arc::clone(&tell);
         Arc::new(Self {
             project,
             name: view.config.name.clone(),
             turns: Turns::new(view.config.concurrency),
+            leases: Leases::new(move |order| order_of_pool(BackendOrder::Pool(order))),
             parked: ParkedCalls::default(),
             resources: Arc::default(),
             tasks: Arc::default(),
@@ -278,7 +307,7 @@ impl BackendShared {
             first_start_ms: now().mono_ms,
             view: watch::Sender::new(Arc::new(view)),
             metrics,
-            command: Box::new(command),
+            tell,
         })
     }
 
@@ -297,9 +326,14 @@ impl BackendShared {
         self.metrics.node(Vec::new())
     }
 
+    /// Calls that wait for their turn.
+    pub fn waiting_len(&self) -> usize {
+        self.turns.counts().1 + self.leases.waiting_len()
+    }
+
     /// Asks the backend's actor for something. It answers by a change of the view.
     pub fn command(&self, command: BackendCommand) {
-        (self.command)(command);
+        (self.tell)(BackendOrder::Command(command));
     }
 
     pub(super) fn change_view(&self, change: impl FnOnce(&mut BackendView)) {

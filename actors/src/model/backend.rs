@@ -208,6 +208,8 @@ pub struct BackendConfig {
     pub era: Option<BackendEra>,
     /// Whether it may ask the callers of its calls for input. `None`: if it is modern, where that costs nothing.
     pub asks: Option<bool>,
+    /// Instances of a legacy backend that may ask, the main one included. A single one serves all callers.
+    pub instances_max: usize,
     /// Its instructions are shown to clients.
     pub shows_instructions: bool,
     pub tools: ToolChoice,
@@ -246,6 +248,7 @@ impl BackendConfig {
             hands_over: true,
             era: None,
             asks: None,
+            instances_max: 4,
             shows_instructions: true,
             tools: ToolChoice::default(),
             limits: ProcessLimits::default(),

@@ -66,7 +66,7 @@ impl Launcher for SilentBackends {
             (order.report)(InstanceEvent::Ready(ReadyInstance {
                 link: Arc::clone(&link) as _,
                 server: Arc::default(),
-                takes_one_call: false,
+                asks_without_call: false,
             }));
         }
         Box::new(SilentInstance(link))

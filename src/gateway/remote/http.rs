@@ -13,7 +13,7 @@ use std::{
 
 use actors::{
     clock::now,
-    gateway::{CallEnd, CallNumber, Direction, FrameLink, LaunchOrder, LinkEnded, ListKind},
+    gateway::{CallEnd, CallNumber, Direction, FrameLink, LaunchOrder, LinkEnded, ListKind, Profile},
     model::BackendEra,
 };
 use bytes::Bytes;
@@ -65,8 +65,8 @@ pub struct HttpConversation<'a> {
     endpoint: &'a Endpoint,
     transport: Transport,
     result_bytes_max: usize,
-    /// The server may ask the callers of its calls.
-    asks: bool,
+    /// What the server was told that its client can be asked for.
+    profile: Profile,
     link: Arc<FrameLink>,
     conversation: RefCell<Conversation<'a>>,
     stop: Rc<Stop>,
@@ -91,16 +91,13 @@ impl<'a> HttpConversation<'a> {
         let tools = Rc::new(ToolHeaders::new(Arc::clone(&order.log), known));
         let read_tools = (transport.era() == BackendEra::Modern).then(|| Rc::clone(&tools) as Rc<dyn ReadTools>);
         let opening = Opening::from(Some(transport.era()));
-        let conversation = Conversation::new(order, opening, read_tools);
-        let conversation = match transport {
-            Transport::Streamable(_) => conversation.naming_calls(),
-            Transport::Sse => conversation,
-        };
+        let names_calls = transport != Transport::Sse;
+        let conversation = Conversation::new(order, opening, names_calls, read_tools);
         Self {
             endpoint,
             transport,
             result_bytes_max: order.config.result_bytes_max,
-            asks: order.config.asks == Some(true),
+            profile: conversation.profile(),
             link: Arc::clone(conversation.link()),
             stop: Rc::clone(conversation.stop()),
             conversation: RefCell::new(conversation),

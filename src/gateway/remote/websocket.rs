@@ -38,7 +38,7 @@ pub async fn run(order: &LaunchOrder, endpoint: &Endpoint, ending: &Ending) -> I
         };
         let socket = socket.map_err(|status| InstanceEvent::Ended(Arc::new(LinkEnded::without_output(status))))?;
         let (write, read) = socket.split();
-        let conversation = Conversation::new(order, opening, None);
+        let conversation = Conversation::new(order, opening, false, None);
         Ok(hold(conversation, (write, read), message_len_max, ending).await)
     })
     .await

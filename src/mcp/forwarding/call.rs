@@ -1,28 +1,19 @@
-//! Runs a call of a backend to its answer: it takes a turn, waits until the backend runs, sends the request, passes progress
-//! on, and answers the caller once.
+//! Runs a call of a backend to its answer: sends the request, passes progress on, and answers the caller once.
 
-use std::{
-    hash::{DefaultHasher, Hash, Hasher},
-    rc::Rc,
-    sync::Arc,
-    time::Duration,
-};
+mod opening;
+
+use std::{rc::Rc, sync::Arc};
 
 use actors::{
-    clock::now,
-    gateway::{
-        BackendCommand, BackendShared, BackendState, BackendView, Call, CallEnd, CallEvent, CallOutcome, CallPurpose,
-        CallerId, InputRequest, Link, LinkRefusal, ParkedCall, Turn,
-    },
+    gateway::{BackendShared, Call, CallEnd, CallEvent, CallOutcome, InputRequest, ParkedCall, Place, Profile},
     model::{BackendEra, BackendFailure, BrokerError},
-    session::Connection,
 };
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio::{
     sync::Notify,
-    time::{Instant, sleep_until, timeout_at},
+    time::{Instant, sleep_until},
 };
 
 use super::{
@@ -36,10 +27,10 @@ use super::{
     record::CallRecord,
     request::{ForwardedRequest, Input},
     response::{is_tool_error, translate_error, translate_progress, translate_result},
-    route::{Route, awaited_name, unknown_tool},
+    route::{Route, unknown_tool},
     tasks,
 };
-use crate::mcp::{binding::PeerKind, context::PeerContext, logging::Level, reply::ReplyTo, rpc::RpcError};
+use crate::mcp::{context::PeerContext, logging::Level, reply::ReplyTo, rpc::RpcError};
 
 /// Bytes of answers that may wait for a client that does not read them. A further one is refused.
 const WAITING_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -55,6 +46,8 @@ pub struct RunningCall {
     pub request: ForwardedRequest,
     /// What the caller can be asked for.
     pub capabilities: Map<String, Value>,
+    /// The same for a legacy backend.
+    pub profile: Profile,
     pub _held: HeldBytes,
     /// Notified when the broker stops.
     pub hurry: Rc<Notify>,
@@ -65,7 +58,7 @@ pub struct RunningCall {
 pub struct OpenCall {
     pub call: Call,
     pub era: BackendEra,
-    pub turn: Turn,
+    pub place: Place,
 }
 
 /// What follows from the events of a call.
@@ -93,22 +86,6 @@ impl RunningCall {
         &self.route.backend
     }
 
-    /// Sends the call if the backend runs and a turn is free.
-    pub fn open_now(&self) -> Option<OpenCall> {
-        if self.route.awaited.is_some() {
-            return None;
-        }
-        let link = self.backend().view().link.clone()?;
-        let turn = self.backend().turns.try_take()?;
-        let era = self.prepare(&*link);
-        let call = link
-            .open(CallPurpose::Caller, &mut |number, out| {
-                self.request.write(era, number, out);
-            })
-            .ok()?;
-        Some(OpenCall { call, era, turn })
-    }
-
     /// Runs the call to its answer.
     pub async fn run(self, opened: Option<OpenCall>) {
         let mut deadlines = Deadlines::begin(&self.backend().view(), self.record.begun);
@@ -129,8 +106,8 @@ impl RunningCall {
                 Ok(Followed::Ended(CallEnd::NotSent)) => continue,
                 Ok(Followed::Ended(end)) => end,
                 Ok(Followed::Asked(questions)) => {
-                    let OpenCall { call, turn, .. } = open;
-                    return self.park(ParkedCall { call, turn, questions });
+                    let OpenCall { call, place, .. } = open;
+                    return self.park(ParkedCall { call, place, questions });
                 }
                 Err(failure) => return self.fail(failure),
             };
@@ -228,80 +205,6 @@ impl RunningCall {
         self.to.raw_result(&self.context.outbox, &result);
     }
 
-    /// Sends the call once it is its turn and the backend runs.
-    async fn open(&self, deadlines: &mut Deadlines, is_stopping: &mut bool) -> Result<OpenCall, NotOpened> {
-        let opening = self.wait_and_open();
-        tokio::pin!(opening);
-        loop {
-            tokio::select! {
-                opened = timeout_at(deadlines.next, &mut opening) => {
-                    return opened.unwrap_or_else(|_| Err(self.not_running(*is_stopping).into()));
-                }
-                () = self.hurry.notified(), if !*is_stopping => {
-                    *is_stopping = true;
-                    deadlines.shorten(self.context.service.call_drain);
-                }
-            }
-        }
-    }
-
-    async fn wait_and_open(&self) -> Result<OpenCall, NotOpened> {
-        let backend = self.backend();
-        let busy = |reason| BackendFailure::Busy {
-            backend: backend.name.to_string(),
-            reason,
-        };
-        let turn = backend.turns.take(self.caller());
-        let turn = turn.map_err(|_| busy("too many calls wait for their turn"))?;
-        let turn = turn.await.map_err(|_| busy("the turn was lost"))?;
-        let mut views = backend.views();
-        let mut waits_for_name = self.route.awaited.is_some();
-        loop {
-            let view = Arc::clone(&views.borrow_and_update());
-            if waits_for_name && view.has_told {
-                self.find_name().await?;
-                waits_for_name = false;
-            }
-            if let Some(link) = view.link.clone().filter(|_| !waits_for_name) {
-                let era = self.prepare(&*link);
-                match link.open(CallPurpose::Caller, &mut |number, out| {
-                    self.request.write(era, number, out)
-                }) {
-                    Ok(call) => return Ok(OpenCall { call, era, turn }),
-                    Err(LinkRefusal::Busy) => return Err(busy("it does not read its input").into()),
-                    Err(LinkRefusal::Closed) => {}
-                }
-            }
-            match view.state {
-                BackendState::Idle => backend.command(BackendCommand::Want),
-                BackendState::Starting | BackendState::Ready | BackendState::Handover | BackendState::Stopping => {}
-                BackendState::Backoff | BackendState::Failed | BackendState::Disabled => {
-                    return Err(unavailable(backend, &view).into());
-                }
-            }
-            if views.changed().await.is_err() {
-                return Err(unavailable(backend, &view).into());
-            }
-        }
-    }
-
-    /// Waits for the catalog that has what the backend offers, and looks the called name up.
-    async fn find_name(&self) -> Result<(), NotOpened> {
-        let (Some(called), Some(gateway)) = (&self.route.awaited, self.context.project.gateway()) else {
-            return Ok(());
-        };
-        let found = gateway
-            .shared()
-            .wait_for(|| awaited_name(&self.context, &self.route, called));
-        match found.await {
-            Some(Ok(name)) => {
-                self.request.set_replaced(name);
-                Ok(())
-            }
-            Some(Err(())) | None => Err(NotOpened::Unknown),
-        }
-    }
-
     /// Passes progress and questions on until the call has ended or has taken too long. The time in which a caller thinks
     /// does not count as silence of the backend.
     async fn follow(
@@ -364,15 +267,6 @@ impl RunningCall {
         let (context, to) = (Rc::clone(&self.context), self.to.clone());
         let outcome = ask_legacy_caller(context, to, self.backend(), &question).await;
         (question, outcome)
-    }
-
-    /// Tells a legacy backend which log messages the caller wants. Returns the era of the backend.
-    fn prepare(&self, link: &dyn Link) -> BackendEra {
-        let era = link.era();
-        if let (BackendEra::Legacy, Some(level)) = (era, self.to.log_level) {
-            link.want_log_level(level as u8 + 1, level.as_str());
-        }
-        era
     }
 
     /// Passes a log message on, if the caller wants its level.
@@ -517,47 +411,5 @@ impl RunningCall {
             _ => unknown_tool(name),
         };
         self.to.error(&self.context.outbox, &error);
-    }
-
-    fn not_running(&self, is_stopping: bool) -> BackendFailure {
-        if is_stopping {
-            return BackendFailure::ShuttingDown {
-                backend: self.backend().name.to_string(),
-            };
-        }
-        let view = self.backend().view();
-        if matches!(view.state, BackendState::Ready | BackendState::Handover) {
-            return BackendFailure::Busy {
-                backend: self.backend().name.to_string(),
-                reason: "calls of others take all its turns",
-            };
-        }
-        unavailable(self.backend(), &view)
-    }
-
-    /// The caller whose calls wait behind each other: its connection, because agents may share a key. Requests without a
-    /// connection belong to their key.
-    fn caller(&self) -> CallerId {
-        if self.context.kind != PeerKind::Stateless {
-            return self.context.outbox.id().get();
-        }
-        let mut hasher = DefaultHasher::new();
-        self.context.identity.owner_path().hash(&mut hasher);
-        hasher.finish()
-    }
-}
-
-fn unavailable(backend: &BackendShared, view: &BackendView) -> BackendFailure {
-    let is_tried_again = matches!(view.state, BackendState::Backoff | BackendState::Failed);
-    let wait_ms = view.retry_at_ms.map(|at| at.saturating_sub(now().mono_ms));
-    let retry_after = match view.state {
-        BackendState::Starting => Some(Duration::from_secs(1)),
-        _ => wait_ms.filter(|_| is_tried_again).map(Duration::from_millis),
-    };
-    BackendFailure::Unavailable {
-        backend: backend.name.to_string(),
-        state: view.state.as_str(),
-        reason: view.reason.clone(),
-        retry_after,
     }
 }

@@ -13,7 +13,7 @@ use super::{
     asking::{Brought, States, carried_capabilities, parked_key},
     call::{OpenCall, RunningCall},
     held_bytes::HeldBytes,
-    question::{check_opened, may_ask},
+    question::{check_opened, may_ask, profile_of},
     record::CallRecord,
     request::{ForwardedRequest, Input},
     route::Route,
@@ -79,6 +79,7 @@ pub fn forward(
         record,
         route,
         request,
+        profile: profile_of(&capabilities),
         capabilities,
         _held: held,
         hurry: Rc::clone(&hurry),
@@ -87,7 +88,7 @@ pub fn forward(
         Some(parked) if parked.questions.is_empty() => Some(OpenCall {
             era: parked.call.link().era(),
             call: parked.call,
-            turn: parked.turn,
+            place: parked.place,
         }),
         Some(parked) => {
             call.park(parked);

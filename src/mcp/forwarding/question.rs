@@ -5,7 +5,7 @@
 use std::{borrow::Cow, sync::Arc};
 
 use actors::{
-    gateway::{BackendShared, InputRequest, Link},
+    gateway::{BackendShared, InputRequest, Link, Profile},
     json,
     model::BackendEra,
 };
@@ -41,6 +41,15 @@ const URLS_REQUIRED: i64 = -32042;
 pub fn may_ask(backend: &BackendShared) -> bool {
     let asks = backend.view().config.asks;
     asks.unwrap_or_else(|| era_of(backend) != Some(BackendEra::Legacy))
+}
+
+/// What a caller with these capabilities can be asked for.
+pub fn profile_of(capabilities: &Map<String, Value>) -> Profile {
+    Profile::NONE
+        .with(Profile::FORM, accepts_forms(capabilities))
+        .with(Profile::URL, accepts_urls(capabilities))
+        .with(Profile::SAMPLING, capabilities.contains_key("sampling"))
+        .with(Profile::ROOTS, capabilities.contains_key("roots"))
 }
 
 /// The era of the running instance.

@@ -12,6 +12,7 @@ use crate::{
         life::LifeEvent,
         list_budget::ADDED_LISTS_BYTES_MAX,
         lists::BackendLists,
+        profile::Profile,
     },
     model::BackendOrigin,
 };
@@ -58,8 +59,34 @@ impl Backend {
         (self.changed)();
     }
 
-    /// Takes what the running instance offers, and has the store keep it if that is all that it offers.
-    pub(super) fn take_lists(&mut self, lists: BackendLists, are_complete: bool, ctx: &mut Context<Self>) {
+    /// Takes what the main instance offers. What callers are offered that can be asked follows from an instance of the pool,
+    /// which is started for it. Until then they keep what was known before.
+    pub(super) fn main_told(&mut self, lists: BackendLists, are_complete: bool, ctx: &mut Context<Self>) {
+        let is_other = self.told.main(lists, are_complete);
+        if is_other && let Some(order) = self.shared.leases.change(|pool, _| pool.start_first(Profile::ALL)) {
+            self.told.awaits(order.id());
+            self.carry_out(order, ctx);
+        }
+        if !self.told.are_awaited() || self.shared.view().lists.is_none() {
+            self.take_told_lists(ctx);
+        }
+    }
+
+    /// Takes what an instance offers to callers that can answer everything; `None` if it does not tell.
+    pub(super) fn told_to_askers(&mut self, id: u64, lists: Option<BackendLists>, ctx: &mut Context<Self>) {
+        if self.told.askers(id, lists) {
+            self.take_told_lists(ctx);
+        }
+    }
+
+    fn take_told_lists(&mut self, ctx: &mut Context<Self>) {
+        if let Some((lists, are_complete)) = self.told.all() {
+            self.take_lists(lists, are_complete, ctx);
+        }
+    }
+
+    /// Takes what the backend offers, and has the store keep it if that is all that it offers.
+    fn take_lists(&mut self, lists: BackendLists, are_complete: bool, ctx: &mut Context<Self>) {
         let before = self.shared.view();
         let known = before.lists.clone().filter(|known| **known == lists);
         if known.is_none() && before.lists.is_some() {

@@ -32,6 +32,8 @@ pub struct Backend {
     failures: u64,
     open_calls: u64,
     waiting_calls: u64,
+    #[serde(default)]
+    processes: u64,
     starts: u64,
 }
 
@@ -89,6 +91,9 @@ pub fn details(backend: &Backend) -> Table {
     }
     if let Some(pid) = backend.pid {
         row("process group", pid.to_string());
+    }
+    if backend.processes > 1 {
+        row("processes", backend.processes.to_string());
     }
     let offers = format!(
         "{} tools, {} prompts, {} resources",

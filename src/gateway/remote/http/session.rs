@@ -35,7 +35,7 @@ impl HttpConversation<'_> {
             return Ok(());
         }
         let failed = |reason: String| format!("its session is lost, and it gives no other: {reason}");
-        let (_, lines) = Probe::begin(Opening::Legacy, self.asks);
+        let (_, lines) = Probe::begin(Opening::Legacy, self.profile);
         let initialized = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
         let mut session = None;
         for line in lines.iter().map(String::as_str).chain([initialized]) {

@@ -1,0 +1,165 @@
+//! The instances of the pool: started for callers that can be asked, and ended when they are not needed.
+
+use std::{sync::Arc, time::Duration};
+
+use actix::{ActorFutureExt, AsyncContext, Context, fut::wrap_future};
+use tokio::time::timeout;
+
+use super::{Backend, DRAIN_MAX, Launched};
+use crate::{
+    clock::millis,
+    gateway::{
+        counters::StartReason,
+        launch::{InstanceEvent, ReadyInstance, ServerInfo},
+        life::LifeEvent,
+        pool::{PoolKind, PoolOrder},
+        profile::Profile,
+    },
+    model::BackendEra,
+};
+
+/// How long an instance of the pool is kept that has no call.
+const UNUSED_MAX: Duration = Duration::from_secs(60);
+/// How long a cancelled call may go on in an instance that is lent. Then the instance is ended.
+const SETTLE_MAX: Duration = Duration::from_secs(10);
+
+impl Launched {
+    /// Takes what the instance has said in its handshake. Returns what it has said of itself.
+    pub(super) fn agreed(&mut self, ready: ReadyInstance) -> Arc<ServerInfo> {
+        self.pool = match self.config.instances_max {
+            _ if !ready.asks_without_call => PoolKind::Closed,
+            0 | 1 => PoolKind::Only,
+            all => PoolKind::Profiles(all - 1),
+        };
+        self.link = Some(ready.link);
+        ready.server
+    }
+
+    /// Lets the open calls end, for at most [`DRAIN_MAX`], and then the instance.
+    pub(super) fn end_once_idle(self, ctx: &mut Context<Backend>) {
+        let Self {
+            instance,
+            link: Some(link),
+            ..
+        } = self
+        else {
+            return;
+        };
+        ctx.spawn(wrap_future(async move {
+            let _ = timeout(DRAIN_MAX, link.wait_until_idle()).await;
+            drop(instance);
+        }));
+    }
+}
+
+impl Backend {
+    /// Does what the pool needs.
+    pub(super) fn carry_out(&mut self, order: PoolOrder, ctx: &mut Context<Self>) {
+        match order {
+            PoolOrder::Start { id, profile } => self.start_pooled(id, profile, ctx),
+            PoolOrder::End { id } => drop(self.pooled.remove(&id)),
+            PoolOrder::Settle { id } => self.settle(id, ctx),
+        }
+    }
+
+    fn start_pooled(&mut self, id: u64, profile: Profile, ctx: &mut Context<Self>) {
+        if !self.shared.leases.has(id) {
+            // The pool was closed meanwhile.
+            return;
+        }
+        self.shared.counters.starts.add(StartReason::Asking, 1);
+        let launched = self.launch(Some(BackendEra::Legacy), Some(profile));
+        let start_timeout = launched.config.start_timeout;
+        self.pooled.insert(id, launched);
+        ctx.run_later(start_timeout, move |backend, ctx| {
+            if backend.pooled.get(&id).is_some_and(|launched| launched.link.is_none()) {
+                let reason = format!("it did not answer within {} s", start_timeout.as_secs());
+                backend.pooled_gone(id, &reason, ctx);
+            }
+        });
+    }
+
+    /// Takes what an instance of the pool reports.
+    pub(super) fn pooled_reported(&mut self, number: u64, event: InstanceEvent, ctx: &mut Context<Self>) {
+        let mut pooled = self.pooled.iter_mut();
+        let Some((&id, launched)) = pooled.find(|(_, launched)| launched.number == number) else {
+            return;
+        };
+        match event {
+            InstanceEvent::Running { .. } => {}
+            InstanceEvent::Ready(ready) => {
+                let link = Arc::clone(&ready.link);
+                launched.agreed(ready);
+                self.shared.leases.change(|pool, now_ms| pool.ready(id, link, now_ms));
+                end_once_unused(id, ctx);
+            }
+            InstanceEvent::Lists { lists, .. } => self.told_to_askers(id, Some(lists), ctx),
+            InstanceEvent::ListsFailed(_) => self.told_to_askers(id, None, ctx),
+            InstanceEvent::Ended(ended) => self.pooled_gone(id, &ended.to_string(), ctx),
+            InstanceEvent::NotStarted(reason) => self.pooled_gone(id, &reason, ctx),
+        }
+    }
+
+    fn pooled_gone(&mut self, id: u64, reason: &str, ctx: &mut Context<Self>) {
+        let was_ready = self.pooled.remove(&id).is_some_and(|launched| launched.link.is_some());
+        let not_started = (!was_ready).then(|| reason.to_owned());
+        tracing::info!(
+            project = %self.shared.project,
+            backend = %self.shared.name,
+            reason,
+            "an instance of a backend for callers that can be asked has ended"
+        );
+        self.shared
+            .leases
+            .change(|pool, now_ms| pool.remove(id, not_started, now_ms));
+        self.told_to_askers(id, None, ctx);
+    }
+
+    /// Waits until the cancelled call of an instance has ended: a question of it would reach the next caller. An instance that
+    /// does not end it is ended itself.
+    fn settle(&mut self, id: u64, ctx: &mut Context<Self>) {
+        let Some(link) = self.shared.leases.settling(id) else {
+            return;
+        };
+        let settled = async move { timeout(SETTLE_MAX, link.wait_until_settled()).await.is_ok() };
+        ctx.spawn(wrap_future(settled).map(move |is_settled, backend: &mut Self, ctx| {
+            let leases = &backend.shared.leases;
+            if is_settled {
+                leases.change(|pool, now_ms| pool.settled(id, now_ms));
+            } else if leases.change(|pool, now_ms| pool.remove(id, None, now_ms))
+                && backend.pooled.remove(&id).is_none()
+            {
+                backend.on(LifeEvent::Restart(StartReason::Cancelled), ctx);
+            }
+        }));
+    }
+
+    /// Lends no instance of the pool to further calls. They end with their calls.
+    pub(super) fn retire_pool(&mut self, ctx: &mut Context<Self>) {
+        self.shared.leases.close();
+        for (_, launched) in self.pooled.drain() {
+            launched.end_once_idle(ctx);
+        }
+    }
+
+    /// Ends the instances of the pool.
+    pub(super) fn end_pool(&mut self) {
+        self.shared.leases.close();
+        self.pooled.clear();
+    }
+}
+
+/// Ends an instance that has had no call for [`UNUSED_MAX`].
+fn end_once_unused(id: u64, ctx: &mut Context<Backend>) {
+    ctx.run_later(UNUSED_MAX, move |backend: &mut Backend, ctx| {
+        if !backend.pooled.contains_key(&id) {
+            return;
+        }
+        let leases = &backend.shared.leases;
+        if leases.change(|pool, now_ms| pool.remove_unused(id, millis(UNUSED_MAX), now_ms)) {
+            backend.pooled.remove(&id);
+        } else {
+            end_once_unused(id, ctx);
+        }
+    });
+}

@@ -1,0 +1,186 @@
+//! Lends the instances of a [`Pool`] to calls. Callers that wait are served in rotation.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::watch;
+
+use super::{
+    call::Link,
+    pool::{Pool, PoolKind, PoolOrder, Rest, Wanted},
+    profile::Profile,
+    turns::{CallerId, Turn, Turns},
+};
+use crate::clock::mono_ms;
+
+/// The instances of one backend that are lent to calls.
+pub struct Leases {
+    pool: Mutex<Pool>,
+    /// As many turns as instances, so that each call with a turn gets one.
+    turns: Arc<Turns>,
+    /// Counts the changes of the pool.
+    changed: watch::Sender<u64>,
+    /// Tells the actor of the backend what the pool needs.
+    order: Box<dyn Fn(PoolOrder) + Send + Sync>,
+}
+
+/// An instance that is lent to one call. Dropping it after the call gives it back.
+pub struct Lease {
+    leases: Arc<Leases>,
+    id: u64,
+    link: Arc<dyn Link>,
+    // Given to the next call after the instance was given back.
+    _turn: Turn,
+}
+
+/// Why a call gets no instance.
+#[derive(Debug, PartialEq, Eq)]
+pub enum NotLent {
+    TooManyWait,
+    /// An instance for its caller could not be started.
+    Resting(Rest),
+    /// The backend does not run.
+    NotRunning,
+}
+
+/// What a call occupies in its backend until it ends.
+#[derive(Debug)]
+pub enum Place {
+    /// A part of the main instance.
+    Turn(Turn),
+    /// A whole instance.
+    Lease(Lease),
+}
+
+impl Leases {
+    /// A closed pool. `order` tells the actor of the backend what it needs.
+    pub(super) fn new(order: impl Fn(PoolOrder) + Send + Sync + 'static) -> Arc<Self> {
+        Arc::new(Self {
+            pool: Mutex::default(),
+            turns: Turns::new(1),
+            changed: watch::Sender::default(),
+            order: Box::new(order),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the pool, and wakes the calls that wait for it.
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut Pool, u64) -> T) -> T {
+        let changed = change(&mut self.lock(), mono_ms());
+        self.changed.send_modify(|count| *count += 1);
+        changed
+    }
+
+    /// Opens a pool of this kind. `main` is the link of the main instance.
+    pub(super) fn open(&self, kind: PoolKind, main: &Arc<dyn Link>) {
+        self.change(|pool, now_ms| {
+            pool.open(kind);
+            if kind == PoolKind::Only {
+                pool.add_only(Arc::clone(main), now_ms);
+            }
+        });
+        match kind {
+            PoolKind::Closed => {}
+            PoolKind::Only => self.turns.set_limit(1),
+            PoolKind::Profiles(size) => self.turns.set_limit(size),
+        }
+    }
+
+    /// Closes the pool: calls that wait are told that the backend does not run.
+    pub(super) fn close(&self) {
+        self.change(|pool, _| pool.open(PoolKind::Closed));
+    }
+
+    /// The link of an instance whose cancelled call may still run.
+    pub(super) fn settling(&self, id: u64) -> Option<Arc<dyn Link>> {
+        self.lock().settling(id)
+    }
+
+    /// Whether the pool has this instance.
+    pub(super) fn has(&self, id: u64) -> bool {
+        self.lock().has(id)
+    }
+
+    /// Calls that wait for their turn.
+    pub(super) fn waiting_len(&self) -> usize {
+        self.turns.counts().1
+    }
+
+    /// Lends an instance that was told this profile. Waits for one, behind the earlier calls of the same caller.
+    ///
+    /// # Errors
+    /// [`NotLent`].
+    pub async fn lend(self: &Arc<Self>, caller: CallerId, profile: Profile) -> Result<Lease, NotLent> {
+        let turn = self.turns.take(caller).map_err(|_| NotLent::TooManyWait)?;
+        let turn = turn.await.map_err(|_| NotLent::NotRunning)?;
+        let _waiting = Waiting::enter(self, profile);
+        let mut changes = self.changed.subscribe();
+        loop {
+            changes.borrow_and_update();
+            let wanted = self.lock().want(profile, mono_ms());
+            match wanted {
+                Wanted::Lent(id, link) => {
+                    let leases = Arc::clone(self);
+                    return Ok(Lease {
+                        leases,
+                        id,
+                        link,
+                        _turn: turn,
+                    });
+                }
+                Wanted::Resting(rest) => return Err(NotLent::Resting(rest)),
+                Wanted::Closed => return Err(NotLent::NotRunning),
+                Wanted::Wait(orders) => {
+                    for order in orders {
+                        (self.order)(order);
+                    }
+                }
+            }
+            changes.changed().await.map_err(|_| NotLent::NotRunning)?;
+        }
+    }
+}
+
+/// A call that waits for an instance, until it is dropped.
+struct Waiting<'a>(&'a Leases, Profile);
+
+impl<'a> Waiting<'a> {
+    fn enter(leases: &'a Leases, profile: Profile) -> Self {
+        leases.lock().enter(profile);
+        Self(leases, profile)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.lock().leave(self.1);
+    }
+}
+
+impl Lease {
+    /// Takes the call.
+    #[must_use]
+    pub fn link(&self) -> &Arc<dyn Link> {
+        &self.link
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let order = self.leases.change(|pool, now_ms| pool.give_back(self.id, now_ms));
+        if let Some(order) = order {
+            (self.leases.order)(order);
+        }
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease").field("id", &self.id).finish_non_exhaustive()
+    }
+}

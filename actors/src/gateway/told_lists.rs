@@ -1,0 +1,99 @@
+//! What the present instances of a backend have told of their lists. Pure.
+
+use super::lists::BackendLists;
+
+/// The lists of the main instance, and those of an instance of the pool that was told that its client can be asked for
+/// everything.
+#[derive(Default)]
+pub struct ToldLists {
+    /// Those of the main instance, and whether all of them could be read.
+    by_main: Option<(BackendLists, bool)>,
+    for_askers: Option<BackendLists>,
+    /// The instance of the pool that was started to tell them.
+    awaited: Option<u64>,
+}
+
+impl ToldLists {
+    /// Takes those of the main instance. Returns whether they are others than before.
+    pub fn main(&mut self, lists: BackendLists, are_complete: bool) -> bool {
+        let is_other = self.by_main.as_ref().is_none_or(|(known, _)| *known != lists);
+        self.by_main = Some((lists, are_complete));
+        is_other
+    }
+
+    /// Notes that this instance of the pool was started to tell its lists.
+    pub fn awaits(&mut self, id: u64) {
+        self.awaited = Some(id);
+    }
+
+    /// Whether nothing is known yet of the lists of an instance that was started to tell them.
+    pub fn are_awaited(&self) -> bool {
+        self.awaited.is_some() && self.for_askers.is_none()
+    }
+
+    /// Takes those of an instance of the pool; `None` if it does not tell. Returns whether [`Self::all`] may be others now.
+    pub fn askers(&mut self, id: u64, lists: Option<BackendLists>) -> bool {
+        let was_awaited = self.awaited == Some(id);
+        if was_awaited {
+            self.awaited = None;
+        }
+        let is_told = lists.is_some();
+        if is_told {
+            self.for_askers = lists;
+        }
+        is_told || was_awaited
+    }
+
+    /// The lists of all, and whether they are complete.
+    pub fn all(&self) -> Option<(BackendLists, bool)> {
+        let (lists, are_complete) = self.by_main.clone()?;
+        Some(match &self.for_askers {
+            Some(others) => (lists.with_items_of(others), are_complete),
+            None => (lists, are_complete && self.awaited.is_none()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gateway::Item;
+
+    fn lists(names: &[&str]) -> BackendLists {
+        let item = |name: &&str| Item {
+            key: (*name).to_owned(),
+            text: "{}".into(),
+        };
+        BackendLists {
+            tools: names.iter().map(item).collect(),
+            ..BackendLists::default()
+        }
+    }
+
+    #[test]
+    fn lists_are_complete_once_both_instances_have_told() {
+        let mut told = ToldLists::default();
+        assert!(told.all().is_none());
+        assert!(told.main(lists(&["a"]), true));
+        assert_eq!(told.all(), Some((lists(&["a"]), true)), "a backend that does not ask");
+        told.awaits(7);
+        assert!(told.are_awaited());
+        assert_eq!(told.all(), Some((lists(&["a"]), false)));
+        assert!(!told.askers(8, None), "another instance tells nothing");
+        assert!(told.askers(7, Some(lists(&["a", "b"]))));
+        assert_eq!(told.all(), Some((lists(&["a", "b"]), true)));
+        assert!(!told.main(lists(&["a"]), true));
+        assert!(told.main(lists(&["c"]), true));
+        assert_eq!(told.all(), Some((lists(&["c", "a", "b"]), true)));
+    }
+
+    #[test]
+    fn an_instance_that_does_not_tell_leaves_the_lists_of_the_main_one() {
+        let mut told = ToldLists::default();
+        told.main(lists(&["a"]), true);
+        told.awaits(7);
+        assert!(told.askers(7, None));
+        assert!(!told.are_awaited());
+        assert_eq!(told.all(), Some((lists(&["a"]), true)));
+    }
+}

@@ -1,0 +1,214 @@
+//! Sends a call once it is its turn and its backend runs.
+
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+    time::Duration,
+};
+
+use actors::{
+    clock::now,
+    gateway::{
+        BackendCommand, BackendShared, BackendState, BackendView, CallPurpose, CallerId, Link, LinkRefusal, NotLent,
+        Place, Turn,
+    },
+    model::{BackendEra, BackendFailure},
+    session::Connection,
+};
+use tokio::time::timeout_at;
+
+use super::{NotOpened, OpenCall, RunningCall};
+use crate::mcp::{
+    binding::PeerKind,
+    forwarding::{deadlines::Deadlines, route::awaited_name},
+};
+
+const TOO_MANY_WAIT: &str = "too many calls wait for their turn";
+
+impl RunningCall {
+    /// Sends the call if the backend runs and a turn is free.
+    pub fn open_now(&self) -> Option<OpenCall> {
+        if self.route.awaited.is_some() {
+            return None;
+        }
+        let view = self.backend().view();
+        let link = view.link.as_ref()?;
+        if view.profile_for(self.route.method, self.profile).is_some() {
+            return None;
+        }
+        let turn = self.backend().turns.try_take()?;
+        let era = self.prepare(&**link);
+        let call = Arc::clone(link)
+            .open(CallPurpose::Caller, &mut |number, out| {
+                self.request.write(era, number, out);
+            })
+            .ok()?;
+        let place = Place::Turn(turn);
+        Some(OpenCall { call, era, place })
+    }
+
+    /// Sends the call once it is its turn and the backend runs.
+    pub(super) async fn open(&self, deadlines: &mut Deadlines, is_stopping: &mut bool) -> Result<OpenCall, NotOpened> {
+        let opening = self.wait_and_open();
+        tokio::pin!(opening);
+        loop {
+            tokio::select! {
+                opened = timeout_at(deadlines.next, &mut opening) => {
+                    return opened.unwrap_or_else(|_| Err(self.not_running(*is_stopping).into()));
+                }
+                () = self.hurry.notified(), if !*is_stopping => {
+                    *is_stopping = true;
+                    deadlines.shorten(self.context.service.call_drain);
+                }
+            }
+        }
+    }
+
+    async fn wait_and_open(&self) -> Result<OpenCall, NotOpened> {
+        let backend = self.backend();
+        let mut turn = Some(self.wait_for_turn().await?);
+        let mut views = backend.views();
+        let mut waits_for_name = self.route.awaited.is_some();
+        loop {
+            let view = Arc::clone(&views.borrow_and_update());
+            if waits_for_name && view.has_told {
+                self.find_name().await?;
+                waits_for_name = false;
+            }
+            if let Some(main) = view.link.clone().filter(|_| !waits_for_name)
+                && let Some(place) = self.place_in(&view, &mut turn).await?
+            {
+                let link = match &place {
+                    Place::Turn(_) => main,
+                    Place::Lease(lease) => Arc::clone(lease.link()),
+                };
+                let era = self.prepare(&*link);
+                match link.open(CallPurpose::Caller, &mut |number, out| {
+                    self.request.write(era, number, out)
+                }) {
+                    Ok(call) => return Ok(OpenCall { call, era, place }),
+                    Err(LinkRefusal::Busy) => return Err(self.busy("it does not read its input").into()),
+                    // The instance has ended just now, and another one may be there already.
+                    Err(LinkRefusal::Closed) if matches!(place, Place::Lease(_)) => continue,
+                    Err(LinkRefusal::Closed) => {}
+                }
+            }
+            match view.state {
+                BackendState::Idle => backend.command(BackendCommand::Want),
+                BackendState::Starting | BackendState::Ready | BackendState::Handover | BackendState::Stopping => {}
+                BackendState::Backoff | BackendState::Failed | BackendState::Disabled => {
+                    return Err(unavailable(backend, &view).into());
+                }
+            }
+            if views.changed().await.is_err() {
+                return Err(unavailable(backend, &view).into());
+            }
+        }
+    }
+
+    async fn wait_for_turn(&self) -> Result<Turn, BackendFailure> {
+        let turn = self.backend().turns.take(self.caller());
+        let turn = turn.map_err(|_| self.busy(TOO_MANY_WAIT))?;
+        turn.await.map_err(|_| self.busy("the turn was lost"))
+    }
+
+    /// Waits for an instance of its own, if the call needs one, or takes its turn in the main one. `None` if the backend does
+    /// not run.
+    async fn place_in(&self, view: &BackendView, turn: &mut Option<Turn>) -> Result<Option<Place>, BackendFailure> {
+        let Some(profile) = view.profile_for(self.route.method, self.profile) else {
+            let turn = match turn.take() {
+                Some(turn) => turn,
+                None => self.wait_for_turn().await?,
+            };
+            return Ok(Some(Place::Turn(turn)));
+        };
+        // The main instance has one call less.
+        *turn = None;
+        match self.backend().leases.lend(self.caller(), profile).await {
+            Ok(lease) => Ok(Some(Place::Lease(lease))),
+            Err(NotLent::NotRunning) => Ok(None),
+            Err(NotLent::TooManyWait) => Err(self.busy(TOO_MANY_WAIT)),
+            Err(NotLent::Resting(rest)) => Err(BackendFailure::Unavailable {
+                backend: self.backend().name.to_string(),
+                state: BackendState::Backoff.as_str(),
+                reason: Some(rest.reason),
+                retry_after: Some(Duration::from_millis(rest.until_ms.saturating_sub(now().mono_ms))),
+            }),
+        }
+    }
+
+    fn busy(&self, reason: &'static str) -> BackendFailure {
+        BackendFailure::Busy {
+            backend: self.backend().name.to_string(),
+            reason,
+        }
+    }
+
+    /// Waits for the catalog that has what the backend offers, and looks the called name up.
+    async fn find_name(&self) -> Result<(), NotOpened> {
+        let (Some(called), Some(gateway)) = (&self.route.awaited, self.context.project.gateway()) else {
+            return Ok(());
+        };
+        let found = gateway
+            .shared()
+            .wait_for(|| awaited_name(&self.context, &self.route, called));
+        match found.await {
+            Some(Ok(name)) => {
+                self.request.set_replaced(name);
+                Ok(())
+            }
+            Some(Err(())) | None => Err(NotOpened::Unknown),
+        }
+    }
+
+    /// Tells a legacy backend which log messages the caller wants. Returns the era of the backend.
+    fn prepare(&self, link: &dyn Link) -> BackendEra {
+        let era = link.era();
+        if let (BackendEra::Legacy, Some(level)) = (era, self.to.log_level) {
+            link.want_log_level(level as u8 + 1, level.as_str());
+        }
+        era
+    }
+
+    pub(super) fn not_running(&self, is_stopping: bool) -> BackendFailure {
+        if is_stopping {
+            return BackendFailure::ShuttingDown {
+                backend: self.backend().name.to_string(),
+            };
+        }
+        let view = self.backend().view();
+        if matches!(view.state, BackendState::Ready | BackendState::Handover) {
+            return BackendFailure::Busy {
+                backend: self.backend().name.to_string(),
+                reason: "calls of others take all its turns",
+            };
+        }
+        unavailable(self.backend(), &view)
+    }
+
+    /// The caller whose calls wait behind each other: its connection, because agents may share a key. Requests without a
+    /// connection belong to their key.
+    fn caller(&self) -> CallerId {
+        if self.context.kind != PeerKind::Stateless {
+            return self.context.outbox.id().get();
+        }
+        let mut hasher = DefaultHasher::new();
+        self.context.identity.owner_path().hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+fn unavailable(backend: &BackendShared, view: &BackendView) -> BackendFailure {
+    let is_tried_again = matches!(view.state, BackendState::Backoff | BackendState::Failed);
+    let wait_ms = view.retry_at_ms.map(|at| at.saturating_sub(now().mono_ms));
+    let retry_after = match view.state {
+        BackendState::Starting => Some(Duration::from_secs(1)),
+        _ => wait_ms.filter(|_| is_tried_again).map(Duration::from_millis),
+    };
+    BackendFailure::Unavailable {
+        backend: backend.name.to_string(),
+        state: view.state.as_str(),
+        reason: view.reason.clone(),
+        retry_after,
+    }
+}
