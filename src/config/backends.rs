@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, mem::take, sync::Arc, time::Duration};
 use ::config::{File, FileFormat, Source, Value, ValueKind};
 use actors::model::{
     BackendAddress, BackendConfig, BackendEra, BackendName, BackendOrigin, BackendsConfig, HttpTransport,
-    ProcessLimits, ProjectId, RestartChoice, StartChoice, ToolChoice,
+    ProcessLimits, ProjectId, RestartChoice, Sharing, StartChoice, ToolChoice,
 };
 use serde::{Deserialize, Deserializer, de::Error as _};
 
@@ -72,6 +72,8 @@ struct BackendTable {
     era: Option<Era>,
     asks: Option<bool>,
     instances_max: Option<usize>,
+    #[serde(default)]
+    sharing: SharingChoice,
     instructions: Option<bool>,
     #[serde(default)]
     tools: ToolsTable,
@@ -92,6 +94,15 @@ enum Restart {
     Always,
     OnChange,
     Never,
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum SharingChoice {
+    #[default]
+    Project,
+    Key,
+    Session,
 }
 
 #[derive(Deserialize)]
@@ -346,13 +357,21 @@ fn described(name: BackendName, mut table: BackendTable, defaults: BackendDefaul
         Some(Era::Auto) | None => None,
     };
     config.asks = table.asks;
+    config.sharing = match table.sharing {
+        SharingChoice::Project => Sharing::Project,
+        SharingChoice::Key => Sharing::Key,
+        SharingChoice::Session => Sharing::Session,
+    };
     if let Some(instances) = table.instances_max {
         if !(1..=INSTANCES_MAX).contains(&instances) {
             return Err(format!(
                 "instances_max: must be a whole number from 1 to {INSTANCES_MAX}"
             ));
         }
-        config.instances_max = instances;
+        if instances == 1 && config.sharing != Sharing::Project {
+            return Err("instances_max: at least 2, because the main instance serves no caller".to_owned());
+        }
+        config.instances_max = Some(instances);
     }
     config.shows_instructions = table.instructions.unwrap_or(true);
     let ToolsTable { allow, deny, rename } = table.tools;
@@ -478,6 +497,12 @@ mod tests {
                 "backends.a",
                 "instances_max: must be a whole number from 1 to 64",
             ),
+            (
+                "[backends.a]\ncommand = 'x'\nsharing = 'key'\ninstances_max = 1",
+                "backends.a",
+                "instances_max: at least 2",
+            ),
+            ("[backends.a]\ncommand = 'x'\nsharing = 'all'", "backends.a", "all"),
             (
                 "[backends.a]\ncommand = 'x'\nconcurrency = 0",
                 "backends.a",

@@ -10,7 +10,7 @@ use actors::{
         LinkEnded, ListKind, Profile, ReadyInstance, SET_LOG_LEVEL, ServerInfo,
     },
     json::{self, scan},
-    model::BackendEra,
+    model::{BackendEra, Sharing},
 };
 use bytes::Bytes;
 use serde_json::Value;
@@ -471,12 +471,13 @@ fn has_capability(server: &ServerInfo, name: &str) -> bool {
 }
 
 /// What a legacy backend is told that its client can be asked for. A main instance that has a pool beside it is told nothing:
-/// it serves the callers that cannot be asked.
+/// it serves the callers that cannot be asked, or none.
 fn told_profile(order: &LaunchOrder, names_calls: bool) -> Profile {
-    let serves_all = names_calls || order.config.instances_max == 1;
+    let is_single = order.config.sharing == Sharing::Project && order.config.instances_max() == 1;
     match order.profile {
+        _ if names_calls && may_ask(order) => Profile::ALL,
         Some(profile) => profile,
-        None if may_ask(order) && serves_all => Profile::ALL,
+        None if is_single && may_ask(order) => Profile::ALL,
         None => Profile::NONE,
     }
 }

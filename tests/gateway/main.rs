@@ -34,6 +34,7 @@ mod run;
 mod run_files;
 mod running;
 mod scripted_server;
+mod sharing;
 mod starts;
 mod subscriptions;
 mod tasks;

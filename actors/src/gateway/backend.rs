@@ -368,7 +368,8 @@ impl Backend {
         let (link, pool, pid) = (Arc::clone(link), *pool, *pid);
         self.told = ToldLists::default();
         self.retire_pool(ctx);
-        self.shared.leases.open(pool, &link);
+        let concurrency = self.shared.view().config.concurrency;
+        self.shared.leases.open(pool, &link, concurrency);
         self.shared.change_view(|view| {
             view.pid = pid.or(view.pid);
             (view.link, view.pool) = (Some(link), pool);
@@ -429,9 +430,10 @@ fn what_starts(config: &BackendConfig) -> impl PartialEq + use<'_> {
         is_disabled,
         asks,
         instances_max,
+        sharing,
         ..
     } = config;
-    (address, era, limits, is_disabled, asks, instances_max)
+    (address, era, limits, is_disabled, asks, instances_max, sharing)
 }
 
 /// A random number from 0 to 1.

@@ -9,8 +9,7 @@ use tokio::sync::watch;
 
 use super::{
     call::Link,
-    pool::{Pool, PoolKind, PoolOrder, Rest, Wanted},
-    profile::Profile,
+    pool::{Audience, Pool, PoolKind, PoolOrder, Rest, Wanted},
     turns::{CallerId, Turn, Turns},
 };
 use crate::clock::mono_ms;
@@ -18,7 +17,7 @@ use crate::clock::mono_ms;
 /// The instances of one backend that are lent to calls.
 pub struct Leases {
     pool: Mutex<Pool>,
-    /// As many turns as instances, so that each call with a turn gets one.
+    /// Where an instance runs one call, as many turns as instances, so that each call with a turn gets one.
     turns: Arc<Turns>,
     /// Counts the changes of the pool.
     changed: watch::Sender<u64>,
@@ -26,7 +25,7 @@ pub struct Leases {
     order: Box<dyn Fn(PoolOrder) + Send + Sync>,
 }
 
-/// An instance that is lent to one call. Dropping it after the call gives it back.
+/// An instance that is lent to a call. Dropping it after the call gives it back.
 pub struct Lease {
     leases: Arc<Leases>,
     id: u64,
@@ -50,7 +49,7 @@ pub enum NotLent {
 pub enum Place {
     /// A part of the main instance.
     Turn(Turn),
-    /// A whole instance.
+    /// An instance of the pool.
     Lease(Lease),
 }
 
@@ -76,8 +75,9 @@ impl Leases {
         changed
     }
 
-    /// Opens a pool of this kind. `main` is the link of the main instance.
-    pub(super) fn open(&self, kind: PoolKind, main: &Arc<dyn Link>) {
+    /// Opens a pool of this kind. `main` is the link of the main instance, and `concurrency` the number of calls that run at
+    /// once where an instance runs several.
+    pub(super) fn open(&self, kind: PoolKind, main: &Arc<dyn Link>, concurrency: usize) {
         self.change(|pool, now_ms| {
             pool.open(kind);
             if kind == PoolKind::Only {
@@ -87,7 +87,8 @@ impl Leases {
         match kind {
             PoolKind::Closed => {}
             PoolKind::Only => self.turns.set_limit(1),
-            PoolKind::Profiles(size) => self.turns.set_limit(size),
+            PoolKind::Profiles(size) | PoolKind::Owners { size, one_call: true } => self.turns.set_limit(size),
+            PoolKind::Owners { one_call: false, .. } => self.turns.set_limit(concurrency),
         }
     }
 
@@ -111,18 +112,23 @@ impl Leases {
         self.turns.counts().1
     }
 
-    /// Lends an instance that was told this profile. Waits for one, behind the earlier calls of the same caller.
+    /// Whether the instance that an audience would be lent has the link of this number.
+    pub fn has_link(&self, audience: &Audience, number: u64) -> bool {
+        self.lock().has_link(audience, number)
+    }
+
+    /// Lends an instance for this audience. Waits for one, behind the earlier calls of the same caller.
     ///
     /// # Errors
     /// [`NotLent`].
-    pub async fn lend(self: &Arc<Self>, caller: CallerId, profile: Profile) -> Result<Lease, NotLent> {
+    pub async fn lend(self: &Arc<Self>, caller: CallerId, audience: &Audience) -> Result<Lease, NotLent> {
         let turn = self.turns.take(caller).map_err(|_| NotLent::TooManyWait)?;
         let turn = turn.await.map_err(|_| NotLent::NotRunning)?;
-        let _waiting = Waiting::enter(self, profile);
+        let _waiting = Waiting::enter(self, audience);
         let mut changes = self.changed.subscribe();
         loop {
             changes.borrow_and_update();
-            let wanted = self.lock().want(profile, mono_ms());
+            let wanted = self.lock().want(audience, mono_ms());
             match wanted {
                 Wanted::Lent(id, link) => {
                     let leases = Arc::clone(self);
@@ -147,12 +153,12 @@ impl Leases {
 }
 
 /// A call that waits for an instance, until it is dropped.
-struct Waiting<'a>(&'a Leases, Profile);
+struct Waiting<'a>(&'a Leases, &'a Audience);
 
 impl<'a> Waiting<'a> {
-    fn enter(leases: &'a Leases, profile: Profile) -> Self {
-        leases.lock().enter(profile);
-        Self(leases, profile)
+    fn enter(leases: &'a Leases, audience: &'a Audience) -> Self {
+        leases.lock().enter(audience.clone());
+        Self(leases, audience)
     }
 }
 

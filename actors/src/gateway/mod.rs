@@ -4,7 +4,7 @@
 //! Gateway                    makes the catalog, and keeps the backends as the configuration has them
 //! └─ Backend × n             starts an instance, ends it, and starts it again
 //!    └─ instance             no actor: a process or a connection, which the program brings
-//!       (+ a pool of them     where the backend may ask its callers, and its questions name no call)
+//!       (+ a pool of them     for callers that do not share the main one)
 //! ```
 //!
 //! A call passes no actor. Its caller looks its name up in the [`Catalog`], takes a turn ([`Turns`]) and writes its request into
@@ -15,7 +15,7 @@
 //! 1. A call is exactly one of: waiting, written, parked, ended. It ends once.
 //! 2. A call whose first byte was written is not sent again.
 //! 3. A number of a link is used for one call only, so a late answer reaches no other call.
-//! 4. An instance belongs to one project, one backend and one profile.
+//! 4. An instance belongs to one project, one backend and one audience.
 //! 5. A question of a backend reaches the caller of the call that it belongs to, or no caller.
 //! 6. The failure of a backend, of its instance or of its actor, reaches neither its project nor another backend.
 //!
@@ -66,7 +66,7 @@ pub use lists::{BackendLists, Item, ListKind, add_page};
 pub use log::{BackendLog, LogLine};
 pub use names::{Naming, Prefix};
 pub use parked::{ParkedCall, ParkedCalls};
-pub use pool::{PoolKind, Rest};
+pub use pool::{Audience, PoolKind, Rest};
 pub use profile::Profile;
 pub use shared::{BackendCommand, BackendShared, BackendView, GatewayShared, ListRevisions, Offered};
 pub use subscribed::{ResourceSubscription, SubscribedResources};

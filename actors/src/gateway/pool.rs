@@ -1,5 +1,6 @@
-//! The instances of a legacy backend that may ask. Its questions do not say which call they belong to, so an instance runs one
-//! call at a time: it is lent to a call. A call gets an instance that was told what the caller of the call can answer.
+//! The instances of a backend that not all calls share. Those of a legacy one that may ask run one call at a time, because its
+//! questions do not say which call they belong to, and each was told what its callers can answer. Those of one that is not
+//! shared by the whole project run the calls of one owner.
 
 use std::sync::Arc;
 
@@ -16,8 +17,40 @@ pub enum PoolKind {
     Closed,
     /// The main instance alone, which was told everything and serves all callers.
     Only,
-    /// At most this many beside the main one, each for one profile.
+    /// At most this many beside the main one, each for one profile and one call at a time.
     Profiles(usize),
+    /// At most this many beside the main one, each for one owner. The main one serves no caller.
+    Owners {
+        size: usize,
+        /// An instance runs one call at a time.
+        one_call: bool,
+    },
+}
+
+/// Whom an instance serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Audience {
+    /// What its callers can be asked for.
+    pub profile: Profile,
+    /// The key, session or connection that it belongs to; `None` for the whole project.
+    pub owner: Option<Arc<str>>,
+}
+
+impl From<Profile> for Audience {
+    fn from(profile: Profile) -> Self {
+        Self { profile, owner: None }
+    }
+}
+
+impl PoolKind {
+    /// The most instances beside the main one, and whether each runs one call at a time; `None` if there are none.
+    fn bounds(self) -> Option<(usize, bool)> {
+        match self {
+            Self::Closed | Self::Only => None,
+            Self::Profiles(size) => Some((size, true)),
+            Self::Owners { size, one_call } => Some((size, one_call)),
+        }
+    }
 }
 
 /// The instances, in the order of their last use.
@@ -25,8 +58,8 @@ pub enum PoolKind {
 pub struct Pool {
     kind: PoolKind,
     instances: Vec<Pooled>,
-    /// The profiles of the calls that wait.
-    waiting: Vec<Profile>,
+    /// For whom calls wait.
+    waiting: Vec<Audience>,
     last_id: u64,
     rest: Option<Rest>,
 }
@@ -34,18 +67,20 @@ pub struct Pool {
 #[derive(Debug)]
 struct Pooled {
     id: u64,
-    profile: Profile,
+    audience: Audience,
     state: PooledState,
 }
 
 #[derive(Debug)]
 enum PooledState {
     Starting,
-    Free {
+    Ready {
         link: Arc<dyn Link>,
+        /// Calls to which it is lent.
+        calls: usize,
+        /// When the last of them ended, or when it became ready.
         since_ms: u64,
     },
-    Lent(Arc<dyn Link>),
     /// Its last call was cancelled, and may still run.
     Settling(Arc<dyn Link>),
 }
@@ -81,6 +116,20 @@ pub enum PoolOrder {
     Settle { id: u64 },
 }
 
+impl PooledState {
+    fn ready(link: Arc<dyn Link>, since_ms: u64) -> Self {
+        Self::Ready {
+            link,
+            calls: 0,
+            since_ms,
+        }
+    }
+
+    fn is_unused(&self) -> bool {
+        matches!(self, Self::Ready { calls: 0, .. })
+    }
+}
+
 impl PoolOrder {
     /// The instance that it is about.
     #[must_use]
@@ -104,43 +153,44 @@ impl Pool {
         self.last_id += 1;
         self.instances.push(Pooled {
             id: self.last_id,
-            profile: Profile::ALL,
-            state: PooledState::Free { link, since_ms: now_ms },
+            audience: Profile::ALL.into(),
+            state: PooledState::ready(link, now_ms),
         });
     }
 
-    /// Notes that a call for this profile waits until [`Self::leave`].
-    pub fn enter(&mut self, profile: Profile) {
-        self.waiting.push(profile);
+    /// Notes that a call waits for an instance until [`Self::leave`].
+    pub fn enter(&mut self, audience: Audience) {
+        self.waiting.push(audience);
     }
 
     /// A call does not wait any longer.
-    pub fn leave(&mut self, profile: Profile) {
-        if let Some(at) = self.waiting.iter().position(|waiting| *waiting == profile) {
+    pub fn leave(&mut self, audience: &Audience) {
+        if let Some(at) = self.waiting.iter().position(|waiting| waiting == audience) {
             self.waiting.swap_remove(at);
         }
     }
 
-    /// Lends an instance to a call that waits for this profile.
-    pub fn want(&mut self, profile: Profile, now_ms: u64) -> Wanted {
-        let PoolKind::Profiles(size) = self.kind else {
-            return match (self.kind, self.lend(Profile::ALL)) {
+    /// Lends an instance to a call that waits for it.
+    pub fn want(&mut self, audience: &Audience, now_ms: u64) -> Wanted {
+        let Some((size, one_call)) = self.kind.bounds() else {
+            return match (self.kind, self.lend(None, true)) {
                 (PoolKind::Closed, _) => Wanted::Closed,
                 (_, Some((id, link))) => Wanted::Lent(id, link),
                 (_, None) => Wanted::Wait(Vec::new()),
             };
         };
-        if let Some((id, link)) = self.lend(profile) {
+        if let Some((id, link)) = self.lend(Some(audience), one_call) {
             return Wanted::Lent(id, link);
         }
         if let Some(rest) = self.rest.as_ref().filter(|rest| rest.until_ms > now_ms)
-            && rest.profile == profile
+            && rest.profile == audience.profile
         {
             return Wanted::Resting(rest.clone());
         }
-        let is_waiting = |waiting: &&Profile| **waiting == profile;
-        let is_starting = |pooled: &&Pooled| pooled.profile == profile && matches!(pooled.state, PooledState::Starting);
-        let wanted = self.waiting.iter().filter(is_waiting).count();
+        let waiting = self.waiting.iter().filter(|waiting| *waiting == audience).count();
+        let wanted = if one_call { waiting } else { 1 };
+        let is_starting =
+            |pooled: &&Pooled| pooled.audience == *audience && matches!(pooled.state, PooledState::Starting);
         let coming = self.instances.iter().filter(is_starting).count();
         let mut orders = Vec::new();
         if coming < wanted {
@@ -148,56 +198,61 @@ impl Pool {
                 orders.extend(self.give_up_unused());
             }
             if self.instances.len() < size {
-                orders.push(self.start(profile));
+                orders.push(self.start(audience.clone()));
             }
         }
         Wanted::Wait(orders)
     }
 
-    /// Starts an instance for a profile that no instance has, if there is room.
+    /// Starts an instance for a profile that no instance for the whole project has, if there is room. Only instances that run
+    /// one call at a time have profiles.
     pub fn start_first(&mut self, profile: Profile) -> Option<PoolOrder> {
-        let PoolKind::Profiles(size) = self.kind else {
-            return None;
-        };
-        let has_none = self.instances.iter().all(|pooled| pooled.profile != profile);
-        (has_none && self.instances.len() < size).then(|| self.start(profile))
+        let (size, _) = self.kind.bounds().filter(|(_, one_call)| *one_call)?;
+        let audience = Audience::from(profile);
+        let has_none = self.instances.iter().all(|pooled| pooled.audience != audience);
+        (has_none && self.instances.len() < size).then(|| self.start(audience))
     }
 
-    fn start(&mut self, profile: Profile) -> PoolOrder {
+    fn start(&mut self, audience: Audience) -> PoolOrder {
         self.last_id += 1;
-        let id = self.last_id;
+        let (id, profile) = (self.last_id, audience.profile);
         self.instances.push(Pooled {
             id,
-            profile,
+            audience,
             state: PooledState::Starting,
         });
         PoolOrder::Start { id, profile }
     }
 
-    /// Lends the free instance of a profile that was used last.
-    fn lend(&mut self, profile: Profile) -> Option<(u64, Arc<dyn Link>)> {
-        let mut free = self
-            .instances
-            .iter_mut()
-            .rev()
-            .filter_map(|pooled| match &pooled.state {
-                PooledState::Free { link, .. } if pooled.profile == profile && link.is_open() => {
-                    let link = Arc::clone(link);
-                    Some((pooled, link))
-                }
-                _ => None,
-            });
-        let (pooled, link) = free.next()?;
-        pooled.state = PooledState::Lent(Arc::clone(&link));
-        Some((pooled.id, link))
+    /// Lends the instance for this audience that was used last, or the only one.
+    fn lend(&mut self, audience: Option<&Audience>, one_call: bool) -> Option<(u64, Arc<dyn Link>)> {
+        let serves = |pooled: &Pooled| audience.is_none_or(|audience| pooled.audience == *audience);
+        for pooled in self.instances.iter_mut().rev().filter(|pooled| serves(pooled)) {
+            if let PooledState::Ready { link, calls, .. } = &mut pooled.state
+                && link.is_open()
+                && (*calls == 0 || !one_call)
+            {
+                *calls += 1;
+                return Some((pooled.id, Arc::clone(link)));
+            }
+        }
+        None
     }
 
-    /// Takes the free instance out that was not used for the longest time.
+    /// Takes the instance out that was not used for the longest time.
     fn give_up_unused(&mut self) -> Option<PoolOrder> {
-        let is_free = |pooled: &Pooled| matches!(pooled.state, PooledState::Free { .. });
-        let at = self.instances.iter().position(is_free)?;
+        let at = self.instances.iter().position(|pooled| pooled.state.is_unused())?;
         let id = self.instances.remove(at).id;
         Some(PoolOrder::End { id })
+    }
+
+    /// Whether the instance that an audience would be lent has this link.
+    pub fn has_link(&self, audience: &Audience, number: u64) -> bool {
+        let mut links = self.instances.iter().rev().filter_map(|pooled| match &pooled.state {
+            PooledState::Ready { link, .. } if pooled.audience == *audience => Some(link),
+            _ => None,
+        });
+        links.next().is_some_and(|link| link.number() == number)
     }
 
     fn position(&self, id: u64) -> Option<usize> {
@@ -207,7 +262,7 @@ impl Pool {
     /// An instance takes calls.
     pub fn ready(&mut self, id: u64, link: Arc<dyn Link>, now_ms: u64) {
         if let Some(at) = self.position(id) {
-            self.instances[at].state = PooledState::Free { link, since_ms: now_ms };
+            self.instances[at].state = PooledState::ready(link, now_ms);
         }
     }
 
@@ -219,7 +274,7 @@ impl Pool {
     /// Takes an instance out that is gone: why, if it could not be started. Returns whether the pool had it.
     pub fn remove(&mut self, id: u64, not_started: Option<String>, now_ms: u64) -> bool {
         let Some(at) = self.position(id) else { return false };
-        let profile = self.instances.remove(at).profile;
+        let profile = self.instances.remove(at).audience.profile;
         if let Some(reason) = not_started {
             self.rest = Some(Rest {
                 profile,
@@ -230,22 +285,20 @@ impl Pool {
         true
     }
 
-    /// The call has ended to which an instance was lent.
+    /// A call has ended to which an instance was lent.
     pub fn give_back(&mut self, id: u64, now_ms: u64) -> Option<PoolOrder> {
+        let one_call = self.kind.bounds().is_none_or(|(_, one_call)| one_call);
         let mut pooled = self.instances.remove(self.position(id)?);
-        let PooledState::Lent(link) = pooled.state else {
-            self.instances.push(pooled);
-            return None;
-        };
-        // Without a connection it is about to be removed.
-        let is_settling = link.owes_answer();
-        pooled.state = if is_settling {
-            PooledState::Settling(link)
-        } else {
-            PooledState::Free { link, since_ms: now_ms }
-        };
+        let mut order = None;
+        if let PooledState::Ready { link, calls, since_ms } = &mut pooled.state {
+            (*calls, *since_ms) = (calls.saturating_sub(1), now_ms);
+            if one_call && link.owes_answer() {
+                pooled.state = PooledState::Settling(Arc::clone(link));
+                order = Some(PoolOrder::Settle { id });
+            }
+        }
         self.instances.push(pooled);
-        is_settling.then_some(PoolOrder::Settle { id })
+        order
     }
 
     /// The cancelled call of an instance has ended.
@@ -254,7 +307,7 @@ impl Pool {
             && let PooledState::Settling(link) = &self.instances[at].state
         {
             let link = Arc::clone(link);
-            self.instances[at].state = PooledState::Free { link, since_ms: now_ms };
+            self.instances[at].state = PooledState::ready(link, now_ms);
         }
     }
 
@@ -270,7 +323,7 @@ impl Pool {
     pub fn remove_unused(&mut self, id: u64, idle_ms: u64, now_ms: u64) -> bool {
         let Some(at) = self.position(id) else { return false };
         let is_unused = match &self.instances[at].state {
-            PooledState::Free { since_ms, .. } => now_ms.saturating_sub(*since_ms) >= idle_ms,
+            PooledState::Ready { calls: 0, since_ms, .. } => now_ms.saturating_sub(*since_ms) >= idle_ms,
             _ => false,
         };
         if is_unused {
@@ -302,14 +355,14 @@ mod tests {
 
     /// The orders of a call that waits.
     fn waits(pool: &mut Pool, profile: Profile) -> Vec<PoolOrder> {
-        match pool.want(profile, 0) {
+        match pool.want(&profile.into(), 0) {
             Wanted::Wait(orders) => orders,
             other => panic!("the call waits: {other:?}"),
         }
     }
 
     fn lent(pool: &mut Pool, profile: Profile, now_ms: u64) -> u64 {
-        match pool.want(profile, now_ms) {
+        match pool.want(&profile.into(), now_ms) {
             Wanted::Lent(id, _) => id,
             other => panic!("an instance is lent: {other:?}"),
         }
@@ -319,14 +372,14 @@ mod tests {
     fn calls_that_wait_start_as_many_instances_as_they_need() {
         let mut pool = pool(PoolKind::Profiles(2));
         for _ in 0..3 {
-            pool.enter(FORM);
+            pool.enter(FORM.into());
         }
         assert_eq!(waits(&mut pool, FORM), [PoolOrder::Start { id: 1, profile: FORM }]);
         assert_eq!(waits(&mut pool, FORM), [PoolOrder::Start { id: 2, profile: FORM }]);
         assert_eq!(waits(&mut pool, FORM), [], "there is no room");
         pool.ready(2, link(), 5);
         assert_eq!(lent(&mut pool, FORM, 5), 2);
-        pool.leave(FORM);
+        pool.leave(&FORM.into());
         assert_eq!(pool.give_back(2, 9), None);
         pool.ready(1, link(), 9);
         assert_eq!(lent(&mut pool, FORM, 9), 2, "the one that was used last");
@@ -335,12 +388,12 @@ mod tests {
     #[test]
     fn an_unused_instance_makes_room_and_a_used_one_does_not() {
         let mut pool = pool(PoolKind::Profiles(1));
-        pool.enter(FORM);
+        pool.enter(FORM.into());
         waits(&mut pool, FORM);
         pool.ready(1, link(), 0);
-        pool.leave(FORM);
+        pool.leave(&FORM.into());
         let id = lent(&mut pool, FORM, 0);
-        pool.enter(ROOTS);
+        pool.enter(ROOTS.into());
         assert_eq!(waits(&mut pool, ROOTS), []);
         pool.give_back(id, 0);
         let start = PoolOrder::Start { id: 2, profile: ROOTS };
@@ -351,16 +404,16 @@ mod tests {
     #[test]
     fn after_a_failed_start_its_profile_rests() {
         let mut pool = pool(PoolKind::Profiles(2));
-        pool.enter(FORM);
+        pool.enter(FORM.into());
         waits(&mut pool, FORM);
         assert!(pool.remove(1, Some("no key".to_owned()), 100));
-        let Wanted::Resting(rest) = pool.want(FORM, 100) else {
+        let Wanted::Resting(rest) = pool.want(&FORM.into(), 100) else {
             panic!("it rests");
         };
         assert_eq!((rest.reason.as_str(), rest.until_ms), ("no key", 100 + REST_MS));
-        pool.enter(ROOTS);
+        pool.enter(ROOTS.into());
         assert_eq!(waits(&mut pool, ROOTS).len(), 1, "others start");
-        assert!(matches!(pool.want(FORM, rest.until_ms), Wanted::Wait(orders) if orders.len() == 1));
+        assert!(matches!(pool.want(&FORM.into(), rest.until_ms), Wanted::Wait(orders) if orders.len() == 1));
     }
 
     #[test]
@@ -368,7 +421,7 @@ mod tests {
         let mut pool = pool(PoolKind::Only);
         let link = FrameLink::new();
         pool.add_only(Arc::clone(&link) as Arc<dyn Link>, 0);
-        pool.enter(FORM);
+        pool.enter(FORM.into());
         let id = lent(&mut pool, FORM, 0);
         let call = Arc::clone(&link).open(CallPurpose::Caller, &mut |_, _| {}).unwrap();
         let number = call.number();
@@ -381,7 +434,46 @@ mod tests {
         assert_eq!(lent(&mut pool, ROOTS, 2), id, "it serves all callers");
         pool.open(PoolKind::Closed);
         assert_eq!(pool.give_back(id, 3), None);
-        assert!(matches!(pool.want(FORM, 3), Wanted::Closed));
+        assert!(matches!(pool.want(&FORM.into(), 3), Wanted::Closed));
+    }
+
+    #[test]
+    fn the_calls_of_an_owner_share_its_instance_and_no_other() {
+        let mut pool = pool(PoolKind::Owners {
+            size: 2,
+            one_call: false,
+        });
+        let of = |owner: &str| Audience {
+            profile: Profile::NONE,
+            owner: Some(owner.into()),
+        };
+        let (first, second, third) = (of("a"), of("b"), of("c"));
+        for audience in [&first, &first, &second] {
+            pool.enter(audience.clone());
+        }
+        let start = |id| PoolOrder::Start {
+            id,
+            profile: Profile::NONE,
+        };
+        let mut orders = |audience: &Audience| match pool.want(audience, 0) {
+            Wanted::Wait(orders) => orders,
+            other => panic!("the call waits: {other:?}"),
+        };
+        assert_eq!(orders(&first), [start(1)]);
+        assert_eq!(orders(&first), [], "one is enough for all its calls");
+        assert_eq!(orders(&second), [start(2)]);
+        let [of_first, of_second] = [link(), link()];
+        pool.ready(1, Arc::clone(&of_first), 0);
+        pool.ready(2, of_second, 0);
+        for _ in 0..2 {
+            assert!(matches!(pool.want(&first, 0), Wanted::Lent(1, _)));
+        }
+        assert!(pool.has_link(&first, of_first.number()) && !pool.has_link(&second, of_first.number()));
+        assert!(matches!(pool.want(&second, 0), Wanted::Lent(2, _)));
+        pool.give_back(1, 5);
+        pool.give_back(2, 5);
+        // The first still has a call, so the second makes room.
+        assert!(matches!(pool.want(&third, 5), Wanted::Wait(orders) if orders == [PoolOrder::End { id: 2 }, start(3)]));
     }
 
     #[test]
@@ -430,13 +522,13 @@ mod tests {
         /// Lets each call that waits want an instance.
         fn serve(&mut self, pool: &mut Pool, now_ms: u64) {
             for profile in std::mem::take(&mut self.waiting) {
-                match pool.want(profile, now_ms) {
+                match pool.want(&profile.into(), now_ms) {
                     Wanted::Lent(id, _) => {
                         assert!(!self.lent.contains(&id), "it is lent twice");
                         self.lent.push(id);
-                        pool.leave(profile);
+                        pool.leave(&profile.into());
                     }
-                    Wanted::Resting(_) => pool.leave(profile),
+                    Wanted::Resting(_) => pool.leave(&profile.into()),
                     Wanted::Wait(orders) => {
                         self.starting.extend(orders.into_iter().filter_map(|order| match order {
                             PoolOrder::Start { id, .. } => Some(id),
@@ -459,7 +551,7 @@ mod tests {
                 match step {
                     Step::Call(profile) if world.lent.len() + world.waiting.len() < size => {
                         let profile = [FORM, ROOTS, Profile::ALL][usize::from(profile)];
-                        pool.enter(profile);
+                        pool.enter(profile.into());
                         world.waiting.push(profile);
                     }
                     Step::Call(_) => {}

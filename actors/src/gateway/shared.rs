@@ -19,7 +19,7 @@ use super::{
     lists::{BackendLists, ListKind},
     log::BackendLog,
     parked::ParkedCalls,
-    pool::{PoolKind, PoolOrder},
+    pool::{Audience, PoolKind, PoolOrder},
     profile::Profile,
     subscribed::SubscribedResources,
     subscribed_tasks::SubscribedTasks,
@@ -264,14 +264,18 @@ impl BackendView {
         }
     }
 
-    /// The profile of the instance that has to be lent to a call of this method, whose caller can answer this; `None` if the
-    /// main instance takes it. Only tools, prompts and resources ask their callers.
-    pub fn profile_for(&self, method: &str, caller: Profile) -> Option<Profile> {
+    /// For whom the instance is that has to be lent to a call of this method; `None` if the main instance takes it. `profile`
+    /// is what its caller can be asked for, and `owner` says to whom it belongs. Only tools, prompts and resources ask.
+    pub fn audience(&self, method: &str, profile: Profile, owner: impl FnOnce() -> Arc<str>) -> Option<Audience> {
         let may_ask = matches!(method, "tools/call" | "prompts/get" | "resources/read");
         match self.pool {
             PoolKind::Closed => None,
-            PoolKind::Only => Some(Profile::ALL),
-            PoolKind::Profiles(_) => Some(caller).filter(|caller| may_ask && *caller != Profile::NONE),
+            PoolKind::Only => Some(Profile::ALL.into()),
+            PoolKind::Profiles(_) => (may_ask && profile != Profile::NONE).then(|| profile.into()),
+            PoolKind::Owners { one_call, .. } => Some(Audience {
+                profile: if one_call { profile } else { Profile::NONE },
+                owner: Some(owner()),
+            }),
         }
     }
 

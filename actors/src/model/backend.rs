@@ -208,12 +208,24 @@ pub struct BackendConfig {
     pub era: Option<BackendEra>,
     /// Whether it may ask the callers of its calls for input. `None`: if it is modern, where that costs nothing.
     pub asks: Option<bool>,
-    /// Instances of a legacy backend that may ask, the main one included. A single one serves all callers.
-    pub instances_max: usize,
+    /// Instances of a backend that not all calls share, the main one included.
+    pub instances_max: Option<usize>,
+    pub sharing: Sharing,
     /// Its instructions are shown to clients.
     pub shows_instructions: bool,
     pub tools: ToolChoice,
     pub limits: ProcessLimits,
+}
+
+/// Which callers share an instance of a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// All callers of the project.
+    Project,
+    /// Those with the same key.
+    Key,
+    /// Those that act as the same session, or on the same connection.
+    Session,
 }
 
 /// Limits of the process of a backend.
@@ -248,11 +260,22 @@ impl BackendConfig {
             hands_over: true,
             era: None,
             asks: None,
-            instances_max: 4,
+            instances_max: None,
+            sharing: Sharing::Project,
             shows_instructions: true,
             tools: ToolChoice::default(),
             limits: ProcessLimits::default(),
         }
+    }
+
+    /// Instances of a backend that not all calls share, the main one included. A single one of a legacy backend that may ask
+    /// serves all callers.
+    #[must_use]
+    pub fn instances_max(&self) -> usize {
+        self.instances_max.unwrap_or(match self.sharing {
+            Sharing::Project => 4,
+            Sharing::Key | Sharing::Session => 32,
+        })
     }
 
     /// Whether it is started with the broker in any case: people work on the files that are watched.

@@ -25,7 +25,7 @@ mod yap;
 pub use audit::{AuditEntry, AuditOutcome, AuditQuery};
 pub use backend::{
     BackendAddress, BackendConfig, BackendEra, BackendName, BackendOrigin, BackendsConfig, HttpTransport,
-    ProcessLimits, RestartChoice, StartChoice, ToolChoice,
+    ProcessLimits, RestartChoice, Sharing, StartChoice, ToolChoice,
 };
 pub use backend_failure::BackendFailure;
 pub use budget::{Budget, BudgetFull};

@@ -8,6 +8,7 @@ mod call;
 mod deadlines;
 mod forward;
 mod held_bytes;
+mod owner;
 mod question;
 mod record;
 mod request;

@@ -5,13 +5,14 @@
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use actors::{
-    gateway::{BackendCommand, BackendShared, Link},
+    gateway::{BackendCommand, BackendShared, Link, Profile},
     json,
     model::BackendAddress,
 };
 use tokio::time::sleep;
 
 use super::{
+    owner::owner_of,
     question::{named, names_backends},
     request::ForwardedRequest,
     route::{Route, backend_with_tool},
@@ -55,11 +56,19 @@ impl BackendTask {
             return Ok(None);
         };
         let backend = backend_with_tool(context, &backend, &tool);
-        let backend = backend.filter(|backend| {
-            let view = backend.view();
-            process == view.link.as_ref().map_or(0, |link| process_of(backend, &**link))
-        });
+        let backend = backend.filter(|backend| is_alive(context, backend, process));
         Ok(backend.map(|backend| Self { backend, tool, id }))
+    }
+}
+
+/// Whether the process that made a task still serves the caller; servers at a URL outlive their connections.
+fn is_alive(context: &PeerContext, backend: &BackendShared, process: u64) -> bool {
+    let view = backend.view();
+    let owner = || owner_of(context, view.config.sharing);
+    match view.audience("tools/call", Profile::NONE, owner) {
+        _ if process == 0 => true,
+        Some(audience) => backend.leases.has_link(&audience, process),
+        None => view.link.as_ref().is_some_and(|link| link.number() == process),
     }
 }
 

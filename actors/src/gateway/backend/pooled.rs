@@ -15,21 +15,26 @@ use crate::{
         pool::{PoolKind, PoolOrder},
         profile::Profile,
     },
-    model::BackendEra,
+    model::Sharing,
 };
 
 /// How long an instance of the pool is kept that has no call.
 const UNUSED_MAX: Duration = Duration::from_secs(60);
+/// The same for one that belongs to an owner, if the configuration does not say it: it may remember what its owner has done.
+const UNUSED_OWNED_MAX: Duration = Duration::from_secs(1_800);
 /// How long a cancelled call may go on in an instance that is lent. Then the instance is ended.
 const SETTLE_MAX: Duration = Duration::from_secs(10);
 
 impl Launched {
     /// Takes what the instance has said in its handshake. Returns what it has said of itself.
     pub(super) fn agreed(&mut self, ready: ReadyInstance) -> Arc<ServerInfo> {
-        self.pool = match self.config.instances_max {
-            _ if !ready.asks_without_call => PoolKind::Closed,
-            0 | 1 => PoolKind::Only,
-            all => PoolKind::Profiles(all - 1),
+        let one_call = ready.asks_without_call;
+        let others = self.config.instances_max().saturating_sub(1);
+        self.pool = match self.config.sharing {
+            Sharing::Key | Sharing::Session => PoolKind::Owners { size: others, one_call },
+            Sharing::Project if !one_call => PoolKind::Closed,
+            Sharing::Project if others == 0 => PoolKind::Only,
+            Sharing::Project => PoolKind::Profiles(others),
         };
         self.link = Some(ready.link);
         ready.server
@@ -68,7 +73,7 @@ impl Backend {
             return;
         }
         self.shared.counters.starts.add(StartReason::Asking, 1);
-        let launched = self.launch(Some(BackendEra::Legacy), Some(profile));
+        let launched = self.launch(self.known_era, Some(profile));
         let start_timeout = launched.config.start_timeout;
         self.pooled.insert(id, launched);
         ctx.run_later(start_timeout, move |backend, ctx| {
@@ -91,7 +96,7 @@ impl Backend {
                 let link = Arc::clone(&ready.link);
                 launched.agreed(ready);
                 self.shared.leases.change(|pool, now_ms| pool.ready(id, link, now_ms));
-                end_once_unused(id, ctx);
+                self.end_once_unused(id, ctx);
             }
             InstanceEvent::Lists { lists, .. } => self.told_to_askers(id, Some(lists), ctx),
             InstanceEvent::ListsFailed(_) => self.told_to_askers(id, None, ctx),
@@ -107,12 +112,37 @@ impl Backend {
             project = %self.shared.project,
             backend = %self.shared.name,
             reason,
-            "an instance of a backend for callers that can be asked has ended"
+            "an instance of a backend for some of its callers has ended"
         );
         self.shared
             .leases
             .change(|pool, now_ms| pool.remove(id, not_started, now_ms));
         self.told_to_askers(id, None, ctx);
+    }
+
+    /// How long an instance of the pool is kept that has no call.
+    fn unused_max(&self) -> Duration {
+        let config = &self.shared.view().config;
+        match config.sharing {
+            Sharing::Project => UNUSED_MAX,
+            Sharing::Key | Sharing::Session => config.stop_when_idle.unwrap_or(UNUSED_OWNED_MAX),
+        }
+    }
+
+    /// Ends an instance that has had no call for long.
+    fn end_once_unused(&self, id: u64, ctx: &mut Context<Self>) {
+        let unused_max = self.unused_max();
+        ctx.run_later(unused_max, move |backend, ctx| {
+            if !backend.pooled.contains_key(&id) {
+                return;
+            }
+            let leases = &backend.shared.leases;
+            if leases.change(|pool, now_ms| pool.remove_unused(id, millis(unused_max), now_ms)) {
+                backend.pooled.remove(&id);
+            } else {
+                backend.end_once_unused(id, ctx);
+            }
+        });
     }
 
     /// Waits until the cancelled call of an instance has ended: a question of it would reach the next caller. An instance that
@@ -147,19 +177,4 @@ impl Backend {
         self.shared.leases.close();
         self.pooled.clear();
     }
-}
-
-/// Ends an instance that has had no call for [`UNUSED_MAX`].
-fn end_once_unused(id: u64, ctx: &mut Context<Backend>) {
-    ctx.run_later(UNUSED_MAX, move |backend: &mut Backend, ctx| {
-        if !backend.pooled.contains_key(&id) {
-            return;
-        }
-        let leases = &backend.shared.leases;
-        if leases.change(|pool, now_ms| pool.remove_unused(id, millis(UNUSED_MAX), now_ms)) {
-            backend.pooled.remove(&id);
-        } else {
-            end_once_unused(id, ctx);
-        }
-    });
 }

@@ -9,8 +9,8 @@ use std::{
 use actors::{
     clock::now,
     gateway::{
-        BackendCommand, BackendShared, BackendState, BackendView, CallPurpose, CallerId, Link, LinkRefusal, NotLent,
-        Place, Turn,
+        Audience, BackendCommand, BackendShared, BackendState, BackendView, CallPurpose, CallerId, Link, LinkRefusal,
+        NotLent, Place, PoolKind, Turn,
     },
     model::{BackendEra, BackendFailure},
     session::Connection,
@@ -20,7 +20,7 @@ use tokio::time::timeout_at;
 use super::{NotOpened, OpenCall, RunningCall};
 use crate::mcp::{
     binding::PeerKind,
-    forwarding::{deadlines::Deadlines, route::awaited_name},
+    forwarding::{deadlines::Deadlines, owner::owner_of, route::awaited_name},
 };
 
 const TOO_MANY_WAIT: &str = "too many calls wait for their turn";
@@ -33,7 +33,7 @@ impl RunningCall {
         }
         let view = self.backend().view();
         let link = view.link.as_ref()?;
-        if view.profile_for(self.route.method, self.profile).is_some() {
+        if view.pool != PoolKind::Closed && self.audience(&view).is_some() {
             return None;
         }
         let turn = self.backend().turns.try_take()?;
@@ -115,7 +115,7 @@ impl RunningCall {
     /// Waits for an instance of its own, if the call needs one, or takes its turn in the main one. `None` if the backend does
     /// not run.
     async fn place_in(&self, view: &BackendView, turn: &mut Option<Turn>) -> Result<Option<Place>, BackendFailure> {
-        let Some(profile) = view.profile_for(self.route.method, self.profile) else {
+        let Some(audience) = self.audience(view) else {
             let turn = match turn.take() {
                 Some(turn) => turn,
                 None => self.wait_for_turn().await?,
@@ -124,7 +124,7 @@ impl RunningCall {
         };
         // The main instance has one call less.
         *turn = None;
-        match self.backend().leases.lend(self.caller(), profile).await {
+        match self.backend().leases.lend(self.caller(), &audience).await {
             Ok(lease) => Ok(Some(Place::Lease(lease))),
             Err(NotLent::NotRunning) => Ok(None),
             Err(NotLent::TooManyWait) => Err(self.busy(TOO_MANY_WAIT)),
@@ -135,6 +135,13 @@ impl RunningCall {
                 retry_after: Some(Duration::from_millis(rest.until_ms.saturating_sub(now().mono_ms))),
             }),
         }
+    }
+
+    /// For whom the instance is that the call needs; `None` if the main one takes it.
+    fn audience(&self, view: &BackendView) -> Option<Audience> {
+        view.audience(self.route.method, self.profile, || {
+            owner_of(&self.context, view.config.sharing)
+        })
     }
 
     fn busy(&self, reason: &'static str) -> BackendFailure {

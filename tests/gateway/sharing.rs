@@ -1,0 +1,141 @@
+//! Backends whose instances belong to one key or one session (row 40 of the faults of the gateway).
+
+use serde_json::{Value, json};
+
+use crate::{
+    harness::{Calls, Gateway, Plan, is_alive},
+    support::{Agent, HttpAgent, Wire, eventually},
+};
+
+/// A project with a backend that is not shared by all its callers.
+struct Team {
+    gateway: Gateway,
+    keys: [String; 2],
+}
+
+impl Team {
+    fn new(flags: &[&str], lines: &str) -> Self {
+        let gateway = Plan::new()
+            .table("projects.team.backends.own", flags, lines)
+            .start_secured();
+        let team = gateway.project("team", &json!({}));
+        let keys = [(); 2].map(|()| team.new_key_with_scope("member"));
+        Self { gateway, keys }
+    }
+
+    fn http(&self, key: &str) -> HttpAgent {
+        HttpAgent::modern_with(self.gateway.address, json!({}), &[("X-API-Key", key)])
+    }
+
+    fn socket(&self, key: &str, capabilities: &Value) -> Agent {
+        let wire = Wire::open_with(self.gateway.address, &[("X-API-Key", key)]);
+        Agent::legacy(wire, "2025-11-25", capabilities)
+    }
+}
+
+/// The process that serves a client.
+fn pid(client: &impl Calls) -> u64 {
+    client.gets("own__pid", json!({}))["pid"].as_u64().unwrap()
+}
+
+#[test]
+fn each_key_has_a_process_of_its_own() {
+    for era in ["legacy", "modern"] {
+        let team = Team::new(&["--era", era], "sharing = \"key\"");
+        let [mine, other] = &team.keys;
+        let (http, socket) = (team.http(mine), team.socket(mine, &json!({})));
+        let stranger = team.http(other);
+        http.gets("own__echo", json!({"secret": "of mine"}));
+        // Calls of one key share its process at the same time.
+        let waiting = socket.begins_call("own__sleep", &json!({"ms": 600_000}));
+        assert_eq!(pid(&http), pid(&socket));
+        assert_ne!(pid(&http), pid(&stranger));
+        let seen = |client: &HttpAgent| client.gets("own__received", json!({}))["lines"].to_string();
+        assert!(seen(&http).contains("of mine"));
+        assert!(!seen(&stranger).contains("of mine"));
+        // The main one serves no caller.
+        assert_eq!(team.gateway.programs().len(), 3);
+        socket.wire.cancels(&waiting);
+    }
+}
+
+#[test]
+fn each_connection_has_a_process_of_its_own_and_requests_without_one_share_that_of_their_key() {
+    let team = Team::new(&[], "sharing = \"session\"");
+    let [key, _] = &team.keys;
+    let sockets = [(); 2].map(|()| team.socket(key, &json!({})));
+    let [first, second] = sockets.each_ref().map(pid);
+    let by_http = [(); 2].map(|()| pid(&team.http(key)));
+    assert_ne!(first, second);
+    assert_eq!(by_http[0], by_http[1]);
+    assert!(![first, second].contains(&by_http[0]));
+    assert_eq!(sockets.each_ref().map(pid), [first, second]);
+}
+
+#[test]
+fn a_session_keeps_its_process_on_another_connection() {
+    let team = Team::new(&[], "sharing = \"session\"");
+    let [key, _] = &team.keys;
+    let first = team.socket(key, &json!({})).registered("mara");
+    let before = pid(&first);
+    first.wire.disconnects();
+    let again = team.socket(key, &json!({})).registered("mara");
+    assert_eq!(pid(&again), before);
+    assert_ne!(pid(&team.socket(key, &json!({})).registered("theo")), before);
+}
+
+#[test]
+fn a_process_that_is_not_used_makes_room_for_another_key() {
+    let team = Team::new(&[], "sharing = \"key\"\ninstances_max = 2");
+    let [first, second] = team.keys.each_ref().map(|key| team.socket(key, &json!({})));
+    let before = pid(&first);
+    let waiting = first.begins_call("own__never", &json!({}));
+    eventually("the call has reached the process", || {
+        let lines = first.gets("own__received", json!({}))["lines"].to_string();
+        lines.contains("never").then_some(())
+    });
+    let also_waiting = second.begins_call("own__pid", &json!({}));
+    second.wire.syncs();
+    assert!(
+        !second.wire.has_received(&also_waiting),
+        "the process of the first has a call"
+    );
+    first.wire.cancels(&waiting);
+    second.wire.answer_to(&also_waiting).unwrap();
+    eventually("the process of the first has ended", || {
+        (!is_alive(before)).then_some(())
+    });
+}
+
+#[test]
+fn a_backend_that_asks_has_a_process_for_each_key_and_set_of_capabilities() {
+    let team = Team::new(&[], "sharing = \"key\"\nasks = true");
+    let [mine, other] = &team.keys;
+    let told = |key: &str, capabilities: Value| {
+        let told = team.socket(key, &capabilities).gets("own__told", json!({}));
+        assert_eq!(told["capabilities"], capabilities);
+        told["pid"].as_u64().unwrap()
+    };
+    let roots = || json!({"roots": {}});
+    let (with_roots, plain) = (told(mine, roots()), told(mine, json!({})));
+    assert_ne!(with_roots, plain);
+    assert_ne!(told(other, roots()), with_roots);
+    assert_ne!(told(other, json!({})), plain);
+    assert_eq!(told(mine, roots()), with_roots);
+}
+
+#[test]
+fn a_task_is_found_in_the_process_of_its_owner() {
+    let team = Team::new(&["--era", "modern", "--tasks"], "sharing = \"key\"");
+    let [mine, other] = &team.keys;
+    let takes_tasks = json!({"extensions": {"io.modelcontextprotocol/tasks": {}}});
+    let client = |key: &str| HttpAgent::modern_with(team.gateway.address, takes_tasks.clone(), &[("X-API-Key", key)]);
+    let (owner, stranger) = (client(mine), client(other));
+    pid(&stranger);
+    let task = owner.result_of("own__task", json!({})).unwrap();
+    let id = &task["taskId"];
+    assert!(id.is_string(), "{task}");
+    let get = |client: &HttpAgent| client.request("tasks/get", json!({"taskId": id}));
+    assert_eq!(get(&owner).unwrap()["status"], "working");
+    assert_eq!(get(&stranger).unwrap_err()["code"], -32602);
+}
