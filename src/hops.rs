@@ -6,16 +6,26 @@ use std::sync::OnceLock;
 use actix_web::http::header::{self, HeaderMap};
 use uuid::Uuid;
 
-/// The value of `Via` in the requests of this process.
-pub fn own_hop() -> &'static str {
-    static HOP: OnceLock<String> = OnceLock::new();
-    HOP.get_or_init(|| format!("1.1 mcp-broker-{}", Uuid::new_v4().simple()))
+static OWN_HOP: OnceLock<String> = OnceLock::new();
+
+/// Gives this process the hop of the broker of which it is a replica. Called before the first request to a backend.
+pub fn share(broker_id: Uuid) {
+    let _ = OWN_HOP.set(hop(broker_id));
 }
 
-/// Whether a request has come from this process.
+/// The value of `Via` in the requests of this broker: all its replicas have the same one.
+pub fn own_hop() -> &'static str {
+    OWN_HOP.get_or_init(|| hop(Uuid::new_v4()))
+}
+
+/// Whether a request has come from this broker. Without a hop it has sent none.
 pub fn has_own_hop(headers: &HeaderMap) -> bool {
     let mut hops = headers.get_all(header::VIA).filter_map(|via| via.to_str().ok());
-    hops.any(|hops| hops.contains(own_hop()))
+    OWN_HOP.get().is_some_and(|own| hops.any(|hops| hops.contains(own)))
+}
+
+fn hop(id: Uuid) -> String {
+    format!("1.1 mcp-broker-{}", id.simple())
 }
 
 #[cfg(test)]
@@ -25,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_of_this_process_is_found_behind_other_hops() {
+    fn a_request_of_this_broker_is_found_behind_other_hops() {
         let mut headers = HeaderMap::new();
         headers.insert(header::VIA, HeaderValue::from_static("1.1 mcp-broker-other, 1.1 proxy"));
         assert!(!has_own_hop(&headers));

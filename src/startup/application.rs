@@ -38,6 +38,7 @@ use crate::{
     edge::Admission,
     exit,
     gateway::Watch,
+    hops,
     http::{HttpState, Lifecycle, SettingView},
     mcp::Service,
     metrics::{Metrics, TransportFigures},
@@ -101,6 +102,9 @@ impl Application {
         let gave_up = Arc::new(Notify::new());
         let storage = storage::open(settings::storage(config, address)?).await?;
         let replicas = storage.replicas();
+        if let Some(replicas) = &replicas {
+            hops::share(replicas.broker_id());
+        }
         let backends = Arc::new(watch::Sender::new(Arc::clone(&config.backends)));
         let gateway = settings::gateway(config, backends.subscribe(), OwnNames::of_broker());
         let settings = settings::broker(config, secret.as_ref(), Some(gateway));

@@ -200,6 +200,7 @@ const BROKER: Layers = &[
             "edge",
             "exit",
             "gateway",
+            "hops",
             "http",
             "local",
             "mcp",

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::{
     harness::{Calls, Gateway, Plan, tools_of},
     scripted_server::{Answer, ScriptedServer, done, event, legacy, method_of, modern, result, work},
-    support::{Agent, Got, eventually},
+    support::{Agent, Got, Redis, eventually},
 };
 
 /// A gateway with the backend `far` at a server.
@@ -347,9 +347,35 @@ fn a_backend_that_leads_back_to_its_own_broker_is_refused() {
         let shown = gateway.get("/api/v1/backends").json();
         (shown["backends"].as_array().unwrap().len() == 1).then_some(())
     });
+    leads_back(&gateway);
+}
+
+/// Waits until the backend `far` is refused because it leads back to its broker.
+fn leads_back(gateway: &Gateway) {
     let (_, reason) = eventually("it is refused", || {
-        let (state, reason) = reason_of(&gateway);
+        let (state, reason) = reason_of(gateway);
         (state == "failed").then_some((state, reason))
     });
     assert!(reason.contains("must not lead back"), "{reason}");
+}
+
+#[test]
+fn a_backend_that_leads_to_another_replica_of_its_broker_is_refused() {
+    let redis = Redis::start();
+    let plan = |redis: &Redis| {
+        let url = format!("--redis-url=redis://{}", redis.address);
+        Plan::new().flag("--storage=redis").flag(&url)
+    };
+    let (first, second) = (plan(&redis).start(), plan(&redis).start());
+    let url = format!("http://{}/mcp", second.address);
+    first.adds("far", json!({"url": url}));
+    leads_back(&first);
+    leads_back(&second);
+
+    let others = Redis::start();
+    let other = plan(&others).start();
+    other.adds("far", json!({"url": url}));
+    eventually("another broker may use it", || {
+        (reason_of(&other).0 == "ready").then_some(())
+    });
 }

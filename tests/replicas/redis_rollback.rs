@@ -227,13 +227,14 @@ fn clients_register_again_immediately_after_redis_was_flushed() {
         let stateless = replicas[0].http_modern("dave");
         live.sends("lost").to("bob");
         pushed.is_pushed(["lost"]);
-        let layout = redis.command(&["GET", "{system}:schema:version"]);
+        let data = || ["{system}:schema:version", "{system}:broker:id"].map(|key| redis.command(&["GET", key]));
+        let before = data();
         redis.command(&["FLUSHALL"]);
         for agent in [&live, &pushed] {
             agent.wire.closes_with(CLOSE_STORE_WENT_BACK);
         }
-        eventually("the schema version is stored again", || {
-            (redis.command(&["GET", "{system}:schema:version"]) == layout).then_some(())
+        eventually("the schema version and the id of the broker are stored again", || {
+            (data() == before).then_some(())
         });
         eventually("the HTTP session has ended", || {
             let response = resumable.call("heartbeat", json!({})).answered();

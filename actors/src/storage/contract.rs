@@ -2,6 +2,8 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
+use uuid::Uuid;
+
 use super::{
     error::{Op, StorageHealth},
     store::Store,
@@ -152,6 +154,9 @@ pub struct StoreEpoch(pub u64);
 pub trait ReplicaDirectory: Send + Sync + 'static {
     /// The id of this process.
     fn own_id(&self) -> ReplicaId;
+
+    /// The id of the broker that all replicas are together. It is stored with the data.
+    fn broker_id(&self) -> Uuid;
 
     /// The address of a replica; None for a replica that has stopped or has published no address. A replica that was
     /// killed keeps its address until its heartbeats have been missing for a while.

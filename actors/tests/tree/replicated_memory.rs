@@ -25,6 +25,7 @@ use actors::{
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{mpsc, watch};
+use uuid::Uuid;
 
 use crate::intercept::{Hooks, Intercept, InterceptStore, StorageHooks};
 use store::ReplicaStore;
@@ -202,6 +203,10 @@ fn at_once<T>(op: Op<T>) -> Result<T, StoreError> {
 impl ReplicaDirectory for ReplicaConnection {
     fn own_id(&self) -> ReplicaId {
         self.replica
+    }
+
+    fn broker_id(&self) -> Uuid {
+        Uuid::nil()
     }
 
     fn address_of(&self, _: ReplicaId) -> Op<Option<SocketAddr>> {

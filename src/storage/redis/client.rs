@@ -16,6 +16,7 @@ use actors::{
 };
 use deadpool_redis::redis::{Cmd, Value, cmd};
 use tokio::time::Instant;
+use uuid::Uuid;
 
 use super::{
     breaker::CircuitBreaker,
@@ -36,6 +37,8 @@ pub(super) struct RedisClient {
     pub breaker: Arc<CircuitBreaker>,
     /// This process.
     pub replica: ReplicaId,
+    /// All replicas together.
+    pub broker_id: Uuid,
     /// Where this process serves HTTP, for the other replicas.
     pub address: Option<SocketAddr>,
     /// The channel of the event frames. That of a replica adds `:` and its id.
@@ -65,12 +68,19 @@ pub(super) struct BatchReply {
 
 impl RedisClient {
     /// A client whose id as a replica is new.
-    pub fn new(thread: RedisThread, link: SharedConnection, channel: String, settings: &RedisSettings) -> Self {
+    pub fn new(
+        thread: RedisThread,
+        link: SharedConnection,
+        channel: String,
+        broker_id: Uuid,
+        settings: &RedisSettings,
+    ) -> Self {
         Self {
             thread,
             connection: link,
             breaker: Arc::default(),
             replica: ReplicaId::generate(),
+            broker_id,
             address: settings.address,
             channel,
             deadline: settings.deadline,

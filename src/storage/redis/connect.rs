@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use deadpool_redis::redis::{RedisError, Value, cmd};
 use tokio::time::Instant;
+use uuid::Uuid;
 
 use super::{
     client::RedisClient,
@@ -13,7 +14,7 @@ use super::{
     library::Library,
     replicas,
     reply::into_bytes,
-    schema::{SCHEMA, SCHEMA_KEY, put_schema_version},
+    schema::{BROKER_ID_KEY, SCHEMA, SCHEMA_KEY, put_broker_id, put_schema_version},
     settings::{RedisEndpoint, RedisSettings},
     thread::RedisThread,
 };
@@ -43,6 +44,7 @@ pub(super) async fn connect(settings: RedisSettings) -> Result<Connected, Connec
     let Probed {
         endpoint,
         link,
+        broker_id,
         durability,
         settings,
     } = found;
@@ -51,6 +53,7 @@ pub(super) async fn connect(settings: RedisSettings) -> Result<Connected, Connec
         thread,
         link,
         format!("mcp-broker:{}:bridge", endpoint.database()),
+        broker_id,
         &settings,
     );
     let shared = Arc::new(RedisCore::new(client));
@@ -69,6 +72,7 @@ pub(super) async fn connect(settings: RedisSettings) -> Result<Connected, Connec
 struct Probed {
     endpoint: RedisEndpoint,
     link: SharedConnection,
+    broker_id: Uuid,
     durability: String,
     settings: RedisSettings,
 }
@@ -90,6 +94,9 @@ async fn probe(mut endpoint: RedisEndpoint, settings: &RedisSettings) -> Result<
             SchemaCheckError::Redis(failure) => connect_error(&endpoint, failure),
             SchemaCheckError::Schema(error) => error,
         })?;
+    let broker_id = broker_id(&link, settings)
+        .await
+        .map_err(|failure| connect_error(&endpoint, failure))?;
     // One of a cluster's nodes is told now, the others when they are asked.
     load_library(&link, settings)
         .await
@@ -104,6 +111,7 @@ async fn probe(mut endpoint: RedisEndpoint, settings: &RedisSettings) -> Result<
     Ok(Probed {
         endpoint,
         link,
+        broker_id,
         durability,
         settings,
     })
@@ -150,6 +158,15 @@ async fn check_schema(link: &SharedConnection, settings: &RedisSettings) -> Resu
             Err(SchemaCheckError::Redis(Failure::Unexpected(why)))
         }
     }
+}
+
+/// The id of the broker that this process is a replica of. The first replica makes it.
+async fn broker_id(link: &SharedConnection, settings: &RedisSettings) -> Result<Uuid, Failure> {
+    let ask = async |command| link.send_one(command, BROKER_ID_KEY, deadline(settings)).await;
+    ask(put_broker_id(Uuid::new_v4())).await?;
+    let id = ask(cmd("GET").arg(BROKER_ID_KEY).to_owned()).await?;
+    let id = into_bytes(id).ok().and_then(|id| Uuid::try_parse_ascii(&id).ok());
+    id.ok_or_else(|| Failure::Unexpected(format!("{BROKER_ID_KEY} is not an id")))
 }
 
 /// Loads the function library, unless the server has it: a second load would drop what the functions remember.

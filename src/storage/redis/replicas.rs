@@ -18,6 +18,7 @@ use actors::{
 };
 use deadpool_redis::redis::{Value, cmd};
 use tokio::time::{Instant, MissedTickBehavior, interval};
+use uuid::Uuid;
 
 use super::{
     client::RedisClient,
@@ -93,6 +94,10 @@ pub(super) struct RedisReplicas(pub Arc<RedisClient>);
 impl ReplicaDirectory for RedisReplicas {
     fn own_id(&self) -> ReplicaId {
         self.0.replica
+    }
+
+    fn broker_id(&self) -> Uuid {
+        self.0.broker_id
     }
 
     fn address_of(&self, replica: ReplicaId) -> Op<Option<SocketAddr>> {

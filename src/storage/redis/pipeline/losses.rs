@@ -1,4 +1,5 @@
-//! Reports that Redis came back with older data: in the log, in the audit log, and by writing the schema version again.
+//! Reports that Redis came back with older data: in the log, in the audit log, and by writing again what Redis stores of its data as a
+//! whole.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,7 +8,7 @@ use actors::model::{AuditEntry, AuditOutcome, ProjectId};
 use super::{
     super::{
         client::RedisClient,
-        schema::{SCHEMA_KEY, put_schema_version},
+        schema::{BROKER_ID_KEY, SCHEMA_KEY, put_broker_id, put_schema_version},
         system,
         timeline::Witness,
     },
@@ -28,9 +29,7 @@ impl Pipeline {
             self.client.thread.spawn(log_losses(Arc::clone(&self.client)));
         }
         if is_first_to_notice {
-            self.client
-                .thread
-                .spawn(restore_schema_version(Arc::clone(&self.client)));
+            self.client.thread.spawn(restore_schema(Arc::clone(&self.client)));
             self.client
                 .thread
                 .spawn(audit_loss(Arc::clone(&self.client), self.project.clone()));
@@ -49,11 +48,13 @@ async fn log_losses(client: Arc<RedisClient>) {
     );
 }
 
-/// Writes the version of the keys, which may be lost as well.
-async fn restore_schema_version(client: Arc<RedisClient>) {
-    let put = client.send_one(put_schema_version(), SCHEMA_KEY).await;
-    if let Err(error) = put {
+/// Writes the version of the keys and the id of the broker, which may be lost as well.
+async fn restore_schema(client: Arc<RedisClient>) {
+    if let Err(error) = client.send_one(put_schema_version(), SCHEMA_KEY).await {
         tracing::warn!(%error, "the schema version is missing in Redis until a broker starts");
+    }
+    if let Err(error) = client.send_one(put_broker_id(client.broker_id), BROKER_ID_KEY).await {
+        tracing::warn!(%error, "the id of the broker is missing in Redis: the next replica makes another one");
     }
 }
 
