@@ -138,6 +138,16 @@ pub fn result_text(frame: &str) -> Option<&str> {
     }
 }
 
+/// The instructions in the response to `initialize`.
+pub fn instructions(frame: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Introduction {
+        instructions: Option<String>,
+    }
+    let introduction: Introduction = serde_json::from_str(result_text(frame)?).ok()?;
+    introduction.instructions
+}
+
 /// The members of the params of a request that the front repeats later.
 #[derive(Debug, Default)]
 pub struct RequestParams {

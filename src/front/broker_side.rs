@@ -32,7 +32,7 @@ use super::{
 };
 use crate::{
     local::hello::HelloResult,
-    mcp::{lists::Audience, rpc::Params},
+    mcp::{backend_instructions::after_own, handshake::INSTRUCTIONS, lists::Audience, rpc::Params},
 };
 
 /// The pause before the second attempt to connect. It doubles up to the maximum.
@@ -255,8 +255,8 @@ impl BrokerSide {
         let metadata = state.identity.metadata();
         let opening = state.replay.opening(name.as_ref(), &metadata, hello.is_none());
         let lists_changed = hello.is_some_and(|hello| {
-            state.backend_instructions.clone_from(&hello.backend_instructions);
-            note_lists(&mut state, hello.lists != AUDIENCE.digest())
+            state.note_introduction(Some(after_own(INSTRUCTIONS, &hello.backend_instructions)));
+            state.note_lists(hello.lists != AUDIENCE.digest())
         });
         state.link = Some(link);
         state.is_open = false;
@@ -340,12 +340,16 @@ impl BrokerSide {
     fn note_answer(&self, purpose: &Purpose, frame: &str, out: &mut Vec<u8>) {
         let mut state = self.shared.state();
         match purpose {
-            Purpose::Setting(method) if broker_frame::result_text(frame).is_none() => {
-                self.shared
-                    .log
-                    .event(&format!("the broker refused {method}: {}", excerpt(frame)));
+            Purpose::Setting(method) => {
+                if *method == "initialize" {
+                    state.note_introduction(broker_frame::instructions(frame));
+                    self.shared.notify();
+                }
+                if broker_frame::result_text(frame).is_none() {
+                    let event = format!("the broker refused {method}: {}", excerpt(frame));
+                    self.shared.log.event(&event);
+                }
             }
-            Purpose::Setting(_) => {}
             Purpose::Register { arguments, by_front } => match broker_frame::call_result(frame) {
                 Some(result) => {
                     let name = result["name"].as_str().unwrap_or("(none)").to_owned();
@@ -362,7 +366,7 @@ impl BrokerSide {
                 let own = AUDIENCE.list("tools/list", &Params::default(), true);
                 let theirs = broker_frame::result_text(frame);
                 let differs = own.and_then(Result::ok).as_deref() != theirs.map(str::as_bytes);
-                if note_lists(&mut state, differs) {
+                if state.note_lists(differs) {
                     out.extend_from_slice(LISTS_CHANGED);
                 }
             }
@@ -439,7 +443,7 @@ impl BrokerSide {
     /// Applies the answer to a request of the client; returns whether the client gets it.
     fn answered(&self, id: &str, frame: &str) -> bool {
         let mut state = self.shared.state();
-        let wakes = state.stage >= Stage::Draining || !state.requests.has_room();
+        let mut wakes = state.stage >= Stage::Draining || !state.requests.has_room();
         let Some(request) = state.requests.answered(id.as_bytes()) else {
             return true;
         };
@@ -448,6 +452,7 @@ impl BrokerSide {
             apply(&mut state, &request, frame);
         }
         let goes_on = request.traits.effect != Effect::Initialize;
+        wakes |= !goes_on;
         state.requests.recycle(request);
         let renews = lacked_subscriptions && !state.replay.is_taken_over();
         let renewing = renews.then(|| (state.link.clone(), state.replay.renewed_subscriptions(RENEWED_ID)));
@@ -520,14 +525,6 @@ impl BrokerSide {
 
 const LISTS_CHANGED: &[u8] = b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"}\n";
 
-/// Notes whose lists the client gets; returns whether the client has to be told.
-fn note_lists(state: &mut State, differ: bool) -> bool {
-    let lists = if differ { Lists::Broker } else { Lists::Own };
-    let before = std::mem::replace(&mut state.lists, lists);
-    let is_known = before != Lists::Awaited;
-    is_known && before != lists && state.replay.is_initialized()
-}
-
 /// The name that the front registers on a new connection. `given` is the one that the broker has made unique.
 fn name_to_register(state: &State, given: Option<&str>, is_local: bool) -> Option<SessionName> {
     if !state.replay.may_name() {
@@ -558,11 +555,12 @@ fn apply(state: &mut State, request: &Request, frame: &str) {
                 state.replay.note_left();
             }
         }
+        Effect::Initialize => state.note_introduction(broker_frame::instructions(frame)),
         _ if broker_frame::result_text(frame).is_none() => {}
         Effect::SetLogLevel => state.replay.note_log_level(&params.text),
         Effect::Subscribe => params.uri.into_iter().for_each(|uri| state.replay.note_subscribed(uri)),
         Effect::Unsubscribe => params.uri.iter().for_each(|uri| state.replay.note_unsubscribed(uri)),
-        Effect::None | Effect::Initialize | Effect::Listen { .. } => {}
+        Effect::None | Effect::Listen { .. } => {}
     }
 }
 

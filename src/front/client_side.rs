@@ -37,7 +37,7 @@ use crate::{
 
 /// How long the last answers may take after the client has sent its last frame.
 const DRAIN_MAX: Duration = Duration::from_millis(650);
-/// How long `initialize` waits for the instructions of backends.
+/// How long a handshake waits for what the broker says of itself.
 const INTRODUCTION_WAIT_MAX: Duration = Duration::from_secs(3);
 /// The member of `_meta` that makes a request modern.
 const VERSION_MEMBER: &[u8] = b"io.modelcontextprotocol/protocolVersion";
@@ -198,8 +198,6 @@ impl ClientSide {
                 // Without a connection, the opening of the next one has it.
                 let is_known = state.link.is_none();
                 drop(state);
-                let result = self.introduced(result);
-                self.answer(id, &result_text(result, false));
                 if !is_known {
                     let traits = Traits {
                         effect: Effect::Initialize,
@@ -207,7 +205,19 @@ impl ClientSide {
                     };
                     self.forward(text, place, traits);
                 }
+                let result = self.introduced(result);
+                self.answer(id, &result_text(result, false));
                 return Ok(());
+            }
+            Answerer::Discover => {
+                drop(state);
+                self.await_introduction(|state| state.can_introduce() || state.link.is_some());
+                state = self.shared.state();
+                if let Some(result) = own_answers::discover(&state) {
+                    drop(state);
+                    self.answer(id, &result);
+                    return Ok(());
+                }
             }
             Answerer::Broker => {}
         }
@@ -234,12 +244,21 @@ impl ClientSide {
         Ok(())
     }
 
-    /// The result of `initialize`, with what a broker that is expected to have backends adds to it.
+    /// The result of `initialize`, with what the broker says of itself.
     fn introduced(&mut self, result: Value) -> Value {
+        self.await_introduction(State::can_introduce);
+        own_answers::introduced(&self.shared.state(), result)
+    }
+
+    /// Waits until a handshake can be answered. What was read before it is sent first.
+    fn await_introduction(&mut self, is_ready: impl Fn(&State) -> bool) {
+        if is_ready(&self.shared.state()) {
+            return;
+        }
+        self.flush();
         self.begin_serving();
         let until = Instant::now() + INTRODUCTION_WAIT_MAX;
-        self.shared.wait_until(until, State::can_introduce);
-        own_answers::introduced(&self.shared.state(), result)
+        self.shared.wait_until(until, is_ready);
     }
 
     fn answer(&mut self, id: &str, result: &[u8]) {

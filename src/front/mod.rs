@@ -53,6 +53,8 @@ pub struct Options {
     pub wake: WakeOptions,
     /// The broker is expected to have backends, which its lists have.
     pub expects_backends: bool,
+    /// Handshakes wait for what the broker says of itself.
+    pub awaits_introduction: bool,
     /// The log of all fronts.
     pub log: Log,
 }
@@ -71,6 +73,7 @@ pub fn run(options: Options, stdout: Stdout, dial: Arc<dyn Dial>) -> std::io::Re
         } else {
             Lists::Own
         },
+        awaits_introduction: options.awaits_introduction,
         ..State::default()
     };
     let shared = Arc::new(Shared::new(state, stdout, options.log));

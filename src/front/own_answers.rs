@@ -10,7 +10,6 @@ use super::{
     shared::{Lists, State},
 };
 use crate::mcp::{
-    backend_instructions::after_own,
     handshake::{ALREADY_INITIALIZED, Introduction, check_is_object, check_params, discover_result, initialize_result},
     lists::result_text,
     rpc::{INVALID_REQUEST, Params, RpcError},
@@ -36,6 +35,8 @@ pub enum Answerer {
     Front(Cow<'static, [u8]>),
     /// The front, and the broker is told as well: `initialize`.
     Both(Value),
+    /// The one that knows what the broker says of itself: `server/discover`.
+    Discover,
     /// The broker.
     Broker,
 }
@@ -66,11 +67,7 @@ pub fn answer(state: &mut State, era: OfferedEra, method: &str, params: &Params<
     match (method, is_modern) {
         ("ping", false) => Ok(Answerer::Front(Cow::Borrowed(b"{}"))),
         ("initialize", false) if era != OfferedEra::Modern => initialize(state, params).map(Answerer::Both),
-        ("server/discover", true) if offers_modern(state, era) && knows_introduction(state) => {
-            let result = introduced(state, discover_result());
-            Ok(Answerer::Front(Cow::Owned(result_text(result, true))))
-        }
-        ("server/discover", true) if offers_modern(state, era) => Ok(Answerer::Broker),
+        ("server/discover", true) if offers_modern(state, era) => Ok(Answerer::Discover),
         _ if !is_list => Err(RpcError::method_not_found(method)),
         // Without a connection only the front's own lists are at hand.
         _ if state.lists == Lists::Broker && state.link.is_some() => Ok(Answerer::Broker),
@@ -82,15 +79,17 @@ pub fn answer(state: &mut State, era: OfferedEra, method: &str, params: &Params<
     }
 }
 
-/// Whether the front knows what the broker would answer to `server/discover`, or cannot ask it.
-fn knows_introduction(state: &State) -> bool {
-    state.can_introduce() && (state.lists == Lists::Own || state.link.is_none())
+/// The result of `server/discover`; `None` if the broker can be asked, and may answer something else.
+pub fn discover(state: &State) -> Option<Vec<u8>> {
+    let is_known = state.lists == Lists::Own && !state.awaits_introduction;
+    (is_known || state.link.is_none()).then(|| result_text(introduced(state, discover_result()), true))
 }
 
-/// The result of a handshake, with the instructions of the backends of the broker.
+/// The result of a handshake, with the instructions of the broker and its backends.
 pub fn introduced(state: &State, mut result: Value) -> Value {
-    let own = result["instructions"].as_str().unwrap_or_default();
-    result["instructions"] = json!(after_own(own, &state.backend_instructions));
+    if let Some(instructions) = &state.instructions {
+        result["instructions"] = json!(instructions);
+    }
     result
 }
 
@@ -135,6 +134,7 @@ mod tests {
         match answer(state, era, method, &params) {
             Ok(Answerer::Front(result)) => Ok(serde_json::from_slice(&result).unwrap()),
             Ok(Answerer::Both(result)) => Ok(result),
+            Ok(Answerer::Discover) => Ok(serde_json::from_slice(&discover(state).unwrap()).unwrap()),
             Ok(Answerer::Broker) => Ok(Value::Null),
             Err(error) => Err(error.code),
         }

@@ -28,6 +28,9 @@ use crate::{hang_up::is_hung_up, mcp::tools::DISCONNECT_SESSION};
 /// How long the end of the front waits for the broker to close the connection.
 const GOODBYE_MAX: Duration = Duration::from_millis(250);
 
+/// Bytes of the longest instructions that a broker may have. Longer ones are not shown.
+const INSTRUCTIONS_LEN_MAX: usize = 64 * 1024;
+
 /// The id of the last request of the front.
 pub const GOODBYE_ID: &str = "\"front-goodbye\"";
 
@@ -74,8 +77,10 @@ pub struct State {
     /// How the agent is woken.
     pub wake: WakeOptions,
     pub lists: Lists,
-    /// The instructions of the backends of the broker, as it told them last.
-    pub backend_instructions: String,
+    /// The instructions of the broker with those of its backends, as it told them last. `None`: those of this build.
+    pub instructions: Option<String>,
+    /// What the broker says of itself is not known yet: handshakes wait for it.
+    pub awaits_introduction: bool,
     /// The connection, from the moment in which it is opened.
     pub link: Option<Link>,
     /// The opening of the connection was answered: requests may be sent to it.
@@ -106,9 +111,23 @@ pub enum Stage {
 }
 
 impl State {
-    /// Whether it is known what the broker adds to the introduction of this build, or that no broker can be asked now.
+    /// Whether it is known what the broker says of itself, or that no broker can be asked now.
     pub fn can_introduce(&self) -> bool {
-        self.lists != Lists::Awaited || self.trouble.is_some() || self.stage >= Stage::Draining
+        !self.awaits_introduction || self.trouble.is_some() || self.stage >= Stage::Draining
+    }
+
+    /// Notes the instructions with which the broker introduces itself; `None` if it does not.
+    pub fn note_introduction(&mut self, instructions: Option<String>) {
+        self.awaits_introduction = false;
+        self.instructions = instructions.filter(|text| text.len() <= INSTRUCTIONS_LEN_MAX);
+    }
+
+    /// Notes whose lists the client gets; returns whether the client has to be told.
+    pub fn note_lists(&mut self, differ: bool) -> bool {
+        let lists = if differ { Lists::Broker } else { Lists::Own };
+        let before = std::mem::replace(&mut self.lists, lists);
+        let is_known = before != Lists::Awaited;
+        is_known && before != lists && self.replay.is_initialized()
     }
 
     /// Goes on to a stage, unless the front has reached a later one.

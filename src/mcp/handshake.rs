@@ -16,7 +16,7 @@ use super::{
 use crate::json::scan;
 
 /// What the broker tells a model that has just connected.
-const INSTRUCTIONS: &str = include_str!("instructions.txt");
+pub const INSTRUCTIONS: &str = include_str!("instructions.txt");
 
 /// Bytes of the params of every method but `tools/call`: they are deserialized as a whole.
 const PARAMS_LEN_MAX: usize = 512 * 1024;

@@ -1,13 +1,13 @@
 //! Backends behind the broker of a user, as an agent sees them through its front.
 
-use std::{fs, path::PathBuf};
+use std::{fs, net::TcpListener, path::PathBuf};
 
 use serde_json::{Value, json};
 
 use crate::{
     front::Front,
     home::{Home, is_alive},
-    support::{Request, eventually},
+    support::{Broker, Request, TIMEOUTS_OFF, broker_program, eventually},
 };
 
 fn fake_backend() -> String {
@@ -15,9 +15,13 @@ fn fake_backend() -> String {
     fake.display().to_string()
 }
 
+fn configuration() -> String {
+    format!("[backends.fake]\ncommand = {:?}\n", fake_backend())
+}
+
 fn with_backend() -> Home {
     let user = Home::new();
-    user.has_configuration(&format!("[backends.fake]\ncommand = {:?}\n", fake_backend()));
+    user.has_configuration(&configuration());
     user
 }
 
@@ -100,18 +104,76 @@ fn the_handshake_has_the_instructions_of_the_backends() {
     initialize(&mut first);
     first.request("tools/call", &json!({"name": "fake__echo", "arguments": {}}));
     // A broker that runs has told the front before the front answers its client.
-    let legacy = user.front().start().initialize("a test")["result"].take();
+    has_instructions(user.front().start().initialize("a test"));
+    has_instructions(discovered(user.front().start()));
+}
+
+fn discovered(mut front: Front) -> Value {
     let meta = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {},
         "io.modelcontextprotocol/clientInfo": {"name": "a test", "version": "1"},
     });
-    let mut modern = user.front().start();
-    let modern = modern.request("server/discover", &json!({"_meta": meta}))["result"].take();
-    for introduced in [&legacy, &modern] {
-        let text = introduced["instructions"].as_str().unwrap();
-        assert!(text.starts_with("This broker connects you"), "{text}");
-        assert!(text.ends_with("\n\n# fake\n\nUse the fake tools."), "{text}");
+    front.request("server/discover", &json!({"_meta": meta}))
+}
+
+/// The answer to a handshake has the instructions of the broker, and those of its backend.
+fn has_instructions(answer: Value) {
+    let text = answer["result"]["instructions"].as_str().unwrap();
+    assert!(text.starts_with("This broker connects you"), "{text}");
+    assert!(text.ends_with("\n\n# fake\n\nUse the fake tools."), "{text}");
+}
+
+/// The answer to a handshake has the instructions of the broker alone.
+fn has_own_instructions(answer: Value) {
+    let text = answer["result"]["instructions"].as_str().unwrap();
+    assert!(
+        text.starts_with("This broker connects you") && !text.contains("# fake"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_handshake_has_the_instructions_of_the_backends_of_a_broker_at_a_url() {
+    let user = Home::new();
+    let file = user.path.join("shared.toml");
+    fs::write(&file, configuration()).unwrap();
+    let mut program = broker_program();
+    program.env("MCP_BROKER_CONFIG", &file);
+    let broker = Broker::with_program(program, &TIMEOUTS_OFF);
+    let url = format!("http://{}", broker.address);
+    let front = || user.front().args(&["--url", &url]);
+    // The backend has introduced itself when it has answered a call.
+    let mut first = front().start();
+    initialize(&mut first);
+    first.request("tools/call", &json!({"name": "fake__echo", "arguments": {}}));
+
+    let mut legacy = front().start();
+    has_instructions(legacy.initialize("a test"));
+    has_instructions(discovered(front().start()));
+    let mut late = front().env("MCP_BROKER_NAME", "late").start();
+    late.request("ping", &json!({}));
+    eventually("the front is connected before the handshake", || {
+        user.connect_log().contains("registered as late").then_some(())
+    });
+    has_instructions(late.initialize("a test"));
+    // The broker knows the clients as initialized.
+    for mut front in [legacy, late] {
+        let called = front.request("tools/call", &json!({"name": "fake__echo", "arguments": {}}));
+        assert!(called["result"].is_object(), "{called}");
+    }
+}
+
+#[test]
+fn a_client_is_greeted_although_the_broker_at_a_url_cannot_be_reached() {
+    let user = Home::new();
+    // It takes connections and never answers.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = format!("http://{}", silent.local_addr().unwrap());
+    for url in ["http://127.0.0.1:1", &silent] {
+        let front = || user.front().args(&["--url", url]).start();
+        has_own_instructions(front().initialize("a test"));
+        has_own_instructions(discovered(front()));
     }
 }
 
@@ -119,10 +181,5 @@ fn the_handshake_has_the_instructions_of_the_backends() {
 fn a_client_is_greeted_although_no_broker_can_be_started() {
     let user = Home::new();
     user.has_configuration("[backends.fake]\ncomand = \"x\"\n");
-    let greeting = user.front().start().initialize("a test")["result"].take();
-    let text = greeting["instructions"].as_str().unwrap();
-    assert!(
-        text.starts_with("This broker connects you") && !text.contains("# fake"),
-        "{text}"
-    );
+    has_own_instructions(user.front().start().initialize("a test"));
 }

@@ -257,6 +257,7 @@ pub fn run(connect: Connect) -> Result<(), CliError> {
     // First, so that no other part of the program can write to stdout.
     let stdout = Stdout::take().map_err(failed)?;
     let expects_backends = matches!(&connect.broker, Broker::Local { instance, .. } if expects_backends(instance));
+    let is_remote = matches!(&connect.broker, Broker::Remote(_));
     let (dial, log): (Arc<dyn Dial>, Option<PathBuf>) = match connect.broker {
         Broker::Local { instance, policy } => {
             let paths = LocalPaths::of(&instance).map_err(|error| CliError::Usage(error.to_string()))?;
@@ -276,6 +277,7 @@ pub fn run(connect: Connect) -> Result<(), CliError> {
         wake: connect.wake,
         frame_len_max: connect.frame_len_max,
         expects_backends,
+        awaits_introduction: expects_backends || is_remote,
         log: Log::at(log.as_deref()),
     };
     match front::run(options, stdout, dial) {
