@@ -1,6 +1,7 @@
 //! What a front sends to its broker, seen by a broker of the test that answers as it likes.
 
 use std::{
+    collections::VecDeque,
     fs,
     io::{BufRead, BufReader, Write},
     os::unix::{
@@ -19,6 +20,8 @@ pub struct FakeBroker(UnixListener);
 /// A connection of a front.
 pub struct Connection {
     reader: BufReader<UnixStream>,
+    /// Frames that were read before they were asked for.
+    pub kept: VecDeque<Value>,
     pub hello: Value,
 }
 
@@ -37,6 +40,7 @@ impl FakeBroker {
         stream.set_write_timeout(Some(WAIT_TIMEOUT)).unwrap();
         let mut connection = Connection {
             reader: BufReader::new(stream),
+            kept: VecDeque::new(),
             hello: Value::Null,
         };
         let hello = connection.reads();
@@ -51,17 +55,20 @@ impl FakeBroker {
 }
 
 impl Connection {
-    /// The next request. Notifications are left out: they may come with the opening or after it.
+    /// The next request. Notifications are kept: they may come with the opening or after it.
     pub fn reads(&mut self) -> Value {
         self.reads_until(|frame| frame.get("id").is_some())
     }
 
-    /// The next notification of this kind. Other frames are left out.
+    /// The next notification of this kind. Other frames are kept.
     pub fn notification(&mut self, method: &str) -> Value {
         self.reads_until(|frame| frame["method"] == method)
     }
 
     fn reads_until(&mut self, fits: impl Fn(&Value) -> bool) -> Value {
+        if let Some(at) = self.kept.iter().position(&fits) {
+            return self.kept.remove(at).unwrap();
+        }
         loop {
             let mut line = String::new();
             self.reader.read_line(&mut line).unwrap();
@@ -69,6 +76,7 @@ impl Connection {
             if fits(&frame) {
                 return frame;
             }
+            self.kept.push_back(frame);
         }
     }
 

@@ -122,7 +122,6 @@ fn an_inbox_that_accepts_nothing_ends_the_wake_and_holds_up_no_frame() {
     socket.listen(0).unwrap();
     let _first = std::os::unix::net::UnixStream::connect(&inbox.path).unwrap();
     let (mut front, mut connection) = starts(of_claude_code(&user, &inbox.path), "claude-code", &broker);
-    let started = Instant::now();
     for wake_id in ["w1", "w2", "w3"] {
         wakes(&mut connection, wake_id);
     }
@@ -130,13 +129,9 @@ fn an_inbox_that_accepts_nothing_ends_the_wake_and_holds_up_no_frame() {
     assert_eq!(connection.reads()["id"], id);
     connection.writes(&json!({"jsonrpc": "2.0", "id": id, "result": {}}));
     front.answer(id);
-    assert!(started.elapsed() < WAKE_MAX, "frames go on");
+    let has_failed = |frame: &Value| frame["params"]["detail"].to_string().contains("takes nothing");
+    assert!(!connection.kept.iter().any(has_failed), "frames go on during a wake");
     let mut answers = [(); 3].map(|()| woken(&mut connection));
-    assert!(
-        started.elapsed() < WAKE_MAX * 3,
-        "one wake at a time: {:?}",
-        started.elapsed()
-    );
     answers.sort_by_key(|answer| answer["wake_id"].to_string());
     let ids = answers.each_ref().map(|answer| answer["wake_id"].as_str().unwrap());
     assert_eq!(ids, ["w1", "w2", "w3"], "one answer each");
