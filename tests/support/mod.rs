@@ -35,6 +35,7 @@ use std::{
     path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex, PoisonError},
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -80,7 +81,7 @@ pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
             return found;
         }
         assert!(Instant::now() < deadline, "timed out: {what}");
-        std::thread::sleep(Duration::from_millis(10));
+        thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -104,6 +105,8 @@ pub struct Broker {
     child: Child,
     pub address: SocketAddr,
     log: Arc<Mutex<String>>,
+    /// Ends with the output of the process.
+    log_reader: JoinHandle<()>,
     may_be_gone: bool,
     /// The admin key, if clients have to send one.
     admin_key: Option<&'static str>,
@@ -327,7 +330,7 @@ impl Broker {
                 .map(|(address, _)| address.parse().unwrap());
             log.lock().unwrap().push_str(&line);
         }
-        std::thread::spawn({
+        let log_reader = thread::spawn({
             let log = Arc::clone(&log);
             move || {
                 for line in stderr.split(b'\n').map_while(Result::ok) {
@@ -341,6 +344,7 @@ impl Broker {
             child,
             address: address.unwrap(),
             log,
+            log_reader,
             may_be_gone: false,
             admin_key,
             local,
@@ -539,7 +543,7 @@ impl Broker {
     #[allow(dead_code, reason = "only some tests do that")]
     pub fn freeze_for(&self, time: Duration) {
         self.freeze();
-        std::thread::sleep(time);
+        thread::sleep(time);
         self.thaw();
     }
 
@@ -557,20 +561,22 @@ impl Broker {
         rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Waits until the process has ended.
+    /// Waits until the process has ended and its log is whole.
     pub fn wait_for_exit(&mut self) -> ExitStatus {
         self.may_be_gone = true;
-        eventually("the process ends", || self.child.try_wait().unwrap())
+        let status = eventually("the process ends", || self.child.try_wait().unwrap());
+        eventually("its log is read", || self.log_reader.is_finished().then_some(()));
+        status
     }
 }
 
 impl Drop for Broker {
     fn drop(&mut self) {
-        let healthy = self.may_be_gone || std::thread::panicking() || self.get("/livez").status == 200;
+        let healthy = self.may_be_gone || thread::panicking() || self.get("/livez").status == 200;
         let _ = self.child.kill();
         let _ = self.child.wait();
         let log = self.log();
-        if std::thread::panicking() {
+        if thread::panicking() {
             eprintln!("--- the log of the broker:\n{log}---");
             return;
         }
