@@ -21,11 +21,9 @@ use actors::{
     model::{Addressing, DeliveryStatus, Draft, Headers, MessageId, MessageIds, SessionId},
     storage::{Acknowledge, Append, Appended, Audience, Claim, PrefetchLimit, Release},
 };
-use mcp_broker::storage::redis::{RedisSettings, RedisStorage};
-
 use tokio::task::{LocalSet, spawn_local};
 
-use crate::support::{Proxy, Redis, ReplicaView, block_on, eventually, record};
+use crate::support::{Proxy, Redis, ReplicaView, block_on, connect, eventually, record};
 
 const REPLICAS: usize = 3;
 const SESSIONS: usize = 2;
@@ -194,9 +192,7 @@ struct Replica {
 
 async fn replica(server: SocketAddr, project: &str) -> Replica {
     let proxy = Proxy::to(server);
-    let mut settings = RedisSettings::new(format!("redis://{}", proxy.address));
-    settings.deadline = Duration::from_millis(150);
-    let storage = RedisStorage::connect(settings).await.unwrap();
+    let storage = connect(format!("redis://{}", proxy.address)).await.unwrap();
     Replica {
         proxy,
         view: ReplicaView::of(&storage, project),
