@@ -14,6 +14,7 @@ use opentelemetry_proto::tonic::{
     trace::v1 as otlp,
 };
 use prost::Message;
+use socket2::{Domain, Socket, Type};
 
 use crate::support::eventually;
 
@@ -63,6 +64,8 @@ pub struct Collector {
     address: SocketAddr,
     is_grpc: bool,
     received: Arc<Mutex<Received>>,
+    /// The port of an absent receiver.
+    _bound: Option<Socket>,
 }
 
 impl Collector {
@@ -96,11 +99,14 @@ impl Collector {
 
     /// An address where nothing listens.
     pub fn absent(is_grpc: bool) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        // No other program gets the port, and connections to it are refused.
+        let bound = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        bound.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
         Self {
-            address: listener.local_addr().unwrap(),
+            address: bound.local_addr().unwrap().as_socket().unwrap(),
             is_grpc,
             received: Arc::default(),
+            _bound: Some(bound),
         }
     }
 
@@ -120,6 +126,7 @@ impl Collector {
             address,
             is_grpc,
             received,
+            _bound: None,
         }
     }
 
