@@ -6,15 +6,16 @@ use std::{collections::BTreeMap, mem::take, sync::Arc, time::Duration};
 use ::config::{File, FileFormat, Source, Value, ValueKind};
 use actors::model::{
     BackendAddress, BackendConfig, BackendEra, BackendName, BackendOrigin, BackendsConfig, HttpTransport,
-    ProcessLimits, ProjectId, RestartChoice, Sharing, StartChoice, ToolChoice,
+    ProcessLimits, ProjectId, RestartChoice, Sharing, StartChoice,
 };
 use serde::{Deserialize, Deserializer, de::Error as _};
 
 use super::{
+    backend_tools::{BACKEND_TIME, ToolsTable},
     file_pattern::FilePattern,
     kinds::GatewayCommands,
     server_url::parse_url,
-    span::{Rule, Span, hours, millis, seconds},
+    span::{Rule, seconds},
 };
 
 /// The key of the table of backends, in the file and in the table of a project.
@@ -123,14 +124,6 @@ enum Transport {
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct ToolsTable {
-    allow: Vec<String>,
-    deny: Vec<String>,
-    rename: BTreeMap<String, String>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
 struct LimitsTable {
     #[serde(deserialize_with = "bytes")]
     memory: Option<u64>,
@@ -149,11 +142,10 @@ pub struct BackendDefaults {
 
 /// A time as other settings have it: `60s`, `5m`, or a number of seconds.
 fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-    let rule = Span(millis(100)..=hours(24 * 7));
     let text = String::deserialize(deserializer)?;
-    let span = rule.parse(text.trim());
+    let span = BACKEND_TIME.parse(text.trim());
     span.map(Some)
-        .map_err(|_| D::Error::custom(format!("must be {}", rule.allowed())))
+        .map_err(|_| D::Error::custom(format!("must be {}", BACKEND_TIME.allowed())))
 }
 
 /// A number of bytes: `512KiB`, `10MiB`, `1GiB`, or a bare number.
@@ -374,8 +366,7 @@ fn described(name: BackendName, mut table: BackendTable, defaults: BackendDefaul
         config.instances_max = Some(instances);
     }
     config.shows_instructions = table.instructions.unwrap_or(true);
-    let ToolsTable { allow, deny, rename } = table.tools;
-    config.tools = ToolChoice { allow, deny, rename };
+    config.tools = table.tools.choice(config.call_timeouts(None))?;
     config.limits = ProcessLimits {
         memory_bytes: table.limits.memory,
         processes: table.limits.processes,
@@ -444,6 +435,10 @@ mod tests {
             [backends.github.tools]
             deny = ["delete_*"]
             rename = { Search_It = "find" }
+            [backends.github.tools."Slow.Tool"]
+            call_timeout = 30
+            [backends.github.tools.override.find]
+            title = "Find"
             [projects.team-a.backends.docs]
             url = "http://localhost/mcp"
             disabled = true
@@ -456,6 +451,9 @@ mod tests {
             "the case of names is kept"
         );
         assert_eq!(github.tools.rename["Search_It"], "find");
+        assert_eq!(github.tools.overrides["Search_It"].title.as_deref(), Some("Find"));
+        assert_eq!(github.call_timeouts(Some("Slow.Tool")).silent, seconds(30));
+        assert_eq!(github.call_timeouts(Some("Search_It")).silent, seconds(5));
         assert_eq!(
             (github.call_timeout, github.result_bytes_max),
             (seconds(5), 2 * 1024 * 1024)
@@ -522,6 +520,16 @@ mod tests {
                 "[backends.a]\ncommand = 'x'\nrestart = 'never'\nwatch = ['a']",
                 "backends.a",
                 "so it is on-change",
+            ),
+            (
+                "[backends.a]\ncommand = 'x'\n[backends.a.tools.x]\ncall_timeout = '8d'",
+                "backends.a",
+                "tools.x.call_timeout: must be a time",
+            ),
+            (
+                "[backends.a]\ncommand = 'x'\n[backends.a.tools.allow]\ncall_timeout = '1s'",
+                "backends.a",
+                "a tool that is called so has no table of its own",
             ),
             ("[projects.X.backends.a]\ncommand = 'x'", "projects.X", "1 to 63"),
             ("[projects.x]\nquota = 1", "projects.x.quota", "has only backends"),

@@ -4,6 +4,7 @@
 //! A setting is one entry of the `settings!` block of `table`. Values are parsed here; the rest of the program uses the
 //! typed fields. This module knows no other room of the program except the syntax of a Redis URL.
 
+mod backend_tools;
 mod backends;
 mod checks;
 mod docs;

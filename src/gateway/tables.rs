@@ -163,7 +163,19 @@ mod tests {
             ),
             (
                 json!({"url": "http://a", "tools": {"alow": []}}),
-                "tools: `alow` is not known",
+                "tools.alow: is not known",
+            ),
+            (
+                json!({"url": "http://a", "tools": {"get": {"call_timeout": "8d"}}}),
+                "tools.get.call_timeout: must be a time",
+            ),
+            (
+                json!({"url": "http://a", "tools": {"allow": {"call_timeout": "8s"}}}),
+                "tools: allow and deny are lists of patterns",
+            ),
+            (
+                json!({"url": "http://a", "tools": {"override": {"get": {"name": "x"}}}}),
+                "tools.override.get.name: is not known",
             ),
             (
                 json!({"url": "http://a", "command": "x"}),

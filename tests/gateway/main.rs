@@ -35,6 +35,7 @@ mod run_files;
 mod running;
 mod scripted_server;
 mod sharing;
+mod single_tools;
 mod starts;
 mod subscriptions;
 mod tasks;

@@ -231,6 +231,12 @@ fn a_wrong_table_of_a_backend_is_refused_with_its_place() {
         ("backends.a.concurrency=0", "backends.a.concurrency"),
         ("backends.a.args=x", "backends.a.args"),
         ("backends.a.limits.memry=1GiB", "backends.a.limits"),
+        ("backends.a.tools.alow=x", "backends.a.tools.alow"),
+        (
+            "backends.a.tools.get.call_timeout=soon",
+            "backends.a.tools.get.call_timeout",
+        ),
+        ("backends.a.tools.override.get.name=x", "backends.a.tools.override.get"),
         ("projects.team.quota=1", "projects.team"),
         ("projects.team.backends.a.era=old", "projects.team.backends.a.era"),
     ] {

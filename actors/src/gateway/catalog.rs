@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     json,
-    model::{BackendConfig, BackendName},
+    model::{BackendConfig, BackendName, ToolOverride},
 };
 
 /// The member of `_meta` that says which backend has a tool.
@@ -25,6 +25,14 @@ pub const BACKEND_META: &str = "dev.mcp-broker/backend";
 pub struct Offer {
     pub config: Arc<BackendConfig>,
     pub lists: Arc<BackendLists>,
+}
+
+/// An item, and what is listed in place of its own texts.
+#[derive(Clone, Copy)]
+struct Listed<'a> {
+    item: &'a Item,
+    kind: ListKind,
+    texts: Option<&'a ToolOverride>,
 }
 
 /// What all backends offer, together and each alone.
@@ -48,22 +56,25 @@ impl Catalog {
             ..Self::default()
         };
         let mut names = [Names::new(naming), Names::new(naming)];
-        let mut prefixed: [Vec<(Prefixed<'_>, &Item)>; 2] = Default::default();
+        let mut prefixed: [Vec<(Prefixed<'_>, Listed<'_>)>; 2] = Default::default();
         for (at, Offer { config, lists }) in offers.iter().enumerate() {
             let mut alone = <[Listing; ListKind::ALL.len()]>::default();
             for kind in ListKind::ALL {
                 let together = &mut catalog.together[kind.index()];
-                let is_offered = |item: &&Item| kind != ListKind::Tools || config.tools.offers(&item.key);
+                let is_tool = kind == ListKind::Tools;
+                let is_offered = |item: &&Item| !is_tool || config.tools.offers(&item.key);
                 for item in lists.of(kind).iter().filter(is_offered) {
                     let target = Target {
                         backend: at,
                         original: item.key.as_str().into(),
                     };
-                    let renamed = config.tools.rename.get(&item.key).filter(|_| kind == ListKind::Tools);
+                    let texts = config.tools.overrides.get(&item.key).filter(|_| is_tool);
+                    let listed = Listed { item, kind, texts };
+                    let renamed = config.tools.rename.get(&item.key).filter(|_| is_tool);
                     let own = renamed.unwrap_or(&item.key);
-                    let text = match renamed {
-                        Some(name) => rewritten(item, kind, name, None),
-                        None => item.text.to_string(),
+                    let text = match (renamed, texts) {
+                        (None, None) => item.text.to_string(),
+                        _ => listed.text(own, None),
                     };
                     alone[kind.index()].add(own, &text, target.clone());
                     let offered = match kind {
@@ -71,13 +82,13 @@ impl Catalog {
                         ListKind::Prompts => names[1].offer(&config.name, own),
                         ListKind::Resources | ListKind::Templates => offered_uri(&config.name, own),
                     };
-                    let text = rewritten(item, kind, &offered, Some(&config.name));
+                    let text = listed.text(&offered, Some(&config.name));
                     for also in other_names(kind, &config.name, own, naming) {
                         together.accept(also.into(), &target);
                     }
                     together.add(&offered, &text, target.clone());
                     if let Some(prefixed) = prefixed.get_mut(kind.index()) {
-                        prefixed.push((Prefixed { own, offered, target }, item));
+                        prefixed.push((Prefixed { own, offered, target }, listed));
                     }
                 }
             }
@@ -91,7 +102,7 @@ impl Catalog {
         catalog
     }
 
-    fn drop_prefixes(&mut self, kind: ListKind, items: Vec<(Prefixed<'_>, &Item)>, naming: &Naming) {
+    fn drop_prefixes(&mut self, kind: ListKind, items: Vec<(Prefixed<'_>, Listed<'_>)>, naming: &Naming) {
         let reserved: &BTreeSet<&str> = match kind {
             ListKind::Prompts => &naming.own_prompts,
             _ => &naming.own_tools,
@@ -101,7 +112,7 @@ impl Catalog {
             let backend = names
                 .get(at)
                 .and_then(|name: &Prefixed<'_>| self.backends.get(name.target.backend));
-            rewritten(items[at], kind, name, backend)
+            items[at].text(name, backend)
         };
         let listing = std::mem::take(&mut self.together[kind.index()]);
         self.together[kind.index()] = listing.without_prefixes(&names, naming, reserved, text);
@@ -170,22 +181,43 @@ pub fn offered_uri(backend: &BackendName, uri: &str) -> String {
     }
 }
 
-/// The text of an item with its offered name, and with the backend in `_meta` if one is given. All other members stay as
-/// they are.
-fn rewritten(item: &Item, kind: ListKind, offered: &str, backend: Option<&BackendName>) -> String {
-    let Ok(members) = json::members(&item.text) else {
-        return item.text.to_string();
-    };
-    let name = json::string(offered);
-    let meta = backend.map(|backend| meta_with(&members, backend, kind, &item.key));
-    let mut out = Vec::with_capacity(item.text.len() + meta.as_ref().map_or(0, String::len));
-    let kept = members.iter().filter(|(member, _)| member != "_meta" || meta.is_none());
-    json::write_object(
-        &mut out,
-        kept.map(|(member, value)| (&**member, if *member == kind.key() { name.as_str() } else { value }))
-            .chain(meta.iter().map(|meta| ("_meta", meta.as_str()))),
-    );
-    written(out)
+impl Listed<'_> {
+    /// The text of the item with its offered name, the texts that are listed in place of its own, and the backend in `_meta`
+    /// if one is given. All other members stay as they are.
+    fn text(&self, offered: &str, backend: Option<&BackendName>) -> String {
+        let item = self.item;
+        let Ok(members) = json::members(&item.text) else {
+            return item.text.to_string();
+        };
+        let texts = self.texts;
+        let title = texts.and_then(|texts| texts.title.as_deref());
+        let description = texts.and_then(|texts| texts.description.as_deref());
+        let changed = [
+            (self.kind.key(), Some(offered)),
+            ("title", title),
+            ("description", description),
+        ];
+        let changed = changed.map(|(member, text)| (member, text.map(json::string)));
+        let change_of = |member: &str| {
+            let found = changed.iter().find(|(changed, _)| *changed == member);
+            found.and_then(|(_, text)| text.as_deref())
+        };
+        let missing = changed
+            .iter()
+            .filter(|(member, _)| !members.iter().any(|(known, _)| known == member))
+            .filter_map(|(member, text)| Some((*member, text.as_deref()?)));
+        let meta = backend.map(|backend| meta_with(&members, backend, self.kind, &item.key));
+        let added = changed.iter().filter_map(|(_, text)| text.as_ref()).chain(&meta);
+        let mut out = Vec::with_capacity(item.text.len() + added.map(String::len).sum::<usize>());
+        let kept = members.iter().filter(|(member, _)| member != "_meta" || meta.is_none());
+        json::write_object(
+            &mut out,
+            kept.map(|(member, value)| (&**member, change_of(member).unwrap_or(value)))
+                .chain(missing)
+                .chain(meta.iter().map(|meta| ("_meta", meta.as_str()))),
+        );
+        written(out)
+    }
 }
 
 /// The `_meta` of an item, with the backend that has it.
@@ -332,6 +364,53 @@ mod tests {
         assert_eq!(tool(&catalog, "github__repos"), Some(&target(0, "search_repositories")));
         for unknown in ["github__delete_repo", "github__search_repositories"] {
             assert_eq!(tool(&catalog, unknown), None, "{unknown}");
+        }
+    }
+
+    #[test]
+    fn other_texts_take_the_place_of_those_of_a_tool_and_all_else_stays() {
+        let plain = r#"{"description":"D","name":"search","x":1.0e2,"annotations":{ "title":"T" },"_meta":{"a":1}}"#;
+        let titled = r#"{"title":"T","name":"get","inputSchema":{"type":"object"}}"#;
+        let mut github = offer("github", &["search", "get", "put"]);
+        let mut lists = (*github.lists).clone();
+        (lists.tools[0].text, lists.tools[1].text) = (plain.into(), titled.into());
+        let put = lists.tools[2].text.clone();
+        lists.prompts = vec![lists.tools[1].clone()];
+        github.lists = Arc::new(lists);
+        let mut config = (*github.config).clone();
+        config.tools.rename.insert("search".to_owned(), "find".to_owned());
+        let text = |text: &str| Some(text.to_owned());
+        let overrides = [
+            ("search", text("Find \"it\""), text("")),
+            ("get", text("Get"), None),
+            ("missing", text("Missing"), None),
+        ];
+        config.tools.overrides = overrides
+            .map(|(tool, title, description)| (tool.to_owned(), ToolOverride { title, description }))
+            .into();
+        github.config = Arc::new(config);
+        let alone = [
+            r#"{"description":"","name":"find","x":1.0e2,"annotations":{ "title":"T" },"_meta":{"a":1},"title":"Find \"it\""}"#,
+            r#"{"title":"Get","name":"get","inputSchema":{"type":"object"}}"#,
+            &*put,
+        ];
+        let offers = [github];
+        for naming in [Naming::default(), never(&[])] {
+            let catalog = Catalog::new(&offers, &naming);
+            assert_eq!(catalog.listing(Some(0), ListKind::Tools).text(), alone.join(","));
+            assert_eq!(
+                catalog.listing(Some(0), ListKind::Prompts).text(),
+                titled,
+                "prompts stay"
+            );
+            let prefix = if naming.prefix == Prefix::Never { "" } else { "github__" };
+            let first = format!(
+                r#"{{"description":"","name":"{prefix}find","x":1.0e2,"annotations":{{ "title":"T" }},"title":"Find \"it\"","_meta""#
+            );
+            let together = catalog.listing(None, ListKind::Tools).text();
+            assert!(together.starts_with(&first), "{together}");
+            let second = format!(r#"{{"title":"Get","name":"{prefix}get","inputSchema":{{"type":"object"}},"_meta""#);
+            assert!(together.contains(&second), "{together}");
         }
     }
 

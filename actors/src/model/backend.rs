@@ -138,7 +138,7 @@ impl BackendOrigin {
     }
 }
 
-/// Which tools of a backend are offered, by their original names.
+/// Which tools of a backend are offered, and what holds for single ones, by their original names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolChoice {
     /// Patterns of tools that are offered; empty for all.
@@ -147,6 +147,26 @@ pub struct ToolChoice {
     pub deny: Vec<String>,
     /// Other names for tools: from the original to the offered one.
     pub rename: BTreeMap<String, String>,
+    /// Other texts for tools.
+    pub overrides: BTreeMap<String, ToolOverride>,
+    /// How long calls of tools may take, where that differs from the other calls of the backend.
+    pub timeouts: BTreeMap<String, CallTimeouts>,
+}
+
+/// Texts that are listed in place of those of the backend. Without one, the text of the backend stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ToolOverride {
+    pub title: Option<String>,
+    pub description: Option<String>,
+}
+
+/// How long a call may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallTimeouts {
+    /// Without a sign of life.
+    pub silent: Duration,
+    /// Altogether. Not less than [`Self::silent`].
+    pub total: Duration,
 }
 
 impl ToolChoice {
@@ -278,6 +298,16 @@ impl BackendConfig {
         })
     }
 
+    /// How long a call of the tool of this original name may take, or without one a call of anything else.
+    #[must_use]
+    pub fn call_timeouts(&self, tool: Option<&str>) -> CallTimeouts {
+        let of_tool = tool.and_then(|tool| self.tools.timeouts.get(tool));
+        of_tool.copied().unwrap_or(CallTimeouts {
+            silent: self.call_timeout,
+            total: self.call_timeout_max,
+        })
+    }
+
     /// Whether it is started with the broker in any case: people work on the files that are watched.
     #[must_use]
     pub fn starts_with_broker(&self) -> bool {
@@ -318,7 +348,7 @@ mod tests {
         let choice = ToolChoice {
             allow: vec!["get_*".to_owned(), "*_list*_all".to_owned()],
             deny: vec!["get_secret".to_owned(), "*!*".to_owned()],
-            rename: BTreeMap::new(),
+            ..ToolChoice::default()
         };
         for (tool, offered) in [
             ("get_file", true),

@@ -24,8 +24,8 @@ mod yap;
 
 pub use audit::{AuditEntry, AuditOutcome, AuditQuery};
 pub use backend::{
-    BackendAddress, BackendConfig, BackendEra, BackendName, BackendOrigin, BackendsConfig, HttpTransport,
-    ProcessLimits, RestartChoice, Sharing, StartChoice, ToolChoice,
+    BackendAddress, BackendConfig, BackendEra, BackendName, BackendOrigin, BackendsConfig, CallTimeouts, HttpTransport,
+    ProcessLimits, RestartChoice, Sharing, StartChoice, ToolChoice, ToolOverride,
 };
 pub use backend_failure::BackendFailure;
 pub use budget::{Budget, BudgetFull};

@@ -73,13 +73,35 @@ pub struct BackendTable {
     limits: Option<BackendLimitsTable>,
 }
 
-/// Which tools of a backend are offered, by their original names.
+/// Which tools of a backend are offered. All other members are tables of single tools, by their original names.
 #[allow(dead_code, reason = "schema of what the table of a backend is read from")]
 #[derive(ToSchema)]
 pub struct BackendToolsTable {
     allow: Option<Vec<String>>,
     deny: Option<Vec<String>>,
     rename: Option<BTreeMap<String, String>>,
+    #[serde(rename = "override")]
+    overrides: Option<BTreeMap<String, BackendToolTexts>>,
+    #[serde(flatten)]
+    single: BTreeMap<String, BackendToolTimeouts>,
+}
+
+/// Texts that are listed in place of those of the tool.
+#[allow(dead_code, reason = "schema of what the table of a backend is read from")]
+#[derive(ToSchema)]
+pub struct BackendToolTexts {
+    /// At most 256 bytes.
+    title: Option<String>,
+    /// At most 4 KiB.
+    description: Option<String>,
+}
+
+/// How long calls of the tool may take.
+#[allow(dead_code, reason = "schema of what the table of a backend is read from")]
+#[derive(ToSchema)]
+pub struct BackendToolTimeouts {
+    call_timeout: Option<String>,
+    call_timeout_max: Option<String>,
 }
 
 /// Limits of the process of a backend.

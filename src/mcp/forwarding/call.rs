@@ -6,7 +6,7 @@ use std::{rc::Rc, sync::Arc};
 
 use actors::{
     gateway::{BackendShared, Call, CallEnd, CallEvent, CallOutcome, InputRequest, ParkedCall, Place, Profile},
-    model::{BackendEra, BackendFailure, BrokerError},
+    model::{BackendEra, BackendFailure, BrokerError, CallTimeouts},
 };
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use serde::Deserialize;
@@ -86,9 +86,18 @@ impl RunningCall {
         &self.route.backend
     }
 
+    /// How long the configuration lets the call take. Its tool counts once it is known what the backend offers.
+    fn timeouts(&self) -> CallTimeouts {
+        let view = self.backend().view();
+        let has_tool = self.route.method == "tools/call" && view.lists.is_some();
+        let may_differ = has_tool && !view.config.tools.timeouts.is_empty();
+        let tool = may_differ.then(|| self.request.replaced()).flatten();
+        view.config.call_timeouts(tool.as_deref())
+    }
+
     /// Runs the call to its answer.
     pub async fn run(self, opened: Option<OpenCall>) {
-        let mut deadlines = Deadlines::begin(&self.backend().view(), self.record.begun);
+        let mut deadlines = Deadlines::begin(self.timeouts(), self.record.begun);
         let mut opened = opened;
         let mut is_stopping = false;
         let mut rounds = 0;
@@ -131,7 +140,7 @@ impl RunningCall {
                 Ok(_) => return self.fail(self.protocol("it asks its caller again and again".to_owned())),
                 Err(reason) => return self.fail(self.protocol(reason.to_owned())),
             }
-            deadlines = Deadlines::begin(&self.backend().view(), Instant::now());
+            deadlines = Deadlines::begin(self.timeouts(), Instant::now());
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use actors::gateway::BackendView;
+use actors::model::CallTimeouts;
 use tokio::time::Instant;
 
 /// When a call has taken too long.
@@ -11,24 +11,32 @@ pub struct Deadlines {
     /// The next moment at which a sign of life is missing.
     pub next: Instant,
     pub last: Instant,
-    timeout: Duration,
+    timeouts: CallTimeouts,
 }
 
 impl Deadlines {
     /// Those of a call that began at this time.
-    pub fn begin(view: &BackendView, begun: Instant) -> Self {
-        let timeout = view.config.call_timeout;
+    pub fn begin(timeouts: CallTimeouts, begun: Instant) -> Self {
         Self {
             begun,
-            next: begun + timeout,
-            last: begun + view.config.call_timeout_max,
-            timeout,
+            next: begun + timeouts.silent,
+            last: begun + timeouts.total,
+            timeouts,
+        }
+    }
+
+    /// The backend has told which tool the call is of, and gets it: these timeouts hold.
+    pub fn learn(&mut self, timeouts: CallTimeouts) {
+        if timeouts != self.timeouts {
+            self.timeouts = timeouts;
+            self.last = self.begun + timeouts.total;
+            self.sign_of_life();
         }
     }
 
     /// The backend has shown that it works on the call.
     pub fn sign_of_life(&mut self) {
-        self.next = (Instant::now() + self.timeout).min(self.last);
+        self.next = (Instant::now() + self.timeouts.silent).min(self.last);
     }
 
     /// Ends the call after this time at the latest.

@@ -54,7 +54,11 @@ impl RunningCall {
         loop {
             tokio::select! {
                 opened = timeout_at(deadlines.next, &mut opening) => {
-                    return opened.unwrap_or_else(|_| Err(self.not_running(*is_stopping).into()));
+                    let opened = opened.unwrap_or_else(|_| Err(self.not_running(*is_stopping).into()));
+                    if opened.is_ok() && self.route.awaited.is_some() && !*is_stopping {
+                        deadlines.learn(self.timeouts());
+                    }
+                    return opened;
                 }
                 () = self.hurry.notified(), if !*is_stopping => {
                     *is_stopping = true;
