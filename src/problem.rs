@@ -125,7 +125,7 @@ impl Problem {
 fn backend_status(failure: &BackendFailure) -> StatusCode {
     match failure {
         BackendFailure::NotFound { .. } => StatusCode::NOT_FOUND,
-        BackendFailure::Exists { .. } => StatusCode::CONFLICT,
+        BackendFailure::Exists { .. } | BackendFailure::Cancelled { .. } => StatusCode::CONFLICT,
         BackendFailure::CommandNotAllowed { .. } => StatusCode::FORBIDDEN,
         BackendFailure::TimedOut { .. } => StatusCode::GATEWAY_TIMEOUT,
         BackendFailure::Died { .. }
@@ -151,7 +151,8 @@ impl From<&BrokerError> for Problem {
             | BrokerError::TargetNotFound { .. }
             | BrokerError::SessionNotFound(_)
             | BrokerError::ProtocolNotFound { .. }
-            | BrokerError::QuestionNotFound { .. } => StatusCode::NOT_FOUND,
+            | BrokerError::QuestionNotFound { .. }
+            | BrokerError::CallNotFound { .. } => StatusCode::NOT_FOUND,
             BrokerError::ProjectExists { .. }
             | BrokerError::ProtocolExists { .. }
             | BrokerError::SessionTakenOver

@@ -46,6 +46,7 @@ pub fn error_detail(error: &BrokerError) -> Value {
         }
         BrokerError::Backend(failure) => backend_detail(failure),
         BrokerError::QuestionNotFound { id } => json!({"question_id": id}),
+        BrokerError::CallNotFound { id } => json!({"call_id": id}),
         BrokerError::QuestionClosed { state, by, at_ms } => {
             json!({"state": state, "by": by, "at": rfc3339_text(*at_ms)})
         }

@@ -44,6 +44,26 @@ impl Administration {
         done
     }
 
+    /// Ends an open call of a backend of the caller's project. Requires the scope `admin`. `end` does it, and returns the
+    /// name of the backend.
+    ///
+    /// # Errors
+    /// `forbidden`, or the error of `end`.
+    pub fn end_call(&self, by: &Arc<Identity>, id: &str, end: impl FnOnce() -> Result<String>) -> Result<()> {
+        let act = |target| audited_action("backend.cancel_call", by.project.id(), Some(target));
+        match by.check_scope(Scope::Admin).and_then(|()| end()) {
+            Ok(backend) => {
+                self.audit().record_done(by, &act(format!("{backend} {id}")));
+                Ok(())
+            }
+            Err(error) => {
+                let id = id.chars().take(NAME_CHARS_MAX).collect();
+                self.audit().record_refused(by, &act(id), &error);
+                Err(error)
+            }
+        }
+    }
+
     /// Adds, changes or removes a backend of the caller's project. Requires the scope `admin`. `change` does it.
     ///
     /// # Errors

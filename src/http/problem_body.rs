@@ -36,6 +36,8 @@ enum Code {
     BackendProtocol,
     ResultTooLarge,
     ShuttingDown,
+    CallCancelled,
+    CallNotFound,
     Forbidden,
     ProjectMismatch,
     ProjectNotFound,

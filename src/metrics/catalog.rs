@@ -216,7 +216,7 @@ metrics! {
     GATEWAY_TOOLS = Gauge "mcp_broker_gateway_tools" ["project"] "tools",
         "Tools of all backends that a project offers.";
     BACKEND_CALLS = Counter "mcp_broker_backend_calls_total" ["project", "backend", "outcome"] "calls",
-        "Calls to backends that have ended. `outcome`: ok (a result), tool_error (a result that says that the tool failed), error (an error of the backend, or an answer that cannot be passed on), timeout, cancelled (its caller has gone or wants no answer, or the broker stops), died, refused (not sent).";
+        "Calls to backends that have ended. `outcome`: ok (a result), tool_error (a result that says that the tool failed), error (an error of the backend, or an answer that cannot be passed on), timeout, cancelled (its caller has gone or wants no answer, an operator has ended it, or the broker stops), died, refused (not sent).";
     BACKEND_CALL_SECONDS = Histogram "mcp_broker_backend_call_seconds" ["project", "backend"] "seconds",
         "From the arrival of a call until its end, waiting included.";
     BACKEND_CALLS_OPEN = Gauge "mcp_broker_backend_calls_open" ["project", "backend"] "calls",

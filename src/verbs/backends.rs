@@ -133,7 +133,8 @@ pub struct BackendLines {
     next: u64,
 }
 
-fn offered(project: &ProjectHandle) -> Arc<Offered> {
+/// The backends of a project with their catalog; none where it has no gateway.
+pub(super) fn offered(project: &ProjectHandle) -> Arc<Offered> {
     let gateway = project.gateway();
     gateway.map(|gateway| gateway.shared().offered()).unwrap_or_default()
 }

@@ -9,6 +9,7 @@ pub mod dead_letters;
 pub mod desk;
 pub mod history;
 pub mod messages;
+pub mod open_calls;
 pub mod protocols;
 pub mod questions;
 pub mod readiness;

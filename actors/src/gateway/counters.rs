@@ -24,7 +24,7 @@ label! {
         /// The backend has answered with an error, or with something that cannot be passed on.
         Error = "error",
         TimedOut = "timeout",
-        /// Its caller has gone or wants no answer, or the broker stops.
+        /// Its caller has gone or wants no answer, an operator has ended it, or the broker stops.
         Cancelled = "cancelled",
         Died = "died",
         /// It was not sent to the backend.
@@ -44,7 +44,9 @@ impl CallOutcome {
             | BackendFailure::Busy { .. } => Self::Refused,
             BackendFailure::Died { .. } => Self::Died,
             BackendFailure::TimedOut { .. } => Self::TimedOut,
-            BackendFailure::ShuttingDown { .. } | BackendFailure::GivenUp { .. } => Self::Cancelled,
+            BackendFailure::ShuttingDown { .. } | BackendFailure::Cancelled { .. } | BackendFailure::GivenUp { .. } => {
+                Self::Cancelled
+            }
             BackendFailure::Http { .. } | BackendFailure::Protocol { .. } | BackendFailure::TooLarge { .. } => {
                 Self::Error
             }

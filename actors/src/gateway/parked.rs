@@ -3,7 +3,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use uuid::Uuid;
@@ -11,6 +11,7 @@ use uuid::Uuid;
 use super::{
     call::{Call, InputRequest},
     lease::Place,
+    open_calls::CallEntry,
 };
 
 /// Parked calls of one backend.
@@ -23,6 +24,8 @@ pub struct ParkedCall {
     pub place: Place,
     /// What the caller is asked, at least one question.
     pub questions: Vec<InputRequest>,
+    /// What operators see of it.
+    pub entry: Arc<CallEntry>,
 }
 
 /// The parked calls of one backend.
@@ -57,22 +60,35 @@ impl ParkedCalls {
     pub fn take(&self, id: Uuid) -> Option<ParkedCall> {
         self.lock().remove(&id)
     }
+
+    /// Takes the call out that operators see as this one.
+    pub fn take_entry(&self, entry: &Arc<CallEntry>) -> Option<ParkedCall> {
+        let mut parked = self.lock();
+        let id = parked.iter().find(|(_, call)| Arc::ptr_eq(&call.entry, entry));
+        let id = id.map(|(id, _)| *id)?;
+        parked.remove(&id)
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
-    use crate::gateway::{CallPurpose, FrameLink, Link, Turns};
+    use crate::gateway::{CallOrigin, CallPurpose, FrameLink, Link, OpenCalls, Turns};
 
     #[test]
     fn a_parked_call_is_taken_once_and_their_number_is_bounded() {
         let (link, turns, parked) = (FrameLink::new(), Turns::new(100), ParkedCalls::default());
+        let open_calls = Arc::<OpenCalls>::default();
+        let origin = || CallOrigin {
+            caller: "anonymous".into(),
+            session: None,
+            method: "tools/call",
+        };
         let call = || ParkedCall {
             call: Arc::clone(&link).open(CallPurpose::Caller, &mut |_, _| {}).unwrap(),
             place: Place::Turn(turns.try_take().unwrap()),
             questions: Vec::new(),
+            entry: open_calls.begin(origin(), 0),
         };
         let ids: Vec<_> = (0..PARKED_MAX).map(|_| parked.park(call()).unwrap()).collect();
         assert!(parked.park(call()).is_err());
@@ -84,5 +100,9 @@ mod tests {
             (63, (63, 0)),
             "it ends with its caller"
         );
+        let entry = open_calls.all().remove(0);
+        assert!(parked.take_entry(&entry).is_some());
+        assert!(parked.take_entry(&entry).is_none());
+        assert_eq!(parked.count(), 62);
     }
 }

@@ -6,6 +6,7 @@ use std::{
 };
 
 use tokio::sync::watch;
+use uuid::Uuid;
 
 use super::{
     BackendState,
@@ -18,6 +19,7 @@ use super::{
     listing::Target,
     lists::{BackendLists, ListKind},
     log::BackendLog,
+    open_calls::OpenCalls,
     parked::ParkedCalls,
     pool::{Audience, PoolKind, PoolOrder},
     profile::Profile,
@@ -193,6 +195,8 @@ pub struct BackendShared {
     pub turns: Arc<Turns>,
     /// The instances that run one call at a time.
     pub leases: Arc<Leases>,
+    /// The calls that are not over.
+    pub calls: Arc<OpenCalls>,
     /// The calls that wait for input of their callers.
     pub parked: ParkedCalls,
     /// The resources of whose changes callers want to be told.
@@ -302,6 +306,7 @@ impl BackendShared {
             name: view.config.name.clone(),
             turns: Turns::new(view.config.concurrency),
             leases: Leases::new(move |order| order_of_pool(BackendOrder::Pool(order))),
+            calls: Arc::default(),
             parked: ParkedCalls::default(),
             resources: Arc::default(),
             tasks: Arc::default(),
@@ -338,6 +343,19 @@ impl BackendShared {
     /// Asks the backend's actor for something. It answers by a change of the view.
     pub fn command(&self, command: BackendCommand) {
         (self.tell)(BackendOrder::Command(command));
+    }
+
+    /// Ends a call in the name of an operator. False if there is no such call, or its caller gets another answer already.
+    pub fn end_call(&self, id: Uuid) -> bool {
+        let Some(call) = self.calls.find(id) else {
+            return false;
+        };
+        let is_ended = call.end();
+        if is_ended {
+            // A parked one has no task that could drop it.
+            drop(self.parked.take_entry(&call));
+        }
+        is_ended
     }
 
     pub(super) fn change_view(&self, change: impl FnOnce(&mut BackendView)) {

@@ -55,6 +55,8 @@ pub enum BackendFailure {
         "{backend}: the broker is shutting down, and the call was cancelled: connect again and check before repeating it"
     )]
     ShuttingDown { backend: String },
+    #[error("{backend}: an operator has ended the call; it may have been carried out, so check before repeating it")]
+    Cancelled { backend: String },
 }
 
 fn reason_or_state<'a>(reason: Option<&'a str>, state: &'a str) -> &'a str {
@@ -88,6 +90,7 @@ impl BackendFailure {
             Self::TooLarge { .. } | Self::GivenUp { .. } => "result_too_large",
             Self::TimedOut { .. } => "timeout",
             Self::ShuttingDown { .. } => "shutting_down",
+            Self::Cancelled { .. } => "call_cancelled",
         }
     }
 
@@ -115,7 +118,8 @@ impl BackendFailure {
             | Self::TooLarge { backend, .. }
             | Self::GivenUp { backend }
             | Self::TimedOut { backend, .. }
-            | Self::ShuttingDown { backend } => backend,
+            | Self::ShuttingDown { backend }
+            | Self::Cancelled { backend } => backend,
         }
     }
 

@@ -253,6 +253,8 @@ pub enum BrokerError {
     QuestionsFull { which: QuestionBudget, limit: usize },
     #[error(transparent)]
     Backend(#[from] BackendFailure),
+    #[error("no open call {id} at this replica: mcp-broker gateway calls shows those of the project")]
+    CallNotFound { id: String },
     #[error("timed out")]
     Timeout,
     #[error("the broker cannot do this now: try again")]
@@ -341,6 +343,7 @@ impl BrokerError {
             Self::PayloadTooLarge { .. } => "payload_too_large",
             Self::InvalidArgument { .. } => "invalid_argument",
             Self::Backend(failure) => failure.code(),
+            Self::CallNotFound { .. } => "call_not_found",
             Self::Timeout => "timeout",
             Self::Unavailable { .. } | Self::StorageFull => "unavailable",
         }

@@ -14,6 +14,7 @@ pub mod history;
 pub mod log_level;
 pub mod login;
 pub mod messages;
+pub mod open_calls;
 mod parties;
 pub mod projects;
 pub mod protocols;
@@ -51,6 +52,7 @@ pub fn resources() -> Vec<Resource> {
         threads::resources(),
         stats::resources(),
         backends::resources(),
+        open_calls::resources(),
         settings::resources(),
         audit::resources(),
         tree::resources(),

@@ -5,7 +5,9 @@ mod opening;
 use std::{rc::Rc, sync::Arc};
 
 use actors::{
-    gateway::{BackendShared, Call, CallEnd, CallEvent, CallOutcome, InputRequest, ParkedCall, Place, Profile},
+    gateway::{
+        BackendShared, Call, CallEnd, CallEvent, CallOutcome, CallStage, InputRequest, ParkedCall, Place, Profile,
+    },
     model::{BackendEra, BackendFailure, BrokerError, CallTimeouts},
 };
 use futures_util::{StreamExt, stream::FuturesUnordered};
@@ -110,16 +112,27 @@ impl RunningCall {
                     Err(NotOpened::Unknown) => return self.refuse_unknown(),
                 },
             };
+            // An operator may have ended the call: `follow` sees it.
+            let _ = self.record.moves_to(CallStage::Running);
             let end = match self.follow(&mut open, &mut deadlines, &mut is_stopping).await {
                 // The backend ended before it got a byte of the call, which goes to the next instance.
                 Ok(Followed::Ended(CallEnd::NotSent)) => continue,
                 Ok(Followed::Ended(end)) => end,
                 Ok(Followed::Asked(questions)) => {
                     let OpenCall { call, place, .. } = open;
-                    return self.park(ParkedCall { call, place, questions });
+                    let entry = self.record.entry();
+                    return self.park(ParkedCall {
+                        call,
+                        place,
+                        questions,
+                        entry,
+                    });
                 }
                 Err(failure) => return self.fail(failure),
             };
+            if let Err(failure) = self.record.moves_to(CallStage::Answered) {
+                return self.fail(failure);
+            }
             let Some(asked) = self.input_required(&end, open.era) else {
                 return self.answer(end, &open);
             };
@@ -174,10 +187,16 @@ impl RunningCall {
 
     /// Asks a legacy caller what a modern backend wants to know. `None` if the call has ended by that.
     async fn ask_for_input(&self, asked: InputRequired) -> Option<Input> {
+        // What was answered was the round before this one.
+        let _ = self.record.moves_to(CallStage::Waiting);
         let answered = tokio::select! {
             answered = asked.answered_by_legacy_caller(&self.context, &self.to, self.backend()) => answered,
             () = self.hurry.notified() => {
                 self.fail(BackendFailure::ShuttingDown { backend: self.backend().name.to_string() });
+                return None;
+            }
+            failure = self.record.ended() => {
+                self.fail(failure);
                 return None;
             }
         };
@@ -208,6 +227,10 @@ impl RunningCall {
             let reason = "it asks its caller, but too many calls wait for input of their callers";
             return self.fail(self.protocol(reason.to_owned()));
         };
+        if let Err(failure) = self.record.moves_to(CallStage::Parked) {
+            drop(self.backend().parked.take(id));
+            return self.fail(failure);
+        }
         forget_later(Arc::clone(self.backend()), id);
         self.record.ends_as(CallOutcome::Ok);
         let result = self.states().parked(self.backend(), id, &questions);
@@ -255,6 +278,7 @@ impl RunningCall {
                         Err(error) => link.answer(&question, Err(&error.to_json().to_string())),
                     }
                 }
+                failure = self.record.ended() => return Err(failure),
                 () = sleep_until(next) => {
                     let backend = self.backend().name.to_string();
                     return Err(if *is_stopping {

@@ -58,7 +58,7 @@ pub fn forward(
     if to.takes_tasks && (route.method == "tools/call" || route.task.is_some()) {
         capabilities.insert("extensions".to_owned(), json!({tasks::EXTENSION: {}}));
     }
-    let record = CallRecord::begin(&route, to.trace.as_deref());
+    let mut record = CallRecord::begin(context, &route, to.trace.as_deref());
     let trace = record.trace(to.trace.as_deref());
     let request = ForwardedRequest::new(route.method, route.replaced.clone(), params, client, trace.as_ref())?
         .for_caller(&capabilities, to.log_level);
@@ -71,6 +71,9 @@ pub fn forward(
         return Ok(());
     };
     let resumed = brought_by(context, to, &route, &request)?;
+    if let Some(parked) = &resumed {
+        record.resumes(&parked.entry);
+    }
     let hurry = Rc::<Notify>::default();
     record.ends_as(CallOutcome::Cancelled);
     let call = RunningCall {

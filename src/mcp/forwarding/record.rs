@@ -7,37 +7,79 @@ use std::{
 
 use actors::{
     clock::mono_ms,
-    gateway::{BackendShared, CallOutcome},
+    gateway::{BackendShared, CallEntry, CallOrigin, CallOutcome, CallStage},
     metrics::Labelled,
-    model::TraceContext,
+    model::{BackendFailure, TraceContext},
     trace::{ActiveSpan, Attribute},
 };
 use tokio::time::Instant;
 
 use super::route::Route;
-use crate::{json::scan, mcp::call_trace::CallTrace};
+use crate::{
+    json::scan,
+    mcp::{call_trace::CallTrace, context::PeerContext},
+};
 
-/// Counts a call while it is open, and as what it ended. Its span ends with it.
+/// Lists and counts a call while it is open, and counts as what it ended. Its span ends with it.
 pub struct CallRecord {
     backend: Arc<BackendShared>,
     pub begun: Instant,
     outcome: Cell<CallOutcome>,
     /// `None` if the trace of the call is not recorded.
     span: Option<RefCell<ActiveSpan>>,
+    /// What operators see of it.
+    entry: Arc<CallEntry>,
 }
 
 impl CallRecord {
     /// Begins a call, which is refused unless it gets another end.
-    pub fn begin(route: &Route, trace: Option<&CallTrace>) -> Self {
+    pub fn begin(context: &PeerContext, route: &Route, trace: Option<&CallTrace>) -> Self {
         let backend = &route.backend;
         backend.counters.open.fetch_add(1, Ordering::Relaxed);
-        backend.counters.last_call_ms.store(mono_ms(), Ordering::Relaxed);
+        let begun_ms = mono_ms();
+        backend.counters.last_call_ms.store(begun_ms, Ordering::Relaxed);
         Self {
             backend: Arc::clone(backend),
             begun: Instant::now(),
             outcome: Cell::new(CallOutcome::Refused),
             span: trace.and_then(|trace| span_of(route, trace)).map(RefCell::new),
+            entry: entry_of(context, route, begun_ms),
         }
+    }
+
+    /// Goes on as a call that was parked.
+    pub fn resumes(&mut self, entry: &Arc<CallEntry>) {
+        self.entry = Arc::clone(entry);
+    }
+
+    /// What operators see of the call.
+    pub fn entry(&self) -> Arc<CallEntry> {
+        Arc::clone(&self.entry)
+    }
+
+    /// Moves the call to another stage.
+    ///
+    /// # Errors
+    /// An operator has ended it.
+    pub fn moves_to(&self, stage: CallStage) -> Result<(), BackendFailure> {
+        self.entry.moves_to(stage).map_err(|_| self.cancelled())
+    }
+
+    /// Waits until an operator ends the call. Returns what its caller is told.
+    pub async fn ended(&self) -> BackendFailure {
+        self.entry.ended().await;
+        self.cancelled()
+    }
+
+    fn cancelled(&self) -> BackendFailure {
+        BackendFailure::Cancelled {
+            backend: self.backend.name.to_string(),
+        }
+    }
+
+    /// The backend has told its own name of what was called, as JSON.
+    pub fn found(&self, route: &Route, name: &str) {
+        note_tool(&self.entry, route, name);
     }
 
     /// What the backend is told of the trace: the span of the call, if it is recorded, or else what the caller said.
@@ -67,6 +109,29 @@ impl Drop for CallRecord {
         {
             span.borrow_mut().fail(outcome.as_str());
         }
+    }
+}
+
+fn entry_of(context: &PeerContext, route: &Route, begun_ms: u64) -> Arc<CallEntry> {
+    let origin = CallOrigin {
+        caller: Arc::clone(&context.identity.principal.audit_name),
+        session: context.binding.with_member(|member| member.record.id),
+        method: route.method,
+    };
+    let entry = route.backend.calls.begin(origin, begun_ms);
+    match &route.awaited {
+        Some(called) if route.method == "tools/call" => entry.set_called(called),
+        Some(_) => {}
+        None => note_tool(&entry, route, &route.replaced.1),
+    }
+    entry
+}
+
+fn note_tool(entry: &CallEntry, route: &Route, name: &str) {
+    if route.method == "tools/call"
+        && let Some(tool) = scan::string(name)
+    {
+        entry.set_tool(&tool);
     }
 }
 

@@ -377,6 +377,13 @@ fn rest_routes(broker: &Broker, number: &Cell<u32>) -> Vec<Route> {
             404,
             "backend_not_found",
         ),
+        (bare("GET", "/api/v1/gateway/calls"), Observer, 200, NO_ERROR),
+        (
+            bare("DELETE", "/api/v1/gateway/calls/no-such-call"),
+            Admin,
+            404,
+            "call_not_found",
+        ),
         (bare("GET", "/api/v1/projects/team/grants"), Observer, 200, NO_ERROR),
         (
             rest("PUT", "projects/team/grants/other", json!({})),

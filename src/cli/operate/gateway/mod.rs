@@ -5,6 +5,7 @@
 
 mod backend;
 mod call;
+mod calls;
 mod command;
 mod configuration_file;
 mod entry;
@@ -44,6 +45,8 @@ pub fn command() -> Command {
         list::show(),
         tools::command(),
         call::command(),
+        calls::calls(),
+        calls::cancel(),
         ready::command(),
         logs::command(),
         command::start(),
@@ -120,6 +123,8 @@ pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
         Some((list::SHOW, below)) => list::read_show(below),
         Some((tools::NAME, below)) => tools::read(below),
         Some((call::NAME, below)) => call::read(below),
+        Some((calls::CALLS, below)) => calls::read_calls(below),
+        Some((calls::CANCEL, below)) => calls::read_cancel(below),
         Some((ready::NAME, below)) => ready::read(below),
         Some((logs::NAME, below)) => logs::read(below),
         Some((

@@ -9,8 +9,8 @@ use std::{
 use actors::{
     clock::now,
     gateway::{
-        Audience, BackendCommand, BackendShared, BackendState, BackendView, CallPurpose, CallerId, Link, LinkRefusal,
-        NotLent, Place, PoolKind, Turn,
+        Audience, BackendCommand, BackendShared, BackendState, BackendView, CallPurpose, CallStage, CallerId, Link,
+        LinkRefusal, NotLent, Place, PoolKind, Turn,
     },
     model::{BackendEra, BackendFailure},
     session::Connection,
@@ -49,6 +49,7 @@ impl RunningCall {
 
     /// Sends the call once it is its turn and the backend runs.
     pub(super) async fn open(&self, deadlines: &mut Deadlines, is_stopping: &mut bool) -> Result<OpenCall, NotOpened> {
+        let _ = self.record.moves_to(CallStage::Waiting);
         let opening = self.wait_and_open();
         tokio::pin!(opening);
         loop {
@@ -60,6 +61,7 @@ impl RunningCall {
                     }
                     return opened;
                 }
+                failure = self.record.ended() => return Err(failure.into()),
                 () = self.hurry.notified(), if !*is_stopping => {
                     *is_stopping = true;
                     deadlines.shorten(self.context.service.call_drain);
@@ -165,6 +167,7 @@ impl RunningCall {
             .wait_for(|| awaited_name(&self.context, &self.route, called));
         match found.await {
             Some(Ok(name)) => {
+                self.record.found(&self.route, &name);
                 self.request.set_replaced(name);
                 Ok(())
             }

@@ -1,0 +1,299 @@
+//! The calls of a backend that are not over, as operators see them, and how an operator ends one.
+
+use std::{
+    fmt,
+    future::poll_fn,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        atomic::{AtomicU8, Ordering},
+    },
+    task::Poll,
+};
+
+use futures_util::task::AtomicWaker;
+use uuid::Uuid;
+
+use super::{
+    call::CallNumber,
+    slots::{Found, Slots},
+};
+use crate::model::SessionId;
+
+/// Bytes that are kept of a name.
+const NAME_BYTES_MAX: usize = 256;
+/// What the second half of every id begins with (RFC 9562, section 4.1).
+const VARIANT: u64 = 0b10 << 62;
+
+/// The calls of one backend that are not over, parked ones included.
+pub struct OpenCalls {
+    /// The first half of their ids, which no other backend or replica has.
+    id_prefix: u64,
+    calls: Mutex<Slots<Weak<CallEntry>>>,
+}
+
+/// Who has sent a call, and what it calls.
+#[derive(Debug)]
+pub struct CallOrigin {
+    /// The caller, as the audit names it.
+    pub caller: Arc<str>,
+    /// The session that the caller acts as.
+    pub session: Option<SessionId>,
+    pub method: &'static str,
+}
+
+/// Where a call is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallStage {
+    /// For its turn, its backend, or what its caller has to say before it is sent again.
+    Waiting = 0,
+    Running = 1,
+    Parked = 2,
+    /// Its caller gets an answer.
+    Answered = 3,
+    /// An operator has ended it.
+    Ended = 4,
+}
+
+/// An operator has ended the call.
+#[derive(Debug, PartialEq, Eq)]
+pub struct EndedByOperator;
+
+/// A call that is not over. It is listed until it is dropped.
+pub struct CallEntry {
+    calls: Arc<OpenCalls>,
+    /// Its place among the open calls. None beyond as many as are listed.
+    number: Option<CallNumber>,
+    pub origin: CallOrigin,
+    /// When it arrived, on the monotonic clock.
+    pub begun_ms: u64,
+    /// The name by which its caller knows a tool of which the backend has not told yet.
+    called: OnceLock<Box<str>>,
+    /// The backend's own name of the tool.
+    tool: OnceLock<Box<str>>,
+    stage: AtomicU8,
+    /// The task that runs it.
+    waker: AtomicWaker,
+}
+
+impl CallStage {
+    /// The stage in answers of REST. None for a call that is over.
+    #[must_use]
+    pub const fn as_str(self) -> Option<&'static str> {
+        match self {
+            Self::Waiting => Some("waiting"),
+            Self::Running => Some("running"),
+            Self::Parked => Some("parked"),
+            Self::Answered | Self::Ended => None,
+        }
+    }
+}
+
+impl Default for OpenCalls {
+    fn default() -> Self {
+        Self {
+            id_prefix: Uuid::new_v4().as_u64_pair().0,
+            calls: Mutex::default(),
+        }
+    }
+}
+
+impl OpenCalls {
+    fn lock(&self) -> MutexGuard<'_, Slots<Weak<CallEntry>>> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lists a call, which waits.
+    pub fn begin(self: &Arc<Self>, origin: CallOrigin, begun_ms: u64) -> Arc<CallEntry> {
+        Arc::new_cyclic(|call| CallEntry {
+            calls: Arc::clone(self),
+            number: self.lock().insert(Weak::clone(call)),
+            origin,
+            begun_ms,
+            called: OnceLock::new(),
+            tool: OnceLock::new(),
+            stage: AtomicU8::new(CallStage::Waiting as u8),
+            waker: AtomicWaker::new(),
+        })
+    }
+
+    /// The calls that are not over, in no order.
+    pub fn all(&self) -> Vec<Arc<CallEntry>> {
+        // A call that is dropped takes the lock, so none is dropped here.
+        self.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// The call with this id.
+    pub fn find(&self, id: Uuid) -> Option<Arc<CallEntry>> {
+        let (prefix, number) = id.as_u64_pair();
+        if prefix != self.id_prefix {
+            return None;
+        }
+        match self.lock().get(CallNumber(number ^ VARIANT)) {
+            Found::Open(call) => call.upgrade(),
+            Found::Late | Found::Unknown => None,
+        }
+    }
+}
+
+impl CallEntry {
+    /// Its id, which no other call of any replica has. None beyond as many calls as are listed.
+    pub fn id(&self) -> Option<Uuid> {
+        let CallNumber(number) = self.number?;
+        Some(Uuid::from_u64_pair(self.calls.id_prefix, number | VARIANT))
+    }
+
+    /// The name that was called, if the backend had not told of the tool by then.
+    pub fn called(&self) -> Option<&str> {
+        self.called.get().map(AsRef::as_ref)
+    }
+
+    /// Sets the name that was called.
+    pub fn set_called(&self, name: &str) {
+        let _ = self.called.set(kept(name));
+    }
+
+    /// The backend's own name of the tool, once it is known.
+    pub fn tool(&self) -> Option<&str> {
+        self.tool.get().map(AsRef::as_ref)
+    }
+
+    /// Sets the backend's own name of the tool.
+    pub fn set_tool(&self, name: &str) {
+        let _ = self.tool.set(kept(name));
+    }
+
+    /// Where it is.
+    pub fn stage(&self) -> CallStage {
+        match self.stage.load(Ordering::Acquire) {
+            0 => CallStage::Waiting,
+            1 => CallStage::Running,
+            2 => CallStage::Parked,
+            3 => CallStage::Answered,
+            _ => CallStage::Ended,
+        }
+    }
+
+    /// Moves it to another stage.
+    ///
+    /// # Errors
+    /// [`EndedByOperator`]: it stays there.
+    pub fn moves_to(&self, stage: CallStage) -> Result<(), EndedByOperator> {
+        let ended = CallStage::Ended as u8;
+        let moved = self.stage.fetch_update(Ordering::AcqRel, Ordering::Acquire, |known| {
+            (known != ended).then_some(stage as u8)
+        });
+        moved.map(drop).map_err(|_| EndedByOperator)
+    }
+
+    /// Ends it in the name of an operator. False if its caller gets another answer already.
+    pub fn end(&self) -> bool {
+        let answered = CallStage::Answered as u8;
+        let ended = self.stage.fetch_update(Ordering::AcqRel, Ordering::Acquire, |known| {
+            (known < answered).then_some(CallStage::Ended as u8)
+        });
+        self.waker.wake();
+        ended.is_ok()
+    }
+
+    /// Waits until an operator ends it. One task waits at a time.
+    pub async fn ended(&self) {
+        poll_fn(|context| {
+            self.waker.register(context.waker());
+            match self.stage() {
+                CallStage::Ended => Poll::Ready(()),
+                _ => Poll::Pending,
+            }
+        })
+        .await;
+    }
+}
+
+/// The beginning of a name, which may be any text of a caller.
+fn kept(name: &str) -> Box<str> {
+    name[..name.floor_char_boundary(NAME_BYTES_MAX)].into()
+}
+
+impl Drop for CallEntry {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            self.calls.lock().remove(number);
+        }
+    }
+}
+
+impl fmt::Debug for CallEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallEntry")
+            .field("origin", &self.origin)
+            .field("stage", &self.stage())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    fn call(calls: &Arc<OpenCalls>) -> Arc<CallEntry> {
+        let origin = CallOrigin {
+            caller: "anonymous".into(),
+            session: None,
+            method: "tools/call",
+        };
+        calls.begin(origin, 0)
+    }
+
+    #[test]
+    fn a_call_is_found_by_its_id_until_it_is_dropped() {
+        let (calls, others) = (Arc::<OpenCalls>::default(), Arc::<OpenCalls>::default());
+        let (first, second) = (call(&calls), call(&calls));
+        let id = first.id().unwrap();
+        assert_eq!(id.get_version_num(), 4);
+        assert!(Arc::ptr_eq(&calls.find(id).unwrap(), &first));
+        assert!(others.find(id).is_none(), "the id of another backend");
+        assert_eq!(calls.all().len(), 2);
+        drop(first);
+        assert!(calls.find(id).is_none());
+        let third = call(&calls);
+        assert!(calls.find(id).is_none(), "the id is not used again");
+        assert_eq!(calls.all().len(), 2);
+        drop((second, third));
+        assert!(calls.all().is_empty());
+    }
+
+    #[test]
+    fn a_call_is_ended_once_and_stays_ended() {
+        let calls = Arc::<OpenCalls>::default();
+        let running = call(&calls);
+        assert_eq!(running.moves_to(CallStage::Running), Ok(()));
+        assert!(running.ended().now_or_never().is_none());
+        assert!(running.end());
+        assert!(!running.end(), "another operator was first");
+        assert!(running.ended().now_or_never().is_some());
+        for stage in [CallStage::Running, CallStage::Parked, CallStage::Answered] {
+            assert_eq!(running.moves_to(stage), Err(EndedByOperator));
+        }
+        assert_eq!(running.stage().as_str(), None);
+    }
+
+    #[test]
+    fn a_call_that_is_answered_is_not_ended() {
+        let calls = Arc::<OpenCalls>::default();
+        let answered = call(&calls);
+        assert_eq!(answered.moves_to(CallStage::Answered), Ok(()));
+        assert!(!answered.end());
+        assert!(answered.ended().now_or_never().is_none());
+    }
+
+    #[test]
+    fn only_the_beginning_of_a_long_name_is_kept() {
+        let calls = Arc::<OpenCalls>::default();
+        let long = call(&calls);
+        long.set_tool(&"ü".repeat(NAME_BYTES_MAX));
+        assert_eq!(long.tool().unwrap().len(), NAME_BYTES_MAX);
+        long.set_called("short");
+        assert_eq!(long.called(), Some("short"));
+    }
+}
