@@ -168,6 +168,7 @@ fn receive(server: &Arc<Server>, message: Value) {
         }
         ("notifications/cancelled", None) => {
             let id = message["params"]["requestId"].to_string();
+            eprintln!("{id} was cancelled");
             let mut state = server.state();
             state.listens.remove(&id);
             state.task_listens.remove(&id);

@@ -65,6 +65,8 @@ pub struct ClientSide {
     link: Option<Link>,
     /// The client has sent a frame.
     has_spoken: bool,
+    /// Until when handshakes wait for what the broker says. The first one sets it.
+    introduces_until: Option<Instant>,
 }
 
 impl ClientSide {
@@ -78,6 +80,7 @@ impl ClientSide {
             frames: Vec::new(),
             link: None,
             has_spoken: false,
+            introduces_until: None,
         }
     }
 
@@ -211,7 +214,7 @@ impl ClientSide {
             }
             Answerer::Discover => {
                 drop(state);
-                self.await_introduction(|state| state.can_introduce() || state.link.is_some());
+                self.await_introduction(|state| state.can_introduce() || state.open_link().is_some());
                 state = self.shared.state();
                 if let Some(result) = own_answers::discover(&state) {
                     drop(state);
@@ -257,7 +260,9 @@ impl ClientSide {
         }
         self.flush();
         self.begin_serving();
-        let until = Instant::now() + INTRODUCTION_WAIT_MAX;
+        let until = *self
+            .introduces_until
+            .get_or_insert_with(|| Instant::now() + INTRODUCTION_WAIT_MAX);
         self.shared.wait_until(until, is_ready);
     }
 

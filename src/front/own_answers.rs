@@ -82,7 +82,7 @@ pub fn answer(state: &mut State, era: OfferedEra, method: &str, params: &Params<
 /// The result of `server/discover`; `None` if the broker can be asked, and may answer something else.
 pub fn discover(state: &State) -> Option<Vec<u8>> {
     let is_known = state.lists == Lists::Own && !state.awaits_introduction;
-    (is_known || state.link.is_none()).then(|| result_text(introduced(state, discover_result()), true))
+    (is_known || state.open_link().is_none()).then(|| result_text(introduced(state, discover_result()), true))
 }
 
 /// The result of a handshake, with the instructions of the broker and its backends.

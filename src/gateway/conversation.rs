@@ -337,8 +337,13 @@ impl<'a> Conversation<'a> {
         };
         (self.order.report)(InstanceEvent::Ready(ready));
         let tells_lists = self.order.profile.is_none_or(|profile| profile == Profile::ALL);
-        if tells_lists {
-            let reading = actix_rt::spawn(reader.run(Arc::clone(&self.order.report)));
+        if tells_lists || self.read_tools.is_some() {
+            let report = if tells_lists {
+                Arc::clone(&self.order.report)
+            } else {
+                Arc::new(|_| ())
+            };
+            let reading = actix_rt::spawn(reader.run(report));
             self.lists = Some(AbortOnDropHandle::new(reading));
         }
         if self.order.profile.is_none() {
@@ -377,6 +382,8 @@ impl<'a> Conversation<'a> {
                 let _ = id.and_then(scan::string).map(|id| self.order.urls.complete(&id));
             }
             "notifications/subscriptions/acknowledged" => self.heard.acknowledged.notify_one(),
+            // The main instance tells of these: others have no subscriptions, and their ids may mean something else.
+            "notifications/resources/updated" | "notifications/tasks" if self.order.profile.is_some() => {}
             "notifications/resources/updated" => {
                 let uri = params.and_then(|params| json::member(params, "uri"));
                 match uri.and_then(scan::string) {

@@ -340,7 +340,8 @@ fn resolved(text: &str, references: &References) -> Result<String, String> {
 }
 
 /// A basic string of TOML, whose escapes are those of JSON.
-fn toml_string(text: &str) -> String {
+#[must_use]
+pub fn toml_string(text: &str) -> String {
     without_delete(&string(text))
 }
 

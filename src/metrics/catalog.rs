@@ -220,15 +220,15 @@ metrics! {
     BACKEND_CALL_SECONDS = Histogram "mcp_broker_backend_call_seconds" ["project", "backend"] "seconds",
         "From the arrival of a call until its end, waiting included.";
     BACKEND_CALLS_OPEN = Gauge "mcp_broker_backend_calls_open" ["project", "backend"] "calls",
-        "Calls to backends that are open, waiting ones included.";
+        "Calls to backends that are open, waiting ones included and parked ones not.";
     BACKEND_CALLS_WAITING = Gauge "mcp_broker_backend_calls_waiting" ["project", "backend"] "calls",
         "Calls that wait for their turn.";
     BACKEND_CALLS_PARKED = Gauge "mcp_broker_backend_calls_parked" ["project", "backend"] "calls",
         "Calls that wait for input of their caller, which has to call again.";
     BACKEND_PROCESSES = Gauge "mcp_broker_backend_processes" ["project", "backend"] "processes",
-        "Processes of programs, without their keepers and descendants; two while one is handed over to another, and more of one that may ask its callers.";
+        "Processes of programs, without their keepers and descendants; two while one is handed over to another, and more of one that not all callers share.";
     BACKEND_STARTS = Counter "mcp_broker_backend_starts_total" ["project", "backend", "reason"] "starts",
-        "Starts of backends: of a process or a connection. `reason`: wanted (by a call, with the broker, or to learn what it offers), crash (it has ended by itself or could not be started), change (of its files), config, operator, asking (an instance for callers that can be asked), cancelled (a cancelled call did not end).";
+        "Starts of backends: of a process or a connection. `reason`: wanted (by a call, with the broker, or to learn what it offers), crash (it has ended by itself or could not be started), change (of its files), config, operator, asking (an instance beside the main one, for callers that can be asked, or for a key or session), cancelled (a cancelled call did not end).";
     BACKEND_BYTES = Counter "mcp_broker_backend_bytes_total" ["project", "backend", "direction"] "bytes",
         "Bytes of messages. `direction`: sent to the backend, or received.";
     BACKEND_LIST_CHANGES = Counter "mcp_broker_backend_list_changes_total" ["project", "backend"] "changes",

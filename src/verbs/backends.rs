@@ -67,7 +67,7 @@ pub struct Backend {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pid: Option<u32>,
-    /// Its processes that run: one, or more while it is replaced or if it may ask its callers.
+    /// Its processes that run: one, or more while it is replaced, or if not all callers share one.
     processes: usize,
     /// Tools that it offers, those left out by `allow` and `deny` included.
     tools: usize,
@@ -77,7 +77,7 @@ pub struct Backend {
     calls: u64,
     /// Calls that ended with an error, of the backend or of the gateway.
     failures: u64,
-    /// Calls that are open, waiting ones included.
+    /// Calls that are open, waiting ones included and parked ones not.
     open_calls: usize,
     /// Calls that wait for their turn.
     waiting_calls: usize,
@@ -106,7 +106,7 @@ pub struct BackendTool {
     /// Names have no prefix, but this one has, because others have the same name. Absent otherwise.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     ambiguous: bool,
-    /// Bytes of its definition.
+    /// Bytes of its definition, as the backend has sent it.
     bytes: usize,
 }
 

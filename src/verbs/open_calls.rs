@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use actors::{
-    clock::{now, rfc3339_text},
+    clock::{Now, now, rfc3339_text},
     gateway::{BackendShared, CallEntry, ListKind},
     model::BrokerError,
     project::ProjectHandle,
@@ -91,12 +91,12 @@ pub fn list(
         .filter(|(_, call)| call.stage().as_str().is_some())
         .collect();
     calls.sort_by_key(|(_, call)| call.begun_ms);
-    let total = calls.len();
+    let (total, now) = (calls.len(), now());
     let shown = calls.iter().take(CALLS_LEN_MAX).filter_map(|(at, call)| {
         let name = call
             .tool()
             .map_or_else(|| call.called(), |tool| names.get(&(*at, tool)).copied());
-        BackendCall::of(project, &offered.backends[*at], call, name)
+        BackendCall::of(project, &offered.backends[*at], call, name, now)
     });
     Ok(BackendCalls {
         calls: shown.collect(),
@@ -122,8 +122,13 @@ pub fn end(project: &ProjectHandle, id: &str) -> Result<String, BrokerError> {
 
 impl BackendCall {
     /// A call as it is now; `None` if it is over.
-    fn of(project: &ProjectHandle, backend: &BackendShared, call: &CallEntry, name: Option<&str>) -> Option<Self> {
-        let now = now();
+    fn of(
+        project: &ProjectHandle,
+        backend: &BackendShared,
+        call: &CallEntry,
+        name: Option<&str>,
+        now: Now,
+    ) -> Option<Self> {
         let age_ms = now.mono_ms.saturating_sub(call.begun_ms);
         let session = call.origin.session;
         let member = session.and_then(|id| project.session(id));

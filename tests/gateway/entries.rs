@@ -86,6 +86,12 @@ fn a_running_broker_has_what_is_added_and_ends_what_is_removed() {
             &marked,
             "--env",
             "A=b=${HOME}, c",
+            "--watch",
+            "src/*.py",
+            "--watch",
+            "a\"b.py",
+            "--sharing",
+            "session",
             "--",
             &program,
             "--tool",
@@ -98,6 +104,8 @@ fn a_running_broker_has_what_is_added_and_ends_what_is_removed() {
     });
     assert_eq!(client.gets("second__env", json!({}))["A"], "b=/home/of-the-test, c");
     let text = fs::read_to_string(&file).unwrap();
+    let lines = "watch = [\"src/*.py\", \"a\\\"b.py\"]\nsharing = \"session\"\n";
+    assert!(text.contains(lines), "{text}");
     assert!(text.starts_with(&before), "{text}");
 
     let line = refusal(&gateway("/none", &["add", "second", "--to", &file, "--", "x"]), 1);
@@ -195,6 +203,9 @@ fn what_no_broker_would_take_is_refused() {
         (&["add", "a", "--url", "ftp://a/"], "it must begin with http://"),
         (&["add", "a", "--url", "http://a/", "--env", "A=b"], "--env"),
         (&["add", "a", "--header", "A:b", "--", "x"], "--header"),
+        (&["add", "a", "--watch", "[a", "--", "x"], "watch"),
+        (&["add", "a", "--url", "http://a/", "--watch", "b"], "--watch"),
+        (&["add", "a", "--sharing", "all", "--", "x"], "--sharing"),
         (
             &["add", "a", "--url", "http://a/", "--header", "A=b"],
             "NAME:VALUE is expected",

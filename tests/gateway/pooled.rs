@@ -92,12 +92,11 @@ fn callers_are_asked_at_the_same_time_and_hold_up_no_others() {
     let other = client(&gateway, json!({}));
     other.gets("old__echo", json!({"n": 1}));
     assert_eq!(fourth.wire.notifications_so_far("elicitation/create"), 0);
-    let backend = gateway.asks_backends("GET", "/old", &Value::Null).json();
-    assert_eq!(
-        (&backend["open_calls"], &backend["waiting_calls"]),
-        (&json!(4), &json!(1))
-    );
-    assert_eq!(backend["processes"], 4);
+    eventually("the fourth waits, and each of the others has a process", || {
+        let backend = gateway.asks_backends("GET", "/old", &Value::Null).json();
+        let numbers = ["open_calls", "waiting_calls", "processes"].map(|member| backend[member].as_u64());
+        (numbers == [Some(4), Some(1), Some(4)]).then_some(())
+    });
     let [first, others @ ..] = asked;
     is_answered(&clients[0], first);
     is_asked(&fourth, "elicitation/create", &accepted());
@@ -112,12 +111,11 @@ fn an_unused_instance_makes_room_for_other_capabilities() {
     let gateway = asking(&[], "instances_max = 2");
     let (with_forms, with_roots) = (client(&gateway, forms()), client(&gateway, roots()));
     let (first, _) = told(&with_forms);
-    let (second, told_roots) = told(&with_roots);
+    let (_, told_roots) = told(&with_roots);
     assert_eq!(told_roots, roots());
     eventually("the unused instance has ended", || (!is_alive(first)).then_some(()));
     // As long as it has a call, the others wait.
     let asked = is_asking(&with_forms);
-    assert!(!is_alive(second) || told(&client(&gateway, json!({}))).0 != second);
     let waiting = with_roots.begins_call("old__told", &json!({}));
     with_roots.wire.syncs();
     assert!(!with_roots.wire.has_received(&waiting));
@@ -161,6 +159,13 @@ fn lists_have_what_is_offered_to_callers_that_can_be_asked() {
     let all = ["for_elicitation", "for_roots", "for_sampling"];
     eventually("the lists are complete", || {
         (of_capabilities(&plain) == all).then_some(())
+    });
+    let gateway_of_two = asking(&["--list-by-capability"], "instances_max = 2");
+    // A caller with other capabilities does not end the instance that tells them.
+    client(&gateway_of_two, roots()).gets("old__for_roots", json!({}));
+    let plain_of_two = client(&gateway_of_two, json!({}));
+    eventually("the lists are complete", || {
+        (of_capabilities(&plain_of_two) == all).then_some(())
     });
     client(&gateway, roots()).gets("old__for_roots", json!({}));
     let error = plain
@@ -265,6 +270,37 @@ fn an_instance_that_does_not_start_fails_the_calls_that_need_it() {
 }
 
 #[test]
+fn a_parked_call_whose_instance_has_ended_holds_up_no_other() {
+    let gateway = asking(&[], "instances_max = 1");
+    let modern = HttpAgent::modern(gateway.address, json!({"elicitation": {}}));
+    let call = json!({"name": "old__ask", "arguments": {"method": "elicitation/create"}});
+    let asked = modern.request("tools/call", call.clone()).unwrap();
+    assert_eq!(asked["resultType"], "input_required", "{asked}");
+    assert_eq!(gateway.asks_backends("POST", "/old/restart", &Value::Null).status, 200);
+    told(&client(&gateway, json!({})));
+    // Its caller is told when it comes back.
+    let mut answered = call;
+    answered["inputResponses"] = json!({"input": accepted()});
+    answered["requestState"] = asked["requestState"].clone();
+    let result = modern.request("tools/call", answered).unwrap();
+    assert!(result.to_string().contains("backend_died"), "{result}");
+}
+
+#[test]
+fn a_broken_table_leaves_the_instances_as_they_were() {
+    let gateway = asking(&[], "");
+    let plain = client(&gateway, json!({}));
+    let (main, _) = told(&plain);
+    gateway.is_configured(|plan| plan.backend_with("old", &["--exit-at-start", "3"], "asks = true"));
+    eventually("the change has failed", || {
+        let backend = gateway.asks_backends("GET", "/old", &Value::Null).json();
+        backend["reason"].is_string().then_some(())
+    });
+    assert_eq!(told(&client(&gateway, roots())).1, roots());
+    assert_eq!(told(&plain).0, main);
+}
+
+#[test]
 fn a_changed_backend_lets_the_calls_of_its_instances_end() {
     let gateway = asking(&[], "");
     let (first, second) = (client(&gateway, forms()), client(&gateway, forms()));
@@ -283,6 +319,20 @@ fn a_changed_backend_lets_the_calls_of_its_instances_end() {
         let (pid, capabilities) = told(&first);
         (capabilities == json!({}) && gateway.programs() == [u32::try_from(pid).unwrap()]).then_some(())
     });
+}
+
+#[test]
+fn a_backend_that_is_removed_lets_the_calls_of_its_instances_end() {
+    let gateway = asking(&[], "");
+    let asked = client(&gateway, forms());
+    let question = is_asking(&asked);
+    let plain = client(&gateway, json!({}));
+    gateway.is_configured(|plan| plan);
+    eventually("the backend is not offered", || {
+        tools_of(&plain, "old").is_empty().then_some(())
+    });
+    is_answered(&asked, question);
+    gateway.awaits_no_processes();
 }
 
 #[test]

@@ -129,6 +129,9 @@ fn an_inbox_that_accepts_nothing_ends_the_wake_and_holds_up_no_frame() {
     assert_eq!(connection.reads()["id"], id);
     connection.writes(&json!({"jsonrpc": "2.0", "id": id, "result": {}}));
     front.answer(id);
+    // The front has read that answer in a read of its own, so this request shows what its wakes have done by then.
+    let id = front.asks("resources/read", &json!({"uri": "broker://sessions"}));
+    assert_eq!(connection.reads()["id"], id);
     let has_failed = |frame: &Value| frame["params"]["detail"].to_string().contains("takes nothing");
     assert!(!connection.kept.iter().any(has_failed), "frames go on during a wake");
     let mut answers = [(); 3].map(|()| woken(&mut connection));

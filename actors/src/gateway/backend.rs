@@ -11,6 +11,7 @@ use actix::{
     Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, SpawnHandle, Supervised,
     fut::wrap_future,
 };
+use futures_util::future::join_all;
 use tokio::time::timeout;
 
 use super::{
@@ -54,6 +55,8 @@ pub(super) struct Backend {
     list_bytes: ListBytes,
     /// The instances of the pool, by their ids there.
     pooled: HashMap<u64, Launched>,
+    /// Ends unused ones.
+    pool_timer: Option<SpawnHandle>,
     timer: Option<SpawnHandle>,
     /// Tells the gateway that what the backend offers, or its state, may have changed.
     changed: Box<dyn Fn()>,
@@ -133,6 +136,7 @@ impl Backend {
             list_bytes: ListBytes::new(budget),
             told: ToldLists::default(),
             pooled: HashMap::new(),
+            pool_timer: None,
             timer: None,
             changed,
             is_removed: false,
@@ -195,14 +199,19 @@ impl Backend {
 
     fn launch_main(&mut self, known_era: Option<BackendEra>) -> Launched {
         self.shared.counters.starts.add(self.life.start_reason(), 1);
-        let era = self.shared.view().config.era.or(known_era);
-        self.launch(era, None)
+        let config = Arc::clone(&self.shared.view().config);
+        let known_era = config.era.or(known_era);
+        self.launch(config, known_era, None)
     }
 
-    fn launch(&mut self, known_era: Option<BackendEra>, profile: Option<Profile>) -> Launched {
+    fn launch(
+        &mut self,
+        config: Arc<BackendConfig>,
+        known_era: Option<BackendEra>,
+        profile: Option<Profile>,
+    ) -> Launched {
         self.last_number += 1;
         let (address, number) = (self.address.clone(), self.last_number);
-        let config = Arc::clone(&self.shared.view().config);
         let order = LaunchOrder {
             project: self.shared.project.clone(),
             config: Arc::clone(&config),
@@ -366,10 +375,12 @@ impl Backend {
             return;
         };
         let (link, pool, pid) = (Arc::clone(link), *pool, *pid);
-        self.told = ToldLists::default();
+        self.told = ToldLists::new(self.shared.view().lists.clone());
         self.retire_pool(ctx);
         let concurrency = self.shared.view().config.concurrency;
         self.shared.leases.open(pool, &link, concurrency);
+        // Before calls can take its place.
+        self.ask_for_lists(ctx);
         self.shared.change_view(|view| {
             view.pid = pid.or(view.pid);
             (view.link, view.pool) = (Some(link), pool);
@@ -382,10 +393,13 @@ impl Backend {
         let Some(link) = self.shared.view().link.clone() else {
             return self.on(LifeEvent::Drained, ctx);
         };
-        self.hide_running(ctx);
+        self.shared
+            .change_view(|view| (view.link, view.pool) = (None, PoolKind::Closed));
+        let links = self.close_pool().into_iter().chain([link]);
+        let idle = join_all(links.map(Link::wait_until_idle));
         let number = self.running_number();
         let drained = async move {
-            let _ = timeout(DRAIN_MAX, link.wait_until_idle()).await;
+            let _ = timeout(DRAIN_MAX, idle).await;
         };
         ctx.spawn(wrap_future(drained).map(move |(), backend: &mut Self, ctx| {
             if backend.running_number() == number {
@@ -465,7 +479,7 @@ impl Supervised for Backend {
     fn restarting(&mut self, ctx: &mut Context<Self>) {
         self.end_pool();
         self.instance_gone(ctx);
-        (self.successor, self.timer) = (None, None);
+        (self.successor, self.timer, self.pool_timer) = (None, None, None);
         self.keeping.is_writing = false;
         let was_disabled = self.life.state() == BackendState::Disabled;
         self.life = new_life(&self.shared.view().config);
@@ -530,6 +544,7 @@ impl Handler<Envelope<Reconfigure>> for Backend {
         self.life.configure(after.start_timeout, restarts_by_itself(&after));
         self.shared.change_view(|view| view.config = Arc::clone(&after));
         self.shared.turns.set_limit(after.concurrency);
+        self.shared.leases.set_concurrency(after.concurrency);
         if starts_differently {
             self.known_era = None;
             match (before.is_disabled, after.is_disabled) {

@@ -59,11 +59,14 @@ pub trait Link: fmt::Debug + Send + Sync {
     /// Waits until no call of a caller is open.
     fn wait_until_idle(self: Arc<Self>) -> BoxFuture<'static, ()>;
 
-    /// Whether the call of a caller that was cancelled last may still run: its late answer has not come.
+    /// Whether a call of a caller that was cancelled may still run: its late answer has not come.
     fn owes_answer(&self) -> bool;
 
-    /// Waits until the call of a caller that was cancelled last has ended.
+    /// Waits until no call of a caller that was cancelled may still run.
     fn wait_until_settled(self: Arc<Self>) -> BoxFuture<'static, ()>;
+
+    /// Waits until the connection has ended.
+    fn wait_until_closed(self: Arc<Self>) -> BoxFuture<'static, ()>;
 }
 
 /// Whom a request to a backend serves.

@@ -1,9 +1,14 @@
 //! The link to a backend on a lasting connection: frames go out in order through one buffer, and answers come back by
 //! number. The task of the connection moves the bytes; it alone knows pipes and sockets.
 
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
+use std::{
+    collections::VecDeque,
+    pin::pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -15,12 +20,20 @@ use super::{
     link_end::{LinkEnded, LinkRefusal},
     slots::{Found, Slots},
 };
-use crate::model::BackendEra;
+use crate::{
+    clock::{millis, mono_ms},
+    model::BackendEra,
+};
 
 /// Bytes of requests that wait to be written. With more, the backend counts as busy.
 const OUTGOING_BYTES_MAX: usize = 1024 * 1024;
 /// Requests that wait to be written.
 const OUTGOING_LEN_MAX: usize = 1_024;
+
+/// How long a cancelled call without a late answer may run on. Calls take no longer by default.
+const CANCELLED_RUNS_MAX: Duration = Duration::from_mins(10);
+/// Such calls that are remembered.
+const CANCELLED_LEN_MAX: usize = 1_024;
 
 /// The id of the request that sets the level of log messages. Calls have far higher numbers.
 pub const SET_LOG_LEVEL: CallNumber = CallNumber(4);
@@ -47,8 +60,9 @@ struct State {
     slots: Slots<OpenCall>,
     /// Open calls that serve callers.
     callers: usize,
-    /// The call of a caller that was cancelled last, until its late answer has come.
-    cancelled: Option<CallNumber>,
+    /// The calls of callers that were cancelled and may still run, each with the time from which on that is not assumed any
+    /// longer. The oldest come first.
+    cancelled: VecDeque<(CallNumber, u64)>,
     /// Frames that the task has not taken.
     outgoing: Vec<u8>,
     /// The number of frames in `outgoing`.
@@ -100,7 +114,7 @@ impl FrameLink {
 
     fn note_if_idle(&self, state: &State) {
         if state.callers == 0 {
-            self.idle.notify_one();
+            self.idle.notify_waiters();
         }
     }
 
@@ -166,9 +180,9 @@ impl FrameLink {
         let mut state = self.lock();
         let found = state.remove(number);
         self.note_if_idle(&state);
-        if state.cancelled == Some(number) {
-            state.cancelled = None;
-            self.settled.notify_one();
+        if let Some(at) = state.cancelled.iter().position(|(cancelled, _)| *cancelled == number) {
+            state.cancelled.remove(at);
+            self.settled.notify_waiters();
         }
         drop(state);
         match found {
@@ -197,7 +211,8 @@ impl FrameLink {
     }
 
     /// Passes questions of the backend, which came together, to the call that they belong to: the one that the connection
-    /// names, or else the only one that serves a caller. Returns those that no call takes.
+    /// names, or else the only one that serves a caller, unless a cancelled one may still run. Returns those that no call
+    /// takes.
     pub fn ask(&self, number: Option<CallNumber>, questions: Vec<InputRequest>) -> Vec<InputRequest> {
         let events = self.lock().call_of_caller(number);
         match events {
@@ -212,9 +227,10 @@ impl FrameLink {
         state.is_closed = true;
         let written = state.written;
         let calls = state.slots.drain();
-        (state.callers, state.cancelled) = (0, None);
-        self.idle.notify_one();
-        self.settled.notify_one();
+        state.callers = 0;
+        state.cancelled.clear();
+        self.idle.notify_waiters();
+        self.settled.notify_waiters();
         state.outgoing = Vec::new();
         drop(state);
         for call in calls {
@@ -244,11 +260,27 @@ impl State {
                 Found::Open(call) => Some(call).filter(is_of_caller),
                 Found::Late | Found::Unknown => None,
             }
+        } else if self.may_run_cancelled() {
+            None
         } else {
             let mut calls = self.slots.iter().filter(is_of_caller);
             calls.next().filter(|_| calls.next().is_none())
         };
         call.map(|call| Arc::clone(&call.events))
+    }
+
+    fn note_cancelled(&mut self, number: CallNumber) {
+        if self.cancelled.len() >= CANCELLED_LEN_MAX {
+            self.cancelled.pop_front();
+        }
+        self.cancelled
+            .push_back((number, mono_ms() + millis(CANCELLED_RUNS_MAX)));
+    }
+
+    /// Whether a call of which nothing is known but that it was cancelled may still run, and ask or log.
+    fn may_run_cancelled(&self) -> bool {
+        let now_ms = mono_ms();
+        self.cancelled.iter().any(|(_, until_ms)| *until_ms > now_ms)
     }
 
     fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
@@ -325,7 +357,7 @@ impl Link for FrameLink {
             return;
         }
         if call.purpose == CallPurpose::Caller {
-            state.cancelled = Some(number);
+            state.note_cancelled(number);
         }
         let CallNumber(id) = number;
         self.note_if_idle(&state);
@@ -347,23 +379,31 @@ impl Link for FrameLink {
     }
 
     fn wait_until_idle(self: Arc<Self>) -> BoxFuture<'static, ()> {
-        Box::pin(async move {
-            while self.lock().callers > 0 {
-                self.idle.notified().await;
-            }
-        })
+        Box::pin(async move { until(&self.idle, || self.lock().callers == 0).await })
     }
 
     fn owes_answer(&self) -> bool {
-        self.lock().cancelled.is_some()
+        !self.lock().cancelled.is_empty()
     }
 
     fn wait_until_settled(self: Arc<Self>) -> BoxFuture<'static, ()> {
-        Box::pin(async move {
-            while self.owes_answer() {
-                self.settled.notified().await;
-            }
-        })
+        Box::pin(async move { until(&self.settled, || !self.owes_answer()).await })
+    }
+
+    fn wait_until_closed(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        Box::pin(async move { until(&self.settled, || !self.is_open()).await })
+    }
+}
+
+/// Waits until this is so. It changes before all who wait are notified.
+async fn until(changed: &Notify, is_so: impl Fn() -> bool) {
+    loop {
+        let mut notified = pin!(changed.notified());
+        notified.as_mut().enable();
+        if is_so() {
+            return;
+        }
+        notified.await;
     }
 }
 
@@ -470,7 +510,11 @@ mod tests {
         link.take_outgoing(&mut sent);
         let answer = "{\"jsonrpc\":\"2.0\",\"id\":\"q\",\"result\":{\"roots\":[]}}\n";
         assert_eq!(String::from_utf8(sent).unwrap().matches(answer).count(), 2);
+        let number = second.number();
         drop(second);
+        assert!(!asks(None), "the cancelled call may still run");
+        assert!(link.owes_answer());
+        link.end(number, CallEnd::NotSent);
         let refused = link.ask(None, (0..40).map(|_| question()).collect());
         assert_eq!(refused.len(), 8, "questions that nobody reads are bounded");
     }

@@ -107,9 +107,16 @@ impl Leases {
         self.lock().has(id)
     }
 
-    /// Calls that wait for their turn.
+    /// Calls that wait for an instance.
     pub(super) fn waiting_len(&self) -> usize {
-        self.turns.counts().1
+        self.lock().waiting_len()
+    }
+
+    /// Lets as many calls run at once where an instance runs several.
+    pub(super) fn set_concurrency(&self, concurrency: usize) {
+        if self.lock().runs_several() {
+            self.turns.set_limit(concurrency);
+        }
     }
 
     /// Whether the instance that an audience would be lent has the link of this number.
@@ -117,16 +124,24 @@ impl Leases {
         self.lock().has_link(audience, number)
     }
 
+    /// Whether an instance for this audience is being started.
+    pub fn is_starting(&self, audience: &Audience) -> bool {
+        self.lock().is_starting(audience)
+    }
+
     /// Lends an instance for this audience. Waits for one, behind the earlier calls of the same caller.
     ///
     /// # Errors
     /// [`NotLent`].
     pub async fn lend(self: &Arc<Self>, caller: CallerId, audience: &Audience) -> Result<Lease, NotLent> {
-        let turn = self.turns.take(caller).map_err(|_| NotLent::TooManyWait)?;
-        let turn = turn.await.map_err(|_| NotLent::NotRunning)?;
         let _waiting = Waiting::enter(self, audience);
+        let mut turn = None;
         let mut changes = self.changed.subscribe();
         loop {
+            let has_turn = match turn.take() {
+                Some(turn) => turn,
+                None => self.take_turn(caller).await?,
+            };
             changes.borrow_and_update();
             let wanted = self.lock().want(audience, mono_ms());
             match wanted {
@@ -136,19 +151,25 @@ impl Leases {
                         leases,
                         id,
                         link,
-                        _turn: turn,
+                        _turn: has_turn,
                     });
                 }
                 Wanted::Resting(rest) => return Err(NotLent::Resting(rest)),
                 Wanted::Closed => return Err(NotLent::NotRunning),
-                Wanted::Wait(orders) => {
+                Wanted::Wait { orders, keeps_turn } => {
                     for order in orders {
                         (self.order)(order);
                     }
+                    turn = keeps_turn.then_some(has_turn);
                 }
             }
             changes.changed().await.map_err(|_| NotLent::NotRunning)?;
         }
+    }
+
+    async fn take_turn(&self, caller: CallerId) -> Result<Turn, NotLent> {
+        let turn = self.turns.take(caller).map_err(|_| NotLent::TooManyWait)?;
+        turn.await.map_err(|_| NotLent::NotRunning)
     }
 }
 

@@ -21,7 +21,8 @@ const PARKED_MAX: usize = 64;
 #[derive(Debug)]
 pub struct ParkedCall {
     pub call: Call,
-    pub place: Place,
+    /// What it occupies; `None` once its instance has ended.
+    pub place: Option<Place>,
     /// What the caller is asked, at least one question.
     pub questions: Vec<InputRequest>,
     /// What operators see of it.
@@ -56,6 +57,13 @@ impl ParkedCalls {
         self.lock().len()
     }
 
+    /// Frees what a call occupies whose instance has ended. It waits for its caller, who is told that.
+    pub fn vacate(&self, id: Uuid) {
+        // The place of a call that is dropped goes to another call.
+        let place = self.lock().get_mut(&id).and_then(|call| call.place.take());
+        drop(place);
+    }
+
     /// Takes a call out.
     pub fn take(&self, id: Uuid) -> Option<ParkedCall> {
         self.lock().remove(&id)
@@ -86,7 +94,7 @@ mod tests {
         };
         let call = || ParkedCall {
             call: Arc::clone(&link).open(CallPurpose::Caller, &mut |_, _| {}).unwrap(),
-            place: Place::Turn(turns.try_take().unwrap()),
+            place: turns.try_take().map(Place::Turn),
             questions: Vec::new(),
             entry: open_calls.begin(origin(), 0),
         };

@@ -98,8 +98,12 @@ pub struct Rest {
 #[derive(Debug)]
 pub enum Wanted {
     Lent(u64, Arc<dyn Link>),
-    /// It waits until the pool changes. Meanwhile these are to be done.
-    Wait(Vec<PoolOrder>),
+    /// It waits until the pool changes. Meanwhile these are to be done. Where an instance runs one call, its turn is kept:
+    /// it stands for the place of an instance.
+    Wait {
+        orders: Vec<PoolOrder>,
+        keeps_turn: bool,
+    },
     Resting(Rest),
     /// The backend does not run.
     Closed,
@@ -176,9 +180,16 @@ impl Pool {
             return match (self.kind, self.lend(None, true)) {
                 (PoolKind::Closed, _) => Wanted::Closed,
                 (_, Some((id, link))) => Wanted::Lent(id, link),
-                (_, None) => Wanted::Wait(Vec::new()),
+                (_, None) => Wanted::Wait {
+                    orders: Vec::new(),
+                    keeps_turn: true,
+                },
             };
         };
+        // The backend is shared in another way than when the call looked.
+        if audience.owner.is_some() != matches!(self.kind, PoolKind::Owners { .. }) {
+            return Wanted::Closed;
+        }
         if let Some((id, link)) = self.lend(Some(audience), one_call) {
             return Wanted::Lent(id, link);
         }
@@ -187,11 +198,8 @@ impl Pool {
         {
             return Wanted::Resting(rest.clone());
         }
-        let waiting = self.waiting.iter().filter(|waiting| *waiting == audience).count();
-        let wanted = if one_call { waiting } else { 1 };
-        let is_starting =
-            |pooled: &&Pooled| pooled.audience == *audience && matches!(pooled.state, PooledState::Starting);
-        let coming = self.instances.iter().filter(is_starting).count();
+        let wanted = if one_call { self.waiting_for(audience) } else { 1 };
+        let coming = self.starting(audience);
         let mut orders = Vec::new();
         if coming < wanted {
             if self.instances.len() >= size {
@@ -201,7 +209,21 @@ impl Pool {
                 orders.push(self.start(audience.clone()));
             }
         }
-        Wanted::Wait(orders)
+        Wanted::Wait {
+            orders,
+            keeps_turn: one_call,
+        }
+    }
+
+    fn starting(&self, audience: &Audience) -> usize {
+        let is_starting =
+            |pooled: &&Pooled| pooled.audience == *audience && matches!(pooled.state, PooledState::Starting);
+        self.instances.iter().filter(is_starting).count()
+    }
+
+    /// Whether an instance for this audience is being started.
+    pub fn is_starting(&self, audience: &Audience) -> bool {
+        self.starting(audience) > 0
     }
 
     /// Starts an instance for a profile that no instance for the whole project has, if there is room. Only instances that run
@@ -239,9 +261,30 @@ impl Pool {
         None
     }
 
-    /// Takes the instance out that was not used for the longest time.
+    /// Calls that wait for an instance for this audience.
+    fn waiting_for(&self, audience: &Audience) -> usize {
+        self.waiting.iter().filter(|waiting| *waiting == audience).count()
+    }
+
+    /// Whether an instance runs several calls at once.
+    pub fn runs_several(&self) -> bool {
+        matches!(self.kind, PoolKind::Owners { one_call: false, .. })
+    }
+
+    /// Calls that wait for an instance.
+    pub fn waiting_len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Takes the instance out that was not used for the longest time. One for which a call waits stays.
     fn give_up_unused(&mut self) -> Option<PoolOrder> {
-        let at = self.instances.iter().position(|pooled| pooled.state.is_unused())?;
+        let is_unused = |pooled: &&Pooled| pooled.state.is_unused();
+        let is_spare = |pooled: &Pooled| {
+            let unused = self.instances.iter().filter(is_unused);
+            let same = unused.filter(|other| other.audience == pooled.audience).count();
+            pooled.state.is_unused() && same > self.waiting_for(&pooled.audience)
+        };
+        let at = self.instances.iter().position(is_spare)?;
         let id = self.instances.remove(at).id;
         Some(PoolOrder::End { id })
     }
@@ -319,257 +362,26 @@ impl Pool {
         }
     }
 
-    /// Takes an instance out that was free for as long. Returns whether it was.
-    pub fn remove_unused(&mut self, id: u64, idle_ms: u64, now_ms: u64) -> bool {
-        let Some(at) = self.position(id) else { return false };
-        let is_unused = match &self.instances[at].state {
-            PooledState::Ready { calls: 0, since_ms, .. } => now_ms.saturating_sub(*since_ms) >= idle_ms,
-            _ => false,
-        };
-        if is_unused {
-            self.instances.remove(at);
-        }
-        is_unused
+    /// Takes the instances out that were unused for as long. Returns their ids, and when the next one may be, in milliseconds.
+    pub fn take_unused(&mut self, idle_ms: u64, now_ms: u64) -> (Vec<u64>, Option<u64>) {
+        let (mut ids, mut next_ms) = (Vec::new(), None);
+        self.instances.retain(|pooled| {
+            let left_ms = match &pooled.state {
+                PooledState::Ready { calls: 0, since_ms, .. } => {
+                    idle_ms.saturating_sub(now_ms.saturating_sub(*since_ms))
+                }
+                _ => idle_ms.max(1),
+            };
+            if left_ms == 0 {
+                ids.push(pooled.id);
+            } else {
+                next_ms = Some(next_ms.map_or(left_ms, |next: u64| next.min(left_ms)));
+            }
+            left_ms > 0
+        });
+        (ids, next_ms)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::gateway::{CallPurpose, FrameLink};
-
-    const FORM: Profile = Profile::FORM;
-    const ROOTS: Profile = Profile::ROOTS;
-
-    fn link() -> Arc<dyn Link> {
-        FrameLink::new()
-    }
-
-    fn pool(kind: PoolKind) -> Pool {
-        let mut pool = Pool::default();
-        pool.open(kind);
-        pool
-    }
-
-    /// The orders of a call that waits.
-    fn waits(pool: &mut Pool, profile: Profile) -> Vec<PoolOrder> {
-        match pool.want(&profile.into(), 0) {
-            Wanted::Wait(orders) => orders,
-            other => panic!("the call waits: {other:?}"),
-        }
-    }
-
-    fn lent(pool: &mut Pool, profile: Profile, now_ms: u64) -> u64 {
-        match pool.want(&profile.into(), now_ms) {
-            Wanted::Lent(id, _) => id,
-            other => panic!("an instance is lent: {other:?}"),
-        }
-    }
-
-    #[test]
-    fn calls_that_wait_start_as_many_instances_as_they_need() {
-        let mut pool = pool(PoolKind::Profiles(2));
-        for _ in 0..3 {
-            pool.enter(FORM.into());
-        }
-        assert_eq!(waits(&mut pool, FORM), [PoolOrder::Start { id: 1, profile: FORM }]);
-        assert_eq!(waits(&mut pool, FORM), [PoolOrder::Start { id: 2, profile: FORM }]);
-        assert_eq!(waits(&mut pool, FORM), [], "there is no room");
-        pool.ready(2, link(), 5);
-        assert_eq!(lent(&mut pool, FORM, 5), 2);
-        pool.leave(&FORM.into());
-        assert_eq!(pool.give_back(2, 9), None);
-        pool.ready(1, link(), 9);
-        assert_eq!(lent(&mut pool, FORM, 9), 2, "the one that was used last");
-    }
-
-    #[test]
-    fn an_unused_instance_makes_room_and_a_used_one_does_not() {
-        let mut pool = pool(PoolKind::Profiles(1));
-        pool.enter(FORM.into());
-        waits(&mut pool, FORM);
-        pool.ready(1, link(), 0);
-        pool.leave(&FORM.into());
-        let id = lent(&mut pool, FORM, 0);
-        pool.enter(ROOTS.into());
-        assert_eq!(waits(&mut pool, ROOTS), []);
-        pool.give_back(id, 0);
-        let start = PoolOrder::Start { id: 2, profile: ROOTS };
-        assert_eq!(waits(&mut pool, ROOTS), [PoolOrder::End { id: 1 }, start]);
-        assert!(!pool.has(1) && pool.has(2));
-    }
-
-    #[test]
-    fn after_a_failed_start_its_profile_rests() {
-        let mut pool = pool(PoolKind::Profiles(2));
-        pool.enter(FORM.into());
-        waits(&mut pool, FORM);
-        assert!(pool.remove(1, Some("no key".to_owned()), 100));
-        let Wanted::Resting(rest) = pool.want(&FORM.into(), 100) else {
-            panic!("it rests");
-        };
-        assert_eq!((rest.reason.as_str(), rest.until_ms), ("no key", 100 + REST_MS));
-        pool.enter(ROOTS.into());
-        assert_eq!(waits(&mut pool, ROOTS).len(), 1, "others start");
-        assert!(matches!(pool.want(&FORM.into(), rest.until_ms), Wanted::Wait(orders) if orders.len() == 1));
-    }
-
-    #[test]
-    fn an_instance_with_a_cancelled_call_is_lent_after_its_late_answer() {
-        let mut pool = pool(PoolKind::Only);
-        let link = FrameLink::new();
-        pool.add_only(Arc::clone(&link) as Arc<dyn Link>, 0);
-        pool.enter(FORM.into());
-        let id = lent(&mut pool, FORM, 0);
-        let call = Arc::clone(&link).open(CallPurpose::Caller, &mut |_, _| {}).unwrap();
-        let number = call.number();
-        drop(call);
-        assert_eq!(pool.give_back(id, 1), Some(PoolOrder::Settle { id }));
-        assert_eq!(waits(&mut pool, FORM), [], "a single instance has no other");
-        link.end(number, crate::gateway::CallEnd::NotSent);
-        assert!(!pool.settling(id).unwrap().owes_answer());
-        pool.settled(id, 2);
-        assert_eq!(lent(&mut pool, ROOTS, 2), id, "it serves all callers");
-        pool.open(PoolKind::Closed);
-        assert_eq!(pool.give_back(id, 3), None);
-        assert!(matches!(pool.want(&FORM.into(), 3), Wanted::Closed));
-    }
-
-    #[test]
-    fn the_calls_of_an_owner_share_its_instance_and_no_other() {
-        let mut pool = pool(PoolKind::Owners {
-            size: 2,
-            one_call: false,
-        });
-        let of = |owner: &str| Audience {
-            profile: Profile::NONE,
-            owner: Some(owner.into()),
-        };
-        let (first, second, third) = (of("a"), of("b"), of("c"));
-        for audience in [&first, &first, &second] {
-            pool.enter(audience.clone());
-        }
-        let start = |id| PoolOrder::Start {
-            id,
-            profile: Profile::NONE,
-        };
-        let mut orders = |audience: &Audience| match pool.want(audience, 0) {
-            Wanted::Wait(orders) => orders,
-            other => panic!("the call waits: {other:?}"),
-        };
-        assert_eq!(orders(&first), [start(1)]);
-        assert_eq!(orders(&first), [], "one is enough for all its calls");
-        assert_eq!(orders(&second), [start(2)]);
-        let [of_first, of_second] = [link(), link()];
-        pool.ready(1, Arc::clone(&of_first), 0);
-        pool.ready(2, of_second, 0);
-        for _ in 0..2 {
-            assert!(matches!(pool.want(&first, 0), Wanted::Lent(1, _)));
-        }
-        assert!(pool.has_link(&first, of_first.number()) && !pool.has_link(&second, of_first.number()));
-        assert!(matches!(pool.want(&second, 0), Wanted::Lent(2, _)));
-        pool.give_back(1, 5);
-        pool.give_back(2, 5);
-        // The first still has a call, so the second makes room.
-        assert!(matches!(pool.want(&third, 5), Wanted::Wait(orders) if orders == [PoolOrder::End { id: 2 }, start(3)]));
-    }
-
-    #[test]
-    fn an_instance_is_ended_once_it_was_unused_for_long() {
-        let mut pool = pool(PoolKind::Profiles(1));
-        assert_eq!(pool.start_first(FORM), Some(PoolOrder::Start { id: 1, profile: FORM }));
-        assert_eq!(pool.start_first(ROOTS), None, "there is no room");
-        assert!(!pool.remove_unused(1, 0, 10), "it starts");
-        pool.ready(1, link(), 10);
-        assert!(!pool.remove_unused(1, 60, 69));
-        assert!(pool.remove_unused(1, 60, 70));
-    }
-
-    /// What happens to the pool in a test.
-    #[derive(Clone, Debug)]
-    enum Step {
-        Call(u8),
-        Ready(usize),
-        Fails(usize),
-        Ends(usize),
-    }
-
-    fn steps() -> impl Strategy<Value = Vec<Step>> {
-        let step = prop_oneof![
-            3 => (0_u8..3).prop_map(Step::Call),
-            3 => (0_usize..4).prop_map(Step::Ready),
-            1 => (0_usize..4).prop_map(Step::Fails),
-            3 => (0_usize..4).prop_map(Step::Ends),
-        ];
-        proptest::collection::vec(step, 0..60)
-    }
-
-    fn taken(list: &mut Vec<u64>, at: usize) -> Option<u64> {
-        (!list.is_empty()).then(|| list.remove(at % list.len()))
-    }
-
-    /// The calls and instances of a test.
-    #[derive(Default)]
-    struct World {
-        starting: Vec<u64>,
-        lent: Vec<u64>,
-        waiting: Vec<Profile>,
-    }
-
-    impl World {
-        /// Lets each call that waits want an instance.
-        fn serve(&mut self, pool: &mut Pool, now_ms: u64) {
-            for profile in std::mem::take(&mut self.waiting) {
-                match pool.want(&profile.into(), now_ms) {
-                    Wanted::Lent(id, _) => {
-                        assert!(!self.lent.contains(&id), "it is lent twice");
-                        self.lent.push(id);
-                        pool.leave(&profile.into());
-                    }
-                    Wanted::Resting(_) => pool.leave(&profile.into()),
-                    Wanted::Wait(orders) => {
-                        self.starting.extend(orders.into_iter().filter_map(|order| match order {
-                            PoolOrder::Start { id, .. } => Some(id),
-                            _ => None,
-                        }));
-                        self.waiting.push(profile);
-                    }
-                    Wanted::Closed => unreachable!(),
-                }
-            }
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn each_call_gets_an_instance_of_its_own_and_none_waits_for_ever(size in 1_usize..4, steps in steps()) {
-            let (mut pool, mut world) = (pool(PoolKind::Profiles(size)), World::default());
-            for (at, step) in steps.into_iter().enumerate() {
-                let now_ms = at as u64 * REST_MS / 2;
-                match step {
-                    Step::Call(profile) if world.lent.len() + world.waiting.len() < size => {
-                        let profile = [FORM, ROOTS, Profile::ALL][usize::from(profile)];
-                        pool.enter(profile.into());
-                        world.waiting.push(profile);
-                    }
-                    Step::Call(_) => {}
-                    Step::Ready(at) => if let Some(id) = taken(&mut world.starting, at) {
-                        pool.ready(id, link(), now_ms);
-                    },
-                    Step::Fails(at) => if let Some(id) = taken(&mut world.starting, at) {
-                        pool.remove(id, Some("it failed".to_owned()), now_ms);
-                    },
-                    Step::Ends(at) => if let Some(id) = taken(&mut world.lent, at) {
-                        pool.give_back(id, now_ms);
-                    },
-                }
-                world.serve(&mut pool, now_ms);
-                prop_assert!(pool.instances.len() <= size);
-                // A call waits for a start that is under way; its turn says that an instance is left for it.
-                prop_assert!(world.waiting.is_empty() || !world.starting.is_empty());
-            }
-        }
-    }
-}
+mod tests;

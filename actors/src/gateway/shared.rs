@@ -193,7 +193,7 @@ pub struct BackendShared {
     pub name: BackendName,
     /// Which of the waiting calls runs next.
     pub turns: Arc<Turns>,
-    /// The instances that run one call at a time.
+    /// The instances that not all callers share.
     pub leases: Arc<Leases>,
     /// The calls that are not over.
     pub calls: Arc<OpenCalls>,

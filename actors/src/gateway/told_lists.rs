@@ -1,5 +1,7 @@
 //! What the present instances of a backend have told of their lists. Pure.
 
+use std::sync::Arc;
+
 use super::lists::BackendLists;
 
 /// The lists of the main instance, and those of an instance of the pool that was told that its client can be asked for
@@ -11,9 +13,19 @@ pub struct ToldLists {
     for_askers: Option<BackendLists>,
     /// The instance of the pool that was started to tell them.
     awaited: Option<u64>,
+    /// What was known before. It stands for what is awaited.
+    known: Option<Arc<BackendLists>>,
 }
 
 impl ToldLists {
+    /// Nothing was told yet.
+    pub fn new(known: Option<Arc<BackendLists>>) -> Self {
+        Self {
+            known,
+            ..Self::default()
+        }
+    }
+
     /// Takes those of the main instance. Returns whether they are others than before.
     pub fn main(&mut self, lists: BackendLists, are_complete: bool) -> bool {
         let is_other = self.by_main.as_ref().is_none_or(|(known, _)| *known != lists);
@@ -22,18 +34,23 @@ impl ToldLists {
     }
 
     /// Notes that this instance of the pool was started to tell its lists.
-    pub fn awaits(&mut self, id: u64) {
+    pub fn await_from(&mut self, id: u64) {
         self.awaited = Some(id);
     }
 
-    /// Whether nothing is known yet of the lists of an instance that was started to tell them.
-    pub fn are_awaited(&self) -> bool {
-        self.awaited.is_some() && self.for_askers.is_none()
+    /// Whether this instance was started to tell its lists, and has not told them.
+    pub fn awaits(&self, id: u64) -> bool {
+        self.awaited == Some(id)
+    }
+
+    /// Whether an instance that was started to tell its lists has not told them.
+    pub fn is_awaiting(&self) -> bool {
+        self.awaited.is_some()
     }
 
     /// Takes those of an instance of the pool; `None` if it does not tell. Returns whether [`Self::all`] may be others now.
     pub fn askers(&mut self, id: u64, lists: Option<BackendLists>) -> bool {
-        let was_awaited = self.awaited == Some(id);
+        let was_awaited = self.awaits(id);
         if was_awaited {
             self.awaited = None;
         }
@@ -47,10 +64,13 @@ impl ToldLists {
     /// The lists of all, and whether they are complete.
     pub fn all(&self) -> Option<(BackendLists, bool)> {
         let (lists, are_complete) = self.by_main.clone()?;
-        Some(match &self.for_askers {
-            Some(others) => (lists.with_items_of(others), are_complete),
-            None => (lists, are_complete && self.awaited.is_none()),
-        })
+        let awaited = self.awaited.and(self.known.as_deref());
+        let all = match self.for_askers.as_ref().or(awaited) {
+            Some(others) => lists.with_items_of(others),
+            None => lists,
+        };
+        let is_told = self.for_askers.is_some() || self.awaited.is_none();
+        Some((all, are_complete && is_told))
     }
 }
 
@@ -76,8 +96,8 @@ mod tests {
         assert!(told.all().is_none());
         assert!(told.main(lists(&["a"]), true));
         assert_eq!(told.all(), Some((lists(&["a"]), true)), "a backend that does not ask");
-        told.awaits(7);
-        assert!(told.are_awaited());
+        told.await_from(7);
+        assert!(told.awaits(7) && !told.awaits(8));
         assert_eq!(told.all(), Some((lists(&["a"]), false)));
         assert!(!told.askers(8, None), "another instance tells nothing");
         assert!(told.askers(7, Some(lists(&["a", "b"]))));
@@ -88,12 +108,13 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_that_does_not_tell_leaves_the_lists_of_the_main_one() {
-        let mut told = ToldLists::default();
+    fn what_was_known_before_stands_for_what_is_awaited() {
+        let mut told = ToldLists::new(Some(Arc::new(lists(&["a", "b"]))));
         told.main(lists(&["a"]), true);
-        told.awaits(7);
-        assert!(told.askers(7, None));
-        assert!(!told.are_awaited());
+        assert_eq!(told.all(), Some((lists(&["a"]), true)), "a backend that does not ask");
+        told.await_from(7);
+        assert_eq!(told.all(), Some((lists(&["a", "b"]), false)));
+        assert!(told.askers(7, None), "it does not tell");
         assert_eq!(told.all(), Some((lists(&["a"]), true)));
     }
 }

@@ -2,17 +2,17 @@
 //! `input_required`. A legacy caller gets requests and answers them; a modern one gets `input_required`, and repeats its request
 //! with the answers (2026-07-28, basic/patterns/mrtr).
 
-use std::{rc::Rc, time::Duration};
+use std::{rc::Rc, sync::Arc, time::Duration};
 
 use actors::{
     clock::{millis, now},
-    gateway::{BackendShared, InputRequest},
+    gateway::{BackendShared, InputRequest, Link},
     json,
     model::BackendEra,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use uuid::Uuid;
 
 use super::{
@@ -295,10 +295,14 @@ impl<'a> States<'a> {
     }
 }
 
-/// Ends a parked call whose caller does not come back.
-pub fn forget_later(backend: std::sync::Arc<BackendShared>, id: Uuid) {
+/// Ends a parked call whose caller does not come back, and frees its place when its instance ends.
+pub fn forget_later(backend: Arc<BackendShared>, id: Uuid, link: Arc<dyn Link>) {
     actix_rt::spawn(async move {
-        sleep(ANSWER_TIMEOUT + Duration::from_secs(1)).await;
+        let too_late = Instant::now() + ANSWER_TIMEOUT + Duration::from_secs(1);
+        if timeout_at(too_late, link.wait_until_closed()).await.is_ok() {
+            backend.parked.vacate(id);
+            sleep_until(too_late).await;
+        }
         if let Some(parked) = backend.parked.take(id) {
             let link = parked.call.link();
             for question in &parked.questions {

@@ -60,7 +60,8 @@ pub struct RunningCall {
 pub struct OpenCall {
     pub call: Call,
     pub era: BackendEra,
-    pub place: Place,
+    /// What it occupies; `None` if its instance has ended while it was parked.
+    pub place: Option<Place>,
 }
 
 /// What follows from the events of a call.
@@ -112,8 +113,9 @@ impl RunningCall {
                     Err(NotOpened::Unknown) => return self.refuse_unknown(),
                 },
             };
-            // An operator may have ended the call: `follow` sees it.
-            let _ = self.record.moves_to(CallStage::Running);
+            if let Err(failure) = self.record.moves_to(CallStage::Running) {
+                return self.fail(failure);
+            }
             let end = match self.follow(&mut open, &mut deadlines, &mut is_stopping).await {
                 // The backend ended before it got a byte of the call, which goes to the next instance.
                 Ok(Followed::Ended(CallEnd::NotSent)) => continue,
@@ -202,6 +204,9 @@ impl RunningCall {
         };
         answered
             .map_err(|error| {
+                if let Err(failure) = self.record.moves_to(CallStage::Answered) {
+                    return self.fail(failure);
+                }
                 self.record.ends_as(CallOutcome::Error);
                 self.to.trace_failure("json_rpc_error");
                 self.to.error(&self.context.outbox, &error);
@@ -222,7 +227,7 @@ impl RunningCall {
 
     /// Keeps a call open whose modern caller is asked by a legacy backend, and answers the caller with the questions.
     pub fn park(&self, call: ParkedCall) {
-        let questions = call.questions.clone();
+        let (questions, link) = (call.questions.clone(), Arc::clone(call.call.link()));
         let Ok(id) = self.backend().parked.park(call) else {
             let reason = "it asks its caller, but too many calls wait for input of their callers";
             return self.fail(self.protocol(reason.to_owned()));
@@ -231,7 +236,7 @@ impl RunningCall {
             drop(self.backend().parked.take(id));
             return self.fail(failure);
         }
-        forget_later(Arc::clone(self.backend()), id);
+        forget_later(Arc::clone(self.backend()), id, link);
         self.record.ends_as(CallOutcome::Ok);
         let result = self.states().parked(self.backend(), id, &questions);
         self.to.raw_result(&self.context.outbox, &result);
@@ -426,6 +431,8 @@ impl RunningCall {
     }
 
     fn fail(&self, failure: BackendFailure) {
+        // An operator who has been told that the call is ended is right.
+        let failure = self.record.moves_to(CallStage::Answered).err().unwrap_or(failure);
         self.record.ends_as(CallOutcome::of(&failure));
         let error = BrokerError::from(failure);
         if self.route.method == "tools/call" {
@@ -437,6 +444,9 @@ impl RunningCall {
     }
 
     fn refuse_unknown(&self) {
+        if let Err(failure) = self.record.moves_to(CallStage::Answered) {
+            return self.fail(failure);
+        }
         self.record.ends_as(CallOutcome::Refused);
         let name = self.route.awaited.as_deref().unwrap_or_default();
         let error = match self.route.method {

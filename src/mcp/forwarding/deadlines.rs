@@ -25,11 +25,11 @@ impl Deadlines {
         }
     }
 
-    /// The backend has told which tool the call is of, and gets it: these timeouts hold.
+    /// The backend has told which tool the call is of, and gets it: these timeouts hold from here on.
     pub fn learn(&mut self, timeouts: CallTimeouts) {
         if timeouts != self.timeouts {
             self.timeouts = timeouts;
-            self.last = self.begun + timeouts.total;
+            self.last = Instant::now() + timeouts.total;
             self.sign_of_life();
         }
     }

@@ -25,6 +25,7 @@ fn an_added_backend_is_shown_changed_and_removed() {
             "name",
             "open_calls",
             "origin",
+            "processes",
             "prompts",
             "resources",
             "since",

@@ -59,15 +59,21 @@ impl Backend {
         (self.changed)();
     }
 
-    /// Takes what the main instance offers. What callers are offered that can be asked follows from an instance of the pool,
-    /// which is started for it. Until then they keep what was known before.
-    pub(super) fn main_told(&mut self, lists: BackendLists, are_complete: bool, ctx: &mut Context<Self>) {
-        let is_other = self.told.main(lists, are_complete);
-        if is_other && let Some(order) = self.shared.leases.change(|pool, _| pool.start_first(Profile::ALL)) {
-            self.told.awaits(order.id());
+    /// Starts an instance of the pool that tells what callers are offered that can be asked, unless one runs.
+    pub(super) fn ask_for_lists(&mut self, ctx: &mut Context<Self>) {
+        if let Some(order) = self.shared.leases.change(|pool, _| pool.start_first(Profile::ALL)) {
+            self.told.await_from(order.id());
             self.carry_out(order, ctx);
         }
-        if !self.told.are_awaited() || self.shared.view().lists.is_none() {
+    }
+
+    /// Takes what the main instance offers. As long as nothing else is known, that is shown once all is told.
+    pub(super) fn main_told(&mut self, lists: BackendLists, are_complete: bool, ctx: &mut Context<Self>) {
+        if self.told.main(lists, are_complete) {
+            self.ask_for_lists(ctx);
+        }
+        let is_known = self.shared.view().lists.is_some();
+        if is_known || !self.told.is_awaiting() {
             self.take_told_lists(ctx);
         }
     }

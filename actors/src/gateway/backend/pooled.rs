@@ -9,9 +9,11 @@ use super::{Backend, DRAIN_MAX, Launched};
 use crate::{
     clock::millis,
     gateway::{
+        call::Link,
         counters::StartReason,
         launch::{InstanceEvent, ReadyInstance, ServerInfo},
         life::LifeEvent,
+        lists::BackendLists,
         pool::{PoolKind, PoolOrder},
         profile::Profile,
     },
@@ -62,18 +64,28 @@ impl Backend {
     pub(super) fn carry_out(&mut self, order: PoolOrder, ctx: &mut Context<Self>) {
         match order {
             PoolOrder::Start { id, profile } => self.start_pooled(id, profile, ctx),
-            PoolOrder::End { id } => drop(self.pooled.remove(&id)),
+            PoolOrder::End { id } => self.end_pooled(id),
             PoolOrder::Settle { id } => self.settle(id, ctx),
         }
     }
 
     fn start_pooled(&mut self, id: u64, profile: Profile, ctx: &mut Context<Self>) {
-        if !self.shared.leases.has(id) {
-            // The pool was closed meanwhile.
+        // The pool may have been closed meanwhile.
+        let is_wanted = self.shared.leases.has(id);
+        let running = self.running.as_ref().filter(|_| is_wanted);
+        // Not the table of now: what follows from a change of it may not have come up.
+        let Some(Launched {
+            config,
+            link: Some(main),
+            ..
+        }) = running
+        else {
+            self.shared.leases.change(|pool, now_ms| pool.remove(id, None, now_ms));
             return;
-        }
+        };
+        let (config, era) = (Arc::clone(config), main.era());
         self.shared.counters.starts.add(StartReason::Asking, 1);
-        let launched = self.launch(self.known_era, Some(profile));
+        let launched = self.launch(config, Some(era), Some(profile));
         let start_timeout = launched.config.start_timeout;
         self.pooled.insert(id, launched);
         ctx.run_later(start_timeout, move |backend, ctx| {
@@ -93,16 +105,48 @@ impl Backend {
         match event {
             InstanceEvent::Running { .. } => {}
             InstanceEvent::Ready(ready) => {
-                let link = Arc::clone(&ready.link);
                 launched.agreed(ready);
-                self.shared.leases.change(|pool, now_ms| pool.ready(id, link, now_ms));
-                self.end_once_unused(id, ctx);
+                // One that is awaited is lent once it has told its lists: it could make room for another one before.
+                if !self.told.awaits(id) {
+                    self.pooled_ready(id, ctx);
+                }
             }
-            InstanceEvent::Lists { lists, .. } => self.told_to_askers(id, Some(lists), ctx),
-            InstanceEvent::ListsFailed(_) => self.told_to_askers(id, None, ctx),
+            InstanceEvent::Lists { lists, .. } => self.pooled_told(id, Some(lists), ctx),
+            InstanceEvent::ListsFailed(_) => self.pooled_told(id, None, ctx),
             InstanceEvent::Ended(ended) => self.pooled_gone(id, &ended.to_string(), ctx),
             InstanceEvent::NotStarted(reason) => self.pooled_gone(id, &reason, ctx),
         }
+    }
+
+    /// An instance has told its lists, or that it cannot.
+    fn pooled_told(&mut self, id: u64, lists: Option<BackendLists>, ctx: &mut Context<Self>) {
+        let was_awaited = self.told.awaits(id);
+        self.told_to_askers(id, lists, ctx);
+        if !was_awaited {
+            return;
+        }
+        match self.shared.view().config.sharing {
+            Sharing::Project => self.pooled_ready(id, ctx),
+            // It has no owner, so no call will use it.
+            Sharing::Key | Sharing::Session => {
+                self.shared.leases.change(|pool, now_ms| pool.remove(id, None, now_ms));
+                self.end_pooled(id);
+            }
+        }
+    }
+
+    fn pooled_ready(&mut self, id: u64, ctx: &mut Context<Self>) {
+        let link = self.pooled.get(&id).and_then(|launched| launched.link.clone());
+        if let Some(link) = link {
+            self.shared.leases.change(|pool, now_ms| pool.ready(id, link, now_ms));
+            if self.pool_timer.is_none() {
+                self.end_unused_in(self.unused_max(), ctx);
+            }
+        }
+    }
+
+    fn end_pooled(&mut self, id: u64) {
+        self.pooled.remove(&id);
     }
 
     fn pooled_gone(&mut self, id: u64, reason: &str, ctx: &mut Context<Self>) {
@@ -129,20 +173,20 @@ impl Backend {
         }
     }
 
-    /// Ends an instance that has had no call for long.
-    fn end_once_unused(&self, id: u64, ctx: &mut Context<Self>) {
-        let unused_max = self.unused_max();
-        ctx.run_later(unused_max, move |backend, ctx| {
-            if !backend.pooled.contains_key(&id) {
-                return;
-            }
+    /// Ends the instances that have had no call for long, after this time and from then on.
+    fn end_unused_in(&mut self, pause: Duration, ctx: &mut Context<Self>) {
+        self.pool_timer = Some(ctx.run_later(pause, |backend, ctx| {
+            backend.pool_timer = None;
+            let idle_ms = millis(backend.unused_max());
             let leases = &backend.shared.leases;
-            if leases.change(|pool, now_ms| pool.remove_unused(id, millis(unused_max), now_ms)) {
+            let (unused, next_ms) = leases.change(|pool, now_ms| pool.take_unused(idle_ms, now_ms));
+            for id in unused {
                 backend.pooled.remove(&id);
-            } else {
-                backend.end_once_unused(id, ctx);
             }
-        });
+            if let Some(next_ms) = next_ms {
+                backend.end_unused_in(Duration::from_millis(next_ms), ctx);
+            }
+        }));
     }
 
     /// Waits until the cancelled call of an instance has ended: a question of it would reach the next caller. An instance that
@@ -162,6 +206,16 @@ impl Backend {
                 backend.on(LifeEvent::Restart(StartReason::Cancelled), ctx);
             }
         }));
+    }
+
+    /// Lends no instance of the pool to further calls. Returns the links of those that may have calls; the others end.
+    pub(super) fn close_pool(&mut self) -> Vec<Arc<dyn Link>> {
+        self.shared.leases.close();
+        self.pooled.retain(|_, launched| launched.link.is_some());
+        self.pooled
+            .values()
+            .filter_map(|launched| launched.link.clone())
+            .collect()
     }
 
     /// Lends no instance of the pool to further calls. They end with their calls.

@@ -1,6 +1,6 @@
 //! `gateway add` and `gateway remove`: one backend in the configuration file of a broker.
 
-use std::path::PathBuf;
+use std::{fmt::Write, path::PathBuf};
 
 use actors::model::BackendName;
 use clap::{Arg, ArgAction, ArgMatches, Command, builder::ValueParser};
@@ -10,7 +10,7 @@ use super::configuration_file::{self, names_in, unusable, with_table, without_ta
 use crate::{
     cli::{edited_file::Edit, error::CliError, output::print},
     config::{self, check_backends},
-    gateway::import::{References, table_of},
+    gateway::import::{References, table_of, toml_string},
 };
 
 /// The names of the commands.
@@ -60,6 +60,21 @@ pub fn add() -> Command {
         )
         .arg(repeated("env", "NAME=VALUE", "Variable of the environment of the program").conflicts_with("url"))
         .arg(repeated("header", "NAME:VALUE", "Header of every request to the URL").conflicts_with("command"))
+        .arg(
+            repeated(
+                "watch",
+                "PATTERN",
+                "Files of which the program is made, relative to its working directory: src/**/*.py",
+            )
+            .conflicts_with("url"),
+        )
+        .arg(
+            Arg::new("sharing")
+                .long("sharing")
+                .value_name("WHOSE")
+                .value_parser(["project", "key", "session"])
+                .help("Whose calls one process runs; without it all callers of the project share one"),
+        )
         .arg(configuration_file::to())
         .arg(
             Arg::new("command")
@@ -152,7 +167,14 @@ fn table(name: &BackendName, matches: &ArgMatches) -> Result<String, String> {
         folder: folder.display().to_string(),
         ..References::default()
     };
-    let (table, _) = table_of(name, &server, &references).map_err(|reason| format!("{name}: {reason}"))?;
+    let (mut table, _) = table_of(name, &server, &references).map_err(|reason| format!("{name}: {reason}"))?;
+    let patterns: Vec<String> = words("watch").map(|pattern| toml_string(pattern)).collect();
+    if !patterns.is_empty() {
+        let _ = writeln!(table, "watch = [{}]", patterns.join(", "));
+    }
+    for sharing in words("sharing") {
+        let _ = writeln!(table, "sharing = {}", toml_string(sharing));
+    }
     check_backends(&table)?;
     Ok(table)
 }

@@ -23,6 +23,9 @@ use crate::mcp::{
     forwarding::{deadlines::Deadlines, owner::owner_of, route::awaited_name},
 };
 
+/// When a call is worth another attempt whose instance is being started.
+const STARTING_RETRY: Duration = Duration::from_secs(1);
+
 const TOO_MANY_WAIT: &str = "too many calls wait for their turn";
 
 impl RunningCall {
@@ -43,13 +46,13 @@ impl RunningCall {
                 self.request.write(era, number, out);
             })
             .ok()?;
-        let place = Place::Turn(turn);
+        let place = Some(Place::Turn(turn));
         Some(OpenCall { call, era, place })
     }
 
     /// Sends the call once it is its turn and the backend runs.
     pub(super) async fn open(&self, deadlines: &mut Deadlines, is_stopping: &mut bool) -> Result<OpenCall, NotOpened> {
-        let _ = self.record.moves_to(CallStage::Waiting);
+        self.record.moves_to(CallStage::Waiting)?;
         let opening = self.wait_and_open();
         tokio::pin!(opening);
         loop {
@@ -72,7 +75,11 @@ impl RunningCall {
 
     async fn wait_and_open(&self) -> Result<OpenCall, NotOpened> {
         let backend = self.backend();
-        let mut turn = Some(self.wait_for_turn().await?);
+        // One with an instance of its own takes no turn of the main one.
+        let mut turn = match self.audience(&backend.view()) {
+            Some(_) => None,
+            None => Some(self.wait_for_turn().await?),
+        };
         let mut views = backend.views();
         let mut waits_for_name = self.route.awaited.is_some();
         loop {
@@ -89,14 +96,21 @@ impl RunningCall {
                     Place::Lease(lease) => Arc::clone(lease.link()),
                 };
                 let era = self.prepare(&*link);
+                // One that an operator has ended meanwhile is not sent.
+                self.record.moves_to(CallStage::Running)?;
                 match link.open(CallPurpose::Caller, &mut |number, out| {
                     self.request.write(era, number, out)
                 }) {
-                    Ok(call) => return Ok(OpenCall { call, era, place }),
+                    Ok(call) => {
+                        let place = Some(place);
+                        return Ok(OpenCall { call, era, place });
+                    }
                     Err(LinkRefusal::Busy) => return Err(self.busy("it does not read its input").into()),
                     // The instance has ended just now, and another one may be there already.
-                    Err(LinkRefusal::Closed) if matches!(place, Place::Lease(_)) => continue,
-                    Err(LinkRefusal::Closed) => {}
+                    Err(LinkRefusal::Closed) => self.record.moves_to(CallStage::Waiting)?,
+                }
+                if matches!(place, Place::Lease(_)) {
+                    continue;
                 }
             }
             match view.state {
@@ -191,13 +205,27 @@ impl RunningCall {
             };
         }
         let view = self.backend().view();
-        if matches!(view.state, BackendState::Ready | BackendState::Handover) {
-            return BackendFailure::Busy {
-                backend: self.backend().name.to_string(),
+        let backend = self.backend().name.to_string();
+        let audience = self.audience(&view);
+        match audience {
+            _ if !matches!(view.state, BackendState::Ready | BackendState::Handover) => {
+                unavailable(self.backend(), &view)
+            }
+            Some(audience) if self.backend().leases.is_starting(&audience) => BackendFailure::Unavailable {
+                backend,
+                state: BackendState::Starting.as_str(),
+                reason: None,
+                retry_after: Some(STARTING_RETRY),
+            },
+            Some(_) => BackendFailure::Busy {
+                backend,
+                reason: "calls of others take all its instances",
+            },
+            None => BackendFailure::Busy {
+                backend,
                 reason: "calls of others take all its turns",
-            };
+            },
         }
-        unavailable(self.backend(), &view)
     }
 
     /// The caller whose calls wait behind each other: its connection, because agents may share a key. Requests without a
@@ -216,7 +244,7 @@ fn unavailable(backend: &BackendShared, view: &BackendView) -> BackendFailure {
     let is_tried_again = matches!(view.state, BackendState::Backoff | BackendState::Failed);
     let wait_ms = view.retry_at_ms.map(|at| at.saturating_sub(now().mono_ms));
     let retry_after = match view.state {
-        BackendState::Starting => Some(Duration::from_secs(1)),
+        BackendState::Starting => Some(STARTING_RETRY),
         _ => wait_ms.filter(|_| is_tried_again).map(Duration::from_millis),
     };
     BackendFailure::Unavailable {
