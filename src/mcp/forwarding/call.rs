@@ -107,7 +107,8 @@ impl RunningCall {
         loop {
             let mut open = match opened.take() {
                 Some(open) => open,
-                None => match self.open(&mut deadlines, &mut is_stopping).await {
+                // Rare waits lie elsewhere, so that the task of most calls is small.
+                None => match Box::pin(self.open(&mut deadlines, &mut is_stopping)).await {
                     Ok(open) => open,
                     Err(NotOpened::Failed(failure)) => return self.fail(failure),
                     Err(NotOpened::Unknown) => return self.refuse_unknown(),
@@ -148,7 +149,7 @@ impl RunningCall {
             }
             match asked {
                 Ok(asked) if self.to.modern => return self.answer_input_required(&asked),
-                Ok(asked) if rounds <= ROUNDS_MAX && !is_stopping => match self.ask_for_input(asked).await {
+                Ok(asked) if rounds <= ROUNDS_MAX && !is_stopping => match Box::pin(self.ask_for_input(asked)).await {
                     Some(input) => self.request.set_input(input),
                     None => return,
                 },
