@@ -125,6 +125,23 @@ fn an_unused_instance_makes_room_for_other_capabilities() {
 }
 
 #[test]
+fn calls_with_different_capabilities_take_turns_with_one_instance() {
+    let gateway = asking(&[], "instances_max = 2");
+    let (first, second) = (client(&gateway, forms()), client(&gateway, forms()));
+    let with_roots = client(&gateway, roots());
+    let asked = is_asking(&first);
+    let of_roots = with_roots.begins_call("old__told", &json!({}));
+    with_roots.wire.syncs();
+    let of_second = second.begins_call("old__told", &json!({}));
+    second.wire.syncs();
+    is_answered(&first, asked);
+    for (client, call, capabilities) in [(&with_roots, of_roots, roots()), (&second, of_second, forms())] {
+        let told = client.wire.answer_to(&call).unwrap();
+        assert_eq!(told["structuredContent"]["capabilities"], capabilities);
+    }
+}
+
+#[test]
 fn a_single_instance_is_told_everything_and_serves_all_callers_in_turn() {
     let gateway = asking(&[], "instances_max = 1");
     let (first, second) = (client(&gateway, forms()), client(&gateway, roots()));

@@ -109,7 +109,7 @@ impl Leases {
 
     /// Calls that wait for an instance.
     pub(super) fn waiting_len(&self) -> usize {
-        self.lock().waiting_len()
+        self.turns.counts().1 + self.lock().waiting_len()
     }
 
     /// Lets as many calls run at once where an instance runs several.
@@ -134,8 +134,9 @@ impl Leases {
     /// # Errors
     /// [`NotLent`].
     pub async fn lend(self: &Arc<Self>, caller: CallerId, audience: &Audience) -> Result<Lease, NotLent> {
+        // A call without a turn keeps no instance from those with one.
+        let mut turn = Some(self.take_turn(caller).await?);
         let _waiting = Waiting::enter(self, audience);
-        let mut turn = None;
         let mut changes = self.changed.subscribe();
         loop {
             let has_turn = match turn.take() {
