@@ -30,8 +30,10 @@ const OUTGOING_BYTES_MAX: usize = 1024 * 1024;
 /// Requests that wait to be written.
 const OUTGOING_LEN_MAX: usize = 1_024;
 
-/// How long a cancelled call without a late answer may run on. Calls take no longer by default.
-const CANCELLED_RUNS_MAX: Duration = Duration::from_mins(10);
+/// How long a cancelled call without a late answer may still ask. Calls take no longer by default.
+const CANCELLED_ASKS_MAX: Duration = Duration::from_mins(10);
+/// How long it may still log.
+const CANCELLED_LOGS_MAX: Duration = Duration::from_secs(10);
 /// Such calls that are remembered.
 const CANCELLED_LEN_MAX: usize = 1_024;
 
@@ -60,8 +62,7 @@ struct State {
     slots: Slots<OpenCall>,
     /// Open calls that serve callers.
     callers: usize,
-    /// The calls of callers that were cancelled and may still run, each with the time from which on that is not assumed any
-    /// longer. The oldest come first.
+    /// The calls of callers that were cancelled and may still run, each with the time of that. The oldest come first.
     cancelled: VecDeque<(CallNumber, u64)>,
     /// Frames that the task has not taken.
     outgoing: Vec<u8>,
@@ -132,7 +133,7 @@ impl FrameLink {
 
     /// Passes a log message to the call that it belongs to, as [`Self::ask`] finds it.
     pub fn log(&self, number: Option<CallNumber>, params: Bytes) {
-        let events = self.lock().call_of_caller(number);
+        let events = self.lock().call_of_caller(number, CANCELLED_LOGS_MAX);
         if let Some(events) = events {
             events.push(CallEvent::Log(params));
         }
@@ -214,7 +215,7 @@ impl FrameLink {
     /// names, or else the only one that serves a caller, unless a cancelled one may still run. Returns those that no call
     /// takes.
     pub fn ask(&self, number: Option<CallNumber>, questions: Vec<InputRequest>) -> Vec<InputRequest> {
-        let events = self.lock().call_of_caller(number);
+        let events = self.lock().call_of_caller(number, CANCELLED_ASKS_MAX);
         match events {
             Some(events) => events.ask(questions),
             None => questions,
@@ -253,14 +254,15 @@ impl State {
         found
     }
 
-    fn call_of_caller(&self, number: Option<CallNumber>) -> Option<Arc<CallEvents>> {
+    /// The call of a caller of this number. Without one, the only one that is open, if none was cancelled in the time `quiet`.
+    fn call_of_caller(&self, number: Option<CallNumber>, quiet: Duration) -> Option<Arc<CallEvents>> {
         let is_of_caller = |call: &&OpenCall| call.purpose == CallPurpose::Caller;
         let call = if let Some(number) = number {
             match self.slots.get(number) {
                 Found::Open(call) => Some(call).filter(is_of_caller),
                 Found::Late | Found::Unknown => None,
             }
-        } else if self.may_run_cancelled() {
+        } else if self.may_run_cancelled(quiet) {
             None
         } else {
             let mut calls = self.slots.iter().filter(is_of_caller);
@@ -273,14 +275,15 @@ impl State {
         if self.cancelled.len() >= CANCELLED_LEN_MAX {
             self.cancelled.pop_front();
         }
-        self.cancelled
-            .push_back((number, mono_ms() + millis(CANCELLED_RUNS_MAX)));
+        self.cancelled.push_back((number, mono_ms()));
     }
 
-    /// Whether a call of which nothing is known but that it was cancelled may still run, and ask or log.
-    fn may_run_cancelled(&self) -> bool {
+    /// Whether a call was cancelled in this last time, and may still run.
+    fn may_run_cancelled(&self, within: Duration) -> bool {
         let now_ms = mono_ms();
-        self.cancelled.iter().any(|(_, until_ms)| *until_ms > now_ms)
+        self.cancelled
+            .iter()
+            .any(|(_, at_ms)| now_ms.saturating_sub(*at_ms) < millis(within))
     }
 
     fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) {

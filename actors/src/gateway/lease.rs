@@ -2,7 +2,10 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use tokio::sync::watch;
@@ -21,6 +24,8 @@ pub struct Leases {
     turns: Arc<Turns>,
     /// Counts the changes of the pool.
     changed: watch::Sender<u64>,
+    /// Calls that wait for a turn or an instance.
+    waiting: AtomicUsize,
     /// Tells the actor of the backend what the pool needs.
     order: Box<dyn Fn(PoolOrder) + Send + Sync>,
 }
@@ -60,6 +65,7 @@ impl Leases {
             pool: Mutex::default(),
             turns: Turns::new(1),
             changed: watch::Sender::default(),
+            waiting: AtomicUsize::new(0),
             order: Box::new(order),
         })
     }
@@ -87,7 +93,10 @@ impl Leases {
         match kind {
             PoolKind::Closed => {}
             PoolKind::Only => self.turns.set_limit(1),
-            PoolKind::Profiles(size) | PoolKind::Owners { size, one_call: true } => self.turns.set_limit(size),
+            PoolKind::Profiles(size)
+            | PoolKind::Owners {
+                size, one_call: true, ..
+            } => self.turns.set_limit(size),
             PoolKind::Owners { one_call: false, .. } => self.turns.set_limit(concurrency),
         }
     }
@@ -109,7 +118,7 @@ impl Leases {
 
     /// Calls that wait for an instance.
     pub(super) fn waiting_len(&self) -> usize {
-        self.turns.counts().1 + self.lock().waiting_len()
+        self.waiting.load(Ordering::Relaxed)
     }
 
     /// Lets as many calls run at once where an instance runs several.
@@ -129,14 +138,16 @@ impl Leases {
         self.lock().is_starting(audience)
     }
 
-    /// Lends an instance for this audience. Waits for one, behind the earlier calls of the same caller.
+    /// Lends an instance for this audience. Waits for one, behind the earlier calls of the same caller, as long as there is
+    /// room for the instance.
     ///
     /// # Errors
     /// [`NotLent`].
     pub async fn lend(self: &Arc<Self>, caller: CallerId, audience: &Audience) -> Result<Lease, NotLent> {
         // A call without a turn keeps no instance from those with one.
+        let _counted = Counted::new(&self.waiting);
         let mut turn = Some(self.take_turn(caller).await?);
-        let _waiting = Waiting::enter(self, audience);
+        let _waiting = Waiting::enter(self, audience).ok_or(NotLent::TooManyWait)?;
         let mut changes = self.changed.subscribe();
         loop {
             let has_turn = match turn.take() {
@@ -178,15 +189,31 @@ impl Leases {
 struct Waiting<'a>(&'a Leases, &'a Audience);
 
 impl<'a> Waiting<'a> {
-    fn enter(leases: &'a Leases, audience: &'a Audience) -> Self {
-        leases.lock().enter(audience.clone());
-        Self(leases, audience)
+    fn enter(leases: &'a Leases, audience: &'a Audience) -> Option<Self> {
+        leases.lock().enter(audience.clone()).then_some(Self(leases, audience))
     }
 }
 
 impl Drop for Waiting<'_> {
+    /// What waited for this call may make room for another one.
     fn drop(&mut self) {
-        self.0.lock().leave(self.1);
+        self.0.change(|pool, _| pool.leave(self.1));
+    }
+}
+
+/// Counts a call until it is dropped.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -59,7 +59,7 @@ impl ParkedCalls {
 
     /// Frees what a call occupies whose instance has ended. It waits for its caller, who is told that.
     pub fn vacate(&self, id: Uuid) {
-        // The place of a call that is dropped goes to another call.
+        // Dropped once the lock is free: another call gets it.
         let place = self.lock().get_mut(&id).and_then(|call| call.place.take());
         drop(place);
     }

@@ -5,9 +5,13 @@
 use std::sync::Arc;
 
 use super::{call::Link, profile::Profile};
+use crate::model::Sharing;
 
 /// How long a profile rests after an instance for it could not be started.
 const REST_MS: u64 = 5_000;
+
+/// Calls that wait for an instance. Those of a pool whose instances run one call have turns, of which there are fewer.
+const WAITING_LEN_MAX: usize = 1_024;
 
 /// Which instances a pool has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,6 +28,8 @@ pub enum PoolKind {
         size: usize,
         /// An instance runs one call at a time.
         one_call: bool,
+        /// Who the owners are.
+        sharing: Sharing,
     },
 }
 
@@ -48,7 +54,7 @@ impl PoolKind {
         match self {
             Self::Closed | Self::Only => None,
             Self::Profiles(size) => Some((size, true)),
-            Self::Owners { size, one_call } => Some((size, one_call)),
+            Self::Owners { size, one_call, .. } => Some((size, one_call)),
         }
     }
 }
@@ -98,8 +104,8 @@ pub struct Rest {
 #[derive(Debug)]
 pub enum Wanted {
     Lent(u64, Arc<dyn Link>),
-    /// It waits until the pool changes. Meanwhile these are to be done. Where an instance runs one call, its turn is kept:
-    /// it stands for the place of an instance.
+    /// It waits until the pool changes. Meanwhile these are to be done. It keeps its turn, unless it waits for room that only
+    /// the calls of other owners can make.
     Wait {
         orders: Vec<PoolOrder>,
         keeps_turn: bool,
@@ -162,9 +168,13 @@ impl Pool {
         });
     }
 
-    /// Notes that a call waits for an instance until [`Self::leave`].
-    pub fn enter(&mut self, audience: Audience) {
-        self.waiting.push(audience);
+    /// Notes that a call waits for an instance until [`Self::leave`]. False if too many wait.
+    pub fn enter(&mut self, audience: Audience) -> bool {
+        let has_room = self.waiting.len() < WAITING_LEN_MAX;
+        if has_room {
+            self.waiting.push(audience);
+        }
+        has_room
     }
 
     /// A call does not wait any longer.
@@ -211,7 +221,7 @@ impl Pool {
         }
         Wanted::Wait {
             orders,
-            keeps_turn: one_call,
+            keeps_turn: one_call || self.is_starting(audience),
         }
     }
 
@@ -269,11 +279,6 @@ impl Pool {
     /// Whether an instance runs several calls at once.
     pub fn runs_several(&self) -> bool {
         matches!(self.kind, PoolKind::Owners { one_call: false, .. })
-    }
-
-    /// Calls that wait for an instance.
-    pub fn waiting_len(&self) -> usize {
-        self.waiting.len()
     }
 
     /// Takes the instance out that was not used for the longest time. One for which a call waits stays.
@@ -362,9 +367,12 @@ impl Pool {
         }
     }
 
-    /// Takes the instances out that were unused for as long. Returns their ids, and when the next one may be, in milliseconds.
+    /// Takes the instances beside the main one out that were unused for as long. Returns their ids, and when the next one may be, in milliseconds.
     pub fn take_unused(&mut self, idle_ms: u64, now_ms: u64) -> (Vec<u64>, Option<u64>) {
         let (mut ids, mut next_ms) = (Vec::new(), None);
+        if self.kind.bounds().is_none() {
+            return (ids, next_ms);
+        }
         self.instances.retain(|pooled| {
             let left_ms = match &pooled.state {
                 PooledState::Ready { calls: 0, since_ms, .. } => {

@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     clock::{Now, now},
-    model::{BackendConfig, BackendName, ProjectId},
+    model::{BackendConfig, BackendName, ProjectId, Sharing},
     supervise::{ActorMetrics, ActorNode},
 };
 
@@ -270,15 +270,20 @@ impl BackendView {
 
     /// For whom the instance is that has to be lent to a call of this method; `None` if the main instance takes it. `profile`
     /// is what its caller can be asked for, and `owner` says to whom it belongs. Only tools, prompts and resources ask.
-    pub fn audience(&self, method: &str, profile: Profile, owner: impl FnOnce() -> Arc<str>) -> Option<Audience> {
+    pub fn audience(
+        &self,
+        method: &str,
+        profile: Profile,
+        owner: impl FnOnce(Sharing) -> Arc<str>,
+    ) -> Option<Audience> {
         let may_ask = matches!(method, "tools/call" | "prompts/get" | "resources/read");
         match self.pool {
             PoolKind::Closed => None,
             PoolKind::Only => Some(Profile::ALL.into()),
             PoolKind::Profiles(_) => (may_ask && profile != Profile::NONE).then(|| profile.into()),
-            PoolKind::Owners { one_call, .. } => Some(Audience {
+            PoolKind::Owners { one_call, sharing, .. } => Some(Audience {
                 profile: if one_call { profile } else { Profile::NONE },
-                owner: Some(owner()),
+                owner: Some(owner(sharing)),
             }),
         }
     }

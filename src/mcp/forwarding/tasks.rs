@@ -64,7 +64,7 @@ impl BackendTask {
 /// Whether the process that made a task still serves the caller; servers at a URL outlive their connections.
 fn is_alive(context: &PeerContext, backend: &BackendShared, process: u64) -> bool {
     let view = backend.view();
-    let owner = || owner_of(context, view.config.sharing);
+    let owner = |sharing| owner_of(context, sharing);
     match view.audience("tools/call", Profile::NONE, owner) {
         _ if process == 0 => true,
         Some(audience) => backend.leases.has_link(&audience, process),

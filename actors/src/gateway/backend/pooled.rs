@@ -33,7 +33,11 @@ impl Launched {
         let one_call = ready.asks_without_call;
         let others = self.config.instances_max().saturating_sub(1);
         self.pool = match self.config.sharing {
-            Sharing::Key | Sharing::Session => PoolKind::Owners { size: others, one_call },
+            sharing @ (Sharing::Key | Sharing::Session) => PoolKind::Owners {
+                size: others,
+                one_call,
+                sharing,
+            },
             Sharing::Project if !one_call => PoolKind::Closed,
             Sharing::Project if others == 0 => PoolKind::Only,
             Sharing::Project => PoolKind::Profiles(others),
@@ -111,21 +115,25 @@ impl Backend {
                     self.pooled_ready(id, ctx);
                 }
             }
-            InstanceEvent::Lists { lists, .. } => self.pooled_told(id, Some(lists), ctx),
-            InstanceEvent::ListsFailed(_) => self.pooled_told(id, None, ctx),
+            InstanceEvent::Lists { lists, .. } => self.pooled_told(id, lists, ctx),
+            // The lists that could be read follow.
+            InstanceEvent::ListsFailed(_) => {}
             InstanceEvent::Ended(ended) => self.pooled_gone(id, &ended.to_string(), ctx),
             InstanceEvent::NotStarted(reason) => self.pooled_gone(id, &reason, ctx),
         }
     }
 
-    /// An instance has told its lists, or that it cannot.
-    fn pooled_told(&mut self, id: u64, lists: Option<BackendLists>, ctx: &mut Context<Self>) {
+    /// An instance has told its lists.
+    fn pooled_told(&mut self, id: u64, lists: BackendLists, ctx: &mut Context<Self>) {
         let was_awaited = self.told.awaits(id);
-        self.told_to_askers(id, lists, ctx);
-        if !was_awaited {
+        let has_owner = self.sharing() != Sharing::Project && !was_awaited;
+        if has_owner {
+            // What one owner is offered is not for all.
             return;
         }
-        match self.shared.view().config.sharing {
+        self.told_to_askers(id, Some(lists), ctx);
+        match self.sharing() {
+            _ if !was_awaited => {}
             Sharing::Project => self.pooled_ready(id, ctx),
             // It has no owner, so no call will use it.
             Sharing::Key | Sharing::Session => {
@@ -133,6 +141,13 @@ impl Backend {
                 self.end_pooled(id);
             }
         }
+    }
+
+    /// Which callers share an instance, as the running one was started. The table may say something else by now.
+    fn sharing(&self) -> Sharing {
+        self.running
+            .as_ref()
+            .map_or(Sharing::Project, |running| running.config.sharing)
     }
 
     fn pooled_ready(&mut self, id: u64, ctx: &mut Context<Self>) {
@@ -166,10 +181,12 @@ impl Backend {
 
     /// How long an instance of the pool is kept that has no call.
     fn unused_max(&self) -> Duration {
-        let config = &self.shared.view().config;
-        match config.sharing {
+        match self.sharing() {
             Sharing::Project => UNUSED_MAX,
-            Sharing::Key | Sharing::Session => config.stop_when_idle.unwrap_or(UNUSED_OWNED_MAX),
+            Sharing::Key | Sharing::Session => {
+                let configured = self.shared.view().config.stop_when_idle;
+                configured.unwrap_or(UNUSED_OWNED_MAX)
+            }
         }
     }
 
@@ -181,7 +198,7 @@ impl Backend {
             let leases = &backend.shared.leases;
             let (unused, next_ms) = leases.change(|pool, now_ms| pool.take_unused(idle_ms, now_ms));
             for id in unused {
-                backend.pooled.remove(&id);
+                backend.end_pooled(id);
             }
             if let Some(next_ms) = next_ms {
                 backend.end_unused_in(Duration::from_millis(next_ms), ctx);

@@ -107,6 +107,7 @@ fn the_calls_of_an_owner_share_its_instance_and_no_other() {
     let mut pool = pool(PoolKind::Owners {
         size: 2,
         one_call: false,
+        sharing: Sharing::Key,
     });
     let of = |owner: &str| Audience {
         profile: Profile::NONE,
@@ -121,10 +122,7 @@ fn the_calls_of_an_owner_share_its_instance_and_no_other() {
         profile: Profile::NONE,
     };
     let mut orders = |audience: &Audience| match pool.want(audience, 0) {
-        Wanted::Wait {
-            orders,
-            keeps_turn: false,
-        } => orders,
+        Wanted::Wait { orders, .. } => orders,
         other => panic!("the call waits: {other:?}"),
     };
     assert_eq!(orders(&first), [start(1)]);
@@ -158,6 +156,10 @@ fn an_instance_is_ended_once_it_was_unused_for_long() {
     assert_eq!(pool.take_unused(60, 69), (vec![], Some(1)));
     assert_eq!(pool.take_unused(60, 70), (vec![1], None));
     assert!(!pool.has(1));
+    pool.open(PoolKind::Only);
+    pool.add_only(link(), 70);
+    assert_eq!(pool.take_unused(60, 200), (vec![], None), "the main one stays");
+    lent(&mut pool, FORM, 200);
 }
 
 #[test]
@@ -165,6 +167,7 @@ fn an_instance_is_not_ended_for_another_call_while_one_waits_for_it() {
     let owners = PoolKind::Owners {
         size: 1,
         one_call: false,
+        sharing: Sharing::Key,
     };
     let mut pool = pool(owners);
     let [first, second] = ["a", "b"].map(|owner| Audience {
@@ -175,7 +178,8 @@ fn an_instance_is_not_ended_for_another_call_while_one_waits_for_it() {
     pool.enter(second.clone());
     assert!(matches!(pool.want(&first, 0), Wanted::Wait { orders, .. } if orders.len() == 1));
     pool.ready(1, link(), 0);
-    assert!(matches!(pool.want(&second, 0), Wanted::Wait { orders, .. } if orders.is_empty()));
+    let waits = pool.want(&second, 0);
+    assert!(matches!(waits, Wanted::Wait { orders, keeps_turn: false } if orders.is_empty()));
     assert!(matches!(pool.want(&first, 0), Wanted::Lent(1, _)));
     assert!(matches!(pool.want(&FORM.into(), 0), Wanted::Closed), "it has no owner");
 }

@@ -159,8 +159,8 @@ impl RunningCall {
 
     /// For whom the instance is that the call needs; `None` if the main one takes it.
     fn audience(&self, view: &BackendView) -> Option<Audience> {
-        view.audience(self.route.method, self.profile, || {
-            owner_of(&self.context, view.config.sharing)
+        view.audience(self.route.method, self.profile, |sharing| {
+            owner_of(&self.context, sharing)
         })
     }
 
@@ -219,11 +219,11 @@ impl RunningCall {
             },
             Some(_) => BackendFailure::Busy {
                 backend,
-                reason: "calls of others take all its instances",
+                reason: "other calls take all its instances",
             },
             None => BackendFailure::Busy {
                 backend,
-                reason: "calls of others take all its turns",
+                reason: "other calls take all its turns",
             },
         }
     }
