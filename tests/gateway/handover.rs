@@ -76,7 +76,10 @@ fn open_calls_go_on_in_the_program_that_began_them() {
     let open = client.begins_call("fake__sleep", &json!({"ms": 4_000}));
     client.wire.syncs();
     save(&file, "--tool second");
-    client.wire.next_notification("notifications/tools/list_changed");
+    // A notification could be that of the first start.
+    eventually("the changed program is listed", || {
+        has_tool(&client, "second").then_some(())
+    });
     assert_ne!(pid(&client), before, "new calls go to the changed program");
     let result = client.wire.answer_to(&open).unwrap();
     assert_ne!(result["isError"], true, "{result}");
