@@ -1,5 +1,7 @@
 //! Legacy backends that ask have an instance for each set of capabilities, and an instance runs one call at a time.
 
+use std::thread;
+
 use serde_json::{Value, json};
 
 use crate::{
@@ -139,6 +141,27 @@ fn calls_with_different_capabilities_take_turns_with_one_instance() {
         let told = client.wire.answer_to(&call).unwrap();
         assert_eq!(told["structuredContent"]["capabilities"], capabilities);
     }
+}
+
+#[test]
+fn all_callers_are_served_where_instances_are_fewer_than_sets_of_capabilities() {
+    let gateway = asking(&[], "instances_max = 3");
+    let sets = [forms(), roots(), json!({"sampling": {}}), json!({})];
+    thread::scope(|scope| {
+        for capabilities in sets.iter().chain(&sets) {
+            let client = client(&gateway, capabilities.clone());
+            scope.spawn(move || {
+                for _ in 0..20 {
+                    assert_eq!(told(&client).1, *capabilities);
+                }
+            });
+        }
+    });
+    eventually("no call is open", || {
+        let backend = gateway.asks_backends("GET", "/old", &Value::Null).json();
+        let numbers = ["open_calls", "waiting_calls", "failures"].map(|member| backend[member].as_u64());
+        (numbers == [Some(0); 3]).then_some(())
+    });
 }
 
 #[test]
