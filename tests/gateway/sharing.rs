@@ -1,5 +1,7 @@
 //! Backends whose instances belong to one key or one session (row 40 of the faults of the gateway).
 
+use std::thread;
+
 use serde_json::{Value, json};
 
 use crate::{
@@ -104,6 +106,26 @@ fn a_process_that_is_not_used_makes_room_for_another_key() {
     second.wire.answer_to(&also_waiting).unwrap();
     eventually("the process of the first has ended", || {
         (!is_alive(before)).then_some(())
+    });
+}
+
+#[test]
+fn keys_take_turns_with_one_process() {
+    let team = Team::new(&[], "sharing = \"key\"\ninstances_max = 2");
+    let keys = &team.keys;
+    thread::scope(|scope| {
+        for key in keys.iter().chain(keys) {
+            let client = team.socket(key, &json!({}));
+            scope.spawn(move || {
+                for at in 0..15 {
+                    let echoed = client.gets("own__echo", json!({"key": key, "at": at}));
+                    assert_eq!(echoed["arguments"], json!({"key": key, "at": at}));
+                    let seen = client.gets("own__received", json!({}))["lines"].to_string();
+                    let other = keys.iter().find(|other| *other != key).unwrap();
+                    assert!(!seen.contains(other), "{seen}");
+                }
+            });
+        }
     });
 }
 
