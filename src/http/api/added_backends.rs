@@ -68,6 +68,10 @@ pub struct BackendTable {
     /// `auto`, `legacy` or `modern`.
     era: Option<String>,
     asks: Option<bool>,
+    /// 1 to 64.
+    instances_max: Option<usize>,
+    /// `project`, `key` or `session`.
+    sharing: Option<String>,
     instructions: Option<bool>,
     tools: Option<BackendToolsTable>,
     limits: Option<BackendLimitsTable>,
