@@ -1,6 +1,8 @@
 //! Includes the parser of the tables of backends.
 #![allow(dead_code)]
 
+#[path = "../../src/config/backend_tools.rs"]
+mod backend_tools;
 #[path = "../../src/config/backends.rs"]
 mod backends;
 #[path = "../../src/config/file_pattern.rs"]
