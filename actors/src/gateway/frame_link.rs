@@ -181,7 +181,9 @@ impl FrameLink {
         let mut state = self.lock();
         let found = state.remove(number);
         self.note_if_idle(&state);
-        if let Some(at) = state.cancelled.iter().position(|(cancelled, _)| *cancelled == number) {
+        if matches!(found, Found::Late)
+            && let Some(at) = state.cancelled.iter().position(|(cancelled, _)| *cancelled == number)
+        {
             state.cancelled.remove(at);
             self.settled.notify_waiters();
         }
@@ -281,9 +283,8 @@ impl State {
     /// Whether a call was cancelled in this last time, and may still run.
     fn may_run_cancelled(&self, within: Duration) -> bool {
         let now_ms = mono_ms();
-        self.cancelled
-            .iter()
-            .any(|(_, at_ms)| now_ms.saturating_sub(*at_ms) < millis(within))
+        let last = self.cancelled.back();
+        last.is_some_and(|(_, at_ms)| now_ms.saturating_sub(*at_ms) < millis(within))
     }
 
     fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) {

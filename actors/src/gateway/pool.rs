@@ -278,7 +278,7 @@ impl Pool {
 
     /// Whether an instance runs several calls at once.
     pub fn runs_several(&self) -> bool {
-        matches!(self.kind, PoolKind::Owners { one_call: false, .. })
+        self.kind.bounds().is_some_and(|(_, one_call)| !one_call)
     }
 
     /// Takes the instance out that was not used for the longest time. One for which a call waits stays.
@@ -367,7 +367,8 @@ impl Pool {
         }
     }
 
-    /// Takes the instances beside the main one out that were unused for as long. Returns their ids, and when the next one may be, in milliseconds.
+    /// Takes the instances beside the main one out that were unused for as long. Returns their ids, and when the next one may
+    /// be, in milliseconds.
     pub fn take_unused(&mut self, idle_ms: u64, now_ms: u64) -> (Vec<u64>, Option<u64>) {
         let (mut ids, mut next_ms) = (Vec::new(), None);
         if self.kind.bounds().is_none() {
