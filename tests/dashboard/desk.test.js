@@ -132,6 +132,24 @@ test('the first keystroke claims, others see who types, and may take over after 
   await lena.close([/status of (404|409|412)/]);
 });
 
+test('a claim that comes after that of another person is not made, and the page says who is first', async () => {
+  const { question_id: id } = await ask({ question: 'Tabs or spaces?' });
+  const window = await browser.openDesk(broker.url, 'mara');
+  await window.go(`q/${id}`);
+  // The page cannot have heard of this claim when it sends its own.
+  await window.page.route('**/claim', async (route) => {
+    await broker.rest('POST', `questions/${id}/claim`, {}, { 'X-Human': 'lena' });
+    await route.continue();
+  }, { times: 1 });
+  const refused = window.page.waitForResponse((response) => response.url().endsWith('/claim') && response.status() === 412);
+  await window.page.getByLabel('Your answer').fill('tabs');
+  await refused;
+  await window.sees(/lena (is typing|has opened)/, '.held');
+  assert.equal((await stateOf(id)).claimed_by.human, 'lena');
+  await clear();
+  await window.close();
+});
+
 test('what is typed survives a reload, and is there at another console of the same person only', async () => {
   const { question_id: id } = await ask(DROP);
   const window = await browser.openDesk(broker.url, 'mara');
