@@ -12,6 +12,7 @@ mod flood;
 mod http;
 mod messages;
 mod process;
+mod relay;
 mod report;
 mod tracker;
 mod wire;
@@ -55,6 +56,8 @@ enum Command {
     Workload(Workload),
     /// No workload: the MCP server behind the gateways that `gateway` compares, on stdin and stdout or over HTTP
     Echo(echo::Options),
+    /// No workload: a process before a server on stdin and stdout that passes bytes on, the least that a gateway can do
+    Relay(relay::Options),
 }
 
 #[derive(Args)]
@@ -148,6 +151,7 @@ fn run(cli: Cli) -> Result<Vec<String>> {
     let report = match cli.command {
         Command::Workload(workload) => measure(cli.common, workload)?,
         Command::Echo(options) => return echo::run(&options).map(|()| vec![]),
+        Command::Relay(options) => return relay::run(&options).map(|()| vec![]),
     };
     report.print(json)?;
     Ok(report.problems().to_vec())

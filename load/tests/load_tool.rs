@@ -218,6 +218,8 @@ fn gateway_reports_each_figure_of_each_row_and_of_other_gateways() {
     tool.arg("--binary").arg(broker_path());
     let program = env!("CARGO_BIN_EXE_mcp-broker-load");
     tool.arg("--peer").arg(format!("stdio:program=\"{program}\" echo"));
+    tool.arg("--peer")
+        .arg(format!("run:relay=\"{program}\" relay \"{program}\" echo"));
     tool.arg("--peer").arg(format!("http-http:server={}", echo.1));
     let report = measure(&mut tool);
     assert_eq!(
@@ -229,7 +231,7 @@ fn gateway_reports_each_figure_of_each_row_and_of_other_gateways() {
     let text = |row: &Value, key: &str| row[key].as_str().unwrap().to_owned();
     let named = |row: &Value| format!("{} {} {}", text(row, "row"), text(row, "way"), text(row, "figure"));
     let found: Vec<String> = rows.iter().map(named).collect();
-    let expected = "run mcp-broker p50_us, run mcp-broker p99_us, run mcp-broker broker_cpu_us, \
+    let expected = "run mcp-broker p50_us, run relay p50_us, run mcp-broker p99_us, run relay p99_us, run mcp-broker broker_cpu_us, \
         stdio mcp-broker p50_us, stdio program p50_us, stdio mcp-broker p99_us, stdio program p99_us, \
         stdio mcp-broker broker_cpu_us, http-stdio mcp-broker p50_us, http-stdio mcp-broker p99_us, \
         http-stdio mcp-broker broker_cpu_us, http-stdio mcp-broker broker_cpu_us_of_32, \
