@@ -6,10 +6,10 @@ use std::{io, os::fd::OwnedFd, path::PathBuf, process::ExitCode, sync::Arc, time
 use actix_rt::{Arbiter, System};
 use actors::{broker::Broker, model::BackendsConfig, session::CloseReason, silence};
 use tokio::{
-    pin,
     sync::{Notify, watch},
     time::{sleep, timeout},
 };
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     configuration,
@@ -97,10 +97,13 @@ async fn serve(config: &Config, followed: Option<FollowedBackends>, client: Stan
         followed.map(|followed| configuration::follow(&followed.file, followed.read, Arc::clone(&backends), |_| {}));
 
     let input = Arc::<InputEnd>::default();
-    let connection = stdio::serve(&context, (client.input, client.output), Arc::clone(&input));
-    pin!(connection);
+    // A task of its own, so that what is awaited beside it is not looked at with each message.
+    let told = Arc::clone(&input);
+    let mut connection = AbortOnDropHandle::new(actix_rt::spawn(async move {
+        stdio::serve(&context, (client.input, client.output), told).await
+    }));
     let code = tokio::select! {
-        ended = &mut connection => return ended.map(|()| ExitCode::SUCCESS),
+        ended = &mut connection => return ended.map_err(io::Error::from)?.map(|()| ExitCode::SUCCESS),
         () = gave_up.notified() => {
             tracing::error!("the root actor gave up after repeated failures: the process ends");
             ExitCode::from(exit::GAVE_UP)
