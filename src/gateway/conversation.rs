@@ -129,9 +129,12 @@ impl Flood {
     }
 
     /// How long to wait before the next read.
-    fn pause(&self, mono_ms: u64) -> Option<Duration> {
-        let is_over = self.bytes > FLOOD_BYTES_MAX && self.second == mono_ms / 1_000;
-        is_over.then(|| Duration::from_millis(1_000 - mono_ms % 1_000))
+    fn pause(&self) -> Option<Duration> {
+        if self.bytes <= FLOOD_BYTES_MAX {
+            return None;
+        }
+        let mono_ms = now().mono_ms;
+        (self.second == mono_ms / 1_000).then(|| Duration::from_millis(1_000 - mono_ms % 1_000))
     }
 }
 
@@ -230,7 +233,7 @@ impl<'a> Conversation<'a> {
                 self.answer(&question);
             }
         }
-        self.flood.pause(now().mono_ms)
+        self.flood.pause()
     }
 
     /// Ends all calls. Returns how the conversation ended: as it had to, or else by the end of its connection.

@@ -3,7 +3,11 @@
 use std::{io, sync::Arc, time::Duration};
 
 use actors::gateway::{Direction, InstanceEvent, LaunchOrder, LinkEnded};
-use futures_util::future::pending;
+use futures_util::{
+    FutureExt, StreamExt,
+    future::{Either, pending},
+    stream::FuturesUnordered,
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     process::{ChildStdin, ChildStdout},
@@ -70,22 +74,23 @@ async fn exchange(
     let link = Arc::clone(conversation.link());
     let counters = Arc::clone(conversation.counters());
     let bytes = &counters.bytes;
+    // Looked at only when they have woken this task, which moves many messages before.
+    let mut ends = FuturesUnordered::from_iter([
+        Either::Left(ending.asked().map(|()| End::Asked)),
+        Either::Right(process.wait().map(|_| End::Process)),
+    ]);
     while !conversation.stop().is_set() {
         let has_frames = written < frames.len();
         tokio::select! {
-            read = output.read(&mut read_buffer) => match read {
-                Ok(len) if len > 0 => {
-                    bytes.add(Direction::Received, len as u64);
-                    decoder.decode(&read_buffer[..len], |line| conversation.line(line, result_bytes_max));
-                    match conversation.end_of_read() {
-                        Some(pause) => sleep(pause).await,
-                        // More may wait; other tasks of the worker have their turn first.
-                        None if len == READ_LEN => yield_now().await,
-                        None => {}
-                    }
+            // Writes come first, so that a message is on its way before the next is read: those that wait are bounded.
+            biased;
+            Some(end) = ends.next() => {
+                input = None;
+                if let End::Process = end {
+                    read_until = Some(Instant::now() + OUTPUT_WAIT);
                 }
-                _ => return,
-            },
+            }
+            () = until(read_until) => return,
             done = write(&mut input, frames.get(written..).unwrap_or_default()), if has_frames => {
                 if let Ok(len) = done {
                     written += len;
@@ -101,14 +106,29 @@ async fn exchange(
                 (frames, written) = (recycled(frames), 0);
                 link.take_outgoing(&mut frames);
             }
-            () = ending.asked(), if input.is_some() => input = None,
-            _ = process.wait(), if read_until.is_none() => {
-                read_until = Some(Instant::now() + OUTPUT_WAIT);
-                input = None;
-            }
-            () = until(read_until) => return,
+            read = output.read(&mut read_buffer) => match read {
+                Ok(len) if len > 0 => {
+                    bytes.add(Direction::Received, len as u64);
+                    decoder.decode(&read_buffer[..len], |line| conversation.line(line, result_bytes_max));
+                    match conversation.end_of_read() {
+                        Some(pause) => sleep(pause).await,
+                        // More may wait; other tasks of the worker have their turn first.
+                        None if len == READ_LEN => yield_now().await,
+                        None => {}
+                    }
+                }
+                _ => return,
+            },
         }
     }
+}
+
+/// What ends an exchange.
+enum End {
+    /// It was asked for.
+    Asked,
+    /// The process has ended.
+    Process,
 }
 
 async fn write(input: &mut Option<ChildStdin>, bytes: &[u8]) -> io::Result<usize> {
