@@ -1,7 +1,7 @@
 //! What the calls of one peer share: the caller, its session, its limits, its running calls, and the way to answer.
 
 use std::{
-    cell::{Cell, Ref, RefCell},
+    cell::{Cell, RefCell},
     future::Future,
     panic::AssertUnwindSafe,
     rc::Rc,
@@ -64,7 +64,7 @@ pub struct PeerContext {
     pub client_requests: ClientRequests,
     /// The subscriptions; after a change, [`Self::apply_subscriptions`] is due.
     pub subscriptions: RefCell<Subscriptions>,
-    client: RefCell<Option<Box<ClientInfo>>>,
+    client: RefCell<Option<Rc<ClientInfo>>>,
     read_at: Cell<ReadAt>,
     http_trace: RefCell<Option<Arc<TraceContext>>>,
     /// The log says at level info that an agent joined by this connection.
@@ -123,13 +123,13 @@ impl PeerContext {
     }
 
     /// The client's name and version, if it has told them.
-    pub fn client(&self) -> Ref<'_, Option<Box<ClientInfo>>> {
-        self.client.borrow()
+    pub fn client(&self) -> Option<Rc<ClientInfo>> {
+        self.client.borrow().clone()
     }
 
     /// Sets the client's name and version.
     pub fn set_client(&self, client: Option<ClientInfo>) {
-        self.client.replace(client.map(Box::new));
+        self.client.replace(client.map(Rc::new));
     }
 
     // Answers

@@ -2,7 +2,11 @@
 //! `input_required`. A legacy caller gets requests and answers them; a modern one gets `input_required`, and repeats its request
 //! with the answers (2026-07-28, basic/patterns/mrtr).
 
-use std::{rc::Rc, sync::Arc, time::Duration};
+use std::{
+    rc::Rc,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use actors::{
     clock::{millis, now},
@@ -10,6 +14,7 @@ use actors::{
     json,
     model::BackendEra,
 };
+use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
@@ -99,8 +104,9 @@ impl InputRequired {
     /// # Errors
     /// It asks for something, and breaks a rule: which.
     pub fn read(result: &[u8], era: BackendEra) -> Result<Option<Self>, &'static str> {
+        static FINDER: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new(b"\"input_required\""));
         // Most results end here.
-        if era == BackendEra::Legacy || memchr::memmem::find(result, b"\"input_required\"").is_none() {
+        if era == BackendEra::Legacy || FINDER.find(result).is_none() {
             return Ok(None);
         }
         let result = str::from_utf8(result).map_err(|_| "it is not UTF-8")?;

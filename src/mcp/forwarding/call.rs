@@ -2,7 +2,11 @@
 
 mod opening;
 
-use std::{rc::Rc, sync::Arc};
+use std::{
+    future::{Future, pending},
+    rc::Rc,
+    sync::Arc,
+};
 
 use actors::{
     gateway::{
@@ -99,7 +103,7 @@ impl RunningCall {
     }
 
     /// Runs the call to its answer.
-    pub async fn run(self, opened: Option<OpenCall>) {
+    pub async fn run(self: Box<Self>, opened: Option<OpenCall>) {
         let mut deadlines = Deadlines::begin(self.timeouts(), self.record.begun);
         let mut opened = opened;
         let mut is_stopping = false;
@@ -252,13 +256,10 @@ impl RunningCall {
         is_stopping: &mut bool,
     ) -> Result<Followed, BackendFailure> {
         let link = Arc::clone(open.call.link());
-        let mut asking = FuturesUnordered::new();
+        let mut asking = None::<FuturesUnordered<_>>;
         loop {
-            let next = if asking.is_empty() {
-                deadlines.next
-            } else {
-                deadlines.last
-            };
+            let asks = asking.as_ref().map_or(0, FuturesUnordered::len);
+            let next = if asks == 0 { deadlines.next } else { deadlines.last };
             tokio::select! {
                 event = open.call.next() => match event {
                     CallEvent::Ended(end) => return Ok(Followed::Ended(end)),
@@ -272,12 +273,12 @@ impl RunningCall {
                             let beside = open.call.take_questions();
                             return Ok(Followed::Asked(answerable(&self.capabilities, &*link, question, beside)));
                         }
-                        Ok(()) if asking.len() < QUESTIONS_MAX => asking.push(self.asked_caller(question)),
+                        Ok(()) if asks < QUESTIONS_MAX => asking.get_or_insert_default().push(self.asked_caller(question)),
                         Ok(()) => link.answer(&question, Err(TOO_MANY_QUESTIONS)),
                         Err(error) => answer_in_place(&*link, &question, &error),
                     },
                 },
-                Some((question, outcome)) = asking.next() => {
+                Some((question, outcome)) = next_answer(&mut asking) => {
                     deadlines.sign_of_life();
                     match outcome {
                         Ok(answer) => link.answer(&question, Ok(&answer.to_string())),
@@ -455,5 +456,13 @@ impl RunningCall {
             _ => unknown_tool(name),
         };
         self.to.error(&self.context.outbox, &error);
+    }
+}
+
+/// The next of what callers were asked that they have answered. Waits for ever before the first question.
+async fn next_answer<F: Future>(asking: &mut Option<FuturesUnordered<F>>) -> Option<F::Output> {
+    match asking {
+        Some(asking) => asking.next().await,
+        None => pending().await,
     }
 }

@@ -46,10 +46,6 @@ pub fn forward(
         return Err(RpcError::new(INTERNAL_ERROR, "too many calls are under way"));
     }
     params.text.map_or(Ok(()), scan::check)?;
-    let client = context.client();
-    let client = client
-        .as_ref()
-        .map(|client| (client.name.as_str(), client.version.as_str()));
     let mut capabilities = if may_ask(&route.backend) {
         carried_capabilities(context, era)
     } else {
@@ -60,8 +56,14 @@ pub fn forward(
     }
     let mut record = CallRecord::begin(context, &route, to.trace.as_deref());
     let trace = record.trace(to.trace.as_deref());
-    let request = ForwardedRequest::new(route.method, route.replaced.clone(), params, client, trace.as_ref())?
-        .for_caller(&capabilities, to.log_level);
+    let request = ForwardedRequest::new(
+        route.method,
+        route.replaced.clone(),
+        params,
+        context.client(),
+        trace.as_ref(),
+    )?
+    .for_caller(&capabilities, to.log_level);
     let Some(held) = HeldBytes::take(context, request.len()) else {
         let failure = BackendFailure::Busy {
             backend: route.backend.name.to_string(),
@@ -76,7 +78,8 @@ pub fn forward(
     }
     let hurry = Rc::<Notify>::default();
     record.ends_as(CallOutcome::Cancelled);
-    let call = RunningCall {
+    // The task that gets it is copied several times.
+    let call = Box::new(RunningCall {
         context: Rc::clone(context),
         to: to.clone(),
         record,
@@ -86,7 +89,7 @@ pub fn forward(
         capabilities,
         _held: held,
         hurry: Rc::clone(&hurry),
-    };
+    });
     let opened = match resumed {
         Some(parked) if parked.questions.is_empty() => Some(OpenCall {
             era: parked.call.link().era(),

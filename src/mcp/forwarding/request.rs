@@ -1,7 +1,7 @@
 //! The frame that a backend gets for a request of a client: the client's params as they are, but for the name, the id, the
 //! progress token, and what the era of the backend wants in `_meta`.
 
-use std::{borrow::Cow, cell::RefCell};
+use std::{borrow::Cow, cell::RefCell, io::Write as _, rc::Rc};
 
 use actors::{
     gateway::CallNumber,
@@ -16,7 +16,7 @@ use crate::{
         framing::replace_line_breaks,
         logging::Level,
         rpc::{Params, RpcError},
-        version::MODERN,
+        version::{ClientInfo, MODERN},
     },
 };
 
@@ -29,6 +29,12 @@ const TRACEPARENT: &str = "traceparent";
 const TRACESTATE: &str = "tracestate";
 /// The member of `_meta` that says that the request came through the broker.
 const VIA: &str = "dev.mcp-broker/via";
+/// The broker's name and version, as JSON.
+const OWN_INFO: &str = concat!(
+    "{\"name\":\"mcp-broker\",\"version\":\"",
+    env!("CARGO_PKG_VERSION"),
+    "\"}"
+);
 
 /// A request that can be sent to a backend, more than once if the first one never got it.
 pub struct ForwardedRequest {
@@ -39,10 +45,12 @@ pub struct ForwardedRequest {
     replaced: RefCell<(&'static str, String)>,
     /// The members of `_meta` that are not of the protocol, likewise.
     meta: Vec<u8>,
-    /// The client's name and version, as JSON.
+    /// The client, if it has said who it is outside of this request.
+    client: Option<Rc<ClientInfo>>,
+    /// The client's name and version of this request, as JSON.
     client_info: Option<String>,
     /// What the client can be asked for, as JSON.
-    capabilities: String,
+    capabilities: Cow<'static, str>,
     /// The lowest level of log messages that the client wants.
     log_level: Option<Level>,
     wants_progress: bool,
@@ -60,7 +68,7 @@ pub struct Input {
 }
 
 impl ForwardedRequest {
-    /// The request of a client, which calls itself `client` if its `_meta` does not say so. `replaced` is a member of the params
+    /// The request of `client`, unless its `_meta` names another one. `replaced` is a member of the params
     /// with its other value as JSON, and `trace` takes the place of what `_meta` says of the trace.
     ///
     /// # Errors
@@ -69,7 +77,7 @@ impl ForwardedRequest {
         method: &'static str,
         replaced: (&'static str, String),
         params: &Params<'_>,
-        client: Option<(&str, &str)>,
+        client: Option<Rc<ClientInfo>>,
         trace: Option<&TraceContext>,
     ) -> Result<Self, RpcError> {
         let member = replaced.0;
@@ -79,8 +87,9 @@ impl ForwardedRequest {
             params: Vec::with_capacity(params.text.map_or(0, str::len)),
             replaced: RefCell::new(replaced),
             meta: Vec::new(),
-            client_info: client.map(|(name, version)| json!({"name": name, "version": version}).to_string()),
-            capabilities: "{}".to_owned(),
+            client,
+            client_info: None,
+            capabilities: Cow::Borrowed("{}"),
             log_level: None,
             wants_progress: false,
             input: RefCell::default(),
@@ -109,7 +118,7 @@ impl ForwardedRequest {
     pub fn for_caller(mut self, capabilities: &Map<String, Value>, log_level: Option<Level>) -> Self {
         self.log_level = log_level;
         if !capabilities.is_empty() {
-            self.capabilities = json!(capabilities).to_string();
+            self.capabilities = Cow::Owned(json!(capabilities).to_string());
         }
         self
     }
@@ -164,9 +173,9 @@ impl ForwardedRequest {
 
     /// Appends the frame for a backend of this era.
     pub fn write(&self, era: BackendEra, CallNumber(number): CallNumber, out: &mut Vec<u8>) {
-        let number = number.to_string();
         out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
-        out.extend_from_slice(number.as_bytes());
+        // Writing to memory does not fail.
+        let _ = write!(out, "{number}");
         out.extend_from_slice(b",\"method\":\"");
         out.extend_from_slice(self.method.as_bytes());
         out.extend_from_slice(b"\",\"params\":{\"");
@@ -187,7 +196,7 @@ impl ForwardedRequest {
                 out.extend_from_slice(value.as_bytes());
             }
         }
-        let meta = self.meta_for(era, &number);
+        let meta = self.meta_for(era, number);
         if !meta.is_empty() {
             out.extend_from_slice(b",\"_meta\":{");
             out.extend_from_slice(&meta);
@@ -197,13 +206,13 @@ impl ForwardedRequest {
     }
 
     /// The members of `_meta`.
-    fn meta_for(&self, era: BackendEra, number: &str) -> Cow<'_, [u8]> {
+    fn meta_for(&self, era: BackendEra, number: u64) -> Cow<'_, [u8]> {
         if era == BackendEra::Legacy && !self.wants_progress {
             return Cow::Borrowed(&self.meta);
         }
         let mut meta = self.meta.clone();
         if self.wants_progress {
-            add(&mut meta, PROGRESS_TOKEN, number);
+            add(&mut meta, PROGRESS_TOKEN, &number.to_string());
         }
         if era == BackendEra::Modern {
             add(
@@ -220,9 +229,11 @@ impl ForwardedRequest {
                 let level = json::string(level.as_str());
                 add(&mut meta, "io.modelcontextprotocol/logLevel", &level);
             }
-            let own = json!({"name": "mcp-broker", "version": env!("CARGO_PKG_VERSION")}).to_string();
-            add(&mut meta, CLIENT_INFO, self.client_info.as_deref().unwrap_or(&own));
-            add(&mut meta, VIA, &own);
+            let client = self.client.as_ref().filter(|_| self.client_info.is_none());
+            let client = client.map(|client| json!({"name": client.name, "version": client.version}).to_string());
+            let client = self.client_info.as_deref().or(client.as_deref()).unwrap_or(OWN_INFO);
+            add(&mut meta, CLIENT_INFO, client);
+            add(&mut meta, VIA, OWN_INFO);
         }
         Cow::Owned(meta)
     }
@@ -259,7 +270,11 @@ mod tests {
             panic!("{text}");
         };
         let name = ("name", "\"own\"".to_owned());
-        let request = ForwardedRequest::new("tools/call", name, &params, Some(("c", "1")), trace);
+        let client = Rc::new(ClientInfo {
+            name: "c".to_owned(),
+            version: "1".to_owned(),
+        });
+        let request = ForwardedRequest::new("tools/call", name, &params, Some(client), trace);
         let mut out = Vec::new();
         request.unwrap().write(era, CallNumber(1_048_577), &mut out);
         String::from_utf8(out).unwrap()

@@ -1,8 +1,9 @@
 //! The answer of a backend in the era of its caller. Between equal eras it is passed on byte for byte.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::LazyLock};
 
 use actors::{json, model::BackendEra};
+use memchr::memmem::Finder;
 use serde::Deserialize;
 
 use crate::{
@@ -66,13 +67,14 @@ pub fn translate_result<'a>(
 /// Whether the result of a tool says that the tool has failed. Most results are not parsed for it.
 pub fn is_tool_error(result: &[u8]) -> bool {
     const MEMBER: &[u8] = b"\"isError\"";
+    static FINDER: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new(MEMBER));
     let is_true = |at: usize| {
         let value = result[at + MEMBER.len()..].trim_ascii_start();
         value
             .strip_prefix(b":")
             .is_some_and(|value| value.trim_ascii_start().starts_with(b"true"))
     };
-    memchr::memmem::find_iter(result, MEMBER).any(is_true)
+    FINDER.find_iter(result).any(is_true)
         && str::from_utf8(result).is_ok_and(|result| json::member(result, "isError") == Some("true"))
 }
 
