@@ -74,7 +74,7 @@ async fn exchange(
     let link = Arc::clone(conversation.link());
     let counters = Arc::clone(conversation.counters());
     let bytes = &counters.bytes;
-    // Looked at only when they have woken this task, which moves many messages before.
+    // Each is polled only when it has woken this task, and not for each message.
     let mut ends = FuturesUnordered::from_iter([
         Either::Left(ending.asked().map(|()| End::Asked)),
         Either::Right(process.wait().map(|_| End::Process)),

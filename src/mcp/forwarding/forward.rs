@@ -78,7 +78,7 @@ pub fn forward(
     }
     let hurry = Rc::<Notify>::default();
     record.ends_as(CallOutcome::Cancelled);
-    // The task that gets it is copied several times.
+    // In a box, because the task that it becomes a part of is moved several times.
     let call = Box::new(RunningCall {
         context: Rc::clone(context),
         to: to.clone(),
