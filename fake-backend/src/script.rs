@@ -27,7 +27,7 @@ pub struct Script {
     pub exit_after: Option<u64>,
     pub page_size: Option<usize>,
     pub extra_tools: usize,
-    /// Further tools that answer as `echo` does.
+    /// Further tools that answer as `echo` does, after `ms` milliseconds if there is this argument.
     pub tools: Vec<String>,
     pub description: Option<String>,
     pub instructions: Option<String>,

@@ -140,6 +140,9 @@ impl Call<'_> {
         match name {
             _ if is_echo => {
                 let params = self.params;
+                if self.number("ms") > 0 && self.server.wait_for_cancellation(self.id, self.millis()) {
+                    return None;
+                }
                 Some(self.object(json!({"arguments": params["arguments"], "meta": params["_meta"], "name": name})))
             }
             "sleep" => (!self.server.wait_for_cancellation(self.id, self.millis())).then(|| self.done()),

@@ -20,7 +20,8 @@ const DESCRIPTION_BYTES_MAX: usize = 4 * 1024;
 const SHOWN_CHARS_MAX: usize = 64;
 
 const TIMEOUTS: [&str; 2] = ["call_timeout", "call_timeout_max"];
-const TEXTS: [&str; 2] = ["title", "description"];
+/// Members of a table in `tools.override`.
+const OVERRIDE: [&str; 4] = ["title", "description", TIMEOUTS[0], TIMEOUTS[1]];
 
 /// What the configuration says of the tools of a backend.
 #[derive(Default, Deserialize)]
@@ -40,7 +41,7 @@ pub struct ToolsTable {
 
 fn patterns<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     Vec::deserialize(deserializer).map_err(|_| {
-        let reason = "allow and deny are lists of patterns; a tool that is called so has no table of its own";
+        let reason = "allow and deny are lists of patterns; a tool that is called so has its table in tools.override";
         D::Error::custom(reason)
     })
 }
@@ -57,13 +58,14 @@ impl ToolsTable {
                 .get(key)
                 .is_some_and(|name| BACKEND_TIME.parse(name).is_ok())
             {
-                let reason = "rename has the new names of tools; a tool that is called so has no table of its own";
-                return Err(format!("tools.rename.{key}: {reason}"));
+                let reason = "rename has the new names of tools; timeouts of a tool that is called so";
+                return Err(format!("tools.rename.{key}: {reason} are in tools.override.rename"));
             }
         }
+        let mut timeouts = single_timeouts(self.single, of_backend)?;
         Ok(ToolChoice {
-            overrides: overrides(self.overrides, &self.rename)?,
-            timeouts: timeouts(self.single, of_backend)?,
+            overrides: overrides(self.overrides, &self.rename, of_backend, &mut timeouts)?,
+            timeouts,
             allow: self.allow,
             deny: self.deny,
             rename: self.rename,
@@ -71,8 +73,8 @@ impl ToolsTable {
     }
 }
 
-/// The timeouts of single tools. A time that a table lacks is that of the backend, unless the other one excludes it.
-fn timeouts(
+/// The timeouts that the tables of single tools set.
+fn single_timeouts(
     single: BTreeMap<String, Value>,
     of_backend: CallTimeouts,
 ) -> Result<BTreeMap<String, CallTimeouts>, String> {
@@ -85,22 +87,27 @@ fn timeouts(
                 TIMEOUTS.join(", ")
             ));
         }
-        let [silent, total] = members(&key, table, TIMEOUTS)?;
-        let [silent, total] = [time(&key, TIMEOUTS[0], silent)?, time(&key, TIMEOUTS[1], total)?];
-        let timeouts = match (silent, total) {
-            (None, None) => of_backend,
-            (None, Some(total)) => CallTimeouts {
-                silent: of_backend.silent.min(total),
-                total,
-            },
-            (Some(silent), total) => CallTimeouts {
-                silent,
-                total: total.unwrap_or(of_backend.total).max(silent),
-            },
-        };
+        let timeouts = timeouts(&key, members(&key, table, TIMEOUTS)?, of_backend)?;
         Ok((tool, timeouts))
     };
     single.into_iter().map(one).collect()
+}
+
+/// The timeouts of a tool. A time that its table lacks is that of the backend, unless the other one excludes it.
+fn timeouts(key: &str, texts: [Option<String>; 2], of_backend: CallTimeouts) -> Result<CallTimeouts, String> {
+    let [silent, total] = texts;
+    let [silent, total] = [time(key, TIMEOUTS[0], silent)?, time(key, TIMEOUTS[1], total)?];
+    Ok(match (silent, total) {
+        (None, None) => of_backend,
+        (None, Some(total)) => CallTimeouts {
+            silent: of_backend.silent.min(total),
+            total,
+        },
+        (Some(silent), total) => CallTimeouts {
+            silent,
+            total: total.unwrap_or(of_backend.total).max(silent),
+        },
+    })
 }
 
 fn time(key: &str, member: &str, text: Option<String>) -> Result<Option<Duration>, String> {
@@ -108,10 +115,13 @@ fn time(key: &str, member: &str, text: Option<String>) -> Result<Option<Duration
     parsed.map_err(|_| format!("{key}.{member}: must be {}", BACKEND_TIME.allowed()))
 }
 
-/// The texts of tools by their original names. A table has the name that the tool is renamed to, or the original one.
+/// The texts of tools by their original names, and their timeouts, which join those of the tables of single tools. A
+/// table has the name that the tool is renamed to, or the original one.
 fn overrides(
     tables: BTreeMap<String, Value>,
     rename: &BTreeMap<String, String>,
+    of_backend: CallTimeouts,
+    all_timeouts: &mut BTreeMap<String, CallTimeouts>,
 ) -> Result<BTreeMap<String, ToolOverride>, String> {
     check_number("tools.override", tables.len())?;
     let mut originals = BTreeMap::<&str, Vec<&String>>::new();
@@ -121,10 +131,10 @@ fn overrides(
     let mut overrides = BTreeMap::new();
     for (name, table) in tables {
         let key = under("tools.override", &name);
-        let [title, description] = members(&key, table, TEXTS)?;
+        let [title, description, silent, total] = members(&key, table, OVERRIDE)?;
         for (member, text, bytes_max) in [
-            (TEXTS[0], &title, TITLE_BYTES_MAX),
-            (TEXTS[1], &description, DESCRIPTION_BYTES_MAX),
+            (OVERRIDE[0], &title, TITLE_BYTES_MAX),
+            (OVERRIDE[1], &description, DESCRIPTION_BYTES_MAX),
         ] {
             if text.as_ref().is_some_and(|text| text.len() > bytes_max) {
                 return Err(format!("{key}.{member}: at most {bytes_max} bytes"));
@@ -136,10 +146,17 @@ fn overrides(
             Some(_) => return Err(format!("{key}: several tools are renamed so")),
         };
         let texts = ToolOverride { title, description };
-        if overrides.insert(original, texts).is_some() {
+        if overrides.insert(original.clone(), texts).is_some() {
             return Err(format!(
                 "{key}: another table is of the same tool, under its other name"
             ));
+        }
+        if silent.is_some() || total.is_some() {
+            let other = under("tools", &original);
+            let timeouts = timeouts(&key, [silent, total], of_backend)?;
+            if all_timeouts.insert(original, timeouts).is_some() {
+                return Err(format!("{key}: the timeouts of this tool are those of {other}"));
+            }
         }
     }
     Ok(overrides)
@@ -153,11 +170,11 @@ fn check_number(key: &str, number: usize) -> Result<(), String> {
 }
 
 /// The texts of the known members of a table.
-fn members(key: &str, table: Value, known: [&str; 2]) -> Result<[Option<String>; 2], String> {
+fn members<const N: usize>(key: &str, table: Value, known: [&str; N]) -> Result<[Option<String>; N], String> {
     let Value::Object(table) = table else {
         return Err(format!("{key}: must be a table with {}", known.join(", ")));
     };
-    let mut found = [None, None];
+    let mut found = [const { None }; N];
     for (member, value) in table {
         let Some(at) = known.iter().position(|known| *known == member) else {
             let key = under(key, &member);
@@ -213,6 +230,42 @@ mod tests {
                 (1, 1, 1)
             );
         }
+    }
+
+    #[test]
+    fn the_table_of_a_tool_in_override_has_timeouts_whatever_the_tool_is_called() {
+        let one = |silent, total| CallTimeouts {
+            silent: seconds(silent),
+            total: seconds(total),
+        };
+        let override_of = json!({
+            "allow": {"call_timeout": "5s", "title": "T"},
+            "deny": {"call_timeout_max": 30},
+            "rename": {"call_timeout": "9s", "call_timeout_max": "7s"},
+            "override": {"call_timeout": "6s"},
+            "call_timeout": {"call_timeout": "8s"},
+            "new": {"call_timeout": "7s"},
+            "texts": {"title": "T"},
+        });
+        let table = json!({
+            "override": override_of,
+            "rename": {"old": "new", "x": "single"},
+            "deny": ["x"],
+            "single": {"call_timeout": "4s"},
+        });
+        let expected = [
+            ("allow", one(5, 600)),
+            ("deny", one(30, 30)),
+            ("rename", one(9, 9)),
+            ("override", one(6, 600)),
+            ("call_timeout", one(8, 600)),
+            ("old", one(7, 600)),
+            ("single", one(4, 600)),
+        ];
+        let expected = expected.map(|(tool, timeouts)| (tool.to_owned(), timeouts));
+        let choice = choice(table).unwrap();
+        assert_eq!(choice.timeouts, BTreeMap::from(expected));
+        assert_eq!(choice.overrides["allow"].title.as_deref(), Some("T"));
     }
 
     #[test]
@@ -278,6 +331,14 @@ mod tests {
             (
                 json!({"override": {"call_timeout": "5s"}}),
                 "tools.override.call_timeout: must be a table with title",
+            ),
+            (
+                json!({"override": {"deny": {"call_timeout": "soon"}}}),
+                "tools.override.deny.call_timeout: must be a time from 100ms to 7d",
+            ),
+            (
+                json!({"override": {"b": {"call_timeout": "5s"}}, "rename": {"a": "b"}, "a": {}}),
+                "tools.override.b: the timeouts of this tool are those of tools.a",
             ),
             (
                 json!({"override": {"a": {"name": "b"}}}),

@@ -529,7 +529,7 @@ mod tests {
             (
                 "[backends.a]\ncommand = 'x'\n[backends.a.tools.allow]\ncall_timeout = '1s'",
                 "backends.a",
-                "a tool that is called so has no table of its own",
+                "a tool that is called so has its table in tools.override",
             ),
             ("[projects.X.backends.a]\ncommand = 'x'", "projects.X", "1 to 63"),
             ("[projects.x]\nquota = 1", "projects.x.quota", "has only backends"),

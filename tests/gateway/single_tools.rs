@@ -67,6 +67,24 @@ fn a_tool_may_take_longer_than_the_others_of_its_backend() {
 }
 
 #[test]
+fn a_tool_that_is_called_like_a_key_of_the_table_has_timeouts_of_its_own() {
+    let lines = "
+        call_timeout = \"1h\"
+        tools.deny = [\"override\"]
+        tools.rename.never = \"rename\"
+        tools.override.rename.call_timeout = \"300ms\"
+        tools.override.deny.call_timeout = \"200ms\"";
+    let args = ["--tool", "deny", "--tool", "override"];
+    let gateway = Plan::new().backend_with("fake", &args, lines).start();
+    let client = gateway.legacy();
+    eventually("the tools are known", || listed(&client, "deny"));
+    for tool in ["fake__deny", "fake__rename"] {
+        client.fails_as("timeout", tool, json!({"ms": 60_000}));
+    }
+    assert!(listed(&client, "override").is_none());
+}
+
+#[test]
 fn progress_prolongs_a_call_up_to_the_longest_time_of_its_tool() {
     let lines = "
         call_timeout = \"1h\"
@@ -138,7 +156,11 @@ fn what_an_administrator_sets_for_single_tools_survives_a_restart() {
     gateway.adds("fake", gateway.fake_table(&[]));
     let patch = |tools: Value| gateway.asks_backends("PATCH", "/fake", &json!({"tools": tools}));
     let tools = json!({
-        "override": {"echo": {"title": "Say it"}, "pid": {"title": "Number"}},
+        "override": {
+            "echo": {"title": "Say it"},
+            "late": {"call_timeout": "400ms"},
+            "pid": {"title": "Number"},
+        },
         "never": {"call_timeout": "300ms"},
         "sleep": {"call_timeout": "100ms"},
     });
@@ -159,6 +181,7 @@ fn what_an_administrator_sets_for_single_tools_survives_a_restart() {
         assert_eq!(listed(&client, "echo").unwrap()["title"], "Say it");
         assert!(listed(&client, "pid").unwrap().get("title").is_none());
         client.fails_as("timeout", "fake__never", json!({}));
+        client.fails_as("timeout", "fake__late", json!({"ms": 2_000}));
     };
     holds(&gateway);
     gateway.restarts(|_| ());

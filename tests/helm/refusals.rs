@@ -236,6 +236,10 @@ fn a_wrong_table_of_a_backend_is_refused_with_its_place() {
             "backends.a.tools.get.call_timeout=soon",
             "backends.a.tools.get.call_timeout",
         ),
+        (
+            "backends.a.tools.override.deny.call_timeout_max=soon",
+            "backends.a.tools.override.deny.call_timeout_max",
+        ),
         ("backends.a.tools.override.get.name=x", "backends.a.tools.override.get"),
         ("projects.team.quota=1", "projects.team"),
         ("projects.team.backends.a.era=old", "projects.team.backends.a.era"),

@@ -77,7 +77,8 @@ pub struct BackendTable {
     limits: Option<BackendLimitsTable>,
 }
 
-/// Which tools of a backend are offered. All other members are tables of single tools, by their original names.
+/// Which tools of a backend are offered. All other members are tables of single tools, by their original names; the
+/// table of a tool that is called like a member here is in `override`.
 #[allow(dead_code, reason = "schema of what the table of a backend is read from")]
 #[derive(ToSchema)]
 pub struct BackendToolsTable {
@@ -85,19 +86,22 @@ pub struct BackendToolsTable {
     deny: Option<Vec<String>>,
     rename: Option<BTreeMap<String, String>>,
     #[serde(rename = "override")]
-    overrides: Option<BTreeMap<String, BackendToolTexts>>,
+    overrides: Option<BTreeMap<String, BackendToolOverride>>,
     #[serde(flatten)]
     single: BTreeMap<String, BackendToolTimeouts>,
 }
 
-/// Texts that are listed in place of those of the tool.
+/// Texts that are listed in place of those of the tool, and how long its calls may take.
 #[allow(dead_code, reason = "schema of what the table of a backend is read from")]
 #[derive(ToSchema)]
-pub struct BackendToolTexts {
+pub struct BackendToolOverride {
     /// At most 256 bytes.
     title: Option<String>,
     /// At most 4 KiB.
     description: Option<String>,
+    #[schema(inline)]
+    #[serde(flatten)]
+    timeouts: BackendToolTimeouts,
 }
 
 /// How long calls of the tool may take.
