@@ -1,6 +1,7 @@
 //! API keys of projects, their digests and validity, and the owners of sessions.
 
 mod human;
+mod task_key;
 
 use std::{
     fmt,
@@ -15,6 +16,7 @@ use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq;
 
 pub use human::KeyHuman;
+pub use task_key::TaskKey;
 
 use super::{BrokerError, ProjectId};
 
