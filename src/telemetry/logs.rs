@@ -30,7 +30,8 @@ pub fn print_status(config: &Config, level: &str, line: &str) {
     let _ = writeln!(stderr(), "{}", format_line(is_json(config), level, line));
 }
 
-fn format_line(is_json: bool, level: &str, line: &str) -> String {
+/// A line about the start or the end.
+pub fn format_line(is_json: bool, level: &str, line: &str) -> String {
     if is_json {
         let timestamp = clock::rfc3339_text(clock::now().unix_ms);
         json!({"timestamp": timestamp, "level": level, "message": line, "target": "mcp_broker"}).to_string()

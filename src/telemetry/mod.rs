@@ -1,6 +1,6 @@
 //! What the process tells of itself while it runs: its log, and the spans of its traces.
 //!
-//! `logs` is the form of the log, `log_file` a file for it, `fields` the names in it, `filter` what is logged. `http` has the trace of an HTTP
+//! `logs` is the form of the log, `log_file` a file for it, `unread` a way to stderr that never waits, `fields` the names in it, `filter` what is logged. `http` has the trace of an HTTP
 //! request, `traces` what records spans, `queue` and `exporter` their way to the collector, `settings` the variables.
 
 mod counts;
@@ -13,8 +13,9 @@ mod logs;
 mod queue;
 mod settings;
 mod traces;
+mod unread;
 
-use std::io::{IsTerminal, stderr};
+use std::io::{self, IsTerminal, stderr};
 
 use tracing_subscriber::{
     Layer, Registry,
@@ -30,6 +31,7 @@ pub use http::{RequestSpan, request_trace, trace_of};
 pub use log_file::{LogFile, LogFileWriter, older_file};
 pub use logs::{print_error, print_status};
 pub use traces::shut_down;
+pub use unread::UnreadLog;
 
 use crate::config::Config;
 
@@ -44,9 +46,23 @@ pub fn init_to_file(config: &Config, file: LogFile) {
     install(config, file);
 }
 
-/// Starts logging like [`init`], to stderr and a file.
-pub fn init_with_file(config: &Config, file: LogFile) {
-    install(config, stderr.and(file));
+/// Starts logging like [`init`], for a process that goes on while nothing reads its stderr; to a file as well, if there is
+/// one. The log lasts until it is dropped.
+///
+/// # Errors
+/// The thread that writes it cannot be started.
+pub fn init_unread(config: &Config, file: Option<LogFile>) -> io::Result<UnreadLog> {
+    let is_json = logs::is_json(config);
+    let log = UnreadLog::on_stderr(move |dropped| {
+        let lines = if dropped == 1 { "line" } else { "lines" };
+        let line = format!("{dropped} {lines} of the log were dropped: stderr was not read");
+        logs::format_line(is_json, "WARN", &line)
+    })?;
+    match file {
+        Some(file) => install(config, log.writer().and(file)),
+        None => install(config, log.writer()),
+    }
+    Ok(log)
 }
 
 fn install(config: &Config, writer: impl for<'writer> MakeWriter<'writer> + Send + Sync + 'static) {

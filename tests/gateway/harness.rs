@@ -153,6 +153,12 @@ impl Plan {
         self.run_with(&[args, &["--config", &file]].concat())
     }
 
+    /// Starts `gateway run` with this configuration. Its stderr is not read yet.
+    pub fn run_unread(self, args: &[&str]) -> Running {
+        let (file, _) = self.written();
+        Running::start_unread(self.folder, self.marker, "run", &[args, &["--config", &file]].concat())
+    }
+
     /// Starts `gateway run` with these arguments, in the folder of the test.
     pub fn run_with(self, args: &[&str]) -> Running {
         Running::start(self.folder, self.marker, "run", args)

@@ -308,6 +308,43 @@ fn can_write(pipe: &ChildStdin) -> bool {
 }
 
 #[test]
+fn calls_go_on_while_the_log_is_not_read_and_the_log_says_what_is_missing() {
+    // More than a pipe and the lines that wait can hold.
+    let talks = ["--stderr-at-start", "1000000"];
+    let mut gateway = Plan::new().backend("one", &talks).run_unread(&["--debug"]);
+    let client = gateway.legacy();
+    for at in 0..50 {
+        assert_eq!(client.gets("echo", json!({"at": at}))["arguments"], json!({"at": at}));
+    }
+    gateway.reads_log();
+    eventually("the log says how many lines are missing", || {
+        let log = gateway.log();
+        let notice = log.lines().find(|line| line.contains("were dropped"))?;
+        let notice: Value = serde_json::from_str(notice).unwrap();
+        let message = notice["message"].as_str().unwrap();
+        let dropped: usize = message.split(' ').next().unwrap().parse().unwrap();
+        assert!(dropped > 1_000, "{message}");
+        Some(())
+    });
+    client.fails_as("backend_died", "die", json!({"code": 3}));
+    eventually("the log goes on", || {
+        gateway.log().contains("dying on request").then_some(())
+    });
+    drop(client);
+    assert!(gateway.ends().success());
+}
+
+#[test]
+fn it_ends_although_its_log_is_not_read() {
+    let talks = ["--stderr-at-start", "1000000"];
+    let mut gateway = Plan::new().backend("one", &talks).run_unread(&["--debug"]);
+    let client = gateway.legacy();
+    client.gets("echo", json!({}));
+    drop(client);
+    assert!(gateway.ends().success());
+}
+
+#[test]
 fn an_open_subscription_does_not_hold_up_the_end() {
     let mut gateway = Plan::new().backend("one", &[]).run(&[]);
     let client = gateway.modern();

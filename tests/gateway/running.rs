@@ -5,7 +5,7 @@ use std::{
     io::Read,
     os::{fd::OwnedFd, unix::net::UnixStream},
     path::{Path, PathBuf},
-    process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio},
+    process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex},
     thread,
 };
@@ -26,6 +26,8 @@ pub struct Running {
     pub folder: PathBuf,
     marker: String,
     log: Arc<Mutex<String>>,
+    /// Until it is read.
+    stderr: Option<ChildStderr>,
 }
 
 /// A subcommand of `gateway` with these arguments, in this folder, which is also the home.
@@ -55,6 +57,13 @@ pub fn with_pipes(mut program: Command) -> (Child, ChildStdin, ChildStdout) {
 
 impl Running {
     pub fn start(folder: PathBuf, marker: String, subcommand: &str, args: &[&str]) -> Self {
+        let mut running = Self::start_unread(folder, marker, subcommand, args);
+        running.reads_log();
+        running
+    }
+
+    /// A gateway whose stderr is not read yet.
+    pub fn start_unread(folder: PathBuf, marker: String, subcommand: &str, args: &[&str]) -> Self {
         // Clients such as those of Node.js have sockets for pipes.
         let (own, given) = UnixStream::pair().unwrap();
         let mut child = program(&folder, subcommand, args)
@@ -63,21 +72,25 @@ impl Running {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let log = Arc::new(Mutex::new(String::new()));
-        let (mut stderr, to) = (child.stderr.take().unwrap(), Arc::clone(&log));
+        Self {
+            stderr: child.stderr.take(),
+            child,
+            wire: Some(Wire::on_socket(own)),
+            folder,
+            marker,
+            log: Arc::default(),
+        }
+    }
+
+    /// Reads stderr from here on.
+    pub fn reads_log(&mut self) {
+        let (mut stderr, to) = (self.stderr.take().unwrap(), Arc::clone(&self.log));
         thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(len @ 1..) = stderr.read(&mut bytes) {
                 to.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..len]));
             }
         });
-        Self {
-            child,
-            wire: Some(Wire::on_socket(own)),
-            folder,
-            marker,
-            log,
-        }
     }
 
     /// The streams without a handshake.

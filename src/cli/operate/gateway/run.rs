@@ -133,15 +133,15 @@ impl Run {
             None => self.found_file().map_err(CliError::Usage)?,
         };
         let Served { config, read, notes } = self.served(&file).map_err(CliError::Usage)?;
-        telemetry::init(&config);
+        let log = telemetry::init_unread(&config, None).map_err(cannot_start)?;
         config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
         let len = config.backends.values().map(Vec::len).sum::<usize>();
         let backends = if len == 1 { "backend" } else { "backends" };
         for note in &notes {
-            telemetry::print_status(&config, "WARN", &format!("{}: {note}", file.display()));
+            log.print_status(&config, "WARN", &format!("{}: {note}", file.display()));
         }
         let line = format!("serving {len} {backends} of {}", file.display());
-        telemetry::print_status(&config, "INFO", &line);
+        log.print_status(&config, "INFO", &line);
         serve(&config, Some(FollowedBackends { file, read }), self.name, stdout)
     }
 

@@ -143,13 +143,12 @@ impl Watched {
         let stdout = Stdout::take().map_err(cannot_start)?;
         let sources = run::sources(None, Some(&self.log_level), &self.env);
         let (mut config, _) = sources.load().map_err(|error| CliError::Usage(error.to_string()))?;
-        match &self.log_file {
-            None => telemetry::init(&config),
-            Some(file) => {
-                let wrong = |error| CliError::Failed(format!("{} cannot be written: {error}", file.display()));
-                telemetry::init_with_file(&config, LogFile::open(file).map_err(wrong)?);
-            }
-        }
+        let opened = |file: &PathBuf| {
+            let wrong = |error| CliError::Failed(format!("{} cannot be written: {error}", file.display()));
+            LogFile::open(file).map_err(wrong)
+        };
+        let file = self.log_file.as_ref().map(opened).transpose()?;
+        let _log = telemetry::init_unread(&config, file).map_err(cannot_start)?;
         let backend = self.backend().map_err(CliError::Usage)?;
         config.backends = Arc::new(BTreeMap::from([(
             ProjectId::default_project(),
