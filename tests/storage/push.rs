@@ -147,7 +147,7 @@ async fn accepted_messages_are_pushed(url: String) {
     assert_eq!(sender.depth(bob).await, (0, 3));
 
     // One batch, to a session with push and one without.
-    let bundle: Vec<_> = (0..5).map(|_| sender.direct(bob)).collect();
+    let bundle = sender.directs(bob, 5);
     let ids: Vec<_> = bundle.iter().map(|append| append.message.id).collect();
     sender.store.append(bundle, now()).await.unwrap();
     assert_eq!(taker.next_delivery(bob, claim).await, (3, ids));

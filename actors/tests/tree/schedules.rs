@@ -2,7 +2,7 @@
 //! for names and send to each other. Every accepted message arrives, a session has one owner at a time, and the same
 //! seed repeats the same run.
 //!
-//! `SCHEDULES` is the number of seeds (50); `SCHEDULE_SEED` runs one seed alone.
+//! `SCHEDULES` is the number of seeds (50), which five tests share; `SCHEDULE_SEED` runs one seed alone.
 
 use std::{
     cell::{Cell, RefCell},
@@ -33,6 +33,8 @@ use crate::{
 const REPLICAS: usize = 3;
 const NAMES: [&str; 3] = ["ann", "ben", "cat"];
 const EVENTS: usize = 40;
+/// Tests that share the seeds.
+const TESTS: u64 = 5;
 
 /// The random numbers of one seed (`SplitMix64`).
 struct Dice(AtomicU64);
@@ -296,15 +298,45 @@ async fn run_schedule(seed: u64) {
     assert_eq!(replicas.ledger.missing(), []);
 }
 
-#[test]
-fn every_accepted_message_arrives_despite_faults_of_the_replicas() {
+/// Runs the seeds of one of the tests below.
+fn run_seeds(test: u64) {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let seeds = match number("SCHEDULE_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("SCHEDULES").unwrap_or(50),
     };
-    for seed in seeds {
+    for seed in seeds.filter(|seed| seed % TESTS == test) {
         println!("SCHEDULE_SEED={seed}");
         run(move || run_schedule(seed));
+    }
+}
+
+/// The seeds are shared out to several tests, each of which may take as long as one test may.
+mod every_accepted_message_arrives_despite_faults_of_the_replicas {
+    use super::run_seeds;
+
+    #[test]
+    fn with_the_first_seeds() {
+        run_seeds(0);
+    }
+
+    #[test]
+    fn with_the_second_seeds() {
+        run_seeds(1);
+    }
+
+    #[test]
+    fn with_the_third_seeds() {
+        run_seeds(2);
+    }
+
+    #[test]
+    fn with_the_fourth_seeds() {
+        run_seeds(3);
+    }
+
+    #[test]
+    fn with_the_fifth_seeds() {
+        run_seeds(4);
     }
 }
