@@ -44,14 +44,32 @@ impl Administration {
         done
     }
 
-    /// Ends an open call of a backend of the caller's project. Requires the scope `admin`. `end` does it, and returns the
-    /// name of the backend.
+    /// Ends an open call of a backend of the caller's project. Requires the scope `admin`. `end` does it at this replica, and
+    /// returns the name of the backend. `elsewhere` has the other replicas do it, and returns whether one has; it is absent if
+    /// another replica asks this one. The replica that ends the call records it, and the one that was asked first a refusal.
     ///
     /// # Errors
-    /// `forbidden`, or the error of `end`.
-    pub fn end_call(&self, by: &Arc<Identity>, id: &str, end: impl FnOnce() -> Result<String>) -> Result<()> {
+    /// `forbidden`, or the error of `end` or `elsewhere`.
+    pub async fn end_call(
+        &self,
+        by: &Arc<Identity>,
+        id: &str,
+        end: impl FnOnce() -> Result<String>,
+        elsewhere: Option<impl AsyncFnOnce() -> Result<bool>>,
+    ) -> Result<()> {
         let act = |target| audited_action("backend.cancel_call", by.project.id(), Some(target));
-        match by.check_scope(Scope::Admin).and_then(|()| end()) {
+        let mut ended = by.check_scope(Scope::Admin).and_then(|()| end());
+        if let Err(error @ BrokerError::CallNotFound { .. }) = ended {
+            let Some(elsewhere) = elsewhere else {
+                return Err(error);
+            };
+            match elsewhere().await {
+                Ok(true) => return Ok(()),
+                Ok(false) => ended = Err(error),
+                Err(unknown) => ended = Err(unknown),
+            }
+        }
+        match ended {
             Ok(backend) => {
                 self.audit().record_done(by, &act(format!("{backend} {id}")));
                 Ok(())

@@ -22,13 +22,18 @@ const UNKNOWN: &str = "unknown";
 /// The answers of the other replicas.
 #[derive(Debug, Default)]
 pub struct Answers {
-    /// What the replicas answered with status 200.
+    /// What the replicas answered with status 200, or with 204 without a body.
     answered: Vec<(ReplicaId, Bytes)>,
     /// The replicas that did not answer.
     pub partial: Vec<String>,
 }
 
 impl Answers {
+    /// Whether a replica has what was asked about.
+    pub fn is_any(&self) -> bool {
+        !self.answered.is_empty()
+    }
+
     /// The answers as values. A replica whose answer cannot be read, such as one of another version, counts as one that
     /// did not answer.
     pub fn parse<T: DeserializeOwned>(&mut self) -> Vec<(ReplicaId, T)> {
@@ -85,7 +90,7 @@ pub async fn ask_others(request: &HttpRequest, bytes_max: usize) -> Answers {
     });
     for (replica, answer) in join_all(asked).await {
         match answer {
-            Some((StatusCode::OK, body)) => answers.answered.push((replica, body)),
+            Some((StatusCode::OK | StatusCode::NO_CONTENT, body)) => answers.answered.push((replica, body)),
             Some((StatusCode::NOT_FOUND, _)) => {}
             Some(_) | None => answers.partial.push(replica.to_string()),
         }

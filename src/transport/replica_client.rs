@@ -6,7 +6,7 @@ use std::{io, net::SocketAddr, time::Duration};
 use actix_codec::Framed;
 use actix_http::{
     ConnectionType, RequestHead, RequestHeadType, ResponseHead,
-    h1::{ClientCodec, Message},
+    h1::{ClientCodec, Message, MessageType},
 };
 use actix_rt::net::TcpStream;
 use actix_web::{
@@ -116,6 +116,9 @@ pub async fn ask(
     let mut head = forwarded_head(request);
     head.uri = uri;
     let answer = send_request(&mut upstream, head, body).await?;
+    if upstream.codec_ref().message_type() == MessageType::None {
+        return Ok((answer.status, Bytes::new()));
+    }
     let mut upstream = upstream.into_map_codec(ClientCodec::into_payload_codec);
     let mut body = BytesMut::new();
     loop {

@@ -1,6 +1,6 @@
 //! The open calls of backends as JSON, for operators, and how they are ended.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 use actors::{
     clock::{Now, now, rfc3339_text},
@@ -8,7 +8,7 @@ use actors::{
     model::BrokerError,
     project::ProjectHandle,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -20,13 +20,18 @@ const CALLS_LEN_MAX: usize = 1_000;
 const ID_CHARS_MAX: usize = 64;
 
 /// A call of a backend that is not over.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize, Deserialize, ToSchema)]
 pub struct BackendCall {
     #[schema(value_type = String, format = "uuid")]
     call_id: Uuid,
     backend: String,
+    /// The id of the replica that has it. Absent where the storage is not shared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, format = "uuid")]
+    replica: Option<String>,
     /// The method of the request, such as `tools/call`.
-    method: &'static str,
+    #[schema(value_type = String)]
+    method: Cow<'static, str>,
     /// The backend's own name of the tool. Absent for other methods, and until the backend has told of the tool.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -38,7 +43,8 @@ pub struct BackendCall {
     name: Option<String>,
     /// `waiting`: for its turn, for its backend, or for what its caller has to say before it is sent again. `running`: the
     /// backend has it. `parked`: the backend has it, and its caller has to call again with the input that it was asked for.
-    state: &'static str,
+    #[schema(value_type = String)]
+    state: Cow<'static, str>,
     /// The caller, as the audit names it.
     caller: String,
     /// The session that the caller acts as.
@@ -56,15 +62,29 @@ pub struct BackendCall {
 }
 
 /// The calls of the backends of the project that are not over.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize, Deserialize, ToSchema)]
 pub struct BackendCalls {
     /// The oldest first, at most 1,000.
     calls: Vec<BackendCall>,
     /// All that there are.
     total: usize,
-    /// The id of the replica that answers, whose calls these are; null where the storage is not shared.
+    /// The id of the replica that answers; null where the storage is not shared.
     #[schema(required)]
     replica: Option<String>,
+    /// Replicas that did not answer: their calls are missing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    pub partial: Vec<String>,
+}
+
+impl BackendCalls {
+    /// Adds those of another replica. The clocks of the replicas say which call is older.
+    pub fn merge(&mut self, other: Self) {
+        self.total += other.total;
+        self.calls.extend(other.calls);
+        self.calls.sort_by(|call, other| call.since.cmp(&other.since));
+        self.calls.truncate(CALLS_LEN_MAX);
+    }
 }
 
 /// The open calls of a project at this replica, or of one of its backends.
@@ -96,12 +116,16 @@ pub fn list(
         let name = call
             .tool()
             .map_or_else(|| call.called(), |tool| names.get(&(*at, tool)).copied());
-        BackendCall::of(project, &offered.backends[*at], call, name, now)
+        BackendCall::of(project, &offered.backends[*at], call, name, now).map(|call| BackendCall {
+            replica: replica.clone(),
+            ..call
+        })
     });
     Ok(BackendCalls {
         calls: shown.collect(),
         total,
         replica,
+        partial: Vec::new(),
     })
 }
 
@@ -136,10 +160,11 @@ impl BackendCall {
         Some(Self {
             call_id: call.id()?,
             backend: backend.name.to_string(),
-            method: call.origin.method,
+            replica: None,
+            method: call.origin.method.into(),
             tool: call.tool().map(str::to_owned),
             name: name.map(str::to_owned),
-            state: call.stage().as_str()?,
+            state: call.stage().as_str()?.into(),
             caller: call.origin.caller.to_string(),
             session_id: session.map(|id| id.to_string()),
             session_name,

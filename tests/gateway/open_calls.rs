@@ -327,26 +327,57 @@ fn calls_belong_to_their_project_and_administrators_alone_end_them() {
 }
 
 #[test]
-fn a_replica_shows_and_ends_its_own_calls_alone() {
+fn every_replica_shows_and_ends_the_calls_of_all() {
     let redis = Redis::start();
     let replica = || {
         let plan = Plan::new().backend("fake", &[]).flag("--storage=redis");
         plan.flag(&format!("--redis-url={}", redis.url())).start()
     };
-    let (here, there) = (replica(), replica());
-    let client = here.legacy();
-    let call = client.begins_call("fake__never", &json!({}));
-    let [running] = awaits_states(&here, ["running"]);
-    let answers = [&here, &there].map(|replica| replica.get(PATH).json());
+    let (here, mut there) = (replica(), replica());
+    let ids = [&here, &there].map(|replica| replica.get(PATH).json()["replica"].clone());
+    assert_ne!(ids[0], ids[1]);
+    let clients = [here.legacy(), there.legacy()];
+    let first = clients[0].begins_call("fake__never", &json!({}));
+    awaits_states(&here, ["running"]);
+    let _second = clients[1].begins_call("fake__never", &json!({}));
+    let mut open = awaits_states(&here, ["running", "running"]);
     assert!(
-        answers.iter().all(|answer| answer["replica"].is_string()),
-        "{answers:?}"
+        open.is_sorted_by_key(|call| call["since"].as_str().unwrap().to_owned()),
+        "the oldest is first: {open:?}"
     );
-    assert_ne!(answers[0]["replica"], answers[1]["replica"]);
-    assert_eq!(answers[1]["total"], 0);
-    assert_eq!(ends(&there, &running).problem(), (404, "call_not_found".to_owned()));
-    is_ended(&here, &running);
-    is_told(&client, &call, "fake");
+    open.sort_by_key(|call| ids.iter().position(|id| *id == call["replica"]));
+    for (replica, own) in [(&here, 0), (&there, 1)] {
+        let all = replica.get(PATH).json();
+        assert_eq!((&all["total"], all.get("partial")), (&json!(2), None), "{all}");
+        let alone = replica.get(&format!("{PATH}?replica=self")).json();
+        let shown = [&alone["total"], &alone["calls"][0]["call_id"]];
+        assert_eq!(shown, [&json!(1), &open[own]["call_id"]], "{alone}");
+    }
+
+    let id = open[0]["call_id"].as_str().unwrap();
+    let alone = there.rest_with(&[], "DELETE", &format!("{PATH}/{id}?replica=self"), &Value::Null);
+    assert_eq!(alone.problem(), (404, "call_not_found".to_owned()));
+    is_ended(&there, &open[0]);
+    is_told(&clients[0], &first, "fake");
+    assert_eq!(ends(&there, &open[0]).problem(), (404, "call_not_found".to_owned()));
+    let outcomes = eventually("the audit has the end and the refusal, once each", || {
+        let audit = here.get("/api/v1/audit").json();
+        let entries = audit["entries"].as_array()?.iter();
+        let ends = entries.filter(|entry| entry["action"] == "backend.cancel_call");
+        let outcomes: Vec<_> = ends.map(|entry| entry["outcome"].clone()).collect();
+        (outcomes.len() == 2).then_some(outcomes)
+    });
+    assert!(outcomes.contains(&json!("done")), "{outcomes:?}");
+
+    there.broker().kill();
+    let all = here.get(PATH).json();
+    assert_eq!(
+        (&all["total"], &all["partial"]),
+        (&json!(0), &json!([ids[1]])),
+        "a replica that does not answer is named"
+    );
+    let unknown = ends(&here, &open[1]);
+    assert_eq!(unknown.problem(), (503, "unavailable".to_owned()), "it may be there");
 }
 
 #[test]

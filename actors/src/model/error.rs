@@ -253,7 +253,7 @@ pub enum BrokerError {
     QuestionsFull { which: QuestionBudget, limit: usize },
     #[error(transparent)]
     Backend(#[from] BackendFailure),
-    #[error("no open call {id} at this replica: mcp-broker gateway calls shows those of the project")]
+    #[error("no open call {id}: mcp-broker gateway calls shows those of the project")]
     CallNotFound { id: String },
     #[error("timed out")]
     Timeout,

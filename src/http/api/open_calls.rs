@@ -3,19 +3,22 @@
 #![allow(unused_qualifications, reason = "what utoipa writes")]
 
 use actix_web::{HttpRequest, HttpResponse, http::Method, web};
-use actors::model::Scope;
+use actors::model::{BrokerError, Scope};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::{
     http::{
-        extract::{Admin, ApiResult, Caller, NoQuery, ok_text},
+        extract::{Admin, ApiResult, Caller, ok_text},
         replicas,
         resource::Resource,
     },
     json::write_json,
     verbs::open_calls::{self as verbs, BackendCalls},
 };
+
+/// Bytes of the answer of another replica: 1,000 calls, most of them below 1 KiB.
+const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The resources of this file.
 pub fn resources() -> Vec<Resource> {
@@ -32,28 +35,66 @@ pub fn resources() -> Vec<Resource> {
 pub struct CallsQuery {
     /// Only those of the backend with this name.
     backend: Option<String>,
+    /// `self`: only those of this replica.
+    #[param(pattern = "^self$")]
+    replica: Option<String>,
 }
 
-/// The open calls of the project's backends at this replica, the oldest first.
+/// Where an open call is looked for.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct EndCallQuery {
+    /// `self`: only at this replica.
+    #[param(pattern = "^self$")]
+    replica: Option<String>,
+}
+
+/// The open calls of the project's backends at all replicas, the oldest first.
 #[utoipa::path(get, path = "/api/v1/gateway/calls", operation_id = "list_backend_calls", tag = "backends",
     params(CallsQuery), responses((status = 200, description = "The calls", body = BackendCalls),
 ))]
 pub async fn list(Caller(by): Caller, query: web::Query<CallsQuery>, request: HttpRequest) -> ApiResult {
     by.check_scope(Scope::Observer)?;
-    let replica = replicas::own_id(&request).map(|replica| replica.to_string());
-    let calls = verbs::list(&by.project, query.backend.as_deref(), replica)?;
+    let CallsQuery { backend, replica } = query.into_inner();
+    let is_self_only = replicas::is_self_only(replica.as_deref())?;
+    let own_id = replicas::own_id(&request).map(|replica| replica.to_string());
+    let mut calls = verbs::list(&by.project, backend.as_deref(), own_id)?;
+    if !is_self_only {
+        let mut others = replicas::ask_others(&request, ANSWER_BYTES_MAX).await;
+        for (_, other) in others.parse::<BackendCalls>() {
+            calls.merge(other);
+        }
+        calls.partial = others.partial;
+    }
     let mut text = Vec::new();
     write_json(&mut text, &calls);
     ok_text(&by, text)
 }
 
-/// Ends an open call at this replica: its caller gets the error `call_cancelled`, and its backend is told. The caller of a
-/// parked call gets `invalid_request_state` when it calls again. Requires the scope `admin`.
+/// Ends an open call at whichever replica it is: its caller gets the error `call_cancelled`, and its backend is told. The
+/// caller of a parked call gets `invalid_request_state` when it calls again. Requires the scope `admin`.
 #[utoipa::path(delete, path = "/api/v1/gateway/calls/{call_id}", operation_id = "end_backend_call", tag = "backends",
-    params(("call_id" = String, Path, format = "uuid", description = "Its id")), responses(
+    params(("call_id" = String, Path, format = "uuid", description = "Its id"), EndCallQuery), responses(
     (status = 204, description = "The call is ended"),
 ))]
-pub async fn end(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> ApiResult {
-    admin.end_call(&by, &path, || verbs::end(&by.project, &path))?;
+pub async fn end(
+    admin: Admin,
+    Caller(by): Caller,
+    query: web::Query<EndCallQuery>,
+    path: web::Path<String>,
+    request: HttpRequest,
+) -> ApiResult {
+    let is_self_only = replicas::is_self_only(query.replica.as_deref())?;
+    let elsewhere = async || {
+        let others = replicas::ask_others(&request, ANSWER_BYTES_MAX).await;
+        // It may be at a replica that did not answer.
+        let is_known = others.is_any() || others.partial.is_empty();
+        is_known.then_some(others.is_any()).ok_or(BrokerError::unavailable())
+    };
+    let elsewhere = (!is_self_only).then_some(elsewhere);
+    admin
+        .end_call(&by, &path, || verbs::end(&by.project, &path), elsewhere)
+        .await?;
     Ok(HttpResponse::NoContent().finish())
 }

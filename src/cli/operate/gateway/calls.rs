@@ -17,7 +17,7 @@ use crate::cli::{
         texts::seconds_of,
     },
     output::{json_line, print},
-    table::Table,
+    table::{Table, escaped},
 };
 
 /// The names of the commands.
@@ -79,6 +79,8 @@ pub fn read_cancel(matches: &ArgMatches) -> Box<dyn Job> {
 struct Answer {
     calls: Vec<Box<RawValue>>,
     total: usize,
+    #[serde(default)]
+    partial: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -99,7 +101,11 @@ struct OpenCall {
 impl Job for Calls {
     fn run(&self, context: &Context) -> Result<(), CliError> {
         let body = context.client.send(&ApiRequest::get(self.path.clone()))?;
-        let Answer { calls, total } = parsed(&body)?;
+        let Answer { calls, total, partial } = parsed(&body)?;
+        if !partial.is_empty() {
+            let silent = escaped(&partial.join(", "));
+            eprintln!("these replicas did not answer, and their calls are missing: {silent}");
+        }
         if context.output.json {
             let lines: String = calls.iter().map(|call| json_line(call)).collect();
             return print(&lines);
