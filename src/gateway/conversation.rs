@@ -349,11 +349,11 @@ impl<'a> Conversation<'a> {
             let reading = actix_rt::spawn(reader.run(report));
             self.lists = Some(AbortOnDropHandle::new(reading));
         }
-        if self.order.profile.is_none() {
+        if let Some(subscribed) = self.order.subscribed.clone() {
             let listener = Listener {
                 link,
-                resources: Arc::clone(&self.order.resources),
-                tasks: Arc::clone(&self.order.tasks),
+                subscribed,
+                hears_of_lists: self.order.profile.is_none(),
                 log: Arc::clone(&self.order.log),
                 heard: Rc::clone(&self.heard),
             };
@@ -385,21 +385,26 @@ impl<'a> Conversation<'a> {
                 let _ = id.and_then(scan::string).map(|id| self.order.urls.complete(&id));
             }
             "notifications/subscriptions/acknowledged" => self.heard.acknowledged.notify_one(),
-            // The main instance tells of these: others have no subscriptions, and their ids may mean something else.
-            "notifications/resources/updated" | "notifications/tasks" if self.order.profile.is_some() => {}
-            "notifications/resources/updated" => {
-                let uri = params.and_then(|params| json::member(params, "uri"));
-                match uri.and_then(scan::string) {
-                    Some(uri) => self.order.resources.note_change(&uri),
-                    None => self.order.counters.note_dropped("a changed resource without a URI"),
-                }
-            }
-            "notifications/tasks" => {
-                if let Err(why) = self.order.tasks.note_state(params.unwrap_or("{}")) {
-                    self.order.counters.note_dropped(why);
-                }
-            }
+            "notifications/resources/updated" | "notifications/tasks" => self.told_of_change(method, params),
             _ => self.changes.note(method),
+        }
+    }
+
+    /// Passes a change of a resource or a task on. Instances that no caller has subscribed at may mean something else by the
+    /// same URI or id.
+    fn told_of_change(&self, method: &str, params: Option<&str>) {
+        let Some(subscribed) = &self.order.subscribed else {
+            return;
+        };
+        let noted = if method == "notifications/tasks" {
+            subscribed.tasks.note_state(params.unwrap_or("{}"))
+        } else {
+            let uri = params.and_then(|params| json::member(params, "uri"));
+            let uri = uri.and_then(scan::string).ok_or("a changed resource without a URI");
+            uri.map(|uri| subscribed.resources.note_change(&uri))
+        };
+        if let Err(why) = noted {
+            self.order.counters.note_dropped(why);
         }
     }
 

@@ -5,10 +5,7 @@ use std::{collections::BTreeSet, rc::Rc, sync::Arc, time::Duration};
 
 use actors::clock::now;
 use actors::{
-    gateway::{
-        BackendLog, Call, CallEnd, CallPurpose, FrameLink, Link, LinkRefusal, ServerInfo, SubscribedResources,
-        SubscribedTasks,
-    },
+    gateway::{BackendLog, Call, CallEnd, CallPurpose, FrameLink, Link, LinkRefusal, ServerInfo, Subscribed},
     model::BackendEra,
 };
 use serde_json::{Map, Value, json};
@@ -39,8 +36,10 @@ pub struct Heard {
 /// Asks one running instance to tell of changes.
 pub struct Listener {
     pub link: Arc<FrameLink>,
-    pub resources: Arc<SubscribedResources>,
-    pub tasks: Arc<SubscribedTasks>,
+    /// What its callers want to be told of.
+    pub subscribed: Subscribed,
+    /// It is to tell of its lists too.
+    pub hears_of_lists: bool,
     pub log: Arc<BackendLog>,
     pub heard: Rc<Heard>,
 }
@@ -51,7 +50,7 @@ impl Listener {
         let capabilities: Value = serde_json::from_str(&server.capabilities).unwrap_or_default();
         let tells_of_resources = capabilities["resources"]["subscribe"] == true;
         // What callers have subscribed to may have changed since the instance before.
-        self.resources.note_all();
+        self.subscribed.resources.note_all();
         match self.link.era() {
             BackendEra::Modern => self.listen(&capabilities, tells_of_resources).await,
             BackendEra::Legacy if tells_of_resources => self.subscribe().await,
@@ -62,21 +61,25 @@ impl Listener {
     /// Keeps one subscription open at a modern backend. When callers want other resources or tasks, the next one is open
     /// before the one before it ends, so that no change is missed.
     async fn listen(&self, capabilities: &Value, tells_of_resources: bool) {
-        let lists = announced_lists(capabilities);
+        let lists = if self.hears_of_lists {
+            announced_lists(capabilities)
+        } else {
+            Map::new()
+        };
         let tells_of_tasks = tasks::is_declared(capabilities);
         let mut revisions = Revisions {
-            of_resources: self.resources.revisions(),
-            of_tasks: self.tasks.revisions(),
+            of_resources: self.subscribed.resources.revisions(),
+            of_tasks: self.subscribed.tasks.revisions(),
         };
         let (mut pause, mut before, mut with_tasks) = (PAUSE, None, tells_of_tasks);
         loop {
             revisions.mark_seen();
             let (mut filter, mut meta) = (lists.clone(), modern_meta());
-            let uris = self.resources.uris();
+            let uris = self.subscribed.resources.uris();
             if tells_of_resources && !uris.is_empty() {
                 filter.insert("resourceSubscriptions".to_owned(), json!(uris));
             }
-            let ids = self.tasks.ids();
+            let ids = self.subscribed.tasks.ids();
             let asks_for_tasks = with_tasks && !ids.is_empty();
             if asks_for_tasks {
                 filter.insert("taskIds".to_owned(), json!(ids));
@@ -132,7 +135,7 @@ impl Listener {
             }
             sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
-            self.resources.note_all();
+            self.subscribed.resources.note_all();
         }
     }
 
@@ -151,11 +154,11 @@ impl Listener {
 
     /// Subscribes at a legacy backend to what callers have subscribed to.
     async fn subscribe(&self) {
-        let mut revisions = self.resources.revisions();
+        let mut revisions = self.subscribed.resources.revisions();
         let mut subscribed = BTreeSet::new();
         loop {
             revisions.borrow_and_update();
-            let wanted = self.resources.uris();
+            let wanted = self.subscribed.resources.uris();
             let changes = subscribed
                 .difference(&wanted)
                 .map(|uri| ("resources/unsubscribe", uri))
@@ -172,7 +175,7 @@ impl Listener {
                 },
                 () = self.heard.is_forgotten.notified() => {
                     subscribed.clear();
-                    self.resources.note_all();
+                    self.subscribed.resources.note_all();
                 }
             }
         }

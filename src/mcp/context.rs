@@ -9,7 +9,7 @@ use std::{
 };
 
 use actors::{
-    model::{BrokerError, TraceContext},
+    model::{BrokerError, SessionId, TraceContext},
     project::{ProjectHandle, Registration},
     session::{AgentInfo, Connection, Member, ReadAt},
 };
@@ -292,8 +292,14 @@ impl PeerContext {
         }
     }
 
+    /// The session that the peer acts as.
+    pub fn session_id(&self) -> Option<SessionId> {
+        self.binding.with_member(|member| member.record.id)
+    }
+
     /// Applies the current subscriptions to the outbox and the session.
     pub fn apply_subscriptions(&self) {
+        self.subscriptions.borrow().acts_as(self.session_id());
         let legacy_push = self.legacy.push().filter(|_| self.binding.has_push_stream());
         let effective = self.subscriptions.borrow().effective(legacy_push);
         let message = effective.to_subscribe(self.outbox.id());

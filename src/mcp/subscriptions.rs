@@ -3,10 +3,10 @@
 use std::rc::Rc;
 
 use actors::{
-    model::ConnectionId,
+    model::{ConnectionId, SessionId},
     session::{AckMode, PushMode, Subscribe},
 };
-use tokio::task::AbortHandle;
+use tokio::{sync::watch, task::AbortHandle};
 
 use super::{outbox::PushFrame, version::PushSettings};
 
@@ -21,6 +21,8 @@ pub struct Subscriptions {
     /// Legacy `resources/subscribe`: other subscribed resources.
     legacy_resources: Vec<(String, Notifier)>,
     listens: Vec<OpenListen>,
+    /// The session that the peer acts as, for the subscriptions to what it may have an instance of its own of.
+    session: Option<watch::Sender<Option<SessionId>>>,
 }
 
 /// An open `subscriptions/listen` (2026-07-28).
@@ -73,6 +75,20 @@ impl EffectiveSubscriptions {
 }
 
 impl Subscriptions {
+    /// The session that the peer acts as, which is this one, and the later ones.
+    pub fn sessions(&mut self, session: Option<SessionId>) -> watch::Receiver<Option<SessionId>> {
+        self.session
+            .get_or_insert_with(|| watch::Sender::new(session))
+            .subscribe()
+    }
+
+    /// The peer acts as this session.
+    pub fn acts_as(&self, session: Option<SessionId>) {
+        if let Some(known) = &self.session {
+            known.send_if_modified(|known| std::mem::replace(known, session) != session);
+        }
+    }
+
     /// Adds a legacy subscription; repeating it has no effect.
     pub fn subscribe_legacy(&mut self, uri: String) {
         if !self.legacy_inbox.contains(&uri) {

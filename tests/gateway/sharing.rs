@@ -5,7 +5,7 @@ use std::{fs, thread};
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{Calls, Gateway, Plan, is_alive},
+    harness::{Calls, Gateway, Plan, is_alive, listens_to},
     support::{Agent, HttpAgent, Wire, eventually},
 };
 
@@ -191,4 +191,112 @@ fn a_task_is_found_in_the_process_of_its_owner() {
     let get = |client: &HttpAgent| client.request("tasks/get", json!({"taskId": id}));
     assert_eq!(get(&owner).unwrap()["status"], "working");
     assert_eq!(get(&stranger).unwrap_err()["code"], -32602);
+}
+
+const UPDATED: &str = "notifications/resources/updated";
+const URI: &str = "fake://one";
+
+/// Subscribes to a resource of the backend.
+fn subscribes(client: &Agent) {
+    let uri = format!("own+{URI}");
+    client.request("resources/subscribe", json!({"uri": uri})).unwrap();
+}
+
+/// Waits until the process that serves a client was asked to tell of the resource.
+fn is_asked(client: &Agent, member: &str) {
+    eventually("the process of the client was asked", || {
+        let subscribed = client.gets("own__subscribed", json!({}));
+        (subscribed[member] == json!([URI])).then_some(())
+    });
+}
+
+#[test]
+fn a_changed_resource_is_told_to_the_owner_of_the_process_alone() {
+    for (era, member) in [("legacy", "subscribed"), ("modern", "listened")] {
+        let team = Team::new(&["--era", era], "sharing = \"key\"");
+        let [mine, also_mine, other] = [0, 0, 1].map(|at: usize| team.socket(&team.keys[at], &json!({})));
+        // The processes run: what is subscribed to before that counts as changed at their start.
+        assert_ne!(pid(&mine), pid(&other));
+        for client in [&mine, &also_mine, &other] {
+            subscribes(client);
+        }
+        for client in [&mine, &other] {
+            is_asked(client, member);
+        }
+        mine.gets("own__touch", json!({"uri": URI}));
+        for client in [&mine, &also_mine] {
+            let told = client.wire.next_notification(UPDATED);
+            assert_eq!(told, json!({"uri": format!("own+{URI}")}));
+        }
+        assert_eq!(other.wire.notifications_so_far(UPDATED), 0);
+        other.gets("own__touch", json!({"uri": URI}));
+        other.wire.next_notification(UPDATED);
+        assert_eq!(mine.wire.notifications_so_far(UPDATED), 0);
+    }
+}
+
+#[test]
+fn a_subscription_starts_the_process_of_its_owner() {
+    for lines in ["", "asks = true"] {
+        let team = Team::new(&[], &format!("sharing = \"key\"\n{lines}"));
+        let roots = json!({"roots": {}});
+        let client = team.socket(&team.keys[0], &roots);
+        client.request("resources/list", json!({})).unwrap();
+        subscribes(&client);
+        // Whether it has changed before that is not known.
+        client.wire.next_notification(UPDATED);
+        is_asked(&client, "subscribed");
+        eventually("only the main one and that of the owner run", || {
+            (team.gateway.programs().len() == 2).then_some(())
+        });
+        client.fails_as("backend_died", "own__die", json!({}));
+        is_asked(&client, "subscribed");
+    }
+}
+
+#[test]
+fn a_subscription_goes_over_to_the_process_of_the_session_that_a_connection_registers() {
+    let team = Team::new(&[], "sharing = \"session\"");
+    let client = team.socket(&team.keys[0], &json!({}));
+    let before = pid(&client);
+    subscribes(&client);
+    is_asked(&client, "subscribed");
+    let client = client.registered("mara");
+    assert_ne!(pid(&client), before);
+    is_asked(&client, "subscribed");
+    eventually("the process of the session tells of changes", || {
+        client.gets("own__touch", json!({"uri": URI}));
+        (client.wire.notifications_so_far(UPDATED) > 2).then_some(())
+    });
+}
+
+#[test]
+fn a_task_is_told_of_by_the_process_of_its_owner() {
+    const CHANGED: &str = "notifications/tasks";
+    let team = Team::new(&["--era", "modern", "--tasks"], "sharing = \"key\"");
+    let takes_tasks = json!({"extensions": {"io.modelcontextprotocol/tasks": {}}});
+    let clients = [0, 1].map(|at: usize| {
+        let wire = Wire::open_with(team.gateway.address, &[("X-API-Key", &team.keys[at])]);
+        Agent::modern(wire, takes_tasks.clone())
+    });
+    let tasks = clients.each_ref().map(|client| {
+        let task = client
+            .request("tools/call", json!({"name": "own__task", "arguments": {}}))
+            .unwrap();
+        let id = task["taskId"].as_str().unwrap().to_owned();
+        assert_eq!(listens_to(client, "taskIds", &[&id]).1, json!([id]));
+        // Both processes know it by the same id.
+        eventually("the process of the client was asked", || {
+            let subscribed = client.gets("own__subscribed", json!({}));
+            (subscribed["tasks"] == json!(["task-1"])).then_some(())
+        });
+        id
+    });
+    clients[0].gets("own__finish", json!({"task": "task-1"}));
+    let told = clients[0].wire.next_notification(CHANGED);
+    assert_eq!(
+        (&told["taskId"], &told["status"]),
+        (&json!(tasks[0]), &json!("completed"))
+    );
+    assert_eq!(clients[1].wire.notifications_so_far(CHANGED), 0);
 }

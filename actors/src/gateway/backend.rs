@@ -21,8 +21,7 @@ use super::{
     launch::{Instance, InstanceEvent, LaunchOrder, Launcher},
     life::{BackendState, Life, LifeEffect, LifeEvent},
     list_budget::{ListBudget, ListBytes},
-    pool::PoolKind,
-    profile::Profile,
+    pool::{Audience, PoolKind},
     shared::{BackendCommand, BackendOrder, BackendShared, BackendView},
     told_lists::ToldLists,
 };
@@ -208,19 +207,25 @@ impl Backend {
         &mut self,
         config: Arc<BackendConfig>,
         known_era: Option<BackendEra>,
-        profile: Option<Profile>,
+        audience: Option<Audience>,
     ) -> Launched {
         self.last_number += 1;
+        let subscribed = match &audience {
+            None => Some(self.shared.subscribed.of(None)),
+            Some(audience) => audience
+                .owner
+                .as_ref()
+                .map(|owner| self.shared.subscribed.of(Some(owner))),
+        };
         let (address, number) = (self.address.clone(), self.last_number);
         let order = LaunchOrder {
             project: self.shared.project.clone(),
             config: Arc::clone(&config),
-            profile,
+            profile: audience.map(|audience| audience.profile),
             known_era,
             known_lists: self.shared.view().lists.clone(),
             log: Arc::clone(&self.shared.log),
-            resources: Arc::clone(&self.shared.resources),
-            tasks: Arc::clone(&self.shared.tasks),
+            subscribed,
             urls: Arc::clone(&self.shared.urls),
             counters: Arc::clone(&self.shared.counters),
             report: Arc::new(move |event| {

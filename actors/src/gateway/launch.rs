@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     asked_urls::AskedUrls, call::Link, counters::BackendCounters, link_end::LinkEnded, lists::BackendLists,
-    log::BackendLog, profile::Profile, subscribed::SubscribedResources, subscribed_tasks::SubscribedTasks,
+    log::BackendLog, profile::Profile, subscribed_owners::Subscribed,
 };
 use crate::model::{BackendConfig, BackendEra, ProjectId};
 
@@ -41,10 +41,9 @@ pub struct LaunchOrder {
     pub known_lists: Option<Arc<BackendLists>>,
     /// Takes what it writes to stderr.
     pub log: Arc<BackendLog>,
-    /// The resources of whose changes callers want to be told.
-    pub resources: Arc<SubscribedResources>,
-    /// The tasks of whose changes callers want to be told.
-    pub tasks: Arc<SubscribedTasks>,
+    /// What the callers want to be told of whom it tells of changes. `None` for an instance of the pool without an owner: the
+    /// main one tells its callers.
+    pub subscribed: Option<Subscribed>,
     /// The URLs that callers were asked to open.
     pub urls: Arc<AskedUrls>,
     /// Counts what reaches no caller.

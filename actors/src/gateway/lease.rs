@@ -111,9 +111,9 @@ impl Leases {
         self.lock().settling(id)
     }
 
-    /// Whether the pool has this instance.
-    pub(super) fn has(&self, id: u64) -> bool {
-        self.lock().has(id)
+    /// For whom the instance of this id is, if the pool has it.
+    pub(super) fn audience_of(&self, id: u64) -> Option<Audience> {
+        self.lock().audience_of(id)
     }
 
     /// Calls that wait for an instance.
@@ -131,6 +131,11 @@ impl Leases {
     /// Whether the instance that an audience would be lent has the link of this number.
     pub fn has_link(&self, audience: &Audience, number: u64) -> bool {
         self.lock().has_link(audience, number)
+    }
+
+    /// Whether the pool has an instance for this audience, which may be one that is being started.
+    pub fn has_any(&self, audience: &Audience) -> bool {
+        self.lock().has_any(audience)
     }
 
     /// Whether an instance for this audience is being started.

@@ -1,17 +1,22 @@
 //! Bounds what the added backends of one project offer together: the catalog, the storage and every reader of a list have it
 //! in memory, and its size is the choice of servers that an administrator of the project has chosen.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
-};
+use std::sync::Arc;
+
+use super::room::Room;
 
 /// Bytes of the lists of all added backends of a project.
 pub(super) const ADDED_LISTS_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// The bytes that the added backends of a project offer together.
-#[derive(Debug, Default)]
-pub(super) struct ListBudget(AtomicUsize);
+#[derive(Debug)]
+pub(super) struct ListBudget(Room);
+
+impl Default for ListBudget {
+    fn default() -> Self {
+        Self(Room::new(ADDED_LISTS_BYTES_MAX))
+    }
+}
 
 /// The part of one backend. It is free again when this is dropped.
 pub(super) struct ListBytes {
@@ -27,17 +32,9 @@ impl ListBytes {
 
     /// Takes this many bytes in place of those before. Returns false, and takes none, if there are not so many left.
     pub fn take(&mut self, bytes: usize) -> bool {
-        self.budget.0.fetch_sub(self.taken, Ordering::Relaxed);
-        self.taken = 0;
-        let fits = |used: usize| used.checked_add(bytes).filter(|used| *used <= ADDED_LISTS_BYTES_MAX);
-        let has_room = self
-            .budget
-            .0
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
-            .is_ok();
-        if has_room {
-            self.taken = bytes;
-        }
+        self.budget.0.give_back(self.taken);
+        let has_room = self.budget.0.take(bytes);
+        self.taken = if has_room { bytes } else { 0 };
         has_room
     }
 }

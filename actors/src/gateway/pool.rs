@@ -348,9 +348,14 @@ impl Pool {
         }
     }
 
-    /// Whether it has this instance.
-    pub fn has(&self, id: u64) -> bool {
-        self.position(id).is_some()
+    /// For whom the instance of this id is.
+    pub fn audience_of(&self, id: u64) -> Option<Audience> {
+        Some(self.instances[self.position(id)?].audience.clone())
+    }
+
+    /// Whether it has an instance for this audience.
+    pub fn has_any(&self, audience: &Audience) -> bool {
+        self.instances.iter().any(|pooled| pooled.audience == *audience)
     }
 
     /// Takes an instance out that is gone: why, if it could not be started. Returns whether the pool had it.

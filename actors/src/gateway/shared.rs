@@ -23,8 +23,7 @@ use super::{
     parked::ParkedCalls,
     pool::{Audience, PoolKind, PoolOrder},
     profile::Profile,
-    subscribed::SubscribedResources,
-    subscribed_tasks::SubscribedTasks,
+    subscribed_owners::SubscribedOwners,
     turns::Turns,
 };
 use crate::{
@@ -199,10 +198,8 @@ pub struct BackendShared {
     pub calls: Arc<OpenCalls>,
     /// The calls that wait for input of their callers.
     pub parked: ParkedCalls,
-    /// The resources of whose changes callers want to be told.
-    pub resources: Arc<SubscribedResources>,
-    /// The tasks of whose changes callers want to be told.
-    pub tasks: Arc<SubscribedTasks>,
+    /// The resources and tasks of whose changes callers want to be told.
+    pub subscribed: SubscribedOwners,
     /// The URLs that callers were asked to open.
     pub urls: Arc<AskedUrls>,
     /// What its processes have written to stderr.
@@ -288,6 +285,17 @@ impl BackendView {
         }
     }
 
+    /// To whom the instance belongs that tells its caller of changes; `None` for the main one.
+    pub fn owner(&self, owner: impl FnOnce(Sharing) -> Arc<str>) -> Option<Arc<str>> {
+        let sharing = match self.pool {
+            PoolKind::Owners { sharing, .. } => sharing,
+            PoolKind::Closed | PoolKind::Only | PoolKind::Profiles(_) if self.link.is_some() => Sharing::Project,
+            // It will be started as its table says.
+            PoolKind::Closed | PoolKind::Only | PoolKind::Profiles(_) => self.config.sharing,
+        };
+        (sharing != Sharing::Project).then(|| owner(sharing))
+    }
+
     /// Whether it does not run and will not tell soon what it offers.
     pub fn has_failed(&self) -> bool {
         matches!(
@@ -313,8 +321,7 @@ impl BackendShared {
             leases: Leases::new(move |order| order_of_pool(BackendOrder::Pool(order))),
             calls: Arc::default(),
             parked: ParkedCalls::default(),
-            resources: Arc::default(),
-            tasks: Arc::default(),
+            subscribed: SubscribedOwners::default(),
             urls: Arc::default(),
             log: Arc::default(),
             counters: Arc::default(),

@@ -8,15 +8,19 @@ use std::{
 
 use tokio::sync::watch;
 
+use super::room::Room;
+
 /// Subscribed resources of one backend.
 const RESOURCES_MAX: usize = 1_000;
 
-/// The subscribed resources of one backend.
-#[derive(Debug, Default)]
+/// The subscribed resources of one backend, or those of one owner of instances.
+#[derive(Debug)]
 pub struct SubscribedResources {
     of: Mutex<HashMap<String, Subscribed>>,
     /// How often the set of resources has changed.
     revision: watch::Sender<u64>,
+    /// Resources of the backend.
+    room: Arc<Room>,
 }
 
 #[derive(Debug, Default)]
@@ -34,7 +38,26 @@ pub struct ResourceSubscription {
     changes: watch::Receiver<u64>,
 }
 
+impl Default for SubscribedResources {
+    fn default() -> Self {
+        Self::within(Arc::new(Room::new(RESOURCES_MAX)))
+    }
+}
+
 impl SubscribedResources {
+    fn within(room: Arc<Room>) -> Self {
+        Self {
+            of: Mutex::default(),
+            revision: watch::Sender::default(),
+            room,
+        }
+    }
+
+    /// Others of the same backend, without any yet.
+    pub(super) fn beside(&self) -> Self {
+        Self::within(Arc::clone(&self.room))
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Subscribed>> {
         self.of.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -46,7 +69,7 @@ impl SubscribedResources {
     /// Subscribes to a resource by the URI that the backend gives it. `None` if too many are subscribed to.
     pub fn subscribe(self: &Arc<Self>, uri: &str) -> Option<ResourceSubscription> {
         let mut of = self.lock();
-        if of.len() >= RESOURCES_MAX && !of.contains_key(uri) {
+        if !of.contains_key(uri) && !self.room.take(1) {
             return None;
         }
         let subscribed = of.entry(uri.to_owned()).or_default();
@@ -110,6 +133,7 @@ impl Drop for ResourceSubscription {
         if subscribed.subscribers == 0 {
             of.remove(&self.uri);
             drop(of);
+            self.resources.room.give_back(1);
             self.resources.revise();
         }
     }

@@ -8,6 +8,7 @@ use std::{
 
 use tokio::sync::watch;
 
+use super::room::Room;
 use crate::json::{self, scan};
 
 /// Subscriptions to tasks of one backend.
@@ -18,20 +19,21 @@ const KEPT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// The state of a task: the params of a notification without the id and `_meta`, as JSON.
 pub type TaskState = Arc<str>;
 
-/// The subscribed tasks of one backend.
-#[derive(Debug, Default)]
+/// The subscribed tasks of one backend, or those of one owner of instances.
+#[derive(Debug)]
 pub struct SubscribedTasks {
-    table: Mutex<Table>,
+    /// By the id that the backend gives the task.
+    of: Mutex<HashMap<String, Subscribed>>,
     /// How often the set of tasks has changed.
     revision: watch::Sender<u64>,
+    bounds: Arc<Bounds>,
 }
 
-#[derive(Debug, Default)]
-struct Table {
-    /// By the id that the backend gives the task.
-    of: HashMap<String, Subscribed>,
-    subscriptions: usize,
-    kept_bytes: usize,
+/// What the subscriptions to all tasks of one backend have together.
+#[derive(Debug)]
+struct Bounds {
+    subscriptions: Room,
+    kept_bytes: Room,
 }
 
 #[derive(Debug, Default)]
@@ -54,9 +56,31 @@ pub struct TaskSubscription {
     state: watch::Receiver<Option<TaskState>>,
 }
 
+impl Default for SubscribedTasks {
+    fn default() -> Self {
+        Self::within(Arc::new(Bounds {
+            subscriptions: Room::new(SUBSCRIPTIONS_MAX),
+            kept_bytes: Room::new(KEPT_BYTES_MAX),
+        }))
+    }
+}
+
 impl SubscribedTasks {
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    fn within(bounds: Arc<Bounds>) -> Self {
+        Self {
+            of: Mutex::default(),
+            revision: watch::Sender::default(),
+            bounds,
+        }
+    }
+
+    /// Others of the same backend, without any yet.
+    pub(super) fn beside(&self) -> Self {
+        Self::within(Arc::clone(&self.bounds))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Subscribed>> {
+        self.of.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn revise(&self) {
@@ -65,15 +89,14 @@ impl SubscribedTasks {
 
     /// Subscribes to a task by the id that the backend gives it. `None` if there are too many subscriptions.
     pub fn subscribe(self: &Arc<Self>, id: &str) -> Option<TaskSubscription> {
-        let mut table = self.lock();
-        if table.subscriptions >= SUBSCRIPTIONS_MAX {
+        if !self.bounds.subscriptions.take(1) {
             return None;
         }
-        table.subscriptions += 1;
-        let subscribed = table.of.entry(id.to_owned()).or_default();
+        let mut of = self.lock();
+        let subscribed = of.entry(id.to_owned()).or_default();
         subscribed.subscribers += 1;
         let (is_first, mut state) = (subscribed.subscribers == 1, subscribed.state.subscribe());
-        drop(table);
+        drop(of);
         if is_first {
             self.revise();
         } else if state.borrow().is_some() {
@@ -89,7 +112,7 @@ impl SubscribedTasks {
 
     /// The ids of the subscribed tasks.
     pub fn ids(&self) -> BTreeSet<String> {
-        self.lock().of.keys().cloned().collect()
+        self.lock().keys().cloned().collect()
     }
 
     /// Changes of the set of subscribed tasks.
@@ -107,15 +130,13 @@ impl SubscribedTasks {
         let members = members.map_err(|_| "a task that is no JSON")?;
         let id = members.iter().find(|(key, _)| key == "taskId");
         let id = id.and_then(|(_, id)| scan::string(id)).ok_or("a task without an id")?;
-        let mut table = self.lock();
-        let kept_bytes = table.kept_bytes;
-        let subscribed = table.of.get(&*id).ok_or("a task without subscribers")?;
+        let of = self.lock();
+        let subscribed = of.get(&*id).ok_or("a task without subscribers")?;
         let mut text = Vec::with_capacity(params.len());
         let others = members.iter().filter(|(key, _)| key != "taskId" && key != "_meta");
         json::write_object(&mut text, others.map(|(key, value)| (&**key, *value)));
         let text: TaskState = String::from_utf8(text).map_err(|_| "a task that is no JSON")?.into();
-        let kept_bytes = kept_bytes - subscribed.kept_bytes() + text.len();
-        if kept_bytes > KEPT_BYTES_MAX {
+        if !self.bounds.kept_bytes.replace(subscribed.kept_bytes(), text.len()) {
             return Err("a task that is too long");
         }
         subscribed.state.send_if_modified(|state| {
@@ -123,7 +144,6 @@ impl SubscribedTasks {
             *state = Some(text);
             is_another
         });
-        table.kept_bytes = kept_bytes;
         Ok(())
     }
 }
@@ -143,17 +163,16 @@ impl TaskSubscription {
 
 impl Drop for TaskSubscription {
     fn drop(&mut self) {
-        let mut table = self.tasks.lock();
-        table.subscriptions -= 1;
-        let Some(subscribed) = table.of.get_mut(&self.id) else {
+        self.tasks.bounds.subscriptions.give_back(1);
+        let mut of = self.tasks.lock();
+        let Some(subscribed) = of.get_mut(&self.id) else {
             return;
         };
         subscribed.subscribers -= 1;
         if subscribed.subscribers == 0 {
-            let kept_bytes = subscribed.kept_bytes();
-            table.kept_bytes -= kept_bytes;
-            table.of.remove(&self.id);
-            drop(table);
+            self.tasks.bounds.kept_bytes.give_back(subscribed.kept_bytes());
+            of.remove(&self.id);
+            drop(of);
             self.tasks.revise();
         }
     }
@@ -225,6 +244,6 @@ mod tests {
         all.clear();
         let _subscription = tasks.subscribe("1").unwrap();
         tasks.note_state(&state("1", KEPT_BYTES_MAX - 100)).unwrap();
-        assert_eq!(tasks.lock().of.len(), 1);
+        assert_eq!(tasks.lock().len(), 1);
     }
 }

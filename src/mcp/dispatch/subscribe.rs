@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, rc::Rc, sync::Arc};
 
 use actors::{
-    gateway::ListRevisions,
+    gateway::{ListRevisions, Profile},
     model::{Scope, SessionId},
     project::Lookup,
 };
@@ -34,7 +34,7 @@ use crate::{
         subscriptions::{INBOX, Notifier, OpenListen, updated_frame},
         tasks,
         tools::ToolCaller,
-        version::PushSettings,
+        version::{Era, PushSettings},
     },
 };
 
@@ -94,7 +94,9 @@ pub(super) fn subscribe(batch: &mut ReadBatch, to: &ReplyTo, params: &Params<'_>
         to.result(&batch.context.outbox, &json!({}));
         return Ok(());
     }
-    if let Some(notifier) = notifier_of(&batch.context, None, &uri) {
+    let capabilities = forwarding::carried_capabilities(&batch.context, &Era::Legacy);
+    let profile = forwarding::profile_of(&capabilities);
+    if let Some(notifier) = notifier_of(&batch.context, None, profile, &uri) {
         return add_legacy_resource(&batch.context, to, uri.into_owned(), notifier?);
     }
     check_is_own_inbox(&batch.context, &uri)?;
@@ -126,18 +128,24 @@ fn add_legacy_resource(context: &PeerContext, to: &ReplyTo, uri: String, notifie
 }
 
 /// Starts the task that tells of changes of a resource: of the states of backends, or one that a backend has. `None` if it is
-/// neither. `listen` is the id of the `subscriptions/listen` that asks for it, as JSON.
+/// neither. `listen` is the id of the `subscriptions/listen` that asks for it, as JSON, and `profile` what its client can be asked
+/// for.
 ///
 /// # Errors
 /// The backend does not tell of changes.
-fn notifier_of(context: &PeerContext, listen: Option<&str>, uri: &str) -> Option<Result<Notifier, RpcError>> {
+fn notifier_of(
+    context: &PeerContext,
+    listen: Option<&str>,
+    profile: Profile,
+    uri: &str,
+) -> Option<Result<Notifier, RpcError>> {
     let (frame, outbox) = (updated_frame(listen, uri), Arc::clone(&context.outbox));
     let send = move || outbox.send(&frame);
     let task = if let Some(notifying) = backend_updates::notify(context, uri, send.clone()) {
         actix_rt::spawn(notifying)
     } else {
-        match forwarding::subscribe(context, uri)? {
-            Ok(subscription) => actix_rt::spawn(forwarding::notify_of_resource(subscription, send)),
+        match forwarding::watch_resource(context, uri, profile, send)? {
+            Ok(watching) => actix_rt::spawn(watching),
             Err(error) => return Some(Err(error)),
         }
     };
@@ -161,7 +169,7 @@ pub(super) fn unsubscribe(batch: &mut ReadBatch, to: &ReplyTo, params: &Params<'
         return Ok(());
     }
     let was_subscribed = context.subscriptions.borrow_mut().unsubscribe_legacy(&uri);
-    if !was_subscribed && notifier_of(context, None, &uri).is_none() {
+    if !was_subscribed && notifier_of(context, None, Profile::NONE, &uri).is_none() {
         check_is_own_inbox(context, &uri)?;
     }
     to.result(&context.outbox, &json!({}));
@@ -193,7 +201,13 @@ pub(super) fn listen(
     }
     check_capacity(&batch.context, to)?;
     let bytes = params.text.map_or(0, str::len);
-    let request = ListenRequest { filter, push, bytes };
+    let profile = forwarding::profile_of(capabilities);
+    let request = ListenRequest {
+        filter,
+        push,
+        bytes,
+        profile,
+    };
     match look_up_sessions(&batch.context, &request.filter) {
         Lookup::Ready(_) => request.begin(batch, to),
         Lookup::Pending(found) => {
@@ -228,6 +242,8 @@ struct ListenRequest {
     push: Option<PushSettings>,
     /// Bytes of its params.
     bytes: usize,
+    /// What its client can be asked for.
+    profile: Profile,
 }
 
 impl ListenRequest {
@@ -252,12 +268,14 @@ impl ListenRequest {
     }
 
     fn open(self, context: &PeerContext, to: &ReplyTo, inbox: Option<String>) {
-        let Self { filter, push, .. } = self;
+        let Self {
+            filter, push, profile, ..
+        } = self;
         let mut watched_len = context.subscriptions.borrow().watched_len();
         let before = watched_len;
         let tasks = filter.tasks(context, &to.id, &mut watched_len);
         let lists = filter.lists(context);
-        let resources = filter.resources(context, &to.id, &mut watched_len);
+        let resources = filter.resources(context, &to.id, profile, &mut watched_len);
         let uris: Vec<&String> = inbox.iter().chain(resources.iter().map(|(uri, _)| *uri)).collect();
         to.notify(
             &context.outbox,
@@ -332,9 +350,15 @@ impl Filter {
     }
 
     /// The requested resources of backends, and of their states, with the tasks that tell of their changes. They are counted.
-    fn resources(&self, context: &PeerContext, listen: &str, watched_len: &mut usize) -> Vec<(&String, Notifier)> {
+    fn resources(
+        &self,
+        context: &PeerContext,
+        listen: &str,
+        profile: Profile,
+        watched_len: &mut usize,
+    ) -> Vec<(&String, Notifier)> {
         let uris = self.resource_subscriptions.iter().collect::<BTreeSet<_>>().into_iter();
-        let notifiers = uris.filter_map(|uri| Some((uri, notifier_of(context, Some(listen), uri)?.ok()?)));
+        let notifiers = uris.filter_map(|uri| Some((uri, notifier_of(context, Some(listen), profile, uri)?.ok()?)));
         let notifiers: Vec<_> = notifiers.take(WATCHED_LEN_MAX.saturating_sub(*watched_len)).collect();
         *watched_len += notifiers.len();
         notifiers

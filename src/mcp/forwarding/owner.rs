@@ -1,24 +1,58 @@
 //! To whom an instance of a backend belongs that not the whole project shares.
 
-use std::sync::Arc;
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+};
 
-use actors::{model::Sharing, session::Connection};
+use actors::{
+    gateway::CallerId,
+    model::{SessionId, Sharing},
+    session::Connection,
+};
 
 use crate::mcp::{binding::PeerKind, context::PeerContext};
 
-/// The owner that a caller stands for: its key; or its session, if it acts as one, or else its connection. Requests without
-/// either belong to their key.
-pub fn owner_of(context: &PeerContext, sharing: Sharing) -> Arc<str> {
-    let session = context
-        .binding
-        .with_member(|member| format!("session {}", member.record.id));
-    let by_connection = || match context.kind {
-        PeerKind::Stateless => context.identity.owner_path(),
-        PeerKind::Connection | PeerKind::HttpSession => format!("connection {}", context.outbox.id().get()),
-    };
-    match sharing {
-        Sharing::Project | Sharing::Key => context.identity.owner_path(),
-        Sharing::Session => session.unwrap_or_else(by_connection),
+/// A caller without the session that it acts as, which may become another one.
+pub struct Caller {
+    /// The path of its key.
+    key: String,
+    /// Its connection; `None` for a request that has none.
+    connection: Option<u64>,
+}
+
+impl Caller {
+    /// The caller of a peer.
+    pub fn of(context: &PeerContext) -> Self {
+        let has_connection = context.kind != PeerKind::Stateless;
+        Self {
+            key: context.identity.owner_path(),
+            connection: has_connection.then(|| context.outbox.id().get()),
+        }
     }
-    .into()
+
+    /// The owner that it stands for: its key; or its session, if it acts as one, or else its connection. Requests without
+    /// either belong to their key.
+    pub fn owner(&self, sharing: Sharing, session: Option<SessionId>) -> Arc<str> {
+        match (sharing, session, self.connection) {
+            (Sharing::Session, Some(session), _) => format!("session {session}").into(),
+            (Sharing::Session, None, Some(connection)) => format!("connection {connection}").into(),
+            _ => self.key.as_str().into(),
+        }
+    }
+
+    /// The number under which its calls take turns: that of its connection, because agents may share a key. Requests without
+    /// a connection belong to their key.
+    pub fn id(&self) -> CallerId {
+        self.connection.unwrap_or_else(|| {
+            let mut hasher = DefaultHasher::new();
+            self.key.hash(&mut hasher);
+            hasher.finish()
+        })
+    }
+}
+
+/// The owner that the caller of a peer stands for.
+pub fn owner_of(context: &PeerContext, sharing: Sharing) -> Arc<str> {
+    Caller::of(context).owner(sharing, context.session_id())
 }

@@ -2,21 +2,28 @@
 
 use std::time::Duration;
 
-use actors::gateway::{BackendCommand, ResourceSubscription};
+use actors::gateway::Profile;
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::route::resource_of;
+use super::{own_instance::OwnInstance, route::resource_of};
 use crate::mcp::{context::PeerContext, rpc::RpcError};
 
 /// The shortest time between two notifications of one subscription.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Subscribes to a resource by the URI that the caller uses. `None` if it belongs to no backend.
+/// Subscribes to a resource by the URI that the caller uses, and calls `send` at each of its changes, until the future is
+/// dropped. Changes in quick succession are told once. `profile` is what the caller can be asked for. `None` if the resource
+/// belongs to no backend.
 ///
 /// # Errors
 /// Its backend does not tell of changes, or tells of too many resources.
-pub fn subscribe(context: &PeerContext, uri: &str) -> Option<Result<ResourceSubscription, RpcError>> {
+pub fn watch_resource<S: Fn()>(
+    context: &PeerContext,
+    uri: &str,
+    profile: Profile,
+    send: S,
+) -> Option<Result<impl Future<Output = ()> + use<S>, RpcError>> {
     let (backend, original) = resource_of(context, uri)?;
     let server = backend.view().server.clone();
     let capabilities = server.and_then(|server| serde_json::from_str::<Value>(&server.capabilities).ok());
@@ -25,22 +32,24 @@ pub fn subscribe(context: &PeerContext, uri: &str) -> Option<Result<ResourceSubs
         let reason = format!("the backend {} does not tell of changes of its resources", backend.name);
         return Some(Err(RpcError::invalid_params(reason)));
     }
-    let subscription = backend.resources.subscribe(&original);
-    if subscription.is_some() {
-        // One that does not run tells of no changes.
-        backend.command(BackendCommand::Want);
-    }
-    Some(subscription.ok_or_else(|| {
+    let mut instance = OwnInstance::new(context, &backend, profile);
+    let Some(mut subscription) = instance.subscribed().resources.subscribe(&original) else {
         let reason = format!("too many resources of the backend {} are subscribed to", backend.name);
-        RpcError::invalid_params(reason)
+        return Some(Err(RpcError::invalid_params(reason)));
+    };
+    instance.want();
+    Some(Ok(async move {
+        loop {
+            tokio::select! {
+                () = subscription.changed() => {}
+                () = instance.is_another() => {
+                    if let Some(other) = instance.subscribed().resources.subscribe(&original) {
+                        subscription = other;
+                    }
+                }
+            }
+            send();
+            sleep(INTERVAL).await;
+        }
     }))
-}
-
-/// Sends a notification at each change of a resource. Changes in quick succession are told once.
-pub async fn notify_of_resource(mut subscription: ResourceSubscription, send: impl Fn()) {
-    loop {
-        subscription.changed().await;
-        send();
-        sleep(INTERVAL).await;
-    }
 }

@@ -6,7 +6,7 @@
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use actors::{
-    gateway::{BackendCommand, BackendShared, Link, Profile},
+    gateway::{BackendShared, Link, Profile},
     json,
     model::BackendAddress,
 };
@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::sleep;
 
 use super::{
+    own_instance::OwnInstance,
     owner::owner_of,
     question::{named, names_backends},
     request::ForwardedRequest,
@@ -250,9 +251,9 @@ pub fn watch_task(
     if server.is_some_and(|server| !tasks::is_declared_by(&server)) {
         return None;
     }
-    let mut subscription = backend.tasks.subscribe(&id)?;
-    // One that does not run tells of nothing.
-    backend.command(BackendCommand::Want);
+    let mut instance = OwnInstance::new(context, &backend, Profile::NONE);
+    let mut subscription = instance.subscribed().tasks.subscribe(&id)?;
+    instance.want();
     let names = names_backends(context);
     let before = format!(
         "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/tasks\",\"params\":{{\"_meta\":\
@@ -261,7 +262,11 @@ pub fn watch_task(
     );
     Some(async move {
         loop {
-            subscription.changed().await;
+            tokio::select! {
+                () = subscription.changed() => {}
+                // Another instance may mean another task by this id.
+                () = instance.is_another() => return,
+            }
             while outbox.waiting_len() > WAITING_MAX {
                 sleep(INTERVAL).await;
             }

@@ -308,6 +308,7 @@ pub const DISCONNECT_SESSION: Tool = Tool {
                 queue_size = member.shared.waiting();
             }
             caller.context.binding.leave(&member);
+            caller.context.apply_subscriptions();
             Ok(json!({"status": "disconnected", "queue_size": queue_size}).into())
         }))
     }),

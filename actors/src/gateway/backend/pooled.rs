@@ -15,7 +15,6 @@ use crate::{
         life::LifeEvent,
         lists::BackendLists,
         pool::{PoolKind, PoolOrder},
-        profile::Profile,
     },
     model::Sharing,
 };
@@ -67,29 +66,31 @@ impl Backend {
     /// Does what the pool needs.
     pub(super) fn carry_out(&mut self, order: PoolOrder, ctx: &mut Context<Self>) {
         match order {
-            PoolOrder::Start { id, profile } => self.start_pooled(id, profile, ctx),
+            PoolOrder::Start { id, .. } => self.start_pooled(id, ctx),
             PoolOrder::End { id } => self.end_pooled(id),
             PoolOrder::Settle { id } => self.settle(id, ctx),
         }
     }
 
-    fn start_pooled(&mut self, id: u64, profile: Profile, ctx: &mut Context<Self>) {
+    fn start_pooled(&mut self, id: u64, ctx: &mut Context<Self>) {
         // The pool may have been closed meanwhile.
-        let is_wanted = self.shared.leases.has(id);
-        let running = self.running.as_ref().filter(|_| is_wanted);
+        let audience = self.shared.leases.audience_of(id);
         // Not the table of now: what follows from a change of it may not have come up.
-        let Some(Launched {
-            config,
-            link: Some(main),
-            ..
-        }) = running
+        let (
+            Some(audience),
+            Some(Launched {
+                config,
+                link: Some(main),
+                ..
+            }),
+        ) = (audience, &self.running)
         else {
             self.shared.leases.change(|pool, now_ms| pool.remove(id, None, now_ms));
             return;
         };
         let (config, era) = (Arc::clone(config), main.era());
         self.shared.counters.starts.add(StartReason::Asking, 1);
-        let launched = self.launch(config, Some(era), Some(profile));
+        let launched = self.launch(config, Some(era), Some(audience));
         let start_timeout = launched.config.start_timeout;
         self.pooled.insert(id, launched);
         ctx.run_later(start_timeout, move |backend, ctx| {

@@ -63,7 +63,7 @@ fn an_unused_instance_makes_room_and_a_used_one_does_not() {
     pool.give_back(id, 0);
     let start = PoolOrder::Start { id: 2, profile: ROOTS };
     assert_eq!(waits(&mut pool, ROOTS), [PoolOrder::End { id: 1 }, start]);
-    assert!(!pool.has(1) && pool.has(2));
+    assert!(pool.audience_of(1).is_none() && pool.audience_of(2) == Some(ROOTS.into()));
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn an_instance_is_ended_once_it_was_unused_for_long() {
     pool.ready(1, link(), 10);
     assert_eq!(pool.take_unused(60, 69), (vec![], Some(1)));
     assert_eq!(pool.take_unused(60, 70), (vec![1], None));
-    assert!(!pool.has(1));
+    assert!(pool.audience_of(1).is_none());
     pool.open(PoolKind::Only);
     pool.add_only(link(), 70);
     assert_eq!(pool.take_unused(60, 200), (vec![], None), "the main one stays");

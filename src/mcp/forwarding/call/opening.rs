@@ -1,10 +1,6 @@
 //! Sends a call once it is its turn and its backend runs.
 
-use std::{
-    hash::{DefaultHasher, Hash, Hasher},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use actors::{
     clock::now,
@@ -13,14 +9,14 @@ use actors::{
         LinkRefusal, NotLent, Place, PoolKind, Turn,
     },
     model::{BackendEra, BackendFailure},
-    session::Connection,
 };
 use tokio::time::timeout_at;
 
 use super::{NotOpened, OpenCall, RunningCall};
-use crate::mcp::{
-    binding::PeerKind,
-    forwarding::{deadlines::Deadlines, owner::owner_of, route::awaited_name},
+use crate::mcp::forwarding::{
+    deadlines::Deadlines,
+    owner::{Caller, owner_of},
+    route::awaited_name,
 };
 
 /// When a call is worth another attempt whose instance is being started.
@@ -228,15 +224,9 @@ impl RunningCall {
         }
     }
 
-    /// The caller whose calls wait behind each other: its connection, because agents may share a key. Requests without a
-    /// connection belong to their key.
+    /// The caller whose calls wait behind each other.
     fn caller(&self) -> CallerId {
-        if self.context.kind != PeerKind::Stateless {
-            return self.context.outbox.id().get();
-        }
-        let mut hasher = DefaultHasher::new();
-        self.context.identity.owner_path().hash(&mut hasher);
-        hasher.finish()
+        Caller::of(&self.context).id()
     }
 }
 

@@ -1,0 +1,106 @@
+//! The instance that tells a caller of changes: the main one of a backend, or one of its own.
+
+use std::sync::Arc;
+
+use actors::{
+    gateway::{BackendCommand, BackendShared, BackendView, Profile, Subscribed},
+    model::SessionId,
+};
+use futures_util::future::pending;
+use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{owner::Caller, question::may_ask};
+use crate::mcp::context::PeerContext;
+
+/// The instance of a backend that tells one caller of changes.
+pub struct OwnInstance {
+    backend: Arc<BackendShared>,
+    views: watch::Receiver<Arc<BackendView>>,
+    caller: Caller,
+    sessions: watch::Receiver<Option<SessionId>>,
+    /// What the caller can be asked for.
+    profile: Profile,
+    /// To whom the instance belongs; `None` for the main one.
+    owner: Option<Arc<str>>,
+    /// The number of the main instance beside which one of its own was started.
+    started_beside: Option<u64>,
+    starting: Option<AbortOnDropHandle<()>>,
+}
+
+impl OwnInstance {
+    /// That of the caller of a peer. `profile` is what the caller can be asked for.
+    pub fn new(context: &PeerContext, backend: &Arc<BackendShared>, profile: Profile) -> Self {
+        let session = context.session_id();
+        let mut instance = Self {
+            backend: Arc::clone(backend),
+            views: backend.views(),
+            caller: Caller::of(context),
+            sessions: context.subscriptions.borrow_mut().sessions(session),
+            profile,
+            owner: None,
+            started_beside: None,
+            starting: None,
+        };
+        instance.owner = instance.owner_now();
+        instance
+    }
+
+    /// What its callers have subscribed to.
+    pub fn subscribed(&self) -> Subscribed {
+        self.backend.subscribed.of(self.owner.as_ref())
+    }
+
+    /// Has the backend started: one that does not run tells of no changes.
+    pub fn want(&self) {
+        self.backend.command(BackendCommand::Want);
+    }
+
+    /// Has the instance started, now and after each start of the main one, and waits until another one tells the caller of
+    /// changes: it acts as another session, or the backend is shared in another way. It may be dropped at any time.
+    pub async fn is_another(&mut self) {
+        loop {
+            let owner = self.owner_now();
+            if owner != self.owner {
+                (self.owner, self.started_beside, self.starting) = (owner, None, None);
+                return;
+            }
+            self.start();
+            tokio::select! {
+                Ok(()) = self.views.changed() => {}
+                Ok(()) = self.sessions.changed() => {}
+                else => pending().await,
+            }
+        }
+    }
+
+    fn owner_now(&mut self) -> Option<Arc<str>> {
+        let session = *self.sessions.borrow_and_update();
+        let view = self.views.borrow_and_update();
+        view.owner(|sharing| self.caller.owner(sharing, session))
+    }
+
+    /// Has an instance of its own started, once beside each main one. An instance that was lent has been started.
+    fn start(&mut self) {
+        let (view, session) = (Arc::clone(&self.views.borrow()), *self.sessions.borrow());
+        let profile = if may_ask(&self.backend) {
+            self.profile
+        } else {
+            Profile::NONE
+        };
+        let owner = |sharing| self.caller.owner(sharing, session);
+        let audience = view.audience("resources/read", profile, owner);
+        let (Some(audience), Some(main)) = (audience.filter(|audience| audience.owner.is_some()), &view.link) else {
+            return;
+        };
+        if self.started_beside.replace(main.number()) == Some(main.number()) || self.backend.leases.has_any(&audience) {
+            return;
+        }
+        let (leases, caller) = (Arc::clone(&self.backend.leases), self.caller.id());
+        // A task of its own: a turn that it gets does not wait for a client that reads slowly.
+        self.starting = Some(AbortOnDropHandle::new(actix_rt::spawn(async move {
+            // If that fails, the next call of the owner tries again.
+            let _ = leases.lend(caller, &audience).await;
+        })));
+    }
+}
