@@ -86,14 +86,6 @@ impl Administration {
         self.multi_project
     }
 
-    /// Makes the key of a project that signs the ids of tasks, unless the project has one.
-    ///
-    /// # Errors
-    /// `unavailable` when the storage fails.
-    pub async fn ensure_task_key(&self, id: &ProjectId) -> Result<()> {
-        self.broker.ensure_task_key(id).await
-    }
-
     /// Creates a project with its first key. Requires the scope `operator`.
     ///
     /// # Errors

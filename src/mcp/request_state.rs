@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use actors::model::{ReplicaId, TaskKey};
+use actors::model::ReplicaId;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize};
@@ -12,10 +12,10 @@ use sha2::{Digest, Sha256};
 
 use super::rpc::RpcError;
 
-/// Signs states and verifies them. A random key makes a state valid only in the process that signed it. With several
-/// replicas it then begins with the id of that one.
+/// Signs states and verifies them. The key is random, so a state is valid only in the process that signed it. With several
+/// replicas it begins with the id of that one.
 pub struct StateSigner {
-    mac: Hmac<Sha256>,
+    key: [u8; 64],
     replica: Option<ReplicaId>,
 }
 
@@ -114,14 +114,7 @@ impl StateSigner {
     pub fn random(replica: Option<ReplicaId>) -> Result<Self, getrandom::Error> {
         let mut key = [0; 64];
         getrandom::fill(&mut key)?;
-        let mac = Hmac::new(&key.into());
-        Ok(Self { mac, replica })
-    }
-
-    /// A signer with a stored key. What it signs is valid at all replicas, and after a restart.
-    pub fn stored(key: &TaskKey) -> Self {
-        let mac = Hmac::new_from_slice(key.as_bytes()).unwrap_or_else(|never| unreachable!("{never}"));
-        Self { mac, replica: None }
+        Ok(Self { key, replica })
     }
 
     /// A state that carries the answers so far; `expires_at` in milliseconds since the Unix epoch.
@@ -186,7 +179,7 @@ impl StateSigner {
     }
 
     fn mac(&self, body: &str) -> Hmac<Sha256> {
-        let mut mac = self.mac.clone();
+        let mut mac = Hmac::<Sha256>::new(&self.key.into());
         mac.update(body.as_bytes());
         mac
     }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::{
     harness::{Calls, Gateway, Plan, is_subscribed, listens_to},
     scripted_server::{Answer, ScriptedServer, method_of, modern, result, work},
-    support::{ADMIN_KEY, Agent, HttpAgent, Redis, Wire, eventually},
+    support::{Agent, HttpAgent, Redis, Wire, eventually},
 };
 
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
@@ -330,26 +330,7 @@ fn questions_are_told_with_the_name_of_the_backend() {
 
 #[test]
 fn a_server_over_http_gets_its_own_id_in_body_and_header() {
-    let server = server_with_tasks();
-    let gateway = Plan::new().url("far", &server.url(), "").start();
-    let client = http(&gateway);
-    let sends: Client<'_> = &|method, params| client.request(method, params);
-    let id = begins(sends, "far__work", json!({}));
-    assert_eq!(get(sends, &id).unwrap()["taskId"], json!(id));
-    assert_eq!(
-        server.header_of("tasks/get", "mcp-name").as_deref(),
-        Some("=?base64?w7YgMQ==?=")
-    );
-    // What a client says must agree, too.
-    let asked = client.asks("tasks/get", json!({"taskId": id}));
-    assert_eq!(asked.with("Mcp-Name", "another").refused(), (400, -32020));
-    let error = sends("tasks/cancel", json!({"taskId": id})).unwrap_err();
-    assert_eq!(error["data"]["code"], "backend_protocol", "{error}");
-}
-
-/// A server at a URL that makes a task of each call, under the same id.
-fn server_with_tasks() -> ScriptedServer {
-    ScriptedServer::start(|request, _| match method_of(request).as_str() {
+    let server = ScriptedServer::start(|request, _| match method_of(request).as_str() {
         "server/discover" => {
             let introduction = json!({
                 "resultType": "complete", "supportedVersions": ["2026-07-28"],
@@ -371,42 +352,21 @@ fn server_with_tasks() -> ScriptedServer {
             &json!({"resultType": "complete", "taskId": "another"}),
         )),
         _ => modern(request, &work()),
-    })
-}
-
-#[test]
-fn a_task_of_a_server_outlives_the_broker_and_is_that_of_its_caller_and_its_url() {
-    let (server, other) = (server_with_tasks(), server_with_tasks());
-    let at = |url: String| move |plan: Plan| plan.lines(&format!("[projects.team.backends.far]\nurl = {url:?}"));
-    let plan = at(server.url())(Plan::new()).flag("--storage=disk");
-    let (data, admin_key) = (format!("--data-dir={}", plan.file("data")), plan.file("admin_key"));
-    let mut gateway = plan.flag(&data).start_secured();
-    let team = gateway.project("team", &json!({}));
-    let as_key =
-        |gateway: &Gateway, key: &str| HttpAgent::modern_with(gateway.address, takes_tasks(), &[("X-API-Key", key)]);
-    let agent = as_key(&gateway, &team.key);
-    let id = begins(&|method, params| agent.request(method, params), "far__work", json!({}));
-    let (key, of_colleague) = (team.key.clone(), team.new_key_with_scope("member"));
-    std::fs::write(&admin_key, ADMIN_KEY).unwrap();
-    gateway.has_flag("--enable-auth");
-    gateway.has_flag(&format!("--admin-key-file={admin_key}"));
-    gateway.restarts(|_| ());
-    let [mine, colleague] = [&key, &of_colleague].map(|key| as_key(&gateway, key));
-    let [mine, colleague]: [Client<'_>; 2] = [&|method, params| mine.request(method, params), &|method, params| {
-        colleague.request(method, params)
-    }];
-    assert_eq!(get(mine, &id).unwrap()["taskId"], json!(id));
-    assert_eq!(get(colleague, &id).unwrap_err(), unknown(colleague));
-    // One more task has the same key.
-    let again = begins(mine, "far__work", json!({}));
-    assert_eq!(again, id);
-
-    gateway.is_configured(at(other.url()));
-    eventually("the task is unknown at another URL", || {
-        let error = get(mine, &id).err()?;
-        (error == unknown(mine)).then_some(())
     });
-    assert_eq!(other.header_of("tasks/get", "mcp-name"), None);
+    let gateway = Plan::new().url("far", &server.url(), "").start();
+    let client = http(&gateway);
+    let sends: Client<'_> = &|method, params| client.request(method, params);
+    let id = begins(sends, "far__work", json!({}));
+    assert_eq!(get(sends, &id).unwrap()["taskId"], json!(id));
+    assert_eq!(
+        server.header_of("tasks/get", "mcp-name").as_deref(),
+        Some("=?base64?w7YgMQ==?=")
+    );
+    // What a client says must agree, too.
+    let asked = client.asks("tasks/get", json!({"taskId": id}));
+    assert_eq!(asked.with("Mcp-Name", "another").refused(), (400, -32020));
+    let error = sends("tasks/cancel", json!({"taskId": id})).unwrap_err();
+    assert_eq!(error["data"]["code"], "backend_protocol", "{error}");
 }
 
 #[test]
@@ -429,22 +389,4 @@ fn a_task_is_served_by_the_replica_that_has_it() {
     let error = get(&|method, params| socket.request(method, params), &id).unwrap_err();
     assert_eq!(error["data"]["reason"], "call_elsewhere", "{error}");
     assert!(id.starts_with(error["data"]["replica"].as_str().unwrap()), "{error}");
-}
-
-#[test]
-fn a_task_of_a_server_is_served_by_every_replica() {
-    let (redis, server) = (Redis::start(), server_with_tasks());
-    let replica = || {
-        let plan = Plan::new().url("far", &server.url(), "").flag("--storage=redis");
-        plan.flag(&format!("--redis-url={}", redis.url())).start()
-    };
-    let (here, there) = (replica(), replica());
-    let (at_home, elsewhere) = (socket(&here), socket(&there));
-    let at_home: Client<'_> = &|method, params| at_home.request(method, params);
-    let elsewhere: Client<'_> = &|method, params| elsewhere.request(method, params);
-    let id = begins(at_home, "far__work", json!({}));
-    let task = eventually("the key is known elsewhere", || get(elsewhere, &id).ok());
-    assert_eq!(task["taskId"], json!(id));
-    let other = begins(elsewhere, "far__work", json!({}));
-    assert_eq!(other, id, "both sign with one key");
 }

@@ -15,7 +15,7 @@ use crate::{
     clock::now,
     model::{
         ApiKey, AuditEntry, AuditQuery, BrokerError, Grant, IssuedKey, KeyId, KeyRecord, KeyRotation, NewKey,
-        NewProject, ProjectChanges, ProjectEvent, ProjectId, ProjectRecord, Scope, TaskKey,
+        NewProject, ProjectChanges, ProjectEvent, ProjectId, ProjectRecord, Scope,
     },
     project::{ProjectHandle, Projects},
     storage::Storage,
@@ -254,20 +254,6 @@ impl BrokerHandle {
             .await?;
         }
         Ok(had)
-    }
-
-    /// Makes the key of a project that signs the ids of tasks, unless the project has one.
-    ///
-    /// # Errors
-    /// `project_not_found`, `unavailable`.
-    pub async fn ensure_task_key(&self, id: &ProjectId) -> Result<(), BrokerError> {
-        let key = TaskKey::generate()?;
-        self.update(id, move |record| {
-            record.task_key.get_or_insert_with(|| key.clone());
-            Ok(())
-        })
-        .await
-        .map(drop)
     }
 
     /// Applies an update to a record, again and again until no other replica interferes.

@@ -1,7 +1,6 @@
 //! API keys of projects, their digests and validity, and the owners of sessions.
 
 mod human;
-mod task_key;
 
 use std::{
     fmt,
@@ -16,7 +15,6 @@ use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq;
 
 pub use human::KeyHuman;
-pub use task_key::TaskKey;
 
 use super::{BrokerError, ProjectId};
 

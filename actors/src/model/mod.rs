@@ -36,7 +36,7 @@ pub use event::{
     QuestionChange, SessionChange, SessionMark,
 };
 pub use ids::{ConnectionId, MessageId, ProjectId, QuestionId, ReplicaId, SessionId, SessionName, UNSET_ID};
-pub use key::{ApiKey, CredentialStatus, KeyDigest, KeyHuman, KeyId, KeyRecord, KeyStatus, Owner, Scope, TaskKey};
+pub use key::{ApiKey, CredentialStatus, KeyDigest, KeyHuman, KeyId, KeyRecord, KeyStatus, Owner, Scope};
 pub use mail::{MAIL_NAMES_MAX, MailSummary};
 pub use message::{
     Addressing, DeadLetter, DeadLetterReason, DeliveryStatus, Draft, EnvelopeFragments, EnvelopeSummary, HOPS_MAX,

@@ -8,8 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ApiKey, BrokerError, CrossProjectSide, KeyHuman, KeyId, KeyRecord, KeyStatus, MissingGrant, Owner, ProjectId,
-    Scope, TaskKey,
+    ApiKey, BrokerError, CrossProjectSide, KeyHuman, KeyId, KeyRecord, KeyStatus, MissingGrant, Owner, ProjectId, Scope,
 };
 
 pub use grants::Grant;
@@ -25,9 +24,6 @@ pub struct ProjectRecord {
     pub keys: Vec<KeyRecord>,
     /// Other projects to which its sessions may send.
     pub grants: BTreeMap<ProjectId, Grant>,
-    /// Signs the ids of tasks that outlive the broker. Made when the first is signed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub task_key: Option<TaskKey>,
     /// Milliseconds since the Unix epoch.
     pub created_at_ms: u64,
     /// False after deletion: the messages and sessions are gone, and the id is never given to another project.
@@ -169,7 +165,6 @@ impl ProjectRecord {
             config: wanted.config,
             keys: Vec::new(),
             grants: BTreeMap::new(),
-            task_key: None,
             created_at_ms: now_ms,
             active: true,
             revision: 0,
@@ -189,7 +184,6 @@ impl ProjectRecord {
             config: ProjectConfig::default(),
             keys: Vec::new(),
             grants: BTreeMap::new(),
-            task_key: None,
             created_at_ms: now_ms,
             active: true,
             revision: 0,

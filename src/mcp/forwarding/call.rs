@@ -141,9 +141,6 @@ impl RunningCall {
                 return self.fail(failure);
             }
             let Some(asked) = self.input_required(&end, open.era) else {
-                if self.lacks_key(&end) {
-                    Box::pin(tasks::make_key(&self.context)).await;
-                }
                 return self.answer(end, &open);
             };
             drop(open);
@@ -403,23 +400,10 @@ impl RunningCall {
         self.to.raw_error(&self.context.outbox, error);
     }
 
-    /// Whether the caller may be answered with a task.
-    fn takes_task(&self) -> bool {
-        self.to.takes_tasks && self.route.method == "tools/call"
-    }
-
-    /// Whether a task that the call has become needs a key for its id.
-    fn lacks_key(&self, end: &CallEnd) -> bool {
-        match end {
-            CallEnd::Result(result) => self.takes_task() && tasks::lacks_key(&self.context, self.backend(), result),
-            _ => false,
-        }
-    }
-
     fn answer_result(&self, result: &[u8], open: &OpenCall) {
         let (era, link) = (open.era, &**open.call.link());
         let text = str::from_utf8(result).map_err(|_| "it is not UTF-8");
-        let takes_task = self.takes_task();
+        let takes_task = self.to.takes_tasks && self.route.method == "tools/call";
         let translated = text
             .and_then(|text| translate_result(text, self.route.method, era, self.to.modern, takes_task))
             .and_then(|result| tasks::for_caller(&self.context, &self.route, &self.request, link, takes_task, result));

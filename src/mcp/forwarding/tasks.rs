@@ -1,7 +1,6 @@
 //! Tasks of backends (2026-07-28, the extension `io.modelcontextprotocol/tasks`). A backend sees one client, the broker. So a
 //! caller gets another id, which is signed for it alone and says all that the broker has to know: nothing is kept here for a
-//! task. A task of a program ends with its process, and its id is signed for this broker process. A task of a server at a URL
-//! outlives the broker, and its id is signed with a key that the project keeps.
+//! task.
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
@@ -10,7 +9,6 @@ use actors::{
     json,
     model::BackendAddress,
 };
-use sha2::{Digest, Sha256};
 use tokio::time::sleep;
 
 use super::{
@@ -23,7 +21,7 @@ use super::{
 };
 use crate::{
     json::scan::{self, ScanError},
-    mcp::{context::PeerContext, outbox::Outbox, request_state::StateSigner, rpc::RpcError, tasks},
+    mcp::{context::PeerContext, outbox::Outbox, rpc::RpcError, tasks},
 };
 
 /// Bytes of the id that a backend gives a task.
@@ -48,20 +46,13 @@ impl BackendTask {
     /// # Errors
     /// Another replica has signed the id.
     fn find(context: &PeerContext, id: &str) -> Result<Option<Self>, RpcError> {
-        let owner = context.identity.owner_path();
-        let known = match TaskId::read(&context.service.state_signer, &owner, id)? {
-            Some(known) => Some(known),
-            None => match stored_signer(context) {
-                Some(signer) => TaskId::read(&signer, &owner, id)?,
-                None => None,
-            },
-        };
+        let signer = &context.service.state_signer;
         let Some(TaskId {
             backend,
             tool,
             process,
             id,
-        }) = known
+        }) = TaskId::read(signer, &context.identity.owner_path(), id)?
         else {
             return Ok(None);
         };
@@ -71,60 +62,24 @@ impl BackendTask {
     }
 }
 
-/// The signer of the ids of tasks that outlive the broker, if the project has its key.
-fn stored_signer(context: &PeerContext) -> Option<StateSigner> {
-    context.project.record().task_key.as_ref().map(StateSigner::stored)
-}
-
-/// Whether the result may be a task that outlives the broker, and the project has no key for its id.
-pub fn lacks_key(context: &PeerContext, backend: &BackendShared, result: &[u8]) -> bool {
-    may_be_task(result) && is_remote(backend) && context.project.record().task_key.is_none()
-}
-
-/// Has the project make and keep the key for ids of tasks. If the storage takes no change, the id is good until the broker
-/// ends.
-pub async fn make_key(context: &PeerContext) {
-    let project = context.project.id();
-    if let Err(error) = context.service.admin.ensure_task_key(project).await {
-        tracing::debug!(%project, %error, "the key for the ids of tasks cannot be stored");
-    }
-}
-
-fn is_remote(backend: &BackendShared) -> bool {
-    matches!(backend.view().config.address, BackendAddress::Url { .. })
-}
-
-/// Most results are none, and are read no further.
-fn may_be_task(result: &[u8]) -> bool {
-    memchr::memmem::find(result, b"\"task\"").is_some()
-}
-
 /// Whether the process that made a task still serves the caller; servers at a URL outlive their connections.
 fn is_alive(context: &PeerContext, backend: &BackendShared, process: u64) -> bool {
     let view = backend.view();
-    if let BackendAddress::Url { url, .. } = &view.config.address {
-        return process == number_of(url);
-    }
     let owner = |sharing| owner_of(context, sharing);
     match view.audience("tools/call", Profile::NONE, owner) {
+        _ if process == 0 => true,
         Some(audience) => backend.leases.has_link(&audience, process),
         None => view.link.as_ref().is_some_and(|link| link.number() == process),
     }
 }
 
-/// The number of the process that made a task, whose ids another one may use again; of a server at a URL, which outlives its
-/// connections, that of the URL.
+/// The number of the process that made a task, whose ids another one may use again; 0 for a server at a URL, which outlives
+/// its connections.
 fn process_of(backend: &BackendShared, link: &dyn Link) -> u64 {
     match backend.view().config.address {
         BackendAddress::Command { .. } => link.number(),
-        BackendAddress::Url { ref url, .. } => number_of(url),
+        BackendAddress::Url { .. } => 0,
     }
-}
-
-/// A number that another URL does not have.
-fn number_of(url: &str) -> u64 {
-    let digest = Sha256::digest(url.as_bytes());
-    digest.first_chunk().map_or(0, |first| u64::from_be_bytes(*first))
 }
 
 /// The way of a request about a task, if the task is one of a backend.
@@ -165,7 +120,8 @@ pub fn for_caller<'r>(
     result: Cow<'r, [u8]>,
 ) -> Result<Cow<'r, [u8]>, &'static str> {
     // Most results end here, unread where the caller takes no task.
-    if route.task.is_none() && !(takes_task && may_be_task(&result)) {
+    let may_be_task = takes_task && memchr::memmem::find(&result, b"\"task\"").is_some();
+    if route.task.is_none() && !may_be_task {
         return Ok(result);
     }
     let text = str::from_utf8(&result).map_err(|_| "it is not UTF-8")?;
@@ -173,8 +129,6 @@ pub fn for_caller<'r>(
         Some(known_as) => of_known_task(context, route, known_as, text),
         None if json::member(text, "resultType") == Some("\"task\"") => {
             let tool = request.replaced().unwrap_or_default();
-            let stored = is_remote(&route.backend).then(|| stored_signer(context)).flatten();
-            let signer = stored.as_ref().unwrap_or(&context.service.state_signer);
             of_new_task(text, |id| {
                 let task = TaskId {
                     backend: route.backend.name.to_string(),
@@ -182,7 +136,7 @@ pub fn for_caller<'r>(
                     process: process_of(&route.backend, link),
                     id: id.to_owned(),
                 };
-                task.sign(signer, &context.identity.owner_path())
+                task.sign(&context.service.state_signer, &context.identity.owner_path())
             })
         }
         None => return Ok(result),
