@@ -3,7 +3,6 @@
 use std::{
     fs::OpenOptions,
     io::{Write, stderr},
-    path::Path,
     process::exit,
     thread::sleep,
     time::Duration,
@@ -75,8 +74,6 @@ impl Script {
                 "--lock" => script.locks = true,
                 "--exit-on-discover" => script.exits_on_discover = true,
                 "--silent" => script.is_silent = true,
-                // A process that starts while this file is there.
-                "--silent-while" => script.is_silent |= Path::new(&value()?).exists(),
                 "--ignore-eof" => script.ignores_eof = true,
                 "--ignore-term" => script.ignores_term = true,
                 "--no-lists" => script.refuses_lists = true,
@@ -133,7 +130,11 @@ impl Script {
             eprintln!("missing FAKE_TOKEN");
             exit(code);
         }
-        if self.exit_while.as_ref().is_some_and(|file| Path::new(file).exists()) {
+        if self
+            .exit_while
+            .as_ref()
+            .is_some_and(|file| std::path::Path::new(file).exists())
+        {
             eprintln!("the file is there");
             exit(9);
         }

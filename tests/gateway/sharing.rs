@@ -1,6 +1,6 @@
 //! Backends whose instances belong to one key or one session (row 40 of the faults of the gateway).
 
-use std::{fs, thread};
+use std::thread;
 
 use serde_json::{Value, json};
 
@@ -17,11 +17,9 @@ struct Team {
 
 impl Team {
     fn new(flags: &[&str], lines: &str) -> Self {
-        Self::of(Plan::new(), flags, lines)
-    }
-
-    fn of(plan: Plan, flags: &[&str], lines: &str) -> Self {
-        let gateway = plan.table("projects.team.backends.own", flags, lines).start_secured();
+        let gateway = Plan::new()
+            .table("projects.team.backends.own", flags, lines)
+            .start_secured();
         let team = gateway.project("team", &json!({}));
         let keys = [(); 2].map(|()| team.new_key_with_scope("member"));
         Self { gateway, keys }
@@ -129,35 +127,6 @@ fn keys_take_turns_with_one_process() {
             });
         }
     });
-}
-
-#[test]
-fn a_start_that_hangs_holds_up_its_owner_alone() {
-    for lines in ["concurrency = 1", "asks = true\ninstances_max = 4"] {
-        let lines = format!("sharing = \"session\"\nstart_timeout = \"10m\"\n{lines}");
-        let plan = Plan::new();
-        let (hangs, starts) = (plan.file("hangs"), plan.file("starts"));
-        let team = Team::of(plan, &["--silent-while", &hangs, "--starts", &starts], &lines);
-        let client = || team.socket(&team.keys[0], &json!({}));
-        let up = client();
-        let before = pid(&up);
-        eventually("the one that tells the lists has ended", || {
-            (team.gateway.programs().len() == 2).then_some(())
-        });
-        let started = team.gateway.starts("starts");
-        fs::write(&hangs, "").unwrap();
-        let held_up = client();
-        let calls = [(); 4].map(|()| held_up.begins_call("own__pid", &json!({})));
-        held_up.wire.syncs();
-        eventually("the process of its owner has seen the file", || {
-            (team.gateway.starts("starts") == started + 1).then_some(())
-        });
-        team.gateway.removes("hangs");
-        assert_eq!(pid(&up), before);
-        assert_ne!(pid(&client()), before);
-        held_up.wire.syncs();
-        assert!(calls.iter().all(|call| !held_up.wire.has_received(call)));
-    }
 }
 
 #[test]

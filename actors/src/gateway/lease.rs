@@ -144,25 +144,21 @@ impl Leases {
     }
 
     /// Lends an instance for this audience. Waits for one, behind the earlier calls of the same caller, as long as there is
-    /// room for the instance. While one of its owner is being started, which may hang, it leaves its turn to other owners.
+    /// room for the instance.
     ///
     /// # Errors
     /// [`NotLent`].
     pub async fn lend(self: &Arc<Self>, caller: CallerId, audience: &Audience) -> Result<Lease, NotLent> {
         // A call without a turn keeps no instance from those with one.
         let _counted = Counted::new(&self.waiting);
-        let (mut turn, mut waiting) = (None, None);
+        let mut turn = Some(self.take_turn(caller).await?);
+        let _waiting = Waiting::enter(self, audience).ok_or(NotLent::TooManyWait)?;
         let mut changes = self.changed.subscribe();
         loop {
-            let has_turn = if let Some(turn) = turn.take() {
-                turn
-            } else {
-                self.wait_for_start(audience).await?;
-                self.take_turn(caller).await?
+            let has_turn = match turn.take() {
+                Some(turn) => turn,
+                None => self.take_turn(caller).await?,
             };
-            if waiting.is_none() {
-                waiting = Some(Waiting::enter(self, audience).ok_or(NotLent::TooManyWait)?);
-            }
             changes.borrow_and_update();
             let wanted = self.lock().want(audience, mono_ms());
             match wanted {
@@ -182,26 +178,10 @@ impl Leases {
                         (self.order)(order);
                     }
                     turn = keeps_turn.then_some(has_turn);
-                    if !keeps_turn && !self.lock().runs_several() {
-                        waiting = None;
-                    }
                 }
             }
             changes.changed().await.map_err(|_| NotLent::NotRunning)?;
         }
-    }
-
-    /// Waits until no instance of this owner is being started.
-    async fn wait_for_start(&self, audience: &Audience) -> Result<(), NotLent> {
-        if audience.owner.is_none() || !self.is_starting(audience) {
-            return Ok(());
-        }
-        let _queued = Queued::enter(self, audience).ok_or(NotLent::TooManyWait)?;
-        let mut changes = self.changed.subscribe();
-        while self.is_starting(audience) {
-            changes.changed().await.map_err(|_| NotLent::NotRunning)?;
-        }
-        Ok(())
     }
 
     async fn take_turn(&self, caller: CallerId) -> Result<Turn, NotLent> {
@@ -223,21 +203,6 @@ impl Drop for Waiting<'_> {
     /// What waited for this call may make room for another one.
     fn drop(&mut self) {
         self.0.change(|pool, _| pool.leave(self.1));
-    }
-}
-
-/// A call that waits without a turn, until it is dropped.
-struct Queued<'a>(&'a Leases, &'a Audience);
-
-impl<'a> Queued<'a> {
-    fn enter(leases: &'a Leases, audience: &'a Audience) -> Option<Self> {
-        leases.lock().queue(audience).then_some(Self(leases, audience))
-    }
-}
-
-impl Drop for Queued<'_> {
-    fn drop(&mut self) {
-        self.0.lock().dequeue(self.1);
     }
 }
 

@@ -7,15 +7,11 @@ use std::sync::Arc;
 use super::{call::Link, profile::Profile};
 use crate::model::Sharing;
 
-/// How long an audience rests after an instance for it could not be started.
+/// How long a profile rests after an instance for it could not be started.
 const REST_MS: u64 = 5_000;
-/// Audiences that rest at the same time. Beyond them the one that rests for the longest time is tried again earlier.
-const RESTS_LEN_MAX: usize = 64;
 
 /// Calls that wait for an instance. Those of a pool whose instances run one call have turns, of which there are fewer.
 const WAITING_LEN_MAX: usize = 1_024;
-/// Calls of one owner that wait without a turn until its instance has started.
-const QUEUED_LEN_MAX: usize = 256;
 
 /// Which instances a pool has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,10 +66,8 @@ pub struct Pool {
     instances: Vec<Pooled>,
     /// For whom calls wait.
     waiting: Vec<Audience>,
-    /// For whom calls wait that have no turn, until a start of their owner's has ended.
-    queued: Vec<Audience>,
     last_id: u64,
-    rests: Vec<Rest>,
+    rest: Option<Rest>,
 }
 
 #[derive(Debug)]
@@ -100,7 +94,7 @@ enum PooledState {
 /// An instance could not be started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rest {
-    pub audience: Audience,
+    pub profile: Profile,
     pub reason: String,
     /// When it is tried again, on the monotonic clock.
     pub until_ms: u64,
@@ -111,7 +105,7 @@ pub struct Rest {
 pub enum Wanted {
     Lent(u64, Arc<dyn Link>),
     /// It waits until the pool changes. Meanwhile these are to be done. It keeps its turn, unless it waits for room that only
-    /// the calls of other owners can make, or for a start that may hang and that another call of its owner waits for.
+    /// the calls of other owners can make.
     Wait {
         orders: Vec<PoolOrder>,
         keeps_turn: bool,
@@ -161,7 +155,7 @@ impl Pool {
     pub fn open(&mut self, kind: PoolKind) {
         self.kind = kind;
         self.instances.clear();
-        self.rests.clear();
+        self.rest = None;
     }
 
     /// Adds the main instance as the only one.
@@ -190,23 +184,6 @@ impl Pool {
         }
     }
 
-    /// Notes that a call waits without a turn until [`Self::dequeue`], because an instance of its owner is being started.
-    /// False if too many of its owner wait.
-    pub fn queue(&mut self, audience: &Audience) -> bool {
-        let has_room = self.queued.iter().filter(|queued| *queued == audience).count() < QUEUED_LEN_MAX;
-        if has_room {
-            self.queued.push(audience.clone());
-        }
-        has_room
-    }
-
-    /// A call does not wait without a turn any longer.
-    pub fn dequeue(&mut self, audience: &Audience) {
-        if let Some(at) = self.queued.iter().position(|queued| queued == audience) {
-            self.queued.swap_remove(at);
-        }
-    }
-
     /// Lends an instance to a call that waits for it.
     pub fn want(&mut self, audience: &Audience, now_ms: u64) -> Wanted {
         let Some((size, one_call)) = self.kind.bounds() else {
@@ -226,17 +203,12 @@ impl Pool {
         if let Some((id, link)) = self.lend(Some(audience), one_call) {
             return Wanted::Lent(id, link);
         }
-        let is_resting = |rest: &&Rest| rest.until_ms > now_ms && rest.audience == *audience;
-        if let Some(rest) = self.rests.iter().find(is_resting) {
+        if let Some(rest) = self.rest.as_ref().filter(|rest| rest.until_ms > now_ms)
+            && rest.profile == audience.profile
+        {
             return Wanted::Resting(rest.clone());
         }
-        // Starts of one owner that hang take one place, and not those of all others.
-        let is_owned = audience.owner.is_some();
-        let wanted = if one_call && !is_owned {
-            self.waiting_for(audience)
-        } else {
-            1
-        };
+        let wanted = if one_call { self.waiting_for(audience) } else { 1 };
         let coming = self.starting(audience);
         let mut orders = Vec::new();
         if coming < wanted {
@@ -249,14 +221,8 @@ impl Pool {
         }
         Wanted::Wait {
             orders,
-            keeps_turn: one_call && !(is_owned && self.is_started_for_another(audience)),
+            keeps_turn: one_call || self.is_starting(audience),
         }
-    }
-
-    /// Whether fewer instances for this audience are being started than calls with a turn wait for one.
-    fn is_started_for_another(&self, audience: &Audience) -> bool {
-        let starting = self.starting(audience);
-        starting > 0 && starting < self.waiting_for(audience)
     }
 
     fn starting(&self, audience: &Audience) -> usize {
@@ -361,15 +327,10 @@ impl Pool {
     /// Takes an instance out that is gone: why, if it could not be started. Returns whether the pool had it.
     pub fn remove(&mut self, id: u64, not_started: Option<String>, now_ms: u64) -> bool {
         let Some(at) = self.position(id) else { return false };
-        let audience = self.instances.remove(at).audience;
+        let profile = self.instances.remove(at).audience.profile;
         if let Some(reason) = not_started {
-            self.rests
-                .retain(|rest| rest.until_ms > now_ms && rest.audience != audience);
-            if self.rests.len() >= RESTS_LEN_MAX {
-                self.rests.remove(0);
-            }
-            self.rests.push(Rest {
-                audience,
+            self.rest = Some(Rest {
+                profile,
                 reason,
                 until_ms: now_ms + REST_MS,
             });

@@ -67,7 +67,7 @@ fn an_unused_instance_makes_room_and_a_used_one_does_not() {
 }
 
 #[test]
-fn after_a_failed_start_its_audience_rests() {
+fn after_a_failed_start_its_profile_rests() {
     let mut pool = pool(PoolKind::Profiles(2));
     pool.enter(FORM.into());
     waits(&mut pool, FORM);
@@ -144,63 +144,6 @@ fn the_calls_of_an_owner_share_its_instance_and_no_other() {
     assert!(
         matches!(pool.want(&third, 5), Wanted::Wait { orders, .. } if orders == [PoolOrder::End { id: 2 }, start(3)])
     );
-}
-
-#[test]
-fn an_owner_starts_one_instance_at_a_time_and_its_other_calls_keep_no_turn() {
-    for one_call in [true, false] {
-        let mut pool = pool(PoolKind::Owners {
-            size: 3,
-            one_call,
-            sharing: Sharing::Key,
-        });
-        let [first, second] = ["a", "b"].map(|owner| Audience {
-            profile: FORM,
-            owner: Some(owner.into()),
-        });
-        let wants = |pool: &mut Pool, audience: &Audience| match pool.want(audience, 0) {
-            Wanted::Wait { orders, keeps_turn } => (orders.len(), keeps_turn),
-            other => panic!("the call waits: {other:?}"),
-        };
-        pool.enter(first.clone());
-        assert_eq!(wants(&mut pool, &first), (1, one_call));
-        pool.enter(first.clone());
-        assert_eq!(wants(&mut pool, &first), (0, false), "the start is for another call");
-        pool.leave(&first);
-        assert_eq!(wants(&mut pool, &first), (0, one_call), "the start is for it");
-        pool.enter(second.clone());
-        assert_eq!(wants(&mut pool, &second), (1, one_call), "other owners start");
-        pool.remove(1, Some("it hangs".to_owned()), 0);
-        let Wanted::Resting(rest) = pool.want(&first, 0) else {
-            panic!("its owner rests");
-        };
-        assert_eq!(rest.audience, first);
-        assert_eq!(wants(&mut pool, &second), (0, one_call), "other owners do not rest");
-    }
-}
-
-#[test]
-fn calls_of_one_owner_that_wait_for_a_start_and_audiences_that_rest_are_bounded() {
-    let mut pool = pool(PoolKind::Owners {
-        size: 1,
-        one_call: false,
-        sharing: Sharing::Key,
-    });
-    let of = |owner: String| Audience {
-        profile: Profile::NONE,
-        owner: Some(owner.into()),
-    };
-    let (first, second) = (of("a".to_owned()), of("b".to_owned()));
-    assert!((0..QUEUED_LEN_MAX).all(|_| pool.queue(&first)));
-    assert!(!pool.queue(&first) && pool.queue(&second));
-    pool.dequeue(&first);
-    assert!(pool.queue(&first));
-    for at in 0..=RESTS_LEN_MAX {
-        let audience = of(at.to_string());
-        assert!(matches!(pool.want(&audience, 0), Wanted::Wait { .. }));
-        pool.remove(pool.last_id, Some("it fails".to_owned()), 0);
-    }
-    assert_eq!(pool.rests.len(), RESTS_LEN_MAX);
 }
 
 #[test]
