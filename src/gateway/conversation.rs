@@ -7,7 +7,7 @@ use actors::{
     clock::{millis, now},
     gateway::{
         BackendCounters, Belongs, CallEnd, CallNumber, FrameLink, InputRequest, InstanceEvent, LaunchOrder, Link,
-        LinkEnded, ListKind, Profile, ReadyInstance, SET_LOG_LEVEL, ServerInfo,
+        LinkEnded, ListKind, Profile, ReadyInstance, SET_LOG_LEVEL, ServerInfo, process_number,
     },
     json::{self, scan},
     model::{BackendEra, Sharing},
@@ -353,6 +353,7 @@ impl<'a> Conversation<'a> {
             let listener = Listener {
                 link,
                 subscribed,
+                process: self.process(),
                 hears_of_lists: self.order.profile.is_none(),
                 log: Arc::clone(&self.order.log),
                 heard: Rc::clone(&self.heard),
@@ -390,6 +391,11 @@ impl<'a> Conversation<'a> {
         }
     }
 
+    /// The number of the process that gives tasks their ids.
+    fn process(&self) -> u64 {
+        process_number(&self.order.config.address, &*self.link)
+    }
+
     /// Passes a change of a resource or a task on. Instances that no caller has subscribed at may mean something else by the
     /// same URI or id.
     fn told_of_change(&self, method: &str, params: Option<&str>) {
@@ -397,7 +403,7 @@ impl<'a> Conversation<'a> {
             return;
         };
         let noted = if method == "notifications/tasks" {
-            subscribed.tasks.note_state(params.unwrap_or("{}"))
+            subscribed.tasks.note_state(self.process(), params.unwrap_or("{}"))
         } else {
             let uri = params.and_then(|params| json::member(params, "uri"));
             let uri = uri.and_then(scan::string).ok_or("a changed resource without a URI");

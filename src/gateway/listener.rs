@@ -38,6 +38,8 @@ pub struct Listener {
     pub link: Arc<FrameLink>,
     /// What its callers want to be told of.
     pub subscribed: Subscribed,
+    /// The number of its process.
+    pub process: u64,
     /// It is to tell of its lists too.
     pub hears_of_lists: bool,
     pub log: Arc<BackendLog>,
@@ -79,7 +81,7 @@ impl Listener {
             if tells_of_resources && !uris.is_empty() {
                 filter.insert("resourceSubscriptions".to_owned(), json!(uris));
             }
-            let ids = self.subscribed.tasks.ids();
+            let ids = self.subscribed.tasks.ids(self.process);
             let asks_for_tasks = with_tasks && !ids.is_empty();
             if asks_for_tasks {
                 filter.insert("taskIds".to_owned(), json!(ids));

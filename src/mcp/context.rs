@@ -289,6 +289,9 @@ impl PeerContext {
     pub fn resume(&self) {
         if self.binding.resume(&self.project, &self.outbox) {
             self.apply_subscriptions();
+        } else {
+            // Its session may have ended meanwhile.
+            self.subscriptions.borrow().acts_as(self.session_id());
         }
     }
 

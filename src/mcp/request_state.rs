@@ -21,7 +21,7 @@ pub struct StateSigner {
 
 impl fmt::Debug for StateSigner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Sealer(***)")
+        f.write_str("StateSigner(***)")
     }
 }
 

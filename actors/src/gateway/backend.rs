@@ -181,18 +181,26 @@ impl Backend {
         self.show();
         let state = self.life.state();
         if state != before {
-            tracing::info!(
-                project = %self.shared.project,
-                backend = %self.shared.name,
-                state = state.as_str(),
-                reason = self.life.reason().unwrap_or_default(),
-                "a backend has changed its state"
-            );
+            self.log_state(state);
             (self.changed)();
         }
         if self.is_removed && self.running.is_none() {
             self.metrics.mark_finished();
             ctx.stop();
+        }
+    }
+
+    fn log_state(&self, state: BackendState) {
+        let (project, backend, name) = (&self.shared.project, &self.shared.name, state.as_str());
+        let reason = self.life.reason().unwrap_or_default();
+        match state {
+            BackendState::Failed => {
+                tracing::error!(%project, %backend, state = name, reason, "a backend has changed its state");
+            }
+            BackendState::Backoff => {
+                tracing::warn!(%project, %backend, state = name, reason, "a backend has changed its state");
+            }
+            _ => tracing::info!(%project, %backend, state = name, reason, "a backend has changed its state"),
         }
     }
 

@@ -9,7 +9,7 @@ use super::{
     asked_urls::AskedUrls, call::Link, counters::BackendCounters, link_end::LinkEnded, lists::BackendLists,
     log::BackendLog, profile::Profile, subscribed_owners::Subscribed,
 };
-use crate::model::{BackendConfig, BackendEra, ProjectId};
+use crate::model::{BackendAddress, BackendConfig, BackendEra, ProjectId};
 
 /// Starts instances of backends.
 pub trait Launcher: fmt::Debug + Send + Sync {
@@ -21,6 +21,16 @@ pub trait Launcher: fmt::Debug + Send + Sync {
     /// that come in quick succession are reported once. `log` takes what cannot be watched.
     fn watch(&self, config: &BackendConfig, log: Arc<BackendLog>, changed: Arc<dyn Fn() + Send + Sync>)
     -> Box<dyn Any>;
+}
+
+/// The number of the process behind a link, whose ids another process may use again; 0 for a server at a URL, which outlives its
+/// connections.
+#[must_use]
+pub fn process_number(address: &BackendAddress, link: &dyn Link) -> u64 {
+    match address {
+        BackendAddress::Command { .. } => link.number(),
+        BackendAddress::Url { .. } => 0,
+    }
 }
 
 /// A running instance. Dropping it ends it.
@@ -41,8 +51,8 @@ pub struct LaunchOrder {
     pub known_lists: Option<Arc<BackendLists>>,
     /// Takes what it writes to stderr.
     pub log: Arc<BackendLog>,
-    /// What the callers want to be told of whom it tells of changes. `None` for an instance of the pool without an owner: the
-    /// main one tells its callers.
+    /// What the callers of this instance want to be told of. `None` for one of the pool without an owner: the main one tells
+    /// its callers.
     pub subscribed: Option<Subscribed>,
     /// The URLs that callers were asked to open.
     pub urls: Arc<AskedUrls>,

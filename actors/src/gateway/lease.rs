@@ -133,9 +133,12 @@ impl Leases {
         self.lock().has_link(audience, number)
     }
 
-    /// Whether the pool has an instance for this audience, which may be one that is being started.
-    pub fn has_any(&self, audience: &Audience) -> bool {
-        self.lock().has_any(audience)
+    /// Starts the first instance for this audience, if there is room for it.
+    pub fn start_first(&self, audience: Audience) {
+        let order = self.lock().start_first(audience, mono_ms());
+        if let Some(order) = order {
+            (self.order)(order);
+        }
     }
 
     /// Whether an instance for this audience is being started.

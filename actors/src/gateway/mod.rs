@@ -60,7 +60,7 @@ pub use call::{Call, CallEnd, CallEvent, CallNumber, CallPurpose, InputRequest, 
 pub use catalog::{BACKEND_META, Catalog, offered_uri};
 pub use counters::{BackendCounters, CallOutcome, Counts, Direction, StartReason};
 pub use frame_link::{Belongs, FrameLink, SET_LOG_LEVEL};
-pub use launch::{Instance, InstanceEvent, LaunchOrder, Launcher, ReadyInstance, Report, ServerInfo};
+pub use launch::{Instance, InstanceEvent, LaunchOrder, Launcher, ReadyInstance, Report, ServerInfo, process_number};
 pub use lease::{Lease, Leases, NotLent, Place};
 pub use life::BackendState;
 pub use link_end::{LinkEnded, LinkRefusal};

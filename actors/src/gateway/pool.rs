@@ -7,8 +7,10 @@ use std::sync::Arc;
 use super::{call::Link, profile::Profile};
 use crate::model::Sharing;
 
-/// How long a profile rests after an instance for it could not be started.
+/// How long an audience rests after an instance for it could not be started.
 const REST_MS: u64 = 5_000;
+/// Audiences that rest at the same time. Beyond them the one that rests for the longest time is tried again earlier.
+const RESTS_LEN_MAX: usize = 64;
 
 /// Calls that wait for an instance. Those of a pool whose instances run one call have turns, of which there are fewer.
 const WAITING_LEN_MAX: usize = 1_024;
@@ -67,7 +69,7 @@ pub struct Pool {
     /// For whom calls wait.
     waiting: Vec<Audience>,
     last_id: u64,
-    rest: Option<Rest>,
+    rests: Vec<Rest>,
 }
 
 #[derive(Debug)]
@@ -94,7 +96,7 @@ enum PooledState {
 /// An instance could not be started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rest {
-    pub profile: Profile,
+    pub audience: Audience,
     pub reason: String,
     /// When it is tried again, on the monotonic clock.
     pub until_ms: u64,
@@ -118,8 +120,8 @@ pub enum Wanted {
 /// What the actor of the backend does for the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolOrder {
-    /// Start an instance for a profile.
-    Start { id: u64, profile: Profile },
+    /// Start an instance.
+    Start { id: u64 },
     /// End an instance.
     End { id: u64 },
     /// Wait until the cancelled call of an instance has ended.
@@ -145,7 +147,7 @@ impl PoolOrder {
     #[must_use]
     pub const fn id(self) -> u64 {
         match self {
-            Self::Start { id, .. } | Self::End { id } | Self::Settle { id } => id,
+            Self::Start { id } | Self::End { id } | Self::Settle { id } => id,
         }
     }
 }
@@ -155,7 +157,7 @@ impl Pool {
     pub fn open(&mut self, kind: PoolKind) {
         self.kind = kind;
         self.instances.clear();
-        self.rest = None;
+        self.rests.clear();
     }
 
     /// Adds the main instance as the only one.
@@ -203,9 +205,7 @@ impl Pool {
         if let Some((id, link)) = self.lend(Some(audience), one_call) {
             return Wanted::Lent(id, link);
         }
-        if let Some(rest) = self.rest.as_ref().filter(|rest| rest.until_ms > now_ms)
-            && rest.profile == audience.profile
-        {
+        if let Some(rest) = self.rest_of(audience, now_ms) {
             return Wanted::Resting(rest.clone());
         }
         let wanted = if one_call { self.waiting_for(audience) } else { 1 };
@@ -236,24 +236,32 @@ impl Pool {
         self.starting(audience) > 0
     }
 
-    /// Starts an instance for a profile that no instance for the whole project has, if there is room. Only instances that run
-    /// one call at a time have profiles.
-    pub fn start_first(&mut self, profile: Profile) -> Option<PoolOrder> {
-        let (size, _) = self.kind.bounds().filter(|(_, one_call)| *one_call)?;
-        let audience = Audience::from(profile);
-        let has_none = self.instances.iter().all(|pooled| pooled.audience != audience);
-        (has_none && self.instances.len() < size).then(|| self.start(audience))
+    /// Starts the first instance for an audience, if there is room and no start for it has just failed. Only instances that
+    /// run one call at a time are for a profile of the whole project.
+    pub fn start_first(&mut self, audience: Audience, now_ms: u64) -> Option<PoolOrder> {
+        let (size, one_call) = self.kind.bounds()?;
+        let is_of_kind = match audience.owner {
+            Some(_) => matches!(self.kind, PoolKind::Owners { .. }),
+            None => one_call,
+        };
+        let is_wanted = is_of_kind && !self.has_any(&audience) && self.rest_of(&audience, now_ms).is_none();
+        (is_wanted && self.instances.len() < size).then(|| self.start(audience))
+    }
+
+    fn rest_of(&self, audience: &Audience, now_ms: u64) -> Option<&Rest> {
+        let mut rests = self.rests.iter();
+        rests.find(|rest| rest.until_ms > now_ms && rest.audience == *audience)
     }
 
     fn start(&mut self, audience: Audience) -> PoolOrder {
         self.last_id += 1;
-        let (id, profile) = (self.last_id, audience.profile);
+        let id = self.last_id;
         self.instances.push(Pooled {
             id,
             audience,
             state: PooledState::Starting,
         });
-        PoolOrder::Start { id, profile }
+        PoolOrder::Start { id }
     }
 
     /// Lends the instance for this audience that was used last, or the only one.
@@ -320,17 +328,22 @@ impl Pool {
     }
 
     /// Whether it has an instance for this audience.
-    pub fn has_any(&self, audience: &Audience) -> bool {
+    fn has_any(&self, audience: &Audience) -> bool {
         self.instances.iter().any(|pooled| pooled.audience == *audience)
     }
 
     /// Takes an instance out that is gone: why, if it could not be started. Returns whether the pool had it.
     pub fn remove(&mut self, id: u64, not_started: Option<String>, now_ms: u64) -> bool {
         let Some(at) = self.position(id) else { return false };
-        let profile = self.instances.remove(at).audience.profile;
+        let audience = self.instances.remove(at).audience;
         if let Some(reason) = not_started {
-            self.rest = Some(Rest {
-                profile,
+            self.rests
+                .retain(|rest| rest.until_ms > now_ms && rest.audience != audience);
+            if self.rests.len() >= RESTS_LEN_MAX {
+                self.rests.remove(0);
+            }
+            self.rests.push(Rest {
+                audience,
                 reason,
                 until_ms: now_ms + REST_MS,
             });

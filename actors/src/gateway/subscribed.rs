@@ -1,4 +1,4 @@
-//! The resources of a backend of whose changes callers want to be told. The backend is asked once for each resource, however
+//! The resources of a backend of whose changes callers want to be told. An instance is asked once for each resource, however
 //! many callers want it.
 
 use std::{
@@ -16,7 +16,7 @@ const RESOURCES_MAX: usize = 1_000;
 /// The subscribed resources of one backend, or those of one owner of instances.
 #[derive(Debug)]
 pub struct SubscribedResources {
-    of: Mutex<HashMap<String, Subscribed>>,
+    of: Mutex<HashMap<String, SubscribedResource>>,
     /// How often the set of resources has changed.
     revision: watch::Sender<u64>,
     /// Resources of the backend.
@@ -24,7 +24,7 @@ pub struct SubscribedResources {
 }
 
 #[derive(Debug, Default)]
-struct Subscribed {
+struct SubscribedResource {
     subscribers: usize,
     /// How often the resource has changed.
     changes: watch::Sender<u64>,
@@ -58,7 +58,7 @@ impl SubscribedResources {
         Self::within(Arc::clone(&self.room))
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Subscribed>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, SubscribedResource>> {
         self.of.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

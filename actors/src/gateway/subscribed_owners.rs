@@ -64,10 +64,10 @@ mod tests {
         let (first, second) = (Arc::from("a"), Arc::from("b"));
         let owners = [None, Some(&first), Some(&second)];
         let mut resources = owners.map(|owner| subscribed.of(owner).resources.subscribe("a:/x").unwrap());
-        let mut tasks = owners.map(|owner| subscribed.of(owner).tasks.subscribe("1").unwrap());
+        let mut tasks = owners.map(|owner| subscribed.of(owner).tasks.subscribe(7, "1").unwrap());
         let of_first = subscribed.of(Some(&first));
         of_first.resources.note_change("a:/x");
-        of_first.tasks.note_state(r#"{"taskId":"1"}"#).unwrap();
+        of_first.tasks.note_state(7, r#"{"taskId":"1"}"#).unwrap();
         let told = resources.each_mut().map(|one| one.changed().now_or_never().is_some());
         assert_eq!(told, [false, true, false]);
         let told = tasks.each_mut().map(|one| one.changed().now_or_never().is_some());
@@ -81,7 +81,7 @@ mod tests {
             subscribed.of(Some(&Arc::from(format!("{at}"))));
         }
         let kept = subscribed.of(Some(&Arc::from("kept")));
-        let task = kept.tasks.subscribe("1").unwrap();
+        let task = kept.tasks.subscribe(7, "1").unwrap();
         drop(kept);
         let _instance = subscribed.of(Some(&Arc::from("last")));
         assert_eq!(subscribed.owners.lock().unwrap().len(), 2);
@@ -101,9 +101,9 @@ mod tests {
         drop(all);
         assert!(second.resources.subscribe("more").is_some());
         let all: Vec<_> = (0..1_000)
-            .map_while(|at| first.tasks.subscribe(&at.to_string()))
+            .map_while(|at| first.tasks.subscribe(7, &at.to_string()))
             .collect();
         assert_eq!(all.len(), 1_000);
-        assert!(second.tasks.subscribe("more").is_none());
+        assert!(second.tasks.subscribe(7, "more").is_none());
     }
 }

@@ -1,5 +1,6 @@
-//! The tasks of a backend of whose changes callers want to be told. The backend is asked once for all of them. The last
-//! notification of each is kept as long as it has subscribers, because not all of them can take it at once.
+//! The tasks of a backend of whose changes callers want to be told. Each process is asked once for all of its own: another
+//! process may use the same ids. The last notification of each is kept as long as it has subscribers, because not all of
+//! them can take it at once.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -19,11 +20,13 @@ const KEPT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// The state of a task: the params of a notification without the id and `_meta`, as JSON.
 pub type TaskState = Arc<str>;
 
+/// The number of the process that has a task, and the id that it gives the task.
+type TaskOfProcess = (u64, String);
+
 /// The subscribed tasks of one backend, or those of one owner of instances.
 #[derive(Debug)]
 pub struct SubscribedTasks {
-    /// By the id that the backend gives the task.
-    of: Mutex<HashMap<String, Subscribed>>,
+    of: Mutex<HashMap<TaskOfProcess, SubscribedTask>>,
     /// How often the set of tasks has changed.
     revision: watch::Sender<u64>,
     bounds: Arc<Bounds>,
@@ -37,12 +40,12 @@ struct Bounds {
 }
 
 #[derive(Debug, Default)]
-struct Subscribed {
+struct SubscribedTask {
     subscribers: usize,
     state: watch::Sender<Option<TaskState>>,
 }
 
-impl Subscribed {
+impl SubscribedTask {
     fn kept_bytes(&self) -> usize {
         self.state.borrow().as_ref().map_or(0, |state| state.len())
     }
@@ -52,7 +55,7 @@ impl Subscribed {
 #[derive(Debug)]
 pub struct TaskSubscription {
     tasks: Arc<SubscribedTasks>,
-    id: String,
+    task: TaskOfProcess,
     state: watch::Receiver<Option<TaskState>>,
 }
 
@@ -79,7 +82,7 @@ impl SubscribedTasks {
         Self::within(Arc::clone(&self.bounds))
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Subscribed>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<TaskOfProcess, SubscribedTask>> {
         self.of.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -87,13 +90,14 @@ impl SubscribedTasks {
         self.revision.send_modify(|revision| *revision += 1);
     }
 
-    /// Subscribes to a task by the id that the backend gives it. `None` if there are too many subscriptions.
-    pub fn subscribe(self: &Arc<Self>, id: &str) -> Option<TaskSubscription> {
+    /// Subscribes to a task of a process by the id that the process gives it. `None` if there are too many subscriptions.
+    pub fn subscribe(self: &Arc<Self>, process: u64, id: &str) -> Option<TaskSubscription> {
         if !self.bounds.subscriptions.take(1) {
             return None;
         }
+        let task = (process, id.to_owned());
         let mut of = self.lock();
-        let subscribed = of.entry(id.to_owned()).or_default();
+        let subscribed = of.entry(task.clone()).or_default();
         subscribed.subscribers += 1;
         let (is_first, mut state) = (subscribed.subscribers == 1, subscribed.state.subscribe());
         drop(of);
@@ -105,14 +109,16 @@ impl SubscribedTasks {
         }
         Some(TaskSubscription {
             tasks: Arc::clone(self),
-            id: id.to_owned(),
+            task,
             state,
         })
     }
 
-    /// The ids of the subscribed tasks.
-    pub fn ids(&self) -> BTreeSet<String> {
-        self.lock().keys().cloned().collect()
+    /// The ids of the subscribed tasks of a process.
+    pub fn ids(&self, process: u64) -> BTreeSet<String> {
+        let of = self.lock();
+        let own = of.keys().filter(|(other, _)| *other == process);
+        own.map(|(_, id)| id.clone()).collect()
     }
 
     /// Changes of the set of subscribed tasks.
@@ -120,18 +126,19 @@ impl SubscribedTasks {
         self.revision.subscribe()
     }
 
-    /// The backend has told the state of a task: the params of its notification. The same state is told once, because the
+    /// A process has told the state of a task: the params of its notification. The same state is told once, because the
     /// backend repeats it in each new subscription.
     ///
     /// # Errors
     /// It reaches no caller: why.
-    pub fn note_state(&self, params: &str) -> Result<(), &'static str> {
+    pub fn note_state(&self, process: u64, params: &str) -> Result<(), &'static str> {
         let members = scan::check(params).and_then(|()| json::members(params));
         let members = members.map_err(|_| "a task that is no JSON")?;
         let id = members.iter().find(|(key, _)| key == "taskId");
         let id = id.and_then(|(_, id)| scan::string(id)).ok_or("a task without an id")?;
         let of = self.lock();
-        let subscribed = of.get(&*id).ok_or("a task without subscribers")?;
+        let subscribed = of.get(&(process, id.into_owned()));
+        let subscribed = subscribed.ok_or("a task without subscribers")?;
         let mut text = Vec::with_capacity(params.len());
         let others = members.iter().filter(|(key, _)| key != "taskId" && key != "_meta");
         json::write_object(&mut text, others.map(|(key, value)| (&**key, *value)));
@@ -165,13 +172,13 @@ impl Drop for TaskSubscription {
     fn drop(&mut self) {
         self.tasks.bounds.subscriptions.give_back(1);
         let mut of = self.tasks.lock();
-        let Some(subscribed) = of.get_mut(&self.id) else {
+        let Some(subscribed) = of.get_mut(&self.task) else {
             return;
         };
         subscribed.subscribers -= 1;
         if subscribed.subscribers == 0 {
             self.tasks.bounds.kept_bytes.give_back(subscribed.kept_bytes());
-            of.remove(&self.id);
+            of.remove(&self.task);
             drop(of);
             self.tasks.revise();
         }
@@ -193,31 +200,44 @@ mod tests {
     fn a_state_is_told_once_to_each_subscriber_of_its_task() {
         let tasks = Arc::<SubscribedTasks>::default();
         let mut revisions = tasks.revisions();
-        let mut first = tasks.subscribe("a").unwrap();
-        let mut other = tasks.subscribe("b").unwrap();
+        let mut first = tasks.subscribe(1, "a").unwrap();
+        let mut other = tasks.subscribe(1, "b").unwrap();
         assert!(revisions.has_changed().unwrap());
         revisions.mark_unchanged();
         let working =
             r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":7},"taskId":"a","status":"working","n":1.0}"#;
-        tasks.note_state(working).unwrap();
+        tasks.note_state(1, working).unwrap();
         assert_eq!(told(&mut first).as_deref(), Some(r#"{"status":"working","n":1.0}"#));
-        tasks.note_state(&working.replace(":7}", ":8}")).unwrap();
+        tasks.note_state(1, &working.replace(":7}", ":8}")).unwrap();
         assert_eq!(told(&mut first), None, "the backend repeats it");
         assert_eq!(told(&mut other), None);
 
-        let mut second = tasks.subscribe("a").unwrap();
+        let mut second = tasks.subscribe(1, "a").unwrap();
         assert!(!revisions.has_changed().unwrap(), "the backend is asked once");
         assert!(told(&mut second).is_some());
         drop((first, second));
         assert!(revisions.has_changed().unwrap());
-        assert_eq!(tasks.note_state(working), Err("a task without subscribers"));
-        assert_eq!(tasks.ids().into_iter().collect::<Vec<_>>(), ["b"]);
+        assert_eq!(tasks.note_state(1, working), Err("a task without subscribers"));
+        assert_eq!(tasks.ids(1).into_iter().collect::<Vec<_>>(), ["b"]);
+    }
+
+    #[test]
+    fn a_process_that_uses_the_same_ids_tells_nothing_of_tasks_of_another_one() {
+        let tasks = Arc::<SubscribedTasks>::default();
+        let mut of_ended = tasks.subscribe(1, "a").unwrap();
+        tasks.note_state(1, r#"{"taskId":"a","result":"private"}"#).unwrap();
+        let mut of_next = tasks.subscribe(2, "a").unwrap();
+        assert!(told(&mut of_ended).is_some());
+        assert_eq!(told(&mut of_next), None);
+        tasks.note_state(2, r#"{"taskId":"a"}"#).unwrap();
+        assert_eq!((told(&mut of_ended), told(&mut of_next).as_deref()), (None, Some("{}")));
+        assert_eq!((tasks.ids(2).len(), tasks.ids(3).len()), (1, 0));
     }
 
     #[test]
     fn what_is_no_state_of_a_task_is_refused() {
         let tasks = Arc::<SubscribedTasks>::default();
-        let _subscription = tasks.subscribe("a").unwrap();
+        let _subscription = tasks.subscribe(1, "a").unwrap();
         for wrong in [
             "[]",
             "{}",
@@ -225,7 +245,7 @@ mod tests {
             r#"{"taskId":"a","n":[}"#,
             r#"{"taskId":"b"}"#,
         ] {
-            assert!(tasks.note_state(wrong).is_err(), "{wrong}");
+            assert!(tasks.note_state(1, wrong).is_err(), "{wrong}");
         }
     }
 
@@ -234,16 +254,16 @@ mod tests {
         let tasks = Arc::<SubscribedTasks>::default();
         let state = |id: &str, len: usize| format!(r#"{{"taskId":"{id}","x":"{}"}}"#, "x".repeat(len));
         let mut all: Vec<_> = (0..SUBSCRIPTIONS_MAX)
-            .map(|at| tasks.subscribe(&(at % 10).to_string()).unwrap())
+            .map(|at| tasks.subscribe(1, &(at % 10).to_string()).unwrap())
             .collect();
-        assert!(tasks.subscribe("more").is_none());
-        tasks.note_state(&state("1", KEPT_BYTES_MAX / 2)).unwrap();
-        assert!(tasks.note_state(&state("2", KEPT_BYTES_MAX / 2)).is_err());
-        tasks.note_state(&state("1", 1)).unwrap();
-        tasks.note_state(&state("2", KEPT_BYTES_MAX / 2)).unwrap();
+        assert!(tasks.subscribe(1, "more").is_none());
+        tasks.note_state(1, &state("1", KEPT_BYTES_MAX / 2)).unwrap();
+        assert!(tasks.note_state(1, &state("2", KEPT_BYTES_MAX / 2)).is_err());
+        tasks.note_state(1, &state("1", 1)).unwrap();
+        tasks.note_state(1, &state("2", KEPT_BYTES_MAX / 2)).unwrap();
         all.clear();
-        let _subscription = tasks.subscribe("1").unwrap();
-        tasks.note_state(&state("1", KEPT_BYTES_MAX - 100)).unwrap();
+        let _subscription = tasks.subscribe(1, "1").unwrap();
+        tasks.note_state(1, &state("1", KEPT_BYTES_MAX - 100)).unwrap();
         assert_eq!(tasks.lock().len(), 1);
     }
 }

@@ -49,7 +49,7 @@ pub enum BackendFailure {
         "{backend}: its answer was given up, because this client does not read those before it; the call was carried out"
     )]
     GivenUp { backend: String },
-    #[error("{backend}: no answer within {} s; the call was cancelled", after.as_secs_f64())]
+    #[error("{backend}: no answer within {} s; the call was cancelled", (after.as_secs_f64() * 10.0).round() / 10.0)]
     TimedOut { backend: String, after: Duration },
     #[error(
         "{backend}: the broker is shutting down, and the call was cancelled: connect again and check before repeating it"

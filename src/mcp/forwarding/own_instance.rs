@@ -8,7 +8,6 @@ use actors::{
 };
 use futures_util::future::pending;
 use tokio::sync::watch;
-use tokio_util::task::AbortOnDropHandle;
 
 use super::{owner::Caller, question::may_ask};
 use crate::mcp::context::PeerContext;
@@ -25,7 +24,6 @@ pub struct OwnInstance {
     owner: Option<Arc<str>>,
     /// The number of the main instance beside which one of its own was started.
     started_beside: Option<u64>,
-    starting: Option<AbortOnDropHandle<()>>,
 }
 
 impl OwnInstance {
@@ -40,7 +38,6 @@ impl OwnInstance {
             profile,
             owner: None,
             started_beside: None,
-            starting: None,
         };
         instance.owner = instance.owner_now();
         instance
@@ -56,13 +53,13 @@ impl OwnInstance {
         self.backend.command(BackendCommand::Want);
     }
 
-    /// Has the instance started, now and after each start of the main one, and waits until another one tells the caller of
+    /// Has the instance started, now and after each start of the main one, if there is room for it. Waits until another one tells the caller of
     /// changes: it acts as another session, or the backend is shared in another way. It may be dropped at any time.
     pub async fn is_another(&mut self) {
         loop {
             let owner = self.owner_now();
             if owner != self.owner {
-                (self.owner, self.started_beside, self.starting) = (owner, None, None);
+                (self.owner, self.started_beside) = (owner, None);
                 return;
             }
             self.start();
@@ -93,14 +90,9 @@ impl OwnInstance {
         let (Some(audience), Some(main)) = (audience.filter(|audience| audience.owner.is_some()), &view.link) else {
             return;
         };
-        if self.started_beside.replace(main.number()) == Some(main.number()) || self.backend.leases.has_any(&audience) {
-            return;
+        if self.started_beside.replace(main.number()) != Some(main.number()) {
+            // If there is no room, the next call of the owner starts it.
+            self.backend.leases.start_first(audience);
         }
-        let (leases, caller) = (Arc::clone(&self.backend.leases), self.caller.id());
-        // A task of its own: a turn that it gets does not wait for a client that reads slowly.
-        self.starting = Some(AbortOnDropHandle::new(actix_rt::spawn(async move {
-            // If that fails, the next call of the owner tries again.
-            let _ = leases.lend(caller, &audience).await;
-        })));
     }
 }

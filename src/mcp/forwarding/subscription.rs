@@ -43,9 +43,13 @@ pub fn watch_resource<S: Fn()>(
             tokio::select! {
                 () = subscription.changed() => {}
                 () = instance.is_another() => {
-                    if let Some(other) = instance.subscribed().resources.subscribe(&original) {
-                        subscription = other;
-                    }
+                    // Its place is free for the next one.
+                    drop(subscription);
+                    let Some(other) = instance.subscribed().resources.subscribe(&original) else {
+                        tracing::debug!(backend = %backend.name, "a subscription ends: too many resources are subscribed to");
+                        return;
+                    };
+                    subscription = other;
                 }
             }
             send();

@@ -5,9 +5,8 @@
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use actors::{
-    gateway::{BackendShared, Link, Profile},
+    gateway::{BackendShared, Link, Profile, process_number},
     json,
-    model::BackendAddress,
 };
 use tokio::time::sleep;
 
@@ -36,6 +35,8 @@ struct BackendTask {
     backend: Arc<BackendShared>,
     /// The backend's own name of the tool.
     tool: String,
+    /// The number of the process that has it.
+    process: u64,
     /// The backend's own id of the task.
     id: String,
 }
@@ -58,7 +59,12 @@ impl BackendTask {
         };
         let backend = backend_with_tool(context, &backend, &tool);
         let backend = backend.filter(|backend| is_alive(context, backend, process));
-        Ok(backend.map(|backend| Self { backend, tool, id }))
+        Ok(backend.map(|backend| Self {
+            backend,
+            tool,
+            process,
+            id,
+        }))
     }
 }
 
@@ -70,15 +76,6 @@ fn is_alive(context: &PeerContext, backend: &BackendShared, process: u64) -> boo
         _ if process == 0 => true,
         Some(audience) => backend.leases.has_link(&audience, process),
         None => view.link.as_ref().is_some_and(|link| link.number() == process),
-    }
-}
-
-/// The number of the process that made a task, whose ids another one may use again; 0 for a server at a URL, which outlives
-/// its connections.
-fn process_of(backend: &BackendShared, link: &dyn Link) -> u64 {
-    match backend.view().config.address {
-        BackendAddress::Command { .. } => link.number(),
-        BackendAddress::Url { .. } => 0,
     }
 }
 
@@ -133,7 +130,7 @@ pub fn for_caller<'r>(
                 let task = TaskId {
                     backend: route.backend.name.to_string(),
                     tool: tool.clone(),
-                    process: process_of(&route.backend, link),
+                    process: process_number(&route.backend.view().config.address, link),
                     id: id.to_owned(),
                 };
                 task.sign(&context.service.state_signer, &context.identity.owner_path())
@@ -198,7 +195,8 @@ pub fn watch_task(
     known_as: &str,
     outbox: Arc<Outbox>,
 ) -> Option<impl Future<Output = ()> + use<>> {
-    let BackendTask { backend, tool, id } = BackendTask::find(context, known_as).ok()??;
+    let task = BackendTask::find(context, known_as).ok()??;
+    let (backend, tool) = (task.backend, task.tool);
     let gateway = Arc::clone(context.project.gateway()?.shared());
     let server = backend.view().server.clone();
     // One that was not started yet is asked when it starts.
@@ -206,7 +204,7 @@ pub fn watch_task(
         return None;
     }
     let mut instance = OwnInstance::new(context, &backend, Profile::NONE);
-    let mut subscription = instance.subscribed().tasks.subscribe(&id)?;
+    let mut subscription = instance.subscribed().tasks.subscribe(task.process, &task.id)?;
     instance.want();
     let names = names_backends(context);
     let before = format!(

@@ -61,7 +61,8 @@ impl Backend {
 
     /// Starts an instance of the pool that tells what callers are offered that can be asked, unless one runs.
     pub(super) fn ask_for_lists(&mut self, ctx: &mut Context<Self>) {
-        if let Some(order) = self.shared.leases.change(|pool, _| pool.start_first(Profile::ALL)) {
+        let all = Profile::ALL.into();
+        if let Some(order) = self.shared.leases.change(|pool, now_ms| pool.start_first(all, now_ms)) {
             self.told.await_from(order.id());
             self.carry_out(order, ctx);
         }

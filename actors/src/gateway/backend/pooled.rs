@@ -66,7 +66,7 @@ impl Backend {
     /// Does what the pool needs.
     pub(super) fn carry_out(&mut self, order: PoolOrder, ctx: &mut Context<Self>) {
         match order {
-            PoolOrder::Start { id, .. } => self.start_pooled(id, ctx),
+            PoolOrder::Start { id } => self.start_pooled(id, ctx),
             PoolOrder::End { id } => self.end_pooled(id),
             PoolOrder::Settle { id } => self.settle(id, ctx),
         }

@@ -39,8 +39,8 @@ fn calls_that_wait_start_as_many_instances_as_they_need() {
     for _ in 0..3 {
         pool.enter(FORM.into());
     }
-    assert_eq!(waits(&mut pool, FORM), [PoolOrder::Start { id: 1, profile: FORM }]);
-    assert_eq!(waits(&mut pool, FORM), [PoolOrder::Start { id: 2, profile: FORM }]);
+    assert_eq!(waits(&mut pool, FORM), [PoolOrder::Start { id: 1 }]);
+    assert_eq!(waits(&mut pool, FORM), [PoolOrder::Start { id: 2 }]);
     assert_eq!(waits(&mut pool, FORM), [], "there is no room");
     pool.ready(2, link(), 5);
     assert_eq!(lent(&mut pool, FORM, 5), 2);
@@ -61,7 +61,7 @@ fn an_unused_instance_makes_room_and_a_used_one_does_not() {
     pool.enter(ROOTS.into());
     assert_eq!(waits(&mut pool, ROOTS), []);
     pool.give_back(id, 0);
-    let start = PoolOrder::Start { id: 2, profile: ROOTS };
+    let start = PoolOrder::Start { id: 2 };
     assert_eq!(waits(&mut pool, ROOTS), [PoolOrder::End { id: 1 }, start]);
     assert!(pool.audience_of(1).is_none() && pool.audience_of(2) == Some(ROOTS.into()));
 }
@@ -117,10 +117,7 @@ fn the_calls_of_an_owner_share_its_instance_and_no_other() {
     for audience in [&first, &first, &second] {
         pool.enter(audience.clone());
     }
-    let start = |id| PoolOrder::Start {
-        id,
-        profile: Profile::NONE,
-    };
+    let start = |id| PoolOrder::Start { id };
     let mut orders = |audience: &Audience| match pool.want(audience, 0) {
         Wanted::Wait { orders, .. } => orders,
         other => panic!("the call waits: {other:?}"),
@@ -149,8 +146,8 @@ fn the_calls_of_an_owner_share_its_instance_and_no_other() {
 #[test]
 fn an_instance_is_ended_once_it_was_unused_for_long() {
     let mut pool = pool(PoolKind::Profiles(1));
-    assert_eq!(pool.start_first(FORM), Some(PoolOrder::Start { id: 1, profile: FORM }));
-    assert_eq!(pool.start_first(ROOTS), None, "there is no room");
+    assert_eq!(pool.start_first(FORM.into(), 0), Some(PoolOrder::Start { id: 1 }));
+    assert_eq!(pool.start_first(ROOTS.into(), 0), None, "there is no room");
     assert_eq!(pool.take_unused(60, 10), (vec![], Some(60)), "it starts");
     pool.ready(1, link(), 10);
     assert_eq!(pool.take_unused(60, 69), (vec![], Some(1)));
