@@ -46,7 +46,8 @@ impl Administration {
 
     /// Ends an open call of a backend of the caller's project. Requires the scope `admin`. `end` does it at this replica, and
     /// returns the name of the backend. `elsewhere` has the other replicas do it, and returns whether one has; it is absent if
-    /// another replica asks this one. The replica that ends the call records it, and the one that was asked first a refusal.
+    /// another replica has sent the request on. The replica that ends the call records it, and the one that was asked first a
+    /// refusal.
     ///
     /// # Errors
     /// `forbidden`, or the error of `end` or `elsewhere`.

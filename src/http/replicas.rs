@@ -63,6 +63,11 @@ pub fn is_self_only(replica: Option<&str>) -> Result<bool, BrokerError> {
     }
 }
 
+/// Whether another replica has sent the request on.
+pub fn is_sent_on(request: &HttpRequest) -> bool {
+    request.headers().contains_key(replica_client::FORWARDED)
+}
+
 /// This replica's id; `None` where the storage is not shared.
 pub fn own_id(request: &HttpRequest) -> Option<ReplicaId> {
     transport_context(request)?.replica_id()
@@ -121,7 +126,7 @@ pub async fn ask_replica(
 ) -> Option<(StatusCode, Bytes)> {
     let context = transport_context(request)?;
     let replicas = context.replicas.as_ref()?;
-    if replica == replicas.own_id() || request.headers().contains_key(replica_client::FORWARDED) {
+    if replica == replicas.own_id() || is_sent_on(request) {
         return None;
     }
     let addresses = timeout(ANSWER_TIMEOUT, replicas.addresses()).await.ok()?.ok()?;

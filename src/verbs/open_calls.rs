@@ -78,6 +78,16 @@ pub struct BackendCalls {
 }
 
 impl BackendCalls {
+    /// None at this replica.
+    pub fn none(replica: Option<String>) -> Self {
+        Self {
+            calls: Vec::new(),
+            total: 0,
+            replica,
+            partial: Vec::new(),
+        }
+    }
+
     /// Adds those of another replica. The clocks of the replicas say which call is older.
     pub fn merge(&mut self, other: Self) {
         self.total += other.total;

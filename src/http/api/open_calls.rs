@@ -59,14 +59,23 @@ pub async fn list(Caller(by): Caller, query: web::Query<CallsQuery>, request: Ht
     let CallsQuery { backend, replica } = query.into_inner();
     let is_self_only = replicas::is_self_only(replica.as_deref())?;
     let own_id = replicas::own_id(&request).map(|replica| replica.to_string());
-    let mut calls = verbs::list(&by.project, backend.as_deref(), own_id)?;
-    if !is_self_only {
+    let own = verbs::list(&by.project, backend.as_deref(), own_id.clone());
+    let calls = if is_self_only {
+        own?
+    } else {
         let mut others = replicas::ask_others(&request, ANSWER_BYTES_MAX).await;
-        for (_, other) in others.parse::<BackendCalls>() {
+        let of_others = others.parse::<BackendCalls>();
+        // A replica may know a new backend earlier than this one.
+        let mut calls = match own {
+            Err(error) if of_others.is_empty() => return Err(error.into()),
+            own => own.unwrap_or_else(|_| BackendCalls::none(own_id)),
+        };
+        for (_, other) in of_others {
             calls.merge(other);
         }
         calls.partial = others.partial;
-    }
+        calls
+    };
     let mut text = Vec::new();
     write_json(&mut text, &calls);
     ok_text(&by, text)
@@ -87,12 +96,15 @@ pub async fn end(
 ) -> ApiResult {
     let is_self_only = replicas::is_self_only(query.replica.as_deref())?;
     let elsewhere = async || {
+        if is_self_only {
+            return Ok(false);
+        }
         let others = replicas::ask_others(&request, ANSWER_BYTES_MAX).await;
         // It may be at a replica that did not answer.
         let is_known = others.is_any() || others.partial.is_empty();
         is_known.then_some(others.is_any()).ok_or(BrokerError::unavailable())
     };
-    let elsewhere = (!is_self_only).then_some(elsewhere);
+    let elsewhere = (!replicas::is_sent_on(&request)).then_some(elsewhere);
     admin
         .end_call(&by, &path, || verbs::end(&by.project, &path), elsewhere)
         .await?;
