@@ -1,6 +1,6 @@
 //! What the process tells of itself while it runs: its log, and the spans of its traces.
 //!
-//! `logs` is the form of the log, `log_file` a file for it, `unread` a way to stderr that never waits, `fields` the names in it, `filter` what is logged. `http` has the trace of an HTTP
+//! `logs` is the form of the log, `log_file` a file for it, `non_blocking` a way to stderr that never waits, `fields` the names in it, `filter` what is logged. `http` has the trace of an HTTP
 //! request, `traces` what records spans, `queue` and `exporter` their way to the collector, `settings` the variables.
 
 mod counts;
@@ -10,10 +10,10 @@ mod filter;
 mod http;
 mod log_file;
 mod logs;
+mod non_blocking;
 mod queue;
 mod settings;
 mod traces;
-mod unread;
 
 use std::io::{self, IsTerminal, stderr};
 
@@ -30,8 +30,8 @@ pub use filter::{FILTER_LEN_MAX, FOR_SECONDS_MAX, LogFilterState, change_filter,
 pub use http::{RequestSpan, request_trace, trace_of};
 pub use log_file::{LogFile, LogFileWriter, older_file};
 pub use logs::{print_error, print_status};
+pub use non_blocking::NonBlockingLog;
 pub use traces::shut_down;
-pub use unread::UnreadLog;
 
 use crate::config::Config;
 
@@ -51,9 +51,9 @@ pub fn init_to_file(config: &Config, file: LogFile) {
 ///
 /// # Errors
 /// The thread that writes it cannot be started.
-pub fn init_unread(config: &Config, file: Option<LogFile>) -> io::Result<UnreadLog> {
+pub fn init_non_blocking(config: &Config, file: Option<LogFile>) -> io::Result<NonBlockingLog> {
     let is_json = logs::is_json(config);
-    let log = UnreadLog::on_stderr(move |dropped| {
+    let log = NonBlockingLog::on_stderr(move |dropped| {
         let lines = if dropped == 1 { "line" } else { "lines" };
         let line = format!("{dropped} {lines} of the log were dropped: stderr was not read");
         logs::format_line(is_json, "WARN", &line)
@@ -62,18 +62,25 @@ pub fn init_unread(config: &Config, file: Option<LogFile>) -> io::Result<UnreadL
         Some(file) => install(config, log.writer().and(file)),
         None => install(config, log.writer()),
     }
+    // What is written to stderr in another way may wait for its reader.
+    log_panics();
     Ok(log)
+}
+
+/// Has panics told by the log.
+fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        let reason = panic.payload_as_str().unwrap_or_default();
+        tracing::error!(place, reason, "a part of the broker panicked");
+    }));
 }
 
 fn install(config: &Config, writer: impl for<'writer> MakeWriter<'writer> + Send + Sync + 'static) {
     let is_terminal = stderr().is_terminal();
     let is_json = logs::is_json(config);
     if is_json {
-        std::panic::set_hook(Box::new(|panic| {
-            let place = panic.location().map(ToString::to_string).unwrap_or_default();
-            let reason = panic.payload_as_str().unwrap_or_default();
-            tracing::error!(place, reason, "a part of the broker panicked");
-        }));
+        log_panics();
     }
     let filter = filter::install(&config.log_level);
     let log: Box<dyn Layer<Registry> + Send + Sync> = if is_json {

@@ -23,11 +23,11 @@ const WAITING_MAX: usize = 256 * 1024;
 const LAST_LINES_TIME_MAX: Duration = Duration::from_millis(200);
 
 /// A log that a thread writes. Dropping it waits a moment until all is written.
-pub struct UnreadLog(UnreadLogWriter);
+pub struct NonBlockingLog(NonBlockingWriter);
 
-/// Gives lines to the thread of an [`UnreadLog`].
+/// Gives lines to the thread of a [`NonBlockingLog`].
 #[derive(Clone)]
-pub struct UnreadLogWriter(Arc<Shared>);
+pub struct NonBlockingWriter(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
@@ -50,7 +50,7 @@ impl State {
     }
 }
 
-impl UnreadLog {
+impl NonBlockingLog {
     /// A log on stderr. `notice` is the line that tells how many lines before it were dropped.
     ///
     /// # Errors
@@ -61,7 +61,7 @@ impl UnreadLog {
 
     fn start(output: File, notice: impl Fn(u64) -> String + Send + 'static) -> io::Result<Self> {
         let shared = Arc::<Shared>::default();
-        let writer = UnreadLogWriter(Arc::clone(&shared));
+        let writer = NonBlockingWriter(Arc::clone(&shared));
         thread::Builder::new()
             .name("log".to_owned())
             .spawn(move || shared.write_to(&output, notice))?;
@@ -69,7 +69,7 @@ impl UnreadLog {
     }
 
     /// What gives lines to it.
-    pub fn writer(&self) -> UnreadLogWriter {
+    pub fn writer(&self) -> NonBlockingWriter {
         self.0.clone()
     }
 
@@ -91,7 +91,7 @@ impl UnreadLog {
     }
 }
 
-impl Drop for UnreadLog {
+impl Drop for NonBlockingLog {
     fn drop(&mut self) {
         self.0.0.lock().is_closed = true;
         self.0.0.changed.notify_all();
@@ -155,7 +155,7 @@ fn write_all(mut output: &File, mut bytes: &[u8]) {
     }
 }
 
-impl Write for UnreadLogWriter {
+impl Write for NonBlockingWriter {
     fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
         self.0.push(lines);
         Ok(lines.len())
@@ -166,7 +166,7 @@ impl Write for UnreadLogWriter {
     }
 }
 
-impl MakeWriter<'_> for UnreadLogWriter {
+impl MakeWriter<'_> for NonBlockingWriter {
     type Writer = Self;
 
     fn make_writer(&self) -> Self {
@@ -188,7 +188,7 @@ mod tests {
         const LINES: usize = 100_000;
         let (mut reader, writer) = pipe().unwrap();
         let output = File::from(OwnedFd::from(writer));
-        let log = UnreadLog::start(output, |dropped| format!("dropped {dropped}")).unwrap();
+        let log = NonBlockingLog::start(output, |dropped| format!("dropped {dropped}")).unwrap();
         for at in 0..LINES {
             log.writer().write_all(format!("line {at}\n").as_bytes()).unwrap();
         }
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn a_line_that_is_too_long_is_dropped_alone() {
         let (mut reader, writer) = pipe().unwrap();
-        let log = UnreadLog::start(File::from(OwnedFd::from(writer)), |dropped| {
+        let log = NonBlockingLog::start(File::from(OwnedFd::from(writer)), |dropped| {
             format!("dropped {dropped}")
         })
         .unwrap();
@@ -236,7 +236,7 @@ mod tests {
     fn an_output_that_has_gone_holds_nothing_up() {
         let (reader, writer) = pipe().unwrap();
         drop(reader);
-        let log = UnreadLog::start(File::from(OwnedFd::from(writer)), |_| String::new()).unwrap();
+        let log = NonBlockingLog::start(File::from(OwnedFd::from(writer)), |_| String::new()).unwrap();
         log.write_line("lost");
         log.flush(Duration::MAX);
     }

@@ -133,7 +133,7 @@ impl Run {
             None => self.found_file().map_err(CliError::Usage)?,
         };
         let Served { config, read, notes } = self.served(&file).map_err(CliError::Usage)?;
-        let log = telemetry::init_unread(&config, None).map_err(cannot_start)?;
+        let log = telemetry::init_non_blocking(&config, None).map_err(cannot_start)?;
         config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
         let len = config.backends.values().map(Vec::len).sum::<usize>();
         let backends = if len == 1 { "backend" } else { "backends" };

@@ -148,7 +148,7 @@ impl Watched {
             LogFile::open(file).map_err(wrong)
         };
         let file = self.log_file.as_ref().map(opened).transpose()?;
-        let _log = telemetry::init_unread(&config, file).map_err(cannot_start)?;
+        let _log = telemetry::init_non_blocking(&config, file).map_err(cannot_start)?;
         let backend = self.backend().map_err(CliError::Usage)?;
         config.backends = Arc::new(BTreeMap::from([(
             ProjectId::default_project(),
