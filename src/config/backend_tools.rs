@@ -155,7 +155,9 @@ fn overrides(
             let other = under("tools", &original);
             let timeouts = timeouts(&key, [silent, total], of_backend)?;
             if all_timeouts.insert(original, timeouts).is_some() {
-                return Err(format!("{key}: the timeouts of this tool are those of {other}"));
+                return Err(format!(
+                    "{key}: {other} is about the same tool: set its timeouts in one of the two"
+                ));
             }
         }
     }
@@ -338,7 +340,7 @@ mod tests {
             ),
             (
                 json!({"override": {"b": {"call_timeout": "5s"}}, "rename": {"a": "b"}, "a": {}}),
-                "tools.override.b: the timeouts of this tool are those of tools.a",
+                "tools.override.b: tools.a is about the same tool: set its timeouts in one of the two",
             ),
             (
                 json!({"override": {"a": {"name": "b"}}}),

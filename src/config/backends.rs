@@ -8,7 +8,10 @@ use actors::model::{
     BackendAddress, BackendConfig, BackendEra, BackendName, BackendOrigin, BackendsConfig, HttpTransport,
     ProcessLimits, ProjectId, RestartChoice, Sharing, StartChoice,
 };
-use serde::{Deserialize, Deserializer, de::Error as _};
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, Error as _, IntoDeserializer},
+};
 
 use super::{
     backend_tools::{BACKEND_TIME, ToolsTable},
@@ -65,16 +68,19 @@ struct BackendTable {
     start_timeout: Option<Duration>,
     #[serde(default, deserialize_with = "bytes")]
     result_max: Option<u64>,
+    #[serde(default, deserialize_with = "choice")]
     start: Option<Start>,
+    #[serde(default, deserialize_with = "choice")]
     restart: Option<Restart>,
     #[serde(default)]
     watch: Vec<String>,
     handover: Option<bool>,
+    #[serde(default, deserialize_with = "choice")]
     era: Option<Era>,
     asks: Option<bool>,
     instances_max: Option<usize>,
-    #[serde(default)]
-    sharing: SharingChoice,
+    #[serde(default, deserialize_with = "choice")]
+    sharing: Option<SharingChoice>,
     instructions: Option<bool>,
     #[serde(default)]
     tools: ToolsTable,
@@ -138,6 +144,12 @@ pub struct BackendDefaults {
     pub call_timeout: Duration,
     pub result_bytes_max: usize,
     pub commands: GatewayCommands,
+}
+
+/// One of a few words. The error names them.
+fn choice<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<Option<T>, D::Error> {
+    let word = String::deserialize(deserializer)?;
+    T::deserialize(IntoDeserializer::<D::Error>::into_deserializer(word.as_str())).map(Some)
 }
 
 /// A time as other settings have it: `60s`, `5m`, or a number of seconds.
@@ -349,7 +361,7 @@ fn described(name: BackendName, mut table: BackendTable, defaults: BackendDefaul
         Some(Era::Auto) | None => None,
     };
     config.asks = table.asks;
-    config.sharing = match table.sharing {
+    config.sharing = match table.sharing.unwrap_or_default() {
         SharingChoice::Project => Sharing::Project,
         SharingChoice::Key => Sharing::Key,
         SharingChoice::Session => Sharing::Session,

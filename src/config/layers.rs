@@ -127,8 +127,10 @@ impl Layers {
 
     fn unknown(&self, given: &RawSetting) -> ConfigError {
         let mut keys: Vec<&str> = self.settings.iter().map(|setting| setting.key).collect();
-        if matches!(given.origin, Origin::Env(_)) {
-            keys.push("config");
+        match given.origin {
+            Origin::Env(_) => keys.push("config"),
+            Origin::File(_) => keys.extend(["backends", "projects"]),
+            Origin::Default | Origin::Flag => {}
         }
         let allowed = keys
             .iter()

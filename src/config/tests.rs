@@ -400,6 +400,15 @@ fn an_unknown_name_is_refused_with_the_nearest_known_one() {
     );
     let line = Start::new().file("table.toml", "[http]\nport = 1").refusal();
     assert!(line.contains("http = ") && !line.contains("did you mean"), "{line}");
+    let line = Start::new().file("b.toml", "[backend.a]\ncommand = 'x'").refusal();
+    assert!(line.contains("did you mean backends?; allowed: host, "), "{line}");
+    let line = Start::new()
+        .file("s.toml", "[backends.a]\ncommand = 'x'\nsharing = 'user'")
+        .refusal();
+    assert!(
+        line.contains("unknown variant `user`, expected one of `project`, `key`, `session`"),
+        "{line}"
+    );
 }
 
 #[test]
