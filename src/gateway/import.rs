@@ -43,6 +43,12 @@ const LEFT_OUT: [(&str, &str); 2] = [
 /// The endings of files that mcpmon watches if its file does not say.
 const WATCHED_EXTENSIONS: &str = "py";
 
+/// The endings of files that are programs, or belong to them.
+const FILE_ENDINGS: [&str; 18] = [
+    "cjs", "conf", "cts", "db", "jar", "js", "json", "lua", "mjs", "mts", "php", "py", "rb", "sh", "toml", "ts",
+    "yaml", "yml",
+];
+
 /// The servers of a file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Imported {
@@ -65,7 +71,7 @@ pub struct ImportedBackend {
 pub struct References {
     /// The values of `${input:NAME}`.
     pub inputs: BTreeMap<String, String>,
-    /// The value of `${workspaceFolder}`.
+    /// The value of `${workspaceFolder}`, and the folder in which the client starts its servers.
     pub folder: String,
 }
 
@@ -211,20 +217,23 @@ fn table(
         (Some(command), _) => {
             let command = text(command)?.ok_or("command is no text")?;
             line("command", &toml_string(&command));
-            if let Some(args) = server.get("args") {
-                let args = args.as_array().ok_or("args is no list")?;
-                let args: Vec<String> = args
+            let mut args = Vec::new();
+            if let Some(given) = server.get("args") {
+                let given = given.as_array().ok_or("args is no list")?;
+                args = given
                     .iter()
                     .map(|argument| text(argument)?.ok_or_else(|| "an argument is no text".to_owned()))
                     .collect::<Result<_, _>>()?;
-                let args: Vec<String> = args.iter().map(|argument| toml_string(argument)).collect();
-                line("args", &format!("[{}]", args.join(", ")));
+                let quoted: Vec<String> = args.iter().map(|argument| toml_string(argument)).collect();
+                line("args", &format!("[{}]", quoted.join(", ")));
             }
             let watch = server.get("watch").map(|folder| watched(folder, server)).transpose()?;
-            let folder = Value::from(references.folder.as_str());
-            if let Some(cwd) = server.get("cwd").or_else(|| watch.is_some().then_some(&folder)) {
-                let cwd = text(cwd)?.ok_or("cwd is no text")?;
-                line("cwd", &toml_string(&cwd));
+            let cwd = match server.get("cwd") {
+                Some(cwd) => Some(text(cwd)?.ok_or("cwd is no text")?),
+                None => (watch.is_some() || names_relative_path(&command, &args)).then(String::new),
+            };
+            if let Some(cwd) = cwd {
+                line("cwd", &toml_string(&in_folder(&references.folder, &cwd)));
             }
             if let Some(watch) = watch {
                 line("watch", &format!("[{}]", toml_string(&watch)));
@@ -272,6 +281,40 @@ fn table(
         }
     }
     Ok(table)
+}
+
+/// Whether a program is found, or finds a file that its arguments name, in its working directory. The broker works in another
+/// one than the client.
+fn names_relative_path(command: &str, args: &[String]) -> bool {
+    let is_file = |word: &str| {
+        let ending = word.rsplit_once('.').map(|(_, ending)| ending);
+        let has_ending = ending.is_some_and(|ending| FILE_ENDINGS.contains(&ending));
+        // Neither an option nor a package or an image.
+        let is_path = word.starts_with(|c: char| c.is_alphanumeric() || c == '_') && !word.contains(['@', ':', '=']);
+        has_ending && is_path
+    };
+    let is_dotted = |word: &str| matches!(word, "." | "..") || word.starts_with("./") || word.starts_with("../");
+    is_dotted(command)
+        || (command.contains('/') && is_relative(command))
+        || args
+            .iter()
+            .flat_map(|argument| argument.split_whitespace())
+            .any(|word| is_dotted(word) || is_file(word))
+}
+
+/// Whether a path leads on from the working directory, as far as that can be seen in it.
+#[must_use]
+pub fn is_relative(path: &str) -> bool {
+    !path.starts_with(['/', '~', '$'])
+}
+
+/// A folder that may be relative to another one.
+fn in_folder(folder: &str, path: &str) -> String {
+    match path.trim_start_matches("./") {
+        "" | "." => folder.to_owned(),
+        below if is_relative(path) => format!("{}/{below}", folder.trim_end_matches('/')),
+        _ => path.to_owned(),
+    }
 }
 
 fn watched(folder: &Value, server: &Map<String, Value>) -> Result<String, String> {
@@ -407,7 +450,7 @@ mod tests {
         assert!(
             imported.backends[1]
                 .table
-                .contains("command = \"sh\"\nargs = [\"-c\", \"python server.py --fast\"]")
+                .contains("command = \"sh\"\nargs = [\"-c\", \"python server.py --fast\"]\ncwd = \"/work\"\n")
         );
         assert!(imported.backends[2].table.contains("command = \"node\""));
         for (at, lines) in [
@@ -421,7 +464,7 @@ mod tests {
         assert!(
             imported.backends[5]
                 .table
-                .contains("command = \"python\"\nargs = [\"-u\", \"server.py\"]")
+                .contains("command = \"python\"\nargs = [\"-u\", \"server.py\"]\ncwd = \"/work\"\n")
         );
         assert_eq!(imported.notes, [""; 0]);
         let of_itself = References {
@@ -435,6 +478,55 @@ mod tests {
         );
         let missing = import(&file, &References::default(), &BTreeSet::new()).unwrap_err();
         assert_eq!(missing, "a: it asks for key: give it with --input key=VALUE");
+    }
+
+    #[test]
+    fn a_server_that_names_files_of_its_folder_keeps_the_folder() {
+        let cwd_of = |server: Value| {
+            let server = members(&server).unwrap();
+            let references = References {
+                folder: "/work".to_owned(),
+                ..References::default()
+            };
+            let name = BackendName::parse("a").unwrap();
+            let (table, _) = table_of(&name, &server, &references).unwrap();
+            let cwd = table.lines().find_map(|line| line.strip_prefix("cwd = "));
+            cwd.map(ToOwned::to_owned)
+        };
+        for (server, cwd) in [
+            (json!({"command": "python3", "args": ["server.py"]}), Some("/work")),
+            (
+                json!({"command": "node", "args": ["--inspect", "dist/index.js"]}),
+                Some("/work"),
+            ),
+            (
+                json!({"command": "uv", "args": ["--directory", ".", "run", "tool"]}),
+                Some("/work"),
+            ),
+            (json!({"command": "./run.sh"}), Some("/work")),
+            (json!({"command": "bin/server"}), Some("/work")),
+            (json!({"command": "x", "cwd": "sub"}), Some("/work/sub")),
+            (json!({"command": "x", "cwd": "./sub/"}), Some("/work/sub/")),
+            (json!({"command": "x", "cwd": "."}), Some("/work")),
+            (json!({"command": "x", "cwd": "~/sub"}), Some("~/sub")),
+            (json!({"command": "x", "cwd": "${DIR}/sub"}), Some("${DIR}/sub")),
+            (json!("python server.py"), Some("/work")),
+            (
+                json!({"command": "npx", "args": ["-y", "@scope/server-files", "/data", "1.2"]}),
+                None,
+            ),
+            (
+                json!({"command": "docker", "args": ["run", "-i", "ghcr.io/org/server:1.py"]}),
+                None,
+            ),
+            (
+                json!({"command": "/opt/server.py", "args": ["--config=a.json", "/etc/a.json"]}),
+                None,
+            ),
+            (json!({"command": "~/bin/server"}), None),
+        ] {
+            assert_eq!(cwd_of(server.clone()), cwd.map(toml_string), "{server}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     harness::{Calls, Gateway, Plan, tools_of},
+    operators::cli,
     support::eventually,
 };
 
@@ -99,6 +100,13 @@ fn a_wrong_file_changes_nothing_and_is_named() {
         });
         assert_eq!(client.gets("fake__pid", json!({}))["pid"], pid);
         assert_eq!(gateway.get("/readyz").status, 200);
+        let listed = cli(&gateway, &["list"]);
+        assert!(listed.status.success());
+        let said = String::from_utf8(listed.stderr).unwrap();
+        assert!(
+            said.contains("what was read before holds") && said.contains(named),
+            "{said}"
+        );
     }
     gateway.is_configured(|plan| plan.backend("fake", &[]).backend("second", &[]));
     eventually("the file is right again", || {

@@ -107,6 +107,9 @@ fn a_running_broker_has_what_is_added_and_ends_what_is_removed() {
     let lines = "watch = [\"src/*.py\", \"a\\\"b.py\"]\nsharing = \"session\"\n";
     assert!(text.contains(lines), "{text}");
     assert!(text.starts_with(&before), "{text}");
+    let folder = std::env::current_dir().unwrap();
+    let cwd = format!("\ncwd = \"{}\"\n", folder.display());
+    assert!(text.contains(&cwd), "its patterns lead on from here: {text}");
 
     let line = refusal(&gateway("/none", &["add", "second", "--to", &file, "--", "x"]), 1);
     assert!(line.contains("has a backend second already"), "{line}");
@@ -124,6 +127,42 @@ fn a_running_broker_has_what_is_added_and_ends_what_is_removed() {
     );
     let line = refusal(&gateway("/none", &["remove", "second", "--to", &file]), 3);
     assert!(line.contains("has no backend second"), "{line}");
+}
+
+#[test]
+fn a_program_runs_in_the_folder_that_its_files_are_in() {
+    let folder = Folder::new();
+    let program = fake_backend().display().to_string();
+    folder.with("data.json", "{}");
+    fs::create_dir(folder.file("below")).unwrap();
+    let file = folder.file("broker.toml");
+    let add = |arguments: &[&str]| {
+        let mut command = broker_program();
+        let command = command
+            .env("HOME", "/none")
+            .current_dir(&folder.0)
+            .args(["gateway", "add"]);
+        stdout(
+            &command
+                .args(arguments)
+                .args(["--to", &file, "--", &program, "--tool", "data.json"])
+                .output()
+                .unwrap(),
+        )
+    };
+    let said = add(&["here"]);
+    assert!(said.contains("mcp-broker local stop"), "the file is new: {said}");
+    let said = add(&["below", "--cwd", "below"]);
+    assert!(said.ends_with("was started with this file has it now\n"), "{said}");
+    let client_file = folder.with(
+        "mcp.json",
+        &json!({"mcpServers": {"imported": {"command": "python3", "args": ["server.py"]}}}).to_string(),
+    );
+    stdout(&gateway("/none", &["import", &client_file, "--to", &file]));
+    let text = fs::read_to_string(&file).unwrap();
+    let cwds: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("cwd = ")).collect();
+    let (here, below) = (json!(folder.0).to_string(), json!(folder.file("below")).to_string());
+    assert_eq!(cwds, [&here, &below, &here]);
 }
 
 #[test]

@@ -68,7 +68,12 @@ impl Job for Call {
         let mut ask = tools::request(&self.tool, &self.arguments);
         ask.timeout = self.timeout;
         ask.bytes_max = ANSWER_BYTES_MAX;
-        let result = tools::result_of(&context.client, &self.tool, &ask)?;
+        let result = tools::result_of(&context.client, &self.tool, &ask).map_err(|mut error| {
+            if error.line.contains("Unknown tool") {
+                error.line += "; gateway list shows the backends, and gateway tools BACKEND the names of their tools";
+            }
+            error
+        })?;
         // What the gateway refuses has an object of the broker's own form.
         if result.is_error
             && let Some(object) = &result.structured_content

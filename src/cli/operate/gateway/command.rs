@@ -1,9 +1,10 @@
 //! `gateway start`, `gateway restart`, `gateway stop`, `gateway enable` and `gateway disable`.
 
 use clap::{ArgMatches, Command};
+use serde::de::IgnoredAny;
 use ureq::http::Method;
 
-use super::backend::{self, Backend, backend_name};
+use super::backend::{self, backend_name};
 use crate::cli::{
     client::ApiRequest,
     error::CliError,
@@ -58,21 +59,29 @@ pub fn disable() -> Command {
 #[derive(Debug)]
 struct Order {
     path: String,
+    /// What the broker does from now on, with the name of the backend.
+    said: String,
 }
 
 /// Reads the arguments.
 pub fn read(order: &str, matches: &ArgMatches) -> Box<dyn Job> {
     let name = matches.get_one::<String>("backend").cloned().unwrap_or_default();
+    let does = match order {
+        START => "is being started",
+        RESTART => "is being restarted",
+        STOP => "is being stopped, and stays stopped until gateway start",
+        ENABLE => "is switched on",
+        _ => "is switched off",
+    };
     Box::new(Order {
         path: format!("{}/{order}", backend::path_of(&name)),
+        said: format!("{name} {does}; gateway list shows its state\n"),
     })
 }
 
 impl Job for Order {
     fn run(&self, context: &Context) -> Result<(), CliError> {
         let body = context.client.send(&ApiRequest::new(Method::POST, self.path.clone()))?;
-        lists::show_one(context, &body, |backend: &Backend| {
-            context.output.table(&backend::details(backend))
-        })
+        lists::show_one(context, &body, |_: &IgnoredAny| self.said.clone())
     }
 }

@@ -73,6 +73,16 @@ pub fn edit<T>(file: &Path, decide: impl Fn(&str) -> Result<Edit<T>, String>) ->
     edited.map_err(CliError::Failed)
 }
 
+/// What a user has to know of a broker that runs, once a file has other backends.
+pub fn note_on_brokers(is_new: bool) -> &'static str {
+    if is_new {
+        "a broker of this user that runs already was started without this file: mcp-broker local stop ends it, and the next \
+         agent starts it again"
+    } else {
+        "a broker that was started with this file has it now"
+    }
+}
+
 /// One line for the user about a file that cannot be used.
 pub fn unusable(file: &Path, reason: &str) -> String {
     format!("{} cannot be used: {reason}", file.display())

@@ -10,7 +10,7 @@ use super::configuration_file::{self, names_in, unusable, with_table, without_ta
 use crate::{
     cli::{edited_file::Edit, error::CliError, output::print},
     config::{self, check_backends},
-    gateway::import::{References, table_of, toml_string},
+    gateway::import::{References, is_relative, table_of, toml_string},
 };
 
 /// The names of the commands.
@@ -23,6 +23,9 @@ Add a backend to the configuration file of a broker: a program on stdin and stdo
 A broker that runs with the file starts the backend at once. Values may name variables of the broker, which are replaced
 when the backend starts: quote them, so that the shell does not replace them.
 
+Relative paths hold in the folder in which this command runs, which becomes the working directory of the program.
+
+  mcp-broker gateway add notes -- python server.py
   mcp-broker gateway add github --env 'GITHUB_TOKEN=${GITHUB_TOKEN}' -- npx -y @modelcontextprotocol/server-github
   mcp-broker gateway add docs --url https://docs.example.com/mcp --header 'Authorization: Bearer ${DOCS_TOKEN}'";
 
@@ -67,6 +70,13 @@ pub fn add() -> Command {
                 "Files of which the program is made, relative to its working directory: src/**/*.py",
             )
             .conflicts_with("url"),
+        )
+        .arg(
+            Arg::new("cwd")
+                .long("cwd")
+                .value_name("FOLDER")
+                .conflicts_with("url")
+                .help("Working directory of the program [default: the present one, if relative paths are given]"),
         )
         .arg(
             Arg::new("sharing")
@@ -162,13 +172,21 @@ fn table(name: &BackendName, matches: &ArgMatches) -> Result<String, String> {
         let values = values.collect::<Result<Map<String, Value>, String>>()?;
         server.extend((!values.is_empty()).then(|| (member.to_owned(), values.into())));
     }
+    let patterns: Vec<_> = words("watch").collect();
+    let is_watched_here = patterns.iter().any(|pattern| is_relative(pattern));
+    let cwd = words("cwd").next().map(String::as_str);
+    // The broker works in another folder than this command.
+    server.extend(
+        cwd.or(is_watched_here.then_some("."))
+            .map(|cwd| ("cwd".to_owned(), cwd.into())),
+    );
     let folder = std::env::current_dir().unwrap_or_default();
     let references = References {
         folder: folder.display().to_string(),
         ..References::default()
     };
     let (mut table, _) = table_of(name, &server, &references).map_err(|reason| format!("{name}: {reason}"))?;
-    let patterns: Vec<String> = words("watch").map(|pattern| toml_string(pattern)).collect();
+    let patterns: Vec<String> = patterns.into_iter().map(|pattern| toml_string(pattern)).collect();
     if !patterns.is_empty() {
         let _ = writeln!(table, "watch = [{}]", patterns.join(", "));
     }
@@ -187,7 +205,7 @@ impl Add {
     pub fn run(&self) -> Result<(), CliError> {
         let file = configuration_file::path(self.to.as_ref())?;
         let name = &self.name;
-        configuration_file::edit(&file, |before| {
+        let is_new = configuration_file::edit(&file, |before| {
             let failed = |reason: String| unusable(&file, &reason);
             if names_in(before).map_err(failed)?.contains(name.as_str()) {
                 return Err(format!(
@@ -200,13 +218,11 @@ impl Add {
             check_backends(&text).map_err(failed)?;
             Ok(Edit {
                 text: Some(text),
-                result: (),
+                result: before.is_empty(),
             })
         })?;
-        print(&format!(
-            "{name} is in {}; a broker that runs with this file has it now\n",
-            file.display()
-        ))
+        let note = configuration_file::note_on_brokers(is_new);
+        print(&format!("{name} is in {}\n{note}\n", file.display()))
     }
 }
 

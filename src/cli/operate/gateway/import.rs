@@ -70,7 +70,10 @@ impl Import {
         let to = configuration_file::path(self.to.as_ref())?;
         let edit = |before: &str| {
             let mut taken = names_in(before).map_err(|reason| unusable(&to, &reason))?;
-            let mut done = Done::default();
+            let mut done = Done {
+                is_new: before.is_empty(),
+                ..Done::default()
+            };
             for file in &self.files {
                 let Imported { backends, notes } =
                     servers_file::read(file, &inputs, &taken).map_err(|reason| unusable(file, &reason))?;
@@ -88,7 +91,12 @@ impl Import {
                 result: done,
             })
         };
-        let Done { tables, names, notes } = configuration_file::edit(&to, edit)?;
+        let Done {
+            tables,
+            names,
+            notes,
+            is_new,
+        } = configuration_file::edit(&to, edit)?;
         for note in notes {
             eprintln!("{note}");
         }
@@ -99,10 +107,11 @@ impl Import {
             return Err(CliError::Nothing(Some("there is nothing to import".to_owned())));
         }
         print(&format!(
-            "{} in {}: {}\na broker that runs with this file has them now; take them out of the client's own file\n",
+            "{} in {}: {}\n{}\ntake them out of the client's own file, or the client starts its own as well\n",
             if names.len() == 1 { "one backend" } else { "backends" },
             to.display(),
-            names.join(", ")
+            names.join(", "),
+            configuration_file::note_on_brokers(is_new)
         ))
     }
 }
@@ -113,4 +122,6 @@ struct Done {
     tables: String,
     names: Vec<String>,
     notes: Vec<String>,
+    /// There was no such file.
+    is_new: bool,
 }

@@ -52,6 +52,12 @@ struct Answer {
     backends: Vec<Box<RawValue>>,
 }
 
+#[derive(Deserialize)]
+struct Health {
+    #[serde(default)]
+    config_error: Option<String>,
+}
+
 impl Job for List {
     fn run(&self, context: &Context) -> Result<(), CliError> {
         let Self::One(path) = self else {
@@ -67,6 +73,14 @@ impl Job for List {
 fn list(context: &Context) -> Result<(), CliError> {
     let body = context.client.send(&ApiRequest::get(PATH))?;
     let Answer { backends } = parsed(&body)?;
+    let health = context.client.send(&ApiRequest::get("/health"))?;
+    if let Health {
+        config_error: Some(error),
+    } = parsed(&health)?
+    {
+        let error = crate::config::one_line(&error);
+        eprintln!("the configuration file cannot be used, and what was read before holds: {error}");
+    }
     if context.output.json {
         let lines: String = backends.iter().map(|backend| json_line(backend)).collect();
         return print(&lines);
