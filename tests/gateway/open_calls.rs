@@ -360,14 +360,17 @@ fn every_replica_shows_and_ends_the_calls_of_all() {
     is_ended(&there, &open[0]);
     is_told(&clients[0], &first, "fake");
     assert_eq!(ends(&there, &open[0]).problem(), (404, "call_not_found".to_owned()));
-    let outcomes = eventually("the audit has the end and the refusal, once each", || {
+    let outcomes = eventually("the audit has the end and both refusals, once each", || {
         let audit = here.get("/api/v1/audit").json();
         let entries = audit["entries"].as_array()?.iter();
         let ends = entries.filter(|entry| entry["action"] == "backend.cancel_call");
-        let outcomes: Vec<_> = ends.map(|entry| entry["outcome"].clone()).collect();
-        (outcomes.len() == 2).then_some(outcomes)
+        let mut outcomes: Vec<_> = ends
+            .filter_map(|entry| entry["outcome"].as_str().map(str::to_owned))
+            .collect();
+        outcomes.sort();
+        (outcomes.len() == 3).then_some(outcomes)
     });
-    assert!(outcomes.contains(&json!("done")), "{outcomes:?}");
+    assert_eq!(outcomes, ["done", "refused", "refused"]);
 
     there.broker().kill();
     let all = here.get(PATH).json();
