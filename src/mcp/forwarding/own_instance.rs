@@ -53,8 +53,9 @@ impl OwnInstance {
         self.backend.command(BackendCommand::Want);
     }
 
-    /// Has the instance started, now and after each start of the main one, if there is room for it. Waits until another one tells the caller of
-    /// changes: it acts as another session, or the backend is shared in another way. It may be dropped at any time.
+    /// Has the instance started, now and after each start of the main one, if there is room for it. Waits until another
+    /// instance tells the caller of changes: the caller acts as another session, or the backend is shared in another way.
+    /// The wait may be dropped at any time.
     pub async fn is_another(&mut self) {
         loop {
             let owner = self.owner_now();
@@ -77,7 +78,7 @@ impl OwnInstance {
         view.owner(|sharing| self.caller.owner(sharing, session))
     }
 
-    /// Has an instance of its own started, once beside each main one. An instance that was lent has been started.
+    /// Has an instance of its own started, once beside each main one.
     fn start(&mut self) {
         let (view, session) = (Arc::clone(&self.views.borrow()), *self.sessions.borrow());
         let profile = if may_ask(&self.backend) {

@@ -115,7 +115,7 @@ impl Drop for CallRecord {
 fn entry_of(context: &PeerContext, route: &Route, begun_ms: u64) -> Arc<CallEntry> {
     let origin = CallOrigin {
         caller: Arc::clone(&context.identity.principal.audit_name),
-        session: context.binding.with_member(|member| member.record.id),
+        session: context.session_id(),
         method: route.method,
     };
     let entry = route.backend.calls.begin(origin, begun_ms);
