@@ -1,116 +1,135 @@
-//! The cookie in which a browser keeps an API key, for `/api/v1` alone.
+//! The cookie in which a browser keeps the token of its login, for `/api/v1` alone.
 //!
-//! The cookie is the key itself: the broker stores nothing, every replica accepts it, and it ends with the key. A page of
-//! another origin cannot read it (`HttpOnly`) and does not send it (`SameSite=Strict`). A page of another port of the same
-//! host does send it, so that a change also needs a token, which only a page that reads answers of the broker can have.
+//! A page of another origin cannot read it (`HttpOnly`) and does not send it (`SameSite=Strict`). A server at another port of
+//! the same host does receive it, so it holds no key, and a page of that server can send it, so a change also needs a
+//! second token, which only a page that reads answers of the broker can have.
 
 use std::borrow::Cow;
 
 use actix_http::{
     Method,
-    header::{COOKIE, HeaderMap, HeaderName, ORIGIN},
+    header::{COOKIE, HOST, HeaderMap, HeaderName, ORIGIN},
 };
 use actors::model::BrokerError;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use hmac::{Hmac, KeyInit, Mac};
-use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
-use sha2::Sha256;
+use hmac::Mac;
+
+use super::login::LoginToken;
 
 /// The header with the token that a change needs beside the cookie.
 pub const CSRF_TOKEN: HeaderName = HeaderName::from_static("x-csrf-token");
-/// Bytes of the longest value of the cookie: browsers drop a longer one without a word (RFC 6265, section 6.1).
-const VALUE_LEN_MAX: usize = 3800;
 
-const NAME: &str = "mcp_broker_key";
+/// The name of the cookie. The port of the `Host` follows, because cookies do not tell ports apart: each broker of a host has
+/// a cookie of its own.
+const NAME: &str = "mcp_broker_login";
+/// Precedes the name over TLS: the browser accepts the cookie from this host alone, and over TLS alone (RFC 6265bis,
+/// section 4.1.3.2).
+const TLS_PREFIX: &str = "__Host-";
 /// The paths at which the cookie is a credential begin with this.
 const PATHS: &str = "/api/v1/";
-/// What the token of a key is made of.
+/// What the CSRF token of a login is made of.
 const CSRF_TEXT: &[u8] = b"mcp-broker csrf";
-/// ASCII characters that are not allowed in the value of a cookie (RFC 6265, section 4.1.1), and the escape itself. The
-/// keys of projects have none of them.
-const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b',').add(b';').add(b'\\').add(b'%');
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// The key in the cookie of a request, where the cookie is a credential: at the paths of REST, and not from a page of
+/// The text of the cookie of a request, where the cookie is a credential: at the paths of REST, and not from a page of
 /// another origin (`Sec-Fetch-Site`, which every browser sends).
-pub fn key_in<'a>(headers: &'a HeaderMap, path: &str) -> Option<Cow<'a, str>> {
-    if !path.starts_with(PATHS) {
-        return None;
-    }
+pub fn text_in<'a>(headers: &'a HeaderMap, path: &str) -> Option<&'a str> {
     let site = headers.get(SEC_FETCH_SITE).map(|site| site.as_bytes());
-    if site.is_some_and(|site| site != b"same-origin" && site != b"none") {
+    let is_foreign = site.is_some_and(|site| site != b"same-origin" && site != b"none");
+    if is_foreign || !path.starts_with(PATHS) {
         return None;
     }
-    let pairs = headers.get_all(COOKIE).filter_map(|line| line.to_str().ok());
-    let mut pairs = pairs.flat_map(|line| line.split(';'));
-    let value = pairs.find_map(|pair| pair.trim().strip_prefix(NAME)?.strip_prefix('='))?;
-    let key = percent_decode_str(value).decode_utf8().ok()?;
-    (!key.is_empty()).then_some(key)
+    any_text_in(headers)
 }
 
-/// Checks that a request that authenticates by the cookie changes nothing, or has the token of the key.
+/// The token in the cookie of a request to any path.
+pub fn token_in(headers: &HeaderMap) -> Option<LoginToken> {
+    any_text_in(headers).and_then(LoginToken::parse)
+}
+
+fn any_text_in(headers: &HeaderMap) -> Option<&str> {
+    let name = name_for(headers);
+    let lines = headers.get_all(COOKIE).filter_map(|line| line.to_str().ok());
+    let mut pairs = lines.flat_map(|line| line.split(';')).map(str::trim);
+    let text = pairs.find_map(|pair| {
+        let pair = pair.strip_prefix(TLS_PREFIX).unwrap_or(pair);
+        pair.strip_prefix(&*name)?.strip_prefix('=')
+    });
+    text.filter(|text| !text.is_empty())
+}
+
+/// The name of the cookie of a request, without the prefix.
+fn name_for(headers: &HeaderMap) -> Cow<'static, str> {
+    let port = text_of(headers, &HOST).rsplit_once(':').map(|(_, port)| port);
+    match port.filter(|port| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())) {
+        Some(port) => format!("{NAME}_{port}").into(),
+        None => NAME.into(),
+    }
+}
+
+/// Checks that a request that authenticates by the cookie changes nothing, or has the CSRF token of the login.
 ///
 /// # Errors
-/// `forbidden` for a change without the token.
-pub fn check_csrf_token(method: &Method, headers: &HeaderMap, key: &str) -> Result<(), BrokerError> {
+/// `forbidden` for a change without the CSRF token.
+pub fn check_csrf_token(method: &Method, headers: &HeaderMap, login: &LoginToken) -> Result<(), BrokerError> {
     if [Method::GET, Method::HEAD, Method::OPTIONS].contains(method) {
         return Ok(());
     }
     let given = headers
         .get(CSRF_TOKEN)
         .and_then(|token| URL_SAFE_NO_PAD.decode(token.as_bytes()).ok());
-    let is_right = given.is_some_and(|given| csrf_mac(key).verify_slice(&given).is_ok());
+    let is_right = given.is_some_and(|given| login.mac(CSRF_TEXT).verify_slice(&given).is_ok());
     is_right.then_some(()).ok_or_else(|| {
         BrokerError::forbidden("a change with the cookie needs the header X-CSRF-Token: GET /api/v1/me shows its value")
     })
 }
 
-/// The token that changes with the cookie of this key need.
-pub fn csrf_token(key: &str) -> String {
-    URL_SAFE_NO_PAD.encode(csrf_mac(key).finalize().into_bytes())
+/// The CSRF token that changes with the cookie of this login need.
+pub fn csrf_token(login: &LoginToken) -> String {
+    URL_SAFE_NO_PAD.encode(login.mac(CSRF_TEXT).finalize().into_bytes())
 }
 
-fn csrf_mac(key: &str) -> Hmac<Sha256> {
-    let mut mac = Hmac::<Sha256>::new_from_slice(key.as_bytes()).unwrap_or_else(|never| unreachable!("{never}"));
-    mac.update(CSRF_TEXT);
-    mac
-}
-
-/// The value of `Set-Cookie` that keeps a key until the browser ends; None for a key that is too long for a cookie.
-/// `headers` are those of the request.
-pub fn keep(key: &str, headers: &HeaderMap) -> Option<String> {
-    let value = utf8_percent_encode(key, ESCAPED).to_string();
-    (value.len() <= VALUE_LEN_MAX).then(|| format!("{NAME}={value}; {}", attributes(headers)))
+/// The value of `Set-Cookie` that keeps the token of a login until the browser ends. `headers` are those of the request.
+pub fn keep(login: &LoginToken, headers: &HeaderMap) -> String {
+    set_cookie(login.reveal(), "", headers)
 }
 
 /// The value of `Set-Cookie` that removes the cookie.
 pub fn remove(headers: &HeaderMap) -> String {
-    format!("{NAME}=; Max-Age=0; {}", attributes(headers))
+    set_cookie("", " Max-Age=0;", headers)
 }
 
-/// `Secure` where the browser has used TLS, as its `Origin` or the proxy in front of the broker says. A caller who lies
-/// about it changes its own cookie only.
-fn attributes(headers: &HeaderMap) -> String {
-    let text_of = |name: &HeaderName| {
-        headers
-            .get(name)
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or_default()
+fn set_cookie(value: &str, lifetime: &str, headers: &HeaderMap) -> String {
+    let (prefix, secure) = if is_over_tls(headers) {
+        (TLS_PREFIX, "; Secure")
+    } else {
+        ("", "")
     };
-    let is_secure = text_of(&ORIGIN).starts_with("https://")
-        || text_of(&X_FORWARDED_PROTO)
-            .split(',')
-            .next()
-            .is_some_and(|proto| proto.trim().eq_ignore_ascii_case("https"));
-    let secure = if is_secure { "; Secure" } else { "" };
-    format!("Path=/; HttpOnly; SameSite=Strict{secure}")
+    let name = name_for(headers);
+    format!("{prefix}{name}={value};{lifetime} Path=/; HttpOnly; SameSite=Strict{secure}")
+}
+
+/// Whether the browser has used TLS, as its `Origin` or the proxy in front of the broker says. A caller who lies about it
+/// changes its own cookie only.
+fn is_over_tls(headers: &HeaderMap) -> bool {
+    let proto = text_of(headers, &X_FORWARDED_PROTO)
+        .split(',')
+        .next()
+        .unwrap_or_default();
+    text_of(headers, &ORIGIN).starts_with("https://") || proto.trim().eq_ignore_ascii_case("https")
+}
+
+fn text_of<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
+    let value = headers.get(name).and_then(|value| value.to_str().ok());
+    value.unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use actix_http::header::HeaderValue;
+    use actors::model::ProjectId;
 
     use super::*;
 
@@ -123,25 +142,59 @@ mod tests {
         map
     }
 
-    fn key_at(path: &str, pairs: &[(&str, &str)]) -> Option<String> {
-        key_in(&headers(pairs), path).map(Cow::into_owned)
+    fn login() -> LoginToken {
+        LoginToken::generate(&ProjectId::default_project()).unwrap()
+    }
+
+    fn text_at(path: &str, pairs: &[(&str, &str)]) -> Option<String> {
+        text_in(&headers(pairs), path).map(str::to_owned)
     }
 
     #[test]
-    fn a_key_comes_back_from_its_cookie() {
-        for key in ["team_k1_secret-A", r#"a;b,c"d\e%f=g"#, "eyJ.e30.x-_"] {
-            let set = keep(key, &HeaderMap::new()).unwrap();
+    fn a_token_comes_back_from_its_cookie() {
+        for (given, wanted) in [
+            (headers(&[]), "Path=/; HttpOnly; SameSite=Strict"),
+            (
+                headers(&[("origin", "https://broker.example")]),
+                "Path=/; HttpOnly; SameSite=Strict; Secure",
+            ),
+        ] {
+            let login = login();
+            let set = keep(&login, &given);
             let (pair, attributes) = set.split_once("; ").unwrap();
-            assert_eq!(attributes, "Path=/; HttpOnly; SameSite=Strict");
-            let sent = format!("theme=dark; {pair}; mcp_broker_key_2=x");
-            assert_eq!(key_at("/api/v1/me", &[("cookie", &sent)]).as_deref(), Some(key));
+            assert_eq!(attributes, wanted);
+            assert_eq!(pair.starts_with("__Host-"), wanted.contains("Secure"));
+            let sent = headers(&[("cookie", &format!("theme=dark; {pair}; mcp_broker_login_2=x"))]);
+            assert_eq!(token_in(&sent), Some(login));
         }
-        assert_eq!(keep(&"k".repeat(VALUE_LEN_MAX + 1), &HeaderMap::new()), None);
+    }
+
+    #[test]
+    fn brokers_at_two_ports_of_a_host_have_two_cookies() {
+        let (one, two) = (login(), login());
+        let at = |port: u16| ("host", format!("localhost:{port}"));
+        let pair_at = |login: &LoginToken, port| {
+            let (name, host) = at(port);
+            let set = keep(login, &headers(&[(name, &host)]));
+            set.split(';').next().unwrap().to_owned()
+        };
+        let sent = format!("{}; {}", pair_at(&one, 8000), pair_at(&two, 80));
+        for (port, wanted) in [(8000, Some(&one)), (80, Some(&two)), (800, None)] {
+            let (name, host) = at(port);
+            let found = token_in(&headers(&[(name, &host), ("cookie", &sent)]));
+            assert_eq!(found.as_ref(), wanted, "{port}");
+        }
+        for host in ["broker.example", "[::1]", "localhost:", "localhost:x"] {
+            assert!(
+                keep(&one, &headers(&[("host", host)])).starts_with("mcp_broker_login="),
+                "{host}"
+            );
+        }
     }
 
     #[test]
     fn the_cookie_is_a_credential_for_rest_from_the_own_origin() {
-        let cookie = ("cookie", "mcp_broker_key=k");
+        let cookie = ("cookie", "mcp_broker_login=k");
         for path in [
             "/mcp",
             "/ws",
@@ -151,35 +204,29 @@ mod tests {
             "/dashboard",
             "/x/api/v1/me",
         ] {
-            assert_eq!(key_at(path, &[cookie]), None, "{path}");
+            assert_eq!(text_at(path, &[cookie]), None, "{path}");
         }
-        for (site, key) in [
+        for (site, text) in [
             ("same-origin", Some("k")),
             ("none", Some("k")),
             ("same-site", None),
             ("cross-site", None),
         ] {
-            let found = key_at("/api/v1/me", &[cookie, ("sec-fetch-site", site)]);
-            assert_eq!(found.as_deref(), key, "{site}");
+            let found = text_at("/api/v1/me", &[cookie, ("sec-fetch-site", site)]);
+            assert_eq!(found.as_deref(), text, "{site}");
         }
-        for nothing in [
-            "",
-            "mcp_broker_key",
-            "mcp_broker_key=",
-            "xmcp_broker_key=k",
-            "mcp_broker_key=%ff",
-        ] {
-            assert_eq!(key_at("/api/v1/me", &[("cookie", nothing)]), None, "{nothing}");
+        for nothing in ["", "mcp_broker_login", "mcp_broker_login=", "xmcp_broker_login=k"] {
+            assert_eq!(text_at("/api/v1/me", &[("cookie", nothing)]), None, "{nothing}");
         }
     }
 
     #[test]
-    fn a_change_needs_the_token_of_its_own_key() {
-        let is_allowed = |method: &Method, token: &str| {
-            check_csrf_token(method, &headers(&[("x-csrf-token", token)]), "key").is_ok()
-        };
-        assert!(is_allowed(&Method::POST, &csrf_token("key")));
-        for wrong in ["", "x", &csrf_token("another"), &csrf_token("key")[1..]] {
+    fn a_change_needs_the_csrf_token_of_its_own_login() {
+        let (own, other) = (login(), login());
+        let is_allowed =
+            |method: &Method, token: &str| check_csrf_token(method, &headers(&[("x-csrf-token", token)]), &own).is_ok();
+        assert!(is_allowed(&Method::POST, &csrf_token(&own)));
+        for wrong in ["", "x", &csrf_token(&other), &csrf_token(&own)[1..]] {
             assert!(is_allowed(&Method::GET, wrong) && is_allowed(&Method::HEAD, wrong));
             for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
                 assert!(!is_allowed(&method, wrong), "{method} {wrong}");
@@ -197,7 +244,7 @@ mod tests {
             ("x-forwarded-proto", "http, https", false),
         ] {
             let headers = headers(&[(name, value)]);
-            for set in [keep("k", &headers).unwrap(), remove(&headers)] {
+            for set in [keep(&login(), &headers), remove(&headers)] {
                 assert_eq!(set.contains("; Secure"), is_secure, "{name}: {value}");
             }
         }

@@ -2,7 +2,6 @@
 //! parent module.
 
 use std::{
-    borrow::Cow,
     fmt,
     net::{IpAddr, Ipv6Addr},
 };
@@ -14,7 +13,7 @@ use actix_http::{
 use actors::model::BrokerError;
 use percent_encoding::percent_decode_str;
 
-use super::cookie;
+use super::{cookie, login::LoginToken};
 
 /// The header that names a project.
 pub const PROJECT_ID: HeaderName = HeaderName::from_static("x-project-id");
@@ -27,6 +26,14 @@ pub struct Credentials<'a> {
     pub query: Option<&'a str>,
     pub path: &'a str,
     pub address: Option<IpAddr>,
+}
+
+/// What authenticates a caller.
+pub enum Credential<'a> {
+    /// An API key or a bearer token; or the text of a cookie that no login has made, which is good for nothing.
+    Key(&'a str),
+    /// The token of a login.
+    Login(LoginToken),
 }
 
 /// The header with an API key.
@@ -59,27 +66,29 @@ impl<'a> Credentials<'a> {
         }
     }
 
-    /// Returns the API key or bearer token of the request: that of a header, or else that of the cookie.
+    /// Returns the credential of the request: that of a header, or else that of the cookie.
     ///
     /// # Errors
     /// `invalid_argument` when a header appears twice, both headers differ, or the query names a key; `forbidden` for a
-    /// change with the cookie and without its token.
-    pub fn credential(&self) -> Result<Option<Cow<'a, str>>, BrokerError> {
+    /// change with the cookie and without its CSRF token.
+    pub fn credential(&self) -> Result<Option<Credential<'a>>, BrokerError> {
         self.check_query()?;
-        if let Some(credential) = self.credential_of_headers()? {
-            return Ok(Some(Cow::Borrowed(credential)));
+        if let Some(key) = self.credential_of_headers()? {
+            return Ok(Some(Credential::Key(key)));
         }
-        let key = cookie::key_in(self.headers, self.path);
-        if let Some(key) = &key {
-            cookie::check_csrf_token(self.method, self.headers, key)?;
+        let Some(text) = cookie::text_in(self.headers, self.path) else {
+            return Ok(None);
+        };
+        let login = LoginToken::parse(text);
+        if let Some(login) = &login {
+            cookie::check_csrf_token(self.method, self.headers, login)?;
         }
-        Ok(key)
+        Ok(Some(login.map_or(Credential::Key(text), Credential::Login)))
     }
 
-    /// The key of the cookie, for a request that has no credential in a header.
-    pub fn cookie_key(&self) -> Option<Cow<'a, str>> {
-        let has_header = !matches!(self.credential_of_headers(), Ok(None));
-        cookie::key_in(self.headers, self.path).filter(|_| !has_header)
+    /// Whether the credential of the request is its cookie.
+    pub fn is_cookie(&self) -> bool {
+        matches!(self.credential_of_headers(), Ok(None)) && cookie::text_in(self.headers, self.path).is_some()
     }
 
     fn credential_of_headers(&self) -> Result<Option<&'a str>, BrokerError> {
@@ -116,7 +125,7 @@ impl<'a> Credentials<'a> {
     /// Whether the request has a key that is meant for this broker: an `X-API-Key`, or the cookie. `Authorization` alone
     /// may be meant for a proxy.
     pub fn has_api_key(&self) -> bool {
-        self.headers.contains_key(&API_KEY) || self.cookie_key().is_some()
+        self.headers.contains_key(&API_KEY) || self.is_cookie()
     }
 
     /// Returns the project that `X-Project-ID` names.
@@ -203,7 +212,8 @@ mod tests {
             address: None,
         };
         match credentials.credential() {
-            Ok(found) => Ok(found.map(Cow::into_owned)),
+            Ok(Some(Credential::Key(key))) => Ok(Some(key.to_owned())),
+            Ok(_) => Ok(None),
             Err(BrokerError::InvalidArgument { field, .. }) => Err(field),
             Err(other) => panic!("{other}"),
         }

@@ -11,9 +11,13 @@ mod failed_attempts;
 mod human;
 mod identity;
 pub mod jwt;
+mod login;
 mod rates;
 
-use std::sync::{Arc, atomic::AtomicU64};
+use std::{
+    borrow::Cow,
+    sync::{Arc, atomic::AtomicU64},
+};
 
 use actix_http::{
     Method, StatusCode,
@@ -23,13 +27,14 @@ use actors::{
     broker::{BrokerHandle, Principal},
     clock::{Now, now},
     metrics::{AuthFailure, METRICS},
-    model::{ApiKey, BrokerError, CredentialStatus, KeyDigest, KeyHuman, Owner, ProjectId, Scope},
+    model::{ApiKey, BrokerError, CredentialStatus, KeyDigest, KeyHuman, Owner, ProjectId, ProjectRecord, Scope},
     rate::RateLimit,
 };
 
 pub use audit::{Audit, AuditedAction};
-pub use credentials::{API_KEY, Credentials, Network, PROJECT_ID};
+pub use credentials::{API_KEY, Credential, Credentials, Network, PROJECT_ID};
 pub use identity::Identity;
+pub use login::LoginToken;
 
 use crate::problem::Problem;
 use failed_attempts::FailedAttempts;
@@ -216,7 +221,11 @@ impl Authenticator {
     }
 
     async fn identify(&self, credentials: &Credentials<'_>) -> Result<Arc<Identity>, AuthError> {
-        let credential = credentials.credential()?;
+        let credential = match credentials.credential()? {
+            Some(Credential::Key(key)) => Some(Cow::Borrowed(key)),
+            Some(Credential::Login(login)) => Some(Cow::Owned(self.credential_of(&login, credentials).await?)),
+            None => None,
+        };
         let principal = match &credential {
             Some(credential) => self.principal_for(credential, credentials).await?,
             None => None,
@@ -250,6 +259,55 @@ impl Authenticator {
             allows_agent_answers: self.allows_agent_answers,
             invalid_since_ms: AtomicU64::new(0),
         }))
+    }
+
+    /// Stores a login of this caller with its credential. The cookie of a browser keeps the token.
+    ///
+    /// # Errors
+    /// `project_not_found`, `unavailable`.
+    pub async fn log_in(&self, by: &Identity, credential: &str) -> Result<LoginToken, BrokerError> {
+        let home = by.principal.only_project.clone();
+        let login = LoginToken::generate(&home.unwrap_or_else(ProjectId::default_project))?;
+        let record = login.record(credential, &by.principal.audit_name, now().unix_ms);
+        self.broker.add_login(login.project(), record).await?;
+        Ok(login)
+    }
+
+    /// Ends a login, if it exists.
+    ///
+    /// # Errors
+    /// `rate_limited` after too many tokens that no login has; `unavailable`.
+    pub async fn log_out(&self, login: &LoginToken, credentials: &Credentials<'_>) -> Result<(), BrokerError> {
+        match self.credential_of(login, credentials).await {
+            Ok(_) => self.broker.end_login(login.project(), login.digest()).await,
+            Err(AuthError::Refused(error)) => Err(error),
+            Err(AuthError::MissingCredential | AuthError::InvalidCredential) => Ok(()),
+        }
+    }
+
+    /// The credential of a login.
+    async fn credential_of(&self, login: &LoginToken, credentials: &Credentials<'_>) -> Result<String, AuthError> {
+        self.broker.wait_until_loaded().await?;
+        let now = now();
+        let find = |record: Arc<ProjectRecord>| {
+            let stored = record.login(&login.digest(), now.unix_ms);
+            stored.and_then(|stored| login.credential_in(stored))
+        };
+        if let Some(credential) = self.broker.record(login.project()).and_then(find) {
+            return Ok(credential);
+        }
+        let attempt = self.failed_attempts.attempt(credentials.network(), login.reveal());
+        if let Err(retry_after) = attempt.record_failure(now) {
+            return Err(BrokerError::RateLimited { retry_after }.into());
+        }
+        // Another replica may have stored the login a moment ago. The limit of failures bounds these reads.
+        if self.broker.storage().replicated().is_some() {
+            let stored = self.broker.storage().project(login.project().clone()).await;
+            if let Some(credential) = stored.map_err(BrokerError::from)?.and_then(find) {
+                return Ok(credential);
+            }
+        }
+        Err(AuthError::InvalidCredential)
     }
 
     /// Finds the principal of a credential. `None`: the credential is not for this broker, and none is required.

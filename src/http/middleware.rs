@@ -18,7 +18,7 @@ use super::{
     state::StateData,
 };
 use crate::{
-    auth::{Credentials, cookie},
+    auth::{Credential, Credentials, cookie},
     edge,
     metrics::count_request,
     problem::Problem,
@@ -95,7 +95,7 @@ fn is_scraper(request: &ServiceRequest) -> bool {
     let token = state.and_then(|state| state.scraping.token.as_ref());
     token.is_some_and(|token| {
         let credentials = Credentials::of(request.head());
-        matches!(credentials.credential(), Ok(Some(given)) if token.accepts(&given))
+        matches!(credentials.credential(), Ok(Some(Credential::Key(given))) if token.accepts(given))
     })
 }
 
@@ -134,8 +134,7 @@ pub async fn authenticate<B: MessageBody + 'static>(
         }
         Err(problem) => delay_if_limited(problem).await,
     };
-    let has_dead_cookie =
-        problem.status == StatusCode::UNAUTHORIZED && Credentials::of(request.head()).cookie_key().is_some();
+    let has_dead_cookie = problem.status == StatusCode::UNAUTHORIZED && Credentials::of(request.head()).is_cookie();
     let problem = if has_dead_cookie {
         problem.with_header(SET_COOKIE, &cookie::remove(request.headers()))
     } else {

@@ -14,8 +14,8 @@ use crate::{
     bridge::Listener,
     clock::now,
     model::{
-        ApiKey, AuditEntry, AuditQuery, BrokerError, Grant, IssuedKey, KeyId, KeyRecord, KeyRotation, NewKey,
-        NewProject, ProjectChanges, ProjectEvent, ProjectId, ProjectRecord, Scope,
+        ApiKey, AuditEntry, AuditQuery, BrokerError, Grant, IssuedKey, KeyDigest, KeyId, KeyRecord, KeyRotation,
+        LoginRecord, NewKey, NewProject, ProjectChanges, ProjectEvent, ProjectId, ProjectRecord, Scope,
     },
     project::{ProjectHandle, Projects},
     storage::Storage,
@@ -225,6 +225,32 @@ impl BrokerHandle {
                 .collect(),
             ..rotated
         })
+    }
+
+    /// Stores a login of a browser.
+    ///
+    /// # Errors
+    /// `project_not_found`, `unavailable`.
+    pub async fn add_login(&self, id: &ProjectId, login: LoginRecord) -> Result<(), BrokerError> {
+        self.update(id, move |record| {
+            record.add_login(login.clone(), now().unix_ms);
+            Ok(())
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Ends the login whose token has this digest, if it exists.
+    ///
+    /// # Errors
+    /// `project_not_found`, `unavailable`.
+    pub async fn end_login(&self, id: &ProjectId, digest: KeyDigest) -> Result<(), BrokerError> {
+        self.update(id, move |record| {
+            record.end_login(&digest);
+            Ok(())
+        })
+        .await?;
+        Ok(())
     }
 
     /// Allows a project to send to another one.

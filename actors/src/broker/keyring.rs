@@ -29,6 +29,19 @@ pub struct Principal {
     pub rate: Option<RateLimit>,
 }
 
+impl Principal {
+    /// The key of this project that authenticates the principal; None for every other principal.
+    #[must_use]
+    pub fn key_in<'a>(&self, record: &'a ProjectRecord) -> Option<&'a KeyRecord> {
+        let is_own = |key: &&KeyRecord| *self.audit_name == *audit_name_of_key(&record.id, &key.id);
+        record.keys.iter().find(is_own)
+    }
+}
+
+fn audit_name_of_key(project: &ProjectId, key: &KeyId) -> String {
+    format!("key:{project}/{key}")
+}
+
 /// The keys of all projects that are valid, or were when they were last used.
 ///
 /// A key is found by its digest alone. Every invalid key takes the same path, whichever part of it is wrong, so the
@@ -108,7 +121,7 @@ impl Keyring {
             }
             let principal = Principal {
                 owner: Owner::key(&known.lineage),
-                audit_name: format!("key:{}/{}", record.id, known.id).into(),
+                audit_name: audit_name_of_key(&record.id, &known.id).into(),
                 scope: known.scope,
                 human: known.human.clone(),
                 only_project: Some(record.id.clone()),

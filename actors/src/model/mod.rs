@@ -45,7 +45,8 @@ pub use message::{
 };
 pub use page::{PAGE_BYTES_MAX, PageRoom};
 pub use project::{
-    ConfigChanges, Grant, IssuedKey, KeyRotation, NewKey, NewProject, ProjectChanges, ProjectConfig, ProjectRecord,
+    ConfigChanges, Grant, IssuedKey, KeyRotation, LoginRecord, NewKey, NewProject, ProjectChanges, ProjectConfig,
+    ProjectRecord,
 };
 pub use protocol::{Pattern, ProtocolMetadata, ProtocolName, ProtocolRecord};
 pub use question::{

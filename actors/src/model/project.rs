@@ -2,6 +2,7 @@
 //! grants.
 
 mod grants;
+mod logins;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,6 +13,7 @@ use super::{
 };
 
 pub use grants::Grant;
+pub use logins::LoginRecord;
 
 /// A tenant as it is stored, with the rules that depend on the record alone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +24,9 @@ pub struct ProjectRecord {
     pub tags: BTreeSet<String>,
     pub config: ProjectConfig,
     pub keys: Vec<KeyRecord>,
+    /// What browsers are logged in with.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub logins: Vec<LoginRecord>,
     /// Other projects to which its sessions may send.
     pub grants: BTreeMap<ProjectId, Grant>,
     /// Milliseconds since the Unix epoch.
@@ -164,6 +169,7 @@ impl ProjectRecord {
             tags: wanted.tags,
             config: wanted.config,
             keys: Vec::new(),
+            logins: Vec::new(),
             grants: BTreeMap::new(),
             created_at_ms: now_ms,
             active: true,
@@ -183,6 +189,7 @@ impl ProjectRecord {
             tags: BTreeSet::new(),
             config: ProjectConfig::default(),
             keys: Vec::new(),
+            logins: Vec::new(),
             grants: BTreeMap::new(),
             created_at_ms: now_ms,
             active: true,
@@ -379,6 +386,7 @@ impl ProjectRecord {
     pub fn close(&mut self, now_ms: u64) {
         self.active = false;
         self.grants.clear();
+        self.logins.clear();
         for key in &mut self.keys {
             end_key(key, now_ms);
         }

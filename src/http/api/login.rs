@@ -10,13 +10,13 @@ use actix_web::{
     },
     web,
 };
-use actors::model::{BrokerError, KeyDigest, Scope};
+use actors::model::BrokerError;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
     admin::schemas,
-    auth::{API_KEY, Credentials, Identity, cookie},
+    auth::{API_KEY, Credential, Credentials, Identity, cookie},
     edge,
     http::{
         extract::{ApiResult, Caller, NoQuery, PublicJsonBody},
@@ -38,7 +38,10 @@ pub fn resources() -> Vec<Resource> {
     ]
 }
 
-/// The key that a browser is to keep.
+/// Bytes of the longest credential that can log in. A record of a project has room for 128 of them.
+const KEY_LEN_MAX: usize = 3800;
+
+/// The key that a browser logs in with.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LogIn {
@@ -86,14 +89,10 @@ pub enum ScopeName {
 }
 
 impl LoggedIn {
-    /// What the caller with this credential may do.
-    fn of(by: &Identity, credential: Option<&str>, csrf_token: Option<String>) -> Self {
-        // The admin key has the digest of no key of a project.
-        let digest = credential
-            .map(KeyDigest::of_key)
-            .filter(|_| by.scope() < Scope::Operator);
+    /// What this caller may do.
+    fn of(by: &Identity, csrf_token: Option<String>) -> Self {
         let record = by.project.record();
-        let key = digest.and_then(|digest| record.keys.iter().find(|key| key.digest.matches(&digest)));
+        let key = by.principal.key_in(&record);
         Self {
             project_id: by.project.id().to_string(),
             scope: by.scope().as_str(),
@@ -106,12 +105,13 @@ impl LoggedIn {
     }
 }
 
-/// Exchanges a key for a cookie with the key (`HttpOnly`, `SameSite=Strict`), which authenticates requests to `/api/v1`
-/// that have no key in a header. Beside the cookie, every method but GET and HEAD needs the token of the answer as
-/// X-CSRF-Token. The cookie ends with the key, with the browser, and with `POST /api/v1/logout`.
+/// Exchanges a key for a cookie with a random token (`HttpOnly`, `SameSite=Strict`), which authenticates requests to
+/// `/api/v1` that have no key in a header. Beside the cookie, every method but GET and HEAD needs the token of the answer
+/// as X-CSRF-Token. The cookie ends with `POST /api/v1/logout`, with the key, with the browser, after 7 days, and when the
+/// same key logs in 8 times more.
 #[utoipa::path(post, path = "/api/v1/login", operation_id = "log_in", tag = "login", security(()),
     request_body = LogIn, responses(
-    (status = 200, description = "The browser keeps the key", body = LoggedIn,
+    (status = 200, description = "The browser is logged in", body = LoggedIn,
         headers(("Set-Cookie" = String, description = "The cookie"))),
     (status = 401, description = "The key is not valid", body = ProblemBody, content_type = "application/problem+json"),
     (status = 429, description = "Too many wrong keys", body = ProblemBody, content_type = "application/problem+json"),
@@ -127,9 +127,8 @@ pub async fn log_in(
     let auth = state.auth.get().ok_or(BrokerError::unavailable())?;
     let is_key = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic());
     let value = HeaderValue::from_str(&key).ok().filter(|_| is_key);
-    let set_cookie = cookie::keep(&key, request.headers());
-    let (Some(value), Some(set_cookie)) = (value, set_cookie) else {
-        let allowed = "visible ASCII characters without spaces, and no more than a cookie has room for (3800 bytes)";
+    let Some(value) = value.filter(|_| key.len() <= KEY_LEN_MAX) else {
+        let allowed = format!("1 to {KEY_LEN_MAX} visible ASCII characters without spaces");
         return Err(BrokerError::invalid("key", allowed).into());
     };
     let mut headers: HeaderMap = request.headers().clone();
@@ -143,18 +142,26 @@ pub async fn log_in(
         Ok(by) => by,
         Err(problem) => return Err(delay_if_limited(problem).await.into()),
     };
-    let answer = LoggedIn::of(&by, Some(&key), Some(cookie::csrf_token(&key)));
+    let login = auth.log_in(&by, &key).await?;
+    let answer = LoggedIn::of(&by, Some(cookie::csrf_token(&login)));
     Ok(HttpResponse::Ok()
-        .insert_header((SET_COOKIE, set_cookie))
+        .insert_header((SET_COOKIE, cookie::keep(&login, request.headers())))
         .insert_header((CACHE_CONTROL, "no-store"))
         .json(answer))
 }
 
-/// Removes the cookie, whether its key is still valid or not. The key stays valid.
+/// Ends the login and removes the cookie, whether its key is still valid or not. The key stays valid.
 #[utoipa::path(post, path = "/api/v1/logout", operation_id = "log_out", tag = "login", security(()), responses(
-    (status = 204, description = "The browser has no key", headers(("Set-Cookie" = String, description = "No cookie"))),
+    (status = 204, description = "The login has ended", headers(("Set-Cookie" = String, description = "No cookie"))),
+    (status = 429, description = "Too many wrong tokens", body = ProblemBody, content_type = "application/problem+json"),
+    (status = 503, description = "The broker cannot serve the request now", body = ProblemBody,
+        content_type = "application/problem+json"),
 ))]
-pub async fn log_out(_: NoQuery, request: HttpRequest) -> ApiResult {
+pub async fn log_out(state: StateData, _: NoQuery, request: HttpRequest) -> ApiResult {
+    if let Some(login) = cookie::token_in(request.headers()) {
+        let auth = state.auth.get().ok_or(BrokerError::unavailable())?;
+        auth.log_out(&login, &Credentials::of(request.head())).await?;
+    }
     let removal = cookie::remove(request.headers());
     Ok(HttpResponse::NoContent().insert_header((SET_COOKIE, removal)).finish())
 }
@@ -178,12 +185,13 @@ pub struct Me {
 ))]
 pub async fn me(state: StateData, Caller(by): Caller, _: NoQuery, request: HttpRequest) -> ApiResult {
     let auth = state.auth.get().ok_or(BrokerError::unavailable())?;
-    let credentials = Credentials::of(request.head());
-    let csrf_token = credentials.cookie_key().map(|key| cookie::csrf_token(&key));
-    let credential = credentials.credential()?;
+    let csrf_token = match Credentials::of(request.head()).credential()? {
+        Some(Credential::Login(login)) => Some(cookie::csrf_token(&login)),
+        _ => None,
+    };
     let answer = Me {
         auth_enabled: auth.is_required(),
-        caller: LoggedIn::of(&by, credential.as_deref(), csrf_token),
+        caller: LoggedIn::of(&by, csrf_token),
         version: env!("CARGO_PKG_VERSION"),
         replica: replicas::own_id(&request).map(|replica| replica.to_string()),
     };

@@ -1,4 +1,6 @@
-//! The cookie in which a browser keeps a key: what it is good for, what it is not, and how it ends.
+//! The cookie in which a browser keeps a login: what it is good for, what it is not, and how it ends.
+
+use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -57,13 +59,14 @@ fn labelled_key(team: &Tenant<'_>, scope: &str) -> String {
     team.new_key(&json!({"scope": scope, "label": "the page"}))
 }
 
-fn assert_removed(answer: &Response) {
-    let removal = answer.header("set-cookie");
-    assert_eq!(
-        removal,
-        Some("mcp_broker_key=; Max-Age=0; Path=/; HttpOnly; SameSite=Strict"),
-        "{answer:?}"
-    );
+/// The name of the cookie at this broker.
+fn cookie_name(broker: &Broker) -> String {
+    format!("mcp_broker_login_{}", broker.address.port())
+}
+
+fn assert_removed(broker: &Broker, answer: &Response) {
+    let removal = format!("{}=; Max-Age=0; Path=/; HttpOnly; SameSite=Strict", cookie_name(broker));
+    assert_eq!(answer.header("set-cookie"), Some(&*removal), "{answer:?}");
 }
 
 #[test]
@@ -72,9 +75,13 @@ fn a_browser_exchanges_a_key_for_a_cookie() {
     let team = broker.project("team", &json!({}));
     let key = labelled_key(&team, "member");
     let answer = login(&broker, &json!({"key": key}).to_string()).answered();
-    assert_eq!(
-        answer.header("set-cookie"),
-        Some(&*format!("mcp_broker_key={key}; Path=/; HttpOnly; SameSite=Strict"))
+    let set = answer.header("set-cookie").unwrap();
+    let (pair, attributes) = set.split_once("; ").unwrap();
+    assert_eq!(attributes, "Path=/; HttpOnly; SameSite=Strict");
+    assert!(pair.starts_with(&format!("{}=team.", cookie_name(&broker))), "{set}");
+    assert!(
+        !set.contains(key.rsplit('_').next().unwrap()),
+        "no secret of the key: {set}"
     );
     assert_eq!(answer.header("cache-control"), Some("no-store"));
     let (browser, logged_in) = Browser::logs_in(&broker, &key);
@@ -104,7 +111,7 @@ fn a_browser_exchanges_a_key_for_a_cookie() {
     );
     let answer = browser.request("POST", "/api/v1/logout").answered();
     assert_eq!(answer.status, 204, "{answer:?}");
-    assert_removed(&answer);
+    assert_removed(&broker, &answer);
     assert!(!broker.log().contains(&key), "keys reach no log");
 }
 
@@ -117,6 +124,7 @@ fn a_cookie_is_secure_where_the_browser_used_tls() {
         let answer = request.clone().with(name, value).answered();
         let set = answer.header("set-cookie").unwrap_or_else(|| panic!("{answer:?}"));
         assert!(set.ends_with("; HttpOnly; SameSite=Strict; Secure"), "{set}");
+        assert!(set.starts_with("__Host-mcp_broker_login_"), "{set}");
     }
 }
 
@@ -215,7 +223,7 @@ fn the_end_of_a_key_ends_its_cookie_and_what_was_opened_with_it() {
     events.awaits_end();
     let refused = browser.gets("/api/v1/me");
     assert_eq!(refused.problem(), (401, "authentication_failed".to_owned()));
-    assert_removed(&refused);
+    assert_removed(&broker, &refused);
     let answer = browser.request("POST", "/api/v1/logout").answered();
     assert_eq!(
         answer.status, 204,
@@ -305,7 +313,7 @@ fn wrong_keys_are_counted_and_a_right_one_is_still_let_in() {
     // As a cookie it counts for the same limit.
     let cookie = Request::get(broker.address)
         .with_path("/api/v1/me")
-        .with("Cookie", format!("mcp_broker_key={wrong}"));
+        .with("Cookie", format!("{}={wrong}", cookie_name(&broker)));
     assert_eq!(cookie.answered().status, 429);
     Browser::logs_in(&broker, &team.key);
 }
@@ -344,9 +352,80 @@ fn a_broker_without_authentication_needs_no_login() {
         (&json!(false), &json!("default"), &Value::Null)
     );
     assert_eq!(me.get("csrf_token"), None);
-    // The cookie of another broker on this machine.
-    let stale = [("Cookie", "mcp_broker_key=team_k1_0123456789")];
-    let refused = broker.rest_with(&stale, "GET", "/api/v1/me", &Value::Null);
+    // The cookie of an earlier broker at this port, and of a broker at another one.
+    let stale = format!("{}=default.{}", cookie_name(&broker), "A".repeat(43));
+    let refused = broker.rest_with(&[("Cookie", &stale)], "GET", "/api/v1/me", &Value::Null);
     assert_eq!(refused.status, 401);
-    assert_removed(&refused);
+    assert_removed(&broker, &refused);
+    let other = [("Cookie", "mcp_broker_login_1=default.x")];
+    assert_eq!(broker.rest_with(&other, "GET", "/api/v1/me", &Value::Null).status, 200);
+}
+
+#[test]
+fn a_logout_ends_the_login_at_the_broker() {
+    let broker = Broker::secured();
+    let team = broker.project("team", &json!({}));
+    for key in [ADMIN_KEY, &team.key] {
+        let (stays, _) = Browser::logs_in(&broker, key);
+        let (stolen, _) = Browser::logs_in(&broker, key);
+        assert_eq!(stolen.gets("/api/v1/me").status, 200);
+        assert_eq!(stolen.request("POST", "/api/v1/logout").answered().status, 204);
+        let refused = stolen.gets("/api/v1/me");
+        assert_eq!(refused.problem(), (401, "authentication_failed".to_owned()));
+        assert_eq!(
+            stays.gets("/api/v1/me").status,
+            200,
+            "the other browser stays logged in"
+        );
+        let again = stolen.request("POST", "/api/v1/logout").answered();
+        assert_eq!(again.status, 204, "an ended login can be logged out again: {again:?}");
+    }
+}
+
+#[test]
+fn the_ninth_login_of_a_key_ends_its_first() {
+    let broker = Broker::secured();
+    let team = broker.project("team", &json!({}));
+    let logins: Vec<_> = (0..9).map(|_| Browser::logs_in(&broker, &team.key).0).collect();
+    let statuses: Vec<_> = logins.iter().map(|login| login.gets("/api/v1/me").status).collect();
+    assert_eq!(statuses, [401, 200, 200, 200, 200, 200, 200, 200, 200]);
+}
+
+#[test]
+fn a_login_survives_a_restart_and_its_record_has_no_key() {
+    let folder = std::env::temp_dir().join(format!("mcp-broker-{}", uuid::Uuid::new_v4().simple()));
+    let flags = ["--storage=disk".to_owned(), format!("--data-dir={}", folder.display())];
+    let flags = flags.each_ref().map(String::as_str);
+    let mut broker = Broker::secured_with(&flags);
+    let (browser, _) = Browser::logs_in(&broker, ADMIN_KEY);
+    let token = browser.cookie.split_once('=').unwrap().1.to_owned();
+    broker.terminate();
+    assert!(broker.wait_for_exit().success());
+    let mut stored = Vec::new();
+    read_all(&folder, &mut stored);
+    assert!(contains(&stored, b"expires_at_ms"), "the record is in the data folder");
+    for secret in [ADMIN_KEY, &token] {
+        assert!(!contains(&stored, secret.as_bytes()), "{secret} is in the data folder");
+    }
+    let again = Broker::secured_with(&flags);
+    let cookie = format!("{}={token}", cookie_name(&again));
+    let me = again.rest_with(&[("Cookie", &cookie)], "GET", "/api/v1/me", &Value::Null);
+    assert_eq!(me.json()["scope"], "operator", "{me:?}");
+    drop(again);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+fn read_all(folder: &Path, bytes: &mut Vec<u8>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            read_all(&path, bytes);
+        } else {
+            bytes.extend(std::fs::read(path).unwrap());
+        }
+    }
+}
+
+fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
+    bytes.windows(wanted.len()).any(|window| window == wanted)
 }
