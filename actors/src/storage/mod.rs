@@ -45,7 +45,7 @@ pub use protocols::{Inserted, ProtocolStore};
 pub use questions::{
     Asked, ConsoleRecord, DRAFTS_MAX, DraftPut, HELD_YAPS_BYTES_MAX, HELD_YAPS_MAX, OPEN_BYTES_DIVISOR, OPEN_MAX,
     OPEN_OF_SESSION_MAX, QuestionStore, QuestionsFull, ReleasedYaps, SESSION_BYTES_DIVISOR, Updated, YAP_BACKDATE_MAX,
-    YAPS_BYTES_MAX, YAPS_MAX, YAPS_RETENTION, YapHeld,
+    YAPS_BYTES_MAX, YAPS_MAX, YAPS_RETENTION, YapHeld, asked_bytes_max,
 };
 pub use replicated::{Heartbeat, HeartbeatExchange, PrefetchLimit, PushStore, PushedDelivery, ReplicatedStore};
 pub use retention::{COPY_BYTES, QUESTION_BYTES, Retention, Usage, envelope_bytes};

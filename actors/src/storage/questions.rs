@@ -20,6 +20,11 @@ pub const OPEN_MAX: usize = 2_000;
 /// Open questions and their drafts have at most this part of the bytes of all questions, so that no question that is asked
 /// displaces all answers.
 pub const OPEN_BYTES_DIVISOR: usize = 2;
+/// A question is refused beyond this part of the bytes of all questions, three eighths. The eighth between it and the part for
+/// open questions is for drafts alone, so that people can write however much agents ask.
+pub const fn asked_bytes_max(questions_bytes_max: usize) -> usize {
+    questions_bytes_max / 8 * 3
+}
 /// The contents of the open questions of one session have at most this part.
 pub const SESSION_BYTES_DIVISOR: usize = 8;
 /// Drafts of one question: one for each person.

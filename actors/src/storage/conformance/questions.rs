@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::{
     super::{
         Append, Appended, Asked, Audience, DRAFTS_MAX, DraftPut, OPEN_BYTES_DIVISOR, OPEN_MAX, OPEN_OF_SESSION_MAX,
-        QuestionsFull, SESSION_BYTES_DIVISOR, Storage, Updated,
+        QuestionsFull, SESSION_BYTES_DIVISOR, Storage, Updated, asked_bytes_max,
     },
     budgets::small_budgets,
     question_world::{closed_at, console, content, next, offered, question},
@@ -419,8 +419,9 @@ pub async fn questions_are_bounded_in_bytes(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let limit = small_budgets().questions_bytes_max;
     let (open_max, session_max) = (limit / OPEN_BYTES_DIVISOR, limit / SESSION_BYTES_DIVISOR);
+    let asked_max = asked_bytes_max(limit);
     // One fits for a session, and three for all that are open.
-    let large = content(&"x".repeat(session_max - 500));
+    let large = content(&"x".repeat(session_max - 1000));
     let ask_as = async |session| {
         let question = Arc::new(question(session, &large, None));
         (Arc::clone(&question), world.asks_with(&question, &large).await)
@@ -436,10 +437,10 @@ pub async fn questions_are_bounded_in_bytes(storage: Arc<dyn Storage>) {
         Asked::Full(QuestionsFull::SessionBytes(session_max))
     );
     let used = done(world.store.usage()).await.questions;
-    assert!(used > 3 * (session_max - 500) && used <= open_max, "{used}");
+    assert!(used > 3 * (session_max - 1000) && used <= asked_max, "{used}");
     assert_eq!(
         ask_as(SessionId::generate()).await.1,
-        Asked::Full(QuestionsFull::Bytes(open_max))
+        Asked::Full(QuestionsFull::Bytes(asked_max))
     );
     let draft = "x".repeat(open_max - used);
     assert_eq!(world.drafts(asked[0].id, "mara", &draft).await, DraftPut::Full);

@@ -15,7 +15,7 @@ use crate::{
     storage::{
         questions::{
             Asked, DRAFTS_MAX, DraftPut, OPEN_BYTES_DIVISOR, OPEN_MAX, OPEN_OF_SESSION_MAX, QuestionsFull,
-            SESSION_BYTES_DIVISOR, Updated,
+            SESSION_BYTES_DIVISOR, Updated, asked_bytes_max,
         },
         retention::{QUESTION_BYTES, Retention},
     },
@@ -127,8 +127,9 @@ impl Questions {
         if self.open.len() >= OPEN_MAX {
             return Asked::Full(QuestionsFull::Project);
         }
-        if self.open_bytes + stored.bytes() > self.open_bytes_max() {
-            return Asked::Full(QuestionsFull::Bytes(self.open_bytes_max()));
+        let asked_max = asked_bytes_max(self.bytes_max);
+        if self.open_bytes + stored.bytes() > asked_max {
+            return Asked::Full(QuestionsFull::Bytes(asked_max));
         }
         journal.record(Change::Desk(DeskChange::QuestionAsked {
             question: question.id,

@@ -178,7 +178,7 @@ ops.ask = function()
     return { SESSION_BYTES_FULL }
   elseif call('ZCARD', key('questions:open')) >= OPEN_MAX then
     return { PROJECT_FULL }
-  elseif bytes_of_questions('open') + info.bytes > math.floor(bounds.questions_bytes / OPEN_BYTES_DIVISOR) then
+  elseif bytes_of_questions('open') + info.bytes > math.floor(bounds.questions_bytes / 8) * 3 then
     return { BYTES_FULL }
   end
   call('HSET', key('questions'), id, record)

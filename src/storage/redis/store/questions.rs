@@ -7,8 +7,8 @@ use actors::{
     clock::Now,
     model::{ProjectEvent, Question, QuestionChange, QuestionContent, QuestionId, SessionName, ShownYap, Yap},
     storage::{
-        Append, Asked, ConsoleRecord, DraftPut, OPEN_BYTES_DIVISOR, Op, QuestionStore, QuestionsFull, ReleasedYaps,
-        SESSION_BYTES_DIVISOR, StoreError, Updated, YapHeld, events::fields_of,
+        Append, Asked, ConsoleRecord, DraftPut, Op, QuestionStore, QuestionsFull, ReleasedYaps, SESSION_BYTES_DIVISOR,
+        StoreError, Updated, YapHeld, asked_bytes_max, events::fields_of,
     },
 };
 use deadpool_redis::redis::Value;
@@ -45,9 +45,9 @@ impl QuestionStore for RedisStore {
             1 => Ok(Asked::Existing(record(&mut reply)?)),
             2 => Ok(Asked::Full(QuestionsFull::Session)),
             3 => Ok(Asked::Full(QuestionsFull::Project)),
-            4 => Ok(Asked::Full(QuestionsFull::Bytes(
-                pipeline.client.retention.questions_bytes_max / OPEN_BYTES_DIVISOR,
-            ))),
+            4 => Ok(Asked::Full(QuestionsFull::Bytes(asked_bytes_max(
+                pipeline.client.retention.questions_bytes_max,
+            )))),
             5 => Ok(Asked::Full(QuestionsFull::SessionBytes(
                 pipeline.client.retention.questions_bytes_max / SESSION_BYTES_DIVISOR,
             ))),
