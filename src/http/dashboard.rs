@@ -36,7 +36,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
 
 /// The same for the desk, which also shows the images of questions and answers: they come in JSON.
 const DESK_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
-                           img-src 'self' blob:; form-action 'self'; frame-ancestors 'none'";
+                           img-src 'self' blob:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
 /// The resources of this file.
 pub fn resources() -> Vec<Resource> {

@@ -1,7 +1,7 @@
 // What the desk knows and what follows from it, without a browser and without a broker.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { answerOf, chosen, choseOther, draftText, emptyDesk, emptyPart, holder, isAnswer, itemsOf, missing, newsOf, ordered, partsOfDraft,
+import { answerAt, answerOf, chosen, choseOther, draftText, emptyDesk, emptyPart, holder, isAnswer, itemsOf, missing, newsOf, ordered, partAt, partsOfDraft,
   safeAddress, withList, withQuestion, withYap } from '../../assets/dashboard/desk/model.js';
 
 const question = (id, more = {}) => ({ question_id: id, revision: 1, state: 'pending', urgency: 'medium', to: 'desk',
@@ -117,6 +117,22 @@ test('a draft comes back as it was, and a text that is no draft of the form is n
   assert.deepEqual(partsOfDraft(FORM, '{"region":{"selected":["eu","moon"],"text":7}}'), { region: { ...emptyPart, selected: ['eu'] } });
   for (const odd of ['null', '7', '[]', '{"region":null}']) assert.equal(partsOfDraft(FORM, odd).region?.text ?? '', odd);
   assert.equal(draftText(SINGLE, partsOfDraft(SINGLE, 'two\nlines')), 'two\nlines');
+});
+
+test('questions of a form may be named like members of every object', () => {
+  for (const id of ['constructor', '__proto__', 'toString', 'hasOwnProperty']) {
+    const form = { ...FORM, questions: [{ ...FORM.questions[0], id, required: true }] };
+    assert.deepEqual(partAt({}, id), emptyPart, id);
+    assert.deepEqual(missing(form, {}), [id]);
+    const [option] = form.questions[0].options;
+    const parts = Object.fromEntries([[id, { ...emptyPart, selected: [option.value ?? option] }]]);
+    assert.deepEqual(missing(form, parts), []);
+    assert.deepEqual(partsOfDraft(form, draftText(form, parts)), parts);
+    const { answers } = answerOf(form, parts);
+    assert.deepEqual(Object.keys(answers), [id]);
+    assert.equal(isAnswer({ ...form, answer: { answers } }, parts), true);
+    assert.equal(answerAt({ answers: {} }, id), undefined);
+  }
 });
 
 test('only addresses of the web lead away from the page', () => {

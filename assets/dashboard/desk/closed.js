@@ -3,7 +3,7 @@ import { html } from '../lib/preact.js';
 import { words } from '../lib/format.js';
 import { Text, Time } from '../ui/parts.js';
 import { Images } from './images.js';
-import { itemsOf } from './model.js';
+import { answerAt, itemsOf } from './model.js';
 import { Lines } from './parts.js';
 
 const WAYS = { console: 'in a console', web: 'on this page', api: 'over the API', elicitation: 'in the form of the client',
@@ -35,7 +35,7 @@ function Given({ question }) {
   const { answer } = question;
   const items = itemsOf(question);
   return html`<div class="given">${question.questions
-    ? items.map((item) => html`<${Part} key=${item.id} item=${item} part=${answer.answers?.[item.id]} isForm />`)
+    ? items.map((item) => html`<${Part} key=${item.id} item=${item} part=${answerAt(answer, item.id)} isForm />`)
     : html`<${Part} item=${items[0]} part=${answer} />`}<${Images} images=${answer.images} of="the answer" /></div>`;
 }
 

@@ -3,7 +3,7 @@ import { html, useEffect, useRef } from '../lib/preact.js';
 import { bytes, visible } from '../lib/format.js';
 import { announce } from '../ui/announce.js';
 import { BYTES_MAX, IMAGES_MAX, bytesOf, readImage } from './images.js';
-import { choseOther, chosen, emptyPart, itemsOf } from './model.js';
+import { choseOther, chosen, itemsOf, partAt } from './model.js';
 import { Lines } from './parts.js';
 
 // Characters.
@@ -48,7 +48,7 @@ export function AnswerForm({ question, form, change, send, isSending, faults, is
   return html`<form class="answer" ref=${frame} onSubmit=${submit} onPaste=${onPaste} onKeyDown=${onKeyDown} aria-label="Answer">
     <fieldset class="plain" disabled=${isDisabled}>
     ${items.map((item, at) => html`<${Item} key=${item.id} item=${item} name=${`${question.question_id} ${item.id}`}
-      isForm=${Boolean(question.questions)} isFirst=${at === 0} part=${form.parts[item.id] ?? emptyPart}
+      isForm=${Boolean(question.questions)} isFirst=${at === 0} part=${partAt(form.parts, item.id)}
       isSensitive=${question.sensitive} isFaulty=${faults.includes(item.id)} setPart=${(part) => setPart(item.id, part)} />`)}
     ${!question.sensitive && html`<div class="attachments">
       ${form.images.map((image, at) => html`<figure key=${image.url}><img src=${image.url} alt=${`Image ${at + 1} of your answer`} />

@@ -89,15 +89,22 @@ export function itemsOf(question) {
 // What is filled in: by the name of the question. `isOther`: the text `other` stands in place of an option.
 export const emptyPart = { selected: [], isOther: false, other: '', text: '' };
 
+// The member of an object that an agent or a person may have named: `constructor` and `__proto__` are names like others.
+const own = (object, name) => (object && Object.hasOwn(object, name) ? object[name] : undefined);
+
+export const partAt = (parts, id) => own(parts, id) ?? emptyPart;
+
+export const answerAt = (answer, id) => own(answer?.answers, id);
+
 const filled = (text) => (text.trim() ? text : null);
 const isFilled = (part) => Boolean(part.selected.length || (part.isOther && filled(part.other)) || filled(part.text));
 
 export const isEmpty = (question, parts, images = []) => !images.length
-  && !itemsOf(question).some(({ id }) => isFilled(parts[id] ?? emptyPart));
+  && !itemsOf(question).some(({ id }) => isFilled(partAt(parts, id)));
 
 // The names of the questions that an answer needs and that are not filled in.
 export const missing = (question, parts, images = []) => (question.questions
-  ? itemsOf(question).filter(({ id, required }) => required && !isFilled(parts[id] ?? emptyPart)).map(({ id }) => id)
+  ? itemsOf(question).filter(({ id, required }) => required && !isFilled(partAt(parts, id))).map(({ id }) => id)
   : isEmpty(question, parts, images) ? [''] : []);
 
 // The part after an option was chosen, or was taken back.
@@ -120,8 +127,8 @@ function answerPart(part) {
 export function answerOf(question, parts, images = []) {
   const body = { via: 'web' };
   if (images.length) body.images = images.map(({ mime, data }) => ({ mime, data }));
-  if (!question.questions) return { ...answerPart(parts[''] ?? emptyPart), ...body };
-  const given = itemsOf(question).map(({ id }) => [id, parts[id] ?? emptyPart]).filter(([, part]) => isFilled(part));
+  if (!question.questions) return { ...answerPart(partAt(parts, '')), ...body };
+  const given = itemsOf(question).map(({ id }) => [id, partAt(parts, id)]).filter(([, part]) => isFilled(part));
   return { answers: Object.fromEntries(given.map(([id, part]) => [id, answerPart(part)])), ...body };
 }
 
@@ -132,14 +139,14 @@ export function isAnswer(question, parts) {
   const given = answerOf(question, parts);
   const same = (one, other) => (one?.other ?? null) === (other?.other ?? null) && (one?.text ?? null) === (other?.text ?? null)
     && (one?.selected ?? []).join('\n') === (other?.selected ?? []).join('\n');
-  return question.questions ? itemsOf(question).every(({ id }) => same(given.answers[id], answer.answers?.[id])) : same(given, answer);
+  return question.questions ? itemsOf(question).every(({ id }) => same(own(given.answers, id), answerAt(answer, id))) : same(given, answer);
 }
 
 // What is filled in as the text that the broker keeps for the same person. The draft of a single question is its text, which
 // every console can show; that of a form is JSON.
 export function draftText(question, parts) {
-  if (!question.questions) return (parts[''] ?? emptyPart).text;
-  const given = itemsOf(question).map(({ id }) => [id, parts[id] ?? emptyPart]).filter(([, part]) => isFilled(part));
+  if (!question.questions) return (partAt(parts, '')).text;
+  const given = itemsOf(question).map(({ id }) => [id, partAt(parts, id)]).filter(([, part]) => isFilled(part));
   return given.length ? JSON.stringify(Object.fromEntries(given)) : '';
 }
 
@@ -148,8 +155,8 @@ export function partsOfDraft(question, text) {
   const [first] = itemsOf(question);
   if (!question.questions) return { '': { ...emptyPart, text } };
   const read = parse(text);
-  const given = itemsOf(question).filter(({ id }) => read?.[id] && typeof read[id] === 'object')
-    .map(({ id, options }) => [id, partOf(read[id], options)]);
+  const given = itemsOf(question).filter(({ id }) => own(read, id) && typeof own(read, id) === 'object')
+    .map(({ id, options }) => [id, partOf(own(read, id), options)]);
   return given.length ? Object.fromEntries(given) : { [first.id]: { ...emptyPart, text } };
 }
 
