@@ -84,6 +84,26 @@ fn followed(path: &Path) -> Result<PathBuf, String> {
     }
 }
 
+/// Checks that a path below `folder` names a file that is in this folder, through links too. The author
+/// of the folder, a cloned repository for example, must not choose which other file of the user is edited.
+///
+/// # Errors
+/// Where it leads, and what to do.
+pub fn check_within(folder: &Path, path: &Path) -> Result<(), String> {
+    let unreadable = |error: io::Error| format!("it cannot be read: {error}");
+    let folder = fs::canonicalize(folder).map_err(unreadable)?;
+    let nearest = path.ancestors().find(|path| path.symlink_metadata().is_ok());
+    let target = followed(nearest.unwrap_or(path))?;
+    let target = fs::canonicalize(target).map_err(unreadable)?;
+    if target.starts_with(&folder) {
+        return Ok(());
+    }
+    Err(format!(
+        "a link leads out of the project, to {}: remove the link, or leave --project out",
+        target.display()
+    ))
+}
+
 /// The metadata of the file, if it may be replaced. A read-only file is refused, because its owner protects it, although
 /// the folder would let it be replaced.
 fn writable(target: &Path) -> Result<Option<Metadata>, String> {

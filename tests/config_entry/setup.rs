@@ -280,6 +280,26 @@ fn a_link_is_followed_and_stays_a_link() {
 }
 
 #[test]
+fn a_link_out_of_a_project_is_not_followed() {
+    let user = User::new();
+    let (own, folder) = (user.writes("own.json", "{}\n"), user.path("clone"));
+    fs::create_dir_all(user.path("outside")).unwrap();
+    fs::create_dir_all(folder.join("inside")).unwrap();
+    symlink("../own.json", folder.join(".mcp.json")).unwrap();
+    symlink("../outside", folder.join(".cursor")).unwrap();
+    symlink("inside", folder.join(".vscode")).unwrap();
+    let project = folder.to_str().unwrap();
+    for client in ["claude", "cursor"] {
+        let refused = user.is_refused(&[client, "--project", project]);
+        assert!(refused.contains("a link leads out of the project"), "{refused}");
+    }
+    assert_eq!(fs::read_to_string(own).unwrap(), "{}\n");
+    assert!(user.names("outside").is_empty());
+    user.sets_up(&["vscode", "--project", project]);
+    assert!(user.reads("clone/inside/mcp.json").contains("mcp-broker"));
+}
+
+#[test]
 fn two_at_once_lose_nothing() {
     let user = User::new();
     let names: Vec<_> = (0..8).map(|number| format!("broker-{number}")).collect();

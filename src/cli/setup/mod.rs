@@ -69,7 +69,8 @@ of the messages that wait, at the begin and the end of its turns; those of Claud
 pub struct Setup {
     wanted: Wanted,
     file: PathBuf,
-    is_for_project: bool,
+    /// The folder of the project whose file it is; None for the file of the user.
+    project: Option<PathBuf>,
     what: What,
     task: Task,
     /// Change nothing.
@@ -122,7 +123,7 @@ pub fn read(matches: &ArgMatches, before: &ArgMatches, env: &EnvVars) -> Result<
     Ok(Setup {
         wanted,
         file,
-        is_for_project: project.is_some(),
+        project: project.cloned(),
         what,
         task,
         is_dry: matches.get_flag("print"),
@@ -177,14 +178,17 @@ fn unwritable(wanted: &Wanted, is_for_project: bool) -> Option<String> {
 /// # Errors
 /// [`CliError::Failed`] with what to do; nothing was changed then.
 pub fn run(setup: &Setup) -> Result<(), CliError> {
-    let change = edited_file::edit(&setup.file, PUBLIC, !setup.is_dry, |text| {
-        match (setup.task, setup.what) {
-            (Task::Remove, What::Hooks) => hooks::removal(&setup.wanted, text),
-            (Task::Add, What::Hooks) => hooks::addition(&setup.wanted, text),
-            (Task::Remove, What::Entry) => removal(&setup.wanted, text),
-            (Task::Add, What::Entry) => addition(&setup.wanted, text),
-        }
-    });
+    let decide = |text: Option<&str>| match (setup.task, setup.what) {
+        (Task::Remove, What::Hooks) => hooks::removal(&setup.wanted, text),
+        (Task::Add, What::Hooks) => hooks::addition(&setup.wanted, text),
+        (Task::Remove, What::Entry) => removal(&setup.wanted, text),
+        (Task::Add, What::Entry) => addition(&setup.wanted, text),
+    };
+    let checked = setup
+        .project
+        .iter()
+        .try_for_each(|project| edited_file::check_within(project, &setup.file));
+    let change = checked.and_then(|()| edited_file::edit(&setup.file, PUBLIC, !setup.is_dry, decide));
     let change = change.map_err(|reason| {
         let (label, file) = (setup.wanted.client.label, setup.file.display());
         CliError::Failed(format!("{label}: {file} was not changed: {reason}"))
@@ -300,7 +304,7 @@ impl Setup {
         } else {
             ("it", "uses")
         };
-        let next = match (change, self.is_for_project) {
+        let next = match (change, self.project.is_some()) {
             (Change::Removed, _) => return Ok(format!("{label}: {what} {were} {done} {file}.\n")),
             (_, true) => format!("{label} {uses} {it} in this project when it starts next.\n"),
             (_, false) => format!("{label} {uses} {it} when it starts next.\n"),
