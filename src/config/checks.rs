@@ -85,6 +85,16 @@ fn check_desk(config: &Config, layers: &Layers) -> Result<(), ConfigError> {
 }
 
 fn check_redis(config: &Config, layers: &Layers) -> Result<(), ConfigError> {
+    let password = layers.given("redis_password_file");
+    if config.redis_password_file.is_some() {
+        if config.redis_url_file.is_some() {
+            return Err(ConfigError::not_allowed(&password, "none beside redis_url_file"));
+        }
+        return config.redis_address().map(drop).map_err(|reason| {
+            let allowed = format!("a file whose first line is the password for redis_url ({reason})");
+            ConfigError::not_allowed(&password, &allowed)
+        });
+    }
     let file = layers.given("redis_url_file");
     if config.redis_url_file.is_some() && layers.given("redis_url").origin != Origin::Default {
         return Err(ConfigError::not_allowed(&file, "none beside redis_url"));

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use actors::model::KeyDigest;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -335,6 +336,15 @@ impl RedisUrl {
     /// The URL in clear text, with its password.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The same URL with this password; None for a URL that has one.
+    pub fn with_password(&self, password: &str) -> Option<Self> {
+        let (scheme, rest) = self.0.split_once("://")?;
+        let end = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (user, hosts) = rest[..end].rsplit_once('@').unwrap_or(("", &rest[..end]));
+        let password = utf8_percent_encode(password, NON_ALPHANUMERIC);
+        (!user.contains(':')).then(|| Self(format!("{scheme}://{user}:{password}@{hosts}{}", &rest[end..])))
     }
 }
 

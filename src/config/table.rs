@@ -144,6 +144,9 @@ settings! {
     /// File whose first line is such a URL, instead of `redis_url`. It is read at the start.
     redis_url_file: Option<PathBuf> = "", FilePath;
 
+    /// File whose first line is the password for `redis_url`, which then has none. It is read at the start.
+    redis_password_file: Option<PathBuf> = "", FilePath;
+
     /// Address at which other replicas of `storage = redis` reach this one, such as `10.1.2.3:8000`: they forward
     /// requests of HTTP sessions that were opened here. By default it is `host` and `port`; where `host` is the
     /// unspecified address, the one by which this machine reaches Redis.
@@ -388,11 +391,15 @@ impl Config {
             .ok_or_else(|| "its first line is not a secret".to_owned())
     }
 
-    /// The URL of Redis, from the setting or the file.
+    /// The URL of Redis, from the setting or a file, with the password of a file.
     ///
     /// # Errors
-    /// The reason when the file cannot be read or holds no URL of Redis.
+    /// The reason when a file cannot be read or holds no URL of Redis, or two passwords are given.
     pub fn redis_address(&self) -> Result<RedisUrl, String> {
+        if let Some(path) = &self.redis_password_file {
+            let url = self.redis_url.with_password(&first_line(path)?);
+            return url.ok_or_else(|| "redis_url has a password".to_owned());
+        }
         let Some(path) = &self.redis_url_file else {
             return Ok(self.redis_url.clone());
         };

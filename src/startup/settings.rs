@@ -224,12 +224,12 @@ pub fn auth_policy(config: &Config) -> io::Result<AuthPolicy> {
 /// names another address.
 ///
 /// # Errors
-/// `redis_url_file` cannot be used. The rules of the configuration have checked it before.
+/// `redis_url_file` or `redis_password_file` cannot be used. The rules of the configuration have checked it before.
 pub fn storage(config: &Config, listens_at: SocketAddr) -> io::Result<StorageSettings> {
     let retention = retention(config);
     let redis_url = config
         .redis_address()
-        .map_err(|reason| io::Error::other(format!("redis_url_file cannot be used: {reason}")))?;
+        .map_err(|reason| io::Error::other(format!("the address of Redis cannot be read: {reason}")))?;
     Ok(match config.storage {
         StorageKind::Memory => memory(config),
         StorageKind::Disk => StorageSettings::Disk {

@@ -76,6 +76,11 @@
 {{- end }}
 {{- if include "mcp-broker.hasRedisUrlFile" . }}
 {{- $_ := set $chart "redis_url_file" "/etc/mcp-broker/redis/url" }}
+{{- else if eq .Values.storage "redis" }}
+{{- $_ := set $chart "redis_url" (include "mcp-broker.redisUrl" .) }}
+{{- if include "mcp-broker.redisSecret" . }}
+{{- $_ := set $chart "redis_password_file" "/etc/mcp-broker/redis/password" }}
+{{- end }}
 {{- end }}
 {{- if .Values.metrics.enabled }}
 {{- $_ := set $chart "metrics_port" (int .Values.metrics.port) }}
@@ -150,7 +155,7 @@
 {{- if and (eq .Values.storage "redis") .Values.redis.urlSecret.name }}true{{ end }}
 {{- end }}
 
-{{/* The URL of Redis. Kubernetes puts the password in the place of $(REDIS_PASSWORD). */}}
+{{/* The URL of Redis, without its password. */}}
 {{- define "mcp-broker.redisUrl" -}}
 {{- $redis := .Values.redis }}
 {{- $nodes := ternary (list (printf "%s-redis:6379" (include "mcp-broker.fullname" .))) $redis.nodes $redis.inChart.enabled }}
@@ -160,9 +165,7 @@
 {{- $scheme = printf "%s+%s" $scheme $kind }}
 {{- end }}
 {{- $user := "" }}
-{{- if include "mcp-broker.redisSecret" . }}
-{{- $user = printf "%s:$(REDIS_PASSWORD)@" $redis.username }}
-{{- else if $redis.username }}
+{{- if $redis.username }}
 {{- $user = printf "%s@" $redis.username }}
 {{- end }}
 {{- $path := "" }}

@@ -119,8 +119,8 @@ volumeMounts:
   {{- if eq .Values.storage "disk" }}
   - {name: data, mountPath: /var/lib/mcp-broker}
   {{- end }}
-  {{- if include "mcp-broker.hasRedisUrlFile" . }}
-  - {name: redis-url, mountPath: /etc/mcp-broker/redis, readOnly: true}
+  {{- if or (include "mcp-broker.hasRedisUrlFile" .) (include "mcp-broker.redisSecret" .) }}
+  - {name: redis-secret, mountPath: /etc/mcp-broker/redis, readOnly: true}
   {{- end }}
   {{- if and (eq .Values.storage "redis") .Values.redis.tls.caSecret }}
   - {name: redis-ca, mountPath: /etc/mcp-broker/redis-ca, readOnly: true}
@@ -134,12 +134,6 @@ volumeMounts:
 {{- $env := list }}
 {{- if eq .Values.storage "redis" }}
 {{- $redis := .Values.redis }}
-{{- if not $redis.urlSecret.name }}
-{{- with include "mcp-broker.redisSecret" . }}
-{{- $env = append $env (dict "name" "REDIS_PASSWORD" "valueFrom" (dict "secretKeyRef" (dict "name" . "key" (include "mcp-broker.redisSecretKey" $)))) }}
-{{- end }}
-{{- $env = append $env (dict "name" "MCP_BROKER_REDIS_URL" "value" (include "mcp-broker.redisUrl" .)) }}
-{{- end }}
 {{- if $redis.tls.caSecret }}
 {{- $env = append $env (dict "name" "SSL_CERT_FILE" "value" (printf "/etc/mcp-broker/redis-ca/%s" $redis.tls.caSecretKey)) }}
 {{- end }}
@@ -175,12 +169,20 @@ envFrom:
     claimName: {{ .Values.persistence.existingClaim }}
 {{- end }}
 {{- if include "mcp-broker.hasRedisUrlFile" . }}
-- name: redis-url
+- name: redis-secret
   secret:
     secretName: {{ .Values.redis.urlSecret.name }}
     defaultMode: 0440
     items:
       - {key: {{ .Values.redis.urlSecret.key }}, path: url}
+{{- end }}
+{{- with include "mcp-broker.redisSecret" . }}
+- name: redis-secret
+  secret:
+    secretName: {{ . }}
+    defaultMode: 0440
+    items:
+      - {key: {{ include "mcp-broker.redisSecretKey" $ }}, path: password}
 {{- end }}
 {{- if and (eq .Values.storage "redis") .Values.redis.tls.caSecret }}
 - name: redis-ca

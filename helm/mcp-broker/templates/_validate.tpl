@@ -94,7 +94,7 @@ a route has a host with a wildcard, which the broker cannot check: name each hos
 {{- end }}
 
 {{- define "mcp-broker.checkConfig" -}}
-{{- $chart := dict "host" "listenHost" "port" "service.port" "storage" "storage" "data_dir" "persistence" "redis_url" "redis" "redis_url_file" "redis.urlSecret" "enable_auth" "auth.enabled" "allow_anonymous" "auth.enabled" "admin_key" "auth.adminKey" "admin_key_file" "auth.existingSecret" "allowed_hosts" "allowedHosts" "cors_origins" "corsOrigins" "shutdown_grace" "shutdown.graceSeconds" "metrics_port" "metrics.port" "metrics_token_file" "metrics.token" }}
+{{- $chart := dict "host" "listenHost" "port" "service.port" "storage" "storage" "data_dir" "persistence" "redis_url" "redis" "redis_url_file" "redis.urlSecret" "redis_password_file" "redis.existingSecret" "enable_auth" "auth.enabled" "allow_anonymous" "auth.enabled" "admin_key" "auth.adminKey" "admin_key_file" "auth.existingSecret" "allowed_hosts" "allowedHosts" "cors_origins" "corsOrigins" "shutdown_grace" "shutdown.graceSeconds" "metrics_port" "metrics.port" "metrics_token_file" "metrics.token" }}
 {{- range $key, $value := .Values.config }}
 {{- with get $chart $key }}
 config.{{ $key }} follows from other values of the chart: set {{ . }} instead

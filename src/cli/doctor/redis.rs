@@ -18,8 +18,8 @@ pub fn check(name: &'static str, config: &Config) -> Vec<Finding> {
     let url = match config.redis_address() {
         Ok(url) => url,
         Err(reason) => {
-            let cure = "put the URL of Redis into the first line of the file";
-            return vec![Finding::error(name, format!("redis_url_file cannot be used: {reason}")).cure(cure)];
+            let cure = "put the URL or the password of Redis into the first line of its file";
+            return vec![Finding::error(name, format!("the address of Redis cannot be read: {reason}")).cure(cure)];
         }
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

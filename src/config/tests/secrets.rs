@@ -44,6 +44,38 @@ fn the_url_of_redis_may_be_in_a_file_and_not_in_two_places() {
 }
 
 #[test]
+fn the_password_of_redis_may_be_in_a_file_and_not_in_two_places() {
+    let folder = std::env::temp_dir().join(format!("mcp-broker-{}", uuid::Uuid::new_v4()));
+    std::fs::create_dir(&folder).unwrap();
+    let path = folder.join("password");
+    std::fs::write(&path, "hunter2@/:%\n").unwrap();
+    let with = |url: &str| {
+        let start = Start::new().flag("redis_password_file", path.to_str().unwrap());
+        start.env("MCP_BROKER_REDIS_URL", url)
+    };
+    for (url, wanted) in [
+        ("redis://cache:1/2", "redis://:hunter2%40%2F%3A%25@cache:1/2"),
+        ("redis://user@cache", "redis://user:hunter2%40%2F%3A%25@cache"),
+        (
+            "redis+sentinel://a:1,b:2/master/0",
+            "redis+sentinel://:hunter2%40%2F%3A%25@a:1,b:2/master/0",
+        ),
+    ] {
+        let config = with(url).config();
+        assert_eq!(config.redis_address().unwrap().as_str(), wanted);
+        assert!(!format!("{config:?}").contains("hunter2"));
+    }
+    let line = with("redis://user:other@cache").refusal();
+    assert!(
+        line.contains("redis_url has a password") && !line.contains("hunter2"),
+        "{line}"
+    );
+    let both = with("redis://cache").flag("redis_url_file", path.to_str().unwrap());
+    assert!(both.refusal().contains("allowed: none beside redis_url_file"));
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
 fn an_admin_key_may_be_in_a_file_and_not_in_two_places() {
     let folder = std::env::temp_dir().join(format!("mcp-broker-{}", uuid::Uuid::new_v4()));
     std::fs::create_dir(&folder).unwrap();
