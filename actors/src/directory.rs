@@ -3,7 +3,7 @@
 mod sorted;
 
 use std::{
-    borrow::Borrow,
+    borrow::{Borrow, Cow},
     collections::{BTreeMap, BTreeSet, HashMap},
     ops::Bound,
     sync::{Arc, PoisonError, RwLock},
@@ -142,11 +142,17 @@ impl Directory {
         self.read().by_name.get(name).cloned()
     }
 
-    /// The session with this name or alias.
+    /// The session with this name or alias, in its normal form or as it was stored.
     pub fn by_name_or_alias(&self, name: &str) -> Option<Arc<Member>> {
         let members = self.read();
-        let by_alias = || members.by_id.get(members.by_alias.get(name)?);
-        members.by_name.get(name).or_else(by_alias).cloned()
+        let named = |name: &str| {
+            let by_alias = || members.by_id.get(members.by_alias.get(name)?);
+            members.by_name.get(name).or_else(by_alias).cloned()
+        };
+        named(name).or_else(|| match SessionName::normalized(name) {
+            Cow::Borrowed(_) => None,
+            Cow::Owned(normalized) => named(&normalized),
+        })
     }
 
     /// Whether a session has this alias.
@@ -157,8 +163,10 @@ impl Directory {
     /// The session that an address means, unless it is an id: a name, an alias, or `conversation:` and the id of a
     /// conversation. Of the sessions of a conversation the newest is meant.
     pub fn by_address(&self, address: &str) -> Option<Arc<Member>> {
-        self.by_name_or_alias(address)
-            .or_else(|| self.newest_of(address.strip_prefix(CONVERSATION_PREFIX)?, |_| true))
+        let conversation = address.strip_prefix(CONVERSATION_PREFIX);
+        conversation
+            .and_then(|id| self.newest_of(id, |_| true))
+            .or_else(|| self.by_name_or_alias(address))
     }
 
     /// The newest session of a conversation that is wanted.

@@ -40,7 +40,7 @@ impl BackendName {
     }
 }
 
-text_id!(BackendName);
+text_id!(BackendName, parse);
 
 /// How a backend is reached.
 #[derive(Clone, PartialEq, Eq)]

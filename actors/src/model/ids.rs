@@ -1,7 +1,9 @@
 //! Ids and names, parsed once at the edge.
 
-use std::{fmt, sync::Arc};
+use std::{borrow::Cow, fmt, sync::Arc};
 
+use icu_normalizer::ComposingNormalizerBorrowed;
+use icu_properties::{CodePointSetData, props::DefaultIgnorableCodePoint};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
@@ -73,12 +75,19 @@ pub struct SessionName(Arc<str>);
 
 impl SessionName {
     const CHARS_MAX: usize = 128;
+    /// Bytes of the longest text that is normalized.
+    const TEXT_LEN_MAX: usize = 4096;
+    /// The sender of the broker's own messages.
+    const OF_BROKER: &str = "mcp-broker";
+    /// Addresses of other kinds begin with these.
+    const RESERVED_PREFIXES: [&str; 4] = ["conversation:", "queue:", "topic:", "role:"];
 
-    /// Parses a name.
+    /// Parses a name that a caller has chosen, in its [normal form](Self::normalized).
     ///
     /// # Errors
     /// `invalid_argument`: empty, longer than 128 characters, with a control character, with white space at an end,
-    /// with an `@` (which separates a name from its project), or with the form of a session id.
+    /// with an `@` (which separates a name from its project), with the form of a session id, or reserved: `mcp-broker` and
+    /// what begins like an address of another kind, in upper or lower case.
     pub fn parse(text: &str) -> Result<Self, BrokerError> {
         Self::parse_as("name", text)
     }
@@ -88,6 +97,49 @@ impl SessionName {
     /// # Errors
     /// As of [`Self::parse`].
     pub fn parse_as(argument: &str, text: &str) -> Result<Self, BrokerError> {
+        let name = Self::checked(argument, &Self::normalized(text))?;
+        let begins_with = |prefix: &str| {
+            let start = name.0.get(..prefix.len());
+            start.is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+        };
+        let is_of_broker = name.0.eq_ignore_ascii_case(Self::OF_BROKER);
+        if is_of_broker || Self::RESERVED_PREFIXES.into_iter().any(begins_with) {
+            let reason = format!("\"{}\" is reserved: choose another", name.0);
+            return Err(BrokerError::invalid(argument, reason));
+        }
+        Ok(name)
+    }
+
+    /// A name that is stored, as it is: an earlier version of the broker may have accepted what is refused now.
+    ///
+    /// # Errors
+    /// As of [`Self::parse`], but for reserved names.
+    pub fn stored(text: &str) -> Result<Self, BrokerError> {
+        Self::checked("name", text)
+    }
+
+    /// The name of the broker as a sender. No session can take it.
+    #[must_use]
+    pub fn of_broker() -> Self {
+        Self(Self::OF_BROKER.into())
+    }
+
+    /// The form in which names are compared: NFKC without the characters that no font shows (Unicode,
+    /// `Default_Ignorable_Code_Point`), so that two names that look alike by these are one name.
+    #[must_use]
+    pub fn normalized(text: &str) -> Cow<'_, str> {
+        if text.is_ascii() || text.len() > Self::TEXT_LEN_MAX {
+            return text.into();
+        }
+        let ignored = CodePointSetData::new::<DefaultIgnorableCodePoint>();
+        let shown: String = text.chars().filter(|&one| !ignored.contains(one)).collect();
+        ComposingNormalizerBorrowed::new_nfkc()
+            .normalize(&shown)
+            .into_owned()
+            .into()
+    }
+
+    fn checked(argument: &str, text: &str) -> Result<Self, BrokerError> {
         let refuse = |reason: &str| Err(BrokerError::invalid(argument, reason));
         if text.is_empty() || text.chars().count() > Self::CHARS_MAX {
             return refuse("1 to 128 characters");
@@ -112,7 +164,7 @@ impl SessionName {
 }
 
 macro_rules! text_id {
-    ($($name:ident),*) => {$(
+    ($name:ident, $read:ident) => {
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(&self.0)
@@ -136,13 +188,14 @@ macro_rules! text_id {
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
-                Self::parse(&text).map_err(serde::de::Error::custom)
+                Self::$read(&text).map_err(serde::de::Error::custom)
             }
         }
-    )*};
+    };
 }
 pub(super) use text_id;
-text_id!(ProjectId, SessionName);
+text_id!(ProjectId, parse);
+text_id!(SessionName, stored);
 
 macro_rules! uuid_id {
     ($($(#[$doc:meta])* $name:ident),*) => {$(
@@ -292,6 +345,48 @@ mod tests {
     fn a_later_connection_has_a_higher_id_and_none_has_0() {
         let (first, second) = (ConnectionId::next(), ConnectionId::next());
         assert!(0 < first.get() && first.get() < second.get());
+    }
+
+    #[test]
+    fn names_that_look_alike_are_one_name() {
+        for (given, wanted) in [
+            ("bo\u{200b}b", "bob"),
+            ("\u{202e}bob\u{2069}", "bob"),
+            ("\u{feff}bob", "bob"),
+            ("Zoe\u{308}", "Zo\u{eb}"),
+            ("\u{ff42}\u{ff4f}\u{ff42}", "bob"),
+            ("a\u{a0}b", "a b"),
+            ("\u{2764}\u{fe0f}", "\u{2764}"),
+            (
+                "\u{915}\u{3b9}\u{1f04}\u{3bd}\u{3bd}\u{3b7}\u{3c2}",
+                "\u{915}\u{3b9}\u{1f04}\u{3bd}\u{3bd}\u{3b7}\u{3c2}",
+            ),
+        ] {
+            assert_eq!(SessionName::parse(given).unwrap().as_str(), wanted);
+        }
+        for bad in ["\u{200b}", "\u{200b} bob", "bob\u{ff20}other", "\u{3000}bob"] {
+            assert!(SessionName::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn names_of_the_broker_and_prefixes_of_addresses_are_reserved() {
+        for bad in [
+            "mcp-broker",
+            "MCP-Broker",
+            "mcp\u{200b}-broker",
+            "conversation:7",
+            "Queue:x",
+            "topic:",
+            "role:dba",
+        ] {
+            let refused = SessionName::parse(bad).unwrap_err().to_string();
+            assert!(refused.contains("reserved"), "{bad}: {refused}");
+            assert!(SessionName::stored(bad).is_ok(), "{bad}");
+        }
+        for good in ["mcp-broker-2", "conversation", "my queue: one"] {
+            assert!(SessionName::parse(good).is_ok(), "{good}");
+        }
     }
 
     #[test]

@@ -93,7 +93,7 @@ impl KeyId {
     }
 }
 
-super::ids::text_id!(KeyId);
+super::ids::text_id!(KeyId, parse);
 
 /// What the broker stores of a key. The key cannot be recovered from it.
 #[derive(Clone, PartialEq, Eq)]

@@ -69,7 +69,7 @@ impl SessionRecord {
     pub fn broker() -> Self {
         Self {
             id: SessionId::BROKER,
-            name: SessionName::parse("mcp-broker").ok(),
+            name: Some(SessionName::of_broker()),
             aliases: Vec::new(),
             capabilities: Capabilities::default(),
             metadata: Map::new(),

@@ -153,20 +153,42 @@ fn a_conversation_is_the_address_of_the_newest_of_its_sessions() {
 }
 
 #[test]
-fn a_name_goes_before_the_conversation_that_it_spells() {
+fn names_that_look_alike_are_one_address() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
-    let of_conversation = agent_of(&broker, "worker", "x");
-    let named = broker.agent("conversation:x");
-    alice.sends("to the name").to("conversation:x");
-    named.sees(["to the name"]);
-    of_conversation.sees_nothing();
-    // So does an alias.
-    let other = agent_of(&broker, "other", "y");
-    let aliased = broker
-        .client()
-        .registered_with(&json!({"name": "aliased", "aliases": ["conversation:y"]}));
-    alice.sends("to the alias").to("conversation:y");
-    aliased.sees(["to the alias"]);
-    other.sees_nothing();
+    let bob = broker.client().registered_with(&json!({"name": "Zoe\u{308}\u{200b}"}));
+    for address in ["Zo\u{eb}", "Zoe\u{308}", "\u{202e}Zo\u{eb}", "\u{ff3a}o\u{eb}@default"] {
+        let sent = alice.sends(address).to(address);
+        assert_eq!(
+            alice.recipient_statuses(&sent.id)[0]["session_id"],
+            bob.session.as_str(),
+            "{address:?}"
+        );
+    }
+    assert_eq!(
+        aliases_of(&alice, "Zo\u{eb}"),
+        Value::Null,
+        "the list has the normal form"
+    );
+}
+
+#[test]
+fn the_name_of_the_broker_and_addresses_of_other_kinds_are_reserved() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    let mallory = broker.client();
+    for name in [
+        "mcp-broker",
+        "MCP-BROKER",
+        "mcp\u{200b}-broker",
+        "conversation:7",
+        "queue:jobs",
+    ] {
+        for arguments in [json!({"name": name}), json!({"name": "m", "aliases": [name]})] {
+            let refused = mallory.is_refused_as("invalid_argument", "register_session", arguments);
+            assert!(refused["detail"].to_string().contains("reserved"), "{refused}");
+        }
+    }
+    agent_of(&broker, "worker", "7");
+    alice.sends("to the conversation").to("conversation:7");
 }

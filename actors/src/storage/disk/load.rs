@@ -283,7 +283,7 @@ impl ProjectLoader {
             kind::DRAFT => {
                 let id = key.question()?;
                 let text = |bytes| std::str::from_utf8(bytes).map_err(|_| damaged("a draft is not UTF-8"));
-                let human = SessionName::parse(text(key.0)?).map_err(|_| damaged("an invalid name"))?;
+                let human = SessionName::stored(text(key.0)?).map_err(|_| damaged("an invalid name"))?;
                 // Drafts and questions are both read by ascending id.
                 let at = kept.questions.binary_search_by_key(&id, |stored| stored.question.id);
                 let at = at.map_err(|_| damaged("the question of a draft is missing"))?;

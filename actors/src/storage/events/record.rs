@@ -549,7 +549,7 @@ impl<'a> Reader<'a> {
     fn name(&mut self) -> Decoded<Option<SessionName>> {
         match self.text()? {
             "" => Ok(None),
-            name => Ok(Some(SessionName::parse(name).map_err(|_| DamagedLog)?)),
+            name => Ok(Some(SessionName::stored(name).map_err(|_| DamagedLog)?)),
         }
     }
 
