@@ -310,6 +310,10 @@ fn mistakes_on_the_command_line_are_reported_with_the_allowed_values() {
         ),
         (&["serve", "x"], "\"x\" is not known here; allowed: --host, "),
         (
+            &["desk", "answer", "7", "-no"],
+            "\"-n\" is not known here; put -- in front of a text that begins with -; allowed: ",
+        ),
+        (
             &["serve", "--port"],
             "'--port <N>' but none was supplied; allowed: a whole number from 0 to 65535",
         ),

@@ -81,11 +81,19 @@ fn unknown_argument(name: &str, root: &Command, command: &Command) -> String {
         ([], words) => words.join(", "),
         (flags, _) => flags.join(", "),
     };
-    let hint = name
-        .strip_prefix("--")
-        .and_then(|name| hint(name, &keys, root, command))
-        .unwrap_or_default();
+    let hint = match name.strip_prefix("--") {
+        Some(name) => hint(name, &keys, root, command),
+        None if name.starts_with('-') => text_hint(command),
+        None => None,
+    }
+    .unwrap_or_default();
     format!("{name:?} is not known here{hint}; allowed: {allowed}")
+}
+
+/// How a text that begins with `-` is given to a command that takes one.
+fn text_hint(command: &Command) -> Option<String> {
+    command.get_positionals().next()?;
+    Some("; put -- in front of a text that begins with -".to_owned())
 }
 
 /// Suggests the flag that an unknown one probably means: one of this command, or else of another command.

@@ -112,6 +112,9 @@ fn an_answer_comes_from_stdin_and_in_the_name_of_the_user() {
     let id = ask(address, "And now?", &json!({}));
     run_with_input(address, &["desk", "answer", &id, "-"], "first\nsecond\n\n").succeeds();
     assert_eq!(question(address, &id)["answer"]["text"], "first\nsecond");
+    let id = ask(address, "How much?", &json!({}));
+    run(address, &["desk", "answer", &id, "-5"]).succeeds();
+    assert_eq!(question(address, &id)["answer"]["text"], "-5");
     let id = ask(address, "Or?", &json!({}));
     let declined = run(address, &["desk", "decline", &id, "--reason=ask Lena"]).succeeds();
     assert_eq!(declined, "declined the question of alice\n");

@@ -32,6 +32,7 @@ pub fn answer() -> Command {
         .arg(
             Arg::new("text")
                 .value_name("TEXT")
+                .allow_negative_numbers(true)
                 .required_unless_present_any(["select", "other", "answers"])
                 .help("The answer, or what is said beside an option; - reads it from stdin"),
         )
