@@ -42,7 +42,8 @@ fn the_document_holds_with_the_admin_key() {
         name: "admin",
         key: Some(ADMIN_KEY),
         project: "default",
-        max_examples: 30,
+        // Requests are refused and answers are shaped before a storage matters: on the others a few of each show that.
+        max_examples: if env::var_os("TEST_STORAGE").is_some() { 5 } else { 30 },
         left_out: None,
     }
     .assert_document_holds(&broker);
