@@ -10,6 +10,9 @@ pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 pub fn serve(server: &Server, method: &str, params: &Value) -> Result<Value, Value> {
     let uri = params["uri"].as_str().unwrap_or_default();
     let mut result = match method {
+        _ if server.script.missing_methods.iter().any(|missing| missing == method) => {
+            return Err(error(-32601, "Method not found"));
+        }
         "tools/list" => {
             server.state().tools_lists += 1;
             if server.script.refuses_lists {
@@ -99,17 +102,26 @@ pub fn touch(server: &Server, uri: &str) {
 }
 
 /// One page of a list.
-fn page(server: &Server, member: &str, items: Vec<Value>, params: &Value) -> Result<Value, Value> {
+fn page(server: &Server, member: &str, mut items: Vec<Value>, params: &Value) -> Result<Value, Value> {
+    let script = &server.script;
+    let further = script.items.iter().filter(|(list, _)| list == member);
+    items.extend(further.map(|(_, item)| item.clone()));
+    let last_cursor = script.last_cursor.as_deref();
     let from: usize = match params["cursor"].as_str() {
-        Some(cursor) => cursor.parse().map_err(|_| error(-32602, "Invalid cursor"))?,
         None => 0,
+        Some("") if last_cursor == Some("") => 0,
+        cursor if cursor == last_cursor => items.len(),
+        Some(cursor) => cursor.parse().map_err(|_| error(-32602, "Invalid cursor"))?,
     };
-    let size = server.script.page_size.unwrap_or(usize::MAX);
+    let size = script.page_size.unwrap_or(usize::MAX);
+    if script.failing_page == Some(from / size + 1) {
+        return Err(error(-32603, "the page is lost"));
+    }
     let more = from.checked_add(size).filter(|next| *next < items.len());
     let items: Vec<Value> = items.into_iter().skip(from).take(size).collect();
     let mut page = json!({(member): items});
-    if let Some(next) = more {
-        page["nextCursor"] = json!(next.to_string());
+    if let Some(next) = more.map(|next| next.to_string()).or(script.last_cursor.clone()) {
+        page["nextCursor"] = json!(next);
     }
     if server.is_modern() {
         page["ttlMs"] = json!(60_000);

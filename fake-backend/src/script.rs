@@ -33,7 +33,15 @@ pub struct Script {
     pub instructions: Option<String>,
     /// Further resources.
     pub resources: Vec<String>,
+    /// Further items, as their lists have them: JSON objects.
+    pub items: Vec<(String, serde_json::Value)>,
     pub refuses_lists: bool,
+    /// Methods that it does not have, although it declares them.
+    pub missing_methods: Vec<String>,
+    /// A cursor that each last page gives, and that leads to a last page without items; the empty one leads to the first page.
+    pub last_cursor: Option<String>,
+    /// The number of the page that each list refuses.
+    pub failing_page: Option<usize>,
     /// Calls of its tool `task` go on as tasks.
     pub has_tasks: bool,
     /// How many subscriptions of modern clients are refused before one is accepted.
@@ -76,6 +84,15 @@ impl Script {
                 "--silent" => script.is_silent = true,
                 "--ignore-eof" => script.ignores_eof = true,
                 "--ignore-term" => script.ignores_term = true,
+                "--item" => {
+                    let list = value()?;
+                    let item = value()?;
+                    let item = serde_json::from_str(&item).map_err(|error| format!("{item}: {error}"))?;
+                    script.items.push((list, item));
+                }
+                "--missing-method" => script.missing_methods.push(value()?),
+                "--last-cursor" => script.last_cursor = Some(value()?),
+                "--failing-page" => script.failing_page = Some(number(value()?)?),
                 "--no-lists" => script.refuses_lists = true,
                 "--tasks" => script.has_tasks = true,
                 "--refused-listens" => script.refused_listens = number(value()?)?,

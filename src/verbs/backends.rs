@@ -17,7 +17,7 @@ use utoipa::ToSchema;
 pub const LOG_LINES_MAX: usize = 1_000;
 
 /// The members of a backend that an agent reads: few, because each is paid for in tokens.
-const SUMMARY: [&str; 10] = [
+const SUMMARY: [&str; 11] = [
     "name",
     "state",
     "since",
@@ -26,6 +26,7 @@ const SUMMARY: [&str; 10] = [
     "era",
     "server",
     "tools",
+    "list_problems",
     "calls",
     "failures",
 ];
@@ -73,6 +74,10 @@ pub struct Backend {
     tools: usize,
     prompts: usize,
     resources: usize,
+    /// What it lists, or should list, and clients are not offered, with the reason: at most 20, and the number of the others.
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    list_problems: Arc<[String]>,
     /// Calls that ended with a result.
     calls: u64,
     /// Calls that ended with an error, of the backend or of the gateway.
@@ -295,6 +300,7 @@ impl Backend {
             tools: len(ListKind::Tools),
             prompts: len(ListKind::Prompts),
             resources: len(ListKind::Resources),
+            list_problems: Arc::clone(&view.list_problems),
             calls: counters.answered(),
             failures: counters.failed(),
             open_calls: counters.open.load(Ordering::Relaxed),

@@ -21,6 +21,7 @@ mod hostile;
 mod instructions;
 mod kept_lists;
 mod lists;
+mod odd_lists;
 mod open_calls;
 mod operators;
 mod own_tools;

@@ -155,6 +155,7 @@ impl Backend {
             pid: None,
             server: None,
             lists: None,
+            list_problems: Arc::default(),
             has_told: false,
         }
     }
@@ -332,8 +333,14 @@ impl Backend {
                 self.on(LifeEvent::Ready, ctx);
                 self.check_idle(ctx);
             }
-            InstanceEvent::Lists { lists, are_complete } => self.main_told(lists, are_complete, ctx),
-            InstanceEvent::ListsFailed(reason) => self.lists_failed(reason),
+            InstanceEvent::Lists {
+                lists,
+                are_complete,
+                problems,
+            } => {
+                self.show_problems(problems);
+                self.main_told(lists, are_complete, ctx);
+            }
             InstanceEvent::Ended(ended) => {
                 let reason = ended.to_string();
                 if self.life.state() == BackendState::Starting {
@@ -368,7 +375,7 @@ impl Backend {
                 self.on(LifeEvent::SuccessorReady, ctx);
                 return self.check_idle(ctx);
             }
-            InstanceEvent::Lists { .. } | InstanceEvent::ListsFailed(_) => return,
+            InstanceEvent::Lists { .. } => return,
             InstanceEvent::Ended(ended) => ended.to_string(),
             InstanceEvent::NotStarted(reason) => reason,
         };

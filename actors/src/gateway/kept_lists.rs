@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     launch::ServerInfo,
-    lists::{BackendLists, Item, ListKind, add_page},
+    lists::{BackendLists, Item, ListKind, read_page},
 };
 use crate::{
     json::{self, scan},
@@ -196,7 +196,7 @@ impl Told {
         let server = serde_json::from_str(json::member(text, SERVER)?).ok()?;
         let mut lists = BackendLists::default();
         for kind in ListKind::ALL {
-            add_page(lists.of_mut(kind), kind, text).ok()?;
+            *lists.of_mut(kind) = read_page(kind, text).ok()?.items;
         }
         Some(Self {
             started_from: scan::string(json::member(text, STARTED_FROM)?)?.into_owned(),
@@ -240,7 +240,15 @@ mod tests {
     fn told(config: &BackendConfig, tool: &str) -> Told {
         let item = |key: &str, name: &str| Item {
             key: key.to_owned(),
-            text: format!(r#"{{"{name}":{},"x":10000000000000000001}}"#, json::string(key)).into(),
+            text: format!(
+                r#"{{"{name}":{},{},"x":10000000000000000001}}"#,
+                json::string(key),
+                match name {
+                    "name" => r#""inputSchema":{"type":"object"}"#,
+                    _ => r#""name":"n""#,
+                }
+            )
+            .into(),
         };
         let lists = BackendLists {
             tools: vec![item(tool, "name"), item("\u{e4} \"quoted\"", "name")],

@@ -76,9 +76,9 @@ pub enum InstanceEvent {
         lists: BackendLists,
         /// All of them could be read.
         are_complete: bool,
+        /// What it lists or should list and is not among them, and why.
+        problems: Vec<String>,
     },
-    /// Its lists could not be read: why. It takes calls all the same.
-    ListsFailed(String),
     /// It has ended.
     Ended(Arc<LinkEnded>),
     /// It could not be started: why.

@@ -2,7 +2,13 @@
 
 use std::{borrow::Cow, collections::HashSet};
 
+use super::sound_items::sound_item;
 use crate::json::scan::{self, ScanError};
+
+/// Characters of the name of an item that operators are shown.
+const LABEL_LEN_MAX: usize = 64;
+/// Items of one page that are left out by name.
+const LEFT_OUT_MAX: usize = 20;
 
 /// What a backend offers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -122,31 +128,75 @@ impl BackendLists {
     }
 }
 
-/// Adds the items of one page of a list, and returns the cursor of the next page. Items without a key are left out: no
-/// client could name them.
+/// One page of a list.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct ListPart {
+    /// The items that every client can read.
+    pub items: Vec<Item>,
+    /// What is left out, and why, for operators.
+    pub left_out: Vec<String>,
+    /// The cursor of the next page.
+    pub next: Option<String>,
+}
+
+/// Reads one page of a list.
 ///
 /// # Errors
 /// The text is not the result of a list.
-pub fn add_page(items: &mut Vec<Item>, kind: ListKind, result: &str) -> Result<Option<String>, ScanError> {
+pub fn read_page(kind: ListKind, result: &str) -> Result<ListPart, ScanError> {
     let (mut list, mut cursor) = (None, None);
     scan::members::<ScanError>(result, |key, value| {
         match &*key {
             member if member == kind.member() => list = Some(value),
-            "nextCursor" => cursor = scan::string(value).map(Cow::into_owned),
+            "nextCursor" => cursor = Some(value),
             _ => {}
         }
         Ok(())
     })?;
+    let mut part = ListPart::default();
+    let (mut position, mut unnamed) = (0, 0);
     scan::elements::<ScanError>(list.ok_or(ScanError::Syntax)?, |element| {
-        if let Some(key) = key_of(kind, element)? {
-            items.push(Item {
-                key,
-                text: element.into(),
-            });
+        position += 1;
+        match sound_item(kind, element) {
+            Ok(text) => {
+                if let Some(key) = key_of(kind, &text)? {
+                    part.items.push(Item { key, text: text.into() });
+                }
+            }
+            Err(_) if part.left_out.len() == LEFT_OUT_MAX => unnamed += 1,
+            Err(reason) => part
+                .left_out
+                .push(format!("{}: {reason}", label(kind, element, position))),
         }
         Ok(())
     })?;
-    Ok(cursor)
+    if unnamed > 0 {
+        part.left_out.push(format!("{unnamed} more of this page"));
+    }
+    part.next = cursor.and_then(scan::string).map(Cow::into_owned);
+    if part.next.is_none() && cursor.is_some_and(|cursor| cursor != "null") {
+        part.left_out
+            .push(format!("{}: what follows a nextCursor that is no text", kind.method()));
+    }
+    Ok(part)
+}
+
+/// What operators call an item that is left out.
+fn label(kind: ListKind, element: &str, position: usize) -> String {
+    let noun = match kind {
+        ListKind::Tools => "tool",
+        ListKind::Prompts => "prompt",
+        ListKind::Resources => "resource",
+        ListKind::Templates => "template",
+    };
+    let key = key_of(kind, element).ok().flatten().filter(|key| !key.is_empty());
+    match key {
+        Some(key) => {
+            let shown: String = key.chars().filter(|c| !c.is_control()).take(LABEL_LEN_MAX).collect();
+            format!("{noun} {shown}")
+        }
+        None => format!("{noun} {position} of a page"),
+    }
 }
 
 fn key_of(kind: ListKind, element: &str) -> Result<Option<String>, ScanError> {
@@ -181,16 +231,34 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_added_up_and_the_text_is_kept() {
-        let mut items = Vec::new();
-        let first = r#"{"tools":[{"name":"a","x":10000000000000000001},{"title":"no name"}],"nextCursor":""}"#;
-        assert_eq!(add_page(&mut items, ListKind::Tools, first), Ok(Some(String::new())));
-        let second = r#"{"nextTime":1,"tools":[ {"name":"b"} ]}"#;
-        assert_eq!(add_page(&mut items, ListKind::Tools, second), Ok(None));
-        let texts: Vec<&str> = items.iter().map(|item| &*item.text).collect();
-        assert_eq!(texts, [r#"{"name":"a","x":10000000000000000001}"#, r#"{"name":"b"}"#]);
-        for wrong in ["{}", "[]", r#"{"tools":{}}"#, r#"{"tools":[1]}"#] {
-            assert!(add_page(&mut Vec::new(), ListKind::Tools, wrong).is_err(), "{wrong}");
+    fn a_page_has_its_sound_items_and_names_the_others() {
+        let page = r#"{"tools":[{"name":"a","inputSchema":{"type":"object"},"x":10000000000000000001},
+            {"title":"no name"},{"name":"b","inputSchema":null},1],"nextCursor":""}"#;
+        let part = read_page(ListKind::Tools, page).unwrap();
+        let texts: Vec<&str> = part.items.iter().map(|item| &*item.text).collect();
+        assert_eq!(
+            texts,
+            [r#"{"name":"a","inputSchema":{"type":"object"},"x":10000000000000000001}"#]
+        );
+        assert_eq!(part.next.as_deref(), Some(""));
+        assert_eq!(
+            part.left_out,
+            [
+                "tool 2 of a page: name is missing",
+                "tool b: inputSchema is no object",
+                "tool 4 of a page: is no object"
+            ]
+        );
+        for (last, left_out) in [
+            (r#"{"nextTime":1,"prompts":[]}"#, 0),
+            (r#"{"prompts":[],"nextCursor":null}"#, 0),
+            (r#"{"prompts":[],"nextCursor":2}"#, 1),
+        ] {
+            let part = read_page(ListKind::Prompts, last).unwrap();
+            assert_eq!((part.next, part.left_out.len()), (None, left_out), "{last}");
+        }
+        for wrong in ["{}", "[]", r#"{"tools":{}}"#, r#"{"tools":null}"#] {
+            assert!(read_page(ListKind::Tools, wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -251,6 +251,8 @@ pub struct BackendView {
     pub server: Option<Arc<ServerInfo>>,
     /// What it offers, now or the last time; None as long as that is not known.
     pub lists: Option<Arc<BackendLists>>,
+    /// What it lists or should list and clients are not offered, and why.
+    pub list_problems: Arc<[String]>,
     /// An instance of this broker has told the lists. Otherwise they are those that the store has kept.
     pub has_told: bool,
 }

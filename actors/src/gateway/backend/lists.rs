@@ -115,20 +115,17 @@ impl Backend {
         }
     }
 
-    /// Goes on with what was offered before: the lists of the running instance cannot be read.
-    pub(super) fn lists_failed(&mut self, reason: String) {
-        tracing::warn!(
-            project = %self.shared.project,
-            backend = %self.shared.name,
-            %reason,
-            "the lists of a backend could not be read"
-        );
-        self.shared.change_view(|view| {
-            view.reason = Some(reason);
-            view.lists.get_or_insert_default();
-            view.has_told = true;
-        });
-        (self.changed)();
+    /// Shows operators what of the lists is not offered. The log names each once, as long as it stays.
+    pub(super) fn show_problems(&mut self, problems: Vec<String>) {
+        let before = Arc::clone(&self.shared.view().list_problems);
+        let (project, backend) = (&self.shared.project, &self.shared.name);
+        for problem in problems.iter().filter(|problem| !before.contains(problem)) {
+            self.shared.log.push(&format!("not offered: {problem}"), now().unix_ms);
+            tracing::warn!(%project, %backend, problem, "a part of what a backend lists is not offered");
+        }
+        if *before != *problems {
+            self.shared.change_view(|view| view.list_problems = problems.into());
+        }
     }
 
     fn keep_lists(&mut self, ctx: &mut Context<Self>) {

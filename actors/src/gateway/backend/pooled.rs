@@ -117,8 +117,6 @@ impl Backend {
                 }
             }
             InstanceEvent::Lists { lists, .. } => self.pooled_told(id, lists, ctx),
-            // The lists that could be read follow.
-            InstanceEvent::ListsFailed(_) => {}
             InstanceEvent::Ended(ended) => self.pooled_gone(id, &ended.to_string(), ctx),
             InstanceEvent::NotStarted(reason) => self.pooled_gone(id, &reason, ctx),
         }

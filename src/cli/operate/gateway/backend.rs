@@ -28,6 +28,8 @@ pub struct Backend {
     tools: u64,
     prompts: u64,
     resources: u64,
+    #[serde(default)]
+    list_problems: Vec<String>,
     calls: u64,
     failures: u64,
     open_calls: u64,
@@ -58,7 +60,7 @@ pub fn table(backends: &[Backend]) -> Table {
             (backend.calls.to_string().as_str(), plain),
             (backend.open_calls.to_string().as_str(), plain),
             (seconds_of(&backend.since).as_str(), plain),
-            (backend.reason.as_deref().unwrap_or_default(), plain),
+            (backend.shown_reason().as_str(), plain),
         ]);
     }
     table
@@ -100,6 +102,9 @@ pub fn details(backend: &Backend) -> Table {
         backend.tools, backend.prompts, backend.resources
     );
     row("offers", offers);
+    for problem in &backend.list_problems {
+        row("not offered", problem.clone());
+    }
     let calls = format!(
         "{} answered, {} failed, {} open, {} of them waiting",
         backend.calls, backend.failures, backend.open_calls, backend.waiting_calls
@@ -107,6 +112,19 @@ pub fn details(backend: &Backend) -> Table {
     row("calls", calls);
     row("starts", backend.starts.to_string());
     table
+}
+
+impl Backend {
+    /// Why it is in its state, and whether a part of what it lists is not offered.
+    fn shown_reason(&self) -> String {
+        let not_offered = match self.list_problems.as_slice() {
+            [] => None,
+            [problem] => Some(format!("not offered: {problem}")),
+            [problem, others @ ..] => Some(format!("not offered: {problem}, and {} more", others.len())),
+        };
+        let parts = self.reason.iter().cloned().chain(not_offered);
+        parts.collect::<Vec<_>>().join("; ")
+    }
 }
 
 fn style_of(state: &str) -> Style {
