@@ -40,6 +40,14 @@ impl Exposure {
         !matches!(self, Self::Broker)
     }
 
+    /// The backend that this is the door of.
+    pub fn backend(&self) -> Option<&BackendName> {
+        match self {
+            Self::Backend(name) => Some(name),
+            Self::All | Self::Broker | Self::Backends => None,
+        }
+    }
+
     /// The position of the only backend that is shown, beyond all positions if that is no longer there. `None` where the
     /// names of tools say which backend has them.
     pub fn only_backend(&self, offered: &Offered) -> Option<usize> {

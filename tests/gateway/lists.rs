@@ -257,6 +257,40 @@ fn one_backend_alone_has_its_own_names_and_instructions() {
     assert_eq!(missing.status, 404);
 }
 
+#[test]
+fn a_door_hears_of_the_lists_of_its_own_backend_alone() {
+    const CHANGED: &str = "notifications/tools/list_changed";
+    let gateway = Plan::new().backend("a", &[]).backend("b", &[]).start();
+    let all = gateway.legacy();
+    assert!(!tools_of(&all, "a").is_empty() && !tools_of(&all, "b").is_empty());
+    let [door_a, door_b] =
+        ["/ws/a", "/ws/b"].map(|path| Agent::legacy(wire_at(&gateway, path), "2025-11-25", &json!({})));
+    let modern = Agent::modern(wire_at(&gateway, "/ws/a"), json!({}));
+    let listen = json!({"notifications": {"toolsListChanged": true}});
+    modern.wire.asks("subscriptions/listen", modern.params(listen));
+    modern
+        .wire
+        .next_notification("notifications/subscriptions/acknowledged");
+    for name in ["one", "two", "three"] {
+        all.gets("b__add_tool", json!({"name": name}));
+        eventually("the door of the backend hears of its new tool", || {
+            door_b.wire.next_notification(CHANGED);
+            tool_names(&door_b).contains(&name.to_owned()).then_some(())
+        });
+    }
+    for client in [&door_a, &modern] {
+        // The first announcement of its own lists may have come after it connected.
+        assert!(client.wire.notifications_so_far(CHANGED) <= 1);
+    }
+    all.gets("a__add_tool", json!({"name": "of-a"}));
+    for client in [&door_a, &modern] {
+        eventually("the door hears of its own new tool", || {
+            client.wire.next_notification(CHANGED);
+            tool_names(client).contains(&"of-a".to_owned()).then_some(())
+        });
+    }
+}
+
 fn wire_at(gateway: &Gateway, path: &str) -> Wire {
     Wire::open_at(gateway.address, path)
 }

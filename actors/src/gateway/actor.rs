@@ -1,7 +1,11 @@
 //! The gateway of a project: the parent of its backends. It makes their catalog, and keeps them as the configuration file
 //! and the store have them.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use actix::{
     Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, Supervised, fut::wrap_future,
@@ -69,10 +73,13 @@ pub struct Gateway {
     children: BTreeMap<BackendName, Child>,
     /// When changed lists were announced last, on the monotonic clock.
     announced_ms: Option<u64>,
-    /// The lists that have changed since, in the order of [`ListKind::ALL`].
-    to_announce: [bool; ListKind::ALL.len()],
+    /// The lists of all backends together, and of each alone, that have changed since.
+    to_announce: (ChangedLists, BTreeMap<BackendName, ChangedLists>),
     is_announcement_due: bool,
 }
+
+/// Which lists have changed, in the order of [`ListKind::ALL`].
+type ChangedLists = [bool; ListKind::ALL.len()];
 
 struct Child {
     shared: Arc<BackendShared>,
@@ -291,9 +298,7 @@ impl Gateway {
         }
         let catalog = Catalog::new(&offers, &self.settings.naming);
         let before = self.shared.offered();
-        for (kind, changed) in ListKind::ALL.into_iter().zip(&mut self.to_announce) {
-            *changed |= before.catalog.listing(None, kind).text() != catalog.listing(None, kind).text();
-        }
+        self.note_changes(&before, &backends, &catalog);
         self.log_ambiguous(&before.catalog, &catalog);
         self.shared.publish(Offered {
             backends,
@@ -302,6 +307,27 @@ impl Gateway {
             is_complete: self.added.are_known(),
         });
         self.announce_later(ctx);
+    }
+
+    /// Notes which lists are others than before: of all backends together, and of each alone.
+    fn note_changes(&mut self, before: &Offered, backends: &[Arc<BackendShared>], catalog: &Catalog) {
+        let (together, alone) = &mut self.to_announce;
+        let changed = |(was, is): (Option<usize>, Option<usize>)| {
+            ListKind::ALL.map(|kind| before.catalog.listing(was, kind).text() != catalog.listing(is, kind).text())
+        };
+        note(together, changed((None, None)));
+        let names = before.backends.iter().chain(backends).map(|backend| &backend.name);
+        // One that is not among them offers nothing.
+        let position = |of: &[Arc<BackendShared>], name: &BackendName| {
+            let at = of.iter().position(|backend| backend.name == *name);
+            Some(at.unwrap_or(usize::MAX))
+        };
+        for name in names.collect::<BTreeSet<_>>() {
+            let changed = changed((position(&before.backends, name), position(backends, name)));
+            if changed.contains(&true) {
+                note(alone.entry(name.clone()).or_default(), changed);
+            }
+        }
     }
 
     /// Logs which names keep their prefix, although names have none, if these are others than before.
@@ -323,7 +349,8 @@ impl Gateway {
 
     /// Announces changed lists now, or once [`ANNOUNCE_INTERVAL`] has passed since the last time.
     fn announce_later(&mut self, ctx: &mut Context<Self>) {
-        if self.is_announcement_due || !self.to_announce.contains(&true) {
+        let (together, alone) = &self.to_announce;
+        if self.is_announcement_due || (!together.contains(&true) && alone.is_empty()) {
             return;
         }
         let interval = u64::try_from(ANNOUNCE_INTERVAL.as_millis()).unwrap_or(u64::MAX);
@@ -341,12 +368,16 @@ impl Gateway {
     }
 
     fn announce(&mut self) {
-        let [tools, prompts, resources, templates] = std::mem::take(&mut self.to_announce);
+        let (together, alone) = std::mem::take(&mut self.to_announce);
         self.announced_ms = Some(now().mono_ms);
+        let children = &self.children;
         self.shared.revise(|revisions| {
-            revisions.tools += u64::from(tools);
-            revisions.prompts += u64::from(prompts);
-            revisions.resources += u64::from(resources || templates);
+            revisions.together.add(together);
+            for (name, changed) in alone {
+                revisions.alone.entry(name).or_default().add(changed);
+            }
+            // Of those that have gone, what has changed is announced once.
+            revisions.alone.retain(|name, _| children.contains_key(name));
         });
     }
 
@@ -360,6 +391,12 @@ impl Gateway {
                 gateway.follow_configuration(ctx);
             }
         }));
+    }
+}
+
+fn note(known: &mut ChangedLists, changed: ChangedLists) {
+    for (known, changed) in known.iter_mut().zip(changed) {
+        *known |= changed;
     }
 }
 

@@ -73,7 +73,7 @@ pub use open_calls::{CallEntry, CallOrigin, CallStage, EndedByOperator, OpenCall
 pub use parked::{ParkedCall, ParkedCalls};
 pub use pool::{Audience, PoolKind, Rest};
 pub use profile::Profile;
-pub use shared::{BackendCommand, BackendShared, BackendView, GatewayShared, ListRevisions, Offered};
+pub use shared::{AllRevisions, BackendCommand, BackendShared, BackendView, GatewayShared, ListRevisions, Offered};
 pub use subscribed::{ResourceSubscription, SubscribedResources};
 pub use subscribed_owners::{Subscribed, SubscribedOwners};
 pub use subscribed_tasks::{SubscribedTasks, TaskSubscription};

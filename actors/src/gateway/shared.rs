@@ -1,6 +1,7 @@
 //! What readers see of a project's backends without asking an actor.
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
@@ -37,7 +38,7 @@ pub struct GatewayShared {
     /// Replaced as a whole when the catalog changes.
     offered: RwLock<Arc<Offered>>,
     /// How often the lists that clients see have changed.
-    revisions: watch::Sender<ListRevisions>,
+    revisions: watch::Sender<AllRevisions>,
     /// All backends with their catalogs, at each change.
     changed: watch::Sender<u64>,
     /// When its project was opened, on the monotonic clock.
@@ -74,6 +75,33 @@ pub struct ListRevisions {
     pub resources: u64,
 }
 
+/// How often the lists of all backends together, and of each alone, have changed since the start.
+#[derive(Clone, Debug, Default)]
+pub struct AllRevisions {
+    pub(super) together: ListRevisions,
+    pub(super) alone: BTreeMap<BackendName, ListRevisions>,
+}
+
+impl AllRevisions {
+    /// Those of all backends together, or of one alone.
+    #[must_use]
+    pub fn of(&self, only: Option<&BackendName>) -> ListRevisions {
+        match only {
+            None => self.together,
+            Some(name) => self.alone.get(name).copied().unwrap_or_default(),
+        }
+    }
+}
+
+impl ListRevisions {
+    /// Counts the changes of some lists, in the order of [`ListKind::ALL`].
+    pub(super) fn add(&mut self, [tools, prompts, resources, templates]: [bool; ListKind::ALL.len()]) {
+        self.tools += u64::from(tools);
+        self.prompts += u64::from(prompts);
+        self.resources += u64::from(resources || templates);
+    }
+}
+
 impl GatewayShared {
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self {
@@ -94,12 +122,12 @@ impl GatewayShared {
         self.changed.send_modify(|count| *count += 1);
     }
 
-    pub(super) fn revise(&self, revise: impl FnOnce(&mut ListRevisions)) {
+    pub(super) fn revise(&self, revise: impl FnOnce(&mut AllRevisions)) {
         self.revisions.send_modify(revise);
     }
 
     /// Changes of the lists that clients see, at most one in a second.
-    pub fn revisions(&self) -> watch::Receiver<ListRevisions> {
+    pub fn revisions(&self) -> watch::Receiver<AllRevisions> {
         self.revisions.subscribe()
     }
 

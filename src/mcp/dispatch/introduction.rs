@@ -2,7 +2,10 @@
 
 use std::rc::Rc;
 
-use actors::gateway::{GatewayShared, ListRevisions, Offered};
+use actors::{
+    gateway::{GatewayShared, ListRevisions, Offered},
+    model::Scope,
+};
 use serde_json::{Value, json};
 
 use crate::mcp::{
@@ -23,6 +26,7 @@ pub fn discover(context: &PeerContext) -> Value {
 pub fn initialize(context: &Rc<PeerContext>, version: &str) -> Value {
     if let Some(gateway) = context.project.gateway()
         && context.exposure.has_backends()
+        && context.identity.check_scope(Scope::Member).is_ok()
     {
         context
             .list_notifier
@@ -77,14 +81,15 @@ fn has_tasks(offered: &Offered, only: Option<usize>) -> bool {
     })
 }
 
-/// Starts to tell a legacy client of changed lists.
+/// Starts to tell a legacy client of changes of the lists that it is shown.
 fn notify_of_lists(context: &PeerContext, gateway: &GatewayShared) -> Notifier {
     let mut revisions = gateway.revisions();
-    let mut seen = *revisions.borrow_and_update();
+    let only = context.exposure.backend().cloned();
+    let mut seen = revisions.borrow_and_update().of(only.as_ref());
     let outbox = std::sync::Arc::clone(&context.outbox);
     let task = actix_rt::spawn(async move {
         while revisions.changed().await.is_ok() {
-            let now = *revisions.borrow_and_update();
+            let now = revisions.borrow_and_update().of(only.as_ref());
             for list in List::ALL {
                 if revision_of(list, &now) != revision_of(list, &seen) {
                     let method = list.notification();

@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, rc::Rc, sync::Arc};
 
 use actors::{
-    gateway::{ListRevisions, Profile},
-    model::{Scope, SessionId},
+    gateway::{AllRevisions, Profile},
+    model::{BackendName, Scope, SessionId},
     project::Lookup,
 };
 use futures_util::future::pending;
@@ -432,9 +432,10 @@ fn notify_of_list<S: Fn(&[u8])>(
 ) -> impl Future<Output = ()> + use<S> {
     let mut own = context.service.lists.changes(list);
     let mut backends = forwarding::lists_of(context).map(|(gateway, _)| gateway.revisions());
+    let only = context.exposure.backend().cloned();
     let mut seen = backends
         .as_mut()
-        .map(|revisions| revision_of(list, &revisions.borrow_and_update()));
+        .map(|revisions| revision_of(list, &revisions.borrow_and_update().of(only.as_ref())));
     async move {
         loop {
             let is_open = tokio::select! {
@@ -444,7 +445,7 @@ fn notify_of_list<S: Fn(&[u8])>(
                     }
                     changed.is_ok()
                 }
-                now = next_revision(&mut backends, list) => {
+                now = next_revision(&mut backends, only.as_ref(), list) => {
                     if now != seen {
                         send(&frame);
                     }
@@ -459,11 +460,15 @@ fn notify_of_list<S: Fn(&[u8])>(
     }
 }
 
-/// The next revision of a list of the backends. Waits for ever without backends.
-async fn next_revision(backends: &mut Option<watch::Receiver<ListRevisions>>, list: List) -> Option<u64> {
+/// The next revision of a list of the backends, or of one of them. Waits for ever without backends.
+async fn next_revision(
+    backends: &mut Option<watch::Receiver<AllRevisions>>,
+    only: Option<&BackendName>,
+    list: List,
+) -> Option<u64> {
     let Some(revisions) = backends else {
         return pending().await;
     };
     revisions.changed().await.ok()?;
-    Some(revision_of(list, &revisions.borrow_and_update()))
+    Some(revision_of(list, &revisions.borrow_and_update().of(only)))
 }
