@@ -29,7 +29,7 @@ pub const MATRIX: &[&str] = &[
     "storage=disk,persistence.storageClass=fast,persistence.whenDeleted=Delete,shutdown.preStopSeconds=0",
     "storage=disk,metrics.serviceMonitor.enabled=true,auth.enabled=false",
     "storage=redis,redis.nodes={redis:6379}",
-    "storage=redis,redis.nodes={redis},redis.password=p%2Fq,redis.username=u,replicaCount=2",
+    "storage=redis,redis.nodes={redis},redis.password=p/q,redis.username=u,replicaCount=2",
     "storage=redis,redis.nodes={a:6379,b:6379},redis.kind=cluster,redis.tls.enabled=true,replicaCount=5",
     "storage=redis,redis.inChart.enabled=true,redis.inChart.persistence.enabled=false,networkPolicy.enabled=false",
     "storage=redis,redis.inChart.enabled=true,auth.enabled=false,replicaCount=2,podDisruptionBudget.enabled=false",

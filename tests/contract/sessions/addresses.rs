@@ -186,7 +186,7 @@ fn the_name_of_the_broker_and_addresses_of_other_kinds_are_reserved() {
     ] {
         for arguments in [json!({"name": name}), json!({"name": "m", "aliases": [name]})] {
             let refused = mallory.is_refused_as("invalid_argument", "register_session", arguments);
-            assert!(refused["detail"].to_string().contains("reserved"), "{refused}");
+            assert!(refused.to_string().contains("reserved"), "{refused}");
         }
     }
     agent_of(&broker, "worker", "7");
