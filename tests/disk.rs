@@ -3,6 +3,8 @@
 
 #[allow(dead_code, unused_imports, reason = "shared with other tests")]
 mod support;
+#[path = "disk/told.rs"]
+mod told;
 
 use std::{
     collections::HashMap,

@@ -68,6 +68,24 @@ pub async fn point(name: &str) {
 #[allow(clippy::unused_async, reason = "it stalls in builds with the feature `faults`")]
 pub async fn point(_: &str) {}
 
+/// Waits as many milliseconds as the file says that the environment variable `FAULT_COMMIT_DELAY_FILE` names, before a
+/// group is written to the disk. The file is read each time.
+#[cfg(feature = "faults")]
+pub fn delay_commit() {
+    static FILE: std::sync::OnceLock<Option<std::ffi::OsString>> = std::sync::OnceLock::new();
+    let Some(file) = FILE.get_or_init(|| std::env::var_os("FAULT_COMMIT_DELAY_FILE")) else {
+        return;
+    };
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    if let Ok(ms) = text.trim().parse() {
+        std::thread::sleep(std::time::Duration::from_millis(ms));
+    }
+}
+
+/// Does nothing.
+#[cfg(not(feature = "faults"))]
+pub const fn delay_commit() {}
+
 /// The value of an environment variable of tests, whose name begins with `FAULT_`.
 #[cfg(feature = "faults")]
 #[must_use]

@@ -12,10 +12,10 @@ use crate::storage::{StorageHealth, StoreError};
 
 type Waiter = oneshot::Sender<Result<(), StoreError>>;
 
-/// Resolves when everything recorded until then is on the disk, or with an error if it will not be.
+/// Resolves when a change is on the disk, or with an error if it will not be.
 pub type Durable = oneshot::Receiver<Result<(), StoreError>>;
 
-/// Waits until the recorded changes are on the disk.
+/// Waits until a change is on the disk.
 ///
 /// # Errors
 /// The error of the disk; [`StoreError::Unreachable`] if the storage is closed.
@@ -37,6 +37,15 @@ pub enum Need {
     Access,
 }
 
+/// The changes of one owner of records: a project, or the system.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// The records that are in no group yet.
+    pub records: Vec<Record>,
+    /// The number of the last recorded change.
+    last: u64,
+}
+
 /// The queue between the operations and the writer thread.
 #[derive(Debug, Default)]
 pub struct Commits {
@@ -47,7 +56,8 @@ pub struct Commits {
 #[derive(Debug, Default)]
 struct Pending {
     records: Vec<Record>,
-    waiters: Vec<Waiter>,
+    /// Each with the number of the change that it waits for.
+    waiters: Vec<(u64, Waiter)>,
     /// The number of recorded changes, and how many of them are on the disk.
     recorded: u64,
     durable: u64,
@@ -72,7 +82,6 @@ pub enum DiskMode {
 #[derive(Debug)]
 pub struct Group {
     pub records: Vec<Record>,
-    waiters: Vec<Waiter>,
     last_recorded: u64,
 }
 
@@ -98,34 +107,45 @@ impl Commits {
         }
     }
 
-    /// Adds records to the next group. None if everything recorded so far is on the disk already.
+    /// Adds the records to the next group. Returns what to wait for until the last change of their owner is on the disk;
+    /// None if it is there.
     ///
     /// # Errors
     /// The error of a failed disk; the records are not written.
-    pub fn submit(&self, records: Vec<Record>) -> Result<Option<Durable>, StoreError> {
+    pub fn submit(&self, changes: &mut Changes) -> Result<Option<Durable>, StoreError> {
         let mut pending = self.pending();
+        let waits = pending.add(changes);
         if let DiskMode::Failed(error) = &pending.mode {
-            return Err(error.clone());
+            let error = error.clone();
+            pending.records.clear();
+            return Err(error);
         }
-        pending.add(records);
-        if pending.durable == pending.recorded {
-            return Ok(None);
-        }
-        let (waiter, durable) = oneshot::channel();
-        pending.waiters.push(waiter);
         self.changed.notify_one();
-        Ok(Some(durable))
+        Ok(waits.then(|| pending.wait_for(changes.last)))
     }
 
-    /// Adds records to the next group without waiting. While the disk fails the records stay with the caller: either
-    /// its state is replaced, or they are written with the next change.
-    pub fn record(&self, records: &mut Vec<Record>) {
-        if records.is_empty() {
-            return;
-        }
+    /// As [`Self::submit`], for a query, which a failed disk does not refuse. Its records then stay with their owner:
+    /// either the state is replaced, or they are written with the next change.
+    ///
+    /// # Errors
+    /// The error of a failed disk, if the query may have seen a change that is not on it.
+    pub fn settle(&self, changes: &mut Changes) -> Result<Option<Durable>, StoreError> {
         let mut pending = self.pending();
-        if !matches!(pending.mode, DiskMode::Failed(_)) {
-            pending.add(std::mem::take(records));
+        match &pending.mode {
+            DiskMode::Failed(error) if changes.last > pending.durable => Err(error.clone()),
+            DiskMode::Failed(_) => Ok(None),
+            _ => {
+                self.changed.notify_one();
+                Ok(pending.add(changes).then(|| pending.wait_for(changes.last)))
+            }
+        }
+    }
+
+    /// Adds records to the next group without waiting. While the disk fails they stay with their owner.
+    pub fn record(&self, changes: &mut Changes) {
+        let mut pending = self.pending();
+        if !changes.records.is_empty() && !matches!(pending.mode, DiskMode::Failed(_)) {
+            pending.add(changes);
             self.changed.notify_one();
         }
     }
@@ -153,12 +173,11 @@ impl Commits {
 
     /// Waits at most `time_max` for a task.
     pub fn next_work(&self, time_max: Duration) -> Work {
-        let is_idle = |pending: &mut Pending| {
-            pending.records.is_empty() && pending.waiters.is_empty() && pending.purges.is_empty() && !pending.is_closing
-        };
+        let is_idle =
+            |pending: &mut Pending| pending.records.is_empty() && pending.purges.is_empty() && !pending.is_closing;
         let waited = self.changed.wait_timeout_while(self.pending(), time_max, is_idle);
         let (mut pending, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        if !pending.records.is_empty() || !pending.waiters.is_empty() {
+        if !pending.records.is_empty() {
             return Work::Commit(pending.take());
         }
         match pending.purges.pop() {
@@ -169,24 +188,34 @@ impl Commits {
     }
 
     /// Reports a group as written.
-    pub fn complete(&self, group: Group) {
-        self.pending().durable = group.last_recorded;
-        for waiter in group.waiters {
-            let _ = waiter.send(Ok(()));
-        }
+    pub fn complete(&self, group: &Group) {
+        let mut pending = self.pending();
+        pending.durable = group.last_recorded;
+        let all = std::mem::take(&mut pending.waiters);
+        let (written, rest) = all.into_iter().partition(|(change, _)| *change <= group.last_recorded);
+        pending.waiters = rest;
+        drop(pending);
+        answer(written, &Ok(()));
     }
 
-    /// Refuses all operations from now on, and fails those that wait for `group` or for pending records.
-    pub fn fail(&self, error: &StoreError, group: Option<Group>) {
+    /// Refuses all operations from now on, and drops the records that are in no group. Operations that wait keep waiting
+    /// until [`Self::fail_waiting`].
+    pub fn refuse(&self, error: &StoreError) {
         let mut pending = self.pending();
         pending.mode = DiskMode::Failed(error.clone());
-        let rest = pending.take();
+        pending.records.clear();
+    }
+
+    /// Fails every operation that waits.
+    pub fn fail_waiting(&self, error: &StoreError) {
+        let waiters = std::mem::take(&mut self.pending().waiters);
+        answer(waiters, &Err(error.clone()));
+    }
+
+    /// Every state has been replaced by what is on the disk: no query can see a change that is not there.
+    pub fn replaced(&self) {
+        let mut pending = self.pending();
         pending.durable = pending.recorded;
-        drop(pending);
-        let groups = group.into_iter().chain([rest]);
-        for waiter in groups.flat_map(|group| group.waiters) {
-            let _ = waiter.send(Err(error.clone()));
-        }
     }
 
     /// Sets what the disk accepts from now on.
@@ -208,18 +237,32 @@ impl Commits {
 }
 
 impl Pending {
-    fn add(&mut self, records: Vec<Record>) {
-        if !records.is_empty() {
-            self.records.extend(records);
+    /// Takes the records over. True if the last change of their owner is not on the disk.
+    fn add(&mut self, changes: &mut Changes) -> bool {
+        if !changes.records.is_empty() {
+            self.records.append(&mut changes.records);
             self.recorded += 1;
+            changes.last = self.recorded;
         }
+        changes.last > self.durable
+    }
+
+    fn wait_for(&mut self, change: u64) -> Durable {
+        let (waiter, durable) = oneshot::channel();
+        self.waiters.push((change, waiter));
+        durable
     }
 
     fn take(&mut self) -> Group {
         Group {
             records: std::mem::take(&mut self.records),
-            waiters: std::mem::take(&mut self.waiters),
             last_recorded: self.recorded,
         }
+    }
+}
+
+fn answer(waiters: Vec<(u64, Waiter)>, result: &Result<(), StoreError>) {
+    for (_, waiter) in waiters {
+        let _ = waiter.send(result.clone());
     }
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    commits::Commits,
+    commits::{Changes, Commits},
     engine::{EngineReader, Record},
     event_reader::EventReader,
     load::Loaded,
@@ -28,8 +28,15 @@ pub struct DiskState {
     pub commits: Commits,
     /// Reads event logs.
     pub events: EventReader,
-    system: Mutex<SystemState>,
+    system: Mutex<DiskSystem>,
     projects: Mutex<Projects>,
+}
+
+/// The project records and the audit log, with their changes.
+#[derive(Debug, Default)]
+pub struct DiskSystem {
+    pub state: SystemState,
+    pub changes: Changes,
 }
 
 /// The projects that have a space on the disk, or will have one.
@@ -55,7 +62,10 @@ impl DiskState {
 
     /// Replaces all state by what is on the disk.
     pub fn install(&self, loaded: Loaded) {
-        *self.system() = loaded.system;
+        *self.system() = DiskSystem {
+            state: loaded.system,
+            changes: Changes::default(),
+        };
         self.commits.purge(loaded.orphaned_spaces);
         let mut projects = self.projects();
         let mut states = loaded.states;
@@ -69,6 +79,7 @@ impl DiskState {
             projects.open.insert(project, Arc::new(DiskProject::new(state)));
         }
         projects.next_space = projects.next_space.max(loaded.next_space);
+        self.commits.replaced();
     }
 
     /// The state of a project that is not on the disk. Its space is written with its first change.
@@ -81,7 +92,7 @@ impl DiskState {
     }
 
     /// Locks the project records and the audit log.
-    pub fn system(&self) -> MutexGuard<'_, SystemState> {
+    pub fn system(&self) -> MutexGuard<'_, DiskSystem> {
         self.system.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

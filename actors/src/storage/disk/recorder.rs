@@ -2,6 +2,7 @@
 
 use super::{
     codec::RecordWriter,
+    commits::Changes,
     engine::Record,
     records::{self, is_shared, key, kind},
 };
@@ -15,11 +16,11 @@ use crate::{
     },
 };
 
-/// The records of the current operation, until [`Recorder::take`].
+/// The changes of a project, as records.
 #[derive(Debug)]
 pub struct Recorder {
     space: u32,
-    records: Vec<Record>,
+    changes: Changes,
     /// The number of records that refer to each shared body.
     body_references: IdMap<MessageId, u32>,
     /// The project was cleared; further changes are ignored.
@@ -29,9 +30,11 @@ pub struct Recorder {
 impl Recorder {
     /// `first` is written with the first change.
     pub fn new(space: u32, first: Vec<Record>) -> Self {
+        let mut changes = Changes::default();
+        changes.records = first;
         Self {
             space,
-            records: first,
+            changes,
             body_references: IdMap::default(),
             is_closed: false,
         }
@@ -42,20 +45,15 @@ impl Recorder {
         self.space
     }
 
-    /// Removes and returns the records since the last call.
-    pub fn take(&mut self) -> Vec<Record> {
-        std::mem::take(&mut self.records)
-    }
-
-    /// The records since the last [`Recorder::take`].
-    pub fn pending(&mut self) -> &mut Vec<Record> {
-        &mut self.records
+    /// The changes, with the records that are in no group yet.
+    pub fn changes(&mut self) -> &mut Changes {
+        &mut self.changes
     }
 
     /// Drops the records and ignores further changes.
     pub fn close(&mut self) {
         self.is_closed = true;
-        self.records = Vec::new();
+        self.changes.records = Vec::new();
     }
 
     /// Counts one more record that refers to the body of this message. True for the first one.
@@ -73,11 +71,11 @@ impl Recorder {
 
     fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
         let value = Some(value);
-        self.records.push(Record { key, value });
+        self.changes.records.push(Record { key, value });
     }
 
     fn remove(&mut self, key: Vec<u8>) {
-        self.records.push(Record { key, value: None });
+        self.changes.records.push(Record { key, value: None });
     }
 
     fn put_protocol(&mut self, record: &ProtocolRecord) {
@@ -170,7 +168,7 @@ impl Recorder {
     fn record_backend(&mut self, kind: u8, backend: &BackendName, text: Option<&str>) {
         let key = key(self.space, kind).rest(backend.as_str().as_bytes()).0;
         let value = text.map(|text| text.as_bytes().to_vec());
-        self.records.push(Record { key, value });
+        self.changes.records.push(Record { key, value });
     }
 
     fn remove_queued(&mut self, entry: &InboxEntry) {

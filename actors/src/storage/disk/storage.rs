@@ -4,8 +4,8 @@ use std::{io, sync::Arc, thread::JoinHandle};
 
 use super::{
     codec::RecordWriter,
-    commits::{Need, wait_durable},
-    disk_state::DiskState,
+    commits::{Changes, Need, wait_durable},
+    disk_state::{DiskState, DiskSystem},
     engine::{Engine, Record},
     load::load,
     project::DiskProject,
@@ -109,18 +109,26 @@ impl DiskStorage {
             let (answer, durable) = {
                 let mut system = shared.system();
                 shared.commits.check(Need::Access)?;
-                let mut records = Vec::new();
-                let answer = operation(&mut system, &mut records);
-                (answer, shared.commits.submit(records)?)
+                let DiskSystem { state, changes } = &mut *system;
+                let answer = operation(state, &mut changes.records);
+                (answer, shared.commits.submit(changes)?)
             };
             wait_durable(durable).await?;
             Ok(answer)
         })
     }
 
+    /// Runs a query on the system state and waits until what it saw is on the disk.
     fn read<T: Send + 'static>(&self, operation: impl FnOnce(&SystemState) -> T + Send + 'static) -> Op<T> {
         let shared = Arc::clone(&self.shared);
-        Box::pin(async move { Ok(operation(&shared.system())) })
+        Box::pin(async move {
+            let (answer, durable) = {
+                let mut system = shared.system();
+                (operation(&system.state), shared.commits.settle(&mut system.changes)?)
+            };
+            wait_durable(durable).await?;
+            Ok(answer)
+        })
     }
 }
 
@@ -187,7 +195,9 @@ impl Storage for DiskStorage {
                     key: records::space_key(&project),
                     value: None,
                 };
-                let cleared = disk_project.close_with(|| shared.commits.submit(vec![forgotten]))?;
+                let mut last = Changes::default();
+                last.records.push(forgotten);
+                let cleared = disk_project.close_with(|| shared.commits.submit(&mut last))?;
                 projects.open.remove(&project);
                 cleared
             };

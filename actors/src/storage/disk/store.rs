@@ -37,7 +37,7 @@ impl DiskStore {
         Self { shared, project }
     }
 
-    /// Runs an operation and waits until what it changed and what it saw is on the disk.
+    /// Runs an operation and waits until what it changed and what it saw of the project is on the disk.
     ///
     /// The project's lock is held until the records have joined a group, so that their order is that of the operations.
     fn change<T: Send + 'static>(
@@ -52,25 +52,28 @@ impl DiskStore {
                 shared.commits.check(need)?;
                 let answer = operation(&mut state);
                 state.flush_events();
-                (answer, shared.commits.submit(state.journal.take())?)
+                (answer, shared.commits.submit(state.journal.changes())?)
             };
             wait_durable(durable).await?;
             Ok(answer)
         })
     }
 
-    /// Runs an operation that promises nothing, such as a query. Changes that it noticed, such as an expiry, are
-    /// written without waiting.
+    /// Runs a query, which a failed disk does not refuse, and waits until what it saw of the project is on the disk. It
+    /// waits for nothing while no change of the project is being written.
     fn read<T: Send + 'static>(
         &self,
         operation: impl FnOnce(&mut ProjectState<Recorder>) -> T + Send + 'static,
     ) -> Op<T> {
         let (shared, project) = (Arc::clone(&self.shared), Arc::clone(&self.project));
         Box::pin(async move {
-            let mut state = project.state();
-            let answer = operation(&mut state);
-            state.flush_events();
-            shared.commits.record(state.journal.pending());
+            let (answer, durable) = {
+                let mut state = project.state();
+                let answer = operation(&mut state);
+                state.flush_events();
+                (answer, shared.commits.settle(state.journal.changes())?)
+            };
+            wait_durable(durable).await?;
             Ok(answer)
         })
     }
@@ -264,7 +267,7 @@ impl EventStore for DiskStore {
         let mut state = self.project.state();
         state.ledger.events.record(&event, now);
         state.flush_events();
-        self.shared.commits.record(state.journal.pending());
+        self.shared.commits.record(state.journal.changes());
     }
 
     /// Waits until the events are on the disk: a follower must find an event that it has seen after a restart too.
@@ -329,8 +332,6 @@ impl QuestionStore for DiskStore {
         self.change(Need::Space, move |state| state.hold_yap(yap, now))
     }
 
-    /// Does not wait for the disk, so that no yap is late. After a crash at this moment the yaps are released again, with
-    /// the same numbers.
     fn release_yaps(&self, delay: Duration, now: Now) -> Op<ReleasedYaps> {
         self.read(move |state| state.release_yaps(delay, now))
     }

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     clock::{fine_ns, now},
+    faults,
     metrics::METRICS,
     rest::{self, REST_MAX},
     storage::StoreError,
@@ -43,7 +44,8 @@ struct FailWaitersOnDrop(Arc<DiskState>);
 impl Drop for FailWaitersOnDrop {
     fn drop(&mut self) {
         let error = StoreError::Unreachable("the storage is closed".to_owned());
-        self.0.commits.fail(&error, None);
+        self.0.commits.refuse(&error);
+        self.0.commits.fail_waiting(&error);
     }
 }
 
@@ -56,13 +58,16 @@ impl<E: Engine> DiskWriter<E> {
             let pause = if rest::is_idle() { REST_MAX } else { CHECK_INTERVAL };
             let written = match self.shared.commits.next_work(pause) {
                 Work::Commit(group) => self.commit(group),
-                Work::Purge(space) => self.purge(space).map_err(|error| (error, None)),
+                Work::Purge(space) => self.purge(space),
                 Work::Idle => Ok(()),
                 Work::Stop => return,
             };
-            if let Err((error, group)) = written {
+            if let Err(error) = written {
                 tracing::error!(%error, "writing to the disk failed: operations are refused until it works again");
-                self.shared.commits.fail(&error, group);
+                self.shared.commits.refuse(&error);
+                // Before the answers: who gets one reads what is on the disk.
+                self.reload();
+                self.shared.commits.fail_waiting(&error);
                 if !self.recover() {
                     return;
                 }
@@ -72,19 +77,20 @@ impl<E: Engine> DiskWriter<E> {
         }
     }
 
-    fn commit(&mut self, mut group: Group) -> Result<(), (StoreError, Option<Group>)> {
+    fn commit(&mut self, mut group: Group) -> Result<(), StoreError> {
+        faults::delay_commit();
         let records = sort_and_dedup(std::mem::take(&mut group.records));
         let (len, begun_ns) = (records.len() as u64, fine_ns());
         self.has_removed |= records.iter().any(|record| record.value.is_none());
         if !records.is_empty() {
             if let Err(error) = self.engine.commit(records) {
                 METRICS.disk_failures.increment();
-                return Err((error, Some(group)));
+                return Err(error);
             }
             METRICS.disk_commits.observe(fine_ns().saturating_sub(begun_ns));
             METRICS.disk_records.add(len);
         }
-        self.shared.commits.complete(group);
+        self.shared.commits.complete(&group);
         Ok(())
     }
 
@@ -107,10 +113,9 @@ impl<E: Engine> DiskWriter<E> {
         Ok(())
     }
 
-    /// Replaces the state in memory by what is on the disk, now and again when the disk works. False if the storage was
-    /// closed first.
+    /// Waits until the disk works, and replaces the state in memory by what is on it. False if the storage was closed
+    /// first.
     fn recover(&mut self) -> bool {
-        self.reload();
         while !self.shared.commits.wait_for_close(CHECK_INTERVAL) {
             match self.engine.reopen() {
                 Ok(()) if self.reload() => {
@@ -124,6 +129,7 @@ impl<E: Engine> DiskWriter<E> {
         false
     }
 
+    /// Replaces the state in memory by what is on the disk. False if that cannot be read.
     fn reload(&mut self) -> bool {
         match load(&mut self.engine, &self.shared.limits, now()) {
             Ok(loaded) => {

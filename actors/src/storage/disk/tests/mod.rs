@@ -6,6 +6,7 @@ mod events;
 mod faults;
 mod outages;
 mod properties;
+mod queries;
 mod restarts;
 mod simulated_disk;
 

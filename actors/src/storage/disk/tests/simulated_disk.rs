@@ -39,6 +39,7 @@ struct PauseGate {
 pub struct CommitPause {
     came: mpsc::Receiver<()>,
     _opens: mpsc::Sender<()>,
+    gate: PauseGate,
     disk: SimulatedDisk,
 }
 
@@ -51,7 +52,9 @@ impl CommitPause {
 
 impl Drop for CommitPause {
     fn drop(&mut self) {
-        self.disk.contents().pause = None;
+        // A later pause stays.
+        let own = &self.gate.opens;
+        self.disk.contents().pause.take_if(|gate| Arc::ptr_eq(&gate.opens, own));
     }
 }
 
@@ -68,10 +71,12 @@ impl SimulatedDisk {
         let (came, comes) = mpsc::channel();
         let (open, opens) = mpsc::channel();
         let opens = Arc::new(Mutex::new(opens));
-        self.contents().pause = Some(PauseGate { came, opens });
+        let gate = PauseGate { came, opens };
+        self.contents().pause = Some(gate.clone());
         CommitPause {
             came: comes,
             _opens: open,
+            gate,
             disk: self.clone(),
         }
     }
