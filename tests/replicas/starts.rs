@@ -1,10 +1,10 @@
-//! What a start prints when Redis is missing or unsuitable.
+//! What a start prints when Redis is missing or unsuitable, and brokers that share a server and no data.
 
-use std::process::Output;
+use std::{process::Output, thread};
 
 use serde_json::{Value, json};
 
-use crate::support::{ADMIN_KEY, Broker, Redis, broker_program, eventually};
+use crate::support::{ADMIN_KEY, Broker, Redis, TIMEOUTS_OFF, broker_program, eventually};
 
 fn refusal(redis_url: &str, flags: &[&str]) -> String {
     let mut program = broker_program();
@@ -116,4 +116,70 @@ fn a_replica_that_cannot_read_its_projects_is_unavailable_and_calls_no_key_inval
         (second.get("/readyz").status == 200).then_some(())
     });
     assert_eq!(connect(), 101);
+}
+
+/// A broker in a database of a Redis, whose function library is that of another version if one is named.
+fn broker_in(redis: &Redis, database: usize, version: Option<&str>) -> Broker {
+    let mut program = broker_program();
+    program.envs(version.map(|version| ("FAULT_LIBRARY_VERSION", version)));
+    let broker = Broker::replica_with_program(program, &format!("{}/{database}", redis.url()), &TIMEOUTS_OFF);
+    Broker::register_note_protocol(&broker.client());
+    broker
+}
+
+/// Its agents talk, and all sessions that it has had are known.
+fn serves(broker: &Broker, round: usize) {
+    let (alice, bob) = (
+        broker.agent(&format!("alice{round}")),
+        broker.agent(&format!("bob{round}")),
+    );
+    for text in ["1", "2", "3"] {
+        alice.sends(text).to(&bob);
+        bob.sees([text]);
+    }
+    let listed = alice.calls("list_sessions", json!({"status": "all", "limit": 100}));
+    assert_eq!(
+        listed["sessions"].as_array().unwrap().len(),
+        2 * (round + 1),
+        "{listed}"
+    );
+    assert_eq!(broker.get("/health").json()["status"], "healthy");
+}
+
+#[test]
+fn brokers_in_two_databases_that_start_together_serve_their_own_agents() {
+    let redis = Redis::start();
+    let both = thread::scope(|scope| {
+        let starts = [0, 1].map(|database| {
+            let redis = &redis;
+            scope.spawn(move || broker_in(redis, database, None))
+        });
+        starts.map(|start| start.join().unwrap())
+    });
+    for round in 0..3 {
+        both.iter().for_each(|broker| serves(broker, round));
+    }
+}
+
+#[test]
+fn brokers_in_two_databases_that_start_one_after_the_other_keep_their_sessions() {
+    let redis = Redis::start();
+    let first = broker_in(&redis, 0, None);
+    let watching = first.agent("watching");
+    (0..2).for_each(|round| serves_beside(&first, round));
+    for (database, version) in [(1, None), (2, Some("another"))] {
+        let later = broker_in(&redis, database, version);
+        (0..2).for_each(|round| serves(&later, round));
+        serves_beside(&first, database + 1);
+        assert!(watching.wire.is_open(), "it was not opened again");
+    }
+    watching.calls("heartbeat", json!({}));
+}
+
+/// As [`serves`], beside one more session.
+fn serves_beside(broker: &Broker, round: usize) {
+    let alice = broker.agent(&format!("alice{round}"));
+    alice.sends("hi").to("watching");
+    let listed = alice.calls("list_sessions", json!({"status": "all", "limit": 100}));
+    assert_eq!(listed["sessions"].as_array().unwrap().len(), round + 2, "{listed}");
 }

@@ -3,6 +3,7 @@
 mod bulk;
 mod conformance;
 mod cost;
+mod databases;
 mod events;
 mod faults;
 mod frames;

@@ -39,6 +39,8 @@ pub(super) struct RedisClient {
     pub replica: ReplicaId,
     /// All replicas together.
     pub broker_id: Uuid,
+    /// The database and the broker: what the functions remember, they remember of one data set.
+    pub data_set: String,
     /// Where this process serves HTTP, for the other replicas.
     pub address: Option<SocketAddr>,
     /// The channel of the event frames. That of a replica adds `:` and its id.
@@ -71,7 +73,7 @@ impl RedisClient {
     pub fn new(
         thread: RedisThread,
         link: SharedConnection,
-        channel: String,
+        database: i64,
         broker_id: Uuid,
         settings: &RedisSettings,
     ) -> Self {
@@ -81,8 +83,9 @@ impl RedisClient {
             breaker: Arc::default(),
             replica: ReplicaId::generate(),
             broker_id,
+            data_set: format!("{database} {broker_id}"),
             address: settings.address,
-            channel,
+            channel: format!("mcp-broker:{database}:bridge"),
             deadline: settings.deadline,
             wait_for_replicas: settings.wait_for_replicas,
             retention: settings.retention,

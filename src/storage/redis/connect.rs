@@ -49,13 +49,7 @@ pub(super) async fn connect(settings: RedisSettings) -> Result<Connected, Connec
         settings,
     } = found;
     let connect_pubsub = pubsub_connector(&endpoint).map_err(|error| unreachable(error.to_string()))?;
-    let client = RedisClient::new(
-        thread,
-        link,
-        format!("mcp-broker:{}:bridge", endpoint.database()),
-        broker_id,
-        &settings,
-    );
+    let client = RedisClient::new(thread, link, endpoint.database(), broker_id, &settings);
     let shared = Arc::new(RedisCore::new(client));
     shared
         .client

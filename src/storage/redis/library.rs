@@ -3,6 +3,7 @@
 use actors::{
     bridge::{DeliveryBatch, Frame, StoreEvent},
     clock::millis,
+    faults,
     model::{MessageId, ProjectId, ReplicaId, SessionId},
     storage::Retention,
 };
@@ -58,10 +59,11 @@ pub(super) struct Library {
 }
 
 impl Library {
-    /// The library of this build.
+    /// The library of this build. A test has it be that of another one (`FAULT_LIBRARY_VERSION`).
     pub fn operations() -> Self {
         let blocks = FILES.map(|(file, block)| format!("do -- {file}.lua\n{block}end\n"));
-        let code = COMMON.to_owned() + &blocks.concat();
+        let version = faults::text("FAULT_LIBRARY_VERSION").map(|version| format!("-- {version}\n"));
+        let code = COMMON.to_owned() + &blocks.concat() + &version.unwrap_or_default();
         let hash = Script::new(&code).get_hash().to_owned();
         let name = format!("mcp_broker_{hash}");
         Self {
@@ -103,6 +105,8 @@ pub(super) struct Preamble {
     pub key: String,
     /// The key of its messages.
     pub messages: String,
+    /// The data set in which the project is: `DATA_SET` in `scripts/library.lua`.
+    data_set: String,
     /// The texts of a wake-up frame and of a progress frame, before and after what they are about.
     wakeup: (String, String),
     progress: (String, String),
@@ -112,7 +116,7 @@ pub(super) struct Preamble {
 
 impl Preamble {
     /// The preamble of a replica for a project.
-    pub fn new(replica: ReplicaId, project: &ProjectId) -> Self {
+    pub fn new(replica: ReplicaId, data_set: &str, project: &ProjectId) -> Self {
         let (session, message) = (SessionId::from_uuid(Uuid::nil()), MessageId::from_uuid(Uuid::nil()));
         let wakeup = Frame::head(replica, project, &StoreEvent::Waiting(vec![session]));
         let progress = Frame::head(replica, project, &StoreEvent::Progress(message));
@@ -120,6 +124,7 @@ impl Preamble {
             prefix: format!("{{{project}}}:"),
             key: format!("{{{project}}}:inboxes"),
             messages: format!("{{{project}}}:messages"),
+            data_set: data_set.to_owned(),
             wakeup: around(&wakeup, &format!("\"{session}\"")),
             progress: around(&progress, &message.to_string()),
             delivery_head: DeliveryBatch::trailer_head(project),
@@ -146,7 +151,8 @@ impl Preamble {
             .arg(&self.delivery_head)
             .arg(replica.as_uuid().as_bytes().as_slice())
             .arg(batch)
-            .arg(bounds(retention).as_slice());
+            .arg(bounds(retention).as_slice())
+            .arg(&self.data_set);
         seen.write(command);
     }
 }

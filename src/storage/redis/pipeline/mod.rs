@@ -48,7 +48,7 @@ impl Pipeline {
     /// A pipeline without operations. Its task is started by the first of them.
     pub fn new(client: Arc<RedisClient>, project: ProjectId) -> Self {
         Self {
-            preamble: Preamble::new(client.replica, &project),
+            preamble: Preamble::new(client.replica, &client.data_set, &project),
             local_messages: LocalMessages::default(),
             breaker: client.project_breaker(),
             events: EventBuffer::new(&client.retention, Arc::clone(&client.event_bytes)),

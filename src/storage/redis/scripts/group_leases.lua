@@ -45,7 +45,8 @@ function group_leases.reset()
   lists = {}
 end
 
--- The unchanging part of group leases, from one call to the next, by message and replica.
+-- The unchanging part of group leases, from one call to the next, by message and replica: a replica is a process, which
+-- works on one data set.
 local cache, cache_len = {}, 0
 
 local function cache_terms(name, terms)
@@ -185,7 +186,8 @@ function group_leases.convert_all(replica)
   end
 end
 
--- What records say about readers (inboxes.read_reader), by record: the same records come again with every broadcast.
+-- What records say about readers (inboxes.read_reader), by record: the same records come again with every broadcast. It
+-- follows from the record alone, whatever the data set.
 local readers, readers_len = {}, 0
 local READERS_LEN_MAX = 20000
 

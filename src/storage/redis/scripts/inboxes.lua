@@ -109,7 +109,7 @@ function inboxes.read_reader(record)
 end
 
 -- Inboxes as the last calls left them, by session: most records are read again soon, and to take one apart takes longer
--- than most of what is done with it. An inbox is valid for as long as its record is the stored one.
+-- than most of what is done with it. An inbox is valid for as long as its record is the stored one of its data set.
 local cache, cache_len = {}, 0
 local CACHE_LEN_MAX = 500
 -- In a call that names more sessions than these nothing is cached: most would have left the cache of the processor when
@@ -118,7 +118,7 @@ local CACHED_SESSIONS_MAX = 100
 
 local function open(session, record)
   local inbox = cache[session]
-  if not inbox or inbox.record ~= record then
+  if not inbox or inbox.record ~= record or inbox.data_set ~= DATA_SET then
     inbox = read_record(record)
   end
   -- The cached inbox is invalid until the call has ended.
@@ -134,7 +134,7 @@ local function cache_inbox(session, inbox, record)
     end
     cache_len = cache_len + 1
   end
-  inbox.record = record
+  inbox.record, inbox.data_set = record, DATA_SET
   cache[session] = inbox
 end
 

@@ -3,15 +3,15 @@
 -- One call carries out many operations in their order, as one transaction (run.lua). Every file but this one is a block
 -- of its own, in the order of library.rs: what other files use is a field of the file's table below. A file that
 -- imports a function under a local name (`local inbox_of = inboxes.of`) comes after the file that defines it.
--- A variable lives as long as the server; what belongs to one call is set by each_call.
+-- A variable lives as long as the server, in all of its databases; what belongs to one call is set by each_call.
 --
 -- Input   KEYS  one key of the project; all keys of the project are in its slot
 --         ARGV  prefix of the keys; channel of the event frames (the channel of a replica adds ':' and its id); the
 --               halves of a wake-up frame and of a progress frame around what they are about (4); head of a delivery
---               batch; id of the calling replica (16 bytes); number of this batch; bounds, packed (BOUNDS); what the
---               replica has seen of the timeline: tokens or '', position; number of sessions that the operations name,
---               their ids; then the operations: name, number of arguments, arguments. A session in an argument is its
---               place among the ids, counted from 1.
+--               batch; id of the calling replica (16 bytes); number of this batch; bounds, packed (BOUNDS); the data set
+--               (DATA_SET); what the replica has seen of the timeline: tokens or '', position; number of sessions that the
+--               operations name, their ids; then the operations: name, number of arguments, arguments. A session in an
+--               argument is its place among the ids, counted from 1.
 -- Output  one reply for each operation: an array, or a text that begins with '!' for one that failed; then an array of
 --         the messages that the caller reads itself: number of the reply, position in it, entry; then an array of the
 --         progress of tracked messages: id, status; then the witness (timeline.lua). A batch that was refused because
@@ -19,8 +19,11 @@
 
 local ARGV
 local PREFIX, CHANNEL, WAKEUP_HEAD, WAKEUP_TAIL, PROGRESS_HEAD, PROGRESS_TAIL, DELIVERY_HEAD, REPLICA, BATCH
+-- The number of the database and the id of the broker whose data it holds. The databases of a server share one library:
+-- what a function remembers from one call to the next, it remembers of one data set.
+local DATA_SET
 local SESSIONS_LEN
-local SESSIONS_AT = 13
+local SESSIONS_AT = 14
 -- How many receipts, dead letters, idempotency keys and cross-project messages are kept; the idempotency window in
 -- milliseconds; bytes: of one inbox, of all inboxes, of dead letters, of idempotency keys with their results, of the
 -- records of sessions; of the event log: 1 when it records messages, milliseconds for which it is kept, accepted
@@ -87,6 +90,7 @@ each_call(function()
       bounds.questions_bytes, bounds.closed_questions, bounds.questions_ms = unpack_bytes(BOUNDS, ARGV[10])
     bounds.records_messages = bounds.records_messages == 1
   end
+  DATA_SET = ARGV[11]
   SESSIONS_LEN = tonumber(ARGV[SESSIONS_AT])
   cursor = SESSIONS_AT + SESSIONS_LEN
   timeline.has_changed, timeline.has_moved = false, false

@@ -53,7 +53,7 @@ local function run(arguments, is_out_of_memory)
   for at = 1, #beginnings do
     beginnings[at]()
   end
-  if not timeline.judge(ARGV[11], tonumber(ARGV[12])) then
+  if not timeline.judge(ARGV[12], tonumber(ARGV[13])) then
     ARGV = nil
     return { timeline.witness() }
   end

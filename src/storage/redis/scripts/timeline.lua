@@ -12,11 +12,15 @@
 
 -- Earlier timelines that are remembered. A witness of an older one is taken for the witness of a loss.
 local FORKS_MAX = 64
--- Projects of which this process remembers what it has seen. Beyond that it begins a new timeline in each.
+-- Projects of all data sets of which this process remembers what it has seen. Beyond that it begins a new timeline in each.
 local SEEN_MAX = 10000
 
--- What this process has seen, by project: tokens, position. A restart of the server forgets it.
+-- What this process has seen, by data set and project: tokens, position. A restart of the server forgets it.
 local seen, seen_len = {}, 0
+
+local function own_name()
+  return DATA_SET .. ' ' .. PREFIX
+end
 
 local function new_token()
   return uuid_text(REPLICA) .. '.' .. int_text(BATCH)
@@ -40,13 +44,14 @@ local function epoch_number(tokens)
 end
 
 local function remember()
-  local own = seen[PREFIX]
+  local name = own_name()
+  local own = seen[name]
   if not own then
     if seen_len == SEEN_MAX then
       seen, seen_len = {}, 0
     end
     own, seen_len = {}, seen_len + 1
-    seen[PREFIX] = own
+    seen[name] = own
   end
   own.tokens, own.position = timeline.tokens, timeline.position
 end
@@ -87,7 +92,7 @@ end
 -- carried out. A replica that has seen nothing ('') rests on nothing.
 function timeline.judge(tokens, position)
   read_position()
-  local own, has_seen = seen[PREFIX], tokens ~= ''
+  local own, has_seen = seen[own_name()], tokens ~= ''
   if own and own.tokens == timeline.tokens and own.position <= timeline.position then
     if not has_seen or tokens == timeline.tokens and position <= timeline.position then
       return true
