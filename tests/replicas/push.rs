@@ -1,10 +1,12 @@
 //! Messages that are pushed on acceptance to connections of another replica.
 
+use std::{collections::BTreeSet, thread};
+
 use serde_json::{Value, json};
 
 use crate::{
     cluster::BrokerCluster,
-    support::{Agent, Redis, TIMEOUTS_OFF, eventually},
+    support::{Agent, Broker, Redis, TIMEOUTS_OFF, eventually},
 };
 
 fn two_replicas(redis: &Redis) -> BrokerCluster {
@@ -163,4 +165,68 @@ fn the_acknowledgement_of_a_tracked_message_does_not_wait_for_others() {
     let id = alice.sends("the last").to("bob").id;
     // The acknowledgement is sent with others, but does not wait for others.
     alice.awaits_status(&id, "acknowledged");
+}
+
+/// Drops all connections of the replicas to Redis.
+fn drop_connections(redis: &Redis) {
+    for kind in ["normal", "pubsub"] {
+        redis.command(&["CLIENT", "KILL", "TYPE", kind]);
+    }
+}
+
+/// Sends a number, again and again until it is accepted.
+fn sends_number(alice: &Agent, number: usize, to: &str) {
+    eventually("the message is accepted", || {
+        let message = alice.sends(&number.to_string());
+        let message = message.with("idempotency_key", format!("{to} {number}"));
+        let sent = message.begins_sending_to(to);
+        (alice.wire.answer_to(&sent).unwrap()["isError"] == false).then_some(())
+    });
+}
+
+/// A connection with push whose session exists already.
+fn returns(broker: &Broker, name: &str) -> Agent {
+    let push = json!({"experimental": {"dev.mcp-broker/push": {"ack": "auto", "window": 1000}}});
+    let agent = Agent::legacy(broker.wire(), "2025-11-25", &push);
+    eventually("the session is resumed", || {
+        let call = agent.begins_call("register_session", &json!({"name": name}));
+        (agent.wire.answer_to(&call).unwrap()["isError"] == false).then_some(())
+    });
+    agent
+}
+
+#[test]
+fn a_backlog_comes_before_what_is_sent_meanwhile_despite_lost_connections() {
+    const ROUNDS: usize = 12;
+    const BACKLOG: usize = 6;
+    const MESSAGES: usize = 40;
+    let redis = Redis::start();
+    let cluster = two_replicas(&redis);
+    let alice = cluster.replicas[0].agent("alice");
+    for round in 0..ROUNDS {
+        let name = format!("bob{round}");
+        drop(cluster.replicas[1].agent(&name));
+        for number in 0..BACKLOG {
+            sends_number(&alice, number, &name);
+        }
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in BACKLOG..MESSAGES {
+                    if number % 8 == round % 8 {
+                        drop_connections(&redis);
+                    }
+                    sends_number(&alice, number, &name);
+                }
+            });
+            let bob = returns(&cluster.replicas[1], &name);
+            let mut seen = BTreeSet::new();
+            while seen.len() < MESSAGES {
+                let (number, _, _) = next_message(&bob);
+                if seen.insert(number) {
+                    let last = seen.last().copied();
+                    assert_eq!(last, Some(number), "round {round}: {number} came after {last:?}");
+                }
+            }
+        });
+    }
 }

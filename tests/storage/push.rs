@@ -1,5 +1,7 @@
 //! Push: messages that are delivered to a session by the operation that accepts them.
 
+use std::time::Duration;
+
 use actors::{
     bridge::{BridgeEvent, BridgeStream, DeliveryBatch},
     clock::now,
@@ -12,7 +14,8 @@ use futures_util::StreamExt;
 use mcp_broker::storage::redis::{RedisSettings, RedisStorage};
 
 use crate::support::{
-    DELIVERY_LIMIT, Redis, RedisCluster, ReplicaView, WAIT_TIMEOUT, append, block_on, connect, record,
+    DELIVERY_LIMIT, Proxy, Redis, RedisCluster, ReplicaView, WAIT_TIMEOUT, append, block_on, connect, eventually,
+    record,
 };
 
 /// A replica that receives pushed messages.
@@ -280,6 +283,104 @@ fn a_delivery_number_that_the_store_has_lost_starts_again_at_zero() {
         let leased = taker.start_push(bob, claim, 9, 1 << 20, 7).await;
         assert_eq!((leased.deliveries[0].message.id, leased.lease_numbers), (sent, 0..1));
         assert!(taker.start_push(bob, claim, 9, 1 << 20, 1).await.deliveries.is_empty());
+    });
+}
+
+/// A recipient whose replica has lost the answer to a lease of its backlog, and does not know of the loss.
+struct LostLease {
+    taker: PushReplica,
+    proxy: Proxy,
+    sender: ReplicaView,
+    bob: SessionId,
+    claim: Claim,
+    backlog: [MessageId; 3],
+}
+
+impl LostLease {
+    async fn new(redis: &Redis) -> Self {
+        let proxy = Proxy::to(redis.address);
+        let taker = PushReplica::connect_with(RedisSettings {
+            deadline: Duration::from_millis(400),
+            ..RedisSettings::new(format!("redis://{}", proxy.address))
+        })
+        .await;
+        let sender = ReplicaView::of(&connect(redis.url()).await.unwrap(), "acme");
+        let bob = sender.join().await;
+        let claim = taker.view.claim(bob).await;
+        let backlog = [sender.send(bob).await, sender.send(bob).await, sender.send(bob).await];
+        taker.start_push(bob, claim, 99, 1 << 20, 0).await;
+        // The delay of the request alone exceeds the deadline for the answer.
+        proxy.delay(Duration::from_millis(300));
+        let unheard = taker.view.store.lease(bob, Some(claim), 9, usize::MAX, now()).await;
+        assert!(unheard.is_err(), "{unheard:?}");
+        eventually(async || (sender.depth(bob).await == (0, 3)).then_some(())).await;
+        Self {
+            taker,
+            proxy,
+            sender,
+            bob,
+            claim,
+            backlog,
+        }
+    }
+
+    /// The replica returns what the lost answer was about.
+    async fn notices_the_loss(&self) {
+        self.proxy.restore();
+        eventually(async || self.taker.view.store.depth(self.bob).await.ok()).await;
+    }
+}
+
+#[test]
+fn what_was_pushed_behind_a_lost_lease_is_delivered_after_the_backlog() {
+    let redis = Redis::start();
+    block_on(async {
+        let lost = LostLease::new(&redis).await;
+        let (taker, sender, bob) = (&lost.taker, &lost.sender, lost.bob);
+        let newest = sender.direct(bob);
+        let newest_id = newest.message.id;
+        assert!(!is_queued(sender, newest).await, "it is pushed");
+        lost.notices_the_loss().await;
+        assert_eq!(sender.depth(bob).await, (3, 1));
+        let started = taker.start_push(bob, lost.claim, 99, 1 << 20, 0).await;
+        assert_eq!(started.deliveries.len(), 0, "the backlog comes first");
+        let leased = taker
+            .view
+            .store
+            .lease(bob, Some(lost.claim), 9, usize::MAX, now())
+            .await;
+        let deliveries = leased.unwrap().deliveries;
+        let found: Vec<_> = deliveries.iter().map(|it| (it.message.id, it.count)).collect();
+        let [first, second, third] = lost.backlog;
+        assert_eq!(found, [first, second, third, newest_id].map(|id| (id, 1)));
+        assert!(!is_queued(sender, sender.direct(bob)).await, "push goes on");
+    });
+}
+
+#[test]
+fn leases_that_a_start_of_push_has_told_of_are_not_returned() {
+    let redis = Redis::start();
+    block_on(async {
+        let lost = LostLease::new(&redis).await;
+        let bob = lost.bob;
+        let limit = PrefetchLimit {
+            messages: 99,
+            bytes: 1 << 20,
+            auto_ack: false,
+        };
+        // As a batch does that the replica has sent before it noticed.
+        let started = lost
+            .sender
+            .store
+            .push()
+            .unwrap()
+            .start_push(bob, lost.claim, limit, 0)
+            .await;
+        let told = started.unwrap().deliveries;
+        let told: Vec<_> = told.iter().map(|delivery| delivery.message.id).collect();
+        assert_eq!(told, lost.backlog);
+        lost.notices_the_loss().await;
+        assert_eq!(lost.sender.depth(bob).await, (0, 3));
     });
 }
 

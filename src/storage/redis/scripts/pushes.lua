@@ -62,12 +62,44 @@ function pushes.lease(session, inbox, priority, id, rest, len, bytes, since)
   return session .. pack('>d', number) .. inbox.claim
 end
 
+-- The leases of the owner from this number on: it has not given any of them to the connection. Those that come behind a
+-- message that waits return to the queue, as if they had not been delivered: the answer to a lease was lost, its messages
+-- wait again, and these were pushed in between. The owner is told of the others, in the order of their numbers; the batch
+-- that leased them is no longer the one that returns them, should its answer be lost.
+local function take_over(session, inbox, from)
+  local first = tonumber(queues.first(session, inbox, 1)[2] or math.huge)
+  local told, behind, packed = {}, {}, {}
+  local list = leases.in_flight(session, function(lease)
+    return lease.number >= from and lease.state == leases.CLAIMED
+  end)
+  for at = 1, #list do
+    local lease = list[at]
+    if lease.score > first then
+      lease.deliveries = lease.deliveries - 1
+      behind[#behind + 1] = lease
+    else
+      told[#told + 1] = lease
+      if lease.batch > 0 then
+        lease.batch = 0
+        packed[#packed + 1] = id_of(lease.entry)
+        packed[#packed + 1] = leases.pack(lease)
+      end
+    end
+  end
+  leases.put(session, inbox, packed)
+  releases.put_back(session, inbox, behind, math.huge, true)
+  table.sort(told, function(a, b)
+    return a.number < b.number
+  end)
+  return told
+end
+
 -- start_push: from now on messages are pushed to the owner of a session.
 --
 -- Input   session, claim, credit in messages and in bytes, the replica, 1 when writing to the connection acknowledges,
 --         number of a lease
 -- Output  as of `lease`; the messages are those in flight from this number on
--- Keys    inboxes, inbox:SESSION, leases:SESSION, messages (read)
+-- Keys    inboxes, inbox:SESSION, leases:SESSION, messages (read), expiries
 ops.start_push = function()
   local session, claim, credit, credit_bytes, replica = read_session(), read_text(), read_number(), read_number(), read_text()
   local is_auto_ack, from = read_flag(), read_number()
@@ -78,18 +110,13 @@ ops.start_push = function()
   if claim ~= inbox.claim then
     return { inbox.waiting, inbox.in_flight, 1, 0, 0, 0 }
   end
-  inbox.credit, inbox.credit_bytes, inbox.replica, inbox.is_auto_ack, inbox.is_changed =
-    credit, credit_bytes, replica, is_auto_ack, true
   if from > inbox.next_lease then
     -- The data set went back: the number is of leases that are lost.
     from = 0
   end
-  local list = leases.in_flight(session, function(lease)
-    return lease.number >= from and lease.state == leases.CLAIMED
-  end)
-  table.sort(list, function(a, b)
-    return a.number < b.number
-  end)
+  local list = take_over(session, inbox, from)
+  inbox.credit, inbox.credit_bytes, inbox.replica, inbox.is_auto_ack, inbox.is_changed =
+    credit, credit_bytes, replica, is_auto_ack, true
   local reply = { inbox.waiting, inbox.in_flight, 0, from, inbox.next_lease, 0 }
   for at = 1, #list do
     reply[#reply + 1] = list[at].deliveries
