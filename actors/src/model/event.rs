@@ -1,5 +1,7 @@
 //! Events: what happened in a project, as its event log keeps it.
 
+use std::collections::HashSet;
+
 use semver::Version;
 use serde::Deserialize;
 use uuid::Uuid;
@@ -358,13 +360,21 @@ pub enum LoggedRecipients {
 }
 
 impl LoggedRecipients {
-    /// Whether the session is among the recipients. For a broadcast the receipts are the truth: two sessions that began
-    /// in the same millisecond at different replicas have the same mark once in 2^30 pairs.
+    /// Whether the session is among the recipients; see [`RecipientLookup::may_contain`].
     #[must_use]
     pub fn may_contain(&self, session: SessionId) -> bool {
         match self {
             Self::One(one) => *one == session,
             Self::Many(marks) => marks.contains(&SessionMark::of(session)),
+        }
+    }
+
+    /// The recipients, to look many sessions up.
+    #[must_use]
+    pub fn lookup(&self) -> RecipientLookup {
+        match self {
+            Self::One(one) => RecipientLookup::One(*one),
+            Self::Many(marks) => RecipientLookup::Many(marks.iter().copied().collect()),
         }
     }
 
@@ -381,6 +391,25 @@ impl LoggedRecipients {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+/// The recipients of a message, by session.
+#[derive(Debug)]
+pub enum RecipientLookup {
+    One(SessionId),
+    Many(HashSet<SessionMark>),
+}
+
+impl RecipientLookup {
+    /// Whether the session is among the recipients. For a broadcast the receipts are the truth: two sessions that began
+    /// in the same millisecond at different replicas have the same mark once in 2^30 pairs.
+    #[must_use]
+    pub fn may_contain(&self, session: SessionId) -> bool {
+        match self {
+            Self::One(one) => *one == session,
+            Self::Many(marks) => marks.contains(&SessionMark::of(session)),
+        }
     }
 }
 

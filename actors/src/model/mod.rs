@@ -33,7 +33,7 @@ pub use capabilities::{Capabilities, CapabilityFilter};
 pub use error::{BrokerError, CrossProjectSide, MissingGrant, MissingSession, PathFailure, QuestionBudget};
 pub use event::{
     AcceptedMessage, ActorChange, ActorKind, EnvelopeHead, EventKind, EventKinds, LoggedRecipients, ProjectEvent,
-    QuestionChange, SessionChange, SessionMark,
+    QuestionChange, RecipientLookup, SessionChange, SessionMark,
 };
 pub use ids::{ConnectionId, MessageId, ProjectId, QuestionId, ReplicaId, SessionId, SessionName, UNSET_ID};
 pub use key::{ApiKey, CredentialStatus, KeyDigest, KeyHuman, KeyId, KeyRecord, KeyStatus, Owner, Scope};

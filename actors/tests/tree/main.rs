@@ -24,4 +24,5 @@ mod schedules;
 mod sessions;
 mod slow_storage;
 mod slow_stores;
+mod steps;
 mod world;

@@ -2,7 +2,7 @@
 
 #![allow(unused_qualifications, reason = "what utoipa writes")]
 
-use std::{ops::Bound, sync::Arc};
+use std::sync::Arc;
 
 use actix_web::{http::StatusCode, web};
 use actors::{
@@ -36,6 +36,9 @@ use crate::{
 
 const PAGE_LEN: usize = 50;
 const PAGE_LEN_MAX: usize = 500;
+/// Recipients of a page of the life of a message.
+const LIVES_LEN: usize = 500;
+const LIVES_LEN_MAX: usize = 1000;
 
 /// Selects messages of the list.
 #[derive(Deserialize, IntoParams)]
@@ -202,12 +205,15 @@ pub struct LifeQuery {
     /// `payload` shows the payload if it is kept, which requires the scope `admin`.
     #[param(pattern = "^payload$")]
     include: Option<String>,
+    /// Most recipients of a page.
+    #[param(minimum = 1, maximum = 1000, default = 500)]
+    limit: Option<usize>,
     /// The `next_cursor` of the previous page of recipients.
     #[param(format = "uuid")]
     cursor: Option<String>,
 }
 
-/// The life of a message: its envelope, and for each recipient what happened and when. Once the history has forgotten the
+/// The life of a message: its envelope, and for each recipient of a page what happened and when. Once the history has forgotten the
 /// message, only the last status of each recipient is known. A member sees messages that its own sessions sent or got.
 #[utoipa::path(get, path = "/api/v1/messages/{message_id}", operation_id = "get_message", tag = "messages",
     params(("message_id" = String, Path, format = "uuid"), LifeQuery), responses(
@@ -217,19 +223,20 @@ pub struct LifeQuery {
 ))]
 pub async fn life(Caller(by): Caller, query: web::Query<LifeQuery>, path: web::Path<String>) -> ApiResult {
     by.check_scope(Scope::Observer)?;
-    let LifeQuery { include, cursor } = query.into_inner();
+    let LifeQuery { include, limit, cursor } = query.into_inner();
     let with_payload = includes_payload(&by, include.as_deref())?;
     let after = cursor.map(|text| sessions::parse_cursor(&text)).transpose()?;
+    let limit = parse_limit(limit, LIVES_LEN, LIVES_LEN_MAX)?;
     let id = MessageId::parse(&path).ok_or_else(not_known)?;
-    let life = by.project.message_life(id).await?.filter(|life| is_visible(&by, life));
+    let life = by.project.message_life(id, after, limit).await?;
+    let life = life.filter(|life| is_visible(&by, life));
     let life = life.ok_or_else(not_known)?;
     let mut page = JsonPage::new("recipients");
-    let start = after.map_or(Bound::Unbounded, Bound::Excluded);
-    let recipients: Vec<_> = life.recipients.range((start, Bound::Unbounded)).collect();
+    let recipients: Vec<_> = life.recipients.iter().collect();
     let last = page.push_all(&recipients, |(session, life)| {
         RecipientView::new(&by.project, **session, life)
     });
-    let next_cursor = last.map(|(session, _)| **session);
+    let next_cursor = last.map(|(session, _)| **session).or(life.next);
     let mut envelope = Vec::new();
     let accepted_at = if let Some((at_ms, accepted)) = &life.accepted {
         let payload = if with_payload {
@@ -266,7 +273,7 @@ fn is_visible(by: &Arc<Identity>, life: &MessageLife) -> bool {
             .accepted
             .as_ref()
             .is_none_or(|(_, accepted)| by.project.is_party(by.owner(), accepted))
-        || life.recipients.keys().any(|session| by.owns_session(*session))
+        || life.with_receipt.iter().any(|session| by.owns_session(*session))
 }
 
 /// The life of a message for one recipient, as callers see it.

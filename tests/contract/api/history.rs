@@ -38,6 +38,33 @@ impl Tenant<'_> {
 }
 
 #[test]
+fn the_life_of_a_broadcast_has_pages_of_recipients() {
+    let broker = Broker::secured();
+    let team = broker.project("team", &json!({}));
+    let agents: Vec<_> = (0..7).map(|at| team.agent(&format!("agent-{at}"))).collect();
+    let sent = team.posts(&team.key, &note("reporter", None, "to all"));
+    let path = format!("messages/{}", sent["message_id"].as_str().unwrap());
+    agents[0].sees(["to all"]);
+    let whole = eventually("the delivery is in the history", || {
+        let life = team.gets(&path);
+        let recipients = life["recipients"].as_array().unwrap();
+        let mut events = recipients.iter().flat_map(|one| one["events"].as_array().unwrap());
+        events
+            .any(|event| event["event"] == "acknowledged")
+            .then(|| life.clone())
+    });
+    let all = whole["recipients"].as_array().unwrap();
+    assert_eq!((all.len(), whole.get("next_cursor")), (7, None));
+    for limit in [1, 3, 6, 7] {
+        assert_eq!(team.pages(&path, "recipients", limit), *all, "{limit} at a time");
+        let page = team.gets(&format!("{path}?limit={limit}"));
+        assert_eq!(page["recipients"].as_array().unwrap().len(), limit);
+        assert_eq!(page["message"], whole["message"]);
+    }
+    assert_eq!(team.gets(&format!("{path}?limit=7")).get("next_cursor"), None);
+}
+
+#[test]
 fn messages_are_listed_newest_first_without_payloads() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
@@ -217,6 +244,8 @@ fn bad_queries_are_refused() {
         "messages?include=all",
         "messages?order=asc",
         "messages/0190a5d2-c000-7000-8000-00000000002a?cursor=x",
+        "messages/0190a5d2-c000-7000-8000-00000000002a?limit=0",
+        "messages/0190a5d2-c000-7000-8000-00000000002a?limit=1001",
     ] {
         assert_refused(&team.api("GET", path, &Value::Null), 400, "invalid_argument");
     }

@@ -8,7 +8,11 @@ mod parties;
 mod scan;
 mod threads;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    ops::{Bound, RangeBounds},
+    sync::Arc,
+};
 
 use super::ProjectHandle;
 use crate::{
@@ -89,13 +93,17 @@ pub struct RecipientLife {
     pub changes: Vec<(u64, LifeChange)>,
 }
 
-/// The life of a message.
+/// The life of a message for a page of its recipients.
 #[derive(Clone, Debug, Default)]
 pub struct MessageLife {
     /// The envelope and the time of acceptance in milliseconds since the Unix epoch; None once the log has forgotten it.
     pub accepted: Option<(u64, Box<AcceptedMessage>)>,
-    /// By recipient.
+    /// By recipient, those of the page.
     pub recipients: BTreeMap<SessionId, RecipientLife>,
+    /// The last recipient of the page; None if no other follows.
+    pub next: Option<SessionId>,
+    /// All recipients whose receipts are kept, in no order.
+    pub with_receipt: Vec<SessionId>,
     /// The log has more events than were looked at, so that later changes may be missing.
     pub is_partial: bool,
 }
@@ -215,23 +223,24 @@ impl ProjectHandle {
         Ok(false)
     }
 
-    /// The life of a message: what the log tells of it, and what the receipts say now. None for a message that neither
-    /// knows.
+    /// The life of a message for at most `limit` of its recipients, by id, behind the recipient `after`: what the log tells of
+    /// it, and what the receipts say now. None for a message that neither knows.
     ///
     /// # Errors
     /// `unavailable`.
-    pub async fn message_life(&self, message: MessageId) -> Result<Option<MessageLife>, BrokerError> {
-        let mut life = MessageLife::default();
+    pub async fn message_life(
+        &self,
+        message: MessageId,
+        after: Option<SessionId>,
+        limit: usize,
+    ) -> Result<Option<MessageLife>, BrokerError> {
         let receipts = self.message_status(message).await?;
         let is_known = receipts.is_some();
-        for receipt in receipts.unwrap_or_default() {
-            let life = life.recipients.entry(receipt.session).or_default();
-            life.status = Some(receipt);
-        }
+        let (mut life, page) = MessageLife::begin(receipts.unwrap_or_default(), after, limit);
         let mut from = EventStart::At(begin_ms(message));
         let mut scanned = 0;
         loop {
-            let page = self
+            let read = self
                 .events(EventQuery {
                     from,
                     direction: Direction::Forward,
@@ -240,11 +249,11 @@ impl ProjectHandle {
                     bytes_max: READ_BYTES,
                 })
                 .await?;
-            scanned += page.scanned;
-            for event in page.events {
-                life.add(message, event);
+            scanned += read.scanned;
+            for event in read.events {
+                life.add(message, event, page);
             }
-            let Some(next) = page.next.filter(|_| page.more) else {
+            let Some(next) = read.next.filter(|_| read.more) else {
                 break;
             };
             // A message that the log has not met by now is not in it: its record is at the time of its id.
@@ -258,6 +267,7 @@ impl ProjectHandle {
             from = EventStart::After(next);
             tokio::task::yield_now().await;
         }
+        life.end(limit);
         Ok((is_known || life.accepted.is_some()).then_some(life))
     }
 
@@ -279,18 +289,60 @@ fn begin_ms(message: MessageId) -> u64 {
     (high >> 16).saturating_sub(CLOCK_STEP_MS)
 }
 
+/// The recipients of a page: those behind the first bound and up to the second.
+type PageBounds = (Bound<SessionId>, Bound<SessionId>);
+
 impl MessageLife {
-    fn add(&mut self, message: MessageId, logged: LoggedEvent) {
+    /// What the receipts say of a page of recipients, and its bounds. The log may know others in it.
+    fn begin(mut receipts: Vec<RecipientStatus>, after: Option<SessionId>, limit: usize) -> (Self, PageBounds) {
+        let with_receipt = receipts.iter().map(|receipt| receipt.session).collect();
+        receipts.retain(|receipt| after.is_none_or(|after| receipt.session > after));
+        let mut next = None;
+        if receipts.len() > limit {
+            let (_, last, _) = receipts.select_nth_unstable_by_key(limit.max(1) - 1, |receipt| receipt.session);
+            next = Some(last.session);
+            receipts.truncate(limit.max(1));
+        }
+        let lives = receipts.into_iter().map(|receipt| {
+            let (session, status) = (receipt.session, Some(receipt));
+            let changes = Vec::new();
+            (session, RecipientLife { status, changes })
+        });
+        let life = Self {
+            recipients: lives.collect(),
+            next,
+            with_receipt,
+            ..Self::default()
+        };
+        let bounds = (
+            after.map_or(Bound::Unbounded, Bound::Excluded),
+            next.map_or(Bound::Unbounded, Bound::Included),
+        );
+        (life, bounds)
+    }
+
+    /// Ends the page at its limit, which recipients that only the log knows may exceed.
+    fn end(&mut self, limit: usize) {
+        if let Some(&first_beyond) = self.recipients.keys().nth(limit.max(1)) {
+            self.recipients.split_off(&first_beyond);
+            self.next = self.recipients.keys().next_back().copied();
+        }
+    }
+
+    fn add(&mut self, message: MessageId, logged: LoggedEvent, page: PageBounds) {
         let at_ms = logged.at_ms;
         let (session, change) = match logged.event {
             ProjectEvent::Accepted(accepted) if accepted.message == message => {
-                if let LoggedRecipients::One(session) = accepted.recipients {
+                if let LoggedRecipients::One(session) = accepted.recipients
+                    && page.contains(&session)
+                {
                     self.recipients.entry(session).or_default();
                 }
                 // The receipts also name the sessions to which it was redriven later. Where replicas write the log, the
                 // record of a delivery may precede that of the acceptance.
+                let accepted_for = accepted.recipients.lookup();
                 for (session, life) in &mut self.recipients {
-                    if accepted.recipients.may_contain(*session) {
+                    if accepted_for.may_contain(*session) {
                         life.changes.insert(0, (at_ms, LifeChange::Queued));
                     }
                 }
@@ -317,14 +369,13 @@ impl MessageLife {
             } if of == message => (session, LifeChange::Redriven { from }),
             _ => return,
         };
-        self.recipients
-            .entry(session)
-            .or_default()
-            .changes
-            .push((at_ms, change));
+        if page.contains(&session) {
+            let life = self.recipients.entry(session).or_default();
+            life.changes.push((at_ms, change));
+        }
     }
 
-    /// Whether nothing more can happen: every recipient has acknowledged it, in the log too.
+    /// Whether nothing more can happen: every recipient of the page has acknowledged it, in the log too.
     fn is_over(&self) -> bool {
         let is_acknowledged = |life: &RecipientLife| {
             let last = life.changes.last();

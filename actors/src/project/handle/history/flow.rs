@@ -84,6 +84,7 @@ impl ProjectHandle {
         let (mut tally, all) = (Tally::default(), SessionSet::of(&self.directory().all()));
         while let Some(events) = scan.next(self).await? {
             for event in events {
+                scan.count(&event).await;
                 tally.add(event, own.as_ref(), &all);
             }
         }
@@ -98,22 +99,24 @@ impl ProjectHandle {
             is_complete,
             ..Flow::default()
         };
-        let mut edges: Vec<_> = tally.edges.iter().collect();
+        tokio::task::yield_now().await;
+        let mut edges: Vec<_> = tally.edges.iter().map(|(ends, counts)| (*ends, *counts)).collect();
         // Pairs that are equally busy keep their order from one answer to the next.
-        edges.sort_unstable_by_key(|(ends, counts)| (std::cmp::Reverse(counts.messages), **ends));
-        for (at, (&(from, to), counts)) in edges.into_iter().enumerate() {
-            if at < limit {
-                flow.edges.push(FlowEdge {
-                    from: tally.names.party(self, from),
-                    to: to.map_or_else(Party::default, |to| tally.names.party(self, to)),
-                    messages: counts.messages,
-                    dead_letters: counts.dead_letters,
-                });
-            } else {
-                flow.folded_edges += 1;
-                flow.folded_messages += counts.messages;
-            }
+        let rank = |(ends, counts): &(Ends, Counts)| (std::cmp::Reverse(counts.messages), *ends);
+        if edges.len() > limit {
+            edges.select_nth_unstable_by_key(limit, rank);
+            flow.folded_edges = edges.len() - limit;
+            flow.folded_messages = edges[limit..].iter().map(|(_, counts)| counts.messages).sum();
+            edges.truncate(limit);
         }
+        edges.sort_unstable_by_key(rank);
+        let edges = edges.into_iter().map(|((from, to), counts)| FlowEdge {
+            from: tally.names.party(self, from),
+            to: to.map_or_else(Party::default, |to| tally.names.party(self, to)),
+            messages: counts.messages,
+            dead_letters: counts.dead_letters,
+        });
+        flow.edges = edges.collect();
         Ok(flow)
     }
 }
@@ -134,8 +137,12 @@ impl Tally {
                     LoggedRecipients::One(to) => count(Some(*to)),
                     LoggedRecipients::Many(marks) => marks.iter().for_each(|mark| count(all.find(*mark))),
                 }
+                if dead.is_empty() {
+                    return;
+                }
+                let recipients = accepted.recipients.lookup();
                 for to in dead {
-                    let known = accepted.recipients.may_contain(to).then_some(to);
+                    let known = recipients.may_contain(to).then_some(to);
                     let ends = [(from, known), (from, None)];
                     if let Some(ends) = ends.into_iter().find(|ends| self.edges.contains_key(ends)) {
                         self.edges.entry(ends).or_default().dead_letters += 1;

@@ -19,6 +19,8 @@ pub(super) const COUNT_READ_MAX: usize = 5_000;
 pub(super) const READ_BYTES: usize = 1 << 20;
 /// Recipients of messages that one walk looks at, at most, unless one message has more: broadcasts have many.
 const RECIPIENTS_SCAN_MAX: usize = 200_000;
+/// Recipients that a walk counts before it lets others work, unless one message has more: about 2 ms.
+const RECIPIENTS_AT_ONCE: usize = 10_000;
 
 /// What a walk looks at.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +49,8 @@ pub(super) struct LogScan {
     from: Option<EventStart>,
     scanned: usize,
     recipients: usize,
+    /// Recipients that were counted since others could work.
+    counted: usize,
     /// Where another walk could go on, after a bound has ended this one.
     rest: Option<EventPosition>,
     oldest_ms: Option<u64>,
@@ -59,6 +63,7 @@ impl LogScan {
             from: Some(span.from),
             scanned: 0,
             recipients: 0,
+            counted: 0,
             rest: None,
             oldest_ms: None,
         }
@@ -102,6 +107,15 @@ impl LogScan {
             }
         }
         Ok(Some(read.events))
+    }
+
+    /// To be called before the recipients of a message are counted: lets others work now and then.
+    pub(super) async fn count(&mut self, event: &LoggedEvent) {
+        self.counted += recipients_len(event);
+        if self.counted > RECIPIENTS_AT_ONCE {
+            self.counted = 0;
+            tokio::task::yield_now().await;
+        }
     }
 
     /// Ends the walk behind what it has found. Another one can go on from there.

@@ -134,6 +134,7 @@ impl ProjectHandle {
         let mut newest = None;
         while let Some(events) = scan.next(self).await? {
             for logged in events {
+                scan.count(&logged).await;
                 newest = newest.or(Some(logged.position));
                 let ProjectEvent::Accepted(accepted) = logged.event else {
                     continue;
