@@ -1,13 +1,18 @@
 //! Ids and names, parsed once at the edge.
 
-use std::{borrow::Cow, fmt, sync::Arc};
+use std::{
+    borrow::Cow,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use icu_normalizer::ComposingNormalizerBorrowed;
 use icu_properties::{CodePointSetData, props::DefaultIgnorableCodePoint};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use uuid::Uuid;
+use uuid::{ContextV7, Timestamp, Uuid};
 
 use super::BrokerError;
+use crate::clock::Now;
 
 /// The placeholder for an id that is written later: as long as any UUID in text form.
 pub const UNSET_ID: &str = "00000000-0000-0000-0000-000000000000";
@@ -245,6 +250,20 @@ uuid_id!(
 );
 
 impl QuestionId {
+    /// The id of a question that is asked now, by the clock that its answer is timed with. In one process a later question has
+    /// a greater id, even if the wall clock is set back.
+    #[must_use]
+    pub fn at(now: Now) -> Self {
+        static CONTEXT: Mutex<ContextV7> = Mutex::new(ContextV7::new());
+        let context = CONTEXT.lock().unwrap_or_else(PoisonError::into_inner);
+        let (seconds, millis) = (now.unix_ms / 1000, now.unix_ms % 1000);
+        Self(Uuid::new_v7(Timestamp::from_unix(
+            &*context,
+            seconds,
+            millis as u32 * 1_000_000,
+        )))
+    }
+
     /// A new id.
     #[must_use]
     pub fn generate() -> Self {
@@ -339,6 +358,19 @@ mod tests {
         assert_eq!(second.as_uuid().as_u128(), id.as_uuid().as_u128() + 0xfedc_ba98);
         assert_eq!(second.durable(), id);
         assert_eq!(second.of_incarnation(3), id.of_incarnation(3));
+    }
+
+    #[test]
+    fn the_id_of_a_question_has_the_time_of_the_clock_that_it_is_asked_by() {
+        let at = |unix_ms| Now { unix_ms, mono_ms: 0 };
+        // Far ahead: no other test of this process has asked later.
+        let asked_ms = 3_000_000_000_123;
+        let first = QuestionId::at(at(asked_ms));
+        assert_eq!(first.created_ms(), asked_ms);
+        let ids: Vec<_> = (0..5_000)
+            .map(|step| QuestionId::at(at(asked_ms - step % 700)))
+            .collect();
+        assert!(first < ids[0] && ids.is_sorted_by(|a, b| a < b));
     }
 
     #[test]

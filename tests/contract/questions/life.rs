@@ -47,6 +47,21 @@ fn a_call_waits_for_the_answer_of_a_person() {
 }
 
 #[test]
+fn nothing_happens_to_a_question_before_it_is_asked() {
+    let broker = Broker::without_timeouts();
+    let (alice, mara) = (broker.agent("alice"), broker.person("mara"));
+    for at in 0..60 {
+        let id = asked(&alice, asks(&format!("{at}?")));
+        let shown = mara.answers(&id, json!({"text": "yes"}));
+        let at = |member: &str| shown[member].as_str().unwrap().to_owned();
+        assert!(
+            at("asked_at") <= at("seen_at") && at("seen_at") <= at("answered_at"),
+            "{shown}"
+        );
+    }
+}
+
+#[test]
 fn a_call_over_http_waits_for_the_answer_of_a_person() {
     let broker = Broker::without_timeouts();
     let mara = broker.person("mara");

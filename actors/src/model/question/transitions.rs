@@ -133,8 +133,14 @@ impl Question {
     }
 
     fn seen_at(mut self, now: Now) -> Self {
-        self.seen_at_ms.get_or_insert(now.unix_ms);
+        let at_ms = self.after_asking(now);
+        self.seen_at_ms.get_or_insert(at_ms);
         self
+    }
+
+    /// The wall clock, not before the question was asked: the clock of another replica may be ahead of this one.
+    fn after_asking(&self, now: Now) -> u64 {
+        now.unix_ms.max(self.asked_at_ms())
     }
 
     /// It is shown to this console first. An offer to another console ends.
@@ -315,7 +321,7 @@ impl Question {
     }
 
     fn closing(&self, how: Closing, now: Now) -> Self {
-        let at_ms = now.unix_ms;
+        let at_ms = self.after_asking(now);
         self.next(QuestionState::Closed(Closed { at_ms, how }))
     }
 

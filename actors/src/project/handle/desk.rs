@@ -262,7 +262,7 @@ fn new_question(
         return Err(BrokerError::invalid("idempotency_key", reason));
     }
     let question = Question {
-        id: QuestionId::generate(),
+        id: QuestionId::at(now),
         revision: 0,
         asker: Asker {
             session: asker.record.id,

@@ -39,7 +39,7 @@ pub fn human(name: &str) -> SessionName {
 /// A new question with this content.
 pub fn question(session: SessionId, content: &QuestionContent, key: Option<&str>) -> Question {
     Question {
-        id: QuestionId::generate(),
+        id: QuestionId::at(crate::clock::now()),
         revision: 0,
         asker: Asker {
             session,
