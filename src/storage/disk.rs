@@ -17,6 +17,7 @@ use std::{
 
 use actors::{
     clock::Now,
+    faults,
     storage::{
         StoreError,
         disk::{DiskSettings, DiskSpace, DiskStorage, Engine, EngineReader, Record, ScanVisitor},
@@ -154,6 +155,7 @@ impl Engine for DataFolder {
     }
 
     fn commit(&mut self, group: Vec<Record>) -> Result<(), StoreError> {
+        faults::delay_commit();
         self.database.with(|database, records| {
             let mut batch = database.batch().durability(Some(PersistMode::SyncData));
             for Record { key, value } in group {

@@ -202,23 +202,25 @@ fn a_backlog_comes_before_what_is_sent_meanwhile_despite_lost_connections() {
     const MESSAGES: usize = 40;
     let redis = Redis::start();
     let cluster = two_replicas(&redis);
-    let alice = cluster.replicas[0].agent("alice");
+    let mut alice = cluster.replicas[0].agent("alice");
     for round in 0..ROUNDS {
         let name = format!("bob{round}");
         drop(cluster.replicas[1].agent(&name));
         for number in 0..BACKLOG {
             sends_number(&alice, number, &name);
         }
-        thread::scope(|scope| {
-            scope.spawn(|| {
+        alice = thread::scope(|scope| {
+            let (redis, name) = (&redis, name.as_str());
+            let sender = scope.spawn(move || {
                 for number in BACKLOG..MESSAGES {
                     if number % 8 == round % 8 {
-                        drop_connections(&redis);
+                        drop_connections(redis);
                     }
-                    sends_number(&alice, number, &name);
+                    sends_number(&alice, number, name);
                 }
+                alice
             });
-            let bob = returns(&cluster.replicas[1], &name);
+            let bob = returns(&cluster.replicas[1], name);
             let mut seen = BTreeSet::new();
             while seen.len() < MESSAGES {
                 let (number, _, _) = next_message(&bob);
@@ -227,6 +229,7 @@ fn a_backlog_comes_before_what_is_sent_meanwhile_despite_lost_connections() {
                     assert_eq!(last, Some(number), "round {round}: {number} came after {last:?}");
                 }
             }
+            sender.join().unwrap()
         });
     }
 }

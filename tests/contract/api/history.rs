@@ -44,7 +44,7 @@ fn the_life_of_a_broadcast_has_pages_of_recipients() {
     let agents: Vec<_> = (0..7).map(|at| team.agent(&format!("agent-{at}"))).collect();
     let sent = team.posts(&team.key, &note("reporter", None, "to all"));
     let path = format!("messages/{}", sent["message_id"].as_str().unwrap());
-    agents[0].sees(["to all"]);
+    agents[0].reads(json!({"acknowledge": "immediate"}));
     let whole = eventually("the delivery is in the history", || {
         let life = team.gets(&path);
         let recipients = life["recipients"].as_array().unwrap();

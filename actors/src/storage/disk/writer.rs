@@ -10,7 +10,6 @@ use super::{
 };
 use crate::{
     clock::{fine_ns, now},
-    faults,
     metrics::METRICS,
     rest::{self, REST_MAX},
     storage::StoreError,
@@ -78,7 +77,6 @@ impl<E: Engine> DiskWriter<E> {
     }
 
     fn commit(&mut self, mut group: Group) -> Result<(), StoreError> {
-        faults::delay_commit();
         let records = sort_and_dedup(std::mem::take(&mut group.records));
         let (len, begun_ns) = (records.len() as u64, fine_ns());
         self.has_removed |= records.iter().any(|record| record.value.is_none());

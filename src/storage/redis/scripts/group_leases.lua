@@ -187,7 +187,7 @@ function group_leases.convert_all(replica)
 end
 
 -- What records say about readers (inboxes.read_reader), by record: the same records come again with every broadcast. It
--- follows from the record alone, whatever the data set.
+-- follows from the record alone and is the same in each data set.
 local readers, readers_len = {}, 0
 local READERS_LEN_MAX = 20000
 
