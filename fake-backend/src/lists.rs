@@ -32,7 +32,8 @@ pub fn serve(server: &Server, method: &str, params: &Value) -> Result<Value, Val
         }
         "prompts/get" => return Err(error(-32602, "no such prompt")),
         "resources/read" if uri.starts_with("fake://") && uri != "fake://none" => {
-            json!({"contents": [{"uri": uri, "mimeType": "text/plain", "text": format!("content of {uri}")}]})
+            let text = format!("content of {uri}{}", server.script.name);
+            json!({"contents": [{"uri": uri, "mimeType": "text/plain", "text": text}]})
         }
         "resources/read" if server.is_modern() => return Err(error(-32602, "no such resource")),
         "resources/read" => return Err(error(-32002, "no such resource")),

@@ -33,6 +33,8 @@ pub struct Script {
     pub instructions: Option<String>,
     /// Further resources.
     pub resources: Vec<String>,
+    /// What the texts of its resources say of it.
+    pub name: String,
     /// Further items, as their lists have them: JSON objects.
     pub items: Vec<(String, serde_json::Value)>,
     pub refuses_lists: bool,
@@ -90,6 +92,7 @@ impl Script {
                     let item = serde_json::from_str(&item).map_err(|error| format!("{item}: {error}"))?;
                     script.items.push((list, item));
                 }
+                "--name" => script.name = value()?,
                 "--missing-method" => script.missing_methods.push(value()?),
                 "--last-cursor" => script.last_cursor = Some(value()?),
                 "--failing-page" => script.failing_page = Some(number(value()?)?),

@@ -57,6 +57,7 @@ const NAMES: &[&str] = &[
     "complete",
     "touch",
     "subscribed",
+    "hand_out",
 ];
 
 /// The list of tools.
@@ -184,6 +185,17 @@ impl Call<'_> {
                 Some(Err(
                     json!({"code": code, "message": self.text("message"), "data": {"x": 1}}),
                 ))
+            }
+            "hand_out" => {
+                let uri = |number: u32| match self.text("uri") {
+                    "" => format!("fake://handed-out/{number}"),
+                    given => given.to_owned(),
+                };
+                let content = json!([
+                    {"type": "resource_link", "uri": uri(1), "name": "link"},
+                    {"type": "resource", "resource": {"uri": uri(2), "text": "embedded"}},
+                ]);
+                Some(self.result(json!({"content": content, "_meta": {"example.com/see": uri(3)}})))
             }
             "tool_error" => Some(self.result(json!({"content": [], "isError": true}))),
             "received" => Some(self.object(json!({"lines": self.server.state().received}))),

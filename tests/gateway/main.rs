@@ -8,6 +8,7 @@ mod support;
 
 mod added;
 mod added_refusals;
+mod addresses;
 mod asking;
 mod asking_for_pages;
 mod commands;

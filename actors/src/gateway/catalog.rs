@@ -8,6 +8,7 @@ use std::{
 };
 
 use super::{
+    addresses::{Addresses, offered_uri, split_uri},
     listing::{Listing, Prefixed, Target},
     lists::{BackendLists, Item, ListKind},
     names::{Names, Naming, Prefix},
@@ -30,6 +31,7 @@ pub struct Offer {
 /// An item, and what is listed in place of its own texts.
 #[derive(Clone, Copy)]
 struct Listed<'a> {
+    addresses: &'a Addresses<'a>,
     item: &'a Item,
     kind: ListKind,
     texts: Option<&'a ToolOverride>,
@@ -55,6 +57,7 @@ impl Catalog {
             single: single(offers, naming),
             ..Self::default()
         };
+        let addresses: Vec<Addresses<'_>> = offers.iter().map(|offer| Addresses::new(&offer.lists)).collect();
         let mut names = [Names::new(naming), Names::new(naming)];
         let mut prefixed: [Vec<(Prefixed<'_>, Listed<'_>)>; 2] = Default::default();
         for (at, Offer { config, lists }) in offers.iter().enumerate() {
@@ -69,7 +72,12 @@ impl Catalog {
                         original: item.key.as_str().into(),
                     };
                     let texts = config.tools.overrides.get(&item.key).filter(|_| is_tool);
-                    let listed = Listed { item, kind, texts };
+                    let listed = Listed {
+                        addresses: &addresses[at],
+                        item,
+                        kind,
+                        texts,
+                    };
                     let renamed = config.tools.rename.get(&item.key).filter(|_| is_tool);
                     let own = renamed.unwrap_or(&item.key);
                     let text = match (renamed, texts) {
@@ -133,20 +141,23 @@ impl Catalog {
         }
     }
 
-    /// Where a URI leads: one that is listed, an original one that exactly one backend lists, or one that begins like
-    /// those of a backend, which may have a template for it.
+    /// Where a URI leads: one that is listed, an original one that exactly one backend lists, or one that has the name of a
+    /// backend in it, which may have a template for it.
     pub fn resource(&self, uri: &str) -> Option<Target> {
-        if let Some(target) = self.listing(None, ListKind::Resources).find(uri) {
-            return Some(target.clone());
-        }
-        let (name, original) = if let Some(rest) = uri.strip_prefix("ui://") {
-            let (name, path) = rest.split_once('/')?;
-            (name, format!("ui://{path}"))
-        } else {
-            let (name, original) = uri.split_once('+')?;
-            (name, original.to_owned())
-        };
-        let backend = self.backends.iter().position(|known| known.as_str() == name)?;
+        let listed = self.listing(None, ListKind::Resources).find(uri).cloned();
+        listed.or_else(|| self.named_resource(uri))
+    }
+
+    /// Where a URI leads that is offered, or has the name of a backend in it.
+    pub fn offered_resource(&self, uri: &str) -> Option<Target> {
+        let offered = self.listing(None, ListKind::Resources).find_offered(uri).cloned();
+        offered.or_else(|| self.named_resource(uri))
+    }
+
+    fn named_resource(&self, uri: &str) -> Option<Target> {
+        let (names, original) = split_uri(uri)?;
+        let position = |name: &str| self.backends.iter().position(|known| known.as_str() == name);
+        let backend = names.into_iter().flatten().find_map(position)?;
         Some(Target {
             backend,
             original: original.into(),
@@ -170,14 +181,6 @@ fn other_names(kind: ListKind, backend: &BackendName, own: &str, naming: &Naming
             .collect(),
         ListKind::Resources => vec![own.to_owned()],
         ListKind::Templates => Vec::new(),
-    }
-}
-
-/// The URI under which a resource of a backend is offered: `github+file:///x`, and `ui://github/x` for `ui://x`.
-pub fn offered_uri(backend: &BackendName, uri: &str) -> String {
-    match uri.strip_prefix("ui://") {
-        Some(path) => format!("ui://{backend}/{path}"),
-        None => format!("{backend}+{uri}"),
     }
 }
 
@@ -206,7 +209,7 @@ impl Listed<'_> {
             .iter()
             .filter(|(member, _)| !members.iter().any(|(known, _)| known == member))
             .filter_map(|(member, text)| Some((*member, text.as_deref()?)));
-        let meta = backend.map(|backend| meta_with(&members, backend, self.kind, &item.key));
+        let meta = backend.map(|backend| self.meta_with(&members, backend));
         let added = changed.iter().filter_map(|(_, text)| text.as_ref()).chain(&meta);
         let mut out = Vec::with_capacity(item.text.len() + added.map(String::len).sum::<usize>());
         let kept = members.iter().filter(|(member, _)| member != "_meta" || meta.is_none());
@@ -218,30 +221,34 @@ impl Listed<'_> {
         );
         written(out)
     }
-}
 
-/// The `_meta` of an item, with the backend that has it.
-fn meta_with(members: &[(Cow<'_, str>, &str)], backend: &BackendName, kind: ListKind, original: &str) -> String {
-    let label = match kind {
-        ListKind::Tools => "tool",
-        ListKind::Prompts => "prompt",
-        ListKind::Resources | ListKind::Templates => kind.key(),
-    };
-    let mut origin = Vec::new();
-    let (backend, original) = (json::string(backend.as_str()), json::string(original));
-    json::write_object(&mut origin, [("name", backend.as_str()), (label, original.as_str())]);
-    let origin = written(origin);
-    let known = members.iter().find(|(member, _)| member == "_meta");
-    let known = known.and_then(|(_, meta)| json::members(meta).ok()).unwrap_or_default();
-    let others = known.iter().filter(|(member, _)| member != BACKEND_META);
-    let mut meta = Vec::new();
-    json::write_object(
-        &mut meta,
-        others
-            .map(|(member, value)| (&**member, *value))
-            .chain([(BACKEND_META, origin.as_str())]),
-    );
-    written(meta)
+    /// The `_meta` of an item, with the backend that has it, and with addresses under which its resources are offered.
+    fn meta_with(&self, members: &[(Cow<'_, str>, &str)], backend: &BackendName) -> String {
+        let label = match self.kind {
+            ListKind::Tools => "tool",
+            ListKind::Prompts => "prompt",
+            ListKind::Resources | ListKind::Templates => self.kind.key(),
+        };
+        let mut origin = Vec::new();
+        let (name, original) = (json::string(backend.as_str()), json::string(&self.item.key));
+        json::write_object(&mut origin, [("name", name.as_str()), (label, original.as_str())]);
+        let origin = written(origin);
+        let known = members.iter().find(|(member, _)| member == "_meta");
+        let known = known.and_then(|(_, meta)| json::members(meta).ok()).unwrap_or_default();
+        let others = known.iter().filter(|(member, _)| member != BACKEND_META);
+        let others: Vec<_> = others
+            .map(|(member, value)| (&**member, self.addresses.offered_in(backend, value)))
+            .collect();
+        let mut meta = Vec::new();
+        json::write_object(
+            &mut meta,
+            others
+                .iter()
+                .map(|(member, value)| (*member, &**value))
+                .chain([(BACKEND_META, origin.as_str())]),
+        );
+        written(meta)
+    }
 }
 
 /// Text that was written as UTF-8.

@@ -65,6 +65,14 @@ impl Listing {
         }
     }
 
+    /// Where an offered name leads.
+    pub(super) fn find_offered(&self, name: &str) -> Option<&Target> {
+        match self.targets.get(name)? {
+            Place::Offered(target) => Some(target),
+            Place::At(_) | Place::Ambiguous => None,
+        }
+    }
+
     /// The text of the list: JSON objects, separated by commas.
     pub fn text(&self) -> &str {
         &self.text

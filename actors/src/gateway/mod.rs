@@ -23,6 +23,7 @@
 
 mod actor;
 mod added;
+mod addresses;
 mod asked_urls;
 mod backend;
 mod call;
@@ -30,6 +31,7 @@ mod catalog;
 mod changes;
 mod counters;
 mod frame_link;
+mod handed_out;
 mod kept_lists;
 mod launch;
 mod lease;
@@ -56,9 +58,10 @@ mod turns;
 
 pub use actor::{Gateway, GatewayHandle, GatewaySettings};
 pub use added::BackendTables;
+pub use addresses::{offered_uri, scheme_of};
 pub use asked_urls::AskedUrls;
 pub use call::{Call, CallEnd, CallEvent, CallNumber, CallPurpose, InputRequest, Link};
-pub use catalog::{BACKEND_META, Catalog, offered_uri};
+pub use catalog::{BACKEND_META, Catalog};
 pub use counters::{BackendCounters, CallOutcome, Counts, Direction, StartReason};
 pub use frame_link::{Belongs, FrameLink, SET_LOG_LEVEL};
 pub use launch::{Instance, InstanceEvent, LaunchOrder, Launcher, ReadyInstance, Report, ServerInfo, process_number};

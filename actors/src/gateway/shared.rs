@@ -15,6 +15,7 @@ use super::{
     call::Link,
     catalog::Catalog,
     counters::BackendCounters,
+    handed_out::HandedOut,
     launch::ServerInfo,
     lease::Leases,
     listing::Target,
@@ -43,6 +44,8 @@ pub struct GatewayShared {
     changed: watch::Sender<u64>,
     /// When its project was opened, on the monotonic clock.
     opened_ms: u64,
+    /// The addresses that results have handed out.
+    pub handed_out: HandedOut,
 }
 
 /// The backends and their catalog, which belong together.
@@ -109,6 +112,7 @@ impl GatewayShared {
             revisions: watch::Sender::default(),
             changed: watch::Sender::default(),
             opened_ms: now().mono_ms,
+            handed_out: HandedOut::default(),
         })
     }
 
@@ -124,6 +128,11 @@ impl GatewayShared {
 
     pub(super) fn revise(&self, revise: impl FnOnce(&mut AllRevisions)) {
         self.revisions.send_modify(revise);
+    }
+
+    /// Tells clients that their tools may be others, although nobody knows that they are.
+    pub fn announce_tools(&self) {
+        self.revise(|revisions| revisions.together.add([true, false, false, false]));
     }
 
     /// Changes of the lists that clients see, at most one in a second.

@@ -23,6 +23,7 @@ use tokio::{
 };
 
 use super::{
+    addresses,
     asking::{InputRequired, ROUNDS_MAX, States, ask_legacy_caller, forget_later, missing_capability},
     deadlines::Deadlines,
     held_bytes::HeldBytes,
@@ -422,6 +423,7 @@ impl RunningCall {
                     } else {
                         CallOutcome::Ok
                     });
+                addresses::note(&self.context, &self.backend().name, &result);
                 self.context.identity.charge_answer(result.len());
                 self.to.raw_result(&self.context.outbox, &result);
             }

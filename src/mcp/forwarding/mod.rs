@@ -1,8 +1,9 @@
 //! Requests that a backend answers: which backend a name leads to, what is sent to it, and what becomes of its answer.
 //!
 //! `route` finds the backend, `request` writes the frame, `forward` begins the call, `call` runs the call to its answer, `record` counts and traces it, `response` translates the
-//! answer into the caller's era, `asking` brings questions of a backend to its caller, `question` in the form that the caller takes, `tasks` passes its tasks on, under ids of `task_id`, and `own_instance` is the instance that tells a caller of changes. Nothing is parsed but the members that change; all other bytes are passed on as they are.
+//! answer into the caller's era, `addresses` notes which addresses it hands out, `asking` brings questions of a backend to its caller, `question` in the form that the caller takes, `tasks` passes its tasks on, under ids of `task_id`, and `own_instance` is the instance that tells a caller of changes. Nothing is parsed but the members that change; all other bytes are passed on as they are.
 
+mod addresses;
 mod asking;
 mod call;
 mod deadlines;

@@ -8,6 +8,7 @@ use actors::{
     model::Scope,
 };
 
+use super::owner::Caller;
 use crate::{
     json::scan,
     mcp::{
@@ -197,12 +198,28 @@ fn resource_target(context: &PeerContext, offered: &Offered, uri: &str) -> Optio
         return None;
     }
     let only = context.exposure.only_backend(offered);
-    let listed = (only.is_none() || context.exposure == Exposure::Backends).then(|| offered.catalog.resource(uri));
+    let listed = (only.is_none() || context.exposure == Exposure::Backends).then(|| {
+        let offered_resource = offered.catalog.offered_resource(uri);
+        offered_resource
+            .or_else(|| handed_out(context, offered, uri))
+            .or_else(|| offered.catalog.resource(uri))
+    });
     listed.flatten().or_else(|| {
         only.map(|backend| Target {
             backend,
             original: uri.into(),
         })
+    })
+}
+
+/// Where a URI leads that a result has handed out to the caller.
+fn handed_out(context: &PeerContext, offered: &Offered, uri: &str) -> Option<Target> {
+    let known = &context.project.gateway()?.shared().handed_out;
+    let name = known.backend_of(Caller::of(context).id(), uri)?;
+    let backend = offered.backends.iter().position(|backend| backend.name == name)?;
+    Some(Target {
+        backend,
+        original: uri.into(),
     })
 }
 
