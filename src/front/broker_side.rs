@@ -523,7 +523,10 @@ impl BrokerSide {
     }
 }
 
-const LISTS_CHANGED: &[u8] = b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"}\n";
+/// The lists of the broker are others than those that the client may have.
+const LISTS_CHANGED: &[u8] = b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"}\n\
+{\"jsonrpc\":\"2.0\",\"method\":\"notifications/prompts/list_changed\"}\n\
+{\"jsonrpc\":\"2.0\",\"method\":\"notifications/resources/list_changed\"}\n";
 
 /// The name that the front registers on a new connection. `given` is the one that the broker has made unique.
 fn name_to_register(state: &State, given: Option<&str>, is_local: bool) -> Option<SessionName> {

@@ -2,7 +2,7 @@
 //! keeps it until there is one.
 
 use std::{
-    io,
+    io::{self, Write},
     net::Shutdown,
     ops::Range,
     os::fd::AsFd,
@@ -21,7 +21,7 @@ use super::{
     own_answers::{self, Answerer, OfferedEra},
     refusal,
     requests::{Answer, Cancelled, Effect, Repeat, Traits},
-    shared::{Link, Shared, Stage, State},
+    shared::{Link, Lists, Shared, Stage, State},
     splice, stdio,
 };
 use crate::{
@@ -67,11 +67,14 @@ pub struct ClientSide {
     has_spoken: bool,
     /// Until when handshakes wait for what the broker says. The first one sets it.
     introduces_until: Option<Instant>,
+    /// How long the first lists wait for the broker, and until when. The first one sets that.
+    list_wait: Option<Duration>,
+    lists_until: Option<Instant>,
 }
 
 impl ClientSide {
-    /// Reads frames of at most `frame_len_max` bytes.
-    pub fn new(shared: Arc<Shared>, era: OfferedEra, frame_len_max: usize) -> Self {
+    /// Reads frames of at most `frame_len_max` bytes. The first lists wait for the broker as long as `list_wait` says.
+    pub fn new(shared: Arc<Shared>, era: OfferedEra, frame_len_max: usize, list_wait: Option<Duration>) -> Self {
         Self {
             shared,
             era,
@@ -81,6 +84,8 @@ impl ClientSide {
             link: None,
             has_spoken: false,
             introduces_until: None,
+            list_wait,
+            lists_until: None,
         }
     }
 
@@ -189,6 +194,9 @@ impl ClientSide {
             self.call(text, id, place, params);
             return Ok(());
         }
+        if own_answers::is_list(method) {
+            self.await_lists();
+        }
         let mut state = self.shared.state();
         let answerer = own_answers::answer(&mut state, self.era, method, params)?;
         match answerer {
@@ -264,6 +272,36 @@ impl ClientSide {
             .introduces_until
             .get_or_insert_with(|| Instant::now() + INTRODUCTION_WAIT_MAX);
         self.shared.wait_until(until, is_ready);
+    }
+
+    /// Waits until it is known whose lists the client gets. What was read before is sent first. Without a broker the client
+    /// gets those of this program, and later hears that they have changed.
+    fn await_lists(&mut self) {
+        let Some(wait) = self.list_wait else { return };
+        let is_known = |state: &State| {
+            state.lists != Lists::Awaited || state.open_link().is_some() || state.stage >= Stage::Draining
+        };
+        if is_known(&self.shared.state()) {
+            return;
+        }
+        self.flush();
+        self.begin_serving();
+        let until = *self.lists_until.get_or_insert_with(|| Instant::now() + wait);
+        self.shared.wait_until(until, is_known);
+        let mut state = self.shared.state();
+        if is_known(&state) {
+            return;
+        }
+        state.lists = Lists::Unconfirmed;
+        let why = state.trouble.clone().unwrap_or_else(|| "it does not answer".to_owned());
+        drop(state);
+        let text = format!(
+            "the first lists are without the tools of the broker's backends, because the broker could not be asked within \
+             {} ms: {why}",
+            wait.as_millis()
+        );
+        self.shared.log.event(&text);
+        let _ = writeln!(io::stderr(), "mcp-broker connect: {text}");
     }
 
     fn answer(&mut self, id: &str, result: &[u8]) {

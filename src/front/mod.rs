@@ -22,7 +22,7 @@ mod stdio;
 mod threads;
 mod wake;
 
-use std::{io::Read, os::unix::net::UnixStream, sync::Arc};
+use std::{io::Read, os::unix::net::UnixStream, sync::Arc, time::Duration};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -53,6 +53,8 @@ pub struct Options {
     pub wake: WakeOptions,
     /// The broker is expected to have backends, which its lists have.
     pub expects_backends: bool,
+    /// How long the first lists wait for a broker that is not of this user.
+    pub list_wait: Option<Duration>,
     /// Handshakes wait for what the broker says of itself.
     pub awaits_introduction: bool,
     /// The log of all fronts.
@@ -68,7 +70,7 @@ pub fn run(options: Options, stdout: Stdout, dial: Arc<dyn Dial>) -> std::io::Re
         identity: options.identity,
         naming: options.naming,
         wake: options.wake,
-        lists: if options.expects_backends {
+        lists: if options.expects_backends || options.list_wait.is_some() {
             Lists::Awaited
         } else {
             Lists::Own
@@ -80,7 +82,7 @@ pub fn run(options: Options, stdout: Stdout, dial: Arc<dyn Dial>) -> std::io::Re
     end_on_signals(&shared)?;
     let broker_side = BrokerSide::new(Arc::clone(&shared), dial);
     spawn("broker", move || broker_side.run())?;
-    ClientSide::new(shared, options.era, options.frame_len_max).run()
+    ClientSide::new(shared, options.era, options.frame_len_max, options.list_wait).run()
 }
 
 /// Ends the process at a signal, in the same way as when the client closes stdin.

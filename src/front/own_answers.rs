@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use actors::json::replace_values;
 use serde_json::{Value, json};
 
 use super::{
@@ -9,8 +10,12 @@ use super::{
     identity::CLAUDE_CODE,
     shared::{Lists, State},
 };
+use crate::json::scan::ScanError;
 use crate::mcp::{
-    handshake::{ALREADY_INITIALIZED, Introduction, check_is_object, check_params, discover_result, initialize_result},
+    handshake::{
+        ALREADY_INITIALIZED, Introduction, check_is_object, check_params, discover_result, initialize_result,
+        with_changing_lists,
+    },
     lists::result_text,
     rpc::{INVALID_REQUEST, Params, RpcError},
     version::{ClientInfo, RequestMeta},
@@ -46,10 +51,7 @@ pub enum Answerer {
 /// # Errors
 /// Those of the broker for the same request.
 pub fn answer(state: &mut State, era: OfferedEra, method: &str, params: &Params<'_>) -> Result<Answerer, RpcError> {
-    let is_list = matches!(
-        method,
-        "tools/list" | "prompts/list" | "resources/list" | "resources/templates/list"
-    );
+    let is_list = is_list(method);
     if !is_list && !matches!(method, "initialize" | "ping" | "server/discover") {
         return Ok(Answerer::Broker);
     }
@@ -73,16 +75,40 @@ pub fn answer(state: &mut State, era: OfferedEra, method: &str, params: &Params<
         _ if state.lists == Lists::Broker && state.link.is_some() => Ok(Answerer::Broker),
         _ if state.lists == Lists::Awaited && state.trouble.is_none() => Ok(Answerer::Broker),
         _ => match AUDIENCE.list(method, params, is_modern) {
-            Some(list) => list.map(Answerer::Front),
+            Some(list) => list.map(|list| Answerer::Front(for_now(state, list))),
             None => Ok(Answerer::Broker),
         },
     }
 }
 
+/// Whether a method asks for a list.
+pub fn is_list(method: &str) -> bool {
+    matches!(
+        method,
+        "tools/list" | "prompts/list" | "resources/list" | "resources/templates/list"
+    )
+}
+
+/// A list of the front. The client must not keep it where that of the broker is expected to be another one.
+fn for_now(state: &mut State, list: Cow<'static, [u8]>) -> Cow<'static, [u8]> {
+    if state.lists == Lists::Awaited {
+        state.lists = Lists::Unconfirmed;
+    }
+    if state.lists != Lists::Unconfirmed {
+        return list;
+    }
+    let text = str::from_utf8(&list).unwrap_or_default();
+    let short = replace_values::<ScanError>(text, |key, _| Ok((key == "ttlMs").then(|| "0".to_owned())));
+    short.map_or(list, |list| Cow::Owned(list.into_bytes()))
+}
+
 /// The result of `server/discover`; `None` if the broker can be asked, and may answer something else.
 pub fn discover(state: &State) -> Option<Vec<u8>> {
     let is_known = state.lists == Lists::Own && !state.awaits_introduction;
-    (is_known || state.open_link().is_none()).then(|| result_text(introduced(state, discover_result()), true))
+    (is_known || state.open_link().is_none()).then(|| {
+        let result = with_changing_lists(introduced(state, discover_result()));
+        result_text(result, true)
+    })
 }
 
 /// The result of a handshake, with the instructions of the broker and its backends.
@@ -104,7 +130,7 @@ fn initialize(state: &mut State, params: &Params<'_>) -> Result<Value, RpcError>
     if let Some(client) = &introduction.client {
         state.identity.meet(client);
     }
-    let mut result = initialize_result(introduction.version, true);
+    let mut result = with_changing_lists(initialize_result(introduction.version));
     if state.wake.is_channel(&state.identity) {
         result["capabilities"]["experimental"]["claude/channel"] = json!({});
     }

@@ -60,9 +60,11 @@ pub enum Lists {
     Own,
     /// Those of the broker, which differ.
     Broker,
-    /// Those of the broker are not known yet, and are expected to differ: its configuration has backends. Lists wait for the
-    /// first connection.
+    /// Those of the broker are not known yet, and are expected to differ: it may have backends. Lists wait for the first
+    /// connection.
     Awaited,
+    /// Those of this build, because no broker could be reached in time. The client is told of those of the broker.
+    Unconfirmed,
 }
 
 /// The state of the front.
@@ -126,8 +128,12 @@ impl State {
     pub fn note_lists(&mut self, differ: bool) -> bool {
         let lists = if differ { Lists::Broker } else { Lists::Own };
         let before = std::mem::replace(&mut self.lists, lists);
-        let is_known = before != Lists::Awaited;
-        is_known && before != lists && self.replay.is_initialized()
+        let is_told = match before {
+            Lists::Awaited => false,
+            Lists::Unconfirmed => differ,
+            Lists::Own | Lists::Broker => before != lists,
+        };
+        is_told && self.replay.is_initialized()
     }
 
     /// Goes on to a stage, unless the front has reached a later one.

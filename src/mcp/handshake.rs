@@ -101,11 +101,11 @@ impl Introduction {
 }
 
 /// The result of `initialize` for a revision. `tools_change` says that `notifications/tools/list_changed` may be sent.
-pub fn initialize_result(version: &str, tools_change: bool) -> Value {
+pub fn initialize_result(version: &str) -> Value {
     json!({
         "protocolVersion": version,
         "capabilities": {
-            "tools": {"listChanged": tools_change},
+            "tools": {"listChanged": false},
             "resources": {"subscribe": true, "listChanged": false},
             "prompts": {"listChanged": false},
             "completions": {},
@@ -115,6 +115,14 @@ pub fn initialize_result(version: &str, tools_change: bool) -> Value {
         "serverInfo": server_info(),
         "instructions": INSTRUCTIONS,
     })
+}
+
+/// The result of a handshake that says that the lists change while the broker runs.
+pub fn with_changing_lists(mut result: Value) -> Value {
+    for list in ["tools", "prompts", "resources"] {
+        result["capabilities"][list]["listChanged"] = json!(true);
+    }
+    result
 }
 
 /// The result of `server/discover`.

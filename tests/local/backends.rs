@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     front::Front,
     home::{Home, is_alive},
-    support::{Broker, Request, TIMEOUTS_OFF, broker_program, eventually},
+    support::{Broker, Proxy, Request, TIMEOUTS_OFF, broker_program, eventually},
 };
 
 fn fake_backend() -> String {
@@ -133,14 +133,66 @@ fn has_own_instructions(answer: Value) {
     );
 }
 
-#[test]
-fn the_handshake_has_the_instructions_of_the_backends_of_a_broker_at_a_url() {
-    let user = Home::new();
+/// A broker with a backend that is not the user's own.
+fn shared_broker(user: &Home) -> Broker {
     let file = user.path.join("shared.toml");
     fs::write(&file, configuration()).unwrap();
     let mut program = broker_program();
     program.env("MCP_BROKER_CONFIG", &file);
-    let broker = Broker::with_program(program, &TIMEOUTS_OFF);
+    Broker::with_program(program, &TIMEOUTS_OFF)
+}
+
+#[test]
+fn the_first_list_waits_for_the_broker_at_a_url() {
+    let user = Home::new();
+    let broker = shared_broker(&user);
+    let proxy = Proxy::to(broker.address);
+    proxy.cut();
+    let url = format!("http://{}", proxy.address);
+    let front = user.front().args(&["--url", &url]);
+    let mut front = front.env("MCP_BROKER_GATEWAY_LIST_WAIT", "60s").start();
+    initialize(&mut front);
+    let id = front.asks("tools/list", &json!({}));
+    eventually("the broker could not be reached", || {
+        user.connect_log().contains("not attached").then_some(())
+    });
+    proxy.restore();
+    let listed = front.answer(id);
+    assert!(listed.to_string().contains("\"fake__echo\""), "{listed}");
+}
+
+#[test]
+fn lists_without_the_broker_at_a_url_are_named_and_replaced_once_it_is_reached() {
+    let user = Home::new();
+    let broker = shared_broker(&user);
+    let proxy = Proxy::to(broker.address);
+    proxy.cut();
+    let url = format!("http://{}", proxy.address);
+    let front = user.front().args(&["--url", &url]);
+    let mut front = front.env("MCP_BROKER_GATEWAY_LIST_WAIT", "100ms").start();
+    let hello = front.initialize("a test");
+    for list in ["tools", "prompts", "resources"] {
+        assert_eq!(hello["result"]["capabilities"][list]["listChanged"], true, "{list}");
+    }
+    let listed = front.request("tools/list", &json!({}));
+    assert!(listed.to_string().contains("\"register_session\""), "{listed}");
+    assert_eq!(listed["result"]["ttlMs"], 0, "not to be kept");
+    assert!(
+        user.connect_log().contains("the first lists are without the tools"),
+        "{}",
+        user.connect_log()
+    );
+    proxy.restore();
+    for list in ["tools", "prompts", "resources"] {
+        front.notification(&format!("notifications/{list}/list_changed"));
+    }
+    assert!(tool_names(&mut front).contains(&"fake__echo".to_owned()));
+}
+
+#[test]
+fn the_handshake_has_the_instructions_of_the_backends_of_a_broker_at_a_url() {
+    let user = Home::new();
+    let broker = shared_broker(&user);
     let url = format!("http://{}", broker.address);
     let front = || user.front().args(&["--url", &url]);
     // The backend has introduced itself when it has answered a call.

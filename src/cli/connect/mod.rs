@@ -3,7 +3,7 @@
 
 mod remote;
 
-use std::{ffi::OsString, path::PathBuf, sync::Arc};
+use std::{ffi::OsString, path::PathBuf, sync::Arc, time::Duration};
 
 use actors::model::SessionName;
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -12,7 +12,7 @@ use super::access::{self, BrokerAccess, EnvVars};
 use super::error::CliError;
 use super::flags::{choice, given, text};
 use super::usage_errors::redact_keys;
-use crate::config::{self, CODEX_ENV, NAME_ENV, URL_ENV, WAKE_ENV};
+use crate::config::{self, CODEX_ENV, NAME_ENV, Rule, Span, URL_ENV, WAKE_ENV};
 use crate::front::{
     self, Identity, Inbox, Log, Naming, OfferedEra, Options, Pane, Stdout, WakeMode, WakeOptions,
     dial::{Dial, LocalDial},
@@ -28,6 +28,10 @@ const PAYLOAD_ENV: &str = "MCP_BROKER_MAX_PAYLOAD_MB";
 /// The default of that setting, and its maximum.
 const PAYLOAD_MB_DEFAULT: usize = 10;
 const PAYLOAD_MB_MAX: usize = 64;
+/// The variable of the setting `gateway_list_wait`, its default and its bounds.
+const LIST_WAIT_ENV: &str = "MCP_BROKER_GATEWAY_LIST_WAIT";
+const LIST_WAIT_DEFAULT: Duration = Duration::from_secs(3);
+const LIST_WAIT: Span = Span(Duration::ZERO..=Duration::from_secs(60));
 /// Bytes of the envelope around the largest payload.
 const ENVELOPE_LEN_MAX: usize = 64 * 1024;
 
@@ -118,6 +122,8 @@ pub struct Connect {
     era: OfferedEra,
     wake: WakeOptions,
     frame_len_max: usize,
+    /// How long the first lists wait for a broker at a URL.
+    list_wait: Duration,
     broker: Broker,
 }
 
@@ -188,6 +194,7 @@ pub fn read(matches: &ArgMatches, before: &ArgMatches, env: &EnvVars) -> Result<
             Some("modern") => OfferedEra::Modern,
             _ => OfferedEra::Auto,
         },
+        list_wait: read_list_wait(variable(LIST_WAIT_ENV)).map_err(usage)?,
         frame_len_max: payload_mb.clamp(1, PAYLOAD_MB_MAX) * 1024 * 1024 + ENVELOPE_LEN_MAX,
         broker,
     })
@@ -213,6 +220,20 @@ fn read_naming(matches: &ArgMatches, variable: Option<String>) -> Result<Naming,
     };
     let refused = |error| format!("name = {} ({source}) is not allowed: {error}", quoted(&name));
     SessionName::parse(&name).map(Naming::Given).map_err(refused)
+}
+
+fn read_list_wait(text: Option<String>) -> Result<Duration, String> {
+    let Some(text) = text.filter(|text| !text.is_empty()) else {
+        return Ok(LIST_WAIT_DEFAULT);
+    };
+    let refused = |_| {
+        let allowed = LIST_WAIT.allowed();
+        format!(
+            "gateway_list_wait = {} ({LIST_WAIT_ENV}) is not allowed; allowed: {allowed}",
+            quoted(&text)
+        )
+    };
+    LIST_WAIT.parse(&text).map_err(refused)
 }
 
 fn read_wake(matches: &ArgMatches, variable: impl Fn(&str) -> Option<String>) -> Result<WakeOptions, String> {
@@ -277,6 +298,7 @@ pub fn run(connect: Connect) -> Result<(), CliError> {
         wake: connect.wake,
         frame_len_max: connect.frame_len_max,
         expects_backends,
+        list_wait: is_remote.then_some(connect.list_wait),
         awaits_introduction: expects_backends || is_remote,
         log: Log::at(log.as_deref()),
     };

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::mcp::{
     backend_instructions,
     context::PeerContext,
-    handshake::{discover_result, initialize_result},
+    handshake::{discover_result, initialize_result, with_changing_lists},
     list_changes::List,
     subscriptions::Notifier,
     tasks,
@@ -32,7 +32,7 @@ pub fn initialize(context: &Rc<PeerContext>, version: &str) -> Value {
             .list_notifier
             .replace(Some(notify_of_lists(context, gateway.shared())));
     }
-    introduced(context, initialize_result(version, false))
+    introduced(context, initialize_result(version))
 }
 
 fn introduced(context: &PeerContext, mut result: Value) -> Value {
@@ -42,10 +42,8 @@ fn introduced(context: &PeerContext, mut result: Value) -> Value {
     if let Some(scope) = result.get_mut("cacheScope").filter(|_| gateway.has_backends()) {
         *scope = json!("private");
     }
+    let mut result = with_changing_lists(result);
     let capabilities = &mut result["capabilities"];
-    for list in ["tools", "prompts", "resources"] {
-        capabilities[list]["listChanged"] = json!(true);
-    }
     let of_backends = backend_instructions::of_shown(&context.identity, &context.exposure);
     if context.exposure.has_own() {
         let own = result["instructions"].as_str().unwrap_or_default();
