@@ -264,7 +264,7 @@ impl Calls {
         }
     }
 
-    /// Records a receive, so that a cancellation returns its messages to the inbox.
+    /// Records a receive, so that a cancellation before its answer returns its messages to the inbox.
     pub fn record_receive(&self, to: &ReplyTo, receive: HandedOver) {
         let mut receives = self.receives.borrow_mut();
         if receives.len() >= RECEIVES_LEN_MAX {
@@ -284,13 +284,14 @@ impl Calls {
         });
     }
 
-    /// Returns the messages of a cancelled receive to the inbox, even if its answer is on the way: a client ignores an
-    /// answer that crosses its cancellation (2025-11-25 and 2026-07-28, cancellation).
+    /// Returns the messages of a cancelled receive to the inbox, unless its answer is written: some clients cancel every
+    /// call after they have its answer, and a cancellation of what has ended is ignored (2025-11-25 and 2026-07-28,
+    /// cancellation).
     pub fn release_receive(&self, id: &str) {
         let mut receives = self.receives.borrow_mut();
         let at = receives.iter().rposition(|known| &*known.id == id);
         if let Some(RecordedReceive { receive, .. }) = at.and_then(|at| receives.remove(at)) {
-            receive.release();
+            receive.release_unless_written();
         }
     }
 
@@ -299,8 +300,8 @@ impl Calls {
         !self.receives.borrow().is_empty()
     }
 
-    /// The reader of this exchange has left: its receives end and return their messages. Returns the requests whose
-    /// calls were still running, to be refused.
+    /// The reader of this exchange has left: its receives end, and return their messages unless their answer is written.
+    /// Returns the requests whose calls were still running, to be refused.
     pub fn end_receives_of(&self, exchange: &Outbox) -> Vec<ReplyTo> {
         let (ended, others): (VecDeque<_>, _) = self
             .receives
@@ -309,7 +310,7 @@ impl Calls {
             .partition(|known| known.exchange_id == Some(exchange.id()));
         self.receives.replace(others);
         let end = |RecordedReceive { id, receive, .. }| {
-            receive.release();
+            receive.release_unless_written();
             let RunningCall { task, to, .. } = self.remove(&id)?;
             task.abort();
             Some(to)
@@ -360,8 +361,10 @@ impl Calls {
             task.abort();
         }
         for RecordedReceive { receive, .. } in self.receives.borrow_mut().drain(..) {
-            if self.was_reset.get() || !receive.is_written() {
+            if self.was_reset.get() {
                 receive.release();
+            } else {
+                receive.release_unless_written();
             }
         }
     }

@@ -33,7 +33,7 @@ impl HandedOver {
         }
     }
 
-    /// The caller cannot or does not want to have the answer.
+    /// The caller cannot or does not want to have the answer, although it may be written.
     pub fn release(&self) {
         match self {
             Self::Received(receive) => receive.release(),
@@ -41,11 +41,12 @@ impl HandedOver {
         }
     }
 
-    /// Whether the answer is written.
-    pub fn is_written(&self) -> bool {
+    /// As [`Self::release`], for an answer that is not written: what was written is delivered. Written notices are
+    /// acknowledged already, which nothing undoes.
+    pub fn release_unless_written(&self) {
         match self {
-            Self::Received(receive) => receive.call.is_written(),
-            Self::Notices(_) => false,
+            Self::Received(receive) if receive.call.is_written() => {}
+            unwritten => unwritten.release(),
         }
     }
 }

@@ -276,6 +276,10 @@ fn messages_progress_and_subscriptions_reach_the_client() {
         received["result"]["structuredContent"]["messages"][0]["payload"]["text"],
         "yo"
     );
+    // Some clients cancel each call that they have the answer of.
+    bob.notifies("notifications/cancelled", &json!({"requestId": id}));
+    let again = bob.calls("receive_messages", &json!({}));
+    assert_eq!(again["messages"], json!([]));
     let waiting = bob.asks("tools/call", &receive);
     bob.notifies("notifications/cancelled", &json!({"requestId": waiting}));
     bob.calls("heartbeat", &json!({}));

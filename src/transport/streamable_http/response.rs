@@ -407,6 +407,9 @@ impl ResponseWriter {
         self.report_chunk_taken();
         if let Some(first) = self.prefix.take() {
             self.flushes_before = self.socket.flush_count();
+            if self.whole_len.is_some() {
+                self.socket.track_unflushed(self.outbox.take_receives());
+            }
             return Poll::Ready(Some(first));
         }
         loop {
@@ -533,14 +536,18 @@ impl ResponseWriter {
 
     /// Reports pushed messages as written once everything was flushed after HTTP took them.
     fn report_written(&mut self, cx: &mut Context<'_>) {
+        self.report_flushed();
+        if !self.pushed.is_empty() {
+            self.socket.wake_on_flush(cx.waker());
+        }
+    }
+
+    fn report_flushed(&mut self) {
         let emptied = self.socket.flush_count();
         let done = self.pushed.iter().take_while(|(before, _)| *before < emptied).count();
         if done > 0 {
             let written = self.pushed.drain(..done).map(|(_, message)| message).collect();
             self.driver.send(SessionCommand::MessagesWritten(written));
-        }
-        if !self.pushed.is_empty() {
-            self.socket.wake_on_flush(cx.waker());
         }
     }
 }
@@ -560,6 +567,8 @@ impl MessageBody for ResponseWriter {
 impl Drop for ResponseWriter {
     fn drop(&mut self) {
         self.report_chunk_taken();
+        // The client may have closed the connection right after it had read everything.
+        self.report_flushed();
         if let Some(len) = self.whole_len {
             // Calls whose messages may still return to the inbox hold the outbox for longer.
             self.outbox.note_written(usize::try_from(len).unwrap_or(0));

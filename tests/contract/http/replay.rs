@@ -401,6 +401,39 @@ fn a_call_is_cancelled_by_another_post() {
 }
 
 #[test]
+fn what_was_answered_stays_when_the_call_is_cancelled_or_its_connection_closed() {
+    let broker = Broker::start_with(&["--workers=2"]);
+    let alice = broker.agent("alice");
+    let legacy = bob(&broker, "2025-11-25");
+    let modern = HttpAgent::modern(broker.address, json!({})).registered("ben");
+    for caller in [&legacy, &modern] {
+        for accept in [EVENTS_FIRST, "application/json, text/event-stream"] {
+            // More rounds than a message may be delivered.
+            for round in 0..7 {
+                let sent = alice.sends("hi").to(&caller.name);
+                let call = caller.call("receive_messages", json!({"wait_seconds": 20}));
+                let received = call.with("Accept", accept).sent().answer_to(&json!(1)).unwrap();
+                let messages = &received["structuredContent"]["messages"];
+                assert_eq!(
+                    messages[0]["message_id"],
+                    sent.id.as_str(),
+                    "{accept} {round}: {messages}"
+                );
+                assert_eq!(messages[0]["delivery_count"], 1);
+                // The connection is closed by now. A modern client cancels a call by closing it.
+                if caller.name == legacy.name {
+                    legacy.cancels(&json!(1));
+                }
+                caller.calls("acknowledge_messages", json!({"message_ids": []}));
+                assert_eq!(alice.status_of(&sent.id), "delivered", "{accept} {round}");
+                assert_eq!(caller.reads(json!({})), [json!(null); 0]);
+                alice.awaits_status(&sent.id, "acknowledged");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_cancelled_call_ends_for_a_client_that_accepts_no_events() {
     let broker = Broker::without_timeouts();
     let bob = bob(&broker, "2025-11-25");

@@ -159,7 +159,7 @@ fn a_cancelled_long_poll_is_not_answered_and_takes_no_message() {
 }
 
 #[test]
-fn a_long_poll_that_is_cancelled_as_a_message_arrives_loses_nothing() {
+fn a_long_poll_that_is_cancelled_as_a_message_arrives_is_answered_or_takes_nothing() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     for round in 0..150 {
@@ -171,31 +171,55 @@ fn a_long_poll_that_is_cancelled_as_a_message_arrives_loses_nothing() {
         let sent = alice.sends(&text).begins_sending_to(&bob);
         bob.wire.cancels(&poll);
         alice.finishes_call("send_message", &sent);
-        // A client that cancels ignores the answer (2025-11-25, cancellation).
-        let _ = bob.wire.answer_so_far(&poll);
-        let read = bob.reads(json!({"wait_seconds": 5}));
-        assert_eq!(texts(&read), [text.as_str()], "round {round}");
+        bob.syncs();
+        let answer = bob.wire.answer_so_far(&poll);
+        let read = match answer {
+            Some(answer) => answer["result"]["structuredContent"]["messages"].clone(),
+            None => bob.reads(json!({"wait_seconds": 5})).into(),
+        };
+        assert_eq!(texts(read.as_array().unwrap()), [text.as_str()], "round {round}");
+        bob.sees_nothing();
     }
 }
 
+/// More rounds than a message may be delivered.
+const ROUNDS: usize = 7;
+
 #[test]
-fn a_read_that_is_cancelled_after_its_answer_loses_nothing() {
+fn a_cancellation_after_the_answer_changes_nothing() {
     let broker = Broker::start();
-    let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
-    for acknowledge in ["on_next", "manual"] {
-        let sent = alice.sends("hi").to(&bob);
-        let read = bob.begins_call("receive_messages", &json!({"acknowledge": acknowledge}));
-        // The answer has arrived and is ignored.
-        bob.wire.answer_to(&read).unwrap();
-        bob.wire.cancels(&read);
-        let again = bob.reads(json!({"wait_seconds": 5, "acknowledge": "manual"}));
-        assert_eq!(texts(&again), ["hi"]);
-        assert_eq!(again[0]["delivery_count"], 2);
-        bob.calls("acknowledge_messages", json!({"message_ids": [sent.id]}));
-        // Cancelling a read whose message is acknowledged has no effect.
-        bob.wire.cancels(&read);
-        bob.sees_nothing();
+    let alice = broker.agent("alice");
+    for bob in [broker.agent("bob"), broker.modern("ben")] {
+        for acknowledge in ["on_next", "manual", "immediate"] {
+            let arguments = json!({"acknowledge": acknowledge, "wait_seconds": 20});
+            for round in 0..ROUNDS {
+                let sent = alice.sends("hi").to(&bob);
+                let read = bob.begins_call("receive_messages", &arguments);
+                let received = bob.finishes_call("receive_messages", &read);
+                let messages = received["messages"].as_array().unwrap();
+                assert_eq!(
+                    messages[0]["message_id"],
+                    sent.id.as_str(),
+                    "{acknowledge} {round}: {messages:?}"
+                );
+                assert_eq!((messages.len(), &messages[0]["delivery_count"]), (1, &json!(1)));
+                bob.wire.cancels(&read);
+                bob.syncs();
+                let kept = if acknowledge == "immediate" {
+                    "acknowledged"
+                } else {
+                    "delivered"
+                };
+                assert_eq!(alice.status_of(&sent.id), kept, "{acknowledge} {round}");
+                match acknowledge {
+                    "manual" => drop(bob.calls("acknowledge_messages", json!({"message_ids": [sent.id]}))),
+                    _ => bob.sees_nothing(),
+                }
+                assert_eq!(alice.status_of(&sent.id), "acknowledged", "{acknowledge} {round}");
+            }
+        }
     }
+    assert_eq!(alice.dead_letters("delivery_limit"), [Value::Null; 0]);
 }
 
 #[test]
