@@ -26,6 +26,8 @@ pub struct Credentials<'a> {
     pub query: Option<&'a str>,
     pub path: &'a str,
     pub address: Option<IpAddr>,
+    /// The caller is a program of another user of this machine, who needs a key.
+    pub is_other_user: bool,
 }
 
 /// What authenticates a caller.
@@ -63,6 +65,7 @@ impl<'a> Credentials<'a> {
             query: head.uri.query(),
             path: head.uri.path(),
             address: head.peer_addr.map(|address| address.ip()),
+            is_other_user: false,
         }
     }
 
@@ -210,6 +213,7 @@ mod tests {
             query,
             path: "/",
             address: None,
+            is_other_user: false,
         };
         match credentials.credential() {
             Ok(Some(Credential::Key(key))) => Ok(Some(key.to_owned())),

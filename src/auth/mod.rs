@@ -79,6 +79,8 @@ enum AuthError {
     MissingCredential,
     /// The credential is invalid. The answer does not say in which way.
     InvalidCredential,
+    /// Another user of this machine, without a credential.
+    OtherUser,
     Refused(BrokerError),
 }
 
@@ -87,6 +89,7 @@ impl AuthError {
         match self {
             Self::MissingCredential => AuthFailure::Missing,
             Self::InvalidCredential => AuthFailure::Invalid,
+            Self::OtherUser => AuthFailure::ForeignUser,
             Self::Refused(BrokerError::RateLimited { .. }) => AuthFailure::Blocked,
             Self::Refused(_) => AuthFailure::Refused,
         }
@@ -211,6 +214,7 @@ impl Authenticator {
             query: None,
             path: "",
             address: None,
+            is_other_user: false,
         };
         self.authenticate(&credentials).await
     }
@@ -233,6 +237,7 @@ impl Authenticator {
         let principal = match principal {
             Some(principal) => principal,
             None if self.is_required => return Err(AuthError::MissingCredential),
+            None if credentials.is_other_user => return Err(AuthError::OtherUser),
             None => Arc::clone(&self.anonymous),
         };
         let project = project_of(&principal, credentials.project()?)?;
@@ -375,6 +380,12 @@ impl Authenticator {
                 "",
             ),
             AuthError::InvalidCredential => unauthorized("the key is not valid", "error=\"invalid_token\""),
+            AuthError::OtherUser => Problem::new(
+                StatusCode::FORBIDDEN,
+                "forbidden",
+                "this broker serves the user that runs it, and root: start one of your own (mcp-broker local start), or \
+                 ask its user for a key, or for allow_anonymous = true",
+            ),
             AuthError::Refused(error @ BrokerError::Forbidden { .. }) => {
                 Problem::from(error).with_header(WWW_AUTHENTICATE, &self.challenge("error=\"insufficient_scope\""))
             }

@@ -29,7 +29,8 @@ settings! {
     /// Port to listen on. 0 takes a free one.
     port: u16 = "8000", Integer(0..=u16::MAX);
 
-    /// Start on a non-loopback `host` although no key is required: every caller that reaches the port is accepted.
+    /// Although no key is required, start on a non-loopback `host`, and serve programs of other users of this machine on a
+    /// loopback `host`, which else serves its own user and root: every caller that reaches the port is accepted.
     allow_anonymous: bool = "false", Choice(SWITCH);
 
     /// Require an API key, or a token of `jwt_issuer`, from every caller. Needs `admin_key`, `admin_key_file` or

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use actix_http::{
     StatusCode,
-    header::{HOST, HeaderMap, ORIGIN},
+    header::{HOST, HeaderMap, HeaderName, ORIGIN},
 };
 
 use crate::{hops, problem::Problem};
@@ -18,6 +18,11 @@ pub struct Admission {
 }
 
 const ANY: &str = "*";
+
+/// What browsers say of the page that causes a request, and no page can change (W3C, Fetch Metadata).
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
 impl Admission {
     /// Both lists are in lower case; hosts have no port, IPv6 addresses have no brackets. `*` allows every value.
@@ -54,6 +59,25 @@ impl Admission {
             return Err(forbidden("this Origin is not allowed: see cors_origins"));
         }
         Ok(())
+    }
+
+    /// Refuses a request that a page of another site causes, such as one in its frame, unless its origin is allowed. A
+    /// link may lead to a page of the broker (`is_page`), which then has the window for itself.
+    ///
+    /// # Errors
+    /// 403.
+    pub fn check_site(&self, headers: &HeaderMap, is_page: bool) -> Result<(), Problem> {
+        let says = |name: &HeaderName, text: &str| headers.get(name).is_some_and(|value| value == text);
+        let is_own = !headers.contains_key(SEC_FETCH_SITE)
+            || says(&SEC_FETCH_SITE, "same-origin")
+            || says(&SEC_FETCH_SITE, "none");
+        let is_link = is_page && says(&SEC_FETCH_MODE, "navigate") && says(&SEC_FETCH_DEST, "document");
+        if is_own || is_link || self.is_origin_allowed(headers) {
+            return Ok(());
+        }
+        Err(forbidden(
+            "a page of another site has caused this request: open the address itself, or see cors_origins",
+        ))
     }
 
     fn is_host_allowed(&self, headers: &HeaderMap) -> bool {
@@ -120,6 +144,43 @@ mod tests {
             }
         }
         admission.check(&headers).is_ok()
+    }
+
+    #[test]
+    fn a_page_of_another_site_causes_no_request_and_may_lead_to_a_page() {
+        let admission = Admission::new(&["localhost".to_owned()], &["https://ops.example".to_owned()]);
+        let admits = |is_page: bool, given: [&'static str; 3], origin: Option<&'static str>| {
+            let names = ["sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest"].map(HeaderName::from_static);
+            let mut headers = HeaderMap::new();
+            for (name, value) in names.into_iter().zip(given).filter(|(_, value)| !value.is_empty()) {
+                headers.insert(name, HeaderValue::from_static(value));
+            }
+            if let Some(origin) = origin {
+                headers.insert(ORIGIN, HeaderValue::from_static(origin));
+            }
+            admission.check_site(&headers, is_page).is_ok()
+        };
+        for own in ["", "same-origin", "none"] {
+            assert!(admits(false, [own, "cors", "empty"], None), "{own}");
+            assert!(admits(true, [own, "navigate", "iframe"], None), "{own}");
+        }
+        for other in ["cross-site", "same-site", "new-word"] {
+            assert!(admits(true, [other, "navigate", "document"], None), "{other}");
+            for (is_page, mode, dest) in [
+                (false, "navigate", "document"),
+                (true, "navigate", "iframe"),
+                (true, "navigate", ""),
+                (true, "no-cors", "image"),
+                (false, "no-cors", "empty"),
+                (false, "websocket", "empty"),
+            ] {
+                assert!(!admits(is_page, [other, mode, dest], None), "{other} {mode} {dest}");
+                assert!(
+                    admits(is_page, [other, mode, dest], Some("https://ops.example")),
+                    "{other}"
+                );
+            }
+        }
     }
 
     #[test]

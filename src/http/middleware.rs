@@ -1,6 +1,6 @@
 //! Middleware of all routes: admission and authentication, with the functions of the edge.
 
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, rc::Rc, time::Duration};
 
 use actix_web::{
     Error, HttpMessage,
@@ -22,6 +22,7 @@ use crate::{
     edge,
     metrics::count_request,
     problem::Problem,
+    transport::SocketState,
 };
 
 /// Middleware: refuses hosts and origins that are not allowed, before anything else, and counts the answers. Probes and
@@ -64,10 +65,12 @@ async fn admit_uncounted<B: MessageBody + 'static>(
         // Scrapers address a replica by its IP, as probes do.
         let is_scraped = request.app_data::<OwnPort>().is_some();
         if is_scraped || PROBES.contains(&request.path()) {
-            state.admission.check_origin(request.headers())
+            state.admission.check_origin(request.headers())?;
         } else {
-            state.admission.check(request.headers())
+            state.admission.check(request.headers())?;
         }
+        let is_page = *request.method() == Method::GET && is_public(request.path());
+        state.admission.check_site(request.headers(), is_page)
     });
     if let Err(problem) = checked {
         return Ok(request.into_response(problem.into_response()));
@@ -126,7 +129,12 @@ pub async fn authenticate<B: MessageBody + 'static>(
         let problem = Problem::unavailable("the broker is starting");
         return Ok(request.into_response(problem.into_response()));
     };
-    let authenticated = edge::authenticate(&auth, &Credentials::of(request.head())).await;
+    let socket = request.request().conn_data::<Rc<SocketState>>();
+    let credentials = Credentials {
+        is_other_user: socket.is_some_and(|socket| socket.is_other_user()),
+        ..Credentials::of(request.head())
+    };
+    let authenticated = edge::authenticate(&auth, &credentials).await;
     let problem = match authenticated {
         Ok(identity) => {
             request.extensions_mut().insert(identity);

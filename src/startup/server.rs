@@ -29,7 +29,7 @@ use super::{lazy_service::LazyService, settings};
 use crate::{
     budget::Budget,
     config::Config,
-    edge::{self, AddressLimiter},
+    edge::{self, AddressLimiter, PeerUser},
     http::{self, HttpState},
     telemetry::{self, RequestSpan},
     transport::{
@@ -136,6 +136,7 @@ fn build(
     let has_origins = !config.cors_origins.is_empty();
     let stall_timeout = config.stale_threshold;
     let addresses = settings::address_limiter(config);
+    let asks_user = settings::asks_user(config);
     let builder = Server::build();
     let stopping = builder.graceful_shutdown_signal();
     let server = builder
@@ -175,16 +176,17 @@ fn build(
             };
             let (addresses, inbound) = (Arc::clone(&addresses), Arc::clone(&inbound));
             let http = fn_factory(move || ready(Ok::<_, ()>(LazyService::new(http.clone()))));
-            fn_service(move |io| ready(accept(io, &addresses, &inbound, stall_timeout))).and_then(http)
+            fn_service(move |io| ready(accept(io, (&addresses, asks_user), &inbound, stall_timeout))).and_then(http)
         })?
         .run();
     Ok(server)
 }
 
-/// Wraps an accepted connection, unless its address has too many.
+/// Wraps an accepted connection, unless its address has too many. With `asks_user` it notes whether the peer is a program
+/// of another user.
 fn accept(
     io: TcpStream,
-    addresses: &Arc<AddressLimiter>,
+    (addresses, asks_user): (&Arc<AddressLimiter>, bool),
     inbound: &Arc<Budget>,
     stall_timeout: Duration,
 ) -> Result<(Socket, Protocol, Option<SocketAddr>), DispatchError> {
@@ -194,7 +196,12 @@ fn accept(
         tracing::debug!(?address, "too many connections from one address");
         return Err(DispatchError::Io(io::ErrorKind::ConnectionRefused.into()));
     }
+    let own = io.local_addr().ok();
     let socket = Socket::new(io, stall_timeout, permit.flatten(), Arc::clone(inbound));
+    let is_served = || matches!((address, own), (Some(peer), Some(own)) if PeerUser::of(peer, own).is_served());
+    if asks_user && !is_served() {
+        socket.state().set_other_user();
+    }
     Ok((socket, Protocol::Http1, address))
 }
 

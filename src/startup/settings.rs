@@ -220,6 +220,12 @@ pub fn auth_policy(config: &Config) -> io::Result<AuthPolicy> {
     })
 }
 
+/// Whether callers without a key have to be programs of the user that runs the broker: it listens on a loopback address,
+/// which every user of the machine reaches.
+pub fn asks_user(config: &Config) -> bool {
+    config.is_loopback() && !config.enable_auth && !config.allow_anonymous
+}
+
 /// The settings of the storage. Other replicas learn that this one listens at `listens_at`, unless the configuration
 /// names another address.
 ///

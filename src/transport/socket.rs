@@ -51,6 +51,8 @@ pub struct SocketState {
     discard_left: Cell<Option<usize>>,
     read_waker: RefCell<Option<Waker>>,
     read_at: Cell<ReadAt>,
+    /// The peer is a program of another user, whom a broker without keys does not serve.
+    is_other_user: Cell<bool>,
     /// Answers with messages that HTTP has buffered and the kernel has not.
     unflushed_receives: RefCell<Vec<HandedOver>>,
     /// The last answers with messages that were flushed, in case the socket turns out to be reset.
@@ -62,6 +64,16 @@ impl SocketState {
     /// count as younger than it is.
     pub fn read_at(&self) -> ReadAt {
         self.read_at.get()
+    }
+
+    /// Notes that the peer is a program of another user.
+    pub fn set_other_user(&self) {
+        self.is_other_user.set(true);
+    }
+
+    /// Whether the peer is a program of another user, where the broker asks.
+    pub fn is_other_user(&self) -> bool {
+        self.is_other_user.get()
     }
 
     /// Records that an answer with messages is with the kernel. The messages return to the inbox if the socket is reset

@@ -15,7 +15,6 @@ mod client;
 mod console;
 mod link;
 mod output;
-mod peer;
 mod programs;
 mod service;
 mod visible;

@@ -20,8 +20,9 @@ use tokio::{
     time::timeout,
 };
 
-use super::{client::stamp, link::Link, peer, programs::Programs, wire};
+use super::{client::stamp, link::Link, programs::Programs, wire};
 use crate::{
+    edge::PeerUser,
     mcp::{Framing, Outbox},
     transport::TransportContext,
 };
@@ -80,7 +81,7 @@ impl Service {
         let Ok((peer, own)) = stream.peer_addr().and_then(|peer| Ok((peer, stream.local_addr()?))) else {
             return;
         };
-        if let Err(why) = self.check_user(peer, own).await {
+        if let Err(why) = self.check_user(peer, own) {
             METRICS.authentication_failures.of(AuthFailure::ForeignUser).increment();
             return refuse(&mut stream, why).await;
         }
@@ -105,24 +106,25 @@ impl Service {
     }
 
     /// Checks that the program at `peer` runs as the user of this process.
-    async fn check_user(&self, peer: SocketAddr, own: SocketAddr) -> Result<(), &'static str> {
+    fn check_user(&self, peer: SocketAddr, own: SocketAddr) -> Result<(), &'static str> {
         if !peer.ip().is_loopback() {
             return Err("this port serves programs of this machine");
         }
         if self.facts.trusts_loopback {
             return Ok(());
         }
-        let user = actix_rt::task::spawn_blocking(move || peer::user_of(peer, own)).await;
-        match user.ok().flatten() {
-            Some(uid) if uid == geteuid().as_raw() => Ok(()),
-            Some(uid) => {
+        match PeerUser::of(peer, own) {
+            PeerUser::Own | PeerUser::Root => Ok(()),
+            PeerUser::Other(uid) => {
                 tracing::warn!(
                     uid,
                     "another user has opened the rubberduck port: the connection is closed"
                 );
                 Err("this port serves programs of the user that runs the broker")
             }
-            None => Err("the user of this program is not known: the broker needs rubberduck_trust_loopback"),
+            PeerUser::Unknown => {
+                Err("the user of this program is not known: the broker needs rubberduck_trust_loopback")
+            }
         }
     }
 }

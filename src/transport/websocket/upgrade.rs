@@ -39,7 +39,11 @@ pub async fn upgrade(
     if let Err(problem) = check_handshake(&context, &request) {
         return refuse(framed, problem).await;
     }
-    let identity = match edge::authenticate(&context.auth, &Credentials::of(request.head())).await {
+    let credentials = Credentials {
+        is_other_user: framed.io_ref().state().is_other_user(),
+        ..Credentials::of(request.head())
+    };
+    let identity = match edge::authenticate(&context.auth, &credentials).await {
         Ok(identity) => identity,
         Err(problem) => return refuse(framed, problem).await,
     };
@@ -101,6 +105,7 @@ fn check_handshake(context: &TransportContext, request: &Request) -> Result<(), 
     let head = request.head();
     let bad = |status, detail: &str| Problem::new(status, "invalid_argument", detail);
     context.admission.check(head.headers())?;
+    context.admission.check_site(head.headers(), false)?;
     let path = head.uri.path();
     if path != PATH && exposed_segment(path).is_none() {
         return Err(bad(StatusCode::NOT_FOUND, "WebSocket is served at /ws"));

@@ -289,7 +289,7 @@ fn pages_of_other_origins_cannot_log_in_and_cannot_use_the_cookie() {
             .request("GET", "/api/v1/me")
             .with("Sec-Fetch-Site", site)
             .answered();
-        assert_eq!(refused.status, 401, "{site}: {refused:?}");
+        assert_eq!(refused.status, 403, "{site}: {refused:?}");
         assert_eq!(refused.header("set-cookie"), None, "a foreign page logs no one out");
     }
 }

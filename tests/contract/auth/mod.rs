@@ -6,6 +6,7 @@ mod cookies;
 mod credentials;
 mod discovery;
 mod isolation;
+mod other_users;
 mod revocation;
 mod scopes;
 mod secrets;
