@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use actors::{
-    model::{MissingSession, Scope},
+    model::{MissingSession, Scope, SessionId},
     session::Member,
 };
 
@@ -58,8 +58,12 @@ impl Administration {
 
 async fn session_to_end(by: &Identity, address: &str) -> Result<Arc<Member>> {
     by.check_scope(Scope::Member)?;
+    let is_admin = by.scope() >= Scope::Admin;
+    if let Some(id) = SessionId::parse(address).filter(|_| !is_admin) {
+        return by.project.own_session(id, by.owner()).answer().await;
+    }
     let member = by.project.resolve(address).answer().await?;
-    if by.scope() < Scope::Admin && member.record.owner != *by.owner() {
+    if !is_admin && member.record.owner != *by.owner() {
         // As everywhere, a session of another key looks like a missing one to callers that want to act as it.
         return Err(MissingSession::own(address).into());
     }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use actors::{
-    model::ProtocolName,
+    model::{ProtocolName, SessionId},
     project::{ProjectHandle, SessionQuery},
     registry::{Catalog, DiscoverQuery, Protocol},
     session::Member,
@@ -22,7 +22,7 @@ use super::{
     resources::{BACKEND_LOG_TEMPLATE, BACKEND_TEMPLATE, PROTOCOL_TEMPLATE, SESSION_INBOX_TEMPLATE},
     rpc::{RpcError, shortened},
 };
-use crate::{auth::Identity, json::JsonObject, verbs::backends};
+use crate::{json::JsonObject, verbs::backends};
 
 /// Values in one answer (server/utilities/completion, Completion Results).
 const VALUES_LEN_MAX: usize = 100;
@@ -73,19 +73,18 @@ struct Suggestions {
     is_partial: bool,
 }
 
-/// Suggests values, best first. An argument of free text has no suggestions.
+/// Suggests values, best first. `own` is the session of the caller's connection. An argument of free text has no suggestions.
 ///
 /// # Errors
 /// Invalid params if the prompt, the template or the argument does not exist (server/utilities/completion, Error
 /// Handling).
-pub fn complete(identity: &Identity, request: CompleteParams) -> Result<Value, RpcError> {
+pub fn complete(project: &ProjectHandle, own: Option<SessionId>, request: CompleteParams) -> Result<Value, RpcError> {
     let CompleteParams {
         reference: JsonObject(reference),
         argument: JsonObject(argument),
         context,
     } = request;
     let Argument { name, value: prefix } = argument;
-    let project = &identity.project;
     let found = match reference {
         #[cfg(feature = "conformance-fixtures")]
         Reference::Prompt { name: prompt } if fixtures::prompts::has_argument(&prompt, &name) => Suggestions::default(),
@@ -97,7 +96,7 @@ pub fn complete(identity: &Identity, request: CompleteParams) -> Result<Value, R
             }
         }
         Reference::Resource { uri } => match (uri.as_str(), name.as_str()) {
-            (SESSION_INBOX_TEMPLATE, "session_id") => session_ids(identity, &prefix),
+            (SESSION_INBOX_TEMPLATE, "session_id") => own_session(own, &prefix),
             (PROTOCOL_TEMPLATE, "name") => protocol_names(project, &prefix),
             (PROTOCOL_TEMPLATE, "version") => {
                 let chosen = context.and_then(|JsonObject(context)| context.arguments);
@@ -176,19 +175,10 @@ fn session_names(project: &ProjectHandle, prefix: &str) -> Suggestions {
     Suggestions::new(fitting.iter().filter_map(|member| name(member)), more)
 }
 
-/// Ids of the caller's own sessions, matched by id or by name.
-fn session_ids(identity: &Identity, prefix: &str) -> Suggestions {
-    let (fitting, more) = sessions(&identity.project, |Member { record, .. }| {
-        if record.owner != *identity.owner() {
-            return false;
-        }
-        let named = record
-            .name
-            .as_ref()
-            .is_some_and(|name| has_prefix(name.as_str(), prefix));
-        named || has_prefix(&record.id.to_string(), prefix)
-    });
-    Suggestions::new(fitting.iter().map(|member| member.record.id.to_string()), more)
+/// The id of the session of the caller's connection: no other id that the broker may show reads an inbox.
+fn own_session(own: Option<SessionId>, prefix: &str) -> Suggestions {
+    let own = own.map(|id| id.to_string());
+    Suggestions::new(own.filter(|id| has_prefix(id, prefix)), false)
 }
 
 fn backend_names(project: &ProjectHandle, prefix: &str) -> Suggestions {

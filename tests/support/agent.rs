@@ -46,7 +46,10 @@ const ERROR_CODES: [&str; 26] = [
 pub struct Agent {
     pub wire: Wire,
     pub name: String,
+    /// The id by which others know its session.
     pub session: String,
+    /// The id that its registration returned, which acts as the session.
+    pub held: String,
     /// The `_meta` of every request, in the modern era only.
     meta: Option<Value>,
     unread: Mutex<u64>,
@@ -80,6 +83,7 @@ impl Agent {
             wire,
             name: String::new(),
             session: String::new(),
+            held: String::new(),
             meta,
             unread: Mutex::default(),
         }
@@ -92,7 +96,8 @@ impl Agent {
     pub fn registered_with(mut self, arguments: &Value) -> Self {
         let session = self.calls("register_session", arguments.clone());
         session["name"].as_str().unwrap_or_default().clone_into(&mut self.name);
-        session["session_id"].as_str().unwrap().clone_into(&mut self.session);
+        session["session_id"].as_str().unwrap().clone_into(&mut self.held);
+        self.session = listed_id(&self.held);
         self
     }
 
@@ -354,6 +359,11 @@ impl Agent {
             other => panic!("not a list of dead letters: {other}"),
         }
     }
+}
+
+/// The id by which lists show the session of this id.
+pub fn listed_id(held: &str) -> String {
+    format!("{}00000000", &held[..held.len() - 8])
 }
 
 /// The texts of messages of the protocol `note`.

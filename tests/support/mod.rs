@@ -41,7 +41,8 @@ use std::{
 
 use serde_json::{Value, json};
 
-pub use agent::{Agent, texts};
+#[allow(unused_imports, reason = "only some tests compare ids")]
+pub use agent::{Agent, listed_id, texts};
 use http::upgrade;
 pub use http::{Event, HttpAgent, Request, Response, ResponseReader, connect, exchange, initialize_request};
 pub use issuer::{Issuer, unsigned};

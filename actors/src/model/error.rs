@@ -281,6 +281,16 @@ impl BrokerError {
         }
     }
 
+    /// The error for acting as a session by the id that lists show.
+    #[must_use]
+    pub fn listed_session_id(field: &str) -> Self {
+        Self::invalid(
+            field,
+            "an id from a list addresses a session and does not act as it: pass the session_id that register_session \
+             returned to you, or call register_session",
+        )
+    }
+
     /// The error for an idempotency key that is reserved for a message to one project and comes with a message to
     /// another.
     #[must_use]

@@ -48,11 +48,11 @@ pub struct SessionRecord {
 /// The caller that currently has a session, as far as it can be told apart from earlier ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// The number of the holder; 0 for the first. The id that a caller passes contains the incarnation and is refused
-    /// when the session has another one. Random, so that of two callers that register at the same time at two
-    /// replicas one is refused.
+    /// The number of the holder, random and not 0. Only the id that contains it acts as the session, so that the id in
+    /// lists does not, and of two callers that register at the same time at two replicas one is refused.
     pub incarnation: u32,
-    /// The holder names the session by id, and so may use any connection.
+    /// The holder registered without a connection. Earlier versions read it, and left the incarnation of a first holder at
+    /// 0: one without a connection has no other id than that of the lists.
     pub by_id: bool,
 }
 
@@ -101,6 +101,13 @@ impl SessionRecord {
         }
     }
 
+    /// Whether a caller that passes this id acts as the session.
+    #[must_use]
+    pub fn acts_by(&self, id: SessionId) -> bool {
+        let Holder { incarnation, by_id } = self.holder;
+        self.holder_id() == id && (incarnation != 0 || by_id)
+    }
+
     /// A random incarnation for the next holder.
     #[must_use]
     pub fn new_incarnation(&self) -> u32 {
@@ -109,7 +116,7 @@ impl SessionRecord {
             return 0;
         }
         let random = uuid::Uuid::new_v4().as_u64_pair().1 as u32;
-        // 0 is the incarnation of the first holder, whose id is public.
+        // The id of incarnation 0 is public.
         random.max(1)
     }
 }
@@ -220,6 +227,21 @@ mod tests {
             .new_incarnation(),
             0
         );
+    }
+
+    #[test]
+    fn only_the_id_of_its_holder_acts_as_a_session() {
+        let mut record = SessionRecord::unnamed();
+        assert!(!record.acts_by(record.id), "a connection of an earlier version");
+        record.holder.by_id = true;
+        assert!(
+            record.acts_by(record.id),
+            "a caller without a connection, of an earlier version"
+        );
+        record.holder.incarnation = record.new_incarnation();
+        assert!(record.acts_by(record.holder_id()));
+        assert!(!record.acts_by(record.id), "the id in lists");
+        assert!(!record.acts_by(record.id.of_incarnation(record.holder.incarnation ^ 1)));
     }
 
     #[test]

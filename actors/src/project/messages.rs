@@ -25,11 +25,6 @@ pub(super) struct ForgetSession {
     pub reply: oneshot::Sender<Result<usize, BrokerError>>,
 }
 
-/// A caller without a connection of the session's own has named the session by id.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(super) struct NamedById(pub SessionId);
-
 /// Updates the directory from the store after missed membership changes.
 #[derive(Message)]
 #[rtype(result = "()")]

@@ -84,8 +84,6 @@ impl Attempt {
 #[derive(Clone, Debug)]
 pub(super) struct Candidate<'a> {
     pub record: &'a SessionRecord,
-    /// It has a live connection at this replica.
-    pub is_connected: bool,
     /// Its owner is a key whose rotation chain has no valid key left: no caller can act as it.
     pub is_orphaned: bool,
 }
@@ -166,10 +164,6 @@ impl Registration {
         })
     }
 
-    fn names_by_id(&self) -> bool {
-        self.connection.is_none()
-    }
-
     fn renewed(&self, subject: &Candidate<'_>, renews: bool) -> SessionRecord {
         let before = subject.record;
         let name = self.name.clone().or_else(|| before.name.clone());
@@ -181,13 +175,13 @@ impl Registration {
             metadata: self.metadata.clone().unwrap_or_else(|| before.metadata.clone()),
             connected_at_ms: before.connected_at_ms,
             owner: before.owner.clone(),
-            holder: next_holder(subject, renews, self.names_by_id()),
+            holder: self.next_holder(before, renews),
             wake: self.wake.unwrap_or(before.wake),
         }
     }
 
     fn new_record(&self, now_ms: u64) -> SessionRecord {
-        SessionRecord {
+        let mut record = SessionRecord {
             id: SessionId::generate(),
             name: self.name.clone(),
             aliases: other_names(self.aliases.as_deref().unwrap_or_default(), self.name.as_ref()),
@@ -195,11 +189,24 @@ impl Registration {
             metadata: self.metadata.clone().unwrap_or_default(),
             connected_at_ms: now_ms,
             owner: self.owner.clone(),
-            holder: Holder {
-                incarnation: 0,
-                by_id: self.names_by_id(),
-            },
+            holder: Holder::default(),
             wake: self.wake.unwrap_or_default(),
+        };
+        record.holder = self.next_holder(&record, false);
+        record
+    }
+
+    /// The holder after a registration. A caller that renews its own session stays the holder; another one gets another
+    /// incarnation, so that the id of the one before acts no longer.
+    fn next_holder(&self, before: &SessionRecord, renews: bool) -> Holder {
+        let stays = renews && before.holder.incarnation != 0;
+        Holder {
+            incarnation: if stays {
+                before.holder.incarnation
+            } else {
+                before.new_incarnation()
+            },
+            by_id: self.connection.is_none() || (renews && before.holder.by_id),
         }
     }
 }
@@ -224,23 +231,6 @@ pub(super) fn address_taken(address: &SessionName, holder: &SessionRecord) -> Br
     BrokerError::forbidden(format!(
         "`{address}` is an address of the session {who}: choose another, or ask that session to register without it"
     ))
-}
-
-/// The holder after a registration. A caller that renews its own session stays the holder. Another caller gets a new
-/// incarnation if either of the two names the session by id, unless the holder before has only a connection: closing
-/// that tells it enough.
-fn next_holder(subject: &Candidate<'_>, renews: bool, by_id: bool) -> Holder {
-    let before = subject.record.holder;
-    let is_told_by_close = !before.by_id && subject.is_connected;
-    let incarnation = if !renews && !is_told_by_close && (by_id || before.by_id) {
-        subject.record.new_incarnation()
-    } else {
-        before.incarnation
-    };
-    Holder {
-        incarnation,
-        by_id: by_id || (renews && before.by_id),
-    }
 }
 
 /// The refusal of a session beyond the maximum of the project.
@@ -290,7 +280,6 @@ mod tests {
     fn candidate(record: &SessionRecord) -> Candidate<'_> {
         Candidate {
             record,
-            is_connected: true,
             is_orphaned: false,
         }
     }
@@ -331,7 +320,7 @@ mod tests {
             (named, connected_at_ms, owned_by),
             (Some(name("bob")), 1000, owner("k1"))
         );
-        assert_eq!((holder.incarnation, holder.by_id), (0, true));
+        assert!(holder.incarnation != 0 && holder.by_id);
     }
 
     #[test]
@@ -426,23 +415,17 @@ mod tests {
     }
 
     #[test]
-    fn another_caller_gets_a_new_incarnation_unless_a_closed_connection_tells_the_one_before() {
+    fn another_caller_gets_another_incarnation_and_the_holder_keeps_its_own() {
         let mut before = session(Some("bob"), "k1");
-        let incarnation = |before: &SessionRecord, is_connected: bool, is_own: bool| {
-            let mut facts = facts(is_own.then_some(before), Some(before));
-            facts.holder.as_mut().unwrap().is_connected = is_connected;
+        let incarnation = |before: &SessionRecord, is_own: bool| {
+            let facts = facts(is_own.then_some(before), Some(before));
             let holder = registration(Some("bob"), "k1").plan(&facts).unwrap().record.holder;
-            assert!(holder.by_id);
+            assert!(holder.by_id && holder.incarnation != 0);
             holder.incarnation
         };
-        assert_eq!(incarnation(&before, true, false), 0, "its connection is closed");
-        assert_ne!(incarnation(&before, false, false), 0);
-        assert_eq!(incarnation(&before, false, true), 0, "the caller is the holder");
-        before.holder = Holder {
-            incarnation: 5,
-            by_id: true,
-        };
-        assert_ne!(incarnation(&before, true, false), 5);
-        assert_eq!(incarnation(&before, true, true), 5);
+        incarnation(&before, true);
+        before.holder.incarnation = 5;
+        assert_ne!(incarnation(&before, false), 5);
+        assert_eq!(incarnation(&before, true), 5);
     }
 }

@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 
 use super::{
     actor::{Project, end_session},
-    messages::{Child, ChildDown, ForgetSession, NamedById, Register},
+    messages::{Child, ChildDown, ForgetSession, Register},
     registration::{
         Attempt, Candidate, Facts, Plan, Registered, Registration, address_taken, records_too_large, too_many_sessions,
     },
@@ -294,30 +294,6 @@ impl Project {
         (member.status(self.settings.presence, now), silence)
     }
 
-    /// Stores that the holder names the session by id. If the store fails, the next call tries again.
-    fn note_named_by_id(&mut self, session: SessionId, ctx: &mut Context<Self>) {
-        let known = self.directory.by_id(session);
-        let known = known.filter(|member| !member.record.holder.by_id && !member.has_ended());
-        let Some(before) = known.filter(|_| !self.pending_puts.contains(session)) else {
-            return;
-        };
-        let mut record = before.record.clone();
-        record.holder.by_id = true;
-        let put = PutSession {
-            must_exist: true,
-            sessions_len_max: None,
-        };
-        let op = self.store.put_session(record.clone(), put);
-        self.begin_put(&record, true);
-        then(op, self, ctx, move |project, stored, ctx| {
-            let (_, waiting) = project.finish_put(session, &stored, ctx);
-            if !matches!(stored, Ok(PutOutcome::Stored)) {
-                tracing::warn!(%session, ?stored, "could not store that the session is named by its id");
-            }
-            project.register_waiting(waiting, ctx);
-        });
-    }
-
     /// Stores a session, after ending the orphaned session that holds its name.
     fn put_session(&self, record: SessionRecord, put: PutSession, evicts: Option<SessionId>) -> Op<PutOutcome> {
         let Some(orphan) = evicts.and_then(|id| self.directory.by_id(id)) else {
@@ -409,7 +385,6 @@ impl Project {
 fn candidate<'a>(member: &'a Member, project: &ProjectRecord, now_ms: u64) -> Candidate<'a> {
     Candidate {
         record: &member.record,
-        is_connected: member.shared.is_connected(),
         is_orphaned: project.is_orphaned(&member.record.owner, now_ms),
     }
 }
@@ -442,14 +417,6 @@ impl Handler<Envelope<Register>> for Project {
 
     fn handle(&mut self, Envelope { message, .. }: Envelope<Register>, ctx: &mut Context<Self>) {
         self.register(Attempt::new(message.registration, message.reply), ctx);
-    }
-}
-
-impl Handler<Envelope<NamedById>> for Project {
-    type Result = ();
-
-    fn handle(&mut self, Envelope { message, .. }: Envelope<NamedById>, ctx: &mut Context<Self>) {
-        self.note_named_by_id(message.0, ctx);
     }
 }
 

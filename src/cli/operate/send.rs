@@ -37,7 +37,14 @@ pub fn command() -> Command {
         .about("Send a message to one session, or to all")
         .long_about(ABOUT)
         .disable_version_flag(true)
-        .arg(text("from", "NAME", "Name or id of the session that sends").required(true))
+        .arg(
+            text(
+                "from",
+                "NAME",
+                "Name of the session that sends, or the id that its registration returned",
+            )
+            .required(true),
+        )
         .arg(text("to", "SESSION", "Name or id of the recipient, or NAME@PROJECT").required_unless_present("broadcast"))
         .arg(switch("broadcast", "Send to all other sessions that speak the protocol").conflicts_with("to"))
         .arg(text("protocol", "NAME", "Name of the protocol").required(true))

@@ -16,7 +16,7 @@ use actix_web::{
 use actors::{
     clock::now,
     metrics::TransportKind,
-    model::{BrokerError, MissingSession, Scope, SessionId, SessionName},
+    model::{BrokerError, Scope, SessionId, SessionName},
     project::{PreparedSend, Registration, RequestTrace},
     router::Routed,
     session::Member,
@@ -59,7 +59,8 @@ pub fn resources() -> Vec<Resource> {
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SendMessage {
-    /// Name or id of the session that sends. It belongs to the caller; a name that no session has is registered.
+    /// Name of the session that sends, or the id that its registration returned. It belongs to the caller; a name that no
+    /// session has is registered.
     #[schema(min_length = 1, max_length = 128)]
     from: String,
     /// Id, name, or `name@project` of the recipient; without it the message is a broadcast.
@@ -269,13 +270,15 @@ impl<'a> Wish<'a> {
     }
 }
 
-/// The caller's session of this name or id. A name that no session has is registered. A session that exists is not
+/// The caller's session of this name, or of the id that its registration returned. A name that no session has is registered. A session that exists is not
 /// registered again: its client keeps its connection.
 pub(super) async fn sender(by: &Arc<Identity>, from: &str) -> Result<Arc<Member>, BrokerError> {
     if let Some(id) = SessionId::parse(from) {
-        let found = by.project.resolve(&id.to_string()).answer().await;
-        let own = found.ok().filter(|member| member.record.owner == *by.owner());
-        return own.ok_or_else(|| MissingSession::own(from).into());
+        let own = by.project.own_session(id, by.owner()).answer().await;
+        return own.map_err(|error| match error {
+            BrokerError::InvalidArgument { .. } => BrokerError::listed_session_id("from"),
+            error => error,
+        });
     }
     let name = SessionName::parse(from).map_err(|error| match error {
         BrokerError::InvalidArgument { reason, .. } => BrokerError::invalid("from", reason),

@@ -145,7 +145,8 @@ pub struct EndQuery {
 }
 
 /// Disconnects a session: its connection is closed (4007 on a WebSocket); name and inbox stay, and the client may come
-/// back. Requires the scope `admin`, or `member` for a session of the caller.
+/// back. Requires the scope `admin`, or `member` for a session of the caller, by its name or the id that its registration
+/// returned.
 #[utoipa::path(delete, path = "/api/v1/sessions/{session_id}", operation_id = "end_session", tag = "sessions",
     params(("session_id" = String, Path, description = "Id or name"), EndQuery), responses(
     (status = 200, description = "The session is disconnected or ended", body = views::EndedSession),

@@ -134,7 +134,7 @@ fn serve_method(
             return list(context, to, method, params);
         }
         (Method::GetPrompt, _) => prompts::get(&context.project, params)?,
-        (Method::Complete, _) => completions::complete(&context.identity, params.parse()?)?,
+        (Method::Complete, _) => completions::complete(&context.project, context.session_id(), params.parse()?)?,
         (Method::ReadResource, _) => return read_resource::read_resource(batch, to, params),
         (Method::Subscribe, Era::Legacy) => return subscribe::subscribe(batch, to, params),
         (Method::Unsubscribe, Era::Legacy) => return subscribe::unsubscribe(batch, to, params),

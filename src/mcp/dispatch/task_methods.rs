@@ -5,7 +5,6 @@ use std::{rc::Rc, sync::Arc};
 use actors::{
     desk::Reader,
     model::{BrokerError, Question, QuestionId},
-    project::Lookup,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -120,12 +119,9 @@ async fn notices_of(context: &PeerContext, question: &Arc<Question>) -> Option<P
     if question.is_open() {
         return None;
     }
-    let member = match context
-        .project
-        .own_session(question.asker.session, context.identity.owner())
-    {
-        Lookup::Ready(found) => found,
-        Lookup::Pending(found) => found.answer().await,
-    };
-    PendingNotices::of(&context.project, &member.ok()?, [question])
+    // The asker may have gone: the task is its owner's.
+    let asker = question.asker.session.to_string();
+    let member = context.project.resolve(&asker).answer().await.ok()?;
+    let is_own = member.record.owner == *context.identity.owner();
+    is_own.then(|| PendingNotices::of(&context.project, &member, [question]))?
 }

@@ -195,7 +195,8 @@ impl ToolCall<'_> {
         }
         let mut caller = ToolCaller::new(&context);
         if let Some(id) = self.session_id {
-            let found = match self.session.take() {
+            let own = context.binding.member();
+            let found = match self.session.take().or_else(|| own_of_connection(own, id)) {
                 Some(found) => found,
                 None => match context.project.own_session(id, context.identity.owner()) {
                     Lookup::Ready(found) => found,
@@ -300,13 +301,15 @@ fn act_as(context: &PeerContext, to: &mut ReplyTo, member: &Arc<Member>, registe
     member.touch(context.project.settings().presence, clock::now());
     if context.kind == PeerKind::Stateless {
         context.binding.set_member(Arc::clone(member));
-    } else if !context.binding.is_member(member) {
+    } else if !context.binding.is_member(member) && !registers {
         // As for a stateless caller, the connection is not bound to the session.
-        context.project.note_named_by_id(member);
-        if !registers {
-            to.acts_as = Some(Arc::clone(member));
-        }
+        to.acts_as = Some(Arc::clone(member));
     }
+}
+
+/// The session of the connection, if the call names that one: whichever of its ids the caller knows, the connection acts.
+fn own_of_connection(own: Option<Arc<Member>>, id: SessionId) -> Option<Result<Arc<Member>, BrokerError>> {
+    own.filter(|own| own.record.id == id.durable()).map(Ok)
 }
 
 /// Refreshes the number of messages that wait for the caller's session, which the answer reports. `None` if it is

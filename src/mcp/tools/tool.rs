@@ -200,6 +200,11 @@ impl Tool {
                 "readOnlyHint": read_only, "destructiveHint": destructive, "idempotentHint": idempotent,
             },
         });
+        if EXACT_TEXTS.contains(&self.name)
+            && let Some(entry) = entry.as_object_mut()
+        {
+            entry.remove("outputSchema");
+        }
         if TAKES_MORE.contains(&self.name) {
             entry["inputSchema"]["additionalProperties"] = json!(true);
         }
@@ -231,6 +236,9 @@ impl Tool {
 const OFFERED_AT_ONCE: [&str; 4] = ["register_session", "receive_messages", "send_message", "clarify"];
 /// The tools that take arguments beside those of their schemas.
 const TAKES_MORE: [&str; 1] = ["add_backend"];
+/// The tools whose results are one text that a certain client reads: a client that sees an output schema wants
+/// `structuredContent`.
+const EXACT_TEXTS: [&str; 1] = ["permission_prompt"];
 /// The words by which the search of Claude Code finds a tool.
 const SEARCH_HINTS: [(&str, &str); 1] = [("clarify", "ask the human")];
 
@@ -272,8 +280,12 @@ impl ToolCaller {
         self.context.identity.owner()
     }
 
-    /// A session of the caller, as known at this replica.
+    /// The session that the caller may act as by this id, as known at this replica.
     pub fn known_session(&self, id: SessionId) -> Option<Arc<Member>> {
+        let own = self.session.as_ref().filter(|own| own.record.id == id.durable());
+        if let Some(own) = own {
+            return Some(Arc::clone(own));
+        }
         let found = self.project.own_session(id, self.context.identity.owner());
         found.known().ok()
     }

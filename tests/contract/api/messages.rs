@@ -43,10 +43,10 @@ fn sending_leaves_the_connection_of_the_sender_alone() {
     let alice = team.agent("alice");
     let bob = team.agent("bob");
     let before = team.gets("sessions/alice");
-    for from in ["alice", alice.session.as_str()] {
+    for from in ["alice", alice.held.as_str()] {
         team.posts(&team.key, &note(from, Some("bob"), from));
     }
-    let seen = bob.sees(["alice", alice.session.as_str()]);
+    let seen = bob.sees(["alice", alice.held.as_str()]);
     assert!(seen.iter().all(|message| message["sender_id"] == before["session_id"]));
     alice.calls("heartbeat", json!({}));
     assert!(alice.wire.is_open());

@@ -316,3 +316,28 @@ fn sessions_are_sorted_searched_and_counted() {
         assert_refused(&team.api("GET", path, &Value::Null), 400, "invalid_argument");
     }
 }
+
+#[test]
+fn rest_acts_by_a_name_of_the_key_or_by_the_id_of_a_registration() {
+    let broker = Broker::secured();
+    let team = broker.project("team", &json!({}));
+    let member = team.new_key_with_scope("member");
+    let bob = team.agent_as(&member, "bob");
+    let letter = |from: &str| {
+        json!({"from": from, "recipient_id": "bob", "protocol_name": "note", "protocol_version": "1.0.0",
+            "payload": {"text": "hi"}})
+    };
+    let refused = team.api_as(&member, "POST", "messages", &letter(&bob.session));
+    assert_eq!(refused.problem(), (400, "invalid_argument".to_owned()), "{refused:?}");
+    assert_eq!(team.api_as(&member, "POST", "messages", &letter(&bob.held)).status, 201);
+    let path = |id: &str| format!("sessions/{id}");
+    let refused = team.api_as(&member, "DELETE", &path(&bob.session), &Value::Null);
+    assert_eq!(refused.problem(), (400, "invalid_argument".to_owned()), "{refused:?}");
+    bob.sees(["hi"]);
+    let ended = team.api_as(&member, "DELETE", &path(&bob.held), &Value::Null);
+    assert_eq!(ended.status, 200, "{ended:?}");
+    // An administrator disconnects whom the list shows.
+    let carol = team.agent_as(&member, "carol");
+    assert_eq!(team.api("DELETE", &path(&carol.session), &Value::Null).status, 200);
+    carol.wire.closes_with(4007);
+}

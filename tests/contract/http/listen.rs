@@ -215,7 +215,7 @@ fn a_stateless_registration_takes_the_name_over_from_a_connection() {
     alice.sends("hi").to("bob");
     older.is_pushed(["hi"]);
     let newer = broker.http_modern("bob");
-    assert_eq!(newer.session.as_deref(), Some(older.session.as_str()));
+    assert_eq!(newer.listed().as_ref(), Some(&older.session));
     older.wire.closes_with(4001);
     let again = newer.reads(json!({}));
     assert_eq!(again[0]["delivery_count"], 2);

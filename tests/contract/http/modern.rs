@@ -238,7 +238,7 @@ fn a_call_that_acts_as_a_session_must_name_it() {
     );
     let seen = alice.sees(["from bob"]);
     assert_eq!(seen[0]["message_id"], sent["message_id"]);
-    assert_eq!(seen[0]["sender_id"], bob.session.as_deref().unwrap());
+    assert_eq!(seen[0]["sender_id"], bob.listed().unwrap().as_str());
     // Others see the same session; the callers are told apart by the ids they were given.
     let again = broker.http_modern("bob");
     assert_ne!(again.session, bob.session);
@@ -250,7 +250,7 @@ fn a_call_that_acts_as_a_session_must_name_it() {
         .iter()
         .filter(|session| session["name"] == "bob");
     let ids: Vec<_> = bobs.map(|session| session["session_id"].as_str()).collect();
-    assert_eq!(ids, [bob.session.as_deref()]);
+    assert_eq!(ids, [bob.listed().as_deref()]);
 }
 
 #[test]

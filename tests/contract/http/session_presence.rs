@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{INBOX, UPDATED, open_session};
-use crate::support::{Broker, FAST_TIMEOUTS, eventually};
+use crate::support::{Broker, FAST_TIMEOUTS, eventually, listed_id};
 
 const LEGACY: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
@@ -13,7 +13,7 @@ fn a_client_can_take_its_session_back() {
     let alice = broker.agent("alice");
     let bob = open_session(&broker, LEGACY[0]).registered("bob");
     let newer = broker.agent("bob");
-    assert_eq!(Some(newer.session.as_str()), bob.session.as_deref());
+    assert_eq!(Some(&newer.session), bob.listed().as_ref());
     eventually("the older client is told", || {
         let result = bob
             .request("tools/call", json!({"name": "heartbeat", "arguments": {}}))
@@ -26,14 +26,14 @@ fn a_client_can_take_its_session_back() {
     // The newer connection has not acknowledged it.
     let back = bob.calls("register_session", json!({"name": "bob"}));
     assert_eq!(back["resumed"], true);
-    assert_eq!(back["session_id"], bob.session.as_deref().unwrap());
+    assert_eq!(Some(listed_id(back["session_id"].as_str().unwrap())), bob.listed());
     newer.wire.closes_with(4001);
     let again = bob.reads(json!({}));
     assert_eq!(again[0]["delivery_count"], 2);
     // The older client may also register under another name.
     let newest = broker.agent("bob");
     let other = bob.calls("register_session", json!({"name": "robert"}));
-    assert_ne!(other["session_id"], newest.session.as_str());
+    assert_ne!(listed_id(other["session_id"].as_str().unwrap()), newest.session);
     alice.sends("hi").to("robert");
     assert_eq!(bob.reads(json!({}))[0]["payload"]["text"], "hi");
     newest.calls("heartbeat", json!({}));
@@ -145,7 +145,7 @@ fn a_request_of_a_silent_client_does_not_take_its_name_back() {
     let older = open_session(&broker, LEGACY[0]).registered("bob");
     alice.awaits_presence("bob", "disconnected");
     let newer = broker.agent("bob");
-    assert_eq!(Some(&newer.session), older.session.as_ref());
+    assert_eq!(Some(&newer.session), older.listed().as_ref());
     // Any request of the older client is a heartbeat, and not a registration.
     eventually("the older client is told", || {
         older.request("ping", json!({})).unwrap();

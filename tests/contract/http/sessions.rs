@@ -102,7 +102,7 @@ fn a_session_lives_until_it_is_deleted() {
     // The broker's session outlives the HTTP session: its name keeps its inbox.
     alice.sends("later").to("bob");
     let again = open_session(&broker, LEGACY[0]).registered("bob");
-    assert_eq!(again.session, bob.session);
+    assert_eq!(again.listed(), bob.listed());
     assert_eq!(again.reads(json!({}))[0]["payload"]["text"], "later");
 }
 
@@ -379,7 +379,7 @@ fn many_sessions_on_several_threads_do_not_mix_up() {
                     let read = bob.reads(json!({"acknowledge": "immediate"}));
                     assert_eq!(read.len(), 1);
                     assert_eq!(read[0]["message_id"], sent["message_id"]);
-                    assert_eq!(read[0]["sender_id"], bob.session.as_deref().unwrap());
+                    assert_eq!(read[0]["sender_id"], bob.listed().unwrap().as_str());
                 }
                 assert_eq!(bob.delete_request().answered().status, 204);
                 assert_eq!(bob.call("heartbeat", json!({})).answered().status, 404);

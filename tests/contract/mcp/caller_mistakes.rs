@@ -340,7 +340,7 @@ fn the_log_names_the_agents_that_join_and_leave() {
         (&joined["client"], &joined["client_version"]),
         (&json!("a test"), &json!("1"))
     );
-    let bob = broker.http_modern("bob").session.unwrap();
+    let bob = broker.http_modern("bob").listed().unwrap();
     assert_eq!(told("an agent joined", &bob)["name"], "bob");
     let of_agent = |line: &Value| {
         let fields = ["project", "session", "name", "client", "client_version"];

@@ -68,12 +68,13 @@ fn every_message_after_the_answer_is_announced() {
 fn a_client_can_subscribe_to_its_own_inbox_only() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
-    let others = format!("broker://sessions/{}/inbox", alice.session);
+    let [others, listed] = [&alice.held, &alice.session].map(|id| format!("broker://sessions/{id}/inbox"));
     for (uri, code) in [
         ("broker://nothing", -32002),
         ("file:///etc/passwd", -32002),
         ("", -32002),
         (&others, -32602),
+        (&listed, -32002),
         ("broker://sessions", -32602),
     ] {
         assert_eq!(bob.error_of("resources/subscribe", json!({"uri": uri})), code, "{uri}");

@@ -63,7 +63,13 @@ fn the_list_has_every_tool_fully_described() {
             for hint in ["readOnlyHint", "destructiveHint", "idempotentHint"] {
                 assert!(tool["annotations"][hint].is_boolean(), "{tool}");
             }
-            for schema in ["inputSchema", "outputSchema"] {
+            // A client that sees an output schema wants `structuredContent`, which Claude Code does not want here.
+            let has_output = tool["name"] != "permission_prompt";
+            assert_eq!(tool.get("outputSchema").is_some(), has_output, "{tool}");
+            for schema in ["inputSchema", "outputSchema"]
+                .into_iter()
+                .take(1 + usize::from(has_output))
+            {
                 let schema = &tool[schema];
                 assert_eq!(schema["type"], "object", "{tool}");
                 assert!(jsonschema::meta::is_valid(schema), "{schema}");
@@ -407,12 +413,12 @@ fn every_call_can_name_its_session() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.client());
     alice.sends("for alice").to(&alice);
-    let read = bob.calls("receive_messages", json!({"session_id": alice.session}));
+    let read = bob.calls("receive_messages", json!({"session_id": alice.held}));
     assert_eq!(read["messages"][0]["payload"]["text"], "for alice");
     let sent = bob.calls(
         "send_message",
         json!({
-            "session_id": alice.session, "recipient_id": "alice", "protocol_name": "note",
+            "session_id": alice.held, "recipient_id": "alice", "protocol_name": "note",
             "protocol_version": "1.0.0", "payload": {"text": "again"},
         }),
     );

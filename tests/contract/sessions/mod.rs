@@ -1,5 +1,6 @@
 //! Sessions: addresses, presence, takeover, and a broker that was frozen.
 
+mod acting;
 mod addresses;
 mod frozen_broker;
 mod presence;

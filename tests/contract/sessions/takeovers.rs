@@ -27,7 +27,7 @@ fn a_second_stateless_caller_of_a_name_fences_the_first() {
     let broker = Broker::without_timeouts();
     let alice = broker.agent("alice");
     let first = broker.http_modern("bob");
-    let durable = first.session.clone().unwrap();
+    let durable = first.listed().unwrap();
     let sent = alice.sends("hi").to("bob").id;
     assert_eq!(texts(&first.reads(json!({}))), ["hi"]);
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
-use super::{request::Request, response::ResponseReader};
+use super::{super::agent::listed_id, request::Request, response::ResponseReader};
 
 const MODERN: &str = "2026-07-28";
 
@@ -210,6 +210,12 @@ impl HttpAgent {
         });
         assert_eq!(first, expected);
         reply
+    }
+
+    /// The id by which others know its session.
+    #[allow(dead_code, reason = "only some tests compare ids")]
+    pub fn listed(&self) -> Option<String> {
+        self.session.as_deref().map(listed_id)
     }
 
     pub fn inbox(&self) -> String {

@@ -10,7 +10,7 @@ use crate::{
     directory::{SessionOrder, SessionQuery, SortedPage, SortedPlace},
     model::{BrokerError, ConnectionId, MissingSession, Owner, PresenceTimeouts, SessionId, SessionStatus},
     project::{
-        messages::{ForgetSession, NamedById, Register},
+        messages::{ForgetSession, Register},
         registration::{Registered, Registration},
     },
     session::{Attach, CloseReason, Connection, Detach, Disconnect, Member, Subscribe, Unwatch, Watch, Writable},
@@ -36,7 +36,7 @@ impl ProjectHandle {
     ///
     /// # Errors
     /// `session_not_found` for a session that does not exist or belongs to another owner; `session_taken_over` when
-    /// another caller has registered the session since this id was issued.
+    /// another caller has registered the session since this id was issued; `invalid_argument` for the id that lists show.
     pub fn own_session(&self, id: SessionId, owner: &Owner) -> Lookup<Arc<Member>> {
         match self.known_own_session(id, owner) {
             Err(_) if self.is_shared() => {
@@ -52,16 +52,10 @@ impl ProjectHandle {
             .session(id)
             .filter(|member| member.record.owner == *owner)
             .ok_or_else(|| MissingSession::own(&id.to_string()))?;
-        if member.record.holder_id() != id {
-            return Err(BrokerError::SessionTakenOver);
-        }
-        Ok(member)
-    }
-
-    /// Records that a caller names this session by id, so that the next holder gets another incarnation.
-    pub fn note_named_by_id(&self, member: &Member) {
-        if !member.record.holder.by_id {
-            self.0.project.report(NamedById(member.record.id));
+        match &member.record {
+            record if record.acts_by(id) => Ok(member),
+            record if record.id == id => Err(BrokerError::listed_session_id("session_id")),
+            _ => Err(BrokerError::SessionTakenOver),
         }
     }
 
