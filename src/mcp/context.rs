@@ -190,7 +190,7 @@ impl PeerContext {
             None => self.binding.with_member(waiting),
         };
         let unread = match unread.unwrap_or(UnreadCount::NoSession) {
-            UnreadCount::Of(unread) if form == ResultForm::ExactObject => UnreadCount::OnlyInMeta(unread),
+            UnreadCount::Of(unread) if form == ResultForm::ExactText => UnreadCount::BesideText(unread),
             unread => unread,
         };
         let mut out = Vec::with_capacity(object.len() * 2 + 256);
@@ -247,6 +247,22 @@ impl PeerContext {
         self.log_joined(&registered.member, registered.resumed);
         self.bind_session(registered.member);
         Ok(())
+    }
+
+    /// Registers a session without a name for this stateless request, whose connection it has until the response has ended.
+    ///
+    /// # Errors
+    /// As [`ProjectHandle::register`].
+    pub async fn register_for_request(&self) -> Result<Arc<Member>, BrokerError> {
+        let registration = Registration {
+            owner: self.identity.owner().clone(),
+            ..Registration::default()
+        };
+        let member = self.project.register(registration).await?.member;
+        self.log_joined(&member, false);
+        self.binding.set_member(Arc::clone(&member));
+        self.binding.bind_stateless(&self.project, &self.outbox, true);
+        Ok(member)
     }
 
     /// Acts as this session, which has been registered for this connection.

@@ -321,8 +321,8 @@ pub struct ToolResult {
 pub enum ResultForm {
     /// The result of the tool, to which the number of waiting messages is added.
     Object,
-    /// The result of the tool, which its caller wants to have exactly so.
-    ExactObject,
+    /// The result of the tool, whose client reads exactly this text and takes nothing beside it.
+    ExactText,
     /// The result of the request: a task, or a request for input.
     Whole,
 }
@@ -361,8 +361,9 @@ pub enum UnreadCount {
     NoSession,
     /// The result is stored for later, when the number would be outdated.
     Unknown,
-    /// As [`Self::Of`], but only programs are told: the object stays as it is.
-    OnlyInMeta(usize),
+    /// As [`Self::Of`], for a client that reads the text alone: the object stays as it is, and is no
+    /// `structuredContent`.
+    BesideText(usize),
 }
 
 /// Writes the response to a `tools/call`.
@@ -392,9 +393,12 @@ pub fn write_call_result(out: &mut Vec<u8>, modern: bool, object: &[u8], is_erro
     out.extend_from_slice(b"{\"content\":[{\"type\":\"text\",\"text\":\"");
     escape_into(out, object);
     close(out, b"\\\"unread\\\":");
-    out.extend_from_slice(b"\"}],\"structuredContent\":");
-    out.extend_from_slice(object);
-    close(out, b"\"unread\":");
+    out.extend_from_slice(b"\"}]");
+    if !matches!(unread, UnreadCount::BesideText(_)) {
+        out.extend_from_slice(b",\"structuredContent\":");
+        out.extend_from_slice(object);
+        close(out, b"\"unread\":");
+    }
     out.extend_from_slice(if is_error {
         b",\"isError\":true"
     } else {
@@ -402,7 +406,7 @@ pub fn write_call_result(out: &mut Vec<u8>, modern: bool, object: &[u8], is_erro
     });
     out.extend_from_slice(b",\"_meta\":{");
     let known = match unread {
-        UnreadCount::Of(unread) | UnreadCount::OnlyInMeta(unread) => Some(unread),
+        UnreadCount::Of(unread) | UnreadCount::BesideText(unread) => Some(unread),
         UnreadCount::NoSession => Some(0),
         UnreadCount::Unknown => None,
     };
@@ -544,6 +548,11 @@ mod tests {
             (json!({"code": "x"}), meta(2))
         );
         assert_eq!(written("{}", false, UnreadCount::NoSession), (json!({}), meta(0)));
+        let mut out = Vec::new();
+        write_call_result(&mut out, false, br#"{"a":1}"#, false, UnreadCount::BesideText(2));
+        let result: Value = serde_json::from_slice(&out).unwrap();
+        let content = json!([{"type": "text", "text": r#"{"a":1}"#}]);
+        assert_eq!(result, json!({"content": content, "isError": false, "_meta": meta(2)}));
         assert_eq!(written("{}", false, UnreadCount::Unknown), (json!({}), json!({})));
     }
 }

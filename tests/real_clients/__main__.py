@@ -1,13 +1,15 @@
-"""Wakes the real Claude Code and the real Codex, which run offline against a scripted model server.
+"""Runs the real Claude Code and the real Codex, offline against a scripted model server. `scripts/real-clients` starts it.
 
-Each scenario configures a client by `mcp-broker setup`, starts it in a terminal, lets it come to rest, sends it a message, and
-waits until the client starts a turn by itself in which the agent reads the message. `scripts/real-clients` runs it.
+A scenario that wakes configures a client by `mcp-broker setup`, starts it in a terminal, lets it come to rest, sends it a
+message, and waits until the client starts a turn by itself in which the agent reads the message. `permission` has people
+decide about a tool of the client; `conversation` plays that of the README in both orders. Both do so over every transport.
 """
 
 import argparse
 import json
 import os
 import queue
+import re
 import shutil
 import subprocess
 import sys
@@ -84,10 +86,10 @@ class World:
         self.wrapper.write_text(script)
         self.wrapper.chmod(0o755)
 
-    def broker(self, *arguments):
+    def broker(self, *arguments, allowed=(0,)):
         """Runs a command of the broker and returns its output."""
         done = subprocess.run([self.wrapper, *arguments], env=self.environment, cwd=self.project, capture_output=True, text=True)
-        if done.returncode != 0:
+        if done.returncode not in allowed:
             raise RuntimeError(f"mcp-broker {' '.join(arguments)}: {done.returncode}\n{done.stdout}{done.stderr}")
         return done.stdout
 
@@ -244,7 +246,176 @@ def lasting_call(world, options):
     return world.use(start_claude(world, options.claude), scenario)
 
 
-SCENARIOS = {"inbox": inbox, "hook": hook, "queue": codex_queue, "call": lasting_call}
+def claude_settings(world):
+    """The files by which Claude Code starts without questions."""
+    settings = {
+        "hasCompletedOnboarding": True,
+        "customApiKeyResponses": {"approved": [KEY[-20:]], "rejected": []},
+        "projects": {str(world.project): {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True}},
+    }
+    (world.home / ".claude.json").write_text(json.dumps(settings))
+
+
+def entries(world):
+    """The entry of the broker for each transport of Claude Code."""
+    world.broker("local", "start")
+    http = json.loads(world.broker("status", "--json"))["http"]
+    return {
+        "stdio": {"type": "stdio", "command": str(world.wrapper), "args": ["connect"]},
+        "http": {"type": "http", "url": f"{http}/mcp"},
+        "ws": {"type": "ws", "url": f"{http.replace('http', 'ws', 1)}/ws"},
+    }
+
+
+def start_print(world, program, model, entry, prompt, *flags):
+    """Claude Code that carries out one prompt and ends."""
+    config = json.dumps({"mcpServers": {"broker": entry}})
+    environment = world.environment | {
+        "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{model.port}",
+        "ANTHROPIC_API_KEY": KEY,
+        "DISABLE_AUTOUPDATER": "1",
+    }
+    command = [program, "-p", prompt, "--strict-mcp-config", "--mcp-config", config, *flags]
+    return subprocess.Popen(
+        command, env=environment, cwd=world.project, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def finish(process, seconds=90):
+    """What the program has written, once it has ended."""
+    try:
+        return process.communicate(timeout=seconds)[0]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise TimeoutError(f"Claude Code does not end: {process.communicate()[0]}") from None
+
+
+def awaited(what, look, seconds=20):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if found := look():
+            return found
+        time.sleep(0.1)
+    raise TimeoutError(f"timed out: {what}")
+
+
+def permission(world, options):
+    """A person allows and denies what Claude Code asks by permission_prompt."""
+    started_at = time.monotonic()
+    claude_settings(world)
+    for way, entry in entries(world).items():
+        for decision in ("allow", "deny"):
+            made = world.project / f"{way}-{decision}"
+
+            def script(turn, made=made):
+                return turn.text if turn.is_result else Call("Bash", {"command": f"touch {made}", "description": "make a file"})
+
+            model = ModelServer(script)
+            prompt = start_print(world, options.claude, model, entry, "make it", "--permission-prompt-tool", "mcp__broker__permission_prompt")
+
+            def asked():
+                # 3: no question is open.
+                questions = world.broker("desk", "list", "--json", allowed=(0, 3)).splitlines()
+                return questions and json.loads(questions[0])["question_id"]
+
+            try:
+                question = awaited(f"{way}: a question about {made.name}", asked)
+                world.broker("desk", "answer", question, "--select", decision)
+                output = finish(prompt)
+            except BaseException:
+                prompt.kill()
+                print(prompt.communicate()[0], *(f"  turn: {turn.text[-300:]!r}" for turn in model.all_turns), sep="\n")
+                raise
+            finally:
+                model.close()
+            if made.exists() != (decision == "allow"):
+                raise RuntimeError(f"{way} {decision}: {output}")
+    return time.monotonic() - started_at
+
+
+class Part:
+    """The script of a model that plays one part of the conversation of the README."""
+
+    def __init__(self, name):
+        self.name = name
+        self.session = None
+        self.said = []
+
+    def __call__(self, turn):
+        self.said.append(turn.text)
+        if found := re.search(r'"session_id":"([0-9a-f-]{36})"', turn.text.replace("\\", "")):
+            self.session = self.session or found.group(1)
+        return getattr(self, self.name)(turn.text)
+
+    def call(self, tool, **arguments):
+        return Call(tool, arguments | {"session_id": self.session})
+
+    def send(self, recipient, text, **arguments):
+        chat = {"protocol_name": "chat", "protocol_version": "1.0.0", "payload": {"text": text}}
+        return self.call("send_message", recipient_id=recipient, **chat, **arguments)
+
+    def alice(self, text):
+        if self.session is None:
+            return Call("register_session", {"name": "alice"})
+        if "registered_at" not in "".join(self.said):
+            schema = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+            return self.call("register_protocol", name="chat", version="1.0.0", schema=schema)
+        if "session_not_found" in text and "if_unknown" in text:
+            return self.send("bob", "hello, who are you?", if_unknown="keep")
+        if "registered_at" in text:
+            return self.send("bob", "hello, who are you?")
+        return "he is bob" if "I am bob" in text else self.call("receive_messages", wait_seconds=50)
+
+    def bob(self, text):
+        if self.session is None:
+            return Call("register_session", {"name": "bob"})
+        if "who are you" in text:
+            return self.send("alice", "I am bob")
+        return "answered" if "message_id" in text else self.call("receive_messages", wait_seconds=50)
+
+
+def conversation(world, options):
+    """The conversation of the README, whoever comes first."""
+    started_at = time.monotonic()
+    claude_settings(world)
+    for way in ("stdio", "http", "ws"):
+        for order in (("alice", "bob"), ("bob", "alice")):
+            world.broker("local", "stop")
+            shutil.rmtree(world.home / ".local" / "state" / "mcp-broker" / "data", ignore_errors=True)
+            entry = entries(world)[way]
+            parts = {name: Part(name) for name in order}
+            models = {name: ModelServer(part) for name, part in parts.items()}
+            running = {}
+            try:
+                for name in order:
+                    flags = ("--allowedTools", "mcp__broker")
+                    running[name] = start_print(world, options.claude, models[name], entry, f"Join the broker as {name}.", *flags)
+                    # The first has done what it can before the other comes.
+                    done = "message_id" if name == "alice" else '"session_id'
+                    awaited(f"{way} {order}: {name}", lambda name=name, done=done: done in "".join(parts[name].said).replace("\\", ""))
+                outputs = {name: finish(process) for name, process in running.items()}
+            except BaseException:
+                for name, part in parts.items():
+                    print(f"  {way} {order} {name}: {[text[-300:] for text in part.said]}")
+                raise
+            finally:
+                for process in running.values():
+                    process.kill()
+                for model in models.values():
+                    model.close()
+            if "he is bob" not in outputs["alice"]:
+                raise RuntimeError(f"{way} {order}: {outputs}")
+    return time.monotonic() - started_at
+
+
+SCENARIOS = {
+    "inbox": inbox,
+    "hook": hook,
+    "queue": codex_queue,
+    "call": lasting_call,
+    "permission": permission,
+    "conversation": conversation,
+}
 
 
 def run(name, options):
@@ -259,7 +430,7 @@ def run(name, options):
         return False
     finally:
         world.close()
-    print(f"ok {name}: a turn began {seconds:.2f} s after the message was sent")
+    print(f"ok {name}: {seconds:.2f} s")
     return True
 
 

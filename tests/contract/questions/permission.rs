@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Agent, Broker};
+use crate::support::{Agent, Broker, HttpAgent};
 
 fn prompt(agent: &Agent, id: &str) -> Value {
     let input = json!({"command": "rm -r build", "nested": {"ü": [1.5, null]}});
@@ -16,8 +16,8 @@ fn text(agent: &Agent, call: &Value) -> String {
     assert_eq!(result["isError"], false, "{result}");
     assert_eq!(result["content"].as_array().unwrap().len(), 1);
     let text = result["content"][0]["text"].as_str().unwrap().to_owned();
-    let object: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(object, result["structuredContent"]);
+    // Claude Code takes a result with anything beside its text for invalid.
+    assert_eq!(result.get("structuredContent"), None, "{result}");
     text
 }
 
@@ -127,4 +127,34 @@ fn a_prompt_is_denied_when_the_broker_stops() {
     let denied: Value = serde_json::from_str(&text(&alice, &call)).unwrap();
     assert_eq!(denied["behavior"], "deny");
     broker.wait_for_exit();
+}
+
+#[test]
+fn a_client_of_modern_http_asks_without_a_session() {
+    let broker = Broker::with_fast_disconnect();
+    let mara = broker.person("mara");
+    let client = HttpAgent::modern(broker.address, json!({}));
+    for accept in ["application/json, text/event-stream", "application/json"] {
+        let arguments = json!({"tool_name": "Bash", "input": {"command": accept}, "tool_use_id": "toolu_1"});
+        let mut waiting = client
+            .call("permission_prompt", arguments)
+            .with("Accept", accept)
+            .sent();
+        let id = mara.awaits("May the agent use Bash?");
+        let asked = mara.sends("GET", &format!("questions/{id}"), &Value::Null).json();
+        assert_eq!(asked["asker"]["name"], Value::Null, "{asked}");
+        // It stays for longer than a session that says nothing.
+        let alice = broker.agent("alice");
+        let silent = broker.http_modern("silent");
+        alice.awaits_presence(&silent.name, "disconnected");
+        mara.answers(&id, json!({"selected": ["allow"]}));
+        let result = waiting.answer_to(&json!(1)).unwrap();
+        let text = result["content"][0]["text"].as_str().unwrap();
+        let decision: Value = serde_json::from_str(text).unwrap();
+        assert_eq!(
+            decision,
+            json!({"behavior": "allow", "updatedInput": {"command": accept}})
+        );
+        assert_eq!(result.get("structuredContent"), None, "{result}");
+    }
 }

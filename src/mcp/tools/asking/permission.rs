@@ -1,6 +1,6 @@
 //! `permission_prompt`: the tool that `claude --permission-prompt-tool` calls before it uses another tool.
 //!
-//! Its result is exactly the JSON that Claude Code reads: `{"behavior": "allow", "updatedInput": {…}}` or
+//! Its result is exactly the JSON that Claude Code reads, as one text and nothing beside it: `{"behavior": "allow", "updatedInput": {…}}` or
 //! `{"behavior": "deny", "message": "…", "interrupt": true}`.
 
 use std::{sync::Arc, time::Duration};
@@ -11,6 +11,7 @@ use actors::{
         AddressedTo, AnswerPart, BrokerError, CONTEXT_BYTES_MAX, Closing, Question, QuestionChoice, QuestionContent,
         QuestionItem, Scope, TYPING_GRACE_MAX, Urgency,
     },
+    session::Member,
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
@@ -20,6 +21,8 @@ use super::wait::{Wait, WaitEnd};
 use crate::{
     json::write_json,
     mcp::{
+        binding::PeerKind,
+        pending_receive::PendingNotices,
         reply::{ReplyTo, ResultForm, ToolResult},
         tools::{
             schema::{string_schema, with_description},
@@ -92,9 +95,9 @@ fn permission_prompt(
     let input = input.to_owned();
     let new = question_about(&tool, &parsed, id.map(|id| key_of(&id, &tool, input.as_str())));
     arguments.finish()?;
-    let member = Arc::clone(caller.session()?);
     let wait = Wait::new(caller, to, WAIT);
     Ok(wait.into_call(async move |wait| {
+        let member = asker(&wait.caller).await?;
         let question = wait.caller.project.ask(&member, new).await?.question;
         let (mut question, end) = wait.until_end(question, WAIT, None).await?;
         if question.is_open() {
@@ -107,10 +110,21 @@ fn permission_prompt(
                 .cancel_question(question.id, &reader, reason)
                 .await?;
         }
-        let mut result = ToolResult::of_form(decision(&question, end, &input), ResultForm::ExactObject);
-        result.notices = wait.notices_of(&question);
+        let mut result = ToolResult::of_form(decision(&question, end, &input), ResultForm::ExactText);
+        result.notices = PendingNotices::of(&wait.caller.project, &member, [&question]);
         Ok(result)
     }))
+}
+
+/// The session that asks. Claude Code itself makes this call and passes no `session_id`: a stateless one gets a session
+/// that ends with its request.
+async fn asker(caller: &ToolCaller) -> Result<Arc<Member>, BrokerError> {
+    match caller.session() {
+        Err(BrokerError::SessionRequired) if caller.context.kind == PeerKind::Stateless => {
+            caller.context.register_for_request().await
+        }
+        own => own.map(Arc::clone),
+    }
 }
 
 /// The key of a question about one use of a tool. The same use with another input is another question.

@@ -134,9 +134,12 @@ impl Wait {
 
     /// A caller without a connection is present as long as its call waits: the call ends with its request.
     fn stay_present(&self) {
-        let member = self.caller.session.as_ref();
-        if let Some(member) = member.filter(|_| self.caller.context.kind == PeerKind::Stateless) {
-            member.touch(self.caller.project.settings().presence, clock::now());
+        let context = &self.caller.context;
+        if context.kind == PeerKind::Stateless {
+            let presence = self.caller.project.settings().presence;
+            context
+                .binding
+                .with_member(|member| member.touch(presence, clock::now()));
         }
     }
 
