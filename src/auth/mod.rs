@@ -286,7 +286,7 @@ impl Authenticator {
         match self.credential_of(login, credentials).await {
             Ok(_) => self.broker.end_login(login.project(), login.digest()).await,
             Err(AuthError::Refused(error)) => Err(error),
-            Err(AuthError::MissingCredential | AuthError::InvalidCredential) => Ok(()),
+            Err(AuthError::MissingCredential | AuthError::InvalidCredential | AuthError::OtherUser) => Ok(()),
         }
     }
 
