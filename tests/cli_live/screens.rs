@@ -1,6 +1,6 @@
 //! Commands in a real terminal: `top`, tables that fit, colours, and questions.
 
-use crate::program::{BrokerProcess, TIMEOUTS_OFF, broker_with, delete, prepare, run, send, tool};
+use crate::program::{BrokerProcess, TIMEOUTS_OFF, broker_with, delete, eventually, prepare, run, send, tool};
 use crate::screen::Screen;
 
 /// A command of the binary in a terminal of this size, for a broker. `None` where tmux is not installed.
@@ -101,14 +101,36 @@ fn top_restores_the_terminal_when_a_signal_ends_it() {
         return;
     };
     screen.shows("alice");
-    let shell = screen.tmux(&["display-message", "-p", "#{pane_pid}"]);
-    let shell = shell.trim();
-    let children = std::fs::read_to_string(format!("/proc/{shell}/task/{shell}/children")).unwrap();
-    let pid = rustix::process::Pid::from_raw(children.trim().parse().unwrap()).unwrap();
+    let pid = program_of(&screen);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert_eq!(screen.ends(), 128 + 15);
     let text = screen.text();
     assert!(text.contains("before") && !text.contains("alice"), "{text}");
+}
+
+/// The program that the terminal shows.
+fn program_of(screen: &Screen) -> rustix::process::Pid {
+    let shell = screen.tmux(&["display-message", "-p", "#{pane_pid}"]);
+    let shell = shell.trim();
+    let children = std::fs::read_to_string(format!("/proc/{shell}/task/{shell}/children")).unwrap();
+    rustix::process::Pid::from_raw(children.trim().parse().unwrap()).unwrap()
+}
+
+#[test]
+fn full_screens_end_with_their_terminal() {
+    let broker = broker_with(&["alice"]);
+    for (words, shows) in [("top", "alice"), ("console --human mara", "mara")] {
+        let Some(screen) = start(&broker, (80, 24), "", words) else {
+            return;
+        };
+        screen.shows(shows);
+        let pid = program_of(&screen);
+        screen.tmux(&["kill-server"]);
+        eventually(
+            || format!("{words} has ended"),
+            || rustix::process::test_kill_process(pid).is_err().then_some(()),
+        );
+    }
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod watched;
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use actors::clock::now;
@@ -101,7 +102,7 @@ pub fn run(top: Top) -> Result<(), CliError> {
     // A panic restores the terminal too: ratatui sets a hook.
     let mut terminal = ratatui::try_init().map_err(failed)?;
     let restored = RestoredTerminal;
-    watch(&mut terminal, model, &feed, &signals).map_err(failed)?;
+    watch(&mut terminal, model, &feed, &signals, &read_keys()).map_err(failed)?;
     drop(restored);
     signals
         .caught()
@@ -153,7 +154,20 @@ impl Signals {
     }
 }
 
-fn watch(terminal: &mut DefaultTerminal, mut model: Model, feed: &Feed, signals: &Signals) -> std::io::Result<()> {
+/// Reads the terminal in a thread: once the terminal has gone, the read of it never returns.
+fn read_keys() -> Receiver<Event> {
+    let (sender, keys) = mpsc::sync_channel(64);
+    std::thread::spawn(move || while event::read().is_ok_and(|event| sender.send(event).is_ok()) {});
+    keys
+}
+
+fn watch(
+    terminal: &mut DefaultTerminal,
+    mut model: Model,
+    feed: &Feed,
+    signals: &Signals,
+    keys: &Receiver<Event>,
+) -> std::io::Result<()> {
     let mut is_changed = true;
     loop {
         model.tick(now().unix_ms);
@@ -161,11 +175,14 @@ fn watch(terminal: &mut DefaultTerminal, mut model: Model, feed: &Feed, signals:
         if is_changed || model.outage.is_some() {
             terminal.draw(|frame| view::draw(frame, &model))?;
         }
-        is_changed = event::poll(TICK)?;
-        let wish = if is_changed {
-            pressed(&mut model, &event::read()?)
-        } else {
-            Wish::Nothing
+        let key = keys.recv_timeout(TICK);
+        is_changed = key.is_ok();
+        let wish = match key {
+            Ok(event) => pressed(&mut model, &event),
+            Err(RecvTimeoutError::Timeout) => Wish::Nothing,
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(std::io::Error::other("it cannot be read"));
+            }
         };
         match wish {
             Wish::Quit => return Ok(()),
