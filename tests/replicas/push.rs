@@ -197,9 +197,9 @@ fn returns(broker: &Broker, name: &str) -> Agent {
 
 #[test]
 fn a_backlog_comes_before_what_is_sent_meanwhile_despite_lost_connections() {
-    const ROUNDS: usize = 12;
-    const BACKLOG: usize = 6;
-    const MESSAGES: usize = 40;
+    const ROUNDS: usize = 8;
+    const BACKLOG: usize = 100;
+    const MESSAGES: usize = 200;
     let redis = Redis::start();
     let cluster = two_replicas(&redis);
     let mut alice = cluster.replicas[0].agent("alice");
@@ -213,7 +213,7 @@ fn a_backlog_comes_before_what_is_sent_meanwhile_despite_lost_connections() {
             let (redis, name) = (&redis, name.as_str());
             let sender = scope.spawn(move || {
                 for number in BACKLOG..MESSAGES {
-                    if number % 8 == round % 8 {
+                    if number % 12 == round {
                         drop_connections(redis);
                     }
                     sends_number(&alice, number, name);
