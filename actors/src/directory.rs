@@ -43,7 +43,7 @@ const SIMILAR_CANDIDATES_MAX: usize = 4_000;
 /// Cells of the edit-distance tables that one comparison fills.
 const SIMILAR_CELLS_MAX: usize = 100_000;
 /// What precedes the id of a conversation in an address.
-const CONVERSATION_PREFIX: &str = "conversation:";
+pub(crate) const CONVERSATION_PREFIX: &str = "conversation:";
 /// Names that one refusal suggests.
 const SIMILAR_LEN_MAX: usize = 3;
 

@@ -53,6 +53,8 @@ pub struct MessageArguments<'a> {
     /// The text of a JSON value.
     pub payload: &'a str,
     pub headers: Headers,
+    /// A direct message is kept for a name that no session has yet.
+    pub keeps_for_unknown: bool,
 }
 
 impl<'a> MessageArguments<'a> {
@@ -69,6 +71,7 @@ impl<'a> MessageArguments<'a> {
                 .optional::<JsonObject<_>>("headers")?
                 .map(|JsonObject(headers)| headers)
                 .unwrap_or_default(),
+            keeps_for_unknown: false,
         };
         if common.payload.len() > payload_len_max {
             return Err(BrokerError::PayloadTooLarge { limit: payload_len_max });
@@ -85,9 +88,22 @@ impl<'a> MessageArguments<'a> {
             payload: self.payload,
             headers: &self.headers,
             tracked,
+            keeps_for_unknown: self.keeps_for_unknown,
             work: WorkBudget::default(),
             trace,
         }
+    }
+}
+
+/// What `if_unknown` of a direct message says: whether it is kept for a name that no session has yet.
+///
+/// # Errors
+/// `InvalidArgument`.
+pub fn parse_if_unknown(arguments: &mut Arguments<'_>) -> Result<bool, BrokerError> {
+    match arguments.text("if_unknown")?.as_deref() {
+        None | Some("refuse") => Ok(false),
+        Some("keep") => Ok(true),
+        Some(_) => Err(BrokerError::invalid("if_unknown", "refuse or keep")),
     }
 }
 

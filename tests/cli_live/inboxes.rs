@@ -38,6 +38,22 @@ fn an_inbox_is_shown_without_taking_anything() {
 }
 
 #[test]
+fn a_name_that_only_sent_a_message_is_no_agent_that_is_here() {
+    let broker = broker_with(&["bob"]);
+    for round in 0..2 {
+        send(broker.address, "robot", "bob", "done");
+        send(broker.address, "bob", "robot", "thanks");
+        let shown = objects(&run(broker.address, &["sessions", "robot", "--json"]).succeeds());
+        assert_eq!(shown[0]["status"], "disconnected", "{round}");
+        let taken = objects(&run(broker.address, &["inbox", "robot", "--take", "--json"]).succeeds());
+        assert_eq!(taken[0]["payload"]["text"], "thanks", "{round}");
+    }
+    // An agent that is here stays so.
+    let shown = objects(&run(broker.address, &["sessions", "bob", "--json"]).succeeds());
+    assert_eq!(shown[0]["status"], "active");
+}
+
+#[test]
 fn an_inbox_is_taken_once() {
     let broker = broker_with(&["alice", "bob"]);
     for text in ["one", "two", "three"] {

@@ -27,6 +27,9 @@ fn a_message_is_sent_to_one_or_to_all() {
     );
     let line = send(&["--from=alice", "--to=nemo", r#"{"text": "hi"}"#]).fails_with(1);
     assert!(line.starts_with("session_not_found"), "{line}");
+    send(&["--from=alice", "--to=nemo", "--keep", r#"{"text": "hi"}"#]).succeeds();
+    let kept = objects(&run(broker.address, &["inbox", "nemo", "--take", "--json"]).succeeds());
+    assert_eq!(kept[0]["payload"]["text"], "hi");
     let line = send(&["--from=alice", "--to=bob", "{}"]).fails_with(1);
     assert!(line.starts_with("payload_invalid"), "{line}");
 }

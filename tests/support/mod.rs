@@ -42,7 +42,7 @@ use std::{
 use serde_json::{Value, json};
 
 #[allow(unused_imports, reason = "only some tests compare ids")]
-pub use agent::{Agent, listed_id, texts};
+pub use agent::{Agent, SendAnswer, listed_id, texts};
 use http::upgrade;
 pub use http::{Event, HttpAgent, Request, Response, ResponseReader, connect, exchange, initialize_request};
 pub use issuer::{Issuer, unsigned};

@@ -45,7 +45,8 @@ pub enum MissingSession {
     /// The session that a caller wants to reach. `similar` holds names of the same project that the caller may have
     /// meant.
     #[error(
-        "no session \"{address}\"{}: list_sessions with status \"all\" shows every session of the project",
+        "no session \"{address}\"{}: list_sessions with status \"all\" shows every session of the project; a message for \
+         an agent that is still to come is kept if send_message has if_unknown \"keep\"",
         did_you_mean(similar)
     )]
     Other { address: String, similar: Vec<String> },
@@ -163,7 +164,7 @@ pub enum BrokerError {
     TargetNotFound { id: String },
     #[error("a project with this id exists already")]
     ProjectExists { id: String },
-    #[error("this needs a session: call register_session first, or pass session_id")]
+    #[error("this needs a session: call register_session, then pass the session_id that it returns with every call")]
     SessionRequired,
     #[error(transparent)]
     SessionNotFound(#[from] MissingSession),

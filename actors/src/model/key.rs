@@ -322,6 +322,18 @@ impl Owner {
         Self(format!("uid:{uid}").into())
     }
 
+    /// The owner of a session whose agent is still to come: the first caller that registers its name becomes the owner.
+    #[must_use]
+    pub fn unclaimed() -> Self {
+        Self("unclaimed".into())
+    }
+
+    /// Whether the first caller that registers the session becomes its owner.
+    #[must_use]
+    pub fn is_unclaimed(&self) -> bool {
+        &*self.0 == "unclaimed"
+    }
+
     /// Whether the owner is a user of this machine.
     #[must_use]
     pub fn is_local_user(&self) -> bool {

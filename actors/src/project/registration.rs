@@ -30,6 +30,9 @@ pub struct Registration {
     pub current: Option<SessionId>,
     /// The caller's lasting connection, if it has one.
     pub connection: Option<Arc<dyn Connection>>,
+    /// The agent of this name is not here: a sender expects it, or a program sends as it and goes. A new session is
+    /// disconnected from the start, and one that the caller could take stays as it is.
+    pub is_absent: bool,
 }
 
 /// The answer to a registration.
@@ -127,7 +130,7 @@ impl Registration {
     /// `forbidden` for a name that another owner holds, and for a new session beyond the maximum; `invalid_argument` for
     /// aliases without a name.
     pub(super) fn plan(&self, facts: &Facts<'_>) -> Result<Plan, BrokerError> {
-        let is_own = |candidate: &&Candidate<'_>| candidate.record.owner == self.owner;
+        let is_own = |candidate: &&Candidate<'_>| self.may_own(candidate.record);
         // A session of another owner counts as missing.
         let current = facts.current.as_ref().filter(is_own);
         let evicted = facts
@@ -164,6 +167,16 @@ impl Registration {
         })
     }
 
+    /// Whether a session that has the wanted name stays as it is: its agent is not here, or is another than the caller.
+    pub(super) fn leaves_alone(&self, holder: &SessionRecord) -> bool {
+        self.is_absent && (self.owner.is_unclaimed() || holder.owner == self.owner)
+    }
+
+    /// Whether the caller is the owner of a session, or may become it.
+    pub(super) fn may_own(&self, record: &SessionRecord) -> bool {
+        record.owner == self.owner || record.owner.is_unclaimed()
+    }
+
     fn renewed(&self, subject: &Candidate<'_>, renews: bool) -> SessionRecord {
         let before = subject.record;
         let name = self.name.clone().or_else(|| before.name.clone());
@@ -174,7 +187,7 @@ impl Registration {
             capabilities: self.capabilities.clone().unwrap_or_else(|| before.capabilities.clone()),
             metadata: self.metadata.clone().unwrap_or_else(|| before.metadata.clone()),
             connected_at_ms: before.connected_at_ms,
-            owner: before.owner.clone(),
+            owner: self.owner.clone(),
             holder: self.next_holder(before, renews),
             wake: self.wake.unwrap_or(before.wake),
         }
@@ -399,6 +412,19 @@ mod tests {
         let other = session(None, "k2");
         let plan = registration(None, "k1").plan(&facts(Some(&other), None)).unwrap();
         assert!(!plan.resumes && plan.leaves.is_none() && plan.record.id != other.id);
+    }
+
+    #[test]
+    fn an_expected_name_belongs_to_its_first_caller() {
+        let mut expected = session(Some("bob"), "k1");
+        expected.owner = Owner::unclaimed();
+        let plan = registration(Some("bob"), "k2")
+            .plan(&facts(None, Some(&expected)))
+            .unwrap();
+        assert!(plan.resumes && !plan.renews);
+        assert_eq!((plan.record.id, &plan.record.owner), (expected.id, &owner("k2")));
+        let later = registration(Some("bob"), "k1").plan(&facts(None, Some(&plan.record)));
+        assert_eq!(later.unwrap_err().code(), "forbidden");
     }
 
     #[test]

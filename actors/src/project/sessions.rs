@@ -53,6 +53,20 @@ impl Project {
             self.pending_puts.wait(put, VecDeque::from([attempt]));
             return Some(put);
         }
+        if let Some(holder) = holder
+            .as_ref()
+            .filter(|holder| registration.leaves_alone(&holder.record))
+        {
+            let (status, silence) = self.status_and_silence(holder);
+            let registered = Registered {
+                member: Arc::clone(holder),
+                resumed: true,
+                was_active: status == SessionStatus::Active,
+                silence: Some(silence),
+            };
+            attempt.answer(Ok(registered));
+            return None;
+        }
         match self.plan(registration, current.as_deref(), holder.as_deref()) {
             Ok(plan) => {
                 let session = plan.record.id;
@@ -171,7 +185,11 @@ impl Project {
         let connection = registration.connection.clone();
         let left = plan.leaves.and_then(|id| self.directory.by_id(id));
         leave_session(left, connection.as_deref());
-        known.shared.touch(now());
+        if registration.is_absent {
+            known.shared.leave(now());
+        } else {
+            known.shared.touch(now());
+        }
         // Another replica may have registered the session again since.
         let incarnation = Some(known.record.holder.incarnation);
         let member = if known.record == plan.record {

@@ -46,6 +46,7 @@ pub fn command() -> Command {
             .required(true),
         )
         .arg(text("to", "SESSION", "Name or id of the recipient, or NAME@PROJECT").required_unless_present("broadcast"))
+        .arg(switch("keep", "Keep it if no session has the name of the recipient yet").conflicts_with("broadcast"))
         .arg(switch("broadcast", "Send to all other sessions that speak the protocol").conflicts_with("to"))
         .arg(text("protocol", "NAME", "Name of the protocol").required(true))
         .arg(text("version", "VERSION", "Version of the protocol, such as 1.0.0").required(true))
@@ -129,6 +130,9 @@ pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
         if let Some(value) = given(matches, flag) {
             envelope.insert(member.to_owned(), value.into());
         }
+    }
+    if matches.get_flag("keep") {
+        envelope.insert("if_unknown".to_owned(), "keep".into());
     }
     if !headers.is_empty() {
         envelope.insert("headers".to_owned(), headers.into());

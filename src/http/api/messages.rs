@@ -16,7 +16,7 @@ use actix_web::{
 use actors::{
     clock::now,
     metrics::TransportKind,
-    model::{BrokerError, Scope, SessionId, SessionName},
+    model::{BrokerError, Scope, SessionId, SessionName, SessionStatus},
     project::{PreparedSend, Registration, RequestTrace},
     router::Routed,
     session::Member,
@@ -70,6 +70,8 @@ pub struct SendMessage {
     #[schema(value_type = Object)]
     payload: (),
     headers: Option<documented::Headers>,
+    /// Of a direct message to a name that no session has: `keep` keeps it for the agent that registers the name.
+    if_unknown: Option<IfUnknown>,
     /// Of a direct message: the status to wait for.
     wait_for: Option<WaitFor>,
     /// Longest wait, in seconds.
@@ -77,6 +79,15 @@ pub struct SendMessage {
     timeout_seconds: Option<f64>,
     /// Of a broadcast: only sessions that meet it.
     capability_filter: Option<CapabilityFilter>,
+}
+
+/// What becomes of a message to a name that no session has.
+#[allow(dead_code, reason = "schema of the input of send")]
+#[derive(ToSchema)]
+#[schema(rename_all = "lowercase")]
+pub enum IfUnknown {
+    Refuse,
+    Keep,
 }
 
 /// The status that a sender waits for.
@@ -223,12 +234,15 @@ impl<'a> Wish<'a> {
         let from = arguments.required_text("from")?.into_owned();
         let recipient = arguments.text("recipient_id")?.map(std::borrow::Cow::into_owned);
         let (mut wait_goal, mut filter) = (None, actors::model::CapabilityFilter::default());
+        let mut keeps_for_unknown = false;
         if recipient.is_some() {
             wait_goal = sending::parse_wait(&mut arguments)?;
+            keeps_for_unknown = sending::parse_if_unknown(&mut arguments)?;
         } else {
             filter = sending::parse_filter(&mut arguments)?;
         }
         let mut message = MessageArguments::parse(&mut arguments, payload_len_max)?;
+        message.keeps_for_unknown = keeps_for_unknown;
         arguments.finish()?;
         let in_body = &mut message.headers.idempotency_key;
         match (&in_body, key) {
@@ -291,13 +305,19 @@ pub(super) async fn sender(by: &Arc<Identity>, from: &str) -> Result<Arc<Member>
             let registration = Registration {
                 name: Some(name),
                 owner: by.owner().clone(),
+                is_absent: true,
                 ..Registration::default()
             };
             by.project.register(registration).await?.member
         }
         Err(error) => return Err(error),
     };
-    member.touch(by.project.settings().presence, now());
+    if by.project.status(&member) == SessionStatus::Disconnected {
+        // This request comes from no agent: the session stays disconnected, and its retention begins again.
+        member.shared.leave(now());
+    } else {
+        member.touch(by.project.settings().presence, now());
+    }
     Ok(member)
 }
 

@@ -51,7 +51,8 @@ fn payload_schema() -> Value {
 pub const SEND_MESSAGE: Tool = Tool {
     name: "send_message",
     title: "Send message",
-    description: "Send to one session, present or absent.",
+    description: "Send to another agent of this broker, present or absent. Your client's own send_message or SendMessage \
+                  does not reach it.",
     hints: ADDITIVE,
     required_scope: Scope::Member,
     input: || {
@@ -61,6 +62,7 @@ pub const SEND_MESSAGE: Tool = Tool {
             "protocol_version": string_schema("As registered."),
             "payload": payload_schema(),
             "headers": headers_schema(),
+            "if_unknown": {"const": "keep", "description": "For a name still to come."},
             "wait_for": {"enum": ["queued", "delivered", "acknowledged"], "description": "Status to wait for."},
             "timeout_seconds": with_description(
                 json!({"type": "number"}),
@@ -158,7 +160,9 @@ fn send_message(
 ) -> Result<Lookup<ToolSend>, BrokerError> {
     let recipient = arguments.required_text("recipient_id")?;
     let wait_goal = sending::parse_wait(&mut arguments)?;
-    let common = MessageArguments::parse(&mut arguments, caller.context.service.payload_len_max)?;
+    let keeps_for_unknown = sending::parse_if_unknown(&mut arguments)?;
+    let mut common = MessageArguments::parse(&mut arguments, caller.context.service.payload_len_max)?;
+    common.keeps_for_unknown = keeps_for_unknown;
     arguments.finish()?;
     let sender = Arc::clone(caller.session()?);
     let call_slot = wait_goal.map(|_| caller.context.calls.reserve_slot()).transpose()?;

@@ -163,6 +163,7 @@ fn register_session(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<
         owner: context.identity.owner().clone(),
         current,
         connection: context.connection(),
+        is_absent: false,
     };
     let registered = Rc::clone(&context);
     Ok(PendingCall {

@@ -34,6 +34,14 @@ pub struct LateAnswer<T> {
 }
 
 impl<T: 'static> Lookup<T> {
+    /// An answer that comes with this future.
+    pub(super) fn later(answer: impl Future<Output = LateAnswer<T>> + 'static) -> Self {
+        Self::Pending(PendingLookup {
+            unknown: BrokerError::unavailable(),
+            later: answer.boxed_local(),
+        })
+    }
+
     /// The answer as it is known at this replica now, without a wait.
     ///
     /// # Errors

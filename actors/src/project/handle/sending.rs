@@ -10,7 +10,7 @@ use crate::{
     directory::AudienceQuery,
     model::{
         Addressing, BrokerError, CapabilityFilter, DeliveryStatus, Draft, HOPS_MAX, Headers, MessageId, ProjectId,
-        ProtocolRecord, RecipientStatus, SessionId, TraceContext,
+        ProtocolRecord, RecipientStatus, SessionId, SessionName, TraceContext,
     },
     registry::{WorkBudget, builtin},
     router::{AcceptSpans, Recipients, Route, RouteAnswer, Submission},
@@ -30,6 +30,8 @@ pub struct SendRequest<'a> {
     pub headers: &'a Headers,
     /// The sender follows the delivery status beyond the first answer.
     pub tracked: bool,
+    /// The message is kept for a name that no session has yet.
+    pub keeps_for_unknown: bool,
     /// The budget for checking the payload.
     pub work: WorkBudget,
     /// The trace of the request.
@@ -84,6 +86,7 @@ struct OwnedSendRequest {
     payload: String,
     headers: Headers,
     tracked: bool,
+    keeps_for_unknown: bool,
     trace: Option<(TraceContext, bool)>,
 }
 
@@ -95,6 +98,7 @@ impl OwnedSendRequest {
             payload: &self.payload,
             headers: &self.headers,
             tracked: self.tracked,
+            keeps_for_unknown: self.keeps_for_unknown,
             work: WorkBudget::default(),
             trace: self.trace.as_ref().map(|(context, is_recorded)| RequestTrace {
                 context,
@@ -112,6 +116,7 @@ impl SendRequest<'_> {
             payload: self.payload.to_owned(),
             headers: self.headers.clone(),
             tracked: self.tracked,
+            keeps_for_unknown: self.keeps_for_unknown,
             trace: self.trace.map(|trace| (trace.context.clone(), trace.is_recorded)),
         }
     }
@@ -137,6 +142,11 @@ impl ProjectHandle {
         recipient: &str,
         request: &SendRequest<'_>,
     ) -> Lookup<PreparedSend> {
+        if request.keeps_for_unknown
+            && let Some(name) = self.unknown_name(recipient)
+        {
+            return self.prepare_for_expected(sender, name, request);
+        }
         match self.try_direct(sender, recipient, request, Attempt::First) {
             Err(unknown) if self.may_be_elsewhere(&unknown) => {
                 let target = recipient.rsplit_once('@').and_then(|(_, id)| ProjectId::parse(id).ok());
@@ -153,6 +163,38 @@ impl ProjectHandle {
             }
             result => Lookup::Ready(result),
         }
+    }
+
+    /// As [`Self::prepare_direct`], for a name that no session has here: one is made for it, once the message is checked.
+    fn prepare_for_expected(
+        &self,
+        sender: &Arc<Member>,
+        name: SessionName,
+        request: &SendRequest<'_>,
+    ) -> Lookup<PreparedSend> {
+        let (project, sender, owned) = (self.clone(), Arc::clone(sender), request.to_owned());
+        Lookup::later(async move {
+            let request = SendRequest {
+                keeps_for_unknown: false,
+                ..owned.as_request()
+            };
+            let result = async {
+                let wanted = (request.protocol_name, request.protocol_version);
+                let (name_wanted, version_wanted) = (wanted.0.to_owned(), wanted.1.to_owned());
+                let protocol = project.look_up(move |project| project.protocol(&name_wanted, &version_wanted));
+                protocol
+                    .answer()
+                    .await?
+                    .schema
+                    .validate_within(&request.work, request.payload)?;
+                project.expect(name.clone()).await?;
+                project.prepare_direct(&sender, name.as_str(), &request).answer().await
+            };
+            LateAnswer {
+                result: result.await,
+                work: request.work.spent(),
+            }
+        })
     }
 
     fn try_direct(

@@ -7,8 +7,10 @@ use futures_util::future::{BoxFuture, join_all};
 use super::{Lookup, Page, ProjectHandle};
 use crate::{
     clock::now,
-    directory::{SessionOrder, SessionQuery, SortedPage, SortedPlace},
-    model::{BrokerError, ConnectionId, MissingSession, Owner, PresenceTimeouts, SessionId, SessionStatus},
+    directory::{CONVERSATION_PREFIX, SessionOrder, SessionQuery, SortedPage, SortedPlace},
+    model::{
+        BrokerError, ConnectionId, MissingSession, Owner, PresenceTimeouts, SessionId, SessionName, SessionStatus,
+    },
     project::{
         messages::{ForgetSession, Register},
         registration::{Registered, Registration},
@@ -24,6 +26,21 @@ impl ProjectHandle {
     /// records; `unavailable`.
     pub async fn register(&self, registration: Registration) -> Result<Registered, BrokerError> {
         self.0.project.request(|reply| Register { registration, reply }).await
+    }
+
+    /// Makes a session for an agent of this name that is still to come, unless there is one. It belongs to the first caller
+    /// that registers the name, counts as every session, and ends after the retention like one that has left.
+    ///
+    /// # Errors
+    /// As [`Self::register`].
+    pub async fn expect(&self, name: SessionName) -> Result<(), BrokerError> {
+        let registration = Registration {
+            name: Some(name),
+            owner: Owner::unclaimed(),
+            is_absent: true,
+            ..Registration::default()
+        };
+        self.register(registration).await.map(|_| ())
     }
 
     /// The session that an id addresses: all incarnations share one inbox.
@@ -87,6 +104,13 @@ impl ProjectHandle {
             .directory
             .by_address(address)
             .or_else(|| self.session(SessionId::parse(address)?))
+    }
+
+    /// The name of an agent that is still to come, if an address can be one and no session has it here.
+    pub(super) fn unknown_name(&self, address: &str) -> Option<SessionName> {
+        let name = SessionName::parse(self.strip_own_project(address)).ok()?;
+        let is_conversation = name.as_str().starts_with(CONVERSATION_PREFIX);
+        (!is_conversation && self.find(address).is_none()).then_some(name)
     }
 
     /// The address without this project behind it.
