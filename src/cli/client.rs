@@ -7,10 +7,12 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::Value;
 use ureq::http::{self, HeaderValue, Method, StatusCode, header};
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::{Agent, AsSendBody, Body, BodyReader, Timeout};
 
 use super::access::{BrokerAccess, BrokerUrl};
 use super::table::escaped;
+use crate::tls;
 
 /// A request without the broker's address.
 #[derive(Debug, Clone, PartialEq)]
@@ -321,11 +323,23 @@ fn agent(url: &BrokerUrl) -> Agent {
         .max_redirects(0)
         .http_status_as_error(false)
         .user_agent(concat!("mcp-broker/", env!("CARGO_PKG_VERSION")));
-    if !url.is_https {
+    if url.is_https {
+        config = config.tls_config(TlsConfig::builder().root_certs(root_certs()).build());
+    } else {
         // A proxy from the environment would read the key, even of a broker on this machine.
         config = config.proxy(None);
     }
     config.build().new_agent()
+}
+
+/// The authorities of [`Roots::User`](tls::Roots::User).
+fn root_certs() -> RootCerts {
+    let certificates = tls::user_certificates();
+    if certificates.is_empty() {
+        return RootCerts::WebPki;
+    }
+    let certificates = certificates.iter().map(|known| Certificate::from_der(known).to_owned());
+    certificates.into()
 }
 
 /// Explains an error before or during the response.

@@ -1,6 +1,7 @@
 //! The commands that use a running broker, against the real binary: their tables, their JSON, their exit codes, and what they
 //! do when pipes and brokers end.
 
+mod authorities;
 mod console;
 mod desk;
 mod golden;

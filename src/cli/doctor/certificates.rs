@@ -62,7 +62,12 @@ fn servers(setup: &Setup) -> Vec<TlsServer> {
     let mut servers = Vec::new();
     let mut add_url = |setting, url: &str| {
         if let (true, Some((host, port))) = (url.starts_with("https://"), split_address(url)) {
-            let roots = Roots::Bundled;
+            // The broker itself fetches the keys of an issuer, and trusts the bundled authorities.
+            let roots = if setting == "--url" {
+                Roots::User
+            } else {
+                Roots::Bundled
+            };
             servers.push(TlsServer {
                 setting,
                 host,
@@ -118,7 +123,7 @@ fn finding(server: &TlsServer) -> Finding {
         ),
         Verdict::UnknownIssuer => {
             let cure = match roots {
-                Roots::System => "name the file with its authority: SSL_CERT_FILE=/path/to/ca.pem",
+                Roots::System | Roots::User => "name the file with its authority: SSL_CERT_FILE=/path/to/ca.pem",
                 Roots::Bundled => "use a certificate of a public authority there",
             };
             (format!("{at} is signed by an authority that is not trusted"), cure)

@@ -12,12 +12,12 @@ use ureq::http::Uri;
 
 use crate::tls::{self, Roots};
 
-/// The settings of a TLS client that trusts the bundled authorities, as requests over `https://` do.
+/// The settings of a TLS client that trusts the authorities of the user, as requests over `https://` do.
 ///
 /// # Errors
 /// The library refuses its own settings.
 pub fn tls_config() -> Result<Arc<ClientConfig>, String> {
-    tls::client_config(Roots::Bundled.store()?).map(Arc::new)
+    tls::client_config(Roots::User.store()?).map(Arc::new)
 }
 
 /// Connects to the first address of a host that answers within `timeout`.
