@@ -49,7 +49,9 @@ impl Dial for LocalDial {
             agent: Some(agent),
             ..Hello::of_this_process("connect")
         };
-        let attached = attach(&self.paths, &hello, self.policy, Instant::now() + ATTACH_MAX);
+        // Another client may have started the broker since, with another runtime folder.
+        let paths = LocalPaths::of(&self.paths.instance).unwrap_or_else(|_| self.paths.clone());
+        let attached = attach(&paths, &hello, self.policy, Instant::now() + ATTACH_MAX);
         let attached = attached.map_err(|error| DialError(error.to_string()))?;
         Ok(Dialed {
             stream: attached.stream,

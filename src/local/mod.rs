@@ -3,7 +3,7 @@
 //!
 //! `instance` names a broker, `paths` its files, `vetting` who may have touched them. `attach` connects, and starts a
 //! broker where none runs: `greeting` is the first exchange, `spawn` the start, `lock` what keeps starts apart. `version`
-//! judges a client, `publish` makes the name of a socket, `life` tells whether a broker lives, `stop` ends it. This room
+//! judges a client, `publish` makes the name of a socket, `life` tells whether a broker lives, `living` which of all do, `stop` ends it. This room
 //! knows neither MCP nor the command line.
 
 mod attach;
@@ -15,6 +15,7 @@ pub mod hello;
 mod info;
 mod instance;
 mod life;
+mod living;
 mod lock;
 pub mod mail;
 mod paths;
@@ -34,6 +35,7 @@ pub use greeting::connect;
 pub use info::{Info, Living, write_private};
 pub use instance::Instance;
 pub use life::{HOOK_PREFIX, LifeLock, files, is_alive, remove_folder, remove_remains};
+pub use living::living_brokers;
 pub use lock::{FileLock, LockError, pause_until};
 pub use paths::{LocalPaths, config_file_of_user};
 pub use peer::{PeerProcess, peer_of};

@@ -3,13 +3,14 @@
 use std::{
     env,
     ffi::OsString,
+    fs,
     os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::{Path, PathBuf},
 };
 
 use rustix::process::geteuid;
 
-use super::{error::LocalError, instance::Instance, publish::SOCKET_PATH_LEN_MAX, vetting};
+use super::{error::LocalError, instance::Instance, lock::FileLock, publish::SOCKET_PATH_LEN_MAX, vetting};
 
 const FOLDER: &str = "mcp-broker";
 
@@ -42,7 +43,7 @@ impl LocalPaths {
     /// # Errors
     /// The runtime folder cannot be made, or belongs to another user, or others may write to it.
     pub fn of(instance: &Instance) -> Result<Self, LocalError> {
-        let paths = Self::named(instance, &variable_of_user)?;
+        let paths = Self::named(instance, &variable_of_user)?.where_it_lives();
         vetting::make_private(&paths.folder)?;
         Ok(paths)
     }
@@ -52,7 +53,7 @@ impl LocalPaths {
     /// # Errors
     /// Those of [`Self::of`].
     pub fn look_up(instance: &Instance) -> Result<Self, LocalError> {
-        let paths = Self::named(instance, &variable_of_user)?;
+        let paths = Self::named(instance, &variable_of_user)?.where_it_lives();
         if paths.folder.symlink_metadata().is_ok() {
             vetting::vet(&paths.folder)?;
         }
@@ -61,19 +62,18 @@ impl LocalPaths {
 
     /// The files of an instance in an environment, without a look at the disk.
     fn named(instance: &Instance, variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Self, LocalError> {
-        let below = |base: PathBuf| {
-            if instance.is_default() {
-                base
-            } else {
-                base.join(instance.as_str())
-            }
-        };
+        let below = |base: PathBuf| below(base, instance);
         let wanted = below(runtime_base(variable));
         let fits = wanted.join("broker.sock").as_os_str().len() <= SOCKET_PATH_LEN_MAX;
         let folder = if fits { wanted } else { below(short_base()) };
         let (state, logs) = state_bases(variable)?;
+        Ok(Self::at(instance, folder, (below(state), below(logs))))
+    }
+
+    /// The files of an instance with these folders: the runtime folder, that of the data, and that of the log.
+    fn at(instance: &Instance, folder: PathBuf, (state, logs): (PathBuf, PathBuf)) -> Self {
         let in_folder = |name: &str| folder.join(name);
-        Ok(Self {
+        Self {
             instance: instance.clone(),
             socket: in_folder("broker.sock"),
             start_lock: in_folder("start.lock"),
@@ -81,10 +81,60 @@ impl LocalPaths {
             info: in_folder("broker.json"),
             fifo_in: in_folder("broker.fifo-in"),
             fifo_out: in_folder("broker.fifo-out"),
-            data: below(state).join("data"),
-            log: below(logs).join("broker.log"),
+            data: state.join("data"),
+            log: logs.join("broker.log"),
             folder,
-        })
+        }
+    }
+
+    /// The files of an instance below another runtime folder of this user; None where no state folder is named.
+    pub(super) fn in_base(instance: &Instance, base: &Path) -> Option<Self> {
+        let (state, logs) = state_bases(&variable_of_user).ok()?;
+        let folders = (below(state, instance), below(logs, instance));
+        Some(Self::at(instance, below(base.to_owned(), instance), folders))
+    }
+
+    /// The runtime folders in which brokers of this user may be.
+    pub(super) fn runtime_bases() -> Vec<PathBuf> {
+        let mut bases = vec![runtime_base(&variable_of_user), short_base()];
+        let of_login = login_folder(Path::new("/run/user")).map(|base| base.join(FOLDER));
+        let of_default = Self::named(&Instance::default(), &variable_of_user).ok();
+        bases.extend(
+            of_login
+                .into_iter()
+                .chain(of_default.and_then(|paths| paths.named_folder())),
+        );
+        bases
+    }
+
+    /// The same files in the runtime folder where the broker lives, if that is another one: a client has started it whose
+    /// environment leads there. Two brokers cannot share the data, and their agents would not see each other.
+    fn where_it_lives(self) -> Self {
+        let is_held = |lock: &Path| FileLock::is_held(lock).unwrap_or(false);
+        let elsewhere = self.named_folder().filter(|folder| *folder != self.folder);
+        let Some(folder) = elsewhere.filter(|_| self.instance.dev_name().is_none()) else {
+            return self;
+        };
+        let (state, logs) = (self.state_folder().to_owned(), self.log.parent().map(Path::to_owned));
+        let other = Self::at(&self.instance, folder, (state, logs.unwrap_or_default()));
+        let lives_there = vetting::vet(&other.folder).is_ok() && is_held(&other.life_lock);
+        if lives_there && !is_held(&self.life_lock) {
+            other
+        } else {
+            self
+        }
+    }
+
+    /// The runtime folder that the last broker with this data has named.
+    fn named_folder(&self) -> Option<PathBuf> {
+        let text = fs::read_to_string(self.pointer()).ok()?;
+        absolute(Some(text.trim_end().into()))
+    }
+
+    /// Beside the data, the file in which a broker names its runtime folder. Clients that are started without the variable
+    /// that leads there find the broker by it.
+    pub fn pointer(&self) -> PathBuf {
+        self.state_folder().join("runtime")
     }
 
     /// The folder of the brokers for development. It may be missing.
@@ -105,6 +155,15 @@ impl LocalPaths {
     /// The folder of the log and of the data.
     pub fn state_folder(&self) -> &Path {
         self.data.parent().unwrap_or(&self.data)
+    }
+}
+
+/// The folder of an instance below that of all.
+fn below(base: PathBuf, instance: &Instance) -> PathBuf {
+    if instance.is_default() {
+        base
+    } else {
+        base.join(instance.as_str())
     }
 }
 
@@ -207,13 +266,13 @@ mod tests {
         let all = env::temp_dir().join(format!("mb-{}", uuid::Uuid::now_v7().simple()));
         assert_eq!(login_folder(&all), None);
         let own = all.join(geteuid().as_raw().to_string());
-        std::fs::create_dir_all(&all).unwrap();
+        fs::create_dir_all(&all).unwrap();
         std::os::unix::fs::symlink("/tmp", &own).unwrap();
         assert_eq!(login_folder(&all), None);
-        std::fs::remove_file(&own).unwrap();
-        std::fs::create_dir(&own).unwrap();
+        fs::remove_file(&own).unwrap();
+        fs::create_dir(&own).unwrap();
         assert_eq!(login_folder(&all), Some(own));
-        std::fs::remove_dir_all(&all).unwrap();
+        fs::remove_dir_all(&all).unwrap();
     }
 
     #[test]

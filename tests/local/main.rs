@@ -10,6 +10,7 @@ mod connect;
 mod console;
 mod dev;
 mod dev_tools;
+mod environments;
 mod fake_broker;
 mod fifo;
 mod frames;

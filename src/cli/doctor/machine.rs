@@ -4,12 +4,18 @@ use actors::clock::{now, rfc3339_text};
 use rustix::process::{Resource, getrlimit};
 
 use super::{findings::Finding, setup::Setup};
-use crate::startup;
+use crate::{
+    local::{Living, living_brokers},
+    startup,
+};
 
 /// The name of the check of the limit of open files.
 pub const FILES: &str = "open files";
 /// The name of the check of the clock.
 pub const CLOCK: &str = "clock";
+
+/// The name of the check of the brokers of this user.
+pub const BROKERS: &str = "brokers";
 
 /// A time at which this program existed already: 2026-01-01T00:00:00Z, in ms.
 const BUILT_AFTER_MS: u64 = 1_767_225_600_000;
@@ -35,6 +41,29 @@ pub fn check_files(setup: &Setup) -> Vec<Finding> {
         Some(limit) => Finding::ok(FILES, format!("the hard limit is {limit}, and {wanted} are needed")),
         None => Finding::ok(FILES, format!("the number is not limited, and {wanted} are needed")),
     }]
+}
+
+/// Names the brokers of this user that live. Two of one instance are two worlds of agents.
+pub fn check_brokers(_: &Setup) -> Vec<Finding> {
+    let living = living_brokers();
+    if living.is_empty() {
+        return vec![Finding::ok(BROKERS, "none of this user runs in the background")];
+    }
+    let findings = living.iter().map(|(paths, state)| {
+        let (name, socket) = (&paths.instance, paths.socket.display());
+        let twins = living.iter().filter(|(other, _)| other.instance == paths.instance);
+        if twins.count() == 1 {
+            return Finding::ok(BROKERS, format!("{name} runs, {socket}"));
+        }
+        let found =
+            format!("{name} runs more than once, here with {socket}: agents of one do not see those of the other");
+        let cure = match state {
+            Living::Yes(info) => format!("end one of them, such as this one: kill {}", info.pid),
+            Living::Changing | Living::No => "end one of them".to_owned(),
+        };
+        Finding::warning(BROKERS, found).cure(cure)
+    });
+    findings.collect()
 }
 
 /// Checks that the clock shows a possible time. The clock of a Redis server is compared by the check of the storage.

@@ -51,6 +51,7 @@ const CHECKS: &[Check] = &[
     (storage::NAME, storage::check),
     (machine::FILES, machine::check_files),
     (machine::CLOCK, machine::check_clock),
+    (machine::BROKERS, machine::check_brokers),
     (certificates::NAME, certificates::check),
     (round_trip::NAME, round_trip::check),
     (clients::NAME, clients::check),

@@ -28,7 +28,7 @@ use crate::{
 use control::{clean_up, dev_instances, end, ended_text, paths_of, reports, start, start_dev};
 use logs::Logs;
 use options::{DevOptions, STORAGES, TRANSPORTS, parse_http};
-use report::Report;
+use report::{OtherBroker, Report};
 use serve::LocalServe;
 
 /// Lines of a log, unless the user asks for others.
@@ -421,7 +421,10 @@ fn started(
 }
 
 fn status(instances: &[Instance], has_many: bool, output: &Output) -> Result<ExitCode, CliError> {
-    let reports = reports(instances)?;
+    let mut reports = reports(instances)?;
+    if let ([report], false) = (&mut *reports, has_many) {
+        report.others = OtherBroker::than(&report.socket);
+    }
     let refusal = reports.first().and_then(|report| report.key_refusal.clone());
     if let (false, Some(line)) = (has_many, refusal) {
         return Err(CliError::Usage(line));

@@ -20,8 +20,9 @@ use crate::{
     },
     exit,
     local::{
-        self, AttachError, LineClient, LocalPaths, StartPolicy, attach,
+        self, AttachError, LineClient, Living, LocalPaths, StartPolicy, attach,
         hello::{self, COMMAND, Hello, Status},
+        living_brokers,
     },
 };
 
@@ -74,9 +75,50 @@ pub struct Report {
     pub log_bytes: u64,
     /// What a dead broker has left.
     pub stale: Vec<PathBuf>,
+    /// The other brokers of this user that live.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<OtherBroker>,
     /// Why the broker does not answer this user without another key.
     #[serde(skip)]
     pub key_refusal: Option<String>,
+}
+
+/// Another broker of this user that lives.
+#[derive(Debug, Clone, Serialize)]
+pub struct OtherBroker {
+    pub name: String,
+    pub socket: PathBuf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http: Option<String>,
+}
+
+impl OtherBroker {
+    /// All that live but the one with this socket.
+    pub fn than(socket: &Path) -> Vec<Self> {
+        let others = living_brokers().into_iter().filter(|(paths, _)| paths.socket != socket);
+        let of = |(paths, living): (LocalPaths, Living)| {
+            let info = match living {
+                Living::Yes(info) => Some(info),
+                Living::Changing | Living::No => None,
+            };
+            Self {
+                name: paths.instance.to_string(),
+                socket: paths.socket,
+                pid: info.as_ref().map(|info| info.pid),
+                http: info.and_then(|info| info.http),
+            }
+        };
+        others.map(of).collect()
+    }
+
+    /// One line about it.
+    pub fn line(&self) -> String {
+        let pid = self.pid.map_or_else(String::new, |pid| format!(", pid {pid}"));
+        let http = self.http.as_ref().map_or_else(String::new, |http| format!(", {http}"));
+        format!("{}{pid}{http}, socket {}", self.name, self.socket.display())
+    }
 }
 
 /// A session of the broker.
@@ -158,6 +200,7 @@ impl Report {
             log: paths.log.clone(),
             log_bytes: fs::metadata(&paths.log).map_or(0, |log| log.len()),
             stale: Vec::new(),
+            others: Vec::new(),
             key_refusal: None,
         }
     }
@@ -224,6 +267,9 @@ impl Report {
         }
         for file in &self.stale {
             facts.row(["stale", &file.display().to_string()]);
+        }
+        for other in &self.others {
+            facts.row(["also runs", &other.line()]);
         }
         let mut text = output.table(&facts);
         if !self.agents.is_empty() {

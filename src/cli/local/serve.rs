@@ -2,9 +2,11 @@
 
 use std::{
     ffi::OsString,
+    fs::DirBuilder,
     io::{self, Write},
     mem,
     net::SocketAddr,
+    os::unix::fs::DirBuilderExt,
     process::ExitCode,
 };
 
@@ -17,7 +19,7 @@ use crate::{
     exit,
     local::{
         Info, Instance, LifeLock, LocalPaths, LockError, Readiness, build_id, config_file_of_user, running_version,
-        started_at,
+        started_at, write_private,
     },
     startup::{Application, bind},
     telemetry::{self, LogFile},
@@ -87,6 +89,7 @@ fn prepare(serve: LocalServe) -> Result<Prepared, String> {
     })?;
     // The process keeps the lock until it has ended, because it uses the data folder until then.
     mem::forget(life);
+    name_folder(&paths);
     let log = if serve.is_foreground {
         None
     } else {
@@ -109,6 +112,21 @@ fn prepare(serve: LocalServe) -> Result<Prepared, String> {
         values,
         log,
     })
+}
+
+/// Names the runtime folder beside the data, for clients with another environment. Without it these start a broker of their
+/// own, if they may.
+fn name_folder(paths: &LocalPaths) {
+    let mut text = paths.folder.clone().into_os_string();
+    text.push("\n");
+    let written = DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(paths.state_folder())
+        .and_then(|()| write_private(&paths.pointer(), text.as_encoded_bytes()));
+    if let Err(error) = written {
+        tracing::debug!(%error, "the runtime folder could not be named beside the data");
+    }
 }
 
 /// The configuration file of the user, if there is one and the environment names no other. A broker for tests has none.
