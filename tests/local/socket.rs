@@ -178,7 +178,7 @@ fn a_megabyte_reaches_a_slow_reader_whole() {
     let bob = Agent::legacy(local.wire(), "2025-11-25", &json!({})).registered("bob");
     alice.sends(&text).to(&bob);
     let mut stream = local.stream();
-    let id = bob.session.clone();
+    let id = bob.held.clone();
     let receive = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
         "params": {"name": "receive_messages", "arguments": {"session_id": id}}});
     writeln!(stream, "{receive}").unwrap();

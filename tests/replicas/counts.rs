@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     cluster::BrokerCluster,
-    support::{Agent, HttpAgent, Redis, TIMEOUTS_OFF, eventually},
+    support::{Agent, HttpAgent, Redis, TIMEOUTS_OFF, eventually, listed_id},
 };
 
 const UNREAD: &str = "dev.mcp-broker/unread";
@@ -36,7 +36,10 @@ fn assert_unread_everywhere(cluster: &BrokerCluster, session: &str, expected: u6
         assert_eq!(inbox["waiting"], expected, "replica {at}");
         let (listed, _) = calls(cluster, at, session, "list_sessions", json!({"status": "all"}));
         let sessions = listed["sessions"].as_array().unwrap();
-        let own = sessions.iter().find(|listed| listed["session_id"] == session).unwrap();
+        let own = sessions
+            .iter()
+            .find(|shown| shown["session_id"] == listed_id(session).as_str())
+            .unwrap();
         assert_eq!(own["queue_size"], expected, "replica {at}");
     }
 }

@@ -44,7 +44,8 @@ function List({ params, title }) {
 const nameOf = (session) => visible(session.name ?? session.session_id, 60);
 
 function Actions({ session, after, isShort = false, ended = after }) {
-  const path = `sessions/${encodeURIComponent(session.session_id)}`;
+  // A member ends its own sessions by their names: ids of lists do not act for it.
+  const path = `sessions/${encodeURIComponent(session.name ?? session.session_id)}`;
   const disconnect = () => ask({ title: `Disconnect ${nameOf(session)}?`, verb: 'Disconnect',
     text: html`<p>Its connection is closed. Name and inbox stay, and the client may come back.</p>`,
     run: async () => {
