@@ -160,14 +160,14 @@ fn single_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<
     if values.next().is_some() {
         return Err(BrokerError::invalid(name.as_str(), "given twice"));
     }
-    let text = value.to_str().ok().filter(|text| text.len() <= CREDENTIAL_LEN_MAX);
-    match text.map(str::trim) {
-        Some("") => Ok(None),
-        Some(text) => Ok(Some(text)),
-        None => Err(BrokerError::invalid(
-            name.as_str(),
-            "too long, or not of visible ASCII characters",
-        )),
+    if value.len() > CREDENTIAL_LEN_MAX {
+        let reason = format!("too long: at most {CREDENTIAL_LEN_MAX} bytes");
+        return Err(BrokerError::invalid(name.as_str(), reason));
+    }
+    match value.to_str().map(str::trim) {
+        Ok("") => Ok(None),
+        Ok(text) => Ok(Some(text)),
+        Err(_) => Err(BrokerError::invalid(name.as_str(), "not of visible ASCII characters")),
     }
 }
 
@@ -221,6 +221,18 @@ mod tests {
             Err(BrokerError::InvalidArgument { field, .. }) => Err(field),
             Err(other) => panic!("{other}"),
         }
+    }
+
+    #[test]
+    fn a_header_that_cannot_be_read_is_refused_for_what_it_is() {
+        let refused = |value: HeaderValue| {
+            let mut map = HeaderMap::new();
+            map.insert(API_KEY, value);
+            single_value(&map, &API_KEY).unwrap_err().to_string()
+        };
+        let long = HeaderValue::from_str(&"k".repeat(CREDENTIAL_LEN_MAX + 1)).unwrap();
+        assert!(refused(long).contains("too long: at most"));
+        assert!(refused(HeaderValue::from_bytes(b"k\xff").unwrap()).contains("not of visible ASCII"));
     }
 
     #[test]

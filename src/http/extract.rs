@@ -9,8 +9,7 @@ use actix_web::{
 };
 use actors::{clock::now, model::BrokerError};
 use futures_util::future::LocalBoxFuture;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use serde_json::Value;
+use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
     backpressure::{self, BODY_LEN_MAX},
@@ -21,7 +20,7 @@ use crate::{
     auth::Identity,
     budget::Reservation,
     json::{
-        JsonObject,
+        JsonObject, from_text,
         scan::{self, DEPTH_MAX, ScanError},
     },
     metrics::{STEP_SECONDS, WINDOW_SECONDS},
@@ -89,9 +88,9 @@ impl<T: DeserializeOwned> FromRequest for PublicJsonBody<T> {
     }
 }
 
-/// A body with a JSON object of arguments, as large as a message may be: the arguments of an MCP tool, read by the same
-/// code.
-pub struct JsonArguments {
+/// A body with a JSON object of arguments: those of an MCP tool, read by the same code. At most `LEN_MAX` bytes, or as large
+/// as a message may be.
+pub struct JsonArguments<const LEN_MAX: usize = { usize::MAX }> {
     body: Bytes,
     _reservation: Reservation,
 }
@@ -189,37 +188,8 @@ fn parse_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     parsed.map_err(|error| BrokerError::invalid("body", json_error_reason(&error)).into())
 }
 
-/// Parses a JSON object. `1.0` counts as an integer, as in JSON Schema (draft 2020-12, core, section 4.2.3).
 fn parse_json<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
-    let read = serde_json::from_str(text).or_else(|error| {
-        let mut body: Value = serde_json::from_str(text)?;
-        if normalize_integers(&mut body) {
-            JsonObject::deserialize(body)
-        } else {
-            Err(error)
-        }
-    });
-    read.map(|JsonObject(body)| body)
-}
-
-/// Rewrites integral floats as integers. Returns whether any was found.
-fn normalize_integers(value: &mut Value) -> bool {
-    /// From here on, floats do not represent every integer.
-    const MOST: f64 = 9_007_199_254_740_992.0;
-    match value {
-        Value::Number(number) => match number.as_f64() {
-            Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < MOST => {
-                *value = Value::from(float as i64);
-                true
-            }
-            _ => false,
-        },
-        Value::Array(items) => items.iter_mut().fold(false, |any, item| normalize_integers(item) | any),
-        Value::Object(members) => members
-            .values_mut()
-            .fold(false, |any, member| normalize_integers(member) | any),
-        _ => false,
-    }
+    from_text(text).map(|JsonObject(body)| body)
 }
 
 /// Refuses any query parameter: an unknown one may be a misspelled wish.

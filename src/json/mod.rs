@@ -10,6 +10,7 @@ use serde::{
     Deserialize, Deserializer, Serialize,
     de::{MapAccess, Visitor, value::MapAccessDeserializer},
 };
+use serde_json::Value;
 
 /// A JSON object. For a struct, serde would also accept an array of its fields, which no input schema allows.
 #[derive(Debug)]
@@ -30,6 +31,41 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for JsonObject<T> {
             }
         }
         deserializer.deserialize_map(MapVisitor(PhantomData))
+    }
+}
+
+/// Reads a value. `1.0` and `1e1` count as integers, as in JSON Schema (draft 2020-12, core, section 4.2.3).
+///
+/// # Errors
+/// As [`serde_json::from_str`].
+pub fn from_text<'de, T: Deserialize<'de>>(text: &'de str) -> serde_json::Result<T> {
+    serde_json::from_str(text).or_else(|error| {
+        let mut value: Value = serde_json::from_str(text)?;
+        if normalize_integers(&mut value) {
+            T::deserialize(value)
+        } else {
+            Err(error)
+        }
+    })
+}
+
+/// Rewrites integral floats as integers. Returns whether any was found.
+fn normalize_integers(value: &mut Value) -> bool {
+    /// From here on, floats do not represent every integer.
+    const MOST: f64 = 9_007_199_254_740_992.0;
+    match value {
+        Value::Number(number) => match number.as_f64() {
+            Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < MOST => {
+                *value = Value::from(float as i64);
+                true
+            }
+            _ => false,
+        },
+        Value::Array(items) => items.iter_mut().fold(false, |any, item| normalize_integers(item) | any),
+        Value::Object(members) => members
+            .values_mut()
+            .fold(false, |any, member| normalize_integers(member) | any),
+        _ => false,
     }
 }
 

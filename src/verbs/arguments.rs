@@ -8,7 +8,7 @@ use semver::{Version, VersionReq};
 use serde::{Deserialize, Deserializer, de::Error};
 
 use crate::{
-    json::{JsonObject, scan},
+    json::{JsonObject, from_text, scan},
     refusal::json_error_reason,
 };
 
@@ -124,7 +124,7 @@ impl<'a> Arguments<'a> {
         let Some(raw) = self.raw_within(name, len_max)? else {
             return Ok(None);
         };
-        serde_json::from_str(raw)
+        from_text(raw)
             .map(Some)
             .map_err(|error| BrokerError::invalid(name, json_error_reason(&error)))
     }
@@ -319,5 +319,24 @@ impl FromStr for RequirementArgument {
 impl<'de> Deserialize<'de> for RequirementArgument {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_whole_number_is_one_however_it_is_written() {
+        let limit = |text: &str| {
+            let mut arguments = Arguments::new(vec![("limit".into(), text)])?;
+            arguments.bounded("limit", 1, 1, 100)
+        };
+        for text in ["10", "10.0", "1e1", "100e-1"] {
+            assert_eq!(limit(text).unwrap(), 10, "{text}");
+        }
+        for text in ["10.5", "1e3", "-1.0", "\"10\"", "1e400"] {
+            assert!(limit(text).is_err(), "{text}");
+        }
     }
 }
