@@ -11,6 +11,7 @@ use actix_web::{
 };
 
 use actors::rest;
+use serde_json::Value;
 
 use super::{
     metrics::OwnPort,
@@ -36,7 +37,7 @@ pub async fn admit<B: MessageBody + 'static>(
 ) -> Result<ServiceResponse<BoxBody>, Error> {
     let _awake = rest::keep_awake();
     let (route, method) = (route_of(&request), request.method().clone());
-    let admitted = admit_uncounted(request, next).await;
+    let admitted = admit_uncounted(request, next).await.map(log_refusal);
     let status = match &admitted {
         Ok(response) => response.status(),
         Err(error) => error.as_response_error().status_code(),
@@ -46,6 +47,34 @@ pub async fn admit<B: MessageBody + 'static>(
 }
 
 /// The pattern of the route of a request; None for a path without a route.
+/// Logs at level debug why a request is answered with 4xx or 5xx.
+fn log_refusal(response: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
+    let status = response.status();
+    if !(status.is_client_error() || status.is_server_error()) || !tracing::enabled!(tracing::Level::DEBUG) {
+        return response;
+    }
+    let (method, path) = (
+        response.request().method().clone(),
+        response.request().path().to_owned(),
+    );
+    response.map_body(|_, body| {
+        let (reason, body) = match body.try_into_bytes() {
+            Ok(bytes) => (refusal_reason(&bytes), BoxBody::new(bytes)),
+            Err(body) => (String::new(), body),
+        };
+        tracing::debug!(%method, path, http_status = status.as_u16(), reason, "a request is refused");
+        body
+    })
+}
+
+/// The text of the error in a body: of a problem document, or of a JSON-RPC error.
+fn refusal_reason(body: &[u8]) -> String {
+    const REASON_CHARACTERS_MAX: usize = 500;
+    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    let reason = body["detail"].as_str().or(body["error"]["message"].as_str());
+    reason.unwrap_or_default().chars().take(REASON_CHARACTERS_MAX).collect()
+}
+
 fn route_of(request: &ServiceRequest) -> Option<Cow<'static, str>> {
     /// The paths that most requests ask for: the search for a pattern is slow.
     const MCP: &str = "/mcp";

@@ -142,6 +142,8 @@ fn offers_subprotocol(request: &Request) -> Option<bool> {
 }
 
 async fn refuse(mut framed: Framed<Socket, h1::Codec>, problem: Problem) -> io::Result<()> {
+    let (http_status, reason) = (problem.status.as_u16(), problem.detail());
+    tracing::debug!(path = PATH, http_status, reason, "a request is refused");
     let mut response = Response::build(problem.status);
     response
         .insert_header((CONTENT_TYPE, problem::CONTENT_TYPE))

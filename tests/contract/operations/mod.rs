@@ -3,4 +3,5 @@
 mod documentation;
 mod health;
 mod metrics;
+mod refusals;
 mod shutdown;
