@@ -1,9 +1,11 @@
-//! Memory budgets: bytes that all connections hold together, bounded for the process and for each project.
+//! What connections share. Memory budgets: bytes that all connections hold together, bounded for the process and for each
+//! project. And the time of a worker (`worker_time.rs`).
 //!
 //! A project has at most a share of a [`Budget`], so that one project cannot take the memory of the others. A
 //! reservation beyond the bounds waits; within a project, waiters are served in order.
 
 mod answer;
+mod worker_time;
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -18,6 +20,7 @@ use std::{
 use actors::model::ProjectId;
 
 pub use answer::AnswerBudget;
+pub use worker_time::{SLICE_MS, SliceWaiter, WorkerTime};
 
 /// A bound in bytes for the process, and one for each project.
 pub struct Budget {

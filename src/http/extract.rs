@@ -26,7 +26,7 @@ use crate::{
     metrics::{STEP_SECONDS, WINDOW_SECONDS},
     problem::Problem,
     refusal::{json_error_reason, serde_error_reason},
-    verbs::arguments::{Arguments, parse_search},
+    verbs::arguments::{ARGUMENTS_LEN_MAX, Arguments, parse_search},
 };
 
 /// The subtype or suffix of JSON media types.
@@ -92,10 +92,17 @@ impl<T: DeserializeOwned> FromRequest for PublicJsonBody<T> {
 /// as a message may be.
 pub struct JsonArguments<const LEN_MAX: usize = { usize::MAX }> {
     body: Bytes,
+    checked: Result<(), ScanError>,
     _reservation: Reservation,
 }
 
-impl FromRequest for JsonArguments {
+/// Arguments that take few bytes.
+pub type ShortJsonArguments = JsonArguments<BODY_LEN_MAX>;
+
+/// Bytes of a body that is checked on the worker. Checking a larger one takes milliseconds.
+const CHECKED_ON_WORKER_BYTES_MAX: usize = 256 * 1024;
+
+impl<const LEN_MAX: usize> FromRequest for JsonArguments<LEN_MAX> {
     type Error = ApiError;
     type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
 
@@ -104,19 +111,27 @@ impl FromRequest for JsonArguments {
         Box::pin(async move {
             // Without a context the broker is starting, and reads no body.
             let len_max = backpressure::transport_context(&request).map_or(0, |context| context.message_len_max());
-            let (body, reservation) = read_json_body(&request, payload, len_max).await?;
+            let (body, reservation) = read_json_body(&request, payload, len_max.min(LEN_MAX)).await?;
             let Caller(identity) = Caller::extract(&request).await?;
             let taken = identity.take_extra_requests(body.len());
             taken.map_err(|retry_after| BrokerError::RateLimited { retry_after })?;
+            let checked = if body.len() > CHECKED_ON_WORKER_BYTES_MAX {
+                let body = body.clone();
+                let checking = web::block(move || check_json(&body)).await;
+                checking.map_err(|_| BrokerError::unavailable())?
+            } else {
+                check_json(&body)
+            };
             Ok(Self {
                 body,
+                checked,
                 _reservation: reservation,
             })
         })
     }
 }
 
-impl JsonArguments {
+impl<const LEN_MAX: usize> JsonArguments<LEN_MAX> {
     /// The members of the object.
     ///
     /// # Errors
@@ -124,12 +139,16 @@ impl JsonArguments {
     pub fn arguments(&self) -> Result<Arguments<'_>, BrokerError> {
         let text = utf8(&self.body)?;
         let mut members = Vec::new();
-        let scanned = scan::members::<ScanError>(text, |name, value| {
-            members.push((name, value));
-            Ok(())
+        let scanned = self.checked.and_then(|()| {
+            scan::members::<ScanError>(text, |name, value| {
+                // One more than a call may have is refused by their reader.
+                if members.len() <= ARGUMENTS_LEN_MAX {
+                    members.push((name, value));
+                }
+                Ok(())
+            })
         });
-        let checked = scanned.and_then(|()| scan::check(text));
-        checked.map_err(|error| {
+        scanned.map_err(|error| {
             let reason = match error {
                 ScanError::Syntax => "must be a JSON object".to_owned(),
                 ScanError::TooDeep => format!("nested deeper than {DEPTH_MAX} levels"),
@@ -138,6 +157,15 @@ impl JsonArguments {
         })?;
         Ok(Arguments::new(members)?.exact())
     }
+}
+
+/// Checks that a body is JSON and not nested too deeply, the latter first. Text that is not UTF-8 is refused by its reader.
+fn check_json(body: &[u8]) -> Result<(), ScanError> {
+    let Ok(text) = std::str::from_utf8(body) else {
+        return Ok(());
+    };
+    scan::members::<ScanError>(text, |_, _| Ok(()))?;
+    scan::check(text)
 }
 
 /// Reads a body of at most `len_max` bytes that the request calls JSON, and checks the credential again: it may have been

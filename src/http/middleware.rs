@@ -20,6 +20,7 @@ use super::{
 };
 use crate::{
     auth::{Credential, Credentials, cookie},
+    budget::WorkerTime,
     edge,
     metrics::count_request,
     problem::Problem,
@@ -131,7 +132,8 @@ fn is_scraper(request: &ServiceRequest) -> bool {
     })
 }
 
-/// Middleware: authenticates the caller and takes one request from its rate limit. Handlers find the
+/// Middleware: authenticates the caller and takes one request from its rate limit. Its project is charged for the time of
+/// the worker, and waits for its slice of it. Handlers find the
 /// [`Identity`](crate::auth::Identity) among the extensions of the request. A preflight request has no key (Fetch,
 /// section 4.8). A key in the URL is refused on public paths too: it is in logs by now, and its owner must learn of it.
 ///
@@ -166,8 +168,9 @@ pub async fn authenticate<B: MessageBody + 'static>(
     let authenticated = edge::authenticate(&auth, &credentials).await;
     let problem = match authenticated {
         Ok(identity) => {
+            let time = WorkerTime::of(identity.project.id());
             request.extensions_mut().insert(identity);
-            return Ok(next.call(request).await?.map_into_boxed_body());
+            return Ok(time.charged(next.call(request)).await?.map_into_boxed_body());
         }
         Err(problem) => delay_if_limited(problem).await,
     };

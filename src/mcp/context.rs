@@ -32,7 +32,7 @@ use super::{
     tasks::Task,
     version::ClientInfo,
 };
-use crate::{auth::Identity, refusal::error_object};
+use crate::{auth::Identity, budget::WorkerTime, refusal::error_object};
 
 /// What the calls of one peer share.
 pub struct PeerContext {
@@ -48,6 +48,8 @@ pub struct PeerContext {
     pub kind: PeerKind,
     /// What the client is shown.
     pub exposure: Exposure,
+    /// What the project uses of the worker.
+    pub worker_time: WorkerTime,
     /// Bytes of the requests to backends that are open.
     pub forwarded_bytes: Cell<usize>,
     /// Tells a legacy client of changed lists.
@@ -81,6 +83,7 @@ impl PeerContext {
         exposure: Exposure,
     ) -> Rc<Self> {
         Rc::new(Self {
+            worker_time: WorkerTime::of(identity.project.id()),
             project: identity.project.clone(),
             calls: Calls::new(Arc::clone(&outbox), service.progress_interval),
             binding: Binding::new(kind),

@@ -7,7 +7,6 @@ use std::{
     rc::Rc,
     sync::Arc,
     task::{Context, Poll},
-    time::Duration,
 };
 
 use actors::{
@@ -38,14 +37,13 @@ use super::{
     service::Service,
     version::{BATCH_VERSION, RequestMeta},
 };
-use crate::auth::Identity;
+use crate::{
+    auth::Identity,
+    budget::{SLICE_MS, SliceWaiter},
+};
 
 /// Submitted batches of messages that the router has not answered; with more, the connection is not read.
 const ROUTED_LEN_MAX: usize = 8;
-/// How long, in milliseconds, the frames of one connection may keep its worker busy. Then the connection pauses, so that
-/// others are served. One frame takes at most about 20 ms; one read, or one JSON-RPC batch, may bring many small ones.
-const BUSY_MAX_MS: u64 = 10;
-const PAUSE_AFTER_BUSY: Duration = Duration::from_millis(1);
 /// Bytes of answers that may be reserved, or wait, before further frames of the connection are deferred.
 const RESERVED_BYTES_MAX: usize = 4 * 1024 * 1024;
 
@@ -56,8 +54,12 @@ pub struct Peer {
     malformed_in_a_row: usize,
     /// Frames are deferred until it has elapsed.
     pause: Option<Pin<Box<Sleep>>>,
-    /// Since when frames have kept the worker busy, in milliseconds of the monotonic clock.
+    /// Since when frames have kept the worker busy without being charged, in milliseconds of the monotonic clock.
     busy_since_ms: u64,
+    /// Milliseconds that the frames of this read have kept the worker busy; `None` between reads.
+    read_busy_ms: Option<u64>,
+    /// The place among the waiters of the project, while it has used its slice of the worker.
+    slice_waiter: Rc<SliceWaiter>,
     /// Buffers for an answer and the object in it.
     scratch: Vec<u8>,
     object: Vec<u8>,
@@ -114,6 +116,8 @@ impl Peer {
             malformed_in_a_row: 0,
             pause: None,
             busy_since_ms: clock::mono_ms(),
+            read_busy_ms: None,
+            slice_waiter: Rc::default(),
             scratch: Vec::new(),
             object: Vec::new(),
         }
@@ -131,6 +135,7 @@ impl Peer {
         rest::mark_activity();
         self.context.set_read_at(at);
         self.busy_since_ms = now.mono_ms;
+        self.read_busy_ms = (!self.context.worker_time.is_used_up()).then_some(0);
     }
 
     /// Sets the trace of the HTTP request that brought the next frame.
@@ -185,13 +190,24 @@ impl Peer {
         catch_unwind(AssertUnwindSafe(|| run(self))).map_err(|_| self.batch.prepared.truncate(before))
     }
 
-    /// Pauses the connection if its frames have kept the worker busy for too long.
+    /// Charges the project for the time that the handling of a frame takes. One frame takes at most about 20 ms; one read,
+    /// or one JSON-RPC batch, may bring many small ones.
     fn run_timed<T>(&mut self, run: impl FnOnce(&mut Self) -> T) -> T {
         let result = run(self);
-        if clock::mono_ms().saturating_sub(self.busy_since_ms) >= BUSY_MAX_MS {
-            self.pause = Some(Box::pin(sleep(PAUSE_AFTER_BUSY)));
+        let now_ms = clock::mono_ms();
+        let spent_ms = now_ms.saturating_sub(self.busy_since_ms);
+        if spent_ms > 0 {
+            self.busy_since_ms = now_ms;
+            self.context.worker_time.charge(spent_ms);
+            self.read_busy_ms = self.read_busy_ms.map(|busy_ms| busy_ms + spent_ms);
         }
         result
+    }
+
+    /// Whether the project has a slice of the worker left. A read that has begun has a slice of its own, so that frames that have
+    /// been read need not be copied.
+    fn has_slice(&self) -> bool {
+        self.read_busy_ms.is_some_and(|busy_ms| busy_ms < SLICE_MS) || !self.context.worker_time.is_used_up()
     }
 
     fn dispatch(&mut self, text: &str, parsed: Result<Incoming<'_>, Malformed<'_>>, route: ReplyRoute) -> FrameOutcome {
@@ -255,7 +271,7 @@ impl Peer {
         let mut waiting = Vec::new();
         for frame in frames {
             let route = ReplyRoute::Batch(Rc::clone(&batch));
-            if self.pause.is_some() || self.is_blocked_by_call() {
+            if !self.has_slice() || self.is_blocked_by_call() {
                 waiting.push(self.defer(frame, route));
             } else {
                 self.run_timed(|peer| peer.dispatch(frame, rpc::parse(frame), route));
@@ -273,6 +289,7 @@ impl Peer {
 
     /// Submits the messages of the read to the router, and notes a sign of life of the session.
     pub fn finish_read(&mut self, now: Now) {
+        self.read_busy_ms = None;
         self.touch(now);
         if self.batch.prepared.is_empty() {
             return;
@@ -348,7 +365,8 @@ impl Peer {
         self.context.calls.is_exclusive() || self.batch.is_suspended()
     }
 
-    /// Whether a frame is handled now: no call blocks it, the connection does not pause, and its client reads answers.
+    /// Whether a frame is handled now: no call blocks it, the connection does not pause, its client reads answers, and its
+    /// project has a slice of the worker left.
     fn accepts_frames(&self) -> bool {
         let waiting_len = match self.context.kind {
             PeerKind::Connection => self.context.outbox.waiting_len(),
@@ -357,7 +375,7 @@ impl Peer {
         let reserved = self.context.calls.reserved_answer_bytes();
         let is_full = waiting_len >= ANSWER_BYTES_MAX || waiting_len + reserved >= RESERVED_BYTES_MAX;
         let is_paused = self.context.limits.is_read_paused() || self.pause.is_some();
-        !self.is_blocked_by_call() && !is_paused && !is_full
+        !self.is_blocked_by_call() && !is_paused && !is_full && self.has_slice()
     }
 
     /// Answers what the router has answered, and continues suspended calls and deferred frames.
@@ -365,6 +383,8 @@ impl Peer {
         self.context.calls.set_waker(cx.waker());
         self.busy_since_ms = now.mono_ms;
         loop {
+            // Woken when frames are accepted again.
+            let _ = self.poll_slice(cx);
             self.poll_pause(cx);
             self.poll_routed(cx);
             let resumed = self.resume_suspended();
@@ -382,6 +402,11 @@ impl Peer {
             self.finish_read(now);
             self.context.outbox.wake();
         }
+    }
+
+    /// Ready if the project has a slice of the worker left; else the task is woken when it has.
+    pub fn poll_slice(&self, cx: &Context<'_>) -> Poll<()> {
+        self.context.worker_time.poll_slice(&self.slice_waiter, cx)
     }
 
     fn poll_pause(&mut self, cx: &mut Context<'_>) {

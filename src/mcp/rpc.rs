@@ -40,6 +40,13 @@ const BATCH_LEN_MAX: usize = 100;
 const MEMBERS_LEN_MAX: usize = 65;
 /// Bytes of an id that is echoed.
 pub const ID_LEN_MAX: usize = 256;
+/// Bytes of a method, and of the name of a tool or a prompt, as JSON.
+const NAME_LEN_MAX: usize = 64 * 1024;
+/// Members that no method has: how many are accepted, and bytes of one of them. Each is checked.
+const UNKNOWN_LEN_MAX: usize = 64;
+const UNKNOWN_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of a text that is checked to be JSON although it is refused anyway, or as a whole before its parts are.
+const CHECKED_BYTES_MAX: usize = 256 * 1024;
 
 /// A parsed frame.
 #[derive(Debug, PartialEq, Eq)]
@@ -98,9 +105,10 @@ impl<'a> Params<'a> {
         serde_json::from_str(text).map_err(|error| deserialize_error(text, &error))
     }
 
-    /// The value of `name` if it is a string: the tool or the prompt.
+    /// The value of `name` if it is a string that a name may be: the tool or the prompt.
     pub fn named(&self) -> Option<Cow<'a, str>> {
-        self.name.and_then(scan::string)
+        let name = self.name.filter(|name| name.len() <= NAME_LEN_MAX);
+        name.and_then(scan::string)
     }
 }
 
@@ -158,6 +166,9 @@ struct Frame<'a> {
     params: Params<'a>,
     outcome: Option<Result<&'a str, &'a str>>,
     repeated: bool,
+    /// Members that no method has.
+    unknown: usize,
+    has_long_unknown: bool,
 }
 
 impl<'a> Frame<'a> {
@@ -193,10 +204,20 @@ impl<'a> Frame<'a> {
                 }
                 return Ok(());
             }
-            _ => return Ok(scan::check(value)?),
+            _ => return Ok(self.unknown_member(value)?),
         };
         self.repeated |= place.replace(value).is_some();
         Ok(())
+    }
+
+    /// The first members that no method has are checked; a frame with more of them is refused.
+    fn unknown_member(&mut self, value: &str) -> Result<(), ScanError> {
+        self.unknown += 1;
+        self.has_long_unknown |= value.len() > UNKNOWN_BYTES_MAX;
+        if self.unknown > UNKNOWN_LEN_MAX || self.has_long_unknown {
+            return Ok(());
+        }
+        scan::check(value)
     }
 
     fn finish(self) -> Result<Incoming<'a>, Malformed<'a>> {
@@ -223,6 +244,11 @@ impl<'a> Frame<'a> {
                 None => Err(invalid(id, "Invalid Request: no method")),
             };
         };
+        if self.unknown > UNKNOWN_LEN_MAX || self.has_long_unknown || method.len() > NAME_LEN_MAX {
+            let reason =
+                "Invalid Request: the method is too long, or members that it does not have are too many or too long";
+            return Err(invalid(id, reason));
+        }
         let Some(method) = scan::string(method) else {
             scan::check(method)?;
             return Err(invalid(id, "Invalid Request: the method is not a string"));
@@ -245,7 +271,7 @@ impl<'a> Frame<'a> {
         [self.version, self.method, self.params.text]
             .into_iter()
             .flatten()
-            .try_for_each(scan::check)
+            .try_for_each(check_refused)
     }
 }
 
@@ -258,8 +284,6 @@ fn invalid<'a>(id: Option<&'a str>, message: &'static str) -> Malformed<'a> {
 }
 
 fn batch(text: &str) -> Result<Incoming<'_>, Malformed<'_>> {
-    // A batch that is not JSON as a whole is refused as a whole (JSON-RPC 2.0, section 6).
-    scan::check(text)?;
     let mut frames = Vec::new();
     scan::elements::<Malformed<'_>>(text, |element| {
         if frames.len() == BATCH_LEN_MAX {
@@ -268,6 +292,9 @@ fn batch(text: &str) -> Result<Incoming<'_>, Malformed<'_>> {
         frames.push(element);
         Ok(())
     })?;
+    // A batch that is not JSON as a whole is refused as a whole (JSON-RPC 2.0, section 6). The elements of a long one are
+    // checked one by one.
+    check_refused(text)?;
     if frames.is_empty() {
         return Err(invalid(None, "Invalid Request: an empty batch"));
     }
@@ -353,6 +380,17 @@ pub fn deserialize_error(text: &str, error: &serde_json::Error) -> RpcError {
 /// Whether a text that could not be served was JSON at all.
 pub fn is_json(text: &str) -> bool {
     scan::check(text).is_ok()
+}
+
+/// As [`scan::check`], for a text that is refused in any case: a long one is not read to its end.
+///
+/// # Errors
+/// As [`scan::check`].
+pub fn check_refused(text: &str) -> Result<(), ScanError> {
+    if text.len() > CHECKED_BYTES_MAX {
+        return Ok(());
+    }
+    scan::check(text)
 }
 
 /// The first 100 characters of a caller's text, for error messages.

@@ -39,7 +39,7 @@ impl OwnedArguments {
 }
 
 /// Arguments of one call; no tool has nearly as many.
-const ARGUMENTS_LEN_MAX: usize = 64;
+pub const ARGUMENTS_LEN_MAX: usize = 64;
 /// Bytes of the JSON of one argument, unless its tool sets another bound.
 const ARGUMENT_BYTES_MAX: usize = 64 * 1024;
 

@@ -130,6 +130,7 @@ impl Project {
             policy,
             catalog,
             compiler,
+            large_checks: Arc::default(),
             store,
             counters,
             known_seq,

@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 use crate::{
     auth::Identity,
     http::{
-        extract::{Admin, ApiError, ApiResult, Caller, JsonArguments, NoQuery, ok},
+        extract::{Admin, ApiError, ApiResult, Caller, NoQuery, ShortJsonArguments, ok},
         problem_body::ProblemBody,
         resource::Resource,
     },
@@ -147,7 +147,7 @@ pub struct NewBackend {
     (status = 409, description = "The project has a backend of this name", body = ProblemBody,
         content_type = "application/problem+json"),
 ))]
-pub async fn add(admin: Admin, Caller(by): Caller, _: NoQuery, body: JsonArguments) -> ApiResult {
+pub async fn add(admin: Admin, Caller(by): Caller, _: NoQuery, body: ShortJsonArguments) -> ApiResult {
     let mut arguments = body.arguments()?;
     let name = arguments.required_text("name")?.into_owned();
     let table = verbs::table_of(arguments)?;
@@ -175,7 +175,7 @@ pub async fn replace(
     Caller(by): Caller,
     _: NoQuery,
     path: web::Path<String>,
-    body: JsonArguments,
+    body: ShortJsonArguments,
 ) -> ApiResult {
     let (name, table) = (path.into_inner(), verbs::table_of(body.arguments()?)?);
     change(&admin, &by, "backend.change", name, async move |project, name| {
@@ -194,7 +194,7 @@ pub async fn patch(
     Caller(by): Caller,
     _: NoQuery,
     path: web::Path<String>,
-    body: JsonArguments,
+    body: ShortJsonArguments,
 ) -> ApiResult {
     let (name, patch) = (path.into_inner(), verbs::table_of(body.arguments()?)?);
     change(&admin, &by, "backend.change", name, async move |project, name| {

@@ -14,7 +14,7 @@ use utoipa::IntoParams;
 use super::{messages, question_schemas as documented};
 use crate::{
     http::{
-        extract::{ApiResult, Caller, JsonArguments, NoQuery, ok_text, parse_limit},
+        extract::{ApiResult, Caller, NoQuery, ShortJsonArguments, ok_text, parse_limit},
         problem_body::ProblemBody,
         resource::Resource,
     },
@@ -79,7 +79,7 @@ pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
     (status = 409, description = "The session was taken over", body = ProblemBody,
         content_type = "application/problem+json"),
 ))]
-pub async fn yap(Caller(by): Caller, _: NoQuery, body: JsonArguments) -> ApiResult {
+pub async fn yap(Caller(by): Caller, _: NoQuery, body: ShortJsonArguments) -> ApiResult {
     by.check_scope(Scope::Member)?;
     let mut arguments = body.arguments()?;
     let from = arguments.required_text("from")?.into_owned();

@@ -19,7 +19,7 @@ use futures_util::{
 
 use super::implicit_session::{needs_session, register_session};
 use crate::auth::AuditedAction;
-use crate::json::scan::{self, ScanError};
+use crate::json::scan::ScanError;
 use crate::mcp::{
     answer_reservation::AnswerReservation,
     binding::PeerKind,
@@ -29,7 +29,7 @@ use crate::mcp::{
     pending_receive::HandedOver,
     read_batch::{ReadBatch, Suspension},
     reply::{ReplyTo, ToolResult},
-    rpc::{INTERNAL_ERROR, Params, RpcError, is_json, shortened},
+    rpc::{INTERNAL_ERROR, Params, RpcError, check_refused, shortened},
     tools::{self, PendingCall, Run, Tool, ToolCaller},
     version::{ClientInfo, Era},
 };
@@ -84,7 +84,7 @@ pub(super) fn call_tool(
     match begin(batch, to, tool, std::mem::take(&mut params.members)) {
         Ok(()) => Ok(()),
         // The scanner does not check arguments: the tool may have refused a text that is not JSON.
-        Err(_) if arguments.is_some_and(|arguments| !is_json(arguments)) => Err(ScanError::Syntax.into()),
+        Err(_) if arguments.is_some_and(|arguments| check_refused(arguments).is_err()) => Err(ScanError::Syntax.into()),
         Err(error) => {
             batch.context.refuse(to, &error);
             Ok(())
@@ -97,17 +97,17 @@ fn find_tool(context: &PeerContext, params: &Params<'_>) -> Result<&'static Tool
     let name = params
         .name
         .ok_or_else(|| RpcError::invalid_params("Invalid params: no tool is named"))?;
-    let Some(name) = scan::string(name) else {
-        scan::check(name)?;
+    let Some(name) = params.named() else {
+        check_refused(name)?;
         return Err(RpcError::invalid_params(
-            "Invalid params: the name of a tool is a string",
+            "Invalid params: the name of a tool is a string of at most 64 KiB",
         ));
     };
     if let Some(arguments) = params
         .arguments
         .filter(|arguments| !arguments.starts_with('{') && *arguments != "null")
     {
-        scan::check(arguments)?;
+        check_refused(arguments)?;
         return Err(RpcError::invalid_params("Invalid params: arguments must be an object"));
     }
     let is_offered = |tool: &&Tool| {
@@ -115,7 +115,7 @@ fn find_tool(context: &PeerContext, params: &Params<'_>) -> Result<&'static Tool
         tools::is_offered(tool, is_multi_project, || backends::any(&context.project))
     };
     let Some(tool) = tools::find(&name).filter(is_offered) else {
-        params.arguments.map_or(Ok(()), scan::check)?;
+        params.arguments.map_or(Ok(()), check_refused)?;
         return Err(RpcError::invalid_params(format!("Unknown tool: {}", shortened(&name))));
     };
     Ok(tool)

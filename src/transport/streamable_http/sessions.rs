@@ -502,7 +502,9 @@ impl SessionTask {
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let now = now();
-        while let Poll::Ready(command) = self.received.poll_recv(cx) {
+        while self.peer.poll_slice(cx).is_ready()
+            && let Poll::Ready(command) = self.received.poll_recv(cx)
+        {
             let Some(command) = command else { return Poll::Ready(()) };
             self.handle(command, now);
         }

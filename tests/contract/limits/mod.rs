@@ -4,12 +4,14 @@ use std::{io, net::TcpStream};
 
 mod budgets;
 mod bytes_in_flight;
+mod fair_share;
 mod page_bytes;
 mod paging;
 mod rates;
 mod rest_bytes_in_flight;
 mod worst_administration;
 mod worst_calls;
+mod worst_frames;
 mod worst_questions;
 
 /// How many of the first bytes of an answer have come, read without taking them: zero at the end of the connection, and an

@@ -12,15 +12,15 @@ const RATIO_MAX: u64 = 12;
 const ANSWER_LEN_MAX: usize = 1024 * 1024;
 pub(super) const LARGE: usize = 4_000_000;
 
-struct CostMeter {
+pub(super) struct CostMeter {
     broker: Broker,
-    alice: Agent,
+    pub(super) alice: Agent,
     /// Processor time of a plain message of [`LARGE`] bytes.
     plain: u64,
 }
 
 impl CostMeter {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let broker = Broker::start();
         let alice = broker.agent("alice");
         broker.agent("bob");
@@ -48,7 +48,7 @@ impl CostMeter {
 
     /// Runs a call and takes its processor time in nanoseconds. One that took too long is repeated: work of the broker
     /// that does not belong to the call counts too, and does not come each time.
-    fn time<T>(&self, run: impl Fn() -> T) -> (u64, T) {
+    pub(super) fn time<T>(&self, run: impl Fn() -> T) -> (u64, T) {
         let mut attempts = 3;
         loop {
             let before = self.broker.processor_time();
@@ -71,7 +71,7 @@ impl CostMeter {
         took.checked_div(self.plain).unwrap_or_default()
     }
 
-    fn assert_bounded(&self, what: &str, took: u64, answer: &Value) {
+    pub(super) fn assert_bounded(&self, what: &str, took: u64, answer: &Value) {
         let times = self.ratio(took);
         assert!(
             times <= RATIO_MAX,
@@ -87,7 +87,7 @@ impl CostMeter {
     }
 }
 
-fn message(protocol: &str, payload: &str) -> String {
+pub(super) fn message(protocol: &str, payload: &str) -> String {
     format!(r#"{{"recipient_id":"bob","protocol_name":"{protocol}","protocol_version":"1.0.0","payload":{payload}}}"#)
 }
 

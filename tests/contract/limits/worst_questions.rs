@@ -23,6 +23,8 @@ pub fn worst_questions(tool: &str, words: &str) -> Vec<String> {
         "cancel_question" => vec![format!(r#"{{"question_id":{}}}"#, text(LARGE))],
         "yap" => vec![
             format!(r#"{{"message":{}}}"#, text(LARGE)),
+            format!(r#"{{"message":{}}}"#, list("[]", LARGE)),
+            format!(r#"{{"message":"{}"}}"#, "\\n".repeat(LARGE / 2)),
             format!(r#"{{"message":"{}"}}"#, "\\u0001".repeat(4_000)),
         ],
         // One that is accepted waits for a person.

@@ -139,6 +139,14 @@ impl ProjectHandle {
         }
     }
 
+    /// An answer that `later` finds.
+    pub(super) fn later<T: 'static>(&self, later: impl Future<Output = LateAnswer<T>> + 'static) -> Lookup<T> {
+        Lookup::Pending(PendingLookup {
+            unknown: BrokerError::unavailable(),
+            later: later.boxed_local(),
+        })
+    }
+
     /// Whether another replica may know what this error calls unknown.
     pub(super) fn may_be_elsewhere(&self, error: &BrokerError) -> bool {
         self.is_shared() && is_about_unknown(error)

@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Mutex, Semaphore};
 
 use crate::{
     desk::{Desk, QuestionChanges},
@@ -70,6 +70,8 @@ pub(super) struct Parts {
     pub policy: Arc<ProjectPolicy>,
     pub catalog: Arc<Catalog>,
     pub compiler: Arc<Compiler>,
+    /// Held while a large message of the project is checked.
+    pub large_checks: Arc<Mutex<()>>,
     pub store: Arc<dyn Store>,
     pub counters: Arc<ProjectCounters>,
     pub known_seq: KnownSeq,

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::BTreeSet, sync::Arc, time::Duration};
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 
 use super::{LateAnswer, Lookup, ProjectHandle, lookup::after_wait};
 use crate::{
@@ -17,6 +17,11 @@ use crate::{
     session::Member,
     storage::SendResult,
 };
+
+/// Bytes of a payload that a worker checks and encodes. A larger one takes milliseconds, and is checked beside the workers.
+const CHECKED_ON_WORKER_BYTES_MAX: usize = 256 * 1024;
+/// Large messages that are checked at once in this process.
+static LARGE_CHECKS: Semaphore = Semaphore::const_new(2);
 
 /// A message as the sender wants it, not checked yet.
 pub struct SendRequest<'a> {
@@ -109,6 +114,11 @@ impl OwnedSendRequest {
 }
 
 impl SendRequest<'_> {
+    /// Whether checking and encoding it takes milliseconds.
+    const fn is_large(&self) -> bool {
+        self.payload.len() > CHECKED_ON_WORKER_BYTES_MAX
+    }
+
     fn to_owned(&self) -> OwnedSendRequest {
         OwnedSendRequest {
             protocol_name: self.protocol_name.to_owned(),
@@ -119,6 +129,48 @@ impl SendRequest<'_> {
             keeps_for_unknown: self.keeps_for_unknown,
             trace: self.trace.map(|trace| (trace.context.clone(), trace.is_recorded)),
         }
+    }
+}
+
+/// What is needed to prepare a message elsewhere, or again.
+struct Preparation<F> {
+    project: ProjectHandle,
+    request: OwnedSendRequest,
+    prepare: F,
+}
+
+impl<F> Preparation<F> {
+    /// Prepares the message: on the caller's thread, or beside the workers if it is large. `current` is the outcome of the
+    /// wait before a second attempt.
+    async fn run<T>(self: Arc<Self>, current: Option<Result<(), BrokerError>>) -> LateAnswer<T>
+    where
+        T: Send + 'static,
+        F: Fn(&ProjectHandle, &SendRequest<'_>, Attempt<'_>) -> Result<T, BrokerError> + Send + Sync + 'static,
+    {
+        let is_large = self.request.payload.len() > CHECKED_ON_WORKER_BYTES_MAX;
+        let checks = Arc::clone(&self.project.0.large_checks);
+        let run = move || {
+            let request = self.request.as_request();
+            let attempt = current.as_ref().map_or(Attempt::First, Attempt::Second);
+            let result = (self.prepare)(&self.project, &request, attempt);
+            let work = request.work.spent();
+            let result = match current {
+                Some(current) => after_wait(result, current),
+                None => result,
+            };
+            LateAnswer { result, work }
+        };
+        if !is_large {
+            return run();
+        }
+        // Each project waits with one message at most, so that others need not wait for all of its messages.
+        let _own = checks.lock().await;
+        let _all = LARGE_CHECKS.acquire().await;
+        let unavailable = |_| LateAnswer {
+            result: Err(BrokerError::unavailable()),
+            work: 0,
+        };
+        tokio::task::spawn_blocking(run).await.unwrap_or_else(unavailable)
     }
 }
 
@@ -147,22 +199,21 @@ impl ProjectHandle {
         {
             return self.prepare_for_expected(sender, name, request);
         }
-        match self.try_direct(sender, recipient, request, Attempt::First) {
-            Err(unknown) if self.may_be_elsewhere(&unknown) => {
-                let target = recipient.rsplit_once('@').and_then(|(_, id)| ProjectId::parse(id).ok());
-                let (sender, recipient) = (Arc::clone(sender), recipient.to_owned());
-                let request = request.to_owned();
-                self.once_current(unknown, target.into_iter().collect(), move |project, current| {
-                    let request = request.as_request();
-                    let result = project.try_direct(&sender, &recipient, &request, Attempt::Second(&current));
-                    LateAnswer {
-                        result: after_wait(result, current),
-                        work: request.work.spent(),
-                    }
-                })
+        let others = || {
+            let target = recipient.rsplit_once('@').and_then(|(_, id)| ProjectId::parse(id).ok());
+            target.into_iter().collect()
+        };
+        if !request.is_large() {
+            let result = self.try_direct(sender, recipient, request, Attempt::First);
+            if !matches!(&result, Err(unknown) if self.may_be_elsewhere(unknown)) {
+                return Lookup::Ready(result);
             }
-            result => Lookup::Ready(result),
         }
+        let (sender, recipient_text) = (Arc::clone(sender), recipient.to_owned());
+        let prepare = move |project: &Self, request: &SendRequest<'_>, attempt: Attempt<'_>| {
+            project.try_direct(&sender, &recipient_text, request, attempt)
+        };
+        self.prepare_later(request, others(), prepare)
     }
 
     /// As [`Self::prepare_direct`], for a name that no session has here: one is made for it, once the message is checked.
@@ -172,27 +223,29 @@ impl ProjectHandle {
         name: SessionName,
         request: &SendRequest<'_>,
     ) -> Lookup<PreparedSend> {
+        let check = |project: &Self, request: &SendRequest<'_>, _: Attempt<'_>| {
+            let protocol = project.protocol(request.protocol_name, request.protocol_version)?;
+            protocol.schema.validate_within(&request.work, request.payload)
+        };
+        let checked = self.prepare_later(request, BTreeSet::new(), check);
         let (project, sender, owned) = (self.clone(), Arc::clone(sender), request.to_owned());
         Lookup::later(async move {
+            let (checked, work) = match checked.map(|late| Ok((late.result, late.work))).answer().await {
+                Ok(checked) => checked,
+                Err(error) => (Err(error), 0),
+            };
             let request = SendRequest {
                 keeps_for_unknown: false,
                 ..owned.as_request()
             };
             let result = async {
-                let wanted = (request.protocol_name, request.protocol_version);
-                let (name_wanted, version_wanted) = (wanted.0.to_owned(), wanted.1.to_owned());
-                let protocol = project.look_up(move |project| project.protocol(&name_wanted, &version_wanted));
-                protocol
-                    .answer()
-                    .await?
-                    .schema
-                    .validate_within(&request.work, request.payload)?;
+                checked?;
                 project.expect(name.clone()).await?;
                 project.prepare_direct(&sender, name.as_str(), &request).answer().await
             };
             LateAnswer {
                 result: result.await,
-                work: request.work.spent(),
+                work: work + request.work.spent(),
             }
         })
     }
@@ -251,20 +304,45 @@ impl ProjectHandle {
         filter: CapabilityFilter,
         request: &SendRequest<'_>,
     ) -> Lookup<Submission> {
-        match self.try_broadcast(sender, &filter, request) {
-            Err(unknown) if self.may_be_elsewhere(&unknown) => {
-                let (sender, request) = (Arc::clone(sender), request.to_owned());
-                self.once_current(unknown, BTreeSet::new(), move |project, current| {
-                    let request = request.as_request();
-                    let result = project.try_broadcast(&sender, &filter, &request);
-                    LateAnswer {
-                        result: after_wait(result, current),
-                        work: request.work.spent(),
-                    }
-                })
+        if !request.is_large() {
+            let result = self.try_broadcast(sender, &filter, request);
+            if !matches!(&result, Err(unknown) if self.may_be_elsewhere(unknown)) {
+                return Lookup::Ready(result);
             }
-            result => Lookup::Ready(result),
         }
+        let sender = Arc::clone(sender);
+        let prepare = move |project: &Self, request: &SendRequest<'_>, _: Attempt<'_>| {
+            project.try_broadcast(&sender, &filter, request)
+        };
+        self.prepare_later(request, BTreeSet::new(), prepare)
+    }
+
+    /// Prepares a message that is large, or names something that another replica may know. The first takes a thread beside
+    /// the workers; the second waits until this replica is current, and is prepared again.
+    fn prepare_later<T: Send + 'static>(
+        &self,
+        request: &SendRequest<'_>,
+        others: BTreeSet<ProjectId>,
+        prepare: impl Fn(&Self, &SendRequest<'_>, Attempt<'_>) -> Result<T, BrokerError> + Send + Sync + 'static,
+    ) -> Lookup<T> {
+        let prepare = Arc::new(Preparation {
+            project: self.clone(),
+            request: request.to_owned(),
+            prepare,
+        });
+        let is_large = request.is_large();
+        self.later(async move {
+            let project = prepare.project.clone();
+            if is_large {
+                let late = Arc::clone(&prepare).run(None).await;
+                match &late.result {
+                    Err(unknown) if project.may_be_elsewhere(unknown) => {}
+                    _ => return late,
+                }
+            }
+            let current = project.wait_until_current_with(&others).await;
+            prepare.run(Some(current)).await
+        })
     }
 
     fn try_broadcast(
