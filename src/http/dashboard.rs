@@ -27,6 +27,9 @@ struct Assets;
 /// The route of the assets. `/openapi.json` describes the pages and leaves their assets out.
 pub const ASSETS_ROUTE: &str = "/dashboard/{file:.*}";
 
+/// Leads to the page. `/openapi.json` leaves it out as well.
+pub const DESK_SLASH_ROUTE: &str = "/desk/";
+
 const PAGE: &str = "index.html";
 const DESK: &str = "desk.html";
 
@@ -44,6 +47,7 @@ pub fn resources() -> Vec<Resource> {
         Resource::at("/dashboard").on(Method::GET, web::to(page)),
         Resource::at(ASSETS_ROUTE).on(Method::GET, web::to(asset)),
         Resource::at(paths::DESK).on(Method::GET, web::to(desk)),
+        Resource::at(DESK_SLASH_ROUTE).on(Method::GET, web::to(desk_with_slash)),
         Resource::at("/desk/q/{question_id}").on(Method::GET, web::to(question)),
     ]
 }
@@ -84,6 +88,11 @@ pub async fn question(id: web::Path<String>) -> HttpResponse {
     // The page is the same for every id. A text that is no id leads to the list.
     let place = QuestionId::parse(&id).map_or_else(String::new, |id| format!("#/q/{id}"));
     redirect(StatusCode::SEE_OTHER, &format!("../../desk{place}"))
+}
+
+/// What the page names is relative to its address without the slash.
+async fn desk_with_slash() -> HttpResponse {
+    redirect(StatusCode::PERMANENT_REDIRECT, "../desk")
 }
 
 /// A redirection. The address is relative, so that a prefix that a proxy took away stays.

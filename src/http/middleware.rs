@@ -47,7 +47,6 @@ pub async fn admit<B: MessageBody + 'static>(
     admitted
 }
 
-/// The pattern of the route of a request; None for a path without a route.
 /// Logs at level debug why a request is answered with 4xx or 5xx.
 fn log_refusal(response: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
     let status = response.status();
@@ -76,12 +75,13 @@ fn refusal_reason(body: &[u8]) -> String {
     reason.unwrap_or_default().chars().take(REASON_CHARACTERS_MAX).collect()
 }
 
+/// The pattern of the route of a request; None for a path without a route.
 fn route_of(request: &ServiceRequest) -> Option<Cow<'static, str>> {
     /// The paths that most requests ask for: the search for a pattern is slow.
     const MCP: &str = "/mcp";
     const EXPOSED: &str = "/mcp/{exposed}";
     match request.path().strip_prefix(MCP) {
-        Some("") => Some(Cow::Borrowed(MCP)),
+        Some("" | "/") => Some(Cow::Borrowed(MCP)),
         Some(rest) if rest.len() > 1 && rest.rfind('/') == Some(0) => Some(Cow::Borrowed(EXPOSED)),
         _ => request.match_pattern().map(Cow::Owned),
     }

@@ -289,12 +289,13 @@ mod tests {
 
     #[test]
     fn openapi_describes_exactly_the_served_operations() {
-        // A WebSocket is not a resource; the second path is described without its suffix, the third belongs to a page.
+        // A WebSocket is not a resource; the next path is described without its suffix, and the others belong to pages.
         let left_out = [
             "/ws",
             "/ws/{exposed}",
             &format!("{METADATA_PATH}/{{resource:.*}}"),
             dashboard::ASSETS_ROUTE,
+            dashboard::DESK_SLASH_ROUTE,
         ];
         let mut served = BTreeSet::new();
         for resource in resources() {

@@ -77,6 +77,10 @@ const COMBINATIONS: &[(&str, &str)] = &[
     ),
     ("ingress.enabled=true", "ingress.enabled needs ingress.hosts"),
     (
+        "ingress.enabled=true,ingress.hosts={a.example},ingress.controller=alb,ingress.path=/broker",
+        "ingress.path other than / needs a controller that takes it away",
+    ),
+    (
         "httpRoute.enabled=true,httpRoute.hostnames={a.example}",
         "httpRoute.enabled needs httpRoute.parentRefs",
     ),

@@ -121,7 +121,7 @@ impl SseClient {
         assert_eq!(endpoint.kind.as_deref(), Some("endpoint"));
         let mut old = Self {
             stream,
-            path: endpoint.data,
+            path: format!("/{}", endpoint.data),
             replicas,
             last_id: 0,
         };

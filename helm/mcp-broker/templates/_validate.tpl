@@ -79,6 +79,9 @@ auth.adminKey and auth.existingSecret exclude each other
 {{- if and .Values.ingress.enabled (not .Values.ingress.hosts) }}
 ingress.enabled needs ingress.hosts: the broker answers to named hosts only
 {{- end }}
+{{- if and .Values.ingress.enabled (eq .Values.ingress.controller "alb") (ne .Values.ingress.path "/") }}
+ingress.path other than / needs a controller that takes it away, and ALB does not: set ingress.path: /
+{{- end }}
 {{- if .Values.httpRoute.enabled }}
 {{- if not .Values.httpRoute.hostnames }}
 httpRoute.enabled needs httpRoute.hostnames: the broker answers to named hosts only

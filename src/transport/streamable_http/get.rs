@@ -76,9 +76,10 @@ async fn open_http_sse(request: &HttpRequest, endpoint: &Endpoint, context: &Tra
     let session = endpoint
         .sessions
         .open(context.replica_id(), peer, Arc::clone(&outbox), Arc::clone(&identity));
+    // Relative to this URL, so that a prefix that a proxy takes away stays.
+    let (_, resource) = request.path().rsplit_once('/').unwrap_or_default();
     let endpoint_event = format!(
-        "event: endpoint\ndata: {}?{}={}\n\n",
-        request.path(),
+        "event: endpoint\ndata: {resource}?{}={}\n\n",
         sessions::SESSION_QUERY_KEY,
         session.id
     );

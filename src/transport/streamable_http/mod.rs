@@ -34,7 +34,7 @@ use super::TransportContext;
 /// Registers the routes.
 pub fn routes(config: &mut web::ServiceConfig) {
     // A resource of several patterns would search with each of them, also where no segment is variable.
-    for path in ["/mcp", SSE_PATH, "/mcp/{exposed}"] {
+    for path in ["/mcp", SSE_PATH, "/mcp/{exposed}", "/mcp/", "/sse/", "/mcp/{exposed}/"] {
         config.service(
             web::resource(path)
                 .route(web::post().to(post))

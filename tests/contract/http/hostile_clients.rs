@@ -129,7 +129,7 @@ fn an_sse_client_that_does_not_read_costs_bounded_memory() {
     const POSTS: usize = 4000;
     let broker = Broker::start_with(&["--log-level=error", "--workers=2"]);
     let mut stream = Request::get(broker.address).sent().streams();
-    let endpoint = stream.next_event().unwrap().data;
+    let endpoint = format!("/{}", stream.next_event().unwrap().data);
     let frame = |id: usize, method: &str, params: Value| {
         let frame = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
         Request::post(broker.address, frame.to_string()).with_path(&endpoint)

@@ -14,17 +14,22 @@ struct SseClient {
     last_id: i64,
 }
 
+/// The path that an address relative to the stream's URL leads to: a proxy may have taken a prefix of it away.
+fn resolved(stream: &str, address: &str) -> String {
+    assert!(!address.contains('/'), "{address}");
+    format!("{}/{address}", stream.rsplit_once('/').unwrap().0)
+}
+
 impl SseClient {
     fn open(broker: &Broker) -> Self {
         let mut stream = Request::get(broker.address).sent().streams();
         let first = stream.next_event().unwrap();
         assert_eq!(first.kind.as_deref(), Some("endpoint"), "{first:?}");
-        // It is relative to the stream's URI and stays at the same origin.
-        assert!(first.data.starts_with("/mcp?"), "{first:?}");
+        assert!(first.data.starts_with("mcp?"), "{first:?}");
         assert_eq!(stream.header("mcp-session-id"), None);
         Self {
             stream,
-            post: Request::post(broker.address, "").with_path(&first.data),
+            post: Request::post(broker.address, "").with_path(&resolved("/mcp", &first.data)),
             last_id: 0,
         }
     }
@@ -240,18 +245,25 @@ fn the_stream_is_served_to_a_client_of_any_version() {
     let at = |path, version| (path, version);
     let mcp = versions.map(|version| at("/mcp", version));
     let sse = versions.map(|version| at("/sse", version));
+    let slash = ["/mcp/", "/sse/", "/mcp/broker", "/mcp/broker/"].map(|path| at(path, "2024-11-05"));
     // 2026-07-28 has no GET at its endpoint, and `/sse` is no endpoint of it.
-    for (path, version) in mcp.into_iter().chain(sse).chain([at("/sse", "2026-07-28")]) {
+    for (path, version) in mcp
+        .into_iter()
+        .chain(sse)
+        .chain(slash)
+        .chain([at("/sse", "2026-07-28")])
+    {
         let get = Request::get(broker.address).with_path(path);
         let mut stream = get.with("MCP-Protocol-Version", version).sent().streams();
         let first = stream.next_event().unwrap();
         assert_eq!(first.kind.as_deref(), Some("endpoint"), "{path} {version}: {first:?}");
-        assert!(first.data.starts_with(&format!("{path}?session_id=")), "{first:?}");
+        let address = resolved(path, &first.data);
+        assert!(address.starts_with(&format!("{path}?session_id=")), "{first:?}");
         let mut old = SseClient {
             stream,
             // Its requests name the version too.
             post: Request::post(broker.address, "")
-                .with_path(&first.data)
+                .with_path(&address)
                 .with("MCP-Protocol-Version", version),
             last_id: 0,
         };
