@@ -95,6 +95,10 @@ settings! {
     /// for programs on this machine.
     connections_per_address: Option<NonZeroUsize> = "auto", AutoOr(1..=1_000_000);
 
+    /// Time an HTTP connection may wait for its next request. Longer than the proxy in front keeps idle connections, so that
+    /// no request meets a connection that is being closed.
+    keep_alive: Duration = "61m", Span(seconds(1)..=hours(25));
+
     /// Unix socket for programs of the same user, beside HTTP: one JSON-RPC message in a line. The folder must be private
     /// (mode 700), the path has at most 103 bytes.
     local_socket: Option<PathBuf> = "", FilePath;

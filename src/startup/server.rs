@@ -41,9 +41,6 @@ use crate::{
 
 /// Longest time that a client may take for the head of a request.
 const REQUEST_HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest time that a connection may wait for its next request. Clients use shorter times, so that the broker does not
-/// close a connection while a request is on its way.
-const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(75);
 /// Connections that wait to be accepted.
 const BACKLOG_LEN: i32 = 4096;
 
@@ -134,7 +131,7 @@ fn build(
 ) -> io::Result<Server> {
     let (shared, inbound) = (shared.clone(), Arc::clone(&shared.inbound));
     let has_origins = !config.cors_origins.is_empty();
-    let stall_timeout = config.stale_threshold;
+    let (stall_timeout, keep_alive) = (config.stale_threshold, config.keep_alive);
     let addresses = settings::address_limiter(config);
     let asks_user = settings::asks_user(config);
     let builder = Server::build();
@@ -152,7 +149,7 @@ fn build(
                 HttpService::build()
                     .client_request_timeout(REQUEST_HEAD_TIMEOUT)
                     .client_disconnect_timeout(DISCARD_TIMEOUT)
-                    .keep_alive(KEEP_ALIVE_TIMEOUT)
+                    .keep_alive(keep_alive)
                     .graceful_shutdown_signal(move || {
                         let stopping = stopping.clone();
                         async move { stopping.notified().await }

@@ -74,6 +74,27 @@ fn the_chart_passes_the_lint_of_helm_with_each_case() {
 }
 
 #[test]
+fn a_path_is_taken_away_and_the_broker_keeps_connections_longer_than_its_ingress() {
+    let Some(tools) = Tools::find() else { return };
+    let ingress = "ingress.enabled=true,ingress.hosts={a.example}";
+    let render = |values: &str| tools.render(&["--set", &format!("{ingress},{values}")]);
+    let below = render("ingress.path=/broker/,routeTimeoutSeconds=7200");
+    for line in [
+        "path: /broker(/|$)(.*)",
+        "pathType: ImplementationSpecific",
+        "nginx.ingress.kubernetes.io/rewrite-target: /$2",
+        "keep_alive: 7260s",
+    ] {
+        assert!(below.contains(line), "{line} is missing in {below}");
+    }
+    let at_root = render("routeTimeoutSeconds=600");
+    assert!(
+        !at_root.contains("rewrite-target") && !at_root.contains("keep_alive"),
+        "{at_root}"
+    );
+}
+
+#[test]
 fn what_is_immutable_holds_only_names_that_never_change() {
     let Some(tools) = Tools::find() else { return };
     let stable = [

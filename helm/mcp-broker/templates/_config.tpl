@@ -65,6 +65,10 @@
 {{- $config := deepCopy (default (dict) .Values.config) }}
 {{- include "mcp-broker.makeWhole" $config }}
 {{- $chart := dict "host" .Values.listenHost "port" 8000 "storage" .Values.storage "enable_auth" .Values.auth.enabled "allowed_hosts" (include "mcp-broker.allowedHosts" . | fromYamlArray) "cors_origins" (include "mcp-broker.corsOrigins" . | fromYamlArray) "shutdown_grace" (printf "%ds" (int .Values.shutdown.graceSeconds)) }}
+{{- /* The side behind closes idle connections later than the one in front. Its default suffices for an hour. */}}
+{{- if and (gt (int .Values.routeTimeoutSeconds) 3600) (not (hasKey $config "keep_alive")) }}
+{{- $_ := set $chart "keep_alive" (printf "%ds" (add 60 (int .Values.routeTimeoutSeconds))) }}
+{{- end }}
 {{- if .Values.auth.enabled }}
 {{- $_ := set $chart "admin_key_file" "/etc/mcp-broker/keys/admin-key" }}
 {{- else }}

@@ -24,6 +24,29 @@ fn heads_and_bodies_that_come_too_slowly_time_out() {
     });
 }
 
+#[test]
+fn an_idle_connection_is_kept_longer_than_balancers_keep_one_and_as_long_as_is_set() {
+    let (kept, closed) = (Broker::start(), Broker::start_with(&["--keep-alive=1s"]));
+    let open = |broker: &Broker| {
+        let mut socket = broker.socket();
+        write!(socket, "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            socket.read_exact(&mut byte).unwrap();
+            answer.push(byte[0]);
+        }
+        socket
+    };
+    let (mut kept, mut closed) = (open(&kept), open(&closed));
+    let mut rest = Vec::new();
+    closed.read_to_end(&mut rest).unwrap();
+    // The default is in the table of settings; here it is longer than the other.
+    kept.set_nonblocking(true).unwrap();
+    rest.clear();
+    assert_eq!(kept.read_to_end(&mut rest).unwrap_err().kind(), ErrorKind::WouldBlock);
+}
+
 fn unfinished_heads_time_out(broker: &Broker) {
     let began = Instant::now();
     let silent = broker.socket();
