@@ -130,7 +130,7 @@ impl Application {
             Some(context) => {
                 let facts = (format!("http://{address}"), storage.name());
                 let local = LocalTransports::start(config, context, facts, server.arbiters())?;
-                let rubberduck = RubberduckPort::start(config, context, server.arbiters().first())?;
+                let rubberduck = RubberduckPort::start(config, context, server.arbiters().first()).await?;
                 (local, rubberduck)
             }
             None => (LocalTransports::default(), None),
@@ -207,8 +207,11 @@ impl Application {
         if let Some(line) = self.local.announcement() {
             telemetry::print_status(config, "INFO", &line);
         }
-        if let Some(rubberduck) = &self.rubberduck {
-            telemetry::print_status(config, "INFO", &rubberduck.announcement());
+        if let Some(line) = self.rubberduck.as_ref().and_then(RubberduckPort::announcement) {
+            telemetry::print_status(config, "INFO", &line);
+        }
+        if config.has_no_http {
+            return;
         }
         let address = self.address;
         let line = format!(

@@ -3,7 +3,8 @@
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{Shutdown, SocketAddr, TcpStream},
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 use crate::process::BrokerProcess;
 
 /// Longest time until the broker sends an awaited line.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A broker with a rubberduck port.
 pub struct Broker {
@@ -42,6 +43,15 @@ impl Broker {
         stream.read_to_string(&mut answer).unwrap();
         let (_, body) = answer.split_once("\r\n\r\n").unwrap();
         serde_json::from_str(body).unwrap()
+    }
+
+    /// Waits until the desk has so many consoles: one takes its place some time after it has registered.
+    pub fn awaits_consoles(&self, len: usize) {
+        let began = Instant::now();
+        while self.get("/api/v1/desk")["consoles"].as_array().unwrap().len() != len {
+            assert!(began.elapsed() < PATIENCE, "the desk has not {len} consoles");
+            thread::yield_now();
+        }
     }
 
     /// Connects the MCP server of an agent.

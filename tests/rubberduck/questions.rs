@@ -154,9 +154,10 @@ fn the_newest_connection_of_a_client_gets_the_lines_and_the_older_one_takes_over
     assert_eq!(shown["question"], "one?");
     older.has_got_nothing();
     newest.kill();
+    // What the closed connection got and was not answered goes to the other.
+    assert_eq!(older.next("clarification"), shown);
     alice.ask("2", "two?", "medium");
     assert_eq!(older.next("clarification")["question"], "two?");
-    // It is the same program, which has the first question already: the desk has not lost it, and it is not asked twice.
     older.answer(&shown, "yes");
     assert_eq!(alice.next("response")["requestId"], "1");
 
@@ -167,6 +168,61 @@ fn the_newest_connection_of_a_client_gets_the_lines_and_the_older_one_takes_over
     older.answer(&shown, "3");
     assert_eq!(again.next("response")["requestId"], "3");
     alice.has_got_nothing();
+}
+
+#[test]
+fn a_console_gets_what_is_open_after_it_has_registered_for_the_second_time() {
+    let broker = Broker::start(&[]);
+    let mut alice = broker.server(SERVER);
+    alice.ask("1", "one?", "medium");
+    alice.has_got_nothing();
+    // The original console listens on both connections, and only from the second registration on.
+    let mut deaf = broker.console(CONSOLE);
+    let mut listening = broker.console(CONSOLE);
+    let shown = listening.next("clarification");
+    assert_eq!(shown["question"], "one?");
+    deaf.has_got_nothing();
+    listening.answer(&shown, "yes");
+    assert_eq!(alice.next("response")["response"], "yes");
+}
+
+#[test]
+fn a_client_that_never_answers_is_offered_questions_last() {
+    let broker = Broker::start(&[]);
+    let mut alice = broker.server(SERVER);
+    // The original broker registers such a client.
+    let mut silent = broker.console("c0a1b2c3-0000-4000-8000-000000000009");
+    alice.ask("first", "first?", "medium");
+    assert_eq!(silent.next("clarification")["question"], "first?");
+    let mut console = broker.console(CONSOLE);
+    broker.awaits_consoles(2);
+    alice.ask("second", "second?", "medium");
+    let second = console.next("clarification");
+    console.answer(&second, "2");
+    assert_eq!(alice.next("response")["response"], "2");
+    // Now it has proven to answer, and gets all that its queue has room for.
+    let ids: Vec<_> = (0..9).map(|at| at.to_string()).collect();
+    for id in &ids {
+        alice.ask(id, &format!("{id}?"), "medium");
+    }
+    let shown: Vec<_> = ids.iter().map(|_| console.next("clarification")).collect();
+    assert_eq!(shown.len(), 9);
+    silent.has_got_nothing();
+}
+
+#[test]
+fn a_text_that_is_too_long_is_cut_with_a_mark_and_asked() {
+    let broker = Broker::start(&[]);
+    let (mut alice, mut console) = (broker.server(SERVER), broker.console(CONSOLE));
+    let mut asked = Program::clarification("long", &"ä".repeat(20_000), "medium");
+    asked["context"] = json!("x".repeat(100_000));
+    alice.say("clarification", &asked);
+    let shown = console.next("clarification");
+    for text in [&shown["question"], &shown["context"]] {
+        assert!(text.as_str().unwrap().ends_with("(cut: the text was too long)"));
+    }
+    console.answer(&shown, "yes");
+    assert_eq!(alice.next("response")["response"], "yes");
 }
 
 #[test]

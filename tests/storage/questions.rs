@@ -235,6 +235,7 @@ fn replicas_see_each_others_consoles_until_their_time_is_over() {
             is_away: false,
             idle_ms: 7,
             offered_ago_ms: u64::MAX,
+            is_unproven: false,
         };
         let own = vec![console(here.replica(), 1), console(here.replica(), 2)];
         let other = vec![console(there.replica(), 1)];

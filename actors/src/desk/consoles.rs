@@ -41,6 +41,15 @@ impl ConsoleGuard {
     pub fn keystroke(&self) {
         self.change(ConsoleChange {
             is_active: true,
+            is_unproven: Some(false),
+            ..ConsoleChange::default()
+        });
+    }
+
+    /// Other consoles are offered questions first, until a person does something at this one.
+    pub fn set_unproven(&self) {
+        self.change(ConsoleChange {
+            is_unproven: Some(true),
             ..ConsoleChange::default()
         });
     }

@@ -18,6 +18,8 @@ pub struct ConsoleChange {
     pub is_away: Option<bool>,
     /// The person has done something now.
     pub is_active: bool,
+    /// The console has not answered yet, and may never: others are offered questions first.
+    pub is_unproven: Option<bool>,
 }
 
 /// A change that readers of the desk are told.

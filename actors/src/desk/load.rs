@@ -28,6 +28,8 @@ pub struct Console {
     pub active_ms: u64,
     /// When a question was last offered to it; 0 for never.
     pub offered_ms: u64,
+    /// A program that has not answered yet, and may never: it is chosen last.
+    pub is_unproven: bool,
     /// Other replicas may not know it yet: nothing is offered to it before they do.
     pub is_published: bool,
 }
@@ -59,6 +61,7 @@ impl Console {
             is_away: record.is_away,
             active_ms: now.mono_ms.saturating_sub(record.idle_ms),
             offered_ms: now.mono_ms.saturating_sub(record.offered_ago_ms),
+            is_unproven: record.is_unproven,
             is_published: true,
         }
     }
@@ -73,6 +76,7 @@ impl Console {
             is_away: self.is_away,
             idle_ms: now.mono_ms.saturating_sub(self.active_ms),
             offered_ago_ms: now.mono_ms.saturating_sub(self.offered_ms),
+            is_unproven: self.is_unproven,
         }
     }
 
@@ -135,8 +139,9 @@ impl Loads {
         }
     }
 
-    /// Of these consoles the one with the fewest open questions; of equal ones a present one, then the one whose last offer
-    /// is the oldest, then the one with the lowest id. None if all have `capacity` questions.
+    /// Of these consoles one that has proven to answer; of equal ones the one with the fewest open questions, then a present
+    /// one, then the one whose last offer is the oldest, then the one with the lowest id. None if all have `capacity`
+    /// questions.
     pub fn choose<'a>(
         &self,
         consoles: impl IntoIterator<Item = &'a Console>,
@@ -147,6 +152,7 @@ impl Loads {
             let is_present = console.presence(now) == Presence::Present;
             let turn = self.offered.get(&console.id).copied().unwrap_or(0);
             (
+                console.is_unproven,
                 self.open(console.id),
                 !is_present,
                 (turn, console.offered_ms),

@@ -197,6 +197,7 @@ impl DeskState {
             is_away: false,
             active_ms: now.mono_ms,
             offered_ms: 0,
+            is_unproven: false,
             is_published: !self.is_shared,
         };
         self.consoles.insert(id, console);
@@ -212,13 +213,14 @@ impl DeskState {
     /// change matters to a plan or to readers.
     pub fn change(&mut self, id: ConsoleId, change: ConsoleChange, now: Now) -> Option<bool> {
         let console = self.consoles.get_mut(&id).filter(|_| id.replica == self.replica)?;
-        let before = (console.is_paused, console.presence(now));
+        let before = (console.is_paused, console.is_unproven, console.presence(now));
+        console.is_unproven = change.is_unproven.unwrap_or(console.is_unproven);
         console.is_paused = change.is_paused.unwrap_or(console.is_paused);
         console.is_away = change.is_away.unwrap_or(console.is_away && !change.is_active);
         if change.is_active {
             console.active_ms = now.mono_ms;
         }
-        Some(before != (console.is_paused, console.presence(now)))
+        Some(before != (console.is_paused, console.is_unproven, console.presence(now)))
     }
 
     /// A person has done something at any of their consoles. Returns whether that matters to a plan or to readers.

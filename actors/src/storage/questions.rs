@@ -116,6 +116,9 @@ pub struct ConsoleRecord {
     pub idle_ms: u64,
     /// Milliseconds since the console was last offered a question.
     pub offered_ago_ms: u64,
+    /// It has not answered yet, and may never.
+    #[serde(default)]
+    pub is_unproven: bool,
 }
 
 /// The result of [`QuestionStore::ask`].

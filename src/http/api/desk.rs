@@ -88,6 +88,7 @@ pub async fn change(
         is_paused: body.paused,
         is_away: body.away,
         is_active: body.active.unwrap_or(false),
+        is_unproven: None,
     };
     // A key with a person changes consoles of this person alone.
     let only = by.principal.human.as_ref().map(|_| &human.name);

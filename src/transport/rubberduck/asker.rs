@@ -4,7 +4,10 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use actors::{
     desk::{NewQuestion, NewYap},
-    model::{BrokerError, Closed, Closing, Question, QuestionContent, QuestionId, QuestionItem, SessionName},
+    model::{
+        BrokerError, CONTEXT_BYTES_MAX, Closed, Closing, QUESTION_CHARACTERS_MAX, Question, QuestionContent,
+        QuestionId, QuestionItem, SessionName, YAP_CHARACTERS_MAX,
+    },
     project::{ProjectHandle, Registration},
     session::{AcknowledgeMessages, Member},
     storage::Acknowledge,
@@ -120,7 +123,7 @@ impl Asker<'_> {
     async fn ask(&mut self, asked: Clarification) {
         let item = QuestionItem {
             id: String::new(),
-            question: asked.question,
+            question: cut(asked.question, QUESTION_CHARACTERS_MAX, usize::MAX),
             options: Vec::new(),
             multi_select: false,
             allow_other: true,
@@ -129,7 +132,10 @@ impl Asker<'_> {
         let new = NewQuestion {
             content: QuestionContent {
                 items: vec![item],
-                context: asked.context.filter(|context| !context.is_empty()),
+                context: asked
+                    .context
+                    .filter(|context| !context.is_empty())
+                    .map(|context| cut(context, usize::MAX, CONTEXT_BYTES_MAX)),
                 ..QuestionContent::default()
             },
             urgency: asked.urgency.unwrap_or_default(),
@@ -139,9 +145,11 @@ impl Asker<'_> {
         };
         match self.project.ask(&self.member, new).await {
             Ok(new) => self.wait_for(asked.id, &new.question),
-            Err(error) => self
-                .client
-                .send(wire::no_response(stamp(), &asked.id, &error.to_string())),
+            // The program says of an error that the time is over, so the reason comes as the answer.
+            Err(error) => {
+                let why = format!("(the question was not asked: {error})");
+                self.client.send(wire::response(stamp(), &asked.id, &why, wire::BROKER));
+            }
         }
     }
 
@@ -194,16 +202,33 @@ impl Asker<'_> {
     async fn yap(&self, yap: IncomingYap) {
         let known = |value: Option<String>, known: &[&str]| value.filter(|value| known.contains(&value.as_str()));
         let new = NewYap {
-            message: yap.message,
+            message: cut(yap.message, YAP_CHARACTERS_MAX, usize::MAX),
             mode: known(yap.mode, NewYap::MODES),
             category: known(yap.category, NewYap::CATEGORIES),
-            task_context: yap.task_context.filter(|context| !context.is_empty()),
+            task_context: yap
+                .task_context
+                .filter(|context| !context.is_empty())
+                .map(|context| cut(context, NewYap::TASK_CONTEXT_CHARACTERS_MAX, usize::MAX)),
             sent_at_ms: yap.sent_at_ms,
         };
         if let Err(error) = self.project.yap(&self.member, new).await {
             self.client.send(wire::error(stamp(), &error.to_string()));
         }
     }
+}
+
+/// A text of at most so many characters and bytes. A longer one ends with a mark, because the programs know no limits.
+fn cut(mut text: String, characters_max: usize, bytes_max: usize) -> String {
+    const MARK: &str = "\u{2026} (cut: the text was too long)";
+    let has_room = |text: &str| text.len() <= bytes_max && text.chars().count() <= characters_max;
+    if has_room(&text) {
+        return text;
+    }
+    let characters = characters_max.saturating_sub(MARK.chars().count());
+    let end = text.char_indices().nth(characters).map_or(text.len(), |(at, _)| at);
+    let bytes = text.floor_char_boundary(bytes_max.saturating_sub(MARK.len()));
+    text.truncate(end.min(bytes));
+    text + MARK
 }
 
 /// Waits until a question is closed; None if it is removed, or its project ends.
@@ -221,6 +246,16 @@ async fn closed(project: &ProjectHandle, mut question: Arc<Question>) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_that_is_too_long_ends_with_a_mark() {
+        assert_eq!(cut("ä".repeat(100), 100, usize::MAX), "ä".repeat(100));
+        let by_characters = cut("ä".repeat(101), 100, usize::MAX);
+        assert_eq!(by_characters.chars().count(), 100);
+        assert!(by_characters.starts_with("ää") && by_characters.ends_with("(cut: the text was too long)"));
+        let by_bytes = cut("ä".repeat(51), usize::MAX, 101);
+        assert!(by_bytes.len() <= 101 && by_bytes.ends_with("too long)"), "{by_bytes}");
+    }
 
     #[test]
     fn the_session_is_named_after_the_client() {

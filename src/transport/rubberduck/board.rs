@@ -21,7 +21,7 @@ pub struct Board {
     /// Those that the desk offers to this console, and that it has not got: the most urgent first, then the oldest.
     offered: BTreeSet<(Reverse<Urgency>, QuestionId)>,
     /// Those that the console has got, and that are still its own.
-    pushed: BTreeSet<QuestionId>,
+    pushed: BTreeMap<QuestionId, Urgency>,
     /// All that the console has got and not answered, the latest last.
     shown: VecDeque<QuestionId>,
     /// The answers to the first questions of forms.
@@ -38,7 +38,7 @@ impl Board {
             self.offered.remove(&key);
             self.pushed.remove(&question.id);
         } else if self.shown.contains(&question.id) {
-            self.pushed.insert(question.id);
+            self.pushed.insert(question.id, question.urgency);
         } else {
             self.offered.insert(key);
         }
@@ -64,9 +64,10 @@ impl Board {
 
     /// The console gets this question, or the question is closed.
     pub fn take(&mut self, id: QuestionId, is_shown: bool) {
-        self.offered.retain(|(_, offered)| *offered != id);
+        let offered = self.offered.extract_if(.., |(_, offered)| *offered == id).last();
         if is_shown {
-            self.pushed.insert(id);
+            let urgency = offered.map_or_else(Urgency::default, |(Reverse(urgency), _)| urgency);
+            self.pushed.insert(id, urgency);
             self.shown.retain(|shown| *shown != id);
             self.shown.push_back(id);
             if self.shown.len() > SHOWN_LEN_MAX {
@@ -84,6 +85,16 @@ impl Board {
             self.offered.insert((Reverse(urgency), id));
         } else {
             self.begun.remove(&id);
+        }
+    }
+
+    /// The connection that the console got these questions on has closed: it gets them again.
+    pub fn lost(&mut self, ids: &[QuestionId]) {
+        for id in ids {
+            self.shown.retain(|shown| shown != id);
+            if let Some(urgency) = self.pushed.remove(id) {
+                self.offered.insert((Reverse(urgency), *id));
+            }
         }
     }
 
@@ -201,6 +212,19 @@ mod tests {
             Some(id(1)),
             "an answer that was not taken is asked for again"
         );
+    }
+
+    #[test]
+    fn what_a_closed_connection_got_is_pushed_again_while_it_is_open() {
+        let mut board = Board::default();
+        for number in 1..=3 {
+            board.update(&offered(number, Urgency::Medium, console(1)), console(1));
+        }
+        assert_eq!(push_all(&mut board), [id(1), id(2), id(3)]);
+        board.update(&closed(offered(1, Urgency::Medium, console(1))), console(1));
+        board.answered(id(2), Urgency::Medium, false);
+        board.lost(&[id(1), id(2), id(3), id(4)]);
+        assert_eq!(push_all(&mut board), [id(3)]);
     }
 
     #[test]

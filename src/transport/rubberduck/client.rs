@@ -4,9 +4,12 @@ use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
 
 use actors::{
     clock::{millis, mono_ms, now},
-    model::{MessageId, SessionId},
+    model::{MessageId, QuestionId, SessionId},
 };
-use tokio::sync::{Notify, mpsc};
+use tokio::{
+    sync::{Notify, mpsc},
+    time::{sleep, timeout},
+};
 use uuid::Uuid;
 
 use super::{
@@ -19,6 +22,12 @@ use crate::auth::Identity;
 const COMMANDS_LEN_MAX: usize = 32;
 /// Time without a line of a console after which its person counts as away. Programs send one each 5 s.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
+
+/// The original console registers twice, some 30 ms apart, and shows nothing that comes before. It has its turn this long
+/// after the second time.
+const SETTLING: Duration = Duration::from_millis(200);
+/// Longest wait for the second time: other programs register once.
+const SECOND_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// What a program asks of the broker.
 #[derive(Debug)]
@@ -37,6 +46,8 @@ pub struct Client {
     pub output: Output,
     last_sign_ms: Cell<u64>,
     signs: Notify,
+    registrations: Cell<u64>,
+    registered: Notify,
     /// The session of an asker.
     session: Cell<Option<SessionId>>,
 }
@@ -52,6 +63,8 @@ impl Client {
             output: Output::default(),
             last_sign_ms: Cell::new(mono_ms()),
             signs: Notify::new(),
+            registrations: Cell::default(),
+            registered: Notify::new(),
             session: Cell::new(None),
         };
         (Rc::new(client), received)
@@ -59,12 +72,47 @@ impl Client {
 
     /// Queues a line for the newest connection.
     pub fn send(&self, bytes: Vec<u8>) {
-        self.send_for(bytes, None);
+        self.send_line(bytes, None, None);
+    }
+
+    /// As [`Self::send`], for a line that shows a question.
+    pub fn send_question(&self, bytes: Vec<u8>, question: QuestionId) {
+        self.send_line(bytes, None, Some(question));
     }
 
     /// As [`Self::send`], for a line that stands for a message of the inbox.
     pub fn send_for(&self, bytes: Vec<u8>, notice: Option<MessageId>) {
-        self.output.send(Line { bytes, notice });
+        self.send_line(bytes, notice, None);
+    }
+
+    fn send_line(&self, bytes: Vec<u8>, notice: Option<MessageId>, question: Option<QuestionId>) {
+        self.output.send(Line {
+            bytes,
+            notice,
+            question,
+        });
+    }
+
+    /// The program has registered, maybe not for the first time.
+    pub fn note_registration(&self) {
+        self.registrations.set(self.registrations.get() + 1);
+        self.registered.notify_waiters();
+    }
+
+    /// Waits until the program shows what it is sent.
+    pub async fn settled(&self) {
+        let again = async {
+            loop {
+                let registered = self.registered.notified();
+                if self.registrations.get() > 1 {
+                    return;
+                }
+                registered.await;
+            }
+        };
+        if timeout(SECOND_TIME_MAX, again).await.is_ok() {
+            sleep(SETTLING).await;
+        }
     }
 
     /// The broker does not serve this program: its connections end once `why` has been written.
@@ -105,7 +153,7 @@ impl Client {
     /// Waits until the program has been silent for [`SILENCE_MAX`].
     pub async fn silent(&self) {
         while let Some(left) = SILENCE_MAX.checked_sub(self.silence()).filter(|left| !left.is_zero()) {
-            tokio::time::sleep(left).await;
+            sleep(left).await;
         }
     }
 

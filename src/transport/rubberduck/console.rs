@@ -35,6 +35,10 @@ struct Console<'a> {
 
 /// Shows and answers for one program until its last connection has closed.
 pub async fn run(client: &Client, mut commands: mpsc::Receiver<Command>, name: SessionName) {
+    tokio::select! {
+        () = client.settled() => {}
+        () = client.output.gone() => return,
+    }
     let project = client.identity.project.clone();
     let human = Human {
         name,
@@ -48,6 +52,8 @@ pub async fn run(client: &Client, mut commands: mpsc::Receiver<Command>, name: S
         Ok(guard) => guard,
         Err(error) => return client.refuse(wire::error(stamp(), &error.to_string())),
     };
+    // The original broker has a client that registers as a console and shows nothing.
+    guard.set_unproven();
     let mut console = Console {
         client,
         project,
@@ -61,6 +67,7 @@ pub async fn run(client: &Client, mut commands: mpsc::Receiver<Command>, name: S
     let mut is_away = false;
     loop {
         let changed = client.output.changed();
+        console.board.lost(&client.output.take_lost());
         console.push().await;
         let has_room = client.output.has_room();
         tokio::select! {
@@ -172,7 +179,8 @@ impl Console<'_> {
             asked_at_ms: question.asked_at_ms(),
             asker: &asker,
         };
-        self.client.send(wire::clarification(stamp(), &shown));
+        self.client
+            .send_question(wire::clarification(stamp(), &shown), question.id);
         true
     }
 

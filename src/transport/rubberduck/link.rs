@@ -163,7 +163,10 @@ impl Link {
         };
         client.note_sign();
         let command = match incoming.body {
-            Body::Register => return self.answer(wire::sync(stamp())),
+            Body::Register => {
+                client.note_registration();
+                return self.answer(wire::sync(stamp()));
+            }
             Body::Heartbeat => return client.note_heartbeat(),
             Body::Clarification(question) => Command::Clarification(question),
             Body::Yap(yap) => Command::Yap(yap),
@@ -195,6 +198,7 @@ impl Link {
         // Before every other line.
         self.answer(wire::sync(stamp()));
         let (client, commands) = self.programs.enter(key, &self.identity, self.number);
+        client.note_registration();
         if let Some(commands) = commands {
             let (client, programs) = (Rc::clone(&client), Rc::clone(&self.programs));
             actix_rt::spawn(async move {
@@ -252,7 +256,7 @@ impl Link {
                     if matches!(written, Ok(Ok(())))
                         && let (Some(line), Some(client)) = (self.current.take(), &client)
                     {
-                        client.output.note_written(&line);
+                        client.output.note_written(self.number, &line);
                     }
                     written
                 }

@@ -2,18 +2,22 @@
 //!
 //! A program opens two connections under one id and reads both. Both stay: closing one would make the program connect
 //! again and again, and writing to both would ask each question twice. The newest connection gets the lines; when it
-//! closes, the one before it does, beginning with the line that was not written whole.
+//! closes, the one before it does, beginning with the line that was not written whole. The questions that the closed one
+//! got are sent again.
 
 use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,
 };
 
-use actors::model::MessageId;
+use actors::model::{MessageId, QuestionId};
 use tokio::sync::{Notify, futures::Notified};
 
 /// Bytes that may wait for a program before it gets no further questions and yaps. One line may exceed it.
 const WAITING_BYTES_MAX: usize = 256 * 1024;
+
+/// Questions that a connection got and that are remembered.
+const QUESTIONS_LEN_MAX: usize = 1_000;
 
 /// A line for the program.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +25,8 @@ pub struct Line {
     pub bytes: Vec<u8>,
     /// The message of the inbox that this line stands for: it is acknowledged when the line has been written.
     pub notice: Option<MessageId>,
+    /// The question that it shows.
+    pub question: Option<QuestionId>,
 }
 
 /// The lines that wait, and the connections. It stays on one thread.
@@ -31,6 +37,10 @@ pub struct Output {
     lines: RefCell<VecDeque<Line>>,
     waiting_bytes: Cell<usize>,
     written: RefCell<Vec<MessageId>>,
+    /// The questions that each connection got, the latest last.
+    got: RefCell<VecDeque<(u64, QuestionId)>>,
+    /// Questions that a closed connection got, while another is open.
+    lost: RefCell<Vec<QuestionId>>,
     is_refused: Cell<bool>,
     /// Any of the above has changed.
     changed: Notify,
@@ -50,6 +60,12 @@ impl Output {
             self.lines.borrow_mut().push_front(line);
         }
         self.links.borrow_mut().retain(|other| *other != link);
+        let got = self.got.take();
+        let (lost, kept): (VecDeque<_>, _) = got.into_iter().partition(|(other, _)| *other == link);
+        self.got.replace(kept);
+        self.lost
+            .borrow_mut()
+            .extend(lost.into_iter().map(|(_, question)| question));
         self.changed.notify_waiters();
     }
 
@@ -72,8 +88,15 @@ impl Output {
         .await
     }
 
-    /// A line was written whole.
-    pub fn note_written(&self, line: &Line) {
+    /// A line was written whole on this connection.
+    pub fn note_written(&self, link: u64, line: &Line) {
+        if let Some(question) = line.question {
+            let mut got = self.got.borrow_mut();
+            if got.len() >= QUESTIONS_LEN_MAX {
+                got.pop_front();
+            }
+            got.push_back((link, question));
+        }
         if let Some(notice) = line.notice {
             self.written.borrow_mut().push(notice);
             self.changed.notify_waiters();
@@ -83,6 +106,11 @@ impl Output {
     /// The messages whose lines have been written, once.
     pub fn take_written(&self) -> Vec<MessageId> {
         self.written.take()
+    }
+
+    /// The questions that a closed connection got, once.
+    pub fn take_lost(&self) -> Vec<QuestionId> {
+        self.lost.take()
     }
 
     /// Whether further questions and yaps may be queued.
@@ -140,6 +168,7 @@ mod tests {
         Line {
             bytes: text.into(),
             notice: None,
+            question: None,
         }
     }
 
@@ -189,12 +218,27 @@ mod tests {
         output.send(Line {
             bytes: b"a".to_vec(),
             notice,
+            question: None,
         });
         let taken = next(&output, 1).unwrap();
         assert_eq!(output.take_written(), []);
-        output.note_written(&taken);
+        output.note_written(1, &taken);
         assert_eq!(output.take_written(), Vec::from_iter(notice));
         assert_eq!(output.take_written(), []);
+    }
+
+    #[test]
+    fn the_questions_of_a_closed_connection_are_lost_once() {
+        let output = Output::default();
+        let questions =
+            [1, 2].map(|number| QuestionId::parse(&format!("0198f3aa-0000-7000-8000-00000000000{number}")).unwrap());
+        for (link, question) in [1, 2].into_iter().zip(questions) {
+            output.enter(link);
+            let question = Some(question);
+            output.note_written(link, &Line { question, ..line("a") });
+        }
+        output.leave(2, None);
+        assert_eq!((output.take_lost(), output.take_lost()), (vec![questions[1]], vec![]));
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub const LINE_LEN_MAX: usize = 1024 * 1024;
 /// Characters of an id that a client chooses.
 const ID_CHARACTERS_MAX: usize = 128;
 /// The client id of what the broker says itself.
-const BROKER: &str = "broker";
+pub const BROKER: &str = "broker";
 /// The answer of the original broker to a line that it cannot read.
 const INVALID: &str = "Invalid message format";
 

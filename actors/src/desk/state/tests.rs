@@ -210,6 +210,29 @@ fn fifty_questions_fill_three_consoles_and_the_rest_waits() {
 }
 
 #[test]
+fn a_console_that_has_not_answered_yet_is_chosen_last() {
+    let mut world = World::new(1);
+    let [silent, console] = ["mara", "lena"].map(|human| world.attach(0, human));
+    let unproven = |is_unproven| ConsoleChange {
+        is_unproven: Some(is_unproven),
+        ..ConsoleChange::default()
+    };
+    assert_eq!(world.desks[0].change(silent, unproven(true), world.now), Some(true));
+    let ids: Vec<_> = (0..11).map(|_| world.ask(Urgency::Low, "desk")).collect();
+    world.settle();
+    assert_eq!(
+        (world.open_of(console), world.open_of(silent)),
+        (10, 1),
+        "only the rest"
+    );
+    assert_eq!(world.desks[0].change(silent, unproven(false), world.now), Some(true));
+    world.change(ids[0], |question, now| answer(question, "lena", now));
+    let next = world.ask(Urgency::Low, "desk");
+    world.settle();
+    assert_eq!(world.console_of(next), Some(silent), "it has fewer");
+}
+
+#[test]
 fn the_present_go_before_the_idle_and_the_longest_without_an_offer_first() {
     let mut world = World::new(1);
     let [idle, first, second] = ["mara", "lena", "kim"].map(|human| world.attach(0, human));
@@ -269,6 +292,7 @@ fn paused_and_away_consoles_get_nothing_and_the_away_give_back() {
         is_paused,
         is_away,
         is_active: false,
+        ..ConsoleChange::default()
     };
     world.desks[0].change(mara, change(Some(true), None), world.now);
     let waiting = world.ask(Urgency::Medium, "desk");

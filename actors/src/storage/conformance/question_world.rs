@@ -181,5 +181,6 @@ pub fn console(replica: ReplicaId, number: u64) -> ConsoleRecord {
         is_away: number.is_multiple_of(2),
         idle_ms: 5,
         offered_ago_ms: u64::MAX,
+        is_unproven: false,
     }
 }

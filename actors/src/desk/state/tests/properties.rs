@@ -56,6 +56,7 @@ fn apply(world: &mut World, consoles: &mut Vec<(ConsoleId, usize)>, event: &Even
                 is_paused: Some(is_paused),
                 is_away: Some(is_away),
                 is_active: !is_away,
+                ..ConsoleChange::default()
             };
             world.desks[replica].change(console, change, world.now);
             world.exchange();
