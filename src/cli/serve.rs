@@ -7,7 +7,7 @@ use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use super::error::CliError;
-use crate::config::{CONFIG_ENV, Config, Flag, SETTINGS, Setting, SettingValue, Shape, Sources};
+use crate::config::{CONFIG_ENV, Config, Flag, SETTINGS, Setting, SettingValue, Shape, Sources, unused_variables};
 use crate::{startup, telemetry};
 
 /// The command with a flag for each setting.
@@ -67,7 +67,12 @@ pub fn run(serve: Serve) -> ExitCode {
         values,
     } = serve;
     telemetry::init(&config);
-    config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
+    let unused = unused_variables(&sources.env);
+    config
+        .warnings()
+        .iter()
+        .chain(&unused)
+        .for_each(|warning| tracing::warn!("{warning}"));
     startup::serve(&config, sources, values)
 }
 

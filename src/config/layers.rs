@@ -13,6 +13,12 @@ use super::error::{ConfigError, Origin, RawSetting};
 use super::names::{CLIENT_ENVS, CONFIG_ENV, ENV_PREFIX};
 use super::rules::{NotAllowed, Rule, Shape};
 use super::setting::Setting;
+use super::span::{parse_duration, show_duration};
+
+/// Settings of the original broker that have another name here.
+const SUCCESSORS: [(&str, &str); 1] = [("auth_secret", "admin_key")];
+/// Values of the original broker that have another name here: the key, their word and ours.
+const ORIGINAL_VALUES: [(&str, &str, &str); 1] = [("log_format", "text", "pretty")];
 
 /// A flag: the key of its setting and its value.
 pub type Flag = (&'static str, OsString);
@@ -28,6 +34,8 @@ pub struct Layers {
     given: BTreeMap<&'static str, RawSetting>,
     /// The file, and its tables of backends.
     file: Option<FileTables>,
+    /// What was taken otherwise than it is written.
+    notes: Vec<String>,
 }
 
 /// The tables of a file that are no settings.
@@ -58,6 +66,7 @@ impl Layers {
             defaults,
             given: BTreeMap::new(),
             file: None,
+            notes: Vec::new(),
         };
         if let Some((path, origin)) = config_flag.map(|path| (path, Origin::Flag)).or(config_env) {
             layers.add_file(Path::new(&path), origin)?;
@@ -69,7 +78,36 @@ impl Layers {
         for (key, value) in flags {
             layers.add(given(key.to_owned(), value, Origin::Flag)?)?;
         }
+        layers.raise_thresholds();
         Ok(layers)
+    }
+
+    /// What was taken otherwise than it is written.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Raises the defaults of the thresholds of silence where a heartbeat interval that was set is not shorter.
+    fn raise_thresholds(&mut self) {
+        const HEARTBEAT: &str = "heartbeat_interval";
+        const STALE: &str = "stale_threshold";
+        const DISCONNECT: &str = "disconnect_threshold";
+        let span = |key: &str| parse_duration(self.given(key).text.trim());
+        let is_default = |key: &str| self.find(key).is_some() && self.given(key).origin == Origin::Default;
+        let (Some(heartbeat), Some(stale)) = (span(HEARTBEAT), span(STALE)) else {
+            return;
+        };
+        if heartbeat < stale || is_default(HEARTBEAT) || !is_default(STALE) || !is_default(DISCONNECT) {
+            return;
+        }
+        let raised =
+            [(STALE, heartbeat * 3), (DISCONNECT, heartbeat * 6)].map(|(key, span)| (key, show_duration(span)));
+        let [stale, disconnect] = raised.each_ref().map(|(key, text)| format!("{key} = {text}"));
+        self.notes.push(format!(
+            "{stale} and {disconnect}, because heartbeat_interval is {}",
+            show_duration(heartbeat)
+        ));
+        self.defaults.extend(raised);
     }
 
     /// The backends that the file describes.
@@ -112,7 +150,18 @@ impl Layers {
             .map_err(|NotAllowed| ConfigError::not_allowed(&given, &rule.allowed()))
     }
 
-    fn add(&mut self, given: RawSetting) -> Result<(), ConfigError> {
+    fn add(&mut self, mut given: RawSetting) -> Result<(), ConfigError> {
+        if let Some((_, _, ours)) = ORIGINAL_VALUES
+            .iter()
+            .find(|(key, theirs, _)| (*key, *theirs) == (given.key.as_str(), given.text.trim()))
+        {
+            let theirs = std::mem::replace(&mut given.text, (*ours).to_owned());
+            self.notes.push(format!(
+                "{} = {theirs} is taken as {ours} ({})",
+                given.key,
+                given.location()
+            ));
+        }
         let is_spelled = |setting: &&Setting| match &given.origin {
             Origin::Env(name) => *name == setting.env(),
             _ => true,
@@ -137,7 +186,9 @@ impl Layers {
             .map(|key| given.origin.spell(key))
             .collect::<Vec<_>>()
             .join(", ");
-        let nearest = nearest_name(&given.key, &keys).map(|key| given.origin.spell(key));
+        let successor = SUCCESSORS.iter().find(|(name, _)| *name == given.key);
+        let nearest = successor.map_or_else(|| nearest_name(&given.key, &keys), |(_, key)| Some(key));
+        let nearest = nearest.map(|key| given.origin.spell(key));
         ConfigError::unknown(given, nearest.as_deref(), &allowed)
     }
 

@@ -33,7 +33,7 @@ pub(crate) use layers::nearest_name;
 pub use layers::{DefaultValue, Flag};
 pub use names::{
     API_KEY_ENV, CLIENT_ENVS, CODEX_ENV, CONFIG_ENV, ENV_PREFIX, NAME_ENV, NOTIFY_COMMAND_ENV, NOTIFY_TEXT_ENV,
-    URL_ENV, WAKE_ENV,
+    URL_ENV, WAKE_ENV, unused_variables,
 };
 pub use origins::SettingValue;
 pub(crate) use rules::{Integer, Rule, Span};

@@ -1,5 +1,7 @@
 //! Names of environment variables.
 
+use std::ffi::OsString;
+
 /// Prefix of every environment variable of the broker.
 pub const ENV_PREFIX: &str = "MCP_BROKER_";
 
@@ -21,6 +23,22 @@ pub const CODEX_ENV: &str = "MCP_BROKER_CODEX";
 pub const NOTIFY_COMMAND_ENV: &str = "MCP_BROKER_NOTIFY_COMMAND";
 /// The variable that has `mcp-broker console` show texts in notifications. `serve` ignores it.
 pub const NOTIFY_TEXT_ENV: &str = "MCP_BROKER_NOTIFY_TEXT";
+
+/// The settings of the broker that do what a variable does for a client.
+const SETTING_INSTEAD: [(&str, &str); 1] = [(NOTIFY_TEXT_ENV, "desk_notify_text")];
+
+/// Warnings for the operator of a broker whose environment has variables of clients, which do nothing there.
+pub fn unused_variables(env: &[(OsString, OsString)]) -> Vec<String> {
+    let given = CLIENT_ENVS
+        .iter()
+        .filter(|name| env.iter().any(|(given, _)| given == **name));
+    let warning = |name: &&str| {
+        let setting = SETTING_INSTEAD.iter().find(|(variable, _)| variable == name);
+        let instead = setting.map_or_else(String::new, |(_, key)| format!("; the setting is {key}"));
+        format!("{name} has no effect on a broker: it is a variable of clients{instead}")
+    };
+    given.map(warning).collect()
+}
 
 /// The variables of clients that look like settings of the broker.
 pub const CLIENT_ENVS: [&str; 7] = [

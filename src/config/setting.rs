@@ -46,6 +46,10 @@ macro_rules! settings {
             $( $(#[doc = $help])+ pub $field: $type, )+
             /// The backends of the configuration file.
             pub backends: std::sync::Arc<actors::model::BackendsConfig>,
+            /// No port is opened: clients use the socket or the FIFOs. A command sets it, and no setting.
+            pub has_no_http: bool,
+            /// What was taken otherwise than it is written, for the operator.
+            pub notes: Vec<String>,
         }
 
         /// The settings in the order of the documentation.
@@ -67,6 +71,8 @@ macro_rules! settings {
             let mut config = Config {
                 $( $field: layers.read(stringify!($field), &$rule)?, )+
                 backends: std::sync::Arc::default(),
+                has_no_http: false,
+                notes: layers.notes().to_vec(),
             };
             config.backends = std::sync::Arc::new(layers.backends(config.backend_defaults())?);
             Ok(config)

@@ -71,7 +71,8 @@ pub const fn hours(count: u64) -> Duration {
     Duration::from_secs(count * 3600)
 }
 
-fn parse_duration(text: &str) -> Option<Duration> {
+/// The duration that a text names; None if it names none.
+pub fn parse_duration(text: &str) -> Option<Duration> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (count, unit) = text.split_at(digits);
     let unit = if unit.is_empty() { "s" } else { unit };
@@ -79,7 +80,8 @@ fn parse_duration(text: &str) -> Option<Duration> {
     Some(millis(count.parse::<u64>().ok()?.checked_mul(*length)?))
 }
 
-fn show_duration(span: Duration) -> String {
+/// A duration in its largest unit.
+pub fn show_duration(span: Duration) -> String {
     let span = span.as_millis();
     let fits = |length: u64| span != 0 && span.is_multiple_of(u128::from(length));
     let (name, length) = UNITS

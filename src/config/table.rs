@@ -427,7 +427,7 @@ impl Config {
     }
 
     /// Warnings for the operator at the start: settings that are allowed and probably a mistake.
-    pub fn warnings(&self) -> Vec<&'static str> {
+    pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if !self.is_loopback() {
             if !self.enable_auth {
@@ -448,7 +448,12 @@ impl Config {
         if self.cors_origins.iter().any(|origin| origin == "*") {
             warnings.push("cors_origins is *: every web page that a user opens may call the broker");
         }
-        warnings
+        if self.desk_ntfy.is_some() && (self.desk_secret_file.is_none() || self.desk_public_url.is_none()) {
+            warnings
+                .push("desk_ntfy sends notifications without buttons: they need desk_secret_file and desk_public_url");
+        }
+        let warnings = warnings.into_iter().map(ToOwned::to_owned);
+        self.notes.iter().cloned().chain(warnings).collect()
     }
 }
 

@@ -33,6 +33,11 @@ impl Admission {
         }
     }
 
+    /// Whether pages of every origin may call the broker.
+    pub fn allows_every_origin(&self) -> bool {
+        self.origins.iter().any(|origin| origin == ANY)
+    }
+
     /// Checks `Host` and `Origin`.
     ///
     /// # Errors
@@ -95,7 +100,7 @@ impl Admission {
 
     /// An origin is allowed when it is the broker's own host, by HTTP or through a proxy by HTTPS, or is listed.
     fn is_origin_allowed(&self, headers: &HeaderMap) -> bool {
-        if self.origins.iter().any(|origin| origin == ANY) {
+        if self.allows_every_origin() {
             return true;
         }
         let mut given = headers.get_all(ORIGIN);

@@ -6,6 +6,7 @@ use crate::support::{Broker, HttpAgent, Request, Response, initialize_request};
 
 const OPS: &str = "https://ops.example";
 const ALLOW_ORIGIN: &str = "access-control-allow-origin";
+const ALLOW_CREDENTIALS: &str = "access-control-allow-credentials";
 
 fn listed(response: &Response, header: &str) -> Vec<String> {
     let value = response
@@ -33,6 +34,7 @@ fn a_preflight_of_an_allowed_origin_is_granted() {
             let response = preflight(&broker, origin, method, headers);
             assert!([200, 204].contains(&response.status), "{response:?}");
             assert_eq!(response.header(ALLOW_ORIGIN), Some(origin));
+            assert_eq!(response.header(ALLOW_CREDENTIALS), Some("true"));
             let methods = listed(&response, "access-control-allow-methods");
             assert!(methods.contains(&method.to_ascii_lowercase()), "{methods:?}");
             let allowed = listed(&response, "access-control-allow-headers");
