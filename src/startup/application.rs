@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    net::SocketAddr,
+    net::{SocketAddr, TcpListener},
     process::ExitCode,
     sync::{Arc, Mutex, OnceLock},
     time::{Duration, Instant},
@@ -91,8 +91,10 @@ impl Application {
         raise_file_limit(config);
         let policy = settings::auth_policy(config)?;
         let secret = settings::desk_secret(config)?;
-        let listener = server::bind(SocketAddr::new(config.host, config.port), "--port")?;
-        let address = listener.local_addr()?;
+        let wanted = SocketAddr::new(config.host, config.port);
+        let bound = || server::bind(wanted, "--port");
+        let listener = (!config.has_no_http).then(bound).transpose()?;
+        let address = listener.as_ref().map_or(Ok(wanted), TcpListener::local_addr)?;
         let connections = Connections::new(config.connections_max);
         let shared = shared(config, secret.as_ref().map(LinkSigner::new))?;
         actors::metrics::set_labelled_max(config.metrics_projects_max);
@@ -175,7 +177,7 @@ impl Application {
         Ok(application)
     }
 
-    /// The address that the server listens on.
+    /// The address that the server listens on, if it has a port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

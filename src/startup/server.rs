@@ -4,6 +4,7 @@ use std::{
     future::ready,
     io,
     net::{SocketAddr, TcpListener},
+    os::unix::net::UnixListener,
     rc::Rc,
     sync::Arc,
     time::Duration,
@@ -11,7 +12,11 @@ use std::{
 
 use actix_codec::Framed;
 use actix_http::{Extensions, HttpService, Protocol, Request, error::DispatchError, h1};
-use actix_rt::{Arbiter, ArbiterHandle, net::TcpStream, task::JoinHandle};
+use actix_rt::{
+    Arbiter, ArbiterHandle,
+    net::{TcpStream, UnixStream},
+    task::JoinHandle,
+};
 use actix_server::{Server, ServerHandle};
 use actix_service::{ServiceFactory, ServiceFactoryExt, fn_factory, fn_service, map_config};
 use actix_web::{
@@ -95,11 +100,12 @@ pub fn bind(wanted: SocketAddr, flag: &str) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Starts the server and returns once all its workers run.
+/// Starts the server and returns once all its workers run. Without a listener nothing can connect, and the workers run the
+/// projects.
 ///
 /// # Errors
 /// The listener cannot be registered.
-pub async fn start(config: &Config, listener: TcpListener, shared: &Shared) -> io::Result<RunningServer> {
+pub async fn start(config: &Config, listener: Option<TcpListener>, shared: &Shared) -> io::Result<RunningServer> {
     let workers = settings::workers(config);
     let (started, mut arbiters) = mpsc::unbounded_channel();
     let server = build(config, workers, listener, started, shared)?;
@@ -125,7 +131,7 @@ pub async fn start(config: &Config, listener: TcpListener, shared: &Shared) -> i
 fn build(
     config: &Config,
     workers: usize,
-    listener: TcpListener,
+    listener: Option<TcpListener>,
     started: mpsc::UnboundedSender<ArbiterHandle>,
     shared: &Shared,
 ) -> io::Result<Server> {
@@ -136,11 +142,19 @@ fn build(
     let asks_user = settings::asks_user(config);
     let builder = Server::build();
     let stopping = builder.graceful_shutdown_signal();
-    let server = builder
+    let builder = builder
         .workers(workers)
         .max_concurrent_connections(config.connections_max)
         .shutdown_timeout(config.shutdown_grace.as_secs().max(1))
-        .disable_signals()
+        .disable_signals();
+    let Some(listener) = listener else {
+        let workers = builder.listen_uds("no-port", unreachable_listener()?, move || {
+            let _ = started.send(Arbiter::current());
+            fn_service(|_: UnixStream| ready(Ok::<_, ()>(())))
+        });
+        return Ok(workers?.run());
+    };
+    let server = builder
         .listen("mcp-broker", listener, move || {
             let _ = started.send(Arbiter::current());
             let (shared, stopping) = (shared.clone(), stopping.clone());
@@ -177,6 +191,14 @@ fn build(
         })?
         .run();
     Ok(server)
+}
+
+/// A listener that nothing can connect to: the server takes no fewer than one.
+fn unreachable_listener() -> io::Result<UnixListener> {
+    let path = std::env::temp_dir().join(format!("mcp-broker-{}", uuid::Uuid::new_v4().simple()));
+    let listener = UnixListener::bind(&path)?;
+    std::fs::remove_file(&path)?;
+    Ok(listener)
 }
 
 /// Wraps an accepted connection, unless its address has too many. With `asks_user` it notes whether the peer is a program

@@ -150,7 +150,7 @@ fn dev_command() -> Command {
                 text(
                     "http",
                     "PORT",
-                    "Port of the HTTP server on 127.0.0.1; 0 takes a free one, off lets no client use it",
+                    "Port of the HTTP server on 127.0.0.1; 0 takes a free one, with off there is no port",
                 )
                 .default_value("0")
                 .value_parser(parse_http),

@@ -18,7 +18,7 @@ pub const TRANSPORTS: &[&str] = &["socket", "fifo"];
 /// The words for a storage.
 pub const STORAGES: &[&str] = &["memory", "disk"];
 
-/// No client can use the HTTP server.
+/// There is no HTTP server.
 pub const HTTP_OFF: &str = "off";
 
 /// Reads where the HTTP server listens.
@@ -73,37 +73,24 @@ impl DevOptions {
         written.map_err(|error| CliError::Usage(format!("the folder {} cannot be written: {error}", folder.display())))
     }
 
-    /// Whether no client can use the HTTP server.
+    /// Whether there is no HTTP server.
     pub fn has_no_http(&self) -> bool {
         self.http == HTTP_OFF
     }
 
     /// The options as flags of `serve`.
-    ///
-    /// # Errors
-    /// The system has no random numbers.
-    pub fn flags(&self, paths: &LocalPaths) -> Result<Vec<Flag>, String> {
+    pub fn flags(&self, paths: &LocalPaths) -> Vec<Flag> {
         let mut flags: Vec<Flag> = vec![("storage", (&self.storage).into())];
         if self.has_no_http() {
-            // The workers of the HTTP server run the projects, so that it cannot be left out. It asks for a key that is
-            // shown nowhere; local clients need none.
-            let mut random = [0; 16];
-            getrandom::fill(&mut random).map_err(|error| error.to_string())?;
-            let key = format!("{:032x}", u128::from_be_bytes(random));
-            let others = ["admin_key_file", "jwt_issuer", "jwt_audience", "jwt_jwks"];
-            flags.extend([
-                ("port", "0".into()),
-                ("enable_auth", "true".into()),
-                ("admin_key", key.into()),
-            ]);
-            flags.extend(others.map(|other| (other, "".into())));
+            // No port is opened, whatever the environment names.
+            flags.extend([("host", "127.0.0.1".into()), ("port", "0".into())]);
         } else {
             flags.push(("port", (&self.http).into()));
         }
         if self.transport == TRANSPORTS[1] {
             flags.push(("local_fifo", paths.fifo_prefix().into()));
         }
-        Ok(flags)
+        flags
     }
 }
 

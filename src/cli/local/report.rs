@@ -243,7 +243,11 @@ impl Report {
     pub fn text(&self, output: &Output) -> String {
         let mut facts = Table::without_headings();
         facts.row(["broker", &self.state()]);
-        facts.row(["socket", &format!("{}{}", self.socket.display(), self.mode_text())]);
+        // The line ends with the path, for programs that take it from there.
+        facts.row(["socket", &self.socket.display().to_string()]);
+        if let Some(mode) = &self.mode {
+            facts.row(["socket mode", mode]);
+        }
         if let (Some(fifo_in), Some(fifo_out)) = (&self.fifo_in, &self.fifo_out) {
             facts.row([
                 "fifo",
@@ -316,10 +320,6 @@ impl Report {
             text(&self.version),
             text(&self.started_at)
         )
-    }
-
-    fn mode_text(&self) -> String {
-        self.mode.as_ref().map_or_else(String::new, |mode| format!(" ({mode})"))
     }
 }
 

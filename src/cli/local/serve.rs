@@ -100,10 +100,11 @@ fn prepare(serve: LocalServe) -> Result<Prepared, String> {
     let sources = Sources {
         defaults: defaults(&paths),
         file,
-        flags: flags(&paths)?,
+        flags: flags(&paths),
         env: serve.env,
     };
-    let (config, values) = sources.load().map_err(|error| error.to_string())?;
+    let (mut config, values) = sources.load().map_err(|error| error.to_string())?;
+    config.has_no_http = paths.instance.dev_name().is_some() && DevOptions::read(&paths).has_no_http();
     check(&config, serve.is_foreground)?;
     Ok(Prepared {
         paths,
@@ -169,13 +170,13 @@ fn defaults(paths: &LocalPaths) -> Vec<DefaultValue> {
 }
 
 /// The settings that neither the environment nor a file changes, because clients would not find the broker.
-fn flags(paths: &LocalPaths) -> Result<Vec<Flag>, String> {
+fn flags(paths: &LocalPaths) -> Vec<Flag> {
     let mut flags = match paths.instance.dev_name() {
-        Some(_) => DevOptions::read(paths).flags(paths)?,
+        Some(_) => DevOptions::read(paths).flags(paths),
         None => Vec::new(),
     };
     flags.push(("local_socket", paths.socket.clone().into()));
-    Ok(flags)
+    flags
 }
 
 impl Prepared {
@@ -213,8 +214,7 @@ impl Prepared {
         };
         application.show_settings(self.values);
         application.announce(&self.config);
-        let has_no_http = self.paths.instance.dev_name().is_some() && DevOptions::read(&self.paths).has_no_http();
-        let http = (!has_no_http).then(|| format!("http://{}", application.address()));
+        let http = (!self.config.has_no_http).then(|| format!("http://{}", application.address()));
         let written = info(&self.paths, &self.config, http.clone()).write(&self.paths.info);
         written.map_err(|error| named(&self.paths.info, &error))?;
         let info_path = self.paths.info.clone();
