@@ -409,6 +409,7 @@ pub fn envelope(watched: bool) -> SendRequest<'static> {
         payload: "{\"text\":\"hi\"}",
         headers: &HEADERS,
         tracked: watched,
+        keeps_for_unknown: false,
         work: WorkBudget::default(),
         trace: None,
     }
