@@ -1,10 +1,10 @@
 //! The disk storage: no accepted message is lost when the broker is killed, also on a full disk, and the data folder
 //! is private.
 
+#[path = "disk/shown.rs"]
+mod shown;
 #[allow(dead_code, unused_imports, reason = "shared with other tests")]
 mod support;
-#[path = "disk/told.rs"]
-mod told;
 
 use std::{
     collections::HashMap,

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     cluster::BrokerCluster,
-    support::{Agent, Broker, Redis, TIMEOUTS_OFF, eventually},
+    support::{Agent, Redis, TIMEOUTS_OFF, eventually},
 };
 
 fn two_replicas(redis: &Redis) -> BrokerCluster {
@@ -184,11 +184,9 @@ fn sends_number(alice: &Agent, number: usize, to: &str) {
     });
 }
 
-/// A connection with push whose session exists already.
-fn returns(broker: &Broker, name: &str) -> Agent {
-    let push = json!({"experimental": {"dev.mcp-broker/push": {"ack": "auto", "window": 1000}}});
-    let agent = Agent::legacy(broker.wire(), "2025-11-25", &push);
-    eventually("the session is resumed", || {
+/// Registers a session, again and again until the replica reaches Redis.
+fn joins(agent: Agent, name: &str) -> Agent {
+    eventually("the session is registered", || {
         let call = agent.begins_call("register_session", &json!({"name": name}));
         (agent.wire.answer_to(&call).unwrap()["isError"] == false).then_some(())
     });
@@ -200,12 +198,13 @@ fn a_backlog_comes_before_what_is_sent_meanwhile_despite_lost_connections() {
     const ROUNDS: usize = 8;
     const BACKLOG: usize = 100;
     const MESSAGES: usize = 200;
+    let push = json!({"experimental": {"dev.mcp-broker/push": {"ack": "auto", "window": 1000}}});
     let redis = Redis::start();
     let cluster = two_replicas(&redis);
     let mut alice = cluster.replicas[0].agent("alice");
     for round in 0..ROUNDS {
         let name = format!("bob{round}");
-        drop(cluster.replicas[1].agent(&name));
+        drop(joins(cluster.replicas[1].client(), &name));
         for number in 0..BACKLOG {
             sends_number(&alice, number, &name);
         }
@@ -220,7 +219,8 @@ fn a_backlog_comes_before_what_is_sent_meanwhile_despite_lost_connections() {
                 }
                 alice
             });
-            let bob = returns(&cluster.replicas[1], name);
+            let client = Agent::legacy(cluster.replicas[1].wire(), "2025-11-25", &push);
+            let bob = joins(client, name);
             let mut seen = BTreeSet::new();
             while seen.len() < MESSAGES {
                 let (number, _, _) = next_message(&bob);

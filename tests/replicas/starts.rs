@@ -157,7 +157,9 @@ fn brokers_in_two_databases_that_start_together_serve_their_own_agents() {
         starts.map(|start| start.join().unwrap())
     });
     for round in 0..3 {
-        both.iter().for_each(|broker| serves(broker, round));
+        for broker in &both {
+            serves(broker, round);
+        }
     }
 }
 
@@ -166,10 +168,14 @@ fn brokers_in_two_databases_that_start_one_after_the_other_keep_their_sessions()
     let redis = Redis::start();
     let first = broker_in(&redis, 0, None);
     let watching = first.agent("watching");
-    (0..2).for_each(|round| serves_beside(&first, round));
+    for round in 0..2 {
+        serves_beside(&first, round);
+    }
     for (database, version) in [(1, None), (2, Some("another"))] {
         let later = broker_in(&redis, database, version);
-        (0..2).for_each(|round| serves(&later, round));
+        for round in 0..2 {
+            serves(&later, round);
+        }
         serves_beside(&first, database + 1);
         assert!(watching.wire.is_open(), "it was not opened again");
     }

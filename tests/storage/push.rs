@@ -245,7 +245,7 @@ fn push_ends_with_the_claim_and_with_a_release_of_all() {
         let taker = PushReplica::connect(&redis.url()).await;
         let other = connect(redis.url()).await.unwrap();
         let view = ReplicaView::of(&other, "acme");
-        let silent = Release::Silent(std::time::Duration::ZERO);
+        let silent = Release::Silent(Duration::ZERO);
         for ended_by in ["another claim", "release", "silence", "death"] {
             let bob = view.join().await;
             let claim = taker.claim_and_start_push(bob, 9, 1 << 20).await;
@@ -353,12 +353,12 @@ fn what_was_pushed_behind_a_lost_lease_is_delivered_after_the_backlog() {
         let found: Vec<_> = deliveries.iter().map(|it| (it.message.id, it.count)).collect();
         let [first, second, third] = lost.backlog;
         assert_eq!(found, [first, second, third, newest_id].map(|id| (id, 1)));
-        assert!(!is_queued(sender, sender.direct(bob)).await, "push goes on");
+        assert!(!is_queued(sender, sender.direct(bob)).await, "push continues");
     });
 }
 
 #[test]
-fn leases_that_a_start_of_push_has_told_of_are_not_returned() {
+fn leases_that_a_start_of_push_has_answered_with_are_not_returned() {
     let redis = Redis::start();
     block_on(async {
         let lost = LostLease::new(&redis).await;
@@ -376,9 +376,9 @@ fn leases_that_a_start_of_push_has_told_of_are_not_returned() {
             .unwrap()
             .start_push(bob, lost.claim, limit, 0)
             .await;
-        let told = started.unwrap().deliveries;
-        let told: Vec<_> = told.iter().map(|delivery| delivery.message.id).collect();
-        assert_eq!(told, lost.backlog);
+        let known = started.unwrap().deliveries;
+        let known: Vec<_> = known.iter().map(|delivery| delivery.message.id).collect();
+        assert_eq!(known, lost.backlog);
         lost.notices_the_loss().await;
         assert_eq!(lost.sender.depth(bob).await, (0, 3));
     });

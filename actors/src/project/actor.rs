@@ -32,7 +32,7 @@ use crate::{
     supervise::{ActorMetrics, Address, Envelope},
 };
 
-/// Sessions of a closed project that are told to end at once: about 3 ms of its worker.
+/// Sessions of a closed project that end in one step: about 3 ms of its worker.
 const ENDS_AT_ONCE: usize = 64;
 /// How often the project tells the store to expire messages and leases.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(500);

@@ -223,7 +223,7 @@ impl ProjectHandle {
         Ok(false)
     }
 
-    /// The life of a message for at most `limit` of its recipients, by id, behind the recipient `after`: what the log tells of
+    /// The life of a message for at most `limit` of its recipients, by id, behind the recipient `after`: what the log has of
     /// it, and what the receipts say now. None for a message that neither knows.
     ///
     /// # Errors

@@ -64,11 +64,11 @@ end
 
 -- The leases of the owner from this number on: it has not given any of them to the connection. Those that come behind a
 -- message that waits return to the queue, as if they had not been delivered: the answer to a lease was lost, its messages
--- wait again, and these were pushed in between. The owner is told of the others, in the order of their numbers; the batch
+-- wait again, and these were pushed in between. The others are the reply, in the order of their numbers; the batch
 -- that leased them is no longer the one that returns them, should its answer be lost.
 local function take_over(session, inbox, from)
   local first = tonumber(queues.first(session, inbox, 1)[2] or math.huge)
-  local told, behind, packed = {}, {}, {}
+  local known, behind, packed = {}, {}, {}
   local list = leases.in_flight(session, function(lease)
     return lease.number >= from and lease.state == leases.CLAIMED
   end)
@@ -78,7 +78,7 @@ local function take_over(session, inbox, from)
       lease.deliveries = lease.deliveries - 1
       behind[#behind + 1] = lease
     else
-      told[#told + 1] = lease
+      known[#known + 1] = lease
       if lease.batch > 0 then
         lease.batch = 0
         packed[#packed + 1] = id_of(lease.entry)
@@ -88,10 +88,10 @@ local function take_over(session, inbox, from)
   end
   leases.put(session, inbox, packed)
   releases.put_back(session, inbox, behind, math.huge, true)
-  table.sort(told, function(a, b)
+  table.sort(known, function(a, b)
     return a.number < b.number
   end)
-  return told
+  return known
 end
 
 -- start_push: from now on messages are pushed to the owner of a session.

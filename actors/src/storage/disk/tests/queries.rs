@@ -1,4 +1,4 @@
-//! What a query tells is on the disk: a query that saw a change waits until it is written, and no other query waits.
+//! What a query shows is on the disk: a query that saw a change waits until it is written, and no other query waits.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::{
 
 type Query = (&'static str, Op<()>);
 
-fn told<T: Send + 'static>(query: Op<T>) -> Op<()> {
+fn outcome<T: Send + 'static>(query: Op<T>) -> Op<()> {
     Box::pin(async move { query.await.map(drop) })
 }
 
@@ -23,35 +23,35 @@ fn queries(world: &World) -> Vec<Query> {
     let (name, version) = (ProtocolName::parse("chat").unwrap(), semver::Version::new(1, 0, 0));
     let message = world.message(Some(world.bob), &Headers::default()).id;
     vec![
-        ("usage", told(store.usage())),
-        ("sessions", told(store.sessions())),
-        ("find_session", told(store.find_session(SessionKey::Id(world.bob)))),
-        ("protocols", told(store.protocols())),
-        ("protocol", told(store.protocol(name, version))),
-        ("depth", told(store.depth(world.bob))),
-        ("peek", told(store.peek(world.bob, 9, usize::MAX))),
-        ("message_statuses", told(store.message_statuses(vec![message], now))),
-        ("messages", told(store.messages(vec![message]))),
-        ("cross_project_target", told(store.cross_project_target(message))),
-        ("cross_project_targets", told(store.cross_project_targets())),
-        ("dead_letters", told(store.dead_letters(DeadLetterQuery::default()))),
-        ("dead_letter_count", told(store.dead_letter_count())),
-        ("questions", told(store.questions(vec![question]))),
-        ("question_content", told(store.question_content(question))),
-        ("open_questions", told(store.open_questions())),
-        ("question_page", told(store.question_page(None, 9))),
-        ("draft", told(store.draft(question, human))),
-        ("release_yaps", told(store.release_yaps(Duration::ZERO, now))),
-        ("yaps", told(store.yaps(None, 9))),
+        ("usage", outcome(store.usage())),
+        ("sessions", outcome(store.sessions())),
+        ("find_session", outcome(store.find_session(SessionKey::Id(world.bob)))),
+        ("protocols", outcome(store.protocols())),
+        ("protocol", outcome(store.protocol(name, version))),
+        ("depth", outcome(store.depth(world.bob))),
+        ("peek", outcome(store.peek(world.bob, 9, usize::MAX))),
+        ("message_statuses", outcome(store.message_statuses(vec![message], now))),
+        ("messages", outcome(store.messages(vec![message]))),
+        ("cross_project_target", outcome(store.cross_project_target(message))),
+        ("cross_project_targets", outcome(store.cross_project_targets())),
+        ("dead_letters", outcome(store.dead_letters(DeadLetterQuery::default()))),
+        ("dead_letter_count", outcome(store.dead_letter_count())),
+        ("questions", outcome(store.questions(vec![question]))),
+        ("question_content", outcome(store.question_content(question))),
+        ("open_questions", outcome(store.open_questions())),
+        ("question_page", outcome(store.question_page(None, 9))),
+        ("draft", outcome(store.draft(question, human))),
+        ("release_yaps", outcome(store.release_yaps(Duration::ZERO, now))),
+        ("yaps", outcome(store.yaps(None, 9))),
         (
             "claim_target",
-            told(store.claim_target(TargetId::of_address("a"), Duration::ZERO)),
+            outcome(store.claim_target(TargetId::of_address("a"), Duration::ZERO)),
         ),
         (
             "backend_lists",
-            told(store.backend_lists(BackendName::parse("files").unwrap())),
+            outcome(store.backend_lists(BackendName::parse("files").unwrap())),
         ),
-        ("added_backends", told(store.added_backends())),
+        ("added_backends", outcome(store.added_backends())),
     ]
 }
 
@@ -59,9 +59,9 @@ fn queries(world: &World) -> Vec<Query> {
 fn system_queries(storage: &dyn Storage) -> Vec<Query> {
     let query = AuditQuery::default();
     vec![
-        ("projects", told(storage.projects())),
-        ("project", told(storage.project(ProjectId::default_project()))),
-        ("audit", told(storage.audit(query))),
+        ("projects", outcome(storage.projects())),
+        ("project", outcome(storage.project(ProjectId::default_project()))),
+        ("audit", outcome(storage.audit(query))),
     ]
 }
 
@@ -77,7 +77,7 @@ fn waiting(mut queries: Vec<Query>) -> Vec<Query> {
         assert_eq!(
             query.as_mut().now_or_never(),
             None,
-            "{name} tells what is not on the disk"
+            "{name} shows what is not on the disk"
         );
     }
     queries
@@ -103,7 +103,7 @@ fn a_query_waits_for_the_changes_that_it_saw_and_for_nothing_else() {
         let mut asked = waiting(queries(&world));
         asked.extend(waiting(vec![(
             "events",
-            told(world.store.events(EventQuery::WHOLE_LOG)),
+            outcome(world.store.events(EventQuery::WHOLE_LOG)),
         )]));
         assert_answered_at_once(queries(&other));
         assert_answered_at_once(system_queries(&storage));
@@ -152,7 +152,7 @@ fn a_query_waits_for_the_group_of_its_change_and_not_for_the_next() {
 }
 
 #[test]
-fn a_query_never_tells_of_a_change_that_the_disk_refuses() {
+fn a_query_never_shows_a_change_that_the_disk_refuses() {
     block_on(async {
         let disk = SimulatedDisk::default();
         let storage = opened(&disk);

@@ -1,6 +1,6 @@
-//! What a query told is true after kill -9: for each query, one connection polls and kills the broker at the first sight
+//! What a query showed is true after kill -9: for each query, one connection polls and kills the broker at the first sight
 //! of a change, while others keep the disk busy. Commits are delayed, so that a query that does not wait for the disk
-//! tells of the change long before it is written.
+//! shows the change long before it is written.
 
 use std::{any::Any, thread};
 
@@ -22,7 +22,7 @@ struct Setting {
 
 /// Begins a change. The request ends when what is returned is dropped.
 type Change = fn(&Setting, &Agent) -> Box<dyn Any>;
-/// Whether a query tells of the change.
+/// Whether a query shows the change.
 type Query = fn(&Setting) -> bool;
 
 impl Setting {
@@ -152,8 +152,8 @@ const CASES: &[(&str, Change, Query)] = &[
     }),
 ];
 
-/// Kills the broker when `query` first tells of `change`, and asks again after a restart.
-fn is_told_again(name: &str, change: Change, query: Query) {
+/// Kills the broker when `query` first shows `change`, and asks again after a restart.
+fn is_shown_again(name: &str, change: Change, query: Query) {
     let (folder, ledger) = (Folder::new(), Ledger::default());
     let delay = folder.0.with_extension("delay");
     let data_dir = format!("--data-dir={}", folder.0.display());
@@ -185,21 +185,21 @@ fn is_told_again(name: &str, change: Change, query: Query) {
     let _ = std::fs::remove_file(&delay);
     setting.broker = Broker::on_existing_storage(&flags);
     setting.alice = setting.broker.agent("alice");
-    assert!(query(&setting), "{name} told of a change that was not on the disk");
+    assert!(query(&setting), "{name} showed a change that was not on the disk");
 }
 
-fn are_told_again(cases: impl Iterator<Item = usize>) {
+fn are_shown_again(cases: impl Iterator<Item = usize>) {
     for (name, change, query) in cases.map(|at| CASES[at]) {
-        is_told_again(name, change, query);
+        is_shown_again(name, change, query);
     }
 }
 
 #[test]
-fn what_a_query_told_is_true_after_a_kill() {
-    are_told_again((0..CASES.len()).step_by(2));
+fn what_a_query_showed_is_true_after_a_kill() {
+    are_shown_again((0..CASES.len()).step_by(2));
 }
 
 #[test]
-fn what_another_query_told_is_true_after_a_kill() {
-    are_told_again((1..CASES.len()).step_by(2));
+fn what_another_query_showed_is_true_after_a_kill() {
+    are_shown_again((1..CASES.len()).step_by(2));
 }
