@@ -6,6 +6,9 @@ use std::sync::OnceLock;
 use actix_web::http::header::{self, HeaderMap};
 use uuid::Uuid;
 
+/// What such a request is answered with.
+pub const LED_BACK: &str = "this request has come from this broker itself: a backend must not lead back to it";
+
 static OWN_HOP: OnceLock<String> = OnceLock::new();
 
 /// Gives this process the hop of the broker of which it is a replica. Called before the first request to a backend.

@@ -8,6 +8,7 @@ use actors::model::{
     BackendAddress, BackendConfig, BackendEra, BackendName, BackendOrigin, BackendsConfig, HttpTransport,
     ProcessLimits, ProjectId, RestartChoice, Sharing, StartChoice,
 };
+use http::{HeaderName, HeaderValue};
 use serde::{
     Deserialize, Deserializer,
     de::{DeserializeOwned, Error as _, IntoDeserializer},
@@ -15,6 +16,7 @@ use serde::{
 
 use super::{
     backend_tools::{BACKEND_TIME, ToolsTable},
+    error::one_line,
     file_pattern::FilePattern,
     kinds::GatewayCommands,
     server_url::parse_url,
@@ -391,6 +393,7 @@ fn described(name: BackendName, mut table: BackendTable, defaults: BackendDefaul
 /// Takes the program or the server out of a table.
 fn address(table: &mut BackendTable) -> Result<BackendAddress, String> {
     match (table.command.take(), table.url.take()) {
+        (Some(command), None) if command.trim().is_empty() => Err("command: it is empty".to_owned()),
         (Some(command), None) => Ok(BackendAddress::Command {
             command,
             args: take(&mut table.args),
@@ -403,6 +406,7 @@ fn address(table: &mut BackendTable) -> Result<BackendAddress, String> {
             if !url.contains("${") {
                 parse_url(&url).map_err(|reason| format!("url: {reason}"))?;
             }
+            table.headers.iter().try_for_each(check_header)?;
             Ok(BackendAddress::Url {
                 url,
                 headers: take(&mut table.headers),
@@ -416,6 +420,14 @@ fn address(table: &mut BackendTable) -> Result<BackendAddress, String> {
         (Some(_), Some(_)) => Err("it has a command and a url: leave one out".to_owned()),
         (None, None) => Err("it needs a command or a url".to_owned()),
     }
+}
+
+/// Checks what a request has as a header. References in the value are replaced when the backend starts, and checked again.
+fn check_header((name, value): (&String, &String)) -> Result<(), String> {
+    let wrong = |reason: &str| format!("headers.{}: {reason}", one_line(name));
+    HeaderName::try_from(name.as_str()).map_err(|_| wrong("is no name of a header"))?;
+    HeaderValue::try_from(value.as_str()).map_err(|_| wrong("has characters that no header may have"))?;
+    Ok(())
 }
 
 #[cfg(test)]

@@ -56,9 +56,7 @@ impl Admission {
     /// 403 with the setting that would allow the request.
     pub fn check_origin(&self, headers: &HeaderMap) -> Result<(), Problem> {
         if hops::has_own_hop(headers) {
-            return Err(forbidden(
-                "this request has come from this broker itself: a backend must not lead back to it",
-            ));
+            return Err(forbidden(hops::LED_BACK));
         }
         if headers.contains_key(ORIGIN) && !self.is_origin_allowed(headers) {
             return Err(forbidden("this Origin is not allowed: see cors_origins"));

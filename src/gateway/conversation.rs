@@ -10,7 +10,7 @@ use actors::{
         LinkEnded, ListKind, Profile, ReadyInstance, SET_LOG_LEVEL, ServerInfo, process_number,
     },
     json::{self, scan},
-    model::{BackendEra, Sharing},
+    model::{BackendAddress, BackendEra, BackendOrigin, Sharing},
 };
 use bytes::Bytes;
 use serde_json::Value;
@@ -303,6 +303,7 @@ impl<'a> Conversation<'a> {
             return match probe.answer(number, outcome) {
                 ProbeStep::Wait => {}
                 ProbeStep::Agreed(era, server) => self.agreed(era, server),
+                ProbeStep::Refused(_) if self.hides_words() => self.stop.set("it refuses the handshake".to_owned()),
                 ProbeStep::Refused(reason) => self.stop.set(reason),
             };
         }
@@ -452,8 +453,18 @@ impl<'a> Conversation<'a> {
     fn garbage(&mut self, line: &str) {
         self.flood.count(line.len(), now().mono_ms);
         self.order.counters.note_dropped("no message");
+        if self.hides_words() {
+            return self.show(&format!("{} bytes that are no message of MCP", line.len()));
+        }
         let shown: String = line.chars().take(GARBAGE_BYTES_MAX).collect();
         self.show(&format!("stdout, not a message of MCP: {shown}"));
+    }
+
+    /// Whether nobody is shown what the server says before it speaks MCP, or beside it: the administrator of one project has
+    /// chosen its URL, at which there may be pages that only the broker's host reads.
+    fn hides_words(&self) -> bool {
+        let config = &self.order.config;
+        config.origin == BackendOrigin::Added && matches!(config.address, BackendAddress::Url { .. })
     }
 
     fn show(&mut self, text: &str) {

@@ -8,6 +8,7 @@ use actors::{
 };
 use serde_json::Value;
 
+use super::remote::{LINK_LOCAL, names_link_local};
 use crate::{
     config::{BackendDefaults, GatewayCommands, parse_table},
     refusal::serde_error_reason,
@@ -37,6 +38,11 @@ impl BackendTables for AddedTables {
         })?;
         if !may_run_code {
             refuse_references(&config.address)?;
+        }
+        if let BackendAddress::Url { url, .. } = &config.address
+            && url.parse().is_ok_and(|url| names_link_local(&url))
+        {
+            return Err(BrokerError::invalid("url", LINK_LOCAL));
         }
         // What one administrator may have the broker hold for others is the choice of the operator.
         let limit = |key: &str, most: String| {
@@ -143,6 +149,22 @@ mod tests {
         for (table, error) in [
             (json!({"url": 7}), "url: must be a string, not 7"),
             (json!({"url": null}), "url: null: leave it out"),
+            (
+                json!({"url": "http://169.254.169.254/"}),
+                "url: it leads to a link-local address",
+            ),
+            (
+                json!({"url": "http://[::ffff:169.254.169.254]/"}),
+                "url: it leads to a link-local address",
+            ),
+            (
+                json!({"url": "https://a", "headers": {"X": "a\r\nY: b"}}),
+                "headers.X: has characters that no header may have",
+            ),
+            (
+                json!({"url": "https://a", "headers": {"X: y\r\nZ": "b"}}),
+                "headers.X: y Z: is no name of a header",
+            ),
             (json!({"uri": "x"}), "uri: `uri` is not known; known: `command`"),
             (json!({"url": "ftp://a"}), "url: it must begin with http://"),
             (

@@ -1,5 +1,7 @@
 //! The instructions of backends, for a client that may use them: what they have said in their last handshake.
 
+use std::borrow::Cow;
+
 use actors::{gateway::Offered, model::Scope};
 
 use super::exposure::Exposure;
@@ -37,12 +39,52 @@ fn of_one(offered: &Offered, at: usize) -> Option<String> {
     let view = offered.backends.get(at)?.view();
     let is_shown = view.config.shows_instructions && !view.config.is_disabled;
     let text = view.server.as_ref()?.instructions.as_ref().filter(|_| is_shown)?;
-    Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+    Some(plain(text).trim().to_owned()).filter(|text| !text.is_empty())
+}
+
+/// The text with line breaks of one kind, and without other characters that are not shown: they hide from a person what a
+/// model reads.
+fn plain(text: &str) -> String {
+    let text = text.replace("\r\n", "\n");
+    let shown = text.chars().filter_map(|c| match c {
+        '\n' | '\t' => Some(c),
+        '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}' => Some('\n'),
+        // Formatting: zero width, directions, tags.
+        '\u{ad}'
+        | '\u{200b}'
+        | '\u{200e}'
+        | '\u{200f}'
+        | '\u{202a}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}'
+        | '\u{feff}' => None,
+        '\u{e0000}'..='\u{e007f}' => None,
+        c => (!c.is_control()).then_some(c),
+    });
+    shown.collect()
+}
+
+/// The text without headings that end the part of its backend: those of the first level, as the names of backends are. Both
+/// ways of Markdown to write one count.
+fn without_titles(text: &str) -> String {
+    let (mut lines, mut was_text) = (Vec::new(), false);
+    for line in text.lines() {
+        let begins = line.trim_start();
+        let is_title = begins.starts_with('#') && !begins.starts_with("##");
+        let is_underline = was_text && !begins.is_empty() && begins.trim_end().bytes().all(|byte| byte == b'=');
+        was_text = !begins.is_empty();
+        lines.push(match line {
+            _ if is_title => Cow::Owned(format!("#{begins}")),
+            _ if is_underline => Cow::Owned(line.replace('=', "-")),
+            line => Cow::Borrowed(line),
+        });
+    }
+    lines.join("\n")
 }
 
 fn together<'a>(all: impl Iterator<Item = (&'a str, String)>) -> String {
     let mut text = String::new();
     for (name, instructions) in all {
+        let instructions = without_titles(&instructions);
         let title = format!("{}# {name}\n\n", if text.is_empty() { "" } else { "\n\n" });
         let left = ALL_LEN_MAX.saturating_sub(text.len() + title.len());
         if left < ONE_LEN_MIN.min(instructions.len()) {
@@ -74,6 +116,22 @@ pub fn after_own(own: &str, of_backends: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn characters_that_are_not_shown_are_left_out() {
+        let text = "a\r\nb\u{1b}[2J\u{0}\tc\u{200b}\u{202e}d\u{2028}# e\u{e0041}\u{7f}\u{9b}";
+        assert_eq!(plain(text), "a\nb[2J\tcd\n# e");
+    }
+
+    #[test]
+    fn no_heading_of_a_backend_looks_like_the_name_of_another() {
+        let text = "Use it.\n\n# mcp-broker\n  # b\n## kept\n#tag\n\nBroker\n===  \n=\n\n===\na = b";
+        let all = [("a", text.to_owned()), ("b", "Use b.".to_owned())];
+        assert_eq!(
+            together(all.into_iter()),
+            "# a\n\nUse it.\n\n## mcp-broker\n## b\n## kept\n##tag\n\nBroker\n---  \n-\n\n===\na = b\n\n# b\n\nUse b."
+        );
+    }
 
     #[test]
     fn each_is_under_its_name_and_cut_on_a_character() {

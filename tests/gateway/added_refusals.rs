@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{
     harness::{Calls, Gateway, Plan},
+    scripted_server::{Answer, ScriptedServer},
     support::{ADMIN_KEY, broker_program, eventually},
 };
 
@@ -47,6 +48,11 @@ fn a_table_that_is_wrong_or_not_allowed_is_refused_with_its_reason() {
             json!({"name": "x", "url": "http://a", "headers": {"K": "${SECRET_OF_THE_BROKER}"}}),
             "400 invalid_argument",
             "headers.K",
+        ),
+        (
+            json!({"name": "x", "url": "http://a", "headers": {"K": "a\r\nInjected: b"}}),
+            "400 invalid_argument",
+            "no header may have",
         ),
         (
             json!({"name": "x", "command": "sh"}),
@@ -228,4 +234,67 @@ fn without_commands_a_file_that_has_one_is_refused() {
     });
     let shown = gateway.get("/api/v1/backends").json();
     assert_eq!(shown["backends"][0]["name"], "docs", "the old file stays in force");
+}
+
+#[test]
+fn an_added_url_shows_nobody_what_is_there() {
+    const SECRET: &str = "the-secret-of-an-internal-page";
+    let gateway = Plan::new().start();
+    let answers = [
+        Answer::status("500 Internal Server Error", SECRET),
+        Answer::status("403 Forbidden", SECRET),
+        Answer::status("200 OK", SECRET),
+        Answer::Http(
+            "200 OK",
+            vec!["Content-Type: application/json".to_owned()],
+            format!("{{\"secret\": \"{SECRET}\"}}"),
+        ),
+        Answer::Http(
+            "400 Bad Request",
+            vec!["Content-Type: application/json".to_owned()],
+            format!("{{\"error\": {{\"code\": 1, \"message\": \"{SECRET}\"}}}}"),
+        ),
+        Answer::Http(
+            "302 Found",
+            vec![format!("Location: http://127.0.0.1:1/{SECRET}")],
+            String::new(),
+        ),
+        Answer::EventsThenEnd(vec![format!("data: {SECRET}\n\n")]),
+    ];
+    for (at, answer) in answers.into_iter().enumerate() {
+        let server = ScriptedServer::start(move |_, _| answer.clone());
+        let name = format!("page-{at}");
+        gateway.adds(&name, json!({"url": server.url(), "headers": {"X-Chosen": "1"}}));
+        let shown = eventually("the backend was asked", || {
+            let shown = gateway.asks_backends("GET", &format!("/{name}"), &Value::Null).json();
+            shown["reason"].is_string().then_some(shown)
+        });
+        assert!(!shown.to_string().contains(SECRET), "{shown}");
+        let log = gateway
+            .asks_backends("GET", &format!("/{name}/log"), &Value::Null)
+            .json();
+        assert!(!log.to_string().contains(SECRET), "{log}");
+        let answer = gateway.legacy().result_of(&format!("{name}__x"), json!({}));
+        assert!(!format!("{answer:?}").contains(SECRET), "{answer:?}");
+    }
+}
+
+#[test]
+fn an_added_url_does_not_lead_to_a_link_local_address() {
+    let gateway = Plan::new().start();
+    for url in [
+        "http://169.254.169.254/latest/meta-data/",
+        "http://[fe80::1]/mcp",
+        "http://[::ffff:169.254.169.254]/mcp",
+        "ws://169.254.1.1/ws",
+    ] {
+        let (status, code) = problem(&gateway, &json!({"name": "x", "url": url}));
+        assert_eq!((status, code.as_str()), (400, "invalid_argument"), "{url}");
+    }
+    // A name may lead there, and the resolver of the system reads a number as an address.
+    gateway.adds("number", json!({"url": "http://2852039166/mcp"}));
+    eventually("it is refused", || {
+        let shown = gateway.asks_backends("GET", "/number", &Value::Null).json();
+        shown["reason"].as_str()?.contains("link-local").then_some(())
+    });
 }

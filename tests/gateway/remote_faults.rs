@@ -118,16 +118,20 @@ fn a_server_that_fails_again_and_again_is_left_alone_for_a_while() {
 
 #[test]
 fn requests_follow_a_redirect_within_the_server_and_no_other() {
-    let server = ScriptedServer::start(|request, _| match request.path.as_str() {
-        "/mcp" => Answer::Http(
-            "307 Temporary Redirect",
-            vec!["Location: /mcp/".to_owned()],
-            String::new(),
-        ),
-        _ if method_of(request) == "tools/call" => Answer::json(&result(request, &done())),
-        _ => modern(request, &work()),
-    });
-    with(&server, "").legacy().gets("far__work", json!({}));
+    for status in [
+        "301 Moved Permanently",
+        "302 Found",
+        "307 Temporary Redirect",
+        "308 Permanent Redirect",
+    ] {
+        let server = ScriptedServer::start(move |request, _| match request.path.as_str() {
+            "/mcp" => Answer::Http(status, vec!["Location: ./v2/../mcp/".to_owned()], String::new()),
+            "/mcp/" if method_of(request) == "tools/call" => Answer::json(&result(request, &done())),
+            "/mcp/" => modern(request, &work()),
+            _ => Answer::status("404 Not Found", ""),
+        });
+        with(&server, "").legacy().gets("far__work", json!({}));
+    }
 
     let elsewhere = ScriptedServer::start(|request, _| modern(request, &work()));
     let target = format!("Location: {}", elsewhere.url());

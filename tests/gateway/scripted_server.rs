@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::support::Got;
 
 /// What a server does with a request.
+#[derive(Clone)]
 pub enum Answer {
     /// A status line without `HTTP/1.1`, further lines of the head, and a body.
     Http(&'static str, Vec<String>, String),

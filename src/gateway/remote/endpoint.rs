@@ -1,15 +1,13 @@
 //! The server behind a URL: requests to it with the headers of its configuration, and redirects within its origin.
 
-use std::{collections::BTreeMap, fmt, sync::OnceLock, time::Duration};
+use std::{collections::BTreeMap, fmt, net::IpAddr, sync::OnceLock, time::Duration};
 
 use actix_codec::Framed;
 use actix_http::ws::{self, Codec};
+use actors::model::BackendOrigin;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header,
-    uri::{PathAndQuery, Scheme},
-};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header, uri::Scheme};
 use http_body_util::{BodyExt, Full};
 use hyper::{body::Incoming, upgrade::Upgraded};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -18,7 +16,9 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
 };
 use rustls::ClientConfig;
+use url::Url;
 
+use super::resolver::{LINK_LOCAL, Resolver, is_link_local};
 use crate::{
     config::parse_url,
     gateway::environment::expand,
@@ -42,21 +42,27 @@ pub type Socket = Framed<TokioIo<Upgraded>, Codec>;
 
 /// The server behind a URL.
 pub struct Endpoint {
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    client: Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>,
     url: Uri,
     headers: HeaderMap,
+    /// Who has chosen the URL. An administrator of one project must not read other pages by it.
+    origin: BackendOrigin,
 }
 
 /// A response whose body has not been read.
-pub struct Response(http::Response<Incoming>);
+pub struct Response {
+    response: http::Response<Incoming>,
+    /// Nobody is shown what is not MCP in the body.
+    pub hides_body: bool,
+}
 
 impl Response {
     pub fn status(&self) -> StatusCode {
-        self.0.status()
+        self.response.status()
     }
 
     pub fn headers(&self) -> &HeaderMap {
-        self.0.headers()
+        self.response.headers()
     }
 
     /// The next bytes of the body; `None` at its end.
@@ -65,7 +71,7 @@ impl Response {
     /// What broke the connection.
     pub async fn next(&mut self) -> Result<Option<Bytes>, String> {
         loop {
-            let Some(frame) = self.0.body_mut().frame().await else {
+            let Some(frame) = self.response.body_mut().frame().await else {
                 return Ok(None);
             };
             let frame = frame.map_err(|error| format!("the connection broke: {}", innermost(&error)))?;
@@ -105,14 +111,18 @@ const OWN_HEADERS: [HeaderName; 8] = [
 ];
 
 impl Endpoint {
-    /// The server of this URL. References in the URL and in the values are replaced.
+    /// The server of this URL. References in the URL and in the values are replaced. One that was added has no link-local
+    /// address, whether its URL names it or its name leads to it.
     ///
     /// # Errors
     /// The URL or a header is wrong, or names a variable that is not set: which, for the operator.
-    pub fn new(url: &str, headers: &BTreeMap<String, String>) -> Result<Self, String> {
+    pub fn new(url: &str, headers: &BTreeMap<String, String>, origin: BackendOrigin) -> Result<Self, String> {
         let read = |name: &str| std::env::var(name).ok();
         let url = expand(url, &read).map_err(|reason| format!("url: {reason}"))?;
         let url = parse_url(&url).map_err(|reason| format!("url: {reason}"))?;
+        if origin == BackendOrigin::Added && names_link_local(&url) {
+            return Err(format!("url: {LINK_LOCAL}"));
+        }
         let mut sent = HeaderMap::new();
         let user_agent = concat!("mcp-broker/", env!("CARGO_PKG_VERSION"));
         sent.insert(header::USER_AGENT, HeaderValue::from_static(user_agent));
@@ -129,7 +139,7 @@ impl Endpoint {
             value.set_sensitive(true);
             sent.insert(key, value);
         }
-        let mut tcp = HttpConnector::new();
+        let mut tcp = HttpConnector::new_with_resolver(Resolver::new(origin));
         tcp.enforce_http(false);
         tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
         tcp.set_keepalive(Some(TCP_KEEP_ALIVE));
@@ -147,6 +157,7 @@ impl Endpoint {
             client,
             url,
             headers: sent,
+            origin,
         })
     }
 
@@ -160,25 +171,13 @@ impl Endpoint {
         matches!(self.url.scheme_str(), Some("ws" | "wss"))
     }
 
-    /// A URL that the server names, relative to another one; `None` if it is of another server.
+    /// A URL that the server names, relative to another one (RFC 3986, section 5); `None` if it is of another server.
     pub fn resolve(&self, base: &Uri, reference: &str) -> Option<Uri> {
-        let url = match reference.parse::<Uri>() {
-            Ok(absolute) if absolute.scheme().is_some() => absolute,
-            _ => {
-                let path = if reference.starts_with("//") {
-                    return None;
-                } else if reference.starts_with('/') {
-                    reference.to_owned()
-                } else {
-                    let folder = base.path().rsplit_once('/').map_or("", |(folder, _)| folder);
-                    format!("{folder}/{reference}")
-                };
-                let mut parts = self.url.clone().into_parts();
-                parts.path_and_query = Some(PathAndQuery::try_from(path).ok()?);
-                Uri::from_parts(parts).ok()?
-            }
-        };
-        (origin(&url) == origin(&self.url)).then_some(url)
+        let mut url = Url::parse(&base.to_string()).ok()?.join(reference).ok()?;
+        url.set_fragment(None);
+        let has_user = !url.username().is_empty() || url.password().is_some();
+        let url: Uri = url.as_str().parse().ok()?;
+        (!has_user && origin(&url) == origin(&self.url)).then_some(url)
     }
 
     /// Sends a request. The body goes out as a whole; the response comes back as soon as its head is there.
@@ -197,13 +196,22 @@ impl Endpoint {
             let mut request = Request::new(Full::new(body.clone()));
             (*request.method_mut(), *request.uri_mut()) = (method.clone(), url.clone());
             *request.headers_mut() = self.with_own_headers(headers);
-            let response = Response(self.client.request(request).await.map_err(|error| failure(&error))?);
+            let response = Response {
+                response: self.client.request(request).await.map_err(|error| failure(&error))?,
+                hides_body: self.origin == BackendOrigin::Added,
+            };
             let Some(location) = redirect(&method, &response) else {
                 return Ok(response);
             };
-            url = self.resolve(&url, location).ok_or_else(|| RequestFailure {
-                reason: format!("it redirects to another server ({}): set its url", shortened(location)),
-                may_be_sent: false,
+            url = self.resolve(&url, location).ok_or_else(|| {
+                let target = match self.origin {
+                    BackendOrigin::Added => String::new(),
+                    BackendOrigin::File => format!(" ({})", shortened(location)),
+                };
+                RequestFailure {
+                    reason: format!("it redirects to another server{target}: set its url"),
+                    may_be_sent: false,
+                }
             })?;
         }
         Err(RequestFailure {
@@ -268,15 +276,26 @@ impl Endpoint {
     }
 }
 
-/// The address to which a response sends a request on. Other methods than GET are only repeated where that is allowed.
+/// The address to which a response sends a request on. A POST stays one: servers of MCP answer no GET in its place. So 303,
+/// which asks for one, is followed by a GET alone.
 fn redirect<'a>(method: &Method, response: &'a Response) -> Option<&'a str> {
     let is_redirect = match response.status() {
-        StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => true,
-        StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND | StatusCode::SEE_OTHER => method == Method::GET,
+        StatusCode::MOVED_PERMANENTLY
+        | StatusCode::FOUND
+        | StatusCode::TEMPORARY_REDIRECT
+        | StatusCode::PERMANENT_REDIRECT => true,
+        StatusCode::SEE_OTHER => method == Method::GET,
         _ => false,
     };
     let location = response.headers().get(header::LOCATION).filter(|_| is_redirect)?;
     location.to_str().ok()
+}
+
+/// Whether the host of a URL is written as a link-local address.
+pub fn names_link_local(url: &Uri) -> bool {
+    let host = url.host().unwrap_or_default();
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host.parse::<IpAddr>().is_ok_and(is_link_local)
 }
 
 /// The scheme, host and port of a URL.
@@ -336,11 +355,21 @@ mod tests {
 
     #[actix_web::test]
     async fn a_server_leads_only_to_itself() {
-        let endpoint = Endpoint::new("http://example.com:80/api/mcp?key=1", &BTreeMap::new()).unwrap();
+        let url = "http://example.com:80/api/mcp?key=1";
+        let endpoint = Endpoint::new(url, &BTreeMap::new(), BackendOrigin::File).unwrap();
         let resolve = |reference| endpoint.resolve(endpoint.url(), reference).map(|url| url.to_string());
         for (reference, url) in [
-            ("/messages?s=1", Some("http://example.com:80/messages?s=1")),
-            ("messages", Some("http://example.com:80/api/messages")),
+            ("/messages?s=1", Some("http://example.com/messages?s=1")),
+            ("messages", Some("http://example.com/api/messages")),
+            ("?sid=1", Some("http://example.com/api/mcp?sid=1")),
+            ("./m", Some("http://example.com/api/m")),
+            ("../m?a=b#c", Some("http://example.com/m?a=b")),
+            ("../../../m", Some("http://example.com/m")),
+            ("", Some("http://example.com/api/mcp?key=1")),
+            ("//example.com/x", Some("http://example.com/x")),
+            ("http://me@example.com/x", None),
+            ("\\\\evil.com/x", None),
+            ("ws://example.com/x", None),
             ("http://EXAMPLE.com/x", Some("http://example.com/x")),
             ("https://example.com/x", None),
             ("http://example.com:81/x", None),
@@ -359,7 +388,7 @@ mod tests {
     async fn a_wrong_header_is_named() {
         let new = |name: &str, value: &str| {
             let headers = BTreeMap::from([(name.to_owned(), value.to_owned())]);
-            Endpoint::new("http://a/", &headers).err()
+            Endpoint::new("http://a/", &headers, BackendOrigin::File).err()
         };
         assert_eq!(new("Authorization", "Bearer x"), None);
         assert_eq!(new("a b", "x").unwrap(), "headers.a b: is no name of a header");
@@ -369,5 +398,38 @@ mod tests {
                 .unwrap()
                 .contains("NOT_SET_ANYWHERE is not set")
         );
+    }
+
+    #[actix_web::test]
+    async fn an_added_server_has_no_link_local_address() {
+        let new = |url: &str, origin| Endpoint::new(url, &BTreeMap::new(), origin).err();
+        for url in [
+            "http://169.254.169.254/latest/meta-data",
+            "https://169.254.0.1:8443/",
+            "http://[fe80::1]/",
+            "http://[febf::1]:80/",
+            "http://[::ffff:169.254.169.254]/",
+            "http://[::ffff:a9fe:a9fe]/",
+            "http://[fd00:ec2::254]/",
+            "ws://169.254.169.254/",
+        ] {
+            let refused = new(url, BackendOrigin::Added);
+            assert!(refused.is_some_and(|reason| reason.contains("link-local")), "{url}");
+            assert_eq!(new(url, BackendOrigin::File), None, "the operator has chosen it");
+        }
+        for url in [
+            "http://127.0.0.1/",
+            "http://[::1]/",
+            "http://10.0.0.1/",
+            "http://example.com/",
+        ] {
+            assert_eq!(new(url, BackendOrigin::Added), None, "{url}");
+        }
+        // The resolver of the system reads numbers as addresses.
+        let endpoint = Endpoint::new("http://2852039166/", &BTreeMap::new(), BackendOrigin::Added).unwrap();
+        let refused = endpoint
+            .request(Method::GET, endpoint.url(), &HeaderMap::new(), Bytes::new())
+            .await;
+        assert!(refused.err().unwrap().reason.contains("link-local"));
     }
 }

@@ -1,6 +1,6 @@
 //! Backends behind a URL: Streamable HTTP of both eras, HTTP+SSE, and WebSocket.
 //!
-//! `endpoint` sends requests, with the headers of the configuration and within one origin. `http` and `websocket` move the
+//! `endpoint` sends requests, with the headers of the configuration and within one origin, to addresses that `resolver` allows. `http` and `websocket` move the
 //! messages of a conversation; `transport` names the kinds of the first, `refusal` reads responses as a
 //! whole, `outgoing` says which headers repeat parts of a message, and `event_stream` decodes server-sent
 //! events. These two are pure.
@@ -10,6 +10,7 @@ mod event_stream;
 mod http;
 mod outgoing;
 mod refusal;
+mod resolver;
 mod transport;
 mod websocket;
 
@@ -21,7 +22,9 @@ use actors::{
 };
 
 use endpoint::Endpoint;
+pub use endpoint::names_link_local;
 use http::HttpConversation;
+pub use resolver::LINK_LOCAL;
 use transport::{Held, Transport};
 
 use super::ending::Ending;
@@ -32,7 +35,7 @@ pub async fn run(
     (url, headers, transport): (&str, &BTreeMap<String, String>, Option<HttpTransport>),
     ending: &Ending,
 ) -> InstanceEvent {
-    let endpoint = match Endpoint::new(url, headers) {
+    let endpoint = match Endpoint::new(url, headers, order.config.origin) {
         Ok(endpoint) => endpoint,
         Err(reason) => return InstanceEvent::NotStarted(reason),
     };

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::endpoint::{Response, shortened};
+use crate::hops;
 
 /// Bytes of a response that refuses a request.
 pub const REFUSAL_BYTES_MAX: usize = 64 * 1024;
@@ -18,8 +19,10 @@ pub struct Refusal {
     pub retry_after: Option<Duration>,
     /// The error of JSON-RPC in its body.
     pub error: Option<Box<RawValue>>,
-    /// The beginning of its body.
+    /// The beginning of its body. Empty where nobody is shown it.
     pub text: String,
+    /// Its body names the session.
+    names_session: bool,
 }
 
 impl Refusal {
@@ -29,7 +32,7 @@ impl Refusal {
         struct Answer {
             error: Box<RawValue>,
         }
-        let status = response.status().as_u16();
+        let (status, hides_body) = (response.status().as_u16(), response.hides_body);
         let retry_after = response.headers().get(header::RETRY_AFTER);
         let retry_after = retry_after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
         let body = read_body(response, REFUSAL_BYTES_MAX)
@@ -42,7 +45,13 @@ impl Refusal {
             status,
             retry_after: retry_after.map(Duration::from_secs),
             error: error.map(|Answer { error }| error),
-            text: shortened(&String::from_utf8_lossy(&body)),
+            text: match String::from_utf8_lossy(&body) {
+                body if !hides_body => shortened(&body),
+                // The words of a broker.
+                body if body.contains(hops::LED_BACK) => hops::LED_BACK.to_owned(),
+                _ => String::new(),
+            },
+            names_session: names_session(&String::from_utf8_lossy(&body)),
         }
     }
 
@@ -59,9 +68,12 @@ impl Refusal {
     /// Whether the server has forgotten the session. The status for it is 404; servers made from an example of the
     /// TypeScript SDK answer with 400 and say what is missing.
     pub fn is_of_lost_session(&self, has_session: bool) -> bool {
-        let names_session = self.text.to_ascii_lowercase().contains("session");
-        has_session && (self.status == 404 || self.status == 400 && names_session)
+        has_session && (self.status == 404 || self.status == 400 && self.names_session)
     }
+}
+
+fn names_session(text: &str) -> bool {
+    text.to_ascii_lowercase().contains("session")
 }
 
 impl fmt::Display for Refusal {
