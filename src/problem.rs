@@ -133,9 +133,11 @@ fn backend_status(failure: &BackendFailure) -> StatusCode {
         | BackendFailure::Protocol { .. }
         | BackendFailure::TooLarge { .. }
         | BackendFailure::GivenUp { .. } => StatusCode::BAD_GATEWAY,
-        BackendFailure::Unavailable { .. } | BackendFailure::Busy { .. } | BackendFailure::ShuttingDown { .. } => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
+        BackendFailure::Unavailable { .. }
+        | BackendFailure::Busy { .. }
+        | BackendFailure::TooManyCalls { .. }
+        | BackendFailure::NoRoom { .. }
+        | BackendFailure::ShuttingDown { .. } => StatusCode::SERVICE_UNAVAILABLE,
     }
 }
 

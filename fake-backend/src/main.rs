@@ -33,6 +33,9 @@ pub struct Server {
     /// Wakes threads that wait for an answer of the client or a cancellation.
     pub changed: Condvar,
     pub calls: AtomicU64,
+    /// Calls that run, and the most of them at the same time.
+    pub running: AtomicU64,
+    pub most_running: AtomicU64,
     pub stops_reading: AtomicBool,
     output: Mutex<io::Stdout>,
 }
@@ -126,6 +129,8 @@ fn main() {
         state: Mutex::default(),
         changed: Condvar::new(),
         calls: AtomicU64::new(0),
+        running: AtomicU64::new(0),
+        most_running: AtomicU64::new(0),
         stops_reading: AtomicBool::new(false),
         output: Mutex::new(io::stdout()),
     });

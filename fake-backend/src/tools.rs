@@ -25,6 +25,9 @@ const NAMES: &[&str] = &[
     "unknown_id",
     "garbage",
     "bad_utf8",
+    "raw",
+    "hold_input",
+    "most_at_once",
     "deep",
     "big",
     "endless",
@@ -109,7 +112,11 @@ struct Call<'a> {
 pub fn call(server: &Server, id: &Value, params: &Value) {
     let call = Call { server, id, params };
     let name = params["name"].as_str().unwrap_or_default();
-    if let Some(outcome) = call.serve(name) {
+    let running = server.running.fetch_add(1, Ordering::SeqCst) + 1;
+    server.most_running.fetch_max(running, Ordering::SeqCst);
+    let outcome = call.serve(name);
+    server.running.fetch_sub(1, Ordering::SeqCst);
+    if let Some(outcome) = outcome {
         server.answer(id, outcome);
     }
     let calls = server.calls.fetch_add(1, Ordering::SeqCst) + 1;
@@ -236,6 +243,22 @@ impl Call<'_> {
                 let id = self.id;
                 server.write(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"x\":\"").as_bytes());
                 server.write(b"\xff\"}}\n");
+                return None;
+            }
+            // The text as a line, with the id of the call in place of ID.
+            "raw" => {
+                let text = self.text("text").replace("ID", &self.id.to_string());
+                server.write(format!("{text}\n").as_bytes());
+                return None;
+            }
+            "hold_input" => {
+                // It never sees the end of its input.
+                let input = fs::File::options().write(true).open("/proc/self/fd/0");
+                std::mem::forget(input.unwrap_or_else(|error| panic!("its input can be opened: {error}")));
+            }
+            "most_at_once" => {
+                let most = server.most_running.load(Ordering::SeqCst);
+                return Some(self.object(json!({"calls": most})));
             }
             "deep" => {
                 let depth = usize::try_from(self.number("depth")).unwrap_or_default();

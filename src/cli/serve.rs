@@ -66,6 +66,7 @@ pub fn run(serve: Serve) -> ExitCode {
         sources,
         values,
     } = serve;
+    close_memory();
     telemetry::init(&config);
     let unused = unused_variables(&sources.env);
     config
@@ -74,6 +75,16 @@ pub fn run(serve: Serve) -> ExitCode {
         .chain(&unused)
         .for_each(|warning| tracing::warn!("{warning}"));
     startup::serve(&config, sources, values)
+}
+
+/// Lets no other process of the same user, as the programs of backends are, read the environment and the memory of this one,
+/// which have keys. The superuser still may.
+fn close_memory() {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+        let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    }
 }
 
 /// Whether errors before the configuration is known are printed as JSON: `log_format` says so in a flag or variable.

@@ -6,28 +6,25 @@ use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 use actors::{
     clock::{millis, now},
     gateway::{
-        BackendCounters, Belongs, CallEnd, CallNumber, FrameLink, InputRequest, InstanceEvent, LaunchOrder, Link,
-        LinkEnded, ListKind, Profile, ReadyInstance, SET_LOG_LEVEL, ServerInfo, process_number,
+        BackendCounters, Belongs, CallEnd, CallNumber, FIRST_PING, FrameLink, InputRequest, InstanceEvent, LaunchOrder,
+        Link, LinkEnded, ListKind, Profile, ReadyInstance, SET_LOG_LEVEL, ServerInfo, process_number,
     },
     json::{self, scan},
     model::{BackendAddress, BackendEra, BackendOrigin, Sharing},
 };
 use bytes::Bytes;
-use serde_json::Value;
-use tokio::sync::Notify;
+use serde_json::{Value, json};
+use tokio::{sync::Notify, time::timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    ending::Ending,
+    answer_room::{AnswerRoom, Undelivered, WaitingAnswer},
     listener::{Heard, Listener},
     lists::{ListChanges, ListReader, ReadTools},
-    probe::{Opening, Probe, ProbeStep},
+    message::{self, AnswerTo, Message, call_number},
+    probe::{Opening, Probe, ProbeStep, error_text},
 };
-use crate::mcp::{
-    lines::LineEvent,
-    rpc::{self, Incoming},
-    skipped_frame::SkippedFrame,
-};
+use crate::mcp::{lines::LineEvent, rpc, skipped_frame::SkippedFrame};
 
 /// Bytes per second that are read of a backend whose messages reach no caller. Faster ones wait in its connection.
 const FLOOD_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -37,6 +34,9 @@ const GARBAGE_SHOWN_MAX: u32 = 64;
 const PROGRESS_BYTES_MAX: usize = 16 * 1024;
 /// Bytes of such a line that the log shows.
 const GARBAGE_BYTES_MAX: usize = 200;
+
+/// How long the answer to the first ping is awaited. Servers that do not know it may not answer.
+const PING_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Why a conversation has to end before its connection does.
 #[derive(Default)]
@@ -70,28 +70,13 @@ impl Stop {
     }
 }
 
-/// Runs an instance with the opening for its era. An old server ends when the first message is not `initialize`: where the
-/// era is not known, it is tried again with that alone. `attempt` says whether the handshake was completed, and how the
-/// instance ended; or else what has happened before.
-pub async fn try_openings(
-    order: &LaunchOrder,
-    ending: &Ending,
-    attempt: impl AsyncFn(Opening) -> Result<(bool, Arc<LinkEnded>), InstanceEvent>,
-) -> InstanceEvent {
-    let mut opening = Opening::from(order.known_era);
-    loop {
-        match attempt(opening).await {
-            Err(event) => return event,
-            Ok((false, _)) if opening == Opening::Both && !ending.is_asked() => opening = Opening::Legacy,
-            Ok((_, ended)) => return InstanceEvent::Ended(ended),
-        }
-    }
-}
-
 /// The messages between the broker and one instance. Dropping it ends all its calls.
 pub struct Conversation<'a> {
     order: &'a LaunchOrder,
     link: Arc<FrameLink>,
+    room: Rc<AnswerRoom>,
+    /// The answers of the present read that have no room yet.
+    waiting: Vec<WaitingAnswer>,
     /// The handshake, until it has ended.
     probe: Option<Probe>,
     /// The version that was agreed with the backend.
@@ -104,6 +89,9 @@ pub struct Conversation<'a> {
     lists: Option<AbortOnDropHandle<()>>,
     /// The connection says which call a request of the backend belongs to.
     names_calls: bool,
+    /// The answer to the first ping has come.
+    pinged: Rc<Notify>,
+    reporting: Option<AbortOnDropHandle<()>>,
     heard: Rc<Heard>,
     listener: Option<AbortOnDropHandle<()>>,
     /// The questions of the present read, each with the call that the connection names.
@@ -150,6 +138,7 @@ impl<'a> Conversation<'a> {
     /// the backend belongs to. `read_tools` looks at each list of tools before it is reported.
     pub fn new(
         order: &'a LaunchOrder,
+        room: &Rc<AnswerRoom>,
         opening: Opening,
         names_calls: bool,
         read_tools: Option<Rc<dyn ReadTools>>,
@@ -163,6 +152,8 @@ impl<'a> Conversation<'a> {
         Self {
             order,
             link,
+            room: Rc::clone(room),
+            waiting: Vec::new(),
             probe: Some(probe),
             protocol_version: None,
             profile,
@@ -171,6 +162,8 @@ impl<'a> Conversation<'a> {
             read_tools,
             lists: None,
             names_calls,
+            pinged: Rc::default(),
+            reporting: None,
             heard: Rc::default(),
             listener: None,
             asked: Vec::new(),
@@ -250,15 +243,15 @@ impl<'a> Conversation<'a> {
     pub fn line(&mut self, line: LineEvent<'_>, limit: usize) {
         match line {
             LineEvent::Text(text) => self.text(text),
-            LineEvent::NotUtf8 => self.garbage("it is not UTF-8"),
+            LineEvent::NotUtf8(bytes) => self.text(&String::from_utf8_lossy(bytes)),
             LineEvent::TooLong(frame) => self.too_long(frame, limit),
         }
     }
 
     /// Takes a message that was longer than `limit` bytes.
     pub fn too_long(&mut self, frame: SkippedFrame, limit: usize) {
-        match frame.into_response_id().and_then(|id| id.parse().ok()) {
-            Some(number) => self.end(CallNumber(number), CallEnd::TooLarge { limit }),
+        match frame.into_response_id().as_deref().and_then(call_number) {
+            Some(number) => self.end(number, CallEnd::TooLarge { limit }),
             None => self.garbage("it is too long"),
         }
     }
@@ -270,13 +263,13 @@ impl<'a> Conversation<'a> {
 
     /// Takes a message, or a batch of them, that came in the answer to the call of this number.
     pub fn text_of(&mut self, number: Option<CallNumber>, text: &str) {
-        match rpc::parse(text) {
-            Ok(Incoming::Batch(frames)) => frames.into_iter().for_each(|frame| match rpc::parse(frame) {
-                Ok(Incoming::Batch(_)) | Err(_) => self.garbage(frame),
-                Ok(message) => self.message(number, message),
+        let text = message::sound(text);
+        match message::read(&text) {
+            Message::Batch(messages) => messages.into_iter().for_each(|text| match message::read(text) {
+                Message::Batch(_) => self.garbage(text),
+                message => self.message(number, message, text),
             }),
-            Ok(message) => self.message(number, message),
-            Err(_) => self.garbage(text),
+            message => self.message(number, message, &text),
         }
     }
 
@@ -285,15 +278,34 @@ impl<'a> Conversation<'a> {
         self.note(self.link.end(number, end));
     }
 
-    fn message(&mut self, of: Option<CallNumber>, message: Incoming<'_>) {
+    fn message(&mut self, of: Option<CallNumber>, message: Message<'_>, text: &str) {
         match message {
-            Incoming::Response { id, outcome } => match id.and_then(|id| id.parse().ok()) {
-                Some(number) => self.response(CallNumber(number), outcome),
-                None => self.order.counters.note_dropped("unknown id"),
+            Message::Answer { to, outcome } => match (to, of, outcome) {
+                (AnswerTo::Request(number), ..) => self.response(number, outcome),
+                // It is the answer to the message that the connection names.
+                (AnswerTo::Unnamed, Some(number), Err(_)) => self.response(number, outcome),
+                (AnswerTo::Unnamed, None, Err(error)) => self.refused_unnamed(error),
+                (AnswerTo::Unnamed | AnswerTo::Other, ..) => self.order.counters.note_dropped("unknown id"),
             },
-            Incoming::Notification { method, params } => self.notification(of, &method, params.text),
-            Incoming::Request { id, method, params } => self.request(of, id, &method, params.text),
-            Incoming::Batch(_) => {}
+            Message::Broken { to, reason } if Probe::is_opening(to) => {
+                let error = json!({"code": rpc::PARSE_ERROR, "message": reason});
+                self.response(to, Err(&error.to_string()));
+            }
+            Message::Broken { to, reason } => self.end(to, CallEnd::Broken { reason }),
+            Message::Notification { method, params } => self.notification(of, &method, params),
+            Message::Request { id, method, params } => self.request(of, id, &method, params),
+            Message::Batch(_) | Message::Garbage => self.garbage(text),
+        }
+    }
+
+    /// The backend refuses a message without saying which: the only open call, if there is one.
+    fn refused_unnamed(&self, error: &str) {
+        match self.link.only_call() {
+            Some(number) => {
+                let reason = format!("it refuses a message without its id: {}", error_text(error));
+                self.end(number, CallEnd::Broken { reason });
+            }
+            None => self.order.counters.note_dropped("unknown id"),
         }
     }
 
@@ -307,14 +319,32 @@ impl<'a> Conversation<'a> {
                 ProbeStep::Refused(reason) => self.stop.set(reason),
             };
         }
-        if Probe::is_opening(number) || number == SET_LOG_LEVEL {
+        if number == FIRST_PING {
+            self.pinged.notify_one();
+        }
+        if Probe::is_opening(number) || number == SET_LOG_LEVEL || number == FIRST_PING {
             return;
         }
-        let end = match outcome {
-            Ok(result) => CallEnd::Result(Bytes::copy_from_slice(result.as_bytes())),
-            Err(error) => CallEnd::Error(Bytes::copy_from_slice(error.as_bytes())),
+        let (Ok(answer) | Err(answer)) = outcome;
+        // What the broker itself has asked for is not passed on.
+        let copied = if self.link.serves_caller(number) {
+            self.room.copy(answer.as_bytes())
+        } else {
+            Some(Bytes::copy_from_slice(answer.as_bytes()))
         };
-        self.end(number, end);
+        match copied {
+            Some(bytes) if outcome.is_ok() => self.end(number, CallEnd::Result(bytes)),
+            Some(bytes) => self.end(number, CallEnd::Error(bytes)),
+            None => self.waiting.push(WaitingAnswer {
+                number,
+                outcome: outcome.map(bytes_of).map_err(bytes_of),
+            }),
+        }
+    }
+
+    /// Takes the answers out that have no room yet. They are to be delivered before more is read.
+    pub fn take_waiting(&mut self) -> Undelivered {
+        Undelivered::new(&self.link, &self.room, std::mem::take(&mut self.waiting))
     }
 
     /// The handshake is complete: calls are taken, and the lists are read.
@@ -339,7 +369,12 @@ impl<'a> Conversation<'a> {
             server: Arc::clone(&server),
             asks_without_call: era == BackendEra::Legacy && may_ask(self.order) && !self.names_calls,
         };
-        (self.order.report)(InstanceEvent::Ready(ready));
+        if ready.asks_without_call && self.profile != Profile::NONE {
+            link.keep_questions();
+            self.report_ready_after_questions(ready);
+        } else {
+            (self.order.report)(InstanceEvent::Ready(ready));
+        }
         let tells_lists = self.order.profile.is_none_or(|profile| profile == Profile::ALL);
         if tells_lists || self.read_tools.is_some() {
             let report = if tells_lists {
@@ -364,6 +399,18 @@ impl<'a> Conversation<'a> {
         }
     }
 
+    /// Reports that the instance takes calls, once what it asks at its start has come: the answer to a ping is behind that.
+    fn report_ready_after_questions(&mut self, ready: ReadyInstance) {
+        let ping = format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"ping\"}}", FIRST_PING.0);
+        self.link.send(ping.as_bytes());
+        let (pinged, report) = (Rc::clone(&self.pinged), Arc::clone(&self.order.report));
+        let reporting = actix_rt::spawn(async move {
+            let _ = timeout(PING_TIME_MAX, pinged.notified()).await;
+            report(InstanceEvent::Ready(ready));
+        });
+        self.reporting = Some(AbortOnDropHandle::new(reporting));
+    }
+
     fn notification(&mut self, of: Option<CallNumber>, method: &str, params: Option<&str>) {
         self.flood
             .count(params.map_or(0, str::len) + method.len(), now().mono_ms);
@@ -371,11 +418,11 @@ impl<'a> Conversation<'a> {
             "notifications/progress" => {
                 let params = params.unwrap_or("{}");
                 let is_sound = params.len() <= PROGRESS_BYTES_MAX && scan::check(params).is_ok();
-                match json::member(params, "progressToken").and_then(|token| token.parse().ok()) {
+                match json::member(params, "progressToken").and_then(call_number) {
                     _ if !is_sound => self.order.counters.note_dropped("progress that is too long or no JSON"),
                     Some(number) => {
                         let params = Bytes::copy_from_slice(params.as_bytes());
-                        self.note(self.link.progress(CallNumber(number), params));
+                        self.note(self.link.progress(number, params));
                     }
                     None => self.order.counters.note_dropped("unknown progress token"),
                 }
@@ -481,6 +528,10 @@ impl<'a> Conversation<'a> {
     fn note(&self, belongs: Belongs) {
         note_belonging(&self.order.counters, belongs);
     }
+}
+
+fn bytes_of(text: &str) -> Box<[u8]> {
+    text.as_bytes().into()
 }
 
 impl Drop for Conversation<'_> {

@@ -2,22 +2,22 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use super::{ending::Ending, pipes, remote};
+use super::{answer_room::AnswerRoom, ending::Ending, pipes, remote};
 use actors::{
     gateway::{InstanceEvent, LaunchOrder, LinkEnded, Report},
     model::BackendAddress,
 };
 
 /// Runs an instance to its end, and reports what becomes of it.
-pub async fn run(order: LaunchOrder, ending: Rc<Ending>) {
+pub async fn run(order: LaunchOrder, room: Rc<AnswerRoom>, ending: Rc<Ending>) {
     let unreported = Unreported(Some(Arc::clone(&order.report)));
     let event = match &order.config.address {
-        BackendAddress::Command { .. } => pipes::run(&order, &ending).await,
+        BackendAddress::Command { .. } => pipes::run(&order, &room, &ending).await,
         BackendAddress::Url {
             url,
             headers,
             transport,
-        } => remote::run(&order, (url, headers, *transport), &ending).await,
+        } => remote::run(&order, &room, (url, headers, *transport), &ending).await,
     };
     unreported.report(event);
 }

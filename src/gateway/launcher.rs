@@ -1,6 +1,6 @@
 //! Starts instances for the actors of the gateway.
 
-use std::{any::Any, rc::Rc, sync::Arc};
+use std::{any::Any, fmt, rc::Rc, sync::Arc};
 
 use actors::{
     clock::now,
@@ -8,16 +8,26 @@ use actors::{
     model::BackendConfig,
 };
 
-use super::{ending::Ending, instance, process::watched_files, watch::Watch};
+use super::{answer_room::AnswerRoom, ending::Ending, instance, process::watched_files, watch::Watch};
+use crate::budget::Budget;
 
 /// Starts programs on this machine, and connects to servers elsewhere.
-#[derive(Debug)]
-pub struct InstanceLauncher;
+pub struct InstanceLauncher {
+    /// What the answers of backends count against.
+    pub outbound: Arc<Budget>,
+}
+
+impl fmt::Debug for InstanceLauncher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InstanceLauncher").finish_non_exhaustive()
+    }
+}
 
 impl Launcher for InstanceLauncher {
     fn launch(&self, order: LaunchOrder) -> Box<dyn Instance> {
         let ending = Rc::<Ending>::default();
-        actix_rt::spawn(instance::run(order, Rc::clone(&ending)));
+        let room = AnswerRoom::new(&self.outbound, &order.project);
+        actix_rt::spawn(instance::run(order, room, Rc::clone(&ending)));
         Box::new(RunningInstance(ending))
     }
 

@@ -271,6 +271,8 @@ impl ListReader {
             },
             Ok(CallEnd::Error(error)) => Err(refused(&error)),
             Ok(CallEnd::TooLarge { limit }) => failed(format!("the answer has more than {limit} bytes")),
+            Ok(CallEnd::Broken { reason }) => failed(reason),
+            Ok(CallEnd::NoRoom) => failed("too many answers wait for their clients".to_owned()),
             Ok(CallEnd::HttpError { status, .. }) => failed(format!("HTTP {status}")),
             Ok(CallEnd::Died(ended)) if self.link.is_open() => failed(ended.to_string()),
             Ok(CallEnd::NotSent) if self.link.is_open() => failed("its server cannot be reached".to_owned()),

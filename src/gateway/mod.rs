@@ -2,13 +2,15 @@
 //!
 //! `launcher` is what the actors of the gateway call. For each instance a task of its own (`instance`) starts a process
 //! (`process`) or connects to a URL (`remote`). What is said is the same everywhere (`conversation`): it agrees on an era
-//! (`probe`), brings answers to the link of the callers, and reads the lists (`lists`). `pipes` and `remote` move the
-//! messages. Between the broker and a program stands a keeper (`keeper`): the same executable, which ends the program and
-//! all its descendants when the broker has gone, however it went. `watch` tells when the files of a program change. `tables`
-//! reads the tables of added backends.
+//! (`probe`, `openings`), reads what a backend makes of JSON-RPC (`message`), brings answers to the link of the callers, as far
+//! as the budget has room for them (`answer_room`), and reads the lists (`lists`). `pipes` and `remote` move the messages.
+//! Between the broker and a program stands a keeper (`keeper`): the same executable, which ends the program and all its
+//! descendants when the broker has gone, however it went. `watch` tells when the files of a program change. `tables` reads the
+//! tables of added backends.
 //!
 //! It knows neither callers nor tools: requests are written by `mcp::forwarding`.
 
+mod answer_room;
 mod conversation;
 mod ending;
 mod environment;
@@ -18,6 +20,8 @@ pub mod keeper;
 mod launcher;
 mod listener;
 mod lists;
+mod message;
+mod openings;
 mod pipes;
 mod probe;
 mod process;

@@ -1,24 +1,27 @@
 //! Moves the messages of a conversation through the pipes of a process.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, rc::Rc, sync::Arc, time::Duration};
 
-use actors::gateway::{Direction, InstanceEvent, LaunchOrder, LinkEnded};
+use actors::gateway::{Direction, InstanceEvent, LaunchOrder};
 use futures_util::{
     FutureExt, StreamExt,
     future::{Either, pending},
     stream::FuturesUnordered,
 };
+use rustix::io::ioctl_fionread;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    process::{ChildStdin, ChildStdout},
+    process::ChildStdout,
     task::yield_now,
     time::{Instant, sleep, sleep_until},
 };
 
 use super::{
-    conversation::{Conversation, try_openings},
+    answer_room::AnswerRoom,
+    conversation::Conversation,
     ending::Ending,
-    process::{Process, RunningProcess},
+    openings::{Attempt, try_openings},
+    process::{Input, Process, RunningProcess},
 };
 use crate::mcp::lines::LineDecoder;
 
@@ -30,42 +33,45 @@ const STATUS_WAIT: Duration = Duration::from_millis(500);
 const OUTPUT_WAIT: Duration = Duration::from_millis(100);
 
 /// Starts a program and speaks with it until it has ended.
-pub async fn run(order: &LaunchOrder, ending: &Ending) -> InstanceEvent {
+pub async fn run(order: &LaunchOrder, room: &Rc<AnswerRoom>, ending: &Ending) -> InstanceEvent {
     try_openings(order, ending, async |opening| {
-        let process = Process::start(&order.config, &order.log, &order.counters).map_err(InstanceEvent::NotStarted)?;
-        (order.report)(InstanceEvent::Running { pid: process.pid() });
-        Ok(hold(Conversation::new(order, opening, false, None), order, process, ending).await)
+        let report = Arc::clone(&order.report);
+        let tell = move |pid| report(InstanceEvent::Running { pid });
+        let process =
+            Process::start(&order.config, &order.log, &order.counters, tell).map_err(InstanceEvent::NotStarted)?;
+        let conversation = Conversation::new(order, room, opening, false, None);
+        Ok(hold(conversation, order, process, ending).await)
     })
     .await
 }
 
-/// Moves messages until the process has ended. Returns whether the handshake was completed, and how it ended. All calls have
-/// an end when this returns.
-async fn hold(
-    mut conversation: Conversation<'_>,
-    order: &LaunchOrder,
-    process: Process,
-    ending: &Ending,
-) -> (bool, Arc<LinkEnded>) {
+/// Moves messages until the process has ended. Returns how it ended. All calls have an end when this returns.
+async fn hold(mut conversation: Conversation<'_>, order: &LaunchOrder, process: Process, ending: &Ending) -> Attempt {
     let (mut process, input, output) = process.into_parts();
     let result_bytes_max = order.config.result_bytes_max;
-    exchange(&mut conversation, result_bytes_max, &mut process, input, output, ending).await;
+    let has_read = exchange(&mut conversation, result_bytes_max, &mut process, input, output, ending).await;
     let was_agreed = conversation.was_agreed();
     let ended = conversation.close(process.ended_within(STATUS_WAIT).await);
     process.reap().await;
-    (was_agreed, ended)
+    Attempt {
+        was_agreed,
+        has_read,
+        ended,
+    }
 }
 
-/// Reads and writes until the output ends. The input is closed then, or when the end is asked for.
+/// Reads and writes until the output ends. The input is closed then, or when the end is asked for. Returns whether the program
+/// may have read any of its input.
 async fn exchange(
     conversation: &mut Conversation<'_>,
     result_bytes_max: usize,
     process: &mut RunningProcess,
-    input: ChildStdin,
+    input: Input,
     mut output: ChildStdout,
     ending: &Ending,
-) {
+) -> bool {
     let mut input = Some(input);
+    let (mut written_total, mut has_read) = (0, false);
     let mut decoder = LineDecoder::new(result_bytes_max);
     let mut read_buffer = vec![0; READ_LEN];
     let (mut frames, mut written) = (Vec::new(), 0);
@@ -85,20 +91,21 @@ async fn exchange(
             // Writes come first, so that a message is on its way before the next is read: those that wait are bounded.
             biased;
             Some(end) = ends.next() => {
-                input = None;
+                has_read |= is_read(input.take(), written_total);
                 if let End::Process = end {
                     read_until = Some(Instant::now() + OUTPUT_WAIT);
                 }
             }
-            () = until(read_until) => return,
+            () = until(read_until) => break,
             done = write(&mut input, frames.get(written..).unwrap_or_default()), if has_frames => {
                 if let Ok(len) = done {
                     written += len;
+                    written_total += len as u64;
                     link.note_written(len);
                     bytes.add(Direction::Sent, len as u64);
                 } else {
                     // The program has closed its input, so it takes no calls. Its last answers are read.
-                    input = None;
+                    has_read |= is_read(input.take(), written_total);
                     frames.clear();
                 }
             }
@@ -110,6 +117,7 @@ async fn exchange(
                 Ok(len) if len > 0 => {
                     bytes.add(Direction::Received, len as u64);
                     decoder.decode(&read_buffer[..len], |line| conversation.line(line, result_bytes_max));
+                    conversation.take_waiting().deliver().await;
                     match conversation.end_of_read() {
                         Some(pause) => sleep(pause).await,
                         // More may wait; other tasks of the worker have their turn first.
@@ -117,10 +125,17 @@ async fn exchange(
                         None => {}
                     }
                 }
-                _ => return,
+                _ => break,
             },
         }
     }
+    has_read || is_read(input, written_total)
+}
+
+/// Whether a program has read some of these bytes that were written to its input. False once it is known.
+fn is_read(input: Option<Input>, written: u64) -> bool {
+    let unread = |input: Input| ioctl_fionread(&input.stdin).unwrap_or_default();
+    input.is_some_and(|input| unread(input) < written)
 }
 
 /// What ends an exchange.
@@ -131,9 +146,9 @@ enum End {
     Process,
 }
 
-async fn write(input: &mut Option<ChildStdin>, bytes: &[u8]) -> io::Result<usize> {
+async fn write(input: &mut Option<Input>, bytes: &[u8]) -> io::Result<usize> {
     match input {
-        Some(input) => input.write(bytes).await,
+        Some(input) => input.stdin.write(bytes).await,
         None => pending().await,
     }
 }

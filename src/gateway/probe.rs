@@ -8,7 +8,7 @@ use actors::{
     gateway::{CallNumber, Profile, ServerInfo},
     model::BackendEra,
 };
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
 use crate::mcp::version::{LEGACY, MODERN};
@@ -139,18 +139,36 @@ fn request(CallNumber(id): CallNumber, method: &str, params: &str) -> String {
 #[serde(rename_all = "camelCase", default)]
 struct Greeting {
     protocol_version: Option<String>,
+    #[serde(deserialize_with = "null_as_default")]
     supported_versions: Vec<String>,
+    #[serde(deserialize_with = "null_as_default")]
     capabilities: Map<String, Value>,
     server_info: Option<Implementation>,
     instructions: Option<String>,
-    #[serde(rename = "_meta")]
+    #[serde(rename = "_meta", deserialize_with = "null_as_default")]
     meta: Map<String, Value>,
+}
+
+/// Reads a member that some servers write as null instead of leaving it out.
+fn null_as_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(member: D) -> Result<T, D::Error> {
+    Option::deserialize(member).map(Option::unwrap_or_default)
+}
+
+/// Reads a text that some servers write as a number or as null.
+fn text_of<'de, D: Deserializer<'de>>(member: D) -> Result<String, D::Error> {
+    Value::deserialize(member).map(|value| match value {
+        Value::String(text) => text,
+        Value::Number(number) => number.to_string(),
+        _ => String::new(),
+    })
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Implementation {
+    #[serde(deserialize_with = "text_of")]
     name: String,
+    #[serde(deserialize_with = "text_of")]
     version: String,
 }
 
@@ -175,7 +193,8 @@ fn read(result: &str) -> Result<Greeting, String> {
 }
 
 impl Greeting {
-    fn into_server(self, protocol_version: String) -> ServerInfo {
+    fn into_server(mut self, protocol_version: String) -> ServerInfo {
+        self.capabilities.retain(|_, value| !value.is_null());
         let in_meta = self.meta.get("io.modelcontextprotocol/serverInfo");
         let in_meta = || in_meta.and_then(|info| Implementation::deserialize(info).ok());
         let Implementation { name, version } = self.server_info.or_else(in_meta).unwrap_or_default();
@@ -190,7 +209,7 @@ impl Greeting {
 }
 
 /// The message of a JSON-RPC error.
-fn error_text(error: &str) -> String {
+pub fn error_text(error: &str) -> String {
     let message = serde_json::from_str::<Value>(error).ok();
     let message = message.as_ref().and_then(|error| error["message"].as_str());
     message
@@ -228,6 +247,20 @@ mod tests {
         assert!(matches!(probe.answer(INITIALIZE, Err(REFUSAL)), ProbeStep::Wait));
         let (era, server) = agreed(probe.answer(DISCOVER, Ok(MODERN_RESULT)));
         assert_eq!((era, server.name.as_str()), (BackendEra::Modern, "m"));
+    }
+
+    #[test]
+    fn members_of_a_handshake_that_are_null_count_as_absent() {
+        let text = r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"logging":null},"serverInfo":{"name":"s","version":1.5,"title":null},"instructions":null,"_meta":null}"#;
+        let (mut probe, _) = Probe::begin(Opening::Legacy, Profile::NONE);
+        let (_, server) = agreed(probe.answer(INITIALIZE, Ok(text)));
+        assert_eq!(server.capabilities, r#"{"tools":{}}"#);
+        assert_eq!((server.version.as_str(), server.instructions), ("1.5", None));
+
+        let text = r#"{"protocolVersion":"2025-11-25","capabilities":null,"serverInfo":null,"supportedVersions":null}"#;
+        let (mut probe, _) = Probe::begin(Opening::Legacy, Profile::NONE);
+        let (_, server) = agreed(probe.answer(INITIALIZE, Ok(text)));
+        assert_eq!((server.capabilities.as_str(), server.name.as_str()), ("{}", ""));
     }
 
     #[test]

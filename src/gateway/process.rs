@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    os::fd::{AsFd, OwnedFd},
     path::PathBuf,
     process::Stdio,
     sync::{Arc, atomic::Ordering},
@@ -13,9 +14,14 @@ use actors::{
     gateway::{BackendCounters, BackendLog, LinkEnded},
     model::{BackendAddress, BackendConfig, BackendName},
 };
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::{
+    io::{FdFlags, fcntl_setfd},
+    pipe::{PipeFlags, pipe_with},
+    process::{Pid, Signal, kill_process_group},
+};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, BufReader},
+    net::unix::pipe,
     process::{Child, ChildStderr, ChildStdin, ChildStdout, Command},
     time::timeout,
 };
@@ -44,13 +50,21 @@ const END_TIME_MAX: Duration = Duration::from_secs(10);
 /// A running process.
 pub struct Process {
     child: Child,
-    pub input: ChildStdin,
-    pub output: ChildStdout,
+    input: Input,
+    output: ChildStdout,
     stderr: AbortOnDropHandle<()>,
+    telling: AbortOnDropHandle<()>,
     log: Arc<BackendLog>,
     /// The number of its first line in the log.
     first_line: u64,
     counted: CountedProcess,
+}
+
+/// The input of a program. When it is dropped, the keeper ends the program.
+pub struct Input {
+    pub stdin: ChildStdin,
+    /// The end of a pipe that the keeper watches.
+    _watch: OwnedFd,
 }
 
 /// A process whose streams are used by others.
@@ -59,6 +73,7 @@ pub struct RunningProcess {
     /// The process group of the keeper and its program.
     group: Option<u32>,
     stderr: AbortOnDropHandle<()>,
+    _telling: AbortOnDropHandle<()>,
     log: Arc<BackendLog>,
     first_line: u64,
     _counted: CountedProcess,
@@ -81,7 +96,7 @@ impl Drop for CountedProcess {
 }
 
 impl Process {
-    /// Starts the program that a configuration names.
+    /// Starts the program that a configuration names. `tell` is called with the id of its process.
     ///
     /// # Errors
     /// Why it cannot be started, for the operator.
@@ -89,6 +104,7 @@ impl Process {
         config: &BackendConfig,
         log: &Arc<BackendLog>,
         counters: &Arc<BackendCounters>,
+        tell: impl FnOnce(u32) + 'static,
     ) -> Result<Self, String> {
         let BackendAddress::Command {
             command,
@@ -108,7 +124,11 @@ impl Process {
             .iter()
             .map(|argument| expand(argument, &read).map_err(|reason| format!("args: {reason}")))
             .collect::<Result<_, _>>()?;
-        let mut keeper = keeper::command(&config.limits);
+        let failed = |error: io::Error| format!("its process cannot be started: {error}");
+        let (watched, watch) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
+        // Other processes that start in this moment may inherit it, too: it is a reading end, and keepers close it.
+        fcntl_setfd(&watched, FdFlags::empty()).map_err(|error| failed(error.into()))?;
+        let mut keeper = keeper::command(&config.limits, watched.as_fd());
         keeper.arg(program).args(args).env_clear().envs(env);
         if let Some(cwd) = cwd {
             keeper.current_dir(cwd);
@@ -119,7 +139,8 @@ impl Process {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .map_err(|error| format!("its process cannot be started: {error}"))?;
+            .map_err(failed)?;
+        let _ = fcntl_setfd(&watched, FdFlags::CLOEXEC);
         let (Some(input), Some(output), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
             return Err("its process has no streams".to_owned());
@@ -129,8 +150,12 @@ impl Process {
         let _ = rustix::pipe::fcntl_setpipe_size(&output, PIPE_BYTES);
         Ok(Self {
             child,
-            input,
+            input: Input {
+                stdin: input,
+                _watch: watch,
+            },
             output,
+            telling: AbortOnDropHandle::new(actix_rt::spawn(read_pid(watched, tell))),
             stderr: AbortOnDropHandle::new(actix_rt::spawn(keep_log(config.name.clone(), stderr, Arc::clone(log)))),
             log: Arc::clone(log),
             first_line,
@@ -138,17 +163,13 @@ impl Process {
         })
     }
 
-    /// The id of its keeper, which is also the id of its process group.
-    pub fn pid(&self) -> u32 {
-        self.child.id().unwrap_or_default()
-    }
-
     /// Takes its streams out.
-    pub fn into_parts(self) -> (RunningProcess, ChildStdin, ChildStdout) {
+    pub fn into_parts(self) -> (RunningProcess, Input, ChildStdout) {
         let running = RunningProcess {
             group: self.child.id(),
             child: self.child,
             stderr: self.stderr,
+            _telling: self.telling,
             log: self.log,
             first_line: self.first_line,
             _counted: self.counted,
@@ -252,6 +273,21 @@ pub fn watched_files(config: &BackendConfig) -> Result<FilePatterns, String> {
         Ok((cwd.join(path(&pattern.base, &read)?), pattern.below))
     });
     Ok(FilePatterns::new(patterns.collect::<Result<Vec<_>, String>>()?))
+}
+
+/// Reads the id of the program, which the keeper writes once it has started it.
+async fn read_pid(watched: OwnedFd, tell: impl FnOnce(u32)) {
+    let Ok(watched) = pipe::Receiver::from_owned_fd(watched) else {
+        return;
+    };
+    let mut line = String::new();
+    // The id of a process is short.
+    let mut watched = BufReader::new(watched.take(16));
+    if watched.read_line(&mut line).await.is_ok()
+        && let Ok(pid) = line.trim().parse()
+    {
+        tell(pid);
+    }
 }
 
 /// Reads stderr to its end, so that the program never waits for a reader, and keeps the last lines.

@@ -11,7 +11,8 @@ pub enum LineEvent<'a> {
     Text(&'a str),
     /// The end of a line beyond the bound, of which nothing is kept but its id.
     TooLong(SkippedFrame),
-    NotUtf8,
+    /// A line that is not UTF-8, without its end.
+    NotUtf8(&'a [u8]),
 }
 
 /// Decodes a stream of bytes into lines. It buffers at most one incomplete line; the rest of one that is too long is
@@ -101,7 +102,7 @@ impl LineDecoder {
         on(match std::str::from_utf8(line) {
             _ if line.len() > self.line_len_max => LineEvent::TooLong(SkippedFrame::beginning_with(line)),
             Ok(text) => LineEvent::Text(text),
-            Err(_) => LineEvent::NotUtf8,
+            Err(_) => LineEvent::NotUtf8(line),
         });
     }
 
@@ -146,7 +147,7 @@ mod tests {
                 events.push(match event {
                     LineEvent::Text(text) => text.to_owned(),
                     LineEvent::TooLong(frame) => format!("too long: {:?}", frame.into_id()),
-                    LineEvent::NotUtf8 => "not UTF-8".to_owned(),
+                    LineEvent::NotUtf8(_) => "not UTF-8".to_owned(),
                 });
             });
             assert!(decoder.buffered_len() <= LINE_LEN_MAX + 1);

@@ -471,6 +471,11 @@ impl Outbox {
         queue.inbox_frames = inbox_frames;
     }
 
+    /// Whether its frames are lines: a program at the other end waits as long as its lines are not read.
+    pub fn has_lines(&self) -> bool {
+        self.framing == Framing::Line
+    }
+
     /// Whether another connection has taken the session over, so that calls are refused.
     pub fn is_taken_over(&self) -> bool {
         self.taken_over.load(Ordering::Acquire)

@@ -39,8 +39,11 @@ use super::{
 };
 use crate::{
     auth::Identity,
-    budget::{SLICE_MS, SliceWaiter},
+    budget::{Reservation, SLICE_MS, SliceWaiter},
 };
+
+/// Bytes of open requests to backends from which on lines wait. A connection may hold twice as many.
+const FORWARDED_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 /// Submitted batches of messages that the router has not answered; with more, the connection is not read.
 const ROUTED_LEN_MAX: usize = 8;
@@ -267,7 +270,11 @@ impl Peer {
             let error = RpcError::new(rpc::INVALID_REQUEST, "Invalid Request: batches are of 2025-03-26 only");
             return route.refuse(&self.context.outbox, None, &error);
         }
-        let batch = AnswerBatch::new(&self.context.outbox, route);
+        let batch = AnswerBatch::new(
+            &self.context.outbox,
+            route,
+            Reservation::new(&self.context.service.outbound, self.context.project.id()),
+        );
         let mut waiting = Vec::new();
         for frame in frames {
             let route = ReplyRoute::Batch(Rc::clone(&batch));
@@ -375,7 +382,19 @@ impl Peer {
         let reserved = self.context.calls.reserved_answer_bytes();
         let is_full = waiting_len >= ANSWER_BYTES_MAX || waiting_len + reserved >= RESERVED_BYTES_MAX;
         let is_paused = self.context.limits.is_read_paused() || self.pause.is_some();
-        !self.is_blocked_by_call() && !is_paused && !is_full && self.has_slice()
+        !self.is_blocked_by_call() && !is_paused && !is_full && !self.waits_for_calls() && self.has_slice()
+    }
+
+    /// Whether further calls have to wait for the end of others. Lines wait where they are; over other transports each call
+    /// is refused, so that it fails at once.
+    fn waits_for_calls(&self) -> bool {
+        let PeerContext {
+            outbox,
+            calls,
+            forwarded_bytes,
+            ..
+        } = &*self.context;
+        outbox.has_lines() && (!calls.has_free_slot() || forwarded_bytes.get() >= FORWARDED_BYTES_MAX)
     }
 
     /// Answers what the router has answered, and continues suspended calls and deferred frames.

@@ -9,7 +9,7 @@ use std::{
 use actors::{
     model::{BrokerError, ConnectionId},
     project::RequestTrace,
-    session::{Connection, Member},
+    session::{Connection, Member, UNRESERVED_BYTES_MAX},
 };
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -23,7 +23,7 @@ use super::{
     rpc::{self, RpcError, begin_result},
 };
 
-use crate::{json::write_json, refusal::error_object};
+use crate::{budget::Reservation, json::write_json, refusal::error_object};
 
 /// The request that an answer belongs to.
 #[derive(Clone)]
@@ -77,6 +77,9 @@ impl ReplyRoute {
             Self::Exchange(outbox) => outbox.respond_with_receives(frame, error, receive),
             Self::Batch(batch) => {
                 batch.len.set(batch.len.get() + frame.len());
+                if batch.len.get() > UNRESERVED_BYTES_MAX {
+                    batch.held.borrow_mut().set_bytes(batch.len.get());
+                }
                 batch.frames.borrow_mut().push(frame.to_vec());
                 batch.receives.borrow_mut().extend(receive);
             }
@@ -155,6 +158,8 @@ pub struct AnswerBatch {
     frames: RefCell<Vec<Vec<u8>>>,
     /// Bytes of the frames.
     len: Cell<usize>,
+    /// Counts them until the outbox does.
+    held: RefCell<Reservation>,
     page_permits: Arc<Semaphore>,
     /// The receives that the answer completes.
     receives: RefCell<Vec<HandedOver>>,
@@ -164,8 +169,8 @@ pub struct AnswerBatch {
 const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 impl AnswerBatch {
-    /// A batch that came by `route`.
-    pub fn new(connection: &Arc<Outbox>, route: ReplyRoute) -> Rc<Self> {
+    /// A batch that came by `route`. `held` is empty.
+    pub fn new(connection: &Arc<Outbox>, route: ReplyRoute, held: Reservation) -> Rc<Self> {
         let (outbox, is_exchange) = match route {
             ReplyRoute::Exchange(outbox) => (outbox, true),
             ReplyRoute::Connection | ReplyRoute::Batch(_) => (Arc::clone(connection), false),
@@ -175,6 +180,7 @@ impl AnswerBatch {
             is_exchange,
             frames: RefCell::default(),
             len: Cell::new(0),
+            held: RefCell::new(held),
             page_permits: Arc::new(Semaphore::new(1)),
             receives: RefCell::default(),
         })

@@ -74,10 +74,10 @@ impl SkippedFrame {
     /// The id, as JSON, if what was skipped is a request. An error with the id of a response would look like the answer to
     /// another request.
     pub fn into_id(self) -> Option<String> {
-        self.id.filter(|_| self.is_request)
+        self.id.filter(|id| self.is_request && is_id(id))
     }
 
-    /// The id, as JSON, if what was skipped is a response.
+    /// The id, as JSON, if what was skipped is a response. It may be a value that no id should have.
     pub fn into_response_id(self) -> Option<String> {
         self.id.filter(|_| !self.is_request)
     }
@@ -129,8 +129,7 @@ impl SkippedFrame {
 
     fn end_member(&mut self) {
         if std::mem::take(&mut self.is_id) {
-            let value = str::from_utf8(&self.token).ok().filter(|value| is_id(value));
-            self.id = value.map(str::to_owned);
+            self.id = str::from_utf8(&self.token).ok().map(str::to_owned);
         }
         self.token.clear();
     }

@@ -108,7 +108,7 @@ impl Application {
             hops::share(replicas.broker_id());
         }
         let backends = Arc::new(watch::Sender::new(Arc::clone(&config.backends)));
-        let gateway = settings::gateway(config, backends.subscribe(), OwnNames::of_broker());
+        let gateway = settings::gateway(config, backends.subscribe(), OwnNames::of_broker(), &shared.outbound);
         let settings = settings::broker(config, secret.as_ref(), Some(gateway));
         let broker = start_broker(settings, Arc::clone(&storage), &server, &gave_up);
         let service = serve_broker(config, &broker, policy, &shared, replicas, &connections)?;
@@ -314,6 +314,7 @@ fn shared(config: &Config, links: Option<LinkSigner>) -> io::Result<Shared> {
         state: Arc::new(state),
         endpoint: Arc::new(endpoint),
         inbound: settings::inbound_budget(config),
+        outbound: settings::outbound_budget(config),
     })
 }
 
@@ -340,11 +341,12 @@ fn serve_broker(
     replicas: Option<Arc<dyn ReplicaDirectory>>,
     connections: &Arc<Connections>,
 ) -> io::Result<Arc<Service>> {
-    let Services { auth, admin, service } = Services::of(broker, config, policy, replicas.as_ref())?;
+    let Services { auth, admin, service } = Services::of(broker, config, policy, replicas.as_ref(), &shared.outbound)?;
     let Shared {
         state,
         endpoint,
         inbound,
+        ..
     } = shared;
     let _ = state.auth.set(Arc::clone(&auth));
     let _ = state.admin.set(admin);

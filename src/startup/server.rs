@@ -56,6 +56,7 @@ pub struct Shared {
     pub endpoint: Arc<Endpoint>,
     /// The byte budget for what connections receive.
     pub inbound: Arc<Budget>,
+    pub outbound: Arc<Budget>,
 }
 
 /// A server that accepts connections.

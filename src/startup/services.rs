@@ -8,6 +8,7 @@ use super::settings;
 use crate::{
     admin::Administration,
     auth::{Audit, AuthPolicy, Authenticator},
+    budget::Budget,
     config::Config,
     mcp::Service,
 };
@@ -29,6 +30,7 @@ impl Services {
         config: &Config,
         policy: AuthPolicy,
         replicas: Option<&Arc<dyn ReplicaDirectory>>,
+        outbound: &Arc<Budget>,
     ) -> io::Result<Self> {
         let audit = Audit::new(broker.clone());
         let auth = Authenticator::new(broker.clone(), policy, Arc::clone(&audit));
@@ -38,7 +40,7 @@ impl Services {
             config.heartbeat_interval,
             Arc::clone(&admin),
             replicas.map(|replicas| replicas.own_id()),
-            settings::outbound_budget(config),
+            Arc::clone(outbound),
             settings::clarify_by(config),
             settings::call_drain(config),
         )?;

@@ -163,9 +163,16 @@ impl OwnNames {
 }
 
 /// The gateway of each project, with the backends as the configuration file has them now.
-pub fn gateway(config: &Config, backends: watch::Receiver<Arc<BackendsConfig>>, own: OwnNames) -> GatewaySettings {
+pub fn gateway(
+    config: &Config,
+    backends: watch::Receiver<Arc<BackendsConfig>>,
+    own: OwnNames,
+    outbound: &Arc<Budget>,
+) -> GatewaySettings {
     GatewaySettings {
-        launcher: Arc::new(InstanceLauncher),
+        launcher: Arc::new(InstanceLauncher {
+            outbound: Arc::clone(outbound),
+        }),
         tables: Arc::new(AddedTables(config.backend_defaults())),
         backends,
         naming: Naming {

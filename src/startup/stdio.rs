@@ -67,7 +67,8 @@ pub fn serve_gateway(
 
 async fn serve(config: &Config, followed: Option<FollowedBackends>, client: StandardStreams) -> io::Result<ExitCode> {
     let backends = Arc::new(watch::Sender::new(Arc::clone(&config.backends)));
-    let gateway = settings::gateway(config, backends.subscribe(), OwnNames::default());
+    let outbound = settings::outbound_budget(config);
+    let gateway = settings::gateway(config, backends.subscribe(), OwnNames::default(), &outbound);
     let storage = storage::open(settings::memory(config)).await?;
     let worker = Arbiter::current();
     worker.spawn(silence::beat_forever());
@@ -82,7 +83,7 @@ async fn serve(config: &Config, followed: Option<FollowedBackends>, client: Stan
         rate_limit: config.rate_limit,
         allows_agent_answers: false,
     };
-    let Services { auth, service, .. } = Services::of(&broker, config, policy, None)?;
+    let Services { auth, service, .. } = Services::of(&broker, config, policy, None, &outbound)?;
     let connections = Connections::new(1);
     let context = TransportContext {
         connections: Arc::clone(&connections),

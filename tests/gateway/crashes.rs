@@ -97,6 +97,61 @@ fn all_programs_end_when_the_broker_is_killed() {
 }
 
 #[test]
+fn a_program_that_holds_its_own_input_open_ends_with_the_broker() {
+    for is_killed in [true, false] {
+        let mut gateway = Gateway::with_fake(&[]);
+        let client = gateway.legacy();
+        client.gets("fake__hold_input", json!({}));
+        let daemon = client.gets("fake__daemon", json!({}))["pid"].as_u64().unwrap();
+        if is_killed {
+            gateway.broker().kill();
+        } else {
+            gateway.broker().terminate();
+            assert!(gateway.broker().wait_for_exit().success());
+        }
+        gateway.awaits_no_processes();
+        assert!(!is_alive(daemon));
+    }
+}
+
+#[test]
+fn a_program_that_crashes_again_and_again_is_started_once_an_attempt() {
+    /// Attempts that are counted.
+    const ATTEMPTS: usize = 3;
+    // One that reads its opening may have ended because of that, once.
+    for (script, besides) in [("exit 3", 0), ("read -r opening; exit 3", 1)] {
+        let plan = Plan::new();
+        let starts = plan.file("starts");
+        let script = format!("echo $$ >> {starts}; {script}");
+        let gateway = plan
+            .program("crashing", "/bin/sh", &["-c".to_owned(), script], "")
+            .start();
+        let attempts = || {
+            let metrics = gateway.get("/metrics").body;
+            let of_backend = metrics
+                .lines()
+                .filter(|line| line.starts_with("mcp_broker_backend_starts_total"));
+            of_backend
+                .map(|line| line.rsplit(' ').next().unwrap().parse::<usize>().unwrap())
+                .sum::<usize>()
+        };
+        eventually("it was tried several times", || (attempts() >= ATTEMPTS).then_some(()));
+        eventually("each attempt has started it once", || {
+            let before = attempts();
+            let started = gateway.starts("starts");
+            (before == attempts() && started == before + besides).then_some(())
+        });
+    }
+}
+
+#[test]
+fn the_pid_of_a_backend_is_that_of_its_program() {
+    let gateway = Gateway::with_fake(&[]);
+    let pid = gateway.legacy().gets("fake__pid", json!({}))["pid"].clone();
+    assert_eq!(gateway.get("/api/v1/backends/fake").json()["pid"], pid);
+}
+
+#[test]
 fn grandchildren_end_with_their_server() {
     let gateway = Gateway::with_fake(&[]);
     let client = gateway.legacy();

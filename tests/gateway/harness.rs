@@ -140,6 +140,29 @@ impl Plan {
         self.gateway(broker, flags)
     }
 
+    /// Starts the broker as a user that may not read the processes of others.
+    pub fn start_as_nobody(self) -> Gateway {
+        const NOBODY: &str = "65534";
+        let flags = self.flags_with_file();
+        let broker = if rustix::process::geteuid().is_root() {
+            let own = program();
+            let mut other = Command::new("setpriv");
+            other.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"]);
+            other.arg(own.get_program()).args(own.get_args());
+            for (name, value) in own.get_envs() {
+                match value {
+                    Some(value) => other.env(name, value),
+                    None => other.env_remove(name),
+                };
+            }
+            other
+        } else {
+            program()
+        };
+        let broker = Broker::with_program(broker, &borrowed(&flags));
+        self.gateway(broker, flags)
+    }
+
     /// Starts the broker with authentication and an admin key.
     pub fn start_secured(self) -> Gateway {
         let flags = self.flags_with_file();
@@ -376,7 +399,7 @@ pub fn replace_file(file: &Path, text: &str) {
 pub fn marked(marker: &str) -> Vec<u32> {
     let wanted = format!("{MARKER}={marker}");
     let processes = fs::read_dir("/proc").unwrap().flatten();
-    processes
+    let mut found: Vec<u32> = processes
         .filter_map(|process| {
             let pid = process.file_name().to_str()?.parse().ok()?;
             let environment = fs::read(process.path().join("environ")).ok()?;
@@ -385,7 +408,21 @@ pub fn marked(marker: &str) -> Vec<u32> {
                 .any(|entry| entry == wanted.as_bytes());
             (has_marker && !is_zombie(pid)).then_some(pid)
         })
-        .collect()
+        .collect();
+    // Only the superuser reads the environment of a keeper.
+    let keepers = found.iter().filter_map(|pid| parent_of(*pid)).filter(|pid| {
+        let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&arguments).contains("__keep")
+    });
+    let keepers: Vec<u32> = keepers.filter(|pid| !found.contains(pid)).collect();
+    found.extend(keepers);
+    found
+}
+
+fn parent_of(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = status.rsplit_once(") ")?;
+    rest.split(' ').nth(1)?.parse().ok()
 }
 
 fn is_zombie(pid: u32) -> bool {

@@ -29,20 +29,92 @@ fn lines_that_are_no_messages_are_skipped() {
         client.gets("fake__garbage", json!({"lines": 1_000})),
         json!({"done": true})
     );
-    assert_eq!(client.gets("fake__bad_utf8", json!({})), json!({"done": true}));
     assert_eq!(
         client.gets("fake__pid", json!({}))["calls"],
-        2,
+        1,
         "it was not started again"
     );
 }
 
 #[test]
-fn an_answer_that_is_nested_too_deeply_is_garbage() {
-    let gateway = Plan::new().backend_with("fake", &[], "call_timeout = \"1s\"").start();
+fn what_is_recognisably_an_answer_ends_its_call_at_once() {
+    let gateway = Gateway::with_fake(&[]);
     let client = gateway.legacy();
-    client.fails_as("timeout", "fake__deep", json!({"depth": 5_000}));
-    client.gets("fake__echo", json!({}));
+    for (text, reason) in [
+        (r#"{"jsonrpc":"2.0","id":ID,"result":{"x":NaN}}"#, "it is no JSON"),
+        (
+            "{\"jsonrpc\":\"2.0\",\"id\":ID,\"result\":{\"x\":\"\u{1}\"}}",
+            "control character",
+        ),
+        (r#"{"result":{"x":[1,]},"jsonrpc":"2.0","id":"ID"}"#, "it is no JSON"),
+        (r#"{"id":ID,"result":{}}"#, "jsonrpc"),
+        (r#"{"jsonrpc":"2.0","id":ID.0,"error":null}"#, "neither"),
+        (
+            r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"what is this"}}"#,
+            "without its id: what is this",
+        ),
+    ] {
+        let error = client.fails_as("backend_protocol", "fake__raw", json!({"text": text}));
+        assert!(error["message"].as_str().unwrap().contains(reason), "{text}: {error}");
+    }
+    // With two open calls it is not known which one is meant.
+    let waiting = client.begins_call("fake__sleep", &json!({"ms": 300}));
+    let refusal = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"x"}}"#;
+    let unnamed = client.begins_call("fake__raw", &json!({"text": refusal}));
+    client.wire.answer_to(&waiting).unwrap();
+    assert!(client.wire.answer_so_far(&unnamed).is_none());
+}
+
+#[test]
+fn an_answer_that_is_written_in_another_way_is_one() {
+    let gateway = Gateway::with_fake(&[]);
+    let (client, modern) = (gateway.legacy(), gateway.modern_http());
+    let result = r#"{"content":[],"structuredContent":{"x":1},"isError":null,"_meta":null}"#;
+    for form in [
+        r#"{"jsonrpc":"2.0","id":ID,"error":null,"result":RESULT}"#,
+        r#"{"jsonrpc":"2.0","id":ID,"result":RESULT,"error":null}"#,
+        r#"{"jsonrpc":"2.0","id":"ID","method":null,"params":null,"result":RESULT}"#,
+        r#"{"jsonrpc":"2.0","id":ID.0,"result":RESULT}"#,
+        r#"{"jsonrpc":"2.0","id":IDe0,"result":RESULT}"#,
+        "\u{feff}{\"jsonrpc\":\"2.0\",\"id\":ID,\"result\":RESULT}",
+        r#"[{"jsonrpc":"2.0","id":ID,"result":RESULT}]"#,
+    ] {
+        let text = form.replace("RESULT", result);
+        for client in [&client as &dyn Calls, &modern] {
+            let mut answer = client.result_of("fake__raw", json!({"text": text})).unwrap();
+            assert_eq!(answer["structuredContent"].take(), json!({"x": 1}), "{form}");
+            let answer = answer.as_object().unwrap();
+            assert!(
+                !answer.contains_key("isError") && answer.get("_meta") != Some(&json!(null)),
+                "{form}"
+            );
+        }
+    }
+    let error = r#"{"jsonrpc":"2.0","id":ID,"error":{"code":-32000.0,"message":"no"}}"#;
+    assert_eq!(client.code_of("fake__raw", json!({"text": error})), -32000);
+}
+
+#[test]
+fn what_would_spoil_the_frame_of_the_caller_is_replaced() {
+    let gateway = Gateway::with_fake(&[]);
+    let client = gateway.legacy();
+    let result = client.result_of("fake__bad_utf8", json!({})).unwrap();
+    assert_eq!(result["x"], "\u{fffd}");
+    let text = r#"{"jsonrpc":"2.0","id":ID,"result":{"x":"a\ud800b\ud83d\ude00\\ud800"}}"#;
+    let result = client.result_of("fake__raw", json!({"text": text})).unwrap();
+    assert_eq!(result["x"], "a\u{fffd}b\u{1f600}\\ud800");
+}
+
+#[test]
+fn deep_results_are_passed_on() {
+    let gateway = Gateway::with_fake(&[]);
+    let of_depth = |depth: usize| {
+        let call = gateway.modern_http().call("fake__deep", json!({"depth": depth}));
+        call.answered().body.matches('[').count()
+    };
+    for depth in [110, 5_000, 100_000] {
+        assert_eq!(of_depth(depth), depth);
+    }
 }
 
 #[test]

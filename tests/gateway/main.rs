@@ -43,4 +43,5 @@ mod starts;
 mod subscriptions;
 mod tasks;
 mod traffic;
+mod unread;
 mod watched;

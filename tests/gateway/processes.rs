@@ -1,10 +1,13 @@
 //! What the process of a backend sees: its environment, its files, its folder.
 
-use std::fs;
+use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 use serde_json::json;
 
-use crate::harness::{Calls, Gateway, Plan};
+use crate::{
+    harness::{Calls, Gateway, Plan},
+    support::eventually,
+};
 
 #[test]
 fn a_backend_gets_a_small_environment_and_what_its_entry_names() {
@@ -84,4 +87,26 @@ fn an_idle_backend_is_stopped_and_started_by_the_next_call() {
         "its tools are still listed"
     );
     assert_ne!(client.gets("fake__pid", json!({}))["pid"], first);
+}
+
+#[test]
+fn a_backend_reads_neither_the_environment_of_the_broker_nor_that_of_its_keeper() {
+    let plan = Plan::new();
+    let seen = plan.file("seen");
+    // The superuser reads everything, so the broker has another user here.
+    let folder = Path::new(&seen).parent().unwrap();
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o777)).unwrap();
+    let script = format!(
+        "keeper=$PPID; broker=$(awk '/^PPid:/ {{ print $2 }}' /proc/$keeper/status); for pid in $$ $keeper $broker; do if cat \
+         /proc/$pid/environ > /dev/null 2>&1; then echo read; else echo refused; fi; done >> {seen}; cat > /dev/null"
+    );
+    let gateway = plan
+        .program("curious", "/bin/sh", &["-c".to_owned(), script], "start = \"eager\"")
+        .start_as_nobody();
+    let seen = eventually("it has looked", || {
+        let text = fs::read_to_string(&seen).ok()?;
+        (text.lines().count() == 3).then_some(text)
+    });
+    assert_eq!(seen, "read\nrefused\nrefused\n");
+    drop(gateway);
 }

@@ -324,3 +324,49 @@ fn era_of(gateway: &Gateway, backend: &str) -> String {
     let shown = gateway.get(&format!("/api/v1/backends/{backend}")).json();
     shown["era"].as_str().unwrap().to_owned()
 }
+
+/// A client that works in this folder, and is asked for it.
+fn in_folder(gateway: &Gateway, folder: &Path) -> (Agent, Value) {
+    let roots = json!({"roots": [{"uri": format!("file://{}", folder.display()), "name": "here"}]});
+    (
+        Agent::legacy(gateway.wire(), "2025-11-25", &json!({"roots": {}})),
+        roots,
+    )
+}
+
+#[test]
+fn the_filesystem_server_works_for_each_client_in_its_own_folder() {
+    let Some(filesystem) = server("filesystem") else { return };
+    let plan = Plan::new();
+    let folders: Vec<PathBuf> = ["first", "second"].map(|name| PathBuf::from(plan.file(name))).into();
+    for folder in &folders {
+        std::fs::create_dir(folder).unwrap();
+        std::fs::write(folder.join("name.txt"), folder.display().to_string()).unwrap();
+    }
+    let gateway = with_server(plan, "files", &filesystem, "asks = true").start();
+    let clients: Vec<_> = folders.iter().map(|folder| in_folder(&gateway, folder)).collect();
+    for _ in 0..2 {
+        for (at, (client, roots)) in clients.iter().enumerate() {
+            let (own, other) = (&folders[at], &folders[1 - at]);
+            let read = |folder: &Path| {
+                let arguments = json!({"path": folder.join("name.txt")});
+                let call = client.begins_call("files__read_text_file", &arguments);
+                // It is asked once, before its first call.
+                eventually("the call is answered", || {
+                    if let Some(question) = client.wire.question_so_far("roots/list") {
+                        let answer = json!({"jsonrpc": "2.0", "id": question["id"], "result": roots});
+                        client.wire.sends(&answer);
+                    }
+                    client.wire.answer_so_far(&call)
+                })
+            };
+            let text = read(own)["result"]["content"][0]["text"].clone();
+            assert_eq!(text, own.display().to_string(), "client {at} reads in its own folder");
+            let refused = read(other);
+            assert_eq!(
+                refused["result"]["isError"], true,
+                "client {at} in the folder of another: {refused}"
+            );
+        }
+    }
+}

@@ -170,6 +170,12 @@ fn a_session_that_the_server_has_forgotten_is_renewed_once_and_the_call_repeated
     for (status, body) in [
         ("404 Not Found", "gone"),
         ("400 Bad Request", "Bad Request: No valid session ID provided"),
+        ("401 Unauthorized", "the session has expired"),
+        ("403 Forbidden", "invalid Session"),
+        ("410 Gone", "session closed"),
+        ("422 Unprocessable Entity", "unknown session"),
+        ("500 Internal Server Error", "KeyError: session"),
+        ("200 OK", "Session not found"),
     ] {
         let sessions = Arc::new(AtomicUsize::new(0));
         let given = Arc::clone(&sessions);
@@ -179,6 +185,10 @@ fn a_session_that_the_server_has_forgotten_is_renewed_once_and_the_call_repeated
                 legacy(request, &format!("session-{number}"))
             }
             // The first session is forgotten after the lists.
+            "tools/call" if request.header("mcp-session-id") == "session-0" && status == "200 OK" => {
+                let error = json!({"code": -32001, "message": body});
+                Answer::json(&json!({"jsonrpc": "2.0", "id": request.json()["id"], "error": error}))
+            }
             "tools/call" if request.header("mcp-session-id") == "session-0" => Answer::status(status, body),
             "tools/call" => Answer::json(&result(request, &done())),
             _ => legacy(request, ""),
@@ -196,6 +206,92 @@ fn a_session_that_the_server_has_forgotten_is_renewed_once_and_the_call_repeated
         eventually("the session is ended with its backend", || {
             (server.with_http_method("DELETE") == 1).then_some(())
         });
+    }
+}
+
+#[test]
+fn a_server_that_was_away_may_have_lost_the_session_whatever_it_says() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let server = ScriptedServer::start(move |request, _| match method_of(request).as_str() {
+        "initialize" => legacy(request, &format!("session-{}", counted.load(Ordering::SeqCst))),
+        "tools/call" if request.header("mcp-session-id") == "session-0" => match counted.fetch_add(1, Ordering::SeqCst)
+        {
+            0 => Answer::Raw(String::new()),
+            _ => Answer::status("409 Conflict", "no"),
+        },
+        "tools/call" => Answer::json(&result(request, &done())),
+        _ => legacy(request, ""),
+    });
+    let gateway = with(&server, "");
+    let client = gateway.legacy();
+    client.fails_as("backend_died", "far__work", json!({}));
+    assert_eq!(client.gets("far__work", json!({})), json!({"done": true}));
+    assert_eq!(server.requests("initialize"), 2);
+}
+
+#[test]
+fn a_refusal_that_names_no_session_is_not_about_one() {
+    for status in [
+        "401 Unauthorized",
+        "403 Forbidden",
+        "422 Unprocessable Entity",
+        "500 Internal Server Error",
+    ] {
+        let server = ScriptedServer::start(move |request, _| match method_of(request).as_str() {
+            "tools/call" => Answer::status(status, "no"),
+            _ => legacy(request, "s"),
+        });
+        let gateway = with(&server, "");
+        gateway.legacy().fails_as("backend_error", "far__work", json!({}));
+        assert_eq!(server.requests("initialize"), 1, "{status}");
+    }
+}
+
+#[test]
+fn answers_over_http_that_are_written_in_another_way_are_answers() {
+    fn answer(request: &Got, form: &str) -> String {
+        let id = request.json()["id"].to_string();
+        form.replace("ID", &id).replace("RESULT", &done().to_string())
+    }
+    let stream = |text: String| Answer::EventsThenEnd(vec![format!("data: {text}\n\n")]);
+    for form in [
+        r#"{"jsonrpc":"2.0","id":"ID","error":null,"result":RESULT}"#,
+        r#"{"jsonrpc":"2.0","result":RESULT,"id":ID.0,"error":null}"#,
+        "\u{feff}{\"jsonrpc\":\"2.0\",\"id\":ID,\"result\":RESULT}",
+    ] {
+        for is_stream in [false, true] {
+            let server = ScriptedServer::start(move |request, _| match method_of(request).as_str() {
+                "tools/call" if is_stream => stream(answer(request, form)),
+                "tools/call" => {
+                    let head = vec!["Content-Type: application/json".to_owned()];
+                    Answer::Http("200 OK", head, answer(request, form))
+                }
+                _ => legacy(request, "s"),
+            });
+            let gateway = with(&server, "");
+            let got = gateway.legacy().gets("far__work", json!({}));
+            assert_eq!(got, json!({"done": true}), "{form}, as a stream: {is_stream}");
+        }
+    }
+}
+
+#[test]
+fn an_answer_over_http_that_cannot_be_read_ends_its_call() {
+    for (text, reason) in [
+        (r#"{"jsonrpc":"2.0","id":ID,"result":{"x":NaN}}"#, "no JSON"),
+        (r#"{"id":ID,"result":{}}"#, "jsonrpc"),
+    ] {
+        let server = ScriptedServer::start(move |request, _| match method_of(request).as_str() {
+            "tools/call" => {
+                let text = text.replace("ID", &request.json()["id"].to_string());
+                Answer::EventsThenEnd(vec![format!("data: {text}\n\n")])
+            }
+            _ => legacy(request, "s"),
+        });
+        let gateway = with(&server, "");
+        let error = gateway.legacy().fails_as("backend_protocol", "far__work", json!({}));
+        assert!(error["message"].as_str().unwrap().contains(reason), "{error}");
     }
 }
 

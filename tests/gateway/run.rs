@@ -444,3 +444,16 @@ fn it_opens_no_port_and_writes_no_file() {
     assert_eq!(files, ["broker.toml"]);
     assert!(gateway.is_running());
 }
+
+#[test]
+fn lines_wait_where_too_many_calls_run() {
+    let mut gateway = Plan::new().backend("fake", &[]).run(&[]);
+    let client = gateway.legacy();
+    let calls: Vec<_> = (0..2_000)
+        .map(|at| client.begins_call("fake__echo", &json!({"at": at})))
+        .collect();
+    for call in calls {
+        let result = client.wire.answer_to(&call).unwrap();
+        assert_ne!(result["isError"], true, "{result}");
+    }
+}

@@ -106,6 +106,42 @@ fn callers_take_turns_where_a_backend_runs_one_call_at_a_time() {
 }
 
 #[test]
+fn a_cancelled_call_that_goes_on_counts_among_those_that_run_at_once() {
+    const LIMIT: u64 = 2;
+    let gateway = Plan::new()
+        .backend_with("fake", &[], &format!("concurrency = {LIMIT}"))
+        .start();
+    let client = gateway.legacy();
+    client.gets("fake__echo", json!({}));
+    for _ in 0..5 {
+        let call = client.begins_call("fake__late", &json!({"ms": 300}));
+        eventually("it runs", || {
+            let calls = gateway.get("/api/v1/gateway/calls").json();
+            (calls["calls"][0]["state"] == "running").then_some(())
+        });
+        client.wire.cancels(&call);
+        eventually("it is cancelled", || {
+            (gateway.get("/api/v1/gateway/calls").json()["total"] == 0).then_some(())
+        });
+    }
+    let most = client.gets("fake__most_at_once", json!({}));
+    assert_eq!(most, json!({"calls": LIMIT}));
+}
+
+#[test]
+fn further_calls_of_a_connection_are_refused_as_unavailable() {
+    let gateway = Gateway::with_fake(&[]);
+    let client = gateway.legacy();
+    client.gets("fake__echo", json!({}));
+    for _ in 0..256 {
+        client.begins_call("fake__never", &json!({}));
+    }
+    let error = client.fails_as("unavailable", "fake__echo", json!({}));
+    assert_eq!(error["detail"]["retryable"], true, "{error}");
+    gateway.legacy().gets("fake__echo", json!({}));
+}
+
+#[test]
 fn ids_and_tokens_of_clients_are_their_own() {
     let gateway = Gateway::with_fake(&[]);
     let clients: Vec<_> = (0..5).map(|_| gateway.legacy()).collect();

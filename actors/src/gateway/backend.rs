@@ -4,8 +4,17 @@
 mod idle;
 mod lists;
 mod pooled;
+mod watching;
 
-use std::{any::Any, collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    any::Any,
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use actix::{
     Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, SpawnHandle, Supervised,
@@ -48,6 +57,7 @@ pub(super) struct Backend {
     /// Watches the files of the program until it is dropped.
     watching: Option<Box<dyn Any>>,
     known_era: Option<BackendEra>,
+    failed_openings: Arc<AtomicU32>,
     keeping: Keeping,
     told: ToldLists,
     /// Of what it offers, if it was added.
@@ -88,11 +98,6 @@ struct Reported {
 #[rtype(result = "()")]
 pub(super) struct Ordered(pub BackendOrder);
 
-/// The files of the program have changed.
-#[derive(Message)]
-#[rtype(result = "()")]
-struct FilesChanged;
-
 /// The configuration has changed.
 #[derive(Message)]
 #[rtype(result = "()")]
@@ -131,6 +136,7 @@ impl Backend {
             last_number: 0,
             watching: None,
             known_era: None,
+            failed_openings: Arc::default(),
             keeping: Keeping::new(kept_lists),
             list_bytes: ListBytes::new(budget),
             told: ToldLists::default(),
@@ -232,6 +238,7 @@ impl Backend {
             config: Arc::clone(&config),
             profile: audience.map(|audience| audience.profile),
             known_era,
+            failed_openings: Arc::clone(&self.failed_openings),
             known_lists: self.shared.view().lists.clone(),
             log: Arc::clone(&self.shared.log),
             subscribed,
@@ -272,6 +279,7 @@ impl Backend {
         if self.is_removed || self.shared.view().config.is_disabled {
             return;
         }
+        self.failed_openings.store(0, Ordering::Relaxed);
         let hands_over = self.shared.view().config.hands_over;
         let event = if hands_over {
             LifeEvent::Changed(why)
@@ -279,17 +287,6 @@ impl Backend {
             LifeEvent::RestartOnceIdle(why)
         };
         self.on(event, ctx);
-    }
-
-    /// Watches the files that the configuration names.
-    fn watch(&mut self) {
-        let config = Arc::clone(&self.shared.view().config);
-        self.watching = None;
-        if !config.watch.is_empty() && !config.is_disabled {
-            let address = self.address.clone();
-            let changed = Arc::new(move || address.report(FilesChanged));
-            self.watching = Some(self.launcher.watch(&config, Arc::clone(&self.shared.log), changed));
-        }
     }
 
     /// Wakes the actor at the next deadline of the life.
@@ -538,19 +535,6 @@ impl Handler<Envelope<Ordered>> for Backend {
             BackendCommand::Stop => LifeEvent::Disable,
         };
         self.on(event, ctx);
-    }
-}
-
-impl Handler<Envelope<FilesChanged>> for Backend {
-    type Result = ();
-
-    fn handle(&mut self, _: Envelope<FilesChanged>, ctx: &mut Context<Self>) {
-        tracing::info!(
-            project = %self.shared.project,
-            backend = %self.shared.name,
-            "the files of a backend have changed"
-        );
-        self.renew(StartReason::Change, ctx);
     }
 }
 

@@ -13,7 +13,12 @@ use std::{
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
-use super::link_end::{LinkEnded, LinkRefusal};
+use tokio::{runtime::Handle, time::timeout};
+
+use super::{
+    lease::Place,
+    link_end::{LinkEnded, LinkRefusal},
+};
 use crate::model::BackendEra;
 
 /// The number of a call towards its backend: the id of its request, and its progress token. A number is never used again
@@ -50,6 +55,12 @@ pub trait Link: fmt::Debug + Send + Sync {
     /// Tells the backend that the answer to a call is not wanted. Its late answer is dropped.
     fn cancel(&self, number: CallNumber);
 
+    /// Notes that the backend knows something of a caller: an answer to a question.
+    fn note_learnt(&self);
+
+    /// Whether the backend knows something of a caller that is not for others.
+    fn has_learnt(&self) -> bool;
+
     /// Whether it takes calls.
     fn is_open(&self) -> bool;
 
@@ -64,6 +75,9 @@ pub trait Link: fmt::Debug + Send + Sync {
 
     /// Waits until no call of a caller that was cancelled may still run.
     fn wait_until_settled(self: Arc<Self>) -> BoxFuture<'static, ()>;
+
+    /// Waits until the late answer to a call of a caller that was cancelled has come, or the connection has ended.
+    fn wait_until_answered(self: Arc<Self>, number: CallNumber) -> BoxFuture<'static, ()>;
 
     /// Waits until the connection has ended.
     fn wait_until_closed(self: Arc<Self>) -> BoxFuture<'static, ()>;
@@ -110,6 +124,10 @@ pub enum CallEnd {
     Error(Bytes),
     /// The answer has more bytes than are allowed.
     TooLarge { limit: usize },
+    /// The backend has answered, and its answer cannot be read: why.
+    Broken { reason: String },
+    /// The answers that wait for their clients leave no room for this one.
+    NoRoom,
     /// The server of the backend has answered with an error of HTTP, or with something that is no message of MCP.
     HttpError {
         status: u16,
@@ -221,6 +239,10 @@ impl CallEvents {
     }
 }
 
+/// How long a cancelled call without a late answer counts as one that runs. Servers that obey a cancellation do not answer,
+/// and those that ignore it run on: their calls count among those that run at once.
+const CANCELLED_TURN_MAX: Duration = Duration::from_secs(5);
+
 /// A call that a backend has been asked to run. Dropping it before its end cancels it.
 #[derive(Debug)]
 pub struct Call {
@@ -228,6 +250,7 @@ pub struct Call {
     number: CallNumber,
     events: Arc<CallEvents>,
     has_ended: bool,
+    place: Option<Place>,
 }
 
 impl Call {
@@ -238,7 +261,20 @@ impl Call {
             number,
             events,
             has_ended: false,
+            place: None,
         }
+    }
+
+    /// Keeps what the call occupies until it has ended.
+    #[must_use]
+    pub fn in_place(mut self, place: Place) -> Self {
+        self.place = Some(place);
+        self
+    }
+
+    /// Takes out what it occupies: its instance has ended.
+    pub fn vacate(&mut self) -> Option<Place> {
+        self.place.take()
     }
 
     /// The number of the call.
@@ -266,8 +302,18 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        if !self.has_ended {
-            self.link.cancel(self.number);
+        if self.has_ended {
+            return;
+        }
+        self.link.cancel(self.number);
+        if let Some(turn) = self.place.take().and_then(Place::into_turn)
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let answered = Arc::clone(&self.link).wait_until_answered(self.number);
+            runtime.spawn(async move {
+                let _ = timeout(CANCELLED_TURN_MAX, answered).await;
+                drop(turn);
+            });
         }
     }
 }

@@ -41,12 +41,14 @@ impl CallOutcome {
             | BackendFailure::Exists { .. }
             | BackendFailure::CommandNotAllowed { .. }
             | BackendFailure::Unavailable { .. }
-            | BackendFailure::Busy { .. } => Self::Refused,
+            | BackendFailure::Busy { .. }
+            | BackendFailure::TooManyCalls { .. } => Self::Refused,
             BackendFailure::Died { .. } => Self::Died,
             BackendFailure::TimedOut { .. } => Self::TimedOut,
-            BackendFailure::ShuttingDown { .. } | BackendFailure::Cancelled { .. } | BackendFailure::GivenUp { .. } => {
-                Self::Cancelled
-            }
+            BackendFailure::ShuttingDown { .. }
+            | BackendFailure::Cancelled { .. }
+            | BackendFailure::GivenUp { .. }
+            | BackendFailure::NoRoom { .. } => Self::Cancelled,
             BackendFailure::Http { .. } | BackendFailure::Protocol { .. } | BackendFailure::TooLarge { .. } => {
                 Self::Error
             }

@@ -5,7 +5,7 @@ use std::{
     collections::VecDeque,
     pin::pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
     time::Duration,
@@ -13,7 +13,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use tokio::sync::Notify;
+use tokio::{runtime::Handle, sync::Notify, time::sleep};
 
 use super::{
     call::{Call, CallEnd, CallEvent, CallEvents, CallNumber, CallPurpose, InputRequest, Link},
@@ -37,17 +37,28 @@ const CANCELLED_LOGS_MAX: Duration = Duration::from_secs(10);
 /// Such calls that are remembered.
 const CANCELLED_LEN_MAX: usize = 1_024;
 
+/// Questions that wait for the next call of a caller.
+const KEPT_QUESTIONS_MAX: usize = 8;
+/// How long a backend has, after the answers to what it has asked before its call, to take them in. No message tells when it
+/// has: the official filesystem server looks at the folders that it was told.
+const TAKE_IN_TIME: Duration = Duration::from_millis(200);
+
 /// The id of the request that sets the level of log messages. Calls have far higher numbers.
 pub const SET_LOG_LEVEL: CallNumber = CallNumber(4);
+/// The id of the request whose answer comes after what the backend asks when it starts.
+pub const FIRST_PING: CallNumber = CallNumber(3);
 
 /// The link of one lasting connection.
 #[derive(Debug)]
 pub struct FrameLink {
+    own: Weak<Self>,
     number: u64,
     /// Modern, once the handshake has said so.
     is_modern: AtomicBool,
     /// The lowest level of log messages that a caller has wanted; 0 where the backend sends none.
     log_rank: AtomicU8,
+    /// The backend knows something of the caller that used it last.
+    has_learnt: AtomicBool,
     state: Mutex<State>,
     /// Frames wait to be written.
     wake: Notify,
@@ -73,6 +84,21 @@ struct State {
     /// Bytes that were written, since the beginning.
     written: u64,
     is_closed: bool,
+    /// Questions without a call wait for the next one.
+    keeps_questions: bool,
+    kept_questions: Vec<InputRequest>,
+    /// The call that they went to. Its frame is sent once they have been answered.
+    held: Option<HeldCall>,
+    /// A caller has had a call.
+    had_caller: bool,
+}
+
+#[derive(Debug)]
+struct HeldCall {
+    number: CallNumber,
+    frame: Vec<u8>,
+    /// The questions that have no answer yet.
+    questions: Vec<InputRequest>,
 }
 
 #[derive(Debug)]
@@ -98,10 +124,12 @@ impl FrameLink {
     /// The link of a new connection.
     pub fn new() -> Arc<Self> {
         static LAST: AtomicU64 = AtomicU64::new(0);
-        Arc::new(Self {
+        Arc::new_cyclic(|own| Self {
+            own: Weak::clone(own),
             number: LAST.fetch_add(1, Ordering::Relaxed) + 1,
             is_modern: AtomicBool::new(false),
             log_rank: AtomicU8::new(0),
+            has_learnt: AtomicBool::new(false),
             state: Mutex::default(),
             wake: Notify::new(),
             idle: Notify::new(),
@@ -176,6 +204,16 @@ impl FrameLink {
         matches!(self.lock().slots.get(number), Found::Open(_))
     }
 
+    /// Whether this is the number of an open call that serves a caller.
+    pub fn serves_caller(&self, number: CallNumber) -> bool {
+        matches!(self.lock().slots.get(number), Found::Open(call) if call.purpose == CallPurpose::Caller)
+    }
+
+    /// The number of the only open call. `None` if there are several or none.
+    pub fn only_call(&self) -> Option<CallNumber> {
+        self.lock().slots.only()
+    }
+
     /// Ends the call of this number.
     pub fn end(&self, number: CallNumber, end: CallEnd) -> Belongs {
         let mut state = self.lock();
@@ -213,14 +251,47 @@ impl FrameLink {
         }
     }
 
+    /// Keeps questions that come while no call is open for the next one, which is sent after their answers. For a backend that
+    /// runs one call at a time.
+    pub fn keep_questions(&self) {
+        self.lock().keeps_questions = true;
+    }
+
     /// Passes questions of the backend, which came together, to the call that they belong to: the one that the connection
     /// names, or else the only one that serves a caller, unless a cancelled one may still run. Returns those that no call
     /// takes.
-    pub fn ask(&self, number: Option<CallNumber>, questions: Vec<InputRequest>) -> Vec<InputRequest> {
-        let events = self.lock().call_of_caller(number, CANCELLED_ASKS_MAX);
-        match events {
-            Some(events) => events.ask(questions),
-            None => questions,
+    pub fn ask(&self, number: Option<CallNumber>, mut questions: Vec<InputRequest>) -> Vec<InputRequest> {
+        let mut state = self.lock();
+        if let Some(events) = state.call_of_caller(number, CANCELLED_ASKS_MAX) {
+            drop(state);
+            return events.ask(questions);
+        }
+        let is_quiet = state.callers == 0 && !state.may_run_cancelled(CANCELLED_ASKS_MAX);
+        if number.is_some() || !state.keeps_questions || !is_quiet {
+            return questions;
+        }
+        if state.had_caller {
+            // They may be about what it knows of its last caller.
+            self.note_learnt();
+        }
+        let room = KEPT_QUESTIONS_MAX.saturating_sub(state.kept_questions.len());
+        let refused = questions.split_off(room.min(questions.len()));
+        state.kept_questions.extend(questions);
+        refused
+    }
+
+    /// Sends the call that was held back until the backend has its answers.
+    fn send_held(&self, number: CallNumber) {
+        let mut state = self.lock();
+        let Some(held) = state.held.take_if(|held| held.number == number) else {
+            return;
+        };
+        let start = state.taken + state.outgoing.len() as u64;
+        if let Some(call) = state.slots.get_mut(number) {
+            call.start = start;
+            state.append(|out| out.extend_from_slice(&held.frame));
+            drop(state);
+            self.wake.notify_one();
         }
     }
 
@@ -232,6 +303,8 @@ impl FrameLink {
         let calls = state.slots.drain();
         state.callers = 0;
         state.cancelled.clear();
+        state.kept_questions.clear();
+        state.held = None;
         self.idle.notify_waiters();
         self.settled.notify_waiters();
         state.outgoing = Vec::new();
@@ -320,14 +393,33 @@ impl Link for FrameLink {
         if state.outgoing.len() >= OUTGOING_BYTES_MAX || state.outgoing_len >= OUTGOING_LEN_MAX {
             return Err(LinkRefusal::Busy);
         }
+        let serves_caller = purpose == CallPurpose::Caller;
+        let is_held = serves_caller && !state.kept_questions.is_empty();
         let call = OpenCall {
             events: Arc::clone(&events),
             purpose,
-            start: state.taken + state.outgoing.len() as u64,
+            start: if is_held {
+                u64::MAX
+            } else {
+                state.taken + state.outgoing.len() as u64
+            },
         };
         let number = state.slots.insert(call).ok_or(LinkRefusal::Busy)?;
-        state.callers += usize::from(purpose == CallPurpose::Caller);
-        state.append(|out| write(number, out));
+        state.callers += usize::from(serves_caller);
+        state.had_caller |= serves_caller;
+        if is_held {
+            let questions = std::mem::take(&mut state.kept_questions);
+            let mut frame = Vec::new();
+            write(number, &mut frame);
+            events.ask(questions.clone());
+            state.held = Some(HeldCall {
+                number,
+                frame,
+                questions,
+            });
+        } else {
+            state.append(|out| write(number, out));
+        }
         drop(state);
         self.wake.notify_one();
         Ok(Call::new(self, number, events))
@@ -350,6 +442,29 @@ impl Link for FrameLink {
         };
         let id = &question.id;
         self.send(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"{member}\":{value}}}").as_bytes());
+        let mut state = self.lock();
+        let Some(held) = &mut state.held else { return };
+        held.questions.retain(|waiting| waiting.id != *id);
+        if !held.questions.is_empty() {
+            return;
+        }
+        let number = held.number;
+        drop(state);
+        match (Handle::try_current(), self.own.upgrade()) {
+            (Ok(runtime), Some(link)) => drop(runtime.spawn(async move {
+                sleep(TAKE_IN_TIME).await;
+                link.send_held(number);
+            })),
+            _ => self.send_held(number),
+        }
+    }
+
+    fn note_learnt(&self) {
+        self.has_learnt.store(true, Ordering::Relaxed);
+    }
+
+    fn has_learnt(&self) -> bool {
+        self.has_learnt.load(Ordering::Relaxed)
     }
 
     fn cancel(&self, number: CallNumber) {
@@ -359,6 +474,11 @@ impl Link for FrameLink {
         };
         if state.is_closed {
             return;
+        }
+        if let Some(held) = state.held.take_if(|held| held.number == number) {
+            // The backend does not know of it, and waits for its answers.
+            state.kept_questions = held.questions;
+            return self.note_if_idle(&state);
         }
         if call.purpose == CallPurpose::Caller {
             state.note_cancelled(number);
@@ -394,6 +514,11 @@ impl Link for FrameLink {
         Box::pin(async move { until(&self.settled, || !self.owes_answer()).await })
     }
 
+    fn wait_until_answered(self: Arc<Self>, number: CallNumber) -> BoxFuture<'static, ()> {
+        let is_answered = move |state: &State| state.cancelled.iter().all(|(cancelled, _)| *cancelled != number);
+        Box::pin(async move { until(&self.settled, || is_answered(&self.lock())).await })
+    }
+
     fn wait_until_closed(self: Arc<Self>) -> BoxFuture<'static, ()> {
         Box::pin(async move { until(&self.settled, || !self.is_open()).await })
     }
@@ -412,145 +537,4 @@ async fn until(changed: &Notify, is_so: impl Fn() -> bool) {
 }
 
 #[cfg(test)]
-mod tests {
-    use futures_util::FutureExt;
-
-    use super::*;
-
-    fn open(link: &Arc<FrameLink>, text: &str) -> Call {
-        let link = Arc::clone(link);
-        let mut write = |number: CallNumber, out: &mut Vec<u8>| {
-            out.extend_from_slice(format!("{text}{}", number.0).as_bytes());
-        };
-        link.open(CallPurpose::Caller, &mut write).unwrap()
-    }
-
-    fn end_of(call: &mut Call) -> CallEnd {
-        match call.next().now_or_never() {
-            Some(CallEvent::Ended(end)) => end,
-            other => panic!("the call has ended: {other:?}"),
-        }
-    }
-
-    #[test]
-    fn answers_reach_their_calls_and_late_ones_reach_none() {
-        let link = FrameLink::new();
-        let (mut first, second) = (open(&link, "a"), open(&link, "b"));
-        let mut sent = Vec::new();
-        link.take_outgoing(&mut sent);
-        let text = format!("a{}\nb{}\n", first.number().0, second.number().0);
-        assert_eq!(sent, text.as_bytes());
-
-        let result = || CallEnd::Result(Bytes::from_static(b"{}"));
-        assert_eq!(link.end(first.number(), result()), Belongs::ToCall);
-        assert_eq!(link.end(first.number(), result()), Belongs::ToEndedCall);
-        assert!(matches!(end_of(&mut first), CallEnd::Result(_)));
-
-        let number = second.number();
-        drop(second);
-        assert_eq!(link.end(number, result()), Belongs::ToEndedCall);
-        assert_eq!(link.in_flight(), 0);
-        sent.clear();
-        link.take_outgoing(&mut sent);
-        let cancelled = format!("\"requestId\":{}", number.0);
-        assert!(String::from_utf8(sent).unwrap().contains(&cancelled));
-    }
-
-    #[test]
-    fn calls_of_which_no_byte_was_written_can_be_sent_again() {
-        let link = FrameLink::new();
-        let mut calls = [open(&link, "a"), open(&link, "b"), open(&link, "c")];
-        let mut sent = Vec::new();
-        link.take_outgoing(&mut sent);
-        let first_len = sent.iter().position(|byte| *byte == b'\n').unwrap() + 1;
-        link.note_written(first_len + 1);
-        link.close(&Arc::default());
-        let ends = calls.each_mut().map(end_of);
-        assert!(matches!(ends[0], CallEnd::Died(_)));
-        assert!(matches!(ends[1], CallEnd::Died(_)), "one byte of it was written");
-        assert!(matches!(ends[2], CallEnd::NotSent));
-        let refused = Arc::clone(&link).open(CallPurpose::Own, &mut |_, _| {});
-        assert_eq!(refused.unwrap_err(), LinkRefusal::Closed);
-    }
-
-    #[test]
-    fn a_backend_that_does_not_read_is_busy() {
-        let link = FrameLink::new();
-        let calls: Vec<_> = (0..OUTGOING_LEN_MAX).map(|_| open(&link, "x")).collect();
-        let refused = || Arc::clone(&link).open(CallPurpose::Own, &mut |_, _| {}).unwrap_err();
-        assert_eq!(refused(), LinkRefusal::Busy);
-        let mut sent = Vec::new();
-        link.take_outgoing(&mut sent);
-        let large = open(&link, &"x".repeat(OUTGOING_BYTES_MAX));
-        assert_eq!(refused(), LinkRefusal::Busy);
-        assert_eq!(link.in_flight(), calls.len() + 1);
-        drop(large);
-    }
-
-    #[test]
-    fn a_question_reaches_the_call_that_is_named_or_the_only_one() {
-        let link = FrameLink::new();
-        let question = || InputRequest {
-            id: "\"q\"".into(),
-            method: "roots/list".into(),
-            params: "{}".into(),
-        };
-        let asks = |number| link.ask(number, vec![question()]).is_empty();
-        assert!(!asks(None), "no call is open");
-        let own = Arc::clone(&link).open(CallPurpose::Own, &mut |_, _| {}).unwrap();
-        let mut first = open(&link, "a");
-        assert!(!asks(Some(own.number())), "the broker asks itself nothing");
-        assert!(asks(None));
-        let second = open(&link, "b");
-        assert!(!asks(None), "of two calls it may belong to either");
-        assert!(asks(Some(first.number())));
-        link.progress(first.number(), Bytes::from_static(b"{}"));
-        let (questions, mut sent) = (first.take_questions(), Vec::new());
-        for question in &questions {
-            link.answer(question, Ok("{\"roots\":[]}"));
-        }
-        assert_eq!(questions.len(), 2);
-        assert!(matches!(first.next().now_or_never(), Some(CallEvent::Progress(_))));
-        link.take_outgoing(&mut sent);
-        let answer = "{\"jsonrpc\":\"2.0\",\"id\":\"q\",\"result\":{\"roots\":[]}}\n";
-        assert_eq!(String::from_utf8(sent).unwrap().matches(answer).count(), 2);
-        let number = second.number();
-        drop(second);
-        assert!(!asks(None), "the cancelled call may still run");
-        assert!(link.owes_answer());
-        link.end(number, CallEnd::NotSent);
-        let refused = link.ask(None, (0..40).map(|_| question()).collect());
-        assert_eq!(refused.len(), 8, "questions that nobody reads are bounded");
-    }
-
-    #[test]
-    fn the_lowest_level_of_log_messages_is_asked_for_once() {
-        let link = FrameLink::new();
-        link.want_log_level(3, "info");
-        link.enable_log_levels();
-        for (rank, level) in [(5, "warning"), (5, "warning"), (3, "info"), (5, "warning")] {
-            link.want_log_level(rank, level);
-        }
-        let mut sent = Vec::new();
-        link.take_outgoing(&mut sent);
-        let sent = String::from_utf8(sent).unwrap();
-        let levels: Vec<_> = sent.lines().map(|line| line.rsplit('"').nth(1).unwrap()).collect();
-        assert_eq!(levels, ["warning", "info"]);
-    }
-
-    #[test]
-    fn of_many_progress_notifications_the_last_ones_reach_a_slow_caller() {
-        let link = FrameLink::new();
-        let mut call = open(&link, "a");
-        for at in 0..100 {
-            link.progress(call.number(), Bytes::from(format!("{at}")));
-        }
-        link.end(call.number(), CallEnd::NotSent);
-        let mut seen = Vec::new();
-        while let Some(CallEvent::Progress(params)) = call.next().now_or_never() {
-            seen.push(String::from_utf8(params.to_vec()).unwrap());
-        }
-        assert_eq!(seen.len(), 32);
-        assert_eq!(seen.last().map(String::as_str), Some("99"));
-    }
-}
+mod tests;

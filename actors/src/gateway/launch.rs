@@ -1,7 +1,11 @@
 //! How the gateway gets running instances of backends: what it asks for, and what it is told. The program brings the
 //! processes and sockets.
 
-use std::{any::Any, fmt, sync::Arc};
+use std::{
+    any::Any,
+    fmt,
+    sync::{Arc, atomic::AtomicU32},
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +51,8 @@ pub struct LaunchOrder {
     pub profile: Option<Profile>,
     /// The era that an earlier instance spoke.
     pub known_era: Option<BackendEra>,
+    /// Attempts in a row in which an instance of an unknown era has ended with each opening that it got.
+    pub failed_openings: Arc<AtomicU32>,
     /// What an earlier instance offered.
     pub known_lists: Option<Arc<BackendLists>>,
     /// Takes what it writes to stderr.
@@ -67,7 +73,7 @@ pub type Report = Arc<dyn Fn(InstanceEvent) + Send + Sync>;
 /// What becomes of an instance.
 #[derive(Debug)]
 pub enum InstanceEvent {
-    /// It has a process.
+    /// It has a process: that of its program.
     Running { pid: u32 },
     /// It has answered the handshake and takes calls.
     Ready(ReadyInstance),

@@ -36,7 +36,7 @@ pub struct Lease {
     id: u64,
     link: Arc<dyn Link>,
     // Given to the next call after the instance was given back.
-    _turn: Turn,
+    turn: Option<Turn>,
 }
 
 /// Why a call gets no instance.
@@ -56,6 +56,16 @@ pub enum Place {
     Turn(Turn),
     /// An instance of the pool.
     Lease(Lease),
+}
+
+impl Place {
+    /// Gives back what the call occupies but its turn.
+    pub(super) fn into_turn(self) -> Option<Turn> {
+        match self {
+            Self::Turn(turn) => Some(turn),
+            Self::Lease(mut lease) => lease.turn.take(),
+        }
+    }
 }
 
 impl Leases {
@@ -146,16 +156,21 @@ impl Leases {
         self.lock().is_starting(audience)
     }
 
-    /// Lends an instance for this audience. Waits for one, behind the earlier calls of the same caller, as long as there is
-    /// room for the instance.
+    /// Lends an instance for this audience to a caller, `learner`, of whom the instance may learn something. Waits for one,
+    /// behind the earlier calls of the same caller, as long as there is room for the instance.
     ///
     /// # Errors
     /// [`NotLent`].
-    pub async fn lend(self: &Arc<Self>, caller: CallerId, audience: &Audience) -> Result<Lease, NotLent> {
+    pub async fn lend(
+        self: &Arc<Self>,
+        caller: CallerId,
+        audience: &Audience,
+        learner: &Arc<str>,
+    ) -> Result<Lease, NotLent> {
         // A call without a turn keeps no instance from those with one.
         let _counted = Counted::new(&self.waiting);
         let mut turn = Some(self.take_turn(caller).await?);
-        let _waiting = Waiting::enter(self, audience).ok_or(NotLent::TooManyWait)?;
+        let _waiting = Waiting::enter(self, audience, learner).ok_or(NotLent::TooManyWait)?;
         let mut changes = self.changed.subscribe();
         loop {
             let has_turn = match turn.take() {
@@ -163,7 +178,7 @@ impl Leases {
                 None => self.take_turn(caller).await?,
             };
             changes.borrow_and_update();
-            let wanted = self.lock().want(audience, mono_ms());
+            let wanted = self.lock().want(audience, learner, mono_ms());
             match wanted {
                 Wanted::Lent(id, link) => {
                     let leases = Arc::clone(self);
@@ -171,7 +186,7 @@ impl Leases {
                         leases,
                         id,
                         link,
-                        _turn: has_turn,
+                        turn: Some(has_turn),
                     });
                 }
                 Wanted::Resting(rest) => return Err(NotLent::Resting(rest)),
@@ -194,18 +209,19 @@ impl Leases {
 }
 
 /// A call that waits for an instance, until it is dropped.
-struct Waiting<'a>(&'a Leases, &'a Audience);
+struct Waiting<'a>(&'a Leases, &'a Audience, &'a Arc<str>);
 
 impl<'a> Waiting<'a> {
-    fn enter(leases: &'a Leases, audience: &'a Audience) -> Option<Self> {
-        leases.lock().enter(audience.clone()).then_some(Self(leases, audience))
+    fn enter(leases: &'a Leases, audience: &'a Audience, learner: &'a Arc<str>) -> Option<Self> {
+        let enters = leases.lock().enter(audience.clone(), Arc::clone(learner));
+        enters.then_some(Self(leases, audience, learner))
     }
 }
 
 impl Drop for Waiting<'_> {
     /// What waited for this call may make room for another one.
     fn drop(&mut self) {
-        self.0.change(|pool, _| pool.leave(self.1));
+        self.0.change(|pool, _| pool.leave(self.1, self.2));
     }
 }
 

@@ -10,7 +10,6 @@ use uuid::Uuid;
 
 use super::{
     call::{Call, InputRequest},
-    lease::Place,
     open_calls::CallEntry,
 };
 
@@ -21,8 +20,6 @@ const PARKED_MAX: usize = 64;
 #[derive(Debug)]
 pub struct ParkedCall {
     pub call: Call,
-    /// What it occupies; `None` once its instance has ended.
-    pub place: Option<Place>,
     /// What the caller is asked, at least one question.
     pub questions: Vec<InputRequest>,
     /// What operators see of it.
@@ -60,7 +57,7 @@ impl ParkedCalls {
     /// Frees what a call occupies whose instance has ended. It waits for its caller, who is told that.
     pub fn vacate(&self, id: Uuid) {
         // Dropped once the lock is free: another call gets it.
-        let place = self.lock().get_mut(&id).and_then(|call| call.place.take());
+        let place = self.lock().get_mut(&id).and_then(|parked| parked.call.vacate());
         drop(place);
     }
 
@@ -81,7 +78,7 @@ impl ParkedCalls {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gateway::{CallOrigin, CallPurpose, FrameLink, Link, OpenCalls, Turns};
+    use crate::gateway::{CallOrigin, CallPurpose, FrameLink, Link, OpenCalls, Place, Turns};
 
     #[test]
     fn a_parked_call_is_taken_once_and_their_number_is_bounded() {
@@ -93,8 +90,10 @@ mod tests {
             method: "tools/call",
         };
         let call = || ParkedCall {
-            call: Arc::clone(&link).open(CallPurpose::Caller, &mut |_, _| {}).unwrap(),
-            place: turns.try_take().map(Place::Turn),
+            call: Arc::clone(&link)
+                .open(CallPurpose::Caller, &mut |_, _| {})
+                .unwrap()
+                .in_place(Place::Turn(turns.try_take().unwrap())),
             questions: Vec::new(),
             entry: open_calls.begin(origin(), 0),
         };

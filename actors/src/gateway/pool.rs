@@ -66,8 +66,8 @@ impl PoolKind {
 pub struct Pool {
     kind: PoolKind,
     instances: Vec<Pooled>,
-    /// For whom calls wait.
-    waiting: Vec<Audience>,
+    /// For whom calls wait, and whose calls they are.
+    waiting: Vec<(Audience, Arc<str>)>,
     last_id: u64,
     rests: Vec<Rest>,
 }
@@ -76,7 +76,20 @@ pub struct Pool {
 struct Pooled {
     id: u64,
     audience: Audience,
+    /// Whose call used it last. Once it has learnt something of that caller, it serves no other one.
+    last_caller: Option<Arc<str>>,
     state: PooledState,
+}
+
+impl Pooled {
+    /// The caller of whom it has learnt something.
+    fn bound_to(&self) -> Option<&Arc<str>> {
+        let has_learnt = match &self.state {
+            PooledState::Ready { link, .. } | PooledState::Settling(link) => link.has_learnt(),
+            PooledState::Starting => false,
+        };
+        self.last_caller.as_ref().filter(|_| has_learnt)
+    }
 }
 
 #[derive(Debug)]
@@ -166,30 +179,32 @@ impl Pool {
         self.instances.push(Pooled {
             id: self.last_id,
             audience: Profile::ALL.into(),
+            last_caller: None,
             state: PooledState::ready(link, now_ms),
         });
     }
 
     /// Notes that a call waits for an instance until [`Self::leave`]. False if too many wait.
-    pub fn enter(&mut self, audience: Audience) -> bool {
+    pub fn enter(&mut self, audience: Audience, caller: Arc<str>) -> bool {
         let has_room = self.waiting.len() < WAITING_LEN_MAX;
         if has_room {
-            self.waiting.push(audience);
+            self.waiting.push((audience, caller));
         }
         has_room
     }
 
     /// A call does not wait any longer.
-    pub fn leave(&mut self, audience: &Audience) {
-        if let Some(at) = self.waiting.iter().position(|waiting| waiting == audience) {
+    pub fn leave(&mut self, audience: &Audience, caller: &Arc<str>) {
+        let is_it = |(waiting, of): &(Audience, Arc<str>)| (waiting, of) == (audience, caller);
+        if let Some(at) = self.waiting.iter().position(is_it) {
             self.waiting.swap_remove(at);
         }
     }
 
-    /// Lends an instance to a call that waits for it.
-    pub fn want(&mut self, audience: &Audience, now_ms: u64) -> Wanted {
+    /// Lends an instance to a call of this caller that waits for it.
+    pub fn want(&mut self, audience: &Audience, caller: &Arc<str>, now_ms: u64) -> Wanted {
         let Some((size, one_call)) = self.kind.bounds() else {
-            return match (self.kind, self.lend(None, true)) {
+            return match (self.kind, self.lend(None, caller, true)) {
                 (PoolKind::Closed, _) => Wanted::Closed,
                 (_, Some((id, link))) => Wanted::Lent(id, link),
                 (_, None) => Wanted::Wait {
@@ -202,7 +217,7 @@ impl Pool {
         if audience.owner.is_some() != matches!(self.kind, PoolKind::Owners { .. }) {
             return Wanted::Closed;
         }
-        if let Some((id, link)) = self.lend(Some(audience), one_call) {
+        if let Some((id, link)) = self.lend(Some(audience), caller, one_call) {
             return Wanted::Lent(id, link);
         }
         if let Some(rest) = self.rest_of(audience, now_ms) {
@@ -259,29 +274,46 @@ impl Pool {
         self.instances.push(Pooled {
             id,
             audience,
+            last_caller: None,
             state: PooledState::Starting,
         });
         PoolOrder::Start { id }
     }
 
-    /// Lends the instance for this audience that was used last, or the only one.
-    fn lend(&mut self, audience: Option<&Audience>, one_call: bool) -> Option<(u64, Arc<dyn Link>)> {
-        let serves = |pooled: &Pooled| audience.is_none_or(|audience| pooled.audience == *audience);
-        for pooled in self.instances.iter_mut().rev().filter(|pooled| serves(pooled)) {
-            if let PooledState::Ready { link, calls, .. } = &mut pooled.state
-                && link.is_open()
-                && (*calls == 0 || !one_call)
-            {
+    /// Lends the instance for this audience that was used last, or the only one. One that knows the caller goes before others,
+    /// and one that has learnt something of another caller is not lent.
+    fn lend(&mut self, audience: Option<&Audience>, caller: &Arc<str>, one_call: bool) -> Option<(u64, Arc<dyn Link>)> {
+        let is_free = |pooled: &Pooled| {
+            let serves = audience.is_none_or(|audience| pooled.audience == *audience);
+            let is_ready = matches!(&pooled.state, PooledState::Ready { link, calls, .. }
+                if link.is_open() && (*calls == 0 || !one_call));
+            serves && is_ready
+        };
+        // The only instance serves all callers, and so do those that run several calls at once.
+        let is_anyones = audience.is_none() || !one_call;
+        let knows = |pooled: &Pooled| pooled.bound_to() == Some(caller);
+        let may_serve = |pooled: &Pooled| is_anyones || pooled.bound_to().is_none();
+        let free = |wanted: &dyn Fn(&Pooled) -> bool| {
+            let mut instances = self.instances.iter().enumerate().rev();
+            instances
+                .find(|(_, pooled)| is_free(pooled) && wanted(pooled))
+                .map(|(at, _)| at)
+        };
+        let at = free(&knows).or_else(|| free(&may_serve))?;
+        let pooled = &mut self.instances[at];
+        pooled.last_caller = Some(Arc::clone(caller));
+        match &mut pooled.state {
+            PooledState::Ready { link, calls, .. } => {
                 *calls += 1;
-                return Some((pooled.id, Arc::clone(link)));
+                Some((pooled.id, Arc::clone(link)))
             }
+            PooledState::Starting | PooledState::Settling(_) => None,
         }
-        None
     }
 
     /// Calls that wait for an instance for this audience.
     fn waiting_for(&self, audience: &Audience) -> usize {
-        self.waiting.iter().filter(|waiting| *waiting == audience).count()
+        self.waiting.iter().filter(|(waiting, _)| waiting == audience).count()
     }
 
     /// Whether an instance runs several calls at once.
@@ -291,8 +323,13 @@ impl Pool {
 
     /// Takes the instance out that was not used for the longest time. One for which a call waits stays.
     fn give_up_unused(&mut self) -> Option<PoolOrder> {
-        let is_unused = |pooled: &&Pooled| pooled.state.is_unused();
+        let is_unused = |pooled: &&Pooled| pooled.state.is_unused() && pooled.bound_to().is_none();
         let is_spare = |pooled: &Pooled| {
+            if let Some(caller) = pooled.bound_to() {
+                let mut waiting = self.waiting.iter();
+                let is_awaited = waiting.any(|(audience, of)| (audience, of) == (&pooled.audience, caller));
+                return pooled.state.is_unused() && !is_awaited;
+            }
             let unused = self.instances.iter().filter(is_unused);
             let same = unused.filter(|other| other.audience == pooled.audience).count();
             pooled.state.is_unused() && same > self.waiting_for(&pooled.audience)

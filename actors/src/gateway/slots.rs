@@ -79,6 +79,14 @@ impl<T> Slots<T> {
         self.slots.iter().filter_map(|slot| slot.call.as_ref())
     }
 
+    /// The number of the only open call. `None` if there are several or none.
+    pub fn only(&self) -> Option<CallNumber> {
+        let is_open = |(_, slot): &(usize, &Slot<T>)| slot.call.is_some();
+        let mut open = self.slots.iter().enumerate().filter(is_open);
+        let (index, slot) = open.next().filter(|_| self.len() == 1)?;
+        Some(CallNumber(slot.generation << INDEX_BITS | index as u64))
+    }
+
     /// Looks at an open call.
     pub fn get(&self, number: CallNumber) -> Found<&T> {
         match self.slot(number) {
@@ -92,6 +100,13 @@ impl<T> Slots<T> {
             }
             None => Found::Unknown,
         }
+    }
+
+    /// An open call, to be changed.
+    pub fn get_mut(&mut self, number: CallNumber) -> Option<&mut T> {
+        let (index, generation) = self.slot(number)?;
+        let slot = &mut self.slots[index];
+        slot.call.as_mut().filter(|_| slot.generation == generation)
     }
 
     /// Takes a call out.
@@ -135,12 +150,13 @@ mod tests {
     fn a_number_finds_its_call_until_it_is_taken_out() {
         let mut slots = Slots::default();
         let (first, second) = (slots.insert("a").unwrap(), slots.insert("b").unwrap());
-        assert_eq!(slots.len(), 2);
+        assert_eq!((slots.len(), slots.only()), (2, None));
         assert_eq!(slots.get(first), Found::Open(&"a"));
         assert_eq!(slots.remove(second), Found::Open("b"));
         assert_eq!(slots.remove(second), Found::Late);
+        assert_eq!(slots.only(), Some(first));
         assert_eq!(slots.remove(first), Found::Open("a"));
-        assert_eq!(slots.len(), 0);
+        assert_eq!((slots.len(), slots.only()), (0, None));
     }
 
     #[test]

@@ -9,10 +9,10 @@ use scan::ScanError;
 /// The members of an object in their order: decoded keys and raw values.
 ///
 /// # Errors
-/// The text is not exactly one object, or is nested too deeply.
+/// The text is not exactly one object.
 pub fn members(text: &str) -> Result<Vec<(Cow<'_, str>, &str)>, ScanError> {
     let mut members = Vec::new();
-    scan::members::<ScanError>(text, |key, value| {
+    scan::deep_members::<ScanError>(text, |key, value| {
         members.push((key, value));
         Ok(())
     })?;
@@ -22,7 +22,7 @@ pub fn members(text: &str) -> Result<Vec<(Cow<'_, str>, &str)>, ScanError> {
 /// The raw value of a member of an object; the last one if there are several. `None` also for a text that is no object.
 pub fn member<'a>(text: &'a str, wanted: &str) -> Option<&'a str> {
     let mut found = None;
-    scan::members::<ScanError>(text, |key, value| {
+    scan::deep_members::<ScanError>(text, |key, value| {
         if key == wanted {
             found = Some(value);
         }
@@ -56,7 +56,7 @@ pub fn replace_values<E: From<ScanError>>(
     mut replace: impl FnMut(&str, &str) -> Result<Option<String>, E>,
 ) -> Result<String, E> {
     let (mut out, mut copied) = (String::with_capacity(text.len() + 64), 0);
-    scan::members::<E>(text, |key, value| {
+    scan::deep_members::<E>(text, |key, value| {
         if let Some(replaced) = replace(&key, value)? {
             let start = value.as_ptr().addr() - text.as_ptr().addr();
             out.push_str(&text[copied..start]);

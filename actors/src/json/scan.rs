@@ -32,6 +32,18 @@ pub fn members<'a, E: From<ScanError>>(
     walk(text, |_, _| false, |_, key, value| member(key, value))
 }
 
+/// As [`members`], for a text that may be nested as deeply as it likes. No recursive parser without a limit of its own may
+/// read the values.
+///
+/// # Errors
+/// `Syntax`, and the errors of `member`.
+pub fn deep_members<'a, E: From<ScanError>>(
+    text: &'a str,
+    mut member: impl FnMut(Cow<'a, str>, &'a str) -> Result<(), E>,
+) -> Result<(), E> {
+    walk_whole(text, usize::MAX, |_, _| false, &mut |_, key, value| member(key, value))
+}
+
 /// As [`members`], and enters the member objects that `enter` selects by level and key: their members are reported with
 /// the next level, before the object itself. So nested objects are found in one pass.
 ///
@@ -42,8 +54,17 @@ pub fn walk<'a, E: From<ScanError>>(
     enter: fn(usize, &str) -> bool,
     mut member: impl FnMut(usize, Cow<'a, str>, &'a str) -> Result<(), E>,
 ) -> Result<(), E> {
-    let mut scan = Scan { text, at: 0 };
-    scan.object(0, enter, &mut member)?;
+    walk_whole(text, DEPTH_MAX, enter, &mut member)
+}
+
+fn walk_whole<'a, E: From<ScanError>>(
+    text: &'a str,
+    depth_max: usize,
+    enter: fn(usize, &str) -> bool,
+    member: &mut impl FnMut(usize, Cow<'a, str>, &'a str) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut scan = Scan { text, at: 0, depth_max };
+    scan.object(0, enter, member)?;
     if scan.peek().is_some() {
         Err(ScanError::Syntax.into())
     } else {
@@ -58,11 +79,27 @@ const LEVELS_MAX: usize = 3;
 ///
 /// # Errors
 /// As [`members`], for an array.
-pub fn elements<'a, E: From<ScanError>>(
+pub fn elements<'a, E: From<ScanError>>(text: &'a str, element: impl FnMut(&'a str) -> Result<(), E>) -> Result<(), E> {
+    elements_within(text, DEPTH_MAX, element)
+}
+
+/// As [`elements`], for a text that may be nested as deeply as it likes; see [`deep_members`].
+///
+/// # Errors
+/// As [`deep_members`], for an array.
+pub fn deep_elements<'a, E: From<ScanError>>(
     text: &'a str,
+    element: impl FnMut(&'a str) -> Result<(), E>,
+) -> Result<(), E> {
+    elements_within(text, usize::MAX, element)
+}
+
+fn elements_within<'a, E: From<ScanError>>(
+    text: &'a str,
+    depth_max: usize,
     mut element: impl FnMut(&'a str) -> Result<(), E>,
 ) -> Result<(), E> {
-    let mut scan = Scan { text, at: 0 };
+    let mut scan = Scan { text, at: 0, depth_max };
     scan.expect(b'[')?;
     if scan.peek() == Some(b']') {
         scan.at += 1;
@@ -108,6 +145,7 @@ pub fn string(raw: &str) -> Option<Cow<'_, str>> {
 struct Scan<'a> {
     text: &'a str,
     at: usize,
+    depth_max: usize,
 }
 
 impl<'a> Scan<'a> {
@@ -239,7 +277,7 @@ impl<'a> Scan<'a> {
                 }
                 b'{' | b'[' => {
                     depth += 1;
-                    if depth > DEPTH_MAX {
+                    if depth > self.depth_max {
                         return Err(ScanError::TooDeep);
                     }
                 }
@@ -365,5 +403,10 @@ mod tests {
         assert_eq!(scanned(&huge), Err(ScanError::TooDeep));
         let fine = format!("{{\"a\":{}{}}}", "[".repeat(DEPTH_MAX), "]".repeat(DEPTH_MAX));
         assert!(scanned(&fine).is_ok());
+        assert_eq!(deep_members(&deep, |_, _| Ok::<_, ScanError>(())), Ok(()));
+        assert_eq!(
+            deep_members(&huge, |_, _| Ok::<_, ScanError>(())),
+            Err(ScanError::Syntax)
+        );
     }
 }

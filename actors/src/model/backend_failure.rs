@@ -25,6 +25,8 @@ pub enum BackendFailure {
     },
     #[error("{backend}: busy, {reason}: repeat the call later")]
     Busy { backend: String, reason: &'static str },
+    #[error("{backend}: too many calls of this connection are open: repeat the call when one of them has ended")]
+    TooManyCalls { backend: String },
     #[error(
         "{backend}: ended during the call ({how}); the call may have been carried out, so check before repeating it"
     )]
@@ -49,6 +51,11 @@ pub enum BackendFailure {
         "{backend}: its answer was given up, because this client does not read those before it; the call was carried out"
     )]
     GivenUp { backend: String },
+    #[error(
+        "{backend}: its answer was given up, because too many answers wait for clients of this project that do not read \
+         them; the call was carried out"
+    )]
+    NoRoom { backend: String },
     #[error("{backend}: no answer within {} s; the call was cancelled", (after.as_secs_f64() * 10.0).round() / 10.0)]
     TimedOut { backend: String, after: Duration },
     #[error(
@@ -88,6 +95,7 @@ impl BackendFailure {
             Self::Http { .. } => "backend_error",
             Self::Protocol { .. } => "backend_protocol",
             Self::TooLarge { .. } | Self::GivenUp { .. } => "result_too_large",
+            Self::TooManyCalls { .. } | Self::NoRoom { .. } => "unavailable",
             Self::TimedOut { .. } => "timeout",
             Self::ShuttingDown { .. } => "shutting_down",
             Self::Cancelled { .. } => "call_cancelled",
@@ -99,7 +107,7 @@ impl BackendFailure {
     pub const fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Unavailable { retry_after, .. } | Self::Http { retry_after, .. } => *retry_after,
-            Self::Busy { .. } => Some(Self::BUSY_RETRY_AFTER),
+            Self::Busy { .. } | Self::TooManyCalls { .. } => Some(Self::BUSY_RETRY_AFTER),
             _ => None,
         }
     }
@@ -116,7 +124,9 @@ impl BackendFailure {
             | Self::Http { backend, .. }
             | Self::Protocol { backend, .. }
             | Self::TooLarge { backend, .. }
+            | Self::TooManyCalls { backend }
             | Self::GivenUp { backend }
+            | Self::NoRoom { backend }
             | Self::TimedOut { backend, .. }
             | Self::ShuttingDown { backend }
             | Self::Cancelled { backend } => backend,
@@ -130,6 +140,7 @@ impl BackendFailure {
             self,
             Self::Unavailable { .. }
                 | Self::Busy { .. }
+                | Self::TooManyCalls { .. }
                 | Self::Http {
                     status: 401 | 403 | 429,
                     ..

@@ -4,6 +4,7 @@ use memchr::memchr2;
 
 use crate::mcp::skipped_frame::SkippedFrame;
 
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 /// The name of events that name none.
 const MESSAGE: &str = "message";
 /// Bytes of an event's name or id that are kept.
@@ -18,7 +19,7 @@ pub enum Event<'a> {
     },
     /// The data of an event was too long. Nothing of it is kept but its id.
     TooLong(SkippedFrame),
-    NotUtf8,
+    NotUtf8(&'a [u8]),
 }
 
 /// Decodes bytes into events. It buffers at most one event; the rest of one that is too long is skipped.
@@ -62,6 +63,11 @@ impl EventDecoder {
     /// The milliseconds that the server wants a client to wait before it connects again.
     pub fn retry_ms(&self) -> Option<u64> {
         self.retry_ms
+    }
+
+    /// Bytes buffered of an incomplete event.
+    pub fn buffered_len(&self) -> usize {
+        self.line.len() + self.data.len()
     }
 
     /// Whether the current event is too long.
@@ -109,7 +115,11 @@ impl EventDecoder {
     }
 
     fn end_line(&mut self, on: &mut impl FnMut(Event<'_>)) {
-        let line = std::mem::take(&mut self.line);
+        let mut line = std::mem::take(&mut self.line);
+        // Servers that write one write it before the first field, or before each.
+        if line.starts_with(BYTE_ORDER_MARK) {
+            line.drain(..BYTE_ORDER_MARK.len());
+        }
         if self.skipped.is_some() {
             // The event ends with its line: what follows of it is of no use.
             if let Some(skipped) = self.skipped.take() {
@@ -152,7 +162,7 @@ impl EventDecoder {
                 name: if name.is_empty() { MESSAGE } else { &name },
                 data,
             },
-            Err(_) => Event::NotUtf8,
+            Err(_) => Event::NotUtf8(&data),
         });
     }
 }
@@ -190,7 +200,7 @@ mod tests {
                 events.push(match event {
                     Event::Data { name, data } => format!("{name}={data}"),
                     Event::TooLong(frame) => format!("too long: {:?}", frame.into_response_id()),
-                    Event::NotUtf8 => "not UTF-8".to_owned(),
+                    Event::NotUtf8(_) => "not UTF-8".to_owned(),
                 });
             });
             assert!(decoder.line.len() + decoder.data.len() <= DATA_LEN_MAX + 6);
@@ -206,6 +216,9 @@ mod tests {
         assert_eq!(events, ["endpoint=/x?y", "message=a\n\n b", "message=c"]);
         assert_eq!(id.as_deref(), Some("8"));
         assert_eq!(decoded(b"data: \xff\n\n", &[9]).0, ["not UTF-8"]);
+        for piece in [1, 2, 9] {
+            assert_eq!(decoded("\u{feff}data: a\n\n".as_bytes(), &[piece]).0, ["message=a"]);
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A conversation over HTTP: Streamable HTTP of both eras, and HTTP+SSE of 2024-11-05. Each message of the broker is a
 //! request of its own; the messages of the server come in the responses to them, and in streams of events.
 
+mod receiving;
 mod session;
 
 use std::{
@@ -16,42 +17,36 @@ use actors::{
     gateway::{CallEnd, CallNumber, Direction, FrameLink, LaunchOrder, LinkEnded, ListKind, Profile},
     model::BackendEra,
 };
-use bytes::Bytes;
 use futures_util::{StreamExt, future::LocalBoxFuture, stream::FuturesUnordered};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
 use tokio::{
-    sync::{Mutex, Notify, oneshot},
-    task::yield_now,
-    time::{Instant, sleep, timeout},
+    sync::{Mutex, Notify, Semaphore, oneshot},
+    time::timeout,
 };
 
 use super::{
     endpoint::{Endpoint, RequestFailure, Response, shortened},
-    event_stream::{Event, EventDecoder},
     outgoing::{Outgoing, OutgoingKind, ToolHeaders},
-    refusal::{Refusal, media_type, read_body},
+    refusal::{LONG_TURNS, Refusal, media_type},
     transport::{Failed, Held, Transport},
 };
 use crate::{
     gateway::{
+        answer_room::AnswerRoom,
         conversation::{Conversation, Stop},
         ending::Ending,
         lists::ReadTools,
-        probe::{Opening, Probe},
+        probe::Opening,
     },
     mcp::rpc::HEADER_MISMATCH,
 };
 
+use receiving::Awaited;
+
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
-const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Failed requests within [`FAILURE_WINDOW`], after which the connection counts as lost.
 const FAILURES_MAX: usize = 5;
 const FAILURE_WINDOW: Duration = Duration::from_secs(30);
-/// How long a stream of events may go on after the answer, so that its connection can be used again.
-const AFTER_ANSWER: Duration = Duration::from_millis(50);
-/// The pause before a stream is opened again, doubled each time. It is short again once a stream has lasted for the longest.
-const STREAM_PAUSE: Duration = Duration::from_secs(1);
-const STREAM_PAUSE_MAX: Duration = Duration::from_secs(60);
 /// How long the end of a session may take at the server.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long the list of tools may take that a call with wrong headers waits for.
@@ -83,16 +78,20 @@ pub struct HttpConversation<'a> {
     open_requests: RefCell<HashMap<CallNumber, oneshot::Sender<()>>>,
     /// When requests failed, on the monotonic clock.
     failures: RefCell<VecDeque<u64>>,
+    /// The server could not be reached, and has accepted no message since.
+    was_away: Cell<bool>,
+    /// Whose turn it is to read a long answer.
+    long_turns: Semaphore,
 }
 
 impl<'a> HttpConversation<'a> {
-    pub fn new(order: &'a LaunchOrder, endpoint: &'a Endpoint, transport: Transport) -> Self {
+    pub fn new(order: &'a LaunchOrder, room: &Rc<AnswerRoom>, endpoint: &'a Endpoint, transport: Transport) -> Self {
         let known = order.known_lists.as_deref().map_or(&[][..], |lists| &lists.tools);
         let tools = Rc::new(ToolHeaders::new(Arc::clone(&order.log), known));
         let read_tools = (transport.era() == BackendEra::Modern).then(|| Rc::clone(&tools) as Rc<dyn ReadTools>);
         let opening = Opening::from(Some(transport.era()));
         let names_calls = transport != Transport::Sse;
-        let conversation = Conversation::new(order, opening, names_calls, read_tools);
+        let conversation = Conversation::new(order, room, opening, names_calls, read_tools);
         Self {
             endpoint,
             transport,
@@ -109,6 +108,8 @@ impl<'a> HttpConversation<'a> {
             initialized: Notify::new(),
             open_requests: RefCell::default(),
             failures: RefCell::default(),
+            was_away: Cell::default(),
+            long_turns: Semaphore::new(LONG_TURNS),
         }
     }
 
@@ -211,14 +212,23 @@ impl<'a> HttpConversation<'a> {
                 Err(failure) => return self.request_failed(outgoing, &failure),
             };
             if response.status().is_success() {
-                return self.answered(outgoing, response).await;
+                self.was_away.set(false);
+                let may_renew = std::mem::take(&mut is_first) && session.is_some();
+                let Some((number, error)) = self.answered(outgoing, response, may_renew).await else {
+                    return;
+                };
+                if self.renew(&session).await.is_ok() {
+                    continue;
+                }
+                return self.conversation.borrow_mut().response(number, Err(&error));
             }
             let refusal = Refusal::read(response).await;
             if std::mem::take(&mut is_first) {
-                if refusal.is_of_lost_session(session.is_some()) {
+                if refusal.is_of_lost_session(session.is_some(), self.was_away.take()) {
                     match self.renew(&session).await {
                         Ok(()) => continue,
-                        Err(reason) => self.stop.set(reason),
+                        Err(reason) if refusal.is_final() => self.stop.set(reason),
+                        Err(_) => {}
                     }
                 } else if refusal.code() == Some(HEADER_MISMATCH) && outgoing.is_tool_call() {
                     // The tool has changed: its new definition says which headers it wants.
@@ -252,6 +262,7 @@ impl<'a> HttpConversation<'a> {
     /// A request has no response.
     fn request_failed(&self, outgoing: &Outgoing, failure: &RequestFailure) {
         let reason = failure.to_string();
+        self.was_away.set(true);
         if let OutgoingKind::Request(number) = outgoing.kind {
             if outgoing.is_opening() {
                 return self.stop.set(reason);
@@ -293,6 +304,7 @@ impl<'a> HttpConversation<'a> {
             return self.opening_refused(&refusal);
         }
         if matches!(refusal.status, 502..=504) {
+            self.was_away.set(true);
             self.note_failure(&refusal.to_string());
         }
         match &refusal.error {
@@ -319,23 +331,35 @@ impl<'a> HttpConversation<'a> {
         self.stop.set(refusal.to_string());
     }
 
-    /// A message was accepted: takes what the server answers.
-    async fn answered(&self, outgoing: &Outgoing, response: Response) {
+    /// A message was accepted: takes what the server answers. Returns the number of its call and the error if that says that
+    /// the session is lost, and it `may_renew` it.
+    async fn answered(&self, outgoing: &Outgoing, response: Response, may_renew: bool) -> Option<(CallNumber, String)> {
         let OutgoingKind::Request(number) = outgoing.kind else {
-            return;
+            return None;
         };
         if outgoing.is_opening() {
             *self.session.borrow_mut() = response.headers().get(SESSION_ID).cloned();
         }
         let status = response.status().as_u16();
         if self.transport == Transport::Sse {
-            return;
+            return None;
         }
         let kind = media_type(response.headers()).to_owned();
+        let awaited = Awaited {
+            number: Some(number),
+            may_renew,
+            lost: RefCell::default(),
+        };
         match kind.as_str() {
-            "application/json" => self.take_body(number, response).await,
-            "text/event-stream" => self.take_events(number, response, outgoing.is_subscription()).await,
+            "application/json" => self.take_body(&awaited, number, response).await,
+            "text/event-stream" => {
+                let is_subscription = outgoing.is_subscription();
+                self.take_events(&awaited, number, response, is_subscription).await;
+            }
             _ => {}
+        }
+        if let Some(error) = awaited.lost.into_inner() {
+            return Some((number, error));
         }
         if outgoing.is_opening() {
             if !self.conversation.borrow().was_agreed() {
@@ -357,24 +381,7 @@ impl<'a> HttpConversation<'a> {
             };
             self.conversation.borrow().end(number, end);
         }
-    }
-
-    /// Reads a body that is one message.
-    async fn take_body(&self, number: CallNumber, response: Response) {
-        match read_body(response, self.result_bytes_max).await {
-            Ok(Some(body)) => {
-                self.count(Direction::Received, body.len());
-                let mut conversation = self.conversation.borrow_mut();
-                conversation.text(std::str::from_utf8(&body).unwrap_or_default());
-                // Nothing more of this body is read.
-                let _ = conversation.end_of_read();
-            }
-            Ok(None) => self.too_large(number),
-            Err(reason) => {
-                self.died(number, &reason);
-                self.note_failure(&reason);
-            }
-        }
+        None
     }
 
     fn count(&self, direction: Direction, len: usize) {
@@ -385,202 +392,4 @@ impl<'a> HttpConversation<'a> {
         let limit = self.result_bytes_max;
         self.conversation.borrow().end(number, CallEnd::TooLarge { limit });
     }
-
-    /// Reads the stream of events that answers a request. A legacy server may end it before the answer and go on in another
-    /// one, which is asked for with the id of its last event (2025-11-25, basic/transports, Resumability).
-    async fn take_events(&self, number: CallNumber, response: Response, is_subscription: bool) {
-        let mut decoder = EventDecoder::new(self.result_bytes_max);
-        let mut response = response;
-        loop {
-            let ended = self.read_events(response, &mut decoder, Some(number)).await;
-            if !self.is_awaited(number) {
-                return;
-            }
-            let pause = Duration::from_millis(decoder.retry_ms().unwrap_or(1_000)).min(STREAM_PAUSE_MAX);
-            let resumed = match decoder.last_id() {
-                Some(id) if self.transport.era() == BackendEra::Legacy => {
-                    sleep(pause).await;
-                    self.open_stream(Some(id)).await.ok()
-                }
-                _ => None,
-            };
-            let Some(stream) = resumed else {
-                let reason = ended.err().unwrap_or_else(|| "its stream of events ended".to_owned());
-                self.died(number, &format!("{reason} before the answer"));
-                // A server may end a subscription whenever it likes.
-                if !is_subscription {
-                    self.note_failure(&reason);
-                }
-                return;
-            };
-            response = stream;
-        }
-    }
-
-    /// Whether the answer to a request has not come.
-    fn is_awaited(&self, number: CallNumber) -> bool {
-        if Probe::is_opening(number) {
-            !self.conversation.borrow().was_agreed() && !self.stop.is_set()
-        } else {
-            self.link.has_call(number)
-        }
-    }
-
-    // Receiving
-
-    /// Reads a stream of events until it ends, or has brought the answer to a request.
-    ///
-    /// # Errors
-    /// What broke the connection.
-    async fn read_events(
-        &self,
-        mut response: Response,
-        decoder: &mut EventDecoder,
-        number: Option<CallNumber>,
-    ) -> Result<(), String> {
-        let is_awaited = |number: &CallNumber| self.is_awaited(*number);
-        while number.as_ref().is_none_or(is_awaited) {
-            let Some(bytes) = response.next().await? else {
-                return Ok(());
-            };
-            self.count(Direction::Received, bytes.len());
-            decoder.decode(&bytes, |event| self.event(number, event));
-            if let (Some(number), true) = (number, decoder.is_skipping()) {
-                self.too_large(number);
-                return Ok(());
-            }
-            let pause = self.conversation.borrow_mut().end_of_read();
-            match pause {
-                Some(pause) => sleep(pause).await,
-                None => yield_now().await,
-            }
-        }
-        // The end of the stream makes its connection free for the next request.
-        let rest = async { while let Ok(Some(_)) = response.next().await {} };
-        let _ = timeout(AFTER_ANSWER, rest).await;
-        Ok(())
-    }
-
-    /// Takes an event of the stream that answers this request, or of another one.
-    fn event(&self, number: Option<CallNumber>, event: Event<'_>) {
-        let mut conversation = self.conversation.borrow_mut();
-        match event {
-            Event::Data { name: "message", data } => conversation.text_of(number, data),
-            Event::Data { .. } => {}
-            Event::TooLong(frame) => conversation.too_long(frame, self.result_bytes_max),
-            Event::NotUtf8 => conversation.text("an event that is not UTF-8"),
-        }
-    }
-
-    /// Opens the stream of what belongs to no request.
-    ///
-    /// # Errors
-    /// It has none, or cannot be reached.
-    async fn open_stream(&self, after: Option<&str>) -> Result<Response, StreamFailure> {
-        let mut headers = HeaderMap::new();
-        headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
-        self.add_legacy_headers(&self.session.borrow(), &mut headers);
-        if let Some(Ok(id)) = after.map(HeaderValue::try_from) {
-            headers.insert(LAST_EVENT_ID, id);
-        }
-        let response = self
-            .endpoint
-            .request(Method::GET, self.endpoint.url(), &headers, Bytes::new())
-            .await
-            .map_err(|failure| StreamFailure::Broken(failure.to_string()))?;
-        if response.status().is_success() && media_type(response.headers()) == "text/event-stream" {
-            return Ok(response);
-        }
-        Err(StreamFailure::Refused(Refusal::read(response).await))
-    }
-
-    /// Receives the notifications and requests of a legacy server that offers a stream for them.
-    async fn receive_notifications(&self) {
-        self.initialized.notified().await;
-        let mut pause = STREAM_PAUSE;
-        let mut decoder = EventDecoder::new(self.result_bytes_max);
-        loop {
-            let (begun, session) = (Instant::now(), self.session.borrow().clone());
-            match self.open_stream(decoder.last_id()).await {
-                Ok(response) => {
-                    let _ = self.read_events(response, &mut decoder, None).await;
-                }
-                Err(StreamFailure::Refused(refusal)) if refusal.is_of_lost_session(session.is_some()) => {
-                    decoder = EventDecoder::new(self.result_bytes_max);
-                    if let Err(reason) = self.renew(&session).await {
-                        return self.stop.set(reason);
-                    }
-                }
-                // It has no such stream.
-                Err(StreamFailure::Refused(refusal)) if refusal.status < 500 && refusal.status != 429 => return,
-                Err(StreamFailure::Refused(_) | StreamFailure::Broken(_)) => {}
-            }
-            if begun.elapsed() >= STREAM_PAUSE_MAX {
-                pause = STREAM_PAUSE;
-            }
-            sleep(pause).await;
-            pause = (pause * 2).min(STREAM_PAUSE_MAX);
-        }
-    }
-
-    /// Opens the stream of HTTP+SSE, and waits for the address of messages.
-    async fn open_messages(&self) -> Option<(Response, EventDecoder)> {
-        let mut response = match self.open_stream(None).await {
-            Ok(response) => response,
-            Err(StreamFailure::Broken(reason)) => {
-                self.stop.set(reason);
-                return None;
-            }
-            Err(StreamFailure::Refused(refusal)) => {
-                self.opening_refused(&refusal);
-                return None;
-            }
-        };
-        let mut decoder = EventDecoder::new(self.result_bytes_max);
-        loop {
-            let bytes = match response.next().await {
-                Ok(Some(bytes)) => bytes,
-                Err(reason) => {
-                    self.stop.set(reason);
-                    return None;
-                }
-                Ok(None) => {
-                    self.stop
-                        .set("its stream of events ended before it named an address".to_owned());
-                    return None;
-                }
-            };
-            let mut address = None;
-            decoder.decode(&bytes, |event| match event {
-                Event::Data { name: "endpoint", data } if address.is_none() => address = Some(data.to_owned()),
-                event => self.event(None, event),
-            });
-            if let Some(address) = address {
-                let Some(url) = self.endpoint.resolve(self.endpoint.url(), address.trim()) else {
-                    self.failed.set(Failed::Refused);
-                    let address = shortened(&address);
-                    self.stop
-                        .set(format!("it wants messages to be sent to another server: {address}"));
-                    return None;
-                };
-                *self.post_url.borrow_mut() = url;
-                return Some((response, decoder));
-            }
-        }
-    }
-
-    /// Receives all messages of a server over HTTP+SSE.
-    async fn receive_messages(&self, response: Response, mut decoder: EventDecoder) {
-        let ended = self.read_events(response, &mut decoder, None).await;
-        self.stop.set(match ended {
-            Ok(()) => "its stream of events ended".to_owned(),
-            Err(reason) => reason,
-        });
-    }
-}
-
-/// Why there is no stream.
-enum StreamFailure {
-    Refused(Refusal),
-    Broken(String),
 }

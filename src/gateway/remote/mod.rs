@@ -1,7 +1,8 @@
 //! Backends behind a URL: Streamable HTTP of both eras, HTTP+SSE, and WebSocket.
 //!
-//! `endpoint` sends requests, with the headers of the configuration and within one origin, to addresses that `resolver` allows. `http` and `websocket` move the
-//! messages of a conversation; `transport` names the kinds of the first, `refusal` reads responses as a
+//! `endpoint` sends requests, with the headers of the configuration and within one origin, to addresses that `resolver`
+//! allows. `http` and `websocket` move the messages of a conversation (`http/receiving` those of the server); `transport`
+//! names the kinds of the first, `refusal` reads responses as a
 //! whole, `outgoing` says which headers repeat parts of a message, and `event_stream` decodes server-sent
 //! events. These two are pure.
 
@@ -14,7 +15,7 @@ mod resolver;
 mod transport;
 mod websocket;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, rc::Rc, sync::Arc};
 
 use actors::{
     gateway::{InstanceEvent, LaunchOrder, LinkEnded},
@@ -27,11 +28,12 @@ use http::HttpConversation;
 pub use resolver::LINK_LOCAL;
 use transport::{Held, Transport};
 
-use super::ending::Ending;
+use super::{answer_room::AnswerRoom, ending::Ending};
 
 /// Connects to a server and speaks with it until the connection has ended.
 pub async fn run(
     order: &LaunchOrder,
+    room: &Rc<AnswerRoom>,
     (url, headers, transport): (&str, &BTreeMap<String, String>, Option<HttpTransport>),
     ending: &Ending,
 ) -> InstanceEvent {
@@ -40,11 +42,14 @@ pub async fn run(
         Err(reason) => return InstanceEvent::NotStarted(reason),
     };
     if endpoint.is_websocket() {
-        return websocket::run(order, &endpoint, ending).await;
+        return websocket::run(order, room, &endpoint, ending).await;
     }
     let mut answers = Vec::new();
     for &transport in transports(order.known_era, transport) {
-        match HttpConversation::new(order, &endpoint, transport).hold(ending).await {
+        match HttpConversation::new(order, room, &endpoint, transport)
+            .hold(ending)
+            .await
+        {
             Held::Ended(ended) => return InstanceEvent::Ended(ended),
             Held::Refused(reason) => return InstanceEvent::NotStarted(reason),
             Held::OtherTransport(answer) => answers.push(format!("{transport}: {answer}")),

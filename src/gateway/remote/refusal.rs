@@ -2,16 +2,29 @@
 
 use std::{fmt, time::Duration};
 
+use actors::gateway::CallNumber;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, header};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::endpoint::{Response, shortened};
-use crate::hops;
+use crate::{
+    gateway::{
+        message::{self, AnswerTo, Message},
+        probe::error_text,
+    },
+    hops,
+};
 
 /// Bytes of a response that refuses a request.
 pub const REFUSAL_BYTES_MAX: usize = 64 * 1024;
+
+/// Bytes from which on a message is long. A message beyond them is read when it is its turn.
+pub const LONG_LEN: usize = 64 * 1024;
+/// Long messages of one server that are read at the same time.
+pub const LONG_TURNS: usize = 4;
 
 /// A response that refuses a message.
 pub struct Refusal {
@@ -41,6 +54,7 @@ impl Refusal {
             .flatten()
             .unwrap_or_default();
         let error = serde_json::from_slice(&body).ok();
+        let error = error.filter(|Answer { error }| error.get() != "null");
         Self {
             status,
             retry_after: retry_after.map(Duration::from_secs),
@@ -65,10 +79,57 @@ impl Refusal {
         serde_json::from_str::<Code>(error.get()).ok().map(|Code { code }| code)
     }
 
-    /// Whether the server has forgotten the session. The status for it is 404; servers made from an example of the
-    /// TypeScript SDK answer with 400 and say what is missing.
-    pub fn is_of_lost_session(&self, has_session: bool) -> bool {
-        has_session && (self.status == 404 || self.status == 400 && self.names_session)
+    /// Whether the server has forgotten the session. The status for it is 404; servers answer with any other one, and say
+    /// what is missing. One that `was_away` may have lost it, whatever it says, unless it wants credentials or a pause.
+    pub fn is_of_lost_session(&self, has_session: bool, was_away: bool) -> bool {
+        let is_after_absence = was_away && matches!(self.status, 400..=499) && !matches!(self.status, 401 | 429);
+        has_session && (self.status == 404 || self.names_session || is_after_absence)
+    }
+
+    /// Whether a server that refuses so serves nothing without another session. Others may want other credentials, or work
+    /// again later.
+    pub fn is_final(&self) -> bool {
+        matches!(self.status, 400 | 404 | 410 | 422)
+    }
+}
+
+fn names_session(text: &str) -> bool {
+    text.to_ascii_lowercase().contains("session")
+}
+
+/// The error in a message that answers the request of this number, if it says that the session is lost.
+pub fn lost_session_error(number: CallNumber, text: &str) -> Option<String> {
+    const LOST: [&str; 16] = [
+        "closed",
+        "exist",
+        "expired",
+        "gone",
+        "initialize",
+        "invalid",
+        "lost",
+        "missing",
+        "no active",
+        "no longer",
+        "no such",
+        "no valid",
+        "not found",
+        "required",
+        "terminated",
+        "unknown",
+    ];
+    if text.len() > REFUSAL_BYTES_MAX || !names_session(text) {
+        return None;
+    }
+    match message::read(text) {
+        Message::Answer {
+            to,
+            outcome: Err(error),
+        } if to == AnswerTo::Request(number) || to == AnswerTo::Unnamed => {
+            let said = error_text(error).to_ascii_lowercase();
+            let is_lost = said.contains("session") && LOST.iter().any(|word| said.contains(word));
+            is_lost.then(|| error.to_owned())
+        }
+        _ => None,
     }
 }
 
@@ -100,13 +161,91 @@ pub fn media_type(headers: &HeaderMap) -> &str {
 ///
 /// # Errors
 /// What broke the connection.
-pub async fn read_body(mut response: Response, bytes_max: usize) -> Result<Option<Bytes>, String> {
-    let mut body = BytesMut::new();
+pub async fn read_body(response: Response, bytes_max: usize) -> Result<Option<Bytes>, String> {
+    let turns = Semaphore::new(1);
+    let body = read_body_in_turn(response, bytes_max, &turns).await?;
+    Ok(body.map(|(body, _)| body))
+}
+
+/// As [`read_body`]. A long body takes a turn, which the reader keeps until it has passed the body on: so few of them are
+/// in memory at the same time.
+///
+/// # Errors
+/// As [`read_body`].
+pub async fn read_body_in_turn(
+    mut response: Response,
+    bytes_max: usize,
+    turns: &Semaphore,
+) -> Result<Option<(Bytes, Option<SemaphorePermit<'_>>)>, String> {
+    let (mut body, mut turn) = (BytesMut::new(), None);
     while let Some(bytes) = response.next().await? {
         if body.len() + bytes.len() > bytes_max {
             return Ok(None);
         }
         body.extend_from_slice(&bytes);
+        if body.len() > LONG_LEN && turn.is_none() {
+            // The semaphore is never closed.
+            turn = turns.acquire().await.ok();
+        }
     }
-    Ok(Some(body.freeze()))
+    Ok(Some((body.freeze(), turn)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(status: u16, text: &str) -> Refusal {
+        Refusal {
+            status,
+            retry_after: None,
+            error: None,
+            text: text.to_owned(),
+            names_session: names_session(text),
+        }
+    }
+
+    #[test]
+    fn a_session_is_lost_by_its_name_by_404_or_after_an_absence() {
+        for status in [400, 401, 403, 404, 410, 422, 500] {
+            let named = refusal(status, "Unknown Session: x");
+            assert!(named.is_of_lost_session(true, false), "{status}");
+            assert!(!named.is_of_lost_session(false, true), "it has none: {status}");
+        }
+        for (status, is_lost, after_absence) in [
+            (400, false, true),
+            (401, false, false),
+            (403, false, true),
+            (404, true, true),
+            (409, false, true),
+            (429, false, false),
+            (500, false, false),
+        ] {
+            let silent = refusal(status, "no");
+            assert_eq!(silent.is_of_lost_session(true, false), is_lost, "{status}");
+            assert_eq!(silent.is_of_lost_session(true, true), after_absence, "{status}");
+        }
+    }
+
+    #[test]
+    fn an_error_says_that_the_session_is_lost() {
+        let lost = |id: &str, message: &str| {
+            let text =
+                format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{{\"code\":-32000,\"message\":\"{message}\"}}}}");
+            lost_session_error(CallNumber(5), &text).is_some()
+        };
+        for message in [
+            "Session not found",
+            "Bad Request: No valid session ID provided",
+            "SESSION EXPIRED",
+        ] {
+            assert!(lost("5", message) && lost("null", message), "{message}");
+            assert!(!lost("6", message), "it answers another request");
+        }
+        for message in ["not found", "no seat in this session of parliament"] {
+            assert!(!lost("5", message), "{message}");
+        }
+        let result = r#"{"jsonrpc":"2.0","id":5,"result":{"text":"session not found"}}"#;
+        assert_eq!(lost_session_error(CallNumber(5), result), None);
+    }
 }

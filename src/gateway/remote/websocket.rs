@@ -1,6 +1,6 @@
 //! A conversation over a WebSocket: one text message for each message of MCP.
 
-use std::{cell::Cell, sync::Arc, time::Duration};
+use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
 
 use actix_http::ws::{Frame, Item, Message};
 use actors::{
@@ -17,8 +17,10 @@ use tokio::{
 
 use super::endpoint::Endpoint;
 use crate::gateway::{
-    conversation::{Conversation, try_openings},
+    answer_room::AnswerRoom,
+    conversation::Conversation,
     ending::Ending,
+    openings::{Attempt, try_openings},
 };
 
 /// How often the server is asked for a sign of life.
@@ -29,7 +31,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(75);
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Connects and speaks until the connection has ended.
-pub async fn run(order: &LaunchOrder, endpoint: &Endpoint, ending: &Ending) -> InstanceEvent {
+pub async fn run(order: &LaunchOrder, room: &Rc<AnswerRoom>, endpoint: &Endpoint, ending: &Ending) -> InstanceEvent {
     try_openings(order, ending, async |opening| {
         let message_len_max = order.config.result_bytes_max;
         let socket = tokio::select! {
@@ -38,7 +40,7 @@ pub async fn run(order: &LaunchOrder, endpoint: &Endpoint, ending: &Ending) -> I
         };
         let socket = socket.map_err(|status| InstanceEvent::Ended(Arc::new(LinkEnded::without_output(status))))?;
         let (write, read) = socket.split();
-        let conversation = Conversation::new(order, opening, false, None);
+        let conversation = Conversation::new(order, room, opening, false, None);
         Ok(hold(conversation, (write, read), message_len_max, ending).await)
     })
     .await
@@ -52,9 +54,9 @@ async fn hold<E: std::fmt::Display>(
     ),
     message_len_max: usize,
     ending: &Ending,
-) -> (bool, Arc<LinkEnded>) {
+) -> Attempt {
     let (link, counters) = (Arc::clone(conversation.link()), Arc::clone(conversation.counters()));
-    let stop = std::rc::Rc::clone(conversation.stop());
+    let stop = Rc::clone(conversation.stop());
     let heard = Heard::new();
     let status = tokio::select! {
         status = receive(&mut conversation, read, message_len_max, &heard) => status,
@@ -64,7 +66,11 @@ async fn hold<E: std::fmt::Display>(
     };
     let _ = timeout(CLOSE_TIME_MAX, write.send(Message::Close(None))).await;
     let was_agreed = conversation.was_agreed();
-    (was_agreed, conversation.close(LinkEnded::without_output(status)))
+    Attempt {
+        was_agreed,
+        has_read: true,
+        ended: conversation.close(LinkEnded::without_output(status)),
+    }
 }
 
 /// What the reading side tells the writing side.
@@ -138,8 +144,9 @@ async fn receive<E: std::fmt::Display>(
                 .counters()
                 .bytes
                 .add(Direction::Received, text.len() as u64);
-            conversation.text(std::str::from_utf8(&text).unwrap_or("a message that is not UTF-8"));
+            conversation.text(&String::from_utf8_lossy(&text));
         }
+        conversation.take_waiting().deliver().await;
         match conversation.end_of_read() {
             Some(pause) => sleep(pause).await,
             None => yield_now().await,

@@ -2,24 +2,20 @@
 
 mod opening;
 
-use std::{
-    future::{Future, pending},
-    rc::Rc,
-    sync::Arc,
-};
+use std::{rc::Rc, sync::Arc, time::Duration};
 
 use actors::{
     gateway::{
-        BackendShared, Call, CallEnd, CallEvent, CallOutcome, CallStage, InputRequest, ParkedCall, Place, Profile,
+        BackendShared, Call, CallEnd, CallEvent, CallOutcome, CallStage, InputRequest, Link, ParkedCall, Profile,
     },
     model::{BackendEra, BackendFailure, BrokerError, CallTimeouts},
 };
-use futures_util::{StreamExt, stream::FuturesUnordered};
+use futures_util::{StreamExt, future::LocalBoxFuture, stream::FuturesUnordered};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio::{
     sync::Notify,
-    time::{Instant, sleep_until},
+    time::{Instant, sleep_until, timeout},
 };
 
 use super::{
@@ -45,6 +41,14 @@ const WAITING_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Bytes that wait for a client, from which on it gets no progress and no log messages of backends.
 const PROGRESS_WAITING_MAX: usize = 64 * 1024;
 
+/// How long a call that has ended keeps its place for the answers of its caller.
+const LAST_ANSWERS_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// A question, and what its caller answers.
+type Answered = (InputRequest, Result<Value, RpcError>);
+/// What the caller is asked at the moment.
+type Asking<'a> = FuturesUnordered<LocalBoxFuture<'a, Answered>>;
+
 /// A call on its way.
 pub struct RunningCall {
     pub context: Rc<PeerContext>,
@@ -55,6 +59,8 @@ pub struct RunningCall {
     pub capabilities: Map<String, Value>,
     /// The same for a legacy backend.
     pub profile: Profile,
+    /// As whom an instance that learns something of the caller knows it.
+    pub learner: Arc<str>,
     pub _held: HeldBytes,
     /// Notified when the broker stops.
     pub hurry: Rc<Notify>,
@@ -65,8 +71,6 @@ pub struct RunningCall {
 pub struct OpenCall {
     pub call: Call,
     pub era: BackendEra,
-    /// What it occupies; `None` if its instance has ended while it was parked.
-    pub place: Option<Place>,
 }
 
 /// What follows from the events of a call.
@@ -122,19 +126,16 @@ impl RunningCall {
             if let Err(failure) = self.record.moves_to(CallStage::Running) {
                 return self.fail(failure);
             }
-            let end = match self.follow(&mut open, &mut deadlines, &mut is_stopping).await {
+            let mut asking = Asking::new();
+            let followed = self.follow(&mut open, &mut asking, &mut deadlines, &mut is_stopping);
+            let end = match followed.await {
                 // The backend ended before it got a byte of the call, which goes to the next instance.
                 Ok(Followed::Ended(CallEnd::NotSent)) => continue,
                 Ok(Followed::Ended(end)) => end,
                 Ok(Followed::Asked(questions)) => {
-                    let OpenCall { call, place, .. } = open;
+                    let OpenCall { call, .. } = open;
                     let entry = self.record.entry();
-                    return self.park(ParkedCall {
-                        call,
-                        place,
-                        questions,
-                        entry,
-                    });
+                    return self.park(ParkedCall { call, questions, entry });
                 }
                 Err(failure) => return self.fail(failure),
             };
@@ -142,7 +143,8 @@ impl RunningCall {
                 return self.fail(failure);
             }
             let Some(asked) = self.input_required(&end, open.era) else {
-                return self.answer(end, &open);
+                self.answer(end, &open);
+                return self.pass_last_answers(&open, asking).await;
             };
             drop(open);
             rounds += 1;
@@ -250,16 +252,16 @@ impl RunningCall {
 
     /// Passes progress and questions on until the call has ended or has taken too long. The time in which a caller thinks
     /// does not count as silence of the backend.
-    async fn follow(
-        &self,
+    async fn follow<'a>(
+        &'a self,
         open: &mut OpenCall,
+        asking: &mut Asking<'a>,
         deadlines: &mut Deadlines,
         is_stopping: &mut bool,
     ) -> Result<Followed, BackendFailure> {
         let link = Arc::clone(open.call.link());
-        let mut asking = None::<FuturesUnordered<_>>;
         loop {
-            let asks = asking.as_ref().map_or(0, FuturesUnordered::len);
+            let asks = asking.len();
             let next = if asks == 0 { deadlines.next } else { deadlines.last };
             tokio::select! {
                 event = open.call.next() => match event {
@@ -274,17 +276,14 @@ impl RunningCall {
                             let beside = open.call.take_questions();
                             return Ok(Followed::Asked(answerable(&self.capabilities, &*link, question, beside)));
                         }
-                        Ok(()) if asks < QUESTIONS_MAX => asking.get_or_insert_default().push(self.asked_caller(question)),
+                        Ok(()) if asks < QUESTIONS_MAX => asking.push(Box::pin(self.asked_caller(question))),
                         Ok(()) => link.answer(&question, Err(TOO_MANY_QUESTIONS)),
                         Err(error) => answer_in_place(&*link, &question, &error),
                     },
                 },
-                Some((question, outcome)) = next_answer(&mut asking) => {
+                Some(answered) = asking.next(), if asks > 0 => {
                     deadlines.sign_of_life();
-                    match outcome {
-                        Ok(answer) => link.answer(&question, Ok(&answer.to_string())),
-                        Err(error) => link.answer(&question, Err(&error.to_json().to_string())),
-                    }
+                    pass_answer(&*link, answered);
                 }
                 failure = self.record.ended() => return Err(failure),
                 () = sleep_until(next) => {
@@ -303,8 +302,19 @@ impl RunningCall {
         }
     }
 
+    /// Passes the answers on to what the backend has asked before the end of its call. The call keeps its place meanwhile.
+    async fn pass_last_answers(&self, open: &OpenCall, mut asking: Asking<'_>) {
+        let link = open.call.link();
+        let passing = async {
+            while let Some(answered) = asking.next().await {
+                pass_answer(&**link, answered);
+            }
+        };
+        let _ = timeout(LAST_ANSWERS_TIME_MAX, passing).await;
+    }
+
     /// A question with the answer of a legacy caller.
-    async fn asked_caller(&self, question: InputRequest) -> (InputRequest, Result<Value, RpcError>) {
+    async fn asked_caller(&self, question: InputRequest) -> Answered {
         let (context, to) = (Rc::clone(&self.context), self.to.clone());
         let outcome = ask_legacy_caller(context, to, self.backend(), &question).await;
         (question, outcome)
@@ -370,6 +380,8 @@ impl RunningCall {
                 backend: backend(),
                 limit,
             }),
+            CallEnd::Broken { reason } => self.fail(self.protocol(reason)),
+            CallEnd::NoRoom => self.fail(BackendFailure::NoRoom { backend: backend() }),
             CallEnd::HttpError {
                 status,
                 reason,
@@ -461,10 +473,13 @@ impl RunningCall {
     }
 }
 
-/// The next of what callers were asked that they have answered. Waits for ever before the first question.
-async fn next_answer<F: Future>(asking: &mut Option<FuturesUnordered<F>>) -> Option<F::Output> {
-    match asking {
-        Some(asking) => asking.next().await,
-        None => pending().await,
+/// Tells a backend what its caller has answered.
+fn pass_answer(link: &dyn Link, (question, outcome): Answered) {
+    match outcome {
+        Ok(answer) => {
+            link.note_learnt();
+            link.answer(&question, Ok(&answer.to_string()));
+        }
+        Err(error) => link.answer(&question, Err(&error.to_json().to_string())),
     }
 }

@@ -13,6 +13,7 @@ use super::{
     asking::{Brought, States, carried_capabilities, parked_key},
     call::{OpenCall, RunningCall},
     held_bytes::HeldBytes,
+    owner::learner_of,
     question::{check_opened, may_ask, profile_of},
     record::CallRecord,
     request::{ForwardedRequest, Input},
@@ -25,7 +26,7 @@ use crate::{
         context::PeerContext,
         reply::ReplyTo,
         request_state::invalid_state,
-        rpc::{INTERNAL_ERROR, Params, RpcError},
+        rpc::{Params, RpcError},
         tasks,
         version::Era,
     },
@@ -34,7 +35,7 @@ use crate::{
 /// Forwards a request to its backend, and answers it beside the reading of further frames.
 ///
 /// # Errors
-/// The params are not JSON, or too many calls of the connection run.
+/// The params are not JSON.
 pub fn forward(
     context: &Rc<PeerContext>,
     to: &ReplyTo,
@@ -43,7 +44,9 @@ pub fn forward(
     route: Route,
 ) -> Result<(), RpcError> {
     if !context.calls.has_free_slot() {
-        return Err(RpcError::new(INTERNAL_ERROR, "too many calls are under way"));
+        let backend = route.backend.name.to_string();
+        context.refuse(to, &BackendFailure::TooManyCalls { backend }.into());
+        return Ok(());
     }
     params.text.map_or(Ok(()), scan::check)?;
     let mut capabilities = if may_ask(&route.backend) {
@@ -86,6 +89,7 @@ pub fn forward(
         route,
         request,
         profile: profile_of(&capabilities),
+        learner: learner_of(context),
         capabilities,
         _held: held,
         hurry: Rc::clone(&hurry),
@@ -94,7 +98,6 @@ pub fn forward(
         Some(parked) if parked.questions.is_empty() => Some(OpenCall {
             era: parked.call.link().era(),
             call: parked.call,
-            place: parked.place,
         }),
         Some(parked) => {
             call.park(parked);
@@ -147,7 +150,10 @@ fn brought_by(
             let asked = std::mem::take(&mut parked.questions).into_iter().enumerate();
             for (at, question) in asked {
                 match answers.remove(&parked_key(at)).filter(Value::is_object) {
-                    Some(answer) => parked.call.link().answer(&question, Ok(&answer.to_string())),
+                    Some(answer) => {
+                        parked.call.link().note_learnt();
+                        parked.call.link().answer(&question, Ok(&answer.to_string()));
+                    }
                     None => parked.questions.push(question),
                 }
             }

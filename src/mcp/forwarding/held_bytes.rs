@@ -31,5 +31,7 @@ impl Drop for HeldBytes {
     fn drop(&mut self) {
         let held = &self.context.forwarded_bytes;
         held.set(held.get() - self.bytes);
+        // Lines may wait for it.
+        self.context.calls.wake();
     }
 }

@@ -11,6 +11,8 @@ use actors::{
     session::Connection,
 };
 
+use uuid::Uuid;
+
 use crate::mcp::{binding::PeerKind, context::PeerContext};
 
 /// A caller without the session that it acts as, which may become another one.
@@ -49,6 +51,16 @@ impl Caller {
             self.key.hash(&mut hasher);
             hasher.finish()
         })
+    }
+}
+
+/// The caller of a peer, as an instance that has learnt something of it knows it: its session or its connection. A request
+/// without either is a caller of its own.
+pub fn learner_of(context: &PeerContext) -> Arc<str> {
+    let caller = Caller::of(context);
+    match (context.session_id(), caller.connection) {
+        (None, None) => format!("request {}", Uuid::new_v4()).into(),
+        (session, _) => caller.owner(Sharing::Session, session),
     }
 }
 

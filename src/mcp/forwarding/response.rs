@@ -4,10 +4,9 @@ use std::{borrow::Cow, sync::LazyLock};
 
 use actors::{json, model::BackendEra};
 use memchr::memmem::Finder;
-use serde::Deserialize;
 
 use crate::{
-    json::JsonObject,
+    json::{scan, whole_number},
     mcp::rpc::{HEADER_MISMATCH, INVALID_PARAMS, MISSING_CAPABILITY, RESOURCE_NOT_FOUND, UNSUPPORTED_VERSION},
 };
 
@@ -25,22 +24,31 @@ pub fn translate_result<'a>(
     if !result.starts_with('{') {
         return Err("it is no object");
     }
-    if from == BackendEra::Legacy && !to_modern {
+    let is_plain = from == BackendEra::Legacy && !to_modern;
+    if is_plain && NULL.find(result.as_bytes()).is_none() {
         return Ok(Cow::Borrowed(result.as_bytes()));
     }
     let members = json::members(result).map_err(|_| "it is no object")?;
+    let has_spoilt = members.iter().any(|(key, value)| is_spoilt(key, value));
+    if is_plain && !has_spoilt {
+        return Ok(Cow::Borrowed(result.as_bytes()));
+    }
     let mut kinds = 0;
     if from == BackendEra::Modern {
-        for (_, kind) in members.iter().filter(|(key, _)| key == "resultType") {
+        let said = |(key, kind): &&(Cow<'_, str>, &str)| key == "resultType" && *kind != "null";
+        for (_, kind) in members.iter().filter(said) {
             check_kind(kind, takes_task)?;
             kinds += 1;
         }
-        if to_modern && kinds == 1 {
+        if to_modern && kinds == 1 && !has_spoilt {
             return Ok(Cow::Borrowed(result.as_bytes()));
         }
     }
     let kept = members.iter().filter(|(key, value)| match &**key {
-        "resultType" => false,
+        _ if is_spoilt(key, value) => false,
+        // Between legacy peers it is a member like others.
+        "resultType" => is_plain,
+        "ttlMs" | "cacheScope" | "structuredContent" if is_plain => true,
         // Hints of a modern backend are for modern clients; a legacy backend gives none.
         "ttlMs" | "cacheScope" => from == BackendEra::Modern && to_modern,
         // Legacy clients take only objects there; the content says the same.
@@ -62,6 +70,17 @@ pub fn translate_result<'a>(
         json::write_object(&mut out, kept);
     }
     Ok(Cow::Owned(out))
+}
+
+static NULL: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new(b"null"));
+
+/// Whether a member may be absent and is null instead, which clients refuse.
+fn is_spoilt(key: &str, value: &str) -> bool {
+    value == "null"
+        && matches!(
+            key,
+            "_meta" | "isError" | "structuredContent" | "nextCursor" | "resultType"
+        )
 }
 
 /// Whether the result of a tool says that the tool has failed. Most results are not parsed for it.
@@ -103,30 +122,41 @@ const CODES_OF_THE_CONNECTION: [i64; 4] = [
 /// # Errors
 /// The caller cannot take it: why.
 pub fn translate_error(error: &str, to_modern: bool) -> Result<Cow<'_, [u8]>, String> {
-    #[derive(Deserialize)]
-    struct Shape<'a> {
-        code: i64,
-        #[serde(borrow)]
-        message: Cow<'a, str>,
-    }
-    let shape: JsonObject<Shape<'_>> =
-        serde_json::from_str(error).map_err(|_| "it is no error of JSON-RPC".to_owned())?;
-    let JsonObject(Shape { code, message }) = shape;
+    let wrong = || "it is no error of JSON-RPC".to_owned();
+    let members = json::members(error).map_err(|_| wrong())?;
+    let member = |name: &str| {
+        let mut named = members.iter().rev().filter(|(key, _)| key == name);
+        named.next().map(|(_, value)| *value)
+    };
+    let raw = member("code").ok_or_else(wrong)?;
+    let code = whole_number(raw).ok_or_else(wrong)?;
+    let message = match member("message") {
+        None | Some("null") => None,
+        Some(message) => Some(scan::string(message).ok_or_else(wrong)?),
+    };
     if CODES_OF_THE_CONNECTION.contains(&code) {
-        let message: String = message.chars().take(200).collect();
+        let message: String = message.unwrap_or_default().chars().take(200).collect();
         return Err(format!("it refuses the broker's request with code {code}: {message}"));
     }
-    if !to_modern || code != i64::from(RESOURCE_NOT_FOUND) {
+    let code = if to_modern && code == i64::from(RESOURCE_NOT_FOUND) {
+        INVALID_PARAMS.to_string()
+    } else {
+        code.to_string()
+    };
+    if code == raw && message.is_some() {
         return Ok(Cow::Borrowed(error.as_bytes()));
     }
-    let modern = INVALID_PARAMS.to_string();
-    let members = json::members(error).map_err(|_| "it is no error of JSON-RPC".to_owned())?;
+    let others = members
+        .iter()
+        .filter(|(key, _)| key != "code" && (key != "message" || message.is_some()));
     let mut out = Vec::with_capacity(error.len());
+    let no_message = message
+        .is_none()
+        .then_some(("message", "\"an error without a message\""));
+    let others = others.map(|(key, value)| (&**key, *value));
     json::write_object(
         &mut out,
-        members
-            .iter()
-            .map(|(key, value)| (&**key, if key == "code" { modern.as_str() } else { value })),
+        [("code", code.as_str())].into_iter().chain(no_message).chain(others),
     );
     Ok(Cow::Owned(out))
 }
@@ -234,10 +264,54 @@ mod tests {
         for wrong in [
             "\"text\"",
             "{}",
-            "{\"code\":\"1\",\"message\":\"\"}",
+            "{\"code\":\"one\",\"message\":\"\"}",
+            "{\"code\":1,\"message\":{}}",
             "{\"code\":-32022,\"message\":\"no\"}",
         ] {
             assert!(translate_error(wrong, true).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn members_that_are_null_or_written_in_another_way_spoil_no_answer() {
+        let (legacy, modern) = (BackendEra::Legacy, BackendEra::Modern);
+        for (from, to_modern, result, expected) in [
+            (
+                legacy,
+                false,
+                r#"{"content":[],"structuredContent":null,"isError":null,"x":null}"#,
+                r#"{"content":[],"x":null}"#,
+            ),
+            (legacy, false, r#"{"content":[null]}"#, r#"{"content":[null]}"#),
+            (legacy, true, r#"{"_meta":null}"#, r#"{"resultType":"complete"}"#),
+            (
+                modern,
+                true,
+                r#"{"resultType":null,"a":1}"#,
+                r#"{"resultType":"complete","a":1}"#,
+            ),
+            (
+                modern,
+                true,
+                r#"{"resultType":"complete","_meta":null}"#,
+                r#"{"resultType":"complete"}"#,
+            ),
+        ] {
+            assert_eq!(text(result, from, to_modern).as_deref(), Ok(expected), "{result}");
+        }
+        for (error, expected) in [
+            (r#"{"code":-32000.0,"message":"m"}"#, r#"{"code":-32000,"message":"m"}"#),
+            (r#"{"message":"m","code":"-32000"}"#, r#"{"code":-32000,"message":"m"}"#),
+            (
+                r#"{"code":7,"message":null}"#,
+                r#"{"code":7,"message":"an error without a message"}"#,
+            ),
+            (
+                r#"{"code":7 ,"message":"m","data":null}"#,
+                r#"{"code":7 ,"message":"m","data":null}"#,
+            ),
+        ] {
+            assert_eq!(&*translate_error(error, true).unwrap(), expected.as_bytes(), "{error}");
         }
     }
 

@@ -11,10 +11,7 @@ use actors::{
 use serde_json::json;
 
 use super::{Outbox, PUSH_BYTES_MAX};
-use crate::mcp::{
-    framing::Framing,
-    waking::{WAKE, Wake},
-};
+use crate::mcp::waking::{WAKE, Wake};
 
 impl Connection for Outbox {
     fn id(&self) -> ConnectionId {
@@ -115,7 +112,7 @@ impl Connection for Outbox {
     }
 
     fn ends_with_client(&self) -> bool {
-        self.framing == Framing::Line
+        self.has_lines()
     }
 }
 

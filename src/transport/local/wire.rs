@@ -317,7 +317,7 @@ impl Decode for LineDecoder {
                         error,
                     }
                 }
-                LineEvent::NotUtf8 => {
+                LineEvent::NotUtf8(_) => {
                     let error = RpcError::new(PARSE_ERROR, "Parse error: the line is not UTF-8");
                     WireEvent::Refused { id: None, error }
                 }

@@ -134,7 +134,7 @@ impl Link {
                 lines.push(match event {
                     LineEvent::Text(line) => wire::parse(line).map(|incoming| (incoming, line.len())),
                     LineEvent::TooLong(_) => Err("the line is longer than 1 MiB"),
-                    LineEvent::NotUtf8 => Err("the line is not UTF-8"),
+                    LineEvent::NotUtf8(_) => Err("the line is not UTF-8"),
                 });
             });
             for line in lines {

@@ -158,7 +158,7 @@ fn frames(bytes: &[u8], pieces: &[usize]) -> Vec<Result<Incoming, &'static str>>
         decoder.decode(read, |event| {
             frames.push(match event {
                 LineEvent::Text(text) => parse(text),
-                LineEvent::TooLong(_) | LineEvent::NotUtf8 => Err(INVALID),
+                LineEvent::TooLong(_) | LineEvent::NotUtf8(_) => Err(INVALID),
             });
         });
         rest = left;

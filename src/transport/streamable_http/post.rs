@@ -7,7 +7,10 @@ use actix_web::{
     http::{StatusCode, header},
     web,
 };
-use actors::{clock::now, model::BrokerError};
+use actors::{
+    clock::now,
+    model::{BrokerError, PAGE_BYTES_MAX},
+};
 
 use super::{
     commands::SessionCommand,
@@ -134,9 +137,11 @@ impl PostRequest<'_> {
     }
 
     async fn serve_request(&self, id: &str, method: Cow<'_, str>, params: Params<'_>) -> HttpResult {
-        if method != "tools/call" {
-            self.wait_for_outbound_capacity().await;
-        }
+        let _page = match &*method {
+            // Each reserves what it needs.
+            "tools/call" => None,
+            method => Some(self.wait_for_room(method).await),
+        };
         let meta = era::check_era(self.request.headers(), &method, &params)?;
         let is_initialize = method == "initialize";
         let receives = meta.is_none() && params.named().is_some_and(|name| tools::hands_over_messages(&name));
@@ -243,12 +248,16 @@ impl PostRequest<'_> {
         self.context.service.outbox(framing, self.identity.project.id())
     }
 
-    /// Waits while the outbound budget is full. Tool calls wait for their own reservations.
-    async fn wait_for_outbound_capacity(&self) {
-        let mut reservation = Reservation::new(&self.context.service.outbound, self.identity.project.id());
-        if reservation.gauge().is_full() {
-            reservation.grow_to(1).await;
+    /// Waits for room in the outbound budget, and takes a page of it if the answer is one.
+    async fn wait_for_room(&self, method: &str) -> Reservation {
+        let mut room = Reservation::new(&self.context.service.outbound, self.identity.project.id());
+        if method.ends_with("/list") {
+            room.grow_to(PAGE_BYTES_MAX).await;
+        } else if room.gauge().is_full() {
+            room.grow_to(1).await;
+            room.set_bytes(0);
         }
+        room
     }
 
     fn response_writer(&self, outbox: Arc<Outbox>, driver: Driver, accepts: Accepts) -> ResponseWriter {

@@ -42,8 +42,8 @@ impl RunningCall {
                 self.request.write(era, number, out);
             })
             .ok()?;
-        let place = Some(Place::Turn(turn));
-        Some(OpenCall { call, era, place })
+        let call = call.in_place(Place::Turn(turn));
+        Some(OpenCall { call, era })
     }
 
     /// Sends the call once it is its turn and the backend runs.
@@ -98,8 +98,8 @@ impl RunningCall {
                     self.request.write(era, number, out)
                 }) {
                     Ok(call) => {
-                        let place = Some(place);
-                        return Ok(OpenCall { call, era, place });
+                        let call = call.in_place(place);
+                        return Ok(OpenCall { call, era });
                     }
                     Err(LinkRefusal::Busy) => return Err(self.busy("it does not read its input").into()),
                     // The instance has ended just now, and another one may be there already.
@@ -140,7 +140,12 @@ impl RunningCall {
         };
         // The main instance has one call less.
         *turn = None;
-        match self.backend().leases.lend(self.caller(), &audience).await {
+        match self
+            .backend()
+            .leases
+            .lend(self.caller(), &audience, &self.learner)
+            .await
+        {
             Ok(lease) => Ok(Some(Place::Lease(lease))),
             Err(NotLent::NotRunning) => Ok(None),
             Err(NotLent::TooManyWait) => Err(self.busy(TOO_MANY_WAIT)),

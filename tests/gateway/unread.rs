@@ -1,0 +1,87 @@
+//! Results of backends that their clients do not read.
+
+use std::{
+    io::Write,
+    net::{SocketAddr, TcpStream},
+};
+
+use serde_json::json;
+use socket2::{Domain, Socket, Type};
+
+use crate::{
+    harness::{Calls, Plan},
+    support::{HttpAgent, Request, eventually},
+};
+
+const MIB: u64 = 1024 * 1024;
+
+/// Sends a request and reads nothing. The system keeps little of the answer.
+fn send_unread(address: SocketAddr, request: &Request) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(4 * 1024).unwrap();
+    socket.connect(&address.into()).unwrap();
+    let mut socket = TcpStream::from(socket);
+    socket.write_all(&request.bytes()).unwrap();
+    socket
+}
+
+#[test]
+fn results_over_http_that_are_not_read_are_bounded_and_the_calls_beyond_are_told() {
+    const UNREAD: usize = 8;
+    /// As much as the project may hold.
+    const BYTES: u64 = 4 * MIB;
+    let gateway = Plan::new()
+        .backend_with("fake", &[], "call_timeout = \"20s\"")
+        .flag("--outbound-buffer-mb=16")
+        .start();
+    let client = gateway.legacy();
+    client.gets("fake__echo", json!({}));
+    let before = gateway.rss_kib();
+    let callers = [
+        gateway.modern_http(),
+        HttpAgent::legacy(gateway.address, "2025-11-25", json!({})),
+    ];
+    let held: Vec<_> = (0..UNREAD)
+        .map(|at| {
+            let request = callers[at % 2].call("fake__big", json!({"bytes": BYTES}));
+            send_unread(gateway.address, &request)
+        })
+        .collect();
+    eventually("the backend has answered all of them", || {
+        let answered = client.gets("fake__pid", json!({}))["calls"].as_u64().unwrap();
+        (answered > UNREAD as u64).then_some(())
+    });
+    let error = client.fails_as("unavailable", "fake__big", json!({"bytes": BYTES}));
+    assert_eq!(error["detail"]["retryable"], false, "it was carried out: {error}");
+    let grown = gateway.peak_kib().saturating_sub(before);
+    assert!(grown < 96 * 1024, "the broker grew by {grown} KiB");
+    drop(held);
+    eventually("there is room again", || {
+        let result = client.result_of("fake__big", json!({"bytes": BYTES})).unwrap();
+        (result["isError"] != true).then_some(())
+    });
+    let metrics = gateway.get("/metrics").body;
+    let ended = metrics
+        .lines()
+        .find(|line| line.starts_with("mcp_broker_backend_calls_total") && line.contains("outcome=\"cancelled\""));
+    let ended = ended.unwrap().rsplit(' ').next().unwrap().parse::<usize>().unwrap();
+    assert!(
+        ended >= UNREAD,
+        "{ended} of {UNREAD} and the one that reads had no room"
+    );
+}
+
+#[test]
+fn results_that_are_read_wait_for_room() {
+    let gateway = Plan::new().backend("fake", &[]).flag("--outbound-buffer-mb=8").start();
+    // A quarter of the budget has room for one of them at a time.
+    let clients: Vec<_> = (0..6).map(|_| gateway.modern_http()).collect();
+    let sent: Vec<_> = clients
+        .iter()
+        .map(|client| client.call("fake__big", json!({"bytes": 3 * MIB / 2})).sent())
+        .collect();
+    for mut answer in sent {
+        let result = answer.answer_to(&json!(1)).unwrap();
+        assert_ne!(result["isError"], true, "{result}");
+    }
+}
