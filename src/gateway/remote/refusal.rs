@@ -133,10 +133,6 @@ pub fn lost_session_error(number: CallNumber, text: &str) -> Option<String> {
     }
 }
 
-fn names_session(text: &str) -> bool {
-    text.to_ascii_lowercase().contains("session")
-}
-
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "HTTP {}", self.status)?;
