@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use actors::{
-    model::{MissingSession, Scope, SessionId},
+    model::{BrokerError, MissingSession, Scope, SessionId},
     session::Member,
 };
 
@@ -60,7 +60,14 @@ async fn session_to_end(by: &Identity, address: &str) -> Result<Arc<Member>> {
     by.check_scope(Scope::Member)?;
     let is_admin = by.scope() >= Scope::Admin;
     if let Some(id) = SessionId::parse(address).filter(|_| !is_admin) {
-        return by.project.own_session(id, by.owner()).answer().await;
+        let own = by.project.own_session(id, by.owner()).answer().await;
+        return own.map_err(|error| match error {
+            BrokerError::InvalidArgument { .. } => BrokerError::forbidden(
+                "an id from a list ends a session only with the scope admin: use its name, or the session_id that its \
+                 registration returned",
+            ),
+            error => error,
+        });
     }
     let member = by.project.resolve(address).answer().await?;
     if !is_admin && member.record.owner != *by.owner() {

@@ -89,7 +89,6 @@ pub const FIELDS: &[(&str, &str)] = &[
     ("session", "the id of a session"),
     ("state", "the state of a backend, such as `ready`"),
     ("status", "the presence of a session"),
-    ("stored", "the answer of the store"),
     ("task", "a background task"),
     ("total", "how many were given up since the start"),
     ("uid", "the user id of a local process"),

@@ -28,7 +28,8 @@ export class Agent {
     agent.#send({ method: 'notifications/initialized' });
     const session = await agent.call('register_session', { name, metadata,
       capabilities: capabilities ?? { supported_protocols: { note: ['1.0.0'] }, supported_features: ['tests'] } });
-    agent.id = session.session_id;
+    // As lists show it: the last eight digits of the own id act as the session.
+    agent.id = `${session.session_id.slice(0, -8)}00000000`;
     return agent;
   }
 

@@ -49,6 +49,7 @@ pub struct Agent {
     /// The id by which others know its session.
     pub session: String,
     /// The id that its registration returned, which acts as the session.
+    #[allow(dead_code, reason = "only some tests act by it")]
     pub held: String,
     /// The `_meta` of every request, in the modern era only.
     meta: Option<Value>,

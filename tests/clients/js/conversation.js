@@ -53,6 +53,9 @@ export async function tools(agent) {
   assert.deepEqual(again.map(tool => tool.name), listed.map(tool => tool.name));
 }
 
+/** The id by which lists and messages name a registered session. */
+const listedId = session => `${session.session_id.slice(0, -8)}00000000`;
+
 /** Reads resources and prompts. `topic` is the topic of an earlier conversation. */
 export async function resources(agent, topic) {
   const protocol = `chat-${topic}`;
@@ -67,8 +70,8 @@ export async function resources(agent, topic) {
 
   step('sessions, protocols, one protocol and one inbox can be read; what is not there is an error');
   const { sessions } = await agent.read('broker://sessions');
-  const alice = sessions.find(({ name }) => name === `alice-${topic}`);
-  assert.equal((await agent.read(`broker://sessions/${alice.session_id}/inbox`)).waiting, 0);
+  assert.ok(sessions.some(({ name }) => name === `alice-${topic}`));
+  if (agent.session) assert.equal((await agent.read(`broker://sessions/${agent.session}/inbox`)).waiting, 0);
   const { protocols } = await agent.read('broker://protocols');
   assert.ok(protocols.some(({ name }) => name === protocol));
   assert.deepEqual((await agent.read(`broker://protocols/${protocol}/1.0.0`)).schema, SCHEMA);
@@ -143,7 +146,7 @@ export async function converse(alice, bob, topic) {
   const { sessions } = await bob.call('list_sessions', { protocol, include_capabilities: true });
   assert.deepEqual(sessions.map(session => session.name).sort(), [aliceName, bobName]);
   const seen = sessions.find(session => session.name === aliceName);
-  assert.equal(seen.session_id, a.session_id);
+  assert.equal(seen.session_id, listedId(a));
   assert.equal(seen.status, 'active');
   assert.deepEqual(seen.capabilities.supported_protocols, { [protocol]: ['1.0.0'] });
 
@@ -177,9 +180,9 @@ export async function converse(alice, bob, topic) {
   const [hello] = received.messages;
   assert.equal(hello.message_id, sent.message_id);
   assert.equal(hello.project_id, 'default');
-  assert.equal(hello.sender_id, a.session_id);
+  assert.equal(hello.sender_id, listedId(a));
   assert.equal(hello.sender_name, aliceName);
-  assert.equal(hello.recipient_id, b.session_id);
+  assert.equal(hello.recipient_id, listedId(b));
   assert.equal(hello.protocol_name, protocol);
   assert.equal(hello.protocol_version, '1.0.0');
   assert.deepEqual(hello.payload, { text: 'hello' });

@@ -34,6 +34,11 @@ SCHEMA = {
 }
 
 
+def listed_id(session):
+    """The id by which lists and messages name a registered session."""
+    return session["session_id"][:-8] + "00000000"
+
+
 async def tools(agent):
     step("tools/list: every tool, in a stable order, with a title, schemas and hints")
     listed = await agent.tools()
@@ -122,8 +127,8 @@ async def converse(alice, bob, topic):
     expect(received["remaining"], 0)
     [hello] = received["messages"]
     expect(hello["message_id"], sent["message_id"])
-    expect((hello["sender_id"], hello["sender_name"]), (a["session_id"], alice_name))
-    expect(hello["recipient_id"], b["session_id"])
+    expect((hello["sender_id"], hello["sender_name"]), (listed_id(a), alice_name))
+    expect(hello["recipient_id"], listed_id(b))
     expect((hello["project_id"], hello["protocol_name"], hello["protocol_version"]), ("default", protocol, "1.0.0"))
     expect(hello["payload"], {"text": "hello"})
     expect((hello["headers"]["priority"], hello["headers"]["correlation_id"]), ("high", "c-1"))

@@ -332,7 +332,7 @@ fn rest_acts_by_a_name_of_the_key_or_by_the_id_of_a_registration() {
     assert_eq!(team.api_as(&member, "POST", "messages", &letter(&bob.held)).status, 201);
     let path = |id: &str| format!("sessions/{id}");
     let refused = team.api_as(&member, "DELETE", &path(&bob.session), &Value::Null);
-    assert_eq!(refused.problem(), (400, "invalid_argument".to_owned()), "{refused:?}");
+    assert_eq!(refused.problem(), (403, "forbidden".to_owned()), "{refused:?}");
     bob.sees(["hi"]);
     let ended = team.api_as(&member, "DELETE", &path(&bob.held), &Value::Null);
     assert_eq!(ended.status, 200, "{ended:?}");
