@@ -1,8 +1,8 @@
 //! The time of a worker, which the projects whose connections it serves share.
 //!
 //! A project that has used its slice of a worker waits until the worker has served everything else that is ready: its
-//! sockets are polled, and what they bring runs first. So whatever the callers of a project send, another project waits for
-//! one request of it and not for one of each caller. A worker that has nothing else to do continues at once.
+//! sockets are polled, and what they bring runs first. So another project waits for one request of it and not for one of
+//! each of its callers. A worker that has nothing else to do continues at once.
 
 use std::{
     cell::{Cell, RefCell},

@@ -42,9 +42,9 @@ const MEMBERS_LEN_MAX: usize = 65;
 pub const ID_LEN_MAX: usize = 256;
 /// Bytes of a method, and of the name of a tool or a prompt, as JSON.
 const NAME_LEN_MAX: usize = 64 * 1024;
-/// Members that no method has: how many are accepted, and bytes of one of them. Each is checked.
-const UNKNOWN_LEN_MAX: usize = 64;
-const UNKNOWN_BYTES_MAX: usize = 1024 * 1024;
+/// Members beside those of [`Params`]: how many of them are accepted, and their bytes. Each is checked.
+const OTHERS_LEN_MAX: usize = 64;
+const OTHERS_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Bytes of a text that is checked to be JSON although it is refused anyway, or as a whole before its parts are.
 const CHECKED_BYTES_MAX: usize = 256 * 1024;
 
@@ -166,9 +166,9 @@ struct Frame<'a> {
     params: Params<'a>,
     outcome: Option<Result<&'a str, &'a str>>,
     repeated: bool,
-    /// Members that no method has.
-    unknown: usize,
-    has_long_unknown: bool,
+    /// Members beside those of [`Params`], and their bytes.
+    others_len: usize,
+    others_bytes: usize,
 }
 
 impl<'a> Frame<'a> {
@@ -204,20 +204,24 @@ impl<'a> Frame<'a> {
                 }
                 return Ok(());
             }
-            _ => return Ok(self.unknown_member(value)?),
+            _ => return Ok(self.other_member(value)?),
         };
         self.repeated |= place.replace(value).is_some();
         Ok(())
     }
 
-    /// The first members that no method has are checked; a frame with more of them is refused.
-    fn unknown_member(&mut self, value: &str) -> Result<(), ScanError> {
-        self.unknown += 1;
-        self.has_long_unknown |= value.len() > UNKNOWN_BYTES_MAX;
-        if self.unknown > UNKNOWN_LEN_MAX || self.has_long_unknown {
+    /// Checks a member beside those of [`Params`]. A frame with too many of them is refused, and they are not read.
+    fn other_member(&mut self, value: &str) -> Result<(), ScanError> {
+        self.others_len += 1;
+        self.others_bytes += value.len();
+        if self.has_too_many_others() {
             return Ok(());
         }
         scan::check(value)
+    }
+
+    fn has_too_many_others(&self) -> bool {
+        self.others_len > OTHERS_LEN_MAX || self.others_bytes > OTHERS_BYTES_MAX
     }
 
     fn finish(self) -> Result<Incoming<'a>, Malformed<'a>> {
@@ -244,9 +248,9 @@ impl<'a> Frame<'a> {
                 None => Err(invalid(id, "Invalid Request: no method")),
             };
         };
-        if self.unknown > UNKNOWN_LEN_MAX || self.has_long_unknown || method.len() > NAME_LEN_MAX {
+        if self.has_too_many_others() || method.len() > NAME_LEN_MAX {
             let reason =
-                "Invalid Request: the method is too long, or members that it does not have are too many or too long";
+                "Invalid Request: the method is too long, or the members beside the arguments are too many or too long";
             return Err(invalid(id, reason));
         }
         let Some(method) = scan::string(method) else {

@@ -18,6 +18,10 @@ pub const PRESENT_FOR: Duration = Duration::from_secs(300);
 
 /// A console of any replica. Times are those of the monotonic clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "the flags are independent facts about the console"
+)]
 pub struct Console {
     pub id: ConsoleId,
     pub human: SessionName,

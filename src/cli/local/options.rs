@@ -82,7 +82,7 @@ impl DevOptions {
     pub fn flags(&self, paths: &LocalPaths) -> Vec<Flag> {
         let mut flags: Vec<Flag> = vec![("storage", (&self.storage).into())];
         if self.has_no_http() {
-            // No port is opened, whatever the environment names.
+            // No port is opened; the environment may name one.
             flags.extend([("host", "127.0.0.1".into()), ("port", "0".into())]);
         } else {
             flags.push(("port", (&self.http).into()));

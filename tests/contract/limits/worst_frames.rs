@@ -5,7 +5,8 @@ use super::worst_calls::{CostMeter, LARGE, list};
 #[test]
 fn a_frame_that_is_no_request_is_refused_before_it_is_parsed() {
     let meter = CostMeter::new();
-    let members: String = (0..LARGE / 11).map(|at| format!(r#""{at:06}":0,"#)).collect();
+    let members: Vec<_> = (0..LARGE / 11).map(|at| format!(r#""{at:06}":0,"#)).collect();
+    let members = members.concat();
     let method = format!(r#""method":"{}","jsonrpc":"2.0""#, "\\u0061".repeat(LARGE / 6));
     let frames = [
         "[".repeat(LARGE),
@@ -13,7 +14,7 @@ fn a_frame_that_is_no_request_is_refused_before_it_is_parsed() {
         list(&list("[]", LARGE / 90), LARGE),
         format!(r#"{{"id":1,{members}"method":"ping","jsonrpc":"2.0"}}"#),
         format!(
-            r#"{{"id":1,"x":{},"method":"ping","jsonrpc":"2.0"}}"#,
+            r#"{{"id":1,"x":{0},"y":{0},"method":"ping","jsonrpc":"2.0"}}"#,
             list("[]", LARGE)
         ),
         format!(r#"{{"id":1,"params":{{{members}"x":0}},"method":"ping","jsonrpc":"2.0"}}"#),

@@ -34,11 +34,11 @@ pub struct LateAnswer<T> {
 }
 
 impl<T: 'static> Lookup<T> {
-    /// An answer that comes with this future.
-    pub(super) fn later(answer: impl Future<Output = LateAnswer<T>> + 'static) -> Self {
+    /// An answer that `later` finds.
+    pub(super) fn later(later: impl Future<Output = LateAnswer<T>> + 'static) -> Self {
         Self::Pending(PendingLookup {
             unknown: BrokerError::unavailable(),
-            later: answer.boxed_local(),
+            later: later.boxed_local(),
         })
     }
 
@@ -137,14 +137,6 @@ impl ProjectHandle {
             }
             found => Lookup::Ready(Ok(found)),
         }
-    }
-
-    /// An answer that `later` finds.
-    pub(super) fn later<T: 'static>(&self, later: impl Future<Output = LateAnswer<T>> + 'static) -> Lookup<T> {
-        Lookup::Pending(PendingLookup {
-            unknown: BrokerError::unavailable(),
-            later: later.boxed_local(),
-        })
     }
 
     /// Whether another replica may know what this error calls unknown.

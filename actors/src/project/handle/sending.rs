@@ -331,7 +331,7 @@ impl ProjectHandle {
             prepare,
         });
         let is_large = request.is_large();
-        self.later(async move {
+        Lookup::later(async move {
             let project = prepare.project.clone();
             if is_large {
                 let late = Arc::clone(&prepare).run(None).await;
