@@ -129,7 +129,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// Ends a round before a session acknowledges what it has leased in the round: a lease whose messages are read beside the
-/// function answers without those that are acknowledged meanwhile.
+/// function answers without those that are acknowledged meanwhile. A start of push is a round: it takes two operations.
 fn split_after_leases(rounds: Vec<Vec<Step>>) -> Vec<Vec<Step>> {
     let mut split = Vec::new();
     for round in rounds {
@@ -144,9 +144,10 @@ fn split_after_leases(rounds: Vec<Vec<Step>>) -> Vec<Vec<Step>> {
                 | Step::AcknowledgeRow { session, .. }
                 | Step::AcknowledgeUpTo(session, _)
                 | Step::Remove(session) => has_leased(*session),
+                Step::StartPush(_) => true,
                 _ => false,
             };
-            if ends_part {
+            if ends_part || matches!(part.last(), Some(Step::StartPush(_))) {
                 split.push(std::mem::take(&mut part));
             }
             part.push(step);
@@ -271,11 +272,15 @@ impl World {
                     bytes: usize::MAX,
                     auto_ack: *at > 0,
                 };
-                let op = store
-                    .push()
-                    .unwrap()
-                    .start_push(self.id(*at), self.claims[*at], takes, 0);
-                answer_as(op, |_| String::new())
+                let (store, session, claim) = (Arc::clone(&self.view.store), self.id(*at), self.claims[*at]);
+                Box::pin(async move {
+                    // The owner has received all that was leased so far.
+                    let known = store.lease(session, Some(claim), 0, 0, now).await.unwrap();
+                    let next = known.lease_numbers.end;
+                    let op = store.push().unwrap().start_push(session, claim, takes, next);
+                    op.await.unwrap();
+                    String::new()
+                })
             }
             Step::Claim(at) => answer_as_debug(store.claim(self.id(*at), self.claims[*at], DELIVERY_LIMIT, now)),
             Step::Send { .. } | Step::SendMany(_) | Step::Broadcast { .. } => {

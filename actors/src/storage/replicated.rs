@@ -83,7 +83,8 @@ pub trait PushStore {
     /// Starts push delivery to the holder of this claim. From then on `append` leases a message directly if the inbox is
     /// empty, the sender does not wait for its delivery, and the leases stay within `limit`; it publishes the message in
     /// a [`DeliveryBatch`]. Push delivery ends with the claim, and when everything leased is released. Returns what is
-    /// leased under the claim from the lease number `from` on.
+    /// leased under the claim from the lease number `from` on: the caller has received nothing of it. What comes behind a
+    /// message that waits returns to the queue instead, so that it is leased after that message.
     fn start_push(&self, session: SessionId, claim: Claim, limit: PrefetchLimit, from: u64) -> Op<Lease>;
 
     /// Decodes a batch that this store has published.
