@@ -16,7 +16,7 @@ pub const FILE_BYTES_MAX: u64 = 8 << 20;
 /// # Errors
 /// Why it cannot be used.
 pub fn read(path: &Path) -> Result<Option<String>, String> {
-    let mut text = String::new();
+    let mut bytes = Vec::new();
     // A FIFO would keep a plain open waiting for a writer.
     let opened = File::options()
         .read(true)
@@ -27,14 +27,31 @@ pub fn read(path: &Path) -> Result<Option<String>, String> {
         Err(error) => return Err(format!("it cannot be read: {error}")),
         Ok(file) if !file.metadata().is_ok_and(|file| file.is_file()) => return Err("it is not a file".to_owned()),
         Ok(file) => {
-            let read = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
+            let read = file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
             read.map_err(|error| format!("it cannot be read: {error}"))?;
         }
     }
-    if text.len() as u64 > FILE_BYTES_MAX {
+    if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(format!("it has more than {} MiB", FILE_BYTES_MAX >> 20));
     }
-    Ok(Some(text))
+    decoded(bytes).map(Some)
+}
+
+/// The text of a file: UTF-8, or UTF-16 with a byte order mark, which PowerShell writes.
+fn decoded(bytes: Vec<u8>) -> Result<String, String> {
+    let order: Option<fn([u8; 2]) -> u16> = match bytes.as_slice() {
+        [0xff, 0xfe, ..] => Some(u16::from_le_bytes),
+        [0xfe, 0xff, ..] => Some(u16::from_be_bytes),
+        _ => None,
+    };
+    let Some(order) = order else {
+        return String::from_utf8(bytes).map_err(|_| "it cannot be read: it is not UTF-8".to_owned());
+    };
+    let (pairs, []) = bytes.as_chunks::<2>() else {
+        return Err("it cannot be read: it ends in the middle of a character of UTF-16".to_owned());
+    };
+    let units: Vec<u16> = pairs.iter().map(|pair| order(*pair)).collect();
+    String::from_utf16(&units).map_err(|_| "it cannot be read: it is not UTF-16".to_owned())
 }
 
 /// Parses the text of a file. An empty one is null.

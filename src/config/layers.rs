@@ -232,7 +232,8 @@ fn read_file(path: &Path) -> Result<BTreeMap<String, Value>, String> {
         _ => return Err("its name has none of the endings".to_owned()),
     };
     let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
-    let table = File::from_str(&text, format).collect();
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    let table = File::from_str(text, format).collect();
     let table = table.map_err(|error| without_excerpt(&error.to_string()))?;
     Ok(table.into_iter().collect())
 }

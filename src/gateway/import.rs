@@ -4,6 +4,7 @@
 //! `.mcpmon.yaml`.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
 };
@@ -11,7 +12,7 @@ use std::{
 use actors::{json::string, model::BackendName};
 use serde_json::{Map, Value};
 
-use crate::config::{FilePattern, parse_url};
+use crate::config::{FilePattern, check_backends, one_line, parse_url};
 
 /// Members of a server that are imported; `type` says what the others say already.
 const KNOWN: [&str; 13] = [
@@ -49,6 +50,10 @@ const FILE_ENDINGS: [&str; 18] = [
     "yaml", "yml",
 ];
 
+/// Why a server is left out that could be used.
+const TAKEN: &str = "the configuration has it already";
+const ITSELF: &str = "it is this broker itself";
+
 /// The servers of a file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Imported {
@@ -56,6 +61,8 @@ pub struct Imported {
     pub backends: Vec<ImportedBackend>,
     /// What was changed or left out, for the user.
     pub notes: Vec<String>,
+    /// A server was left out because it cannot be used.
+    pub has_unusable: bool,
 }
 
 /// A server as a backend.
@@ -78,40 +85,62 @@ pub struct References {
 /// Reads the servers of a parsed file. `taken` are names that the configuration has already.
 ///
 /// # Errors
-/// The file has no servers, or one of them cannot be read: why.
+/// The file has no servers.
 pub fn import(file: &Value, references: &References, taken: &BTreeSet<String>) -> Result<Imported, String> {
     let servers = ["mcpServers", "servers"]
         .into_iter()
-        .find_map(|member| file[member].as_object());
+        .find_map(|member| object(&file[member]));
     let servers = servers.ok_or("it has neither mcpServers nor servers")?;
     let mut imported = Imported::default();
     let mut names = taken.clone();
-    for (given, server) in servers {
-        if taken.contains(&base_name(given)) {
-            imported
-                .notes
-                .push(format!("{given}: left out, because the configuration has it already"));
-            continue;
+    for (given, server) in &servers {
+        match imported_backend(given, server, references, (taken, &names)) {
+            Ok((backend, notes)) => {
+                if backend.name.as_str() != given {
+                    imported
+                        .notes
+                        .push(format!("{given}: its name becomes {}", backend.name));
+                }
+                names.insert(backend.name.to_string());
+                imported.notes.extend(notes);
+                imported.backends.push(backend);
+            }
+            // The others are imported without it.
+            Err(reason) => {
+                imported.has_unusable |= ![TAKEN, ITSELF].contains(&reason.as_str());
+                imported.notes.push(format!("{given}: left out, because {reason}"));
+            }
         }
-        let Some(server) = members(server) else {
-            return Err(format!("{given}: a server is an object or a command"));
-        };
-        if is_this_broker(&server) {
-            imported
-                .notes
-                .push(format!("{given}: left out, because it is this broker itself"));
-            continue;
-        }
-        let name = legal_name(given, &names)?;
-        if name.as_str() != given {
-            imported.notes.push(format!("{given}: its name becomes {name}"));
-        }
-        names.insert(name.to_string());
-        let notes = &mut imported.notes;
-        let table = table(&name, &server, references, notes).map_err(|reason| format!("{given}: {reason}"))?;
-        imported.backends.push(ImportedBackend { name, table });
     }
     Ok(imported)
+}
+
+/// A server under a name that is not used, and what was left out of it. `taken` are the names of the configuration, `used`
+/// those and the ones of the servers before it.
+fn imported_backend(
+    given: &str,
+    server: &Value,
+    references: &References,
+    (taken, used): (&BTreeSet<String>, &BTreeSet<String>),
+) -> Result<(ImportedBackend, Vec<String>), String> {
+    if taken.contains(&base_name(given)) {
+        return Err(TAKEN.to_owned());
+    }
+    let server = members(server).ok_or("a server is an object or a command")?;
+    let name = legal_name(given, used)?;
+    let (table, notes) = table_of(&name, &server, references)?;
+    // A broker refuses its file as a whole.
+    check_backends(&table).map_err(|reason| one_line(&reason))?;
+    Ok((ImportedBackend { name, table }, notes))
+}
+
+/// An object. Some languages write an empty one as an empty list.
+fn object(value: &Value) -> Option<Map<String, Value>> {
+    match value {
+        Value::Object(members) => Some(members.clone()),
+        Value::Array(empty) if empty.is_empty() => Some(Map::new()),
+        _ => None,
+    }
 }
 
 /// A server as a table of this name, and what was left out of it.
@@ -124,17 +153,21 @@ pub fn table_of(
     references: &References,
 ) -> Result<(String, Vec<String>), String> {
     if is_this_broker(server) {
-        return Err("it is this broker itself".to_owned());
+        return Err(ITSELF.to_owned());
     }
     let mut notes = Vec::new();
     let table = table(name, server, references, &mut notes)?;
     Ok((table, notes))
 }
 
-/// The members of a server. `.mcpmon.yaml` may have a command line alone, which is for a shell.
+/// The members of a server that are not null. `.mcpmon.yaml` may have a command line alone, which is for a shell.
 fn members(server: &Value) -> Option<Map<String, Value>> {
     match server {
-        Value::Object(server) => Some(with_command_word(server.clone())),
+        Value::Object(server) => {
+            let mut server = server.clone();
+            server.retain(|_, value| !value.is_null());
+            Some(with_command_word(server))
+        }
         Value::String(line) if line.contains(char::is_whitespace) => {
             let args = Value::from(vec!["-c", line.as_str()]);
             Some(Map::from_iter([
@@ -198,7 +231,7 @@ fn legal_name(given: &str, taken: &BTreeSet<String>) -> Result<BackendName, Stri
         .chain(numbered)
         .filter(|name| !taken.contains(name))
         .find_map(|name| BackendName::parse(&name).ok())
-        .ok_or_else(|| format!("{given}: no name can be made of it"))
+        .ok_or_else(|| "no name can be made of it".to_owned())
 }
 
 fn table(
@@ -208,7 +241,7 @@ fn table(
     notes: &mut Vec<String>,
 ) -> Result<String, String> {
     let mut table = format!("[backends.{name}]\n");
-    let text = |value: &Value| value.as_str().map(|text| resolved(text, references)).transpose();
+    let text = |value: &Value| word(value).map(|text| resolved(&text, references)).transpose();
     let command = server.get("command").or(server.get("cmd"));
     let mut line = |key: &str, value: &str| {
         let _ = writeln!(table, "{key} = {value}");
@@ -255,9 +288,9 @@ fn table(
     }
     for (key, member) in [("env", "env"), ("headers", "headers")] {
         if let Some(values) = server.get(member) {
-            let values = values.as_object().ok_or_else(|| format!("{member} is no object"))?;
-            if !values.is_empty() {
-                line(key, &inline_table(values, references)?);
+            let values = object(values).ok_or_else(|| format!("{member} is no object"))?;
+            if values.values().any(|value| !value.is_null()) {
+                line(key, &inline_table(&values, references)?);
             }
         }
     }
@@ -350,15 +383,21 @@ pub fn watched_pattern(folder: &str, extensions: &str) -> Result<String, String>
 
 fn inline_table(values: &Map<String, Value>, references: &References) -> Result<String, String> {
     let mut entries = Vec::new();
-    for (key, value) in values {
-        let value = match value {
-            Value::String(text) => resolved(text, references)?,
-            Value::Number(_) | Value::Bool(_) => value.to_string(),
-            _ => return Err(format!("the value of {key} is no text")),
-        };
+    for (key, value) in values.iter().filter(|(_, value)| !value.is_null()) {
+        let value = word(value).ok_or_else(|| format!("the value of {key} is no text"))?;
+        let value = resolved(&value, references)?;
         entries.push(format!("{} = {}", toml_string(key), toml_string(&value)));
     }
     Ok(format!("{{ {} }}", entries.join(", ")))
+}
+
+/// A text. A number and a word such as `true` stand for theirs.
+fn word(value: &Value) -> Option<Cow<'_, str>> {
+    match value {
+        Value::String(text) => Some(Cow::Borrowed(text)),
+        Value::Number(_) | Value::Bool(_) => Some(Cow::Owned(value.to_string())),
+        _ => None,
+    }
 }
 
 /// Replaces what only the other program knows, once: what takes its place stays as it is. Variables stay, too: the broker
@@ -394,194 +433,4 @@ fn without_delete(json: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn imported(file: &Value) -> Imported {
-        import(file, &References::default(), &BTreeSet::new()).unwrap()
-    }
-
-    fn names(imported: &Imported) -> Vec<&str> {
-        imported.backends.iter().map(|backend| backend.name.as_str()).collect()
-    }
-
-    #[test]
-    fn mcp_servers_become_tables() {
-        let imported = imported(&json!({"mcpServers": {
-            "filesystem": {"command": "npx", "args": ["-y", "@scope/fs", "/tmp/a \"b\""], "env": {"A": "${HOME}", "N": 3}},
-            "My Docs": {"type": "http", "url": "https://example.com/mcp", "headers": {"Authorization": "Bearer ${T}"}},
-        }}));
-        assert_eq!(names(&imported), ["my-docs", "filesystem"]);
-        assert_eq!(
-            imported.backends[1].table,
-            "[backends.filesystem]\ncommand = \"npx\"\nargs = [\"-y\", \"@scope/fs\", \"/tmp/a \\\"b\\\"\"]\n\
-             env = { \"A\" = \"${HOME}\", \"N\" = \"3\" }\n"
-        );
-        assert!(imported.backends[0].table.contains("url = \"https://example.com/mcp\""));
-        assert!(!imported.backends[0].table.contains("transport"), "it is found out");
-        let old = serde_json::json!({"mcpServers": {"old": {"type": "sse", "url": "https://example.com/sse"}}});
-        let old = import(&old, &References::default(), &BTreeSet::new()).unwrap();
-        assert!(old.backends[0].table.contains("transport = \"sse\""));
-        assert_eq!(imported.notes, ["My Docs: its name becomes my-docs"]);
-    }
-
-    #[test]
-    fn the_files_of_vs_code_and_mcpmon_are_known() {
-        let references = References {
-            inputs: BTreeMap::from([("key".to_owned(), "k1".to_owned())]),
-            folder: "/work".to_owned(),
-        };
-        let file = json!({"inputs": [], "servers": {
-            "a": {"command": "x", "args": ["${workspaceFolder}/a", "${input:key}", "${env:B}"]},
-            "b": "python server.py --fast",
-            "c": {"cmd": "node", "watch": "src/", "ext": "js"},
-            "d": {"cmd": "x", "watch": "/a", "extensions": "py, .json", "cwd": "/b"},
-            "e": {"cmd": "x", "watch": "."},
-            "f": {"command": ["python", "-u"], "args": ["server.py"]},
-        }});
-        let imported = import(&file, &references, &BTreeSet::new()).unwrap();
-        assert!(
-            imported.backends[0]
-                .table
-                .contains("args = [\"/work/a\", \"k1\", \"${env:B}\"]")
-        );
-        assert!(
-            imported.backends[1]
-                .table
-                .contains("command = \"sh\"\nargs = [\"-c\", \"python server.py --fast\"]\ncwd = \"/work\"\n")
-        );
-        assert!(imported.backends[2].table.contains("command = \"node\""));
-        for (at, lines) in [
-            (2, "cwd = \"/work\"\nwatch = [\"src/**/*.js\"]\n"),
-            (3, "cwd = \"/b\"\nwatch = [\"/a/**/*.{py,json}\"]\n"),
-            (4, "cwd = \"/work\"\nwatch = [\"./**/*.py\"]\n"),
-        ] {
-            let table = &imported.backends[at].table;
-            assert!(table.ends_with(lines), "{table}");
-        }
-        assert!(
-            imported.backends[5]
-                .table
-                .contains("command = \"python\"\nargs = [\"-u\", \"server.py\"]\ncwd = \"/work\"\n")
-        );
-        assert_eq!(imported.notes, [""; 0]);
-        let of_itself = References {
-            inputs: BTreeMap::from([("key".to_owned(), "${input:key}".to_owned())]),
-            folder: String::new(),
-        };
-        let imported = import(&file, &of_itself, &BTreeSet::new()).unwrap();
-        assert!(
-            imported.backends[0].table.contains("\"${input:key}\""),
-            "it is replaced once"
-        );
-        let missing = import(&file, &References::default(), &BTreeSet::new()).unwrap_err();
-        assert_eq!(missing, "a: it asks for key: give it with --input key=VALUE");
-    }
-
-    #[test]
-    fn a_server_that_names_files_of_its_folder_keeps_the_folder() {
-        let cwd_of = |server: Value| {
-            let server = members(&server).unwrap();
-            let references = References {
-                folder: "/work".to_owned(),
-                ..References::default()
-            };
-            let name = BackendName::parse("a").unwrap();
-            let (table, _) = table_of(&name, &server, &references).unwrap();
-            let cwd = table.lines().find_map(|line| line.strip_prefix("cwd = "));
-            cwd.map(ToOwned::to_owned)
-        };
-        for (server, cwd) in [
-            (json!({"command": "python3", "args": ["server.py"]}), Some("/work")),
-            (
-                json!({"command": "node", "args": ["--inspect", "dist/index.js"]}),
-                Some("/work"),
-            ),
-            (
-                json!({"command": "uv", "args": ["--directory", ".", "run", "tool"]}),
-                Some("/work"),
-            ),
-            (json!({"command": "./run.sh"}), Some("/work")),
-            (json!({"command": "bin/server"}), Some("/work")),
-            (json!({"command": "x", "cwd": "sub"}), Some("/work/sub")),
-            (json!({"command": "x", "cwd": "./sub/"}), Some("/work/sub/")),
-            (json!({"command": "x", "cwd": "."}), Some("/work")),
-            (json!({"command": "x", "cwd": "~/sub"}), Some("~/sub")),
-            (json!({"command": "x", "cwd": "${DIR}/sub"}), Some("${DIR}/sub")),
-            (json!("python server.py"), Some("/work")),
-            (
-                json!({"command": "npx", "args": ["-y", "@scope/server-files", "/data", "1.2"]}),
-                None,
-            ),
-            (
-                json!({"command": "docker", "args": ["run", "-i", "ghcr.io/org/server:1.py"]}),
-                None,
-            ),
-            (
-                json!({"command": "/opt/server.py", "args": ["--config=a.json", "/etc/a.json"]}),
-                None,
-            ),
-            (json!({"command": "~/bin/server"}), None),
-        ] {
-            assert_eq!(cwd_of(server.clone()), cwd.map(toml_string), "{server}");
-        }
-    }
-
-    #[test]
-    fn the_broker_itself_and_what_is_there_are_left_out() {
-        let file = json!({"mcpServers": {
-            "broker": {"command": "/usr/bin/mcp-broker", "args": ["connect"]},
-            "known": {"command": "x"},
-            "Known": {"command": "y"},
-            "New": {"command": "y"},
-            "new": {"command": "y"},
-            "mcp": {"command": "z"},
-        }});
-        let taken = BTreeSet::from(["known".to_owned()]);
-        let imported = import(&file, &References::default(), &taken).unwrap();
-        assert_eq!(names(&imported), ["new", "mcp-2", "new-2"]);
-        assert_eq!(imported.notes.len(), 6, "{:?}", imported.notes);
-    }
-
-    #[test]
-    fn what_cannot_be_read_is_refused() {
-        for (file, reason) in [
-            (json!({}), "it has neither mcpServers nor servers"),
-            (json!({"mcpServers": {"a": 1}}), "a: a server is an object or a command"),
-            (
-                json!({"mcpServers": {"a": {}}}),
-                "a: it has neither a command nor a url",
-            ),
-            (
-                json!({"mcpServers": {"a": {"command": "x", "args": "y"}}}),
-                "a: args is no list",
-            ),
-            (
-                json!({"mcpServers": {"a": {"url": "http://me:secret@host/"}}}),
-                "a: url: it has a user or a password: send them in a header, headers = { Authorization = \"…\" }",
-            ),
-            (
-                json!({"mcpServers": {"a": {"command": "x", "env": {"A": []}}}}),
-                "a: the value of A is no text",
-            ),
-        ] {
-            assert_eq!(
-                import(&file, &References::default(), &BTreeSet::new()).unwrap_err(),
-                reason
-            );
-        }
-    }
-
-    #[test]
-    fn imported_tables_are_valid_configuration() {
-        let file = json!({"mcpServers": {"a": {
-            "command": "x\u{7f}\n\t\u{1}\\", "args": ["ü"], "env": {"A.b\"": "'"}, "disabled": true, "extra": ["\u{7f}"],
-        }}});
-        let table = &imported(&file).backends[0].table;
-        let parsed: toml::Value = toml::from_str(table).unwrap();
-        assert_eq!(parsed["backends"]["a"]["command"].as_str(), Some("x\u{7f}\n\t\u{1}\\"));
-        assert_eq!(parsed["backends"]["a"]["env"]["A.b\""].as_str(), Some("'"));
-    }
-}
+mod tests;

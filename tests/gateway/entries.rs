@@ -293,3 +293,38 @@ fn what_no_broker_would_take_is_refused() {
     );
     assert!(line.contains("name the file with --to"), "{line}");
 }
+
+#[test]
+fn an_entry_that_cannot_be_used_is_named_and_files_may_begin_with_a_mark() {
+    let folder = Folder::new();
+    let servers = json!({"mcpServers": {
+        "odd": {"command": "x", "args": "y"},
+        "sound": {"command": "x", "args": null, "env": {"PORT": 8080}, "headers": []},
+    }});
+    let text = servers.to_string();
+    let utf_16 = |unit: fn(u16) -> [u8; 2]| -> Vec<u8> {
+        let units = format!("\u{feff}{text}");
+        units.encode_utf16().flat_map(unit).collect()
+    };
+    let yaml = "\u{feff}servers:\n  odd: {args: [a]}\n  sound: {command: x, args: , env: {PORT: 8080}}\n";
+    for (name, bytes) in [
+        ("plain.json", text.clone().into_bytes()),
+        ("utf-8.json", format!("\u{feff}{text}").into_bytes()),
+        ("utf-16le.json", utf_16(u16::to_le_bytes)),
+        ("utf-16be.json", utf_16(u16::to_be_bytes)),
+        ("mcpmon.yaml", yaml.as_bytes().to_vec()),
+    ] {
+        let file = folder.file(name);
+        fs::write(&file, bytes).unwrap();
+        let to = folder.file(&format!("{name}.toml"));
+        let output = gateway("/none", &["import", &file, "--to", &to]);
+        stdout(&output);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(stderr.contains("odd: left out, because "), "{name}: {stderr}");
+        assert_eq!(
+            fs::read_to_string(&to).unwrap().trim_start(),
+            "[backends.sound]\ncommand = \"x\"\nenv = { \"PORT\" = \"8080\" }\n",
+            "{name}"
+        );
+    }
+}

@@ -196,7 +196,7 @@ fn what_cannot_be_used_is_named_before_a_client_is_served() {
         (
             ".mcpmon.yaml",
             "servers: {one: {watch: src}}",
-            "one: it has neither a command nor a url",
+            "one: left out, because it has neither a command nor a url",
         ),
         ("mcp.json", "{\"mcpServers\": {", "not valid JSON at line 1"),
         ("mcp.json", "{}", "neither mcpServers nor servers"),

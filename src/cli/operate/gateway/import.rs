@@ -75,10 +75,14 @@ impl Import {
                 ..Done::default()
             };
             for file in &self.files {
-                let Imported { backends, notes } =
-                    servers_file::read(file, &inputs, &taken).map_err(|reason| unusable(file, &reason))?;
+                let Imported {
+                    backends,
+                    notes,
+                    has_unusable,
+                } = servers_file::read(file, &inputs, &taken).map_err(|reason| unusable(file, &reason))?;
                 let notes = notes.into_iter().map(|note| format!("{}: {note}", file.display()));
                 done.notes.extend(notes);
+                done.has_unusable |= has_unusable;
                 for backend in backends {
                     let _ = write!(done.tables, "\n{}", backend.table);
                     taken.insert(backend.name.to_string());
@@ -96,12 +100,16 @@ impl Import {
             names,
             notes,
             is_new,
+            has_unusable,
         } = configuration_file::edit(&to, edit)?;
         for note in notes {
             eprintln!("{note}");
         }
         if self.is_dry_run {
             return print(tables.trim_start());
+        }
+        if names.is_empty() && has_unusable {
+            return Err(CliError::Failed("no server of the file can be used".to_owned()));
         }
         if names.is_empty() {
             return Err(CliError::Nothing(Some("there is nothing to import".to_owned())));
@@ -124,4 +132,6 @@ struct Done {
     notes: Vec<String>,
     /// There was no such file.
     is_new: bool,
+    /// A server cannot be used.
+    has_unusable: bool,
 }

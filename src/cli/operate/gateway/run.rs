@@ -253,6 +253,9 @@ fn servers_of(
     defaults: BackendDefaults,
 ) -> Result<(Arc<BackendsConfig>, Vec<String>), String> {
     let imported = servers_file::read(file, inputs, &BTreeSet::new())?;
+    if imported.has_unusable && imported.backends.is_empty() {
+        return Err(imported.notes.join("; "));
+    }
     let tables: Vec<_> = imported.backends.into_iter().map(|backend| backend.table).collect();
     let backends = parse_backends(&tables.join("\n"), defaults)?;
     Ok((Arc::new(backends), imported.notes))

@@ -116,6 +116,7 @@ fn has_ending(file: &Path, endings: &[&str]) -> bool {
 }
 
 fn parse_yaml(text: &str) -> Result<Value, String> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let table = File::from_str(text, ConfigFormat::Yaml).collect();
     let table = table.map_err(|error| error.to_string())?;
     let members = table.into_iter().map(|(key, value)| {
