@@ -5,7 +5,7 @@ use std::{cell::Cell, collections::HashSet, fmt, pin::pin, rc::Rc, sync::Arc, ti
 use actors::{
     gateway::{
         BackendLists, Call, CallEnd, CallEvent, CallPurpose, InstanceEvent, Item, Link, LinkRefusal, ListKind,
-        ListPart, Report, ServerInfo, read_page,
+        ListPart, ReadLists, Report, ServerInfo, read_page,
     },
     json,
     model::{BackendEra, BackendOrigin},
@@ -321,11 +321,11 @@ impl Read {
         if all.len() > PROBLEMS_MAX {
             problems.push(format!("and {} more", all.len() - PROBLEMS_MAX));
         }
-        InstanceEvent::Lists {
+        InstanceEvent::Lists(ReadLists {
             lists: self.lists.clone(),
             are_complete,
             problems,
-        }
+        })
     }
 }
 

@@ -330,14 +330,7 @@ impl Backend {
                 self.on(LifeEvent::Ready, ctx);
                 self.check_idle(ctx);
             }
-            InstanceEvent::Lists {
-                lists,
-                are_complete,
-                problems,
-            } => {
-                self.show_problems(problems);
-                self.main_told(lists, are_complete, ctx);
-            }
+            InstanceEvent::Lists(read) => self.main_told(read, ctx),
             InstanceEvent::Ended(ended) => {
                 let reason = ended.to_string();
                 if self.life.state() == BackendState::Starting {
@@ -372,7 +365,7 @@ impl Backend {
                 self.on(LifeEvent::SuccessorReady, ctx);
                 return self.check_idle(ctx);
             }
-            InstanceEvent::Lists { .. } => return,
+            InstanceEvent::Lists(_) => return,
             InstanceEvent::Ended(ended) => ended.to_string(),
             InstanceEvent::NotStarted(reason) => reason,
         };

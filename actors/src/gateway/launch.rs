@@ -78,17 +78,21 @@ pub enum InstanceEvent {
     /// It has answered the handshake and takes calls.
     Ready(ReadyInstance),
     /// What it offers, after the start and after each change.
-    Lists {
-        lists: BackendLists,
-        /// All of them could be read.
-        are_complete: bool,
-        /// What it lists or should list and is not among them, and why.
-        problems: Vec<String>,
-    },
+    Lists(ReadLists),
     /// It has ended.
     Ended(Arc<LinkEnded>),
     /// It could not be started: why.
     NotStarted(String),
+}
+
+/// The lists of an instance, as far as they could be read.
+#[derive(Debug)]
+pub struct ReadLists {
+    pub lists: BackendLists,
+    /// All of them could be read.
+    pub are_complete: bool,
+    /// What it lists or should list and is not among them, and why.
+    pub problems: Vec<String>,
 }
 
 /// An instance that takes calls.

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::HashSet};
 
-use super::sound_items::sound_item;
+use super::sound_items::{ItemSchema, PROMPT, RESOURCE, TEMPLATE, TOOL, sound_item};
 use crate::json::scan::{self, ScanError};
 
 /// Characters of the name of an item that operators are shown.
@@ -155,9 +155,10 @@ pub fn read_page(kind: ListKind, result: &str) -> Result<ListPart, ScanError> {
     })?;
     let mut part = ListPart::default();
     let (mut position, mut unnamed) = (0, 0);
+    let schema = schema_of(kind);
     scan::elements::<ScanError>(list.ok_or(ScanError::Syntax)?, |element| {
         position += 1;
-        match sound_item(kind, element) {
+        match sound_item(schema, element) {
             Ok(text) => {
                 if let Some(key) = key_of(kind, &text)? {
                     part.items.push(Item { key, text: text.into() });
@@ -179,6 +180,15 @@ pub fn read_page(kind: ListKind, result: &str) -> Result<ListPart, ScanError> {
             .push(format!("{}: what follows a nextCursor that is no text", kind.method()));
     }
     Ok(part)
+}
+
+fn schema_of(kind: ListKind) -> &'static ItemSchema {
+    match kind {
+        ListKind::Tools => &TOOL,
+        ListKind::Prompts => &PROMPT,
+        ListKind::Resources => &RESOURCE,
+        ListKind::Templates => &TEMPLATE,
+    }
 }
 
 /// What operators call an item that is left out.

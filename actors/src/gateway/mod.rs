@@ -64,7 +64,9 @@ pub use call::{Call, CallEnd, CallEvent, CallNumber, CallPurpose, InputRequest, 
 pub use catalog::{BACKEND_META, Catalog};
 pub use counters::{BackendCounters, CallOutcome, Counts, Direction, StartReason};
 pub use frame_link::{Belongs, FIRST_PING, FrameLink, SET_LOG_LEVEL};
-pub use launch::{Instance, InstanceEvent, LaunchOrder, Launcher, ReadyInstance, Report, ServerInfo, process_number};
+pub use launch::{
+    Instance, InstanceEvent, LaunchOrder, Launcher, ReadLists, ReadyInstance, Report, ServerInfo, process_number,
+};
 pub use lease::{Lease, Leases, NotLent, Place};
 pub use life::BackendState;
 pub use link_end::{LinkEnded, LinkRefusal};

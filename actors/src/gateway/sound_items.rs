@@ -6,7 +6,6 @@ use std::borrow::Cow;
 use serde_json::Value;
 use url::Url;
 
-use super::lists::ListKind;
 use crate::json::{self, scan};
 
 /// Characters of the reason for which an item is left out.
@@ -31,6 +30,9 @@ enum Shape {
     /// An object whose values are JSON Schemas.
     Schemas,
 }
+
+/// What the items of a list have to be.
+pub(super) struct ItemSchema(&'static [Member]);
 
 /// A member of an object.
 struct Member {
@@ -77,7 +79,7 @@ const fn dispensable(name: &'static str, shape: Shape) -> Member {
     }
 }
 
-/// The schema of the arguments of a tool, which are an object whether it says so or not.
+/// The schema of the arguments of a tool. They are always an object.
 const INPUT_SCHEMA: &[Member] = &[
     Member {
         name: "type",
@@ -131,7 +133,8 @@ const MIME_TYPE: Member = optional("mimeType", Shape::Text);
 const ICONS: Member = dispensable("icons", Shape::ListOf(&ICON));
 const META: Member = optional("_meta", Shape::Object(&[]));
 
-const TOOL: &[Member] = &[
+/// As tools are listed.
+pub(super) const TOOL: ItemSchema = ItemSchema(&[
     needed("name", Shape::Name),
     TITLE,
     DESCRIPTION,
@@ -147,18 +150,20 @@ const TOOL: &[Member] = &[
     ),
     ICONS,
     META,
-];
+]);
 
-const PROMPT: &[Member] = &[
+/// As prompts are listed.
+pub(super) const PROMPT: ItemSchema = ItemSchema(&[
     needed("name", Shape::Name),
     TITLE,
     DESCRIPTION,
     optional("arguments", Shape::ListOf(&ARGUMENT)),
     ICONS,
     META,
-];
+]);
 
-const RESOURCE: &[Member] = &[
+/// As resources are listed.
+pub(super) const RESOURCE: ItemSchema = ItemSchema(&[
     needed("uri", Shape::Address),
     needed("name", Shape::Text),
     TITLE,
@@ -168,9 +173,10 @@ const RESOURCE: &[Member] = &[
     optional("annotations", ANNOTATIONS),
     ICONS,
     META,
-];
+]);
 
-const TEMPLATE: &[Member] = &[
+/// As templates are listed.
+pub(super) const TEMPLATE: ItemSchema = ItemSchema(&[
     needed("uriTemplate", Shape::Name),
     needed("name", Shape::Text),
     TITLE,
@@ -179,7 +185,7 @@ const TEMPLATE: &[Member] = &[
     optional("annotations", ANNOTATIONS),
     ICONS,
     META,
-];
+]);
 
 /// Why a value cannot be used: where in it, and what is wrong there.
 struct Unsound {
@@ -218,18 +224,12 @@ impl Unsound {
 ///
 /// # Errors
 /// It cannot be offered: why.
-pub(super) fn sound_item(kind: ListKind, text: &str) -> Result<Cow<'_, str>, String> {
-    let members = match kind {
-        ListKind::Tools => TOOL,
-        ListKind::Prompts => PROMPT,
-        ListKind::Resources => RESOURCE,
-        ListKind::Templates => TEMPLATE,
-    };
+pub(super) fn sound_item<'a>(schema: &ItemSchema, text: &'a str) -> Result<Cow<'a, str>, String> {
     // Parsers differ in numbers and in escapes of half a character: this one takes what all take.
     if let Err(error) = serde_json::from_str::<Value>(text) {
         return Err(Unsound::new(format!("is not JSON that every client reads: {error}")).into_reason());
     }
-    sound_object(members, text).map_err(Unsound::into_reason)
+    sound_object(schema.0, text).map_err(Unsound::into_reason)
 }
 
 fn sound<'a>(shape: &Shape, raw: &'a str) -> Result<Cow<'a, str>, Unsound> {
@@ -400,31 +400,31 @@ mod tests {
     fn a_sound_item_keeps_its_bytes() {
         for (kind, text) in [
             (
-                ListKind::Tools,
+                &TOOL,
                 tool(r#", "x" : 10000000000000000001 ,"title":"T","_meta":{"a":null}"#),
             ),
             (
-                ListKind::Tools,
+                &TOOL,
                 with_schema(r#"{"type":"object","properties":{"a":{"type":null}},"required":["a"],"anyOf":[{}]}"#),
             ),
             (
-                ListKind::Tools,
+                &TOOL,
                 tool(r#","outputSchema":{"type":"object","properties":{}},"execution":{"taskSupport":"optional"}"#),
             ),
             (
-                ListKind::Prompts,
+                &PROMPT,
                 r#"{"name":"p","arguments":[{"name":"a","required":true}]}"#.to_owned(),
             ),
             (
-                ListKind::Resources,
+                &RESOURCE,
                 r#"{"uri":"file:///a b","name":"","size":5.0,"annotations":{"priority":1,"audience":["user"]}}"#
                     .to_owned(),
             ),
             (
-                ListKind::Resources,
+                &RESOURCE,
                 r#"{"uri":"a:b","name":"n","annotations":{"lastModified":"2026-01-31T23:59:59.5+01:00"}}"#.to_owned(),
             ),
-            (ListKind::Templates, r#"{"uriTemplate":"{+x}","name":"n"}"#.to_owned()),
+            (&TEMPLATE, r#"{"uriTemplate":"{+x}","name":"n"}"#.to_owned()),
         ] {
             assert!(matches!(sound_item(kind, &text), Ok(Cow::Borrowed(_))), "{text}");
         }
@@ -444,7 +444,7 @@ mod tests {
             r#","icons":[{"src":"a","sizes":"48x48"}]"#,
             r#","execution":null,"_meta":[ ],"title":null"#,
         ] {
-            assert_eq!(sound_item(ListKind::Tools, &tool(odd)).unwrap(), plain, "{odd}");
+            assert_eq!(sound_item(&TOOL, &tool(odd)).unwrap(), plain, "{odd}");
         }
         for (odd, schema) in [
             ("{}", r#"{"type":"object"}"#),
@@ -459,35 +459,32 @@ mod tests {
             ),
             (r#"{"anyOf":[{}]}"#, r#"{"anyOf":[{}],"type":"object"}"#),
         ] {
-            assert_eq!(
-                sound_item(ListKind::Tools, &with_schema(odd)).unwrap(),
-                with_schema(schema)
-            );
+            assert_eq!(sound_item(&TOOL, &with_schema(odd)).unwrap(), with_schema(schema));
         }
         for (kind, odd, plain) in [
             (
-                ListKind::Tools,
+                &TOOL,
                 r#"{"name":"t","inputSchema":{"type":"object"},"annotations":{"title":null,"readOnlyHint":true}}"#,
                 r#"{"name":"t","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}"#,
             ),
-            (ListKind::Prompts, r#"{"name":"p","arguments":null}"#, r#"{"name":"p"}"#),
+            (&PROMPT, r#"{"name":"p","arguments":null}"#, r#"{"name":"p"}"#),
             (
-                ListKind::Prompts,
+                &PROMPT,
                 r#"{"name":"p","arguments":[{"name":"a","required":null}, {"name":"b"}]}"#,
                 r#"{"name":"p","arguments":[{"name":"a"},{"name":"b"}]}"#,
             ),
             (
-                ListKind::Resources,
+                &RESOURCE,
                 r#"{"uri":"a:b","name":"n","size":null,"mimeType":null,"annotations":{"priority":null}}"#,
                 r#"{"uri":"a:b","name":"n","annotations":{}}"#,
             ),
             (
-                ListKind::Resources,
+                &RESOURCE,
                 r#"{"uri":"a:b","name":"n","annotations":{"priority":0.5,"lastModified":"2026-01-31T10:00:00"}}"#,
                 r#"{"uri":"a:b","name":"n","annotations":{"priority":0.5}}"#,
             ),
             (
-                ListKind::Templates,
+                &TEMPLATE,
                 r#"{"uriTemplate":"a:{b}","name":"n","mimeType":null}"#,
                 r#"{"uriTemplate":"a:{b}","name":"n"}"#,
             ),
@@ -535,34 +532,30 @@ mod tests {
             (tool(r#","_meta":1"#), "_meta is no object"),
             ("[]".to_owned(), "is no object"),
         ] {
-            assert_eq!(reason(ListKind::Tools, &text), expected, "{text}");
+            assert_eq!(reason(&TOOL, &text), expected, "{text}");
         }
         for (kind, text, expected) in [
+            (&PROMPT, r#"{"name":"p","arguments":{}}"#, "arguments is no list"),
             (
-                ListKind::Prompts,
-                r#"{"name":"p","arguments":{}}"#,
-                "arguments is no list",
-            ),
-            (
-                ListKind::Prompts,
+                &PROMPT,
                 r#"{"name":"p","arguments":[{"name":"a"},{}]}"#,
                 "arguments.1.name is missing",
             ),
-            (ListKind::Resources, r#"{"uri":"a:b"}"#, "name is missing"),
-            (ListKind::Resources, r#"{"uri":"notes","name":"n"}"#, "uri is no URI"),
-            (ListKind::Resources, r#"{"uri":"http://[","name":"n"}"#, "uri is no URI"),
+            (&RESOURCE, r#"{"uri":"a:b"}"#, "name is missing"),
+            (&RESOURCE, r#"{"uri":"notes","name":"n"}"#, "uri is no URI"),
+            (&RESOURCE, r#"{"uri":"http://[","name":"n"}"#, "uri is no URI"),
             (
-                ListKind::Resources,
+                &RESOURCE,
                 r#"{"uri":"a:b","name":"n","size":1.5}"#,
                 "size is no integer",
             ),
             (
-                ListKind::Resources,
+                &RESOURCE,
                 r#"{"uri":"a:b","name":"n","annotations":{"audience":["all"]}}"#,
                 "annotations.audience.0 is not user or assistant",
             ),
             (
-                ListKind::Templates,
+                &TEMPLATE,
                 r#"{"uriTemplate":"","name":"n"}"#,
                 "uriTemplate is no text, or empty",
             ),
@@ -575,7 +568,7 @@ mod tests {
             r#","x":NaN"#,
             r#","x":[1,]"#,
         ] {
-            let reason = reason(ListKind::Tools, &tool(unreadable));
+            let reason = reason(&TOOL, &tool(unreadable));
             assert!(reason.starts_with("is not JSON that every client reads"), "{reason}");
         }
     }

@@ -9,6 +9,7 @@ use crate::{
     clock::now,
     gateway::{
         kept_lists::{Keeping, Told},
+        launch::ReadLists,
         life::LifeEvent,
         list_budget::ADDED_LISTS_BYTES_MAX,
         lists::BackendLists,
@@ -69,7 +70,13 @@ impl Backend {
     }
 
     /// Takes what the main instance offers. As long as nothing else is known, that is shown once all is told.
-    pub(super) fn main_told(&mut self, lists: BackendLists, are_complete: bool, ctx: &mut Context<Self>) {
+    pub(super) fn main_told(&mut self, read: ReadLists, ctx: &mut Context<Self>) {
+        let ReadLists {
+            lists,
+            are_complete,
+            problems,
+        } = read;
+        self.show_problems(problems);
         if self.told.main(lists, are_complete) {
             self.ask_for_lists(ctx);
         }
@@ -116,12 +123,12 @@ impl Backend {
     }
 
     /// Shows operators what of the lists is not offered. The log names each once, as long as it stays.
-    pub(super) fn show_problems(&mut self, problems: Vec<String>) {
+    fn show_problems(&mut self, problems: Vec<String>) {
         let before = Arc::clone(&self.shared.view().list_problems);
         let (project, backend) = (&self.shared.project, &self.shared.name);
         for problem in problems.iter().filter(|problem| !before.contains(problem)) {
             self.shared.log.push(&format!("not offered: {problem}"), now().unix_ms);
-            tracing::warn!(%project, %backend, problem, "a part of what a backend lists is not offered");
+            tracing::warn!(%project, %backend, reason = problem, "a part of what a backend lists is not offered");
         }
         if *before != *problems {
             self.shared.change_view(|view| view.list_problems = problems.into());

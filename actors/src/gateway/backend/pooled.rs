@@ -116,7 +116,7 @@ impl Backend {
                     self.pooled_ready(id, ctx);
                 }
             }
-            InstanceEvent::Lists { lists, .. } => self.pooled_told(id, lists, ctx),
+            InstanceEvent::Lists(read) => self.pooled_told(id, read.lists, ctx),
             InstanceEvent::Ended(ended) => self.pooled_gone(id, &ended.to_string(), ctx),
             InstanceEvent::NotStarted(reason) => self.pooled_gone(id, &reason, ctx),
         }
