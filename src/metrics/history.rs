@@ -67,13 +67,14 @@ struct Samples {
 }
 
 impl Samples {
-    fn push(&mut self, step: u64, point: Point) {
+    /// Adds a point. `since_zero` says that the counters were zero at the beginning of its step, if it is the first.
+    fn push(&mut self, step: u64, point: Point, since_zero: bool) {
         let is_first = self.points.is_empty();
         if !is_first && step <= self.last_step {
             // The wall clock went back: a little, or to another time, where the points begin again.
             if self.last_step - step > SAMPLES_MAX as u64 {
                 *self = Self::default();
-                self.push(step, point);
+                self.push(step, point, false);
             }
             return;
         }
@@ -84,7 +85,8 @@ impl Samples {
         let mut values = [0.0; FIGURES.len()];
         for (at, (_, combine)) in FIGURES.iter().enumerate() {
             let value = match combine {
-                Combine::Count if is_first => f64::NAN,
+                Combine::Count if is_first && !since_zero => f64::NAN,
+                // The totals are zero before the first point.
                 Combine::Count => (point.0[at] - self.totals.0[at]).max(0.0),
                 Combine::Own | Combine::Shared => point.0[at],
             };
@@ -140,17 +142,20 @@ impl Samples {
 pub struct History {
     total: Samples,
     projects: HashMap<ProjectId, Samples>,
+    /// There was a sample: the counters of the first one began with the process.
+    has_begun: bool,
 }
 
 impl History {
     /// Adds a sample at this time of the wall clock. Projects without a point are forgotten.
     pub fn push(&mut self, unix_seconds: u64, total: Point, projects: Vec<(ProjectId, Point)>) {
         let step = unix_seconds / STEP_SECONDS;
-        self.total.push(step, total);
+        let since_zero = !std::mem::replace(&mut self.has_begun, true);
+        self.total.push(step, total, since_zero);
         let mut before = std::mem::take(&mut self.projects);
         for (id, point) in projects {
             let mut samples = before.remove(&id).unwrap_or_default();
-            samples.push(step, point);
+            samples.push(step, point, since_zero);
             self.projects.insert(id, samples);
         }
     }
@@ -206,17 +211,25 @@ mod tests {
         }
         let series = history.series(None, 3600, 10);
         assert_eq!((series.from, series.step_seconds), (110, 10));
-        assert_eq!(series.points["messages_accepted"], [None, Some(2.0), None, Some(2.0)]);
+        let accepted = [Some(5.0), Some(2.0), None, Some(2.0)];
+        assert_eq!(
+            series.points["messages_accepted"], accepted,
+            "the first since the start"
+        );
         assert_eq!(
             series.points["sessions_active"],
             [Some(1.0), Some(2.0), None, Some(3.0)]
         );
         let coarse = history.series(None, 3600, 20);
         assert_eq!((coarse.from, coarse.step_seconds), (120, 20));
-        assert_eq!(coarse.points["messages_accepted"], [Some(2.0), Some(2.0)]);
+        assert_eq!(coarse.points["messages_accepted"], [Some(7.0), Some(2.0)]);
         assert_eq!(coarse.points["sessions_active"], [Some(2.0), Some(3.0)]);
+        let later = ProjectId::parse("later").unwrap();
+        history.push(140, point(9, 3), vec![(later.clone(), point(4, 0))]);
+        let series = history.series(Some(&later), 3600, 10);
+        assert_eq!(series.points["messages_accepted"], [None], "it may have counted before");
         let last = history.series(None, 10, 10);
-        assert_eq!((last.from, last.points["sessions_active"].len()), (140, 1));
+        assert_eq!((last.from, last.points["sessions_active"].len()), (150, 1));
     }
 
     #[test]

@@ -55,7 +55,10 @@ impl GatewayHandle {
         };
         let name = BackendName::parse(name).map_err(|_| not_found())?;
         let in_file = || {
-            let text = format!("backend \"{name}\" is in the configuration file: change it there");
+            let text = format!(
+                "backend \"{name}\" is in the configuration file: change it there; disabled = true in its table switches it \
+                 off, and mcp-broker gateway stop {name} ends it until gateway start"
+            );
             BrokerError::forbidden(text)
         };
         let stored = self.store.added_backends().await?;
