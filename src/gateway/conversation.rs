@@ -507,8 +507,8 @@ impl<'a> Conversation<'a> {
         self.show(&format!("stdout, not a message of MCP: {shown}"));
     }
 
-    /// Whether nobody is shown what the server says before it speaks MCP, or beside it: the administrator of one project has
-    /// chosen its URL, at which there may be pages that only the broker's host reads.
+    /// Whether what the server sends beside MCP is hidden: the administrator of one project has chosen its URL, and pages
+    /// that only the broker's host can read may be at it.
     fn hides_words(&self) -> bool {
         let config = &self.order.config;
         config.origin == BackendOrigin::Added && matches!(config.address, BackendAddress::Url { .. })

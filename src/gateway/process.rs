@@ -272,7 +272,8 @@ pub fn watched_files(config: &BackendConfig) -> Result<FilePatterns, String> {
         let pattern = FilePattern::parse(text)?;
         Ok((cwd.join(path(&pattern.base, &read)?), pattern.below))
     });
-    Ok(FilePatterns::new(patterns.collect::<Result<Vec<_>, String>>()?))
+    let patterns = FilePatterns::new(patterns.collect::<Result<Vec<_>, String>>()?);
+    Ok(patterns.with_writes(config.watches_writes))
 }
 
 /// Reads the id of the program, which the keeper writes once it has started it.

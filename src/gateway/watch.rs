@@ -31,6 +31,9 @@ const TICK: Duration = Duration::from_millis(20);
 /// Folders and files of one watch.
 const FOLDERS_MAX: usize = 5_000;
 const FILES_MAX: usize = 10_000;
+/// Changed files that the log names each time, and files that are ignored, which it names once.
+const LOGGED_MAX: usize = 10;
+const IGNORED_MAX: usize = 1_000;
 /// Bytes of a file whose content is compared; of a longer one the length and the time of its last change are.
 const CONTENT_LEN_MAX: u64 = 1024 * 1024;
 /// Folders that hold no sources. A pattern that begins below one of them finds its files.
@@ -61,10 +64,13 @@ impl Watch {
         let noticed = Arc::<Notify>::default();
         let patterns = Arc::new(patterns);
         let (notice, noticing) = (Arc::clone(&noticed), Arc::clone(&patterns));
+        let mut ignored = HashSet::new();
         let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
             // A lost event may have been a change.
-            if event.map_or(true, |event| noticing.may_match(&event)) {
+            if event.as_ref().map_or(true, |event| noticing.may_match(event)) {
                 notice.notify_one();
+            } else if let Ok(event) = event {
+                log_ignored(&event, &mut ignored);
             }
         });
         let task = async move {
@@ -94,6 +100,10 @@ async fn run(files: Files, begun: SystemTime, noticed: &Notify, changed: impl Fn
         files = looked;
         found.failures.difference(&told).for_each(|reason| failed(reason));
         told = found.failures;
+        for (change, path) in &found.changes {
+            let path = path.display();
+            tracing::info!("File {change}: {path}");
+        }
         if found.has_changed {
             changed();
         }
@@ -103,12 +113,30 @@ async fn run(files: Files, begun: SystemTime, noticed: &Notify, changed: impl Fn
     }
 }
 
+/// Logs a file that no pattern names, once: the log itself may be such a file.
+fn log_ignored(event: &Event, ignored: &mut HashSet<PathBuf>) {
+    let change = match event.kind {
+        EventKind::Create(_) => "added",
+        EventKind::Modify(_) => "modified",
+        EventKind::Remove(_) => "deleted",
+        EventKind::Any | EventKind::Access(_) | EventKind::Other => return,
+    };
+    for path in &event.paths {
+        if ignored.len() < IGNORED_MAX && ignored.insert(path.clone()) {
+            let path = path.display();
+            tracing::debug!("Ignored {change}: {path}");
+        }
+    }
+}
+
 /// The files that are watched.
 pub struct FilePatterns {
     /// What matches below each file or folder; nothing stands for all that is there.
     below: BTreeMap<PathBuf, Vec<Option<GlobMatcher>>>,
     /// Where the files are that are links.
     linked: Mutex<HashSet<PathBuf>>,
+    /// A file that was written has changed, even if it has the same content.
+    counts_writes: bool,
 }
 
 impl FilePatterns {
@@ -122,7 +150,13 @@ impl FilePatterns {
         Self {
             below,
             linked: Mutex::default(),
+            counts_writes: false,
         }
+    }
+
+    /// The same files, each of which counts as changed when it was written, even if it has the same content.
+    pub fn with_writes(self, counts_writes: bool) -> Self {
+        Self { counts_writes, ..self }
     }
 
     /// One file.
@@ -184,10 +218,18 @@ struct Seen {
     digest: u64,
 }
 
+impl Seen {
+    fn is_same(&self, now: &Self, counts_writes: bool) -> bool {
+        self.digest == now.digest && (!counts_writes || self.modified == now.modified)
+    }
+}
+
 /// What was found.
 #[derive(Default)]
 struct Found {
     has_changed: bool,
+    /// The first of the files that have changed, with what has happened to each.
+    changes: Vec<(&'static str, PathBuf)>,
     failures: BTreeSet<String>,
 }
 
@@ -236,17 +278,19 @@ impl Files {
                 }
             }
         }
-        found.has_changed = if let Some(begun) = begun {
-            let mut files = seen.values();
-            files.any(|file| file.modified.is_some_and(|at| at >= begun))
-        } else {
-            let mut files = seen.iter();
-            let is_same = |(path, file): (&PathBuf, &Seen)| {
-                let before = self.seen.get(path);
-                before.is_some_and(|before| before.digest == file.digest)
-            };
-            seen.len() != self.seen.len() || !files.all(is_same)
+        let change_of = |path: &PathBuf, file: &Seen| match (begun, self.seen.get(path)) {
+            (Some(begun), _) => file.modified.is_some_and(|at| at >= begun).then_some("modified"),
+            (None, None) => Some("added"),
+            (None, Some(before)) => (!before.is_same(file, patterns.counts_writes)).then_some("modified"),
         };
+        let present = seen
+            .iter()
+            .filter_map(|(path, file)| Some((change_of(path, file)?, path)));
+        let gone = self.seen.keys().filter(|path| !seen.contains_key(*path));
+        let mut changes = present.chain(gone.map(|path| ("deleted", path))).peekable();
+        found.has_changed = changes.peek().is_some();
+        let first = changes.take(LOGGED_MAX).map(|(change, path)| (change, path.clone()));
+        found.changes = first.collect();
         self.seen = seen;
         *self.patterns.linked.lock().unwrap_or_else(PoisonError::into_inner) = linked;
         found

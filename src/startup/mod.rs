@@ -26,7 +26,7 @@ use actix_rt::System;
 pub use application::{Application, stop_signal};
 pub use file_limit::files_wanted;
 pub use server::bind;
-pub use stdio::{FollowedBackends, StandardStreams, serve_gateway};
+pub use stdio::{FollowedBackends, GatewayOfClient, Observer, StandardStreams, serve_gateway};
 
 use crate::{
     config::{Config, SettingValue, Sources},

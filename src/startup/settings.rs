@@ -187,6 +187,7 @@ pub fn gateway(
             own_prompts: own.prompts,
         },
         list_wait: config.gateway_list_wait,
+        announces_lists: true,
     }
 }
 

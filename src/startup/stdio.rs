@@ -4,7 +4,14 @@
 use std::{io, os::fd::OwnedFd, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use actix_rt::{Arbiter, System};
-use actors::{broker::Broker, model::BackendsConfig, session::CloseReason, silence};
+use actors::{
+    broker::{Broker, BrokerHandle},
+    gateway::{GatewaySettings, GatewayShared},
+    model::{BackendsConfig, ProjectId},
+    session::CloseReason,
+    silence,
+};
+use futures_util::future::LocalBoxFuture;
 use tokio::{
     sync::{Notify, watch},
     time::{sleep, timeout},
@@ -48,27 +55,46 @@ pub struct StandardStreams {
     pub output: OwnedFd,
 }
 
+/// Follows what happens to the backends, as long as they are served.
+pub type Observer = Box<dyn FnOnce(Arc<GatewayShared>) -> LocalBoxFuture<'static, ()>>;
+
+/// A gateway for one client.
+pub struct GatewayOfClient {
+    pub client: StandardStreams,
+    pub followed: Option<FollowedBackends>,
+    /// What the client is told as the name of the server.
+    pub name: Option<String>,
+    /// The client is told of changed lists.
+    pub announces_lists: bool,
+    pub observer: Option<Observer>,
+}
+
 /// Serves the backends of a configuration to the client until it ends or the process is told to stop. Open calls then have
-/// `shutdown_grace`. Settings of servers and storages have no effect. `name` is told to the client as that of the server.
+/// `shutdown_grace`. Settings of servers and storages have no effect.
 ///
 /// # Errors
 /// The parts cannot be started, or signals cannot be received.
-pub fn serve_gateway(
-    config: &Config,
-    followed: Option<FollowedBackends>,
-    name: Option<String>,
-    client: StandardStreams,
-) -> io::Result<ExitCode> {
+pub fn serve_gateway(config: &Config, gateway: GatewayOfClient) -> io::Result<ExitCode> {
+    System::new().block_on(serve(config, gateway))
+}
+
+async fn serve(config: &Config, of_client: GatewayOfClient) -> io::Result<ExitCode> {
+    let GatewayOfClient {
+        client,
+        followed,
+        name,
+        announces_lists,
+        observer,
+    } = of_client;
     if let Some(name) = name {
         reply::set_server_name(name);
     }
-    System::new().block_on(serve(config, followed, client))
-}
-
-async fn serve(config: &Config, followed: Option<FollowedBackends>, client: StandardStreams) -> io::Result<ExitCode> {
     let backends = Arc::new(watch::Sender::new(Arc::clone(&config.backends)));
     let outbound = settings::outbound_budget(config);
-    let gateway = settings::gateway(config, backends.subscribe(), OwnNames::default(), &outbound);
+    let gateway = GatewaySettings {
+        announces_lists,
+        ..settings::gateway(config, backends.subscribe(), OwnNames::default(), &outbound)
+    };
     let storage = storage::open(settings::memory(config)).await?;
     let worker = Arbiter::current();
     worker.spawn(silence::beat_forever());
@@ -96,6 +122,11 @@ async fn serve(config: &Config, followed: Option<FollowedBackends>, client: Stan
     };
     let _following =
         followed.map(|followed| configuration::follow(&followed.file, followed.read, Arc::clone(&backends), |_| {}));
+
+    let _observing = match observer {
+        Some(observer) => observed(&broker, observer).await,
+        None => None,
+    };
 
     let input = Arc::<InputEnd>::default();
     // A task of its own, so that what is awaited beside it is not looked at with each message.
@@ -126,4 +157,11 @@ async fn serve(config: &Config, followed: Option<FollowedBackends>, client: Stan
     }
     telemetry::shut_down(FLUSH_TIMEOUT);
     Ok(code)
+}
+
+/// Lets an observer follow the backends until the returned handle is dropped.
+async fn observed(broker: &BrokerHandle, observer: Observer) -> Option<AbortOnDropHandle<()>> {
+    let project = broker.project(&ProjectId::default_project()).await.ok()?;
+    let gateway = Arc::clone(project.gateway()?.shared());
+    Some(AbortOnDropHandle::new(actix_rt::spawn(observer(gateway))))
 }

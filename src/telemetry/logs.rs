@@ -10,7 +10,10 @@ use serde_json::json;
 use tracing::field::Field;
 use tracing::{Event, Subscriber};
 use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, JsonFields, Writer, debug_fn, format};
-use tracing_subscriber::fmt::{FmtContext, MakeWriter};
+use tracing_subscriber::fmt::{
+    FmtContext, MakeWriter,
+    time::{FormatTime, SystemTime},
+};
 use tracing_subscriber::{Layer, field::MakeExt, registry};
 
 use super::fields;
@@ -106,8 +109,30 @@ where
         .with_writer(writer)
 }
 
+/// How a line for people begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LineTime {
+    /// `2026-01-31T23:59:59.123456Z`
+    #[default]
+    Standard,
+    /// `2026-01-31 23:59:59.123Z`, as programs in Python write it.
+    Spaced,
+}
+
+impl FormatTime for LineTime {
+    fn format_time(&self, writer: &mut Writer<'_>) -> fmt::Result {
+        match self {
+            Self::Standard => SystemTime.format_time(writer),
+            Self::Spaced => {
+                let time = clock::rfc3339_text(clock::now().unix_ms);
+                writer.write_str(&time.replacen('T', " ", 1))
+            }
+        }
+    }
+}
+
 /// One line per event, for people.
-pub fn pretty<S, W>(writer: W, ansi: bool) -> impl Layer<S>
+pub fn pretty<S, W>(writer: W, ansi: bool, time: LineTime) -> impl Layer<S>
 where
     S: Subscriber + for<'span> registry::LookupSpan<'span>,
     W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
@@ -115,7 +140,7 @@ where
     tracing_subscriber::fmt::layer()
         .fmt_fields(escaping_fields())
         .event_format(WithTrace {
-            inner: format().with_ansi(ansi),
+            inner: format().with_ansi(ansi).with_timer(time),
             is_json: false,
         })
         .with_ansi(ansi)
@@ -191,7 +216,10 @@ mod tests {
     fn a_pretty_event_is_one_line_for_all_values() {
         let sink = Sink::default();
         let writer = sink.clone();
-        tracing::subscriber::with_default(registry().with(pretty(move || writer.clone(), false)), log_evil);
+        tracing::subscriber::with_default(
+            registry().with(pretty(move || writer.clone(), false, LineTime::Standard)),
+            log_evil,
+        );
         let text = sink.text();
         assert_eq!(
             text.chars().filter(|c| c.is_control()).collect::<String>(),
@@ -231,7 +259,7 @@ mod tests {
             };
             match form {
                 "json" => tracing::subscriber::with_default(registry().with(json(make)), events),
-                _ => tracing::subscriber::with_default(registry().with(pretty(make, false)), events),
+                _ => tracing::subscriber::with_default(registry().with(pretty(make, false, LineTime::Spaced)), events),
             }
             sink.text()
         };

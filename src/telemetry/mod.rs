@@ -29,7 +29,7 @@ use tracing_subscriber::{
 pub use filter::{FILTER_LEN_MAX, FOR_SECONDS_MAX, LogFilterState, change_filter, filter_state, revert_filter};
 pub use http::{RequestSpan, request_trace, trace_of};
 pub use log_file::{LogFile, LogFileWriter, older_file};
-pub use logs::{print_error, print_status};
+pub use logs::{LineTime, print_error, print_status};
 pub use non_blocking::NonBlockingLog;
 pub use traces::shut_down;
 
@@ -38,20 +38,20 @@ use crate::config::Config;
 /// Starts logging, according to `log_level` and `log_format`, and traces, according to the variables of OpenTelemetry. A
 /// second call has no effect.
 pub fn init(config: &Config) {
-    install(config, stderr);
+    install(config, stderr, LineTime::Standard);
 }
 
 /// Starts logging like [`init`], to a file.
 pub fn init_to_file(config: &Config, file: LogFile) {
-    install(config, file);
+    install(config, file, LineTime::Standard);
 }
 
 /// Starts logging like [`init`], for a process that goes on while nothing reads its stderr; to a file as well, if there is
-/// one. The log lasts until it is dropped.
+/// one. The log lasts until it is dropped. Lines for people begin with the time in this form.
 ///
 /// # Errors
 /// The thread that writes it cannot be started.
-pub fn init_non_blocking(config: &Config, file: Option<LogFile>) -> io::Result<NonBlockingLog> {
+pub fn init_non_blocking(config: &Config, file: Option<LogFile>, time: LineTime) -> io::Result<NonBlockingLog> {
     let is_json = logs::is_json(config);
     let log = NonBlockingLog::on_stderr(move |dropped| {
         let lines = if dropped == 1 { "line" } else { "lines" };
@@ -59,8 +59,8 @@ pub fn init_non_blocking(config: &Config, file: Option<LogFile>) -> io::Result<N
         logs::format_line(is_json, "WARN", &line)
     })?;
     match file {
-        Some(file) => install(config, log.writer().and(file)),
-        None => install(config, log.writer()),
+        Some(file) => install(config, log.writer().and(file), time),
+        None => install(config, log.writer(), time),
     }
     // What is written to stderr in another way may wait for its reader.
     log_panics();
@@ -76,7 +76,7 @@ fn log_panics() {
     }));
 }
 
-fn install(config: &Config, writer: impl for<'writer> MakeWriter<'writer> + Send + Sync + 'static) {
+fn install(config: &Config, writer: impl for<'writer> MakeWriter<'writer> + Send + Sync + 'static, time: LineTime) {
     let is_terminal = stderr().is_terminal();
     let is_json = logs::is_json(config);
     if is_json {
@@ -86,7 +86,7 @@ fn install(config: &Config, writer: impl for<'writer> MakeWriter<'writer> + Send
     let log: Box<dyn Layer<Registry> + Send + Sync> = if is_json {
         logs::json::<Registry, _>(writer).with_filter(filter).boxed()
     } else {
-        logs::pretty::<Registry, _>(writer, is_terminal)
+        logs::pretty::<Registry, _>(writer, is_terminal, time)
             .with_filter(filter)
             .boxed()
     };

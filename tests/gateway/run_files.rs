@@ -242,3 +242,16 @@ fn without_a_file_it_says_what_it_has_looked_for() {
     }
     fs::remove_dir_all(files.path("")).unwrap();
 }
+
+#[test]
+fn a_file_that_wants_no_news_of_tools_is_obeyed() {
+    let text = "servers:\n  one:\n    command: PROGRAM\n    env: {MARKER}\nsettings: {notify_on_change: false}\n";
+    let files = Files::new().with(".mcpmon.yaml", text);
+    let mut gateway = files.plan.run_with(&[]);
+    let client = gateway.legacy();
+    client.gets("add_tool", json!({"name": "fresh"}));
+    eventually("the new tool is listed", || {
+        tool_names(&client).contains(&"fresh".to_owned()).then_some(())
+    });
+    assert_eq!(client.wire.notifications_so_far("notifications/tools/list_changed"), 0);
+}

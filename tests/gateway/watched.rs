@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::{
@@ -77,5 +78,104 @@ fn a_wrong_command_line_says_what_is_wrong() {
         assert_eq!(output.status.code(), Some(2), "{args:?}");
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(stderr.contains(reason), "{args:?}: {stderr}");
+    }
+}
+
+/// What the log says, once it says this.
+fn logged(log: &str, wanted: &str) -> String {
+    eventually(&format!("the log has {wanted:?}"), || {
+        let text = fs::read_to_string(log).unwrap_or_default();
+        text.contains(wanted).then_some(text)
+    })
+}
+
+#[test]
+fn the_log_has_the_words_of_mcpmon_and_a_touched_file_restarts() {
+    let plan = Plan::new();
+    let (file, log) = (plan.file("src/server.flags"), plan.file("watch.log"));
+    fs::create_dir(plan.file("src")).unwrap();
+    fs::write(&file, "--tool first").unwrap();
+    let args = ["-w", "src", "-e", "flags", "--debug", "-l", &log];
+    let other = plan.file("src/readme.txt");
+    let mut gateway = plan.watch(&args, &["--flags-of", &file]);
+    let client = gateway.legacy();
+    client.gets("first", json!({}));
+    let text = logged(&log, "Started: ");
+    assert!(text.contains("Watching src for .flags changes"), "{text}");
+    fs::write(&other, "x").unwrap();
+    logged(&log, "Ignored added: ");
+    // As touch does: the content is the same.
+    fs::File::options()
+        .append(true)
+        .open(&file)
+        .unwrap()
+        .set_modified(std::time::SystemTime::now())
+        .unwrap();
+    let text = logged(&log, "Restart #1 complete");
+    assert!(
+        text.contains("File modified: ") && text.contains("server.flags"),
+        "{text}"
+    );
+    logged(&log, "Sent tools/list_changed notification");
+    client.wire.next_notification("notifications/tools/list_changed");
+    gateway.receives(Signal::TERM);
+    assert!(gateway.ends().success());
+    let text = logged(&log, "Shutdown complete (restarts: 1)");
+    let time = text.lines().next().unwrap();
+    let (date, rest) = time.split_once(' ').unwrap();
+    assert!(
+        date.len() == 10 && rest.as_bytes()[2] == b':',
+        "no T in the time: {time}"
+    );
+}
+
+#[test]
+fn a_program_that_speaks_no_mcp_is_started_again_too_and_needs_no_client() {
+    let plan = Plan::new();
+    let (file, log) = (plan.file("server.py"), plan.file("watch.log"));
+    fs::write(&file, "# one").unwrap();
+    let folder = plan.file("");
+    let args = ["-w", &folder, "-l", &log, "--", "/bin/sleep", "1000"];
+    let mut child = program(folder.as_ref(), "watch", &args)
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    logged(&log, "Started: /bin/sleep 1000");
+    fs::write(&file, "# two").unwrap();
+    logged(&log, "Restart #1 complete");
+    assert!(child.try_wait().unwrap().is_none(), "it runs without a client");
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    assert!(child.wait().unwrap().success());
+    logged(&log, "Shutdown complete (restarts: 1)");
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_client_that_wants_no_news_of_tools_gets_none() {
+    let plan = Plan::new();
+    let (file, log) = (plan.file("src/server.flags"), plan.file("watch.log"));
+    fs::create_dir(plan.file("src")).unwrap();
+    fs::write(&file, "--tool first").unwrap();
+    let args = ["-w", "src", "-e", "flags", "--no-notify-tools-changed", "-l", &log];
+    let mut gateway = plan.watch(&args, &["--flags-of", &file]);
+    let client = gateway.legacy();
+    client.gets("first", json!({}));
+    replace_file(file.as_ref(), "--tool second");
+    eventually("the changed program is listed", || {
+        has_tool(&client, "second").then_some(())
+    });
+    let text = logged(&log, "Restart #1 complete");
+    assert!(!text.contains("Sent tools/list_changed"), "{text}");
+    assert_eq!(client.wire.notifications_so_far("notifications/tools/list_changed"), 0);
+}
+
+#[test]
+fn the_help_has_the_headings_of_mcpmon() {
+    let output = program(&std::env::temp_dir(), "watch", &["--help"]).output().unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    for heading in ["Usage:", "Logging levels:", "Examples:"] {
+        assert!(help.contains(heading), "{help}");
     }
 }

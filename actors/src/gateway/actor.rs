@@ -51,6 +51,8 @@ pub struct GatewaySettings {
     pub naming: Naming,
     /// How long the first lists wait for backends that have not told what they offer.
     pub list_wait: Duration,
+    /// Clients are told of changed lists.
+    pub announces_lists: bool,
 }
 
 /// The gateway of one project.
@@ -369,6 +371,9 @@ impl Gateway {
 
     fn announce(&mut self) {
         let (together, alone) = std::mem::take(&mut self.to_announce);
+        if !self.settings.announces_lists {
+            return;
+        }
         self.announced_ms = Some(now().mono_ms);
         let children = &self.children;
         self.shared.revise(|revisions| {

@@ -130,7 +130,7 @@ impl GatewayShared {
         self.revisions.send_modify(revise);
     }
 
-    /// Tells clients that their tools may be others, although nobody knows that they are.
+    /// Announces changed tools to clients, whether the tools are others or not.
     pub fn announce_tools(&self) {
         self.revise(|revisions| revisions.together.add([true, false, false, false]));
     }

@@ -222,6 +222,8 @@ pub struct BackendConfig {
     pub restart: RestartChoice,
     /// Patterns of files from which the program is made. When one of them changes, the program is started again.
     pub watch: Vec<String>,
+    /// A file counts as changed when it was written, even if it has the same content.
+    pub watches_writes: bool,
     /// A changed program is started beside the running one, and takes its place once it is ready.
     pub hands_over: bool,
     /// The era, if it is not to be found out.
@@ -277,6 +279,7 @@ impl BackendConfig {
             start: StartChoice::Lazy,
             restart: RestartChoice::Always,
             watch: Vec::new(),
+            watches_writes: false,
             hands_over: true,
             era: None,
             asks: None,

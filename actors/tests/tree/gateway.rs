@@ -135,6 +135,7 @@ impl Served {
             backends,
             naming: Naming::default(),
             list_wait: Duration::ZERO,
+            announces_lists: true,
         };
         let settings = ProjectSettings {
             gateway: Some(gateway),

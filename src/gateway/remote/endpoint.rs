@@ -52,7 +52,7 @@ pub struct Endpoint {
 /// A response whose body has not been read.
 pub struct Response {
     response: http::Response<Incoming>,
-    /// Nobody is shown what is not MCP in the body.
+    /// What is not MCP in the body is not shown.
     pub hides_body: bool,
 }
 

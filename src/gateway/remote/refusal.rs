@@ -32,7 +32,7 @@ pub struct Refusal {
     pub retry_after: Option<Duration>,
     /// The error of JSON-RPC in its body.
     pub error: Option<Box<RawValue>>,
-    /// The beginning of its body. Empty where nobody is shown it.
+    /// The beginning of its body. Empty where it is not shown.
     pub text: String,
     /// Its body names the session.
     names_session: bool,

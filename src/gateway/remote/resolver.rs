@@ -1,5 +1,5 @@
-//! Finds the addresses of a server by its name. A backend that was added leads to no link-local address: there are services of
-//! the machine or of its cloud that trust whoever can reach them.
+//! Finds the addresses of a server by its name. A backend that was added leads to no link-local address: services of the machine
+//! or of its cloud listen there and trust each caller.
 
 use std::{
     io,

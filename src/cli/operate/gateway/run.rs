@@ -19,8 +19,8 @@ use crate::{
     cli::{access::first_broker_flag, error::CliError, flags::switch},
     config::{self, BackendDefaults, CONFIG_ENV, Config, DefaultValue, Flag, Sources, parse_backends},
     front::Stdout,
-    startup::{self, FollowedBackends, StandardStreams},
-    telemetry,
+    startup::{self, FollowedBackends, GatewayOfClient, StandardStreams},
+    telemetry::{self, LineTime},
 };
 
 /// The name of the command.
@@ -132,8 +132,13 @@ impl Run {
             Some(file) => file,
             None => self.found_file().map_err(CliError::Usage)?,
         };
-        let Served { config, read, notes } = self.served(&file).map_err(CliError::Usage)?;
-        let log = telemetry::init_non_blocking(&config, None).map_err(cannot_start)?;
+        let Served {
+            config,
+            read,
+            notes,
+            announces_lists,
+        } = self.served(&file).map_err(CliError::Usage)?;
+        let log = telemetry::init_non_blocking(&config, None, LineTime::Standard).map_err(cannot_start)?;
         config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
         let len = config.backends.values().map(Vec::len).sum::<usize>();
         let backends = if len == 1 { "backend" } else { "backends" };
@@ -142,7 +147,13 @@ impl Run {
         }
         let line = format!("serving {len} {backends} of {}", file.display());
         log.print_status(&config, "INFO", &line);
-        serve(&config, Some(FollowedBackends { file, read }), self.name, stdout)
+        let gateway = GatewayOfClient {
+            followed: Some(FollowedBackends { file, read }),
+            name: self.name,
+            announces_lists,
+            ..of_client(stdout)?
+        };
+        startup::serve_gateway(&config, gateway).map_err(cannot_start)
     }
 
     /// The first file that exists.
@@ -185,8 +196,10 @@ impl Run {
                 config,
                 read: Box::new(read),
                 notes: Vec::new(),
+                announces_lists: true,
             });
         }
+        let announces_lists = servers_file::announces_lists(file).map_err(cannot_be_used)?;
         let (defaults, inputs, file) = (config.backend_defaults(), self.inputs.clone(), file.to_owned());
         let read = move || servers_of(&file, &inputs, defaults);
         let (backends, notes) = read().map_err(cannot_be_used)?;
@@ -195,6 +208,7 @@ impl Run {
             config,
             read: Box::new(move || read().map(|(backends, _)| backends)),
             notes,
+            announces_lists,
         })
     }
 }
@@ -221,20 +235,20 @@ pub(super) fn sources(file: Option<OsString>, log_level: Option<&str>, env: &[(O
     }
 }
 
-/// Serves the client on stdin and stdout until it ends or a signal comes.
+/// A gateway for the client on stdin and stdout, which is told of changed lists.
 ///
 /// # Errors
 /// The gateway cannot start.
-pub(super) fn serve(
-    config: &Config,
-    followed: Option<FollowedBackends>,
-    name: Option<String>,
-    stdout: Stdout,
-) -> Result<ExitCode, CliError> {
+pub(super) fn of_client(stdout: Stdout) -> Result<GatewayOfClient, CliError> {
     let input = io::stdin().as_fd().try_clone_to_owned().map_err(cannot_start)?;
     let output = stdout.into_descriptor();
-    let client = StandardStreams { input, output };
-    startup::serve_gateway(config, followed, name, client).map_err(cannot_start)
+    Ok(GatewayOfClient {
+        client: StandardStreams { input, output },
+        followed: None,
+        name: None,
+        announces_lists: true,
+        observer: None,
+    })
 }
 
 /// What is served.
@@ -244,6 +258,8 @@ struct Served {
     read: Box<dyn Fn() -> Result<Arc<BackendsConfig>, String>>,
     /// What the user should know of the file.
     notes: Vec<String>,
+    /// The client is told of changed lists.
+    announces_lists: bool,
 }
 
 /// The servers of a file of another program as backends, and what was changed or left out.

@@ -97,6 +97,18 @@ pub fn log_level(file: &Path) -> Result<Option<&'static str>, String> {
     }
 }
 
+/// Whether a client is told of changed lists: unless `notify_on_change` in the `settings` of `.mcpmon.yaml` is false.
+///
+/// # Errors
+/// The file cannot be read, or the value is neither true nor false.
+pub fn announces_lists(file: &Path) -> Result<bool, String> {
+    match parsed(file)?["settings"]["notify_on_change"].take() {
+        Value::Null => Ok(true),
+        Value::Bool(announces) => Ok(announces),
+        _ => Err("settings.notify_on_change: true or false is expected".to_owned()),
+    }
+}
+
 fn parsed(file: &Path) -> Result<Value, String> {
     let text = client_file::read(file)?.ok_or("there is no such file")?;
     if is_yaml(file) {

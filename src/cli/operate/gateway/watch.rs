@@ -1,9 +1,23 @@
 //! `gateway watch`: one program for the one MCP client that has started it, started again when its files change.
 
-use std::{collections::BTreeMap, ffi::OsString, path::PathBuf, process::ExitCode, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    io,
+    path::PathBuf,
+    process::ExitCode,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
-use actors::model::{BackendAddress, BackendConfig, BackendName, ProjectId};
+use actors::{
+    gateway::{BackendShared, GatewayShared, StartReason},
+    model::{BackendAddress, BackendConfig, BackendName, ProjectId},
+};
 use clap::{Arg, ArgAction, ArgMatches, Command, builder::ValueParser};
+use futures_util::FutureExt;
 
 use super::run::{self, cannot_start};
 use crate::{
@@ -15,7 +29,8 @@ use crate::{
     config::ENV_PREFIX,
     front::Stdout,
     gateway::{STDERR_TARGET, import::watched_pattern, literal},
-    telemetry::{self, LogFile},
+    startup::{self, GatewayOfClient, Observer, StandardStreams},
+    telemetry::{self, LineTime, LogFile},
 };
 
 /// The name of the command.
@@ -34,9 +49,20 @@ leaves the one before serving. The program has the environment of this command. 
   {\"mcpServers\": {\"mine\": {\"command\": \"mcp-broker\",
     \"args\": [\"gateway\", \"watch\", \"--watch\", \"src\", \"--\", \"python\", \"server.py\"]}}}
 
-The flags are those of mcpmon.";
+The flags and the words of the log are those of mcpmon.";
 
-const EXIT_CODES: &str = "\
+const AFTER_HELP: &str = "\
+Logging levels:
+  --quiet       errors alone
+  (default)     starts, restarts, changed files, and the stderr of the program
+  --verbose     the same
+  --debug       everything, ignored files too
+
+Examples:
+  mcp-broker gateway watch -- python server.py
+  mcp-broker gateway watch --watch src --ext py,json -- python -m my_server
+  mcp-broker gateway watch --debug --log-file watch.log -- node server.js
+
 Exit codes: 0 the client has ended or a signal came, 1 failed, 2 wrong command line, 70 the gateway gave up.";
 
 /// The command with its help.
@@ -77,12 +103,12 @@ pub fn command() -> Command {
         )
         .arg(switch(
             "notify-tools-changed",
-            "As without it: the client is told of changed tools",
+            "As without it: the client is told of changed tools after each restart",
         ))
-        .arg(switch(
-            "no-notify-tools-changed",
-            "As without it: a client that is not told would call tools that are gone",
-        ))
+        .arg(
+            switch("no-notify-tools-changed", "The client is not told of changed tools")
+                .overrides_with("notify-tools-changed"),
+        )
         .arg(
             Arg::new("command")
                 .value_name("COMMAND")
@@ -92,14 +118,17 @@ pub fn command() -> Command {
                 .num_args(1..)
                 .action(ArgAction::Append),
         )
-        .after_help(EXIT_CODES)
+        .after_help(AFTER_HELP)
 }
 
 /// A program that is ready to be served.
 #[derive(Debug)]
 pub struct Watched {
     command: Vec<String>,
+    folder: String,
+    endings: String,
     pattern: String,
+    announces_lists: bool,
     hands_over: bool,
     log_level: String,
     log_file: Option<PathBuf>,
@@ -119,6 +148,9 @@ pub fn read(matches: &ArgMatches, env: Vec<(OsString, OsString)>) -> Result<Watc
     let wrong = |reason: String| CliError::Usage(format!("--watch: {reason}"));
     Ok(Watched {
         command: matches.get_many("command").into_iter().flatten().cloned().collect(),
+        folder: given("watch").to_owned(),
+        endings: given("ext").to_owned(),
+        announces_lists: !matches.get_flag("no-notify-tools-changed"),
         pattern: watched_pattern(given("watch"), given("ext")).map_err(wrong)?,
         hands_over: !matches.get_flag("no-handover"),
         log_level: if matches.get_flag("debug") {
@@ -141,20 +173,43 @@ impl Watched {
     pub fn run(self) -> Result<ExitCode, CliError> {
         // First, so that no other part of the program can write to stdout.
         let stdout = Stdout::take().map_err(cannot_start)?;
-        let sources = run::sources(None, Some(&self.log_level), &self.env);
+        let mut sources = run::sources(None, Some(&self.log_level), &self.env);
+        sources.defaults.push(("log_format", "pretty".to_owned()));
         let (mut config, _) = sources.load().map_err(|error| CliError::Usage(error.to_string()))?;
         let opened = |file: &PathBuf| {
             let wrong = |error| CliError::Failed(format!("{} cannot be written: {error}", file.display()));
             LogFile::open(file).map_err(wrong)
         };
         let file = self.log_file.as_ref().map(opened).transpose()?;
-        let _log = telemetry::init_non_blocking(&config, file).map_err(cannot_start)?;
+        let _log = telemetry::init_non_blocking(&config, file, LineTime::Spaced).map_err(cannot_start)?;
+        let endings: Vec<&str> = self
+            .endings
+            .split(',')
+            .map(|ending| ending.trim().trim_start_matches('.'))
+            .collect();
+        let (folder, endings) = (&self.folder, endings.join(", ."));
+        tracing::info!("Watching {folder} for .{endings} changes");
+        let restarts = Arc::<AtomicU64>::default();
+        let (command, announces_lists) = (self.command.join(" "), self.announces_lists);
+        let counted = Arc::clone(&restarts);
+        let observer: Observer =
+            Box::new(move |gateway| follow(gateway, command, announces_lists, counted).boxed_local());
         let backend = self.backend().map_err(CliError::Usage)?;
         config.backends = Arc::new(BTreeMap::from([(
             ProjectId::default_project(),
             vec![Arc::new(backend)],
         )]));
-        run::serve(&config, None, None, stdout)
+        let of_client = run::of_client(stdout)?;
+        let gateway = GatewayOfClient {
+            client: with_open_input(of_client.client).map_err(cannot_start)?,
+            announces_lists,
+            observer: Some(observer),
+            ..of_client
+        };
+        let code = startup::serve_gateway(&config, gateway).map_err(cannot_start)?;
+        let count = restarts.load(Ordering::Relaxed);
+        tracing::info!("Shutdown complete (restarts: {count})");
+        Ok(code)
     }
 
     fn backend(self) -> Result<BackendConfig, String> {
@@ -174,7 +229,60 @@ impl Watched {
         };
         let mut backend = BackendConfig::new(name, address);
         backend.watch = vec![self.pattern];
+        backend.watches_writes = true;
         backend.hands_over = self.hands_over;
         Ok(backend)
     }
+}
+
+/// Logs starts and restarts in the words of mcpmon, which scripts look for. Like mcpmon it tells the client of changed tools
+/// after each restart, whether they are others or not.
+async fn follow(gateway: Arc<GatewayShared>, command: String, announces_lists: bool, restarts: Arc<AtomicU64>) {
+    let find = || gateway.offered().backend(BACKEND).cloned();
+    let Some(backend) = gateway.wait_for(find).await else {
+        return;
+    };
+    let mut views = backend.views();
+    let mut shown = None;
+    loop {
+        let pid = views.borrow_and_update().pid;
+        if let Some(pid) = pid.filter(|_| pid != shown) {
+            tracing::info!("Started: {command} (pid {pid})");
+            let count = restarts_of(&backend);
+            if restarts.swap(count, Ordering::Relaxed) != count {
+                tracing::info!("Restart #{count} complete (pid {pid})");
+                if announces_lists {
+                    gateway.announce_tools();
+                    tracing::info!("Sent tools/list_changed notification");
+                }
+            }
+            shown = Some(pid);
+        }
+        if views.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// How often the program was started because of its files.
+fn restarts_of(backend: &BackendShared) -> u64 {
+    backend.counters.starts.get(StartReason::Change)
+}
+
+/// The streams of a client. Where nothing can be read, as with `/dev/null`, there is no client that could end: the program runs
+/// until a signal comes.
+fn with_open_input(streams: StandardStreams) -> io::Result<StandardStreams> {
+    let about = rustix::fs::fstat(&streams.input)?;
+    let is_null = rustix::fs::FileType::from_raw_mode(about.st_mode) == rustix::fs::FileType::CharacterDevice
+        && about.st_rdev == rustix::fs::makedev(1, 3);
+    if !is_null {
+        return Ok(streams);
+    }
+    let (input, kept) = io::pipe()?;
+    // It is open as long as the process.
+    std::mem::forget(kept);
+    Ok(StandardStreams {
+        input: input.into(),
+        ..streams
+    })
 }
