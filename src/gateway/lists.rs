@@ -138,14 +138,13 @@ impl ListReader {
             let mut failed = Vec::new();
             for kind in std::mem::take(&mut wanted) {
                 let mut reading = pin!(self.read(kind, read.lists.of(kind).to_vec()));
-                let outcome = match timeout(INTERIM_PAUSE, &mut reading).await {
-                    Ok(outcome) => outcome,
-                    Err(_) => {
-                        if reported.is_none() && kind != ListKind::Tools {
-                            report(read.event(false));
-                        }
-                        reading.await
+                let outcome = if let Ok(outcome) = timeout(INTERIM_PAUSE, &mut reading).await {
+                    outcome
+                } else {
+                    if reported.is_none() && kind != ListKind::Tools {
+                        report(read.event(false));
                     }
+                    reading.await
                 };
                 match outcome {
                     Ok(list) => {

@@ -199,6 +199,7 @@ fn matches_pattern(pattern: &str, name: &str) -> bool {
 }
 
 /// What the configuration says of one backend.
+#[allow(clippy::struct_excessive_bools, reason = "each says something else of the backend")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendConfig {
     pub name: BackendName,
