@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::program::{BrokerProcess, Run, broker_with, eventually, program};
 
-/// An HAProxy that speaks TLS as `localhost` in front of a broker.
+/// A balancer that speaks TLS as `localhost` in front of a broker.
 struct TlsProxy {
     process: Child,
     folder: PathBuf,
