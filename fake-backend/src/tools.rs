@@ -245,21 +245,6 @@ impl Call<'_> {
                 server.write(b"\xff\"}}\n");
                 return None;
             }
-            // The text as a line, with the id of the call in place of ID.
-            "raw" => {
-                let text = self.text("text").replace("ID", &self.id.to_string());
-                server.write(format!("{text}\n").as_bytes());
-                return None;
-            }
-            "hold_input" => {
-                // It never sees the end of its input.
-                let input = fs::File::options().write(true).open("/proc/self/fd/0");
-                std::mem::forget(input.unwrap_or_else(|error| panic!("its input can be opened: {error}")));
-            }
-            "most_at_once" => {
-                let most = server.most_running.load(Ordering::SeqCst);
-                return Some(self.object(json!({"calls": most})));
-            }
             "deep" => {
                 let depth = usize::try_from(self.number("depth")).unwrap_or_default();
                 let deep = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
@@ -322,6 +307,30 @@ impl Call<'_> {
                     "tasks": tasks,
                     "listen_requests": state.listen_requests,
                 })));
+            }
+            _ => return self.deviate(name),
+        }
+        Some(self.done())
+    }
+
+    /// Tools that answer in their own way, or hold what they should not.
+    fn deviate(&self, name: &str) -> Option<Result<Value, Value>> {
+        let server = self.server;
+        match name {
+            // The text as a line, with the id of the call in place of ID.
+            "raw" => {
+                let text = self.text("text").replace("ID", &self.id.to_string());
+                server.write(format!("{text}\n").as_bytes());
+                return None;
+            }
+            "hold_input" => {
+                // It never sees the end of its input.
+                let input = fs::File::options().write(true).open("/proc/self/fd/0");
+                std::mem::forget(input.unwrap_or_else(|error| panic!("its input can be opened: {error}")));
+            }
+            "most_at_once" => {
+                let most = server.most_running.load(Ordering::SeqCst);
+                return Some(self.object(json!({"calls": most})));
             }
             _ => return Some(self.interact(name)),
         }

@@ -1,5 +1,5 @@
-//! Reads the messages of backends. A message that can be understood is, whatever its server makes of JSON-RPC: members that are
-//! null count as absent, and the id of a call may be written in any way that is the same number. An answer that cannot be read
+//! Reads the messages of backends, also where they break rules of JSON-RPC and can be understood: members that are null count
+//! as absent, and the id of a call may be written in any way that is the same number. An answer that cannot be read
 //! is reported with the id of its call, so that its caller does not wait. Pure.
 
 use std::borrow::Cow;

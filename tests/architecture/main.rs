@@ -146,7 +146,10 @@ const BROKER: Layers = &[
     ("verbs", &["auth", "json", "refusal"]),
     ("targets", &["config", "json", "verbs"]),
     ("mcp", &["admin", "auth", "budget", "json", "refusal", "verbs"]),
-    ("gateway", &["config", "hops", "json", "mcp", "refusal", "tls"]),
+    (
+        "gateway",
+        &["budget", "config", "hops", "json", "mcp", "refusal", "tls"],
+    ),
     (
         "transport",
         &[

@@ -16,8 +16,8 @@ use futures_util::future::BoxFuture;
 use tokio::{runtime::Handle, time::timeout};
 
 use super::{
-    lease::Place,
     link_end::{LinkEnded, LinkRefusal},
+    turns::Turn,
 };
 use crate::model::BackendEra;
 
@@ -239,6 +239,12 @@ impl CallEvents {
     }
 }
 
+/// What a call occupies in its backend until it ends. It is freed when it is dropped.
+pub trait Occupied: fmt::Debug + Send {
+    /// Frees it but for the turn of the call.
+    fn into_turn(self: Box<Self>) -> Option<Turn>;
+}
+
 /// How long a cancelled call without a late answer counts as one that runs. Servers that obey a cancellation do not answer,
 /// and those that ignore it run on: their calls count among those that run at once.
 const CANCELLED_TURN_MAX: Duration = Duration::from_secs(5);
@@ -250,7 +256,7 @@ pub struct Call {
     number: CallNumber,
     events: Arc<CallEvents>,
     has_ended: bool,
-    place: Option<Place>,
+    place: Option<Box<dyn Occupied>>,
 }
 
 impl Call {
@@ -267,13 +273,13 @@ impl Call {
 
     /// Keeps what the call occupies until it has ended.
     #[must_use]
-    pub fn in_place(mut self, place: Place) -> Self {
-        self.place = Some(place);
+    pub fn in_place(mut self, place: impl Occupied + 'static) -> Self {
+        self.place = Some(Box::new(place));
         self
     }
 
     /// Takes out what it occupies: its instance has ended.
-    pub fn vacate(&mut self) -> Option<Place> {
+    pub fn vacate(&mut self) -> Option<Box<dyn Occupied>> {
         self.place.take()
     }
 
@@ -306,7 +312,7 @@ impl Drop for Call {
             return;
         }
         self.link.cancel(self.number);
-        if let Some(turn) = self.place.take().and_then(Place::into_turn)
+        if let Some(turn) = self.place.take().and_then(|place| place.into_turn())
             && let Ok(runtime) = Handle::try_current()
         {
             let answered = Arc::clone(&self.link).wait_until_answered(self.number);

@@ -11,7 +11,7 @@ use std::{
 use tokio::sync::watch;
 
 use super::{
-    call::Link,
+    call::{Link, Occupied},
     pool::{Audience, Pool, PoolKind, PoolOrder, Rest, Wanted},
     turns::{CallerId, Turn, Turns},
 };
@@ -58,10 +58,9 @@ pub enum Place {
     Lease(Lease),
 }
 
-impl Place {
-    /// Gives back what the call occupies but its turn.
-    pub(super) fn into_turn(self) -> Option<Turn> {
-        match self {
+impl Occupied for Place {
+    fn into_turn(self: Box<Self>) -> Option<Turn> {
+        match *self {
             Self::Turn(turn) => Some(turn),
             Self::Lease(mut lease) => lease.turn.take(),
         }

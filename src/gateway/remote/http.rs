@@ -1,6 +1,7 @@
 //! A conversation over HTTP: Streamable HTTP of both eras, and HTTP+SSE of 2024-11-05. Each message of the broker is a
 //! request of its own; the messages of the server come in the responses to them, and in streams of events.
 
+mod awaited;
 mod receiving;
 mod session;
 
@@ -41,7 +42,7 @@ use crate::{
     mcp::rpc::HEADER_MISMATCH,
 };
 
-use receiving::Awaited;
+use awaited::Awaited;
 
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 /// Failed requests within [`FAILURE_WINDOW`], after which the connection counts as lost.

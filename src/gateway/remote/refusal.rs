@@ -80,7 +80,7 @@ impl Refusal {
     }
 
     /// Whether the server has forgotten the session. The status for it is 404; servers answer with any other one, and say
-    /// what is missing. One that `was_away` may have lost it, whatever it says, unless it wants credentials or a pause.
+    /// what is missing. One that `was_away` may have lost it with any 4xx, unless it wants credentials or a pause.
     pub fn is_of_lost_session(&self, has_session: bool, was_away: bool) -> bool {
         let is_after_absence = was_away && matches!(self.status, 400..=499) && !matches!(self.status, 401 | 429);
         has_session && (self.status == 404 || self.names_session || is_after_absence)

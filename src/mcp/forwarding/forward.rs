@@ -49,14 +49,7 @@ pub fn forward(
         return Ok(());
     }
     params.text.map_or(Ok(()), scan::check)?;
-    let mut capabilities = if may_ask(&route.backend) {
-        carried_capabilities(context, era)
-    } else {
-        Map::new()
-    };
-    if to.takes_tasks && (route.method == "tools/call" || route.task.is_some()) {
-        capabilities.insert("extensions".to_owned(), json!({tasks::EXTENSION: {}}));
-    }
+    let capabilities = capabilities_for(context, to, era, &route);
     let mut record = CallRecord::begin(context, &route, to.trace.as_deref());
     let trace = record.trace(to.trace.as_deref());
     let request = ForwardedRequest::new(
@@ -117,6 +110,19 @@ pub fn forward(
             call.run(opened).await
         });
     Ok(())
+}
+
+/// What the backend is told that the caller can do.
+fn capabilities_for(context: &PeerContext, to: &ReplyTo, era: &Era, route: &Route) -> Map<String, Value> {
+    let mut capabilities = if may_ask(&route.backend) {
+        carried_capabilities(context, era)
+    } else {
+        Map::new()
+    };
+    if to.takes_tasks && (route.method == "tools/call" || route.task.is_some()) {
+        capabilities.insert("extensions".to_owned(), json!({tasks::EXTENSION: {}}));
+    }
+    capabilities
 }
 
 /// The parked call that a modern caller resumes. The backend gets the answers that the caller has brought; the questions

@@ -1,6 +1,6 @@
 //! What a server sends: bodies that are one message, and streams of events.
 
-use std::{cell::RefCell, time::Duration};
+use std::time::Duration;
 
 use actors::{
     gateway::{CallNumber, Direction},
@@ -13,13 +13,13 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::HttpConversation;
+use super::{HttpConversation, awaited::Awaited};
 use crate::gateway::{
     probe::Probe,
     remote::{
         endpoint::{Response, shortened},
         event_stream::{Event, EventDecoder},
-        refusal::{LONG_LEN, Refusal, lost_session_error, media_type, read_body_in_turn},
+        refusal::{LONG_LEN, Refusal, media_type, read_body_in_turn},
         transport::Failed,
     },
 };
@@ -269,30 +269,6 @@ impl HttpConversation<'_> {
             Ok(()) => "its stream of events ended".to_owned(),
             Err(reason) => reason,
         });
-    }
-}
-
-/// What a response is read for.
-#[derive(Default)]
-pub(super) struct Awaited {
-    /// The request that it answers. `None` for a stream of its own.
-    pub(super) number: Option<CallNumber>,
-    /// An error that says that the session is lost is not passed on.
-    pub(super) may_renew: bool,
-    /// That error.
-    pub(super) lost: RefCell<Option<String>>,
-}
-
-impl Awaited {
-    /// Whether a message says that the session is lost, and is not passed on.
-    fn loses_session(&self, text: &str) -> bool {
-        let number = self.number.filter(|_| self.may_renew);
-        let lost = number.and_then(|number| lost_session_error(number, text));
-        let is_lost = lost.is_some();
-        if is_lost {
-            self.lost.replace(lost);
-        }
-        is_lost
     }
 }
 
