@@ -269,7 +269,7 @@ fn hostile_texts_are_escaped_and_cut() {
     let metadata = json!({"description": format!("{HOSTILE}{long}"), "tags": [HOSTILE]});
     let evil = json!({"name": "evil", "version": "1.0.0", "schema": {"type": "object"}, "metadata": metadata});
     post(broker.address, "/api/v1/protocols", &evil);
-    let name = "<i>\u{202e}x \\ y";
+    let name = "<i>\u{2028}x \\ y";
     tool(
         broker.address,
         "register_session",

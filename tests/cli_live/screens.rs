@@ -120,7 +120,7 @@ fn program_of(screen: &Screen) -> rustix::process::Pid {
 #[test]
 fn full_screens_end_with_their_terminal() {
     let broker = broker_with(&["alice"]);
-    for (words, shows) in [("top", "alice"), ("console --human mara", "mara")] {
+    for (words, shows) in [("top", "alice"), ("console --name mara", "mara")] {
         let Some(screen) = start(&broker, (80, 24), "", words) else {
             return;
         };

@@ -147,7 +147,8 @@ fn the_status_names_the_clients() {
     assert_eq!(front["agent"]["directory"], "/home/me/shop");
     assert_eq!(
         (&front["name"], &front["session_id"]),
-        (&json!("alice"), &json!(alice.session))
+        (&json!("alice"), &json!(alice.session)),
+        "the id of lists, which does not act"
     );
     assert_eq!(
         (&other["pid"], &other["kind"]),

@@ -82,6 +82,7 @@ struct Client {
     hello: Option<Hello>,
     /// The name that the broker gave.
     given_name: Option<String>,
+    /// The id of lists: the one that acts is known to the client alone.
     session_id: Option<String>,
     session_name: Option<String>,
 }
@@ -246,7 +247,7 @@ impl ClientEntry {
     pub fn set_session(&self, member: Option<&Member>) {
         let mut state = self.service.state();
         if let Some(client) = state.clients.get_mut(&self.id) {
-            client.session_id = member.map(|member| member.record.holder_id().to_string());
+            client.session_id = member.map(|member| member.record.id.to_string());
             client.session_name = member.and_then(|member| member.record.name.as_ref().map(ToString::to_string));
         }
         drop(state);

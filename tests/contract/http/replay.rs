@@ -412,7 +412,10 @@ fn what_was_answered_stays_when_the_call_is_cancelled_or_its_connection_closed()
             for round in 0..7 {
                 let sent = alice.sends("hi").to(&caller.name);
                 let call = caller.call("receive_messages", json!({"wait_seconds": 20}));
-                let received = call.with("Accept", accept).sent().answer_to(&json!(1)).unwrap();
+                let mut response = call.with("Accept", accept).sent();
+                let received = response.answer_to(&json!(1)).unwrap();
+                while response.next_event().is_some() {}
+                drop(response);
                 let messages = &received["structuredContent"]["messages"];
                 assert_eq!(
                     messages[0]["message_id"],
