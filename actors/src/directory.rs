@@ -149,10 +149,10 @@ impl Directory {
             let by_alias = || members.by_id.get(members.by_alias.get(name)?);
             members.by_name.get(name).or_else(by_alias).cloned()
         };
-        named(name).or_else(|| match SessionName::normalized(name) {
-            Cow::Borrowed(_) => None,
-            Cow::Owned(normalized) => named(&normalized),
-        })
+        match SessionName::normalized(name) {
+            Cow::Borrowed(_) => named(name),
+            Cow::Owned(normalized) => named(&normalized).or_else(|| named(name)),
+        }
     }
 
     /// Whether a session has this alias.

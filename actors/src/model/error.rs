@@ -45,9 +45,9 @@ pub enum MissingSession {
     /// The session that a caller wants to reach. `similar` holds names of the same project that the caller may have
     /// meant.
     #[error(
-        "no session \"{address}\"{}: list_sessions with status \"all\" shows every session of the project; a message for \
-         an agent that is still to come is kept if send_message has if_unknown \"keep\"",
-        did_you_mean(similar)
+        "no session \"{address}\"{}: list_sessions with status \"all\" shows every session of the project{}",
+        did_you_mean(similar),
+        keep_hint(address)
     )]
     Other { address: String, similar: Vec<String> },
     /// A session of another project. The error reveals nothing about that project.
@@ -85,6 +85,15 @@ impl MissingSession {
 
 fn shown(text: &str) -> String {
     text.chars().take(MissingSession::SHOWN_LEN_MAX).collect()
+}
+
+/// How a message is kept for a name that no session has yet; nothing for an address that can be no name.
+fn keep_hint(address: &str) -> &'static str {
+    if address.contains(['@', ':']) || Uuid::try_parse(address).is_ok() {
+        ""
+    } else {
+        "; send_message with if_unknown \"keep\" keeps a message for an agent that is still to come"
+    }
 }
 
 fn did_you_mean(similar: &[String]) -> String {

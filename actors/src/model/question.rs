@@ -26,7 +26,7 @@ pub use transitions::{
     ASKER_GONE, CLAIM_TIME, REMARK_CHARACTERS_MAX, Refusal, TYPING_GRACE, TYPING_GRACE_MAX, TYPING_SHOWN,
 };
 
-use super::{MessageId, Owner, QuestionId, ReplicaId, SessionId, SessionName};
+use super::{BrokerError, MessageId, Owner, QuestionId, ReplicaId, SessionId, SessionName};
 
 /// A question as it is stored: everything but its content, which never changes and is stored beside it.
 ///
@@ -134,6 +134,17 @@ pub enum AddressedTo {
 impl AddressedTo {
     /// The word of the contract for all people.
     pub const ANYONE: &'static str = "desk";
+
+    /// The same with its name in normal form, as the names of people are.
+    ///
+    /// # Errors
+    /// `invalid_argument` for a text that is no name.
+    pub fn checked(self) -> Result<Self, BrokerError> {
+        Ok(match self {
+            Self::Anyone => Self::Anyone,
+            Self::Named(name) => Self::Named(SessionName::parse_as("to", &name)?.as_str().to_owned()),
+        })
+    }
 
     /// Whether a person with this name and these roles may answer.
     #[must_use]

@@ -30,8 +30,8 @@ impl KeyHuman {
         if roles.len() > ROLES_LEN_MAX {
             return Err(BrokerError::invalid("roles", format!("at most {ROLES_LEN_MAX}")));
         }
-        for role in &roles {
-            SessionName::parse_as("roles", role)?;
+        for role in &mut roles {
+            *role = SessionName::parse_as("roles", role)?.as_str().to_owned();
             if role.contains(',') || role == AddressedTo::ANYONE {
                 return Err(BrokerError::invalid(
                     "roles",

@@ -236,12 +236,10 @@ fn new_question(
     now: Now,
 ) -> Result<(Arc<Question>, Arc<QuestionContent>), BrokerError> {
     new.content.check()?;
-    if let AddressedTo::Named(name) = &new.to {
-        SessionName::parse_as("to", name)?;
-    }
+    let to = new.to.clone().checked()?;
     let lives = NewQuestion::EXPIRES_IN_MIN..=NewQuestion::EXPIRES_IN_MAX;
     match new.expires_in {
-        None if new.to == AddressedTo::Anyone => {
+        None if to == AddressedTo::Anyone => {
             let reason = "a question that does not expire needs `to`, the person or role that answers it";
             return Err(BrokerError::invalid("expires_in_seconds", reason));
         }
@@ -272,7 +270,7 @@ fn new_question(
         summary: new.content.summary(),
         content_bytes: new.content.stored_len(),
         urgency: new.urgency,
-        to: new.to,
+        to,
         is_sensitive: new.is_sensitive,
         expires_at_ms: new.expires_in.map(|life| now.unix_ms.saturating_add(millis(life))),
         on_expiry: new.on_expiry,

@@ -178,9 +178,7 @@ impl ProjectHandle {
         to: AddressedTo,
         note: Option<String>,
     ) -> Result<Arc<Question>, BrokerError> {
-        if let AddressedTo::Named(name) = &to {
-            SessionName::parse_as("to", name)?;
-        }
+        let to = to.checked()?;
         let hand_over = |question: &Question, now| Ok(question.handed_over(&by.name, to.clone(), note.clone(), now)?);
         self.person_changes(id, by, None, NoticeFrom::None, hand_over).await
     }
