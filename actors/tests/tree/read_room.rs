@@ -31,7 +31,14 @@ async fn sends(world: &World, sender: &Arc<Member>, to: &str, len: usize, priori
         headers: &headers,
         ..envelope(false)
     };
-    let submission = local_submission(world.project.prepare_direct(sender, to, &envelope).known().unwrap());
+    let submission = local_submission(
+        world
+            .project
+            .prepare_direct(sender, to, &envelope)
+            .answer()
+            .await
+            .unwrap(),
+    );
     let mut answers = world.submit(vec![submission]).await.unwrap();
     answers.pop().unwrap().unwrap().result.message
 }

@@ -160,17 +160,24 @@ fn batches_that_wait_for_a_slow_store_are_bounded_in_bytes() {
         let alice = world.register("alice", None).await;
         let bob = world.register("bob", None).await;
         let payload = format!("{{\"text\":\"{}\"}}", "x".repeat(LEN));
-        let long = || {
+        let long = async || {
             let envelope = SendRequest {
                 payload: &payload,
                 ..envelope(false)
             };
-            local_submission(world.project.prepare_direct(&alice, "bob", &envelope).known().unwrap())
+            local_submission(
+                world
+                    .project
+                    .prepare_direct(&alice, "bob", &envelope)
+                    .answer()
+                    .await
+                    .unwrap(),
+            )
         };
         store.set_paused(true);
         let mut answers = Vec::new();
         for _ in 0..2 * router::ROUTER_BYTES_MAX / LEN {
-            answers.push(world.project.submit(vec![long()]).unwrap());
+            answers.push(world.project.submit(vec![long().await]).unwrap());
         }
         // The router refuses immediately, while the store has not answered.
         let last = within_deadline("a refusal", answers.pop().unwrap()).await.unwrap();
@@ -184,7 +191,7 @@ fn batches_that_wait_for_a_slow_store_are_bounded_in_bytes() {
         assert!((1..=router::ROUTER_BYTES_MAX / LEN).contains(&accepted), "{accepted}");
         let received = world.receive(&bob, Duration::ZERO, ReceiveMode::Immediate).await;
         assert!(!received.unwrap().deliveries.is_empty());
-        assert!(world.submit(vec![long()]).await.unwrap()[0].is_ok());
+        assert!(world.submit(vec![long().await]).await.unwrap()[0].is_ok());
     });
 }
 
