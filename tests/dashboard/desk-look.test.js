@@ -4,7 +4,7 @@ import { after, before, test } from 'node:test';
 import { startSecured, Broker } from './broker.js';
 import { Browser, NOT_LOGGED_IN } from './browser.js';
 
-const POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' blob:; form-action 'self'; frame-ancestors 'none'";
+const POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' blob:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 const HOSTILE = ['<img src=x onerror="document.title=1"><script>window.hacked=1</script>', '\u001b[31mred\u001b[0m \u001b]0;title\u0007',
   'abc\u202egnp.exe\u202c\u2066x\u2069', '![x](http://evil.example/x.png) [y](javascript:alert(1)) <a href="http://evil.example">z</a>',
   'L'.repeat(7_000)];
