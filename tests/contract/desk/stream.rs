@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
 
 use super::{Desk, awaits};
-use crate::support::{Broker, ResponseReader, eventually};
+use crate::support::{Broker, ResponseReader, TIMEOUTS_OFF, eventually};
 
 const ALL: &str = "topics=questions,yaps,desk";
 
@@ -132,7 +132,8 @@ fn a_reader_that_stalls_is_told_what_was_not_kept_for_it_and_holds_up_no_other()
     const SENDERS: usize = 20;
     const YAPS_OF_SENDER: usize = 50;
 
-    let broker = Broker::secured();
+    // It stalls for as long as the yaps take.
+    let broker = Broker::secured_with(&TIMEOUTS_OFF);
     let desk = Desk::open(&broker);
     let mut socket = narrow_socket(&broker);
     let request = desk.stream_request(&desk.mara, &format!("{ALL}&console=mara"));
