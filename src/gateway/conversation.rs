@@ -22,7 +22,7 @@ use super::{
     listener::{Heard, Listener},
     lists::{ListChanges, ListReader, ReadTools},
     message::{self, AnswerTo, Message, call_number},
-    probe::{Opening, Probe, ProbeStep, error_text},
+    probe::{Opening, Probe, ProbeStep, error_code, error_text},
 };
 use crate::mcp::{lines::LineEvent, rpc, skipped_frame::SkippedFrame};
 
@@ -298,9 +298,11 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    /// The backend refuses a message without saying which: the only open call, if there is one.
+    /// The backend refuses a message without saying which: the only open call, if there is one, where it could not read the
+    /// message. Other errors may answer a notification.
     fn refused_unnamed(&self, error: &str) {
-        match self.link.only_call() {
+        let is_unread = matches!(error_code(error), Some(rpc::PARSE_ERROR | rpc::INVALID_REQUEST));
+        match self.link.only_call().filter(|_| is_unread) {
             Some(number) => {
                 let reason = format!("it refuses a message without its id: {}", error_text(error));
                 self.end(number, CallEnd::Broken { reason });

@@ -125,6 +125,11 @@ impl<'a> Frame<'a> {
                 None => Message::Notification { method, params },
             };
         }
+        let has_outcome = self.result.is_some() || self.error.is_some() || self.has_null_result;
+        if self.version.is_none() && !has_outcome {
+            // An object of a log may have an id.
+            return Message::Garbage;
+        }
         let to = match self.id {
             None => AnswerTo::Unnamed,
             Some(id) => call_number(id).map_or(AnswerTo::Other, AnswerTo::Request),
@@ -285,6 +290,7 @@ mod tests {
             "listening on 3000",
             "{}",
             "{\"level\":30,\"msg\":\"x\"}",
+            "{\"level\":30,\"id\":5,\"msg\":\"x\"}",
             "{\"method\":\"GET\"}",
             "5",
         ] {

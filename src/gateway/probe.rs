@@ -6,12 +6,16 @@
 
 use actors::{
     gateway::{CallNumber, Profile, ServerInfo},
+    json::member,
     model::BackendEra,
 };
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
-use crate::mcp::version::{LEGACY, MODERN};
+use crate::{
+    json::whole_number,
+    mcp::version::{LEGACY, MODERN},
+};
 
 /// The ids of the two openings. Calls have far higher numbers.
 const DISCOVER: CallNumber = CallNumber(1);
@@ -217,6 +221,12 @@ pub fn error_text(error: &str) -> String {
         .chars()
         .take(200)
         .collect()
+}
+
+/// The code of an error.
+pub fn error_code(error: &str) -> Option<i32> {
+    let code = member(error, "code").and_then(whole_number)?;
+    i32::try_from(code).ok()
 }
 
 #[cfg(test)]

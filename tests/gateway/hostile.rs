@@ -57,6 +57,15 @@ fn what_is_recognisably_an_answer_ends_its_call_at_once() {
         let error = client.fails_as("backend_protocol", "fake__raw", json!({"text": text}));
         assert!(error["message"].as_str().unwrap().contains(reason), "{text}: {error}");
     }
+    // What answers a notification, and what a program prints, is about no call.
+    for text in [
+        r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"Method not found"}}"#,
+        r#"{"level":"info","id":ID,"msg":"called"}"#,
+    ] {
+        let answer = r#"{"jsonrpc":"2.0","id":ID,"result":{"content":[],"structuredContent":{"done":true}}}"#;
+        let text = format!("{text}\n{answer}");
+        assert_eq!(client.gets("fake__raw", json!({"text": text})), json!({"done": true}));
+    }
     // With two open calls it is not known which one is meant.
     let waiting = client.begins_call("fake__sleep", &json!({"ms": 300}));
     let refusal = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"x"}}"#;
