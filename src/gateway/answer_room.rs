@@ -2,7 +2,7 @@
 //! the outboxes of their callers, which count them from then on.
 //!
 //! An answer without room waits in the reader of its connection, which reads nothing else meanwhile. After [`ROOM_TIME_MAX`]
-//! its call ends without it.
+//! its call ends without it, and for a while further ones do not wait.
 
 use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
 
@@ -12,20 +12,30 @@ use actors::{
     session::UNRESERVED_BYTES_MAX,
 };
 use bytes::Bytes;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::budget::{Budget, Reservation};
 
 /// How long an answer waits for room. Clients that read make room in far less.
 const ROOM_TIME_MAX: Duration = Duration::from_secs(2);
+/// How long answers do not wait after one has waited in vain, unless one as large gets room before.
+const STARVED_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// The room of the answers of one instance.
 pub struct AnswerRoom {
     budget: Arc<Budget>,
     project: ProjectId,
     time_max: Duration,
-    /// The last answer got no room in time. Until one does, answers do not wait: they would hold up those behind them.
-    is_starved: Cell<bool>,
+    /// An answer got no room in time. Until one as large does, answers do not wait: they would hold up those behind them.
+    starved: Cell<Option<Starved>>,
+}
+
+/// Answers do not wait.
+#[derive(Clone, Copy, Debug)]
+struct Starved {
+    /// Bytes of the largest answer that got no room.
+    len: usize,
+    until: Instant,
 }
 
 /// Result or error of a call, which has no room yet.
@@ -53,7 +63,7 @@ impl AnswerRoom {
             budget: Arc::clone(budget),
             project: project.clone(),
             time_max: ROOM_TIME_MAX,
-            is_starved: Cell::new(false),
+            starved: Cell::default(),
         })
     }
 
@@ -64,7 +74,7 @@ impl AnswerRoom {
         }
         let mut room = Reservation::new(&self.budget, &self.project);
         room.try_grow_to(answer.len()).then(|| {
-            self.is_starved.set(false);
+            self.note_room(answer.len());
             roomed(answer.into(), room)
         })
     }
@@ -74,14 +84,44 @@ impl AnswerRoom {
         let WaitingAnswer { number, outcome } = answer;
         let (Ok(bytes) | Err(bytes)) = &outcome;
         let mut room = Reservation::new(&self.budget, &self.project);
-        let has_room = !self.is_starved.get() && timeout(self.time_max, room.grow_to(bytes.len())).await.is_ok();
-        self.is_starved.set(!has_room);
+        let len = bytes.len();
+        let has_room = !self.is_starved() && timeout(self.time_max, room.grow_to(len)).await.is_ok();
+        if has_room {
+            self.note_room(len);
+        } else {
+            self.note_no_room(len);
+        }
         let end = match outcome {
             _ if !has_room => CallEnd::NoRoom,
             Ok(bytes) => CallEnd::Result(roomed(bytes, room)),
             Err(bytes) => CallEnd::Error(roomed(bytes, room)),
         };
         link.end(number, end);
+    }
+
+    fn is_starved(&self) -> bool {
+        self.starved.get().is_some_and(|starved| Instant::now() < starved.until)
+    }
+
+    /// An answer of this size got room.
+    fn note_room(&self, len: usize) {
+        let starved = self.starved.get().filter(|starved| len < starved.len);
+        self.starved.set(starved);
+    }
+
+    /// An answer of this size got no room.
+    fn note_no_room(&self, len: usize) {
+        let starved = match self.starved.get().filter(|_| self.is_starved()) {
+            Some(Starved { len: other, until }) => Starved {
+                len: len.max(other),
+                until,
+            },
+            None => Starved {
+                len,
+                until: Instant::now() + STARVED_TIME_MAX,
+            },
+        };
+        self.starved.set(Some(starved));
     }
 }
 
@@ -177,7 +217,7 @@ mod tests {
             budget: Budget::new(2 * SHARE, SHARE),
             project: ProjectId::default_project(),
             time_max: Duration::from_millis(1),
-            is_starved: Cell::new(false),
+            starved: Cell::default(),
         };
         let held = room.copy(&vec![0; SHARE]).unwrap();
         let link = FrameLink::new();
@@ -187,7 +227,12 @@ mod tests {
         assert!(room.deliver(&link, waiting(&second, SHARE)).now_or_never().is_some());
         assert!(matches!(end_of(&mut second), CallEnd::NoRoom));
         drop(held);
+        assert!(room.copy(&vec![0; SHARE - 1]).is_some());
+        assert!(
+            room.is_starved(),
+            "a smaller answer says nothing of room for the larger"
+        );
         assert!(room.copy(&vec![0; SHARE]).is_some());
-        assert!(!room.is_starved.get(), "answers wait again");
+        assert!(!room.is_starved(), "answers wait again");
     }
 }
