@@ -239,6 +239,25 @@ fn a_backend_that_may_not_ask_and_a_caller_that_cannot_answer_are_told() {
 }
 
 #[test]
+fn a_question_that_is_left_open_holds_up_the_next_call_for_a_short_time() {
+    let gateway = Plan::new()
+        .backend_with(
+            "old",
+            &["--era", "legacy"],
+            "asks = true\ninstances_max = 1\ncall_timeout = \"30s\"",
+        )
+        .start();
+    let (forgetful, other) = (legacy(&gateway), legacy(&gateway));
+    let asked = r#"{"jsonrpc":"2.0","id":"last","method":"elicitation/create","params":{"message":"Which colour?","requestedSchema":{"type":"object","properties":{}}}}"#;
+    let answer = r#"{"jsonrpc":"2.0","id":ID,"result":{"content":[],"structuredContent":{"done":true}}}"#;
+    // The broker has read the question when it reads the answer.
+    let between = "-".repeat(256 * 1024);
+    let text = format!("{asked}\n{between}\n{answer}");
+    assert_eq!(forgetful.gets("old__raw", json!({"text": text})), json!({"done": true}));
+    other.gets("old__echo", json!({}));
+}
+
+#[test]
 fn a_client_of_one_backend_sees_its_question_as_it_is() {
     let gateway = asking();
     let client = Agent::legacy(Wire::open_at(gateway.address, "/ws/old"), "2025-11-25", &answers());

@@ -41,8 +41,8 @@ const WAITING_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Bytes that wait for a client, from which on it gets no progress and no log messages of backends.
 const PROGRESS_WAITING_MAX: usize = 64 * 1024;
 
-/// How long a call that has ended keeps its place for the answers of its caller.
-const LAST_ANSWERS_TIME_MAX: Duration = Duration::from_secs(60);
+/// How long a call that has ended keeps its place for the answers of its caller. Other calls may wait for the place.
+const LAST_ANSWERS_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// A question, and what its caller answers.
 type Answered = (InputRequest, Result<Value, RpcError>);
@@ -144,7 +144,10 @@ impl RunningCall {
             }
             let Some(asked) = self.input_required(&end, open.era) else {
                 self.answer(end, &open);
-                return self.pass_last_answers(&open, asking).await;
+                if !is_stopping {
+                    self.pass_last_answers(&open, asking).await;
+                }
+                return;
             };
             drop(open);
             rounds += 1;
@@ -310,7 +313,10 @@ impl RunningCall {
                 pass_answer(&**link, answered);
             }
         };
-        let _ = timeout(LAST_ANSWERS_TIME_MAX, passing).await;
+        tokio::select! {
+            _ = timeout(LAST_ANSWERS_TIME_MAX, passing) => {}
+            () = self.hurry.notified() => {}
+        }
     }
 
     /// A question with the answer of a legacy caller.
