@@ -3,6 +3,7 @@
 use std::sync::{
     Arc, Mutex,
     atomic::{AtomicUsize, Ordering},
+    mpsc,
 };
 
 use serde_json::{Value, json};
@@ -218,7 +219,7 @@ fn a_server_that_was_away_may_have_lost_the_session_whatever_it_says() {
         "tools/call" if request.header("mcp-session-id") == "session-0" => match counted.fetch_add(1, Ordering::SeqCst)
         {
             0 => Answer::Raw(String::new()),
-            _ => Answer::status("409 Conflict", "no"),
+            _ => Answer::status("400 Bad Request", "no"),
         },
         "tools/call" => Answer::json(&result(request, &done())),
         _ => legacy(request, ""),
@@ -231,21 +232,133 @@ fn a_server_that_was_away_may_have_lost_the_session_whatever_it_says() {
 }
 
 #[test]
-fn a_refusal_that_names_no_session_is_not_about_one() {
-    for status in [
-        "401 Unauthorized",
-        "403 Forbidden",
-        "422 Unprocessable Entity",
-        "500 Internal Server Error",
+fn a_server_that_was_away_and_gives_no_other_session_keeps_the_one_it_has() {
+    let (calls, openings) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let server = ScriptedServer::start(move |request, _| match method_of(request).as_str() {
+        "initialize" if openings.fetch_add(1, Ordering::SeqCst) > 0 => Answer::status("400 Bad Request", "one session"),
+        "tools/call" => match calls.fetch_add(1, Ordering::SeqCst) {
+            0 => Answer::Raw(String::new()),
+            1 => Answer::status("400 Bad Request", "no"),
+            _ => Answer::json(&result(request, &done())),
+        },
+        _ => legacy(request, "s"),
+    });
+    let gateway = with(&server, "");
+    let client = gateway.legacy();
+    client.fails_as("backend_died", "far__work", json!({}));
+    client.fails_as("backend_error", "far__work", json!({}));
+    assert_eq!(client.gets("far__work", json!({})), json!({"done": true}));
+}
+
+#[test]
+fn a_refusal_that_names_no_session_or_may_come_after_the_call_is_not_about_one() {
+    for (status, body) in [
+        ("401 Unauthorized", "no"),
+        ("403 Forbidden", "no"),
+        ("422 Unprocessable Entity", "no"),
+        ("500 Internal Server Error", "no"),
+        ("409 Conflict", "the session is busy"),
+        ("503 Service Unavailable", "too many sessions"),
+        ("504 Gateway Timeout", "the session did not answer"),
     ] {
         let server = ScriptedServer::start(move |request, _| match method_of(request).as_str() {
-            "tools/call" => Answer::status(status, "no"),
+            "tools/call" => Answer::status(status, body),
             _ => legacy(request, "s"),
         });
         let gateway = with(&server, "");
         gateway.legacy().fails_as("backend_error", "far__work", json!({}));
+        assert_eq!(server.requests("tools/call"), 1, "{status}");
         assert_eq!(server.requests("initialize"), 1, "{status}");
     }
+}
+
+#[test]
+fn a_gateway_that_loses_patience_with_one_call_says_nothing_of_the_session() {
+    let calls = AtomicUsize::new(0);
+    let server = ScriptedServer::start(move |request, _| match method_of(request).as_str() {
+        "tools/call" => match calls.fetch_add(1, Ordering::SeqCst) {
+            0 => Answer::status("504 Gateway Timeout", "slow"),
+            _ => Answer::status("403 Forbidden", "no"),
+        },
+        _ => legacy(request, "s"),
+    });
+    let gateway = with(&server, "");
+    let client = gateway.legacy();
+    for _ in 0..2 {
+        client.fails_as("backend_error", "far__work", json!({}));
+    }
+    assert_eq!(server.requests("initialize"), 1);
+}
+
+#[test]
+fn a_level_of_log_messages_that_waits_for_a_session_holds_up_none_of_those_that_renew_it() {
+    let (level_came, awaits_level) = mpsc::channel();
+    let (level_came, awaits_level) = (Mutex::new(level_came), Mutex::new(awaits_level));
+    let openings = AtomicUsize::new(0);
+    let server = ScriptedServer::start(move |request, _| match method_of(request).as_str() {
+        "initialize" => {
+            let number = openings.fetch_add(1, Ordering::SeqCst);
+            if number == 1 {
+                let _ = awaits_level.lock().unwrap().recv();
+            }
+            let opened = json!({
+                "protocolVersion": "2025-11-25", "capabilities": {"tools": {}, "logging": {}},
+                "serverInfo": {"name": "scripted", "version": "1"},
+            });
+            Answer::json_with(&result(request, &opened), &[&format!("Mcp-Session-Id: {number}")])
+        }
+        "logging/setLevel" if request.header("mcp-session-id") == "0" => {
+            let _ = level_came.lock().unwrap().send(());
+            Answer::status("404 Not Found", "gone")
+        }
+        "tools/call" if request.header("mcp-session-id") == "0" => Answer::status("404 Not Found", "gone"),
+        "tools/call" | "logging/setLevel" => Answer::json(&result(request, &done())),
+        _ => legacy(request, ""),
+    });
+    let gateway = with(&server, "");
+    let (quiet, loud) = (gateway.legacy(), gateway.legacy());
+    loud.request("logging/setLevel", json!({"level": "info"})).unwrap();
+    let first = quiet.begins_call("far__work", &json!({}));
+    eventually("the session is being renewed", || {
+        (server.requests("tools/call") == 1).then_some(())
+    });
+    assert_eq!(loud.gets("far__work", json!({})), json!({"done": true}));
+    quiet.wire.answer_to(&first).unwrap();
+    assert_eq!(server.requests("initialize"), 2);
+}
+
+#[test]
+fn a_stream_of_notifications_that_fails_renews_no_session_and_another_session_has_its_own() {
+    let streams = Arc::new(Mutex::new(Vec::new()));
+    let opened = Arc::clone(&streams);
+    let openings = AtomicUsize::new(0);
+    let server =
+        ScriptedServer::start(
+            move |request, _| match (request.method.as_str(), method_of(request).as_str()) {
+                ("GET", _) => {
+                    let mut streams = opened.lock().unwrap();
+                    streams.push(request.header("mcp-session-id").to_owned());
+                    match streams.len() {
+                        1 => Answer::status("500 Internal Server Error", "no stream for this session"),
+                        _ => Answer::Events(Vec::new()),
+                    }
+                }
+                (_, "initialize") => legacy(request, &openings.fetch_add(1, Ordering::SeqCst).to_string()),
+                (_, "tools/call") if request.header("mcp-session-id") == "0" => Answer::status("404 Not Found", "gone"),
+                (_, "tools/call") => Answer::json(&result(request, &done())),
+                _ => legacy(request, ""),
+            },
+        );
+    let gateway = with(&server, "");
+    let client = gateway.legacy();
+    eventually("the stream was opened again", || {
+        (streams.lock().unwrap().len() == 2).then_some(())
+    });
+    assert_eq!(server.requests("initialize"), 1);
+    client.gets("far__work", json!({}));
+    eventually("the other session has a stream", || {
+        (streams.lock().unwrap()[..] == ["0", "0", "1"]).then_some(())
+    });
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod session;
 use std::{
     cell::{Cell, RefCell},
     collections::{HashMap, VecDeque},
+    pin::pin,
     rc::Rc,
     sync::Arc,
     time::Duration,
@@ -22,7 +23,7 @@ use futures_util::{StreamExt, future::LocalBoxFuture, stream::FuturesUnordered};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
 use tokio::{
     sync::{Mutex, Notify, Semaphore, oneshot},
-    time::timeout,
+    time::{sleep, timeout},
 };
 
 use super::{
@@ -52,6 +53,11 @@ const FAILURE_WINDOW: Duration = Duration::from_secs(30);
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long the list of tools may take that a call with wrong headers waits for.
 const TOOLS_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long a message that comes first holds up those after it. Later they overtake it.
+const FIRST_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// What runs at the same time: the messages on their way, and the receipt of what the server sends on its own.
+type Running<'a> = FuturesUnordered<LocalBoxFuture<'a, ()>>;
 
 /// The id of the session that a legacy server has given to the broker.
 type Session = Option<HeaderValue>;
@@ -73,13 +79,15 @@ pub struct HttpConversation<'a> {
     session: RefCell<Session>,
     /// Held while the session is being renewed.
     renewing: Mutex<()>,
+    /// Notified when the session has been renewed.
+    renewed: Notify,
     /// Notified when the server has got `notifications/initialized`.
     initialized: Notify,
     /// Ends the request of a call when it is dropped.
     open_requests: RefCell<HashMap<CallNumber, oneshot::Sender<()>>>,
     /// When requests failed, on the monotonic clock.
     failures: RefCell<VecDeque<u64>>,
-    /// The server could not be reached, and has accepted no message since.
+    /// The server could not be reached, and has neither accepted nor refused a message since.
     was_away: Cell<bool>,
     /// Whose turn it is to read a long answer.
     long_turns: Semaphore,
@@ -106,6 +114,7 @@ impl<'a> HttpConversation<'a> {
             post_url: RefCell::new(endpoint.url().clone()),
             session: RefCell::default(),
             renewing: Mutex::default(),
+            renewed: Notify::new(),
             initialized: Notify::new(),
             open_requests: RefCell::default(),
             failures: RefCell::default(),
@@ -149,9 +158,8 @@ impl<'a> HttpConversation<'a> {
                 _ => {}
             }
         };
-        tokio::pin!(receiving);
-        let mut is_receiving = true;
-        let mut posts = FuturesUnordered::<LocalBoxFuture<'_, ()>>::new();
+        let mut running = Running::new();
+        running.push(Box::pin(receiving));
         let mut frames = Vec::new();
         while !ending.is_asked() {
             tokio::select! {
@@ -163,19 +171,32 @@ impl<'a> HttpConversation<'a> {
                     self.count(Direction::Sent, frames.len());
                     for line in frames.split(|byte| *byte == b'\n') {
                         match Outgoing::parse(line) {
-                            Some(first) if first.comes_first() => self.send(first).await,
-                            Some(outgoing) => posts.push(Box::pin(self.send(outgoing))),
+                            Some(first) if first.comes_first() => self.send_first(first, &mut running).await,
+                            Some(outgoing) => running.push(Box::pin(self.send(outgoing))),
                             None => {}
                         }
                     }
                 }
-                Some(()) = posts.next() => {}
-                () = &mut receiving, if is_receiving => is_receiving = false,
+                Some(()) = running.next() => {}
             }
         }
     }
 
     // Sending
+
+    /// Sends a message that later ones must not overtake. All else runs meanwhile: the message may wait for a session that
+    /// another one renews.
+    async fn send_first<'b>(&'b self, first: Outgoing, running: &mut Running<'b>) {
+        let mut sent: LocalBoxFuture<'b, ()> = Box::pin(self.send(first));
+        let mut too_long = pin!(sleep(FIRST_TIME_MAX));
+        loop {
+            tokio::select! {
+                () = &mut sent => return,
+                () = &mut too_long => return running.push(sent),
+                Some(()) = running.next() => {}
+            }
+        }
+    }
 
     /// Sends a message, and takes what the server answers to it. Ends early if its call is cancelled.
     async fn send(&self, outgoing: Outgoing) {
@@ -225,7 +246,9 @@ impl<'a> HttpConversation<'a> {
             }
             let refusal = Refusal::read(response).await;
             if std::mem::take(&mut is_first) {
-                if refusal.is_of_lost_session(session.is_some(), self.was_away.take()) {
+                // A 5xx may come from a gateway in front of the server.
+                let was_away = refusal.status < 500 && self.was_away.take();
+                if refusal.is_of_lost_session(session.is_some(), was_away) {
                     match self.renew(&session).await {
                         Ok(()) => continue,
                         Err(reason) if refusal.is_final() => self.stop.set(reason),
@@ -305,7 +328,10 @@ impl<'a> HttpConversation<'a> {
             return self.opening_refused(&refusal);
         }
         if matches!(refusal.status, 502..=504) {
-            self.was_away.set(true);
+            // The server may be slow to answer one call.
+            if refusal.status != 504 {
+                self.was_away.set(true);
+            }
             self.note_failure(&refusal.to_string());
         }
         match &refusal.error {

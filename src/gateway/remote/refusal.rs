@@ -13,9 +13,10 @@ use super::endpoint::{Response, shortened};
 use crate::{
     gateway::{
         message::{self, AnswerTo, Message},
-        probe::error_text,
+        probe::{error_code, error_text},
     },
     hops,
+    mcp::rpc,
 };
 
 /// Bytes of a response that refuses a request.
@@ -79,17 +80,24 @@ impl Refusal {
         serde_json::from_str::<Code>(error.get()).ok().map(|Code { code }| code)
     }
 
-    /// Whether the server has forgotten the session. The status for it is 404; servers answer with any other one, and say
-    /// what is missing. One that `was_away` may have lost it with any 4xx, unless it wants credentials or a pause.
+    /// Whether the server has forgotten the session. The status for it is 404; servers answer with other ones too, and say
+    /// what is missing. One that `was_away` may have lost it with any 4xx, unless it wants credentials. Some statuses never
+    /// count: they are about load and conflicts, or the call may run behind a gateway that has lost patience.
     pub fn is_of_lost_session(&self, has_session: bool, was_away: bool) -> bool {
-        let is_after_absence = was_away && matches!(self.status, 400..=499) && !matches!(self.status, 401 | 429);
-        has_session && (self.status == 404 || self.names_session || is_after_absence)
+        let is_after_absence = was_away && matches!(self.status, 400..=499) && self.status != 401;
+        let is_other = matches!(self.status, 408 | 409 | 429 | 502..=504);
+        has_session && !is_other && (self.status == 404 || self.names_session || is_after_absence)
     }
 
-    /// Whether a server that refuses so serves nothing without another session. Others may want other credentials, or work
-    /// again later.
+    /// The same for the stream of what belongs to no request, which a server need not have.
+    pub fn is_of_lost_session_of_stream(&self, has_session: bool) -> bool {
+        has_session && (self.status == 404 || self.status == 400 && self.names_session)
+    }
+
+    /// Whether a server that refuses so has forgotten the session, and serves nothing without another one. Others may want
+    /// other credentials, or work again later.
     pub fn is_final(&self) -> bool {
-        matches!(self.status, 400 | 404 | 410 | 422)
+        self.status == 404 || self.names_session && matches!(self.status, 400 | 410 | 422)
     }
 }
 
@@ -97,7 +105,8 @@ fn names_session(text: &str) -> bool {
     text.to_ascii_lowercase().contains("session")
 }
 
-/// The error in a message that answers the request of this number, if it says that the session is lost.
+/// The error in a message that answers the request of this number, if it says that the session is lost. Codes about the
+/// request itself do not: tools have sessions of their own.
 pub fn lost_session_error(number: CallNumber, text: &str) -> Option<String> {
     const LOST: [&str; 16] = [
         "closed",
@@ -126,7 +135,11 @@ pub fn lost_session_error(number: CallNumber, text: &str) -> Option<String> {
             outcome: Err(error),
         } if to == AnswerTo::Request(number) || to == AnswerTo::Unnamed => {
             let said = error_text(error).to_ascii_lowercase();
-            let is_lost = said.contains("session") && LOST.iter().any(|word| said.contains(word));
+            let is_of_request = matches!(
+                error_code(error),
+                Some(rpc::METHOD_NOT_FOUND | rpc::INVALID_PARAMS | rpc::INTERNAL_ERROR)
+            );
+            let is_lost = !is_of_request && said.contains("session") && LOST.iter().any(|word| said.contains(word));
             is_lost.then(|| error.to_owned())
         }
         _ => None,
@@ -213,7 +226,7 @@ mod tests {
             (401, false, false),
             (403, false, true),
             (404, true, true),
-            (409, false, true),
+            (410, false, true),
             (429, false, false),
             (500, false, false),
         ] {
@@ -221,15 +234,36 @@ mod tests {
             assert_eq!(silent.is_of_lost_session(true, false), is_lost, "{status}");
             assert_eq!(silent.is_of_lost_session(true, true), after_absence, "{status}");
         }
+        for status in [408, 409, 429, 502, 503, 504] {
+            let named = refusal(status, "the session is busy");
+            assert!(!named.is_of_lost_session(true, true), "the call may run: {status}");
+        }
+    }
+
+    #[test]
+    fn a_stream_is_refused_for_other_reasons_than_a_lost_session() {
+        for (status, text, is_lost) in [
+            (404, "no", true),
+            (400, "no", false),
+            (400, "no valid session", true),
+            (403, "no streams in this session", false),
+            (405, "no streams in this session", false),
+            (500, "KeyError: session", false),
+        ] {
+            let refusal = refusal(status, text);
+            assert_eq!(refusal.is_of_lost_session_of_stream(true), is_lost, "{status} {text}");
+            assert!(!refusal.is_of_lost_session_of_stream(false), "it has none: {status}");
+        }
     }
 
     #[test]
     fn an_error_says_that_the_session_is_lost() {
-        let lost = |id: &str, message: &str| {
-            let text =
-                format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{{\"code\":-32000,\"message\":\"{message}\"}}}}");
+        let lost_with = |code: i32, id: &str, message: &str| {
+            let error = format!("{{\"code\":{code},\"message\":\"{message}\"}}");
+            let text = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}");
             lost_session_error(CallNumber(5), &text).is_some()
         };
+        let lost = |id: &str, message: &str| lost_with(-32000, id, message);
         for message in [
             "Session not found",
             "Bad Request: No valid session ID provided",
@@ -240,6 +274,15 @@ mod tests {
         }
         for message in ["not found", "no seat in this session of parliament"] {
             assert!(!lost("5", message), "{message}");
+        }
+        for (code, is_lost) in [
+            (-32600, true),
+            (-32001, true),
+            (-32601, false),
+            (-32602, false),
+            (-32603, false),
+        ] {
+            assert_eq!(lost_with(code, "5", "session_id is required"), is_lost, "{code}");
         }
         let result = r#"{"jsonrpc":"2.0","id":5,"result":{"text":"session not found"}}"#;
         assert_eq!(lost_session_error(CallNumber(5), result), None);

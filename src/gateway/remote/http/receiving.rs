@@ -186,27 +186,35 @@ impl HttpConversation<'_> {
         Err(StreamFailure::Refused(Refusal::read(response).await))
     }
 
-    /// Receives the notifications and requests of a legacy server that offers a stream for them.
+    /// Receives the notifications and requests of a legacy server that offers a stream for them. Each session has its own.
     pub(super) async fn receive_notifications(&self) {
         self.initialized.notified().await;
         let mut pause = STREAM_PAUSE;
-        let mut decoder = EventDecoder::new(self.result_bytes_max);
+        let new_decoder = || EventDecoder::new(self.result_bytes_max);
+        let (mut decoder, mut has_renewed) = (new_decoder(), false);
         loop {
             let (begun, session) = (Instant::now(), self.session.borrow().clone());
             match self.open_stream(decoder.last_id()).await {
                 Ok(response) => {
-                    let _ = self.read_events(response, &mut decoder, &Awaited::default()).await;
-                }
-                Err(StreamFailure::Refused(refusal)) if refusal.is_of_lost_session(session.is_some(), false) => {
-                    decoder = EventDecoder::new(self.result_bytes_max);
-                    match self.renew(&session).await {
-                        Err(reason) if refusal.is_final() => return self.stop.set(reason),
-                        _ => {}
+                    has_renewed = false;
+                    let awaited = Awaited::default();
+                    tokio::select! {
+                        _ = self.read_events(response, &mut decoder, &awaited) => {}
+                        () = self.other_session(&session) => {}
                     }
+                }
+                Err(StreamFailure::Refused(refusal))
+                    if !has_renewed && refusal.is_of_lost_session_of_stream(session.is_some()) =>
+                {
+                    has_renewed = self.renew(&session).await.is_ok();
                 }
                 // It has no such stream.
                 Err(StreamFailure::Refused(refusal)) if refusal.status < 500 && refusal.status != 429 => return,
                 Err(StreamFailure::Refused(_) | StreamFailure::Broken(_)) => {}
+            }
+            if *self.session.borrow() != session {
+                // The ids of events are those of one session.
+                decoder = new_decoder();
             }
             if begun.elapsed() >= STREAM_PAUSE_MAX {
                 pause = STREAM_PAUSE;

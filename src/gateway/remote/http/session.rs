@@ -54,9 +54,21 @@ impl HttpConversation<'_> {
             }
         }
         *self.session.borrow_mut() = session;
+        self.renewed.notify_waiters();
         // The server may have been started again, in another version.
         self.conversation.borrow().has_other_session();
         Ok(())
+    }
+
+    /// Waits until there is another session than this one.
+    pub(super) async fn other_session(&self, session: &Session) {
+        loop {
+            let renewed = self.renewed.notified();
+            if *self.session.borrow() != *session {
+                return;
+            }
+            renewed.await;
+        }
     }
 
     /// Tells a legacy server that its session has ended.
