@@ -1,6 +1,8 @@
 //! One MCP client: a lasting connection, an HTTP session, or one stateless request. A transport gives it frames, polls
 //! it, and tells it what became of its output.
 
+mod gate;
+
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
@@ -29,7 +31,7 @@ use super::{
     dispatch,
     exposure::Exposure,
     outbox::{ANSWER_BYTES_MAX, Outbox},
-    read_batch::{Deferred, ReadBatch, RoutedBatch},
+    read_batch::{ReadBatch, RoutedBatch},
     reply::{AnswerBatch, ReplyRoute, ReplyTo, server_info_text},
     rpc::{self, INTERNAL_ERROR, Incoming, Malformed, RpcError},
     send_outcome::{answer_send, send_cross_project},
@@ -41,9 +43,6 @@ use crate::{
     auth::Identity,
     budget::{Reservation, SLICE_MS, SliceWaiter},
 };
-
-/// Bytes of open requests to backends from which on lines wait. A connection may hold twice as many.
-const FORWARDED_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 /// Submitted batches of messages that the router has not answered; with more, the connection is not read.
 const ROUTED_LEN_MAX: usize = 8;
@@ -164,10 +163,20 @@ impl Peer {
         parsed: Result<Incoming<'_>, Malformed<'_>>,
         route: ReplyRoute,
     ) -> FrameOutcome {
-        if !self.accepts_frames() {
-            self.batch.deferred.push_back(self.defer(text, route));
+        if !self.accepts_frames() || (gate::may_begin_call(&parsed) && self.is_behind_calls()) {
+            let frame = self.defer(text, &parsed, route);
+            self.batch.deferred.push_back(frame);
             return FrameOutcome::Handled;
         }
+        self.handle_now(text, parsed, route)
+    }
+
+    fn handle_now(
+        &mut self,
+        text: &str,
+        parsed: Result<Incoming<'_>, Malformed<'_>>,
+        route: ReplyRoute,
+    ) -> FrameOutcome {
         let refused_by = route.clone();
         let dispatched = self.catch_panic(|peer| peer.run_timed(|peer| peer.dispatch(text, parsed, route)));
         dispatched.unwrap_or_else(|()| {
@@ -176,15 +185,6 @@ impl Peer {
             }
             FrameOutcome::Handled
         })
-    }
-
-    fn defer(&self, text: &str, route: ReplyRoute) -> Deferred {
-        Deferred {
-            text: text.to_owned(),
-            route,
-            read_at: self.context.read_at(),
-            http_trace: self.context.http_trace(),
-        }
     }
 
     /// Runs the handling of one frame. If it panics, the messages that it has prepared are dropped.
@@ -205,12 +205,6 @@ impl Peer {
             self.read_busy_ms = self.read_busy_ms.map(|busy_ms| busy_ms + spent_ms);
         }
         result
-    }
-
-    /// Whether the project has a slice of the worker left. A read that has begun has a slice of its own, so that frames that have
-    /// been read need not be copied.
-    fn has_slice(&self) -> bool {
-        self.read_busy_ms.is_some_and(|busy_ms| busy_ms < SLICE_MS) || !self.context.worker_time.is_used_up()
     }
 
     fn dispatch(&mut self, text: &str, parsed: Result<Incoming<'_>, Malformed<'_>>, route: ReplyRoute) -> FrameOutcome {
@@ -279,7 +273,7 @@ impl Peer {
         for frame in frames {
             let route = ReplyRoute::Batch(Rc::clone(&batch));
             if !self.has_slice() || self.is_blocked_by_call() {
-                waiting.push(self.defer(frame, route));
+                waiting.push(self.defer(frame, &rpc::parse(frame), route));
             } else {
                 self.run_timed(|peer| peer.dispatch(frame, rpc::parse(frame), route));
             }
@@ -352,51 +346,6 @@ impl Peer {
 
     // Polling
 
-    /// Whether more frames should be read now. If not, a later [`Peer::poll`] changes it.
-    pub fn wants_frames(&self) -> bool {
-        self.accepts_frames() && self.batch.deferred.is_empty() && self.batch.routed.len() < ROUTED_LEN_MAX
-    }
-
-    /// Bytes of the deferred frames.
-    pub fn deferred_len(&self) -> usize {
-        self.batch.deferred_len()
-    }
-
-    /// Whether deferred frames can be handled now.
-    pub fn can_resume_deferred(&self) -> bool {
-        self.accepts_frames() && !self.batch.deferred.is_empty()
-    }
-
-    /// Whether a call runs or is suspended that no frame may overtake.
-    fn is_blocked_by_call(&self) -> bool {
-        self.context.calls.is_exclusive() || self.batch.is_suspended()
-    }
-
-    /// Whether a frame is handled now: no call blocks it, the connection does not pause, its client reads answers, and its
-    /// project has a slice of the worker left.
-    fn accepts_frames(&self) -> bool {
-        let waiting_len = match self.context.kind {
-            PeerKind::Connection => self.context.outbox.waiting_len(),
-            PeerKind::HttpSession | PeerKind::Stateless => 0,
-        };
-        let reserved = self.context.calls.reserved_answer_bytes();
-        let is_full = waiting_len >= ANSWER_BYTES_MAX || waiting_len + reserved >= RESERVED_BYTES_MAX;
-        let is_paused = self.context.limits.is_read_paused() || self.pause.is_some();
-        !self.is_blocked_by_call() && !is_paused && !is_full && !self.waits_for_calls() && self.has_slice()
-    }
-
-    /// Whether further calls have to wait for the end of others. Lines wait where they are; over other transports each call
-    /// is refused, so that it fails at once.
-    fn waits_for_calls(&self) -> bool {
-        let PeerContext {
-            outbox,
-            calls,
-            forwarded_bytes,
-            ..
-        } = &*self.context;
-        outbox.has_lines() && (!calls.has_free_slot() || forwarded_bytes.get() >= FORWARDED_BYTES_MAX)
-    }
-
     /// Answers what the router has answered, and continues suspended calls and deferred frames.
     pub fn poll(&mut self, cx: &mut Context<'_>, now: Now) {
         self.context.calls.set_waker(cx.waker());
@@ -410,12 +359,11 @@ impl Peer {
             if !resumed && !self.can_resume_deferred() {
                 return;
             }
-            while self.accepts_frames()
-                && let Some(deferred) = self.batch.deferred.pop_front()
-            {
+            while let Some(deferred) = self.take_deferred() {
                 self.context.set_read_at(deferred.read_at);
                 self.context.set_http_trace(deferred.http_trace);
-                self.handle_parsed(&deferred.text, rpc::parse(&deferred.text), deferred.route);
+                self.handle_now(&deferred.text, rpc::parse(&deferred.text), deferred.route);
+                self.batch.earlier_len = usize::MAX;
             }
             // Submits the messages and polls the router's answer, so that it wakes this task.
             self.finish_read(now);
@@ -539,7 +487,7 @@ impl Peer {
         self.context.end_waiting_calls(exchange)
             && self.batch.routed.is_empty()
             && !self.batch.is_suspended()
-            && !(self.is_blocked_by_call() && self.batch.has_deferred(exchange))
+            && !((self.is_blocked_by_call() || self.waits_for_calls()) && self.batch.has_deferred(exchange))
     }
 
     /// Whether every frame that was read is served: no call is in progress, and no `subscriptions/listen` is open.

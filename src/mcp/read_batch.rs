@@ -28,6 +28,8 @@ pub struct ReadBatch {
     pub parsed_meta: Option<Box<RequestMeta>>,
     /// Frames that wait until they may be handled.
     pub deferred: VecDeque<Deferred>,
+    /// How many of them are earlier than the frame that is handled now; all, unless it was deferred itself.
+    pub earlier_len: usize,
     suspended: Option<Suspended>,
 }
 
@@ -45,6 +47,10 @@ pub struct RoutedBatch {
 pub struct Deferred {
     /// The frame.
     pub text: String,
+    /// The id of its request.
+    pub id: Option<Box<str>>,
+    /// It waits while too many calls run. Other frames are handled before it then.
+    pub may_wait_for_calls: bool,
     /// Where its answer goes.
     pub route: ReplyRoute,
     /// When it was read.
@@ -80,6 +86,7 @@ impl ReadBatch {
             routed: VecDeque::new(),
             parsed_meta: None,
             deferred: VecDeque::new(),
+            earlier_len: usize::MAX,
             suspended: None,
         }
     }
@@ -89,8 +96,8 @@ impl ReadBatch {
         self.prepared.push(send);
     }
 
-    /// Cancels the requests of this id to send messages. A message that was submitted is sent; its request gets no
-    /// answer and waits for no status.
+    /// Cancels the requests of this id to send messages, and a deferred one. A message that was submitted is sent; its
+    /// request gets no answer and waits for no status.
     pub fn withdraw(&mut self, id: &str) {
         let has_id = |reply: &SendReply| *reply.to.id == *id;
         let prepared = self
@@ -101,6 +108,11 @@ impl ReadBatch {
         let submitted = replies.filter_map(|reply| reply.take_if(|reply| has_id(reply)));
         for withdrawn in prepared.chain(submitted) {
             withdrawn.to.route.abandon();
+        }
+        let mut earlier = self.deferred.iter().take(self.earlier_len);
+        let at = earlier.position(|frame| frame.id.as_deref() == Some(id));
+        if let Some(frame) = at.and_then(|at| self.deferred.remove(at)) {
+            frame.route.abandon();
         }
     }
 

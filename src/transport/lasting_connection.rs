@@ -352,6 +352,8 @@ impl<W: Wire, G> LastingConnection<W, G> {
             && self.reservation.bytes() > 0
             && self.reservation.budget().has_waiters()
             && !self.is_paused
+            // They hold it too.
+            && self.peer.deferred_len() == 0
             && (silence >= INBOUND_IDLE_TIMEOUT
                 || silence::peer_silence(self.reserved_since_ms, now) >= INBOUND_TOTAL_TIMEOUT)
     }

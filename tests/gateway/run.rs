@@ -15,9 +15,10 @@ use rustix::{
 use serde_json::{Value, json};
 
 use crate::{
+    asking::is_asked,
     harness::{Calls, Plan, marked, tool_names, tools_of},
     running::{Running, program, with_pipes},
-    support::{Wire, eventually},
+    support::{Agent, Wire, eventually},
 };
 
 fn two_backends() -> Running {
@@ -456,4 +457,27 @@ fn lines_wait_where_too_many_calls_run() {
         let result = client.wire.answer_to(&call).unwrap();
         assert_ne!(result["isError"], true, "{result}");
     }
+}
+
+#[test]
+fn the_answer_to_a_question_and_a_cancellation_are_read_while_lines_wait() {
+    let plan = Plan::new().backend_with("old", &["--era", "legacy"], "asks = true");
+    let mut gateway = plan.run(&[]);
+    let client = Agent::legacy(gateway.wire(), "2025-11-25", &json!({"roots": {}}));
+    let padding = "x".repeat(5 << 19);
+    let asks = client.begins_call("old__ask", &json!({"method": "roots/list", "padding": padding}));
+    let roots = json!({"roots": [{"uri": "file:///a"}]});
+    is_asked(&client, "roots/list", &roots);
+    let result = client.wire.answer_to(&asks).unwrap();
+    assert_eq!(result["structuredContent"]["response"], roots);
+    let never = client.begins_call("old__never", &json!({"padding": padding}));
+    let [withdrawn, waiting] = [0, 1].map(|at| client.begins_call("old__echo", &json!({"at": at})));
+    // A ping is answered meanwhile.
+    client.wire.syncs();
+    assert!(!client.wire.has_received(&waiting));
+    client.wire.cancels(&withdrawn);
+    client.wire.cancels(&never);
+    assert_ne!(client.wire.answer_to(&waiting).unwrap()["isError"], true);
+    client.wire.syncs();
+    assert!(!client.wire.has_received(&withdrawn));
 }
