@@ -95,9 +95,11 @@ impl WorkerTime {
         let mut future = pin!(future);
         poll_fn(|cx| {
             ready!(self.poll_slice(&waiter, cx));
-            let since_ms = mono_ms();
+            let (since_ms, used_ms) = (mono_ms(), self.0.used_ms.get());
             let polled = future.as_mut().poll(cx);
-            self.charge(mono_ms().saturating_sub(since_ms));
+            // The future may have charged a part of it.
+            let charged_ms = self.0.used_ms.get().saturating_sub(used_ms);
+            self.charge(mono_ms().saturating_sub(since_ms).saturating_sub(charged_ms));
             polled
         })
         .await
@@ -191,6 +193,21 @@ mod tests {
             "they waited for each other and not for all of one: {:?}",
             log.borrow()
         );
+    }
+
+    #[actix_rt::test]
+    async fn time_that_a_future_charges_itself_same_once() {
+        let time = WorkerTime::of(&ProjectId::parse("once").unwrap());
+        let began_ms = mono_ms();
+        let same = time.clone();
+        let works = async move {
+            let began_ms = mono_ms();
+            while mono_ms() < began_ms + SLICE_MS {}
+            same.charge(mono_ms() - began_ms);
+        };
+        time.clone().charged(works).await;
+        let (used_ms, passed_ms) = (time.0.used_ms.get(), mono_ms() - began_ms);
+        assert!((SLICE_MS..=passed_ms).contains(&used_ms), "{used_ms} of {passed_ms} ms");
     }
 
     #[actix_rt::test]
