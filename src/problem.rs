@@ -115,7 +115,7 @@ impl Problem {
     pub fn into_response(self) -> actix_web::HttpResponse {
         let mut response = actix_web::HttpResponse::build(self.status);
         for header in self.headers() {
-            response.insert_header(header);
+            response.append_header(header);
         }
         response.content_type(CONTENT_TYPE).body(self.body())
     }

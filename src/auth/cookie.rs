@@ -49,15 +49,17 @@ pub fn token_in(headers: &HeaderMap) -> Option<LoginToken> {
     any_text_in(headers).and_then(LoginToken::parse)
 }
 
+/// The cookie with the prefix comes first: a page without TLS, or of another host of the domain, may have set the other one.
 fn any_text_in(headers: &HeaderMap) -> Option<&str> {
     let name = name_for(headers);
+    let texts = [TLS_PREFIX, ""].map(|prefix| named_text_in(headers, prefix, &name));
+    texts.into_iter().flatten().find(|text| !text.is_empty())
+}
+
+fn named_text_in<'a>(headers: &'a HeaderMap, prefix: &str, name: &str) -> Option<&'a str> {
     let lines = headers.get_all(COOKIE).filter_map(|line| line.to_str().ok());
     let mut pairs = lines.flat_map(|line| line.split(';')).map(str::trim);
-    let text = pairs.find_map(|pair| {
-        let pair = pair.strip_prefix(TLS_PREFIX).unwrap_or(pair);
-        pair.strip_prefix(&*name)?.strip_prefix('=')
-    });
-    text.filter(|text| !text.is_empty())
+    pairs.find_map(|pair| pair.strip_prefix(prefix)?.strip_prefix(name)?.strip_prefix('='))
 }
 
 /// The name of the cookie of a request, without the prefix.
@@ -93,21 +95,22 @@ pub fn csrf_token(login: &LoginToken) -> String {
 
 /// The value of `Set-Cookie` that keeps the token of a login until the browser ends. `headers` are those of the request.
 pub fn keep(login: &LoginToken, headers: &HeaderMap) -> String {
-    set_cookie(login.reveal(), "", headers)
+    let prefix = if is_over_tls(headers) { TLS_PREFIX } else { "" };
+    set_cookie(prefix, &name_for(headers), login.reveal(), "")
 }
 
-/// The value of `Set-Cookie` that removes the cookie.
-pub fn remove(headers: &HeaderMap) -> String {
-    set_cookie("", " Max-Age=0;", headers)
-}
-
-fn set_cookie(value: &str, lifetime: &str, headers: &HeaderMap) -> String {
-    let (prefix, secure) = if is_over_tls(headers) {
-        (TLS_PREFIX, "; Secure")
-    } else {
-        ("", "")
-    };
+/// The values of `Set-Cookie` that remove the cookies of the request. A GET has no `Origin` to know TLS by, but the name of
+/// its cookie shows it.
+pub fn removals(headers: &HeaderMap) -> impl Iterator<Item = String> {
     let name = name_for(headers);
+    let sent = ["", TLS_PREFIX]
+        .into_iter()
+        .filter(move |prefix| named_text_in(headers, prefix, &name).is_some());
+    sent.map(|prefix| set_cookie(prefix, &name_for(headers), "", " Max-Age=0;"))
+}
+
+fn set_cookie(prefix: &str, name: &str, value: &str, lifetime: &str) -> String {
+    let secure = if prefix.is_empty() { "" } else { "; Secure" };
     format!("{prefix}{name}={value};{lifetime} Path=/; HttpOnly; SameSite=Strict{secure}")
 }
 
@@ -243,9 +246,34 @@ mod tests {
             ("x-forwarded-proto", "HTTPS, http", true),
             ("x-forwarded-proto", "http, https", false),
         ] {
-            let headers = headers(&[(name, value)]);
-            for set in [keep(&login(), &headers), remove(&headers)] {
-                assert_eq!(set.contains("; Secure"), is_secure, "{name}: {value}");
+            let set = keep(&login(), &headers(&[(name, value)]));
+            assert_eq!(set.contains("; Secure"), is_secure, "{name}: {value}");
+            assert_eq!(set.starts_with("__Host-"), is_secure, "{name}: {value}");
+        }
+    }
+
+    #[test]
+    fn the_cookie_of_tls_comes_first_and_each_that_came_is_removed() {
+        let (plain, tls) = ("mcp_broker_login=p", "__Host-mcp_broker_login=t");
+        for (sent, text, removed) in [
+            (format!("{plain}; {tls}"), Some("t"), 2),
+            (format!("{tls}; {plain}"), Some("t"), 2),
+            (plain.to_owned(), Some("p"), 1),
+            (tls.to_owned(), Some("t"), 1),
+            ("__Host-mcp_broker_login=; mcp_broker_login=p".to_owned(), Some("p"), 2),
+            ("theme=dark".to_owned(), None, 0),
+        ] {
+            let headers = headers(&[("cookie", &sent)]);
+            assert_eq!(any_text_in(&headers), text, "{sent}");
+            let removals: Vec<_> = removals(&headers).collect();
+            assert_eq!(removals.len(), removed, "{sent}");
+            for removal in removals {
+                assert!(removal.contains("mcp_broker_login=; Max-Age=0;"), "{removal}");
+                assert_eq!(
+                    removal.starts_with("__Host-"),
+                    removal.ends_with("; Secure"),
+                    "{removal}"
+                );
             }
         }
     }

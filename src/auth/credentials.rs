@@ -26,16 +26,28 @@ pub struct Credentials<'a> {
     pub query: Option<&'a str>,
     pub path: &'a str,
     pub address: Option<IpAddr>,
-    /// The caller is a program of another user of this machine, who needs a key.
-    pub is_other_user: bool,
+    /// The caller is a program of this machine that needs a key.
+    pub stranger: Option<Stranger>,
+}
+
+/// Why a program of this machine needs a key, where the broker asks the kernel for its user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stranger {
+    /// It runs as another user.
+    OtherUser,
+    /// The kernel does not know its user.
+    UnknownUser,
 }
 
 /// What authenticates a caller.
 pub enum Credential<'a> {
-    /// An API key or a bearer token; or the text of a cookie that no login has made, which is good for nothing.
+    /// An API key or a bearer token.
     Key(&'a str),
     /// The token of a login.
     Login(LoginToken),
+    /// The text of a cookie that no login has made. It is never valid, even if it is a key: a page of another origin may send
+    /// the cookie.
+    NoLogin(&'a str),
 }
 
 /// The header with an API key.
@@ -65,7 +77,7 @@ impl<'a> Credentials<'a> {
             query: head.uri.query(),
             path: head.uri.path(),
             address: head.peer_addr.map(|address| address.ip()),
-            is_other_user: false,
+            stranger: None,
         }
     }
 
@@ -82,11 +94,11 @@ impl<'a> Credentials<'a> {
         let Some(text) = cookie::text_in(self.headers, self.path) else {
             return Ok(None);
         };
-        let login = LoginToken::parse(text);
-        if let Some(login) = &login {
-            cookie::check_csrf_token(self.method, self.headers, login)?;
-        }
-        Ok(Some(login.map_or(Credential::Key(text), Credential::Login)))
+        let Some(login) = LoginToken::parse(text) else {
+            return Ok(Some(Credential::NoLogin(text)));
+        };
+        cookie::check_csrf_token(self.method, self.headers, &login)?;
+        Ok(Some(Credential::Login(login)))
     }
 
     /// Whether the credential of the request is its cookie.
@@ -213,7 +225,7 @@ mod tests {
             query,
             path: "/",
             address: None,
-            is_other_user: false,
+            stranger: None,
         };
         match credentials.credential() {
             Ok(Some(Credential::Key(key))) => Ok(Some(key.to_owned())),

@@ -32,12 +32,12 @@ use actors::{
 };
 
 pub use audit::{Audit, AuditedAction};
-pub use credentials::{API_KEY, Credential, Credentials, Network, PROJECT_ID};
+pub use credentials::{API_KEY, Credential, Credentials, Network, PROJECT_ID, Stranger};
 pub use identity::Identity;
 pub use login::LoginToken;
 
 use crate::problem::Problem;
-use failed_attempts::FailedAttempts;
+use failed_attempts::{Attempt, FailedAttempts};
 use jwt::{JwtError, JwtVerifier};
 use rates::CallerRates;
 
@@ -79,8 +79,8 @@ enum AuthError {
     MissingCredential,
     /// The credential is invalid. The answer does not say in which way.
     InvalidCredential,
-    /// Another user of this machine, without a credential.
-    OtherUser,
+    /// A program of this machine that needs a credential, without one.
+    Stranger(Stranger),
     Refused(BrokerError),
 }
 
@@ -89,7 +89,7 @@ impl AuthError {
         match self {
             Self::MissingCredential => AuthFailure::Missing,
             Self::InvalidCredential => AuthFailure::Invalid,
-            Self::OtherUser => AuthFailure::ForeignUser,
+            Self::Stranger(_) => AuthFailure::ForeignUser,
             Self::Refused(BrokerError::RateLimited { .. }) => AuthFailure::Blocked,
             Self::Refused(_) => AuthFailure::Refused,
         }
@@ -214,7 +214,7 @@ impl Authenticator {
             query: None,
             path: "",
             address: None,
-            is_other_user: false,
+            stranger: None,
         };
         self.authenticate(&credentials).await
     }
@@ -228,6 +228,10 @@ impl Authenticator {
         let credential = match credentials.credential()? {
             Some(Credential::Key(key)) => Some(Cow::Borrowed(key)),
             Some(Credential::Login(login)) => Some(Cow::Owned(self.credential_of(&login, credentials).await?)),
+            Some(Credential::NoLogin(text)) => {
+                let attempt = self.failed_attempts.attempt(credentials.network(), text);
+                return Err(failure_of(&attempt, now()));
+            }
             None => None,
         };
         let principal = match &credential {
@@ -237,8 +241,10 @@ impl Authenticator {
         let principal = match principal {
             Some(principal) => principal,
             None if self.is_required => return Err(AuthError::MissingCredential),
-            None if credentials.is_other_user => return Err(AuthError::OtherUser),
-            None => Arc::clone(&self.anonymous),
+            None => match credentials.stranger {
+                Some(stranger) => return Err(AuthError::Stranger(stranger)),
+                None => Arc::clone(&self.anonymous),
+            },
         };
         let project = project_of(&principal, credentials.project()?)?;
         let project = self.broker.project(&project).await.map_err(|error| match error {
@@ -286,7 +292,7 @@ impl Authenticator {
         match self.credential_of(login, credentials).await {
             Ok(_) => self.broker.end_login(login.project(), login.digest()).await,
             Err(AuthError::Refused(error)) => Err(error),
-            Err(AuthError::MissingCredential | AuthError::InvalidCredential | AuthError::OtherUser) => Ok(()),
+            Err(AuthError::MissingCredential | AuthError::InvalidCredential | AuthError::Stranger(_)) => Ok(()),
         }
     }
 
@@ -348,10 +354,7 @@ impl Authenticator {
             // The header is probably for a proxy in front of the broker.
             return Ok(None);
         }
-        match attempt.record_failure(now) {
-            Ok(()) => Err(AuthError::InvalidCredential),
-            Err(retry_after) => Err(BrokerError::RateLimited { retry_after }.into()),
-        }
+        Err(failure_of(&attempt, now))
     }
 
     /// Returns the holder of a valid key. All invalid keys take the same path.
@@ -380,7 +383,12 @@ impl Authenticator {
                 "",
             ),
             AuthError::InvalidCredential => unauthorized("the key is not valid", "error=\"invalid_token\""),
-            AuthError::OtherUser => Problem::new(
+            AuthError::Stranger(Stranger::UnknownUser) => Problem::new(
+                StatusCode::FORBIDDEN,
+                "forbidden",
+                "the user of this program is not known to the kernel of the broker: use a key, or set allow_anonymous = true",
+            ),
+            AuthError::Stranger(Stranger::OtherUser) => Problem::new(
                 StatusCode::FORBIDDEN,
                 "forbidden",
                 "this broker serves the user that runs it, and root: start one of your own (mcp-broker local start), or \
@@ -422,6 +430,14 @@ impl Authenticator {
             "bearer_methods_supported": ["header"],
             "scopes_supported": scopes,
         }))
+    }
+}
+
+/// Counts an attempt with an invalid credential. Returns why it is refused.
+fn failure_of(attempt: &Attempt<'_>, now: Now) -> AuthError {
+    match attempt.record_failure(now) {
+        Ok(()) => AuthError::InvalidCredential,
+        Err(retry_after) => BrokerError::RateLimited { retry_after }.into(),
     }
 }
 

@@ -2,13 +2,18 @@
 //! not known.
 
 #[cfg(target_os = "linux")]
-use std::io;
+use std::{
+    io,
+    sync::atomic::{AtomicBool, Ordering},
+};
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     str::FromStr,
 };
 
 use rustix::process::geteuid;
+
+use crate::auth::Stranger;
 
 /// Who is at the other end of a connection within this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,13 +38,13 @@ impl PeerUser {
         }
     }
 
-    /// Whether a broker without keys serves this peer: its own user, and root. Where no system tells users apart, it
-    /// serves all.
-    pub fn is_served(self) -> bool {
+    /// Why a broker without keys does not serve this peer. It serves its own user, and root; all where the system does not
+    /// know the users of peers.
+    pub fn stranger(self) -> Option<Stranger> {
         match self {
-            Self::Own | Self::Root => true,
-            Self::Other(_) => false,
-            Self::Unknown => !cfg!(target_os = "linux"),
+            Self::Own | Self::Root => None,
+            Self::Other(_) => Some(Stranger::OtherUser),
+            Self::Unknown => cfg!(target_os = "linux").then_some(Stranger::UnknownUser),
         }
     }
 }
@@ -47,10 +52,19 @@ impl PeerUser {
 /// The user of the socket at `peer` that is connected to `own`; None where it cannot be known.
 #[cfg(target_os = "linux")]
 fn user_of(peer: SocketAddr, own: SocketAddr) -> Option<u32> {
+    /// The kernel has answered this process with a user.
+    static ANSWERS: AtomicBool = AtomicBool::new(false);
     let (peer, own) = (canonical(peer), canonical(own));
-    // Not every kernel answers every process. The tables are long where many sockets are open.
-    let diagnosed = diagnosed(peer, own).ok().flatten();
-    diagnosed.or_else(|| user_in_tables(peer, own))
+    // Not every kernel answers every process, and one without the module says that it has no such socket. The tables are
+    // long where many sockets are open, so they are not read for a peer that has closed its socket already.
+    match diagnosed(peer, own) {
+        Ok(Some(user)) => {
+            ANSWERS.store(true, Ordering::Relaxed);
+            Some(user)
+        }
+        Ok(None) if ANSWERS.load(Ordering::Relaxed) => None,
+        Ok(None) | Err(_) => user_in_tables(peer, own),
+    }
 }
 
 /// Not known on this system.
@@ -266,8 +280,9 @@ mod tests {
 
     #[test]
     fn a_broker_without_keys_serves_its_user_and_root() {
-        assert!(PeerUser::Own.is_served() && PeerUser::Root.is_served());
-        assert!(!PeerUser::Other(7).is_served());
-        assert_eq!(PeerUser::Unknown.is_served(), !cfg!(target_os = "linux"));
+        assert_eq!([PeerUser::Own, PeerUser::Root].map(PeerUser::stranger), [None, None]);
+        assert_eq!(PeerUser::Other(7).stranger(), Some(Stranger::OtherUser));
+        let unknown = cfg!(target_os = "linux").then_some(Stranger::UnknownUser);
+        assert_eq!(PeerUser::Unknown.stranger(), unknown);
     }
 }

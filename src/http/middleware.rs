@@ -162,7 +162,7 @@ pub async fn authenticate<B: MessageBody + 'static>(
     };
     let socket = request.request().conn_data::<Rc<SocketState>>();
     let credentials = Credentials {
-        is_other_user: socket.is_some_and(|socket| socket.is_other_user()),
+        stranger: socket.and_then(|socket| socket.stranger()),
         ..Credentials::of(request.head())
     };
     let authenticated = edge::authenticate(&auth, &credentials).await;
@@ -175,10 +175,8 @@ pub async fn authenticate<B: MessageBody + 'static>(
         Err(problem) => delay_if_limited(problem).await,
     };
     let has_dead_cookie = problem.status == StatusCode::UNAUTHORIZED && Credentials::of(request.head()).is_cookie();
-    let problem = if has_dead_cookie {
-        problem.with_header(SET_COOKIE, &cookie::remove(request.headers()))
-    } else {
-        problem
-    };
+    let problem = cookie::removals(request.headers())
+        .filter(|_| has_dead_cookie)
+        .fold(problem, |problem, removal| problem.with_header(SET_COOKIE, &removal));
     Ok(request.into_response(problem.into_response()))
 }

@@ -202,8 +202,8 @@ fn unreachable_listener() -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Wraps an accepted connection, unless its address has too many. With `asks_user` it notes whether the peer is a program
-/// of another user.
+/// Wraps an accepted connection, unless its address has too many. With `asks_user` it notes whether the peer is one
+/// that needs a key.
 fn accept(
     io: TcpStream,
     (addresses, asks_user): (&Arc<AddressLimiter>, bool),
@@ -218,9 +218,11 @@ fn accept(
     }
     let own = io.local_addr().ok();
     let socket = Socket::new(io, stall_timeout, permit.flatten(), Arc::clone(inbound));
-    let is_served = || matches!((address, own), (Some(peer), Some(own)) if PeerUser::of(peer, own).is_served());
-    if asks_user && !is_served() {
-        socket.state().set_other_user();
+    if asks_user {
+        let user = address.zip(own).map(|(peer, own)| PeerUser::of(peer, own));
+        socket
+            .state()
+            .set_stranger(user.unwrap_or(PeerUser::Unknown).stranger());
     }
     Ok((socket, Protocol::Http1, address))
 }

@@ -17,7 +17,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::inbound::UNRESERVED_LEN_MAX;
-use crate::{budget::Budget, edge::AddressPermit, mcp::HandedOver};
+use crate::{auth::Stranger, budget::Budget, edge::AddressPermit, mcp::HandedOver};
 
 /// A socket that records its state in a [`SocketState`].
 pub struct Socket {
@@ -51,8 +51,8 @@ pub struct SocketState {
     discard_left: Cell<Option<usize>>,
     read_waker: RefCell<Option<Waker>>,
     read_at: Cell<ReadAt>,
-    /// The peer is a program of another user, whom a broker without keys does not serve.
-    is_other_user: Cell<bool>,
+    /// The peer is a program of this machine that a broker without keys does not serve.
+    stranger: Cell<Option<Stranger>>,
     /// Answers with messages that HTTP has buffered and the kernel has not.
     unflushed_receives: RefCell<Vec<HandedOver>>,
     /// The last answers with messages that were flushed, in case the socket turns out to be reset.
@@ -66,14 +66,14 @@ impl SocketState {
         self.read_at.get()
     }
 
-    /// Notes that the peer is a program of another user.
-    pub fn set_other_user(&self) {
-        self.is_other_user.set(true);
+    /// Sets why the peer needs a key, if it does.
+    pub fn set_stranger(&self, stranger: Option<Stranger>) {
+        self.stranger.set(stranger);
     }
 
-    /// Whether the peer is a program of another user, where the broker asks.
-    pub fn is_other_user(&self) -> bool {
-        self.is_other_user.get()
+    /// Why the peer needs a key, where the broker asks the kernel for its user.
+    pub fn stranger(&self) -> Option<Stranger> {
+        self.stranger.get()
     }
 
     /// Records that an answer with messages is with the kernel. The messages return to the inbox if the socket is reset

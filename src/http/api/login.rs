@@ -162,8 +162,11 @@ pub async fn log_out(state: StateData, _: NoQuery, request: HttpRequest) -> ApiR
         let auth = state.auth.get().ok_or(BrokerError::unavailable())?;
         auth.log_out(&login, &Credentials::of(request.head())).await?;
     }
-    let removal = cookie::remove(request.headers());
-    Ok(HttpResponse::NoContent().insert_header((SET_COOKIE, removal)).finish())
+    let mut answer = HttpResponse::NoContent();
+    for removal in cookie::removals(request.headers()) {
+        answer.append_header((SET_COOKIE, removal));
+    }
+    Ok(answer.finish())
 }
 
 /// The caller, and the broker that answers it.

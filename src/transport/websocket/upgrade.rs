@@ -40,7 +40,7 @@ pub async fn upgrade(
         return refuse(framed, problem).await;
     }
     let credentials = Credentials {
-        is_other_user: framed.io_ref().state().is_other_user(),
+        stranger: framed.io_ref().state().stranger(),
         ..Credentials::of(request.head())
     };
     let identity = match edge::authenticate(&context.auth, &credentials).await {

@@ -319,6 +319,43 @@ fn wrong_keys_are_counted_and_a_right_one_is_still_let_in() {
 }
 
 #[test]
+fn a_key_in_the_cookie_is_no_login() {
+    let broker = Broker::secured();
+    let team = broker.project("team", &json!({}));
+    for key in [ADMIN_KEY, &team.key] {
+        let cookie = format!("{}={key}", cookie_name(&broker));
+        for (method, path) in [
+            ("GET", "/api/v1/me"),
+            ("DELETE", "/api/v1/projects/team"),
+            ("POST", "/api/v1/protocols"),
+        ] {
+            let request = Request::get(broker.address).with_method(method).with_path(path);
+            let refused = request.with("Cookie", &*cookie).answered();
+            let code = (401, "authentication_failed".to_owned());
+            assert_eq!(refused.problem(), code, "{method} {path}");
+            assert_removed(&broker, &refused);
+        }
+    }
+    Browser::logs_in(&broker, &team.key);
+}
+
+#[test]
+fn a_dead_cookie_of_tls_is_removed_by_its_own_name() {
+    let broker = Broker::secured();
+    let plain = cookie_name(&broker);
+    let tls = format!("__Host-{plain}");
+    let stale = format!("default.{}", "A".repeat(43));
+    let request = Request::get(broker.address).with_path("/api/v1/me");
+    let refused = request.clone().with("Cookie", format!("{tls}={stale}")).answered();
+    let removal = format!("{tls}=; Max-Age=0; Path=/; HttpOnly; SameSite=Strict; Secure");
+    assert_eq!(refused.header("set-cookie"), Some(&*removal), "{refused:?}");
+    let both = format!("{plain}={stale}; {tls}={stale}");
+    let refused = request.with("Cookie", both).answered();
+    let shown = format!("{refused:?}");
+    assert_eq!(shown.matches("=; Max-Age=0; ").count(), 2, "{shown}");
+}
+
+#[test]
 fn bad_logins_are_refused_with_what_is_allowed() {
     let broker = Broker::secured();
     let long = json!({"key": "k".repeat(3801)}).to_string();
