@@ -163,7 +163,7 @@ impl Peer {
         parsed: Result<Incoming<'_>, Malformed<'_>>,
         route: ReplyRoute,
     ) -> FrameOutcome {
-        if !self.accepts_frames() || (gate::may_begin_call(&parsed) && self.is_behind_calls()) {
+        if self.must_defer(&parsed) {
             let frame = self.defer(text, &parsed, route);
             self.batch.deferred.push_back(frame);
             return FrameOutcome::Handled;

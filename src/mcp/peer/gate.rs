@@ -72,7 +72,7 @@ impl Peer {
 
     /// Whether a frame is handled now: no call blocks it, the connection does not pause, its client reads answers, and its
     /// project has a slice of the worker left. Requests may also have to wait for calls.
-    pub(super) fn accepts_frames(&self) -> bool {
+    fn accepts_frames(&self) -> bool {
         let waiting_len = match self.context.kind {
             PeerKind::Connection => self.context.outbox.waiting_len(),
             PeerKind::HttpSession | PeerKind::Stateless => 0,
@@ -83,9 +83,11 @@ impl Peer {
         !self.is_blocked_by_call() && !is_paused && !is_full && self.has_slice()
     }
 
-    /// Whether a request that was read now is deferred behind those that wait for calls.
-    pub(super) fn is_behind_calls(&self) -> bool {
-        self.waits_for_calls() || (self.context.outbox.has_lines() && !self.batch.deferred.is_empty())
+    /// Whether this frame, which was read now, is deferred. A request is not handled before those that wait for calls.
+    pub(super) fn must_defer(&self, parsed: &Result<Incoming<'_>, Malformed<'_>>) -> bool {
+        let is_behind_calls =
+            || self.waits_for_calls() || (self.context.outbox.has_lines() && !self.batch.deferred.is_empty());
+        !self.accepts_frames() || (may_begin_call(parsed) && is_behind_calls())
     }
 
     /// Whether further calls have to wait for the end of others. Over lines they wait; over other transports each call is
@@ -109,7 +111,7 @@ impl Peer {
 
 /// Whether this frame may begin a call. What ends calls does not wait for their end: the client's answers to questions and its
 /// cancellations; nor does a ping.
-pub(super) fn may_begin_call(parsed: &Result<Incoming<'_>, Malformed<'_>>) -> bool {
+fn may_begin_call(parsed: &Result<Incoming<'_>, Malformed<'_>>) -> bool {
     match parsed {
         Ok(Incoming::Request { method, .. }) => method != "ping",
         Ok(Incoming::Batch(_)) => true,
