@@ -114,7 +114,7 @@ pub fn arrival(headers: &HeaderMap, address: Option<IpAddr>) -> Credentials<'_> 
         query: None,
         path: "/mcp",
         address,
-        is_other_user: false,
+        stranger: None,
     }
 }
 

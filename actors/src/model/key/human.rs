@@ -31,7 +31,7 @@ impl KeyHuman {
             return Err(BrokerError::invalid("roles", format!("at most {ROLES_LEN_MAX}")));
         }
         for role in &mut roles {
-            *role = SessionName::parse_as("roles", role)?.as_str().to_owned();
+            *role = SessionName::parse_as("roles", role)?.to_string();
             if role.contains(',') || role == AddressedTo::ANYONE {
                 return Err(BrokerError::invalid(
                     "roles",
