@@ -188,8 +188,11 @@ mod tests {
         let budget = Budget::new(2 * SHARE, SHARE);
         let room = AnswerRoom::new(&budget, &ProjectId::default_project());
         let held = room.copy(&vec![0; SHARE]).unwrap();
-        assert!(room.copy(&[0; UNRESERVED_BYTES_MAX]).is_some(), "little needs no room");
-        assert!(room.copy(&[0; UNRESERVED_BYTES_MAX + 1]).is_none());
+        assert!(
+            room.copy(&vec![0; UNRESERVED_BYTES_MAX]).is_some(),
+            "little needs no room"
+        );
+        assert!(room.copy(&vec![0; UNRESERVED_BYTES_MAX + 1]).is_none());
 
         let link = FrameLink::new();
         let mut call = open(&link);
@@ -204,11 +207,11 @@ mod tests {
         };
         assert_eq!(answer.len(), SHARE);
         assert!(
-            room.copy(&[0; UNRESERVED_BYTES_MAX + 1]).is_none(),
+            room.copy(&vec![0; UNRESERVED_BYTES_MAX + 1]).is_none(),
             "the answer has the room"
         );
         drop(answer);
-        assert!(room.copy(&[0; UNRESERVED_BYTES_MAX + 1]).is_some());
+        assert!(room.copy(&vec![0; UNRESERVED_BYTES_MAX + 1]).is_some());
     }
 
     #[actix_web::test]
