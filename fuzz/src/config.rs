@@ -9,6 +9,8 @@ mod backends;
 mod file_pattern;
 #[path = "../../src/config/kinds.rs"]
 mod kinds;
+#[path = "../../src/config/one_line.rs"]
+mod one_line;
 #[path = "../../src/config/server_url.rs"]
 mod server_url;
 #[path = "../../src/config/span.rs"]
@@ -16,4 +18,5 @@ mod span;
 
 pub use backends::check_backends;
 pub use file_pattern::FilePattern;
+pub use one_line::one_line;
 pub use server_url::parse_url;

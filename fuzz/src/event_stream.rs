@@ -65,7 +65,7 @@ fn decoded(bytes: &[u8], data_len_max: usize, sizes: &[usize]) -> Decoded {
             events.push(match event {
                 Event::Data { name, data } => format!("{name}: {data}"),
                 Event::TooLong(frame) => format!("too long: {:?}", frame.into_response_id()),
-                Event::NotUtf8 => "not UTF-8".to_owned(),
+                Event::NotUtf8(_) => "not UTF-8".to_owned(),
             });
         });
     });
@@ -77,6 +77,8 @@ fn expected(bytes: &[u8]) -> Decoded {
     let (mut events, mut last_id, mut retry) = (Vec::new(), None, None);
     let (mut name, mut data) = (String::new(), None::<Vec<u8>>);
     for line in lines(bytes) {
+        // Some servers write a byte order mark before a field.
+        let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
         if line.is_empty() {
             let name = std::mem::take(&mut name);
             let name = if name.is_empty() { "message" } else { &name };

@@ -82,7 +82,7 @@ fn expected(bytes: &[u8], line_len_max: usize) -> Vec<String> {
             _ if line.len() > line_len_max => LineEvent::TooLong(SkippedFrame::beginning_with(line)),
             Ok("") => continue,
             Ok(text) => LineEvent::Text(text),
-            Err(_) => LineEvent::NotUtf8,
+            Err(_) => LineEvent::NotUtf8(line),
         };
         events.push(in_words(event));
     }

@@ -16,9 +16,9 @@ use serde::{
 
 use super::{
     backend_tools::{BACKEND_TIME, ToolsTable},
-    error::one_line,
     file_pattern::FilePattern,
     kinds::GatewayCommands,
+    one_line::one_line,
     server_url::parse_url,
     span::{Rule, seconds},
 };

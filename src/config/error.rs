@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::names::ENV_PREFIX;
+use super::{names::ENV_PREFIX, one_line::one_line};
 
 /// Where the value of a setting came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,19 +104,4 @@ pub fn quoted_value(key: &str, text: &str) -> String {
         Some((end, _)) => format!("{:?}...", &text[..end]),
         None => format!("{text:?}"),
     }
-}
-
-/// Replaces control characters, so that a message is one line and cannot control a terminal.
-pub fn one_line(text: &str) -> String {
-    let words = text.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
-    words
-        .chars()
-        .map(|c| {
-            if c.is_control() {
-                c.escape_default().to_string()
-            } else {
-                c.to_string()
-            }
-        })
-        .collect()
 }

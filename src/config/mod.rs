@@ -13,6 +13,7 @@ mod file_pattern;
 mod kinds;
 mod layers;
 mod names;
+mod one_line;
 mod origins;
 mod rules;
 mod server_url;
@@ -25,8 +26,8 @@ use std::{ffi::OsString, path::PathBuf};
 
 pub use backends::{BackendDefaults, check_backends, parse_backends, parse_table};
 pub use docs::settings_markdown;
+pub(crate) use error::quoted_value;
 pub use error::{ConfigError, Origin};
-pub(crate) use error::{one_line, quoted_value};
 pub use file_pattern::FilePattern;
 pub use kinds::{ClarifyBy, GatewayCommands, GatewayPrefix, LogFormat, RedisFallback, StorageKind};
 pub(crate) use layers::nearest_name;
@@ -35,6 +36,7 @@ pub use names::{
     API_KEY_ENV, CLIENT_ENVS, CODEX_ENV, CONFIG_ENV, ENV_PREFIX, NAME_ENV, NOTIFY_COMMAND_ENV, NOTIFY_TEXT_ENV,
     URL_ENV, WAKE_ENV, unused_variables,
 };
+pub(crate) use one_line::one_line;
 pub use origins::SettingValue;
 pub(crate) use rules::{Integer, Rule, Span};
 pub use rules::{RedisUrl, Shape, check_log_filter};
