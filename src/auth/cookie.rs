@@ -30,18 +30,23 @@ const PATHS: &str = "/api/v1/";
 /// What the CSRF token of a login is made of.
 const CSRF_TEXT: &[u8] = b"mcp-broker csrf";
 
+/// What browsers say of the page that causes a request, and no page can change (W3C, Fetch Metadata).
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// The text of the cookie of a request, where the cookie is a credential: at the paths of REST, and not from a page of
 /// another origin (`Sec-Fetch-Site`, which every browser sends).
 pub fn text_in<'a>(headers: &'a HeaderMap, path: &str) -> Option<&'a str> {
-    let site = headers.get(SEC_FETCH_SITE).map(|site| site.as_bytes());
-    let is_foreign = site.is_some_and(|site| site != b"same-origin" && site != b"none");
-    if is_foreign || !path.starts_with(PATHS) {
+    if is_from_another_site(headers) || !path.starts_with(PATHS) {
         return None;
     }
     any_text_in(headers)
+}
+
+/// Whether a page of another origin caused a request.
+pub fn is_from_another_site(headers: &HeaderMap) -> bool {
+    let site = headers.get(SEC_FETCH_SITE).map(|site| site.as_bytes());
+    site.is_some_and(|site| site != b"same-origin" && site != b"none")
 }
 
 /// The token in the cookie of a request to any path.

@@ -7,7 +7,7 @@ use actix_http::{
     header::{HOST, HeaderMap, HeaderName, ORIGIN},
 };
 
-use crate::{hops, problem::Problem};
+use crate::{auth::cookie::is_from_another_site, hops, problem::Problem};
 
 /// The allowed `Host` and `Origin` headers. They protect against DNS rebinding and against web pages of other sites
 /// that call a broker on the user's own machine.
@@ -19,8 +19,7 @@ pub struct Admission {
 
 const ANY: &str = "*";
 
-/// What browsers say of the page that causes a request, and no page can change (W3C, Fetch Metadata).
-const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+/// How the page that causes a request wants its answer, and for what (W3C, Fetch Metadata).
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
@@ -71,11 +70,8 @@ impl Admission {
     /// 403.
     pub fn check_site(&self, headers: &HeaderMap, is_page: bool) -> Result<(), Problem> {
         let says = |name: &HeaderName, text: &str| headers.get(name).is_some_and(|value| value == text);
-        let is_own = !headers.contains_key(SEC_FETCH_SITE)
-            || says(&SEC_FETCH_SITE, "same-origin")
-            || says(&SEC_FETCH_SITE, "none");
         let is_link = is_page && says(&SEC_FETCH_MODE, "navigate") && says(&SEC_FETCH_DEST, "document");
-        if is_own || is_link || self.is_origin_allowed(headers) {
+        if !is_from_another_site(headers) || is_link || self.is_origin_allowed(headers) {
             return Ok(());
         }
         Err(forbidden(

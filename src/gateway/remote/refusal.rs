@@ -56,17 +56,20 @@ impl Refusal {
             .unwrap_or_default();
         let error = serde_json::from_slice(&body).ok();
         let error = error.filter(|Answer { error }| error.get() != "null");
+        let body = String::from_utf8_lossy(&body);
         Self {
             status,
             retry_after: retry_after.map(Duration::from_secs),
             error: error.map(|Answer { error }| error),
-            text: match String::from_utf8_lossy(&body) {
-                body if !hides_body => shortened(&body),
+            names_session: names_session(&body),
+            text: if !hides_body {
+                shortened(&body)
+            } else if body.contains(hops::LED_BACK) {
                 // The words of a broker.
-                body if body.contains(hops::LED_BACK) => hops::LED_BACK.to_owned(),
-                _ => String::new(),
+                hops::LED_BACK.to_owned()
+            } else {
+                String::new()
             },
-            names_session: names_session(&String::from_utf8_lossy(&body)),
         }
     }
 
