@@ -51,7 +51,7 @@ pub struct GatewaySettings {
     pub naming: Naming,
     /// How long the first lists wait for backends that have not told what they offer.
     pub list_wait: Duration,
-    /// Clients are told of changed lists.
+    /// Notifies clients of changed lists.
     pub announces_lists: bool,
 }
 
