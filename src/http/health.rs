@@ -1,7 +1,7 @@
 //! Welcome page, health, probes, and the status of authentication.
 
 use actix_web::{
-    HttpResponse,
+    HttpRequest, HttpResponse,
     http::{Method, StatusCode},
     web,
 };
@@ -15,7 +15,10 @@ use super::{
     resource::Resource,
     state::{HttpState, StateData},
 };
-use crate::{admin::schemas, auth::METADATA_PATH, problem::Problem};
+use crate::{admin::schemas, auth::METADATA_PATH, metrics::Warning, problem::Problem};
+
+/// Bytes of the answer of another replica.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// The resources of this file.
 pub fn resources() -> Vec<Resource> {
@@ -74,6 +77,8 @@ pub struct Health {
     version: &'static str,
     active_sessions: usize,
     authentication_enabled: bool,
+    /// What an operator should look at, most urgent first.
+    warnings: Vec<Warning>,
     /// What is wrong with the configuration file. The configuration before is in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -134,7 +139,8 @@ impl StorageCondition {
     (status = 200, description = "The broker works", body = Health),
     (status = 503, description = "The broker is starting, stopping or unhealthy", body = Health),
 ))]
-pub async fn health(state: StateData) -> HttpResponse {
+pub async fn health(state: StateData, request: HttpRequest) -> HttpResponse {
+    state.silent.ask(&request, ANSWER_BYTES_MAX).await;
     let broker = state.broker.get();
     let storage = StorageCondition::of(&state);
     let code = match storage.status {
@@ -148,6 +154,7 @@ pub async fn health(state: StateData) -> HttpResponse {
         version: env!("CARGO_PKG_VERSION"),
         active_sessions: broker.map_or(0, |broker| broker.open_projects().iter().map(active_len).sum()),
         authentication_enabled: state.auth.get().is_some_and(|auth| auth.is_required()),
+        warnings: state.own_warnings(),
         config_error: state.configuration_problem(),
     })
 }

@@ -30,6 +30,7 @@ use actix_web::{
 
 pub use metrics::OwnPort;
 pub use middleware::{admit, authenticate};
+pub use replicas::LastSilent;
 pub use state::{HttpState, Lifecycle, Scraping, SettingView};
 
 use crate::problem::Problem;

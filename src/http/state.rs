@@ -10,12 +10,12 @@ use actors::{broker::BrokerHandle, storage::StorageHealth};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::events::Followers;
+use super::{events::Followers, replicas::LastSilent};
 use crate::{
     admin::Administration,
     auth::Authenticator,
     edge::Admission,
-    metrics::{Metrics, TokenFile},
+    metrics::{Metrics, Problems, Stats, TokenFile, Warning, warnings},
     targets::LinkSigner,
     transport::TransportContext,
 };
@@ -43,6 +43,8 @@ pub struct HttpState {
     pub settings: OnceLock<Vec<SettingView>>,
     /// What is wrong with the configuration file, which was changed since the start.
     pub configuration_problem: Mutex<Option<String>>,
+    /// Replicas that did not answer when `/health` asked them last.
+    pub silent: LastSilent,
 }
 
 /// A setting as operators see it.
@@ -97,6 +99,27 @@ impl HttpState {
     pub fn configuration_problem(&self) -> Option<String> {
         let problem = self.configuration_problem.lock();
         problem.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What an operator should look at, with these figures and as many replicas that do not answer.
+    pub fn warnings(&self, stats: &Stats, silent_replicas: usize) -> Vec<Warning> {
+        let storage = match self.condition() {
+            Some(StorageHealth::Degraded(why) | StorageHealth::Unavailable(why)) => Some(why),
+            Some(StorageHealth::Healthy) | None => None,
+        };
+        let configuration = self.configuration_problem();
+        let problems = Problems {
+            storage: storage.as_deref(),
+            configuration: configuration.as_deref(),
+            silent_replicas,
+        };
+        warnings(stats, problems)
+    }
+
+    /// The same for the whole broker, as far as this replica knows without asking others.
+    pub fn own_warnings(&self) -> Vec<Warning> {
+        let stats = self.metrics.get().map(|metrics| metrics.stats(None));
+        self.warnings(&stats.unwrap_or_default(), self.silent.count())
     }
 
     /// The condition of the storage; `None` while the broker starts or stops.

@@ -127,6 +127,9 @@ pub struct Status {
     pub upgrade: Option<String>,
     /// The connections of the local transports.
     pub connections: Vec<ConnectionStatus>,
+    /// What an operator should look at, most urgent first, in one sentence each.
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }
 
 /// One connection of a local transport.

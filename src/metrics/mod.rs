@@ -15,6 +15,7 @@ mod series;
 mod service;
 mod stats;
 mod token;
+mod warnings;
 
 pub use catalog::{CATALOG, Kind, Metric, metrics_markdown};
 pub use exposition::Format;
@@ -22,7 +23,8 @@ pub use requests::count_request;
 pub use series::{STEP_SECONDS, Series, WINDOW_SECONDS};
 pub use service::{Metrics, TransportFigures};
 pub use stats::{
-    BrokerStats, ConnectionStats, DeadLetterStats, InboxStats, LATENCY_BOUNDS, Latency, MessageStats, ProcessStats,
+    BackendStats, BrokerStats, ConnectionStats, DeadLetterStats, DeskStats, InboxStats, LATENCY_BOUNDS, Latency, MessageStats, ProcessStats,
     ReplicaStats, SessionStats, Stats, StorageStats,
 };
 pub use token::TokenFile;
+pub use warnings::{Problems, Warning, warnings};

@@ -27,7 +27,7 @@ use super::{
     process::ProcessFigures,
     requests,
     series::Series,
-    stats::{BrokerStats, ConnectionStats, InboxStats, Latency, ReplicaStats, SessionStats, Stats, StorageStats},
+    stats::{BackendStats, BrokerStats, ConnectionStats, DeskStats, InboxStats, Latency, ReplicaStats, SessionStats, Stats, StorageStats},
 };
 
 /// The label value of all projects that are not shown by name.
@@ -187,6 +187,14 @@ impl Metrics {
             local: (connections[TransportKind::Local.index()] + connections[TransportKind::Rubberduck.index()]) as u64,
         });
         stats.protocols += figures.protocols as u64;
+        stats.desk.add(DeskStats {
+            open: figures.questions.iter().sum::<usize>() as u64,
+            unseen: figures.questions_unseen as u64,
+        });
+        stats.backends.add(BackendStats {
+            all: figures.backends as u64,
+            failed: figures.backends_failed as u64,
+        });
         for replica in &mut stats.replica_list {
             replica.sessions += figures.connected as u64;
         }
@@ -510,6 +518,9 @@ fn add_figures(sum: &mut ProjectFigures, more: &ProjectFigures) {
     sum.longest = sum.longest.max(more.longest);
     sum.over_warning += more.over_warning;
     sum.protocols += more.protocols;
+    sum.questions_unseen += more.questions_unseen;
+    sum.backends += more.backends;
+    sum.backends_failed += more.backends_failed;
     for (all, of_project) in sum.questions.iter_mut().zip(more.questions) {
         *all += of_project;
     }

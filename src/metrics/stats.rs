@@ -23,6 +23,12 @@ pub struct Stats {
     pub inboxes: InboxStats,
     pub connections: ConnectionStats,
     pub storage: StorageStats,
+    #[serde(default)]
+    #[schema(required)]
+    pub desk: DeskStats,
+    #[serde(default)]
+    #[schema(required)]
+    pub backends: BackendStats,
     /// Protocols that are registered.
     pub protocols: u64,
     /// The replicas whose figures are in these, this one first.
@@ -129,6 +135,24 @@ pub struct StorageStats {
     pub session_bytes: u64,
 }
 
+/// Questions to people, at present.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DeskStats {
+    /// Questions without an answer.
+    pub open: u64,
+    /// Those of them that no person at a desk sees: nobody has been active at one in the last 5 minutes.
+    pub unseen: u64,
+}
+
+/// Backends of the gateway, at present.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BackendStats {
+    /// All that are configured.
+    pub all: u64,
+    /// Those that cannot be started, or ended again and again.
+    pub failed: u64,
+}
+
 /// Figures that belong to no project.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct BrokerStats {
@@ -188,6 +212,8 @@ impl Stats {
         self.inboxes = self.inboxes.max(other.inboxes);
         self.connections.add(other.connections);
         self.storage = self.storage.max(other.storage);
+        self.desk = self.desk.max(other.desk);
+        self.backends = self.backends.max(other.backends);
         self.protocols = self.protocols.max(other.protocols);
         self.replica_list
             .extend(other.replica_list.iter().map(|replica| ReplicaStats {
@@ -261,6 +287,36 @@ impl StorageStats {
         self.dead_letter_bytes += other.dead_letter_bytes;
         self.message_bytes += other.message_bytes;
         self.session_bytes += other.session_bytes;
+    }
+}
+
+impl DeskStats {
+    fn max(self, other: Self) -> Self {
+        Self {
+            open: self.open.max(other.open),
+            unseen: self.unseen.max(other.unseen),
+        }
+    }
+
+    /// Adds the desk of another project.
+    pub fn add(&mut self, other: Self) {
+        self.open += other.open;
+        self.unseen += other.unseen;
+    }
+}
+
+impl BackendStats {
+    fn max(self, other: Self) -> Self {
+        Self {
+            all: self.all.max(other.all),
+            failed: self.failed.max(other.failed),
+        }
+    }
+
+    /// Adds the backends of another project.
+    pub fn add(&mut self, other: Self) {
+        self.all += other.all;
+        self.failed += other.failed;
     }
 }
 

@@ -39,14 +39,15 @@ use crate::{
     exit,
     gateway::Watch,
     hops,
-    http::{HttpState, Lifecycle, SettingView},
+    http::{HttpState, LastSilent, Lifecycle, SettingView},
     mcp::Service,
-    metrics::{Metrics, TransportFigures},
+    metrics::{Metrics, TransportFigures, Warning},
     storage,
     targets::LinkSigner,
     telemetry,
     transport::{
         Connections, TransportContext,
+        local::WarningTexts,
         streamable_http::{Endpoint, HttpSessions},
     },
 };
@@ -130,7 +131,10 @@ impl Application {
         });
         let (local, rubberduck) = match shared.endpoint.context.get() {
             Some(context) => {
-                let facts = (format!("http://{address}"), storage.name());
+                let state = Arc::clone(&shared.state);
+                let text = |warning: Warning| format!("{}: {}", warning.text, warning.cure);
+                let warnings = Arc::new(move || state.own_warnings().into_iter().map(text).collect());
+                let facts = (format!("http://{address}"), storage.name(), warnings as WarningTexts);
                 let local = LocalTransports::start(config, context, facts, server.arbiters())?;
                 let rubberduck = RubberduckPort::start(config, context, server.arbiters().first()).await?;
                 (local, rubberduck)
@@ -304,6 +308,7 @@ fn shared(config: &Config, links: Option<LinkSigner>) -> io::Result<Shared> {
         scraping: settings::scraping(config)?,
         settings: OnceLock::new(),
         configuration_problem: Mutex::default(),
+        silent: LastSilent::default(),
         links,
     };
     let endpoint = Endpoint {

@@ -11,7 +11,7 @@ use crate::{
     local::{PublishedSocket, publish_socket, vet},
     transport::{
         Connections, TransportContext,
-        local::{Fifo, LocalFacts, LocalListener, LocalService, open_fifo},
+        local::{Fifo, LocalFacts, LocalListener, LocalService, WarningTexts, open_fifo},
     },
 };
 
@@ -34,7 +34,7 @@ impl LocalTransports {
     pub fn start(
         config: &Config,
         context: &TransportContext,
-        (http, storage): (String, &str),
+        (http, storage, warnings): (String, &str, WarningTexts),
         workers: &[ArbiterHandle],
     ) -> io::Result<Self> {
         if config.local_socket.is_none() && config.local_fifo.is_none() {
@@ -46,6 +46,7 @@ impl LocalTransports {
             clients_max: config.local_connections_max,
             ends_when_idle: !config.idle_shutdown.is_zero(),
             requires_key: config.local_auth,
+            warnings,
         };
         let service = LocalService::new(context.clone(), facts);
         let listener = match &config.local_socket {

@@ -35,4 +35,5 @@ mod socket;
 mod starts;
 mod wakes;
 mod waking;
+mod warnings;
 mod ways;

@@ -38,20 +38,24 @@ export function Overview({ route, title }) {
     ${stats.data && html`<div class="columns"><${Desk} /><${Storage} stats=${stats.data} /><${Replicas} stats=${stats.data} /></div>`}`;
 }
 
-// The verdict, in one word and one sentence, and where to look.
+// Where the page shows what a warning is about.
+const WARNING_VIEWS = {
+  backend_failed: () => link('backends'),
+  questions_unseen: () => DESK.href,
+  inbox_nearly_full: () => link('sessions', null, { status: 'all', sort: 'queue_size', order: 'desc' }),
+};
+
+// The verdict in one word, with the list of warnings that /health, status, top and doctor show too.
 function Verdict({ stats }) {
   const status = stats.health?.status ?? 'healthy';
-  const reasons = [];
-  if (stats.health?.storage_problem) reasons.push(`Storage: ${visible(stats.health.storage_problem, 300)}.`);
-  if (stats.partial?.length) reasons.push(`${stats.partial.length} of the replicas did not answer.`);
-  if (stats.inboxes.over_warning) reasons.push(`${count(stats.inboxes.over_warning)} inboxes are nearly full.`);
-  if (stats.sessions.stale) reasons.push(`${count(stats.sessions.stale)} sessions are silent.`);
-  if (stats.storage.dead_letters) reasons.push(`${count(stats.storage.dead_letters)} dead letters wait for a decision.`);
-  const kind = status === 'healthy' ? (stats.partial?.length || stats.inboxes.over_warning ? 'warn' : 'good')
-    : status === 'degraded' ? 'warn' : 'bad';
+  const warnings = stats.warnings ?? [];
+  const kind = status === 'healthy' ? (warnings.length ? 'warn' : 'good') : status === 'degraded' ? 'warn' : 'bad';
   const word = kind === 'warn' && status === 'healthy' ? 'needs attention' : status;
   return html`<section class=${`panel verdict ${kind}`} aria-label="Condition"><span class="word"><${Status} kind=${kind}
-    label=${word[0].toUpperCase() + word.slice(1)} /></span><span class="why">${reasons.join(' ') || 'Nothing is stuck.'}</span>
+    label=${word[0].toUpperCase() + word.slice(1)} /></span>${warnings.length
+    ? html`<ul class="why">${warnings.map(({ code, text, cure }) => html`<li key=${code} title=${visible(cure, 300)}>${WARNING_VIEWS[code]
+      ? html`<a href=${WARNING_VIEWS[code]()}>${visible(text, 300)}</a>` : `${visible(text, 300)}: ${visible(cure, 300)}`}</li>`)}</ul>`
+    : html`<span class="why">No warnings.</span>`}
     <span class="faint">${[stats.version && `Version ${stats.version}`, stats.broker
       && `up ${duration(stats.broker.uptime_seconds)}`].filter(Boolean).join(', ')}</span></section>`;
 }

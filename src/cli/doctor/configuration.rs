@@ -12,11 +12,13 @@ pub fn check(setup: &Setup) -> Vec<Finding> {
         Ok(settings) => settings,
         Err(error) => {
             let cure = "correct it; docs/configuration.md lists all settings, as does mcp-broker serve --help";
-            return vec![Finding::error(NAME, format!("a start is refused: {error}")).cure(cure)];
+            let found = format!("{}: a start is refused: {error}", checked(setup));
+            return vec![Finding::error(NAME, found).cure(cure)];
         }
     };
     let given: Vec<_> = values.iter().filter(|value| value.origin != Origin::Default).collect();
-    let mut findings = vec![match given.len() {
+    let mut findings = vec![Finding::ok(NAME, checked(setup))];
+    findings.push(match given.len() {
         0 => Finding::ok(NAME, "all settings have their defaults"),
         len => Finding::ok(
             NAME,
@@ -25,7 +27,7 @@ pub fn check(setup: &Setup) -> Vec<Finding> {
                 values.len()
             ),
         ),
-    }];
+    });
     findings.extend(given.into_iter().map(|value| {
         let text = value.value.as_deref().unwrap_or("(empty)");
         Finding::ok(NAME, format!("{} = {text} (from {})", value.name, value.location()))
@@ -36,4 +38,12 @@ pub fn check(setup: &Setup) -> Vec<Finding> {
         .map(|warning| Finding::warning(NAME, warning).cure("see docs/configuration.md for the setting that it names"));
     findings.extend(warned);
     findings
+}
+
+fn checked(setup: &Setup) -> &'static str {
+    if setup.is_of_user {
+        "these are the settings of your own broker, which agents start"
+    } else {
+        "these are the settings of mcp-broker serve"
+    }
 }

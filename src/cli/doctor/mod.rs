@@ -71,10 +71,11 @@ pub fn command() -> Command {
 const ABOUT: &str = "\
 Check this machine, the configuration, the storage and the clients, and say what to mend.
 
-It takes the settings of `mcp-broker serve` as flags, variables and file, and checks what a start with
-them would find: ports, Redis or the data folder, open files, clocks, certificates. It sends requests
-over HTTP and WebSocket, in both eras of MCP, to the broker at --url; if none runs there and --url is
-not given, to one of its own that keeps nothing. It reads the configuration files of MCP clients.
+Without a setting and without --url it checks your own broker, which agents start. With a setting it
+checks what `mcp-broker serve` would find at a start: ports, Redis or the data folder, open files,
+clocks, certificates. It shows the warnings of the broker that runs, and sends it requests over HTTP
+and WebSocket, in both eras of MCP; if none runs, to one of its own that keeps nothing. It reads the
+configuration files of MCP clients.
 It changes nothing, and prints no secret.";
 
 const EXIT_CODES: &str = "\

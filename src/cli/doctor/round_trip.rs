@@ -13,6 +13,8 @@ use crate::cli::{
 
 /// The name of the check.
 pub const NAME: &str = "round trip";
+/// The name of what the broker itself finds.
+const WARNINGS: &str = "broker";
 
 /// Longest time for one answer.
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -24,6 +26,7 @@ pub fn check(setup: &Setup) -> Vec<Finding> {
         Ok(health) => {
             let mut findings = vec![health_finding(url, &health)];
             findings.extend(version_finding(&health));
+            findings.extend(warnings(&health));
             findings.extend(trips(&setup.access));
             findings
         }
@@ -48,6 +51,13 @@ fn health_finding(url: &str, health: &Value) -> Finding {
         "degraded" => Finding::warning(NAME, format!("{found}: {problem}")).cure("see GET /health and its log"),
         _ => Finding::error(NAME, format!("{found}: {problem}")).cure("see GET /health and its log"),
     }
+}
+
+/// What the broker itself says needs attention.
+fn warnings(health: &Value) -> Vec<Finding> {
+    let list = health["warnings"].as_array().into_iter().flatten();
+    let finding = |warning| Finding::warning(WARNINGS, text(warning, "text")).cure(text(warning, "cure"));
+    list.map(finding).collect()
 }
 
 fn version_finding(health: &Value) -> Option<Finding> {

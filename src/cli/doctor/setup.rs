@@ -3,8 +3,12 @@
 use std::ffi::OsString;
 
 use crate::{
-    cli::access::{BrokerAccess, BrokerUrl},
+    cli::{
+        access::{BrokerAccess, BrokerUrl},
+        local::user_sources,
+    },
     config::{self, Config, ConfigError, Flag, SettingValue},
+    local::{Instance, Living, LocalPaths},
 };
 
 /// What the checks look at.
@@ -12,6 +16,8 @@ use crate::{
 pub struct Setup {
     /// The settings of the broker, with the place that each came from; else why a start refuses them.
     pub settings: Result<(Config, Vec<SettingValue>), ConfigError>,
+    /// Whether they are those of the broker of this user, which clients start, and not those of `serve`.
+    pub is_of_user: bool,
     /// The broker to call.
     pub access: BrokerAccess,
     /// Whether the user named the broker. Else it may be missing.
@@ -20,7 +26,8 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Reads the configuration. Without a URL, the broker to call is that of the configuration on this machine.
+    /// Reads the configuration. Without a setting and a URL, it is that of the broker of this user, if one runs or has a
+    /// file. Without a URL, the broker to call is that of the configuration on this machine.
     ///
     /// # Errors
     /// One line for the user.
@@ -31,12 +38,29 @@ impl Setup {
         mut access: BrokerAccess,
         is_url_given: bool,
     ) -> Result<Self, String> {
-        let settings = config::load_with_origins(file, flags, env.clone());
-        if let (false, Ok((config, _))) = (is_url_given, &settings) {
-            access.url = BrokerUrl::parse(&local_url(config), "default")?;
+        let is_broker_given = is_url_given || file.is_some() || !flags.is_empty();
+        let paths = LocalPaths::of(&Instance::default()).ok().filter(|_| !is_broker_given);
+        let of_user = paths.and_then(|paths| {
+            let living = Living::of(&paths).unwrap_or(Living::No);
+            let sources = user_sources(&paths, env.clone());
+            (living != Living::No || sources.file.is_some()).then_some((sources, living))
+        });
+        let (is_of_user, running) = match &of_user {
+            Some((_, Living::Yes(info))) => (true, info.http.clone()),
+            Some(_) => (true, None),
+            None => (false, None),
+        };
+        let settings = match of_user {
+            Some((sources, _)) => sources.load(),
+            None => config::load_with_origins(file, flags, env.clone()),
+        };
+        let configured = settings.as_ref().ok().map(|(config, _)| local_url(config));
+        if let (false, Some(url)) = (is_url_given, running.or(configured)) {
+            access.url = BrokerUrl::parse(&url, "default")?;
         }
         Ok(Self {
             settings,
+            is_of_user,
             access,
             is_url_given,
             env,

@@ -30,6 +30,7 @@ use logs::Logs;
 use options::{DevOptions, STORAGES, TRANSPORTS, parse_http};
 use report::{OtherBroker, Report};
 use serve::LocalServe;
+pub use serve::sources as user_sources;
 
 /// Lines of a log, unless the user asks for others.
 const LINES: u32 = 100;

@@ -70,6 +70,8 @@ pub struct Report {
     pub data_bytes: Option<u64>,
     /// Connections of the socket besides the one that asks.
     pub clients: usize,
+    /// What needs attention, most urgent first.
+    pub warnings: Vec<String>,
     pub agents: Vec<Agent>,
     pub log: PathBuf,
     pub log_bytes: u64,
@@ -196,6 +198,7 @@ impl Report {
             storage: None,
             data_bytes: None,
             clients: 0,
+            warnings: Vec::new(),
             agents: Vec::new(),
             log: paths.log.clone(),
             log_bytes: fs::metadata(&paths.log).map_or(0, |log| log.len()),
@@ -227,6 +230,7 @@ impl Report {
         self.upgrade = status.upgrade;
         self.http = status.http;
         self.storage = Some(status.storage);
+        self.warnings = status.warnings;
     }
 
     /// The exit code of `status`.
@@ -268,6 +272,9 @@ impl Report {
         if self.running {
             facts.row(["clients", &self.clients.to_string()]);
             facts.row(["try", &format!("nc -U {}", self.socket.display())]);
+        }
+        for warning in &self.warnings {
+            facts.row(["warning", &escaped(warning)]);
         }
         for file in &self.stale {
             facts.row(["stale", &file.display().to_string()]);

@@ -96,13 +96,7 @@ fn prepare(serve: LocalServe) -> Result<Prepared, String> {
         let opened = LogFile::open(&paths.log);
         Some(opened.map_err(|error| format!("the log {} cannot be written: {error}", paths.log.display()))?)
     };
-    let file = config_file(&paths, &serve.env);
-    let sources = Sources {
-        defaults: defaults(&paths),
-        file,
-        flags: flags(&paths),
-        env: serve.env,
-    };
+    let sources = sources(&paths, serve.env);
     let (mut config, values) = sources.load().map_err(|error| error.to_string())?;
     config.has_no_http = paths.instance.dev_name().is_some() && DevOptions::read(&paths).has_no_http();
     check(&config, serve.is_foreground)?;
@@ -113,6 +107,16 @@ fn prepare(serve: LocalServe) -> Result<Prepared, String> {
         values,
         log,
     })
+}
+
+/// Where the broker of this instance reads its settings.
+pub fn sources(paths: &LocalPaths, env: Vec<(OsString, OsString)>) -> Sources {
+    Sources {
+        defaults: defaults(paths),
+        file: config_file(paths, &env),
+        flags: flags(paths),
+        env,
+    }
 }
 
 /// Names the runtime folder beside the data, for clients with another environment. Without it these start a broker of their

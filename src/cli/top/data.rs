@@ -60,6 +60,15 @@ pub struct Stats {
     pub series: Option<Series>,
     /// Replicas that did not answer.
     pub partial: Vec<String>,
+    /// What needs attention, most urgent first.
+    pub warnings: Vec<Warning>,
+}
+
+/// Something that needs attention.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Warning {
+    pub text: String,
 }
 
 /// A replica of the broker.

@@ -15,7 +15,7 @@ use crate::{
         resource::Resource,
         state::StateData,
     },
-    metrics::{STEP_SECONDS, Series, Stats},
+    metrics::{STEP_SECONDS, Series, Stats, Warning},
 };
 
 /// Bytes of the answer of another replica: an hour of points of every figure is about 50 KiB.
@@ -55,6 +55,10 @@ pub struct Answer {
     /// That of the replica that works worst.
     #[schema(nullable = false, required)]
     health: Option<StorageCondition>,
+    /// What an operator should look at, most urgent first.
+    #[serde(default)]
+    #[schema(required)]
+    warnings: Vec<Warning>,
     /// Of the replica that answers.
     #[serde(default)]
     version: String,
@@ -90,6 +94,7 @@ pub async fn show(state: StateData, Caller(by): Caller, query: web::Query<Query>
     let mut answer = Answer {
         stats: metrics.stats(project),
         health: Some(StorageCondition::of(&state)),
+        warnings: Vec::new(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         replica: replicas::own_id(&request).map(|replica| replica.to_string()),
         series: series.map(|(window, step)| metrics.series(project.map(|project| project.id()), window, step)),
@@ -112,6 +117,7 @@ pub async fn show(state: StateData, Caller(by): Caller, query: web::Query<Query>
         }
         answer.partial = others.partial;
     }
+    answer.warnings = state.warnings(&answer.stats, answer.partial.len());
     ok(answer)
 }
 

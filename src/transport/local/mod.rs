@@ -16,4 +16,4 @@ mod write_end;
 
 pub use fifo::{Fifo, open as open_fifo};
 pub use listener::LocalListener;
-pub use service::{LocalFacts, LocalService};
+pub use service::{LocalFacts, LocalService, WarningTexts};

@@ -36,8 +36,11 @@ use crate::{
 /// Names that are tried for one agent: many more than the clients of a usual broker.
 const NAMES_TRIED_MAX: usize = 10_000;
 
+/// Reads what an operator should look at, in one sentence each.
+pub type WarningTexts = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
+
 /// What is known of the broker when it starts.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct LocalFacts {
     /// The address of the HTTP server.
     pub http: Option<String>,
@@ -49,6 +52,7 @@ pub struct LocalFacts {
     pub ends_when_idle: bool,
     /// A client has to bring a key.
     pub requires_key: bool,
+    pub warnings: WarningTexts,
 }
 
 /// The local transports of the process.
@@ -157,6 +161,7 @@ impl LocalService {
 
     /// What the broker says of itself.
     pub fn status(&self) -> Status {
+        let warnings = (self.facts.warnings)();
         let state = self.state();
         let connection = |client: &Client| ConnectionStatus {
             pid: client.hello.as_ref().map(|hello| hello.pid).or(client.pid),
@@ -175,6 +180,7 @@ impl LocalService {
             storage: self.facts.storage.clone(),
             upgrade: state.upgrade.clone(),
             connections: state.clients.values().map(connection).collect(),
+            warnings,
         }
     }
 

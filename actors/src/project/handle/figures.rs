@@ -4,6 +4,7 @@ use super::ProjectHandle;
 use crate::{
     clock::now,
     desk::Presence,
+    gateway::BackendState,
     metrics::{ActorKind, Labelled, MessageCounts},
     model::{BrokerError, SessionStatus, Urgency},
     session::Member,
@@ -44,6 +45,11 @@ pub struct ProjectFigures {
     pub protocols: usize,
     /// Open questions to people by [`Urgency::ALL`], as this replica knows them.
     pub questions: [usize; Urgency::ALL.len()],
+    /// Open questions while no person is present at a console of any replica.
+    pub questions_unseen: usize,
+    /// Backends of the gateway, and those of them that have failed.
+    pub backends: usize,
+    pub backends_failed: usize,
     /// People with a console at this replica by [`Presence::ALL`].
     pub humans: [usize; Presence::ALL.len()],
     /// Mailboxes by [`ActorKind::index`](Labelled::index).
@@ -55,13 +61,23 @@ impl ProjectHandle {
     pub fn figures(&self) -> ProjectFigures {
         let parts = &self.0;
         let (now, presence) = (now(), parts.settings.presence);
+        let desk = parts.questions.shared();
         let warning_len = self.limits().queue_warning_len;
         let mut figures = ProjectFigures {
             protocols: parts.catalog.len(),
-            questions: Urgency::ALL.map(|urgency| parts.questions.shared().open_len(urgency)),
-            humans: Presence::ALL.map(|presence| parts.questions.shared().own_humans(presence, now)),
+            questions: Urgency::ALL.map(|urgency| desk.open_len(urgency)),
+            humans: Presence::ALL.map(|presence| desk.own_humans(presence, now)),
             ..ProjectFigures::default()
         };
+        let open = figures.questions.iter().sum();
+        if open > 0 && desk.summary(now).humans(Presence::Present) == 0 {
+            figures.questions_unseen = open;
+        }
+        if let Some(gateway) = &parts.gateway {
+            let offered = gateway.shared().offered();
+            let failed = offered.backends.iter().filter(|one| one.view().state == BackendState::Failed);
+            (figures.backends, figures.backends_failed) = (offered.backends.len(), failed.count());
+        }
         for (kind, len) in [
             (ActorKind::Project, parts.project.metrics().mailbox_len()),
             (ActorKind::Registry, parts.registry.metrics().mailbox_len()),

@@ -10,14 +10,13 @@ use crate::cli::theme::{Theme, shown_text};
 use crate::cli::top::data::{BrokerStats, Latency, Stats};
 use crate::cli::top::model::Model;
 
-/// The number of lines of the figures. Latencies are for operators.
+/// The number of lines of the figures. Latencies are for operators, and warnings have a line while there are any.
 pub fn lines(model: &Model) -> u16 {
     let snapshot = model.snapshot.as_ref();
-    if snapshot.is_some_and(|snapshot| snapshot.stats.broker.is_some()) {
-        5
-    } else {
-        4
-    }
+    let Some(stats) = snapshot.map(|snapshot| &snapshot.stats) else {
+        return 4;
+    };
+    4 + u16::from(stats.broker.is_some()) + u16::from(!stats.warnings.is_empty())
 }
 
 /// The charts: their titles and the names of their series.
@@ -74,6 +73,7 @@ pub fn draw_figures(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: &Th
         parts(stats, theme),
     ];
     lines.extend(stats.broker.as_ref().map(|broker| latencies(broker, theme)));
+    lines.extend(warnings(stats, theme));
     frame.render_widget(Paragraph::new(lines), area);
 }
 
@@ -152,6 +152,17 @@ fn latencies(broker: &BrokerStats, theme: &Theme) -> Line<'static> {
     line.push(quantiles(&broker.deliver), "deliver", Style::new());
     line.push(quantiles(&broker.store_operation), "storage", Style::new());
     line.line
+}
+
+/// The most urgent warning, and how many more there are.
+fn warnings(stats: &Stats, theme: &Theme) -> Option<Line<'static>> {
+    let (first, others) = stats.warnings.split_first()?;
+    let more = match others.len() {
+        0 => String::new(),
+        len => format!("({len} more: mcp-broker doctor) "),
+    };
+    let text = format!(" {:<12}{more}{}", "warning", shown_text(&first.text));
+    Some(Line::styled(text, theme.alarm()))
 }
 
 /// A line of numbers, each with its name.
