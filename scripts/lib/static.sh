@@ -17,5 +17,5 @@ build_static() {
   if [[ $target == aarch64-* && $(uname -m) != aarch64 ]]; then
     export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
   fi
-  RUSTFLAGS=$flags cargo build --release --locked --target "$target" --bin mcp-broker "$@"
+  RUSTFLAGS=$flags cargo build --profile dist --locked --target "$target" --bin mcp-broker "$@"
 }
