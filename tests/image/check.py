@@ -18,7 +18,7 @@ import unittest
 import urllib.request
 from pathlib import Path
 
-IMAGE_BYTES_MAX = 40_000_000
+IMAGE_BYTES_MAX = 45_000_000
 USER = 65532
 PR_SET_NO_NEW_PRIVS, PR_CAPBSET_DROP, CAPABILITIES = 38, 24, 41
 
