@@ -5,7 +5,7 @@ use actix_web::{
     http::{Method, StatusCode},
     web,
 };
-use actors::{clock::now, project::ProjectHandle, storage::StorageHealth};
+use actors::storage::StorageHealth;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -75,7 +75,7 @@ pub struct Health {
     #[serde(flatten)]
     storage: StorageCondition,
     version: &'static str,
-    active_sessions: usize,
+    active_sessions: u64,
     authentication_enabled: bool,
     /// What an operator should look at, most urgent first.
     warnings: Vec<Warning>,
@@ -141,20 +141,18 @@ impl StorageCondition {
 ))]
 pub async fn health(state: StateData, request: HttpRequest) -> HttpResponse {
     state.silent.ask(&request, ANSWER_BYTES_MAX).await;
-    let broker = state.broker.get();
     let storage = StorageCondition::of(&state);
     let code = match storage.status {
         HealthStatus::Unhealthy => StatusCode::SERVICE_UNAVAILABLE,
         HealthStatus::Healthy | HealthStatus::Degraded => StatusCode::OK,
     };
-    let now = now();
-    let active_len = |project: &ProjectHandle| project.directory().active_len(now);
+    let stats = state.totals();
     HttpResponse::build(code).json(Health {
         storage,
         version: env!("CARGO_PKG_VERSION"),
-        active_sessions: broker.map_or(0, |broker| broker.open_projects().iter().map(active_len).sum()),
+        active_sessions: stats.sessions.active,
         authentication_enabled: state.auth.get().is_some_and(|auth| auth.is_required()),
-        warnings: state.own_warnings(),
+        warnings: state.warnings(&stats, state.silent.count()),
         config_error: state.configuration_problem(),
     })
 }

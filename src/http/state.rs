@@ -118,8 +118,12 @@ impl HttpState {
 
     /// The same for the whole broker, as far as this replica knows without asking others.
     pub fn own_warnings(&self) -> Vec<Warning> {
-        let stats = self.metrics.get().map(|metrics| metrics.stats(None));
-        self.warnings(&stats.unwrap_or_default(), self.silent.count())
+        self.warnings(&self.totals(), self.silent.count())
+    }
+
+    /// The figures of all projects at this replica.
+    pub fn totals(&self) -> Stats {
+        self.metrics.get().map(|metrics| metrics.totals()).unwrap_or_default()
     }
 
     /// The condition of the storage; `None` while the broker starts or stops.

@@ -92,6 +92,24 @@ impl Metrics {
 
     /// The statistics of this replica: of one project, or (None) of the whole broker.
     pub fn stats(&self, project: Option<&ProjectHandle>) -> Stats {
+        if let Some(project) = project {
+            let mut stats = self.stats_of(std::slice::from_ref(project));
+            stats.messages = project.counts();
+            return stats;
+        }
+        let mut stats = self.totals();
+        stats.broker = Some(self.broker_stats(&self.broker.open_projects()));
+        stats
+    }
+
+    /// Those of the whole broker that belong to projects.
+    pub fn totals(&self) -> Stats {
+        let mut stats = self.stats_of(&self.broker.open_projects());
+        stats.messages = metrics::all_projects().total;
+        stats
+    }
+
+    fn stats_of(&self, projects: &[ProjectHandle]) -> Stats {
         let mut stats = Stats {
             replicas: 1,
             replica_list: vec![ReplicaStats {
@@ -102,17 +120,9 @@ impl Metrics {
             }],
             ..Stats::default()
         };
-        if let Some(project) = project {
-            stats.messages = project.counts();
-            self.add_project(&mut stats, project);
-            return stats;
-        }
-        stats.messages = metrics::all_projects().total;
-        let projects = self.broker.open_projects();
-        for project in &projects {
+        for project in projects {
             self.add_project(&mut stats, project);
         }
-        stats.broker = Some(self.broker_stats(&projects));
         stats
     }
 
