@@ -90,7 +90,8 @@ impl SessionQuery {
             let mut names = member.record.names();
             names.any(|name| name.as_str().to_lowercase().contains(text)) || member.record.id.to_string().contains(text)
         };
-        self.status.is_none_or(|status| member.status(presence, now) == status)
+        member.is_shown()
+            && self.status.is_none_or(|status| member.status(presence, now) == status)
             && self
                 .protocol
                 .as_ref()
@@ -103,7 +104,7 @@ impl SessionQuery {
     }
 }
 
-/// The recipients of a broadcast: every session but the sender that the filter selects and that accepts the protocol.
+/// The recipients of a broadcast: every agent but the sender that the filter selects and that accepts the protocol.
 pub struct AudienceQuery {
     /// Gets no copy of its own message.
     pub sender: SessionId,
@@ -118,7 +119,7 @@ pub struct AudienceQuery {
 /// The recipients of a broadcast.
 pub struct SelectedRecipients {
     pub members: Vec<Arc<Member>>,
-    /// Sessions that the filter, their protocols or their absence exclude.
+    /// Sessions that the filter, their protocols or their absence exclude, and those of no agent.
     pub skipped: usize,
     /// The version of the roster that they were selected from.
     pub roster_version: u64,
@@ -153,11 +154,6 @@ impl Directory {
             Cow::Borrowed(_) => named(name),
             Cow::Owned(normalized) => named(&normalized).or_else(|| named(name)),
         }
-    }
-
-    /// Whether a session has this alias.
-    pub fn is_alias(&self, name: &str) -> bool {
-        self.read().by_alias.contains_key(name)
     }
 
     /// The session that an address means, unless it is an id: a name, an alias, or `conversation:` and the id of a
@@ -227,8 +223,8 @@ impl Directory {
         (page, more)
     }
 
-    /// Selects the recipients of a broadcast. Excludes sessions that the filter or their protocols exclude, and
-    /// disconnected sessions without a name, which nothing could resume.
+    /// Selects the recipients of a broadcast. Excludes sessions that the filter or their protocols exclude, disconnected
+    /// sessions without a name, which nothing could resume, people, and names in which commands have sent.
     pub fn select_recipients(&self, wanted: &AudienceQuery, now: Now) -> SelectedRecipients {
         let AudienceQuery {
             sender,
@@ -240,10 +236,11 @@ impl Directory {
         let mut audience = Vec::with_capacity(members.in_order.len());
         let mut skipped = 0;
         for member in members.in_order.values().filter(|member| member.record.id != *sender) {
-            let capabilities = &member.record.capabilities;
-            let reachable =
-                member.record.name.is_some() || member.status(self.presence, now) != SessionStatus::Disconnected;
-            if reachable && filter.matches(capabilities) && capabilities.accepts(protocol, version) {
+            let record = &member.record;
+            let capabilities = &record.capabilities;
+            let is_agent = !record.is_human() && !record.holder.only_sends;
+            let reachable = record.name.is_some() || member.status(self.presence, now) != SessionStatus::Disconnected;
+            if is_agent && reachable && filter.matches(capabilities) && capabilities.accepts(protocol, version) {
                 audience.push(Arc::clone(member));
             } else {
                 skipped += 1;

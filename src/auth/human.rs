@@ -43,10 +43,9 @@ impl Identity {
         Ok(Some(self.answering(human, is_agent, via)))
     }
 
-    /// Whether the caller of scope `member` is a person as well as an agent: it has no key, or is a program of the user on
-    /// this machine.
+    /// Whether the caller of scope `member` is a person as well as an agent: it has no key.
     fn may_be_any_human(&self) -> bool {
-        *self.owner() == Owner::anonymous() || self.owner().is_local_user()
+        *self.owner() == Owner::anonymous()
     }
 
     fn answering(&self, human: KeyHuman, is_agent: bool, via: Via) -> Human {

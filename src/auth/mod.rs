@@ -172,16 +172,16 @@ impl Authenticator {
     }
 
     /// The identity of a program that the kernel knows to run as this user, which is the broker's own. It may do in this
-    /// project what a member may.
+    /// project what a member may, and is the same owner as every other caller without a key.
     ///
     /// # Errors
     /// The project cannot be opened.
     pub async fn authenticate_user(&self, uid: u32, project: &ProjectId) -> Result<Arc<Identity>, Problem> {
-        let owner = Owner::local_user(uid);
-        let shared_rate = self.caller_rates.rate_of(owner.as_str());
+        let user = format!("uid:{uid}");
+        let shared_rate = self.caller_rates.rate_of(&user);
         let principal = Principal {
-            audit_name: owner.as_str().into(),
-            owner,
+            audit_name: user.into(),
+            owner: Owner::anonymous(),
             scope: Scope::Member,
             human: None,
             only_project: Some(project.clone()),

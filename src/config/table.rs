@@ -30,7 +30,8 @@ settings! {
     port: u16 = "8000", Integer(0..=u16::MAX);
 
     /// Although no key is required, start on a non-loopback `host`, and serve programs of other users of this machine on a
-    /// loopback `host`, which else serves its own user and root: every caller that reaches the port is accepted.
+    /// loopback `host`, which else serves its own user and root: every caller that reaches the port is accepted, and may act
+    /// as every agent without a key.
     allow_anonymous: bool = "false", Choice(SWITCH);
 
     /// Require an API key, or a token of `jwt_issuer`, from every caller. Needs `admin_key`, `admin_key_file` or
@@ -429,10 +430,19 @@ impl Config {
     /// Warnings for the operator at the start: settings that are allowed and probably a mistake.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
+        if self.is_loopback() && self.allow_anonymous && !self.enable_auth {
+            warnings.push(
+                "authentication is off, and allow_anonymous lets every user of this machine in: they may act as each of \
+                 your agents and read what it gets; set enable_auth = true, or leave allow_anonymous out",
+            );
+        }
         if !self.is_loopback() {
             if !self.enable_auth {
-                warnings
-                    .push("every caller that reaches this address may read and send messages: authentication is off");
+                warnings.push(
+                    "authentication is off, and this address can be reached from other machines: every caller may act as \
+                     each of your agents, read what it gets and send in its name; set enable_auth = true, or listen on \
+                     127.0.0.1",
+                );
                 if self.admin_key.is_none() && self.admin_key_file.is_none() {
                     warnings
                         .push("every caller that reaches this address may administer projects: no admin key is set");

@@ -251,9 +251,9 @@ impl BrokerSide {
     fn open(&self, link: Link, hello: Option<&HelloResult>, lines: &mut Lines) -> Result<(), Lost> {
         let stream = Arc::clone(&link.stream);
         let mut state = self.shared.state();
-        let name = name_to_register(&state, hello.and_then(|hello| hello.name.as_deref()), hello.is_some());
-        let metadata = state.identity.metadata();
-        let opening = state.replay.opening(name.as_ref(), &metadata, hello.is_none());
+        state.name = name_to_register(&state, hello.and_then(|hello| hello.name.as_deref()), hello.is_some());
+        let metadata = state.identity.metadata(&state.naming);
+        let opening = state.replay.opening(state.name.as_ref(), &metadata, hello.is_none());
         let lists_changed = hello.is_some_and(|hello| {
             state.note_introduction(Some(after_own(INSTRUCTIONS, &hello.backend_instructions)));
             state.note_lists(hello.lists != AUDIENCE.digest())

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use actors::model::{SessionName, is_conversation};
+use actors::model::{AUTOMATIC_NAME, SessionName, is_conversation};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -136,7 +136,7 @@ impl Identity {
 
     /// The metadata of a session that the front registers. Others see it, and the broker finds the session of a
     /// conversation by it.
-    pub fn metadata(&self) -> Map<String, Value> {
+    pub fn metadata(&self, naming: &Naming) -> Map<String, Value> {
         let members = [
             ("product", &self.product),
             ("conversation", &self.conversation),
@@ -145,7 +145,8 @@ impl Identity {
         let given = members
             .into_iter()
             .filter_map(|(name, value)| Some((name.to_owned(), json!(value.as_ref()?))));
-        given.collect()
+        let automatic = (*naming == Naming::Automatic).then(|| (AUTOMATIC_NAME.to_owned(), json!(true)));
+        given.chain(automatic).collect()
     }
 
     /// The name after the folder.
@@ -218,7 +219,7 @@ mod tests {
         let agent = identity.agent(Some("shop".to_owned()));
         assert_eq!(agent.conversation.as_deref(), Some("f5f36726-0001"));
         assert_eq!(
-            Value::Object(identity.metadata()),
+            Value::Object(identity.metadata(&Naming::ByAgent)),
             json!({"product": "claude-code", "conversation": "f5f36726-0001", "directory": "shop"})
         );
         assert_eq!(identity.conversation_name().as_str(), "shop-f5f36726");

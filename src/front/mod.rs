@@ -67,6 +67,10 @@ pub struct Options {
 /// The system has no thread or no descriptor left.
 pub fn run(options: Options, stdout: Stdout, dial: Arc<dyn Dial>) -> std::io::Result<std::convert::Infallible> {
     let state = State {
+        name: match &options.naming {
+            Naming::Given(name) => Some(name.clone()),
+            Naming::ByAgent | Naming::Automatic => None,
+        },
         identity: options.identity,
         naming: options.naming,
         wake: options.wake,

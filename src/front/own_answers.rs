@@ -14,7 +14,7 @@ use crate::json::scan::ScanError;
 use crate::mcp::{
     handshake::{
         ALREADY_INITIALIZED, Introduction, check_is_object, check_params, discover_result, initialize_result,
-        with_changing_lists,
+        with_changing_lists, with_name,
     },
     lists::result_text,
     rpc::{INVALID_REQUEST, Params, RpcError},
@@ -111,12 +111,15 @@ pub fn discover(state: &State) -> Option<Vec<u8>> {
     })
 }
 
-/// The result of a handshake, with the instructions of the broker and its backends.
+/// The result of a handshake, with the instructions of the broker and its backends, and the name of the agent.
 pub fn introduced(state: &State, mut result: Value) -> Value {
     if let Some(instructions) = &state.instructions {
         result["instructions"] = json!(instructions);
     }
-    result
+    match &state.name {
+        Some(name) => with_name(result, name.as_str()),
+        None => result,
+    }
 }
 
 fn initialize(state: &mut State, params: &Params<'_>) -> Result<Value, RpcError> {

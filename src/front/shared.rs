@@ -11,6 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use actors::model::SessionName;
 use serde_json::json;
 
 use super::{
@@ -81,6 +82,8 @@ pub struct State {
     pub lists: Lists,
     /// The instructions of the broker with those of its backends, as it told them last. `None`: those of this build.
     pub instructions: Option<String>,
+    /// The name that the front registers on this connection.
+    pub name: Option<SessionName>,
     /// What the broker says of itself is not known yet: handshakes wait for it.
     pub awaits_introduction: bool,
     /// The connection, from the moment in which it is opened.

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json, value::RawValue};
 use super::{
     list_changes::LISTS_CHANGE,
     lists::cacheable_by_all,
+    prompts::quoted,
     reply::server_info,
     rpc::{Params, RpcError, shortened},
     tasks,
@@ -98,6 +99,20 @@ impl Introduction {
             client: client_info.and_then(|client| serde_json::from_str(client.get()).ok()),
         })
     }
+}
+
+/// The result of a handshake for an agent that has this name already, which others do not get.
+pub fn with_name(mut result: Value, name: &str) -> Value {
+    let name = quoted(name);
+    let instructions = result["instructions"].as_str().unwrap_or_default();
+    result["instructions"] = json!(format!(
+        "You are {name}: others reach you by this name. To have another one, register it: {name} then still reaches you.\n\n\
+         {instructions}"
+    ));
+    if let Some(scope) = result.get_mut("cacheScope") {
+        *scope = json!("private");
+    }
+    result
 }
 
 /// The result of `initialize` for a revision. `tools_change` says that `notifications/tools/list_changed` may be sent.

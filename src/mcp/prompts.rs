@@ -17,7 +17,8 @@ use serde_json::{Value, json};
 use super::fixtures;
 use super::rpc::{Params, RpcError, shortened};
 use crate::json::scan;
-use template::{quoted, render};
+pub use template::quoted;
+use template::render;
 
 /// Bytes of one argument.
 const ARGUMENT_LEN_MAX: usize = 16 * 1024;
@@ -25,6 +26,9 @@ const ARGUMENT_LEN_MAX: usize = 16 * 1024;
 const NAMED_LEN_MAX: usize = 20;
 /// Bytes of a protocol version that a text shows; registration does not bound them.
 const VERSION_LEN_MAX: usize = 64;
+
+/// The name that the agent has already, in texts.
+const OWN_NAME: &str = "own_name";
 
 /// A prompt, as `prompts/list` shows it and `prompts/get` renders it.
 pub struct Prompt {
@@ -158,12 +162,13 @@ pub fn list() -> Value {
     LIST.clone()
 }
 
-/// The result of `prompts/get`: the text with the arguments and the current values of the project.
+/// The result of `prompts/get`: the text with the arguments and the current values of the project, for an agent that may
+/// have a name already.
 ///
 /// # Errors
 /// Invalid params: an unknown prompt or argument, a missing required argument, or one that is no string or too long
 /// (server/prompts, Error Handling).
-pub fn get(project: &ProjectHandle, params: &Params<'_>) -> Result<Value, RpcError> {
+pub fn get(project: &ProjectHandle, own_name: Option<&str>, params: &Params<'_>) -> Result<Value, RpcError> {
     let name = params
         .named()
         .ok_or_else(|| RpcError::invalid_params("Invalid params: name must be a string, the name of a prompt"))?;
@@ -179,7 +184,8 @@ pub fn get(project: &ProjectHandle, params: &Params<'_>) -> Result<Value, RpcErr
         .facts
         .iter()
         .map(|fact| (fact.name, (fact.value)(project, &given)));
-    let values: Vec<_> = given.quoted().chain(facts).collect();
+    let own_name = own_name.map(|name| (OWN_NAME, quoted(name)));
+    let values: Vec<_> = given.quoted().chain(facts).chain(own_name).collect();
     let text = render(prompt.text, &values);
     Ok(json!({
         "description": prompt.description,

@@ -54,6 +54,8 @@ use crate::{
 
 /// The longest time that the last events take at the end of the process.
 const EVENTS_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
+/// Longest time in which the last signs of life of sessions are stored when the broker ends.
+const KEEP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest time at the end of the process for the spans that are queued.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 /// The part of the shutdown grace that is kept for them, at most a tenth.
@@ -281,6 +283,13 @@ impl Application {
         self.local.stop().await;
         drop(self.rubberduck.take());
         tracing::info!(connections = self.connections.len(), "shutting down");
+        if let Some(broker) = self.state.broker.get()
+            && tokio::time::timeout(KEEP_TIMEOUT, broker.keep_heartbeats())
+                .await
+                .is_err()
+        {
+            tracing::warn!("the last signs of life of sessions were not stored in time");
+        }
         self.connections.close_all(CloseReason::ShuttingDown);
         self.connections.wait_until_empty().await;
         self.server.stop().await;

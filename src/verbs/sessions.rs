@@ -51,16 +51,11 @@ pub async fn list(project: &ProjectHandle, query: &SessionQuery, with_capabiliti
 
 /// The desk, where it is needed to show one of these sessions.
 async fn desk_of(project: &ProjectHandle, members: &[Arc<Member>]) -> Option<Arc<DeskSummary>> {
-    if members.iter().any(|member| is_human(member)) {
+    if members.iter().any(|member| member.record.is_human()) {
         project.desk().await.ok()
     } else {
         None
     }
-}
-
-/// Whether a session is that of a person.
-fn is_human(member: &Member) -> bool {
-    member.record.metadata.get("kind").and_then(Value::as_str) == Some("human")
 }
 
 /// Sessions whose numbers of waiting messages are asked from a shared store before they are sorted by them. With more of
@@ -175,7 +170,7 @@ impl SessionView<'_> {
     /// Shows a person as one, with what the desk knows.
     #[must_use]
     fn at_desk(mut self, member: &Member, desk: Option<&DeskSummary>) -> Self {
-        if is_human(member) {
+        if member.record.is_human() {
             let is_theirs = |console: &&ConsoleView| Some(&console.human) == member.record.name.as_ref();
             let consoles: Vec<_> = desk.iter().flat_map(|desk| &desk.consoles).filter(is_theirs).collect();
             let best = consoles.iter().map(|console| console.presence).min();

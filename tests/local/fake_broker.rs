@@ -215,8 +215,16 @@ fn the_hello_tells_who_the_agent_is() {
         .args(&["--no-start", "--auto-name"])
         .of_claude_code(&project, "c-1");
     let mut front = front.start();
-    front.initialize("claude-code");
+    let client = json!({"name": "claude-code", "version": "1"});
+    let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client});
+    let initialize = front.asks("initialize", &hello);
     let mut connection = broker.accepts(Some("shop-2"));
+    // The handshake has waited for the name.
+    let instructions = front.answer(initialize)["result"]["instructions"].take();
+    assert!(
+        instructions.as_str().unwrap().starts_with("You are \"shop-2\""),
+        "{instructions}"
+    );
     let agent = &connection.hello["params"]["agent"];
     assert_eq!(
         *agent,
@@ -227,7 +235,7 @@ fn the_hello_tells_who_the_agent_is() {
     assert_eq!(arguments["name"], "shop-2");
     assert_eq!(
         arguments["metadata"],
-        json!({"product": "claude-code", "conversation": "c-1", "directory": "shop"})
+        json!({"product": "claude-code", "conversation": "c-1", "directory": "shop", "automatic_name": true})
     );
     drop(connection);
     let connection = broker.accepts(None);

@@ -22,10 +22,13 @@ mod hooks;
 mod idle;
 mod keys;
 mod mail;
+mod named;
+mod owners;
 mod pauses;
 mod places;
 mod reconnecting;
 mod rest;
+mod restarts;
 mod rungs;
 mod runtime;
 #[path = "../support/screen.rs"]

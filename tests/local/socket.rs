@@ -69,12 +69,13 @@ fn both_eras_are_served_on_the_socket() {
     bob.sees(["hi"]);
     bob.sends("yo").to(&alice);
     alice.sees(["yo"]);
-    // A program of the same machine is another owner than an anonymous caller over HTTP.
-    let error = local
+    // A program of the same machine is the same owner as a caller over HTTP without a key.
+    let registered = local
         .broker
         .client()
-        .is_refused("register_session", json!({"name": "alice"}));
-    assert_eq!(error["code"], "forbidden", "{error}");
+        .calls("register_session", json!({"name": "alice"}));
+    assert_eq!(registered["resumed"], true, "{registered}");
+    alice.is_refused_as("session_taken_over", "heartbeat", json!({}));
 }
 
 #[test]

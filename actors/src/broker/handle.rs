@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::join_all;
 use tokio::{sync::watch, time::timeout};
 use uuid::Uuid;
 
@@ -72,6 +73,15 @@ impl BrokerHandle {
     /// The open projects.
     pub fn open_projects(&self) -> Vec<ProjectHandle> {
         self.projects.all_open()
+    }
+
+    /// Keeps the last signs of life of all sessions, because the broker ends.
+    pub async fn keep_heartbeats(&self) {
+        let projects = self.open_projects();
+        let kept = projects.iter().map(|project| project.control().keep_heartbeats());
+        for failed in join_all(kept).await.into_iter().filter_map(Result::err) {
+            tracing::warn!(error = %failed, "the last signs of life of sessions could not be stored");
+        }
     }
 
     /// The records of all projects, deleted ones included, sorted by id.

@@ -287,12 +287,24 @@ impl KeyRecord {
 }
 
 /// The owner of a session. Only this owner can act as the session.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Owner(Arc<str>);
 
+impl<'de> Deserialize<'de> for Owner {
+    /// Earlier versions stored programs on the local socket as an owner of their own, `uid:` and the number of their user.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Ok(match text.strip_prefix("uid:") {
+            Some(_) => Self::anonymous(),
+            None => Self(text.into()),
+        })
+    }
+}
+
 impl Owner {
-    /// The owner of all callers without a key, where keys are not required.
+    /// The owner of all callers without a key: programs on the local socket, and callers over HTTP where keys are not
+    /// required.
     #[must_use]
     pub fn anonymous() -> Self {
         Self("anonymous".into())
@@ -316,12 +328,6 @@ impl Owner {
         Self(format!("jwt:{subject}").into())
     }
 
-    /// The owner for a user of this machine.
-    #[must_use]
-    pub fn local_user(uid: u32) -> Self {
-        Self(format!("uid:{uid}").into())
-    }
-
     /// The owner of a session whose agent is still to come: the first caller that registers its name becomes the owner.
     #[must_use]
     pub fn unclaimed() -> Self {
@@ -332,12 +338,6 @@ impl Owner {
     #[must_use]
     pub fn is_unclaimed(&self) -> bool {
         &*self.0 == "unclaimed"
-    }
-
-    /// Whether the owner is a user of this machine.
-    #[must_use]
-    pub fn is_local_user(&self) -> bool {
-        self.0.starts_with("uid:")
     }
 
     /// Whether the owner is a key of a project.
@@ -557,6 +557,20 @@ mod tests {
             [&Owner::default(), &operator, &key, &subject].map(Owner::is_key),
             [false, false, true, false]
         );
+    }
+
+    #[test]
+    fn a_program_on_the_local_socket_is_the_owner_of_all_callers_without_a_key() {
+        let stored = |text: &str| serde_json::from_value::<Owner>(text.into()).unwrap();
+        assert_eq!(stored("uid:1000"), Owner::anonymous());
+        for owner in [
+            Owner::anonymous(),
+            Owner::operator(),
+            Owner::unclaimed(),
+            Owner::subject("uid:1"),
+        ] {
+            assert_eq!(stored(owner.as_str()), owner);
+        }
     }
 
     #[test]

@@ -57,7 +57,10 @@ pub use question::{
     TYPING_SHOWN, Urgency, Via,
 };
 pub use receipt::CallReceipt;
-pub use session::{ALIASES_LEN_MAX, Holder, PresenceTimeouts, SessionRecord, SessionStatus, is_conversation};
+pub use session::{
+    ALIASES_LEN_MAX, AUTOMATIC_NAME, HUMAN_KIND, Holder, PresenceTimeouts, SessionRecord, SessionStatus,
+    is_conversation, is_name_automatic,
+};
 pub use trace::TraceContext;
 pub use version::{accepts_version, are_compatible};
 pub use wake::{

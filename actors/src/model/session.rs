@@ -16,6 +16,9 @@ pub fn is_conversation(id: &str) -> bool {
     (1..=CONVERSATION_BYTES_MAX).contains(&id.len()) && !id.contains(char::is_control)
 }
 
+/// The `kind` in the metadata of the session of a person.
+pub const HUMAN_KIND: &str = "human";
+
 /// Aliases of one session.
 pub const ALIASES_LEN_MAX: usize = 8;
 
@@ -45,6 +48,15 @@ pub struct SessionRecord {
     pub wake: WakePreference,
 }
 
+/// The member of the metadata of a session whose front has chosen its name.
+pub const AUTOMATIC_NAME: &str = "automatic_name";
+
+/// Whether the metadata say that a front has chosen the name of their session, and not its agent.
+#[must_use]
+pub fn is_name_automatic(metadata: &Map<String, Value>) -> bool {
+    metadata.get(AUTOMATIC_NAME) == Some(&Value::Bool(true))
+}
+
 /// The caller that currently has a session, as far as it can be told apart from earlier ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
@@ -54,6 +66,10 @@ pub struct Holder {
     /// The holder registered without a connection. Earlier versions read it, and left the incarnation of a first holder at
     /// 0: one without a connection has no other id than that of the lists.
     pub by_id: bool,
+    /// No agent has registered the session: commands send in its name. It ends soon after the last message, unless one
+    /// waits for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub only_sends: bool,
 }
 
 impl Holder {
@@ -80,6 +96,18 @@ impl SessionRecord {
         }
     }
 
+    /// Whether the session outlives its caller: another one can resume it by its name.
+    #[must_use]
+    pub fn is_durable(&self) -> bool {
+        self.name.is_some() && !self.holder.only_sends
+    }
+
+    /// Whether the session is that of a person.
+    #[must_use]
+    pub fn is_human(&self) -> bool {
+        self.metadata.get("kind").and_then(Value::as_str) == Some(HUMAN_KIND)
+    }
+
     /// The name and the aliases.
     pub fn names(&self) -> impl Iterator<Item = &SessionName> {
         self.name.iter().chain(&self.aliases)
@@ -104,7 +132,7 @@ impl SessionRecord {
     /// Whether a caller that passes this id acts as the session.
     #[must_use]
     pub fn acts_by(&self, id: SessionId) -> bool {
-        let Holder { incarnation, by_id } = self.holder;
+        let Holder { incarnation, by_id, .. } = self.holder;
         self.holder_id() == id && (incarnation != 0 || by_id)
     }
 

@@ -60,6 +60,8 @@ pub struct Project {
     /// Sessions that were put or have ended here during such a read, whose answer may be older.
     pub(super) changed_locally: HashSet<SessionId>,
     pub(super) heartbeats: Heartbeats,
+    /// The broker ends.
+    pub(super) is_stopping: bool,
     /// The effects of frames, in the order of the frames.
     pub(super) frame_effects: OrderedOps<Project>,
     pub(super) resync: Resync,
@@ -137,6 +139,7 @@ impl Project {
             refreshing: 0,
             changed_locally: HashSet::new(),
             heartbeats: Heartbeats::default(),
+            is_stopping: false,
             frame_effects: OrderedOps::default(),
             resync: Resync::default(),
             known_seq,
@@ -260,6 +263,7 @@ impl Actor for Project {
             self.request_resync(None, ctx);
         } else {
             self.load_sessions(ctx);
+            self.keep_heartbeats_later(ctx);
         }
         if self.closing.is_some() {
             Self::end_sessions(self.directory.all().into_iter(), ctx);

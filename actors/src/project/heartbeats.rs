@@ -15,6 +15,8 @@ pub(super) struct LastSeen {
     pub mono_ms: u64,
     /// The session left of its own will.
     pub left: bool,
+    /// The session has a live connection, as far as its store keeps that.
+    pub connected: bool,
 }
 
 impl LastSeen {
@@ -22,6 +24,7 @@ impl LastSeen {
     fn is_newer_than(self, known: Self) -> bool {
         self.mono_ms > known.mono_ms.saturating_add(millis(HEARTBEAT_RESOLUTION))
             || (self.left != known.left && self.mono_ms >= known.mono_ms)
+            || self.connected != known.connected
     }
 
     fn is_close_to(self, known: Self) -> bool {
@@ -34,13 +37,15 @@ impl LastSeen {
             session,
             ago: now.since(self.mono_ms),
             has_left: self.left,
+            is_connected: self.connected,
         }
     }
 
-    fn from_heartbeat(heartbeat: &Heartbeat, now: Now) -> Self {
+    pub fn from_heartbeat(heartbeat: &Heartbeat, now: Now) -> Self {
         Self {
             mono_ms: now.mono_ms.saturating_sub(millis(heartbeat.ago)),
             left: heartbeat.has_left,
+            connected: heartbeat.is_connected,
         }
     }
 }
@@ -103,7 +108,7 @@ impl Heartbeats {
         if is_new {
             let seen = LastSeen {
                 mono_ms: now.mono_ms,
-                left: false,
+                ..LastSeen::default()
             };
             let source = Source::Frame(frame);
             self.known.insert(session, KnownHeartbeat { seen, source });
@@ -179,7 +184,11 @@ mod tests {
     }
 
     fn seen(mono_ms: u64, left: bool) -> LastSeen {
-        LastSeen { mono_ms, left }
+        LastSeen {
+            mono_ms,
+            left,
+            connected: false,
+        }
     }
 
     fn exchange(
@@ -218,6 +227,7 @@ mod tests {
             session,
             ago,
             has_left: left,
+            is_connected: false,
         };
         exchange_slowly(heartbeats, heartbeat, 0, 10_000, 10_400)
     }
@@ -235,6 +245,7 @@ mod tests {
             session: bob,
             ago: Duration::ZERO,
             has_left: left,
+            is_connected: false,
         };
         let back = Some((seen(11_400, false), None));
         assert_eq!(
@@ -261,6 +272,7 @@ mod tests {
             session: bob,
             ago: Duration::from_millis(300),
             has_left: true,
+            is_connected: false,
         };
         let received = Some((seen(10_150, true), Some(10_300)));
         assert_eq!(exchange(&mut heartbeats, left, 0, 10_450), received);
@@ -275,6 +287,7 @@ mod tests {
             session: bob,
             ago: Duration::from_secs(2),
             has_left: false,
+            is_connected: false,
         };
         let exchange = |heartbeats: &mut Heartbeats| exchange(heartbeats, heartbeat, 0, 10_000);
         assert_eq!(exchange(&mut heartbeats), Some((seen(8_000, false), None)));
@@ -292,6 +305,7 @@ mod tests {
             session: bob,
             ago: Duration::from_secs(seconds),
             has_left: left,
+            is_connected: false,
         };
         let mut heartbeats = Heartbeats::default();
         assert!(heartbeats.apply_put_frame(bob, 7, at(10_000)));

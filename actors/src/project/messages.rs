@@ -50,6 +50,13 @@ pub(super) struct RequestResync {
     pub done: Option<oneshot::Sender<()>>,
 }
 
+/// Keeps the last signs of life of the sessions, because the broker ends: from then on no other is kept.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct KeepHeartbeats {
+    pub reply: oneshot::Sender<Result<(), BrokerError>>,
+}
+
 /// Closes the project: its sessions end, then the actor, then `done` gets a message.
 #[derive(Message)]
 #[rtype(result = "()")]

@@ -6,6 +6,7 @@ mod handle;
 mod heartbeats;
 mod messages;
 mod pending_puts;
+mod presence;
 mod projects;
 mod registration;
 mod replication;

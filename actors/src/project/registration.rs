@@ -7,7 +7,10 @@ use serde_json::{Map, Value};
 use tokio::sync::oneshot;
 
 use crate::{
-    model::{BrokerError, Capabilities, Holder, Owner, SessionId, SessionName, SessionRecord, WakePreference},
+    model::{
+        ALIASES_LEN_MAX, AUTOMATIC_NAME, BrokerError, Capabilities, HUMAN_KIND, Holder, Owner, SessionId, SessionName,
+        SessionRecord, WakePreference, is_name_automatic,
+    },
     session::{Connection, Member},
 };
 
@@ -33,6 +36,8 @@ pub struct Registration {
     /// The agent of this name is not here: a sender expects it, or a program sends as it and goes. A new session is
     /// disconnected from the start, and one that the caller could take stays as it is.
     pub is_absent: bool,
+    /// With `is_absent`: a program sends as it, and awaits no answer to what it sends. A new session ends soon.
+    pub only_sends: bool,
 }
 
 /// The answer to a registration.
@@ -41,6 +46,8 @@ pub struct Registered {
     pub member: Arc<Member>,
     /// The session existed before, with its inbox.
     pub resumed: bool,
+    /// The name that the session had, if it has another one now.
+    pub former_name: Option<SessionName>,
     /// The session was active before this registration.
     pub was_active: bool,
     /// The time since the last heartbeat before this registration; None for a new session.
@@ -96,7 +103,7 @@ pub(super) struct Candidate<'a> {
 pub(super) struct Facts<'a> {
     /// The session that the caller says it has.
     pub current: Option<Candidate<'a>>,
-    /// The session that has the wanted name.
+    /// The session that has the wanted name; for a name that a front has chosen, also as an alias.
     pub holder: Option<Candidate<'a>>,
     /// Sessions of the project.
     pub sessions_len: usize,
@@ -119,16 +126,19 @@ pub(super) struct Plan {
     pub evicts: Option<SessionId>,
     /// The session that the caller leaves for this one.
     pub leaves: Option<SessionId>,
+    /// The name that the session had before.
+    pub renames: Option<SessionName>,
 }
 
 impl Registration {
     /// Decides what this registration does.
     ///
-    /// The session is the holder of the name; otherwise the caller's own, if it can take the name; otherwise a new one.
+    /// The session is the holder of the name; otherwise the caller's own, if it can take the name; otherwise a new one. A
+    /// session takes a name if it has none, if its front has chosen the one that it has, and if the name is its alias.
     ///
     /// # Errors
-    /// `forbidden` for a name that another owner holds, and for a new session beyond the maximum; `invalid_argument` for
-    /// aliases without a name.
+    /// `forbidden` for a name that another owner or a person holds, and for a new session beyond the maximum;
+    /// `invalid_argument` for aliases without a name.
     pub(super) fn plan(&self, facts: &Facts<'_>) -> Result<Plan, BrokerError> {
         let is_own = |candidate: &&Candidate<'_>| self.may_own(candidate.record);
         // A session of another owner counts as missing.
@@ -138,13 +148,22 @@ impl Registration {
             .as_ref()
             .filter(|holder| holder.is_orphaned && !is_own(holder));
         let holder = facts.holder.as_ref().filter(|_| evicted.is_none());
-        let can_take_the_name = |own: &&Candidate<'_>| self.name.is_none() || own.record.name.is_none();
+        let can_take_the_name = |own: &&Candidate<'_>| {
+            let Candidate { record, .. } = own;
+            let is_replaced = record.name.is_none() || is_name_automatic(&record.metadata);
+            self.name
+                .as_ref()
+                .is_none_or(|name| is_replaced || record.aliases.contains(name))
+        };
         let subject = holder.or_else(|| current.filter(can_take_the_name));
         let renews = subject.is_some_and(|subject| current.is_some_and(|own| own.record.id == subject.record.id));
         let record = match subject {
             Some(subject) if !is_own(&subject) => {
                 let text = "the name belongs to a session of another key: choose another";
                 return Err(BrokerError::forbidden(text));
+            }
+            Some(subject) if subject.record.is_human() && !self.is_of_human() => {
+                return Err(BrokerError::forbidden("the name is that of a person: choose another"));
             }
             Some(subject) => self.renewed(subject, renews),
             None if facts.sessions_len >= facts.sessions_max => return Err(too_many_sessions(facts.sessions_max)),
@@ -163,13 +182,28 @@ impl Registration {
             renews,
             evicts: evicted.map(id_of),
             leaves: current.map(id_of).filter(|id| *id != record.id),
+            renames: subject
+                .and_then(|subject| subject.record.name.clone())
+                .filter(|before| record.name.as_ref() != Some(before)),
             record,
         })
     }
 
+    /// Whether a person registers, and not an agent.
+    fn is_of_human(&self) -> bool {
+        let kind = self.metadata.as_ref().and_then(|metadata| metadata.get("kind"));
+        kind.is_some_and(|kind| kind == HUMAN_KIND)
+    }
+
+    /// Whether a front has chosen the name.
+    pub(super) fn is_name_automatic(&self) -> bool {
+        self.metadata.as_ref().is_some_and(is_name_automatic)
+    }
+
     /// Whether a session that has the wanted name stays as it is: its agent is not here, or is another than the caller.
     pub(super) fn leaves_alone(&self, holder: &SessionRecord) -> bool {
-        self.is_absent && (self.owner.is_unclaimed() || holder.owner == self.owner)
+        let is_kept_longer = holder.holder.only_sends && !self.only_sends;
+        self.is_absent && (self.owner.is_unclaimed() || holder.owner == self.owner && !is_kept_longer)
     }
 
     /// Whether the caller is the owner of a session, or may become it.
@@ -179,18 +213,45 @@ impl Registration {
 
     fn renewed(&self, subject: &Candidate<'_>, renews: bool) -> SessionRecord {
         let before = subject.record;
-        let name = self.name.clone().or_else(|| before.name.clone());
+        let is_found_by_alias =
+            self.is_name_automatic() && self.name.as_ref().is_some_and(|name| before.aliases.contains(name));
+        let wanted = self.name.clone().filter(|_| !is_found_by_alias);
+        let name = wanted.or_else(|| before.name.clone());
+        let mut aliases = other_names(self.aliases.as_ref().unwrap_or(&before.aliases), name.as_ref());
+        if let Some(former) = before.name.as_ref().filter(|former| name.as_ref() != Some(former))
+            && !aliases.contains(former)
+        {
+            aliases.truncate(ALIASES_LEN_MAX - 1);
+            aliases.push(former.clone());
+        }
         SessionRecord {
             id: before.id,
-            aliases: other_names(self.aliases.as_ref().unwrap_or(&before.aliases), name.as_ref()),
+            aliases,
             name,
             capabilities: self.capabilities.clone().unwrap_or_else(|| before.capabilities.clone()),
-            metadata: self.metadata.clone().unwrap_or_else(|| before.metadata.clone()),
+            metadata: self.renewed_metadata(before),
             connected_at_ms: before.connected_at_ms,
             owner: self.owner.clone(),
             holder: self.next_holder(before, renews),
             wake: self.wake.unwrap_or(before.wake),
         }
+    }
+
+    /// A name that an agent has chosen stays its choice when a front registers it, and one of a front stays so until the
+    /// agent chooses one.
+    fn renewed_metadata(&self, before: &SessionRecord) -> Map<String, Value> {
+        let mut metadata = self.metadata.clone().unwrap_or_else(|| before.metadata.clone());
+        let was_automatic = before.name.is_none() || before.holder.only_sends || is_name_automatic(&before.metadata);
+        let is_automatic = match &self.name {
+            Some(_) => self.is_name_automatic() && was_automatic,
+            None => is_name_automatic(&before.metadata),
+        };
+        if is_automatic {
+            metadata.insert(AUTOMATIC_NAME.to_owned(), Value::Bool(true));
+        } else {
+            metadata.remove(AUTOMATIC_NAME);
+        }
+        metadata
     }
 
     fn new_record(&self, now_ms: u64) -> SessionRecord {
@@ -205,7 +266,10 @@ impl Registration {
             holder: Holder::default(),
             wake: self.wake.unwrap_or_default(),
         };
-        record.holder = self.next_holder(&record, false);
+        record.holder = Holder {
+            only_sends: self.is_absent && self.only_sends,
+            ..self.next_holder(&record, false)
+        };
         record
     }
 
@@ -220,6 +284,7 @@ impl Registration {
                 before.new_incarnation()
             },
             by_id: self.connection.is_none() || (renews && before.holder.by_id),
+            only_sends: false,
         }
     }
 }
@@ -263,195 +328,4 @@ pub(super) fn records_too_large(limit: usize) -> BrokerError {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::KeyId;
-
-    fn owner(key: &str) -> Owner {
-        Owner::key(&KeyId::parse(key).unwrap())
-    }
-
-    fn name(text: &str) -> SessionName {
-        SessionName::parse(text).unwrap()
-    }
-
-    /// A session with a connection.
-    fn session(named: Option<&str>, key: &str) -> SessionRecord {
-        SessionRecord {
-            id: SessionId::generate(),
-            name: named.map(name),
-            capabilities: Capabilities::default(),
-            metadata: Map::from_iter([("kept".to_owned(), Value::Bool(true))]),
-            aliases: Vec::new(),
-            connected_at_ms: 7,
-            owner: owner(key),
-            holder: Holder::default(),
-            wake: WakePreference::default(),
-        }
-    }
-
-    fn candidate(record: &SessionRecord) -> Candidate<'_> {
-        Candidate {
-            record,
-            is_orphaned: false,
-        }
-    }
-
-    fn facts<'a>(current: Option<&'a SessionRecord>, holder: Option<&'a SessionRecord>) -> Facts<'a> {
-        Facts {
-            current: current.map(candidate),
-            holder: holder.map(candidate),
-            sessions_len: 2,
-            sessions_max: 3,
-            now_ms: 1000,
-        }
-    }
-
-    /// Of a caller without a connection, which names its session by id.
-    fn registration(named: Option<&str>, key: &str) -> Registration {
-        Registration {
-            name: named.map(name),
-            owner: owner(key),
-            ..Registration::default()
-        }
-    }
-
-    #[test]
-    fn an_unknown_name_gets_a_new_session_and_the_caller_leaves_the_one_it_had() {
-        let own = session(Some("alice"), "k1");
-        let plan = registration(Some("bob"), "k1").plan(&facts(Some(&own), None)).unwrap();
-        assert!(!plan.resumes && !plan.renews && plan.evicts.is_none());
-        assert_eq!(plan.leaves, Some(own.id));
-        let SessionRecord {
-            name: named,
-            connected_at_ms,
-            holder,
-            owner: owned_by,
-            ..
-        } = plan.record;
-        assert_eq!(
-            (named, connected_at_ms, owned_by),
-            (Some(name("bob")), 1000, owner("k1"))
-        );
-        assert!(holder.incarnation != 0 && holder.by_id);
-    }
-
-    #[test]
-    fn a_known_name_resumes_its_session_and_keeps_what_is_not_given() {
-        let (own, holder) = (session(None, "k1"), session(Some("bob"), "k1"));
-        let plan = registration(Some("bob"), "k1")
-            .plan(&facts(Some(&own), Some(&holder)))
-            .unwrap();
-        assert!(plan.resumes && !plan.renews);
-        assert_eq!((plan.record.id, plan.leaves), (holder.id, Some(own.id)));
-        assert_eq!(
-            (&plan.record.metadata, plan.record.connected_at_ms),
-            (&holder.metadata, 7)
-        );
-    }
-
-    #[test]
-    fn aliases_are_replaced_when_given_and_kept_when_absent() {
-        let mut holder = session(Some("bob"), "k1");
-        holder.aliases = vec![name("reviewer")];
-        let mut wanted = registration(Some("bob"), "k1");
-        let aliases = |wanted: &Registration| wanted.plan(&facts(None, Some(&holder))).unwrap().record.aliases;
-        assert_eq!(aliases(&wanted), [name("reviewer")]);
-        wanted.aliases = Some(vec![name("tester"), name("bob"), name("tester"), name("db")]);
-        assert_eq!(aliases(&wanted), [name("tester"), name("db")]);
-        wanted.aliases = Some(Vec::new());
-        assert_eq!(aliases(&wanted), []);
-        let mut nameless = registration(None, "k1");
-        nameless.aliases = Some(vec![name("tester")]);
-        assert_eq!(
-            nameless.plan(&facts(None, None)).unwrap_err().code(),
-            "invalid_argument"
-        );
-        assert!(nameless.plan(&facts(Some(&holder), None)).is_ok());
-    }
-
-    #[test]
-    fn a_session_without_a_name_takes_one_and_a_named_session_keeps_its_own() {
-        let nameless = session(None, "k1");
-        let plan = registration(Some("bob"), "k1")
-            .plan(&facts(Some(&nameless), None))
-            .unwrap();
-        assert!(plan.resumes && plan.renews);
-        assert_eq!((plan.record.id, plan.record.name), (nameless.id, Some(name("bob"))));
-        let named = session(Some("alice"), "k1");
-        let plan = registration(None, "k1").plan(&facts(Some(&named), None)).unwrap();
-        assert_eq!(
-            (plan.record.id, plan.record.name, plan.leaves),
-            (named.id, named.name, None)
-        );
-    }
-
-    #[test]
-    fn a_name_of_another_owner_is_refused_unless_its_key_has_ended() {
-        let holder = session(Some("bob"), "k2");
-        let mut facts = facts(None, Some(&holder));
-        let wanted = registration(Some("bob"), "k1");
-        assert_eq!(wanted.plan(&facts).unwrap_err().code(), "forbidden");
-        facts.holder.as_mut().unwrap().is_orphaned = true;
-        let plan = wanted.plan(&facts).unwrap();
-        assert!(!plan.resumes && plan.record.id != holder.id);
-        assert_eq!(plan.evicts, Some(holder.id));
-    }
-
-    #[test]
-    fn an_owner_resumes_its_session_whatever_became_of_its_key() {
-        let holder = session(Some("bob"), "k1");
-        let mut facts = facts(None, Some(&holder));
-        facts.holder.as_mut().unwrap().is_orphaned = true;
-        let plan = registration(Some("bob"), "k1").plan(&facts).unwrap();
-        assert_eq!((plan.record.id, plan.evicts), (holder.id, None));
-    }
-
-    #[test]
-    fn a_session_of_another_owner_counts_as_missing() {
-        let other = session(None, "k2");
-        let plan = registration(None, "k1").plan(&facts(Some(&other), None)).unwrap();
-        assert!(!plan.resumes && plan.leaves.is_none() && plan.record.id != other.id);
-    }
-
-    #[test]
-    fn an_expected_name_belongs_to_its_first_caller() {
-        let mut expected = session(Some("bob"), "k1");
-        expected.owner = Owner::unclaimed();
-        let plan = registration(Some("bob"), "k2")
-            .plan(&facts(None, Some(&expected)))
-            .unwrap();
-        assert!(plan.resumes && !plan.renews);
-        assert_eq!((plan.record.id, &plan.record.owner), (expected.id, &owner("k2")));
-        let later = registration(Some("bob"), "k1").plan(&facts(None, Some(&plan.record)));
-        assert_eq!(later.unwrap_err().code(), "forbidden");
-    }
-
-    #[test]
-    fn only_a_new_session_counts_against_the_maximum() {
-        let holder = session(Some("bob"), "k1");
-        let mut facts = facts(None, Some(&holder));
-        facts.sessions_len = facts.sessions_max;
-        assert!(registration(Some("bob"), "k1").plan(&facts).unwrap().resumes);
-        facts.holder = None;
-        assert_eq!(
-            registration(Some("bob"), "k1").plan(&facts).unwrap_err().code(),
-            "forbidden"
-        );
-    }
-
-    #[test]
-    fn another_caller_gets_another_incarnation_and_the_holder_keeps_its_own() {
-        let mut before = session(Some("bob"), "k1");
-        let incarnation = |before: &SessionRecord, is_own: bool| {
-            let facts = facts(is_own.then_some(before), Some(before));
-            let holder = registration(Some("bob"), "k1").plan(&facts).unwrap().record.holder;
-            assert!(holder.by_id && holder.incarnation != 0);
-            holder.incarnation
-        };
-        incarnation(&before, true);
-        before.holder.incarnation = 5;
-        assert_ne!(incarnation(&before, false), 5);
-        assert_eq!(incarnation(&before, true), 5);
-    }
-}
+mod tests;

@@ -173,13 +173,20 @@ impl Project {
         on_done: impl FnOnce(&mut Self, Result<(), StoreError>, &mut Context<Self>) + 'static,
     ) {
         let asked = self.directory.announced_version();
-        let op = self.store.sessions();
+        let (sessions, kept) = (self.store.sessions(), self.store.kept_heartbeats(now()));
+        let op: Op<_> = Box::pin(async move { Ok((sessions.await?, kept.await?)) });
         self.refreshing += 1;
-        then(op, self, ctx, move |project, roster, ctx| {
+        then(op, self, ctx, move |project, read, ctx| {
             project.refreshing = project.refreshing.saturating_sub(1);
-            let refreshed = match roster {
-                Ok(roster) if project.is_outdated(&roster, asked) => return project.refresh_directory(ctx, on_done),
-                roster => roster.map(|roster| project.replace_directory(roster)),
+            let refreshed = match read {
+                Ok((roster, _)) if project.is_outdated(&roster, asked) => {
+                    return project.refresh_directory(ctx, on_done);
+                }
+                Ok((roster, kept)) if !project.store.is_shared() => {
+                    project.load_directory(roster, kept);
+                    Ok(())
+                }
+                read => read.map(|(roster, _)| project.replace_directory(roster)),
             };
             if project.refreshing == 0 {
                 project.changed_locally.clear();
@@ -202,14 +209,6 @@ impl Project {
     }
 
     fn replace_directory(&mut self, Roster { version, sessions }: Roster) {
-        if !self.store.is_shared() {
-            for record in sessions {
-                if self.directory.by_id(record.id).is_none() {
-                    self.put_in_directory(record, None, true);
-                }
-            }
-            return;
-        }
         let known = self.directory.all();
         let known = known.iter().map(|member| member.record.id);
         let is_known_better = |id: &SessionId| self.pending_puts.contains(*id) || self.changed_locally.contains(id);
@@ -243,7 +242,7 @@ impl Project {
                 }
             }
             Some(before) => {
-                let member = self.put_in_directory(record, Some(&before), false);
+                let member = self.put_in_directory(record, Some(&before));
                 let incarnation = member.record.holder.incarnation;
                 if incarnation != before.record.holder.incarnation {
                     member.address.report(Fence { incarnation });
@@ -280,6 +279,7 @@ impl Project {
         let seen = |member: &Member| LastSeen {
             mono_ms: member.shared.last_seen_mono_ms(),
             left: member.shared.has_left(),
+            connected: false,
         };
         let mut own = Vec::new();
         for member in self.directory.all() {

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use crate::{
     clock::rfc3339_text,
     model::{
-        DeadLetter, HOPS_MAX, Headers, Message, MessageId, Outcome, Priority, ProjectId, ReportChoice, SessionId,
-        SessionName,
+        DeadLetter, DeadLetterReason, HOPS_MAX, Headers, Message, MessageId, Outcome, Priority, ProjectId,
+        ReportChoice, SessionId, SessionName,
     },
     registry::builtin,
     storage::REPORT_LEN_MAX,
@@ -55,8 +55,11 @@ pub struct ShownRecipient {
 
 impl Fate {
     /// A message that became a dead letter. `outcome` is what the recipient said when it rejected it. None if the sender
-    /// is not told.
+    /// is not told, as of a recipient of a broadcast that has gone: the sender has not chosen it.
     pub fn of_dead_letter(dead: &DeadLetter, recipient: ShownRecipient, outcome: Option<&Outcome>) -> Option<Self> {
+        if dead.message.recipient.is_none() && dead.reason == DeadLetterReason::RecipientGone {
+            return None;
+        }
         Self::of(&dead.message, recipient, dead.reason.as_str(), outcome, dead.at_ms)
     }
 
@@ -236,6 +239,24 @@ mod tests {
         let of_builtin = message(&SessionRecord::unnamed(), builtin::DELIVERY_REPORT.name, &quiet);
         let dead = dead(of_builtin, DeadLetterReason::Expired);
         assert_eq!(Fate::of_dead_letter(&dead, ShownRecipient::default(), None), None);
+    }
+
+    #[test]
+    fn a_sender_is_not_told_that_a_recipient_of_a_broadcast_has_gone() {
+        let (project, alice) = (ProjectId::default_project(), SessionRecord::unnamed());
+        let is_told = |reason| {
+            let (protocol, headers) = (("chat", "1.0.0"), Headers::default());
+            let draft = Draft::new(&project, &alice, Addressing::Broadcast, protocol, "{}", &headers);
+            let dead = dead(draft.seal(MessageIds::default().next(NOW), None, NOW, false), reason);
+            Fate::of_dead_letter(&dead, ShownRecipient::default(), None).is_some()
+        };
+        assert!(!is_told(DeadLetterReason::RecipientGone));
+        assert!(is_told(DeadLetterReason::Rejected) && is_told(DeadLetterReason::Expired));
+        let direct = dead(
+            message(&alice, "chat", &Headers::default()),
+            DeadLetterReason::RecipientGone,
+        );
+        assert!(Fate::of_dead_letter(&direct, ShownRecipient::default(), None).is_some());
     }
 
     #[test]

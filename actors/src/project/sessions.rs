@@ -19,13 +19,14 @@ use super::{
 };
 use crate::{
     clock::now,
+    directory::Directory,
     model::{
         BrokerError, DeadLetterReason, ProjectEvent, ProjectRecord, SessionChange, SessionId, SessionName,
         SessionRecord, SessionStatus,
     },
     ops::then,
     session::{AgentInfo, Attach, Connection, Detach, EndSession, Member, Session, SessionSettings, SessionShared},
-    storage::{Op, PutOutcome, PutSession, SessionKey, StoreError},
+    storage::{LastSign, Op, PutOutcome, PutSession, SessionKey, StoreError},
     supervise::{self, ActorMetrics, Envelope},
 };
 
@@ -44,9 +45,13 @@ impl Project {
             .and_then(|id| self.directory.by_id(id))
             .filter(is_alive);
         let name = registration.name.as_ref();
-        let holder = name
-            .and_then(|name| self.directory.by_name(name.as_str()))
-            .filter(is_alive);
+        let find = if registration.is_name_automatic() {
+            Directory::by_name_or_alias
+        } else {
+            Directory::by_name
+        };
+        let holder = name.and_then(|name| find(&self.directory, name.as_str()));
+        let holder = holder.filter(is_alive);
         let sessions = [&current, &holder].into_iter().flatten().map(|member| member.record.id);
         let names = name.into_iter().chain(registration.aliases.iter().flatten());
         if let Some(put) = self.pending_puts.blocking(names, sessions) {
@@ -61,6 +66,7 @@ impl Project {
             let registered = Registered {
                 member: Arc::clone(holder),
                 resumed: true,
+                former_name: None,
                 was_active: status == SessionStatus::Active,
                 silence: Some(silence),
             };
@@ -97,13 +103,19 @@ impl Project {
         holder: Option<&Member>,
     ) -> Result<Plan, BrokerError> {
         let (limits, now_ms) = (self.policy.limits(), now().unix_ms);
-        let plan = registration.plan(&Facts {
+        let mut plan = registration.plan(&Facts {
             current: current.map(|member| candidate(member, &limits.record, now_ms)),
             holder: holder.map(|member| candidate(member, &limits.record, now_ms)),
             sessions_len: self.directory.len() + self.pending_puts.new_len(),
             sessions_max: limits.sessions_max,
             now_ms,
         })?;
+        if let (true, Some(name)) = (plan.record.holder.only_sends && !plan.resumes, &plan.record.name) {
+            let id = SessionId::of_sender(&self.id, &plan.record.owner, name);
+            if self.directory.by_id(id).is_none() {
+                plan.record.id = id;
+            }
+        }
         match self.holder_of_names(&plan) {
             Some((name, holder)) => Err(address_taken(name, &holder.record)),
             None => Ok(plan),
@@ -128,6 +140,11 @@ impl Project {
         let put = PutSession {
             must_exist: plan.resumes,
             sessions_len_max: Some(sessions_max),
+            sign: Some(LastSign {
+                at_ms: now().unix_ms,
+                has_left: attempt.registration.is_absent,
+                is_connected: attempt.registration.connection.is_some(),
+            }),
         };
         let op = self.put_session(plan.record.clone(), put, plan.evicts);
         self.begin_put(&plan.record, plan.resumes);
@@ -190,6 +207,7 @@ impl Project {
         } else {
             known.shared.touch(now());
         }
+        known.shared.agent().name.clone_from(&plan.record.name);
         // Another replica may have registered the session again since.
         let incarnation = Some(known.record.holder.incarnation);
         let member = if known.record == plan.record {
@@ -203,7 +221,7 @@ impl Project {
         // A new session has an empty mailbox; if an existing one is full, the caller gets the error.
         member.address.tell(Attach {
             connection,
-            named: member.record.name.is_some(),
+            named: member.record.is_durable(),
             is_reattach: false,
             keeps_leases: plan.renews,
             incarnation,
@@ -212,6 +230,7 @@ impl Project {
         Ok(Registered {
             member,
             resumed: plan.resumes,
+            former_name: plan.renames.clone(),
             was_active: seen.is_some_and(|(status, _)| status == SessionStatus::Active),
             silence: seen.map(|(_, silence)| silence),
         })
@@ -293,7 +312,7 @@ impl Project {
     fn apply_put(&mut self, record: SessionRecord, resumes: bool) -> Option<Arc<Member>> {
         let before = self.directory.by_id(record.id);
         let is_known = before.is_some() || !resumes;
-        is_known.then(|| self.put_in_directory(record, before.as_deref(), false))
+        is_known.then(|| self.put_in_directory(record, before.as_deref()))
     }
 
     fn own_frame_arrived(&mut self, session: SessionId) {
@@ -328,19 +347,14 @@ impl Project {
     }
 
     /// Puts a session into the directory: a new actor, or the existing one with a new record.
-    pub(super) fn put_in_directory(
-        &self,
-        record: SessionRecord,
-        before: Option<&Member>,
-        resumes: bool,
-    ) -> Arc<Member> {
+    pub(super) fn put_in_directory(&self, record: SessionRecord, before: Option<&Member>) -> Arc<Member> {
         let member = match before {
             Some(before) => Member {
                 record,
                 shared: Arc::clone(&before.shared),
                 address: before.address.clone(),
             },
-            None => self.start_session(record, SessionShared::new(now()), resumes),
+            None => self.start_session(record, SessionShared::new(now()), false),
         };
         let member = Arc::new(member);
         self.directory.put(&member);
@@ -359,7 +373,7 @@ impl Project {
             presence: self.settings.presence,
             retention: self.settings.session_retention,
             delivery_limit: self.settings.delivery_limit,
-            named: record.name.is_some(),
+            named: record.is_durable(),
             had_predecessor: resumes,
             incarnation: record.holder.incarnation,
             wake: record.wake,

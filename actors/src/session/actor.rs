@@ -39,8 +39,7 @@ use crate::{
     },
     ops::OrderedOps,
     rest::{REST_MAX, while_idle},
-    silence,
-    storage::{Op, Store, StoreError},
+    storage::{Depth, Op, Store, StoreError},
     supervise::ActorMetrics,
 };
 
@@ -95,7 +94,7 @@ pub(crate) struct SessionSettings {
     pub retention: Duration,
     /// Deliveries of one message before it becomes a dead letter.
     pub delivery_limit: u32,
-    /// The session has a name.
+    /// An agent has given the session a name.
     pub named: bool,
     /// The session existed before this actor.
     pub had_predecessor: bool,
@@ -123,7 +122,8 @@ impl Session {
             metrics,
             counters,
             on_ended: Box::new(on_ended),
-            state: State::new(settings.presence, settings.retention, settings.named),
+            state: State::new(settings.presence, settings.retention, settings.named)
+                .found(shared.status(settings.presence, now())),
             ownership: Ownership::new(shared.claim(), settings.had_predecessor),
             shared,
             push: Push::default(),
@@ -268,7 +268,7 @@ impl Session {
         let has_left = self.shared.status(self.settings.presence, now) == SessionStatus::Disconnected;
         self.was_agent_active |= !has_left;
         // Time in which this process read no sockets is not silence of the peer.
-        let silence = silence::peer_silence(self.shared.last_seen_mono_ms(), now);
+        let silence = self.shared.silence(self.settings.presence, now);
         let event = Event::Ticked {
             now,
             last_seen_mono_ms: now.mono_ms.saturating_sub(millis(silence)),
@@ -288,9 +288,28 @@ impl Session {
         self.metrics.mark_finished();
     }
 
-    /// The retention is over as far as this replica knows. Another replica may have seen a sign of life: the store
-    /// decides.
+    /// The session is over as far as this replica knows, which may not have heard of a message: the store decides.
     fn end_silent(&mut self, ctx: &mut Context<Self>) {
+        if !self.state.is_disposable() {
+            return self.remove_silent(ctx);
+        }
+        let op = self.store.depth(self.id);
+        self.then(StoreOperation::Other, op, ctx, |session, depth, ctx| match depth {
+            Ok(depth) if depth == Depth::default() => session.remove_silent(ctx),
+            Ok(depth) => {
+                session.shared.set_depth(depth);
+                session.apply(Event::DepthChanged { depth }, ctx);
+                session.tick(ctx);
+            }
+            Err(error) => {
+                tracing::warn!(session = %session.id, %error, "the messages of the session cannot be counted; retrying");
+                session.tick_later(ctx);
+            }
+        });
+    }
+
+    /// Ends the session, unless another replica has seen a sign of life.
+    fn remove_silent(&mut self, ctx: &mut Context<Self>) {
         let reason = DeadLetterReason::RecipientGone;
         if !self.store.is_shared() {
             return self.end(reason, ctx);

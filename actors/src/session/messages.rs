@@ -31,7 +31,7 @@ pub struct Nudge {
 pub struct Attach {
     /// The live connection from now on; None for a caller without a lasting one.
     pub connection: Option<Arc<dyn Connection>>,
-    /// The session has a name, for which it is kept after it was disconnected.
+    /// An agent has given the session a name, for which it is kept after it was disconnected.
     pub named: bool,
     /// The connection was the session's before and does not register: if there is another live one by now, this one is
     /// closed.

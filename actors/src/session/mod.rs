@@ -64,6 +64,12 @@ impl Member {
         self.shared.status(presence, now)
     }
 
+    /// Whether lists and figures show the session. A name in which commands have sent is nobody's until an answer waits
+    /// for it.
+    pub(crate) fn is_shown(&self) -> bool {
+        !self.record.holder.only_sends || self.shared.waiting() > 0
+    }
+
     /// Whether the session has ended or is about to. Its name can be registered for a new session.
     pub(crate) fn has_ended(&self) -> bool {
         self.address.metrics().is_finished()

@@ -1,9 +1,12 @@
 //! What a session's actor and others read and write without asking each other: presence, the number of waiting
 //! messages, and whether the actor wants to be woken.
 
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use super::WakeLog;
@@ -47,6 +50,9 @@ struct PresenceState {
     has_left: AtomicBool,
     /// The live connection ends with its client: while it is open, the client is here.
     is_here: AtomicBool,
+    /// Until when the session, which had a connection when the broker ended, counts as active, in milliseconds of the
+    /// monotonic clock; 0 for any other.
+    awaited_until_ms: AtomicU64,
 }
 
 /// What the log says of the agent that acts as a session.
@@ -75,6 +81,13 @@ impl SessionShared {
     /// Of a session whose last heartbeat another replica saw at `mono_ms` of the monotonic clock.
     pub(crate) fn last_seen_elsewhere(mono_ms: u64, has_left: bool, now: Now) -> Arc<Self> {
         Self::with(PresenceState::at(mono_ms, has_left, now))
+    }
+
+    /// Of a session that the store has kept, whose client is awaited until this moment of the monotonic clock.
+    pub(crate) fn kept(mono_ms: u64, has_left: bool, awaited_until_ms: u64, now: Now) -> Arc<Self> {
+        let presence = PresenceState::at(mono_ms, has_left, now);
+        presence.awaited_until_ms.store(awaited_until_ms, Ordering::Relaxed);
+        Self::with(presence)
     }
 
     fn with(presence: PresenceState) -> Arc<Self> {
@@ -150,8 +163,26 @@ impl SessionShared {
         if self.has_left() {
             SessionStatus::Disconnected
         } else {
-            presence.status(silence::peer_silence(self.last_seen_mono_ms(), now))
+            presence.status(self.silence(presence, now))
         }
+    }
+
+    /// How long the client has been silent. A client that is awaited becomes stale at the end of that time, if it is silent
+    /// for longer.
+    pub(super) fn silence(&self, presence: PresenceTimeouts, now: Now) -> Duration {
+        let silence = silence::peer_silence(self.last_seen_mono_ms(), now);
+        let awaited_until_ms = self.presence.awaited_until_ms.load(Ordering::Relaxed);
+        match awaited_until_ms.checked_sub(now.mono_ms) {
+            Some(left_ms) if left_ms > 0 => {
+                silence.min(presence.stale_after.saturating_sub(Duration::from_millis(left_ms)))
+            }
+            _ => silence,
+        }
+    }
+
+    /// Whether a connection is open, or one that the end of the broker has closed is awaited.
+    pub(crate) fn is_connected_or_awaited(&self, now: Now) -> bool {
+        self.is_connected() || self.presence.awaited_until_ms.load(Ordering::Relaxed) > now.mono_ms
     }
 
     /// The last heartbeat, in milliseconds of the monotonic clock.
@@ -292,6 +323,7 @@ impl PresenceState {
             unix_ms: AtomicU64::new(unix_ms_of(mono_ms, now)),
             has_left: AtomicBool::new(has_left),
             is_here: AtomicBool::new(false),
+            awaited_until_ms: AtomicU64::new(0),
         }
     }
 }
@@ -299,4 +331,49 @@ impl PresenceState {
 /// The wall clock at a past moment of the monotonic clock.
 fn unix_ms_of(mono_ms: u64, now: Now) -> u64 {
     now.unix_ms.saturating_sub(millis(now.since(mono_ms)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PRESENCE: PresenceTimeouts = PresenceTimeouts {
+        stale_after: Duration::from_secs(30),
+        disconnect_after: Duration::from_secs(60),
+    };
+
+    fn at(seconds: u64) -> Now {
+        Now {
+            unix_ms: 1_790_000_000_000 + seconds * 1000,
+            mono_ms: seconds * 1000,
+        }
+    }
+
+    #[test]
+    fn a_session_is_loaded_as_what_it_is() {
+        let seen = |seconds: u64| SessionShared::kept(at(seconds).mono_ms, false, 0, at(1000));
+        for (seconds, status) in [
+            (980, SessionStatus::Active),
+            (965, SessionStatus::Stale),
+            (10, SessionStatus::Disconnected),
+        ] {
+            let shared = seen(seconds);
+            assert_eq!(shared.status(PRESENCE, at(1000)), status, "{seconds}");
+            assert_eq!(shared.last_seen_unix_ms(), at(seconds).unix_ms);
+        }
+        let left = SessionShared::kept(at(999).mono_ms, true, 0, at(1000));
+        assert_eq!(left.status(PRESENCE, at(1000)), SessionStatus::Disconnected);
+    }
+
+    #[test]
+    fn the_client_of_a_session_that_was_connected_is_awaited_for_a_while() {
+        let shared = SessionShared::kept(at(10).mono_ms, false, at(1010).mono_ms, at(1000));
+        let status = |seconds| shared.status(PRESENCE, at(seconds));
+        assert_eq!([1000, 1009].map(status), [SessionStatus::Active; 2]);
+        assert_eq!(status(1010), SessionStatus::Disconnected);
+        assert_eq!(shared.last_seen_unix_ms(), at(10).unix_ms, "it was not seen");
+        assert!(shared.is_connected_or_awaited(at(1009)) && !shared.is_connected_or_awaited(at(1010)));
+        shared.touch(at(1005));
+        assert_eq!(status(1010), SessionStatus::Active, "it has come back");
+    }
 }

@@ -177,6 +177,12 @@ impl State {
         }
     }
 
+    /// The state of a session that has this presence when its actor starts: that is no change.
+    pub fn found(mut self, status: SessionStatus) -> Self {
+        self.last_status = status;
+        self
+    }
+
     /// The live connection.
     pub fn connection(&self) -> Option<ConnectionId> {
         self.attachment.map(|attachment| attachment.connection)
@@ -436,7 +442,8 @@ impl State {
         self.presence.disconnect_after.saturating_add(self.retention)
     }
 
-    fn is_disposable(&self) -> bool {
+    /// Whether nothing is lost with the session, as far as is known here: no name, no message, no caller.
+    pub fn is_disposable(&self) -> bool {
         !self.named && self.depth == Depth::default() && self.waiters == 0
     }
 }

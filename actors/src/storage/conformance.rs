@@ -116,6 +116,8 @@ pub const CASES: &[Case] = cases! {
         an_alias_belongs_to_one_session
         a_removed_session_cannot_be_resumed
         a_full_project_refuses_new_sessions
+        the_last_sign_of_life_of_a_session_is_kept
+        signs_of_life_are_kept_in_bounded_steps
         the_roster_version_grows_with_each_change
         a_claim_releases_everything_that_is_leased
         an_unknown_session_cannot_be_claimed;

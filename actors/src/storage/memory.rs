@@ -10,10 +10,10 @@ use std::{
 use super::{
     Acknowledge, Acknowledged, AddedBackendStore, Append, Appended, Asked, BackendListStore, Claim, Claimed,
     ConsoleRecord, DeadLetterPage, DeadLetterQuery, DeadLetterStore, Depth, DraftPut, EventPage, EventQuery,
-    EventStore, InboxStore, Inserted, KeyReservation, Lease, Op, Peeked, ProtocolStore, PushStore, PutOutcome,
-    PutSession, QuestionStore, Redriven, Release, Released, ReleasedYaps, ReplicatedStorage, ReplicatedStore,
-    Retention, Roster, SendResult, SessionKey, SessionStore, Storage, StorageHealth, Store, Swept, TableChange,
-    TargetId, TargetPlace, TargetStore, TrackingStore, Unreported, Updated, Usage, YapHeld,
+    EventStore, Heartbeat, InboxStore, Inserted, KeyReservation, Lease, Op, Peeked, ProtocolStore, PushStore,
+    PutOutcome, PutSession, QuestionStore, Redriven, Release, Released, ReleasedYaps, ReplicatedStorage,
+    ReplicatedStore, Retention, Roster, SendResult, SessionKey, SessionStore, Storage, StorageHealth, Store, Swept,
+    TableChange, TargetId, TargetPlace, TargetStore, TrackingStore, Unreported, Updated, Usage, YapHeld,
     state::{account::StoreLimits, project::ProjectState, system::SystemState},
 };
 use crate::{
@@ -163,6 +163,14 @@ impl SessionStore for MemoryStore {
 
     fn sessions(&self) -> Op<Roster> {
         self.run(|state| state.sessions())
+    }
+
+    fn keep_heartbeats(&self, heartbeats: Vec<Heartbeat>, now: Now) -> Op<usize> {
+        self.run(|state| state.keep_heartbeats(&heartbeats, now))
+    }
+
+    fn kept_heartbeats(&self, now: Now) -> Op<Vec<Heartbeat>> {
+        self.run(|state| state.kept_heartbeats(now))
     }
 
     fn find_session(&self, key: SessionKey) -> Op<Option<SessionRecord>> {

@@ -65,6 +65,8 @@ pub struct Heartbeat {
     pub ago: Duration,
     /// The activity was an explicit leave.
     pub has_left: bool,
+    /// The session has a live connection. Replicas do not tell each other.
+    pub is_connected: bool,
 }
 
 /// The result of [`ReplicatedStore::exchange_heartbeats`].

@@ -1,10 +1,12 @@
 //! Sessions in the store: their records, the roster, and the claims of their owners.
 
-use std::time::Duration;
+use std::{future::ready, time::Duration};
 
-use super::{claim::Claim, error::Op, inboxes::Released};
+use serde::{Deserialize, Serialize};
+
+use super::{claim::Claim, error::Op, inboxes::Released, replicated::Heartbeat};
 use crate::{
-    clock::Now,
+    clock::{Now, millis},
     model::{DeadLetterReason, SessionId, SessionName, SessionRecord},
 };
 
@@ -15,6 +17,17 @@ pub trait SessionStore {
 
     /// All sessions with the version of the roster.
     fn sessions(&self) -> Op<Roster>;
+
+    /// Keeps the last signs of life of sessions, in this order, until their records fill [`KEPT_AT_ONCE_BYTES`]. Returns how
+    /// many it has kept. A shared store has [`ReplicatedStore::exchange_heartbeats`](super::ReplicatedStore) instead.
+    fn keep_heartbeats(&self, _heartbeats: Vec<Heartbeat>, _now: Now) -> Op<usize> {
+        Box::pin(ready(Ok(0)))
+    }
+
+    /// The last signs of life that are kept. A session of an earlier version has none.
+    fn kept_heartbeats(&self, _now: Now) -> Op<Vec<Heartbeat>> {
+        Box::pin(ready(Ok(Vec::new())))
+    }
 
     /// The record of a session; None if the store has none.
     fn find_session(&self, key: SessionKey) -> Op<Option<SessionRecord>>;
@@ -35,6 +48,41 @@ pub trait SessionStore {
     fn claim(&self, session: SessionId, claim: Claim, delivery_limit: u32, now: Now) -> Op<Claimed>;
 }
 
+/// Bytes of the records that [`SessionStore::keep_heartbeats`] writes at once: some milliseconds of a worker.
+pub const KEPT_AT_ONCE_BYTES: usize = 1024 * 1024;
+
+/// The last sign of life of a session, as a store of one process keeps it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastSign {
+    /// Milliseconds since the Unix epoch.
+    pub at_ms: u64,
+    /// It was an explicit leave.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_left: bool,
+    /// The session had a live connection.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_connected: bool,
+}
+
+impl LastSign {
+    pub(crate) fn of(heartbeat: &Heartbeat, now: Now) -> Self {
+        Self {
+            at_ms: now.unix_ms.saturating_sub(millis(heartbeat.ago)),
+            has_left: heartbeat.has_left,
+            is_connected: heartbeat.is_connected,
+        }
+    }
+
+    pub(crate) fn heartbeat(self, session: SessionId, now: Now) -> Heartbeat {
+        Heartbeat {
+            session,
+            ago: Duration::from_millis(now.unix_ms.saturating_sub(self.at_ms)),
+            has_left: self.has_left,
+            is_connected: self.is_connected,
+        }
+    }
+}
+
 /// The result of [`SessionStore::claim`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Claimed {
@@ -51,6 +99,8 @@ pub struct PutSession {
     pub must_exist: bool,
     /// The largest number of sessions of the project, counting a new one. None: no limit.
     pub sessions_len_max: Option<usize>,
+    /// The sign of life that the put is, for a store of one process. None: the one before stays.
+    pub sign: Option<LastSign>,
 }
 
 /// The result of [`SessionStore::put_session`]. Every variant but `Stored` means that nothing changed.

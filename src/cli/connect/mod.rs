@@ -279,6 +279,7 @@ pub fn run(connect: Connect) -> Result<(), CliError> {
     let stdout = Stdout::take().map_err(failed)?;
     let expects_backends = matches!(&connect.broker, Broker::Local { instance, .. } if expects_backends(instance));
     let is_remote = matches!(&connect.broker, Broker::Remote(_));
+    let is_named = connect.naming == Naming::Automatic;
     let (dial, log): (Arc<dyn Dial>, Option<PathBuf>) = match connect.broker {
         Broker::Local { instance, policy } => {
             let paths = LocalPaths::of(&instance).map_err(|error| CliError::Usage(error.to_string()))?;
@@ -299,7 +300,7 @@ pub fn run(connect: Connect) -> Result<(), CliError> {
         frame_len_max: connect.frame_len_max,
         expects_backends,
         list_wait: is_remote.then_some(connect.list_wait),
-        awaits_introduction: expects_backends || is_remote,
+        awaits_introduction: expects_backends || is_remote || is_named,
         log: Log::at(log.as_deref()),
     };
     match front::run(options, stdout, dial) {

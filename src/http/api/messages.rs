@@ -135,7 +135,7 @@ pub async fn send(
     by.check_scope(Scope::Member)?;
     let context = transport_context(&request).ok_or(BrokerError::unavailable())?;
     let wish = Wish::parse(body.arguments()?, key, context.service.payload_len_max)?;
-    let sender = sender(&by, &wish.from).await?;
+    let sender = sender(&by, &wish.from, true).await?;
     let trace = telemetry::trace_of(&request);
     let mut preparation = wish.prepare(&by, &sender, telemetry::request_trace(&request, trace.as_ref()));
     let waits = OpenResponse::open_over_limit(context, &by, TransportKind::Http).ok_or(BrokerError::unavailable())?;
@@ -284,9 +284,11 @@ impl<'a> Wish<'a> {
     }
 }
 
-/// The caller's session of this name, or of the id that its registration returned. A name that no session has is registered. A session that exists is not
-/// registered again: its client keeps its connection.
-pub(super) async fn sender(by: &Arc<Identity>, from: &str) -> Result<Arc<Member>, BrokerError> {
+/// The caller's session of this name, or of the id that its registration returned. A name that no session has is
+/// registered. A session that exists is not registered again: its client keeps its connection.
+///
+/// A session that is registered here ends soon if the caller `only_sends` with it, and else after the retention.
+pub(super) async fn sender(by: &Arc<Identity>, from: &str, only_sends: bool) -> Result<Arc<Member>, BrokerError> {
     if let Some(id) = SessionId::parse(from) {
         let own = by.project.own_session(id, by.owner()).answer().await;
         return own.map_err(|error| match error {
@@ -299,13 +301,14 @@ pub(super) async fn sender(by: &Arc<Identity>, from: &str) -> Result<Arc<Member>
         error => error,
     })?;
     let member = match by.project.resolve(name.as_str()).answer().await {
-        Ok(member) if member.record.owner == *by.owner() => member,
+        Ok(member) if member.record.owner == *by.owner() && (only_sends || !member.record.holder.only_sends) => member,
         // The name may also belong to a session whose key is gone: then registering it takes the name.
         Ok(_) | Err(BrokerError::SessionNotFound(_)) => {
             let registration = Registration {
                 name: Some(name),
                 owner: by.owner().clone(),
                 is_absent: true,
+                only_sends,
                 ..Registration::default()
             };
             by.project.register(registration).await?.member

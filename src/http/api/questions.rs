@@ -142,7 +142,7 @@ pub async fn ask(Caller(by): Caller, _: NoQuery, body: JsonArguments) -> ApiResu
     let from = arguments.required_text("from")?.into_owned();
     let new = read_question(&mut arguments)?;
     arguments.finish()?;
-    let asker = messages::sender(&by, &from).await?;
+    let asker = messages::sender(&by, &from, false).await?;
     let asked = by.project.ask(&asker, new).await?;
     let reader = QuestionReader::Asker(by.owner().clone());
     let content = by.project.question_content(asked.question.id, &reader.reader()).await?;

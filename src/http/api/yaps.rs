@@ -96,7 +96,7 @@ pub async fn yap(Caller(by): Caller, _: NoQuery, body: ShortJsonArguments) -> Ap
     };
     arguments.finish()?;
     new.check()?;
-    let sender = messages::sender(&by, &from).await?;
+    let sender = messages::sender(&by, &from, true).await?;
     let accepted = by.project.yap(&sender, new).await?;
     let answer = json!({"yap_id": accepted.id, "shown_to": accepted.shown_to, "kept": true});
     Ok(HttpResponse::Created().json(answer))

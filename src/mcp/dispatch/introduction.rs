@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::mcp::{
     backend_instructions,
     context::PeerContext,
-    handshake::{discover_result, initialize_result, with_changing_lists},
+    handshake::{discover_result, initialize_result, with_changing_lists, with_name},
     list_changes::List,
     subscriptions::Notifier,
     tasks,
@@ -19,7 +19,15 @@ use crate::mcp::{
 
 /// The result of `server/discover`.
 pub fn discover(context: &PeerContext) -> Value {
-    introduced(context, discover_result())
+    let result = introduced(context, discover_result());
+    let name = context
+        .binding
+        .with_member(|member| member.record.name.clone())
+        .flatten();
+    match name.filter(|_| context.exposure.has_own()) {
+        Some(name) => with_name(result, name.as_str()),
+        None => result,
+    }
 }
 
 /// The result of `initialize`. From then on the client is told of changed lists.

@@ -13,7 +13,11 @@ mod tool_calls;
 
 use std::rc::Rc;
 
-use actors::{gateway::ListKind, model::Scope, project::Lookup};
+use actors::{
+    gateway::ListKind,
+    model::{Scope, SessionName},
+    project::Lookup,
+};
 use serde_json::{Value, json};
 
 #[cfg(feature = "conformance-fixtures")]
@@ -133,7 +137,13 @@ fn serve_method(
         (Method::ListTools | Method::ListResources | Method::ListResourceTemplates | Method::ListPrompts, _) => {
             return list(context, to, method, params);
         }
-        (Method::GetPrompt, _) => prompts::get(&context.project, params)?,
+        (Method::GetPrompt, _) => {
+            let name = context
+                .binding
+                .with_member(|member| member.record.name.clone())
+                .flatten();
+            prompts::get(&context.project, name.as_ref().map(SessionName::as_str), params)?
+        }
         (Method::Complete, _) => completions::complete(&context.project, context.session_id(), params.parse()?)?,
         (Method::ReadResource, _) => return read_resource::read_resource(batch, to, params),
         (Method::Subscribe, Era::Legacy) => return subscribe::subscribe(batch, to, params),

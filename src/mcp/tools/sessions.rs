@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
     rc::Rc,
     sync::Arc,
 };
@@ -9,8 +10,8 @@ use std::{
 use actors::{
     clock::rfc3339_text,
     model::{
-        ALIASES_LEN_MAX, BrokerError, Capabilities, MIN_INTERVAL_MAX, ProtocolName, Scope, SessionName, WakeFor,
-        WakePreference,
+        ALIASES_LEN_MAX, BrokerError, Capabilities, HUMAN_KIND, MIN_INTERVAL_MAX, ProtocolName, Scope, SessionName,
+        WakeFor, WakePreference,
     },
     project::{Lookup, Registered, Registration, SessionQuery},
 };
@@ -22,7 +23,7 @@ use super::{
     tool::{IDEMPOTENT, PendingCall, READ_ONLY, Run, Tool, ToolCaller},
 };
 use crate::{
-    mcp::{binding::PeerKind, context::PeerContext, reply::ToolResult},
+    mcp::{binding::PeerKind, context::PeerContext, prompts::quoted, reply::ToolResult},
     verbs::{
         arguments::{Arguments, VersionArgument},
         sessions::{self, PAGE_LEN, PAGE_LEN_MAX},
@@ -131,7 +132,7 @@ fn register_session(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<
     let metadata = arguments.optional_object::<Map<String, Value>>("metadata", METADATA_LEN_MAX)?;
     if metadata
         .as_ref()
-        .is_some_and(|metadata| metadata.get("kind") == Some(&json!("human")))
+        .is_some_and(|metadata| metadata.get("kind") == Some(&json!(HUMAN_KIND)))
     {
         let reason = "human is the kind of people, who come by a console and not as an agent";
         return Err(BrokerError::invalid("metadata.kind", reason));
@@ -164,6 +165,7 @@ fn register_session(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<
         current,
         connection: context.connection(),
         is_absent: false,
+        only_sends: false,
     };
     let registered = Rc::clone(&context);
     Ok(PendingCall {
@@ -225,12 +227,16 @@ fn registration_result(context: &PeerContext, done: &Registered) -> Value {
     let project = &context.project;
     let settings = project.settings();
     let Registered { member, .. } = done;
-    let next = match context.kind {
+    let mut next = match context.kind {
         PeerKind::Stateless => "Pass this session_id with every call.",
         PeerKind::Connection | PeerKind::HttpSession => {
             "This connection acts as this session. On another one pass this session_id."
         }
-    };
+    }
+    .to_owned();
+    if let Some(former) = &done.former_name {
+        let _ = write!(next, " {} reaches you as well.", quoted(former.as_str()));
+    }
     let mut answer = json!({
         "next": next,
         "session_id": member.record.holder_id(),

@@ -227,6 +227,7 @@ pub(super) fn heartbeats(reply: &mut Reply) -> Result<Vec<Heartbeat>, StoreError
             session: reply.session()?,
             ago: Duration::from_millis(reply.number()?),
             has_left: reply.int()? == 1,
+            is_connected: false,
         });
     }
     Ok(heartbeats)

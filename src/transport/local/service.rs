@@ -11,6 +11,7 @@ use std::{
 use actors::{
     clock::{now, rfc3339_text},
     gateway::GatewayHandle,
+    model::SessionStatus,
     rest,
     session::Member,
 };
@@ -280,7 +281,7 @@ impl Drop for ClientEntry {
 
 impl State {
     /// The name for an agent that asks for one: that of its conversation if it had one, else the first that no other
-    /// conversation uses.
+    /// conversation uses. The former name of a session leads to the present one.
     fn name_for(&self, own_id: u64, agent: &Agent, identity: &Identity) -> Option<String> {
         let wanted = agent.auto_name.as_deref()?;
         let sessions = identity.project.directory();
@@ -296,13 +297,21 @@ impl State {
             .filter(|(_, client)| !client.is_of(agent))
             .filter_map(|(_, client)| client.given_name.as_deref())
             .collect();
-        names::choose(wanted, NAMES_TRIED_MAX, |name| {
-            let is_free = sessions
-                .by_name(name)
-                .is_none_or(|member| member.record.owner == *identity.owner() && !member.shared.is_connected());
-            let is_free = is_free && !sessions.is_alias(name);
-            is_free && !given.contains(&name)
-        })
+        let present_name = |name: &str| {
+            let holder = sessions.by_name_or_alias(name);
+            holder.and_then(|member| member.record.name.as_ref().map(ToString::to_string))
+        };
+        let chosen = names::choose(wanted, NAMES_TRIED_MAX, |name| {
+            let is_free = sessions.by_name_or_alias(name).is_none_or(|member| {
+                let record = &member.record;
+                // One without a connection may be in use by calls over HTTP.
+                let is_in_use = member.shared.is_connected()
+                    || record.holder.by_id && identity.project.status(&member) != SessionStatus::Disconnected;
+                record.owner == *identity.owner() && !record.is_human() && !is_in_use
+            });
+            is_free && !given.contains(&name) && present_name(name).is_none_or(|name| !given.contains(&&*name))
+        });
+        chosen.map(|name| present_name(&name).unwrap_or(name))
     }
 }
 

@@ -150,7 +150,7 @@ fn threads_are_listed_newest_first_and_in_pages() {
         "protocols",
         &json!({"name": "clock", "version": "1.0.0", "schema": {}}),
     );
-    let bob = team.agent("bob");
+    let (bob, _reporter) = (team.agent("bob"), team.agent("reporter"));
     team.posts(&team.key, &threaded("reporter", Some("bob"), "first"));
     team.posts(&team.key, &note("reporter", Some("bob"), "of no thread"));
     for at in 0..5 {

@@ -99,6 +99,7 @@ fn messages_are_listed_newest_first_without_payloads() {
     assert_eq!(found("since=2020-01-01T00:00:00Z").len(), 3);
     assert_eq!(found("since=2999-01-01T00:00:00Z"), [Value::Null; 0]);
     let payloads = team.gets("messages?include=payload");
+    assert_eq!(payloads["payloads_kept"], false);
     assert_eq!(
         payloads["messages"][2]["payload"],
         json!({"text": "canary one"}),
@@ -129,7 +130,14 @@ fn the_life_of_a_message_tells_every_change() {
     let life = team.gets(&path);
     assert_eq!(
         keys(&life),
-        ["accepted_at", "incomplete", "message", "message_id", "recipients"]
+        [
+            "accepted_at",
+            "incomplete",
+            "message",
+            "message_id",
+            "payloads_kept",
+            "recipients"
+        ]
     );
     let recipient = &life["recipients"][0];
     assert_eq!(
@@ -266,8 +274,9 @@ fn messages_are_found_by_text_protocol_priority_and_time() {
     let team = broker.project("team", &json!({}));
     let clock = json!({"name": "clock", "version": "1.0.0", "schema": {}});
     assert_eq!(team.api("POST", "protocols", &clock).status, 201);
-    team.agent("Bob the builder");
-    team.agent("carol");
+    for name in ["Bob the builder", "carol", "reporter"] {
+        team.agent(name);
+    }
     let sent = |from: &str, to: Option<&str>, changes: &Value| {
         let mut message = note(from, to, "canary");
         for (member, value) in changes.as_object().unwrap() {

@@ -20,7 +20,7 @@ fn the_figures_of_a_project_are_its_own() {
     let sessions = &stats["sessions"];
     assert_eq!(
         (&sessions["active"], &sessions["disconnected"]),
-        (&json!(1), &json!(1)),
+        (&json!(1), &json!(0)),
         "{stats}"
     );
     assert_eq!(stats["protocols"], 1, "{stats}");

@@ -103,11 +103,20 @@ fn a_prompt_is_filled_in_with_its_arguments() {
         // Every argument is optional, and an empty one is left out.
         for nothing in [json!({}), Value::Null, json!({"name": "", "role": null})] {
             let text = prompt(&agent, "join", nothing);
-            assert!(text.contains(r#"register_session {"name": "YOUR-NAME", "#), "{text}");
+            let own = format!(r#"register_session {{"name": "{}", "#, agent.name);
+            assert!(
+                text.contains(&own) && text.contains(&format!("You are \"{}\"", agent.name)),
+                "{text}"
+            );
             assert!(!text.contains("metadata"), "{text}");
         }
         let result = agent.request("prompts/get", json!({"name": "join"})).unwrap();
         assert!(result["messages"].is_array());
+        let nobody = prompt(&broker.client(), "join", json!({}));
+        assert!(
+            nobody.contains(r#"register_session {"name": "YOUR-NAME", "#),
+            "{nobody}"
+        );
 
         let text = prompt(&agent, "coordinate", json!({"goal": "ship it", "with": "bob"}));
         assert!(text.starts_with("Reach this goal together with other agents on the broker: \"ship it\"\n"));

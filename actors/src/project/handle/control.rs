@@ -10,8 +10,8 @@ use crate::{
     bridge::{DeliveryBatch, Frame},
     clock::now,
     metrics::METRICS,
-    model::{ProjectEvent, ProjectRecord},
-    project::messages::{ApplyFrame, CloseProject, RequestResync},
+    model::{BrokerError, ProjectEvent, ProjectRecord},
+    project::messages::{ApplyFrame, CloseProject, KeepHeartbeats, RequestResync},
     session::{CloseReason, DeliverPushed, KillSession},
 };
 
@@ -30,6 +30,14 @@ impl ProjectControl<'_> {
     /// Applies a new version of the record: the limits change at once.
     pub fn update_record(self, record: Arc<ProjectRecord>) {
         self.0.0.policy.update(record);
+    }
+
+    /// Keeps the last signs of life of the sessions, because the broker ends.
+    ///
+    /// # Errors
+    /// `unavailable`.
+    pub async fn keep_heartbeats(self) -> Result<(), BrokerError> {
+        self.0.0.project.request(|reply| KeepHeartbeats { reply }).await
     }
 
     /// Ends the sessions and the actors. The receiver is answered when the sessions have ended. The record must say

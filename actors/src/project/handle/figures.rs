@@ -87,6 +87,9 @@ impl ProjectHandle {
             figures.mailboxes[kind.index()].add(len);
         }
         parts.directory.for_each(|member: &Member| {
+            if !member.is_shown() {
+                return;
+            }
             match member.status(presence, now) {
                 SessionStatus::Active => figures.active += 1,
                 SessionStatus::Stale => figures.stale += 1,

@@ -227,7 +227,7 @@ impl ProjectHandle {
     fn attach_with(&self, member: &Member, connection: Arc<dyn Connection>, reclaims: bool) {
         let attach = Attach {
             connection: Some(connection),
-            named: member.record.name.is_some(),
+            named: member.record.is_durable(),
             is_reattach: reclaims,
             keeps_leases: false,
             incarnation: None,

@@ -37,6 +37,7 @@ pub async fn heartbeats_reach_other_replicas(storage: Arc<dyn Storage>) {
         session,
         ago: Duration::ZERO,
         has_left,
+        is_connected: false,
     };
     done(replicated(&world.store).exchange_heartbeats(vec![heartbeat(world.carol, true)])).await;
     // Another replica that opens the project for the first time receives all heartbeats.
@@ -67,6 +68,7 @@ pub async fn a_session_active_at_another_replica_is_not_silent(storage: Arc<dyn 
         session: world.bob,
         ago: Duration::ZERO,
         has_left: false,
+        is_connected: false,
     };
     done(replicated(&world.store).exchange_heartbeats(vec![seen])).await;
     let (long, short) = (Duration::from_secs(60), Duration::ZERO);
@@ -95,6 +97,7 @@ pub async fn putting_a_session_counts_as_a_heartbeat(storage: Arc<dyn Storage>) 
         session: world.bob,
         ago: Duration::from_secs(90),
         has_left: false,
+        is_connected: false,
     };
     done(replicated(&world.store).exchange_heartbeats(vec![long_ago])).await;
     assert_eq!(

@@ -1,12 +1,15 @@
 //! Sessions, the roster and claims.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use super::{
-    super::{Claim, PutOutcome, PutSession, Release, SessionKey, Storage},
+    super::{Claim, Heartbeat, KEPT_AT_ONCE_BYTES, LastSign, PutOutcome, PutSession, Release, SessionKey, Storage},
     world::{World, depth, done, record},
 };
-use crate::model::{DeadLetterReason, SessionId, SessionName, SessionRecord};
+use crate::{
+    clock::Now,
+    model::{DeadLetterReason, SessionId, SessionName, SessionRecord},
+};
 
 fn named(name: &str) -> SessionRecord {
     SessionRecord {
@@ -116,13 +119,82 @@ pub async fn a_removed_session_cannot_be_resumed(storage: Arc<dyn Storage>) {
 pub async fn a_full_project_refuses_new_sessions(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let full = PutSession {
-        must_exist: false,
         sessions_len_max: Some(3),
+        ..PutSession::default()
     };
     let outcome = done(world.store.put_session(record(SessionId::generate()), full)).await;
     assert_eq!(outcome, PutOutcome::TooManySessions);
     let outcome = done(world.store.put_session(record(world.bob), full)).await;
     assert_eq!(outcome, PutOutcome::Stored, "it exists already");
+}
+
+/// A shared store exchanges heartbeats instead.
+pub async fn the_last_sign_of_life_of_a_session_is_kept(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    if world.store.is_shared() {
+        return;
+    }
+    let kept = async |now| done(world.store.kept_heartbeats(now)).await;
+    assert_eq!(kept(world.now).await, [], "none was given");
+    let seen = |session, seconds, has_left| Heartbeat {
+        session,
+        ago: Duration::from_secs(seconds),
+        has_left,
+        is_connected: !has_left,
+    };
+    let signs = vec![
+        seen(world.bob, 5, false),
+        seen(SessionId::generate(), 1, false),
+        seen(world.carol, 7, true),
+    ];
+    assert_eq!(done(world.store.keep_heartbeats(signs, world.now)).await, 3);
+    let later = Now {
+        unix_ms: world.now.unix_ms + 10_000,
+        mono_ms: world.now.mono_ms + 10_000,
+    };
+    let mut found = kept(later).await;
+    found.sort_by_key(|heartbeat| heartbeat.ago);
+    assert_eq!(found, [seen(world.bob, 15, false), seen(world.carol, 17, true)]);
+
+    // A put that is no sign of life leaves the one before; one that is replaces it.
+    world.puts_session(record(world.bob)).await;
+    let put = PutSession {
+        sign: Some(LastSign {
+            at_ms: world.now.unix_ms,
+            has_left: true,
+            is_connected: false,
+        }),
+        ..PutSession::default()
+    };
+    done(world.store.put_session(record(world.carol), put)).await;
+    let mut found = kept(world.now).await;
+    found.sort_by_key(|heartbeat| heartbeat.ago);
+    assert_eq!(found, [seen(world.carol, 0, true), seen(world.bob, 5, false)]);
+}
+
+/// See [`KEPT_AT_ONCE_BYTES`].
+pub async fn signs_of_life_are_kept_in_bounded_steps(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    if world.store.is_shared() {
+        return;
+    }
+    let text = "x".repeat(KEPT_AT_ONCE_BYTES / 2);
+    let large = SessionRecord {
+        metadata: serde_json::Map::from_iter([("text".to_owned(), text.into())]),
+        ..record(world.bob)
+    };
+    let outcome = done(world.store.put_session(large, PutSession::default())).await;
+    if matches!(outcome, PutOutcome::TooManyBytes { .. }) {
+        // The budget of this suite has no room for it.
+        return;
+    }
+    let sign = Heartbeat {
+        session: world.bob,
+        ago: Duration::ZERO,
+        has_left: false,
+        is_connected: false,
+    };
+    assert_eq!(done(world.store.keep_heartbeats(vec![sign; 5], world.now)).await, 2);
 }
 
 pub async fn the_roster_version_grows_with_each_change(storage: Arc<dyn Storage>) {

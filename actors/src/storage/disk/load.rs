@@ -191,7 +191,7 @@ impl ProjectLoader {
     fn read_record(&mut self, kind: u8, key: &mut RecordReader<'_>, mut value: RecordReader<'_>) -> Decoded<()> {
         let kept = &mut self.stored;
         match kind {
-            kind::SESSION => kept.sessions.push(records::read_json(value.0)?),
+            kind::SESSION => kept.sessions.push(records::read_session(value.0)?),
             kind::PROTOCOL => kept.protocols.push(records::read_json(value.0)?),
             kind::BODY => {
                 self.bodies.insert(key.message()?, value.rest().to_vec());

@@ -188,9 +188,9 @@ impl Journal for Recorder {
         }
         let space = self.space;
         match change {
-            Change::SessionPut(record) => {
+            Change::SessionPut { record, sign } => {
                 let key = key(space, kind::SESSION).session(record.id).0;
-                self.put(key, records::json(record));
+                self.put(key, records::write_session(record, sign));
             }
             Change::SessionRemoved(session) => self.remove(key(space, kind::SESSION).session(session).0),
             Change::ProtocolInserted(record) => self.put_protocol(record),

@@ -5,16 +5,16 @@
 
 use std::time::Duration;
 
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::codec::{Decoded, RecordReader, RecordWriter, damaged};
 use crate::{
     model::{
         DeadLetter, DeadLetterReason, DeliveryStatus, Message, MessageId, Outcome, Priority, ProjectId,
-        RecipientStatus, SessionId, StoredMessage,
+        RecipientStatus, SessionId, SessionRecord, StoredMessage,
     },
     storage::{
-        SendResult,
+        LastSign, SendResult,
         events::{BlockHeader, HEADER_BYTES},
         state::{
             entry::{KeyUse, ReceiptKey, ReportProgress},
@@ -137,6 +137,31 @@ pub fn json(value: &impl Serialize) -> Vec<u8> {
 /// If the JSON is invalid.
 pub fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Decoded<T> {
     serde_json::from_slice(bytes).map_err(|error| damaged(&error.to_string()))
+}
+
+/// The value of a session: its record, and the last sign of life as one more member, which earlier versions ignore.
+pub fn write_session(record: &SessionRecord, last_sign: Option<LastSign>) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct Stored<'a> {
+        #[serde(flatten)]
+        record: &'a SessionRecord,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        last_sign: Option<LastSign>,
+    }
+    json(&Stored { record, last_sign })
+}
+
+/// Reads a value written by [`write_session`].
+///
+/// # Errors
+/// If the JSON is invalid.
+pub fn read_session(bytes: &[u8]) -> Decoded<(SessionRecord, Option<LastSign>)> {
+    #[derive(Deserialize)]
+    struct Kept {
+        last_sign: Option<LastSign>,
+    }
+    let Kept { last_sign } = read_json(bytes)?;
+    Ok((read_json(bytes)?, last_sign))
 }
 
 /// True if the body of a message is a record of its own, as that of a broadcast.
@@ -398,4 +423,28 @@ pub fn space_key(project: &ProjectId) -> Vec<u8> {
 /// The key of a project record.
 pub fn project_key(project: &ProjectId) -> Vec<u8> {
     key(SYSTEM_SPACE, kind::PROJECT).rest(project.as_str().as_bytes()).0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_sign_of_life_is_one_more_member_of_a_session() {
+        let record = SessionRecord::unnamed();
+        let sign = LastSign {
+            at_ms: 7,
+            has_left: false,
+            is_connected: true,
+        };
+        let stored = write_session(&record, Some(sign));
+        assert_eq!(read_session(&stored).unwrap(), (record.clone(), Some(sign)));
+        let by_earlier_version: SessionRecord = read_json(&stored).unwrap();
+        assert_eq!(by_earlier_version, record);
+        assert_eq!(
+            read_session(&json(&record)).unwrap(),
+            (record, None),
+            "of an earlier version"
+        );
+    }
 }

@@ -17,10 +17,10 @@ use crate::{
     storage::{
         Acknowledge, Acknowledged, AddedBackendStore, Append, Appended, Asked, BackendListStore, Claim, Claimed,
         ConsoleRecord, DeadLetterPage, DeadLetterQuery, DeadLetterStore, Depth, DraftPut, EventPage, EventQuery,
-        EventStore, InboxStore, Inserted, KeyReservation, Lease, Op, Peeked, ProtocolStore, PushStore, PutOutcome,
-        PutSession, QuestionStore, Redriven, Release, Released, ReleasedYaps, ReplicatedStore, Roster, SendResult,
-        SessionKey, SessionStore, Store, Swept, TableChange, TargetId, TargetPlace, TargetStore, TrackingStore,
-        Unreported, Updated, Usage, YapHeld, state::project::ProjectState,
+        EventStore, Heartbeat, InboxStore, Inserted, KeyReservation, Lease, Op, Peeked, ProtocolStore, PushStore,
+        PutOutcome, PutSession, QuestionStore, Redriven, Release, Released, ReleasedYaps, ReplicatedStore, Roster,
+        SendResult, SessionKey, SessionStore, Store, Swept, TableChange, TargetId, TargetPlace, TargetStore,
+        TrackingStore, Unreported, Updated, Usage, YapHeld, state::project::ProjectState,
     },
 };
 
@@ -110,6 +110,14 @@ impl SessionStore for DiskStore {
 
     fn sessions(&self) -> Op<Roster> {
         self.read(|state| state.sessions())
+    }
+
+    fn keep_heartbeats(&self, heartbeats: Vec<Heartbeat>, now: Now) -> Op<usize> {
+        self.change(Need::Access, move |state| state.keep_heartbeats(&heartbeats, now))
+    }
+
+    fn kept_heartbeats(&self, now: Now) -> Op<Vec<Heartbeat>> {
+        self.read(move |state| state.kept_heartbeats(now))
     }
 
     fn find_session(&self, key: SessionKey) -> Op<Option<SessionRecord>> {

@@ -9,6 +9,7 @@ use crate::{
     },
     storage::{
         events::BlockHeader,
+        sessions::LastSign,
         targets::{TargetId, TargetPlace},
     },
 };
@@ -36,8 +37,11 @@ impl Journal for () {
 /// A change of a project's state.
 #[derive(Debug)]
 pub enum Change<'a> {
-    /// A session was added, or its record replaced.
-    SessionPut(&'a SessionRecord),
+    /// A session was added, its record replaced, or its last sign of life kept.
+    SessionPut {
+        record: &'a SessionRecord,
+        sign: Option<LastSign>,
+    },
     /// The messages of its inbox are reported separately.
     SessionRemoved(SessionId),
     /// A protocol was added.

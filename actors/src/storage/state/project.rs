@@ -31,8 +31,9 @@ use crate::{
     storage::{
         claim::Claim,
         protocols::Inserted,
+        replicated::Heartbeat,
         retention::Usage,
-        sessions::{Claimed, PutOutcome, PutSession, Roster, SessionKey},
+        sessions::{Claimed, KEPT_AT_ONCE_BYTES, LastSign, PutOutcome, PutSession, Roster, SessionKey},
         targets::{TargetId, TargetPlace},
     },
 };
@@ -78,6 +79,8 @@ pub struct StoredSession {
     /// See [`SessionRecord::stored_len`].
     pub record_bytes: usize,
     pub claim: Option<Claim>,
+    /// None in the data of a version that kept none.
+    pub sign: Option<LastSign>,
 }
 
 /// What is known about messages apart from the inboxes.
@@ -160,6 +163,7 @@ impl<J: Journal> ProjectState<J> {
         self.sessions_bytes = sessions_bytes;
         if let Some(known) = self.sessions.get_mut(&id) {
             known.record_bytes = bytes;
+            known.sign = condition.sign.or(known.sign);
             for before in std::mem::replace(&mut known.record, record.clone()).names() {
                 self.names.remove(before);
             }
@@ -169,6 +173,7 @@ impl<J: Journal> ProjectState<J> {
                 record: record.clone(),
                 record_bytes: bytes,
                 claim: None,
+                sign: condition.sign,
             };
             self.sessions.insert(id, stored);
         }
@@ -176,8 +181,38 @@ impl<J: Journal> ProjectState<J> {
             self.names.insert(name.clone(), id);
         }
         self.roster_version += 1;
-        self.journal.record(Change::SessionPut(&self.sessions[&id].record));
+        self.record_session(id);
         PutOutcome::Stored
+    }
+
+    fn record_session(&mut self, id: SessionId) {
+        let StoredSession { record, sign, .. } = &self.sessions[&id];
+        self.journal.record(Change::SessionPut { record, sign: *sign });
+    }
+
+    /// See [`SessionStore::keep_heartbeats`](crate::storage::SessionStore::keep_heartbeats).
+    pub fn keep_heartbeats(&mut self, heartbeats: &[Heartbeat], now: Now) -> usize {
+        let (mut count, mut bytes) = (0, 0);
+        for heartbeat in heartbeats {
+            if bytes >= KEPT_AT_ONCE_BYTES {
+                break;
+            }
+            count += 1;
+            let Some(stored) = self.sessions.get_mut(&heartbeat.session) else {
+                continue;
+            };
+            stored.sign = Some(LastSign::of(heartbeat, now));
+            bytes += stored.record_bytes;
+            self.record_session(heartbeat.session);
+        }
+        count
+    }
+
+    /// See [`SessionStore::kept_heartbeats`](crate::storage::SessionStore::kept_heartbeats).
+    pub fn kept_heartbeats(&self, now: Now) -> Vec<Heartbeat> {
+        let kept = self.sessions.iter();
+        kept.filter_map(|(id, stored)| Some(stored.sign?.heartbeat(*id, now)))
+            .collect()
     }
 
     /// See [`SessionStore::sessions`](crate::storage::SessionStore::sessions).

@@ -19,13 +19,17 @@ use crate::{
         BackendName, DeadLetter, DeliveryStatus, Message, MessageId, ProjectId, ProtocolRecord, RecipientStatus,
         SessionId, SessionRecord,
     },
-    storage::targets::{TargetId, TargetPlace},
+    storage::{
+        sessions::LastSign,
+        targets::{TargetId, TargetPlace},
+    },
 };
 
 /// Everything that is persisted of a project, in any order.
 #[derive(Debug, Default)]
 pub struct StoredProject {
-    pub sessions: Vec<SessionRecord>,
+    /// Each with its last sign of life; None in the data of a version that kept none.
+    pub sessions: Vec<(SessionRecord, Option<LastSign>)>,
     pub protocols: Vec<Arc<ProtocolRecord>>,
     pub queued: Vec<StoredEntry>,
     /// The final ones.
@@ -69,7 +73,7 @@ impl<J: Journal> ProjectState<J> {
         state.added_backends = stored.added_backends;
         // Higher than every epoch of before.
         state.last_epoch = now.unix_ms;
-        for record in stored.sessions {
+        for (record, sign) in stored.sessions {
             for name in record.names() {
                 state.names.insert(name.clone(), record.id);
             }
@@ -80,6 +84,7 @@ impl<J: Journal> ProjectState<J> {
                 inbox: Inbox::default(),
                 record,
                 claim: None,
+                sign,
             };
             state.sessions.insert(session.record.id, session);
         }

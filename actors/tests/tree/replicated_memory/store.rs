@@ -315,6 +315,7 @@ impl ReplicatedStore for ReplicaStore {
                 session: *session,
                 ago: now.since(*seen_ms),
                 has_left: *goodbye,
+                is_connected: false,
             });
             Ok(HeartbeatExchange {
                 heartbeats: signs.collect(),

@@ -8,8 +8,8 @@ use crate::{
     clock::{Now, millis, now},
     desk::{Human, NoticeFrom},
     model::{
-        ANSWER_BYTES_MAX, AddressedTo, Answer, BrokerError, ConsoleId, Owner, Question, QuestionBudget, QuestionId,
-        SessionName, SessionRecord, Via,
+        ANSWER_BYTES_MAX, AddressedTo, Answer, BrokerError, ConsoleId, HUMAN_KIND, Owner, Question, QuestionBudget,
+        QuestionId, SessionName, Via,
     },
     project::{ProjectHandle, Registration},
     session::Member,
@@ -21,9 +21,6 @@ const KEYSTROKES_STORED_EVERY: Duration = Duration::from_secs(5);
 
 /// The argument that a refused name is told of.
 const HUMAN_ARGUMENT: &str = "human";
-
-/// What the metadata of the session of a person say.
-const HUMAN_KIND: &str = "human";
 
 impl ProjectHandle {
     /// Answers a question. The asker is told by a message in the same operation of the store. `if_revision` is the
@@ -269,9 +266,9 @@ impl ProjectHandle {
     /// `invalid_argument` when the name belongs to an agent; as of [`Self::register`].
     async fn human_session(&self, name: &SessionName, owner: &Owner) -> Result<Arc<Member>, BrokerError> {
         match self.resolve(name.as_str()).answer().await {
-            Ok(member) if is_human(&member.record) => return Ok(member),
-            Ok(_) => return Err(name_of_agent(name)),
-            Err(BrokerError::SessionNotFound(_)) => {}
+            Ok(member) if member.record.is_human() => return Ok(member),
+            Ok(member) if !member.record.holder.only_sends => return Err(name_of_agent(name)),
+            Ok(_) | Err(BrokerError::SessionNotFound(_)) => {}
             Err(error) => return Err(error),
         }
         let kind = Value::from(HUMAN_KIND);
@@ -282,16 +279,11 @@ impl ProjectHandle {
             ..Registration::default()
         };
         let registered = self.register(registration).await?;
-        if registered.resumed && !is_human(&registered.member.record) {
+        if registered.resumed && !registered.member.record.is_human() {
             return Err(name_of_agent(name));
         }
         Ok(registered.member)
     }
-}
-
-/// Whether a session is that of a person.
-fn is_human(record: &SessionRecord) -> bool {
-    record.metadata.get("kind").and_then(Value::as_str) == Some(HUMAN_KIND)
 }
 
 fn name_of_agent(name: &SessionName) -> BrokerError {

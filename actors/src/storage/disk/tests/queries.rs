@@ -25,6 +25,7 @@ fn queries(world: &World) -> Vec<Query> {
     vec![
         ("usage", outcome(store.usage())),
         ("sessions", outcome(store.sessions())),
+        ("kept_heartbeats", outcome(store.kept_heartbeats(now))),
         ("find_session", outcome(store.find_session(SessionKey::Id(world.bob)))),
         ("protocols", outcome(store.protocols())),
         ("protocol", outcome(store.protocol(name, version))),
