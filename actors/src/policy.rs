@@ -36,6 +36,8 @@ pub struct ProjectSettings {
     pub presence: PresenceTimeouts,
     /// How long a disconnected session keeps its name and its inbox.
     pub session_retention: Duration,
+    /// The event log keeps the payloads of messages, as the storage was told.
+    pub keeps_payloads: bool,
     pub restarts: RestartPolicy,
     pub desk: DeskSettings,
     /// The backend servers that agents share; None without any.

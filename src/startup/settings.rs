@@ -133,6 +133,7 @@ fn project(config: &Config, secret: Option<&DeskSecret>, gateway: Option<Gateway
             disconnect_after: config.disconnect_threshold,
         },
         session_retention: config.session_retention,
+        keeps_payloads: config.message_history_payloads,
         restarts: supervise::RestartPolicy::default(),
         desk: DeskSettings {
             is_on: config.desk,

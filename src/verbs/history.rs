@@ -46,7 +46,7 @@ pub fn write_envelope(out: &mut Vec<u8>, project: &ProjectHandle, accepted: &Acc
     out.push(b'}');
 }
 
-/// Writes a page of envelopes: `{messages, next_cursor}`. With `with_payloads` it has the payloads that are kept and have
+/// Writes a page of envelopes: `{messages, payloads_kept, next_cursor}`. With `with_payloads` it has the payloads that are kept and have
 /// at most [`PAYLOAD_LEN_MAX`] bytes.
 ///
 /// # Errors
@@ -56,7 +56,7 @@ pub async fn write_page(
     page: &EnvelopePage,
     with_payloads: bool,
 ) -> Result<Vec<u8>, BrokerError> {
-    let mut text = JsonPage::new("messages");
+    let mut text = JsonPage::new("messages").with("payloads_kept", &project.settings().keeps_payloads);
     let mut shown = None;
     for (position, accepted) in &page.messages {
         let payload = if with_payloads {

@@ -51,6 +51,27 @@ fn a_message_goes_to_an_agent_of_the_broker_of_the_user() {
 }
 
 #[test]
+fn what_was_said_can_be_read_after_the_acknowledgement() {
+    let home = Home::new();
+    let (mut alice, mut bob) = (agent(&home, "alice"), agent(&home, "bob"));
+    let message = json!({"recipient_id": "bob", "protocol_name": "note", "protocol_version": "1.0.0", "payload": {"text": "a walrus"}});
+    let sent = alice.calls("send_message", &message);
+    bob.calls("receive_messages", &json!({"acknowledge": "immediate"}));
+    let id = sent["message_id"].as_str().unwrap();
+    let wanted = json!({"thread_id": id, "include_payloads": true});
+    eventually("the history has it", || {
+        let thread = alice.calls("get_thread", &wanted);
+        (thread["messages"][0]["payload"]["text"] == "a walrus" && thread["payloads_kept"] == true).then_some(())
+    });
+    let found = bob.calls("search_messages", &json!({"query": "walrus"}));
+    assert_eq!(
+        (&found["messages"][0]["message_id"], &found["payloads_kept"]),
+        (&json!(id), &json!(true))
+    );
+    assert!(home.does("messages --payload").contains("a walrus"));
+}
+
+#[test]
 fn top_shows_the_broker_of_the_user() {
     let home = Home::new();
     let _alice = agent(&home, "alice");

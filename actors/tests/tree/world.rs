@@ -65,6 +65,7 @@ pub fn settings() -> ProjectSettings {
             disconnect_after: Duration::from_mins(20),
         },
         session_retention: Duration::from_hours(24),
+        keeps_payloads: false,
         desk: DeskSettings::default(),
         gateway: None,
         restarts: RestartPolicy {

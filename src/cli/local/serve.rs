@@ -170,6 +170,7 @@ fn defaults(paths: &LocalPaths) -> Vec<DefaultValue> {
         ("port", port.to_owned()),
         ("workers", "1".to_owned()),
         ("shutdown_grace", "5s".to_owned()),
+        ("message_history_payloads", "true".to_owned()),
     ]
 }
 

@@ -127,7 +127,7 @@ pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
     let before = cursor.map(|text| parse_cursor(&text)).transpose()?;
     let limit = parse_limit(limit, PAGE_LEN, PAGE_LEN_MAX)?;
     let page = by.project.messages(&filter, before, limit).await?;
-    let mut text = JsonPage::new("messages");
+    let mut text = JsonPage::new("messages").with("payloads_kept", &by.project.settings().keeps_payloads);
     let mut shown: Option<EventPosition> = None;
     for message in &page.messages {
         let kept = if with_payload {
@@ -256,6 +256,7 @@ pub async fn life(Caller(by): Caller, query: web::Query<LifeQuery>, path: web::P
     let page = page
         .with("message_id", &id)
         .with("message", &envelope)
+        .with("payloads_kept", &by.project.settings().keeps_payloads)
         .with("accepted_at", &accepted_at)
         .with("incomplete", &life.is_partial);
     ok_text(&by, page.finish(next_cursor))

@@ -453,6 +453,8 @@ pub struct ListedMessage {
 #[derive(ToSchema)]
 pub struct Messages {
     messages: Vec<ListedMessage>,
+    /// The payloads of messages are kept after the acknowledgement (`message_history_payloads`).
+    payloads_kept: bool,
     /// Cursor of the next page.
     #[schema(nullable = false)]
     next_cursor: Option<String>,
@@ -525,6 +527,8 @@ pub struct MessageLife {
     accepted_at: Option<String>,
     /// A page of the recipients.
     recipients: Vec<RecipientLife>,
+    /// The payloads of messages are kept after the acknowledgement (`message_history_payloads`).
+    payloads_kept: bool,
     /// The history after the message is too long to be searched to its end: later events may be missing.
     incomplete: bool,
     /// Cursor of the next page of recipients.

@@ -28,8 +28,8 @@ const PAGE_LEN_MAX: usize = 100;
 fn page_schema() -> (Value, &'static [&'static str]) {
     let messages = json!({"type": "array", "items": {"type": "object"}});
     (
-        json!({"messages": messages, "next_cursor": string_schema("")}),
-        &["messages"],
+        json!({"messages": messages, "payloads_kept": {"type": "boolean"}, "next_cursor": string_schema("")}),
+        &["messages", "payloads_kept"],
     )
 }
 

@@ -205,6 +205,12 @@ fn payloads_are_searched_where_the_history_keeps_them() {
         assert_eq!(alice.searches(&json!({"query": "more"})), [""; 0]);
         let of_thread = alice.finds_all("get_thread", json!({"thread_id": "rivers"}));
         assert_eq!(of_thread, [Value::Null; 0]);
+        for (tool, arguments) in [
+            ("get_thread", json!({"thread_id": "rivers"})),
+            ("search_messages", json!({"query": "river"})),
+        ] {
+            assert_eq!(alice.calls(tool, arguments)["payloads_kept"], expected > 0, "{tool}");
+        }
     }
 }
 

@@ -147,6 +147,7 @@ mod tests {
                 disconnect_after: Duration::from_secs(2),
             },
             session_retention: Duration::from_secs(1),
+            keeps_payloads: false,
             restarts: RestartPolicy::default(),
             desk: DeskSettings::default(),
             gateway: None,
