@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { answerAt, answerOf, chosen, choseOther, draftText, emptyDesk, emptyPart, holder, isAnswer, itemsOf, missing, newsOf, ordered, partAt, partsOfDraft,
-  safeAddress, withList, withQuestion, withYap } from '../../assets/dashboard/desk/model.js';
+  safeAddress, unanswered, withList, withQuestion, withYap } from '../../assets/dashboard/desk/model.js';
 
 const question = (id, more = {}) => ({ question_id: id, revision: 1, state: 'pending', urgency: 'medium', to: 'desk',
   asked_at: '2026-11-24T10:00:00Z', offered_to: null, claimed_by: null, handover: null, ...more });
@@ -96,6 +96,8 @@ test('what an answer lacks is named', () => {
   assert.deepEqual(missing(FORM, { why: { ...emptyPart, text: 'because' } }), ['region']);
   assert.deepEqual(missing(FORM, { region: { ...emptyPart, selected: ['us'] } }), []);
   assert.deepEqual(missing(FORM, { region: { ...emptyPart, isOther: true, other: ' ' } }), ['region']);
+  assert.deepEqual(unanswered(FORM, { region: { ...emptyPart, selected: ['us'] } }).includes('region'), false);
+  assert.deepEqual([unanswered(FORM, {}), unanswered(SINGLE, {})], [itemsOf(FORM).map(({ id }) => id), []]);
 });
 
 test('what is filled in is told from what was answered', () => {

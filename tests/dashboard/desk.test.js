@@ -198,6 +198,52 @@ test('a form with several questions and images is one answer', async () => {
   await window.close();
 });
 
+test('half a form is sent after a confirmation only', async () => {
+  const { question_id: id } = await ask({ questions: [{ id: 'name', question: 'Which name?' }, { id: 'why', question: 'Why?' }] });
+  const window = await browser.openDesk(broker.url, 'mara');
+  await window.go(`q/${id}`);
+  await window.page.getByRole('group', { name: /Which name/ }).getByRole('textbox').fill('shop');
+  await window.page.keyboard.press('Control+Enter');
+  await window.sees('One question has no answer yet.', 'form.answer');
+  const why = window.page.getByRole('group', { name: /Why/ }).getByRole('textbox');
+  await window.page.waitForFunction(() => document.activeElement?.getAttribute('aria-invalid') === 'true');
+  // The second question has the focus: what is typed next is its answer, and no shortcut.
+  await window.page.keyboard.type('ap');
+  assert.equal(await why.inputValue(), 'ap');
+  await window.seesNot('One question has no answer yet.', 'form.answer');
+  await why.fill('');
+  await window.get('button', 'Send', { exact: true }).click();
+  await window.get('button', 'Send without it').click();
+  await window.sees(/mara answered/, 'main');
+  assert.deepEqual(Object.keys((await stateOf(id)).answer.answers), ['name']);
+  await window.close();
+});
+
+test('keys do nothing in the second after an answer was sent', async () => {
+  const { question_id: id } = await ask({ question: 'Which port?' });
+  const window = await browser.openDesk(broker.url, 'mara');
+  await window.go(`q/${id}`);
+  await window.page.getByLabel('Your answer').fill('80');
+  const pressed = window.page.evaluate(() => new Promise((resolve) => {
+    // By the clock of the event: the first key comes at once, the second one a second later.
+    const press = (afterMs) => {
+      const event = new KeyboardEvent('keydown', { key: 'p', bubbles: true, cancelable: true });
+      Object.defineProperty(event, 'timeStamp', { value: performance.now() + afterMs });
+      document.body.dispatchEvent(event);
+      return event.defaultPrevented;
+    };
+    const observer = new MutationObserver(() => {
+      if (!document.querySelector('.closed')) return;
+      observer.disconnect();
+      resolve([press(0), press(1_000)]);
+    });
+    observer.observe(document.body, { subtree: true, childList: true });
+  }));
+  await window.page.keyboard.press('Control+Enter');
+  assert.deepEqual(await pressed, [false, true]);
+  await window.close();
+});
+
 test('an image that is too large is made smaller, and the fifth is refused', async () => {
   const { question_id: id } = await ask({ question: 'What does it look like?' });
   const window = await browser.openDesk(broker.url, 'mara');
@@ -360,6 +406,9 @@ test('the keyboard is enough', async () => {
   await window.sees(/mara answered/, 'main');
   const { answer } = await stateOf(id);
   assert.deepEqual([answer.selected, answer.text], [['keep'], '1 more week']);
+  // Keys do nothing in the second after an answer.
+  const sentAt = await window.page.evaluate(() => performance.now());
+  await window.page.waitForFunction((at) => performance.now() > at + 1_000, sentAt);
   await keyboard.press('g');
   await keyboard.press('h');
   await window.sees('Second?', 'main table');

@@ -11,7 +11,8 @@ const TEXT_MAX = 64 * 1024;
 const OTHER_MAX = 8_000;
 
 // `change({parts} or {images})` is called for what the person does. `faults`: the names of questions that lack an answer.
-export function AnswerForm({ question, form, change, send, isSending, faults, isDisabled, children }) {
+// `isComplete`: the others of them need none, so that the person may send without them.
+export function AnswerForm({ question, form, change, send, sendAsItIs, isSending, faults, isComplete, isDisabled, children }) {
   const items = itemsOf(question);
   const frame = useRef(null);
   const setPart = (id, part) => change({ parts: { ...form.parts, [id]: part } });
@@ -62,8 +63,11 @@ export function AnswerForm({ question, form, change, send, isSending, faults, is
           add([...event.currentTarget.files]);
           event.currentTarget.value = '';
         }} /></label>`}</div>`}
-    ${faults.length > 0 && html`<div class="notice bad" role="alert"><p>${question.questions
-      ? 'Answer the questions that are marked.' : 'Choose an option or write an answer.'}</p></div>`}
+    ${faults.length > 0 && (isComplete ? html`<div class="notice warn" role="alert"><p>${faults.length === 1 ? 'One question has'
+        : `${faults.length} questions have`} no answer yet.</p><button type="button" onClick=${sendAsItIs}>Send without ${
+        faults.length === 1 ? 'it' : 'them'}</button></div>`
+      : html`<div class="notice bad" role="alert"><p>${question.questions ? 'Answer the questions that are marked.'
+        : 'Choose an option or write an answer.'}</p></div>`)}
     <div class="buttons"><button type="submit" class="primary" title="Send the answer (Ctrl+Enter)">${isSending ? 'Sending…'
       : 'Send'}</button>${children}<span class="spacer" /><span class="faint hint"><kbd>Ctrl</kbd> <kbd>Enter</kbd> sends</span></div>
     </fieldset></form>`;

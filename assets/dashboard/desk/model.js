@@ -107,6 +107,10 @@ export const missing = (question, parts, images = []) => (question.questions
   ? itemsOf(question).filter(({ id, required }) => required && !isFilled(partAt(parts, id))).map(({ id }) => id)
   : isEmpty(question, parts, images) ? [''] : []);
 
+// The names of the questions of a form that have no answer.
+export const unanswered = (question, parts) => (question.questions
+  ? itemsOf(question).filter(({ id }) => !isFilled(partAt(parts, id))).map(({ id }) => id) : []);
+
 // The part after an option was chosen, or was taken back.
 export function chosen(part, item, value) {
   if (!item.multi_select) return { ...part, selected: [value], isOther: false };

@@ -6,13 +6,14 @@ import { go, link } from '../lib/router.js';
 import { useStore } from '../lib/store.js';
 import { announce } from '../ui/announce.js';
 import { ask } from '../ui/dialog.js';
+import { holdShortcuts } from '../ui/keys.js';
 import { CopyButton, Loaded, Text, Time } from '../ui/parts.js';
 import { ClosedQuestion } from './closed.js';
 import { draftOf } from './drafts.js';
 import { AnswerForm } from './form.js';
 import { Images } from './images.js';
 import { useOrdered } from './list.js';
-import { answerOf, draftText, holder, isAnswer, isEmpty, isOpen, missing, safeAddress } from './model.js';
+import { answerOf, draftText, holder, isAnswer, isEmpty, isOpen, missing, safeAddress, unanswered } from './model.js';
 import { AskerName, Lines, Urgency } from './parts.js';
 import * as session from './session.js';
 
@@ -126,21 +127,24 @@ function useClaim(question, human) {
 function Answering({ question, human, draft, form }) {
   const [state, setState] = useState({ isSending: false, problem: null });
   const [faults, setFaults] = useState([]);
+  const isComplete = !missing(question, form.parts, form.images).length;
   const touch = useClaim(question, human);
   const change = (next) => {
     draft.change(next);
     if (faults.length) setFaults([]);
     touch();
   };
-  const send = async () => {
+  const send = async ({ isAsItIs = false } = {}) => {
     if (state.isSending) return;
-    const lacking = missing(question, form.parts, form.images);
+    const needed = missing(question, form.parts, form.images);
+    const lacking = needed.length || isAsItIs ? needed : unanswered(question, form.parts);
     setFaults(lacking);
     if (lacking.length) return;
     setState({ isSending: true, problem: null });
     try {
       await session.answer(question.question_id, answerOf(question, form.parts, form.images));
       draft.forget();
+      holdShortcuts();
       announce(`Sent to ${visible(question.asker?.name ?? 'the agent', 60)}.`);
     } catch (problem) {
       // The text stays. A question that is closed by now is shown with its end.
@@ -149,10 +153,10 @@ function Answering({ question, human, draft, form }) {
     }
   };
   return html`<${HeldByAnother} question=${question} human=${human} />
-    <${AnswerForm} question=${question} form=${form} change=${change} send=${send} isSending=${state.isSending} faults=${faults}
-      isDisabled=${state.isSending}><${Actions} question=${question} human=${human} draft=${draft} /><//>
+    <${AnswerForm} question=${question} form=${form} change=${change} send=${() => send()} sendAsItIs=${() => send({ isAsItIs: true })}
+      isSending=${state.isSending} faults=${faults} isComplete=${isComplete} isDisabled=${state.isSending}><${Actions} question=${question} human=${human} draft=${draft} /><//>
     ${state.problem && html`<div class="notice bad" role="alert"><p><strong>Not sent.</strong> ${visible(state.problem.message, 500)} Your text
-      is kept.</p><button type="button" onClick=${send}>Send again</button></div>`}`;
+      is kept.</p><button type="button" onClick=${() => send({ isAsItIs: true })}>Send again</button></div>`}`;
 }
 
 function HeldByAnother({ question, human }) {

@@ -5,7 +5,12 @@ import { isDialogOpen, openDialog } from './dialog.js';
 
 const SEQUENCE_MS = 1_500;
 const PREFIX = 'g';
+const HELD_MS = 1_000;
 export const shortcuts = createSetting('mcp-broker-shortcuts', 'on');
+
+let heldUntil = 0;
+// Keys do nothing for a second: what is typed behind an answer that was sent is none of them.
+export const holdShortcuts = () => { heldUntil = performance.now() + HELD_MS; };
 
 // `bindings`: `{keys: a key, or `g` and a key, title, run}`. One without a title stands in no list.
 export function useShortcuts(bindings) {
@@ -19,6 +24,7 @@ export function useShortcuts(bindings) {
         if (event.key === 'Escape') event.target.blur();
         return;
       }
+      if (event.timeStamp < heldUntil) return;
       const isSecond = event.timeStamp - prefixAt < SEQUENCE_MS;
       prefixAt = -SEQUENCE_MS;
       const pressed = isSecond ? [PREFIX, event.key] : [event.key];

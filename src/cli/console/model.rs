@@ -179,6 +179,11 @@ pub enum PromptKind {
         question: String,
         from: String,
     },
+    /// Whether to send the answer to a form of which so many questions have none.
+    SendOpen {
+        question: String,
+        open: usize,
+    },
 }
 
 /// Who uses the console, and how it looks.
@@ -222,6 +227,8 @@ pub struct Model {
     active_ms: Option<u64>,
     /// The question whose answer is opened once its text is there.
     wanted: Option<String>,
+    /// When an answer was sent last, as the broker confirmed it.
+    sent_ms: Option<u64>,
     /// The agent to whom the last answer went: its question may leave the list before the broker confirms it.
     told: String,
     effects: Vec<Effect>,

@@ -3,7 +3,7 @@
 //! A line is pressed into the same [`Model`] as keys of the screen are.
 
 use super::data::{Item, Question, Yap};
-use super::model::{Command, Effect, Key, Model, Notice, Options, Update};
+use super::model::{Command, Effect, Key, Model, Notice, Options, Update, Work};
 use super::view::{clock, name, prose};
 
 /// The columns of the lines.
@@ -303,8 +303,14 @@ impl Plain {
         if at + 1 < items.len() {
             self.press(&[Key::Tab]);
             self.show_item(&question);
+        } else if self.model.work().is_none_or(Work::is_empty) {
+            self.line("❌ The answer is empty".to_owned());
         } else {
             self.press(&[Key::Ctrl('d')]);
+            // Each question was asked: an empty line has left it without an answer.
+            if self.model.prompt.is_some() {
+                self.press(&[Key::Char('y')]);
+            }
         }
     }
 }

@@ -35,7 +35,8 @@ const POP_TITLE: &str = "\u{1b}[23;2t";
 
 /// What the loop waits for.
 enum Input {
-    Terminal(Event),
+    /// What the terminal has sent, and when, in milliseconds since the Unix epoch.
+    Terminal(Event, u64),
     /// The terminal is gone.
     Closed,
     Feed(Update),
@@ -120,7 +121,7 @@ fn read_keys(inputs: Sender<Input>) -> SyncSender<()> {
                 return;
             };
             let is_editor = is_ctrl_e(&event);
-            if inputs.send(Input::Terminal(event)).is_err() || is_editor && wait.recv().is_err() {
+            if inputs.send(Input::Terminal(event, now().unix_ms)).is_err() || is_editor && wait.recv().is_err() {
                 return;
             }
         }
@@ -194,13 +195,13 @@ impl Screen {
     /// Takes in an input. Returns whether it ends the program.
     fn take(&mut self, input: Input) -> std::io::Result<bool> {
         match input {
-            Input::Terminal(Event::Resize(width, height)) => {
+            Input::Terminal(Event::Resize(width, height), _) => {
                 self.terminal.autoresize()?;
                 self.model.resized(width, height);
             }
-            Input::Terminal(event) => {
+            Input::Terminal(event, at_ms) => {
                 let Some(key) = key(&event) else { return Ok(false) };
-                self.model.press(key, now().unix_ms);
+                self.model.press(key, at_ms);
             }
             Input::Feed(update) => self.model.apply(update, now().unix_ms),
             Input::Drained => {}

@@ -55,6 +55,71 @@ fn an_empty_answer_is_asked_about_once() {
     );
 }
 
+/// A form of three questions, of which none needs an answer.
+fn form() -> Value {
+    let items = json!([{"id": "a", "question": "Name?"}, {"id": "b", "question": "Which?"}, {"id": "c", "question": "When?"}]);
+    with(drop_table(), json!({"question": null, "questions": items}))
+}
+
+#[test]
+fn half_a_form_is_sent_after_every_question_was_shown_and_the_rest_confirmed() {
+    let mut model = connected();
+    question(&mut model, drop_table());
+    whole(&mut model, form(), None);
+    press(&mut model, &[Key::Enter]);
+    press(&mut model, &text("x1"));
+    assert_eq!(commands(press(&mut model, &[Key::Ctrl('d')])), []);
+    assert_eq!(model.said.as_deref(), Some("question 2 of 3 has no answer yet"));
+    // What is typed next is the answer to the second question.
+    press(&mut model, &text("away"));
+    assert!(!model.is_away);
+    assert_eq!(model.work().unwrap().entries[1].editor.text(), "away");
+    assert_eq!(commands(press(&mut model, &[Key::Ctrl('d'), Key::Ctrl('d')])), []);
+    assert!(screen(&model, 80, 24).contains("one question has no answer. Send without it? [y/N]"));
+    assert_eq!(commands(press(&mut model, &[Key::Char('n')])), []);
+    assert_eq!(model.work().unwrap().at, 2, "the open question is shown");
+    let sent = commands(press(&mut model, &[Key::Ctrl('d'), Key::Char('y')]));
+    let answers = json!({"a": {"text": "x1"}, "b": {"text": "away"}});
+    assert!(
+        matches!(&sent[..], [Command::Answer { body, .. }] if body["answers"] == answers),
+        "{sent:?}"
+    );
+}
+
+#[test]
+fn a_whole_form_is_sent_from_its_last_question() {
+    let mut model = connected();
+    question(&mut model, drop_table());
+    whole(&mut model, form(), None);
+    press(&mut model, &[Key::Enter]);
+    for answer in ["one", "two", "six"] {
+        press(&mut model, &text(answer));
+        let sent = commands(press(&mut model, &[Key::Ctrl('d')]));
+        assert_eq!(sent.len(), usize::from(answer == "six"), "{answer}: {sent:?}");
+    }
+}
+
+#[test]
+fn characters_typed_after_an_answer_was_sent_are_no_keys_of_the_list() {
+    let mut model = desk();
+    press(&mut model, &[Key::Enter]);
+    press(&mut model, &text("xyes"));
+    let sent = commands(press(&mut model, &[Key::Ctrl('d')]));
+    model.apply(Update::Done(sent[0].clone()), NOW_MS + 5_000);
+    model.settle();
+    model.take_effects();
+    let mut type_at = |at_ms: u64, typed: &str| {
+        for key in text(typed) {
+            model.press(key, NOW_MS + at_ms);
+        }
+        (model.is_away, model.is_paused, commands(model.take_effects()).len())
+    };
+    assert_eq!(type_at(5_000, "ap1q"), (false, false, 0));
+    assert_eq!(type_at(5_999, "ap1q"), (false, false, 0));
+    assert_eq!(type_at(6_000, "a"), (true, false, 1));
+    assert_eq!(model.said, None, "what was said is over with the first key that counts");
+}
+
 #[test]
 fn nothing_moves_while_the_person_writes() {
     let mut model = desk();

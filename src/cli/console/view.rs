@@ -31,7 +31,7 @@ const HELP: &[(&str, &str)] = &[
     ("1 to 9", "choose an option while no text is written"),
     ("Up, Down, Space", "move to an option, choose it"),
     ("o", "other: a text in place of an option"),
-    ("Ctrl-D", "send the answer (twice if it is empty)"),
+    ("Ctrl-D", "send; of a form: first the next open question"),
     ("Ctrl-E", "write in $VISUAL or $EDITOR"),
     ("Ctrl-Z, Ctrl-Y", "undo, redo"),
     ("Ctrl-W, Ctrl-U, Ctrl-K", "delete a word, to the start, to the end"),
@@ -268,6 +268,8 @@ fn draw_prompt(frame: &mut Frame<'_>, area: Rect, prompt: &Prompt, theme: &Theme
         PromptKind::HandNote { to, .. } => format!("note for {}: ", name(to)),
         PromptKind::Search => "search: ".to_owned(),
         PromptKind::TakeOver { from, .. } => format!("{} writes an answer. Take it over? [y/N] ", name(from)),
+        PromptKind::SendOpen { open: 1, .. } => "one question has no answer. Send without it? [y/N] ".to_owned(),
+        PromptKind::SendOpen { open, .. } => format!("{open} questions have no answer. Send without them? [y/N] "),
     };
     let width = usize::from(area.width);
     let room = width.saturating_sub(label.width() + 1).max(10);

@@ -9,6 +9,9 @@ const PAGE_ROWS: isize = 10;
 /// The columns of the frame around the answer.
 const FRAME_COLUMNS: u16 = 6;
 
+/// Characters do nothing in the list for so long after an answer was sent from it.
+const AFTER_SENDING_MS: u64 = 1_000;
+
 /// A key of the terminal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Key {
@@ -40,6 +43,9 @@ impl Model {
         self.now_ms = now_ms;
         self.settle();
         self.is_active();
+        if self.is_typed_after_sending(&key) {
+            return;
+        }
         self.said = None;
         if key == Key::Ctrl('c') {
             self.quit();
@@ -55,6 +61,12 @@ impl Model {
             }
         }
         self.settle();
+    }
+
+    /// Whether a character was typed for an answer that has just been sent: it is no key of the list.
+    fn is_typed_after_sending(&self, key: &Key) -> bool {
+        let is_list = self.screen == Screen::Desk && self.focus == Focus::List && self.prompt.is_none();
+        is_list && matches!(key, Key::Char(_)) && self.sent_ms.is_some_and(|sent| self.now_ms < sent + AFTER_SENDING_MS)
     }
 
     /// As [`Self::press`], without a change of what was said.
@@ -299,12 +311,25 @@ impl Model {
             work.at = at;
             return self.say(format!("question {} of {} needs an answer", at + 1, items.len()));
         }
+        if let Some(at) = work.next_open() {
+            work.at = at;
+            return self.say(format!("question {} of {} has no answer yet", at + 1, items.len()));
+        }
+        if items.len() > 1 && work.first_open().is_some() {
+            let open = work.entries.iter().filter(|entry| entry.is_empty()).count();
+            return self.prompt(PromptKind::SendOpen { question: id, open }, "");
+        }
         if work.is_empty() && !std::mem::replace(&mut work.is_empty_asked, true) {
             return self.say("the answer is empty: Ctrl-D again sends it".to_owned());
         }
-        work.is_sending = true;
-        if let Some(work) = self.works.get(&id) {
-            let body = work.answer(&self.questions[&id]);
+        self.send_as_it_is(id);
+    }
+
+    fn send_as_it_is(&mut self, id: String) {
+        let pair = self.works.get_mut(&id).zip(self.questions.get(&id));
+        if let Some((work, question)) = pair.filter(|(work, question)| !work.is_sending && question.is_open()) {
+            work.is_sending = true;
+            let body = work.answer(question);
             self.ask(Command::Answer { question: id, body });
         }
     }
@@ -402,6 +427,14 @@ impl Model {
             }
             return;
         }
+        if let PromptKind::SendOpen { question, .. } = &prompt.kind {
+            if key == Key::Char('y') {
+                self.send_as_it_is(question.clone());
+            } else if let Some(work) = self.works.get_mut(question) {
+                work.at = work.first_open().unwrap_or(work.at);
+            }
+            return;
+        }
         let is_search = prompt.kind == PromptKind::Search;
         match key {
             Key::Enter => return self.finish(prompt),
@@ -445,7 +478,7 @@ impl Model {
                     note: text,
                 });
             }
-            PromptKind::Search | PromptKind::TakeOver { .. } => {}
+            PromptKind::Search | PromptKind::TakeOver { .. } | PromptKind::SendOpen { .. } => {}
         }
     }
 }

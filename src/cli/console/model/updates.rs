@@ -224,6 +224,7 @@ impl Model {
         if self.is_answering_to(id) {
             self.focus = Focus::List;
         }
+        self.sent_ms = Some(self.now_ms);
         self.forget(id);
     }
 

@@ -116,6 +116,17 @@ impl Work {
         pairs.position(|is_missing| is_missing)
     }
 
+    /// The first question of a form without an answer.
+    pub fn first_open(&self) -> Option<usize> {
+        self.entries.iter().position(Entry::is_empty)
+    }
+
+    /// The first question of a form without an answer behind the shown one.
+    pub fn next_open(&self) -> Option<usize> {
+        let mut behind = self.entries.iter().enumerate().skip(self.at + 1);
+        behind.find_map(|(at, entry)| entry.is_empty().then_some(at))
+    }
+
     /// The body of the request that answers.
     pub fn answer(&self, question: &Question) -> Value {
         let items = question.items();
