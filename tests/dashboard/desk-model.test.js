@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { answerAt, answerOf, chosen, choseOther, draftText, emptyDesk, emptyPart, holder, isAnswer, itemsOf, missing, newsOf, ordered, partAt, partsOfDraft,
-  safeAddress, unanswered, withList, withQuestion, withYap } from '../../assets/dashboard/desk/model.js';
+  unanswered, withList, withQuestion, withYap } from '../../assets/dashboard/desk/model.js';
+import { safeAddress } from '../../assets/dashboard/lib/format.js';
 
 const question = (id, more = {}) => ({ question_id: id, revision: 1, state: 'pending', urgency: 'medium', to: 'desk',
   asked_at: '2026-11-24T10:00:00Z', offered_to: null, claimed_by: null, handover: null, ...more });

@@ -40,7 +40,7 @@ test('a question appears within a second, is answered, and the agent has the ans
   }
   assert.ok(fastest < 1_000, `the fastest of three took ${fastest} ms`);
   await window.get('link', /Round 3/).click();
-  await window.sees('Migration 42; **1.2 M rows**', 'main');
+  await window.sees('1.2 M rows', 'main .context strong');
   await window.page.getByLabel('Drop it').check();
   await window.page.getByLabel('Note (optional)').fill('but dump it first\nto s3');
   await window.get('button', 'Send').click();
@@ -196,6 +196,43 @@ test('a form with several questions and images is one answer', async () => {
     ['antarctica', ['search', 'audit'], 'because']);
   assert.deepEqual(answer.images.map((one) => one.mime), ['image/png']);
   await window.close();
+});
+
+test('Markdown of a question and its context is shown, HTML is text, and a long question is shown once', async () => {
+  const question = `Which of the two? ${'The first is simple and slow, the second is fast. '.repeat(8)}`;
+  const context = 'Measured:\n\n```rust\nlet a = "<b>";\n```\n\n- **fast**: 3 ms\n- slow: `8 ms`\n\n<img src=x onerror=alert(1)> [docs](https://example.com/a)';
+  const { question_id: id } = await ask({ question, context });
+  const window = await browser.openDesk(broker.url, 'mara');
+  await window.go(`q/${id}`);
+  const fence = window.page.locator('.context pre code');
+  assert.equal(await fence.textContent(), 'let a = "<b>";');
+  assert.match(await fence.evaluate((one) => getComputedStyle(one).fontFamily), /monospace/);
+  await window.sees('fast', '.context .item strong');
+  await window.sees('<img src=x onerror=alert(1)>', '.context');
+  assert.equal(await window.page.locator('.context a').getAttribute('href'), 'https://example.com/a');
+  assert.equal(await window.page.locator('.context img').count(), 0);
+  const shown = await window.page.locator('main').evaluate((main) => main.innerText.split('Which of the two?').length - 1);
+  const hidden = await window.page.locator('h1.visually-hidden').count();
+  assert.equal(shown - hidden, 1, 'the question is shown once');
+  await window.assertAccessible('a question with Markdown');
+  await clear();
+  await window.close();
+});
+
+test('an answer is on this page only where it was given, and an agent that has gone is called away', async () => {
+  const agent = await Agent.connect(broker, 'passer-by');
+  const { question_id: id } = await agent.call('clarify', { question: 'Still there?', wait_seconds: 0 });
+  await agent.call('disconnect_session', {});
+  await agent.close();
+  const [mara, lena] = [await browser.openDesk(broker.url, 'mara'), await browser.openDesk(broker.url, 'lena')];
+  await mara.sees('away', 'nav.list .status');
+  for (const window of [mara, lena]) await window.go(`q/${id}`);
+  await mara.page.getByLabel('Your answer').fill('yes');
+  await mara.get('button', 'Send', { exact: true }).click();
+  await mara.sees(/mara answered.*, on this page\./, '.closed');
+  await lena.sees(/mara answered.*, on the web page\./, '.closed');
+  await mara.close();
+  await lena.close();
 });
 
 test('half a form is sent after a confirmation only', async () => {

@@ -5,8 +5,9 @@ import { Text, Time } from '../ui/parts.js';
 import { Images } from './images.js';
 import { answerAt, itemsOf } from './model.js';
 import { Lines } from './parts.js';
+import { answeredHere } from './session.js';
 
-const WAYS = { console: 'in a console', web: 'on this page', api: 'over the API', elicitation: 'in the form of the client',
+const WAYS = { console: 'in a console', web: 'on the web page', api: 'over the API', elicitation: 'in the form of the client',
   rubberduck: 'in a rubberduck console', link: 'by a link' };
 
 export function ClosedQuestion({ question }) {
@@ -23,8 +24,9 @@ function Ending({ question }) {
   const who = (by) => html`<b><${Text} value=${by?.human ?? by ?? 'A person'} max=${60} /></b>`;
   const reason = question.reason && html`: <${Text} value=${words(question.reason)} max=${2_000} />`;
   const { answered_by: answeredBy, declined_by: declinedBy } = question;
+  const way = answeredHere.has(question.question_id) ? 'on this page' : WAYS[answeredBy?.via];
   switch (question.state) {
-    case 'answered': return html`${who(answeredBy)} answered${when}${WAYS[answeredBy?.via] && `, ${WAYS[answeredBy.via]}`}.`;
+    case 'answered': return html`${who(answeredBy)} answered${when}${way && `, ${way}`}.`;
     case 'declined': return html`${who(declinedBy)} declined${when}${reason}.`;
     case 'expired': return html`The question expired${when} without an answer.`;
     default: return html`${question.by ? who(question.by) : 'The broker'} cancelled the question${when}${reason}.`;

@@ -4,7 +4,7 @@ import { count } from '../lib/format.js';
 import { link } from '../lib/router.js';
 import { useStore } from '../lib/store.js';
 import { Empty, Text, Time } from '../ui/parts.js';
-import { ordered } from './model.js';
+import { isGone, ordered } from './model.js';
 import { AskerName, Holder, Urgency } from './parts.js';
 import { desk } from './session.js';
 
@@ -22,7 +22,7 @@ export function QuestionList({ questions, chosen, human }) {
       <span class="line"><${Urgency} value=${one.urgency} /><${Time} at=${one.asked_at} relative /><span class="spacer" />
         <${Holder} question=${one} human=${human} /></span>
       <span class="summary"><${Text} value=${one.summary} max=${160} /></span>
-      <span class="line faint"><span><${AskerName} question=${one} />${one.to !== 'desk' && html`${' asks '}<${Text} value=${one.to}
+      <span class="line faint"><span><${AskerName} question=${one} />${isGone(one) && html` <span class="status warn">away</span>`}${one.to !== 'desk' && html`${' asks '}<${Text} value=${one.to}
         max=${40} />`}</span></span></a></li>`)}
     ${questions.length > ROWS_MAX && html`<li class="faint more">and ${count(questions.length - ROWS_MAX)} more</li>`}</ol>`;
 }

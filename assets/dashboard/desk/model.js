@@ -19,6 +19,9 @@ export const emptyDesk = {
 
 export const isOpen = (question) => question.state === 'pending';
 
+// Whether the agent that asks is not connected: the answer waits for it.
+export const isGone = ({ asker }) => asker?.status === 'disconnected';
+
 const known = (desk, id) => desk.questions.get(id) ?? desk.closed.get(id);
 
 // The state after a question has come. One that is older than what is known changes nothing.
@@ -172,14 +175,4 @@ function partOf(value, options) {
 
 function parse(text) {
   try { return JSON.parse(text); } catch { return null; }
-}
-
-// Where the address of a link may lead; null for one that the page shows as text alone.
-export function safeAddress(uri) {
-  try {
-    const url = new URL(uri);
-    return ['http:', 'https:'].includes(url.protocol) ? url.href : null;
-  } catch {
-    return null;
-  }
 }

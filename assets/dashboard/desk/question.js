@@ -1,24 +1,27 @@
 // One question: what is asked, the form, and what else a person may do with it.
 import { html, useEffect, useMemo, useRef, useState } from '../lib/preact.js';
-import { duration, visible } from '../lib/format.js';
+import { count, duration, visible } from '../lib/format.js';
 import { useResource } from '../lib/resource.js';
 import { go, link } from '../lib/router.js';
 import { useStore } from '../lib/store.js';
 import { announce } from '../ui/announce.js';
 import { ask } from '../ui/dialog.js';
 import { holdShortcuts } from '../ui/keys.js';
+import { Link, Markdown } from '../ui/markdown.js';
 import { CopyButton, Loaded, Text, Time } from '../ui/parts.js';
 import { ClosedQuestion } from './closed.js';
 import { draftOf } from './drafts.js';
 import { AnswerForm } from './form.js';
 import { Images } from './images.js';
 import { useOrdered } from './list.js';
-import { answerOf, draftText, holder, isAnswer, isEmpty, isOpen, missing, safeAddress, unanswered } from './model.js';
+import { answerOf, draftText, holder, isAnswer, isEmpty, isGone, isOpen, missing, unanswered } from './model.js';
 import { AskerName, Lines, Urgency } from './parts.js';
 import * as session from './session.js';
 
 // The broker says for ten seconds that a person types.
 const TYPED_EVERY_MS = 6_000;
+// Characters of a question that is a heading.
+const HEADING_MAX = 300;
 // What an agent wrote: it is in the whole question alone, and never changes.
 const CONTENT = ['question', 'questions', 'context', 'options', 'multi_select', 'allow_other', 'links', 'images'];
 
@@ -56,11 +59,10 @@ function Shown({ question, human }) {
 
 function Head({ question }) {
   const { asker } = question;
-  const isAway = asker?.status === 'disconnected';
   return html`<header><${Urgency} value=${question.urgency} />
     <span><b><${AskerName} question=${question} /></b> asks${question.to !== 'desk' && html`${' '}<b><${Text} value=${question.to} max=${40} /></b>`}
       ${' '}<${Time} at=${question.asked_at} relative /></span>
-    ${isAway && html`<span class="status warn">away${asker.away_seconds ? ` for ${duration(asker.away_seconds)}` : ''}; the answer
+    ${isGone(question) && html`<span class="status warn">away${asker.away_seconds ? ` for ${duration(asker.away_seconds)}` : ''}; the answer
       waits in its inbox</span>`}
     ${question.sensitive && html`<span class="badge">sensitive: in no history</span>`}
     <span class="spacer" />${isOpen(question) && question.expires_at && html`<span class="faint">expires
@@ -69,25 +71,17 @@ function Head({ question }) {
 
 function Content({ question }) {
   const text = question.question ?? question.summary ?? '';
-  const isLong = text.length > 300;
-  const title = question.questions ? `${question.questions.length} questions` : isLong ? html`<${Text} value=${question.summary} max=${300} />`
-    : html`<${Lines} value=${text} />`;
-  return html`<div class="body"><h1 id="question-title">${title}</h1>
-    ${isLong && !question.questions && html`<${Lines} value=${text} />`}
+  // A long question is shown once: its first words are the heading for readers of the screen alone.
+  const isLong = text.length > HEADING_MAX || text.includes('\n');
+  return html`<div class="body">${question.questions ? html`<h1 id="question-title">${count(question.questions.length)} questions</h1>`
+    : html`<h1 id="question-title" class=${isLong ? 'visually-hidden' : ''}><${Text} value=${isLong ? question.summary : text} max=${HEADING_MAX} /></h1>
+      ${isLong && html`<${Markdown} class="asked" value=${text} />`}`}
     ${question.handover && html`<div class="notice"><p><b><${Text} value=${question.handover.from} max=${40} /></b> handed this over to
       ${' '}<b><${Text} value=${question.handover.to} max=${40} /></b>${question.handover.note && html`: <${Text} value=${question.handover.note}
       max=${2_000} />`}</p></div>`}
-    ${question.context && html`<section aria-label="Context" class="context" tabindex="0"><${Lines} value=${question.context} /></section>`}
-    ${question.links?.length > 0 && html`<ul class="links">${question.links.map((one, at) => html`<li key=${at}><${LinkOf} ...${one} /></li>`)}</ul>`}
+    ${question.context && html`<section aria-label="Context" class="context" tabindex="0"><${Markdown} value=${question.context} /></section>`}
+    ${question.links?.length > 0 && html`<ul class="links">${question.links.map((one, at) => html`<li key=${at}><${Link} ...${one} /></li>`)}</ul>`}
     <${Images} images=${question.images} of="the question" /></div>`;
-}
-
-// The address is shown beside its title, so that a title cannot claim to be another address.
-function LinkOf({ title, uri }) {
-  const address = safeAddress(uri);
-  const shown = html`<bdi class="faint">${visible(uri, 300)}</bdi>`;
-  return address ? html`<a href=${address} target="_blank" rel="noopener noreferrer"><${Text} value=${title} max=${120} /></a> ${shown}`
-    : html`<${Text} value=${title} max=${120} /> ${shown}`;
 }
 
 // Claims the question at the first keystroke, and tells of later ones.

@@ -7,6 +7,7 @@ import { emptyDesk, newsOf, withList, withQuestion, withYap } from './model.js';
 const LIST_LIMIT = 200;
 // The broker counts a person as present for five minutes after a sign.
 const ACTIVE_EVERY_MS = 60_000;
+const ASKERS_EVERY_MS = 20_000;
 // What comes within this time of the first connection was there before, and is no news.
 const FIRST_LIST_MS = 1_000;
 // The broker says that a person types for ten seconds after a keystroke, and does not say when the person stops.
@@ -67,9 +68,11 @@ export function attach(human) {
   });
   const stopSigns = giveSigns();
   const typing = setInterval(endTyping, 2_000);
+  const askers = setInterval(lookForAskers, ASKERS_EVERY_MS);
   return () => {
     closeStream();
     clearInterval(typing);
+    clearInterval(askers);
     stopSigns();
   };
 }
@@ -79,6 +82,14 @@ function hearDesk({ console: id, ...summary }) {
   desk.set({ ...before, summary, console: id ?? before.console });
   // The broker knows a new connection as a new console.
   if (id && id !== before.console && (presence.get().paused || presence.get().away)) tellPresence(presence.get());
+}
+
+// No event tells that an agent has left: the list says how it was when its question changed last.
+async function lookForAskers() {
+  const ids = new Set(desk.get().questions.keys());
+  if (document.hidden || connection.get() !== 'live' || !ids.size || ids.size > LIST_LIMIT) return;
+  const page = await get('questions', { state: 'pending', limit: LIST_LIMIT }).catch(() => null);
+  if (page) desk.set(page.questions.filter((one) => desk.get().questions.has(one.question_id)).reduce(withQuestion, desk.get()));
 }
 
 const typedAt = new Map();
@@ -173,7 +184,13 @@ export const loadQuestion = (id, signal) => get(pathOf(id), {}, signal).then(lea
 const act = (id, what, body = {}, headers = {}) => call('POST', pathOf(id, what), { body, headers }).then(learn);
 const withConsole = () => (desk.get().console ? { console: desk.get().console } : {});
 
-export const answer = (id, body) => act(id, 'answer', body);
+// The questions that were answered on this page since it was loaded.
+export const answeredHere = new Set();
+export async function answer(id, body) {
+  const answered = await call('POST', pathOf(id, 'answer'), { body });
+  answeredHere.add(id);
+  return learn(answered);
+}
 export const decline = (id, reason) => act(id, 'decline', { ...(reason ? { reason } : {}), via: 'web' });
 export const handOver = (id, to, note) => act(id, 'handover', { to, ...(note ? { note } : {}) });
 export const release = (id) => act(id, 'release');

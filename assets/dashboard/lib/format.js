@@ -82,3 +82,13 @@ export function exactTime(at) {
 
 // The value of a field that may be a word with underscores.
 export const words = (text) => text.replaceAll('_', ' ');
+
+// Where the address of a link may lead; null for one that the page shows as text alone.
+export function safeAddress(uri) {
+  try {
+    const url = new URL(uri);
+    return ['http:', 'https:'].includes(url.protocol) ? url.href : null;
+  } catch {
+    return null;
+  }
+}
