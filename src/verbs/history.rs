@@ -1,7 +1,7 @@
 //! The history of messages: writes the envelopes that the event log keeps.
 
 use actors::{
-    model::{AcceptedMessage, BrokerError, LoggedRecipients},
+    model::{AcceptedMessage, BrokerError, LoggedRecipients, MessageId, excerpt},
     project::{EnvelopePage, ProjectHandle},
     storage::EventPosition,
 };
@@ -31,6 +31,47 @@ pub async fn payload_of(project: &ProjectHandle, accepted: &AcceptedMessage) -> 
     }
     let kept = project.kept_message(accepted.message).await?;
     Ok(kept.and_then(|message| payload_text(&message)))
+}
+
+/// Bytes of payloads that one page of excerpts reads, unless its last message has more.
+pub const EXCERPTS_READ_MAX: usize = 4 << 20;
+
+/// The first words of payloads, for one page.
+#[derive(Default)]
+pub struct Excerpts {
+    read: usize,
+}
+
+impl Excerpts {
+    /// The first words of a message, if the log or the store keeps its payload.
+    ///
+    /// # Errors
+    /// `unavailable`.
+    pub async fn of(&mut self, project: &ProjectHandle, accepted: &AcceptedMessage) -> Result<Option<String>, BrokerError> {
+        if let Some(payload) = &accepted.payload {
+            return Ok(Some(excerpt(payload)));
+        }
+        self.of_kept(project, accepted.message).await
+    }
+
+    /// The first words of a message, if the store keeps it.
+    ///
+    /// # Errors
+    /// `unavailable`.
+    pub async fn of_kept(&mut self, project: &ProjectHandle, message: MessageId) -> Result<Option<String>, BrokerError> {
+        if self.is_full() {
+            return Ok(None);
+        }
+        let kept = project.kept_message(message).await?;
+        let payload = kept.and_then(|message| payload_text(&message));
+        self.read += payload.as_ref().map_or(0, String::len);
+        Ok(payload.as_deref().map(excerpt))
+    }
+
+    /// Whether the page has read as much as it may.
+    pub const fn is_full(&self) -> bool {
+        self.read >= EXCERPTS_READ_MAX
+    }
 }
 
 /// Appends the envelope with the member `recipient_name`: the name that its only recipient has now.

@@ -19,6 +19,7 @@ pub fn notice(project: &ProjectId, sender: &SessionRecord, question: &Question, 
             Urgency::Medium => Priority::Normal,
             Urgency::High => Priority::High,
         },
+        subject: Some(subject(question)),
         correlation_id: Some(reference.clone()),
         reply_to: Some(reference),
         ..Headers::default()
@@ -27,6 +28,15 @@ pub fn notice(project: &ProjectId, sender: &SessionRecord, question: &Question, 
     let protocol = (HUMAN_ANSWER.name, HUMAN_ANSWER.version);
     let draft = Draft::new(project, sender, Addressing::Direct, protocol, &payload, &headers);
     draft.seal(id, Some(question.asker.session), now, false)
+}
+
+/// How the question has ended, without a word of what was asked or answered: observers see it.
+fn subject(question: &Question) -> String {
+    match question.closed().map(|closed| &closed.how) {
+        Some(Closing::Answered { by, .. }) => format!("{} answered", by.human),
+        Some(Closing::Declined { by, .. }) => format!("{} declined", by.human),
+        how => format!("question {}", how.map_or("open", |_| question.state_str())),
+    }
 }
 
 /// What the asker is told. Images, and the answer to a sensitive question, are only in the record, which `get_answer` reads.

@@ -456,6 +456,16 @@ impl AcceptedMessage {
         Some(tail.headers)
     }
 
+    /// The header `thread_id`. A message without it is the first of the thread that its id names.
+    #[must_use]
+    pub fn parse_thread_id(&self) -> Option<String> {
+        // Parsing costs more than the search for the name of the header, and most messages have none.
+        if !self.tail.contains("\"thread_id\":") {
+            return None;
+        }
+        self.parse_headers()?.thread_id
+    }
+
     /// Appends the envelope as a JSON object, with this payload text if there is one. `project` is the project of the
     /// log.
     pub fn write_envelope(&self, project: &ProjectId, payload: Option<&str>, out: &mut Vec<u8>) {

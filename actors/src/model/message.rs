@@ -1,5 +1,6 @@
 //! Messages: the encoded envelope, its stages from draft to dead letter, and how a sender tracks it.
 
+mod excerpt;
 mod fragments;
 mod headers;
 mod ids;
@@ -20,6 +21,7 @@ use bytes::BufMut;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+pub use excerpt::excerpt;
 pub use fragments::EnvelopeFragments;
 use fragments::{Layout, PAYLOAD};
 pub use headers::{HOPS_MAX, Headers, Priority, ReportChoice};

@@ -41,7 +41,7 @@ pub use mail::{MAIL_NAMES_MAX, MailSummary};
 pub use message::{
     Addressing, DeadLetter, DeadLetterReason, DeliveryStatus, Draft, EnvelopeFragments, EnvelopeSummary, HOPS_MAX,
     Headers, Message, MessageIds, NOTE_CHARACTERS_MAX, Outcome, OutcomeKind, Priority, Progress, RecipientStatus,
-    ReportChoice, StoredMessage, StoredMessageError,
+    ReportChoice, StoredMessage, StoredMessageError, excerpt,
 };
 pub use page::{PAGE_BYTES_MAX, PageRoom};
 pub use project::{

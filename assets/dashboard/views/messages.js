@@ -23,11 +23,19 @@ export const SessionLink = ({ id, name }) => (id === BROKER ? html`<span class="
   ? html`<a href=${link('sessions', id)}><${Text} value=${name} max=${40} /></a>`
   : html`<${Id} value=${id} what="session id" href=${link('sessions', id)} />`);
 
-const threadOf = ({ thread_id, correlation_id }) => (thread_id ? { thread_id } : { correlation_id });
+// The conversation of a message or a thread. The message that began one has its own id as that of its thread.
+export const linkToThread = ({ thread_id: thread, correlation_id: correlation, headers }) => (headers && !headers.thread_id && headers.correlation_id
+  ? link('threads', headers.correlation_id, { by: 'correlation' })
+  : thread ? link('threads', thread) : link('threads', correlation, { by: 'correlation' }));
+
+// What a message is about: its subject, and its first words as far as the caller may read them.
+export const Subject = ({ subject, excerpt, fallback }) => html`${subject && html`<b><${Text} value=${subject} max=${80} /></b>${excerpt && ' '}`}${
+  excerpt ? html`<span class=${subject ? 'faint' : ''}><${Text} value=${excerpt} max=${160} /></span>` : !subject && html`<span class="faint">${
+  excerpt === null ? 'text not kept' : html`<${Text} value=${fallback} max=${40} />`}</span>`}`;
 
 function List({ params, title }) {
   const { q, session, status, protocol, priority, thread_id, correlation_id, since, until, cursor } = params;
-  const query = { q, session, status, protocol, priority, thread_id, correlation_id, since, until, cursor, limit: 50 };
+  const query = { q, session, status, protocol, priority, thread_id, correlation_id, since, until, cursor, include: 'excerpt', limit: 50 };
   const resource = useResource(JSON.stringify(query), (signal) => get('messages', query, signal), { topics: ['message', 'dead_letter'] });
   const choice = (values) => [['', 'All'], ...values.map((one) => [one, words(one)])];
   return html`<div class="title-row"><h1>${title}</h1><span class="spacer" />${allows('member')
@@ -47,14 +55,14 @@ function List({ params, title }) {
           { title: 'From', render: (row) => html`<${SessionLink} id=${row.sender_id} name=${row.sender_name} />` },
           { title: 'To', render: (row) => (row.recipient_id
             ? html`<${SessionLink} id=${row.recipient_id} name=${row.recipient_name} />` : html`<span class="faint">all (broadcast)</span>`) },
+          { title: 'Message', render: (row) => html`<a class="said-first" href=${linkToThread(row)}><${Subject} subject=${row.headers.subject}
+            excerpt=${row.excerpt} fallback=${row.protocol_name} /></a>` },
           { title: 'Status', render: (row) => html`<${Outcome} row=${row} />` },
           { title: 'Protocol', isWide: true, render: (row) => html`<${Text} value=${row.protocol_name} max=${40} />
             ${' '}<span class="faint">${row.protocol_version}</span>` },
           { title: 'Priority', isWide: true, render: (row) => row.headers.priority },
-          { title: 'Thread', isWide: true, render: ({ headers }) => (headers.thread_id ?? headers.correlation_id
-            ? html`<a href=${link('messages', null, threadOf(headers))}><${Text}
-              value=${headers.subject ?? headers.thread_id ?? headers.correlation_id} max=${30} /></a>`
-            : html`<span class="faint">none</span>`) },
+          { title: 'Thread', isWide: true, render: (row) => html`<a href=${linkToThread(row)}><${Text} max=${18}
+            value=${row.headers.thread_id ?? row.headers.correlation_id ?? row.thread_id} /></a>` },
           { title: 'Id', isWide: true, render: (row) => html`<${Id} value=${row.message_id} what="message id" href=${link('messages', row.message_id)} />` },
         ]} />
       <${Pages} shown=${data.messages.length} next=${data.next_cursor} />`}<//><//>`;
@@ -82,7 +90,7 @@ function send(after) {
     }, after });
 }
 
-function Outcome({ row }) {
+export function Outcome({ row }) {
   if (row.status) return html`<${Status} value=${row.status} />`;
   const counts = Object.entries(row.recipients ?? {}).filter(([, number]) => number);
   if (!counts.length) return html`<span class="faint">not known</span>`;
@@ -114,9 +122,9 @@ function Envelope({ life, id }) {
         max=${60} /> ${message.protocol_version}</a>`],
       ['Priority', message.headers.priority],
       message.headers.subject && ['Subject', html`<${Text} value=${message.headers.subject} />`],
-      message.headers.thread_id && ['Thread', html`<a href=${link('messages', null, { thread_id: message.headers.thread_id })}>
-        <${Text} value=${message.headers.thread_id} /></a>`],
-      message.headers.correlation_id && ['Correlation id', html`<a href=${link('messages', null, { correlation_id: message.headers.correlation_id })}>
+      ['Thread', html`<a href=${link('threads', life.thread_id)}>${life.thread_id === message.message_id ? 'The conversation that it began'
+        : html`<${Text} value=${life.thread_id} />`}</a>`],
+      message.headers.correlation_id && ['Correlation id', html`<a href=${link('threads', message.headers.correlation_id, { by: 'correlation' })}>
         <${Text} value=${message.headers.correlation_id} /></a>`],
       message.headers.reply_to && ['Reply to', html`<${Text} value=${message.headers.reply_to} />`],
       message.headers.ttl_seconds && ['Lives for', duration(message.headers.ttl_seconds)],

@@ -133,7 +133,7 @@ impl Inbox {
         let filters = [
             parameter("session", Some(&session.session_id)),
             parameter("status", Some("queued")),
-            self.with_payload.then(|| "include=payload".to_owned()),
+            Some(format!("include={}", if self.with_payload { "payload" } else { "excerpt" })),
         ];
         let path = with_query("/api/v1/messages", filters);
         let mut pages = Pages::new(&context.client, path, "messages", PAGE_LEN_MAX, usize::MAX);

@@ -23,6 +23,8 @@ pub struct Message {
     #[serde(default)]
     pub headers: Headers,
     pub payload: Option<serde_json::Value>,
+    /// The first words of the payload, if the broker keeps it and the key may read it.
+    pub excerpt: Option<String>,
     pub status: Option<String>,
     pub recipients: Option<Counts>,
 }
@@ -66,6 +68,13 @@ impl Message {
         format!("{} {}", self.protocol_name, self.protocol_version)
     }
 
+    /// The subject and the first words.
+    pub fn words(&self) -> String {
+        let texts = [self.headers.subject.as_deref(), self.excerpt.as_deref()];
+        let texts: Vec<&str> = texts.into_iter().flatten().collect();
+        texts.join(": ")
+    }
+
     /// The status, or for a broadcast the number of recipients with each.
     pub fn progress(&self) -> String {
         if let Some(status) = &self.status {
@@ -94,13 +103,12 @@ impl Message {
 /// Messages as a table.
 pub fn table(messages: &[Message], names: &Names, with_payload: bool) -> Table {
     let mut headings = vec!["AT", "FROM", "TO", "PROTOCOL", "STATUS", "MESSAGE"];
-    if with_payload {
-        headings.push("PAYLOAD");
-    }
+    headings.push(if with_payload { "PAYLOAD" } else { "TEXT" });
     let mut table = Table::new(&headings);
     for message in messages {
         let plain = anstyle::Style::new();
         let (at, protocol, progress) = (seconds_of(&message.timestamp), message.protocol(), message.progress());
+        let words = message.words();
         let payload = message.payload.as_ref().map_or_else(String::new, ToString::to_string);
         let mut cells = vec![
             (at.as_str(), plain),
@@ -110,9 +118,7 @@ pub fn table(messages: &[Message], names: &Names, with_payload: bool) -> Table {
             (progress.as_str(), status_style(&progress)),
             (message.message_id.as_str(), plain),
         ];
-        if with_payload {
-            cells.push((payload.as_str(), plain));
-        }
+        cells.push((if with_payload { &payload } else { &words }, plain));
         table.styled_row(cells);
     }
     table

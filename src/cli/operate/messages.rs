@@ -117,6 +117,13 @@ pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
     if let Some(message) = given(matches, "message") {
         return Box::new(Life { message, with_payload });
     }
+    let file = matches.get_one::<PathBuf>("export");
+    let include = match (with_payload, file) {
+        (true, _) => Some("payload"),
+        (false, None) => Some("excerpt"),
+        // A file has texts only where they were asked for.
+        (false, Some(_)) => None,
+    };
     let filters = [
         parameter("session", given(matches, "session")),
         parameter("status", given(matches, "status")),
@@ -127,10 +134,10 @@ pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
         parameter("protocol", given(matches, "protocol")),
         parameter("priority", given(matches, "priority")),
         parameter("q", given(matches, "query")),
-        with_payload.then(|| "include=payload".to_owned()),
+        include.map(|what| format!("include={what}")),
     ];
     let path = with_query("/api/v1/messages", filters);
-    if let Some(file) = matches.get_one::<PathBuf>("export") {
+    if let Some(file) = file {
         return Box::new(Export {
             path,
             file: file.clone(),

@@ -8,12 +8,13 @@ use actix_web::{http::StatusCode, web};
 use actors::{
     clock::rfc3339_text,
     model::{
-        BrokerError, DeadLetterReason, DeliveryStatus, MessageId, OutcomeKind, Priority, ProtocolName, Scope, SessionId,
+        AcceptedMessage, BrokerError, DeadLetterReason, DeliveryStatus, MessageId, OutcomeKind, Priority, ProtocolName, Scope, SessionId,
     },
     project::{LifeChange, ListedMessage, MessageFilter, MessageLife, ProjectHandle, RecipientLife, StatusFilter},
     storage::EventPosition,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use utoipa::IntoParams;
 
 use super::{dead_letters::includes_payload, parties::parse_session, schemas as documented};
@@ -28,7 +29,7 @@ use crate::{
     problem::Problem,
     verbs::{
         arguments::parse_time,
-        history::{parse_cursor, payload_of, write_envelope},
+        history::{Excerpts, parse_cursor, payload_of, write_envelope},
         sending::check_thread_id,
         sessions,
     },
@@ -50,7 +51,7 @@ pub struct Query {
     /// Only messages with this status for some recipient; with `session`, for that one if it is a recipient.
     #[param(value_type = Option<documented::DeliveryStatus>)]
     status: Option<String>,
-    /// Only messages with this header.
+    /// Only messages with this header, and the message with this id if it has neither this header nor a thread.
     correlation_id: Option<String>,
     /// Only messages of this thread: those with this header, and the message with this id if it has no such header.
     #[param(max_length = 128)]
@@ -71,8 +72,9 @@ pub struct Query {
     /// `session`, in the name of the protocol or in the correlation id.
     #[param(min_length = 1, max_length = 128)]
     q: Option<String>,
-    /// `payload` shows the payloads that are kept, which requires the scope `admin`.
-    #[param(pattern = "^payload$")]
+    /// `payload` shows the payloads that are kept, which requires the scope `admin`; `excerpt` their first words, as far as the
+    /// caller may read them: an administrator all, a member those of its own messages.
+    #[param(pattern = "^(payload|excerpt)$")]
     include: Option<String>,
     /// Most messages of a page.
     #[param(minimum = 1, maximum = 500, default = 50)]
@@ -104,7 +106,7 @@ pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
         limit,
         cursor,
     } = query.into_inner();
-    let with_payload = includes_payload(&by, include.as_deref())?;
+    let include = Include::parse(&by, include.as_deref())?;
     if let Some(thread_id) = &thread_id {
         check_thread_id("thread_id", thread_id)?;
     }
@@ -129,19 +131,50 @@ pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
     let page = by.project.messages(&filter, before, limit).await?;
     let mut text = JsonPage::new("messages").with("payloads_kept", &by.project.settings().keeps_payloads);
     let mut shown: Option<EventPosition> = None;
+    let mut excerpts = Excerpts::default();
     for message in &page.messages {
-        let kept = if with_payload {
-            payload_of(&by.project, &message.accepted).await?
-        } else {
-            None
-        };
-        let is_shown = text.push_with(|out| write_listed(out, &by.project, message, kept.as_deref()));
+        let (mut kept, mut excerpt) = (None, None);
+        match include {
+            Include::Payload => kept = payload_of(&by.project, &message.accepted).await?,
+            Include::Excerpt => excerpt = Some(Value::from(excerpts.of(&by.project, &message.accepted).await?)),
+            Include::Nothing => {}
+        }
+        let is_shown = !excerpts.is_full() || shown.is_none();
+        let is_shown =
+            is_shown && text.push_with(|out| write_listed(out, &by.project, message, kept.as_deref(), excerpt.as_ref()));
         if !is_shown {
             return ok_text(&by, text.finish(shown.map(|position| position.to_string())));
         }
         shown = Some(message.position);
     }
     ok_text(&by, text.finish(page.next.map(|position| position.to_string())))
+}
+
+/// What a list of messages shows of payloads.
+#[derive(Clone, Copy)]
+enum Include {
+    Nothing,
+    Payload,
+    Excerpt,
+}
+
+impl Include {
+    fn parse(by: &Identity, word: Option<&str>) -> Result<Self, BrokerError> {
+        match word {
+            Some("excerpt") if reads_texts(by) => Ok(Self::Excerpt),
+            Some("excerpt") => Ok(Self::Nothing),
+            word => Ok(if includes_payload(by, word)? {
+                Self::Payload
+            } else {
+                Self::Nothing
+            }),
+        }
+    }
+}
+
+/// Whether the caller may read the texts of the messages that a list shows it.
+pub(super) fn reads_texts(by: &Identity) -> bool {
+    by.messages_of().is_some() || by.check_scope(Scope::Admin).is_ok()
 }
 
 fn parse_status(word: &str) -> Result<StatusFilter, BrokerError> {
@@ -168,10 +201,22 @@ struct RecipientCounts {
     dead_lettered: usize,
 }
 
-/// Writes the envelope with the members `recipient_name`, `status` and `recipients`.
-fn write_listed(out: &mut Vec<u8>, project: &ProjectHandle, message: &ListedMessage, payload: Option<&str>) {
+/// Writes the envelope with the members `recipient_name`, `thread_id`, `status` and `recipients`, and `excerpt` if it was wanted.
+fn write_listed(
+    out: &mut Vec<u8>,
+    project: &ProjectHandle,
+    message: &ListedMessage,
+    payload: Option<&str>,
+    excerpt: Option<&Value>,
+) {
     write_envelope(out, project, &message.accepted, payload);
     out.pop();
+    out.extend_from_slice(b",\"thread_id\":");
+    write_json(out, &thread_id(&message.accepted));
+    if let Some(excerpt) = excerpt {
+        out.extend_from_slice(b",\"excerpt\":");
+        write_json(out, excerpt);
+    }
     let recipients = message.recipients.as_deref();
     let status = match recipients {
         Some([recipient]) => Some(recipient.status.as_str()),
@@ -195,6 +240,13 @@ fn write_listed(out: &mut Vec<u8>, project: &ProjectHandle, message: &ListedMess
     out.extend_from_slice(b",\"recipients\":");
     write_json(out, &counts);
     out.push(b'}');
+}
+
+/// The thread of a message: the header, or the id of the message, which is then the first of its thread.
+fn thread_id(accepted: &AcceptedMessage) -> String {
+    accepted
+        .parse_thread_id()
+        .unwrap_or_else(|| accepted.message.to_string())
 }
 
 /// How to show the life of a message.
@@ -257,6 +309,7 @@ pub async fn life(Caller(by): Caller, query: web::Query<LifeQuery>, path: web::P
         .with("message_id", &id)
         .with("message", &envelope)
         .with("payloads_kept", &by.project.settings().keeps_payloads)
+        .with("thread_id", &life.accepted.as_ref().map(|(_, accepted)| thread_id(accepted)))
         .with("accepted_at", &accepted_at)
         .with("incomplete", &life.is_partial);
     ok_text(&by, page.finish(next_cursor))

@@ -441,6 +441,12 @@ pub struct ListedMessage {
     /// Null for a broadcast, and for a recipient without a name or one that has ended.
     #[schema(required)]
     recipient_name: Option<String>,
+    /// The header `thread_id`, or the id of the message, which is then the first of its thread.
+    #[schema(max_length = 128)]
+    thread_id: String,
+    /// With `include=excerpt`: its first words, on one line. Null once the payload is not kept.
+    #[schema(max_length = 160)]
+    excerpt: Option<String>,
     /// Of a message with one recipient, while its receipt is kept.
     #[schema(required)]
     status: Option<DeliveryStatus>,
@@ -523,6 +529,9 @@ pub struct MessageLife {
     /// Null once the history has forgotten the message.
     #[schema(required)]
     message: Option<Envelope>,
+    /// The header `thread_id`, or the id of the message, which is then the first of its thread. Null as `message`.
+    #[schema(required, max_length = 128)]
+    thread_id: Option<String>,
     #[schema(required, format = DateTime)]
     accepted_at: Option<String>,
     /// A page of the recipients.

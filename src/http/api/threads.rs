@@ -10,16 +10,17 @@ use actors::{
     storage::EventStart,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::parties::PartyView;
+use super::{history::reads_texts, parties::PartyView};
 use crate::{
     http::{
         extract::{ApiResult, Caller, ok_text, parse_limit},
         resource::Resource,
     },
     json::page::JsonPage,
-    verbs::arguments::parse_time,
+    verbs::{arguments::parse_time, history::Excerpts},
 };
 
 const PAGE_LEN: usize = 50;
@@ -38,6 +39,9 @@ pub struct Query {
     /// Only messages accepted at this time or later (RFC 3339).
     #[param(format = DateTime)]
     since: Option<String>,
+    /// `excerpt` shows the first words of the first message of each thread, as far as the caller may read them.
+    #[param(pattern = "^excerpt$")]
+    include: Option<String>,
     /// Most threads of a page.
     #[param(minimum = 1, maximum = 200, default = 50)]
     limit: Option<usize>,
@@ -56,7 +60,7 @@ pub struct ThreadView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     thread_id: Option<&'a str>,
-    /// The header `correlation_id` of these messages, which have no `thread_id`.
+    /// The header `correlation_id` of these messages, which have no `thread_id`, or the id of the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     correlation_id: Option<&'a str>,
@@ -64,6 +68,10 @@ pub struct ThreadView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     subject: Option<&'a str>,
+    /// With `include=excerpt`: the first words of the first of these messages. Null once its payload is not kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, max_length = 160)]
+    excerpt: Option<Value>,
     /// Its messages; a broadcast is one.
     messages: usize,
     /// At most 20 of its senders and recipients.
@@ -98,7 +106,17 @@ pub struct Threads<'a> {
 ))]
 pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
     by.check_scope(Scope::Observer)?;
-    let Query { since, limit, cursor } = query.into_inner();
+    let Query {
+        since,
+        include,
+        limit,
+        cursor,
+    } = query.into_inner();
+    let with_excerpts = match include.as_deref() {
+        None => false,
+        Some("excerpt") => reads_texts(&by),
+        Some(_) => return Err(BrokerError::invalid("include", "excerpt, or absent").into()),
+    };
     let since_ms = since.map(|text| parse_time("since", &text)).transpose()?;
     let limit = parse_limit(limit, PAGE_LEN, PAGE_LEN_MAX)?;
     let cursor = match cursor {
@@ -107,7 +125,20 @@ pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
     };
     let page = by.project.threads(since_ms, cursor, limit, by.messages_of()).await?;
     let mut text = JsonPage::new("threads");
-    let last = text.push_all(&page.threads, view);
+    let mut excerpts = Excerpts::default();
+    let mut views = Vec::new();
+    for thread in &page.threads {
+        let mut view = view(thread);
+        if with_excerpts {
+            let kept = match &thread.excerpt {
+                Some(known) => Some(known.clone()),
+                None => excerpts.of_kept(&by.project, thread.first).await?,
+            };
+            view.excerpt = Some(kept.into());
+        }
+        views.push((thread, view));
+    }
+    let last = text.push_all(&views, |(_, view)| view).map(|(thread, _)| *thread);
     let next = match last {
         Some(last) => Some(page.behind(last)),
         None => page.next,
@@ -124,6 +155,7 @@ fn view(thread: &Thread) -> ThreadView<'_> {
         thread_id,
         correlation_id,
         subject: thread.subject.as_deref(),
+        excerpt: None,
         messages: thread.messages,
         participants: thread.participants.iter().map(PartyView::of).collect(),
         participants_total: thread.participants_total,

@@ -136,7 +136,8 @@ fn the_life_of_a_message_tells_every_change() {
             "message",
             "message_id",
             "payloads_kept",
-            "recipients"
+            "recipients",
+            "thread_id"
         ]
     );
     let recipient = &life["recipients"][0];
@@ -364,4 +365,55 @@ fn a_payload_of_several_megabytes_has_a_page_of_its_own() {
     assert_eq!(alone.map(Vec::len).collect::<Vec<_>>(), [1]);
     // The list without payloads is as short as ever.
     assert!(team.gets("messages").to_string().len() < 10_000);
+}
+
+#[test]
+fn a_list_shows_first_words_and_the_thread_of_its_first_message_too() {
+    let broker = Broker::secured();
+    let team = broker.project("team", &json!({}));
+    for name in ["alice", "bob"] {
+        team.agent(name);
+    }
+    let sent = |from: &str, to: &str, text: &str, headers: Value| {
+        let mut message = note(from, Some(to), text);
+        message["headers"] = headers;
+        team.posts(&team.key, &message)["message_id"].clone()
+    };
+    let first = sent("alice", "bob", "Which endpoint\n lists orders?", json!({}));
+    let answer = sent("bob", "alice", "GET /orders", json!({"thread_id": first}));
+    let asked = sent("alice", "bob", "And invoices?", json!({}));
+    let correlated = sent("bob", "alice", "none yet", json!({"correlation_id": asked}));
+    let listed = team.awaits_messages(&team.key, "include=excerpt", 4);
+    let words = |of: &str| listed.iter().map(|message| message[of].clone()).collect::<Vec<_>>();
+    assert_eq!(
+        words("excerpt"),
+        ["none yet", "And invoices?", "GET /orders", "Which endpoint lists orders?"]
+    );
+    assert_eq!(words("thread_id"), [&correlated, &asked, &first, &first].map(Value::clone));
+    let found = |query: &str| ids(&team.awaits_messages(&team.key, query, 2));
+    let id = |message: &Value| message.as_str().unwrap().to_owned();
+    assert_eq!(found(&format!("thread_id={}", id(&first))), [answer.clone(), first.clone()]);
+    assert_eq!(found(&format!("correlation_id={}", id(&asked))), [correlated, asked.clone()]);
+    let threads = team.gets("threads?include=excerpt");
+    let shown: Vec<_> = threads["threads"].as_array().unwrap().iter().collect();
+    let of = |thread: &Value| (thread["messages"].clone(), thread["excerpt"].clone());
+    assert_eq!(shown[0]["correlation_id"], asked, "{threads}");
+    assert_eq!(shown[1]["thread_id"], first, "{threads}");
+    assert_eq!(of(shown[0]), (json!(2), json!("And invoices?")));
+    assert_eq!(of(shown[1]), (json!(2), json!("Which endpoint lists orders?")));
+    let life = team.gets(&format!("messages/{}", id(&first)));
+    assert_eq!(life["thread_id"], first);
+    // Who may not read payloads gets no words of them, and no refusal.
+    let observer = team.new_key_with_scope("observer");
+    for path in ["messages?include=excerpt", "threads?include=excerpt"] {
+        let page = team.gets_as(&observer, path);
+        let has_words = page.to_string().contains("orders");
+        assert!(!has_words, "{path}: {page}");
+    }
+    let member = team.new_key_with_scope("member");
+    let own = note("carol", Some("bob"), "from carol");
+    team.posts(&member, &own);
+    let of_member = team.awaits_messages(&member, "include=excerpt", 1);
+    assert_eq!(of_member[0]["excerpt"], "from carol");
+    assert_refused(&team.api("GET", "threads?include=payload", &Value::Null), 400, "invalid_argument");
 }

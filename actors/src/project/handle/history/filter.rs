@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::parties::SessionSet;
 use crate::model::{
-    AcceptedMessage, DeliveryStatus, MessageId, Owner, Priority, ProtocolName, RecipientStatus, SessionId,
+    AcceptedMessage, DeliveryStatus, Headers, MessageId, Owner, Priority, ProtocolName, RecipientStatus, SessionId,
 };
 
 /// Selects messages of the list.
@@ -14,7 +14,7 @@ pub struct MessageFilter {
     pub session: Option<SessionId>,
     /// Only messages with this status for some recipient.
     pub status: Option<StatusFilter>,
-    /// Only messages with this header.
+    /// Only messages with this header, and the message with this id if it has neither this header nor a thread.
     pub correlation_id: Option<String>,
     /// Only messages of this thread: those with this header, and the message with this id if it has no such header.
     pub thread_id: Option<String>,
@@ -84,19 +84,22 @@ impl MessageFilter {
         }
         accepted.parse_headers().is_some_and(|headers| {
             self.priority.is_none_or(|wanted| headers.priority == wanted)
-                && (self.correlation_id.is_none() || headers.correlation_id == self.correlation_id)
+                && self.selects_correlation(accepted.message, &headers)
         })
+    }
+
+    fn selects_correlation(&self, message: MessageId, headers: &Headers) -> bool {
+        let Some(wanted) = &self.correlation_id else { return true };
+        match (&headers.correlation_id, &headers.thread_id) {
+            (Some(own), _) => own == wanted,
+            (None, None) => MessageId::parse(wanted) == Some(message),
+            (None, Some(_)) => false,
+        }
     }
 
     fn selects_thread(&self, accepted: &AcceptedMessage) -> bool {
         let Some(wanted) = &self.thread_id else { return true };
-        // Parsing costs more than the search for the name of the header, and most messages have none.
-        let own = if accepted.tail.contains("\"thread_id\":") {
-            accepted.parse_headers().and_then(|headers| headers.thread_id)
-        } else {
-            None
-        };
-        own.map_or_else(
+        accepted.parse_thread_id().map_or_else(
             || MessageId::parse(wanted) == Some(accepted.message),
             |own| own == *wanted,
         )

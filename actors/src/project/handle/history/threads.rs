@@ -10,7 +10,7 @@ use super::{
 use crate::{
     model::{
         AcceptedMessage, BrokerError, EventKind, EventKinds, Headers, LoggedRecipients, MessageId, Owner, ProjectEvent,
-        SessionId,
+        SessionId, excerpt,
     },
     storage::{Direction, EventPosition, EventStart},
 };
@@ -27,7 +27,7 @@ const PROTOCOLS_MAX: usize = 20;
 pub enum ThreadKey {
     /// The header `thread_id`; the first message may have it as its message id instead.
     Thread(String),
-    /// The header `correlation_id`, of messages without a `thread_id`.
+    /// The header `correlation_id`, of messages without a `thread_id`; the first message may have it as its message id instead.
     Correlation(String),
 }
 
@@ -37,6 +37,10 @@ pub struct Thread {
     pub key: ThreadKey,
     /// The subject of its first message that has one.
     pub subject: Option<String>,
+    /// Its first message.
+    pub first: MessageId,
+    /// The first words of its first message, if the log keeps payloads.
+    pub excerpt: Option<String>,
     /// Its messages; a broadcast is one.
     pub messages: usize,
     /// The first of its senders and recipients.
@@ -95,6 +99,8 @@ impl ThreadPage {
 
 /// A thread while it is counted.
 struct Counted {
+    first: MessageId,
+    excerpt: Option<String>,
     messages: usize,
     subject: Option<String>,
     participants: BTreeSet<SessionId>,
@@ -152,7 +158,7 @@ impl ProjectHandle {
                 names.note_sender(&accepted);
                 let thread = found
                     .entry(key)
-                    .or_insert_with(|| Counted::last(logged.position, logged.at_ms));
+                    .or_insert_with(|| Counted::last(accepted.message, logged.position, logged.at_ms));
                 thread.add(&accepted, subject, logged.at_ms, &all);
             }
             if found.len() >= SPAN_THREADS_MAX {
@@ -189,26 +195,36 @@ impl ProjectHandle {
 
 /// The messages that threads are named by, of all messages met so far.
 #[derive(Default)]
-struct FirstMessages(HashSet<MessageId>);
+struct FirstMessages {
+    by_thread: HashSet<MessageId>,
+    by_correlation: HashSet<MessageId>,
+}
 
 impl FirstMessages {
     /// The thread of a message; None without one. Newer messages of the thread have been met before.
     fn key_of(&mut self, message: MessageId, headers: Headers) -> Option<ThreadKey> {
         if let Some(thread_id) = headers.thread_id {
-            self.0.extend(MessageId::parse(&thread_id));
+            self.by_thread.extend(MessageId::parse(&thread_id));
             return Some(ThreadKey::Thread(thread_id));
         }
-        if self.0.contains(&message) {
+        if self.by_thread.contains(&message) {
             return Some(ThreadKey::Thread(message.to_string()));
         }
-        headers.correlation_id.map(ThreadKey::Correlation)
+        if let Some(correlation_id) = headers.correlation_id {
+            self.by_correlation.extend(MessageId::parse(&correlation_id));
+            return Some(ThreadKey::Correlation(correlation_id));
+        }
+        let is_first = self.by_correlation.contains(&message);
+        is_first.then(|| ThreadKey::Correlation(message.to_string()))
     }
 }
 
 impl Counted {
     /// A thread of which the last message was met.
-    fn last(place: EventPosition, at_ms: u64) -> Self {
+    fn last(message: MessageId, place: EventPosition, at_ms: u64) -> Self {
         Self {
+            first: message,
+            excerpt: None,
             messages: 0,
             subject: None,
             participants: BTreeSet::new(),
@@ -222,6 +238,8 @@ impl Counted {
     /// Adds a message that is older than those before.
     fn add(&mut self, accepted: &AcceptedMessage, subject: Option<String>, at_ms: u64, all: &SessionSet) {
         self.messages += 1;
+        self.first = accepted.message;
+        self.excerpt = accepted.payload.as_deref().map(excerpt);
         self.subject = subject.or(self.subject.take());
         self.first_ms = self.first_ms.min(at_ms);
         self.last_ms = self.last_ms.max(at_ms);
@@ -245,6 +263,8 @@ impl Counted {
         Thread {
             key,
             subject: self.subject,
+            first: self.first,
+            excerpt: self.excerpt,
             messages: self.messages,
             participants_total: self.participants.len(),
             participants: self
