@@ -34,6 +34,7 @@ impl Capabilities {
     #[must_use]
     pub fn accepts(&self, name: &ProtocolName, version: &Version) -> bool {
         self.supported_protocols.is_empty()
+            || name.as_str() == "text"
             || self
                 .supported_protocols
                 .get(name)

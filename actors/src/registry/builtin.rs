@@ -26,6 +26,14 @@ pub struct Definition {
     pub schema: &'static str,
 }
 
+/// A plain text, which every session speaks: `text`. Clients send it, too.
+pub const TEXT: Definition = Definition {
+    name: "text",
+    version: "1.0.0",
+    description: "A plain text, with further members if you like. It needs no registration: every session speaks it.",
+    schema: include_str!("builtin/text.json"),
+};
+
 /// What became of messages that their sender has to know about: `delivery-report`.
 pub const DELIVERY_REPORT: Definition = Definition {
     name: "delivery-report",
@@ -43,7 +51,7 @@ pub const HUMAN_ANSWER: Definition = Definition {
 };
 
 /// All built-in protocols, by name.
-const DEFINITIONS: &[Definition] = &[DELIVERY_REPORT, HUMAN_ANSWER];
+const DEFINITIONS: &[Definition] = &[DELIVERY_REPORT, HUMAN_ANSWER, TEXT];
 
 /// The same, compiled with the first look. The tests compile each of them, so none is missing.
 static COMPILED: LazyLock<Vec<Arc<Protocol>>> = LazyLock::new(|| {
@@ -89,7 +97,15 @@ pub fn by_name(name: &str) -> Option<&'static Arc<Protocol>> {
     COMPILED.iter().find(|protocol| protocol.name() == name)
 }
 
-/// Refuses the name of a built-in protocol, for a client that wants to register or send.
+/// Refuses the name of a protocol of the broker's own messages, for a client that wants to send.
+///
+/// # Errors
+/// `forbidden`.
+pub fn check_send(name: &str) -> Result<(), BrokerError> {
+    if name == TEXT.name { Ok(()) } else { refuse(name) }
+}
+
+/// Refuses the name of a built-in protocol, for a client that wants to register.
 ///
 /// # Errors
 /// `forbidden`.

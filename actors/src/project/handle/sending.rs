@@ -257,7 +257,7 @@ impl ProjectHandle {
         request: &SendRequest<'_>,
         attempt: Attempt<'_>,
     ) -> Result<PreparedSend, BrokerError> {
-        builtin::refuse(request.protocol_name)?;
+        builtin::check_send(request.protocol_name)?;
         if let Some((address, project)) = recipient.rsplit_once('@')
             && project != self.0.id.as_str()
         {
@@ -351,7 +351,7 @@ impl ProjectHandle {
         filter: &CapabilityFilter,
         request: &SendRequest<'_>,
     ) -> Result<Submission, BrokerError> {
-        builtin::refuse(request.protocol_name)?;
+        builtin::check_send(request.protocol_name)?;
         let protocol = self.protocol(request.protocol_name, request.protocol_version)?;
         let target = Recipients::Many(Box::new(AudienceQuery {
             sender: sender.record.id,
