@@ -1,8 +1,8 @@
 // What the desk knows and what follows from it, without a browser and without a broker.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { answerAt, answerOf, chosen, choseOther, draftText, emptyDesk, emptyPart, holder, isAnswer, itemsOf, missing, newsOf, ordered, partAt, partsOfDraft,
-  unanswered, withList, withQuestion, withYap } from '../../assets/dashboard/desk/model.js';
+import { answerAt, answerOf, chosen, choseOther, conversations, draftText, emptyDesk, emptyPart, holder, isAnswer, itemsOf, missing, newsOf, ordered, partAt, partsOfDraft,
+  unanswered, withList, withMessages, withQuestion, withYap } from '../../assets/dashboard/desk/model.js';
 import { safeAddress } from '../../assets/dashboard/lib/format.js';
 
 const question = (id, more = {}) => ({ question_id: id, revision: 1, state: 'pending', urgency: 'medium', to: 'desk',
@@ -143,4 +143,21 @@ test('only addresses of the web lead away from the page', () => {
   for (const uri of ['javascript:alert(1)', ' JaVaScRiPt:alert(1)', 'data:text/html,x', 'file:///etc/passwd', 'blob:x', '/relative', '', 'vscode://x']) {
     assert.equal(safeAddress(uri), null, uri);
   }
+});
+
+test('the messages of a person are conversations with each agent, the newest first', () => {
+  const message = (at, from, to, more = {}) => ({ message_id: `m${at}`, timestamp: `2026-11-24T10:00:0${at}Z`, sender_id: from, sender_name: from,
+    recipient_id: to, recipient_name: to, thread_id: `t${at}`, unread: false, ...more });
+  const all = [message(4, 'bob', 'mara', { unread: true }), message(3, 'alice', 'mara'), message(2, 'mara', 'alice'), message(1, 'mara', 'bob')];
+  const found = conversations(all, 'mara');
+  assert.deepEqual(found.map(({ id, name, unread, thread, messages }) => [id, name, unread, thread, messages.map((one) => one.message_id)]),
+    [['bob', 'bob', 1, 't4', ['m1', 'm4']], ['alice', 'alice', 0, 't3', ['m2', 'm3']]]);
+  const ids = (messages) => messages.map((one) => one.message_id);
+  const read = all.map((one) => ({ ...one, unread: false }));
+  assert.deepEqual(ids(withMessages(all, read.slice(0, 2))), ['m4', 'm3', 'm2', 'm1']);
+  assert.equal(withMessages(all, read.slice(0, 2))[0].unread, false);
+  const texts = withMessages([{ ...all[0], payload: { text: 'kept' } }], [all[0], { ...all[1], payload: { text: 'new' } }]);
+  assert.deepEqual(texts.map((one) => one.payload.text), ['kept', 'new'], 'a text that was known stays');
+  const gone = withMessages([message(5, 'bob', 'mara'), ...all], read);
+  assert.deepEqual(ids(gone), ['m4', 'm3', 'm2', 'm1'], 'what the newest page no longer has is gone');
 });

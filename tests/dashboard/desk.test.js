@@ -452,3 +452,39 @@ test('the keyboard is enough', async () => {
   await clear();
   await window.close();
 });
+
+test('a person writes to an agent, and its answer in the thread appears and is marked as read', async () => {
+  const agent = await Agent.connect(broker, 'shop');
+  const window = await browser.openDesk(broker.url, 'mara');
+  await window.go('messages');
+  await window.get('link', 'Write to an agent').click();
+  await window.page.getByRole('combobox', { name: 'To' }).fill('nemo');
+  await window.page.getByRole('textbox', { name: 'Message', exact: true }).fill('Which **port**?');
+  await window.page.keyboard.press('Control+Enter');
+  await window.sees('Not sent.', 'main');
+  await window.page.getByRole('combobox', { name: 'To' }).fill('shop');
+  await window.get('button', 'Send', { exact: true }).click();
+  await window.sees('port', '.conversation strong');
+  await broker.until(() => agent.received.some((one) => one.sender_name === 'mara' && one.payload.text === 'Which **port**?'), 'the message arrives');
+  const { message_id: thread } = agent.received.find((one) => one.sender_name === 'mara');
+  await agent.call('send_message', { recipient_id: 'mara', protocol_name: 'text', protocol_version: '1.0.0', payload: { text: '8080, <b>as</b> before' },
+    headers: { thread_id: thread } });
+  await window.sees('8080, <b>as</b> before', '.conversation');
+  await window.sees('1', '.bar .mine');
+  await window.assertAccessible('a conversation with an agent');
+  const inbox = async () => (await broker.rest('GET', 'desk/messages', null, { 'X-Human': 'mara' }));
+  assert.equal((await inbox()).waiting, 1, 'what is shown is not read yet');
+  // An answer goes into the thread, and says that the person has read.
+  await window.page.getByLabel('Write to shop').fill('Thank you.');
+  await window.page.keyboard.press('Control+Enter');
+  await broker.until(() => agent.received.some((one) => one.payload.text === 'Thank you.' && one.headers.thread_id === thread), 'the answer has the thread');
+  await broker.until(async () => (await inbox()).waiting === 0, 'the message is read');
+  await window.page.locator('.bar .mine').waitFor({ state: 'detached' });
+  await agent.call('send_message', { recipient_id: 'mara', protocol_name: 'text', protocol_version: '1.0.0', payload: { text: 'You are welcome.' } });
+  await window.sees('You are welcome.', '.conversation');
+  await window.get('button', 'Mark as read').click();
+  await broker.until(async () => (await inbox()).waiting === 0, 'the message is read');
+  await window.screenshot('desk-messages-1280-light');
+  await agent.close();
+  await window.close([/status of 404.*\/desk\/messages/]);
+});

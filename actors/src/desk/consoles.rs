@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{ConsoleChange, DeskFeed, shared::DeskShared};
-use crate::{clock::now, model::ConsoleId, session::SessionShared};
+use super::{ConsoleChange, DeskFeed, InboxWatch, shared::DeskShared};
+use crate::{clock::now, model::ConsoleId, session::{Member, SessionShared}};
 
 /// A console that is connected here. Dropping it is leaving.
 pub struct ConsoleGuard {
@@ -11,22 +11,20 @@ pub struct ConsoleGuard {
     shared: Arc<DeskShared>,
     /// None where the name of the person is an agent's.
     session: Option<Arc<SessionShared>>,
+    /// The inbox of the person. None where the person has none, and once its session tells of no more.
+    pub inbox: Option<InboxWatch>,
     /// What it is told. It has begun before the console was made.
     pub events: DeskFeed,
 }
 
 impl ConsoleGuard {
-    /// Of a console that is attached. `session` is that of its person.
-    pub(crate) const fn new(
-        id: ConsoleId,
-        shared: Arc<DeskShared>,
-        session: Option<Arc<SessionShared>>,
-        events: DeskFeed,
-    ) -> Self {
+    /// Of a console that is attached. `person` is the session of its person.
+    pub(crate) fn new(id: ConsoleId, shared: Arc<DeskShared>, person: Option<Arc<Member>>, events: DeskFeed) -> Self {
         Self {
             id,
             shared,
-            session,
+            session: person.as_ref().map(|member| Arc::clone(&member.shared)),
+            inbox: person.map(InboxWatch::begin),
             events,
         }
     }

@@ -2,6 +2,7 @@
 
 const YAPS_KEPT = 200;
 const CLOSED_KEPT = 50;
+const MESSAGES_KEPT = 1_000;
 const URGENCY = { high: 0, medium: 1, low: 2 };
 
 export const emptyDesk = {
@@ -54,6 +55,32 @@ export function withYap(desk, yap) {
   const at = desk.yaps.findLastIndex((one) => one.seq <= yap.seq);
   if (desk.yaps[at]?.seq === yap.seq) return desk;
   return { ...desk, yaps: desk.yaps.toSpliced(at + 1, 0, yap).slice(-YAPS_KEPT) };
+}
+
+// The messages of a person by the session on the other side: `{id, name, messages: the oldest first, last, unread, thread}`. The
+// conversation with the newest message is the first one; an answer in it goes into the thread of that message.
+export function conversations(messages, own) {
+  const byPeer = new Map();
+  for (const message of messages) {
+    const isOwn = message.sender_id === own;
+    const id = isOwn ? message.recipient_id : message.sender_id;
+    if (!id) continue;
+    if (!byPeer.has(id)) byPeer.set(id, { id, name: null, messages: [], last: message, unread: 0, thread: message.thread_id });
+    const found = byPeer.get(id);
+    found.name ??= isOwn ? message.recipient_name : message.sender_name;
+    found.unread += message.unread ? 1 : 0;
+    found.messages.unshift(message);
+  }
+  return [...byPeer.values()];
+}
+
+// The list of a person's messages, the newest first, after a page of it has come. What is older than the page stays behind it, and
+// a text that was known stays although the broker no longer keeps it.
+export function withMessages(known, page) {
+  const before = new Map(known.map((one) => [one.message_id, one.payload]));
+  const ids = new Set(page.map((one) => one.message_id));
+  const oldest = page.at(-1)?.timestamp ?? '';
+  return [...page.map((one) => (one.payload === undefined ? { ...one, payload: before.get(one.message_id) } : one)), ...known.filter((one) => !ids.has(one.message_id) && one.timestamp <= oldest)].slice(0, MESSAGES_KEPT);
 }
 
 // The more urgent first, then the older.

@@ -11,10 +11,11 @@ import { useShortcuts } from '../ui/keys.js';
 import { Empty } from '../ui/parts.js';
 import { History } from './history.js';
 import { QuestionList, useOrdered } from './list.js';
+import { Messages, useMailNews } from './messages.js';
 import { NotifyButton, useNews } from './notify.js';
 import { People, PresenceChoice, Yaps } from './people.js';
 import { QuestionView } from './question.js';
-import { attach, connection, givenName, givenRoles, humanOf, presence, refusal, tellPresence } from './session.js';
+import { attach, connection, givenName, givenRoles, humanOf, mail, presence, refusal, tellPresence } from './session.js';
 
 const NAME_MAX = 128;
 
@@ -52,11 +53,12 @@ function NameForm() {
     alt="" width="28" height="28" /> Desk</h1><${NameFields} /><button type="submit" class="primary">Go to the desk</button></form></main>`;
 }
 
-const VIEWS = { overview: 'Questions', q: 'Question', history: 'History' };
+const VIEWS = { overview: 'Questions', q: 'Question', messages: 'Messages', history: 'History' };
 
 function Attached({ human, isOwn }) {
   useEffect(() => attach(human), [human]);
   useNews();
+  useMailNews();
   const route = useRoute();
   const questions = useOrdered();
   const refused = useStore(refusal);
@@ -80,14 +82,18 @@ function Attached({ human, isOwn }) {
     { keys: ['h'], title: 'Hand over', run: press('h') },
     { keys: ['p'], title: 'Pause, or go on', run: () => tellPresence({ paused: !paused, away: false }).catch(() => {}) },
     { keys: ['g', 'q'], title: 'Questions', run: () => go(link('')) },
+    { keys: ['x'], title: 'Mark messages as read', run: press('x') },
+    { keys: ['g', 'm'], title: 'Messages', run: () => go(link('messages')) },
     { keys: ['g', 'h'], title: 'History', run: () => go(link('history')) },
   ]);
   const main = useRef(null);
+  const { waiting } = useStore(mail);
   const place = `${route.view}/${route.item ?? ''}`;
   const title = VIEWS[route.view] ?? 'Desk';
   useEffect(() => {
-    document.title = `${questions.length ? `(${count(questions.length)}) ` : ''}${title} – Desk – mcp-broker`;
-  }, [questions.length, title]);
+    const open = questions.length + waiting;
+    document.title = `${open ? `(${count(open)}) ` : ''}${title} – Desk – mcp-broker`;
+  }, [questions.length, waiting, title]);
   const isFirst = useRef(true);
   useEffect(() => {
     if (!isFirst.current) main.current.focus({ preventScroll: true });
@@ -98,7 +104,7 @@ function Attached({ human, isOwn }) {
     <header class="top"><${Brand} href=${link('')}>Desk<//><${Project} /><span class="spacer" /><${Live} state=${useStore(connection)} />
       <${ThemeSwitch} /><button type="button" class="quiet" aria-label="Keyboard shortcuts" title="Keyboard shortcuts (?)"
       onClick=${showShortcuts}>?</button><${KeyOfCaller} /></header>
-    <${Bar} human=${human} isOwn=${isOwn} waiting=${questions} view=${route.view} />
+    <${Bar} human=${human} isOwn=${isOwn} waiting=${questions} unread=${waiting} view=${route.view} />
     ${refused && html`<div class="refusal"><div class="notice bad" role="alert"><p><strong>The broker does not let this page answer.</strong>
       ${' '}${visible(refused.message, 500)}</p>${isOwn && html`<button type="button" onClick=${() => givenName.set('')}>Use another name</button>`}
       ${me.get()?.auth_enabled && html`<button type="button" onClick=${logOut}>Log in with another key</button>`}</div></div>`}
@@ -112,6 +118,7 @@ function Attached({ human, isOwn }) {
 
 function View({ route, human, questions }) {
   if (route.view === 'q' && route.item) return html`<${QuestionView} id=${route.item} human=${human} />`;
+  if (route.view === 'messages') return html`<${Messages} route=${route} />`;
   if (route.view === 'history') return html`<${History} route=${route} />`;
   return html`<h1 class="visually-hidden">Desk</h1><div class="panel"><${Empty} title=${questions.length ? 'Choose a question.' : 'Nothing to answer.'}>
     ${questions.length ? html`<button type="button" class="primary" onClick=${() => go(link('q', questions[0].question_id))}>Open the first one</button>`
@@ -125,7 +132,7 @@ function Guarded({ children }) {
     <button type="button" onClick=${() => location.reload()}>Load the page again</button></div>` : children;
 }
 
-function Bar({ human, isOwn, waiting, view }) {
+function Bar({ human, isOwn, waiting, unread, view }) {
   const high = waiting.filter((one) => one.urgency === 'high').length;
   const rename = () => ask({ title: 'Who answers here?', verb: 'Change', fields: html`<${NameFields} name=${human} roles=${givenRoles.get()} />`,
     run: ({ form }) => {
@@ -137,5 +144,7 @@ function Bar({ human, isOwn, waiting, view }) {
       visible(human, 40)}</bdi></button>` : html`<b><bdi>${visible(human, 40)}</bdi></b>`}<${PresenceChoice} /></span><${NotifyButton} />
     <span class="spacer" /><span class="counts">${count(waiting.length)} open${high > 0 && html`, <b class="high">${count(high)} high</b>`}</span>
     <a class="button quiet" href=${link('')} aria-current=${view === 'overview' ? 'page' : undefined}>Questions</a>
+    <a class="button quiet" href=${link('messages')} aria-current=${view === 'messages' ? 'page' : undefined}>Messages${unread > 0
+      && html` <b class="mine">${count(unread)}</b>`}</a>
     <a class="button quiet" href=${link('history')} aria-current=${view === 'history' ? 'page' : undefined}>History</a></div>`;
 }

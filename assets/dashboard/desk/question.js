@@ -62,6 +62,7 @@ function Head({ question }) {
   return html`<header><${Urgency} value=${question.urgency} />
     <span><b><${AskerName} question=${question} /></b> asks${question.to !== 'desk' && html`${' '}<b><${Text} value=${question.to} max=${40} /></b>`}
       ${' '}<${Time} at=${question.asked_at} relative /></span>
+    ${asker?.session_id && html`<a class="faint" href=${link('messages', 'new', { to: asker.name ?? asker.session_id })}>Write to it</a>`}
     ${isGone(question) && html`<span class="status warn">away${asker.away_seconds ? ` for ${duration(asker.away_seconds)}` : ''}; the answer
       waits in its inbox</span>`}
     ${question.sensitive && html`<span class="badge">sensitive: in no history</span>`}

@@ -2,12 +2,15 @@
 import { actsAs, apiUrl, call, chosenProject, get, me } from '../lib/api.js';
 import { createSetting, createStore } from '../lib/store.js';
 import { openStream } from '../lib/stream.js';
-import { emptyDesk, newsOf, withList, withQuestion, withYap } from './model.js';
+import { emptyDesk, newsOf, withList, withMessages, withQuestion, withYap } from './model.js';
 
 const LIST_LIMIT = 200;
 // The broker counts a person as present for five minutes after a sign.
 const ACTIVE_EVERY_MS = 60_000;
 const ASKERS_EVERY_MS = 20_000;
+const MAIL_LIMIT = 50;
+const MAIL_EVERY_MS = 1_000;
+const MAIL_READ_MAX = 500;
 // What comes within this time of the first connection was there before, and is no news.
 const FIRST_LIST_MS = 1_000;
 // The broker says that a person types for ten seconds after a keystroke, and does not say when the person stops.
@@ -29,6 +32,16 @@ export const givenRoles = createSetting('mcp-broker-desk-roles', '');
 
 export const humanOf = (caller, given) => caller?.human || given || null;
 
+const emptyMail = { messages: null, sessionId: null, waiting: 0, next: null, problem: null };
+// What this person and agents have written to each other, the newest first; `messages` is null until they are known.
+export const mail = createStore(emptyMail);
+const mailListeners = new Set();
+// Called with the messages that have come, the newest first.
+export const onMail = (listener) => {
+  mailListeners.add(listener);
+  return () => mailListeners.delete(listener);
+};
+
 const newsListeners = new Set();
 export const onNews = (listener) => {
   newsListeners.add(listener);
@@ -40,6 +53,8 @@ export function attach(human) {
   const isNamedByKey = Boolean(me.get()?.human);
   actsAs.set(isNamedByKey ? null : human);
   desk.set(emptyDesk);
+  mail.set(emptyMail);
+  inboxSeen = '';
   refusal.set(null);
   connection.set('connecting');
   let wasLost = false;
@@ -77,11 +92,73 @@ export function attach(human) {
   };
 }
 
-function hearDesk({ console: id, ...summary }) {
+function hearDesk({ console: id, inbox, ...summary }) {
   const before = desk.get();
+  const seen = inbox && `${id} ${inbox.waiting} ${inbox.changes}`;
+  if (inbox && seen !== inboxSeen) {
+    inboxSeen = seen;
+    mail.set({ ...mail.get(), waiting: inbox.waiting });
+    loadMail();
+  }
   desk.set({ ...before, summary, console: id ?? before.console });
   // The broker knows a new connection as a new console.
   if (id && id !== before.console && (presence.get().paused || presence.get().away)) tellPresence(presence.get());
+}
+
+// What the broker said of the inbox when it was read last.
+let inboxSeen = '';
+let readingMail = null;
+let isMailStale = false;
+
+// Reads the newest messages. A call while one is under way reads once more afterwards.
+export async function loadMail() {
+  if (readingMail) {
+    isMailStale = true;
+    return readingMail;
+  }
+  readingMail = readMail().finally(() => { readingMail = null; });
+  await readingMail;
+  if (isMailStale) {
+    isMailStale = false;
+    await new Promise((resolve) => setTimeout(resolve, MAIL_EVERY_MS));
+    return loadMail();
+  }
+}
+
+async function readMail() {
+  try {
+    const page = await get('desk/messages', { limit: MAIL_LIMIT });
+    const before = mail.get();
+    const known = new Set((before.messages ?? []).map((one) => one.message_id));
+    mail.set({ messages: withMessages(before.messages ?? [], page.messages), sessionId: page.session_id, waiting: page.waiting,
+      next: before.messages?.length > MAIL_LIMIT ? before.next : page.next_cursor ?? null, problem: null });
+    const fresh = page.messages.filter((one) => one.unread && !known.has(one.message_id));
+    if (before.messages && fresh.length) for (const listener of mailListeners) listener(fresh);
+  } catch (problem) {
+    mail.set({ ...mail.get(), problem });
+  }
+}
+
+export async function loadOlderMail() {
+  const { next } = mail.get();
+  if (!next) return;
+  const page = await get('desk/messages', { limit: MAIL_LIMIT, cursor: next });
+  const { messages, ...rest } = mail.get();
+  const known = new Set(messages.map((one) => one.message_id));
+  mail.set({ ...rest, messages: withMessages([], [...messages, ...page.messages.filter((one) => !known.has(one.message_id))]), next: page.next_cursor ?? null });
+}
+
+export async function write({ to, text, thread_id: thread, idempotency_key: key }) {
+  const sent = await call('POST', 'desk/messages', { body: { to, text, ...(thread ? { thread_id: thread } : {}), idempotency_key: key } });
+  // An agent may have taken the message, and with it the text, before the list is read.
+  const { messages, ...rest } = mail.get();
+  mail.set({ ...rest, messages: [{ message_id: sent.message_id, payload: { text }, timestamp: '', sender_id: rest.sessionId, headers: {} }, ...(messages ?? [])] });
+  await loadMail();
+}
+
+export async function markRead(ids) {
+  for (let at = 0; at < ids.length; at += MAIL_READ_MAX) await call('POST', 'desk/messages/read', { body: { message_ids: ids.slice(at, at + MAIL_READ_MAX) } });
+  await loadMail();
 }
 
 // No event tells that an agent has left: the list says how it was when its question changed last.

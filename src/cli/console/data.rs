@@ -187,6 +187,57 @@ impl Yap {
     }
 }
 
+/// A message from or to the person.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+#[allow(clippy::struct_field_names, reason = "the names are those of the REST API")]
+pub struct Message {
+    pub message_id: String,
+    pub sender_id: String,
+    pub sender_name: Option<String>,
+    pub recipient_id: Option<String>,
+    pub recipient_name: Option<String>,
+    #[serde(rename = "timestamp", deserialize_with = "time")]
+    pub at_ms: Option<u64>,
+    pub thread_id: String,
+    pub status: Option<String>,
+    pub unread: bool,
+    /// Absent once the broker does not keep it.
+    #[serde(deserialize_with = "payload_text")]
+    payload: Option<String>,
+}
+
+impl Message {
+    /// Its text: that of the protocol `text`, else the payload as JSON.
+    pub fn text(&self) -> Option<&str> {
+        self.payload.as_deref()
+    }
+
+    /// Takes the text of an earlier look at this message where it has none.
+    pub fn keep_text_of(&mut self, earlier: &Self) {
+        if self.payload.is_none() {
+            self.payload.clone_from(&earlier.payload);
+        }
+    }
+}
+
+fn payload_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let payload = Option::<serde_json::Value>::deserialize(deserializer)?;
+    Ok(payload.map(|payload| {
+        let text = payload.as_str().or_else(|| payload["text"].as_str());
+        text.map_or_else(|| payload.to_string(), str::to_owned)
+    }))
+}
+
+/// What the broker says of the messages that wait for the person.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Inbox {
+    pub waiting: u64,
+    /// Counts changes of this connection.
+    pub changes: u64,
+}
+
 /// Who is at the desk.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
@@ -195,6 +246,8 @@ pub struct Desk {
     pub consoles: Vec<Console>,
     /// The console of this stream; in its first event only.
     pub console: Option<String>,
+    /// Of the person at the console. An older broker does not say it.
+    pub inbox: Option<Inbox>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use ureq::http::Method;
 
-use super::data::{Desk, Question};
+use super::data::{Desk, Message, Question};
 use super::model::{Command, Update};
 use crate::cli::access::{BrokerAccess, BrokerUrl};
 use crate::cli::client::{ApiRequest, Client, ClientError, parameter, percent_encoded, with_query};
@@ -27,6 +27,10 @@ const PENDING_MAX: usize = 5_000;
 const PAGE_LEN: usize = 200;
 /// Earlier questions of one page.
 const HISTORY_PAGE_LEN: usize = 50;
+/// What the person and agents write to each other.
+const MESSAGES: &str = "/api/v1/desk/messages";
+/// Messages that are shown.
+const MESSAGES_LEN: usize = 100;
 /// How long one attempt to find or start the broker of the user takes at most.
 const ATTACH_MAX: Duration = Duration::from_secs(10);
 /// The pause before the first attempt to connect again; it doubles with each attempt.
@@ -257,6 +261,7 @@ fn carry_out(commands: &Receiver<Command>, link: &SharedLink, take: &impl Take) 
 /// Whether a later command makes this one needless.
 fn is_superseded(command: &Command, later: &VecDeque<Command>) -> bool {
     match command {
+        Command::Messages => later.contains(&Command::Messages),
         Command::Read(_) => later.iter().any(|command| matches!(command, Command::Read(_))),
         Command::SaveDraft { question, .. } => later.iter().any(|command| match command {
             Command::SaveDraft { question: other, .. } => other == question,
@@ -277,6 +282,15 @@ struct Draft {
 struct Page {
     questions: Vec<Question>,
     next_cursor: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(default)]
+#[derive(Default)]
+struct MessagePage {
+    session_id: String,
+    messages: Vec<Message>,
+    waiting: u64,
 }
 
 fn carry_out_one(client: &Client, console: Option<&str>, command: &Command) -> Result<Update, ClientError> {
@@ -301,6 +315,14 @@ fn carry_out_one(client: &Client, console: Option<&str>, command: &Command) -> R
                 questions: page.questions,
                 cursor: page.next_cursor,
                 is_first: cursor.is_none(),
+            }
+        }
+        Command::Messages => {
+            let page: MessagePage = read(&body)?;
+            Update::Messages {
+                session_id: page.session_id,
+                messages: page.messages,
+                waiting: page.waiting,
             }
         }
         _ => Update::Done(command.clone()),
@@ -338,6 +360,15 @@ fn request(command: &Command, console: Option<&str>) -> Option<ApiRequest> {
         Command::Console(change) => {
             let path = format!("/api/v1/desk/consoles/{}", percent_encoded(console?));
             Some(ApiRequest::new(Method::PUT, path).with_body(change.clone()))
+        }
+        Command::Messages => Some(ApiRequest::get(format!("{MESSAGES}?limit={MESSAGES_LEN}"))),
+        Command::Write { to, text, thread } => {
+            let body = without_nulls(json!({"to": to, "text": text, "thread_id": thread}));
+            Some(ApiRequest::new(Method::POST, MESSAGES.to_owned()).with_body(body))
+        }
+        Command::MarkRead(messages) => {
+            let body = json!({"message_ids": messages});
+            Some(ApiRequest::new(Method::POST, format!("{MESSAGES}/read")).with_body(body))
         }
         Command::History { cursor } => {
             let path = format!("/api/v1/questions?state=all&limit={HISTORY_PAGE_LEN}");

@@ -4,6 +4,7 @@
 mod history;
 mod keys;
 mod list;
+mod messages;
 mod updates;
 mod work;
 
@@ -11,10 +12,11 @@ use std::collections::{HashMap, VecDeque};
 
 use serde_json::{Value, json};
 
-use super::data::{Desk, Question, Yap};
+use super::data::{Desk, Message, Question, Yap};
 use super::editor::Editor;
 pub use history::History;
 pub use keys::Key;
+pub use messages::Mail;
 pub use work::{Entry, Work};
 
 /// Ages are shown in minutes.
@@ -49,6 +51,16 @@ pub enum Command {
     },
     /// Changes of this console: `paused`, `away`, `active`.
     Console(Value),
+    /// The last messages from and to the person.
+    Messages,
+    /// A message to an agent.
+    Write {
+        to: String,
+        text: String,
+        thread: Option<String>,
+    },
+    /// The person has read these messages.
+    MarkRead(Vec<String>),
     /// A page of all questions, the newest first.
     History {
         cursor: Option<String>,
@@ -66,7 +78,11 @@ impl Command {
             | Self::Answer { question, .. }
             | Self::Decline { question, .. }
             | Self::HandOver { question, .. } => Some(question),
-            Self::Console(_) | Self::History { .. } => None,
+            Self::Console(_)
+            | Self::History { .. }
+            | Self::Messages
+            | Self::Write { .. }
+            | Self::MarkRead(_) => None,
         }
     }
 }
@@ -82,11 +98,13 @@ pub enum Effect {
     Quit,
 }
 
-/// A question that has come, for notifications outside of the terminal's text.
+/// A question or a message that has come, for notifications outside of the terminal's text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
+    /// The agent that asks or writes.
     pub asker: String,
-    pub urgency: &'static str,
+    /// Of a question.
+    pub urgency: Option<&'static str>,
     pub text: String,
 }
 
@@ -113,6 +131,13 @@ pub enum Update {
         questions: Vec<Question>,
         cursor: Option<String>,
         is_first: bool,
+    },
+    /// The last messages, the newest first.
+    Messages {
+        /// The session of the person.
+        session_id: String,
+        messages: Vec<Message>,
+        waiting: u64,
     },
     Done(Command),
     Refused {
@@ -145,6 +170,7 @@ pub enum Screen {
     /// One question with its whole text.
     Whole,
     History,
+    Messages,
     Yaps,
     Help,
 }
@@ -179,6 +205,14 @@ pub enum PromptKind {
         question: String,
         from: String,
     },
+    /// The agent to whom the person writes.
+    WriteTo,
+    /// What the person writes.
+    Write {
+        to: String,
+        name: String,
+        thread: Option<String>,
+    },
     /// Whether to send the answer to a form of which so many questions have none.
     SendOpen {
         question: String,
@@ -209,6 +243,7 @@ pub struct Model {
     /// Lines by which the text of the shown question is scrolled.
     pub scroll: usize,
     pub history: History,
+    pub mail: Mail,
     pub prompt: Option<Prompt>,
     /// The result of the last action.
     pub said: Option<String>,

@@ -72,11 +72,16 @@ impl Notifier {
     fn texts(&self, notices: &[Notice]) -> Option<(String, String)> {
         let first = notices.first()?;
         let title = match notices.len() {
-            1 => format!("mcp-broker: {} asks ({})", name(&first.asker), first.urgency),
-            count => format!("mcp-broker: {count} questions"),
+            1 => match first.urgency {
+                Some(urgency) => format!("mcp-broker: {} asks ({urgency})", name(&first.asker)),
+                None => format!("mcp-broker: {} writes", name(&first.asker)),
+            },
+            count if notices.iter().all(|notice| notice.urgency.is_some()) => format!("mcp-broker: {count} questions"),
+            count => format!("mcp-broker: {count} questions and messages"),
         };
         let text = if self.has_text && notices.len() == 1 {
-            format!("Question: {}", name(&first.text))
+            let what = if first.urgency.is_some() { "Question" } else { "Message" };
+            format!("{what}: {}", name(&first.text))
         } else {
             "Answer in mcp-broker console".to_owned()
         };
@@ -125,7 +130,7 @@ mod tests {
     fn notice(asker: &str) -> Notice {
         Notice {
             asker: asker.to_owned(),
-            urgency: "high",
+            urgency: Some("high"),
             text: "Drop the table?\u{7}".to_owned(),
         }
     }
@@ -158,6 +163,12 @@ mod tests {
         let shown = of("TERM", "foot", false, false).notify(&[notice("alice")]);
         assert!(!shown.contains("Drop"), "{shown:?}");
         let shown = of("TERM", "foot", false, true).notify(&[notice("alice"), notice("bob")]);
+        let message = Notice {
+            urgency: None,
+            ..notice("alice")
+        };
+        let of_message = of("TERM", "foot", false, true).notify(&[message]);
+        assert!(of_message.contains("alice writes;Message: Drop"), "{of_message:?}");
         assert!(shown.contains("2 questions") && !shown.contains("Drop"), "{shown:?}");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A line is pressed into the same [`Model`] as keys of the screen are.
 
-use super::data::{Item, Question, Yap};
+use super::data::{Item, Message, Question, Yap};
 use super::model::{Command, Effect, Key, Model, Notice, Options, Update, Work};
 use super::view::{clock, name, prose};
 
@@ -11,7 +11,8 @@ const WIDTH: usize = 100;
 
 const HELP: &str = "\
 A line is the answer. A line that ends in \\ goes on with the next one. Numbers choose options: 1 or 1,3.
-/decline [REASON]   /hand NAME [NOTE]   /skip   /list   /pause   /help   /quit   //text is an answer that begins with /";
+/decline [REASON]   /hand NAME [NOTE]   /skip   /list   /pause   /help   /quit   //text is an answer that begins with /
+/write NAME TEXT sends a message to an agent   /read marks the messages that came as read";
 
 /// What the program is to do.
 #[derive(Debug, PartialEq)]
@@ -33,6 +34,8 @@ pub struct Plain {
     skipped: Vec<String>,
     is_connected: bool,
     is_lost: bool,
+    /// New messages that were shown.
+    told: Vec<String>,
     out: Vec<Out>,
 }
 
@@ -46,6 +49,7 @@ impl Plain {
             skipped: Vec::new(),
             is_connected: false,
             is_lost: false,
+            told: Vec::new(),
             out: Vec::new(),
         };
         plain.line("🦆 mcp-broker console. /help shows what a line can be.".to_owned());
@@ -87,8 +91,29 @@ impl Plain {
             Update::Yap(yap) if !self.model.options.mutes_yaps => self.yap(yap),
             _ => {}
         }
+        // What a message says is shown whole, and no key leads to it.
+        let said = matches!(update, Update::Messages { .. }).then(|| self.model.said.take());
         self.model.apply(update, now_ms);
+        if let Some(said) = said {
+            self.model.said = said;
+            self.show_messages();
+        }
         self.after();
+    }
+
+    fn show_messages(&mut self) {
+        let unread = self.model.mail.messages.iter().filter(|message| message.unread);
+        let unread: Vec<Message> = unread.cloned().collect();
+        for message in unread.iter().filter(|message| !self.told.contains(&message.message_id)) {
+            let time = message.at_ms.map(clock).unwrap_or_default();
+            let (_, sender) = self.model.mail.peer(message);
+            let heading = format!("📋 MESSAGE [{time}] {}", name(sender));
+            self.out.push(Out::Line(heading));
+            for line in prose(message.text().unwrap_or_default(), WIDTH) {
+                self.out.push(Out::Line(format!("   {line}")));
+            }
+        }
+        self.told = unread.into_iter().map(|message| message.message_id).collect();
     }
 
     fn yap(&mut self, yap: &Yap) {
@@ -226,6 +251,11 @@ impl Plain {
                 }
             }
             "list" => self.list(),
+            "read" => self.model.mark_read(),
+            "write" => match rest.split_once(' ') {
+                Some((to, text)) if !text.trim().is_empty() => self.model.write_to(to, text.trim()),
+                _ => self.line("❌ A name or the text is missing".to_owned()),
+            },
             "skip" => {
                 if let Some(id) = self.current.take() {
                     self.skipped.retain(|other| *other != id);

@@ -163,3 +163,31 @@ fn a_question_that_ends_elsewhere_makes_room_for_the_next() {
     assert_eq!(shown[0], "📋 The question was answered by lena.");
     assert!(shown.contains(&"   Question: Second?".to_owned()), "{shown:?}");
 }
+
+#[test]
+fn messages_are_lines_and_are_written_with_a_command() {
+    let mut plain = plain();
+    let message = json!({"message_id": "m1", "sender_id": "s1", "sender_name": "alice", "thread_id": "t1", "unread": true,
+        "timestamp": "2026-11-23T05:03:09.000Z", "payload": {"text": "8080"}});
+    let update = || Update::Messages {
+        session_id: "s-mara".to_owned(),
+        messages: vec![serde_json::from_value(message.clone()).unwrap()],
+        waiting: 1,
+    };
+    plain.apply(update(), NOW_MS);
+    let shown = lines(plain.take());
+    assert_eq!(shown[..2], ["📋 MESSAGE [05:03:09] alice", "   8080"]);
+    plain.apply(update(), NOW_MS);
+    assert_eq!(lines(plain.take()), [""; 0], "each is shown once");
+    plain.read("/write alice thank you", NOW_MS);
+    let written = Command::Write {
+        to: "alice".to_owned(),
+        text: "thank you".to_owned(),
+        thread: Some("t1".to_owned()),
+    };
+    assert!(plain.take().contains(&Out::Ask(written)));
+    plain.read("/read", NOW_MS);
+    assert!(plain.take().contains(&Out::Ask(Command::MarkRead(vec!["m1".to_owned()]))));
+    plain.read("/write alice", NOW_MS);
+    assert!(lines(plain.take())[0].starts_with("❌"));
+}

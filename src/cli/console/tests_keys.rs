@@ -369,3 +369,89 @@ fn pause_and_away_outlive_a_connection() {
     assert_eq!(again, [Command::Console(json!({"paused": true, "away": false}))]);
     assert_eq!(model.screen, Screen::Desk);
 }
+
+fn message(id: &str, from: &str, to: &str, unread: bool, text: &str) -> Value {
+    json!({"message_id": id, "sender_id": format!("s-{from}"), "sender_name": from, "recipient_id": format!("s-{to}"),
+        "recipient_name": to, "timestamp": "2026-11-23T05:03:09.000Z", "thread_id": "t1", "status": "queued",
+        "unread": unread, "payload": {"text": text}})
+}
+
+fn messages(model: &mut Model, newest_first: Vec<Value>) {
+    let waiting = newest_first.iter().filter(|message| message["unread"] == true).count() as u64;
+    let messages = newest_first.into_iter().map(parsed).collect();
+    let session_id = "s-mara".to_owned();
+    model.apply(
+        Update::Messages {
+            session_id,
+            messages,
+            waiting,
+        },
+        NOW_MS,
+    );
+}
+
+#[test]
+fn messages_are_read_when_the_inbox_has_changed_and_shown_with_m() {
+    let mut model = connected();
+    let desk = |waiting: u64| {
+        let desk = json!({"humans": [], "consoles": [], "inbox": {"waiting": waiting, "changes": waiting}});
+        Update::Desk(parsed(desk))
+    };
+    model.apply(desk(0), NOW_MS);
+    assert_eq!(commands(model.take_effects()), [Command::Messages]);
+    model.apply(desk(0), NOW_MS);
+    assert_eq!(commands(model.take_effects()), [], "nothing has changed");
+    messages(&mut model, vec![message("m1", "mara", "alice", false, "Which port?")]);
+    model.apply(desk(1), NOW_MS);
+    assert_eq!(commands(model.take_effects()), [Command::Messages]);
+    let all = || {
+        vec![
+            message("m2", "alice", "mara", true, "8080, **as** before"),
+            message("m1", "mara", "alice", false, "Which port?"),
+        ]
+    };
+    messages(&mut model, all());
+    assert_eq!(model.said.as_deref(), Some("alice has written: m shows it"));
+    let notices = model.take_effects().into_iter().filter(|effect| matches!(effect, Effect::Notify(_)));
+    assert_eq!(notices.count(), 1);
+    messages(&mut model, all());
+    let notices = model.take_effects().into_iter().filter(|effect| matches!(effect, Effect::Notify(_)));
+    assert_eq!(notices.count(), 0, "each is told once");
+    press(&mut model, &[Key::Char('m')]);
+    let shown = screen(&model, 80, 24);
+    for wanted in ["1 message", "you to alice", "Which port?", "8080, **as** before", "new"] {
+        assert!(shown.contains(wanted), "{wanted}: {shown}");
+    }
+    let keys = [vec![Key::Enter], text("thanks"), vec![Key::Enter]].concat();
+    let written = commands(press(&mut model, &keys));
+    let answer = Command::Write {
+        to: "s-alice".to_owned(),
+        text: "thanks".to_owned(),
+        thread: Some("t1".to_owned()),
+    };
+    assert_eq!(written, std::slice::from_ref(&answer));
+    model.apply(Update::Done(answer), NOW_MS);
+    let read = Command::MarkRead(vec!["m2".to_owned()]);
+    assert_eq!(commands(model.take_effects()), [read], "an answer says that the message was read");
+}
+
+#[test]
+fn a_first_message_to_an_agent_has_no_thread_and_is_not_lost_when_it_is_refused() {
+    let mut model = connected();
+    let keys = [vec![Key::Char('w')], text("bob"), vec![Key::Enter], text("stop"), vec![Key::Enter]].concat();
+    let written = commands(press(&mut model, &keys));
+    let wanted = Command::Write {
+        to: "bob".to_owned(),
+        text: "stop".to_owned(),
+        thread: None,
+    };
+    assert_eq!(written, std::slice::from_ref(&wanted));
+    let refused = Update::Refused {
+        command: wanted,
+        line: "session_not_found: bob".to_owned(),
+        is_gone: false,
+        is_closed: false,
+    };
+    model.apply(refused, NOW_MS);
+    assert_eq!(model.said.as_deref(), Some("not sent: session_not_found: bob; you wrote: stop"));
+}

@@ -3,6 +3,7 @@
 mod answer;
 mod detail;
 mod list;
+mod messages;
 mod text;
 
 use ratatui::Frame;
@@ -40,6 +41,7 @@ const HELP: &[(&str, &str)] = &[
     ("c, r", "claim the question; give it back to the desk"),
     ("v", "the whole text"),
     ("/", "search"),
+    ("m, w", "messages from and to agents; write to one"),
     ("H, y", "earlier questions; all yaps"),
     ("p, a", "pause: no new questions come here; away"),
     ("Alt and a letter", "a key of the list while the answer is open"),
@@ -74,6 +76,7 @@ pub fn draw(frame: &mut Frame<'_>, model: &Model) -> usize {
         Screen::Desk => draw_desk(frame, inner, model, &theme),
         Screen::Whole => detail::draw_whole(frame, inner, model, &theme),
         Screen::History => list::draw_history(frame, inner, model, &theme),
+        Screen::Messages => messages::draw(frame, inner, model, &theme),
         Screen::Yaps => list::draw_all_yaps(frame, inner, model, &theme),
         Screen::Help => draw_help(frame, inner, &theme),
     };
@@ -165,7 +168,12 @@ fn draw_frame(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: &Theme) {
         0 => " no questions ".to_owned(),
         _ => format!(" {open} waiting{urgent} "),
     };
-    let room = usize::from(area.width).saturating_sub(title.width() + waiting.width() + 6);
+    let new = match model.mail.waiting {
+        0 => String::new(),
+        1 => " 1 message ".to_owned(),
+        count => format!(" {count} messages "),
+    };
+    let room = usize::from(area.width).saturating_sub(title.width() + waiting.width() + new.width() + 6 + usize::from(!new.is_empty()));
     let people = cut(&people(model), room);
     let style = if high > 0 { theme.alarm() } else { Style::new() };
     let middle = match model.connection {
@@ -176,9 +184,11 @@ fn draw_frame(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: &Theme) {
             Line::styled(text, theme.alarm()).right_aligned()
         }
     };
-    let block = Block::bordered()
-        .title(title)
-        .title(middle)
+    let mut block = Block::bordered().title(title).title(middle);
+    if !new.is_empty() {
+        block = block.title(Line::styled(new, theme.coloured(Color::Yellow)).right_aligned());
+    }
+    let block = block
         .title(Line::styled(waiting, style).right_aligned())
         .title_bottom(Line::styled(keys(model, usize::from(area.width) - 4), theme.label()));
     frame.render_widget(block, area);
@@ -213,6 +223,7 @@ fn keys(model: &Model, width: usize) -> String {
             "h hand over",
             "H history",
             "? help",
+            "m messages",
             "/ search",
             "p pause",
             "Ctrl-E editor",
@@ -227,6 +238,7 @@ fn keys(model: &Model, width: usize) -> String {
             "Ctrl-Z undo",
             "Esc back",
         ],
+        (Screen::Messages, _) => &["Enter answer", "w write to", "x mark as read", "Esc back"],
         (Screen::History, _) => &["Enter open", "/ search", "Esc back"],
         (Screen::Whole | Screen::Yaps, _) => &["arrows scroll", "Esc back"],
         (Screen::Help, _) => &["any key closes the help"],
@@ -267,6 +279,8 @@ fn draw_prompt(frame: &mut Frame<'_>, area: Rect, prompt: &Prompt, theme: &Theme
         PromptKind::HandTo(_) => "hand over to (a name, a role or desk): ".to_owned(),
         PromptKind::HandNote { to, .. } => format!("note for {}: ", name(to)),
         PromptKind::Search => "search: ".to_owned(),
+        PromptKind::WriteTo => "write to (the name of an agent): ".to_owned(),
+        PromptKind::Write { name: peer, .. } => format!("to {} (Enter sends, Esc goes back): ", name(peer)),
         PromptKind::TakeOver { from, .. } => format!("{} writes an answer. Take it over? [y/N] ", name(from)),
         PromptKind::SendOpen { open: 1, .. } => "one question has no answer. Send without it? [y/N] ".to_owned(),
         PromptKind::SendOpen { open, .. } => format!("{open} questions have no answer. Send without them? [y/N] "),

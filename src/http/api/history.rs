@@ -202,7 +202,7 @@ struct RecipientCounts {
 }
 
 /// Writes the envelope with the members `recipient_name`, `thread_id`, `status` and `recipients`, and `excerpt` if it was wanted.
-fn write_listed(
+pub(super) fn write_listed(
     out: &mut Vec<u8>,
     project: &ProjectHandle,
     message: &ListedMessage,

@@ -325,7 +325,7 @@ pub(super) async fn sender(by: &Arc<Identity>, from: &str, only_sends: bool) -> 
 }
 
 /// Sends the message: to the router of the project, or to another project.
-async fn accept(by: &Arc<Identity>, prepared: PreparedSend) -> Result<Routed, BrokerError> {
+pub(super) async fn accept(by: &Arc<Identity>, prepared: PreparedSend) -> Result<Routed, BrokerError> {
     match prepared {
         PreparedSend::Local(submission) => {
             let answers = by.project.submit(vec![submission])?.await.unwrap_or_default();

@@ -8,6 +8,7 @@ pub mod backends;
 pub mod compatibility;
 pub mod dead_letters;
 pub mod desk;
+pub mod desk_messages;
 pub mod events;
 pub mod flow;
 pub mod history;
@@ -47,6 +48,7 @@ pub fn resources() -> Vec<Resource> {
         answering::resources(),
         yaps::resources(),
         desk::resources(),
+        desk_messages::resources(),
         events::resources(),
         flow::resources(),
         threads::resources(),

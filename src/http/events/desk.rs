@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use actix_web::web::{Bytes, BytesMut};
 use actors::{
-    desk::{ConsoleGuard, DeskEvent, DeskFeed, DeskSummary, QuestionCursor, QuestionFilter},
+    desk::{ConsoleGuard, DeskEvent, DeskFeed, DeskSummary, InboxWatch, QuestionCursor, QuestionFilter},
     model::{BrokerError, ConsoleId, Question, QuestionId, ShownYap},
     project::ProjectHandle,
 };
@@ -95,12 +95,36 @@ impl DeskSource {
         }
     }
 
-    async fn next(&mut self) -> Option<DeskEvent> {
+    /// The inbox of the person at the console.
+    const fn inbox(&self) -> Option<&InboxWatch> {
         match self {
-            Self::Console(console) => console.events.next().await,
-            Self::Watch(feed) => feed.next().await,
+            Self::Console(console) => console.inbox.as_ref(),
+            Self::Watch(_) => None,
         }
     }
+
+    async fn next(&mut self) -> Option<News> {
+        let console = match self {
+            Self::Console(console) => console,
+            Self::Watch(feed) => return feed.next().await.map(News::Desk),
+        };
+        let Some(watch) = &mut console.inbox else {
+            return console.events.next().await.map(News::Desk);
+        };
+        tokio::select! {
+            event = console.events.next() => event.map(News::Desk),
+            is_watched = watch.changed() => Some(if is_watched { News::Inbox } else { News::InboxEnds }),
+        }
+    }
+}
+
+/// What a follower hears of.
+enum News {
+    Desk(DeskEvent),
+    /// Messages to the person have come.
+    Inbox,
+    /// The session of the person tells of no more.
+    InboxEnds,
 }
 
 /// A follower of the desk of a project.
@@ -176,6 +200,7 @@ impl DeskFollower {
 
     async fn begin(&mut self) -> Result<BytesMut, BrokerError> {
         let desk = self.project.desk().await?;
+        self.count_inbox().await;
         let mut chunk = BytesMut::from(&frame::first(None)[..]);
         self.write_desk(&mut chunk, &desk);
         self.step = Step::Questions(None);
@@ -240,24 +265,52 @@ impl DeskFollower {
     async fn changes(&mut self) -> Option<Bytes> {
         let mut chunk = BytesMut::new();
         loop {
-            let event = tokio::select! {
-                event = self.source.next() => event?,
+            let news = tokio::select! {
+                news = self.source.next() => news?,
                 _ = self.response.closed() => return None,
                 () = sleep(self.heartbeat_interval) => return Some(frame::HEARTBEAT),
             };
-            self.write(&mut chunk, event);
+            self.write_news(&mut chunk, news).await?;
             // What else has happened is written with it.
             while chunk.len() < CHUNK_BYTES_MAX
-                && let Some(event) = self.source.next().now_or_never()
+                && let Some(news) = self.source.next().now_or_never()
             {
-                match event {
-                    Some(event) => self.write(&mut chunk, event),
+                match news {
+                    Some(news) => self.write_news(&mut chunk, news).await?,
                     None => break,
                 }
             }
             if !chunk.is_empty() {
                 return Some(chunk.freeze());
             }
+        }
+    }
+
+    /// Writes what has happened. None: the client is to connect again.
+    async fn write_news(&mut self, chunk: &mut BytesMut, news: News) -> Option<()> {
+        match news {
+            News::Desk(event) => self.write(chunk, event),
+            News::Inbox => {
+                self.count_inbox().await;
+                let desk = self.project.desk().await.ok()?;
+                self.write(chunk, DeskEvent::Desk(desk));
+            }
+            News::InboxEnds => {
+                let DeskSource::Console(console) = &mut self.source else {
+                    return Some(());
+                };
+                let ended = console.inbox.take()?;
+                // With the next connection the person gets a session again. One with too many consoles goes on without.
+                self.project.session(ended.member.record.id)?;
+            }
+        }
+        Some(())
+    }
+
+    /// Asks a shared store how many messages wait for the person.
+    async fn count_inbox(&self) {
+        if let Some(inbox) = self.source.inbox() {
+            self.project.refresh_waiting(&[Arc::clone(&inbox.member)]).await;
         }
     }
 
@@ -322,6 +375,9 @@ impl DeskFollower {
         let mut data = desk_view(desk);
         if let Some(console) = self.source.console() {
             data["console"] = json!(console.to_string());
+        }
+        if let Some(inbox) = self.source.inbox() {
+            data["inbox"] = json!({"waiting": inbox.member.shared.waiting(), "changes": inbox.changes()});
         }
         write_frame(chunk, "desk", None, &data);
     }

@@ -1,5 +1,6 @@
 //! The desk over REST: questions of agents, the people who answer them, and the stream that is a console.
 
+mod messages;
 mod questions;
 mod rights;
 mod stream;

@@ -56,6 +56,7 @@ impl Model {
                 Screen::Desk if self.focus == Focus::Answer => self.press_in_answer(key),
                 Screen::Desk => self.press_in_list(key),
                 Screen::History => self.press_in_history(key),
+                Screen::Messages => self.press_in_messages(&key),
                 Screen::Help => self.screen = Screen::Desk,
                 Screen::Whole | Screen::Yaps => self.press_in_text(key),
             }
@@ -89,6 +90,8 @@ impl Model {
             Key::Char('/') => self.prompt(PromptKind::Search, &self.filter.clone()),
             Key::Char('H') => self.open_history(),
             Key::Char('y') => self.open(Screen::Yaps),
+            Key::Char('m') => self.open_messages(),
+            Key::Char('w') => self.prompt(PromptKind::WriteTo, ""),
             Key::Char('?') => self.open(Screen::Help),
             Key::Char('p') => {
                 self.is_paused = !self.is_paused;
@@ -348,7 +351,7 @@ impl Model {
         self.effects.push(Effect::Edit(text));
     }
 
-    fn open(&mut self, screen: Screen) {
+    pub(super) fn open(&mut self, screen: Screen) {
         self.screen = screen;
         self.scroll = 0;
     }
@@ -413,7 +416,7 @@ impl Model {
         }
     }
 
-    fn prompt(&mut self, kind: PromptKind, text: &str) {
+    pub(super) fn prompt(&mut self, kind: PromptKind, text: &str) {
         let mut input = Editor::default();
         input.insert(text);
         self.prompt = Some(Prompt { kind, input });
@@ -477,6 +480,19 @@ impl Model {
                     to,
                     note: text,
                 });
+            }
+            PromptKind::WriteTo => {
+                if let Some(to) = text {
+                    let (name, thread) = (to.clone(), None);
+                    self.prompt(PromptKind::Write { to, name, thread }, "");
+                }
+            }
+            PromptKind::Write { to, thread, .. } => {
+                match (text, thread) {
+                    (Some(text), None) => self.write_to(&to, &text),
+                    (Some(text), thread) => self.ask(Command::Write { to, text, thread }),
+                    (None, _) => {}
+                }
             }
             PromptKind::Search | PromptKind::TakeOver { .. } | PromptKind::SendOpen { .. } => {}
         }

@@ -5,6 +5,8 @@ use serde_json::json;
 use super::super::data::{Desk, Question, Yap};
 use super::{Command, Connection, Effect, Focus, Model, Notice, Update, Work};
 
+/// Characters of a text that could not be sent that are shown.
+const SAID_CHARS_MAX: usize = 200;
 /// Yaps that are kept.
 const YAPS_MAX: usize = 200;
 /// Questions with a begun answer that are closed and kept for their text.
@@ -23,8 +25,12 @@ impl Model {
                 if let Some(human) = self.own_name(&desk) {
                     self.options.human = human;
                 }
+                let inbox = desk.inbox;
                 self.desk = desk;
                 self.is_order_stale = true;
+                if let Some(inbox) = inbox {
+                    self.take_inbox(inbox);
+                }
             }
             Update::Question(question) => self.take_question(*question),
             Update::Yap(yap) => self.take_yap(*yap),
@@ -35,6 +41,11 @@ impl Model {
                 cursor,
                 is_first,
             } => self.history.take(questions, cursor, is_first),
+            Update::Messages {
+                session_id,
+                messages,
+                waiting,
+            } => self.take_messages(session_id, messages, waiting),
             Update::Done(command) => self.done(&command),
             Update::Refused {
                 command,
@@ -62,6 +73,7 @@ impl Model {
         self.connection = Connection::Open;
         self.console = console;
         self.reading = None;
+        self.forget_inbox();
         for work in self.works.values_mut() {
             // The broker may have lost what only its memory held.
             work.unsave();
@@ -98,7 +110,7 @@ impl Model {
         if is_open && is_mine && !was_mine && !self.is_answering_to(&id) {
             self.effects.push(Effect::Notify(Notice {
                 asker: question.asker().to_owned(),
-                urgency: question.urgency.word(),
+                urgency: Some(question.urgency.word()),
                 text: question.summary.clone().unwrap_or_default(),
             }));
         }
@@ -214,6 +226,11 @@ impl Model {
                 format!("handed over to {to}")
             }
             Command::Release(_) => "given back to the desk".to_owned(),
+            Command::Write { to, .. } => {
+                self.written(to);
+                "sent".to_owned()
+            }
+            Command::MarkRead(_) => return self.ask(Command::Messages),
             _ => return,
         };
         self.say(said);
@@ -248,7 +265,11 @@ impl Model {
                 }
             }
             // The draft is sent with the next change, or when the broker is back.
-            Command::Console(_) | Command::SaveDraft { .. } => {}
+            Command::Console(_) | Command::SaveDraft { .. } | Command::Messages => {}
+            Command::Write { text, .. } => {
+                let text: String = text.chars().take(SAID_CHARS_MAX).collect();
+                self.say(format!("not sent: {line}; you wrote: {text}"));
+            }
             Command::History { .. } => {
                 self.history.is_loading = false;
                 self.say(line);

@@ -260,6 +260,23 @@ impl ProjectHandle {
         }
     }
 
+    /// The session of a person who writes messages and gets them. `is_active`: the person has done something just now.
+    ///
+    /// # Errors
+    /// `forbidden` for one without a session, and when the desk is off; as of [`Self::register`].
+    pub async fn person(&self, human: &Human, is_active: bool) -> Result<Arc<Member>, BrokerError> {
+        self.check_desk_is_on()?;
+        let member = self.session_of(human).await?.ok_or_else(|| {
+            let reason = format!("{} has no inbox: an agent has this name, or the key is an agent's", human.name);
+            BrokerError::forbidden(reason)
+        })?;
+        if is_active {
+            self.0.questions.shared().person_active(&human.name, now());
+            member.touch(self.0.settings.presence, now());
+        }
+        Ok(member)
+    }
+
     /// The session of a person, which is made at its first use.
     ///
     /// # Errors

@@ -85,12 +85,7 @@ impl ProjectHandle {
         let console = desk.attach(human.name, human.roles, now).ok_or_else(|| {
             BrokerError::forbidden(format!("{CONSOLES_MAX} consoles are connected already: close one"))
         })?;
-        Ok(ConsoleGuard::new(
-            console,
-            Arc::clone(desk),
-            member.map(|member| Arc::clone(&member.shared)),
-            events,
-        ))
+        Ok(ConsoleGuard::new(console, Arc::clone(desk), member, events))
     }
 
     /// Changes a console that is connected to this replica. With `human`, only one of this person.

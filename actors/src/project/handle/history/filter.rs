@@ -26,6 +26,8 @@ pub struct MessageFilter {
     pub until_ms: Option<u64>,
     /// Only messages of this protocol.
     pub protocol: Option<ProtocolName>,
+    /// No messages of this protocol.
+    pub except_protocol: Option<&'static str>,
     /// Only messages with this priority.
     pub priority: Option<Priority>,
     /// Only messages with this text, in lower case, in their subject, in the name of their sender or of a recipient other
@@ -70,12 +72,18 @@ impl MessageFilter {
             && self.selects_thread(accepted)
             && self.selects_sender(accepted)
             && self.selects_headers(accepted)
-            && self.protocol.as_ref().is_none_or(|wanted| {
-                accepted
-                    .parse_head()
-                    .is_some_and(|head| head.protocol_name == wanted.as_str())
-            })
+            && self.selects_protocol(accepted)
             && self.selects_text(accepted, named)
+    }
+
+    fn selects_protocol(&self, accepted: &AcceptedMessage) -> bool {
+        if self.protocol.is_none() && self.except_protocol.is_none() {
+            return true;
+        }
+        accepted.parse_head().is_some_and(|head| {
+            let name = head.protocol_name.as_str();
+            self.protocol.as_ref().is_none_or(|wanted| name == wanted.as_str()) && self.except_protocol != Some(name)
+        })
     }
 
     fn selects_headers(&self, accepted: &AcceptedMessage) -> bool {
