@@ -273,6 +273,8 @@ impl Key {
         let status = key.status(now_ms);
         let ends = key.expires_at_ms.into_iter().chain(key.retired_at_ms).min();
         let last_used = keyring.last_used_at_ms(&key.digest).max(key.last_used_at_ms);
+        // A minute begins before a key that was made and used in it.
+        let last_used = last_used.map(|at| at.max(key.created_at_ms));
         debug_assert!(status != KeyStatus::Retiring || ends.is_some());
         Self {
             key_id: key.id.to_string(),

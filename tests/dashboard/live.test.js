@@ -7,7 +7,7 @@ import { Browser } from './browser.js';
 
 let broker, browser;
 before(async () => {
-  [broker, browser] = await Promise.all([Broker.start(), Browser.start()]);
+  [broker, browser] = await Promise.all([Broker.start({ 'message-history-payloads': true }), Browser.start()]);
   await broker.rest('POST', 'protocols', NOTE);
 });
 after(() => Promise.all([browser?.stop(), broker?.stop()]));
@@ -59,7 +59,7 @@ test('many events cost one refresh a second', async () => {
   window.page.on('request', (request) => { requests += request.url().includes('/api/v1/messages') ? 1 : 0; });
   const startedAt = Date.now();
   for (let at = 0; at < 200; at += 1) await alice.send('bob', `message ${at}`, { correlation_id: `flood-${at}` });
-  await window.sees('flood-199', 'main table');
+  await window.sees('message 199', 'main table');
   const seconds = (Date.now() - startedAt) / 1000;
   assert.ok(requests >= 1 && requests <= seconds + 2, `${requests} requests in ${seconds} seconds`);
   await Promise.all([alice.close(), bob.close()]);
@@ -103,4 +103,13 @@ test('the page finds a broker again that was started again', async () => {
   await window.seesNot('The broker cannot be reached.');
   await agent.close();
   await window.close([/ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED|ERR_EMPTY_RESPONSE|ERR_CONNECTION_RESET|status of 503/]);
+});
+
+test('a view that asks by itself every few seconds is live, too', async () => {
+  const window = await browser.open(broker.url);
+  for (const view of ['backends', 'settings']) {
+    await window.go(view);
+    await window.live();
+  }
+  await window.close();
 });

@@ -102,3 +102,18 @@ test('the page works under the path prefix of a proxy', async () => {
   proxy.closeAllConnections();
   proxy.close();
 });
+
+test('the desk refuses a key that may not answer at the login, and takes another one', async () => {
+  const { api_key: member } = await broker.rest('POST', 'projects/acme/keys', { scope: 'member' });
+  const { api_key: answer } = await broker.rest('POST', 'projects/acme/keys', { scope: 'answer', human: 'mara' });
+  const window = await browser.openAt(`${broker.url}/desk`);
+  await window.page.goto(window.address);
+  await window.logIn(member);
+  await window.sees('this key asks and does not answer', '[role=alert]');
+  assert.equal(await window.page.getByLabel('Your name').count(), 0);
+  await window.page.reload();
+  await window.sees('this key asks and does not answer', '[role=alert]');
+  await window.logIn(answer);
+  await window.sees('mara', '.bar');
+  await window.close([NOT_LOGGED_IN, /status of 403.*\/questions/]);
+});

@@ -39,4 +39,14 @@ export async function populate(broker) {
   return agents;
 }
 
+/** A conversation of two agents, whose first message has no header, and a question with the answer of a person. */
+export async function converse(broker, { planner, 'coder-1': coder }) {
+  const { message_id: began } = await planner.send('coder-1', 'Which endpoint lists the **orders** of one customer?');
+  await coder.send('planner', 'GET /orders, with pages:\n\n```\ncurl -fsS "$shop/orders?customer=7"\n```', { thread_id: began });
+  await planner.send('coder-1', 'Thank you.', { thread_id: began });
+  const { question_id: asked } = await planner.call('clarify', { question: 'Async or threads?', options: ['async', 'threads'], wait_seconds: 0 });
+  await broker.rest('POST', `questions/${asked}/answer`, { selected: ['threads'], text: 'Use threads: they are easier to debug.' }, { 'X-Human': 'mara' });
+  return { began, asked };
+}
+
 export const closeAll = (agents) => Promise.all(Object.values(agents).map((agent) => agent.close()));

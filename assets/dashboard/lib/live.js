@@ -11,6 +11,13 @@ const TOPICS = ['session', 'protocol', 'message', 'dead_letter', 'actor', 'audit
 // `off`: no view needs events, or the page is hidden. `connecting`, `live`, `lost`.
 export const liveState = createStore('off');
 
+// How many parts of the page ask again and again.
+export const polling = createStore(0);
+export function notePolling() {
+  polling.set(polling.get() + 1);
+  return () => polling.set(polling.get() - 1);
+}
+
 const listeners = new Map();
 let closeStream = () => {};
 let opened = '';

@@ -1,7 +1,7 @@
 // Loads what a view shows, and loads it again when an event says that it changed: at most once a second however many events
 // come, at most for a tenth of the time where the broker needs long, and never while the page is hidden.
 import { useEffect, useRef, useState } from './preact.js';
-import { useLive } from './live.js';
+import { notePolling, useLive } from './live.js';
 
 const INTERVAL_MS = 1_000;
 const INTERVAL_MS_MAX = 10_000;
@@ -65,7 +65,11 @@ export function useResource(key, load, { topics = [], pollMs = 0, concerns = () 
   useEffect(() => {
     if (!pollMs) return undefined;
     const timer = setInterval(() => soon.current(), pollMs);
-    return () => clearInterval(timer);
+    const stopNoting = notePolling();
+    return () => {
+      clearInterval(timer);
+      stopNoting();
+    };
   }, [key, pollMs]);
   useLive(topics, (news) => {
     if (news.reload || concerns(news.event, news.topic)) soon.current();

@@ -7,7 +7,7 @@ const CLOCK = new Intl.DateTimeFormat(undefined, { hour: 'numeric', minute: '2-d
 const COLOURS = ['--series-1', '--series-2', '--series-3', '--series-4'];
 const DASHES = [[], [6, 3], [2, 3], [8, 3, 2, 3]];
 
-// `series`: `{label, values}`, one value for each of `times` (seconds since the epoch), null where none is known. The chart ends
+// `series`: `{label, values, now?}`, one value for each of `times` (seconds since the epoch), null where none is known; `now` is newer. The chart ends
 // at the last time and shows `seconds` before it.
 export function Chart({ title, times, series, format, seconds }) {
   const frame = useRef(null);
@@ -31,16 +31,16 @@ export function Chart({ title, times, series, format, seconds }) {
   useEffect(() => plot.current?.setData([times, ...series.map(({ values }) => values)]), [times, series]);
   const at = hovered !== null && hovered < times.length ? hovered : null;
   return html`<figure class="chart">
-    <figcaption><strong>${title}</strong><span class="legend">${series.map(({ label, values }, index) => html`<span>
-      <i class=${`swatch series-${index + 1}`} />${label} <b>${format(at === null ? last(values) : values[at])}</b></span>`)}</span>
+    <figcaption><strong>${title}</strong><span class="legend">${series.map(({ label, values, now }, index) => html`<span>
+      <i class=${`swatch series-${index + 1}`} />${label} <b>${format(at === null ? now ?? last(values) : values[at])}</b></span>`)}</span>
     </figcaption>
     <div ref=${frame} class="plot" role="img" aria-label=${describe(title, series, format)} /></figure>`;
 }
 
 const last = (values) => values.findLast((value) => value !== null) ?? null;
 
-const describe = (title, series, format) => `${title}. ${series.map(({ label, values }) =>
-  `${label}: now ${format(last(values))}, highest ${format(values.reduce((most, value) => Math.max(most, value ?? 0), 0))}`)
+const describe = (title, series, format) => `${title}. ${series.map(({ label, values, now }) =>
+  `${label}: now ${format(now ?? last(values))}, highest ${format(values.reduce((most, value) => Math.max(most, value ?? 0), 0))}`)
   .join('; ')}.`;
 
 function options(width, series, format, seconds, setHovered) {

@@ -37,6 +37,15 @@ export function ask({ title, text, verb, isDangerous = false, fields = null, run
   openDialog((close) => html`<${Question} ...${{ title, text, verb, isDangerous, fields, run, after, close }} />`);
 }
 
+const FAILURES_MAX = 20;
+
+// Where a payload does not fit its schema, and why.
+function Failures({ failures }) {
+  if (!Array.isArray(failures) || !failures.length) return null;
+  return html`<ul class="failures">${failures.slice(0, FAILURES_MAX).map(({ path, reason }) => html`<li><code>${visible(String(path || '/'), 200)}</code>
+    ${' '}${visible(String(reason), 300)}</li>`)}${failures.length > FAILURES_MAX && html`<li>and ${failures.length - FAILURES_MAX} more</li>`}</ul>`;
+}
+
 function Question({ title, text, verb, isDangerous, fields, run, after, close }) {
   const [state, setState] = useState({ step: 'asked' });
   const [progress, setProgress] = useState(null);
@@ -66,7 +75,8 @@ function Question({ title, text, verb, isDangerous, fields, run, after, close })
     ${state.step === 'done' ? html`<div class="said">${state.said}</div>` : html`<div>${text}</div>${fields}`}
     ${isRunning && progress && html`<p><progress max=${progress.total ?? undefined} value=${progress.total ? progress.done : undefined}
       aria-label=${title} /> ${progress.words}</p>`}
-    ${state.problem && html`<div class="notice bad" role="alert"><p>${visible(state.problem.message, 500)}</p></div>`}
+    ${state.problem && html`<div class="notice bad" role="alert"><div><p>${visible(state.problem.message, 500)}</p>
+      <${Failures} failures=${state.problem.answer?.failures} /></div></div>`}
     <footer>
       ${state.step === 'done'
         ? html`<button type="button" class="primary" onClick=${close} key="close">Close</button>`

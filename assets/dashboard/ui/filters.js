@@ -3,16 +3,23 @@ import { html, useEffect, useRef, useState } from '../lib/preact.js';
 import { go, linkHere, useRoute } from '../lib/router.js';
 
 const TYPING_PAUSE_MS = 250;
+// Fields that a narrow screen shows.
+const ALWAYS_SHOWN = 2;
 
 // `fields`: `{name, label, type: 'search' | 'text' | 'select' | 'time', options?: [[value, label]], hint?}`.
 export function Filters({ fields, children }) {
   const { params } = useRoute();
+  const [isOpen, setOpen] = useState(false);
   const isSet = fields.some(({ name }) => params[name]);
   const cleared = Object.fromEntries(fields.map(({ name }) => [name, null]));
-  return html`<form class="filters" role="search" onSubmit=${(event) => event.preventDefault()}>
-    ${fields.map((field) => html`<label key=${field.name}><span>${field.label}</span><${Field} ...${field}
+  // On a narrow screen the rest is behind a button, unless it is set.
+  const isMore = ({ name }, at) => at >= ALWAYS_SHOWN && !params[name];
+  const more = fields.filter(isMore).length;
+  return html`<form class=${`filters${isOpen ? ' open' : ''}`} role="search" onSubmit=${(event) => event.preventDefault()}>
+    ${fields.map((field, at) => html`<label key=${field.name} class=${isMore(field, at) ? 'more' : ''}><span>${field.label}</span><${Field} ...${field}
       value=${params[field.name] ?? ''} /></label>`)}
-    ${isSet && html`<a class="button quiet" href=${linkHere(cleared)}>Clear</a>`}${children}</form>`;
+    ${more > 1 && html`<button type="button" class="quiet toggle" aria-expanded=${String(isOpen)} onClick=${() => setOpen(!isOpen)}>${isOpen ? 'Fewer filters'
+      : `${more} more filters`}</button>`}${isSet && html`<a class="button quiet" href=${linkHere(cleared)}>Clear</a>`}${children}</form>`;
 }
 
 function Field({ name, type, options, hint, value }) {
@@ -24,8 +31,9 @@ function Field({ name, type, options, hint, value }) {
   }, [value]);
   useEffect(() => () => clearTimeout(timer.current), []);
   if (type === 'select') {
-    return html`<select value=${value} onChange=${(event) => go(linkHere({ [name]: event.currentTarget.value }))}>
-      ${options.map(([option, label]) => html`<option value=${option} selected=${option === value}>${label}</option>`)}</select>`;
+    const shown = options.some(([option]) => option === value) ? value : '';
+    return html`<select value=${shown} onChange=${(event) => go(linkHere({ [name]: event.currentTarget.value }))}>
+      ${options.map(([option, label]) => html`<option value=${option} selected=${option === shown}>${label}</option>`)}</select>`;
   }
   if (type === 'time') {
     return html`<input type="datetime-local" value=${value ? localValue(value) : ''} onChange=${(event) => {

@@ -28,10 +28,11 @@ function ProjectPicker({ own }) {
       </option>`)}</select></label>`;
 }
 
-const LIVE = { live: 'Live', connecting: 'Connecting', lost: 'Reconnecting' };
+const LIVE = { live: 'Live', polled: 'Live', connecting: 'Connecting', lost: 'Reconnecting' };
+const HEARS = { polled: 'The page asks again every few seconds' };
 
-export const Live = ({ state }) => html`<span class="live" role="status" title="Whether the page hears of events as they happen">${
-  LIVE[state] && html`<${Status} value=${state} label=${LIVE[state]} />`}</span>`;
+export const Live = ({ state }) => html`<span class="live" role="status" title=${HEARS[state] ?? 'Whether the page hears of events as they happen'}>${
+  LIVE[state] && html`<${Status} value=${state === 'polled' ? 'live' : state} label=${LIVE[state]} />`}</span>`;
 
 const NEXT = { system: 'light', light: 'dark', dark: 'system' };
 

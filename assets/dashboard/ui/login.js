@@ -4,7 +4,7 @@ import { logIn, loginReason } from '../lib/api.js';
 import { useStore } from '../lib/store.js';
 import { visible } from '../lib/format.js';
 
-export function Login({ title = 'mcp-broker', hint = 'A key of a project or the admin key. Observers see, administrators act.' }) {
+export function Login({ title = 'mcp-broker', hint = 'A key of a project or the admin key. Observers see, administrators act.', refusal = null }) {
   const reason = useStore(loginReason);
   const [state, setState] = useState({ isRunning: false, problem: null });
   const field = useRef(null);
@@ -16,6 +16,8 @@ export function Login({ title = 'mcp-broker', hint = 'A key of a project or the 
     setState({ isRunning: true, problem: null });
     try {
       await logIn(key);
+      // The form stays for a key that the page does not take.
+      setState({ isRunning: false, problem: null });
     } catch (problem) {
       setState({ isRunning: false, problem });
       field.current?.select();
@@ -24,6 +26,7 @@ export function Login({ title = 'mcp-broker', hint = 'A key of a project or the 
   return html`<main class="login"><form onSubmit=${submit} class="panel">
     <h1><img src=${new URL('../icon.svg', import.meta.url)} alt="" width="28" height="28" /> ${title}</h1>
     ${reason && html`<div class="notice" role="status"><p>${reason}</p></div>`}
+    ${refusal && !state.isRunning && html`<div class="notice bad" role="alert"><p>${visible(refusal, 300)}</p></div>`}
     <label><span>API key</span><input ref=${field} type="password" name="key" autocomplete="current-password" spellcheck=${false}
       aria-describedby="key-hint" aria-invalid=${state.problem ? 'true' : undefined} /></label>
     <p id="key-hint" class="faint">${hint}</p>

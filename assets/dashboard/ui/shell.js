@@ -2,7 +2,7 @@
 import { html, useEffect, useErrorBoundary, useRef, useState } from '../lib/preact.js';
 import { allows, me } from '../lib/api.js';
 import { visible } from '../lib/format.js';
-import { liveState } from '../lib/live.js';
+import { liveState, polling } from '../lib/live.js';
 import { go, link, useRoute } from '../lib/router.js';
 import { useStore } from '../lib/store.js';
 import { VIEWS } from '../views/index.js';
@@ -61,6 +61,7 @@ function Guarded({ view, route }) {
 }
 
 function Header({ isMenuOpen, toggleMenu, showShortcuts }) {
+  const [stream, polls] = [useStore(liveState), useStore(polling)];
   return html`<header class="top">
     <button type="button" class="menu quiet" aria-expanded=${String(isMenuOpen)} aria-controls="navigation" onClick=${toggleMenu}>
       <svg viewBox="0 0 16 16" class="icon" aria-hidden="true"><path d="M2 4h12M2 8h12M2 12h12" /></svg>
@@ -68,7 +69,7 @@ function Header({ isMenuOpen, toggleMenu, showShortcuts }) {
     <${Brand} href=${link('overview')}>mcp-broker<//>
     <${Project} />
     <span class="spacer" />
-    <${Live} state=${useStore(liveState)} />
+    <${Live} state=${stream === 'off' && polls && !document.hidden ? 'polled' : stream} />
     <${ThemeSwitch} />
     <button type="button" class="quiet" aria-label="Keyboard shortcuts" title="Keyboard shortcuts (?)" onClick=${showShortcuts}>?</button>
     <${KeyOfCaller} />

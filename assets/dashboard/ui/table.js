@@ -4,7 +4,8 @@ import { linkHere, useRoute } from '../lib/router.js';
 import { count } from '../lib/format.js';
 import { Empty } from './parts.js';
 
-// `columns`: `{title, render(row), sort?: the broker's name of the order, isWide?: hidden on narrow screens, isNumber?}`.
+// `columns`: `{title, render(row), sort?: the broker's name of the order, isWide?: hidden on narrow screens, isWidest?: shown on very
+// wide ones, isNumber?}`.
 export function Table({ caption, columns, rows, keyOf, empty, selection = null, defaultSort = null, defaultOrder = 'asc' }) {
   const { params } = useRoute();
   if (!rows.length) return html`<${Empty} title=${empty?.title ?? 'Nothing here.'}>${empty?.text}<//>`;
@@ -22,8 +23,8 @@ export function Table({ caption, columns, rows, keyOf, empty, selection = null, 
   </table></div>`;
 }
 
-const classes = ({ isWide, isNumber, isActions }) =>
-  [isWide && 'wide', isNumber && 'number', isActions && 'actions'].filter(Boolean).join(' ');
+const classes = ({ isWide, isWidest, isNumber, isActions }) =>
+  [isWide && 'wide', isWidest && 'widest', isNumber && 'number', isActions && 'actions'].filter(Boolean).join(' ');
 
 function Head({ column, sorted }) {
   const isSorted = column.sort && sorted.by === column.sort;

@@ -20,8 +20,9 @@ export function Audit({ route, title }) {
         columns=${[
           { title: 'Time', render: (row) => html`<${Time} at=${row.at} />` },
           { title: 'Outcome', render: (row) => html`<${Status} value=${row.outcome} />${row.code && html` <code>${row.code}</code>`}` },
-          { title: 'Action', render: (row) => html`<code><${Text} value=${row.action} max=${80} /></code>` },
-          { title: 'Target', render: (row) => html`<${Text} value=${row.target} max=${80} />` },
+          { title: 'Action', render: (row) => html`<code><${Text} value=${row.action} max=${80} /></code>
+            <div class="narrow-line faint"><${Text} value=${row.actor} max=${60} />${row.target && html`, <${Text} value=${row.target} max=${40} />`}</div>` },
+          { title: 'Target', isWide: true, render: (row) => html`<${Text} value=${row.target} max=${80} />` },
           { title: 'Project', isWide: true, render: (row) => html`<${Text} value=${row.project} />` },
           { title: 'By', isWide: true, render: (row) => html`<${Text} value=${row.actor} max=${80} />` },
           { title: 'Address', isWide: true, render: (row) => html`<${Text} value=${row.address} max=${60} />` },

@@ -58,7 +58,7 @@ function HowToAdd() {
   return html`The configuration file of the broker adds them: a table <code><${Text} value=${table} max=${120} /></code> with
     ${' '}<code>command</code> or <code>url</code>. <code>mcp-broker gateway import FILE</code> writes such tables from the servers
     of an agent's configuration, administrators add others by <code>POST /api/v1/backends</code>, and <code>docs/gateway.md</code>
-    explains the keys.`;
+    ${' '}explains the keys.`;
 }
 
 const isUp = ({ state }) => state === 'starting' || state === 'ready';

@@ -1,5 +1,5 @@
 // Who talks to whom, as a picture and as a table. The table has all that the picture shows.
-import { html, useMemo, useState } from '../lib/preact.js';
+import { html, useLayoutEffect, useMemo, useRef, useState } from '../lib/preact.js';
 import { get } from '../lib/api.js';
 import { count, rate, visible } from '../lib/format.js';
 import { useResource } from '../lib/resource.js';
@@ -60,8 +60,11 @@ const labelOf = (name) => (/^[0-9a-f]{8}-[0-9a-f-]{27}$/.test(name) ? `${name.sl
 function Picture({ graph, chosen, choose }) {
   const { nodes, lines } = useMemo(() => layout(graph, SIZE), [graph]);
   const near = new Set(lines.filter((one) => one.from === chosen || one.to === chosen).flatMap((one) => [one.from, one.to]));
+  // On a narrow screen the picture is wider than its frame: its middle is shown first.
+  const frame = useRef(null);
+  useLayoutEffect(() => { frame.current.scrollLeft = (frame.current.scrollWidth - frame.current.clientWidth) / 2; }, []);
   const known = chosen && nodes.some((one) => one.name === chosen);
-  return html`<div class="body"><svg class=${`flow ${known ? 'chosen' : ''} ${nodes.length > 40 ? 'large' : ''}`} viewBox=${`0 0 ${SIZE} ${SIZE}`} role="img"
+  return html`<div ref=${frame} class="body flow-frame" tabindex="0" role="region" aria-label="Picture of the flow"><svg class=${`flow ${known ? 'chosen' : ''} ${nodes.length > 40 ? 'large' : ''}`} viewBox=${`0 0 ${SIZE} ${SIZE}`} role="img"
     aria-label=${`Picture of ${nodes.length} participants; the table below has the same connections.`}
     onMouseLeave=${() => choose(null)}>
     <g>${lines.map((one) => html`<path key=${`${one.from} ${one.to}`} d=${one.path} stroke-width=${one.width}

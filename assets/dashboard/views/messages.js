@@ -1,9 +1,10 @@
 // Messages with search and filters, and the life of one message.
 import { html, useState } from '../lib/preact.js';
 import { allows, call, get } from '../lib/api.js';
-import { count, duration, words } from '../lib/format.js';
+import { count, duration, visible, words } from '../lib/format.js';
 import { useResource } from '../lib/resource.js';
 import { link } from '../lib/router.js';
+import { skeleton } from '../lib/skeleton.js';
 import { ask } from '../ui/dialog.js';
 import { Filters } from '../ui/filters.js';
 import { Empty, Failure, Facts, Id, Json, Loaded, Loading, Panel, Status, Text, Time } from '../ui/parts.js';
@@ -33,6 +34,10 @@ export const Subject = ({ subject, excerpt, fallback }) => html`${subject && htm
   excerpt ? html`<span class=${subject ? 'faint' : ''}><${Text} value=${excerpt} max=${160} /></span>` : !subject && html`<span class="faint">${
   excerpt === null ? 'text not kept' : html`<${Text} value=${fallback} max=${40} />`}</span>`}`;
 
+const sender = (row) => html`<${SessionLink} id=${row.sender_id} name=${row.sender_name} />`;
+const recipient = (row) => (row.recipient_id ? html`<${SessionLink} id=${row.recipient_id} name=${row.recipient_name} />`
+  : html`<span class="faint">all (broadcast)</span>`);
+
 function List({ params, title }) {
   const { q, session, status, protocol, priority, thread_id, correlation_id, since, until, cursor } = params;
   const query = { q, session, status, protocol, priority, thread_id, correlation_id, since, until, cursor, include: 'excerpt', limit: 50 };
@@ -52,39 +57,65 @@ function List({ params, title }) {
         empty=${{ title: 'No message on this page matches.', text: data.next_cursor ? 'Older messages are on the next page.'
           : 'The history keeps the messages of the last hours.' }} columns=${[
           { title: 'Accepted', render: (row) => html`<a href=${link('messages', row.message_id)}><${Time} at=${row.timestamp} /></a>` },
-          { title: 'From', render: (row) => html`<${SessionLink} id=${row.sender_id} name=${row.sender_name} />` },
-          { title: 'To', render: (row) => (row.recipient_id
-            ? html`<${SessionLink} id=${row.recipient_id} name=${row.recipient_name} />` : html`<span class="faint">all (broadcast)</span>`) },
-          { title: 'Message', render: (row) => html`<a class="said-first" href=${linkToThread(row)}><${Subject} subject=${row.headers.subject}
-            excerpt=${row.excerpt} fallback=${row.protocol_name} /></a>` },
-          { title: 'Status', render: (row) => html`<${Outcome} row=${row} />` },
-          { title: 'Protocol', isWide: true, render: (row) => html`<${Text} value=${row.protocol_name} max=${40} />
-            ${' '}<span class="faint">${row.protocol_version}</span>` },
-          { title: 'Priority', isWide: true, render: (row) => row.headers.priority },
-          { title: 'Thread', isWide: true, render: (row) => html`<a href=${linkToThread(row)}><${Text} max=${18}
+          { title: 'From', isWide: true, render: sender },
+          { title: 'To', isWide: true, render: recipient },
+          { title: 'Message', render: (row) => html`<div class="narrow-line">${sender(row)} <span class="faint">to</span> ${recipient(row)}</div>
+            <a class="said-first" href=${linkToThread(row)}><${Subject} subject=${row.headers.subject} excerpt=${row.excerpt} fallback=${row.protocol_name} /></a>
+            <div class="narrow-line"><${Outcome} row=${row} /></div>` },
+          { title: 'Status', isWide: true, render: (row) => html`<${Outcome} row=${row} />${row.headers.priority !== 'normal' && html`<div class="faint">${
+            row.headers.priority}</div>`}` },
+          { title: 'Protocol', isWide: true, render: (row) => html`<span class="unbroken"><${Text} value=${row.protocol_name} max=${24} />
+            ${' '}<span class="faint">${row.protocol_version}</span></span>` },
+          { title: 'Thread', isWidest: true, render: (row) => html`<a href=${linkToThread(row)}><${Text} max=${18}
             value=${row.headers.thread_id ?? row.headers.correlation_id ?? row.thread_id} /></a>` },
-          { title: 'Id', isWide: true, render: (row) => html`<${Id} value=${row.message_id} what="message id" href=${link('messages', row.message_id)} />` },
+          { title: 'Id', isWidest: true, render: (row) => html`<${Id} value=${row.message_id} what="message id" href=${link('messages', row.message_id)} />` },
         ]} />
       <${Pages} shown=${data.messages.length} next=${data.next_cursor} />`}<//><//>`;
 }
 
+// What every session speaks. The broker does not list it.
+const TEXT = 'text 1.0.0';
+
+const protocolOf = (chosen) => {
+  const [name, version] = chosen.split(' ');
+  return { name, version };
+};
+
+function SendFields() {
+  const [chosen, setChosen] = useState(TEXT);
+  const { name, version } = protocolOf(chosen);
+  const protocols = useResource('protocols to send', (signal) => get('protocols', { limit: 200 }, signal));
+  const sessions = useResource('sessions to send', (signal) => get('sessions', { status: 'all', limit: 200 }, signal));
+  const definition = useResource(`schema ${chosen}`, (signal) => (chosen === TEXT ? Promise.resolve(null)
+    : get(`protocols/${encodeURIComponent(name)}/${encodeURIComponent(version)}`, {}, signal)));
+  const known = (protocols.data?.protocols ?? []).map((one) => `${one.name} ${one.version}`).filter((one) => one !== TEXT);
+  const schema = !definition.isStale && definition.data?.schema;
+  const field = (of, label, attributes) => html`<label><span>${label}</span><input name=${of} type="text" autocomplete="off" spellcheck=${false}
+    maxlength="256" ...${attributes} /></label>`;
+  return html`${field('from', 'From', { required: true, value: 'operator', list: 'send-sessions' })}
+    ${field('recipient', 'To (name or id; empty: to all)', { list: 'send-sessions' })}
+    <datalist id="send-sessions">${(sessions.data?.sessions ?? []).filter((one) => one.name).map((one) => html`<option value=${one.name} />`)}</datalist>
+    <label><span>Protocol</span><select name="protocol" value=${chosen} onChange=${(event) => setChosen(event.currentTarget.value)}>${[TEXT, ...known]
+      .map((one) => html`<option value=${one} selected=${one === chosen}>${visible(one, 80)}</option>`)}</select></label>
+    ${chosen === TEXT ? html`<label key="text"><span>Text</span><textarea name="text" class="prose" rows="4" required maxlength="65536" /></label>`
+      : html`<label key=${`${chosen} ${Boolean(schema)}`}><span>Payload (JSON)</span><textarea name="payload" rows="8" spellcheck=${false} required
+        value=${JSON.stringify(schema ? skeleton(schema) : {}, null, 2)} /></label>`}`;
+}
+
 // A message from a session that the caller owns, or that the broker makes for it.
 function send(after) {
-  const field = (name, label, attributes) => html`<label><span>${label}</span><input name=${name} type="text" autocomplete="off" spellcheck=${false}
-    maxlength="256" ...${attributes} /></label>`;
   ask({ title: 'Send a message', verb: 'Send',
     text: html`<p>A session with the name of the sender is made if there is none.</p>`,
-    fields: html`${field('from', 'From', { required: true, value: 'operator' })}${field('recipient', 'To (name or id; empty: to all)')}
-      ${field('name', 'Protocol', { required: true })}${field('version', 'Version', { required: true, value: '1.0.0' })}
-      <label><span>Payload (JSON)</span><textarea name="payload" rows="6" spellcheck=${false} required>{}</textarea></label>`,
+    fields: html`<${SendFields} />`,
     run: async ({ form }) => {
-      let payload;
+      const { name, version } = protocolOf(form.protocol);
+      let payload = { text: form.text };
       try {
-        payload = JSON.parse(form.payload);
+        if (form.protocol !== TEXT) payload = JSON.parse(form.payload);
       } catch (error) {
         throw new Error(`The payload is not JSON: ${error.message}`);
       }
-      const said = await call('POST', 'messages', { body: { from: form.from, protocol_name: form.name, protocol_version: form.version, payload,
+      const said = await call('POST', 'messages', { body: { from: form.from, protocol_name: name, protocol_version: version, payload,
         ...(form.recipient.trim() ? { recipient_id: form.recipient.trim() } : {}) } });
       return said.status ? `The message is ${words(said.status)}.` : `The message went to ${count(said.recipients)} sessions.`;
     }, after });

@@ -34,7 +34,7 @@ export function Overview({ route, title }) {
       <option value="broker">All projects</option><option value="project">This project</option></select></label>`}</div>
     <${Loaded} resource=${stats} what="figures">${(data) => html`<${Verdict} stats=${data} />
       <${Tiles} key=${all} stats=${data} series=${series.data?.series} />`}<//>
-    <${Loaded} resource=${series} what="charts">${(data) => html`<${Charts} series=${data.series} seconds=${span[2]} />`}<//>
+    <${Loaded} resource=${series} what="charts">${(data) => html`<${Charts} series=${data.series} stats=${stats.data} seconds=${span[2]} />`}<//>
     ${stats.data && html`<div class="columns"><${Desk} /><${Storage} stats=${stats.data} /><${Replicas} stats=${stats.data} /></div>`}`;
 }
 
@@ -75,19 +75,20 @@ function useRates(stats) {
 
 function Tiles({ stats, series }) {
   const measured = useRates(stats);
-  const rateOf = (name) => measured[name] ?? inSecond(series?.points[`messages_${name}`]?.at(-1) ?? null, series);
+  // The number that the chart shows; before it is there, what came since the last answer.
+  const rateOf = (name) => (series ? inSecond(series.points[`messages_${name}`]?.at(-1) ?? null, series) : null) ?? measured[name];
   const { sessions, inboxes, messages, storage, broker } = stats;
   const dead = Object.values(messages.dead_lettered).reduce((sum, one) => sum + one, 0);
   return html`<div class="tiles">
-    <${Tile} name="Sessions" value=${count(sessions.active)} href=${link('sessions')} note=${html`<span>active</span>
+    <${Tile} name="Sessions" value=${count(sessions.active)} href=${link('sessions', null, { status: 'active' })} note=${html`<span>active</span>
       <span>${count(sessions.stale)} stale</span><span>${count(sessions.disconnected)} away</span>`} />
     <${Tile} name="Accepted" value=${rate(rateOf('accepted'))} href=${link('messages')} note=${`${compact(messages.accepted)} since the start`} />
     <${Tile} name="Delivered" value=${rate(rateOf('delivered'))} href=${link('flow')} note=${`${compact(messages.delivered)} since the start`} />
     ${broker && html`<${Tile} name="Latency to accept" value=${broker.accept.count ? duration(broker.accept.p50_seconds) : '–'}
       note=${`p95 ${duration(broker.accept.p95_seconds)}, p99 ${duration(broker.accept.p99_seconds)}`} />
-    <${Tile} name="Latency to deliver" value=${broker.deliver.count ? duration(broker.deliver.p50_seconds) : '–'}
+    <${Tile} name="Time until read" value=${broker.deliver.count ? duration(broker.deliver.p50_seconds) : '–'}
       note=${`p95 ${duration(broker.deliver.p95_seconds)}, p99 ${duration(broker.deliver.p99_seconds)}`} />`}
-    <${Tile} name="Waiting" value=${count(inboxes.waiting)} href=${link('sessions', null, { status: 'all', sort: 'queue_size', order: 'desc' })}
+    <${Tile} name="Waiting" value=${count(inboxes.waiting)} href=${link('sessions', null, { sort: 'queue_size', order: 'desc' })}
       note=${`longest inbox ${count(inboxes.longest)}`} />
     <${Tile} name="Dead letters" value=${count(storage.dead_letters)} href=${link('dead-letters')} note=${`${compact(dead)} since the start`} />
     <${Tile} name="Protocols" value=${count(stats.protocols)} href=${link('protocols')}
@@ -103,7 +104,7 @@ const Tile = ({ name, value, note, href }) => {
 // A point of a counter is what was added in its step.
 const inSecond = (added, series) => (added === null ? null : added / series.step_seconds);
 
-function Charts({ series, seconds }) {
+function Charts({ series, stats, seconds }) {
   const { times, of } = useMemo(() => {
     const points = series.points;
     // A broker that has just started has no points yet.
@@ -113,7 +114,9 @@ function Charts({ series, seconds }) {
     return { times: Array.from({ length }, (_, at) => from + at * series.step_seconds),
       of: (name) => (points[name]?.length ? points[name] : Array.from({ length }, () => null)) };
   }, [series]);
-  const line = (label, name) => ({ label, values: of(name) });
+  // What is counted and not added up is newer in the figures, which the tiles show as well.
+  const now = { sessions_active: stats?.sessions.active, messages_waiting: stats?.inboxes.waiting, inbox_longest: stats?.inboxes.longest };
+  const line = (label, name) => ({ label, values: of(name), now: now[name] });
   const perSecond = (label, name) => ({ label, values: of(name).map((added) => inSecond(added, series)) });
   const whole = (value) => (value === null ? '–' : compact(value));
   const charts = useMemo(() => [
@@ -125,7 +128,7 @@ function Charts({ series, seconds }) {
     ...(series.points.cpu_seconds ? [['Processor', (value) => (value === null ? '–' : `${(value * 100).toFixed(value < 0.1 ? 1 : 0)} %`),
       [perSecond('of one core', 'cpu_seconds')]],
     ['Memory', bytes, [line('resident', 'resident_bytes')]]] : []),
-  ], [series]);
+  ], [series, stats]);
   return html`<div class="charts">${charts.map(([title, format, lines]) => html`<${Chart} key=${title} title=${title} times=${times}
     series=${lines} format=${format} seconds=${seconds} />`)}</div>`;
 }

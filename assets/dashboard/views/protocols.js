@@ -17,6 +17,9 @@ export function Protocols({ route, title }) {
   return html`<${List} params=${route.params} title=${title} />`;
 }
 
+// A protocol of the broker was registered by nobody.
+const registered = ({ registered_at: at }) => (Date.parse(at) > 0 ? html`<${Time} at=${at} />` : html`<span class="faint">built in</span>`);
+
 function List({ params, title }) {
   const { q, name, tags, cursor } = params;
   const query = { q, name, tags, cursor, limit: 50 };
@@ -27,13 +30,13 @@ function List({ params, title }) {
       { name: 'tags', label: 'Tag', type: 'text' }]} />
     <${Panel}><${Loaded} resource=${resource} what="protocols">${(data) => html`
       <${Table} caption="Protocols" rows=${data.protocols} keyOf=${(row) => `${row.name} ${row.version}`}
-        empty=${{ title: 'No protocol matches.', text: 'Agents register protocols with the tool register_protocol.' }} columns=${[
+        empty=${{ title: 'No protocol matches.', text: 'Every agent speaks text without one. Agents register others with register_protocol.' }} columns=${[
           { title: 'Name', render: (row) => html`<a href=${link('protocols', row.name, {}, row.version)}><${Text} value=${row.name} max=${64} /></a>` },
           { title: 'Version', render: (row) => row.version },
           { title: 'Description', isWide: true, render: (row) => html`<${Text} value=${row.metadata.description ?? ''} max=${140} />` },
           { title: 'Tags', isWide: true, render: (row) => html`<${Words} values=${row.metadata.tags} />` },
           { title: 'Patterns', isWide: true, render: (row) => html`<${Words} values=${row.capabilities} />` },
-          { title: 'Registered', render: (row) => html`<${Time} at=${row.registered_at} />` },
+          { title: 'Registered', render: registered },
         ]} />
       <${Pages} shown=${data.protocols.length} next=${data.next_cursor} />`}<//><//>`;
 }
@@ -50,12 +53,12 @@ function Protocol({ name, version }) {
         protocol.metadata.author && ['Author', html`<${Text} value=${protocol.metadata.author} />`],
         ['Tags', html`<${Words} values=${protocol.metadata.tags} max=${20} />`],
         ['Patterns', html`<${Words} values=${protocol.capabilities} />`],
-        ['Registered', html`<${Time} at=${protocol.registered_at} />`],
+        ['Registered', registered(protocol)],
         protocol.registered_by && ['Registered by', html`<${Id} value=${protocol.registered_by} what="session id"
           href=${link('sessions', protocol.registered_by)} />`],
         ['Versions', versions.data ? html`<span class="badges">${versions.data.protocols.map((one) => html`<a
           href=${link('protocols', name, {}, one.version)} aria-current=${one.version === version ? 'true' : undefined}>${one.version}</a>`)}</span>` : '…'],
-        ['Sessions', html`<a href=${link('sessions', null, { protocol: name, status: 'all' })}>That declare it</a>`],
+        ['Sessions', html`<a href=${link('sessions', null, { protocol: name })}>That declare it</a>`],
         ['Messages', html`<a href=${link('messages', null, { protocol: name })}>Of this protocol</a>`],
       ]} /><//>
       <${Panel} title="Schema"><div class="body"><${Json} value=${protocol.schema ?? {}} label="Schema" /></div><//>`}<//>`;

@@ -10,13 +10,13 @@ import { Facts, Id, Json, Loaded, Panel, Status, Text, Time, Words } from '../ui
 import { Pages, Table } from '../ui/table.js';
 
 const PAGE = 50;
-const STATES = [['all', 'All'], ['', 'Active'], ['stale', 'Stale'], ['disconnected', 'Disconnected']];
+const STATES = [['', 'All'], ['active', 'Active'], ['stale', 'Stale'], ['disconnected', 'Disconnected']];
 
 export const Sessions = ({ route, title }) => (route.item
   ? html`<${Session} id=${route.item} />` : html`<${List} params=${route.params} title=${title} />`);
 
 function List({ params, title }) {
-  const query = { status: params.status, q: params.q, protocol: params.protocol, feature: params.feature, sort: params.sort,
+  const query = { status: params.status || 'all', q: params.q, protocol: params.protocol, feature: params.feature, sort: params.sort,
     order: params.order, cursor: params.cursor, include_capabilities: 'true', limit: PAGE };
   const resource = useResource(JSON.stringify(query), (signal) => get('sessions', query, signal), { topics: ['session'], pollMs: 5_000 });
   return html`<h1>${title}</h1>
@@ -25,7 +25,7 @@ function List({ params, title }) {
       { name: 'protocol', label: 'Protocol', type: 'text' }, { name: 'feature', label: 'Feature', type: 'text' }]} />
     <${Panel}><${Loaded} resource=${resource} what="sessions">${(data) => html`
       <${Table} caption="Sessions" rows=${data.sessions} keyOf=${(row) => row.session_id} defaultSort="connection_time"
-        empty=${{ title: 'No session matches.', text: 'Sessions appear when agents connect. Choose the state “All” to see those that left.' }}
+        empty=${{ title: 'No session matches.', text: params.status && params.status !== 'all' ? 'Choose the state “All” to see the others.' : 'Sessions appear when agents connect.' }}
         columns=${[
           { title: 'Name', sort: 'name', render: (row) => html`<a href=${link('sessions', row.session_id)}>${row.name
             ? html`<${Text} value=${row.name} max=${60} />` : html`<span class="faint">unnamed</span>`}</a>` },
@@ -72,7 +72,7 @@ function Session({ id }) {
     <${Loaded} resource=${resource} what="the session">${(session) => html`
       <div class="title-row"><h1>${session.name ? html`<${Text} value=${session.name} />` : 'Unnamed session'}</h1>
         <${Status} value=${session.status} /><span class="spacer" />${allows('member') && html`<${Actions} session=${session}
-          after=${resource.refresh} ended=${() => go(link('sessions', null, { status: 'all' }))} />`}</div>
+          after=${resource.refresh} ended=${() => go(link('sessions'))} />`}</div>
       <${Panel} title="Session"><${Facts} items=${[
         ['Id', html`<${Id} value=${session.session_id} what="session id" />`],
         ['Waiting messages', html`<a href=${link('messages', null, { session: session.session_id, status: 'queued' })}>${count(session.queue_size)}</a>`],

@@ -6,8 +6,11 @@ import { Filters } from '../ui/filters.js';
 import { Badge, Loaded, Panel, Text } from '../ui/parts.js';
 import { Table } from '../ui/table.js';
 
+// A change of the log level is one of them.
+const POLL_MS = 10_000;
+
 export function Settings({ route, title }) {
-  const resource = useResource('settings', (signal) => get('settings', {}, signal));
+  const resource = useResource('settings', (signal) => get('settings', {}, signal), { pollMs: POLL_MS });
   const text = route.params.q?.toLowerCase();
   const { source } = route.params;
   const matches = (one) => (!text || `${one.name} ${shown(one.value)}`.toLowerCase().includes(text)) && (!source || one.source === source);

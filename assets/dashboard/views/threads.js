@@ -11,10 +11,18 @@ import { Pages, Table } from '../ui/table.js';
 import { Outcome, SessionLink, Subject, linkToThread } from './messages.js';
 
 const PAGE = 50;
+const NAMES_MAX = 5;
+const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 
 export const Threads = ({ route, title }) => (route.item
   ? html`<${Conversation} id=${route.item} by=${route.params.by === 'correlation' ? 'correlation_id' : 'thread_id'} cursor=${route.params.cursor} />`
   : html`<${List} params=${route.params} title=${title} />`);
+
+// The id of a thread, where an agent has chosen it.
+const wordOf = ({ thread_id: thread, correlation_id: correlation }) => (UUID.test(thread ?? correlation) ? null : thread ?? correlation);
+
+// A session that has ended has an id alone.
+const nameOf = ({ name, session_id: id }) => name ?? `${id.slice(0, 8)}…`;
 
 function List({ params, title }) {
   const { since, cursor } = params;
@@ -25,14 +33,16 @@ function List({ params, title }) {
     <${Panel}><${Loaded} resource=${resource} what="threads">${(data) => html`
       <${Table} caption="Threads" rows=${data.threads} keyOf=${(row) => `${row.thread_id} ${row.correlation_id}`}
         empty=${{ title: 'No thread in this time.', text: 'A message and its answers form a thread: the answers have its id as their thread_id, or as their correlation_id.' }} columns=${[
-          { title: 'Thread', render: (row) => html`<a class="said-first" href=${linkToThread(row)}><${Subject} subject=${row.subject}
-            excerpt=${row.excerpt} fallback=${row.thread_id ?? row.correlation_id} /></a>` },
-          { title: 'Messages', isNumber: true, render: (row) => count(row.messages) },
-          { title: 'Participants', render: (row) => html`<${Words} max=${5} values=${[...row.participants.map((one) => one.name ?? one.session_id),
+          { title: 'Thread', render: (row) => html`<a class="said-first" href=${linkToThread(row)}><${Subject} subject=${row.subject ?? wordOf(row)}
+            excerpt=${row.excerpt} fallback=${row.thread_id ?? row.correlation_id} /></a>
+            <div class="narrow-line faint">${count(row.messages)} ${row.messages === 1 ? 'message' : 'messages'}, <${Text} max=${60} value=${row.participants.map(nameOf).join(', ')} />, <${Time}
+            at=${row.last_at} relative /></div>` },
+          { title: 'Messages', isWide: true, isNumber: true, render: (row) => count(row.messages) },
+          { title: 'Participants', isWide: true, render: (row) => html`<${Words} max=${5} values=${[...row.participants.map(nameOf),
             ...Array(Math.max(0, row.participants_total - row.participants.length)).fill('…')]} />` },
           { title: 'Protocols', isWide: true, render: (row) => html`<${Words} values=${row.protocols} />` },
           { title: 'First', isWide: true, render: (row) => html`<${Time} at=${row.first_at} />` },
-          { title: 'Last', render: (row) => html`<${Time} at=${row.last_at} relative />` },
+          { title: 'Last', isWide: true, render: (row) => html`<${Time} at=${row.last_at} relative />` },
         ]} />
       <${Pages} shown=${data.threads.length} next=${data.next_cursor} />`}<//><//>`;
 }
@@ -46,7 +56,8 @@ function Conversation({ id, by, cursor }) {
     <${Loaded} resource=${resource} what="the conversation">${({ messages, next_cursor: older, payloads_kept: isKept }) => {
       const said = messages.toReversed();
       const subject = said.find((one) => one.headers.subject && !isAnswer(one))?.headers.subject;
-      return html`<h1>${subject ? html`<${Text} value=${subject} />` : 'Conversation'}</h1>
+      const names = [...new Set(said.flatMap((one) => [one.sender_name, one.recipient_id ? one.recipient_name : 'all']).filter(Boolean))];
+      return html`<h1>${subject ? html`<${Text} value=${subject} />` : html`<${Text} value=${names.slice(0, NAMES_MAX).join(', ') || 'Conversation'} max=${120} />`}</h1>
         ${isKept === false && html`<div class="notice" role="status"><p>This broker keeps the text of a message until its recipient has
           read it. With <code>message_history_payloads</code> it keeps texts as long as the history.</p></div>`}
         <${Panel}>${older && html`<p class="body"><a href=${linkHere({ cursor: older })}>Older messages</a></p>`}
