@@ -421,6 +421,13 @@ test('a notification comes after a click has allowed it, while the page is not i
   assert.ok(!body.includes('secret'), body);
   await window.page.evaluate(() => window.shown[0].onclick());
   await window.sees('The secret plan?', 'main');
+  const agent = await Agent.connect(broker, 'writer');
+  await agent.call('send_message', { recipient_id: 'mara', protocol_name: 'text', protocol_version: '1.0.0', payload: { text: 'The secret text' } });
+  await window.page.waitForFunction(() => window.shown.some((one) => one.title === 'writer writes'));
+  assert.ok(!await window.page.evaluate(() => window.shown.some((one) => one.body.includes('secret'))));
+  const { messages: [{ message_id: read }] } = await broker.rest('GET', 'desk/messages', null, { 'X-Human': 'mara' });
+  await broker.rest('POST', 'desk/messages/read', { message_ids: [read] }, { 'X-Human': 'mara' });
+  await agent.close();
   await clear();
   await window.close();
 });

@@ -9,6 +9,7 @@ import { announce } from '../ui/announce.js';
 import { Markdown } from '../ui/markdown.js';
 import { Empty, Failure, Json, Loading, Panel, Text, Time } from '../ui/parts.js';
 import { conversations } from './model.js';
+import { show } from './notify.js';
 import * as session from './session.js';
 
 const TEXT_MAX = 64 * 1024;
@@ -133,5 +134,6 @@ export function useMailNews() {
   useEffect(() => session.onMail((fresh) => {
     const name = visible(fresh[0].sender_name ?? 'An agent', 60);
     announce(fresh.length === 1 ? `${name} writes: ${visible(wordsOf(fresh[0]), 120)}` : `${count(fresh.length)} new messages, the last from ${name}.`);
+    show('messages', `${name} writes`, fresh.length === 1 ? 'A message to you.' : `${count(fresh.length)} messages to you.`, link('messages'));
   }), []);
 }

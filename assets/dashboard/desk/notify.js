@@ -18,21 +18,23 @@ export function useNews() {
     if (!reason) return;
     const asker = visible(question.asker?.name ?? 'An agent', 60);
     announce(`${asker} asks (${question.urgency}): ${visible(question.summary ?? '', 120)}`);
-    if (isOn() && (document.hidden || !document.hasFocus())) show(question, `${asker} asks (${question.urgency})`, REASONS[reason]);
+    show(question.question_id, `${asker} asks (${question.urgency})`, REASONS[reason], link('q', question.question_id));
   }), []);
 }
 
-function show(question, title, body) {
+// A notification, if the person wants them and the page is not in front. A click leads to `place`.
+export function show(tag, title, body, place) {
+  if (!isOn() || !(document.hidden || !document.hasFocus())) return;
   let shown;
   try {
-    shown = new Notification(title, { body, tag: question.question_id, icon: new URL('../icon.svg', import.meta.url).href });
+    shown = new Notification(title, { body, tag, icon: new URL('../icon.svg', import.meta.url).href });
   } catch {
     // Some browsers of phones let service workers alone notify.
     return;
   }
   shown.onclick = () => {
     focus();
-    go(link('q', question.question_id));
+    go(place);
     shown.close();
   };
 }
