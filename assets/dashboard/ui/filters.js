@@ -13,12 +13,12 @@ export function Filters({ fields, children }) {
   const isSet = fields.some(({ name }) => params[name]);
   const cleared = Object.fromEntries(fields.map(({ name }) => [name, null]));
   // On a narrow screen the rest is behind a button, unless it is set.
-  const isMore = ({ name }, at) => at >= ALWAYS_SHOWN && !params[name];
-  const more = fields.filter(isMore).length;
+  const unset = fields.slice(ALWAYS_SHOWN).filter(({ name }) => !params[name]);
+  const more = unset.length > 1 ? unset.length : 0;
   return html`<form class=${`filters${isOpen ? ' open' : ''}`} role="search" onSubmit=${(event) => event.preventDefault()}>
-    ${fields.map((field, at) => html`<label key=${field.name} class=${isMore(field, at) ? 'more' : ''}><span>${field.label}</span><${Field} ...${field}
+    ${fields.map((field) => html`<label key=${field.name} class=${more && unset.includes(field) ? 'more' : ''}><span>${field.label}</span><${Field} ...${field}
       value=${params[field.name] ?? ''} /></label>`)}
-    ${more > 1 && html`<button type="button" class="quiet toggle" aria-expanded=${String(isOpen)} onClick=${() => setOpen(!isOpen)}>${isOpen ? 'Fewer filters'
+    ${more > 0 && html`<button type="button" class="quiet toggle" aria-expanded=${String(isOpen)} onClick=${() => setOpen(!isOpen)}>${isOpen ? 'Fewer filters'
       : `${more} more filters`}</button>`}${isSet && html`<a class="button quiet" href=${linkHere(cleared)}>Clear</a>`}${children}</form>`;
 }
 

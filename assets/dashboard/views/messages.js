@@ -29,8 +29,10 @@ export const linkToThread = ({ thread_id: thread, correlation_id: correlation, h
   ? link('threads', headers.correlation_id, { by: 'correlation' })
   : thread ? link('threads', thread) : link('threads', correlation, { by: 'correlation' }));
 
-// What a message is about: its subject, and its first words as far as the caller may read them.
-export const Subject = ({ subject, excerpt, fallback }) => html`${subject && html`<b><${Text} value=${subject} max=${80} /></b>${excerpt && ' '}`}${
+// What a message is about: its subject, and its first words as far as the caller may read them. Beside a subject JSON says nothing.
+export const Subject = ({ subject, excerpt: words, fallback }) => shownSubject(subject, subject && words?.startsWith('{') ? '' : words, fallback);
+
+const shownSubject = (subject, excerpt, fallback) => html`${subject && html`<b><${Text} value=${subject} max=${80} /></b>${excerpt && ' '}`}${
   excerpt ? html`<span class=${subject ? 'faint' : ''}><${Text} value=${excerpt} max=${160} /></span>` : !subject && html`<span class="faint">${
   excerpt === null ? 'text not kept' : html`<${Text} value=${fallback} max=${40} />`}</span>`}`;
 
