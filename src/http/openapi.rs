@@ -17,8 +17,8 @@ use super::{
     answer_link,
     api::{
         added_backends, answering, audit, backends, compatibility, dead_letters, desk, desk_messages, events, flow,
-        history, log_level, login, messages, open_calls, projects, protocols, questions, schemas as documented, sessions,
-        settings, stats, threads, tree, yaps,
+        history, log_level, login, messages, open_calls, projects, protocols, questions, schemas as documented,
+        sessions, settings, stats, threads, tree, yaps,
     },
     dashboard, docs, health, metrics,
     problem_body::ProblemBody,

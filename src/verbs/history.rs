@@ -47,7 +47,11 @@ impl Excerpts {
     ///
     /// # Errors
     /// `unavailable`.
-    pub async fn of(&mut self, project: &ProjectHandle, accepted: &AcceptedMessage) -> Result<Option<String>, BrokerError> {
+    pub async fn of(
+        &mut self,
+        project: &ProjectHandle,
+        accepted: &AcceptedMessage,
+    ) -> Result<Option<String>, BrokerError> {
         if let Some(payload) = &accepted.payload {
             return Ok(Some(excerpt(payload)));
         }
@@ -58,7 +62,11 @@ impl Excerpts {
     ///
     /// # Errors
     /// `unavailable`.
-    pub async fn of_kept(&mut self, project: &ProjectHandle, message: MessageId) -> Result<Option<String>, BrokerError> {
+    pub async fn of_kept(
+        &mut self,
+        project: &ProjectHandle,
+        message: MessageId,
+    ) -> Result<Option<String>, BrokerError> {
         if self.is_full() {
             return Ok(None);
         }

@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use crate::program::{BrokerProcess, TIMEOUTS_OFF, eventually, post, run, tool};
 use crate::screen::Screen;
 
-const SIZE: (u16, u16) = (100, 30);
+pub const SIZE: (u16, u16) = (100, 30);
 
 /// A broker with agents of these names.
-fn broker_with_agents(names: &[&str]) -> BrokerProcess {
+pub fn broker_with_agents(names: &[&str]) -> BrokerProcess {
     let broker = BrokerProcess::start(&TIMEOUTS_OFF);
     register(&broker, names);
     broker
@@ -53,7 +53,7 @@ fn ends_as(broker: &BrokerProcess, id: &str, state: &str) -> Value {
 }
 
 /// A console of a person. `None` where tmux is not installed.
-fn console(broker: &BrokerProcess, human: &str, size: (u16, u16), environment: &str) -> Option<Screen> {
+pub fn console(broker: &BrokerProcess, human: &str, size: (u16, u16), environment: &str) -> Option<Screen> {
     let environment = format!("MCP_BROKER_URL=http://{} {environment}", broker.address);
     let screen = Screen::start(size, &environment, &format!("console --name={human}"))?;
     screen.shows(&format!("{human} ● present"));
@@ -61,7 +61,7 @@ fn console(broker: &BrokerProcess, human: &str, size: (u16, u16), environment: &
 }
 
 /// Types a text as the keys of a keyboard.
-fn types(screen: &Screen, text: &str) {
+pub fn types(screen: &Screen, text: &str) {
     screen.presses(&["-l", text]);
 }
 
@@ -553,47 +553,4 @@ fn a_console_refuses_what_cannot_show_a_screen() {
     assert!(line.contains("mcp-broker desk list --json"), "{line}");
     let line = run(broker.address, &["console", "--plain", "--name=a@b"]).fails_with(2);
     assert!(line.contains("--name") && line.contains('@'), "{line}");
-}
-
-#[test]
-fn a_person_writes_to_an_agent_and_reads_its_answer() {
-    let broker = broker_with_agents(&["alice"]);
-    let Some(screen) = console(&broker, "mara", SIZE, "") else {
-        return;
-    };
-    screen.presses(&["w"]);
-    screen.shows("write to (the name of an agent)");
-    types(&screen, "alice");
-    screen.presses(&["Enter"]);
-    screen.shows("to alice (Enter sends");
-    types(&screen, "Which port?");
-    screen.presses(&["Enter"]);
-    screen.shows("sent");
-    let listed = |query: &str| {
-        let path = format!("http://{}/api/v1/messages?{query}", broker.address);
-        let page: Value = ureq::get(path).call().unwrap().body_mut().read_json().unwrap();
-        page["messages"].clone()
-    };
-    let mut thread = Value::Null;
-    eventually(
-        || "the message is in the history".to_owned(),
-        || {
-            thread = listed("session=alice")[0]["message_id"].clone();
-            thread.is_string().then_some(())
-        },
-    );
-    let answer = json!({"from": "alice", "recipient_id": "mara", "protocol_name": "text", "protocol_version": "1.0.0",
-        "payload": {"text": "8080,\nas before"}, "headers": {"thread_id": thread}});
-    post(broker.address, "/api/v1/messages", &answer);
-    screen.shows("alice has written: m shows it");
-    screen.shows("1 message");
-    screen.presses(&["m"]);
-    screen.shows("as before");
-    screen.shows("you to alice");
-    screen.presses(&["x"]);
-    screen.shows_that("nothing is new", |text| !text.contains("1 message") && text.contains("as before"));
-    eventually(
-        || "the agent sees that it was read".to_owned(),
-        || (listed("session=mara&limit=1")[0]["status"] == "acknowledged").then_some(()),
-    );
 }

@@ -3,6 +3,7 @@
 
 mod authorities;
 mod console;
+mod console_messages;
 mod desk;
 mod golden;
 mod guides;

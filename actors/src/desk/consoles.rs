@@ -3,7 +3,11 @@
 use std::sync::Arc;
 
 use super::{ConsoleChange, DeskFeed, InboxWatch, shared::DeskShared};
-use crate::{clock::now, model::ConsoleId, session::{Member, SessionShared}};
+use crate::{
+    clock::now,
+    model::ConsoleId,
+    session::{Member, SessionShared},
+};
 
 /// A console that is connected here. Dropping it is leaving.
 pub struct ConsoleGuard {
@@ -11,7 +15,7 @@ pub struct ConsoleGuard {
     shared: Arc<DeskShared>,
     /// None where the name of the person is an agent's.
     session: Option<Arc<SessionShared>>,
-    /// The inbox of the person. None where the person has none, and once its session tells of no more.
+    /// The inbox of the person. None where the person has none, and once it is not watched.
     pub inbox: Option<InboxWatch>,
     /// What it is told. It has begun before the console was made.
     pub events: DeskFeed,

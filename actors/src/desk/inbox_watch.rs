@@ -64,8 +64,8 @@ impl InboxWatch {
         self.changes
     }
 
-    /// Waits for the next change. Returns false once the session tells of no more: it has ended, or too many consoles of the
-    /// person watch. A future that is dropped loses no change.
+    /// Waits for the next change. Returns false once the session has ended, or too many consoles of the
+    /// person watch it. A future that is dropped loses no change.
     pub async fn changed(&mut self) -> bool {
         loop {
             if self.signal.is_closed.load(Ordering::Acquire) {

@@ -24,8 +24,8 @@ pub use actor::Desk;
 pub use actor::PanicDesk;
 pub(crate) use changes::{NoticeFrom, QuestionChanges};
 pub use consoles::ConsoleGuard;
-pub use inbox_watch::InboxWatch;
 pub use feed::{ConsoleChange, ConsoleView, DeskEvent, DeskFeed, DeskSummary, Presence};
+pub use inbox_watch::InboxWatch;
 pub(crate) use load::waiting_order;
 pub use people::{Human, Reader};
 pub use requests::{

@@ -78,11 +78,7 @@ impl Command {
             | Self::Answer { question, .. }
             | Self::Decline { question, .. }
             | Self::HandOver { question, .. } => Some(question),
-            Self::Console(_)
-            | Self::History { .. }
-            | Self::Messages
-            | Self::Write { .. }
-            | Self::MarkRead(_) => None,
+            Self::Console(_) | Self::History { .. } | Self::Messages | Self::Write { .. } | Self::MarkRead(_) => None,
         }
     }
 }

@@ -187,7 +187,11 @@ fn messages_are_lines_and_are_written_with_a_command() {
     };
     assert!(plain.take().contains(&Out::Ask(written)));
     plain.read("/read", NOW_MS);
-    assert!(plain.take().contains(&Out::Ask(Command::MarkRead(vec!["m1".to_owned()]))));
+    assert!(
+        plain
+            .take()
+            .contains(&Out::Ask(Command::MarkRead(vec!["m1".to_owned()])))
+    );
     plain.read("/write alice", NOW_MS);
     assert!(lines(plain.take())[0].starts_with("❌"));
 }

@@ -57,7 +57,8 @@ fn an_empty_answer_is_asked_about_once() {
 
 /// A form of three questions, of which none needs an answer.
 fn form() -> Value {
-    let items = json!([{"id": "a", "question": "Name?"}, {"id": "b", "question": "Which?"}, {"id": "c", "question": "When?"}]);
+    let items =
+        json!([{"id": "a", "question": "Name?"}, {"id": "b", "question": "Which?"}, {"id": "c", "question": "When?"}]);
     with(drop_table(), json!({"question": null, "questions": items}))
 }
 
@@ -412,10 +413,16 @@ fn messages_are_read_when_the_inbox_has_changed_and_shown_with_m() {
     };
     messages(&mut model, all());
     assert_eq!(model.said.as_deref(), Some("alice has written: m shows it"));
-    let notices = model.take_effects().into_iter().filter(|effect| matches!(effect, Effect::Notify(_)));
+    let notices = model
+        .take_effects()
+        .into_iter()
+        .filter(|effect| matches!(effect, Effect::Notify(_)));
     assert_eq!(notices.count(), 1);
     messages(&mut model, all());
-    let notices = model.take_effects().into_iter().filter(|effect| matches!(effect, Effect::Notify(_)));
+    let notices = model
+        .take_effects()
+        .into_iter()
+        .filter(|effect| matches!(effect, Effect::Notify(_)));
     assert_eq!(notices.count(), 0, "each is told once");
     press(&mut model, &[Key::Char('m')]);
     let shown = screen(&model, 80, 24);
@@ -432,13 +439,24 @@ fn messages_are_read_when_the_inbox_has_changed_and_shown_with_m() {
     assert_eq!(written, std::slice::from_ref(&answer));
     model.apply(Update::Done(answer), NOW_MS);
     let read = Command::MarkRead(vec!["m2".to_owned()]);
-    assert_eq!(commands(model.take_effects()), [read], "an answer says that the message was read");
+    assert_eq!(
+        commands(model.take_effects()),
+        [read],
+        "an answer says that the message was read"
+    );
 }
 
 #[test]
 fn a_first_message_to_an_agent_has_no_thread_and_is_not_lost_when_it_is_refused() {
     let mut model = connected();
-    let keys = [vec![Key::Char('w')], text("bob"), vec![Key::Enter], text("stop"), vec![Key::Enter]].concat();
+    let keys = [
+        vec![Key::Char('w')],
+        text("bob"),
+        vec![Key::Enter],
+        text("stop"),
+        vec![Key::Enter],
+    ]
+    .concat();
     let written = commands(press(&mut model, &keys));
     let wanted = Command::Write {
         to: "bob".to_owned(),
@@ -453,5 +471,8 @@ fn a_first_message_to_an_agent_has_no_thread_and_is_not_lost_when_it_is_refused(
         is_closed: false,
     };
     model.apply(refused, NOW_MS);
-    assert_eq!(model.said.as_deref(), Some("not sent: session_not_found: bob; you wrote: stop"));
+    assert_eq!(
+        model.said.as_deref(),
+        Some("not sent: session_not_found: bob; you wrote: stop")
+    );
 }

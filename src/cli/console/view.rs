@@ -173,7 +173,8 @@ fn draw_frame(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: &Theme) {
         1 => " 1 message ".to_owned(),
         count => format!(" {count} messages "),
     };
-    let room = usize::from(area.width).saturating_sub(title.width() + waiting.width() + new.width() + 6 + usize::from(!new.is_empty()));
+    let room = usize::from(area.width)
+        .saturating_sub(title.width() + waiting.width() + new.width() + 6 + usize::from(!new.is_empty()));
     let people = cut(&people(model), room);
     let style = if high > 0 { theme.alarm() } else { Style::new() };
     let middle = match model.connection {

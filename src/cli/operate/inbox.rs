@@ -133,7 +133,10 @@ impl Inbox {
         let filters = [
             parameter("session", Some(&session.session_id)),
             parameter("status", Some("queued")),
-            Some(format!("include={}", if self.with_payload { "payload" } else { "excerpt" })),
+            Some(format!(
+                "include={}",
+                if self.with_payload { "payload" } else { "excerpt" }
+            )),
         ];
         let path = with_query("/api/v1/messages", filters);
         let mut pages = Pages::new(&context.client, path, "messages", PAGE_LEN_MAX, usize::MAX);

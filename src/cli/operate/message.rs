@@ -70,7 +70,13 @@ impl Message {
 
     /// The subject and the first words.
     pub fn words(&self) -> String {
-        let texts = [self.headers.subject.as_deref(), self.excerpt.as_deref()];
+        let subject = self.headers.subject.as_deref();
+        // Beside a subject JSON says nothing to a reader.
+        let words = self
+            .excerpt
+            .as_deref()
+            .filter(|words| subject.is_none() || !words.starts_with('{'));
+        let texts = [subject, words];
         let texts: Vec<&str> = texts.into_iter().flatten().collect();
         texts.join(": ")
     }

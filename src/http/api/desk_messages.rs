@@ -17,12 +17,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
 
-use super::{
-    history::write_listed,
-    messages::accept,
-    question_schemas::HumanHeaders,
-    schemas as documented,
-};
+use super::{history::write_listed, messages::accept, question_schemas::HumanHeaders, schemas as documented};
 use crate::{
     auth::Identity,
     http::{

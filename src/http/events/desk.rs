@@ -123,7 +123,7 @@ enum News {
     Desk(DeskEvent),
     /// Messages to the person have come.
     Inbox,
-    /// The session of the person tells of no more.
+    /// The session of the person has ended, or another console has taken the place of this one.
     InboxEnds,
 }
 

@@ -487,13 +487,11 @@ impl Model {
                     self.prompt(PromptKind::Write { to, name, thread }, "");
                 }
             }
-            PromptKind::Write { to, thread, .. } => {
-                match (text, thread) {
-                    (Some(text), None) => self.write_to(&to, &text),
-                    (Some(text), thread) => self.ask(Command::Write { to, text, thread }),
-                    (None, _) => {}
-                }
-            }
+            PromptKind::Write { to, thread, .. } => match (text, thread) {
+                (Some(text), None) => self.write_to(&to, &text),
+                (Some(text), thread) => self.ask(Command::Write { to, text, thread }),
+                (None, _) => {}
+            },
             PromptKind::Search | PromptKind::TakeOver { .. } | PromptKind::SendOpen { .. } => {}
         }
     }

@@ -32,7 +32,10 @@ impl Mail {
     /// The other side of a message: how it is addressed, and how it is called.
     pub fn peer<'a>(&self, message: &'a Message) -> (&'a str, &'a str) {
         let (id, name) = if self.is_own(message) {
-            (message.recipient_id.as_deref().unwrap_or("all"), &message.recipient_name)
+            (
+                message.recipient_id.as_deref().unwrap_or("all"),
+                &message.recipient_name,
+            )
         } else {
             (message.sender_id.as_str(), &message.sender_name)
         };
@@ -77,7 +80,9 @@ impl Model {
         };
         let newest = messages.iter().rev().find(is_new).filter(|_| mail.is_known).cloned();
         let selected = mail.messages.get(mail.at).map(|message| message.message_id.clone());
-        let at = messages.iter().position(|message| Some(&message.message_id) == selected.as_ref());
+        let at = messages
+            .iter()
+            .position(|message| Some(&message.message_id) == selected.as_ref());
         mail.at = at.filter(|_| !was_last).unwrap_or(messages.len().saturating_sub(1));
         (mail.own, mail.messages, mail.waiting, mail.is_known) = (own, messages, waiting, true);
         if let Some(message) = newest {

@@ -29,9 +29,17 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: &Theme) -> 
         let is_selected = at == mail.at;
         lines.push(head(model, message, is_selected, theme));
         let text = message.text().unwrap_or("the broker no longer keeps this text");
-        let style = if message.text().is_some() { Style::new() } else { theme.label() };
+        let style = if message.text().is_some() {
+            Style::new()
+        } else {
+            theme.label()
+        };
         let all: Vec<String> = prose(text, width).collect();
-        let shown = if is_selected { height.saturating_sub(2) } else { LINES_MAX };
+        let shown = if is_selected {
+            height.saturating_sub(2)
+        } else {
+            LINES_MAX
+        };
         let rest = all.len().saturating_sub(shown);
         lines.extend(
             all.into_iter()

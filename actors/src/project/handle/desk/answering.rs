@@ -267,7 +267,10 @@ impl ProjectHandle {
     pub async fn person(&self, human: &Human, is_active: bool) -> Result<Arc<Member>, BrokerError> {
         self.check_desk_is_on()?;
         let member = self.session_of(human).await?.ok_or_else(|| {
-            let reason = format!("{} has no inbox: an agent has this name, or the key is an agent's", human.name);
+            let reason = format!(
+                "{} has no inbox: an agent has this name, or the key is an agent's",
+                human.name
+            );
             BrokerError::forbidden(reason)
         })?;
         if is_active {

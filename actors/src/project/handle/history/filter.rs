@@ -97,7 +97,9 @@ impl MessageFilter {
     }
 
     fn selects_correlation(&self, message: MessageId, headers: &Headers) -> bool {
-        let Some(wanted) = &self.correlation_id else { return true };
+        let Some(wanted) = &self.correlation_id else {
+            return true;
+        };
         match (&headers.correlation_id, &headers.thread_id) {
             (Some(own), _) => own == wanted,
             (None, None) => MessageId::parse(wanted) == Some(message),
