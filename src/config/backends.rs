@@ -17,11 +17,13 @@ use serde::{
 use super::{
     backend_tools::{BACKEND_TIME, ToolsTable},
     file_pattern::FilePattern,
+    guess::nearest_name,
     kinds::GatewayCommands,
     one_line::one_line,
     server_url::parse_url,
     span::{Rule, seconds},
 };
+use crate::refusal::serde_error_reason;
 
 /// The key of the table of backends, in the file and in the table of a project.
 pub const BACKENDS: &str = "backends";
@@ -294,16 +296,38 @@ fn of_project(
     }
     let one = |(name, value): (String, Value)| {
         let key = format!("{key}.{name}");
-        let config = backend(&name, value, defaults);
-        config.map(Arc::new).map_err(|reason| (key, reason))
+        backend(&key, &name, value, defaults).map(Arc::new)
     };
     backends.into_iter().map(one).collect()
 }
 
-fn backend(name: &str, value: Value, defaults: BackendDefaults) -> Result<BackendConfig, String> {
-    let name = BackendName::parse(name).map_err(|error| error.to_string())?;
-    let table = value.try_deserialize().map_err(|error| error.to_string())?;
-    described(name, table, defaults)
+fn backend(key: &str, name: &str, value: Value, defaults: BackendDefaults) -> Result<BackendConfig, (String, String)> {
+    let of_table = |reason: String| (key.to_owned(), reason);
+    let name = BackendName::parse(name).map_err(|error| of_table(error.to_string()))?;
+    // No key depends on another one, so each can be read by itself. That tells which one is wrong.
+    for (member, value) in table(key, &value)? {
+        let alone = Value::new(None, ValueKind::Table([(member.clone(), value)].into_iter().collect()));
+        if let Err(error) = alone.try_deserialize::<BackendTable>() {
+            let reason = reason_of_member(&member, &error.to_string());
+            return Err((format!("{key}.{member}"), reason));
+        }
+    }
+    let table = value.try_deserialize().map_err(|error| of_table(error.to_string()))?;
+    described(name, table, defaults).map_err(of_table)
+}
+
+/// Why a key of a backend is refused, in words of the file.
+fn reason_of_member(member: &str, error: &str) -> String {
+    // The parser names the key a second time.
+    let error = error.rsplit_once(" for key `").map_or(error, |(error, _)| error);
+    let Some(known) = error.strip_prefix(&format!("unknown field `{member}`, expected one of ")) else {
+        return serde_error_reason(error);
+    };
+    let known: Vec<&str> = known.split(", ").map(|name| name.trim_matches('`')).collect();
+    match nearest_name(member, &known) {
+        Some(near) => format!("no such key; did you mean {near}?"),
+        None => format!("no such key; known: {}", known.join(", ")),
+    }
 }
 
 /// The backend that a table describes.
@@ -497,16 +521,19 @@ mod tests {
             ("[backends.mcp]\ncommand = 'x'", "backends.mcp", "reserved"),
             ("[backends.a]\ncommand = 'x'\nurl = 'y'", "backends.a", "leave one out"),
             ("[backends.a]\nurl = 'y'", "backends.a", "url: it must begin with"),
-            ("[backends.a]\ncomand = 'x'", "backends.a", "comand"),
             (
                 "[backends.a]\ncommand = 'x'\ncall_timeout = 'soon'",
-                "backends.a",
+                "backends.a.call_timeout",
                 "must be a time",
             ),
-            ("[backends.a]\ncommand = 'x'\nstart = 'soon'", "backends.a", "soon"),
+            (
+                "[backends.a]\ncommand = 'x'\nstart = 'soon'",
+                "backends.a.start",
+                "soon",
+            ),
             (
                 "[backends.a]\ncommand = 'x'\nresult_max = '1TB'",
-                "backends.a",
+                "backends.a.result_max",
                 "a number of bytes",
             ),
             (
@@ -524,7 +551,6 @@ mod tests {
                 "backends.a",
                 "instances_max: at least 2",
             ),
-            ("[backends.a]\ncommand = 'x'\nsharing = 'all'", "backends.a", "all"),
             (
                 "[backends.a]\ncommand = 'x'\nconcurrency = 0",
                 "backends.a",
@@ -552,7 +578,7 @@ mod tests {
             ),
             (
                 "[backends.a]\ncommand = 'x'\n[backends.a.tools.allow]\ncall_timeout = '1s'",
-                "backends.a",
+                "backends.a.tools",
                 "a tool that is called so has its table in tools.override",
             ),
             ("[projects.X.backends.a]\ncommand = 'x'", "projects.X", "1 to 63"),

@@ -10,6 +10,7 @@ use actors::model::BackendsConfig;
 
 use super::backends::{self, BACKENDS, BackendDefaults, PROJECTS, without_excerpt};
 use super::error::{ConfigError, Origin, RawSetting};
+use super::guess::nearest_name;
 use super::names::{CLIENT_ENVS, CONFIG_ENV, ENV_PREFIX};
 use super::rules::{NotAllowed, Rule, Shape};
 use super::setting::Setting;
@@ -295,12 +296,4 @@ fn given(key: String, value: OsString, origin: Origin) -> Result<RawSetting, Con
             ))
         }
     }
-}
-
-/// The known name that is closest to a misspelled one; at most a third of its letters may differ.
-pub fn nearest_name<'a>(name: &str, names: &[&'a str]) -> Option<&'a str> {
-    let name = name.to_ascii_lowercase().replace('-', "_");
-    let distance = |other: &str| strsim::damerau_levenshtein(&name, other);
-    let best = names.iter().copied().min_by_key(|other| distance(other))?;
-    (distance(best) <= best.len() / 3).then_some(best)
 }

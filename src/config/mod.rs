@@ -10,6 +10,7 @@ mod checks;
 mod docs;
 mod error;
 mod file_pattern;
+mod guess;
 mod kinds;
 mod layers;
 mod names;
@@ -29,8 +30,8 @@ pub use docs::settings_markdown;
 pub(crate) use error::quoted_value;
 pub use error::{ConfigError, Origin};
 pub use file_pattern::FilePattern;
+pub(crate) use guess::nearest_name;
 pub use kinds::{ClarifyBy, GatewayCommands, GatewayPrefix, LogFormat, RedisFallback, StorageKind};
-pub(crate) use layers::nearest_name;
 pub use layers::{DefaultValue, Flag};
 pub use names::{
     API_KEY_ENV, CLIENT_ENVS, CODEX_ENV, CONFIG_ENV, ENV_PREFIX, NAME_ENV, NOTIFY_COMMAND_ENV, NOTIFY_TEXT_ENV,

@@ -1,5 +1,6 @@
 //! Tests of the settings: precedence, rules and error messages.
 
+mod backends;
 mod original;
 mod secrets;
 
@@ -407,7 +408,8 @@ fn an_unknown_name_is_refused_with_the_nearest_known_one() {
         .file("s.toml", "[backends.a]\ncommand = 'x'\nsharing = 'user'")
         .refusal();
     assert!(
-        line.contains("unknown variant `user`, expected one of `project`, `key`, `session`"),
+        line.contains("backends.a.sharing")
+            && line.contains("`user` is not allowed; allowed: `project`, `key`, `session`"),
         "{line}"
     );
 }

@@ -136,7 +136,7 @@ const BROKER: Layers = &[
     ("bridge", &[]),
     ("storage", &["bridge"]),
     ("metrics", &[]),
-    ("config", &["metrics", "storage"]),
+    ("config", &["metrics", "refusal", "storage"]),
     ("telemetry", &["config"]),
     ("seal", &["config"]),
     ("local", &["config"]),
