@@ -1,15 +1,18 @@
 //! The arguments of a tool call: parses and bounds each one, with errors that name it.
 
-use std::{borrow::Cow, str::FromStr};
+use std::{borrow::Cow, fmt, marker::PhantomData, str::FromStr};
 
 use actors::model::{BrokerError, MissingSession, SessionId};
 use chrono::DateTime;
 use semver::{Version, VersionReq};
-use serde::{Deserialize, Deserializer, de::Error};
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, SeqAccess, Visitor},
+};
 
 use crate::{
     json::{JsonObject, from_text, scan},
-    refusal::json_error_reason,
+    refusal::{json_error_reason, serde_error_reason},
 };
 
 /// Characters of a text that a search is for.
@@ -142,6 +145,26 @@ impl<'a> Arguments<'a> {
         Ok(object.map(|JsonObject(value)| value))
     }
 
+    /// A list of at most `len_max` bytes of JSON. `shape` says what an item is.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if it is too long or no such list. It names the item and its shape.
+    pub fn list_within<T: Deserialize<'a>>(
+        &mut self,
+        name: &str,
+        len_max: usize,
+        shape: &str,
+    ) -> Result<Option<Vec<T>>, BrokerError> {
+        let list = self.optional_within::<NamedItems<T>>(name, len_max);
+        match list {
+            Ok(list) => Ok(list.map(|NamedItems(items)| items)),
+            Err(BrokerError::InvalidArgument { field, reason }) => {
+                Err(BrokerError::invalid(field, format!("{reason}; each item is {shape}")))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// As [`Self::optional`].
     ///
     /// # Errors
@@ -246,6 +269,39 @@ impl<'a> Arguments<'a> {
             None => Ok(()),
             Some((name, _)) => Err(BrokerError::invalid(name, "no such argument")),
         }
+    }
+}
+
+/// A list whose errors begin with the position of the wrong item.
+struct NamedItems<T>(Vec<T>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for NamedItems<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ItemsVisitor<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for ItemsVisitor<T> {
+            type Value = Vec<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+                let mut items = Vec::new();
+                loop {
+                    match list.next_element() {
+                        Ok(Some(item)) => items.push(item),
+                        Ok(None) => return Ok(items),
+                        Err(error) => {
+                            let text = error.to_string();
+                            let text = text.rsplit_once(" at line ").map_or(&*text, |(text, _)| text);
+                            let reason = serde_error_reason(text);
+                            return Err(A::Error::custom(format!("at [{}]: {reason}", items.len())));
+                        }
+                    }
+                }
+            }
+        }
+        deserializer.deserialize_seq(ItemsVisitor(PhantomData)).map(Self)
     }
 }
 

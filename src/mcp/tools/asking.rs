@@ -77,8 +77,8 @@ pub const CLARIFY: Tool = Tool {
             "expires_in_seconds": integer_schema("60 to 2592000, default 86400; 0, with to: never."),
             "on_expiry": with_description(json!({}), "{value}: returned as default."),
             "idempotency_key": string_schema("The same key waits on."),
-            "links": list_schema("{title, uri}"),
-            "images": list_schema("{mime, data}"),
+            "links": list_schema("Each {title, uri}."),
+            "images": list_schema("Each {mime, data}."),
             "sensitive": flag_schema("A secret: answered on the desk page only."),
         });
         (properties, &[])

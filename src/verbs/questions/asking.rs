@@ -29,6 +29,9 @@ const QUESTIONS_JSON_MAX: usize = QUESTIONS_LEN_MAX * (QUESTION_JSON_MAX + OPTIO
 /// Bytes of the JSON of a list of images or links beside the images.
 const LIST_JSON_MAX: usize = 64 * 1024;
 
+/// What a question of a form is.
+const ITEM_SHAPE: &str = "{id, question, options?, multi_select?, allow_other?, required?}";
+
 /// Takes the arguments that describe a question: all of `clarify` but `wait_seconds`.
 ///
 /// # Errors
@@ -72,8 +75,9 @@ fn read_key(arguments: &mut Arguments<'_>) -> Result<Option<String>, BrokerError
 /// The questions, and whether they are a form.
 fn read_items(arguments: &mut Arguments<'_>) -> Result<(Vec<QuestionItem>, bool), BrokerError> {
     let single = arguments.optional_within::<String>("question", QUESTION_JSON_MAX)?;
-    let form = arguments.optional_within::<Vec<JsonObject<Item>>>("questions", QUESTIONS_JSON_MAX)?;
-    let options = arguments.optional_within::<Vec<Choice>>("options", OPTIONS_JSON_MAX)?;
+    let form = arguments.list_within::<JsonObject<Item>>("questions", QUESTIONS_JSON_MAX, ITEM_SHAPE)?;
+    let options =
+        arguments.list_within::<Choice>("options", OPTIONS_JSON_MAX, "a text, or {value, label, description?}")?;
     let multi_select = arguments.optional::<bool>("multi_select")?;
     let allow_other = arguments.optional::<bool>("allow_other")?;
     let Some(form) = form else {
@@ -175,7 +179,7 @@ impl<'de> Deserialize<'de> for Choice {
 }
 
 fn read_links(arguments: &mut Arguments<'_>) -> Result<Vec<Link>, BrokerError> {
-    let links = arguments.optional_within::<Vec<JsonObject<Link>>>("links", LIST_JSON_MAX)?;
+    let links = arguments.list_within::<JsonObject<Link>>("links", LIST_JSON_MAX, "{title, uri}")?;
     let links: Vec<Link> = unwrapped(links);
     if links.iter().any(|link| link.uri.contains(char::is_whitespace)) {
         return Err(BrokerError::invalid("links.uri", "no white space"));
@@ -185,7 +189,8 @@ fn read_links(arguments: &mut Arguments<'_>) -> Result<Vec<Link>, BrokerError> {
 
 /// The argument `images`.
 pub(super) fn read_images(arguments: &mut Arguments<'_>) -> Result<Vec<Image>, BrokerError> {
-    let images = arguments.optional_within::<Vec<JsonObject<Image>>>("images", IMAGES_BYTES_MAX + LIST_JSON_MAX)?;
+    let images =
+        arguments.list_within::<JsonObject<Image>>("images", IMAGES_BYTES_MAX + LIST_JSON_MAX, "{mime, data}")?;
     Ok(unwrapped(images))
 }
 

@@ -182,6 +182,55 @@ fn every_bound_is_kept_and_its_error_names_the_argument() {
 }
 
 #[test]
+fn a_wrong_item_of_a_list_is_named_with_its_shape() {
+    let refused = |name: &str, list: Value| {
+        let object = with(name, list);
+        match with_arguments(&object, read_question) {
+            Err(BrokerError::InvalidArgument { field, reason }) => format!("{field}: {reason}"),
+            other => panic!("{other:?}"),
+        }
+    };
+    let good = json!({"title": "the plan", "uri": "https://example.org"});
+    for (list, expected) in [
+        (
+            json!([good, {"title": "x"}]),
+            "links: at [1]: `uri` is missing; each item is {title, uri}",
+        ),
+        (
+            json!([good, good, "https://x"]),
+            "links: at [2]: must be an object, not a string; each item is {title, uri}",
+        ),
+        (
+            json!("https://x"),
+            "links: must be a list, not a string; each item is {title, uri}",
+        ),
+        (
+            json!([{"title": "x", "url": "https://x"}]),
+            "links: at [0]: `uri` is missing; each item is {title, uri}",
+        ),
+        (
+            json!([good, {"title": "x", "uri": "x"}]),
+            "links.uri: at [1]: begins with one of ",
+        ),
+    ] {
+        let told = refused("links", list);
+        assert!(told.starts_with(expected), "{told}");
+    }
+    assert!(refused("images", json!([{}])).ends_with("at [0]: `mime` is missing; each item is {mime, data}"));
+    assert!(refused("options", json!(["a", 7])).ends_with("; each item is a text, or {value, label, description?}"));
+    let form = json!({"questions": [{"id": "a"}]});
+    match with_arguments(&form, read_question) {
+        Err(BrokerError::InvalidArgument { reason, .. }) => {
+            assert!(
+                reason.starts_with("at [0]: `question` is missing; each item is {id, question, "),
+                "{reason}"
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
 fn an_answer_is_read() {
     let read = |object: &Value| with_arguments(object, read_answer);
     let answer = read(&json!({"selected": ["a"], "other": "", "text": "x\ny"})).unwrap();

@@ -117,11 +117,11 @@ impl QuestionContent {
         let context = self.context.as_ref().map_or(0, String::len);
         at_most("context", context, CONTEXT_BYTES_MAX, "bytes")?;
         at_most("links", self.links.len(), LINKS_LEN_MAX, "links")?;
-        for link in &self.links {
+        for (at, link) in self.links.iter().enumerate() {
             characters("links.title", &link.title, 1, TITLE_CHARACTERS_MAX)?;
             at_most("links.uri", link.uri.len(), URI_BYTES_MAX, "bytes")?;
             if !SCHEMES.iter().any(|scheme| link.uri.starts_with(scheme)) {
-                let reason = format!("begins with one of {}", SCHEMES.join(", "));
+                let reason = format!("at [{at}]: begins with one of {}", SCHEMES.join(", "));
                 return Err(Refusal::invalid("links.uri", reason));
             }
         }
