@@ -524,7 +524,7 @@ fn lines_ask_and_answer_without_a_terminal() {
             .find(|line| line.contains(wanted))
             .unwrap()
     };
-    until("CLARIFICATION NEEDED");
+    until("QUESTION [");
     until("(2) keep");
     until("Your answer");
     let mut stdin = child.stdin.take().unwrap();

@@ -153,7 +153,7 @@ pub struct NewYap {
     pub message: String,
     /// One of [`Self::MODES`].
     pub mode: Option<String>,
-    /// One of [`Self::CATEGORIES`].
+    /// One line in the words of the agent, such as `progress`.
     pub category: Option<String>,
     pub task_context: Option<String>,
     /// When the sender says that it wrote it, in milliseconds since the Unix epoch.
@@ -163,8 +163,8 @@ pub struct NewYap {
 impl NewYap {
     /// How much an agent says.
     pub const MODES: &'static [&'static str] = &["concise", "verbose", "detailed"];
-    /// In which mood.
-    pub const CATEGORIES: &'static [&'static str] = &["funny", "roasty", "happy", "neutral", "excited"];
+    /// Characters of `category`.
+    pub const CATEGORY_CHARACTERS_MAX: usize = 40;
     /// Characters of `task_context`.
     pub const TASK_CONTEXT_CHARACTERS_MAX: usize = 1_000;
 
@@ -173,12 +173,6 @@ impl NewYap {
     /// # Errors
     /// `invalid_argument`.
     pub fn check(&self) -> Result<(), BrokerError> {
-        let one_of = |field: &str, value: &Option<String>, known: &[&str]| match value {
-            Some(value) if !known.contains(&value.as_str()) => {
-                Err(BrokerError::invalid(field, format!("one of {}", known.join(", "))))
-            }
-            _ => Ok(()),
-        };
         let characters = self.message.chars().count();
         if characters == 0 || characters > crate::model::YAP_CHARACTERS_MAX {
             let reason = format!("1 to {} characters", crate::model::YAP_CHARACTERS_MAX);
@@ -189,8 +183,24 @@ impl NewYap {
             let reason = format!("at most {} characters", Self::TASK_CONTEXT_CHARACTERS_MAX);
             return Err(BrokerError::invalid("task_context", reason));
         }
-        one_of("mode", &self.mode, Self::MODES)?;
-        one_of("category", &self.category, Self::CATEGORIES)
+        let is_word = |text: &String| {
+            let characters = text.chars().count();
+            (1..=Self::CATEGORY_CHARACTERS_MAX).contains(&characters) && !text.contains(char::is_control)
+        };
+        if !self.category.as_ref().is_none_or(is_word) {
+            let reason = format!(
+                "one line of 1 to {} characters, without control characters",
+                Self::CATEGORY_CHARACTERS_MAX
+            );
+            return Err(BrokerError::invalid("category", reason));
+        }
+        match &self.mode {
+            Some(mode) if !Self::MODES.contains(&mode.as_str()) => Err(BrokerError::invalid(
+                "mode",
+                format!("one of {}", Self::MODES.join(", ")),
+            )),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -243,14 +253,16 @@ mod tests {
         assert_eq!(field(with_message("ü".repeat(4_001))), "message");
         let mode = Some("loud".to_owned());
         assert_eq!(field(NewYap { mode, ..yap.clone() }), "mode");
-        let category = Some("sad".to_owned());
-        assert_eq!(
-            field(NewYap {
-                category,
-                ..yap.clone()
-            }),
-            "category"
-        );
+        let in_category = |category: &str| NewYap {
+            category: Some(category.to_owned()),
+            ..yap.clone()
+        };
+        for category in ["progress", "ü", &"ü".repeat(40)] {
+            assert_eq!(in_category(category).check(), Ok(()), "{category}");
+        }
+        for category in ["", "two\nlines", &"x".repeat(41)] {
+            assert_eq!(field(in_category(category)), "category", "{category:?}");
+        }
         let task_context = Some("x".repeat(1_001));
         assert_eq!(field(NewYap { task_context, ..yap }), "task_context");
     }

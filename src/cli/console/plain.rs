@@ -1,4 +1,4 @@
-//! The console as lines, for pipes and screen readers: one question at a time, in the look of the rubberduck programs. Pure.
+//! The console as lines, for pipes and screen readers: one question at a time. Pure.
 //!
 //! A line is pressed into the same [`Model`] as keys of the screen are.
 
@@ -52,7 +52,7 @@ impl Plain {
             told: Vec::new(),
             out: Vec::new(),
         };
-        plain.line("🦆 mcp-broker console. /help shows what a line can be.".to_owned());
+        plain.line("mcp-broker console. /help shows what a line can be.".to_owned());
         plain
     }
 
@@ -80,13 +80,13 @@ impl Plain {
     pub fn apply(&mut self, update: Update, now_ms: u64) {
         match &update {
             Update::Connected(_) if !self.is_connected || self.is_lost => {
-                self.line("✅ Connected".to_owned());
+                self.line("Connected".to_owned());
                 (self.is_connected, self.is_lost) = (true, false);
             }
             Update::Lost { reason, .. } if !self.is_lost => {
                 self.is_lost = true;
                 let reason = crate::cli::table::shortened(reason, 400);
-                self.line(format!("❌ No connection: {reason}. Trying again."));
+                self.line(format!("No connection: {reason}. Trying again."));
             }
             Update::Yap(yap) if !self.model.options.mutes_yaps => self.yap(yap),
             _ => {}
@@ -119,7 +119,7 @@ impl Plain {
     fn yap(&mut self, yap: &Yap) {
         let time = yap.at_ms.map(clock).unwrap_or_default();
         let sender = name(yap.sender_name.as_deref().unwrap_or(&yap.sender_id));
-        self.line(format!("💭 LLM YAP [{time}] {sender}"));
+        self.line(format!("NOTE [{time}] from {sender}"));
         if let Some(count) = yap.folded() {
             return self.line(format!("   {count} more"));
         }
@@ -143,7 +143,7 @@ impl Plain {
                     .ended_by()
                     .map_or_else(String::new, |by| format!(" by {}", name(by)));
                 let state = name(&question.state);
-                self.line(format!("📋 The question was {state}{by}."));
+                self.line(format!("The question was {state}{by}."));
                 self.model.press_quietly(Key::Escape);
                 self.finish();
             }
@@ -154,9 +154,8 @@ impl Plain {
         }
         self.show();
         if let Some(said) = self.model.said.take() {
-            let mark = if said.starts_with("not sent") { "❌" } else { "✅" };
             let said = crate::cli::table::shortened(&said, 400);
-            self.line(format!("{mark} {said}"));
+            self.line(said);
         }
         for effect in self.model.take_effects() {
             match effect {
@@ -271,8 +270,8 @@ impl Plain {
                 self.press(&keys);
                 self.press(&[Key::Paste(note.trim().to_owned()), Key::Enter]);
             }
-            "decline" | "hand" => self.line("❌ No question is asked, or a name is missing".to_owned()),
-            _ => self.line("❌ Unknown; /help shows what a line can be".to_owned()),
+            "decline" | "hand" => self.line("No question is asked, or a name is missing".to_owned()),
+            _ => self.line("Unknown; /help shows what a line can be".to_owned()),
         }
     }
 
@@ -287,7 +286,8 @@ impl Plain {
                 format!("   {} {asker}: {summary} [{whose}]", question.urgency.word())
             })
             .collect();
-        self.line(format!("📋 {} questions", rows.len()));
+        let plural = if rows.len() == 1 { "" } else { "s" };
+        self.line(format!("{} question{plural}", rows.len()));
         for row in rows {
             self.line(row);
         }
@@ -304,7 +304,7 @@ impl Plain {
     fn answer(&mut self, text: &str) {
         if !self.is_shown {
             if !text.trim().is_empty() {
-                self.line("📋 No question is asked now".to_owned());
+                self.line("No question is asked now".to_owned());
             }
             return;
         }
@@ -328,7 +328,7 @@ impl Plain {
         }
         let is_empty = self.model.work().is_none_or(|work| work.entries[at].is_empty());
         if is_empty && (items.len() == 1 || item.required) {
-            return self.line("❌ The answer is empty".to_owned());
+            return self.line("The answer is empty".to_owned());
         }
         if at + 1 < items.len() {
             self.press(&[Key::Tab]);
@@ -370,7 +370,7 @@ fn announcement(question: &Question, queued: usize) -> Vec<String> {
     } else {
         String::new()
     };
-    let mut lines = vec![format!("❓ CLARIFICATION NEEDED [{time}]{more}")];
+    let mut lines = vec![format!("QUESTION [{time}]{more}")];
     lines.push(format!(
         "   From: {}   Urgency: {}",
         name(question.asker()),

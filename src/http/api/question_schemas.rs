@@ -436,7 +436,7 @@ pub struct Yap {
     #[schema(required)]
     mode: Option<YapMode>,
     #[schema(required)]
-    category: Option<YapCategory>,
+    category: Option<String>,
     #[schema(required)]
     task_context: Option<String>,
     #[schema(format = DateTime)]
@@ -456,17 +456,6 @@ pub enum YapMode {
     Detailed,
 }
 
-/// The mood of a yap.
-#[derive(ToSchema)]
-#[schema(rename_all = "lowercase")]
-pub enum YapCategory {
-    Funny,
-    Roasty,
-    Happy,
-    Neutral,
-    Excited,
-}
-
 /// Yaps, the oldest first.
 #[derive(ToSchema)]
 pub struct Yaps {
@@ -483,7 +472,9 @@ pub struct PostYap {
     #[schema(min_length = 1, max_length = 4000)]
     message: String,
     mode: Option<YapMode>,
-    category: Option<YapCategory>,
+    /// One line in your own words, such as `progress`.
+    #[schema(min_length = 1, max_length = 40)]
+    category: Option<String>,
     #[schema(max_length = 1000)]
     task_context: Option<String>,
     /// When the sender wrote it, by which yaps that arrive together are ordered.

@@ -187,15 +187,15 @@ fn cancel_question(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<P
 /// `yap`.
 pub const YAP: Tool = Tool {
     name: "yap",
-    title: "Think aloud",
-    description: "Show the humans what you do or think. No answer comes.",
+    title: "Show a note",
+    description: "Show a short note to the people at the desk. No answer comes.",
     hints: ASKING,
     required_scope: Scope::Member,
     input: || {
         let properties = json!({
             "message": string_schema(&format!("At most {YAP_CHARACTERS_MAX} characters.")),
             "mode": {"enum": NewYap::MODES, "description": "How much."},
-            "category": {"enum": NewYap::CATEGORIES, "description": "Mood."},
+            "category": string_schema("A word, such as progress."),
             "task_context": string_schema("The task."),
         });
         (properties, &["message"])

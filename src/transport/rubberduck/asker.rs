@@ -204,7 +204,7 @@ impl Asker<'_> {
         let new = NewYap {
             message: cut(yap.message, YAP_CHARACTERS_MAX, usize::MAX),
             mode: known(yap.mode, NewYap::MODES),
-            category: known(yap.category, NewYap::CATEGORIES),
+            category: known(yap.category, wire::CATEGORIES),
             task_context: yap
                 .task_context
                 .filter(|context| !context.is_empty())

@@ -255,6 +255,8 @@ struct YapData<'a> {
 
 const MODE: &str = "concise";
 const CATEGORY: &str = "neutral";
+/// The categories that the programs know.
+pub const CATEGORIES: &[&str] = &["funny", "roasty", "happy", CATEGORY, "excited"];
 
 /// Shows a yap at a console.
 pub fn yap(stamp: Stamp, shown: &ShownYap) -> Vec<u8> {
@@ -268,7 +270,11 @@ pub fn yap(stamp: Stamp, shown: &ShownYap) -> Vec<u8> {
         id: yap.id,
         message,
         mode: yap.mode.as_deref().unwrap_or(MODE),
-        category: yap.category.as_deref().unwrap_or(CATEGORY),
+        category: yap
+            .category
+            .as_deref()
+            .filter(|word| CATEGORIES.contains(word))
+            .unwrap_or(CATEGORY),
         task_context: yap.task_context.as_deref().map(visible),
         timestamp: shown.at_ms,
         source: visible(yap.sender_name.as_ref().map_or(&sender, |name| name.as_str())),

@@ -141,6 +141,10 @@ fn a_yap_is_shown_with_its_sender_and_its_time_and_is_not_changed() {
         "task_context": "tests", "timestamp": 9, "sourceClientId": "alice",
     });
     assert_eq!((shown["type"].as_str(), &shown["data"]), (Some("yap"), &data));
+    // The programs know five categories.
+    let mut other = yap_of(0);
+    other.yap.category = Some("progress".into());
+    assert_eq!(json_of(&yap(stamp(), &other))["data"]["category"], "neutral");
     let folded = json_of(&yap(stamp(), &yap_of(37)));
     assert_eq!(folded["data"]["message"], "short (and 37 more)");
 }

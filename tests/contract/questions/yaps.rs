@@ -14,7 +14,7 @@ fn a_yap_is_kept_as_it_was_said() {
     let broker = Broker::without_timeouts();
     let (alice, mara) = (broker.agent("alice"), broker.person("mara"));
     let arguments = json!({
-        "message": "hm, \u{1b}[31mred", "mode": "verbose", "category": "funny", "task_context": "migration",
+        "message": "hm, \u{1b}[31mred", "mode": "verbose", "category": "progress: 2 of 3", "task_context": "migration",
     });
     let said = alice.calls("yap", arguments);
     assert_eq!((&said["shown_to"], &said["kept"]), (&json!(0), &json!(true)));
@@ -29,7 +29,7 @@ fn a_yap_is_kept_as_it_was_said() {
     assert_eq!(yap["message"], "hm, \u{1b}[31mred", "the text is never changed");
     assert_eq!(
         (&yap["mode"], &yap["category"], &yap["task_context"]),
-        (&json!("verbose"), &json!("funny"), &json!("migration"))
+        (&json!("verbose"), &json!("progress: 2 of 3"), &json!("migration"))
     );
 }
 
@@ -66,7 +66,7 @@ fn a_yap_out_of_bounds_is_refused() {
         ("message", json!({})),
         ("message", json!({"message": "x".repeat(4_001)})),
         ("mode", json!({"message": "x", "mode": "loud"})),
-        ("category", json!({"message": "x", "category": "sad"})),
+        ("category", json!({"message": "x", "category": "x".repeat(41)})),
     ] {
         let error = alice.is_refused_as("invalid_argument", "yap", arguments);
         assert_eq!(error["detail"]["argument"], argument);
