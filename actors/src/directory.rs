@@ -95,7 +95,7 @@ impl SessionQuery {
             && self
                 .protocol
                 .as_ref()
-                .is_none_or(|name| capabilities.supported_protocols.contains_key(name))
+                .is_none_or(|name| capabilities.versions_of(name).next().is_some())
             && self
                 .feature
                 .as_ref()

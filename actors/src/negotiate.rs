@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use semver::{Version, VersionReq};
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
-use crate::model::{Capabilities, ProtocolName, SessionId, are_compatible};
+use crate::model::{Capabilities, ProtocolName, SessionId, TEXT_PROTOCOL, are_compatible};
 
 /// Suggestions of one negotiation, at most; the incompatibilities are always complete.
 const SUGGESTIONS_LEN_MAX: usize = 20;
@@ -94,8 +94,14 @@ pub struct MatrixRow {
 /// as required. Without, they must agree on a version of at least one protocol, or one side declares no protocol at
 /// all, because such a session accepts any ([`Capabilities::accepts`]). Features never make a pair incompatible. A
 /// required protocol must be declared: a side without any protocols fails every requirement.
+///
+/// The built-in `text` counts as declared by both where one declares or requires it. Elsewhere it does not count: every
+/// session speaks it, so it would make each pair compatible.
 #[must_use]
 pub fn negotiate(ours: &Capabilities, theirs: &Capabilities, required: &[RequiredProtocol]) -> Negotiation {
+    let is_text_wanted = required.iter().any(|wanted| wanted.name.as_str() == TEXT_PROTOCOL);
+    let features = (&ours.supported_features, &theirs.supported_features);
+    let (ours, theirs) = &Spoken::pair(ours, theirs, is_text_wanted);
     let supported_protocols = agreements(ours, theirs);
     // The first unmet requirement of each protocol. The reason is the same for all of them, so it is given once.
     let mut unmet = BTreeMap::new();
@@ -124,10 +130,10 @@ pub fn negotiate(ours: &Capabilities, theirs: &Capabilities, required: &[Require
         compatible,
         suggestions: suggestions(ours, theirs, requirement, &incompatibilities, compatible),
         supported_protocols,
-        feature_intersections: &ours.supported_features & &theirs.supported_features,
+        feature_intersections: features.0 & features.1,
         unsupported_features: UnsupportedFeatures {
-            ours: &ours.supported_features - &theirs.supported_features,
-            theirs: &theirs.supported_features - &ours.supported_features,
+            ours: features.0 - features.1,
+            theirs: features.1 - features.0,
         },
         incompatibilities,
     }
@@ -136,21 +142,61 @@ pub fn negotiate(ours: &Capabilities, theirs: &Capabilities, required: &[Require
 /// Compares two sessions for the matrix.
 #[must_use]
 pub fn compare(session_a: SessionId, a: &Capabilities, session_b: SessionId, b: &Capabilities) -> MatrixRow {
+    let common_features = &a.supported_features & &b.supported_features;
+    let (a, b) = &Spoken::pair(a, b, false);
     let common_protocols = agreements(a, b);
     MatrixRow {
         session_a,
         session_b,
         compatible: can_exchange(a, b, &common_protocols),
         common_protocols,
-        common_features: &a.supported_features & &b.supported_features,
+        common_features,
     }
 }
 
-fn can_exchange(a: &Capabilities, b: &Capabilities, agreed: &BTreeMap<ProtocolName, Version>) -> bool {
-    !agreed.is_empty() || a.supported_protocols.is_empty() || b.supported_protocols.is_empty()
+/// The protocols of one side of a comparison.
+struct Spoken<'c> {
+    declared: &'c BTreeMap<ProtocolName, BTreeSet<Version>>,
+    /// The versions of the built-in `text` and of what is declared under its name, where they count.
+    text: Option<(ProtocolName, BTreeSet<Version>)>,
 }
 
-fn agreements(a: &Capabilities, b: &Capabilities) -> BTreeMap<ProtocolName, Version> {
+impl<'c> Spoken<'c> {
+    /// Both sides. The built-in `text` counts if one of them names it, or if it is wanted.
+    fn pair(a: &'c Capabilities, b: &'c Capabilities, is_text_wanted: bool) -> (Self, Self) {
+        let text = ProtocolName::parse(TEXT_PROTOCOL).ok();
+        let is_named = |name: &ProtocolName| [a, b].iter().any(|of| of.supported_protocols.contains_key(name));
+        let text = text.filter(|name| is_text_wanted || is_named(name));
+        let side = |of: &'c Capabilities| Self {
+            declared: &of.supported_protocols,
+            text: text
+                .clone()
+                .map(|name| (name.clone(), of.versions_of(&name).cloned().collect())),
+        };
+        (side(a), side(b))
+    }
+
+    fn get(&self, name: &ProtocolName) -> Option<&BTreeSet<Version>> {
+        match &self.text {
+            Some((text, versions)) if text == name => Some(versions),
+            _ => self.declared.get(name),
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&ProtocolName, &BTreeSet<Version>)> {
+        let text = self.text.as_ref().map(|(name, versions)| (name, versions));
+        let declared = self.declared.iter();
+        declared
+            .filter(move |(name, _)| text.is_none_or(|(text, _)| text != *name))
+            .chain(text)
+    }
+}
+
+fn can_exchange(a: &Spoken<'_>, b: &Spoken<'_>, agreed: &BTreeMap<ProtocolName, Version>) -> bool {
+    !agreed.is_empty() || a.declared.is_empty() || b.declared.is_empty()
+}
+
+fn agreements(a: &Spoken<'_>, b: &Spoken<'_>) -> BTreeMap<ProtocolName, Version> {
     let mut agreed = BTreeMap::new();
     for (name, of_a, of_b) in declared_by_both(a, b) {
         if let Some(version) = agreed_version(of_a, of_b, &VersionReq::STAR) {
@@ -161,12 +207,10 @@ fn agreements(a: &Capabilities, b: &Capabilities) -> BTreeMap<ProtocolName, Vers
 }
 
 fn declared_by_both<'a>(
-    a: &'a Capabilities,
-    b: &'a Capabilities,
+    a: &'a Spoken<'_>,
+    b: &'a Spoken<'_>,
 ) -> impl Iterator<Item = (&'a ProtocolName, &'a BTreeSet<Version>, &'a BTreeSet<Version>)> {
-    a.supported_protocols
-        .iter()
-        .filter_map(|(name, of_a)| Some((name, of_a, b.supported_protocols.get(name)?)))
+    a.iter().filter_map(|(name, of_a)| Some((name, of_a, b.get(name)?)))
 }
 
 /// The highest version that is the lower one of a compatible pair and satisfies the requirement.
@@ -199,14 +243,14 @@ fn has_partner_above(version: &Version, with: &BTreeSet<Version>, releases: &BTr
         .any(|other| are_compatible(version, other))
 }
 
-fn versions(of: &Capabilities, name: &ProtocolName) -> BTreeSet<Version> {
-    of.supported_protocols.get(name).cloned().unwrap_or_default()
+fn versions(of: &Spoken<'_>, name: &ProtocolName) -> BTreeSet<Version> {
+    of.get(name).cloned().unwrap_or_default()
 }
 
 /// Protocols that both declare, in no compatible versions.
 fn incompatible_protocols<'a>(
-    ours: &'a Capabilities,
-    theirs: &'a Capabilities,
+    ours: &'a Spoken<'_>,
+    theirs: &'a Spoken<'_>,
     agreed: &BTreeMap<ProtocolName, Version>,
 ) -> impl Iterator<Item = &'a ProtocolName> {
     declared_by_both(ours, theirs)
@@ -215,8 +259,8 @@ fn incompatible_protocols<'a>(
 }
 
 fn incompatibility(
-    ours: &Capabilities,
-    theirs: &Capabilities,
+    ours: &Spoken<'_>,
+    theirs: &Spoken<'_>,
     name: &ProtocolName,
     reason: IncompatibilityReason,
 ) -> Incompatibility {
@@ -229,24 +273,20 @@ fn incompatibility(
 }
 
 fn unmet_reason(
-    ours: &Capabilities,
-    theirs: &Capabilities,
+    ours: &Spoken<'_>,
+    theirs: &Spoken<'_>,
     wanted: &RequiredProtocol,
     agreed: &BTreeMap<ProtocolName, Version>,
 ) -> Option<IncompatibilityReason> {
-    let declared = |by: &Capabilities| {
-        by.supported_protocols
-            .get(&wanted.name)
-            .is_some_and(|own| !own.is_empty())
-    };
+    let declared = |by: &Spoken<'_>| by.get(&wanted.name).is_some_and(|own| !own.is_empty());
     match (declared(ours), declared(theirs)) {
         (true, false) => Some(IncompatibilityReason::NotSupportedByTarget),
         (false, true) => Some(IncompatibilityReason::NotSupportedByUs),
         (false, false) => Some(IncompatibilityReason::NotSupported),
         (true, true) if !agreed.contains_key(&wanted.name) => Some(IncompatibilityReason::NoCompatibleVersion),
         (true, true) => {
-            let of_us = ours.supported_protocols.get(&wanted.name)?;
-            let of_them = theirs.supported_protocols.get(&wanted.name)?;
+            let of_us = ours.get(&wanted.name)?;
+            let of_them = theirs.get(&wanted.name)?;
             let met = agreed_version(of_us, of_them, &wanted.version).is_some();
             (!met).then_some(IncompatibilityReason::RequirementNotMet)
         }
@@ -254,8 +294,8 @@ fn unmet_reason(
 }
 
 fn suggestions<'r>(
-    ours: &Capabilities,
-    theirs: &Capabilities,
+    ours: &Spoken<'_>,
+    theirs: &Spoken<'_>,
     requirement: impl Fn(&ProtocolName) -> Option<&'r RequiredProtocol>,
     incompatibilities: &[Incompatibility],
     compatible: bool,
@@ -276,9 +316,8 @@ fn suggestions<'r>(
     out
 }
 
-fn additions(from: &Capabilities, to: &str) -> impl Iterator<Item = String> {
-    from.supported_protocols
-        .iter()
+fn additions(from: &Spoken<'_>, to: &str) -> impl Iterator<Item = String> {
+    from.iter()
         .filter_map(move |(name, versions)| Some(format!("add {name} {} to {to}", versions.last()?)))
         .take(SUGGESTIONS_LEN_MAX / 2)
 }

@@ -11,7 +11,7 @@ use actors::{
     clock::{now, rfc3339, rfc3339_text},
     model::{
         BrokerError, CapabilityFilter, DeliveryStatus, HOPS_MAX, Headers, MessageId, Outcome, PresenceTimeouts,
-        ProtocolName, Rung, SessionId,
+        ProtocolName, Rung, SessionId, TEXT_PROTOCOL, TEXT_VERSION,
     },
     project::{PreparedSend, ProjectHandle, RequestTrace, SendRequest},
     registry::WorkBudget,
@@ -51,22 +51,33 @@ pub struct MessageArguments<'a> {
     pub protocol_name: Cow<'a, str>,
     pub protocol_version: Cow<'a, str>,
     /// The text of a JSON value.
-    pub payload: &'a str,
+    pub payload: Cow<'a, str>,
     pub headers: Headers,
     /// A direct message is kept for a name that no session has yet.
     pub keeps_for_unknown: bool,
 }
 
 impl<'a> MessageArguments<'a> {
-    /// Takes the arguments. The payload has at most `payload_len_max` bytes.
+    /// Takes the arguments. Without a protocol the message is a text, whose payload may be the bare string. The payload has
+    /// at most `payload_len_max` bytes.
     ///
     /// # Errors
     /// `InvalidArgument`, or `PayloadTooLarge`.
     pub fn parse(arguments: &mut Arguments<'a>, payload_len_max: usize) -> Result<Self, BrokerError> {
+        let (protocol_name, protocol_version) = parse_protocol(arguments)?;
+        let payload = arguments.required_raw("payload")?;
+        if payload.len() > payload_len_max {
+            return Err(BrokerError::PayloadTooLarge { limit: payload_len_max });
+        }
+        let is_bare_text = protocol_name == TEXT_PROTOCOL && payload.starts_with('"');
         let mut common = Self {
-            protocol_name: arguments.required_text("protocol_name")?,
-            protocol_version: arguments.required_text("protocol_version")?,
-            payload: arguments.required_raw("payload")?,
+            protocol_name,
+            protocol_version,
+            payload: if is_bare_text {
+                format!("{{\"text\":{payload}}}").into()
+            } else {
+                payload.into()
+            },
             headers: arguments
                 .optional::<JsonObject<_>>("headers")?
                 .map(|JsonObject(headers)| headers)
@@ -85,12 +96,29 @@ impl<'a> MessageArguments<'a> {
         SendRequest {
             protocol_name: &self.protocol_name,
             protocol_version: &self.protocol_version,
-            payload: self.payload,
+            payload: &self.payload,
             headers: &self.headers,
             tracked,
             keeps_for_unknown: self.keeps_for_unknown,
             work: WorkBudget::default(),
             trace,
+        }
+    }
+}
+
+/// The protocol of a message by name and version; `text` without both.
+fn parse_protocol<'a>(arguments: &mut Arguments<'a>) -> Result<(Cow<'a, str>, Cow<'a, str>), BrokerError> {
+    match (arguments.text("protocol_name")?, arguments.text("protocol_version")?) {
+        (Some(name), Some(version)) => Ok((name, version)),
+        (None, None) => Ok((TEXT_PROTOCOL.into(), TEXT_VERSION.into())),
+        (Some(name), None) if name == TEXT_PROTOCOL => Ok((name, TEXT_VERSION.into())),
+        (Some(_), None) => {
+            let reason = "required beside protocol_name: discover_protocols shows the versions";
+            Err(BrokerError::invalid("protocol_version", reason))
+        }
+        (None, Some(_)) => {
+            let reason = "required beside protocol_version; without both the message is a plain text";
+            Err(BrokerError::invalid("protocol_name", reason))
         }
     }
 }

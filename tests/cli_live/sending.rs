@@ -35,6 +35,36 @@ fn a_message_is_sent_to_one_or_to_all() {
 }
 
 #[test]
+fn a_message_without_a_protocol_is_a_text() {
+    let broker = broker_with(&["bob"]);
+    let send = |words: &[&str]| run(broker.address, &[&["send", "--to=bob"], words].concat());
+    send(&["hello"]).succeeds();
+    send(&["--from=alice", r#"{"text": "an object", "mood": "fine"}"#]).succeeds();
+    run_with_input(broker.address, &["send", "--to=bob", "-"], "two\nlines\n").succeeds();
+    run(broker.address, &["send", "--broadcast", "to all"]).succeeds();
+    let waiting = objects(&run(broker.address, &["inbox", "bob", "--json", "--payload"]).succeeds());
+    let payloads: Vec<_> = waiting.iter().map(|message| &message["payload"]).collect();
+    let expected = [
+        json!({"text": "hello"}),
+        json!({"text": "an object", "mood": "fine"}),
+        json!({"text": "two\nlines"}),
+        json!({"text": "to all"}),
+    ];
+    assert_eq!(payloads, expected.iter().collect::<Vec<_>>());
+    assert!(waiting.iter().all(|message| message["protocol_name"] == "text"));
+    // The environment of these runs names no user.
+    let senders: Vec<_> = waiting
+        .iter()
+        .map(|message| message["sender_name"].as_str().unwrap())
+        .collect();
+    assert_eq!(senders, ["human", "alice", "human", "human"]);
+    let line = send(&["--protocol=note", "hello"]).fails_with(2);
+    assert!(line.contains("--version"), "{line}");
+    let line = send(&["--version=1.0.0", "hello"]).fails_with(2);
+    assert!(line.contains("--protocol"), "{line}");
+}
+
+#[test]
 fn a_payload_comes_from_the_command_line_a_file_or_stdin() {
     let broker = broker_with(&["bob"]);
     let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("payload-{}.json", std::process::id()));

@@ -5,7 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use semver::{Version, VersionReq};
 use serde::{Deserialize, Serialize};
 
-use super::{ProtocolName, version::accepts_version};
+use super::{ProtocolName, are_compatible, version::accepts_version};
+
+/// The name of the built-in protocol that every session speaks without declaring it.
+pub const TEXT_PROTOCOL: &str = "text";
+/// Its version.
+pub const TEXT_VERSION: &str = "1.0.0";
+/// As [`TEXT_VERSION`].
+static TEXT: Version = Version::new(1, 0, 0);
 
 /// What a session declares it can do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,8 +36,14 @@ impl Capabilities {
         versions + self.supported_features.len()
     }
 
+    /// The versions of this protocol that a session speaks: those that it declared, and of `text` the built-in one.
+    pub fn versions_of(&self, name: &ProtocolName) -> impl Iterator<Item = &Version> {
+        let declared = self.supported_protocols.get(name).into_iter().flatten();
+        declared.chain((name.as_str() == TEXT_PROTOCOL).then_some(&TEXT))
+    }
+
     /// Whether a session with these capabilities takes messages of this protocol: it declared a compatible version,
-    /// or it declared no protocol at all, which leaves the choice to the sender.
+    /// or it declared no protocol at all, which leaves the choice to the sender, or the message is a text.
     #[must_use]
     pub fn accepts(&self, name: &ProtocolName, version: &Version) -> bool {
         self.supported_protocols.is_empty()
@@ -39,6 +52,7 @@ impl Capabilities {
                 .supported_protocols
                 .get(name)
                 .is_some_and(|versions| accepts_version(versions, version))
+            || (name.as_str() == TEXT_PROTOCOL && are_compatible(&TEXT, version))
     }
 }
 
@@ -58,9 +72,8 @@ impl CapabilityFilter {
         self.features.is_subset(&capabilities.supported_features)
             && self.protocols.iter().all(|(name, requirement)| {
                 capabilities
-                    .supported_protocols
-                    .get(name)
-                    .is_some_and(|versions| versions.iter().any(|version| requirement.matches(version)))
+                    .versions_of(name)
+                    .any(|version| requirement.matches(version))
             })
     }
 }
@@ -100,6 +113,8 @@ mod tests {
             ("chat", "1.2.0", true),
             ("chat", "2.0.0", false),
             ("call", "1.0.0", false),
+            (TEXT_PROTOCOL, TEXT_VERSION, true),
+            (TEXT_PROTOCOL, "2.0.0", false),
         ] {
             assert_eq!(chat.accepts(&name(protocol), &version(of)), accepted, "{protocol} {of}");
         }
@@ -120,6 +135,8 @@ mod tests {
             (filter(&[("chat", "^2")], &["a"]), true),
             (filter(&[("chat", "^3")], &["a"]), false),
             (filter(&[("chat", "^2"), ("call", "*")], &[]), false),
+            (filter(&[("chat", "^2"), (TEXT_PROTOCOL, "^1")], &[]), true),
+            (filter(&[(TEXT_PROTOCOL, "^2")], &[]), false),
             (filter(&[("chat", "^2")], &["a", "c"]), false),
         ] {
             assert_eq!(wanted.matches(&own), matches, "{wanted:?}");

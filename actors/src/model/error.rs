@@ -206,7 +206,7 @@ pub enum BrokerError {
     InvalidSchema { reason: String },
     #[error("the payload does not fit the schema of its protocol")]
     PayloadInvalid { failures: Vec<PathFailure> },
-    #[error("{recipient} does not speak {name} {version}")]
+    #[error("{recipient} does not speak {name} {version}; every session speaks a plain text: send without a protocol")]
     IncompatibleProtocol {
         recipient: String,
         name: String,

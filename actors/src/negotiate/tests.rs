@@ -51,6 +51,31 @@ fn the_lower_of_two_compatible_versions_is_agreed_and_the_highest_of_several() {
 }
 
 #[test]
+fn the_built_in_text_counts_where_one_side_names_it() {
+    let (nothing, apart) = (Capabilities::default(), chat(&["2.0.0"]));
+    let text = |result: &Negotiation| result.supported_protocols.get("text").map(ToString::to_string);
+    for (ours, theirs) in [(&nothing, &apart), (&chat(&["1.0.0"]), &apart), (&nothing, &nothing)] {
+        let wanted = negotiate(ours, theirs, &required("text", "^1"));
+        assert!(
+            wanted.compatible && text(&wanted).as_deref() == Some("1.0.0"),
+            "{wanted:?}"
+        );
+        assert!(!negotiate(ours, theirs, &required("text", "^2")).compatible);
+        assert_eq!(text(&negotiate(ours, theirs, &[])), None);
+    }
+    // One declares it as if it were a protocol like others.
+    let declared = speaks(&[("text", &["1.0.0"])], &[]);
+    let result = negotiate(&declared, &apart, &[]);
+    assert!(
+        result.compatible && text(&result).as_deref() == Some("1.0.0"),
+        "{result:?}"
+    );
+    let row = compare(SessionId::generate(), &apart, SessionId::generate(), &declared);
+    assert!(row.compatible && row.common_protocols.contains_key("text"), "{row:?}");
+    assert!(!compare(SessionId::generate(), &apart, SessionId::generate(), &chat(&["1.0.0"])).compatible);
+}
+
+#[test]
 fn the_result_has_the_names_of_the_contract() {
     let ours = speaks(&[("chat", &["1.0.0"]), ("call", &["1.0.0"])], &["a", "b"]);
     let theirs = speaks(&[("chat", &["2.1.0"]), ("call", &["1.2.0"])], &["b", "c"]);
@@ -296,7 +321,7 @@ proptest! {
     fn the_agreed_version_is_the_best_that_both_speak(a in capabilities(), b in capabilities()) {
         let result = negotiate(&a, &b, &[]);
         for (name, of_a) in &a.supported_protocols {
-            let of_b = versions(&b, name);
+            let of_b = b.supported_protocols.get(name).cloned().unwrap_or_default();
             let pairs = of_a.iter().flat_map(|x| of_b.iter().map(move |y| (x, y)));
             let best = pairs.filter(|(x, y)| are_compatible(x, y)).map(|(x, y)| x.min(y)).max();
             prop_assert_eq!(result.supported_protocols.get(name), best);

@@ -76,7 +76,7 @@ impl Fate {
         at_ms: u64,
     ) -> Option<Self> {
         let summary = message.summary();
-        let is_of_broker = message.sender == SessionId::BROKER || builtin::is_builtin(&summary.protocol);
+        let is_of_broker = message.sender == SessionId::BROKER || builtin::is_of_broker(&summary.protocol);
         if is_of_broker || summary.report == Some(ReportChoice::None) {
             return None;
         }
@@ -257,6 +257,13 @@ mod tests {
             DeadLetterReason::RecipientGone,
         );
         assert!(Fate::of_dead_letter(&direct, ShownRecipient::default(), None).is_some());
+    }
+
+    #[test]
+    fn the_sender_of_a_text_is_told() {
+        let text = message(&SessionRecord::unnamed(), builtin::TEXT.name, &Headers::default());
+        let dead = dead(text, DeadLetterReason::Expired);
+        assert!(Fate::of_dead_letter(&dead, ShownRecipient::default(), None).is_some());
     }
 
     #[test]

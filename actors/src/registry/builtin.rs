@@ -1,7 +1,11 @@
-//! The built-in protocols: those of the messages that the broker itself sends. Every project has them.
+//! The built-in protocols: those of the messages that the broker itself sends, and [`TEXT`]. Every project has them.
 //!
-//! A built-in protocol is found by its name and stands in no list. Clients neither register nor send under its name, so a
-//! recipient can trust that such a message comes from the broker. A further one is an entry of [`DEFINITIONS`].
+//! A built-in protocol is found by its name and is in no list. Clients do not register under its name. They do not send
+//! under the name of one of the broker's own either, so a recipient can trust that such a message comes from the broker. A
+//! further one is an entry of [`DEFINITIONS`].
+//!
+//! A project that has registered a protocol `text` of its own before there was a built-in one keeps it: what is registered
+//! is found first.
 
 use std::{
     collections::BTreeSet,
@@ -12,7 +16,7 @@ use semver::Version;
 use serde_json::Value;
 
 use super::catalog::Protocol;
-use crate::model::{BrokerError, Pattern, ProtocolMetadata, ProtocolName, ProtocolRecord};
+use crate::model::{BrokerError, Pattern, ProtocolMetadata, ProtocolName, ProtocolRecord, TEXT_PROTOCOL, TEXT_VERSION};
 
 /// A built-in protocol as it is written down.
 pub struct Definition {
@@ -24,14 +28,17 @@ pub struct Definition {
     pub description: &'static str,
     /// The JSON Schema of its payloads.
     pub schema: &'static str,
+    /// How it is used.
+    patterns: &'static [Pattern],
 }
 
-/// A plain text, which every session speaks: `text`. Clients send it, too.
+/// What a message is that names no protocol: `text`. Every session speaks it.
 pub const TEXT: Definition = Definition {
-    name: "text",
-    version: "1.0.0",
+    name: TEXT_PROTOCOL,
+    version: TEXT_VERSION,
     description: "A plain text, with further members if you like. It needs no registration: every session speaks it.",
     schema: include_str!("builtin/text.json"),
+    patterns: &[Pattern::PointToPoint, Pattern::Broadcast, Pattern::RequestResponse],
 };
 
 /// What became of messages that their sender has to know about: `delivery-report`.
@@ -40,6 +47,7 @@ pub const DELIVERY_REPORT: Definition = Definition {
     version: "1.0.0",
     description: "Messages of yours that were not delivered, or whose recipient is blocked.",
     schema: include_str!("builtin/delivery_report.json"),
+    patterns: &[Pattern::PointToPoint],
 };
 
 /// How a question to people has ended: `human-answer`.
@@ -48,6 +56,7 @@ pub const HUMAN_ANSWER: Definition = Definition {
     version: "1.0.0",
     description: "The answer to a question of yours to people, or how it ended without one.",
     schema: include_str!("builtin/human_answer.json"),
+    patterns: &[Pattern::PointToPoint],
 };
 
 /// All built-in protocols, by name.
@@ -70,7 +79,7 @@ impl Definition {
             name: ProtocolName::parse(self.name)?,
             version: Version::parse(self.version).map_err(|error| unreadable(&error))?,
             schema: serde_json::from_str::<Value>(self.schema).map_err(|error| unreadable(&error))?,
-            capabilities: BTreeSet::from([Pattern::PointToPoint]),
+            capabilities: self.patterns.iter().copied().collect(),
             metadata: ProtocolMetadata {
                 author: Some("mcp-broker".to_owned()),
                 description: Some(self.description.to_owned()),
@@ -82,10 +91,14 @@ impl Definition {
     }
 }
 
-/// Whether a built-in protocol has this name.
-#[must_use]
-pub fn is_builtin(name: &str) -> bool {
+fn is_builtin(name: &str) -> bool {
     DEFINITIONS.iter().any(|definition| definition.name == name)
+}
+
+/// Whether the messages of the protocol with this name come from the broker alone.
+#[must_use]
+pub fn is_of_broker(name: &str) -> bool {
+    is_builtin(name) && name != TEXT.name
 }
 
 /// The built-in protocol with this name; None for any other name.
@@ -102,16 +115,24 @@ pub fn by_name(name: &str) -> Option<&'static Arc<Protocol>> {
 /// # Errors
 /// `forbidden`.
 pub fn check_send(name: &str) -> Result<(), BrokerError> {
-    if name == TEXT.name { Ok(()) } else { refuse(name) }
+    if is_of_broker(name) {
+        let text = format!("the protocol {name} is that of the broker's own messages: use another name");
+        return Err(BrokerError::forbidden(text));
+    }
+    Ok(())
 }
 
 /// Refuses the name of a built-in protocol, for a client that wants to register.
 ///
 /// # Errors
 /// `forbidden`.
-pub fn refuse(name: &str) -> Result<(), BrokerError> {
+pub fn check_register(name: &str) -> Result<(), BrokerError> {
+    check_send(name)?;
     if is_builtin(name) {
-        let text = format!("the protocol {name} is that of the broker's own messages: use another name");
+        let text = format!(
+            "the protocol {name} is built in and every session speaks it: send without registering it, or register \
+             another name"
+        );
         return Err(BrokerError::forbidden(text));
     }
     Ok(())
@@ -128,8 +149,19 @@ mod tests {
             assert_eq!(*compiled.version_text, *definition.version);
             let found = by_name(definition.name).unwrap();
             assert_eq!(found.record, compiled.record);
-            assert_eq!(refuse(definition.name).unwrap_err().code(), "forbidden");
+            assert_eq!(check_register(definition.name).unwrap_err().code(), "forbidden");
+            assert_eq!(check_send(definition.name).is_ok(), definition.name == TEXT.name);
         }
-        assert!(by_name("chat").is_none() && refuse("chat").is_ok());
+        assert!(by_name("chat").is_none() && check_register("chat").is_ok());
+        assert!(is_of_broker(HUMAN_ANSWER.name) && !is_of_broker(TEXT.name) && !is_of_broker("chat"));
+    }
+
+    #[test]
+    fn a_text_may_have_further_members() {
+        let text = &by_name(TEXT.name).unwrap().schema;
+        assert!(text.validate(r#"{"text": "hi", "mood": "fine"}"#).is_ok());
+        for wrong in ["{}", r#"{"text": 1}"#, r#""hi""#] {
+            assert!(text.validate(wrong).is_err(), "{wrong}");
+        }
     }
 }

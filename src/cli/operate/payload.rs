@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::Read;
 
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 
 use crate::cli::error::CliError;
 use crate::cli::table::escaped;
@@ -34,15 +34,7 @@ impl PayloadSource {
     /// # Errors
     /// [`CliError::Failed`] when it cannot be read, [`CliError::Usage`] when it is no JSON object.
     pub fn read(&self) -> Result<Box<RawValue>, CliError> {
-        let (text, from) = match self {
-            Self::Text(text) => (text.clone(), "the payload".to_owned()),
-            Self::File(path) => {
-                let shown = escaped(path);
-                let file = File::open(path).map_err(|error| unreadable(&shown, &error))?;
-                (read_bounded(file, &shown)?, shown)
-            }
-            Self::Stdin => (read_bounded(std::io::stdin(), "stdin")?, "stdin".to_owned()),
-        };
+        let (text, from) = self.load()?;
         let value: Result<Box<RawValue>, _> = serde_json::from_str(text.trim());
         let refused = |reason: String| {
             let advice = "allowed: an object such as '{\"text\": \"hello\"}', @FILE, or - for stdin";
@@ -54,6 +46,41 @@ impl PayloadSource {
         } else {
             Err(refused("it is another value".to_owned()))
         }
+    }
+
+    /// The payload as JSON: an object as it was given, anything else as a string. The end of the last line of a file is no
+    /// part of the text.
+    ///
+    /// # Errors
+    /// [`CliError::Failed`] when it cannot be read, [`CliError::Usage`] when it is empty.
+    pub fn read_text(&self) -> Result<Box<RawValue>, CliError> {
+        let (text, from) = self.load()?;
+        if let Ok(object) = serde_json::from_str::<Box<RawValue>>(text.trim())
+            && object.get().starts_with('{')
+        {
+            return Ok(object);
+        }
+        let text = match self {
+            Self::Text(_) => text.as_str(),
+            Self::File(_) | Self::Stdin => text.trim_end_matches(['\r', '\n']),
+        };
+        if text.is_empty() {
+            return Err(CliError::Usage(format!("{from} is empty")));
+        }
+        to_raw_value(text).map_err(|error| CliError::Failed(error.to_string()))
+    }
+
+    /// What was given, and where, in words.
+    fn load(&self) -> Result<(String, String), CliError> {
+        Ok(match self {
+            Self::Text(text) => (text.clone(), "the payload".to_owned()),
+            Self::File(path) => {
+                let shown = escaped(path);
+                let file = File::open(path).map_err(|error| unreadable(&shown, &error))?;
+                (read_bounded(file, &shown)?, shown)
+            }
+            Self::Stdin => (read_bounded(std::io::stdin(), "stdin")?, "stdin".to_owned()),
+        })
     }
 }
 
@@ -86,6 +113,18 @@ mod tests {
             };
             assert!(line.starts_with("the payload is not a JSON object"), "{line}");
         }
+        let text = |text: &str| PayloadSource::parse(text).read_text().map(|raw| raw.get().to_owned());
+        assert_eq!(text(big).unwrap(), big, "an object stays one");
+        for (given, expected) in [
+            ("hello", r#""hello""#),
+            ("say \"hi\"\n", r#""say \"hi\"\n""#),
+            ("[1]", r#""[1]""#),
+            ("7", r#""7""#),
+            ("{ not JSON", r#""{ not JSON""#),
+        ] {
+            assert_eq!(text(given).unwrap(), expected);
+        }
+        assert!(matches!(text(""), Err(CliError::Usage(line)) if line == "the payload is empty"));
         assert_eq!(PayloadSource::parse("-"), PayloadSource::Stdin);
         let Err(CliError::Failed(line)) = read("@/nowhere/\u{1b}x") else {
             panic!()

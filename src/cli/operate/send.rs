@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use ureq::http::Method;
 
+use super::desk::user_name;
 use super::job::{Context, Job};
 use super::lists;
 use super::payload::PayloadSource;
@@ -28,8 +29,9 @@ const WAIT_SECONDS: u64 = 30;
 const ABOUT: &str = "\
 Send a message to one session, present or absent, or to all that speak its protocol.
 
-The sender is a session that belongs to the key; a name that no session has is registered. The payload has to
-fit the schema of the protocol, which is registered before.";
+The message is a text, unless --protocol names a protocol: then its payload has to fit the schema of the
+protocol, which is registered before. The sender is a session that belongs to the key; a name that no session
+has is registered.";
 
 /// The command with its help.
 pub fn command() -> Command {
@@ -41,20 +43,19 @@ pub fn command() -> Command {
             text(
                 "from",
                 "NAME",
-                "Name of the session that sends, or the id that its registration returned",
-            )
-            .required(true),
+                "Name of the session that sends, or the id that its registration returned\n[default: the name of your user]",
+            ),
         )
         .arg(text("to", "SESSION", "Name or id of the recipient, or NAME@PROJECT").required_unless_present("broadcast"))
         .arg(switch("keep", "Keep it if no session has the name of the recipient yet").conflicts_with("broadcast"))
         .arg(switch("broadcast", "Send to all other sessions that speak the protocol").conflicts_with("to"))
-        .arg(text("protocol", "NAME", "Name of the protocol").required(true))
-        .arg(text("version", "VERSION", "Version of the protocol, such as 1.0.0").required(true))
+        .arg(text("protocol", "NAME", "Name of the protocol\n[default: text, which every session speaks]").requires("version"))
+        .arg(text("version", "VERSION", "Version of the protocol, such as 1.0.0").requires("protocol"))
         .arg(
             Arg::new("payload")
-                .value_name("PAYLOAD")
+                .value_name("TEXT")
                 .required(true)
-                .help("JSON object, @FILE that holds one, or - to read one from stdin"),
+                .help("The text, or a JSON object; @FILE holds one of them, - reads it from stdin"),
         )
         .arg(choice("priority", "PRIORITY", PRIORITIES, "Urgency"))
         .arg(number("ttl", 1, "Seconds after which it is not delivered any longer"))
@@ -98,6 +99,8 @@ pub fn command() -> Command {
 struct Send {
     /// The body without the payload.
     envelope: Map<String, Value>,
+    /// The payload may be a plain text.
+    is_text: bool,
     payload: PayloadSource,
     wait: Option<(String, u64)>,
 }
@@ -143,8 +146,11 @@ pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
         envelope.insert("wait_for".to_owned(), status.as_str().into());
         envelope.insert("timeout_seconds".to_owned(), (*timeout).into());
     }
+    let is_text = !envelope.contains_key("protocol_name");
+    envelope.entry("from").or_insert_with(|| user_name().into());
     Box::new(Send {
         envelope,
+        is_text,
         payload: PayloadSource::parse(&given(matches, "payload").unwrap_or_default()),
         wait,
     })
@@ -169,7 +175,11 @@ struct Sent {
 
 impl Job for Send {
     fn run(&self, context: &Context) -> Result<(), CliError> {
-        let payload = self.payload.read()?;
+        let payload = if self.is_text {
+            self.payload.read_text()?
+        } else {
+            self.payload.read()?
+        };
         let envelope = json!(self.envelope).to_string();
         let body = format!("{},\"payload\":{}}}", &envelope[..envelope.len() - 1], payload.get());
         let wait = self.wait.as_ref().map_or(0, |(_, seconds)| *seconds);

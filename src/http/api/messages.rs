@@ -21,7 +21,10 @@ use actors::{
     router::Routed,
     session::Member,
 };
-use utoipa::ToSchema;
+use utoipa::{
+    ToSchema,
+    openapi::{Object, OneOf, Schema, schema::Type},
+};
 
 use super::{history, schemas as documented};
 use crate::{
@@ -65,9 +68,13 @@ pub struct SendMessage {
     from: String,
     /// Id, name, or `name@project` of the recipient; without it the message is a broadcast.
     recipient_id: Option<String>,
-    protocol_name: schemas::ProtocolName,
-    protocol_version: documented::Version,
-    #[schema(value_type = Object)]
+    /// Comes together with `protocol_version`; without both the message is a plain text, of the built-in protocol `text` 1.0.0.
+    #[schema(nullable = false)]
+    protocol_name: Option<schemas::ProtocolName>,
+    #[schema(nullable = false)]
+    protocol_version: Option<documented::Version>,
+    /// Fits the schema of the protocol. Of a plain text: the text, or an object with it as `text`.
+    #[schema(schema_with = text_or_object)]
     payload: (),
     headers: Option<documented::Headers>,
     /// Of a direct message to a name that no session has: `keep` keeps it for the agent that registers the name.
@@ -79,6 +86,15 @@ pub struct SendMessage {
     timeout_seconds: Option<f64>,
     /// Of a broadcast: only sessions that meet it.
     capability_filter: Option<CapabilityFilter>,
+}
+
+fn text_or_object() -> Schema {
+    let of = |kind| Object::builder().schema_type(kind).build();
+    OneOf::builder()
+        .item(of(Type::String))
+        .item(of(Type::Object))
+        .build()
+        .into()
 }
 
 /// What becomes of a message to a name that no session has.

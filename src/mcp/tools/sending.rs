@@ -44,21 +44,21 @@ fn headers_schema() -> Value {
 }
 
 fn payload_schema() -> Value {
-    json!({"type": "object", "description": "Fits the protocol's schema."})
+    json!({"type": ["object", "string"], "description": "The text, or what fits the protocol's schema."})
 }
 
 /// `send_message`.
 pub const SEND_MESSAGE: Tool = Tool {
     name: "send_message",
     title: "Send message",
-    description: "Send to another agent of this broker, present or absent. Your client's own send_message or SendMessage \
-                  does not reach it.",
+    description: "Send a text, or the payload of a protocol, to another agent of this broker, present or absent. Your \
+                  client's own send_message or SendMessage does not reach it.",
     hints: ADDITIVE,
     required_scope: Scope::Member,
     input: || {
         let properties = json!({
             "recipient_id": string_schema("Id, name, alias, conversation:ID, or name@project."),
-            "protocol_name": string_schema("As registered."),
+            "protocol_name": string_schema("Default: text."),
             "protocol_version": string_schema("As registered."),
             "payload": payload_schema(),
             "headers": headers_schema(),
@@ -69,10 +69,7 @@ pub const SEND_MESSAGE: Tool = Tool {
                 &format!("Longest wait, at most {}, default {WAIT_DEFAULT_SECONDS}.", WAIT_MAX.as_secs()),
             ),
         });
-        (
-            properties,
-            &["recipient_id", "protocol_name", "protocol_version", "payload"],
-        )
+        (properties, &["recipient_id", "payload"])
     },
     output: || {
         let properties = json!({
@@ -101,7 +98,7 @@ pub const BROADCAST_MESSAGE: Tool = Tool {
     input: || {
         let filter = json!({
             "type": "object",
-            "description": "Only sessions that meet it.",
+            "description": "Only sessions with {protocols: {name: requirement}, features: []}.",
             "properties": {
                 "protocols": {
                     "type": "object", "additionalProperties": {"type": "string"},
@@ -111,11 +108,11 @@ pub const BROADCAST_MESSAGE: Tool = Tool {
             },
         });
         let properties = json!({
-            "protocol_name": string_schema("As registered."), "protocol_version": string_schema("As registered."),
+            "protocol_name": string_schema("Default: text."), "protocol_version": string_schema("As registered."),
             "payload": payload_schema(), "capability_filter": filter,
             "headers": {"type": "object", "description": "As of send_message."},
         });
-        (properties, &["protocol_name", "protocol_version", "payload"])
+        (properties, &["payload"])
     },
     output: || {
         let failure = json!({

@@ -37,6 +37,28 @@ fn a_message_is_sent_in_the_name_of_a_session_that_the_caller_makes() {
 }
 
 #[test]
+fn a_message_without_a_protocol_is_a_text() {
+    let broker = Broker::secured();
+    let team = broker.project("team", &json!({}));
+    let bob = team.agent("bob");
+    for payload in [json!("hello"), json!({"text": "hello"})] {
+        team.posts(
+            &team.key,
+            &json!({"from": "reporter", "recipient_id": "bob", "payload": payload}),
+        );
+        let seen = bob.sees(["hello"]);
+        assert_eq!(
+            (&seen[0]["protocol_name"], &seen[0]["protocol_version"]),
+            (&json!("text"), &json!("1.0.0"))
+        );
+    }
+    team.posts(&team.key, &json!({"from": "reporter", "payload": "to all"}));
+    bob.sees(["to all"]);
+    let found = team.gets("protocols/text/1.0.0");
+    assert_eq!(found["schema"]["required"], json!(["text"]), "{found}");
+}
+
+#[test]
 fn sending_leaves_the_connection_of_the_sender_alone() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));

@@ -287,6 +287,7 @@ fn every_call_of_a_prompt_succeeds() {
         ("PROTOCOL", "note"),
         ("VERSION", "1.0.0"),
         (r#""payload": {}"#, r#""payload": {"text": "hi"}"#),
+        ("YOUR TEXT", "hi"),
         (r#""wait_for": "delivered""#, r#""wait_for": "queued""#),
         (r#""wait_seconds": 50"#, r#""wait_seconds": 0"#),
         (r#""timeout_seconds": 50"#, r#""timeout_seconds": 0"#),

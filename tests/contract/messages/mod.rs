@@ -9,4 +9,5 @@ mod receipts;
 mod receiving;
 mod redelivery;
 mod reports;
+mod texts;
 mod threads;

@@ -5,6 +5,8 @@
 //! appends the message under the same key, so that every repeat finds the first message there; (3) the sender's store
 //! keeps the result. A replica that dies in between leaves the reservation, and the repeat does the rest.
 
+use std::sync::Arc;
+
 use super::{
     ProjectHandle,
     sending::{Attempt, CrossProjectSend, PreparedSend, SendRequest, check_speaks},
@@ -52,8 +54,8 @@ impl ProjectHandle {
         let (name, version) = (request.protocol_name, request.protocol_version);
         let (ours, theirs) = (self.0.catalog.get(name, version), remote.0.catalog.get(name, version));
         let protocol = match theirs.as_ref().or(ours.as_ref()) {
-            Some(protocol) => protocol,
-            None => &self.protocol(name, version)?,
+            Some(protocol) => Arc::clone(protocol),
+            None => self.protocol(name, version)?,
         };
         let found = remote.find(address);
         let found = found.ok_or_else(|| BrokerError::from(MissingSession::remote(address)));
@@ -61,9 +63,10 @@ impl ProjectHandle {
         if let Recipients::One(member) = &found {
             check_speaks(member, address, &protocol.record, |_| Vec::new())?;
         }
-        for protocol in [&ours, &theirs].into_iter().flatten() {
-            protocol.schema.validate_within(&request.work, request.payload)?;
+        if let Some(ours) = ours.filter(|_| theirs.is_some()) {
+            ours.schema.validate_within(&request.work, request.payload)?;
         }
+        protocol.schema.validate_within(&request.work, request.payload)?;
         let mut submission = self.submission(sender, found, request);
         submission.draft = submission.draft.with_origin(self.0.id.clone());
         Ok(PreparedSend::CrossProject(Box::new(CrossProjectSend {

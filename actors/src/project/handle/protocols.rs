@@ -42,7 +42,9 @@ impl ProjectHandle {
             metadata,
             registered_by,
         } = definition;
-        builtin::refuse(name.as_str())?;
+        if self.0.catalog.versions(name.as_str(), 1).is_empty() {
+            builtin::check_register(name.as_str())?;
+        }
         let registered_at_ms = now().unix_ms;
         let record = ProtocolRecord {
             name,
@@ -77,16 +79,16 @@ impl ProjectHandle {
             version: version.chars().take(80).collect(),
             versions,
         };
-        if let Some(found) = builtin::by_name(name) {
-            let known = found.version_text.to_string();
-            return if known == version {
-                Ok(Arc::clone(found))
-            } else {
-                Err(not_found(vec![known]))
-            };
+        if let Some(found) = self.0.catalog.get(name, version) {
+            return Ok(found);
         }
-        let found = self.0.catalog.get(name, version);
-        found.ok_or_else(|| not_found(self.0.catalog.versions(name, BrokerError::VERSIONS_LEN_MAX)))
+        let builtin = builtin::by_name(name);
+        if let Some(found) = builtin.filter(|builtin| *builtin.version_text == *version) {
+            return Ok(Arc::clone(found));
+        }
+        let mut versions = self.0.catalog.versions(name, BrokerError::VERSIONS_LEN_MAX);
+        versions.extend(builtin.map(|builtin| builtin.version_text.to_string()));
+        Err(not_found(versions))
     }
 
     /// A page of the registered protocols. A built-in one is found by its name alone.
@@ -96,7 +98,8 @@ impl ProjectHandle {
     pub fn discover_protocols(&self, query: &DiscoverQuery) -> Result<DiscoverPage, BrokerError> {
         let page = self.0.catalog.discover(query)?;
         let named = query.name.as_ref().and_then(|name| builtin::by_name(name.as_str()));
-        Ok(named.map_or(page, |builtin| DiscoverPage::of_one(builtin, query)))
+        let unregistered = named.filter(|_| page.protocols.is_empty());
+        Ok(unregistered.map_or(page, |builtin| DiscoverPage::of_one(builtin, query)))
     }
 
     /// The number of registered protocol versions.

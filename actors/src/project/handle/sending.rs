@@ -186,7 +186,7 @@ impl ProjectHandle {
     /// Checks and encodes a message for one recipient. Nothing is accepted yet.
     ///
     /// # Errors
-    /// `forbidden` for a built-in protocol, `protocol_not_found`, `session_not_found`, `incompatible_protocol`,
+    /// `forbidden` for a protocol of the broker's own messages, `protocol_not_found`, `session_not_found`, `incompatible_protocol`,
     /// `payload_invalid`; for a recipient in another project also `cross_project_disabled`, `cross_project_forbidden`, `rate_limited`.
     pub fn prepare_direct(
         &self,
@@ -297,7 +297,7 @@ impl ProjectHandle {
     /// Checks and encodes a message for all sessions that a filter selects. Nothing is accepted yet.
     ///
     /// # Errors
-    /// `forbidden` for a built-in protocol, `protocol_not_found`, `payload_invalid`.
+    /// `forbidden` for a protocol of the broker's own messages, `protocol_not_found`, `payload_invalid`.
     pub fn prepare_broadcast(
         &self,
         sender: &Arc<Member>,

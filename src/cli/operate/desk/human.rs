@@ -88,7 +88,7 @@ impl HumanFlags {
 }
 
 /// The name of the user of this process, as its environment says.
-fn user_name() -> String {
+pub fn user_name() -> String {
     let named = ["USER", "LOGNAME", "USERNAME"].map(std::env::var);
     let mut named = named.into_iter().flatten().filter(|name| !name.is_empty());
     named.next().unwrap_or_else(|| NAME_DEFAULT.to_owned())

@@ -12,6 +12,8 @@ mod watch;
 
 use clap::{ArgMatches, Command};
 
+pub(super) use human::user_name;
+
 use super::job::Job;
 use crate::cli::output::EXIT_CODES;
 
