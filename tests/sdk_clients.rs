@@ -335,7 +335,9 @@ impl Client {
             .iter()
             .flat_map(|key| ["--enable-auth", "--admin-key", key])
             .collect();
-        let broker = BrokerProcess::start(&[&["--heartbeat-interval", HEARTBEAT_INTERVAL], &keys[..]].concat());
+        // Clients check results against the schemas that this list has.
+        let settings = ["--tools=full", "--heartbeat-interval", HEARTBEAT_INTERVAL];
+        let broker = BrokerProcess::start(&[&settings, &keys[..]].concat());
         let (succeeded, said) = self.run_client(scenario, broker.address, key);
         let log = broker.stop();
         assert!(succeeded, "{scenario} failed\n{said}\nthe broker said\n{log}");
@@ -346,7 +348,7 @@ impl Client {
         if !self.is_installed_for(scenario) {
             return;
         }
-        let cluster = ClusterScript::start(&["--heartbeat-interval", HEARTBEAT_INTERVAL]);
+        let cluster = ClusterScript::start(&["--tools=full", "--heartbeat-interval", HEARTBEAT_INTERVAL]);
         let (succeeded, said) = self.run_client(scenario, cluster.balancer, None);
         assert!(succeeded, "{scenario} failed\n{said}");
         let served = sessions_of_replicas(cluster.balancer);
@@ -436,7 +438,7 @@ impl LocalUser {
         Self(folder)
     }
 
-    fn environment(&self) -> [(&'static str, PathBuf); 5] {
+    fn environment(&self) -> [(&'static str, PathBuf); 6] {
         [
             ("HOME", self.0.clone()),
             ("XDG_RUNTIME_DIR", self.0.join("run")),
@@ -444,6 +446,8 @@ impl LocalUser {
             ("MCP_BROKER_PORT", "0".into()),
             // Where a scenario waits for a progress notification.
             ("MCP_BROKER_HEARTBEAT_INTERVAL", HEARTBEAT_INTERVAL.into()),
+            // Scenarios look at every tool.
+            ("MCP_BROKER_TOOLS", "full".into()),
         ]
     }
 

@@ -85,6 +85,7 @@ pub fn member_key(expires_at_ms: Option<u64>) -> NewKey {
         label: None,
         scope: Scope::Member,
         human: None,
+        tools: None,
         expires_at_ms,
     }
 }

@@ -54,6 +54,15 @@ pub enum KeyScope {
     Observer,
 }
 
+/// How many of the broker's own tools the callers of a key are listed.
+#[derive(ToSchema)]
+#[schema(rename_all = "lowercase")]
+pub enum ToolSet {
+    Core,
+    Agent,
+    Full,
+}
+
 /// What a caller may do: administer the broker, or what a key of that scope may.
 #[derive(ToSchema)]
 #[schema(rename_all = "lowercase")]

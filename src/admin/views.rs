@@ -7,7 +7,10 @@ use std::ops::Bound;
 use actors::{
     broker::Keyring,
     clock::rfc3339_text,
-    model::{AuditEntry, Grant, IssuedKey, KeyId, KeyRecord, KeyStatus, PageRoom, ProjectId, ProjectRecord, SessionId},
+    model::{
+        AuditEntry, Grant, IssuedKey, KeyId, KeyRecord, KeyStatus, PageRoom, ProjectId, ProjectRecord, SessionId,
+        ToolSet,
+    },
 };
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -255,6 +258,10 @@ pub struct Key {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, value_type = Option<Vec<schemas::Role>>)]
     pub roles: Option<Vec<String>>,
+    /// The tools that its callers are listed; without it those of the setting `tools`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, value_type = Option<schemas::ToolSet>)]
+    pub tools: Option<&'static str>,
     #[schema(value_type = schemas::KeyStatus)]
     pub status: &'static str,
     #[schema(format = DateTime)]
@@ -282,6 +289,7 @@ impl Key {
             scope: key.scope.as_str(),
             human: key.human.as_ref().map(|human| human.name.to_string()),
             roles: key.human.as_ref().map(|human| human.roles.clone()),
+            tools: key.tools.map(ToolSet::as_str),
             status: status.as_str(),
             created_at: rfc3339_text(key.created_at_ms),
             expires_at: ends.map(rfc3339_text),

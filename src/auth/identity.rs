@@ -13,7 +13,7 @@ use actors::{
     broker::Principal,
     clock::Now,
     metrics::{METRICS, RateLimitKind},
-    model::{BrokerError, Owner, Scope, SessionId},
+    model::{BrokerError, Owner, Scope, SessionId, ToolSet},
     project::ProjectHandle,
     rate::RateLimit,
 };
@@ -49,6 +49,16 @@ impl Identity {
     /// What the caller may do.
     pub fn scope(&self) -> Scope {
         self.principal.scope
+    }
+
+    /// The tools that the caller is listed, where the setting is `by_setting`.
+    pub fn tools(&self, by_setting: ToolSet) -> ToolSet {
+        self.principal.tools.unwrap_or(by_setting)
+    }
+
+    /// Whether the caller has no credential: it may do all that its scope says, and is not known to administer anything.
+    pub fn is_keyless(&self) -> bool {
+        self.principal.only_project.is_none() && *self.owner() != Owner::operator()
     }
 
     /// The owner whose sessions have to be among sender and recipients of the messages that the caller may see; None for a

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use actors::model::KeyDigest;
+use actors::model::{KeyDigest, ToolSet};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
@@ -128,6 +128,10 @@ impl Choosable for RedisFallback {
 
 impl Choosable for ClarifyBy {
     const SHAPE: Shape = Shape::One("WAYS");
+}
+
+impl Choosable for ToolSet {
+    const SHAPE: Shape = Shape::One("SET");
 }
 
 impl Choosable for GatewayCommands {

@@ -7,7 +7,10 @@ use std::{
     time::Duration,
 };
 
-use actors::{model::KeyDigest, storage::TARGETS_MAX};
+use actors::{
+    model::{KeyDigest, ToolSet},
+    storage::TARGETS_MAX,
+};
 
 use super::{
     backends::BackendDefaults,
@@ -277,6 +280,12 @@ settings! {
     /// person is at the desk and where the client offers it; `client,desk` by that form first, beside the desk.
     clarify_by: ClarifyBy = "desk,client", Choice(CLARIFY_WAYS);
 
+    /// How many of the broker's own tools agents are listed; a key may say otherwise. `agent`: at most 18 tools with their common
+    /// arguments, in 2,500 tokens; administration for keys of scope `admin`. `core`: the eight that join, send, receive,
+    /// acknowledge and ask. `full`: every tool with every argument and the schema of its result. A tool can be called by its
+    /// name whether it is listed or not.
+    tools: ToolSet = "agent", Choice(TOOL_SETS);
+
     /// Time between two heartbeats that clients are told to keep. Must be shorter than `stale_threshold`.
     heartbeat_interval: Duration = "10s", Span(millis(100)..=hours(1));
 
@@ -334,6 +343,12 @@ const CLARIFY_WAYS: &[(&str, ClarifyBy)] = &[
     ("desk,client", ClarifyBy::DeskThenClient),
     ("client,desk", ClarifyBy::ClientThenDesk),
     ("client", ClarifyBy::ClientThenDesk),
+];
+
+const TOOL_SETS: &[(&str, ToolSet)] = &[
+    (ToolSet::Core.as_str(), ToolSet::Core),
+    (ToolSet::Agent.as_str(), ToolSet::Agent),
+    (ToolSet::Full.as_str(), ToolSet::Full),
 ];
 
 const GATEWAY_COMMANDS: &[(&str, GatewayCommands)] = &[

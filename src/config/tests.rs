@@ -213,6 +213,7 @@ const REFUSED_VALUES: &[(&str, &[&str])] = &[
     ("queue_capacity", &["0", "1e3", "18446744073709551616"]),
     ("queue_warning", &["0", "1.01", "NaN", "-0.5", "90%"]),
     ("clarify_by", &["mail", "desk, client"]),
+    ("tools", &["all", "Full"]),
     ("max_payload_mb", &["0", "65", "10MB"]),
     ("delivery_limit", &["0", "1001"]),
     (

@@ -9,10 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use actors::{
-    faults,
-    model::{Scope, SessionName},
-};
+use actors::{faults, model::SessionName};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     io::Errno,
@@ -23,7 +20,7 @@ use super::{
     dial::{Dial, DialError, Dialed, FRAME_LEN_MAX},
     identity::Naming,
     lines::{self, Lines},
-    refusal,
+    own_answers, refusal,
     replay::{Opening, Purpose, Session},
     requests::{Effect, Request},
     shared::{GOODBYE_ID, Link, Lists, RENEWED_ID, Shared, Stage, State},
@@ -32,7 +29,7 @@ use super::{
 };
 use crate::{
     local::hello::HelloResult,
-    mcp::{backend_instructions::after_own, handshake::INSTRUCTIONS, lists::Audience, rpc::Params},
+    mcp::{backend_instructions::after_own, handshake::INSTRUCTIONS, rpc::Params},
 };
 
 /// The pause before the second attempt to connect. It doubles up to the maximum.
@@ -48,13 +45,6 @@ const WRITE_CHECK: Duration = Duration::from_millis(500);
 const BATCH_BYTES: usize = 256 * 1024;
 /// The code with which the broker closes a connection whose session another one has taken over.
 const TAKEN_OVER: u64 = 4001;
-
-/// The audience that the front's own lists are for: an agent of this user.
-pub const AUDIENCE: Audience = Audience {
-    is_multi_project: true,
-    has_backends: false,
-    scope: Scope::Member,
-};
 
 /// The thread of the connection.
 pub struct BrokerSide {
@@ -256,7 +246,7 @@ impl BrokerSide {
         let opening = state.replay.opening(state.name.as_ref(), &metadata, hello.is_none());
         let lists_changed = hello.is_some_and(|hello| {
             state.note_introduction(Some(after_own(INSTRUCTIONS, &hello.backend_instructions)));
-            state.note_lists(hello.lists != AUDIENCE.digest())
+            state.note_lists(hello.lists != own_answers::AUDIENCE.digest())
         });
         state.link = Some(link);
         state.is_open = false;
@@ -363,7 +353,7 @@ impl BrokerSide {
                     .event(&format!("the name was refused: {}", excerpt(frame))),
             },
             Purpose::Lists => {
-                let own = AUDIENCE.list("tools/list", &Params::default(), true);
+                let own = own_answers::AUDIENCE.list("tools/list", &Params::default(), true);
                 let theirs = broker_frame::result_text(frame);
                 let differs = own.and_then(Result::ok).as_deref() != theirs.map(str::as_bytes);
                 if state.note_lists(differs) {

@@ -24,6 +24,7 @@ mod wake;
 
 use std::{io::Read, os::unix::net::UnixStream, sync::Arc, time::Duration};
 
+use actors::model::{Scope, ToolSet};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use broker_side::BrokerSide;
@@ -31,6 +32,8 @@ use client_side::ClientSide;
 use dial::Dial;
 use shared::{Lists, Shared, State};
 use threads::spawn;
+
+use crate::mcp::tools;
 
 pub use identity::{Identity, Naming};
 pub use log::Log;
@@ -59,6 +62,11 @@ pub struct Options {
     pub awaits_introduction: bool,
     /// The log of all fronts.
     pub log: Log,
+}
+
+/// The tools that a broker of this version has for agents, whether it lists them or not.
+pub fn own_tools() -> serde_json::Value {
+    tools::list(true, false, Scope::Member, ToolSet::Full)
 }
 
 /// Serves the client until it ends, and ends the process.

@@ -2,11 +2,13 @@
 
 use std::borrow::Cow;
 
-use actors::json::replace_values;
+use actors::{
+    json::replace_values,
+    model::{Scope, ToolSet},
+};
 use serde_json::{Value, json};
 
 use super::{
-    broker_side::AUDIENCE,
     identity::CLAUDE_CODE,
     shared::{Lists, State},
 };
@@ -16,9 +18,17 @@ use crate::mcp::{
         ALREADY_INITIALIZED, Introduction, check_is_object, check_params, discover_result, initialize_result,
         with_changing_lists, with_name,
     },
-    lists::result_text,
+    lists::{Audience, result_text},
     rpc::{INVALID_REQUEST, Params, RpcError},
     version::{ClientInfo, RequestMeta},
+};
+
+/// The audience that the front's own lists are for: an agent of this user.
+pub const AUDIENCE: Audience = Audience {
+    is_multi_project: true,
+    has_backends: false,
+    scope: Scope::Member,
+    tools: ToolSet::Agent,
 };
 
 /// Which generations of MCP the front offers.

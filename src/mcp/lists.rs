@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, sync::OnceLock};
 
-use actors::model::Scope;
+use actors::model::{Scope, ToolSet};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -12,9 +12,10 @@ use super::{
     reply::with_era_members,
     resources,
     rpc::{Params, RpcError},
+    service::Service,
     tools,
 };
-use crate::json::write_json;
+use crate::{auth::Identity, json::write_json};
 
 /// How long a client may cache the lists, in milliseconds. They change only with the version of the broker.
 const LIST_TTL_MS: u64 = 3_600_000;
@@ -40,9 +41,28 @@ pub struct Audience {
     pub has_backends: bool,
     /// The scope of the callers. They do not see the tools that they may not call.
     pub scope: Scope,
+    /// The tools that they are listed.
+    pub tools: ToolSet,
 }
 
 impl Audience {
+    /// The audience of a caller whose project has backends or has none.
+    pub fn of(service: &Service, identity: &Identity, has_backends: bool) -> Self {
+        let tools = identity.tools(service.tools);
+        let scope = identity.scope();
+        Self {
+            is_multi_project: service.admin.is_multi_project(),
+            has_backends,
+            // Without a key every caller may administer: an agent is not listed the tools for it.
+            scope: if identity.is_keyless() && tools < ToolSet::Full {
+                scope.min(Scope::Member)
+            } else {
+                scope
+            },
+            tools,
+        }
+    }
+
     /// The result of a method that lists something; `None` for all other methods.
     ///
     /// # Errors
@@ -75,11 +95,11 @@ impl Audience {
     /// The result of `tools/list`. It is long and requested by every client, so it is serialized once.
     fn tool_list(self, is_modern: bool) -> &'static [u8] {
         type CachedList = OnceLock<Vec<u8>>;
-        static LISTS: [[CachedList; 8]; Scope::ALL.len()] =
-            [const { [const { CachedList::new() }; 8] }; Scope::ALL.len()];
+        static LISTS: [[[CachedList; 8]; Scope::ALL.len()]; ToolSet::ALL.len()] =
+            [const { [const { [const { CachedList::new() }; 8] }; Scope::ALL.len()] }; ToolSet::ALL.len()];
         let [multi, backends, modern] = [self.is_multi_project, self.has_backends, is_modern].map(usize::from);
-        LISTS[self.scope as usize][multi | backends << 1 | modern << 2].get_or_init(|| {
-            let tools = json!({"tools": tools::list(self.is_multi_project, self.has_backends, self.scope)});
+        LISTS[self.tools as usize][self.scope as usize][multi | backends << 1 | modern << 2].get_or_init(|| {
+            let tools = json!({"tools": tools::list(self.is_multi_project, self.has_backends, self.scope, self.tools)});
             result_text(cacheable(tools, LIST_TTL_MS, "private"), is_modern)
         })
     }
@@ -87,9 +107,9 @@ impl Audience {
     /// Sixteen hexadecimal digits that tell the lists of two builds apart: the first of the SHA-256 of all lists, in both
     /// eras, without those of backends.
     pub fn digest(self) -> &'static str {
-        static DIGESTS: [[OnceLock<String>; 2]; Scope::ALL.len()] =
-            [const { [const { OnceLock::new() }; 2] }; Scope::ALL.len()];
-        DIGESTS[self.scope as usize][usize::from(self.is_multi_project)].get_or_init(|| {
+        static DIGESTS: [[[OnceLock<String>; 2]; Scope::ALL.len()]; ToolSet::ALL.len()] =
+            [const { [const { [const { OnceLock::new() }; 2] }; Scope::ALL.len()] }; ToolSet::ALL.len()];
+        DIGESTS[self.tools as usize][self.scope as usize][usize::from(self.is_multi_project)].get_or_init(|| {
             let without = Self {
                 has_backends: false,
                 ..self
@@ -117,17 +137,6 @@ impl Audience {
     }
 }
 
-/// As [`Audience::digest`].
-pub fn lists_digest(is_multi_project: bool, scope: Scope) -> String {
-    Audience {
-        is_multi_project,
-        has_backends: false,
-        scope,
-    }
-    .digest()
-    .to_owned()
-}
-
 /// A result as text, with the members that every result of its era has.
 pub fn result_text(result: Value, is_modern: bool) -> Vec<u8> {
     let mut text = Vec::new();
@@ -153,10 +162,29 @@ mod tests {
 
     #[test]
     fn the_digest_tells_the_lists_of_audiences_apart() {
-        let digest = lists_digest(true, Scope::Member);
-        assert_eq!(digest, lists_digest(true, Scope::Member));
+        let agent = Audience {
+            is_multi_project: true,
+            has_backends: false,
+            scope: Scope::Member,
+            tools: ToolSet::Full,
+        };
+        let digest = agent.digest();
         assert!(digest.len() == 16 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()));
-        assert_ne!(digest, lists_digest(false, Scope::Member));
-        assert_ne!(digest, lists_digest(true, Scope::Observer));
+        for other in [
+            Audience {
+                is_multi_project: false,
+                ..agent
+            },
+            Audience {
+                scope: Scope::Observer,
+                ..agent
+            },
+            Audience {
+                tools: ToolSet::Core,
+                ..agent
+            },
+        ] {
+            assert_ne!(digest, other.digest());
+        }
     }
 }

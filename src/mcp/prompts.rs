@@ -373,7 +373,7 @@ mod tests {
 
     use actors::{model::BrokerError, registry::Schema};
 
-    use actors::model::Scope;
+    use actors::model::{Scope, ToolSet};
 
     use super::*;
     use crate::mcp::{rpc, tools};
@@ -472,7 +472,9 @@ mod tests {
 
     #[test]
     fn the_calls_in_the_texts_match_the_tools() {
-        let tools = tools::list(true, true, Scope::Operator);
+        let tools = tools::list(true, true, Scope::Operator, ToolSet::Full);
+        let of_agents = tools::list(false, false, Scope::Member, ToolSet::Agent);
+        let is_listed = |name: &str| of_agents.as_array().unwrap().iter().any(|tool| tool["name"] == name);
         for (prompt, text) in rendered() {
             let calls = text.lines().filter_map(|line| line.strip_prefix("    "));
             let mut count = 0;
@@ -480,6 +482,7 @@ mod tests {
                 let (name, arguments) = call.split_once(' ').unwrap();
                 let tool = tools.as_array().unwrap().iter().find(|tool| tool["name"] == name);
                 let tool = tool.unwrap_or_else(|| panic!("{prompt}: no such tool: {call}"));
+                assert!(is_listed(name), "{prompt}: no agent sees this tool: {call}");
                 let schema = Schema::compile(&tool["inputSchema"]).unwrap();
                 assert_eq!(schema.validate(arguments), Ok(()), "{prompt}: {call}");
                 count += 1;
@@ -490,7 +493,7 @@ mod tests {
 
     #[test]
     fn the_names_in_the_texts_are_those_of_the_tools() {
-        let mut known: BTreeSet<String> = words(&tools::list(true, true, Scope::Operator).to_string());
+        let mut known: BTreeSet<String> = words(&tools::list(true, true, Scope::Operator, ToolSet::Full).to_string());
         let errors = [
             BrokerError::SessionTakenOver,
             BrokerError::PayloadInvalid { failures: Vec::new() },

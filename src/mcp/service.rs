@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use actors::model::{ProjectId, ReplicaId};
+use actors::model::{ProjectId, ReplicaId, ToolSet};
 
 use super::{
     client_input::ClarifyBy, framing::Framing, list_changes::ListChanges, outbox::Outbox, request_state::StateSigner,
@@ -29,6 +29,8 @@ pub struct Service {
     pub outbound: Arc<Budget>,
     /// By which ways `clarify` reaches people.
     pub clarify_by: ClarifyBy,
+    /// The tools that callers are listed whose keys do not say which.
+    pub tools: ToolSet,
     /// How long calls of backends may go on when the broker stops.
     pub call_drain: Duration,
     /// Signs the state that clients carry between rounds.
@@ -36,7 +38,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Without tasks. `replica` is part of the ids of tasks and of signed states.
+    /// Without tasks, with the default of `tools`. `replica` is part of the ids of tasks and of signed states.
     ///
     /// # Errors
     /// If the system has no random numbers.
@@ -57,6 +59,7 @@ impl Service {
             lists: ListChanges::default(),
             outbound,
             clarify_by,
+            tools: ToolSet::default(),
             call_drain,
             state_signer: StateSigner::random(replica)?,
         })

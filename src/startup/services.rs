@@ -35,7 +35,7 @@ impl Services {
         let audit = Audit::new(broker.clone());
         let auth = Authenticator::new(broker.clone(), policy, Arc::clone(&audit));
         let admin = Arc::new(Administration::new(broker.clone(), audit, config.enable_multi_project));
-        let service = Service::new(
+        let mut service = Service::new(
             config.max_payload_bytes(),
             config.heartbeat_interval,
             Arc::clone(&admin),
@@ -44,6 +44,7 @@ impl Services {
             settings::clarify_by(config),
             settings::call_drain(config),
         )?;
+        service.tools = config.tools;
         Ok(Self {
             auth: Arc::new(auth),
             admin,

@@ -245,12 +245,15 @@ fn a_front_does_not_take_back_a_name_that_another_has_taken_over() {
 #[test]
 fn the_lists_of_another_broker_replace_those_of_the_front() {
     let user = Home::new();
-    let mut front = user.front().env("MCP_BROKER_ENABLE_MULTI_PROJECT", "false").start();
+    let mut front = user.front().env("MCP_BROKER_TOOLS", "core").start();
     front.initialize("x");
     front.notification("notifications/tools/list_changed");
     let listed = front.request("tools/list", &json!({}));
     let tools = listed["result"]["tools"].as_array().unwrap();
-    assert!(tools.iter().all(|tool| tool["name"] != "create_project"), "{listed}");
+    assert_eq!(tools.len(), 8, "{listed}");
+    assert!(tools.iter().all(|tool| tool["name"] != "yap"), "{listed}");
+    // What is not listed is called all the same.
+    front.calls("heartbeat", &json!({}));
 }
 
 #[test]

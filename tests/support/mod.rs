@@ -312,6 +312,8 @@ impl Broker {
             .args(["serve", "--port=0"])
             .args(place.flags())
             .args(socket)
+            // Results are checked against the schemas that this list has.
+            .args(Some("--tools=full").filter(|_| !flags.iter().any(|flag| flag.starts_with("--tools="))))
             .args(flags)
             .stdin(Stdio::null())
             .stdout(Stdio::null())

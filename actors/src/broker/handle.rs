@@ -138,6 +138,7 @@ impl BrokerHandle {
             label: None,
             scope: Scope::Admin,
             human: None,
+            tools: None,
             expires_at_ms: None,
         };
         record.add_key(&made, &key, now_ms)?;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    model::{CredentialStatus, KeyDigest, KeyHuman, KeyId, KeyRecord, Owner, ProjectId, ProjectRecord, Scope},
+    model::{CredentialStatus, KeyDigest, KeyHuman, KeyId, KeyRecord, Owner, ProjectId, ProjectRecord, Scope, ToolSet},
     rate::RateLimit,
 };
 
@@ -21,6 +21,8 @@ pub struct Principal {
     pub scope: Scope,
     /// The person in whose name it answers questions, if its scope is `answer`.
     pub human: Option<KeyHuman>,
+    /// The tools that it is listed; None: those of the setting.
+    pub tools: Option<ToolSet>,
     /// The only project in which it may act; None: any.
     pub only_project: Option<ProjectId>,
     /// Until when its credential is valid.
@@ -124,6 +126,7 @@ impl Keyring {
                 audit_name: audit_name_of_key(&record.id, &known.id).into(),
                 scope: known.scope,
                 human: known.human.clone(),
+                tools: known.tools,
                 only_project: Some(record.id.clone()),
                 status: CredentialStatus::valid_until(until),
                 rate: RateLimit::from_per_minute(self.requests_per_minute),
@@ -156,6 +159,7 @@ mod tests {
             label: None,
             scope: Scope::Member,
             human: None,
+            tools: None,
             expires_at_ms: None,
         };
         record.add_key(&made, &wanted, NOW).unwrap();

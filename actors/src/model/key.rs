@@ -16,7 +16,7 @@ use subtle::ConstantTimeEq;
 
 pub use human::KeyHuman;
 
-use super::{BrokerError, ProjectId};
+use super::{BrokerError, ProjectId, ToolSet};
 
 /// What a caller may do; each scope includes the ones before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -219,6 +219,9 @@ pub struct KeyRecord {
     /// Of a key of scope `answer`: the person who holds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub human: Option<KeyHuman>,
+    /// The tools that its callers are listed; None: those of the setting.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<ToolSet>,
     pub digest: KeyDigest,
     /// Times are milliseconds since the Unix epoch.
     pub created_at_ms: u64,
@@ -472,6 +475,7 @@ mod tests {
             label: None,
             scope: Scope::Member,
             human: None,
+            tools: None,
             digest: KeyDigest::of_key("x"),
             created_at_ms: 0,
             expires_at_ms: None,

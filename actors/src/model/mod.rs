@@ -17,6 +17,7 @@ mod protocol;
 mod question;
 mod receipt;
 mod session;
+mod tool_set;
 mod trace;
 mod version;
 mod wake;
@@ -61,6 +62,7 @@ pub use session::{
     ALIASES_LEN_MAX, AUTOMATIC_NAME, HUMAN_KIND, Holder, PresenceTimeouts, SessionRecord, SessionStatus,
     is_conversation, is_name_automatic,
 };
+pub use tool_set::ToolSet;
 pub use trace::TraceContext;
 pub use version::{accepts_version, are_compatible};
 pub use wake::{

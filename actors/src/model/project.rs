@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ApiKey, BrokerError, CrossProjectSide, KeyHuman, KeyId, KeyRecord, KeyStatus, MissingGrant, Owner, ProjectId, Scope,
+    ApiKey, BrokerError, CrossProjectSide, KeyHuman, KeyId, KeyRecord, KeyStatus, MissingGrant, Owner, ProjectId,
+    Scope, ToolSet,
 };
 
 pub use grants::Grant;
@@ -125,6 +126,8 @@ pub struct NewKey {
     pub scope: Scope,
     /// The person who holds it: with scope `answer`, and only then.
     pub human: Option<KeyHuman>,
+    /// The tools that its callers are listed; None: those of the setting.
+    pub tools: Option<ToolSet>,
     /// Milliseconds since the Unix epoch.
     pub expires_at_ms: Option<u64>,
 }
@@ -278,6 +281,7 @@ impl ProjectRecord {
             label: wanted.label.clone(),
             scope: wanted.scope,
             human: wanted.human.clone(),
+            tools: wanted.tools,
             digest: made.key.digest(),
             created_at_ms: now_ms,
             expires_at_ms: wanted.expires_at_ms,

@@ -165,6 +165,7 @@ fn a_key_that_replaces_another_resumes_its_sessions() {
             label: None,
             scope: Scope::Admin,
             human: None,
+            tools: None,
             expires_at_ms: None,
         };
         let other = world.broker.add_key(&id, other).await.unwrap();
@@ -280,6 +281,7 @@ fn a_name_whose_last_key_has_ended_is_free_and_its_messages_become_dead_letters(
             label: None,
             scope: Scope::Member,
             human: None,
+            tools: None,
             expires_at_ms: None,
         };
         let [lost, other] = [(); 2].map(|()| wanted());

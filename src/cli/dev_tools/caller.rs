@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::cli::error::CliError;
+use crate::front;
 use crate::local::{
     AttachError, Instance, LineClient, LocalPaths, RequestError, StartPolicy, attach,
     hello::{Hello, HelloResult},
@@ -45,6 +46,18 @@ pub struct Answer {
     pub value: Value,
 }
 
+/// Adds what the list for agents leaves out: the broker's own tools can be called by name, with all of their arguments.
+fn with_unlisted(mut listed: Vec<Tool>) -> Vec<Tool> {
+    let own: Vec<Tool> = serde_json::from_value(front::own_tools()).unwrap_or_default();
+    for tool in own {
+        match listed.iter_mut().find(|known| known.name == tool.name) {
+            Some(known) => *known = tool,
+            None => listed.push(tool),
+        }
+    }
+    listed
+}
+
 impl Caller {
     /// Connects to a broker that runs.
     ///
@@ -78,7 +91,7 @@ impl Caller {
                 cursor => params = json!({ "cursor": cursor }),
             }
         }
-        Ok(tools)
+        Ok(with_unlisted(tools))
     }
 
     /// The tools of the broker.

@@ -111,6 +111,16 @@ fn keys() -> Command {
             .requires("human"),
         )
         .arg(
+            text(
+                "tools",
+                "SET",
+                "The tools that agents with the new key are listed: core, agent or full\n[default: as the broker's setting]",
+            )
+            .value_parser(PossibleValuesParser::new(["core", "agent", "full"]))
+            .hide_possible_values(true)
+            .requires("create"),
+        )
+        .arg(
             duration(
                 "expires-in",
                 1..=DURATION_SECONDS_MAX,

@@ -183,6 +183,7 @@ fn keys(path: &str, matches: &ArgMatches) -> (ApiRequest, View) {
     if let Some(roles) = many(matches, "role") {
         body.insert("roles".to_owned(), json!(roles));
     }
+    insert_flag(&mut body, "tools", matches.get_one::<String>("tools"));
     insert_flag(&mut body, "expires_in_seconds", matches.get_one::<u64>("expires-in"));
     (
         ApiRequest::new(Method::POST, path.to_owned()).with_body(Value::Object(body)),

@@ -107,6 +107,7 @@ pub struct Key {
     pub human: Option<String>,
     #[serde(default)]
     pub roles: Vec<String>,
+    pub tools: Option<String>,
     pub status: String,
     pub created_at: Option<String>,
     pub expires_at: Option<String>,

@@ -216,6 +216,9 @@ fn key_created(answer: &KeyCreated) -> String {
     if key.human.is_some() {
         table.row(["person", person(key).as_str()]);
     }
+    if let Some(tools) = &key.tools {
+        table.row(["tools", tools.as_str()]);
+    }
     table.row(["expires", key.expires_at.as_deref().unwrap_or("never")]);
     table.row(["api key", answer.api_key.as_str()]);
     format!("{table}\nKeep this key now: it is not shown again.\n")

@@ -13,7 +13,7 @@ use actors::{
     clock::{millis, now},
     model::{
         BrokerError, ConfigChanges, KeyHuman, KeyId, NewKey, NewProject, ProjectChanges, ProjectConfig, ProjectId,
-        ProtocolName, Scope,
+        ProtocolName, Scope, ToolSet,
     },
 };
 use serde::{Deserialize, Deserializer, de::Error};
@@ -302,6 +302,9 @@ pub struct CreateKey {
     /// With scope `answer`: roles of that person, to which questions may be addressed.
     #[schema(value_type = Option<Vec<schemas::Role>>, max_items = 16)]
     roles: Option<Vec<String>>,
+    /// The tools that callers with the key are listed; the default is the setting `tools` of the broker.
+    #[schema(value_type = Option<schemas::ToolSet>)]
+    tools: Option<String>,
     /// At most ten years. Without it the key does not expire.
     #[schema(value_type = Option<usize>, minimum = 1, maximum = 315_360_000)]
     expires_in_seconds: Option<u64>,
@@ -327,6 +330,7 @@ pub async fn add_key(
         scope,
         human,
         roles,
+        tools,
         expires_in_seconds,
     } = body;
     let scope = match scope.as_deref() {
@@ -341,6 +345,9 @@ pub async fn add_key(
         (None, None) => None,
         (None, Some(_)) => return Err(BrokerError::invalid("roles", "only with human").into()),
     };
+    let tools = tools
+        .map(|word| ToolSet::parse(&word).ok_or_else(|| BrokerError::invalid("tools", "core, agent or full")))
+        .transpose()?;
     let most = KEY_LIFE_MAX.as_secs();
     let expires_in = match expires_in_seconds {
         Some(seconds) if !(1..=most).contains(&seconds) => {
@@ -352,6 +359,7 @@ pub async fn add_key(
         label,
         scope,
         human,
+        tools,
         expires_at_ms: expires_in.map(|life| now().unix_ms + millis(life)),
     };
     let created = admin.add_key(&by, &parse_project_id(&path)?, wanted).await?;

@@ -131,9 +131,5 @@ fn items_of(list: &str, kind: ListKind) -> Option<&str> {
 
 /// Who gets the same lists as this caller.
 pub(super) fn audience_of(context: &PeerContext) -> Audience {
-    Audience {
-        is_multi_project: context.service.admin.is_multi_project(),
-        has_backends: backends::any(&context.project),
-        scope: context.identity.scope(),
-    }
+    Audience::of(&context.service, &context.identity, backends::any(&context.project))
 }

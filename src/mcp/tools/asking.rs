@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::{
     schema::{integer_schema, string_schema, with_description},
-    tool::{ASKING, IDEMPOTENT, PendingCall, READ_ONLY, Run, Tool, ToolCaller},
+    tool::{ASKING, IDEMPOTENT, PendingCall, Run, Tool, ToolCaller},
 };
 use crate::{
     mcp::reply::ReplyTo,
@@ -113,12 +113,14 @@ pub const GET_ANSWER: Tool = Tool {
     name: "get_answer",
     title: "Answer to a question",
     description: "The answer to a question, or where it stands. Without an id: all of yours that are open or unread.",
-    hints: READ_ONLY,
+    hints: IDEMPOTENT,
     required_scope: Scope::Member,
     input: || {
         let properties = json!({
             "question_id": string_schema("From clarify."),
             "wait_seconds": wait_schema(0.0),
+            "cancel": flag_schema("Withdraw the question."),
+            "reason": string_schema("Why, for the humans."),
         });
         (properties, &[])
     },
@@ -135,8 +137,17 @@ pub const GET_ANSWER: Tool = Tool {
 fn get_answer(caller: ToolCaller, mut arguments: Arguments<'_>, to: ReplyTo) -> Result<PendingCall, BrokerError> {
     let id = questions::read_id(&mut arguments)?;
     let longest = arguments.seconds("wait_seconds", 0.0, WAIT_MAX.as_secs_f64())?;
+    let is_cancelled = arguments.optional::<bool>("cancel")?.unwrap_or(false);
+    let reason = if is_cancelled {
+        questions::read_reason(&mut arguments)?
+    } else {
+        None
+    };
     arguments.finish()?;
     let Some(id) = id else {
+        if is_cancelled {
+            return Err(BrokerError::invalid("question_id", "required with cancel"));
+        }
         caller.session()?;
         let mut call = Wait::new(caller, to, longest).into_call(async |wait| wait.answers_of_all().await);
         call.has_page = longest.is_zero();
@@ -144,7 +155,12 @@ fn get_answer(caller: ToolCaller, mut arguments: Arguments<'_>, to: ReplyTo) -> 
     };
     let wait = Wait::new(caller, to, longest);
     Ok(wait.into_call(async move |wait| {
-        let question = own_question(&wait.caller, id).await?;
+        let question = if is_cancelled {
+            let reader = Reader::Asker(wait.caller.owner());
+            wait.caller.project.cancel_question(id, &reader, reason).await?
+        } else {
+            own_question(&wait.caller, id).await?
+        };
         wait.answer_of(question, None).await
     }))
 }

@@ -33,6 +33,10 @@ fn page_schema() -> (Value, &'static [&'static str]) {
     )
 }
 
+fn include_payloads_schema() -> Value {
+    json!({"type": "boolean", "description": "Those still kept."})
+}
+
 /// `get_thread`.
 pub const GET_THREAD: Tool = Tool {
     name: "get_thread",
@@ -43,7 +47,7 @@ pub const GET_THREAD: Tool = Tool {
     input: || {
         let properties = json!({
             "thread_id": string_schema("Id of its first message, or header."),
-            "include_payloads": {"type": "boolean", "description": "Those still kept."},
+            "include_payloads": include_payloads_schema(),
             "limit": limit_schema(PAGE_LEN, PAGE_LEN_MAX),
             "cursor": cursor_schema(),
         });
@@ -70,19 +74,20 @@ fn get_thread(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<Pendin
 pub const SEARCH_MESSAGES: Tool = Tool {
     name: "search_messages",
     title: "Search messages",
-    description: "Find messages that you sent or got, newest first, by subject, peer, protocol, correlation id, payload.",
+    description: "Find messages that you sent or got, newest first, or read a thread, oldest first.",
     hints: READ_ONLY,
     required_scope: Scope::Member,
     input: || {
         let properties = json!({
-            "query": string_schema("In any case."),
+            "query": string_schema("In subject, peer, protocol, correlation id or payload."),
             "thread_id": string_schema("Only this thread."),
             "from": string_schema("Sender id or name."),
             "since": string_schema("RFC 3339."),
+            "include_payloads": include_payloads_schema(),
             "limit": limit_schema(PAGE_LEN, PAGE_LEN_MAX),
             "cursor": cursor_schema(),
         });
-        (properties, &["query"])
+        (properties, &[])
     },
     output: page_schema,
     acts_as_session: true,
@@ -91,21 +96,29 @@ pub const SEARCH_MESSAGES: Tool = Tool {
 };
 
 fn search_messages(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
-    let query = arguments.required_text("query")?;
+    let query = arguments.text("query")?;
     let thread_id = arguments.text("thread_id")?.map(Cow::into_owned);
-    if let Some(thread_id) = &thread_id {
-        check_thread_id("thread_id", thread_id)?;
+    match &thread_id {
+        Some(thread_id) => check_thread_id("thread_id", thread_id)?,
+        None if query.is_none() => return Err(BrokerError::invalid("query", "required, unless there is a thread_id")),
+        None => {}
     }
     let since = arguments.text("since")?;
+    let with_payloads = arguments.optional::<bool>("include_payloads")?.unwrap_or(false);
+    // A thread is read from its beginning; a search finds the latest first.
+    let direction = match (&query, &thread_id) {
+        (None, Some(_)) => Direction::Forward,
+        _ => Direction::Backward,
+    };
     let filter = MessageFilter {
-        text: Some(parse_search("query", &query)?),
+        text: query.map(|query| parse_search("query", &query)).transpose()?,
         is_payload_searched: true,
         thread_id,
         from: arguments.text("from")?.map(Cow::into_owned),
         since_ms: since.map(|since| parse_time("since", &since)).transpose()?,
         ..MessageFilter::default()
     };
-    page_of(caller, arguments, filter, Direction::Backward, false)
+    page_of(caller, arguments, filter, direction, with_payloads)
 }
 
 /// Reads the arguments of a page, and answers with the messages that the filter selects of those that the acting session

@@ -1,4 +1,5 @@
-//! The tools: a table, and one file for each subject. A new tool is an entry in the table and a function in a file.
+//! The tools: a table, and one file for each subject. A new tool is an entry in the table and a function in a file; a line
+//! of `selection` lists it to agents.
 
 mod asking;
 mod backends;
@@ -9,13 +10,14 @@ mod projects;
 mod protocols;
 mod receiving;
 mod schema;
+mod selection;
 mod sending;
 mod sessions;
 pub mod tool;
 
 use std::{collections::HashMap, sync::LazyLock};
 
-use actors::model::Scope;
+use actors::model::{Scope, ToolSet};
 use serde_json::Value;
 
 #[cfg(feature = "conformance-fixtures")]
@@ -130,7 +132,7 @@ pub fn mirrored_parameters(tool: &str) -> &'static [MirroredParameter] {
             let found = mirrored::mirrored_parameters(&tool["inputSchema"]).unwrap_or_default();
             (tool["name"].as_str().unwrap_or_default().to_owned(), found)
         };
-        let tools = list(true, true, Scope::Operator);
+        let tools = list(true, true, Scope::Operator, ToolSet::Full);
         let tools = tools.as_array().into_iter().flatten();
         tools.map(of).filter(|(_, found)| !found.is_empty()).collect()
     });
@@ -139,9 +141,10 @@ pub fn mirrored_parameters(tool: &str) -> &'static [MirroredParameter] {
 
 /// The list of tools for a caller of this scope, in a broker with many projects or a single one, in a project with backends
 /// or without.
-pub fn list(is_multi_project: bool, has_backends: bool, scope: Scope) -> Value {
-    let is_listed = |tool: &&Tool| tool.required_scope <= scope && is_offered(tool, is_multi_project, || has_backends);
-    let tools = TOOLS.iter().filter(is_listed).map(Tool::describe);
+pub fn list(is_multi_project: bool, has_backends: bool, scope: Scope, set: ToolSet) -> Value {
+    let may_call = |tool: &&Tool| tool.required_scope <= scope && is_offered(tool, is_multi_project, || has_backends);
+    let tools = TOOLS.iter().filter(may_call);
+    let tools = tools.filter_map(|tool| selection::entry(tool, scope, set));
     #[cfg(feature = "conformance-fixtures")]
     let tools = fixtures::tools::list().chain(tools);
     tools.collect()

@@ -5,7 +5,7 @@ use actors::{
     negotiate::RequiredProtocol,
     project::Lookup,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     schema::{cursor_schema, string_schema, strings_schema},
@@ -24,7 +24,7 @@ const REQUIRED_LEN_MAX: usize = 256;
 pub const NEGOTIATE_CAPABILITIES: Tool = Tool {
     name: "negotiate_capabilities",
     title: "Negotiate capabilities",
-    description: "What you and another session can both speak, and why not the rest.",
+    description: "What you and another session can both speak, and why not the rest. Or what each pair of several can.",
     hints: READ_ONLY,
     required_scope: Scope::Member,
     input: || {
@@ -34,8 +34,12 @@ pub const NEGOTIATE_CAPABILITIES: Tool = Tool {
             "maxItems": REQUIRED_LEN_MAX,
             "items": {"type": "object"},
         });
-        let properties = json!({"target_session_id": string_schema("Id or name."), "required_protocols": required});
-        (properties, &["target_session_id"])
+        let properties = json!({
+            "target_session_id": string_schema("Id or name."), "required_protocols": required,
+            "session_ids": strings_schema("Instead of target: each pair of these; [] of all active."),
+            "cursor": cursor_schema(),
+        });
+        (properties, &[])
     },
     output: || {
         let properties = json!({
@@ -56,16 +60,9 @@ pub const NEGOTIATE_CAPABILITIES: Tool = Tool {
                 },
             },
             "suggestions": strings_schema(""),
+            "rows": rows_schema(), "next_cursor": cursor_schema(),
         });
-        let required = &[
-            "compatible",
-            "supported_protocols",
-            "feature_intersections",
-            "unsupported_features",
-            "incompatibilities",
-            "suggestions",
-        ];
-        (properties, required)
+        (properties, &[])
     },
     acts_as_session: true,
     exclusive: false,
@@ -76,7 +73,18 @@ fn negotiate_capabilities(
     caller: &ToolCaller,
     mut arguments: Arguments<'_>,
 ) -> Result<Lookup<ToolResult>, BrokerError> {
-    let target = arguments.required_text("target_session_id")?;
+    let ids = arguments.optional::<Vec<String>>("session_ids")?;
+    let target = match (arguments.text("target_session_id")?, ids) {
+        (Some(target), None) => target,
+        (None, Some(ids)) => return matrix_of(caller, arguments, Some(ids).filter(|ids| !ids.is_empty())),
+        (None, None) => {
+            return Err(BrokerError::invalid(
+                "target_session_id",
+                "required, unless there are session_ids",
+            ));
+        }
+        (Some(_), Some(_)) => return Err(BrokerError::invalid("session_ids", "not beside target_session_id")),
+    };
     let required: Vec<RequiredProtocol> = arguments
         .optional::<Vec<JsonObject<_>>>("required_protocols")?
         .unwrap_or_default()
@@ -96,6 +104,18 @@ fn negotiate_capabilities(
     }))
 }
 
+fn rows_schema() -> Value {
+    let row = json!({
+        "type": "object",
+        "properties": {
+            "session_a": string_schema(""), "session_b": string_schema(""), "compatible": {"type": "boolean"},
+            "common_protocols": {"type": "object"}, "common_features": strings_schema(""),
+        },
+        "required": ["session_a", "session_b", "compatible", "common_protocols", "common_features"],
+    });
+    json!({"type": "array", "items": row})
+}
+
 /// `compatibility_matrix`.
 pub const COMPATIBILITY_MATRIX: Tool = Tool {
     name: "compatibility_matrix",
@@ -110,16 +130,8 @@ pub const COMPATIBILITY_MATRIX: Tool = Tool {
         )
     },
     output: || {
-        let row = json!({
-            "type": "object",
-            "properties": {
-                "session_a": string_schema(""), "session_b": string_schema(""), "compatible": {"type": "boolean"},
-                "common_protocols": {"type": "object"}, "common_features": strings_schema(""),
-            },
-            "required": ["session_a", "session_b", "compatible", "common_protocols", "common_features"],
-        });
         (
-            json!({"rows": {"type": "array", "items": row}, "next_cursor": cursor_schema()}),
+            json!({"rows": rows_schema(), "next_cursor": cursor_schema()}),
             &["rows"],
         )
     },
@@ -130,6 +142,15 @@ pub const COMPATIBILITY_MATRIX: Tool = Tool {
 
 fn compatibility_matrix(caller: &ToolCaller, mut arguments: Arguments<'_>) -> Result<Lookup<ToolResult>, BrokerError> {
     let ids = arguments.optional::<Vec<String>>("session_ids")?;
+    matrix_of(caller, arguments, ids)
+}
+
+/// What each pair of these sessions can speak, or of all that are active.
+fn matrix_of(
+    caller: &ToolCaller,
+    mut arguments: Arguments<'_>,
+    ids: Option<Vec<String>>,
+) -> Result<Lookup<ToolResult>, BrokerError> {
     let after = arguments
         .text("cursor")?
         .map(|text| compatibility::parse_cursor(&text))

@@ -67,7 +67,7 @@ pub const RECEIVE_MESSAGES: Tool = Tool {
             ),
             "acknowledge": {
                 "enum": ["on_next", "manual", "immediate"],
-                "description": "Without a receipt: on_next (default) acknowledges what earlier calls returned; manual waits for acknowledge_messages; immediate is at once.",
+                "description": "Without a receipt. on_next (default): what earlier calls returned; manual: by acknowledge_messages; immediate: at once.",
             },
             "receipt": string_schema("Of your last result."),
         });

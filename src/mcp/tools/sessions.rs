@@ -50,7 +50,7 @@ pub const REGISTER_SESSION: Tool = Tool {
         let versions = json!({"type": "array", "items": {"type": "string"}});
         let capabilities = json!({
             "type": "object",
-            "description": "What you speak; no protocols: any.",
+            "description": "What you speak: {supported_protocols: {name: [versions]}, supported_features: []}. No protocols: any.",
             "properties": {
                 "supported_protocols": {
                     "type": "object", "additionalProperties": versions,

@@ -28,7 +28,7 @@ use crate::{
     },
     mcp::{
         Exposure, Service, backend_instructions,
-        lists::lists_digest,
+        lists::Audience,
         rpc::{INVALID_REQUEST, RpcError},
     },
     transport::TransportContext,
@@ -265,7 +265,7 @@ impl ClientEntry {
 /// What the lists of a client depend on. A front that has other lists, or the same ones without those of backends, asks the
 /// broker.
 fn own_lists(service: &Service, identity: &Identity) -> String {
-    let digest = lists_digest(service.admin.is_multi_project(), identity.scope());
+    let digest = Audience::of(service, identity, false).digest().to_owned();
     if identity.project.gateway().is_some_and(GatewayHandle::has_backends) {
         format!("{digest}+backends")
     } else {

@@ -322,7 +322,7 @@ fn every_call_of_a_prompt_succeeds() {
         let arguments = json!({"name": "zoe", "role": "r"});
         follow(&agent, "join", arguments, &words);
         bob.sees(["hi"]);
-        assert_eq!(bob.presence_of("zoe").unwrap(), "disconnected");
+        assert_eq!(bob.presence_of("zoe").unwrap(), "active");
     }
 }
 

@@ -419,7 +419,7 @@ fn invalid_history_calls() -> Vec<(&'static str, Value, &'static str)> {
         ("search_messages", search("cursor", json!("x")), "cursor"),
         (
             "search_messages",
-            search("include_payloads", json!(true)),
+            search("include_payloads", json!("all")),
             "include_payloads",
         ),
     ]

@@ -12,10 +12,13 @@ use serde_json::{Value, json};
 
 use crate::support::{ADMIN_KEY, Agent, Broker, broker_program};
 
-/// The bound of what a client shows to a member's model, in tokens of `o200k_base`: each tool without its result schema.
-const SHOWN_TOKENS_MAX: usize = 4_000;
-/// The bound of a member's whole list. Only clients read the schemas of results.
-const WHOLE_TOKENS_MAX: usize = 6_900;
+/// The bound of the list of an agent, all of it, in tokens of `o200k_base`, and of the number of its tools.
+const AGENT_TOKENS_MAX: usize = 2_500;
+const AGENT_TOOLS_MAX: usize = 18;
+/// The bound of what a client shows to a member's model of a full list: each tool without its result schema.
+const SHOWN_TOKENS_MAX: usize = 4_200;
+/// The bound of a member's whole full list. Only clients read the schemas of results.
+const WHOLE_TOKENS_MAX: usize = 7_200;
 /// What the tool that tells of backends may add where a project has some, and twice as much with its result schema.
 const BACKEND_TOKENS_MAX: usize = 100;
 /// The bound in bytes where no tokenizer is installed: JSON of this kind has about four bytes per token.
@@ -29,6 +32,29 @@ const READING: [&str; 7] = [
     "list_dead_letters",
     "list_projects",
     "get_project_info",
+];
+/// The way of an agent: join, send, receive, acknowledge, ask.
+const CORE: [&str; 8] = [
+    "register_session",
+    "list_sessions",
+    "send_message",
+    "broadcast_message",
+    "receive_messages",
+    "acknowledge_messages",
+    "clarify",
+    "get_answer",
+];
+/// What is beside it in the list of an agent.
+const BESIDE_CORE: [&str; 9] = [
+    "register_protocol",
+    "discover_protocols",
+    "negotiate_capabilities",
+    "get_message_status",
+    "search_messages",
+    "yap",
+    "permission_prompt",
+    "list_dead_letters",
+    "redrive_dead_letters",
 ];
 const ADMINISTRATION: [&str; 5] = [
     "add_backend",
@@ -104,10 +130,114 @@ fn without_keys_a_caller_sees_what_anonymous_callers_may_do() {
     assert!(names(&listed).contains("send_message"));
 }
 
+fn agent_tools() -> BTreeSet<&'static str> {
+    CORE.into_iter().chain(BESIDE_CORE).collect()
+}
+
+#[test]
+fn an_agent_is_listed_what_it_needs() {
+    let broker = Broker::secured_with(&["--tools=agent"]);
+    let team = broker.project("team", &json!({}));
+    let member = agent_with_key(&broker, &team.new_key_with_scope("member"));
+    let listed = tools(&member);
+    assert_eq!(names(&listed), agent_tools());
+    for tool in &listed {
+        assert!(!tool["title"].as_str().unwrap().is_empty(), "{tool}");
+        let schema = Some(json!({"type": "object"})).filter(|_| tool["name"] != "permission_prompt");
+        assert_eq!(tool.get("outputSchema").cloned(), schema, "{tool}");
+    }
+    let observed = tools(&agent_with_key(&broker, &team.new_key_with_scope("observer")));
+    let read_only = |tool: &Value| tool["annotations"] == json!({"readOnlyHint": true});
+    assert!(observed.len() >= 4 && observed.iter().all(read_only), "{observed:?}");
+    assert!(names(&observed).is_subset(&agent_tools()));
+    // Those who administer see the tools for it.
+    let administered = tools(&agent_with_key(&broker, &team.key));
+    let more = &names(&administered) - &agent_tools();
+    let expected = [
+        "add_backend",
+        "get_project_info",
+        "grant_project_access",
+        "list_projects",
+        "revoke_project_access",
+        "rotate_project_keys",
+    ];
+    assert_eq!(more, BTreeSet::from(expected));
+    assert!(names(&tools(&agent_with_key(&broker, ADMIN_KEY))).contains("create_project"));
+}
+
+#[test]
+fn without_keys_an_agent_is_listed_what_others_are() {
+    let broker = Broker::start_with(&["--tools=agent"]);
+    assert_eq!(names(&tools(&broker.client())), agent_tools());
+    let core = Broker::start_with(&["--tools=core"]);
+    assert_eq!(names(&tools(&core.client())), BTreeSet::from(CORE));
+}
+
+#[test]
+fn a_key_may_say_which_tools_are_listed() {
+    let broker = Broker::secured_with(&["--tools=core"]);
+    let team = broker.project("team", &json!({}));
+    let with = |tools: &str| team.new_key(&json!({"scope": "member", "tools": tools}));
+    let listed = |key: &str| tools(&agent_with_key(&broker, key));
+    assert_eq!(names(&listed(&team.new_key_with_scope("member"))), BTreeSet::from(CORE));
+    assert_eq!(names(&listed(&team.key)), BTreeSet::from(CORE));
+    assert_eq!(names(&listed(&with("agent"))), agent_tools());
+    let full = with("full");
+    assert_eq!(names(&listed(&full)).len(), 24);
+    // The new key of a rotation is listed the same.
+    assert_eq!(names(&listed(&team.rotate_key(&full, 0))).len(), 24);
+    let keys = team.rest("GET", "keys", &Value::Null).json();
+    let said = keys["keys"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|key| key["tools"] == "full");
+    assert_eq!(said.count(), 2, "{keys}");
+    let refused = team.rest("POST", "keys", &json!({"tools": "all"}));
+    assert_eq!(
+        (refused.status, &refused.json()["detail"]),
+        (400, &json!("tools: core, agent or full")),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn what_is_not_listed_can_be_called_by_its_name() {
+    let broker = Broker::start_with(&["--tools=core"]);
+    let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
+    alice.calls("heartbeat", json!({}));
+    alice.calls(
+        "register_session",
+        json!({"name": "alice", "aliases": ["al"], "wake": {"for": "never"}}),
+    );
+    let headers = json!({"hops": 1, "report": "none", "reply_to": "bob"});
+    let message = json!({"recipient_id": "bob", "payload": "hello", "headers": headers});
+    let sent = alice.calls("send_message", message);
+    let thread = bob.calls("get_thread", json!({"thread_id": sent["message_id"]}));
+    assert_eq!(thread["messages"][0]["headers"]["reply_to"], "bob", "{thread}");
+    assert_eq!(
+        bob.calls("compatibility_matrix", json!({}))["rows"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
+    let arguments = json!({"question": "Which?", "wait_seconds": 0, "idempotency_key": "once", "allow_other": false});
+    let asked = alice.calls("clarify", arguments);
+    alice.calls("cancel_question", json!({"question_id": asked["question_id"]}));
+    bob.calls("yap", json!({"message": "hm", "mode": "concise"}));
+    assert_eq!(
+        bob.calls("get_project_info", json!({}))["project"]["project_id"],
+        "default"
+    );
+    assert_eq!(bob.calls("disconnect_session", json!({}))["status"], "disconnected");
+}
+
 #[test]
 fn every_argument_is_described() {
     let broker = Broker::start();
-    for tool in tools(&broker.client()) {
+    let agent = Broker::start_with(&["--tools=agent"]);
+    for tool in tools(&broker.client()).into_iter().chain(tools(&agent.client())) {
         for (name, argument) in tool["inputSchema"]["properties"].as_object().unwrap() {
             let described = argument["description"].as_str().unwrap_or_default();
             assert!(described.len() > 3, "{} {name}: {argument}", tool["name"]);
@@ -116,7 +246,21 @@ fn every_argument_is_described() {
 }
 
 #[test]
-fn the_list_stays_within_its_token_budget() {
+fn the_list_of_an_agent_stays_within_its_token_budget() {
+    let of_agents = ["--tools=agent"];
+    assert_affordable(&Broker::secured_with(&of_agents), [AGENT_TOKENS_MAX; 2], false);
+    let file = env::temp_dir().join(format!("tool-list-{}.toml", uuid::Uuid::new_v4().simple()));
+    let backends = "[projects.team.backends.silent]\ncommand = \"no-such-program\"\n";
+    fs::write(&file, format!("tools = \"agent\"\n{backends}")).unwrap();
+    let config = format!("--config={}", file.display());
+    let broker = Broker::secured_with_program(broker_program(), &[&config, of_agents[0]]);
+    let listed = assert_affordable(&broker, [AGENT_TOKENS_MAX; 2], true);
+    assert!(listed <= AGENT_TOOLS_MAX, "{listed} tools");
+    fs::remove_file(file).unwrap();
+}
+
+#[test]
+fn the_full_list_stays_within_its_token_budget() {
     assert_affordable(&Broker::secured(), [SHOWN_TOKENS_MAX, WHOLE_TOKENS_MAX], false);
     let file = env::temp_dir().join(format!("tool-list-{}.toml", uuid::Uuid::new_v4().simple()));
     fs::write(
@@ -135,7 +279,8 @@ fn the_list_stays_within_its_token_budget() {
 }
 
 /// Asserts how many tokens the list of a member of the project `team` has: what a client shows to a model, and the whole.
-fn assert_affordable(broker: &Broker, [shown_max, whole_max]: [usize; 2], has_backends: bool) {
+/// Returns the number of tools.
+fn assert_affordable(broker: &Broker, [shown_max, whole_max]: [usize; 2], has_backends: bool) -> usize {
     let member = agent_with_key(broker, &broker.project("team", &json!({})).new_key_with_scope("member"));
     let whole = tools(&member);
     assert_eq!(names(&whole).contains("list_backends"), has_backends);
@@ -152,6 +297,7 @@ fn assert_affordable(broker: &Broker, [shown_max, whole_max]: [usize; 2], has_ba
             assert!(tokens <= tokens_max, "{what}: {tokens} tokens");
         }
     }
+    whole.len()
 }
 
 /// Counts the tokens of a text with a public tokenizer. `scripts/test` installs it; without it a test says so and passes,

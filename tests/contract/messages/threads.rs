@@ -64,6 +64,8 @@ fn a_thread_has_the_own_messages_oldest_first() {
         [thread, &answer.id, all]
     );
     assert_eq!(ids(&carol.finds("get_thread", &arguments, 2)), [&*aside.id, all]);
+    // The tool that agents are listed reads a thread as well.
+    assert_eq!(bob.finds_all("search_messages", arguments.clone()), of_bob);
     for limit in [1, 2, 3, 4] {
         let in_pages = bob.finds_all("get_thread", json!({"thread_id": thread, "limit": limit}));
         assert_eq!(in_pages, of_bob, "pages of {limit}");
@@ -104,6 +106,7 @@ fn a_thread_shows_payloads_while_they_are_kept() {
     let thread = alice.finds("get_thread", &arguments, 3);
     let payloads: Vec<_> = thread.iter().map(|message| &message["payload"]).collect();
     assert_eq!(payloads, [&Value::Null, &json!({"text": "waiting"}), &Value::Null]);
+    assert_eq!(alice.finds_all("search_messages", arguments.clone()), thread);
     assert_eq!(
         bob.calls("heartbeat", json!({}))["queue_size"],
         2,

@@ -106,5 +106,14 @@ fn the_matrix_has_a_row_for_each_pair() {
     let named = json!({"session_ids": ["alice", "bob", carol.session]});
     assert_eq!(alice.calls("compatibility_matrix", named)["rows"], expected);
     let two = json!({"session_ids": ["alice", "bob"]});
-    assert_eq!(alice.calls("compatibility_matrix", two)["rows"], json!([expected[0]]));
+    assert_eq!(
+        alice.calls("compatibility_matrix", two.clone())["rows"],
+        json!([expected[0]])
+    );
+    // The tool that agents are listed does the same.
+    assert_eq!(alice.calls("negotiate_capabilities", two)["rows"], json!([expected[0]]));
+    let all = json!({"session_ids": []});
+    assert_eq!(alice.calls("negotiate_capabilities", all)["rows"], expected);
+    let both = json!({"target_session_id": "bob", "session_ids": ["alice"]});
+    alice.is_refused_as("invalid_argument", "negotiate_capabilities", both);
 }

@@ -215,6 +215,33 @@ fn cancelling_an_answered_question_returns_its_state() {
 }
 
 #[test]
+fn get_answer_withdraws_a_question_too() {
+    let broker = Broker::without_timeouts();
+    let (alice, mara) = (broker.agent("alice"), broker.person("mara"));
+    let id = asked(&alice, asks("Still needed?"));
+    for _ in 0..2 {
+        let arguments = json!({"question_id": id, "cancel": true, "reason": "found it"});
+        let cancelled = alice.calls("get_answer", arguments);
+        assert_eq!(
+            (&cancelled["state"], &cancelled["reason"]),
+            (&json!("cancelled"), &json!("found it")),
+            "{cancelled}"
+        );
+    }
+    assert!(notices(&alice).is_empty() && mara.sees().is_empty());
+    // What is answered stays so.
+    let id = asked(&alice, asks("Go?"));
+    mara.answers(&id, json!({"text": "go"}));
+    let answered = alice.calls("get_answer", json!({"question_id": id, "cancel": true}));
+    assert_eq!(
+        (&answered["state"], &answered["answer"]["text"]),
+        (&json!("answered"), &json!("go"))
+    );
+    let error = alice.is_refused_as("invalid_argument", "get_answer", json!({"cancel": true}));
+    assert_eq!(error["detail"]["argument"], "question_id");
+}
+
+#[test]
 fn a_form_has_one_answer_with_a_part_for_each_question() {
     let broker = Broker::without_timeouts();
     let (alice, mara) = (broker.agent("alice"), broker.person("mara"));

@@ -154,6 +154,7 @@ impl World {
                     label: None,
                     scope,
                     human: (scope == Scope::Answer).then(|| KeyHuman::parse("mara", Vec::new()).unwrap()),
+                    tools: None,
                     expires_at_ms: good_for_ms.map(|ms| now_ms.saturating_add(ms)),
                 };
                 for _ in 0..count {

@@ -35,6 +35,7 @@ fn with_key(project: &mut ProjectRecord) -> KeyId {
             label: None,
             scope: Scope::Admin,
             human: None,
+            tools: None,
             expires_at_ms: None,
         },
     );
@@ -160,6 +161,7 @@ fn keys_are_bounded_and_the_oldest_invalid_ones_are_dropped() {
         label: None,
         scope: Scope::Member,
         human: None,
+        tools: None,
         expires_at_ms: None,
     };
     assert!(project.clone().add_key(&made(&project), &wanted, NOW).is_err());
@@ -216,6 +218,7 @@ fn a_new_key_expires_in_the_future() {
             label: None,
             scope: Scope::Member,
             human: None,
+            tools: None,
             expires_at_ms: Some(expires_at_ms),
         };
         project.add_key(&made, &wanted, NOW).is_ok()
@@ -233,6 +236,7 @@ fn a_key_of_scope_answer_has_a_person_which_a_rotation_keeps() {
             label: None,
             scope,
             human,
+            tools: None,
             expires_at_ms: None,
         };
         project.add_key(&made_key, &wanted, NOW)

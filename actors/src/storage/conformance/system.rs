@@ -14,6 +14,7 @@ use super::{
 use crate::model::{
     ApiKey, AuditEntry, AuditOutcome, AuditQuery, DeadLetterReason, Grant, Headers, IssuedKey, KeyId, MessageId,
     NewKey, NewProject, ProjectConfig, ProjectId, ProjectRecord, ProtocolMetadata, ProtocolName, ProtocolRecord, Scope,
+    ToolSet,
 };
 
 fn project(id: &ProjectId) -> ProjectRecord {
@@ -118,6 +119,7 @@ pub async fn a_project_record_is_stored_completely(storage: Arc<dyn Storage>) {
         label: Some("of the test".to_owned()),
         scope: Scope::Member,
         human: None,
+        tools: Some(ToolSet::Core),
         expires_at_ms: Some(u64::MAX),
     };
     record.add_key(&made, &wanted, 1).expect("room for a key");

@@ -63,6 +63,7 @@ fn member_key() -> NewKey {
         label: None,
         scope: Scope::Member,
         human: None,
+        tools: None,
         expires_at_ms: None,
     }
 }
