@@ -60,23 +60,20 @@ fn check_credentials(config: &Config, layers: &Layers) -> Result<(), ConfigError
     let missing = jwt.iter().find(|(_, value)| value.is_none());
     let given = jwt.iter().find(|(_, value)| value.is_some());
     if let (Some((missing, _)), Some((given, _))) = (missing, given) {
-        return Err(ConfigError::not_allowed(
-            &layers.given(given),
-            &format!("only together with {missing}"),
-        ));
+        return Err(ConfigError::needs(&layers.given(given), missing));
     }
     let has_admin = config.admin_key.is_some() || config.admin_key_file.is_some();
     if config.enable_auth && !has_admin && config.jwt_issuer.is_none() {
-        let allowed = "true together with admin_key, admin_key_file or jwt_issuer: without one, no key could be made";
-        return Err(ConfigError::not_allowed(&layers.given("enable_auth"), allowed));
+        let what =
+            "admin_key, admin_key_file or jwt_issuer: without one, no key could be made; mcp-broker keygen prints one";
+        return Err(ConfigError::needs(&layers.given("enable_auth"), what));
     }
     Ok(())
 }
 
 fn check_desk(config: &Config, layers: &Layers) -> Result<(), ConfigError> {
     if !config.desk_webhooks.is_empty() && config.desk_secret_file.is_none() {
-        let allowed = "only together with desk_secret_file";
-        return Err(ConfigError::not_allowed(&layers.given("desk_webhooks"), allowed));
+        return Err(ConfigError::needs(&layers.given("desk_webhooks"), "desk_secret_file"));
     }
     config.desk_secret().map(drop).map_err(|reason| {
         let allowed = format!("a file whose first line is {} ({reason})", DeskSecret::allowed());

@@ -48,6 +48,12 @@ impl RawSetting {
     pub fn location(&self) -> String {
         self.origin.location(&self.key)
     }
+
+    /// Key, value and origin, as refusals begin.
+    fn shown(&self) -> String {
+        let value = quoted_value(&self.key, &self.text);
+        format!("{} = {value} ({})", self.key, self.location())
+    }
 }
 
 /// Why the configuration is refused. One line that names the key, the value, its origin and the allowed values.
@@ -61,10 +67,17 @@ impl ConfigError {
         Self::new(given, "is not allowed", allowed)
     }
 
-    /// No setting has this name.
-    pub(super) fn unknown(given: &RawSetting, nearest: Option<&str>, allowed: &str) -> Self {
-        let hint = nearest.map_or_else(String::new, |nearest| format!("; did you mean {nearest}?"));
-        Self::new(given, &format!("is no known setting{hint}"), allowed)
+    /// No setting has this name. `suggestion` says which have one.
+    pub(super) fn unknown(given: &RawSetting, suggestion: &str) -> Self {
+        Self(one_line(&format!(
+            "{} is no known setting; {suggestion}",
+            given.shown()
+        )))
+    }
+
+    /// A setting lacks another one.
+    pub(super) fn needs(given: &RawSetting, what: &str) -> Self {
+        Self(one_line(&format!("{} needs {what}", given.shown())))
     }
 
     /// The configuration file cannot be used.
@@ -82,10 +95,7 @@ impl ConfigError {
     }
 
     fn new(given: &RawSetting, problem: &str, allowed: &str) -> Self {
-        let (key, value, location) = (&given.key, quoted_value(&given.key, &given.text), given.location());
-        Self(one_line(&format!(
-            "{key} = {value} ({location}) {problem}; allowed: {allowed}"
-        )))
+        Self(one_line(&format!("{} {problem}; allowed: {allowed}", given.shown())))
     }
 }
 

@@ -10,7 +10,7 @@ use actors::model::BackendsConfig;
 
 use super::backends::{self, BACKENDS, BackendDefaults, PROJECTS, without_excerpt};
 use super::error::{ConfigError, Origin, RawSetting};
-use super::guess::nearest_name;
+use super::guess::suggestion;
 use super::names::{CLIENT_ENVS, CONFIG_ENV, ENV_PREFIX};
 use super::rules::{NotAllowed, Rule, Shape};
 use super::setting::Setting;
@@ -129,16 +129,20 @@ impl Layers {
 
     /// Returns the value of a key, or its default.
     pub fn given(&self, key: &str) -> RawSetting {
-        let replaced = self.defaults.iter().find(|(name, _)| *name == key);
         let default = || RawSetting {
             key: key.to_owned(),
-            text: match replaced {
-                Some((_, text)) => text.clone(),
-                None => self.find(key).map_or("", |setting| setting.default).to_owned(),
-            },
+            text: self.default_of(key),
             origin: Origin::Default,
         };
         self.given.get(key).cloned().unwrap_or_else(default)
+    }
+
+    /// The default of a key, which may be one that replaces that of its setting.
+    pub fn default_of(&self, key: &str) -> String {
+        match self.defaults.iter().find(|(name, _)| *name == key) {
+            Some((_, text)) => text.clone(),
+            None => self.find(key).map_or("", |setting| setting.default).to_owned(),
+        }
     }
 
     /// Parses the value of a key.
@@ -182,15 +186,13 @@ impl Layers {
             Origin::File(_) => keys.extend(["backends", "projects"]),
             Origin::Default | Origin::Flag => {}
         }
-        let allowed = keys
-            .iter()
-            .map(|key| given.origin.spell(key))
-            .collect::<Vec<_>>()
-            .join(", ");
         let successor = SUCCESSORS.iter().find(|(name, _)| *name == given.key);
-        let nearest = successor.map_or_else(|| nearest_name(&given.key, &keys), |(_, key)| Some(key));
-        let nearest = nearest.map(|key| given.origin.spell(key));
-        ConfigError::unknown(given, nearest.as_deref(), &allowed)
+        let spell = |key: &str| given.origin.spell(key);
+        let suggestion = match successor {
+            Some((_, key)) => format!("did you mean {}?", spell(key)),
+            None => suggestion(&given.key, &keys, spell, "mcp-broker serve --help"),
+        };
+        ConfigError::unknown(given, &suggestion)
     }
 
     fn add_file(&mut self, path: &Path, origin: Origin) -> Result<(), ConfigError> {

@@ -30,7 +30,7 @@ pub use docs::settings_markdown;
 pub(crate) use error::quoted_value;
 pub use error::{ConfigError, Origin};
 pub use file_pattern::FilePattern;
-pub(crate) use guess::nearest_name;
+pub(crate) use guess::{few, nearest_name, suggestion};
 pub use kinds::{ClarifyBy, GatewayCommands, GatewayPrefix, LogFormat, RedisFallback, StorageKind};
 pub use layers::{DefaultValue, Flag};
 pub use names::{

@@ -12,8 +12,8 @@ pub struct SettingValue {
     pub name: &'static str,
     /// The value as it was given, or the default; `***` for a secret, `None` for an empty value.
     pub value: Option<String>,
-    /// The default; `None` where the setting has none.
-    pub default: Option<&'static str>,
+    /// The default of this broker; `None` where the setting has none.
+    pub default: Option<String>,
     /// Where the value came from.
     pub origin: Origin,
     /// Whether `value` is hidden.
@@ -26,11 +26,11 @@ impl SettingValue {
         let text = given.text.trim();
         let is_secret = given.origin != Origin::Default && is_secret(setting.key, text);
         let value = if is_secret { HIDDEN } else { text };
-        let filled = |text: &'static str| (!text.is_empty()).then_some(text);
+        let filled = |text: String| (!text.is_empty()).then_some(text);
         Self {
             name: setting.key,
             value: (!text.is_empty()).then(|| value.to_owned()),
-            default: filled(setting.default),
+            default: filled(layers.default_of(setting.key)),
             origin: given.origin,
             is_secret,
         }
@@ -57,7 +57,7 @@ pub fn values(layers: &Layers) -> Vec<SettingValue> {
 
 #[cfg(test)]
 mod tests {
-    use crate::config::load_with_origins;
+    use crate::config::{load_over, load_with_origins};
 
     #[test]
     fn a_value_says_where_it_came_from_and_hides_a_secret() {
@@ -78,5 +78,17 @@ mod tests {
             assert_eq!(shown(name), (Some("***"), variable, true));
         }
         assert!(!format!("{values:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn a_replaced_default_is_the_default() {
+        let defaults = vec![("storage", "disk".to_owned())];
+        let (_, values) = load_over(defaults, None, Vec::new(), Vec::new()).unwrap();
+        let storage = values.iter().find(|value| value.name == "storage").unwrap();
+        assert_eq!(
+            (storage.value.as_deref(), storage.default.as_deref()),
+            (Some("disk"), Some("disk"))
+        );
+        assert_eq!(storage.location(), "default");
     }
 }

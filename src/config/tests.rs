@@ -343,7 +343,7 @@ fn bounds_are_included() {
 fn authentication_requires_a_way_to_make_keys() {
     let line = Start::new().file("auth.toml", "enable_auth = true").refusal();
     assert!(
-        line.contains("auth.toml) is not allowed; allowed: true together with admin_key, admin_key_file or jwt_issuer"),
+        line.contains("auth.toml) needs admin_key, admin_key_file or jwt_issuer: "),
         "{line}"
     );
     let key = "an-admin-key-of-some-length";
@@ -367,10 +367,7 @@ fn authentication_requires_a_way_to_make_keys() {
 #[test]
 fn jwt_settings_are_given_together() {
     let line = Start::new().flag("jwt_issuer", "https://issuer.example").refusal();
-    assert!(
-        line.contains("--jwt-issuer) is not allowed; allowed: only together with jwt_audience"),
-        "{line}"
-    );
+    assert!(line.contains("--jwt-issuer) needs jwt_audience"), "{line}");
     let config = Start::new()
         .flag("jwt_issuer", "https://issuer.example")
         .flag("jwt_audience", "https://broker.example/mcp")
@@ -387,10 +384,7 @@ fn an_unknown_name_is_refused_with_the_nearest_known_one() {
         line.starts_with("queue_capacty = \"5\" (MCP_BROKER_QUEUE_CAPACTY) is no known setting"),
         "{line}"
     );
-    assert!(
-        line.contains("did you mean MCP_BROKER_QUEUE_CAPACITY?; allowed: MCP_BROKER_HOST, "),
-        "{line}"
-    );
+    assert!(line.ends_with("; did you mean MCP_BROKER_QUEUE_CAPACITY?"), "{line}");
     let line = Start::new().env("MCP_BROKER_Port", "5").refusal();
     assert!(
         line.contains("(MCP_BROKER_Port) is no known setting; did you mean MCP_BROKER_PORT?"),
@@ -398,13 +392,18 @@ fn an_unknown_name_is_refused_with_the_nearest_known_one() {
     );
     let line = Start::new().file("typo.yaml", "queue-capacity: 5").refusal();
     assert!(
-        line.contains("typo.yaml) is no known setting; did you mean queue_capacity?; allowed: host, "),
+        line.ends_with("typo.yaml) is no known setting; did you mean queue_capacity?"),
         "{line}"
     );
     let line = Start::new().file("table.toml", "[http]\nport = 1").refusal();
     assert!(line.contains("http = ") && !line.contains("did you mean"), "{line}");
+    let (_, allowed) = line.split_once("; allowed: ").unwrap();
+    assert!(
+        allowed.ends_with(" more, which mcp-broker serve --help lists") && allowed.matches(", ").count() == 5,
+        "{line}"
+    );
     let line = Start::new().file("b.toml", "[backend.a]\ncommand = 'x'").refusal();
-    assert!(line.contains("did you mean backends?; allowed: host, "), "{line}");
+    assert!(line.ends_with("did you mean backends?"), "{line}");
     let line = Start::new()
         .file("s.toml", "[backends.a]\ncommand = 'x'\nsharing = 'user'")
         .refusal();

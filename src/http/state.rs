@@ -57,7 +57,7 @@ pub struct SettingView {
     #[schema(required)]
     pub value: Option<String>,
     #[schema(required)]
-    pub default: Option<&'static str>,
+    pub default: Option<String>,
     #[schema(value_type = SettingSource)]
     pub source: &'static str,
     /// Where to change it: the flag, the variable or the path of the file; `default` for the default.
