@@ -54,12 +54,22 @@ impl Audit {
 
     /// Records an action that succeeded.
     pub fn record_done(&self, by: &Identity, act: &AuditedAction) {
+        self.record_done_as(by, &by.principal.audit_name, act);
+    }
+
+    /// Records what a person did: the actor is the caller with the name of the person.
+    pub fn record_done_by_person(&self, by: &Identity, person: &str, act: &AuditedAction) {
+        let actor = format!("{} as {}", by.principal.audit_name, truncated(person));
+        self.record_done_as(by, &actor, act);
+    }
+
+    fn record_done_as(&self, by: &Identity, actor: &str, act: &AuditedAction) {
         let project = act.project.as_ref().unwrap_or(by.project.id()).clone();
         self.write(AuditEntry {
             project: Some(project),
             target: act.target.as_deref().map(truncated),
             outcome: AuditOutcome::Done,
-            ..entry(&by.principal.audit_name, by.address, act.action)
+            ..entry(actor, by.address, act.action)
         });
     }
 

@@ -12,7 +12,8 @@ pub struct AuditEntry {
     pub id: Uuid,
     /// Milliseconds since the Unix epoch.
     pub at_ms: u64,
-    /// The actor: `admin`, `anonymous`, `key:{project}/{key}`, `jwt:{subject}`, `broker`, or `unknown`.
+    /// The actor: `admin`, `anonymous`, `key:{project}/{key}`, `jwt:{subject}`, `broker`, or `unknown`;
+    /// for what a person did with a question, followed by ` as ` and the name of the person.
     pub actor: String,
     /// The network address of the caller.
     pub address: Option<String>,

@@ -140,9 +140,8 @@ async fn changed(
     result: Result<Arc<Question>, BrokerError>,
 ) -> ApiResult {
     let question = result?;
-    admin
-        .audit()
-        .record_done(by, &audited(action, &question.id.to_string()));
+    let act = audited(action, &question.id.to_string());
+    admin.audit().record_done_by_person(by, human.name.as_str(), &act);
     respond(by, &question, &Reader::Human(human)).await
 }
 

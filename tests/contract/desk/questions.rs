@@ -198,6 +198,10 @@ fn a_question_is_declined_cancelled_handed_over_released_and_forgotten() {
     ] {
         assert!(actions.contains(&json!(action)), "{action}: {actions:?}");
     }
+    let entries = audit["entries"].as_array().unwrap();
+    let handover = entries.iter().find(|entry| entry["action"] == "question.handover");
+    let actor = handover.unwrap()["actor"].as_str().unwrap();
+    assert!(actor.starts_with("key:") && actor.ends_with(" as mara"), "{actor}");
 }
 
 #[test]
