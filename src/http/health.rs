@@ -41,6 +41,9 @@ pub struct Welcome {
     name: &'static str,
     version: &'static str,
     mcp: McpPaths,
+    dashboard: &'static str,
+    /// The page on which people answer the questions of agents.
+    desk: &'static str,
     health: &'static str,
     docs: &'static str,
 }
@@ -64,6 +67,8 @@ pub async fn welcome() -> HttpResponse {
             http: "/mcp",
             websocket: "/ws",
         },
+        dashboard: "/dashboard",
+        desk: "/desk",
         health: "/health",
         docs: "/docs",
     })

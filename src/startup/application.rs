@@ -1,6 +1,7 @@
 //! The broker as one object: built from a configuration, run until it is told to stop.
 
 use std::{
+    fmt::Write as _,
     io,
     net::{SocketAddr, TcpListener},
     process::ExitCode,
@@ -226,6 +227,11 @@ impl Application {
             "mcp-broker {} is listening: http://{address}/mcp, ws://{address}/ws (health: http://{address}/health)",
             env!("CARGO_PKG_VERSION")
         );
+        telemetry::print_status(config, "INFO", &line);
+        let mut line = format!("the dashboard is at http://{address}/dashboard");
+        if config.desk {
+            let _ = write!(line, ", the desk, where you answer agents, at http://{address}/desk");
+        }
         telemetry::print_status(config, "INFO", &line);
     }
 

@@ -36,6 +36,7 @@ use crate::{
     config::Config,
     edge::{self, AddressLimiter, PeerUser},
     http::{self, HttpState},
+    local::{Instance, Living, living_brokers},
     telemetry::{self, RequestSpan},
     transport::{
         DISCARD_TIMEOUT, Socket,
@@ -90,15 +91,29 @@ pub fn bind(wanted: SocketAddr, flag: &str) -> io::Result<TcpListener> {
         .bind(&wanted.into())
         .and_then(|()| socket.listen(BACKLOG_LEN))
         .map_err(|error| {
-            let reason = match error.kind() {
-                io::ErrorKind::AddrInUse => "another program listens there".to_owned(),
-                _ => error.to_string(),
+            let reason = match (error.kind(), own_broker_at(wanted.port())) {
+                (io::ErrorKind::AddrInUse, Some(instance)) => {
+                    let stop = instance.command_line("stop");
+                    format!("your own broker listens there; {stop} ends it, or")
+                }
+                (io::ErrorKind::AddrInUse, None) => "another program listens there;".to_owned(),
+                _ => format!("{error};"),
             };
-            let line = format!("cannot listen on {wanted}: {reason}; choose another {flag}");
+            let line = format!("cannot listen on {wanted}: {reason} choose another {flag}");
             io::Error::new(error.kind(), line)
         })?;
     socket.set_nonblocking(true)?;
     Ok(socket.into())
+}
+
+/// The broker of this user that has a port.
+fn own_broker_at(port: u16) -> Option<Instance> {
+    let ending = format!(":{port}");
+    let mut living = living_brokers().into_iter();
+    let found = living.find(|(_, living)| {
+        matches!(living, Living::Yes(info) if info.http.as_ref().is_some_and(|http| http.ends_with(&ending)))
+    });
+    found.map(|(paths, _)| paths.instance)
 }
 
 /// Starts the server and returns once all its workers run. Without a listener nothing can connect, and the workers run the

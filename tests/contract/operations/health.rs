@@ -54,6 +54,10 @@ fn the_probes_answer_any_host() {
     let welcome = broker.get("/");
     assert_eq!(welcome.status, 200);
     assert_eq!(welcome.json()["name"], "mcp-broker");
+    for page in ["dashboard", "desk", "docs"] {
+        let path = welcome.json()[page].as_str().unwrap().to_owned();
+        assert_eq!(broker.get(&path).status, 200, "{page} at {path}");
+    }
 }
 
 #[test]
