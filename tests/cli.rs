@@ -137,7 +137,7 @@ fn with_log_format_json_every_line_of_stderr_is_json() {
 }
 
 #[test]
-fn a_start_logs_one_line_and_no_line_of_the_frameworks() {
+fn a_start_logs_where_it_listens_and_no_line_of_the_frameworks() {
     let mut command = broker(&["serve", "--port=0", "--log-format=pretty", FEW_CONNECTIONS]);
     let mut running = RunningBroker(command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap());
     let mut stderr = BufReader::new(running.0.stderr.take().unwrap());
@@ -147,6 +147,13 @@ fn a_start_logs_one_line_and_no_line_of_the_frameworks() {
         said.starts_with("mcp-broker ") && said.contains(" is listening: http://127.0.0.1:"),
         "{said}"
     );
+    // What a person opens in a browser comes next.
+    let mut pages = String::new();
+    stderr.read_line(&mut pages).unwrap();
+    let address = said.split_once("http://").unwrap().1.split_once("/mcp").unwrap().0;
+    for page in ["dashboard", "desk"] {
+        assert!(pages.contains(&format!("http://{address}/{page}")), "{pages}");
+    }
     // The lines of the framework appear when the log level asks for them.
     drop(running);
     let mut command = broker(&[
@@ -261,7 +268,7 @@ fn files_in_toml_and_yaml_are_read() {
 fn unknown_names_are_refused_in_flags_environment_and_file() {
     let line = startup_error(broker(&["serve", "--queue-capacty", "5"]));
     assert!(
-        line.contains("\"--queue-capacty\" is not known here; did you mean --queue-capacity?; allowed: --host"),
+        line.ends_with("\"--queue-capacty\" is not known here; did you mean --queue-capacity?"),
         "{line}"
     );
 
@@ -303,15 +310,15 @@ fn mistakes_on_the_command_line_are_reported_in_one_line() {
 #[test]
 fn mistakes_on_the_command_line_are_reported_with_the_allowed_values() {
     for (args, words) in [
-        (&["serv"][..], "command \"serv\" is not known; allowed: serve, help"),
+        (&["serv"][..], "command \"serv\" is not known; did you mean serve?"),
         (
             &["--port", "1"],
             "\"--port\" is not known here; it belongs after the command serve",
         ),
-        (&["serve", "x"], "\"x\" is not known here; allowed: --host, "),
+        (&["serve", "x"], " more, which mcp-broker serve --help lists"),
         (
             &["desk", "answer", "7", "-no"],
-            "\"-n\" is not known here; put -- in front of a text that begins with -; allowed: ",
+            "\"-n\" is not known here; put -- in front of a text that begins with -",
         ),
         (
             &["serve", "--port"],
@@ -324,6 +331,65 @@ fn mistakes_on_the_command_line_are_reported_with_the_allowed_values() {
     ] {
         let line = startup_error(broker(args));
         assert!(line.contains(words), "{line}");
+    }
+}
+
+/// A misspelling is answered by what was probably meant, not by a list of all that there is.
+#[test]
+fn a_misspelling_is_one_short_line_with_the_best_guess() {
+    let file = file("misspelled.toml", "stroage = 'disk'");
+    let file = file.to_str().unwrap();
+    for (args, variable, guess) in [
+        (&["sesions"][..], "", "did you mean sessions?"),
+        (&["strat"], "", "did you mean start?"),
+        (&["list"], "", "did you mean mcp-broker "),
+        (&["redrive"], "", "did you mean mcp-broker dead-letters redrive?"),
+        (&["project", "sessions"], "", "did you mean mcp-broker sessions?"),
+        (&["nonsense-of-a-command"], "", " more, which mcp-broker --help lists"),
+        (&["setup", "cladue"], "", "did you mean claude?"),
+        (&["serve", "--prot", "1"], "", "did you mean --port?"),
+        (
+            &["serve", "--nonsense-of-a-flag"],
+            "",
+            " more, which mcp-broker serve --help lists",
+        ),
+        (
+            &["serve", "--config", file],
+            "",
+            "is no known setting; did you mean storage?",
+        ),
+        (&["serve"], "MCP_BROKER_STROAGE", "did you mean MCP_BROKER_STORAGE?"),
+        (
+            &["serve"],
+            "MCP_BROKER_NONSENSE",
+            " more, which mcp-broker serve --help lists",
+        ),
+        (&["start", "--port", "9000"], "", "it is a setting: set MCP_BROKER_PORT"),
+        (
+            &["local", "start", "--port", "9000"],
+            "",
+            "or put port into /nowhere/.config/mcp-broker/broker.toml",
+        ),
+        (
+            &["send", "--from=a", "--protocol=p", "--version=1.0.0", "{}"],
+            "",
+            "--to <SESSION>|--broadcast",
+        ),
+        (&["dead-letters", "redrive"], "", "<MESSAGE_ID|--all>"),
+        (
+            &["serve", "--enable-auth"],
+            "",
+            "enable_auth = \"true\" (--enable-auth) needs admin_key",
+        ),
+    ] {
+        let mut command = broker(args);
+        command.env("HOME", "/nowhere");
+        if !variable.is_empty() {
+            command.env(variable, "x");
+        }
+        let line = startup_error(command);
+        assert!(line.contains(guess), "{args:?} {variable}: {line}");
+        assert!(line.len() <= 300, "{} bytes: {line}", line.len());
     }
 }
 

@@ -393,7 +393,7 @@ impl Authenticator {
             AuthError::Stranger(Stranger::OtherUser) => Problem::new(
                 StatusCode::FORBIDDEN,
                 "forbidden",
-                "this broker serves the user that runs it, and root: start one of your own (mcp-broker local start), or \
+                "this broker serves the user that runs it, and root: start one of your own (mcp-broker start), or \
                  ask its user for a key, or for allow_anonymous = true",
             ),
             AuthError::Refused(error @ BrokerError::Forbidden { .. }) => {

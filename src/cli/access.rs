@@ -9,7 +9,6 @@ use clap::builder::ValueParser;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches};
 use ureq::http::Uri;
-use ureq::http::uri::Scheme;
 
 use crate::config::{self, API_KEY_ENV, URL_ENV};
 use crate::local::{Instance, Living, LocalPaths};
@@ -261,10 +260,15 @@ pub struct BrokerUrl {
     source: &'static str,
 }
 
-const URL_ALLOWED: &str = "http://HOST:PORT or https://HOST:PORT, without user, query or fragment";
+const URL_ALLOWED: &str = "http://HOST:PORT or https://HOST:PORT, without user, query or fragment; http:// may be left \
+                           out for this machine";
+
+/// What a broker serves below its address, as it prints them itself.
+const ENDPOINTS: [&str; 5] = ["/mcp", "/ws", "/dashboard", "/desk", "/health"];
 
 impl BrokerUrl {
-    /// Parses the address that `source` (a flag or a variable) gives.
+    /// Parses the address that `source` (a flag or a variable) gives. The addresses that a broker prints of itself are
+    /// understood: that of an endpoint, and one without a scheme on this machine.
     ///
     /// # Errors
     /// One line for the user.
@@ -277,19 +281,32 @@ impl BrokerUrl {
     }
 
     fn read(text: &str, source: &'static str) -> Option<Self> {
-        let uri: Uri = text.parse().ok()?;
-        let (scheme, authority) = (uri.scheme()?, uri.authority()?);
-        let is_https = *scheme == Scheme::HTTPS;
-        let is_web = is_https || *scheme == Scheme::HTTP;
+        let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
+        let is_https = match scheme {
+            "https" | "wss" => true,
+            "http" | "ws" | "" => false,
+            _ => return None,
+        };
+        let uri: Uri = format!("http://{rest}").parse().ok()?;
+        let authority = uri.authority()?;
         let host = authority.host();
         let has_good_port = authority.as_str() == host || authority.port_u16().is_some();
-        let is_plain = !text.contains(['#', '?', '@']);
-        (is_web && has_good_port && is_plain && !host.is_empty()).then(|| Self {
-            text: format!("{scheme}://{authority}{}", uri.path().trim_end_matches('/')),
+        let is_plain = !rest.contains(['#', '?', '@']);
+        let is_complete = !scheme.is_empty() || is_loopback(host);
+        let path = uri.path().trim_end_matches('/');
+        let path = ENDPOINTS.iter().find_map(|end| path.strip_suffix(end)).unwrap_or(path);
+        let scheme = if is_https { "https" } else { "http" };
+        (is_complete && has_good_port && is_plain && !host.is_empty()).then(|| Self {
+            text: format!("{scheme}://{authority}{}", path.trim_end_matches('/')),
             is_https,
             is_cleartext_remote: !is_https && !is_loopback(host),
             source,
         })
+    }
+
+    /// Whether neither a flag nor the environment names it.
+    pub fn is_default(&self) -> bool {
+        self.source == DEFAULT
     }
 }
 
@@ -313,6 +330,15 @@ mod tests {
             (" http://127.0.0.1:8000/ ", "http://127.0.0.1:8000"),
             ("https://ops.example.com/broker/", "https://ops.example.com/broker"),
             ("http://[::1]:9000", "http://[::1]:9000"),
+            ("localhost:8000", "http://localhost:8000"),
+            ("127.0.0.1:8000/mcp", "http://127.0.0.1:8000"),
+            ("[::1]:9000", "http://[::1]:9000"),
+            ("localhost", "http://localhost"),
+            ("http://127.0.0.1:8000/mcp", "http://127.0.0.1:8000"),
+            ("ws://127.0.0.1:8000/ws", "http://127.0.0.1:8000"),
+            ("wss://ops.example.com/broker/ws", "https://ops.example.com/broker"),
+            ("http://127.0.0.1:8000/dashboard/", "http://127.0.0.1:8000"),
+            ("https://ops.example.com/mcp/mcp", "https://ops.example.com/mcp"),
         ] {
             assert_eq!(url(text).unwrap().text, kept);
         }
@@ -322,9 +348,10 @@ mod tests {
     fn an_invalid_broker_url_is_refused() {
         for text in [
             "",
-            "127.0.0.1:8000",
+            "broker.example.com:8000",
+            "10.0.0.1:8000",
             "ftp://a",
-            "ws://a/ws",
+            "//localhost",
             "http://",
             "http://a:",
             "http://a:99999",
@@ -338,8 +365,10 @@ mod tests {
                 format!("url = {text:?} (--url) is not allowed; allowed: {URL_ALLOWED}")
             );
         }
-        let line = url("http://127.0.0.1:80@evil.example").unwrap_err();
-        assert!(line.starts_with("url = (hidden) (--url)"), "{line}");
+        for text in ["http://127.0.0.1:80@evil.example", "localhost:80@evil.example"] {
+            let line = url(text).unwrap_err();
+            assert!(line.starts_with("url = (hidden) (--url)"), "{line}");
+        }
     }
 
     #[test]

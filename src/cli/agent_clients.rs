@@ -238,10 +238,27 @@ impl UserFile {
     }
 }
 
+/// Other names of clients, and the words that stand for them.
+const OTHER_NAMES: [(&str, &str); 5] = [
+    ("claude-code", "claude"),
+    ("code", "vscode"),
+    ("codex-cli", "codex"),
+    ("gemini-cli", "gemini"),
+    ("vs-code", "vscode"),
+];
+
 impl AgentClient {
-    /// The client of a word.
+    /// The client of a word, or of another name.
     pub fn of_word(word: &str) -> Option<&'static Self> {
+        let meant = OTHER_NAMES.iter().find(|(other, _)| *other == word);
+        let word = meant.map_or(word, |(_, word)| word);
         CLIENTS.iter().find(|client| client.word == word)
+    }
+
+    /// Its other names.
+    pub fn other_names(&self) -> impl Iterator<Item = &'static str> {
+        let own = OTHER_NAMES.iter().filter(|(_, word)| *word == self.word);
+        own.map(|(other, _)| *other)
     }
 
     /// The places of its file for a user. `variable` reads the environment.

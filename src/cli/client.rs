@@ -1,16 +1,17 @@
-//! Sends one request to the REST API of a broker, and explains refusals to the user.
+//! Sends one request to the REST API of a broker.
 
 use std::io::ErrorKind;
 use std::time::Duration;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::Deserialize;
 use serde_json::Value;
 use ureq::http::{self, HeaderValue, Method, StatusCode, header};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::{Agent, AsSendBody, Body, BodyReader, Timeout};
 
 use super::access::{BrokerAccess, BrokerUrl};
+pub use super::error::ClientError;
+use super::refusals::{self, one_line};
 use super::table::escaped;
 use crate::tls;
 
@@ -96,43 +97,12 @@ const STREAM_SILENCE_MAX: Duration = Duration::from_secs(60);
 
 const RESPONSE_BYTES_MAX: u64 = 64 << 20;
 
-/// Why a request failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClientError {
-    /// One line that says what happened and what to do. It never contains the key.
-    pub line: String,
-    /// The code of the broker, if it refused the request.
-    pub code: Option<String>,
-    /// The time after which the broker wants the request again.
-    pub retry_after: Option<Duration>,
-}
-
-impl ClientError {
-    /// A failure without an answer of the broker.
-    pub fn new(line: String) -> Self {
-        Self {
-            line,
-            code: None,
-            retry_after: None,
-        }
+/// Takes the key out of an error: a broker may quote what it received.
+fn redacted(mut error: ClientError, access: &BrokerAccess) -> ClientError {
+    if let Some(key) = &access.key {
+        error.line = key.redact(&error.line);
     }
-
-    /// Whether the broker refused the request with this code.
-    pub fn has_code(&self, code: &str) -> bool {
-        self.code.as_deref() == Some(code)
-    }
-
-    /// Whether the broker refused the request for a reason that passes by itself.
-    pub fn is_passing(&self) -> bool {
-        self.has_code("rate_limited") || self.has_code("unavailable")
-    }
-
-    fn redacted(mut self, access: &BrokerAccess) -> Self {
-        if let Some(key) = &access.key {
-            self.line = key.redact(&self.line);
-        }
-        self
-    }
+    error
 }
 
 /// Sends a request and returns the body of the response, which may be empty.
@@ -209,10 +179,10 @@ impl Client {
             if response.status().is_success() || is_answer(&response) {
                 Ok(response)
             } else {
-                Err(refusal(&self.access, &response, response.body()))
+                Err(refusals::of_response(&self.access, &response, response.body()))
             }
         });
-        response.map_err(|error| error.redacted(&self.access))
+        response.map_err(|error| redacted(error, &self.access))
     }
 
     /// Sends a request and returns the response, of success or not.
@@ -242,13 +212,16 @@ impl Client {
             silence: Some(silence),
         };
         let opened = self.run(ask, &timeouts).map_err(broken);
-        let mut response = opened.map_err(|error| error.redacted(&self.access))?;
+        let mut response = opened.map_err(|error| redacted(error, &self.access))?;
         if response.status().is_success() {
             return Ok(response.into_body().into_reader());
         }
         let body = response.body_mut().with_config().limit(RESPONSE_BYTES_MAX);
         let body = body.read_to_string().map_err(broken)?;
-        Err(refusal(&self.access, &response, &body).redacted(&self.access))
+        Err(redacted(
+            refusals::of_response(&self.access, &response, &body),
+            &self.access,
+        ))
     }
 
     fn run(&self, ask: &ApiRequest, timeouts: &Timeouts) -> Result<http::Response<Body>, ureq::Error> {
@@ -344,15 +317,16 @@ fn root_certs() -> RootCerts {
 
 /// Explains an error before or during the response.
 fn transport_error(url: &BrokerUrl, timeout: Duration, error: &ureq::Error) -> String {
+    let cannot_reach = |reason: String| cannot_reach(url, &reason);
     let url = escaped(&url.text);
     match error {
         ureq::Error::Io(error) if is_connection_lost(error.kind()) => {
             format!("{url} closed the connection before it answered; {MAY_HAVE_HAPPENED}")
         }
-        ureq::Error::Io(error) => cannot_reach(&url, &error.to_string()),
+        ureq::Error::Io(error) => cannot_reach(error.to_string()),
         ureq::Error::Timeout(Timeout::Resolve | Timeout::Connect)
         | ureq::Error::HostNotFound
-        | ureq::Error::ConnectionFailed => cannot_reach(&url, &error.to_string()),
+        | ureq::Error::ConnectionFailed => cannot_reach(error.to_string()),
         ureq::Error::Timeout(_) => {
             format!(
                 "{url} did not answer within {} s; {MAY_HAVE_HAPPENED}",
@@ -368,98 +342,21 @@ fn transport_error(url: &BrokerUrl, timeout: Duration, error: &ureq::Error) -> S
 
 const MAY_HAVE_HAPPENED: &str = "the request may have been carried out: check before you repeat it";
 
-fn cannot_reach(url: &str, reason: &str) -> String {
-    format!("cannot reach {url}: {}; is it running? see --url", one_line(reason))
+fn cannot_reach(url: &BrokerUrl, reason: &str) -> String {
+    let (shown, reason) = (escaped(&url.text), one_line(reason));
+    if url.is_default() {
+        return format!(
+            "your broker does not run, and {shown} cannot be reached ({reason}); mcp-broker start starts it, --url names \
+             another"
+        );
+    }
+    format!("cannot reach {shown}: {reason}; is it running? see --url")
 }
 
 /// The connection was made and then lost; the broker may have received the request.
 fn is_connection_lost(kind: ErrorKind) -> bool {
     use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     matches!(kind, BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
-}
-
-/// The members of a problem document (RFC 9457) that are shown.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Problem {
-    title: Option<String>,
-    code: Option<String>,
-    detail: Option<Value>,
-    retry_after_ms: Option<u64>,
-}
-
-fn refusal<B>(access: &BrokerAccess, answer: &http::Response<B>, body: &str) -> ClientError {
-    let status = answer.status();
-    let problem: Problem = serde_json::from_str(body).unwrap_or_default();
-    let Some(code) = problem.code else {
-        return ClientError::new(unexpected_status(access, status));
-    };
-    let detail = match &problem.detail {
-        Some(Value::String(detail)) => detail.clone(),
-        Some(detail) if !detail.is_null() => detail.to_string(),
-        _ => problem.title.clone().unwrap_or_else(|| status.to_string()),
-    };
-    let seconds = |value: &HeaderValue| value.to_str().ok()?.parse::<u64>().ok();
-    let in_header = answer.headers().get(header::RETRY_AFTER).and_then(seconds);
-    let in_body = problem.retry_after_ms.map(Duration::from_millis);
-    refused(access, code, &detail, in_body.or(in_header.map(Duration::from_secs)))
-}
-
-/// A refusal by the broker, with what to do about it.
-pub fn refused(access: &BrokerAccess, code: String, detail: &str, retry_after: Option<Duration>) -> ClientError {
-    let line = format!("{}: {}", one_line(&code), one_line(detail));
-    let line = match next_step(access, &code, retry_after) {
-        Some(next) => format!("{line}; {next}"),
-        None => line,
-    };
-    ClientError {
-        line,
-        code: Some(code),
-        retry_after,
-    }
-}
-
-/// Explains a response without a problem document: from another program, another version, or a proxy.
-fn unexpected_status(access: &BrokerAccess, status: StatusCode) -> String {
-    let url = escaped(&access.url.text);
-    if status.is_redirection() {
-        return format!(
-            "{url} answered {status}; redirects are not followed, to protect the key: pass the new address as --url"
-        );
-    }
-    format!("{url} answered {status} without an explanation; is it a broker of this version? see --url")
-}
-
-fn next_step(access: &BrokerAccess, code: &str, wait: Option<Duration>) -> Option<String> {
-    Some(match code {
-        "authentication_failed" => match &access.key {
-            Some(key) => format!(
-                "the key from {} is not known there: give another with --key-file",
-                key.source
-            ),
-            None => format!("no key was given: set {} or use --key-file", crate::config::API_KEY_ENV),
-        },
-        "forbidden" | "project_mismatch" => {
-            "this requires the admin key, or a key of the project with the scope admin".to_owned()
-        }
-        "project_not_found" => "see mcp-broker project list --include-inactive".to_owned(),
-        "project_exists" => "choose another id, or change that project with mcp-broker project update".to_owned(),
-        "cross_project_disabled" => "see mcp-broker project update --help for --allow-cross-project".to_owned(),
-        "rate_limited" | "unavailable" => match wait {
-            Some(wait) => format!("try again in {} s", wait.as_millis().div_ceil(1000)),
-            None => "try again later".to_owned(),
-        },
-        _ => return None,
-    })
-}
-
-const DETAIL_CHARS_MAX: usize = 500;
-
-/// Makes a foreign text part of one line: short, and without terminal control characters.
-fn one_line(text: &str) -> String {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let short: String = words.join(" ").chars().take(DETAIL_CHARS_MAX).collect();
-    escaped(&short)
 }
 
 /// One segment of a path, or one value of a query, percent-encoded.
@@ -480,14 +377,5 @@ mod tests {
             percent_encoded("a/b?c#d e%&=+,ü"),
             "a%2Fb%3Fc%23d%20e%25%26%3D%2B%2C%C3%BC"
         );
-    }
-
-    #[test]
-    fn the_text_of_a_broker_becomes_one_line() {
-        assert_eq!(
-            one_line("two\nlines \u{1b}[2J\u{202e}"),
-            "two lines \\u{1b}[2J\\u{202e}"
-        );
-        assert_eq!(one_line(&"x".repeat(2000)).len(), DETAIL_CHARS_MAX);
     }
 }

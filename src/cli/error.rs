@@ -1,6 +1,6 @@
 //! Why a command line runs no command, or why its command failed.
 
-use super::client::ClientError;
+use std::time::Duration;
 
 /// Why a command line runs no command, or why its command failed.
 #[derive(Debug)]
@@ -26,5 +26,37 @@ pub enum CliError {
 impl From<ClientError> for CliError {
     fn from(error: ClientError) -> Self {
         Self::Failed(error.line)
+    }
+}
+
+/// Why a request failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientError {
+    /// One line that says what happened and what to do. It never contains the key.
+    pub line: String,
+    /// The code of the broker, if it refused the request.
+    pub code: Option<String>,
+    /// The time after which the broker wants the request again.
+    pub retry_after: Option<Duration>,
+}
+
+impl ClientError {
+    /// A failure without an answer of the broker.
+    pub fn new(line: String) -> Self {
+        Self {
+            line,
+            code: None,
+            retry_after: None,
+        }
+    }
+
+    /// Whether the broker refused the request with this code.
+    pub fn has_code(&self, code: &str) -> bool {
+        self.code.as_deref() == Some(code)
+    }
+
+    /// Whether the broker refused the request for a reason that passes by itself.
+    pub fn is_passing(&self) -> bool {
+        self.has_code("rate_limited") || self.has_code("unavailable")
     }
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches};
-use serde_json::{Map, Value};
 
 use crate::config::{Integer, Rule, Span};
 
@@ -75,14 +74,6 @@ pub fn call_timeout() -> Arg {
 pub fn given_call_timeout(matches: &ArgMatches) -> Duration {
     let seconds = matches.get_one::<u64>("timeout").copied();
     seconds.map_or(CALL_TIMEOUT, Duration::from_secs)
-}
-
-/// Reads the value of an argument that is one JSON object.
-///
-/// # Errors
-/// What is allowed.
-pub fn json_object(text: &str) -> Result<Map<String, Value>, String> {
-    serde_json::from_str(text).map_err(|_| "one JSON object".to_owned())
 }
 
 /// Refuses ids that would change the path of the request. All other ids are checked by the broker.

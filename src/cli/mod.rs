@@ -9,7 +9,6 @@ mod config_entry;
 mod connect;
 mod console;
 mod demo;
-mod dev_tools;
 mod doctor;
 mod edited_file;
 mod embedded;
@@ -26,10 +25,13 @@ mod output;
 mod partial_file;
 mod project;
 mod question;
+mod refusals;
 mod serve;
 mod setup;
+mod short;
 mod table;
 mod theme;
+mod tool_calls;
 mod top;
 mod usage_errors;
 
@@ -55,6 +57,10 @@ pub fn run(args: impl IntoIterator<Item = OsString>, env: impl IntoIterator<Item
         Ok(Action::Project(command)) => project::run(&command),
         Ok(Action::Operate(operation)) => operation.run(),
         Ok(Action::Gateway(alone)) => match alone.run() {
+            Ok(code) => return code,
+            Err(stop) => Err(stop),
+        },
+        Ok(Action::ToolCalls(calls)) => match calls.run() {
             Ok(code) => return code,
             Err(stop) => Err(stop),
         },
@@ -107,6 +113,7 @@ pub enum Action {
     Hook(hook::Hook),
     Local(Box<local::LocalCommand>),
     Setup(Box<setup::Setup>),
+    ToolCalls(Box<tool_calls::ToolCalls>),
 }
 
 /// Parses a command line, whose first argument is the program name, with its environment.
@@ -118,8 +125,8 @@ pub fn parse(
     env: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<Action, CliError> {
     let args: Vec<OsString> = args.into_iter().collect();
+    let env: Vec<(OsString, OsString)> = env.into_iter().collect();
     if let Some(matches) = connect::matches_alone(&args) {
-        let env: Vec<_> = env.into_iter().collect();
         return connect::read(&matches, &matches, &env)
             .map(Box::new)
             .map(Action::Connect);
@@ -133,28 +140,24 @@ pub fn parse(
             project::read(below, &matches, env).map(Box::new).map(Action::Project)
         }
         Some((name, below)) if name == "healthcheck" => {
-            let env: Vec<_> = env.into_iter().collect();
             healthcheck::read(&below, &matches, &env).map(Action::HealthCheck)
         }
         Some((name, below)) if name == connect::NAME => {
-            let env: Vec<_> = env.into_iter().collect();
             connect::read(&below, &matches, &env).map(Box::new).map(Action::Connect)
         }
-        Some((name, below)) if name == "config" => {
-            let env: Vec<_> = env.into_iter().collect();
-            config_entry::read(&below, &matches, &env)
-                .map(Box::new)
-                .map(Action::ConfigEntry)
-        }
-        Some((name, below)) if name == "setup" => {
-            let env: Vec<_> = env.into_iter().collect();
-            setup::read(&below, &matches, &env).map(Box::new).map(Action::Setup)
-        }
-        Some((name, below)) if name == "doctor" => doctor::read(below, &matches, env.into_iter().collect())
+        Some((name, below)) if name == "config" => config_entry::read(&below, &matches, &env)
             .map(Box::new)
-            .map(Action::Doctor),
+            .map(Action::ConfigEntry),
+        Some((name, below)) if name == "setup" => setup::read(&below, &matches, &env).map(Box::new).map(Action::Setup),
+        Some((name, below)) if name == "doctor" => doctor::read(below, &matches, env).map(Box::new).map(Action::Doctor),
         Some((name, below)) if operate::is_known(&name) => {
-            let env: Vec<_> = env.into_iter().collect();
+            if name == operate::gateway::NAME
+                && let Some((tool_calls::CALL, below)) = below.subcommand()
+            {
+                return tool_calls::read(tool_calls::CALL, below, &matches, &env)
+                    .map(Box::new)
+                    .map(Action::ToolCalls);
+            }
             if name == operate::gateway::NAME
                 && let Some(alone) = operate::gateway::read_alone(&below, &env)?
             {
@@ -164,30 +167,26 @@ pub fn parse(
                 .map(Box::new)
                 .map(Action::Operate)
         }
-        Some((name, below)) if name == "top" => {
-            let env: Vec<_> = env.into_iter().collect();
-            top::read(&below, &matches, &env).map(Box::new).map(Action::Top)
-        }
+        Some((name, below)) if tool_calls::is_known(&name) => tool_calls::read(&name, &below, &matches, &env)
+            .map(Box::new)
+            .map(Action::ToolCalls),
+        Some((name, below)) if name == "top" => top::read(&below, &matches, &env).map(Box::new).map(Action::Top),
         Some((name, below)) if name == console::NAME => {
-            let env: Vec<_> = env.into_iter().collect();
             console::read(&below, &matches, &env).map(Box::new).map(Action::Console)
         }
         Some((name, _)) if let Some(flag) = access::first_broker_flag(&matches) => Err(CliError::Usage(format!(
             "--{flag} is not known before {name}; it belongs to commands that ask a broker, such as project"
         ))),
-        Some((name, below)) if local::is_known(&name) => local::read(&name, &below, env.into_iter().collect())
-            .map(Box::new)
-            .map(Action::Local),
+        Some((name, below)) if local::is_known(&name) => {
+            local::read(&name, &below, env).map(Box::new).map(Action::Local)
+        }
         Some((name, below)) if name == hook::NAME => hook::read(&below).map(Action::Hook),
         Some((name, below)) if name == "demo" => Ok(Action::Demo(demo::read(&below))),
         Some((name, below)) if name == "serve" => serve::read(below, env).map(Box::new).map(Action::Serve),
         Some((name, _)) if name == "keygen" => Ok(Action::Keygen),
         Some((name, below)) if name == "completions" => Ok(Action::Completions(completions::read(&below))),
         Some((name, below)) if name == "man" => Ok(Action::Man(man::read(&below))),
-        _ => {
-            let words = usage_errors::subcommand_names(&command).join(", ");
-            Err(CliError::Usage(format!("no command; allowed: {words}")))
-        }
+        _ => Err(CliError::Usage(usage_errors::no_command(&command))),
     }
 }
 
@@ -208,6 +207,7 @@ pub fn command() -> Command {
         .subcommand(console::command())
         .subcommand(top::command())
         .subcommands(operate::commands())
+        .subcommands(tool_calls::commands())
         .subcommand(project::command())
         .subcommand(keygen::command())
         .subcommand(healthcheck::command())

@@ -2,10 +2,12 @@
 
 use std::io::{ErrorKind, IsTerminal, Write};
 
+use actors::clock::now;
 use serde_json::value::RawValue;
 
 use super::access::EnvVars;
 use super::error::CliError;
+use super::short;
 use super::table::{Table, escaped_json};
 use crate::hang_up::is_hung_up;
 
@@ -48,6 +50,7 @@ pub fn is_closed() -> bool {
 
 /// How a command shows its answers.
 #[derive(Debug, Clone, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of the command line")]
 pub struct Output {
     /// JSON instead of a table.
     pub json: bool,
@@ -55,6 +58,8 @@ pub struct Output {
     pub wide: bool,
     /// Colours are not wanted, even on a terminal.
     pub plain: bool,
+    /// Times are shown in UTC, and not in the zone of the user.
+    pub utc: bool,
 }
 
 impl Output {
@@ -67,6 +72,42 @@ impl Output {
             json,
             wide,
             plain: is_refused || is_dumb,
+            utc: false,
+        }
+    }
+
+    /// Shows times in UTC.
+    pub fn with_utc(self, utc: bool) -> Self {
+        Self { utc, ..self }
+    }
+
+    /// Whether tables are short: with ages in place of times, and the beginnings of ids.
+    pub fn is_short(&self) -> bool {
+        !self.wide && std::io::stdout().is_terminal()
+    }
+
+    /// A time of the broker to the second.
+    pub fn time(&self, time: &str) -> String {
+        short::time(time, self.utc)
+    }
+
+    /// A time of the broker in a table: how long ago it was, where tables are short.
+    pub fn age(&self, time: &str) -> String {
+        let age = self.is_short().then(|| short::age(time, now().unix_ms)).flatten();
+        age.unwrap_or_else(|| self.time(time))
+    }
+
+    /// The heading of a column of [`Self::age`].
+    pub fn age_heading(&self) -> &'static str {
+        if self.is_short() { "AGE" } else { "AT" }
+    }
+
+    /// How many characters of these ids a table shows.
+    pub fn id_len<'a>(&self, ids: impl Iterator<Item = &'a str>) -> usize {
+        if self.is_short() {
+            short::prefix_len(ids)
+        } else {
+            usize::MAX
         }
     }
 

@@ -7,16 +7,28 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::error::CliError;
 use crate::config::{self, SETTINGS, Setting};
+use crate::local::config_file_of_user;
 
-/// Turns clap's error into one of ours, with the allowed values where that helps.
+/// The most commands of one name that are suggested.
+const ELSEWHERE_MAX: usize = 5;
+/// With more values than these, a misspelled one is answered by the nearest alone.
+const LISTED_MAX: usize = 5;
+/// The commands that start the broker of a user, whose settings are no flags.
+const STARTS: [&str; 6] = ["local", "start", "restart", "connect", "console", "dev"];
+/// The commands under this word are aliases that no help shows.
+const HIDDEN_GROUP: &str = "mcp ";
+
+/// Turns clap's error into one of ours, with what was probably meant or what is allowed.
 pub fn usage_error(error: clap::Error, root: &Command, args: &[OsString]) -> CliError {
-    let command = intended_command(root, args);
+    let intended = Intended::of(root, args);
     let line = match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             return CliError::Help(error);
         }
-        ErrorKind::UnknownArgument => unknown_argument(&context(&error, ContextKind::InvalidArg), root, command),
-        ErrorKind::InvalidSubcommand => unknown_command(&context(&error, ContextKind::InvalidSubcommand), command),
+        ErrorKind::UnknownArgument => unknown_argument(&context(&error, ContextKind::InvalidArg), root, &intended),
+        ErrorKind::InvalidSubcommand => {
+            unknown_command(&context(&error, ContextKind::InvalidSubcommand), root, &intended)
+        }
         ErrorKind::ValueValidation | ErrorKind::InvalidValue => {
             invalid_value(&error).unwrap_or_else(|| clap_summary(&error))
         }
@@ -25,21 +37,48 @@ pub fn usage_error(error: clap::Error, root: &Command, args: &[OsString]) -> Cli
     CliError::Usage(config::one_line(&redact_keys(&line)))
 }
 
-/// The subcommands of a command, the most useful ones first.
-pub fn subcommand_names(command: &Command) -> Vec<&str> {
-    let shown = command.get_subcommands().filter(|command| !command.is_hide_set());
-    let mut words: Vec<&str> = shown.map(Command::get_name).collect();
-    words.sort_by_key(|word| !matches!(*word, "serve" | "help"));
-    words
+/// What a command line without a command is told.
+pub fn no_command(root: &Command) -> String {
+    let help = Intended::of(root, &[]).help();
+    format!(
+        "no command; {}",
+        config::few("", &subcommand_names(root), str::to_owned, &help)
+    )
 }
 
-/// The command that the arguments lead to. Unknown words are skipped: the rest still tells what was meant.
-fn intended_command<'a>(root: &'a Command, args: &[OsString]) -> &'a Command {
-    let words = args.iter().skip(1).filter_map(|arg| arg.to_str());
-    words.fold(root, |command, word| {
-        let mut below = subcommands(command);
-        below.find(|below| below.get_name() == word).unwrap_or(command)
-    })
+/// The subcommands of a command, in the order of its help.
+fn subcommand_names(command: &Command) -> Vec<&str> {
+    let shown = subcommands(command).filter(|command| !command.is_hide_set());
+    shown.map(Command::get_name).collect()
+}
+
+/// The command that the arguments lead to.
+struct Intended<'a> {
+    /// The words that lead to it; empty for the program.
+    words: String,
+    command: &'a Command,
+}
+
+impl<'a> Intended<'a> {
+    /// Unknown words are skipped: the rest still tells what was meant.
+    fn of(root: &'a Command, args: &[OsString]) -> Self {
+        let mut found = Self {
+            words: String::new(),
+            command: root,
+        };
+        for word in args.iter().skip(1).filter_map(|arg| arg.to_str()) {
+            if let Some(below) = subcommands(found.command).find(|below| below.get_name() == word) {
+                found.words = format!("{} {word}", found.words);
+                found.command = below;
+            }
+        }
+        found
+    }
+
+    /// The command line that explains it.
+    fn help(&self) -> String {
+        format!("mcp-broker{} --help", self.words)
+    }
 }
 
 /// The subcommands without clap's generated `help`.
@@ -67,59 +106,91 @@ fn flag(key: &str) -> String {
     format!("--{}", key.replace('_', "-"))
 }
 
-fn unknown_command(name: &str, command: &Command) -> String {
-    let words = subcommand_names(command);
-    let hint = config::nearest_name(name, &words).map_or_else(String::new, |word| format!("; did you mean {word}?"));
-    format!("command {name:?} is not known; allowed: {}{hint}", words.join(", "))
+/// Commands of this name that are elsewhere are more probable than one of another name.
+fn unknown_command(name: &str, root: &Command, intended: &Intended<'_>) -> String {
+    let elsewhere = commands("", root).into_iter().filter(|(words, command)| {
+        command.get_name() == name && !command.is_hide_set() && !words.starts_with(HIDDEN_GROUP)
+    });
+    let mut elsewhere: Vec<String> = elsewhere.map(|(words, _)| format!("mcp-broker {words}")).collect();
+    let suggestion = if elsewhere.is_empty() {
+        config::suggestion(
+            name,
+            &subcommand_names(intended.command),
+            str::to_owned,
+            &intended.help(),
+        )
+    } else {
+        elsewhere.truncate(ELSEWHERE_MAX);
+        format!("did you mean {}?", elsewhere.join(" or "))
+    };
+    format!("command {name:?} is not known; {suggestion}")
 }
 
-fn unknown_argument(name: &str, root: &Command, command: &Command) -> String {
-    let keys = keys(command);
-    let flags: Vec<String> = keys.iter().map(|key| flag(key)).collect();
-    let allowed = match (flags.as_slice(), subcommand_names(command).as_slice()) {
-        ([], []) => "nothing".to_owned(),
-        ([], words) => words.join(", "),
-        (flags, _) => flags.join(", "),
-    };
+fn unknown_argument(name: &str, root: &Command, intended: &Intended<'_>) -> String {
+    let keys = keys(intended.command);
     let hint = match name.strip_prefix("--") {
-        Some(name) => hint(name, &keys, root, command),
-        None if name.starts_with('-') => text_hint(command),
+        Some(name) => hint(name, &keys, root, intended),
+        None if name.starts_with('-') => text_hint(intended.command),
         None => None,
-    }
-    .unwrap_or_default();
-    format!("{name:?} is not known here{hint}; allowed: {allowed}")
+    };
+    let hint = hint.unwrap_or_else(|| {
+        let (keys, words): (Vec<&str>, _) = (
+            keys.iter().map(String::as_str).collect(),
+            subcommand_names(intended.command),
+        );
+        let name = name.trim_start_matches('-');
+        if keys.is_empty() {
+            config::few(name, &words, str::to_owned, &intended.help())
+        } else {
+            config::few(name, &keys, flag, &intended.help())
+        }
+    });
+    format!("{name:?} is not known here; {hint}")
 }
 
 /// How a text that begins with `-` is given to a command that takes one.
 fn text_hint(command: &Command) -> Option<String> {
     command.get_positionals().next()?;
-    Some("; put -- in front of a text that begins with -".to_owned())
+    Some("put -- in front of a text that begins with -".to_owned())
 }
 
 /// Suggests the flag that an unknown one probably means: one of this command, or else of another command.
 /// Commands of the same group, such as `project`, come first.
-fn hint(name: &str, keys: &[String], root: &Command, command: &Command) -> Option<String> {
+fn hint(name: &str, keys: &[String], root: &Command, intended: &Intended<'_>) -> Option<String> {
     if let Some(key) = nearest(name, keys) {
-        return Some(format!("; did you mean {}?", flag(&key)));
+        return Some(format!("did you mean {}?", flag(&key)));
+    }
+    let group_of = |words: &str| words.trim_start().split(' ').next().unwrap_or_default().to_owned();
+    let group = group_of(&intended.words);
+    let setting = SETTINGS.iter().find(|setting| setting.flag() == name);
+    if let (Some(setting), true) = (setting, STARTS.contains(&group.as_str())) {
+        return Some(setting_hint(setting));
     }
     let owner = |(words, command)| Some((words, nearest(name, &self::keys(command))?));
     // Flags of the root are accepted by every command too; the suggestion names the command.
     let mut below = commands("", root);
-    let group_of = |words: &str| words.split(' ').next().unwrap_or_default().to_owned();
-    let here = below.iter().find(|(_, below)| std::ptr::eq(*below, command));
-    let group = here.map_or_else(String::new, |(words, _)| group_of(words));
     below.sort_by_key(|(words, _)| group_of(words) != group);
-    let below = below.into_iter().filter(|(words, _)| !words.is_empty());
+    let below = below
+        .into_iter()
+        .filter(|(words, _)| !words.is_empty() && !words.starts_with(HIDDEN_GROUP));
     let owners: Vec<(String, String)> = below.filter_map(owner).collect();
     let is_exact = |key: &str| flag(key).strip_prefix("--") == Some(name);
     let exact = owners.iter().find(|(_, key)| is_exact(key));
     exact.or(owners.first()).map(|(words, key)| {
         if is_exact(key) {
-            format!("; it belongs after the command {words}")
+            format!("it belongs after the command {words}")
         } else {
-            format!("; did you mean {} after the command {words}?", flag(key))
+            format!("did you mean {} after the command {words}?", flag(key))
         }
     })
+}
+
+/// Where a setting of the broker of a user is given.
+fn setting_hint(setting: &Setting) -> String {
+    let file = config_file_of_user().map_or_else(String::new, |file| {
+        format!(", or put {} into {}", setting.key, file.display())
+    });
+    format!("it is a setting: set {}{file}", setting.env())
 }
 
 fn nearest(name: &str, keys: &[String]) -> Option<String> {
@@ -131,19 +202,22 @@ fn nearest(name: &str, keys: &[String]) -> Option<String> {
 fn invalid_value(error: &clap::Error) -> Option<String> {
     let value = context(error, ContextKind::InvalidValue);
     let allowed = match error.get(ContextKind::ValidValue) {
-        Some(ContextValue::Strings(values)) if !value.is_empty() => values.join(", "),
-        _ => std::error::Error::source(error)?.to_string(),
+        Some(ContextValue::Strings(values)) if !value.is_empty() => {
+            let values: Vec<&str> = values.iter().map(String::as_str).collect();
+            match config::nearest_name(&value, &values) {
+                Some(nearest) if values.len() > LISTED_MAX => format!("did you mean {nearest}?"),
+                _ => format!("allowed: {}", values.join(", ")),
+            }
+        }
+        _ => format!("allowed: {}", std::error::Error::source(error)?),
     };
     let arg = context(error, ContextKind::InvalidArg);
     let name = arg.split(' ').next().unwrap_or_default();
     let value = config::quoted_value("", &value);
     Some(match name.strip_prefix("--") {
-        Some(key) => format!(
-            "{} = {value} ({name}) is not allowed; allowed: {allowed}",
-            key.replace('-', "_")
-        ),
+        Some(key) => format!("{} = {value} ({name}) is not allowed; {allowed}", key.replace('-', "_")),
         None => format!(
-            "{} = {value} is not allowed; allowed: {allowed}",
+            "{} = {value} is not allowed; {allowed}",
             name.trim_matches(['<', '>', '[', ']'])
         ),
     })

@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Value, json, value::RawValue};
 
 /// The longest answer, in bytes.
 const ANSWER_LEN_MAX: u64 = 64 << 20;
@@ -32,8 +32,7 @@ pub enum RequestError {
 #[derive(Deserialize)]
 struct Answer {
     id: Option<Value>,
-    #[serde(default)]
-    result: Value,
+    result: Option<Box<RawValue>>,
     error: Option<Refusal>,
 }
 
@@ -57,6 +56,20 @@ impl LineClient {
     /// # Errors
     /// The broker refuses it, closes the connection, or does not answer within `timeout`.
     pub fn request(&mut self, method: &str, params: &Value, timeout: Duration) -> Result<Value, RequestError> {
+        let result = self.request_text(method, params, timeout)?;
+        Ok(serde_json::from_str(result.get()).map_err(io::Error::from)?)
+    }
+
+    /// Sends a request and returns its result as the text that came: numbers keep their digits.
+    ///
+    /// # Errors
+    /// Those of [`Self::request`].
+    pub fn request_text(
+        &mut self,
+        method: &str,
+        params: &Value,
+        timeout: Duration,
+    ) -> Result<Box<RawValue>, RequestError> {
         self.last_id += 1;
         let id = self.last_id;
         let request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
@@ -71,9 +84,18 @@ impl LineClient {
             }
             return match answer.error {
                 Some(Refusal { code, message }) => Err(RequestError::Refused { code, message }),
-                None => Ok(answer.result),
+                None => Ok(answer.result.unwrap_or_default()),
             };
         }
+    }
+
+    /// Sends a notification.
+    ///
+    /// # Errors
+    /// The connection is closed.
+    pub fn notify(&mut self, method: &str) -> io::Result<()> {
+        let notification = json!({"jsonrpc": "2.0", "method": method});
+        self.stream.get_mut().write_all(format!("{notification}\n").as_bytes())
     }
 
     fn line(&mut self, deadline: Instant) -> io::Result<Vec<u8>> {

@@ -57,8 +57,8 @@ impl Instance {
         match (self.dev_name(), self.as_str()) {
             (Some("default"), _) => format!("mcp-broker dev {verb}"),
             (Some(name), _) => format!("mcp-broker dev {verb} --name {name}"),
-            (None, "default") => format!("mcp-broker local {verb}"),
-            (None, name) => format!("mcp-broker local {verb} --instance {name}"),
+            (None, "default") => format!("mcp-broker {verb}"),
+            (None, name) => format!("mcp-broker {verb} --instance {name}"),
         }
     }
 
@@ -115,8 +115,8 @@ mod tests {
     #[test]
     fn each_instance_has_the_command_that_starts_it() {
         for (name, expected) in [
-            ("default", "mcp-broker local start"),
-            ("team", "mcp-broker local start --instance team"),
+            ("default", "mcp-broker start"),
+            ("team", "mcp-broker start --instance team"),
             ("dev/default", "mcp-broker dev start"),
             ("dev/try", "mcp-broker dev start --name try"),
         ] {

@@ -43,4 +43,4 @@ pub use publish::{PublishedSocket, SOCKET_PATH_LEN_MAX, publish_socket};
 pub use ready::Readiness;
 pub use stop::{Stopped, stop};
 pub use version::{Meeting, meet};
-pub use vetting::vet;
+pub use vetting::{vet, vet_above};

@@ -32,20 +32,8 @@ pub fn make_private(folder: &Path) -> Result<(), LocalError> {
 /// # Errors
 /// What is wrong with which folder, and what to do, in one line.
 pub fn vet(folder: &Path) -> Result<(), LocalError> {
-    let unreadable = |path: &Path, error: io::Error| LocalError(format!("{} cannot be used: {error}", path.display()));
     let own = fs::symlink_metadata(folder).map_err(|error| unreadable(folder, error))?;
-    let parent = folder.parent().unwrap_or(folder);
-    let parent = fs::canonicalize(parent).map_err(|error| unreadable(parent, error))?;
-    for above in parent.ancestors() {
-        let metadata = fs::symlink_metadata(above).map_err(|error| unreadable(above, error))?;
-        if let Some(why) = foreign(&metadata) {
-            return Err(LocalError(format!(
-                "{} is not safe, because {} {why}; name another folder in XDG_RUNTIME_DIR",
-                folder.display(),
-                above.display()
-            )));
-        }
-    }
+    vet_above(folder)?;
     if !own.is_dir() {
         return Err(LocalError(format!("{} is no folder; remove it", folder.display())));
     }
@@ -61,6 +49,32 @@ pub fn vet(folder: &Path) -> Result<(), LocalError> {
         private.map_err(|error| LocalError(format!("{} cannot be made private: {error}", folder.display())))?;
     }
     Ok(())
+}
+
+/// Checks the folders above one that may be missing, as [`vet`] does, from the first that exists on.
+///
+/// # Errors
+/// What is wrong with which folder, and what to do, in one line.
+pub fn vet_above(folder: &Path) -> Result<(), LocalError> {
+    let mut parents = folder.ancestors().skip(1);
+    let parent = parents.find(|parent| parent.symlink_metadata().is_ok());
+    let parent = parent.unwrap_or(folder);
+    let parent = fs::canonicalize(parent).map_err(|error| unreadable(parent, error))?;
+    for above in parent.ancestors() {
+        let metadata = fs::symlink_metadata(above).map_err(|error| unreadable(above, error))?;
+        if let Some(why) = foreign(&metadata) {
+            return Err(LocalError(format!(
+                "{} is not safe, because {} {why}; name another folder in XDG_RUNTIME_DIR",
+                folder.display(),
+                above.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn unreadable(path: &Path, error: io::Error) -> LocalError {
+    LocalError(format!("{} cannot be used: {error}", path.display()))
 }
 
 /// Why another user could replace what is in a folder.

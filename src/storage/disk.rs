@@ -115,6 +115,12 @@ impl DataFolder {
     /// # Errors
     /// Those of [`open`], without the name of the folder.
     pub fn open(path: &Path) -> io::Result<Self> {
+        if path.exists() && !path.is_dir() {
+            return Err(io::Error::new(
+                io::ErrorKind::NotADirectory,
+                "it is a file, and the storage needs a folder; name another one",
+            ));
+        }
         DirBuilder::new().recursive(true).mode(PRIVATE_MODE).create(path)?;
         ensure_private(path)?;
         let lock = lock_exclusively(&path.join(LOCK_FILE))?;

@@ -3,12 +3,13 @@
 use std::{
     fs::{self, Permissions},
     os::unix::fs::PermissionsExt,
+    path::PathBuf,
 };
 
 use serde_json::{Value, json};
 
 use crate::golden::assert_golden;
-use crate::program::{broker_with, delete, objects, post, prepare, program, run, send, tool};
+use crate::program::{broker_with, delete, objects, post, prepare, program, run, run_with_input, send, tool};
 
 /// Characters that a terminal would act on, that change the reading direction, or that are markup.
 const HOSTILE: &str = "<b>&\u{1b}[31m\u{202e}x";
@@ -78,6 +79,96 @@ fn protocols_are_listed_and_shown() {
     );
     let line = run(broker.address, &["protocols", "chat", "9.9.9"]).fails_with(1);
     assert!(line.starts_with("protocol_not_found: "), "{line}");
+}
+
+#[test]
+fn a_protocol_is_registered_from_a_file_or_stdin() {
+    let broker = broker_with(&[]);
+    let register = |words: &[&str], text: &str| {
+        run_with_input(broker.address, &[&["protocols", "register"], words].concat(), text)
+    };
+    let chat = json!({"name": "chat", "version": "1.0.0", "schema": {"type": "object"}}).to_string();
+    assert_eq!(register(&["-"], &chat).succeeds(), "chat 1.0.0 is registered\n");
+    assert_eq!(
+        register(&["-"], &chat).succeeds(),
+        "chat 1.0.0 was registered before, with the same schema\n"
+    );
+    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("schema-{}.json", std::process::id()));
+    fs::write(&file, r#"{"type": "object", "required": ["text"]}"#).unwrap();
+    let path = file.to_str().unwrap();
+    let shown = objects(&register(&["--name=chat", "--version=1.1.0", "--json", path], "").succeeds());
+    assert_eq!(
+        (&shown[0]["name"], &shown[0]["version"]),
+        (&json!("chat"), &json!("1.1.0"))
+    );
+    let shown = run(broker.address, &["protocols", "chat", "1.1.0"]).succeeds();
+    assert!(shown.contains("\"required\""), "{shown}");
+    let line = register(&[path], "").fails_with(2);
+    assert!(
+        line.contains("is no definition of a protocol; allowed: an object with name, version and schema"),
+        "{line}"
+    );
+    let line = register(&["-"], &chat.replace("1.0.0", "2.0.0").replace("object", "array of")).fails_with(1);
+    assert!(line.starts_with("invalid_schema: "), "{line}");
+    let line = register(&["-"], "chat").fails_with(2);
+    assert!(line.starts_with("stdin is not a JSON object: "), "{line}");
+    fs::remove_file(file).unwrap();
+}
+
+/// The tables of a terminal have beginnings of ids: each command takes one where it takes the id.
+#[test]
+fn the_beginning_of_an_id_stands_for_it_and_several_are_named() {
+    let broker = broker_with(&["alice", "bob", "gone"]);
+    let id = send(broker.address, "alice", "bob", "hello");
+    let shown = |words: &[&str]| run(broker.address, words).succeeds();
+    for len in [18, 23, 35] {
+        let life = objects(&shown(&["messages", &id[..len], "--json"]));
+        assert_eq!(life[0]["message_id"], id.as_str());
+    }
+    assert_eq!(objects(&shown(&["messages", "--thread", &id[..23], "--json"])).len(), 1);
+    let bob = objects(&shown(&["sessions", "bob", "--json"]))[0]["session_id"].clone();
+    let bob = &bob.as_str().unwrap()[..23];
+    assert_eq!(objects(&shown(&["sessions", bob, "--json"]))[0]["name"], "bob");
+    assert_eq!(objects(&shown(&["inbox", bob, "--json"]))[0]["message_id"], id.as_str());
+    assert_eq!(objects(&shown(&["wait", bob, "--json"]))[0]["name"], "bob");
+    assert_eq!(objects(&shown(&["messages", "--session", bob, "--json"])).len(), 1);
+    let to_bob = [
+        "send",
+        "--protocol=note",
+        "--version=1.0.0",
+        "--from=alice",
+        "--to",
+        bob,
+        r#"{"text": "hi"}"#,
+    ];
+    shown(&to_bob);
+    assert_eq!(objects(&shown(&["inbox", "bob", "--json"])).len(), 2);
+    // All ids of a minute begin with the same eight digits, and more of them are needed.
+    let first = loop {
+        let two = ["one", "two"].map(|text| send(broker.address, "alice", "bob", text)[..8].to_owned());
+        if two[0] == two[1] {
+            break two[0].clone();
+        }
+    };
+    let line = run(broker.address, &["messages", &first]).fails_with(1);
+    assert!(
+        line.contains(" is the beginning of ")
+            && line.contains(" messages: ")
+            && line.ends_with("; give more of the id"),
+        "{line}"
+    );
+    let dead = send(broker.address, "alice", "gone", "lost");
+    delete(broker.address, "/api/v1/sessions/gone?forget=true");
+    let redriven = shown(&["dead-letters", "redrive", &dead[..23], "--to", bob]);
+    assert_eq!(redriven, "sent 1 dead letter again\n");
+    let line = run(broker.address, &["dead-letters", "redrive", "123"]).fails_with(1);
+    assert_eq!(line, "no dead letter 123: mcp-broker dead-letters lists them");
+    // A name that looks like the beginning of an id is a name.
+    tool(broker.address, "register_session", &json!({"name": "deadbeef"}));
+    assert_eq!(
+        objects(&shown(&["sessions", "deadbeef", "--json"]))[0]["name"],
+        "deadbeef"
+    );
 }
 
 #[test]
@@ -209,7 +300,7 @@ fn dead_letters_are_listed_and_sent_again() {
         objects(&again.stdout),
         [json!({"redriven": 1, "unknown": [lost[0]], "failures": []})]
     );
-    assert!(again.fails_with(1).starts_with("1 is not among the dead letters"));
+    assert!(again.fails_with(1).starts_with("no dead letter "));
     let line = redrive(&["--all"]).fails_with(2);
     assert!(
         line.contains("Send 2 dead letters again?") && line.contains("--yes"),
@@ -316,7 +407,7 @@ fn colours_are_for_terminals() {
 #[test]
 fn the_key_is_sent_and_a_refusal_says_what_to_do() {
     let key = "admin_tests_0123456789abcdef0123456789abcdef0123456789abcdef";
-    let path = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("cli-{}.key", std::process::id()));
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("cli-{}.key", std::process::id()));
     fs::write(&path, key).unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
     let flag = format!("--admin-key-file={}", path.display());

@@ -98,6 +98,7 @@ pub fn program(address: SocketAddr, words: &[&str]) -> Command {
     command
         .env_clear()
         .env("MCP_BROKER_URL", format!("http://{address}"))
+        .env("TZ", "UTC")
         .args(words)
         .stdin(Stdio::null());
     command

@@ -156,10 +156,10 @@ fn top_refuses_what_cannot_show_a_screen() {
 fn tables_fit_the_terminal_and_have_colours_there() {
     let broker = broker_with(&["alice"]);
     send(broker.address, "alice", "alice", "to myself");
-    for (words, whole) in [
-        ("sessions", "CONNECTED"),
-        ("messages", "PROTOCOL"),
-        ("inbox alice", "STATUS"),
+    for (words, headings) in [
+        ("sessions", "NAME   STATUS  QUEUE  LAST SEEN  CONNECTED  SESSION"),
+        ("messages", "AGE"),
+        ("inbox alice", "AGE"),
     ] {
         let Some(screen) = start(&broker, (80, 24), "", words) else {
             return;
@@ -168,10 +168,20 @@ fn tables_fit_the_terminal_and_have_colours_there() {
         // `-J` joins what the terminal had to wrap.
         let text = screen.tmux(&["capture-pane", "-p", "-J"]);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-        assert!(text.contains(whole) && text.contains("--wide shows all"), "{text}");
+        // Ages and the beginnings of ids leave room for all columns.
+        assert!(
+            text.contains(headings) && text.contains(" s ") && !text.contains('…'),
+            "{text}"
+        );
         let coloured = screen.tmux(&["capture-pane", "-p", "-e"]);
         assert!(coloured.contains("\u{1b}[1m"), "{coloured:?}");
     }
+    let Some(screen) = start(&broker, (40, 24), "", "messages") else {
+        return;
+    };
+    assert_eq!(screen.ends(), 0);
+    let text = screen.tmux(&["capture-pane", "-p", "-J"]);
+    assert!(text.contains('…') && text.contains("--wide shows all"), "{text}");
     let Some(screen) = start(&broker, (80, 24), "NO_COLOR=1", "sessions --wide") else {
         return;
     };
@@ -179,6 +189,18 @@ fn tables_fit_the_terminal_and_have_colours_there() {
     let plain = screen.tmux(&["capture-pane", "-p", "-e", "-J"]);
     assert!(!plain.contains('\u{1b}'), "{plain:?}");
     assert!(plain.lines().any(|line| line.chars().count() > 80), "{plain}");
+    for (environment, words, time) in [
+        ("TZ=UTC", "sessions --wide", "Z "),
+        ("TZ=XXX-5", "sessions --wide", "+05:00 "),
+        ("TZ=XXX-5", "sessions --wide --utc", "Z "),
+    ] {
+        let Some(screen) = start(&broker, (200, 24), environment, words) else {
+            return;
+        };
+        assert_eq!(screen.ends(), 0);
+        let text = screen.text();
+        assert!(text.contains(time), "{environment} {words}: {text}");
+    }
 }
 
 #[test]

@@ -25,13 +25,33 @@ fn a_message_is_sent_to_one_or_to_all() {
         "broadcast",
         &send(&["--from=alice", "--broadcast", r#"{"text": "hi"}"#]).succeeds(),
     );
-    let line = send(&["--from=alice", "--to=nemo", r#"{"text": "hi"}"#]).fails_with(1);
-    assert!(line.starts_with("session_not_found"), "{line}");
+    let line = send(&["--from=alice", "--to=bbo", r#"{"text": "hi"}"#]).fails_with(1);
+    assert_eq!(
+        line,
+        "session_not_found: no session \"bbo\", did you mean \"bob\"?; mcp-broker sessions --status all lists the \
+         sessions; --keep keeps a message for one that is still to come"
+    );
     send(&["--from=alice", "--to=nemo", "--keep", r#"{"text": "hi"}"#]).succeeds();
     let kept = objects(&run(broker.address, &["inbox", "nemo", "--take", "--json"]).succeeds());
     assert_eq!(kept[0]["payload"]["text"], "hi");
-    let line = send(&["--from=alice", "--to=bob", "{}"]).fails_with(1);
-    assert!(line.starts_with("payload_invalid"), "{line}");
+    let line = send(&["--from=alice", "--to=bob", r#"{"text": 5}"#]).fails_with(1);
+    assert!(
+        line.starts_with("payload_invalid: ") && line.contains("/text ") && line.contains("string"),
+        "{line}"
+    );
+    let unregistered = [
+        "send",
+        "--protocol=chat",
+        "--version=1.0.0",
+        "--from=alice",
+        "--to=bob",
+        "{}",
+    ];
+    let line = run(broker.address, &unregistered).fails_with(1);
+    assert!(
+        line.ends_with("; mcp-broker protocols lists the protocols, mcp-broker protocols register FILE adds one"),
+        "{line}"
+    );
 }
 
 #[test]

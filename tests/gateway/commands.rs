@@ -1,4 +1,4 @@
-//! Tools of backends from a shell: `gateway call` and `gateway ready`.
+//! Tools of backends from a shell: `call`, by its former name `gateway call`, and `gateway ready`.
 
 use std::process::Output;
 
@@ -36,21 +36,24 @@ fn a_call_prints_the_result_and_says_what_failed() {
         stderr(&refused).contains("fake__tool_error: the tool answered with an error"),
         "{refused:?}"
     );
+    let unavailable = cli(&gateway, &["call", "broken__echo"]);
+    assert_eq!(unavailable.status.code(), Some(1));
+    assert!(
+        stderr(&unavailable).contains("backend_unavailable: broken") && stderr(&unavailable).lines().count() == 1,
+        "{unavailable:?}"
+    );
+    let object: Value = serde_json::from_slice(&unavailable.stdout).unwrap();
+    assert_eq!(object["code"], "backend_unavailable");
     for (arguments, reason, code) in [
-        (&["call", "broken__echo"][..], "backend_unavailable: broken", 1),
-        (&["call", "fake__none"], "Unknown tool: fake__none", 1),
+        (&["call", "fake__none"][..], "the broker has no tool \"fake__none\"", 2),
         (
             &["call", "fake__error", "{\"code\": -32000, \"message\": \"no disk\"}"],
-            "error -32000: no disk",
+            "fake__error: no disk (-32000)",
             1,
         ),
-        (
-            &["call", "fake__never", "--timeout", "1s"],
-            "did not answer within 1 s",
-            1,
-        ),
+        (&["call", "fake__never", "--timeout", "1s"], "did not answer in time", 1),
         (&["call", "fake__echo", "[1]"], "one JSON object", 2),
-        (&["call"], "NAME__TOOL", 2),
+        (&["call"], "<TOOL>", 2),
     ] {
         let failed = cli(&gateway, arguments);
         assert_eq!(failed.status.code(), Some(code), "{failed:?}");
@@ -121,6 +124,20 @@ fn tools_are_ready_wait_need_a_person_or_are_unknown() {
         "{table:?}"
     );
     assert!(String::from_utf8(table.stdout).unwrap().contains("no program"));
+    // All backends, but those that are switched off.
+    let all = cli(&gateway, &["ready", "--all", "--json"]);
+    assert_eq!(all.status.code(), Some(11), "{all:?}");
+    let shown: Value = serde_json::from_slice(&all.stdout).unwrap();
+    let backends = shown["backends"].as_array().unwrap();
+    let readiness = |name: &str| {
+        let found = backends.iter().find(|backend| backend["backend"] == name);
+        found.map(|backend| backend["readiness"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(readiness("works").as_deref(), Some("ready"), "{shown}");
+    assert_eq!(readiness("slow").as_deref(), Some("transient"), "{shown}");
+    assert_eq!(readiness("nope").as_deref(), Some("needs_person"), "{shown}");
+    assert_eq!(readiness("off"), None, "{shown}");
+    assert!(stderr(&all).contains("nope: not ready until a person acts"), "{all:?}");
     let names = vec!["a"; 101].join(",");
     for tools in ["", &names, &"a".repeat(257)] {
         let refused = gateway.get(&format!("/api/v1/gateway/ready?tools={tools}"));
@@ -143,6 +160,7 @@ fn readiness_is_waited_for() {
         gateway.is_configured(|plan| plan.backend("late", &["--exit-while", &file]).backend("added", &[]));
         assert!(text(&waiting.join().unwrap()).contains("late"));
     });
+    assert!(text(&cli(&gateway, &["ready", "--all", "--wait", "1h"])).contains("added"));
     let output = cli(&gateway, &["ready", "none__echo", "--wait", "1s"]);
     assert_eq!(output.status.code(), Some(12), "{output:?}");
 }

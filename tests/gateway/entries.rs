@@ -151,7 +151,7 @@ fn a_program_runs_in_the_folder_that_its_files_are_in() {
         )
     };
     let said = add(&["here"]);
-    assert!(said.contains("mcp-broker local stop"), "the file is new: {said}");
+    assert!(said.contains("mcp-broker restart"), "the file is new: {said}");
     let said = add(&["below", "--cwd", "below"]);
     assert!(said.ends_with("was started with this file has it now\n"), "{said}");
     let client_file = folder.with(

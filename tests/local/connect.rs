@@ -135,7 +135,8 @@ fn the_client_is_answered_although_no_broker_can_be_reached() {
     let error = front.is_refused("heartbeat", &json!({}));
     assert_eq!(error["code"], "unavailable");
     assert!(
-        error["retry_after_ms"].as_u64().unwrap() > 0 && error["message"].as_str().unwrap().contains("local start")
+        error["retry_after_ms"].as_u64().unwrap() > 0
+            && error["message"].as_str().unwrap().contains("mcp-broker start")
     );
     let read = front.request("resources/read", &json!({"uri": "broker://sessions"}));
     assert_eq!(read["error"]["data"]["code"], "unavailable", "{read}");

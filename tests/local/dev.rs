@@ -75,7 +75,7 @@ fn status_is_on_stdout_and_its_exit_code_tells_the_state() {
     let done = home.runs("dev status");
     assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
     let socket = done.stdout.lines().find_map(|line| line.strip_prefix("try")).unwrap();
-    assert!(socket.trim().starts_with("nc -U "), "{done:?}");
+    assert_eq!(socket.trim(), "mcp-broker call --dev=default list_sessions", "{done:?}");
     kill(pid, Signal::KILL);
     home.awaits_status("dev status", 4);
     let shown: Value = serde_json::from_str(&home.runs("dev status --json").stdout).unwrap();

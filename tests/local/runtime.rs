@@ -178,7 +178,7 @@ fn no_second_broker_is_started_beside_one_that_does_not_answer() {
     kill(pid, Signal::STOP);
     let shown = home.runs("local status");
     assert_eq!(shown.code, 1, "{shown:?}");
-    assert!(shown.stdout.contains("mcp-broker local stop ends it"), "{shown:?}");
+    assert!(shown.stdout.contains("mcp-broker stop ends it"), "{shown:?}");
     assert_eq!(home.brokers(), [pid]);
     let ended = home.does("local stop --grace=1s");
     assert!(ended.contains("was killed"), "{ended}");
@@ -500,4 +500,79 @@ fn a_restart_keeps_what_is_stored() {
     let shown = home.json(STATUS);
     assert_eq!(shown["agents"][0]["name"], "alice", "{shown}");
     assert!(home.does("local status").contains("alice"));
+}
+
+#[test]
+fn a_restart_reads_the_file_first_and_keeps_the_broker_if_it_is_broken() {
+    let home = Home::new();
+    home.has_configuration("log_level = \"info\"\n");
+    let before = home.pid("start --json");
+    for (text, says) in [
+        ("port = \n", "broker.toml"),
+        ("stroage = \"disk\"\n", "did you mean storage?"),
+        ("data_dir = \"relative\"\n", "an absolute path"),
+        ("[backends.a]\ncomand = \"x\"\n", "backends.a"),
+    ] {
+        home.has_configuration(text);
+        for words in ["restart", "local restart"] {
+            let done = home.runs(words);
+            let line = done.refusal(2);
+            assert!(
+                line.contains(says) && line.contains("a broker that runs goes on"),
+                "{line}"
+            );
+            assert_eq!(home.pid("status --json"), before, "{text}");
+        }
+    }
+    home.has_configuration("log_level = \"info\"\n");
+    let after = home.pid("restart --json");
+    assert_ne!(after, before);
+    assert!(home.does("stop").contains("has ended"));
+    assert_eq!(home.runs("status").code, 3);
+    assert!(home.does("logs -n 1").lines().count() == 1);
+}
+
+#[test]
+fn a_status_says_that_the_runtime_folder_cannot_be_used() {
+    let home = Home::new();
+    let run = home.path.join("run");
+    fs::set_permissions(&run, fs::Permissions::from_mode(0o777)).unwrap();
+    for words in ["status", "start"] {
+        let done = home.runs(words);
+        let line = done.refusal(2);
+        assert!(
+            line.contains("is not safe, because") && line.contains("XDG_RUNTIME_DIR"),
+            "{words}: {line}"
+        );
+    }
+}
+
+#[test]
+fn a_data_folder_that_is_a_file_is_named() {
+    let home = Home::new();
+    fs::create_dir_all(home.state()).unwrap();
+    fs::write(home.state().join("data"), "").unwrap();
+    let done = home.runs("start");
+    let line = done.refusal(2);
+    assert!(
+        line.contains("data: it is a file, and the storage needs a folder"),
+        "{line}"
+    );
+}
+
+#[test]
+fn a_port_that_the_own_broker_has_is_called_that() {
+    let home = Home::new();
+    home.start_broker();
+    let http = home.json(STATUS)["http"].as_str().unwrap().to_owned();
+    let port = http.rsplit_once(':').unwrap().1.to_owned();
+    let mut command = home.command("serve --connections-max=100 --log-format=pretty");
+    let done = Done::of(command.args(["--port", &port]).output().unwrap());
+    assert_eq!(
+        done.refusal(1),
+        format!(
+            "error: cannot listen on 127.0.0.1:{port}: your own broker listens there; mcp-broker stop ends it, or choose \
+             another --port"
+        )
+    );
 }

@@ -13,17 +13,12 @@ fn a_refusal_is_printed_in_one_line_with_the_next_step() {
         (
             "404 Not Found",
             "project_not_found",
-            "project_not_found: so it is; see mcp-broker project list --include-inactive",
+            "project_not_found: so it is; mcp-broker project list --include-inactive lists the projects",
         ),
         (
             "409 Conflict",
             "project_exists",
             "project_exists: so it is; choose another id, or change that project",
-        ),
-        (
-            "403 Forbidden",
-            "forbidden",
-            "forbidden: so it is; this requires the admin key, or a key of the project",
         ),
         (
             "401 Unauthorized",
@@ -44,6 +39,13 @@ fn a_refusal_is_printed_in_one_line_with_the_next_step() {
             assert!(ran.expect_error(1).starts_with(line), "{ran:?}");
         }
     }
+}
+
+#[test]
+fn a_refusal_for_want_of_rights_is_as_the_broker_words_it() {
+    let reason = "this requires a key of scope member";
+    let (ran, _) = FakeBroker::answering_problem("403 Forbidden", "forbidden", reason).run_client(&["project", "list"]);
+    assert_eq!(ran.expect_error(1), format!("forbidden: {reason}"));
 }
 
 #[test]

@@ -53,21 +53,16 @@ fn unknown_words_are_refused_with_a_hint() {
     for (words, line) in [
         (
             &["proyect"][..],
-            "command \"proyect\" is not known; allowed: serve, help, local, dev, status, connect, hook, console, top, sessions, protocols, messages, dead-letters, \
-             send, inbox, wait, desk, gateway, tail, project, keygen, healthcheck, doctor, demo, setup, config, completions, man; did you mean project?",
+            "command \"proyect\" is not known; did you mean project?",
         ),
-        (
-            &["project", "lst"],
-            "command \"lst\" is not known; allowed: help, create, list, show, update, delete, keys, rotate, grant, \
-             revoke, audit; did you mean list?",
-        ),
+        (&["project", "lst"], "command \"lst\" is not known; did you mean list?"),
         (
             &["project", "list", "--include-inactiv"],
-            "\"--include-inactiv\" is not known here; did you mean --include-inactive?; allowed: --include-inactive, ",
+            "\"--include-inactiv\" is not known here; did you mean --include-inactive?",
         ),
         (
             &["project", "list", "--grace", "1h"],
-            "\"--grace\" is not known here; it belongs after the command project rotate; allowed: --include-inactive, ",
+            "\"--grace\" is not known here; it belongs after the command project rotate",
         ),
         (
             &["--url", "x"],
@@ -75,11 +70,11 @@ fn unknown_words_are_refused_with_a_hint() {
         ),
         (
             &["project", "list", "extra"],
-            "\"extra\" is not known here; allowed: --include-inactive, ",
+            "\"extra\" is not known here; allowed: --",
         ),
         (
             &["keygen", "--jsn"],
-            "\"--jsn\" is not known here; did you mean --json after the command local status?; allowed: ",
+            "\"--jsn\" is not known here; did you mean --json after the command ",
         ),
         (&["keygen", "extra"], "\"extra\" is not known here; allowed: nothing"),
         (

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Arg, ArgMatches};
 
 use crate::cli::{
@@ -87,7 +87,11 @@ pub fn args() -> [Arg; 5] {
         Arg::new("client")
             .value_name("CLIENT")
             .required(true)
-            .value_parser(PossibleValuesParser::new(CLIENTS.iter().map(|client| client.word)))
+            .value_parser(PossibleValuesParser::new(
+                CLIENTS
+                    .iter()
+                    .map(|client| PossibleValue::new(client.word).aliases(client.other_names())),
+            ))
             .help("The client whose file gets the entry"),
         Arg::new("url").long("url").value_name("URL").help(url),
         Arg::new("name")

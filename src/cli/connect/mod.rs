@@ -18,7 +18,7 @@ use crate::front::{
     dial::{Dial, LocalDial},
 };
 use crate::local::{Instance, LocalPaths, StartPolicy, config_file_of_user};
-use remote::RemoteDial;
+pub use remote::RemoteDial;
 
 /// The name of the command.
 pub const NAME: &str = "connect";

@@ -16,7 +16,7 @@ use tungstenite::{Bytes, Error, Message, protocol::WebSocketConfig};
 use crate::{
     cli::{
         access::BrokerAccess,
-        mcp_client::{Socket, open_socket},
+        mcp_client::{CallError, Socket, open_socket},
     },
     front::{
         STACK_LEN,
@@ -40,13 +40,16 @@ pub struct RemoteDial {
     pub access: BrokerAccess,
 }
 
-impl Dial for RemoteDial {
-    fn dial(&self, _: Agent) -> Result<Dialed, DialError> {
-        let failed = |error: &dyn std::fmt::Display| DialError(format!("{}: {error}", self.access.url.text));
+impl RemoteDial {
+    /// Opens a connection that carries one frame a line.
+    ///
+    /// # Errors
+    /// The broker does not answer, or not as WebSocket says.
+    pub fn open(&self) -> Result<UnixStream, CallError> {
         let config = WebSocketConfig::default()
             .max_message_size(Some(FRAME_LEN_MAX))
             .max_frame_size(Some(FRAME_LEN_MAX));
-        let (socket, tcp) = open_socket(&self.access, CONNECT_MAX, config).map_err(|error| failed(&error))?;
+        let (socket, tcp) = open_socket(&self.access, CONNECT_MAX, config)?;
         let start = || {
             let (stream, local) = UnixStream::pair()?;
             local.set_nonblocking(true)?;
@@ -58,7 +61,14 @@ impl Dial for RemoteDial {
                 .spawn(|| pump.run())?;
             Ok::<_, io::Error>(stream)
         };
-        let stream = start().map_err(|error| failed(&error))?;
+        start().map_err(|error| CallError::Failed(error.to_string()))
+    }
+}
+
+impl Dial for RemoteDial {
+    fn dial(&self, _: Agent) -> Result<Dialed, DialError> {
+        let failed = |error: CallError| DialError(format!("{}: {error}", self.access.url.text));
+        let stream = self.open().map_err(failed)?;
         Ok(Dialed { stream, hello: None })
     }
 }

@@ -46,7 +46,6 @@ const HELP: &[(&str, &str)] = &[
     ("p, a", "pause: no new questions come here; away"),
     ("Alt and a letter", "a key of the list while the answer is open"),
     ("q, Ctrl-C", "quit: what is written is kept as a draft"),
-    ("", "Times are UTC."),
 ];
 
 /// Draws the whole screen. Returns by how many lines the text can be scrolled at most.

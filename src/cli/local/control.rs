@@ -147,8 +147,11 @@ pub fn clean_up(is_dry: bool) -> Result<Vec<String>, CliError> {
 /// # Errors
 /// A folder cannot be used.
 pub fn reports(instances: &[Instance]) -> Result<Vec<Report>, CliError> {
-    instances
-        .iter()
-        .map(|instance| Ok(Report::of(&LocalPaths::look_up(instance)?)))
-        .collect()
+    let report = |instance: &Instance| {
+        let paths = LocalPaths::look_up(instance)?;
+        // A start would be refused there: that the broker does not run is not all there is to say.
+        local::vet_above(&paths.folder)?;
+        Ok(Report::of(&paths))
+    };
+    instances.iter().map(report).collect()
 }

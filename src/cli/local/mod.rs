@@ -1,4 +1,4 @@
-//! `local` and `dev`: the brokers of a user on this machine. `status` is `local status`.
+//! `local` and `dev`: the brokers of a user on this machine. `start`, `stop`, `restart`, `status` and `logs` are those of `local`.
 //!
 //! `control` starts and ends, `report` looks, `logs` shows the log, `serve` is the broker itself, `options` what a broker
 //! for development was started with.
@@ -16,17 +16,17 @@ use clap::{Arg, ArgMatches, Command};
 use serde_json::{Value, json};
 
 use super::{
-    dev_tools::{self, Call, Repl},
     error::CliError,
     flags::{choice, duration, number, switch, text},
     output::{Output, print},
+    tool_calls::{self, Call, Repl, Target},
 };
 use crate::{
     exit,
     local::{Instance, LocalPaths},
 };
 use control::{clean_up, dev_instances, end, ended_text, paths_of, reports, start, start_dev};
-use logs::Logs;
+use logs::{Form, Logs};
 use options::{DevOptions, STORAGES, TRANSPORTS, parse_http};
 use report::{OtherBroker, Report};
 use serve::LocalServe;
@@ -51,14 +51,14 @@ mcp-broker connect starts it by itself, and it ends when no agent has used it fo
 Its settings come from MCP_BROKER_* variables and from the file that MCP_BROKER_CONFIG names.";
 
 const DEV_ABOUT: &str = "\
-Start, stop, show and call brokers for development on this machine, any number side by side.
+Start, stop and show brokers for development on this machine, any number side by side.
 
 Such a broker keeps its messages in memory, listens on a free port, and does not end by itself. Agents do
 not find it, except with mcp-broker connect --instance dev/NAME.
 
   mcp-broker dev start --name try
-  mcp-broker dev call --name try register_session name=alice
-  mcp-broker dev repl --name try
+  mcp-broker call --dev=try register_session name=alice
+  mcp-broker repl --dev=try
   mcp-broker dev stop --name try";
 
 /// The command whose subcommands are aliases of those of `dev`.
@@ -68,13 +68,12 @@ const ALIAS_PREFIX: &str = "dev-";
 /// Another name of the transport `fifo`.
 const PIPE: &str = "pipe";
 
-/// `local`, `dev` and `status`.
-pub fn commands() -> [Command; 3] {
-    let status = status_command(
-        "status",
-        "Show the broker of this user and its agents, as local status does",
-    );
-    [local_command(), dev_command(), status.arg(instance())]
+/// The commands of `local` that are also commands of the program.
+const OF_USER: [&str; 5] = ["start", "stop", "restart", "status", "logs"];
+
+/// `local`, `dev`, and those of `local` that need no group.
+pub fn commands() -> impl Iterator<Item = Command> {
+    [local_command(), dev_command()].into_iter().chain(of_user())
 }
 
 /// The words of an earlier tool for the commands of `dev`, hidden from the help: `mcp dev-start` and so on.
@@ -104,37 +103,44 @@ pub fn aliases() -> Command {
 fn local_command() -> Command {
     let serve = Command::new("serve")
         .hide(true)
-        .about("Run the broker of this user; mcp-broker connect and mcp-broker local start do so")
+        .about("Run the broker of this user; mcp-broker connect and mcp-broker start do so")
         .arg(instance());
     Command::new("local")
         .about("Start, stop and show the broker of this user on this machine")
         .long_about(LOCAL_ABOUT)
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .subcommand(status_command("status", "Show whether the broker runs, and its agents").arg(instance()))
-        .subcommand(
-            command(
-                "start",
-                "Start the broker unless it runs, and wait until it serves, 30 s at most",
-            )
-            .args([instance(), json_flag()]),
-        )
-        .subcommand(command("stop", "End the broker after what is under way is finished").args([instance(), grace()]))
-        .subcommand(
-            command(
-                "restart",
-                "End the broker and start it again; agents connect again by themselves",
-            )
-            .args([instance(), grace(), json_flag()]),
-        )
-        .subcommand(logs_command().arg(instance()))
+        .subcommands(of_user())
         .subcommand(serve)
         .after_help(CODES)
 }
 
+/// The commands for the broker of the user.
+fn of_user() -> [Command; 5] {
+    [
+        command(
+            "start",
+            "Start the broker of this user unless it runs, and wait until it serves, 30 s at most",
+        )
+        .args([instance(), json_flag()]),
+        command(
+            "stop",
+            "End the broker of this user after what is under way is finished",
+        )
+        .args([instance(), grace()]),
+        command(
+            "restart",
+            "End the broker of this user and start it again; agents connect again by themselves",
+        )
+        .args([instance(), grace(), json_flag()]),
+        status_command("status", "Show whether the broker of this user runs, and its agents").arg(instance()),
+        logs_command().arg(instance()),
+    ]
+}
+
 fn dev_command() -> Command {
     Command::new("dev")
-        .about("Start, stop, show and call brokers for development on this machine, any number side by side")
+        .about("Start, stop and show brokers for development on this machine, any number side by side")
         .long_about(DEV_ABOUT)
         .subcommand_required(true)
         .arg_required_else_help(true)
@@ -189,8 +195,13 @@ fn dev_command() -> Command {
             )
             .args([switch("dry-run", "Only print what would be removed"), json_flag()]),
         )
-        .subcommand(dev_tools::call_command().arg(name()))
-        .subcommand(dev_tools::repl_command().arg(name()))
+        // The former names of `mcp-broker call --dev` and `mcp-broker repl --dev`.
+        .subcommand(
+            tool_calls::call_command()
+                .args([name(), switch("json", "").hide(true)])
+                .hide(true),
+        )
+        .subcommand(tool_calls::repl_command().arg(name()).hide(true))
         .after_help(CODES)
 }
 
@@ -209,12 +220,13 @@ fn status_command(name: &'static str, about: &'static str) -> Command {
 }
 
 fn logs_command() -> Command {
-    command("logs", "Show the last lines of the broker's log").args([
+    command("logs", "Show the last lines of the log of the broker").args([
         switch("follow", "Go on with each new line until Ctrl-C").short('f'),
         number("lines", 0, "How many of the last lines are shown")
             .short('n')
             .default_value("100"),
         switch("json", "Print each line as a JSON object"),
+        switch("utc", "Show times in UTC, and not in the zone of this machine"),
     ])
 }
 
@@ -264,7 +276,11 @@ enum Verb {
     Start(Instance),
     StartDev(Instance, DevOptions),
     Stop(Vec<Instance>, Duration),
-    Restart(Instance, Duration),
+    Restart {
+        instance: Instance,
+        grace: Duration,
+        env: Vec<(OsString, OsString)>,
+    },
     /// The second part: several may be shown.
     Status(Vec<Instance>, bool),
     Logs(Instance, Logs),
@@ -277,10 +293,10 @@ enum Verb {
 
 /// Whether this is one of these commands.
 pub fn is_known(name: &str) -> bool {
-    ["local", "dev", "status", ALIASES].contains(&name)
+    ["local", "dev", ALIASES].contains(&name) || OF_USER.contains(&name)
 }
 
-/// Reads the arguments of `local`, `dev` or `status`.
+/// Reads the arguments of one of these commands.
 ///
 /// # Errors
 /// The folder of the brokers for development cannot be read.
@@ -340,17 +356,23 @@ pub fn read(name: &str, matches: &ArgMatches, env: Vec<(OsString, OsString)>) ->
         }
         (_, "start") => Verb::Start(one()),
         (_, "stop") => Verb::Stop(many()?, grace()),
-        (_, "restart") => Verb::Restart(one(), grace()),
+        (_, "restart") => Verb::Restart {
+            instance: one(),
+            grace: grace(),
+            env,
+        },
         (_, "logs") => Verb::Logs(
             one(),
             Logs {
                 lines_max: below.get_one::<u32>("lines").copied().unwrap_or(LINES) as usize,
                 follows: has("follow"),
-                is_json: has("json"),
+                form: Form::wanted(&output, has("utc")),
             },
         ),
-        (_, "call") => Verb::Call(dev_tools::read_call(below, one())),
-        (_, "repl") => Verb::Repl(Repl { instance: one() }),
+        (_, "call") => Verb::Call(tool_calls::read_call(below, Target::Instance(one()))),
+        (_, "repl") => Verb::Repl(Repl {
+            target: Target::Instance(one()),
+        }),
         (_, "cleanup") => Verb::CleanUp { is_dry: has("dry-run") },
         _ => Verb::Status(many()?, has("all")),
     };
@@ -376,7 +398,11 @@ impl LocalCommand {
                     print(&ended_text(&instance, stopped))?;
                 }
             }
-            Verb::Restart(instance, grace) => {
+            Verb::Restart { instance, grace, env } => {
+                // What cannot start again is not stopped.
+                serve::check_settings(&instance, env).map_err(|line| {
+                    CliError::Usage(format!("{line}; nothing was restarted, and a broker that runs goes on"))
+                })?;
                 end(&instance, grace)?;
                 started(&instance, start, &output)?;
             }

@@ -16,6 +16,7 @@ use super::options::DevOptions;
 use crate::{
     cli::{
         output::Output,
+        short::{self, counted},
         table::{Table, escaped},
     },
     exit,
@@ -259,19 +260,23 @@ impl Report {
             ]);
         }
         if let Some(http) = &self.http {
-            facts.row(["http", &format!("{http} (dashboard: {http}/dashboard)")]);
+            facts.row(["http", http]);
+            facts.row(["dashboard", &format!("{http}/dashboard")]);
+            facts.row(["desk", &format!("{http}/desk")]);
         }
         if let Some(storage) = &self.storage {
             let waiting: u64 = self.agents.iter().map(|agent| agent.unread).sum();
             let size = self
                 .data_bytes
                 .map_or_else(String::new, |bytes| format!(", {}", size(bytes)));
-            facts.row(["storage", &format!("{storage}{size}, {waiting} messages wait")]);
+            let verb = if waiting == 1 { "waits" } else { "wait" };
+            let waiting = counted(waiting, "message");
+            facts.row(["storage", &format!("{storage}{size}, {waiting} {verb}")]);
         }
         facts.row(["log", &format!("{} ({})", self.log.display(), size(self.log_bytes))]);
         if self.running {
             facts.row(["clients", &self.clients.to_string()]);
-            facts.row(["try", &format!("nc -U {}", self.socket.display())]);
+            facts.row(["try", &self.try_line()]);
         }
         for warning in &self.warnings {
             facts.row(["warning", &escaped(warning)]);
@@ -289,7 +294,7 @@ impl Report {
                 agents.row([
                     agent.name.as_str(),
                     agent.product.as_deref().unwrap_or("-"),
-                    &format!("{}, idle {}", agent.status, span(agent.idle_s)),
+                    &format!("{}, idle {}", agent.status, short::span(agent.idle_s)),
                     &agent.unread.to_string(),
                     &if agent.wake.is_empty() {
                         "-".to_owned()
@@ -304,6 +309,15 @@ impl Report {
         text
     }
 
+    /// A command that asks this broker something.
+    fn try_line(&self) -> String {
+        match (self.name.strip_prefix("dev/"), self.name.as_str()) {
+            (Some(name), _) => format!("mcp-broker call --dev={name} list_sessions"),
+            (None, "default") => "mcp-broker call list_sessions".to_owned(),
+            (None, name) => format!("mcp-broker call --instance {name} list_sessions"),
+        }
+    }
+
     fn state(&self) -> String {
         let name = &self.name;
         if let Some(why) = &self.unknown {
@@ -313,19 +327,20 @@ impl Report {
             return match self.stale.len() {
                 0 => format!("{name} does not run"),
                 files => {
-                    format!("{name} does not run; a dead broker has left {files} files, which the next start replaces")
+                    let files = counted(files as u64, "file");
+                    format!("{name} does not run; a dead broker has left {files}, which the next start replaces")
                 }
             };
         }
         let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".to_owned());
         let upgrade = self.upgrade.as_ref().map_or_else(String::new, |version| {
-            format!(" ({version} is installed: it restarts when the last agent leaves, or at mcp-broker local restart)")
+            format!(" ({version} is installed: it restarts when the last agent leaves, or at mcp-broker restart)")
         });
         let pid = self.pid.map_or_else(String::new, |pid| format!(", pid {pid}"));
         format!(
             "{name} runs, {}{upgrade}{pid}, since {}",
             text(&self.version),
-            text(&self.started_at)
+            short::time(&text(&self.started_at), false)
         )
     }
 }
@@ -389,14 +404,5 @@ fn size(bytes: u64) -> String {
         0..1024 => format!("{bytes} B"),
         1024..1_048_576 => format!("{} KiB", bytes / 1024),
         _ => format!("{}.{} MiB", bytes >> 20, ((bytes & 0xf_ffff) * 10) >> 20),
-    }
-}
-
-fn span(seconds: u64) -> String {
-    match seconds {
-        0..60 => format!("{seconds} s"),
-        60..3600 => format!("{} min", seconds / 60),
-        3600..172_800 => format!("{} h", seconds / 3600),
-        _ => format!("{} d", seconds / 86_400),
     }
 }

@@ -109,6 +109,16 @@ fn prepare(serve: LocalServe) -> Result<Prepared, String> {
     })
 }
 
+/// Whether a broker of this instance could be started with the present settings: they are read as a start reads them.
+///
+/// # Errors
+/// One line for the user.
+pub fn check_settings(instance: &Instance, env: Vec<(OsString, OsString)>) -> Result<(), String> {
+    let paths = LocalPaths::look_up(instance).map_err(|error| error.to_string())?;
+    let (config, _) = sources(&paths, env).load().map_err(|error| error.to_string())?;
+    check(&config, false)
+}
+
 /// Where the broker of this instance reads its settings.
 pub fn sources(paths: &LocalPaths, env: Vec<(OsString, OsString)>) -> Sources {
     Sources {

@@ -47,7 +47,8 @@ fn client_info() -> Value {
     json!({"name": "mcp-broker", "version": env!("CARGO_PKG_VERSION")})
 }
 
-fn hello() -> Value {
+/// The params of `initialize`.
+pub fn hello() -> Value {
     json!({"protocolVersion": LEGACY_VERSION, "capabilities": {}, "clientInfo": client_info()})
 }
 

@@ -5,12 +5,14 @@ use clap::{ArgMatches, Command};
 use super::dead_letter::{self, DeadLetter, PAGE_LEN_MAX};
 use super::job::{Context, Job};
 use super::lists::{self, LIMIT_MAX, Pages};
+use super::lookup::whole_path;
 use super::names::Names;
 use super::redrive;
-use super::texts::seconds_of;
 use crate::cli::client::with_query;
 use crate::cli::error::CliError;
 use crate::cli::flags::{given_number, limit, switch};
+use crate::cli::output::Output;
+use crate::cli::short::prefix;
 use crate::cli::table::Table;
 
 /// The name of the command.
@@ -55,20 +57,34 @@ impl Job for DeadLetters {
     fn run(&self, context: &Context) -> Result<(), CliError> {
         let pages = Pages::new(
             &context.client,
-            self.path.clone(),
+            whole_path(&context.client, &self.path)?,
             "dead_letters",
             PAGE_LEN_MAX,
             self.limit,
         );
         lists::show(context, pages, "dead letters", |letters| {
-            table(letters, &Names::ask(&context.client), self.with_payload)
+            table(
+                &context.output,
+                letters,
+                &Names::ask(&context.client),
+                self.with_payload,
+            )
         })
         .map(drop)
     }
 }
 
-fn table(letters: &[DeadLetter], names: &Names, with_payload: bool) -> Table {
-    let mut headings = vec!["AT", "REASON", "FROM", "TO", "PROTOCOL", "DELIVERIES", "MESSAGE"];
+fn table(output: &Output, letters: &[DeadLetter], names: &Names, with_payload: bool) -> Table {
+    let len = output.id_len(letters.iter().map(|letter| letter.message.message_id.as_str()));
+    let mut headings = vec![
+        output.age_heading(),
+        "REASON",
+        "FROM",
+        "TO",
+        "PROTOCOL",
+        "DELIVERIES",
+        "MESSAGE",
+    ];
     if with_payload {
         headings.push("PAYLOAD");
     }
@@ -76,13 +92,13 @@ fn table(letters: &[DeadLetter], names: &Names, with_payload: bool) -> Table {
     for letter in letters {
         let message = &letter.message;
         let mut cells = vec![
-            seconds_of(&letter.at),
+            output.age(&letter.at),
             letter.reason.clone(),
             message.sender().to_owned(),
             names.of(&letter.session_id).to_owned(),
             message.protocol(),
             letter.deliveries.to_string(),
-            message.message_id.clone(),
+            prefix(&message.message_id, len).to_owned(),
         ];
         if with_payload {
             cells.push(message.payload.as_ref().map_or_else(String::new, ToString::to_string));

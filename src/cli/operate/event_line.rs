@@ -3,17 +3,17 @@
 use serde_json::Value;
 
 use super::names::Names;
+use crate::cli::short::time_of_day;
 use crate::cli::table::shortened;
 
 /// The most characters of one word of a line.
 const WORD_CHARS_MAX: usize = 80;
 
 /// An event as time, topic, event and details. It teaches `names` the names that it brings.
-pub fn line(topic: &str, data: &Value, names: &mut Names) -> String {
+pub fn line(topic: &str, data: &Value, names: &mut Names, is_utc: bool) -> String {
     let text = |member: &str| data[member].as_str().unwrap_or_default();
-    let at = text("at");
     // The day is left out: events are read as they happen.
-    let time = at.split_once('T').map_or(at, |(_, time)| time.trim_end_matches('Z'));
+    let time = time_of_day(text("at"), is_utc);
     if let (Some(session), Some(name)) = (data["session_id"].as_str(), data["name"].as_str()) {
         names.learn(session.to_owned(), name.to_owned());
     }
@@ -38,7 +38,7 @@ pub fn line(topic: &str, data: &Value, names: &mut Names) -> String {
     };
     format!(
         "{:<12}  {:<11}  {:<13}  {details}",
-        word(time),
+        word(&time),
         word(topic),
         word(text("event"))
     )
@@ -85,26 +85,26 @@ mod tests {
         let at = "2026-11-23T05:00:29.123Z";
         let joined = json!({"event": "registered", "at": at, "session_id": "s1", "name": "bob\u{1b}"});
         assert_eq!(
-            line("session", &joined, &mut names),
+            line("session", &joined, &mut names, true),
             "05:00:29.123  session      registered     bob\\u{1b}"
         );
         let envelope = json!({"sender_name": "alice", "sender_id": "s0", "recipient_id": "s1", "protocol_name": "note",
             "protocol_version": "1.0.0", "message_id": "m1"});
         let accepted = json!({"event": "accepted", "at": at, "message": envelope});
         assert_eq!(
-            line("message", &accepted, &mut names),
+            line("message", &accepted, &mut names, true),
             "05:00:29.123  message      accepted       alice -> bob\\u{1b} note 1.0.0 m1"
         );
         let delivered = json!({"event": "delivered", "at": at, "session_id": "s1", "message_id": "m1", "delivery": 2});
         assert_eq!(
-            line("message", &delivered, &mut names),
+            line("message", &delivered, &mut names, true),
             "05:00:29.123  message      delivered      bob\\u{1b} x2 m1"
         );
         assert_eq!(
-            line("gap", &json!({"dropped": 7}), &mut names),
+            line("gap", &json!({"dropped": 7}), &mut names, true),
             "              gap                         7 events are missing"
         );
         let long = json!({"event": "x".repeat(70_000), "at": at});
-        assert!(line("session", &long, &mut names).chars().count() < 200);
+        assert!(line("session", &long, &mut names, true).chars().count() < 200);
     }
 }

@@ -8,12 +8,13 @@ use indicatif::ProgressBar;
 
 use super::job::{Context, Job};
 use super::lists::Pages;
+use super::lookup::whole_path;
 use super::message::PAGE_LEN_MAX;
 use super::progress;
-use super::texts::counted;
 use crate::cli::error::CliError;
 use crate::cli::output::{json_line, json_value_line, print};
 use crate::cli::partial_file::PartialFile;
+use crate::cli::short::counted;
 use crate::cli::table::escaped;
 
 /// Writes messages into a file, one a line.
@@ -59,7 +60,13 @@ impl Export {
         failed: &impl Fn(std::io::Error) -> CliError,
     ) -> Result<u64, CliError> {
         let mut out = BufWriter::new(file);
-        let mut pages = Pages::new(&context.client, self.path.clone(), "messages", PAGE_LEN_MAX, usize::MAX);
+        let mut pages = Pages::new(
+            &context.client,
+            whole_path(&context.client, &self.path)?,
+            "messages",
+            PAGE_LEN_MAX,
+            usize::MAX,
+        );
         let mut count = 0;
         while let Some(page) = progress::persistently(bar, || pages.next_page())? {
             for message in &page {

@@ -9,15 +9,16 @@ use std::fmt::Write as _;
 
 use super::job::{Context, Job};
 use super::lists::{Pages, parsed};
+use super::lookup::whole_path;
 use super::message::{Message, PAGE_LEN_MAX, table};
 use super::names::Names;
 use super::sessions::{Session, path_of};
-use super::texts::counted;
 use super::tools;
 use crate::cli::client::{ApiRequest, parameter, with_query};
 use crate::cli::error::CliError;
 use crate::cli::flags::{choice, given, given_number, limit, session, switch, text};
 use crate::cli::output::{Written, json_line, write};
+use crate::cli::short::counted;
 
 /// The name of the command.
 pub const NAME: &str = "inbox";
@@ -117,7 +118,8 @@ struct Registered {
 
 impl Job for Inbox {
     fn run(&self, context: &Context) -> Result<(), CliError> {
-        let body = context.client.send(&ApiRequest::get(path_of(&self.session)))?;
+        let path = whole_path(&context.client, &path_of(&self.session))?;
+        let body = context.client.send(&ApiRequest::get(path))?;
         let session: Session = parsed(&body)?;
         if self.takes {
             self.take(context, &session)
@@ -165,9 +167,12 @@ impl Inbox {
         let mut text = match session.queue_size {
             0 => "no messages wait\n".to_owned(),
             _ if shown.is_empty() => String::new(),
-            _ => context
-                .output
-                .table(&table(&shown, &Names::ask(&context.client), self.with_payload)),
+            _ => context.output.table(&table(
+                &context.output,
+                &shown,
+                &Names::ask(&context.client),
+                self.with_payload,
+            )),
         };
         let older = session.queue_size.saturating_sub(found);
         if older > 0 {
@@ -264,7 +269,11 @@ fn print_taken(context: &Context, messages: &[Box<RawValue>]) -> Result<Written,
         message.status = Some("delivered".to_owned());
         read.push(message);
     }
-    write(&context.output.table(&table(&read, &Names::ask(&context.client), true)))
+    write(
+        &context
+            .output
+            .table(&table(&context.output, &read, &Names::ask(&context.client), true)),
+    )
 }
 
 /// Whether the session is a recipient: a message that it sent is listed with its own messages too.

@@ -6,12 +6,14 @@ use std::fmt::Write as _;
 
 use super::job::{Context, Job};
 use super::lists::parsed;
+use super::lookup::whole_path;
 use super::message::Message;
 use super::names::Names;
-use super::texts::{seconds_of, status_style};
+use super::texts::status_style;
 use crate::cli::client::{ApiRequest, parameter, percent_encoded, with_query};
 use crate::cli::error::CliError;
 use crate::cli::output::{Written, json_line, print, write};
+use crate::cli::short::exact_time;
 use crate::cli::table::{Table, escaped_json};
 
 /// Recipients of a broadcast whose lives are shown.
@@ -87,7 +89,7 @@ pub fn path_of(message: &str) -> String {
 impl Job for Life {
     fn run(&self, context: &Context) -> Result<(), CliError> {
         let include = self.with_payload.then(|| "include=payload".to_owned());
-        let path = with_query(&path_of(&self.message), [include]);
+        let path = with_query(&whole_path(&context.client, &path_of(&self.message))?, [include]);
         let mut life: Option<LifePage> = None;
         let mut cursor: Option<String> = None;
         loop {
@@ -120,7 +122,7 @@ impl Job for Life {
 
 fn text(context: &Context, life: &LifePage, has_more: bool) -> String {
     let names = Names::ask(&context.client);
-    let mut text = context.output.table(&envelope(life, &names));
+    let mut text = context.output.table(&envelope(context, life, &names));
     if let Some(payload) = life.message.as_ref().and_then(|message| message.payload.as_ref()) {
         let payload = serde_json::to_string_pretty(payload).unwrap_or_default();
         let _ = writeln!(text, "\n{}", escaped_json(&payload));
@@ -139,7 +141,7 @@ fn text(context: &Context, life: &LifePage, has_more: bool) -> String {
     for (at, recipient, change) in events {
         let plain = anstyle::Style::new();
         table.styled_row([
-            (at, plain),
+            (exact_time(at, context.output.utc).as_str(), plain),
             (recipient.label(), plain),
             (change.event.as_str(), status_style(&change.event)),
             (change.detail().as_str(), plain),
@@ -174,7 +176,7 @@ fn outcomes(life: &LifePage) -> Option<Table> {
 }
 
 /// The envelope as names and values.
-fn envelope(life: &LifePage, names: &Names) -> Table {
+fn envelope(context: &Context, life: &LifePage, names: &Names) -> Table {
     let mut table = Table::without_headings();
     table.row(["message", life.message_id.as_str()]);
     let Some(message) = &life.message else {
@@ -186,10 +188,7 @@ fn envelope(life: &LifePage, names: &Names) -> Table {
     };
     let headers = &message.headers;
     for (name, value) in [
-        (
-            "accepted",
-            Some(seconds_of(life.accepted_at.as_deref().unwrap_or_default())),
-        ),
+        ("accepted", life.accepted_at.as_ref().map(|at| context.output.time(at))),
         ("from", Some(message.sender().to_owned())),
         ("to", Some(message.recipient(names).to_owned())),
         ("protocol", Some(message.protocol())),

@@ -3,7 +3,9 @@
 use serde::Deserialize;
 
 use super::names::Names;
-use super::texts::{seconds_of, status_style};
+use super::texts::status_style;
+use crate::cli::output::Output;
+use crate::cli::short::prefix;
 use crate::cli::table::Table;
 
 /// The most messages of a page.
@@ -107,13 +109,14 @@ impl Message {
 }
 
 /// Messages as a table.
-pub fn table(messages: &[Message], names: &Names, with_payload: bool) -> Table {
-    let mut headings = vec!["AT", "FROM", "TO", "PROTOCOL", "STATUS", "MESSAGE"];
+pub fn table(output: &Output, messages: &[Message], names: &Names, with_payload: bool) -> Table {
+    let len = output.id_len(messages.iter().map(|message| message.message_id.as_str()));
+    let mut headings = vec![output.age_heading(), "FROM", "TO", "PROTOCOL", "STATUS", "MESSAGE"];
     headings.push(if with_payload { "PAYLOAD" } else { "TEXT" });
     let mut table = Table::new(&headings);
     for message in messages {
         let plain = anstyle::Style::new();
-        let (at, protocol, progress) = (seconds_of(&message.timestamp), message.protocol(), message.progress());
+        let (at, protocol, progress) = (output.age(&message.timestamp), message.protocol(), message.progress());
         let words = message.words();
         let payload = message.payload.as_ref().map_or_else(String::new, ToString::to_string);
         let mut cells = vec![
@@ -122,7 +125,7 @@ pub fn table(messages: &[Message], names: &Names, with_payload: bool) -> Table {
             (message.recipient(names), plain),
             (protocol.as_str(), plain),
             (progress.as_str(), status_style(&progress)),
-            (message.message_id.as_str(), plain),
+            (prefix(&message.message_id, len), plain),
         ];
         cells.push((if with_payload { &payload } else { &words }, plain));
         table.styled_row(cells);

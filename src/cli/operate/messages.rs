@@ -11,6 +11,7 @@ use super::export::Export;
 use super::job::{Context, Job};
 use super::life::Life;
 use super::lists::{self, LIMIT_MAX, Pages};
+use super::lookup::whole_path;
 use super::message::{PAGE_LEN_MAX, table};
 use super::names::Names;
 use crate::cli::client::{parameter, with_query};
@@ -153,9 +154,15 @@ pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
 
 impl Job for Messages {
     fn run(&self, context: &Context) -> Result<(), CliError> {
-        let pages = Pages::new(&context.client, self.path.clone(), "messages", PAGE_LEN_MAX, self.limit);
+        let path = whole_path(&context.client, &self.path)?;
+        let pages = Pages::new(&context.client, path, "messages", PAGE_LEN_MAX, self.limit);
         lists::show(context, pages, "messages", |messages| {
-            table(messages, &Names::ask(&context.client), self.with_payload)
+            table(
+                &context.output,
+                messages,
+                &Names::ask(&context.client),
+                self.with_payload,
+            )
         })
         .map(drop)
     }

@@ -14,6 +14,7 @@ mod inbox;
 mod job;
 mod life;
 mod lists;
+mod lookup;
 mod message;
 mod messages;
 mod names;
@@ -21,6 +22,7 @@ mod payload;
 mod progress;
 mod protocols;
 mod redrive;
+mod register;
 mod send;
 mod sessions;
 mod tail;
@@ -136,12 +138,18 @@ pub fn commands() -> impl Iterator<Item = Command> {
             Some(own) => format!("{own}\n\n{EXIT_CODES}"),
             None => EXIT_CODES.to_owned(),
         };
-        let wide = switch("wide", "Do not cut tables to the width of the terminal")
+        let wide = switch(
+            "wide",
+            "Show whole times and ids, and do not cut tables to the width of the terminal",
+        )
+        .global(true)
+        .help_heading("Output");
+        let utc = switch("utc", "Show times in UTC, and not in the zone of this machine")
             .global(true)
             .help_heading("Output");
         command
             .args(access::with_broker_of_user(access::flags()))
-            .arg(wide)
+            .args([wide, utc])
             .after_help(epilogue)
     })
 }
@@ -172,7 +180,7 @@ pub fn read(name: &str, matches: &ArgMatches, before: &ArgMatches, env: &EnvVars
         let json = matches.get_flag("json") || before.get_flag("json");
         Ok(Operation {
             access: BrokerAccess::read([matches, before], env)?,
-            output: Output::new(json, matches.get_flag("wide"), env),
+            output: Output::new(json, matches.get_flag("wide"), env).with_utc(matches.get_flag("utc")),
             job: (verb.read)(matches),
         })
     };

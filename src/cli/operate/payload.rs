@@ -34,12 +34,17 @@ impl PayloadSource {
     /// # Errors
     /// [`CliError::Failed`] when it cannot be read, [`CliError::Usage`] when it is no JSON object.
     pub fn read(&self) -> Result<Box<RawValue>, CliError> {
+        self.read_object("allowed: an object such as '{\"text\": \"hello\"}', @FILE, or - for stdin")
+    }
+
+    /// Reads a JSON object as [`Self::read`] does. `advice` says what is allowed.
+    ///
+    /// # Errors
+    /// Those of [`Self::read`].
+    pub fn read_object(&self, advice: &str) -> Result<Box<RawValue>, CliError> {
         let (text, from) = self.load()?;
         let value: Result<Box<RawValue>, _> = serde_json::from_str(text.trim());
-        let refused = |reason: String| {
-            let advice = "allowed: an object such as '{\"text\": \"hello\"}', @FILE, or - for stdin";
-            CliError::Usage(format!("{from} is not a JSON object: {reason}; {advice}"))
-        };
+        let refused = |reason: String| CliError::Usage(format!("{from} is not a JSON object: {reason}; {advice}"));
         let value = value.map_err(|error| refused(format!("line {}, column {}", error.line(), error.column())))?;
         if value.get().starts_with('{') {
             Ok(value)

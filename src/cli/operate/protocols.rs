@@ -1,4 +1,4 @@
-//! `protocols`: lists the protocols of a project, or shows one with its schema.
+//! `protocols`: lists the protocols of a project, shows one with its schema, or registers one.
 
 use clap::{Arg, ArgMatches, Command};
 use serde::Deserialize;
@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use super::job::{Context, Job};
 use super::lists::{self, LIMIT_MAX, Pages};
-use super::texts::seconds_of;
+use super::register;
 use crate::cli::client::{ApiRequest, parameter, percent_encoded, with_query};
 use crate::cli::error::CliError;
 use crate::cli::flags::{choice, given, given_number, id, limit, many, text};
@@ -25,7 +25,7 @@ pub fn command() -> Command {
         Arg::new(name).value_name(value).value_parser(id).help(help)
     };
     Command::new(NAME)
-        .about("List the protocols of the project, or show one with its schema")
+        .about("List the protocols of the project, show one with its schema, or register one")
         .arg(positional("name", "NAME", "Only the versions of this protocol"))
         .arg(positional("version", "VERSION", "Show this version with its schema").requires("name"))
         .arg(
@@ -47,6 +47,8 @@ pub fn command() -> Command {
             .conflicts_with("version"),
         )
         .arg(limit(LIMIT_MAX, "100", "The most protocols to list").conflicts_with("version"))
+        .subcommand(register::command())
+        .args_conflicts_with_subcommands(false)
         .disable_version_flag(true)
 }
 
@@ -58,6 +60,9 @@ enum Protocols {
 
 /// Reads the arguments.
 pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
+    if let Some((_, below)) = matches.subcommand() {
+        return register::read(below);
+    }
     let name = given(matches, "name");
     if let (Some(name), Some(version)) = (&name, given(matches, "version")) {
         let path = format!(
@@ -102,12 +107,23 @@ struct Metadata {
     tags: Vec<String>,
 }
 
+impl Protocol {
+    /// When it was registered. A protocol of the broker itself has the time 0.
+    fn registered(&self, time: impl Fn(&str) -> String) -> String {
+        if self.registered_at.starts_with("1970-01-01T00:00:00") {
+            "built in".to_owned()
+        } else {
+            time(&self.registered_at)
+        }
+    }
+}
+
 impl Job for Protocols {
     fn run(&self, context: &Context) -> Result<(), CliError> {
         match self {
             Self::List { path, limit } => {
                 let pages = Pages::new(&context.client, path.clone(), "protocols", PAGE_LEN_MAX, *limit);
-                lists::show(context, pages, "protocols", table).map(drop)
+                lists::show(context, pages, "protocols", |protocols| table(context, protocols)).map(drop)
             }
             Self::One { path } => {
                 let body = context.client.send(&ApiRequest::get(path.clone()))?;
@@ -117,7 +133,7 @@ impl Job for Protocols {
     }
 }
 
-fn table(protocols: &[Protocol]) -> Table {
+fn table(context: &Context, protocols: &[Protocol]) -> Table {
     let mut table = Table::new(&["NAME", "VERSION", "USE", "TAGS", "REGISTERED", "DESCRIPTION"]);
     for protocol in protocols {
         table.row([
@@ -125,7 +141,7 @@ fn table(protocols: &[Protocol]) -> Table {
             protocol.version.as_str(),
             protocol.capabilities.join(", ").as_str(),
             protocol.metadata.tags.join(", ").as_str(),
-            seconds_of(&protocol.registered_at).as_str(),
+            protocol.registered(|time| context.output.age(time)).as_str(),
             protocol.metadata.description.as_deref().unwrap_or_default(),
         ]);
     }
@@ -142,7 +158,7 @@ fn details(context: &Context, protocol: &Protocol) -> String {
         ("author", metadata.author.clone().unwrap_or_default()),
         ("description", metadata.description.clone().unwrap_or_default()),
         ("tags", metadata.tags.join(", ")),
-        ("registered", seconds_of(&protocol.registered_at)),
+        ("registered", protocol.registered(|time| context.output.time(time))),
         ("by session", protocol.registered_by.clone().unwrap_or_default()),
     ] {
         table.row([name, value.as_str()]);

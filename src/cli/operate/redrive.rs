@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use ureq::http::Method;
@@ -10,13 +10,14 @@ use ureq::http::Method;
 use super::dead_letter::{self, DeadLetter, PAGE_LEN_MAX};
 use super::job::{Context, Job};
 use super::lists::{Pages, parsed};
+use super::lookup::{Kind, whole_id, whole_path};
 use super::progress;
-use super::texts::counted;
 use crate::cli::client::ApiRequest;
 use crate::cli::error::CliError;
 use crate::cli::flags::{given, id, switch, text};
 use crate::cli::output::{EXIT_CODES, json_value_line, print};
 use crate::cli::question::confirm;
+use crate::cli::short::counted;
 
 /// Messages of one request: it is answered soon, and the progress is seen.
 const BATCH_LEN: usize = 500;
@@ -41,10 +42,10 @@ pub fn command() -> Command {
                 .value_name("MESSAGE_ID")
                 .value_parser(id)
                 .action(ArgAction::Append)
-                .required_unless_present("all")
                 .help("The dead letters to send again"),
         )
-        .arg(switch("all", "Send all dead letters again that match").conflicts_with("messages"))
+        .arg(switch("all", "Send all dead letters again that match"))
+        .group(ArgGroup::new("which").args(["messages", "all"]).required(true))
         .args(dead_letter::filters().map(|filter| filter.requires("all")))
         .arg(text(
             "to",
@@ -109,7 +110,10 @@ struct Failure {
 impl Job for Redrive {
     fn run(&self, context: &Context) -> Result<(), CliError> {
         let messages = match &self.which {
-            Which::Named(messages) => messages.clone(),
+            Which::Named(messages) => messages
+                .iter()
+                .map(|message| whole_id(&context.client, Kind::DeadLetter, message))
+                .collect::<Result<_, _>>()?,
             Which::Matching { path, is_confirmed } => {
                 let messages = matching(context, path)?;
                 if !messages.is_empty() && !is_confirmed {
@@ -137,7 +141,7 @@ impl Job for Redrive {
 fn matching(context: &Context, path: &str) -> Result<Vec<String>, CliError> {
     let mut pages = Pages::new(
         &context.client,
-        path.to_owned(),
+        whole_path(&context.client, path)?,
         "dead_letters",
         PAGE_LEN_MAX,
         MESSAGES_MAX,
@@ -159,11 +163,15 @@ fn matching(context: &Context, path: &str) -> Result<Vec<String>, CliError> {
 
 impl Redrive {
     fn redrive(&self, context: &Context, messages: &[String]) -> Result<Redriven, CliError> {
+        let recipient = self.recipient.as_ref();
+        let recipient = recipient
+            .map(|to| whole_id(&context.client, Kind::Session, to))
+            .transpose()?;
         let bar = progress::bar(messages.len() as u64);
         let mut done = Redriven::default();
         for batch in messages.chunks(BATCH_LEN) {
             let mut body = json!({"message_ids": batch});
-            if let Some(recipient) = &self.recipient {
+            if let Some(recipient) = &recipient {
                 body["recipient_id"] = recipient.as_str().into();
             }
             let ask = ApiRequest::new(Method::POST, "/api/v1/dead-letters/redrive".to_owned()).with_body(body);
@@ -188,7 +196,8 @@ fn complaint(done: &Redriven) -> Option<String> {
     let mut parts = Vec::new();
     if !done.unknown.is_empty() {
         let ids = shown(done.unknown.iter().map(String::as_str));
-        parts.push(format!("{} not among the dead letters: {ids}", are(done.unknown.len())));
+        let noun = if done.unknown.len() == 1 { "letter" } else { "letters" };
+        parts.push(format!("no dead {noun} {ids}: mcp-broker dead-letters lists them"));
     }
     if !done.failures.is_empty() {
         let failures: Vec<String> = done
@@ -240,7 +249,10 @@ mod tests {
                 .collect(),
         };
         let line = complaint(&done).unwrap();
-        assert!(line.starts_with("1 is not among the dead letters: a"), "{line}");
+        assert!(
+            line.starts_with("no dead letter a b: mcp-broker dead-letters lists them; "),
+            "{line}"
+        );
         assert!(
             line.contains("12 are not sent again: 0 (queue_full), ") && line.contains(" and 2 more"),
             "{line}"

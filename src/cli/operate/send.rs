@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::{Arg, ArgMatches, Command};
+use clap::{Arg, ArgGroup, ArgMatches, Command};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use ureq::http::Method;
@@ -10,11 +10,13 @@ use ureq::http::Method;
 use super::desk::user_name;
 use super::job::{Context, Job};
 use super::lists;
+use super::lookup::{Kind, whole_id};
 use super::payload::PayloadSource;
-use super::texts::{counted, status_style};
+use super::texts::status_style;
 use crate::cli::client::ApiRequest;
 use crate::cli::error::CliError;
 use crate::cli::flags::{choice, duration, given, given_number, number, switch, text};
+use crate::cli::short::counted;
 use crate::cli::table::Table;
 
 /// The name of the command.
@@ -46,9 +48,13 @@ pub fn command() -> Command {
                 "Name of the session that sends, or the id that its registration returned\n[default: the name of your user]",
             ),
         )
-        .arg(text("to", "SESSION", "Name or id of the recipient, or NAME@PROJECT").required_unless_present("broadcast"))
+        .arg(text("to", "SESSION", "Name or id of the recipient, or NAME@PROJECT"))
         .arg(switch("keep", "Keep it if no session has the name of the recipient yet").conflicts_with("broadcast"))
-        .arg(switch("broadcast", "Send to all other sessions that speak the protocol").conflicts_with("to"))
+        .arg(switch(
+            "broadcast",
+            "Send to all other sessions that speak the protocol",
+        ))
+        .group(ArgGroup::new("recipients").args(["to", "broadcast"]).required(true))
         .arg(text("protocol", "NAME", "Name of the protocol\n[default: text, which every session speaks]").requires("version"))
         .arg(text("version", "VERSION", "Version of the protocol, such as 1.0.0").requires("protocol"))
         .arg(
@@ -180,13 +186,22 @@ impl Job for Send {
         } else {
             self.payload.read()?
         };
-        let envelope = json!(self.envelope).to_string();
+        let mut envelope = self.envelope.clone();
+        if let Some(Value::String(to)) = envelope.get_mut("recipient_id") {
+            *to = whole_id(&context.client, Kind::Session, to)?;
+        }
+        let envelope = json!(envelope).to_string();
         let body = format!("{},\"payload\":{}}}", &envelope[..envelope.len() - 1], payload.get());
         let wait = self.wait.as_ref().map_or(0, |(_, seconds)| *seconds);
         let ask = ApiRequest::new(Method::POST, "/api/v1/messages".to_owned())
             .with_text(body)
             .with_wait(Duration::from_secs(wait));
-        let answer = context.client.send(&ask)?;
+        let answer = context.client.send(&ask).map_err(|mut error| {
+            if error.has_code("session_not_found") && self.envelope.contains_key("recipient_id") {
+                error.line += "; --keep keeps a message for one that is still to come";
+            }
+            error
+        })?;
         lists::show_one(context, &answer, |sent| context.output.table(&table(sent)))?;
         let sent: Sent = lists::parsed(&answer)?;
         self.check_wait(&sent)

@@ -6,10 +6,12 @@ use serde_json::{Map, Value};
 
 use super::job::{Context, Job};
 use super::lists::{self, LIMIT_MAX, Pages};
-use super::texts::{seconds_of, status_style};
+use super::lookup::whole_path;
+use super::texts::status_style;
 use crate::cli::client::{ApiRequest, parameter, percent_encoded, with_query};
 use crate::cli::error::CliError;
 use crate::cli::flags::{choice, given, given_number, id, limit, switch, text};
+use crate::cli::short::prefix;
 use crate::cli::table::Table;
 
 /// The name of the command.
@@ -101,17 +103,22 @@ impl Job for Sessions {
         match self {
             Self::List { path, limit } => {
                 let pages = Pages::new(&context.client, path.clone(), "sessions", PAGE_LEN_MAX, *limit);
-                lists::show(context, pages, "sessions", table).map(drop)
+                lists::show(context, pages, "sessions", |sessions| table(context, sessions)).map(drop)
             }
             Self::One(session) => {
-                let body = context.client.send(&ApiRequest::get(path_of(session)))?;
-                lists::show_one(context, &body, |session| context.output.table(&details(session)))
+                let path = whole_path(&context.client, &path_of(session))?;
+                let body = context.client.send(&ApiRequest::get(path))?;
+                lists::show_one(context, &body, |session| {
+                    context.output.table(&details(context, session))
+                })
             }
         }
     }
 }
 
-fn table(sessions: &[Session]) -> Table {
+fn table(context: &Context, sessions: &[Session]) -> Table {
+    let output = &context.output;
+    let len = output.id_len(sessions.iter().map(|session| session.session_id.as_str()));
     let mut table = Table::new(&["NAME", "STATUS", "QUEUE", "LAST SEEN", "CONNECTED", "SESSION"]);
     for session in sessions {
         let plain = anstyle::Style::new();
@@ -119,25 +126,25 @@ fn table(sessions: &[Session]) -> Table {
             (session.name.as_deref().unwrap_or_default(), plain),
             (session.status.as_str(), status_style(&session.status)),
             (session.queue_size.to_string().as_str(), plain),
-            (seconds_of(&session.last_heartbeat).as_str(), plain),
-            (seconds_of(&session.connection_time).as_str(), plain),
-            (session.session_id.as_str(), plain),
+            (output.age(&session.last_heartbeat).as_str(), plain),
+            (output.age(&session.connection_time).as_str(), plain),
+            (prefix(&session.session_id, len), plain),
         ]);
     }
     table
 }
 
-fn details(session: &Session) -> Table {
+fn details(context: &Context, session: &Session) -> Table {
     let mut table = Table::without_headings();
-    for (name, value) in session.fields() {
+    for (name, value) in session.fields(|time| context.output.time(time)) {
         table.row([name, value.as_str()]);
     }
     table
 }
 
 impl Session {
-    /// What is shown of one session, with names.
-    pub fn fields(&self) -> Vec<(&'static str, String)> {
+    /// What is shown of one session, with names. `time` is how its times are shown.
+    pub fn fields(&self, time: impl Fn(&str) -> String) -> Vec<(&'static str, String)> {
         let capabilities = self.capabilities.as_ref();
         let protocols = capabilities.map_or_else(Vec::new, |capabilities| {
             let protocols = capabilities.supported_protocols.iter();
@@ -153,8 +160,8 @@ impl Session {
             ("session", self.session_id.clone()),
             ("status", self.status.clone()),
             ("queue", self.queue_size.to_string()),
-            ("last seen", seconds_of(&self.last_heartbeat)),
-            ("connected", seconds_of(&self.connection_time)),
+            ("last seen", time(&self.last_heartbeat)),
+            ("connected", time(&self.connection_time)),
             ("protocols", protocols.join("; ")),
             ("features", features),
             ("metadata", metadata),

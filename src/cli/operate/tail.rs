@@ -78,7 +78,7 @@ impl Job for Tail {
             Names::ask(&context.client)
         };
         follow(context, stream, self.limit, |topic, data| {
-            Some(event_line::line(topic, data, &mut names))
+            Some(event_line::line(topic, data, &mut names, context.output.utc))
         })
     }
 }

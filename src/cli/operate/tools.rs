@@ -5,8 +5,9 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::lists::parsed;
-use crate::cli::client::{ApiRequest, Client, ClientError, refused};
+use crate::cli::client::{ApiRequest, Client, ClientError};
 use crate::cli::mcp_client::{modern_request, response_in};
+use crate::cli::refusals;
 
 /// A JSON-RPC response to a call.
 #[derive(Deserialize)]
@@ -18,11 +19,10 @@ struct Response {
 /// The result of a call.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct CallResult {
-    pub content: Option<Box<RawValue>>,
-    pub structured_content: Option<Box<RawValue>>,
+struct CallResult {
+    structured_content: Option<Box<RawValue>>,
     #[serde(default)]
-    pub is_error: bool,
+    is_error: bool,
 }
 
 #[derive(Deserialize)]
@@ -34,21 +34,12 @@ struct RpcError {
 /// The code of JSON-RPC for params that are wrong.
 const INVALID_PARAMS: i64 = -32602;
 
-/// The error object of a tool.
-#[derive(Deserialize)]
-struct ToolError {
-    code: String,
-    message: String,
-    detail: Option<Value>,
-    retry_after_ms: Option<u64>,
-}
-
 /// Calls a tool and returns its object.
 ///
 /// # Errors
 /// The broker refused the call, or it cannot be reached.
 pub fn call(client: &Client, tool: &str, arguments: &Value) -> Result<Box<RawValue>, ClientError> {
-    let ask = request(tool, arguments);
+    let ask = modern_request("tools/call", json!({"name": tool, "arguments": arguments}));
     let result = result_of(client, tool, &ask)?;
     let content = result
         .structured_content
@@ -56,19 +47,11 @@ pub fn call(client: &Client, tool: &str, arguments: &Value) -> Result<Box<RawVal
     if !result.is_error {
         return Ok(content);
     }
-    Err(refusal(client, &content)?)
-}
-
-/// The request of a call.
-pub fn request(tool: &str, arguments: &Value) -> ApiRequest {
-    modern_request("tools/call", json!({"name": tool, "arguments": arguments}))
+    Err(refusals::of_tool(&client.access, parsed(content.get())?))
 }
 
 /// Sends a call and returns its result, also that of a tool that refuses.
-///
-/// # Errors
-/// The broker refused the request, or it cannot be reached.
-pub fn result_of(client: &Client, tool: &str, ask: &ApiRequest) -> Result<CallResult, ClientError> {
+fn result_of(client: &Client, tool: &str, ask: &ApiRequest) -> Result<CallResult, ClientError> {
     let answer = client.respond(ask)?;
     let text = response_in(&answer).map_err(|error| ClientError::new(error.to_string()))?;
     let response: Response = parsed(text)?;
@@ -77,23 +60,9 @@ pub fn result_of(client: &Client, tool: &str, ask: &ApiRequest) -> Result<CallRe
             INVALID_PARAMS => "invalid_argument".to_owned(),
             code => format!("error {code}"),
         };
-        return Err(refused(&client.access, code, &error.message, None));
+        return Err(refusals::refused(&client.access, code, &error.message, None));
     }
     response
         .result
         .ok_or_else(|| ClientError::new(format!("{tool} has no result")))
-}
-
-/// The refusal in the object of a tool of the broker.
-///
-/// # Errors
-/// It is no such object.
-pub fn refusal(client: &Client, object: &RawValue) -> Result<ClientError, ClientError> {
-    let error: ToolError = parsed(object.get())?;
-    let detail = match error.detail {
-        Some(Value::String(detail)) => format!("{}: {detail}", error.message),
-        _ => error.message,
-    };
-    let retry_after = error.retry_after_ms.map(std::time::Duration::from_millis);
-    Ok(refused(&client.access, error.code, &detail, retry_after))
 }

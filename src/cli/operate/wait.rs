@@ -9,12 +9,13 @@ use serde_json::{Value, json};
 use super::events::{EventStream, Frame};
 use super::job::{Context, Job};
 use super::lists::parsed;
+use super::lookup::whole_path;
 use super::sessions::{Session, path_of};
-use super::texts::counted;
 use crate::cli::client::{ApiRequest, Client, ClientError};
 use crate::cli::error::CliError;
 use crate::cli::flags::{DURATION_SECONDS_MAX, duration, given, session};
 use crate::cli::output::{json_value_line, print};
+use crate::cli::short::counted;
 use crate::cli::table::escaped;
 
 /// The name of the command.
@@ -58,7 +59,8 @@ pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
 impl Job for Wait {
     fn run(&self, context: &Context) -> Result<(), CliError> {
         let deadline = self.timeout.map(|timeout| Instant::now() + timeout);
-        let session = self.look(context)?;
+        let path = whole_path(&context.client, &path_of(&self.session))?;
+        let session = look(context, &path)?;
         if session.queue_size > 0 {
             return report(context, &session);
         }
@@ -71,7 +73,7 @@ impl Job for Wait {
             if changed == Err(RecvTimeoutError::Timeout) {
                 break;
             }
-            match self.look(context) {
+            match look(context, &path) {
                 Ok(session) if session.queue_size > 0 => return report(context, &session),
                 Ok(_) => {}
                 // A broker that restarts is waited for.
@@ -87,10 +89,8 @@ impl Job for Wait {
     }
 }
 
-impl Wait {
-    fn look(&self, context: &Context) -> Result<Session, ClientError> {
-        parsed(&context.client.send(&ApiRequest::get(path_of(&self.session)))?)
-    }
+fn look(context: &Context, path: &str) -> Result<Session, ClientError> {
+    parsed(&context.client.send(&ApiRequest::get(path))?)
 }
 
 /// Follows the events in a thread of its own, which ends with the process. It tells when the inbox may have changed: by an

@@ -21,7 +21,56 @@ pub struct Snapshot {
     pub messages: Vec<Message>,
     /// Oldest first; empty while another view is shown.
     pub dead_letters: Vec<DeadLetter>,
+    /// The questions that wait for a person; empty where the key may not see them.
+    pub questions: Vec<Question>,
+    /// The backends; empty where the key may not see them.
+    pub backends: Vec<Backend>,
     pub detail: Option<Detail>,
+}
+
+/// A question that waits for a person.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Question {
+    pub urgency: String,
+    pub asked_at: String,
+    pub asker: Asker,
+    pub to: String,
+    pub desk_state: Option<String>,
+    pub summary: String,
+}
+
+/// The agent that asks.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Asker {
+    pub session_id: String,
+    pub name: Option<String>,
+}
+
+/// A backend of the gateway.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Backend {
+    pub name: String,
+    pub state: String,
+    pub since: String,
+    pub reason: Option<String>,
+    pub tools: u64,
+    pub calls: u64,
+    pub open_calls: u64,
+}
+
+impl Backend {
+    /// Whether it takes calls, or is started by the first one.
+    pub fn is_ready(&self) -> bool {
+        ["ready", "handover", "idle"].contains(&self.state.as_str())
+    }
+
+    /// Whether it failed. One that is switched off did not.
+    pub fn has_failed(&self) -> bool {
+        ["failed", "backoff"].contains(&self.state.as_str())
+    }
 }
 
 /// What the user has opened.

@@ -5,14 +5,16 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use actors::clock::now;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::data::{Detail, Health, Snapshot, Stats};
+use super::data::{Backend, Detail, Health, Snapshot, Stats};
 use super::model::Update;
 use super::watched::{SESSIONS_MAX, Tab, Target, Watched};
 use crate::cli::client::{ApiRequest, Client, ClientError, parameter, percent_encoded, with_query};
 use crate::cli::operate::{EventStream, Frame, LifePage, Message, Names, Pages, Session, event_line, parsed};
+use crate::cli::short::SCREENS_ARE_UTC;
 
 /// Messages and dead letters that are shown.
 const MESSAGES_MAX: usize = 200;
@@ -117,14 +119,27 @@ impl Poller {
             Tab::DeadLetters => {
                 (snapshot.dead_letters, _) = self.list("/api/v1/dead-letters", "dead_letters", MESSAGES_MAX)?;
             }
-            Tab::Replicas | Tab::Events => {}
+            Tab::Replicas | Tab::Events | Tab::Desk | Tab::Backends => {}
         }
+        // A key may not be allowed to see them; the rest is shown all the same.
+        (snapshot.questions, _) = self
+            .list("/api/v1/questions", "questions", MESSAGES_MAX)
+            .unwrap_or_default();
+        snapshot.backends = self.backends().unwrap_or_default();
         snapshot.detail = self
             .watched
             .target
             .as_ref()
             .map(|target| self.detail(target).unwrap_or_else(|error| Detail::Refused(error.line)));
         Ok(snapshot)
+    }
+
+    fn backends(&self) -> Result<Vec<Backend>, ClientError> {
+        #[derive(Deserialize)]
+        struct Answer {
+            backends: Vec<Backend>,
+        }
+        self.get::<Answer>("/api/v1/backends").map(|answer| answer.backends)
     }
 
     fn sessions_path(&self) -> String {
@@ -196,7 +211,12 @@ fn follow(mut stream: EventStream, client: &Client, updates: &SyncSender<Update>
             Ok(Frame::Event { topic, data, .. }) => {
                 let data: Value = serde_json::from_str(&data).unwrap_or_default();
                 // A full queue drops the event: the screen shows the last ones.
-                let _ = updates.try_send(Update::Event(event_line::line(&topic, &data, &mut names)));
+                let _ = updates.try_send(Update::Event(event_line::line(
+                    &topic,
+                    &data,
+                    &mut names,
+                    SCREENS_ARE_UTC,
+                )));
             }
             Ok(Frame::Heartbeat) => {}
             Err(_) => {

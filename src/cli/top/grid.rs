@@ -3,6 +3,7 @@
 use super::data::Snapshot;
 use super::watched::{Tab, Target};
 use crate::cli::operate::Message;
+use crate::cli::short::screen_time;
 use crate::cli::table::shortened;
 
 /// The most characters of a cell.
@@ -36,6 +37,8 @@ const MESSAGES: &[&str] = &["AT", "FROM", "TO", "PROTOCOL", "STATUS", "PRIORITY"
 const DEAD_LETTERS: &[&str] = &["AT", "REASON", "FROM", "TO", "PROTOCOL", "DELIVERIES", "MESSAGE"];
 const REPLICAS: &[&str] = &["REPLICA", "STATE", "SESSIONS", "STARTED", "VERSION"];
 const EVENTS: &[&str] = &["EVENT"];
+const DESK: &[&str] = &["URGENCY", "ASKED", "FROM", "TO", "STATE", "QUESTION"];
+const BACKENDS: &[&str] = &["NAME", "STATE", "TOOLS", "CALLS", "OPEN", "SINCE", "REASON"];
 
 impl Grid {
     /// The rows of a view. `now` is the present time (RFC 3339).
@@ -49,6 +52,8 @@ impl Grid {
                 EVENTS,
                 events.iter().rev().map(|line| row(None, vec![line.clone()])).collect(),
             ),
+            Tab::Desk => (DESK, questions(snapshot, now)),
+            Tab::Backends => (BACKENDS, backends(snapshot, now)),
         };
         let total = rows.len();
         Self { headings, rows, total }
@@ -96,10 +101,11 @@ fn row(target: Option<Target>, cells: Vec<String>) -> Row {
 
 /// A time of the broker (RFC 3339): the time of the day if it is of the present one, else month, day and time.
 fn clock_time(time: &str, now: &str) -> String {
+    let (time, now) = (screen_time(time), screen_time(now));
     match (time.get(..10), time.get(11..19)) {
         (Some(day), Some(clock)) if now.get(..10) == Some(day) => clock.to_owned(),
         (Some(day), Some(clock)) => format!("{} {}", &day[5..], &clock[..5]),
-        _ => time.to_owned(),
+        _ => time,
     }
 }
 
@@ -179,6 +185,38 @@ fn replicas(snapshot: &Snapshot, now: &str) -> Vec<Row> {
         ]
     });
     answering.chain(silent).map(|cells| row(None, cells)).collect()
+}
+
+fn questions(snapshot: &Snapshot, now: &str) -> Vec<Row> {
+    let rows = snapshot.questions.iter().map(|question| {
+        let asker = &question.asker;
+        let cells = vec![
+            question.urgency.clone(),
+            clock_time(&question.asked_at, now),
+            asker.name.clone().unwrap_or_else(|| asker.session_id.clone()),
+            question.to.clone(),
+            question.desk_state.clone().unwrap_or_else(|| "pending".to_owned()),
+            question.summary.clone(),
+        ];
+        row(None, cells)
+    });
+    rows.collect()
+}
+
+fn backends(snapshot: &Snapshot, now: &str) -> Vec<Row> {
+    let rows = snapshot.backends.iter().map(|backend| {
+        let cells = vec![
+            backend.name.clone(),
+            backend.state.clone(),
+            backend.tools.to_string(),
+            backend.calls.to_string(),
+            backend.open_calls.to_string(),
+            clock_time(&backend.since, now),
+            backend.reason.clone().unwrap_or_else(|| "-".to_owned()),
+        ];
+        row(None, cells)
+    });
+    rows.collect()
 }
 
 #[cfg(test)]

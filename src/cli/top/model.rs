@@ -230,7 +230,7 @@ impl Model {
                 self.sorts.entry(self.tab).or_default().is_reversed ^= true;
                 return self.watch_again();
             }
-            Key::Char(digit @ '1'..='5') => {
+            Key::Char(digit @ '1'..='7') => {
                 let index = digit as usize - '1' as usize;
                 return self.show(Tab::ALL[index]);
             }

@@ -80,6 +80,19 @@ fn snapshot(at_ms: u64, accepted: u64) -> Snapshot {
         ],
         messages: vec![parsed(message(2, "alice", Some(2))), parsed(message(1, "alice", None))],
         dead_letters: vec![parsed(letter)],
+        questions: vec![parsed(json!({
+            "question_id": id(301), "urgency": "high", "asked_at": "2026-11-23T05:00:09.000Z", "to": "desk",
+            "asker": {"session_id": id(1), "name": "alice"}, "desk_state": "waiting", "summary": "Drop the table?",
+        }))],
+        backends: vec![
+            parsed(
+                json!({"name": "github", "state": "ready", "since": "2026-11-23T05:00:00.000Z", "tools": 12, "calls": 3}),
+            ),
+            parsed(json!({
+                "name": "docs", "state": "failed", "since": "2026-11-23T05:00:01.000Z",
+                "reason": "the variable DOCS_TOKEN is not set",
+            })),
+        ],
         ..Snapshot::default()
     }
 }
@@ -141,11 +154,15 @@ fn assert_golden(name: &str, model: &Model) {
 #[test]
 fn every_view_is_drawn() {
     let mut model = model();
-    for (key, name) in
-        ['1', '2', '3', '4', '5']
-            .into_iter()
-            .zip(["sessions", "messages", "dead-letters", "replicas", "events"])
-    {
+    for (key, name) in ['1', '2', '3', '4', '5', '6', '7'].into_iter().zip([
+        "sessions",
+        "messages",
+        "dead-letters",
+        "replicas",
+        "events",
+        "desk",
+        "backends",
+    ]) {
         model.press(Key::Char(key));
         assert_golden(name, &model);
     }

@@ -22,14 +22,14 @@ const HEIGHT_MIN: u16 = 14;
 const HEIGHT_OF_TALL_CHARTS: u16 = 40;
 
 const HELP: &[(&str, &str)] = &[
-    ("1 to 5, Tab", "choose a view"),
+    ("1 to 7, Tab", "choose a view"),
     ("arrows, PgUp, PgDn, Home, End", "move"),
     ("Enter", "open the session or the message"),
     ("Esc", "go back, or clear the filter"),
     ("s", "sort by the next column"),
     ("r", "reverse the order"),
     ("/", "filter the rows; Enter keeps it, Esc clears it"),
-    ("?", "show this help; any key closes it; times are UTC"),
+    ("?", "show this help; any key closes it"),
     ("q, Ctrl-C", "quit"),
 ];
 
@@ -69,14 +69,14 @@ pub fn draw(frame: &mut Frame<'_>, model: &Model) {
 }
 
 fn draw_tabs(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: &Theme) {
-    let mut spans = Vec::new();
+    let mut spans = vec![Span::raw(" ")];
     for (at, tab) in Tab::ALL.into_iter().enumerate() {
         let style = if tab == model.tab {
             Style::new().add_modifier(Modifier::REVERSED | Modifier::BOLD)
         } else {
             theme.label()
         };
-        spans.push(Span::styled(format!(" {} {} ", at + 1, tab.title()), style));
+        spans.push(Span::styled(format!("{} {} ", at + 1, tab.title()), style));
     }
     frame.render_widget(Line::from(spans), area);
 }

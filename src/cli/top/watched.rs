@@ -9,16 +9,21 @@ pub enum Tab {
     DeadLetters,
     Replicas,
     Events,
+    /// The questions that wait for a person.
+    Desk,
+    Backends,
 }
 
 impl Tab {
     /// All views in their order.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
         Self::Sessions,
         Self::Messages,
         Self::DeadLetters,
         Self::Replicas,
         Self::Events,
+        Self::Desk,
+        Self::Backends,
     ];
 
     /// Its title.
@@ -29,6 +34,8 @@ impl Tab {
             Self::DeadLetters => "Dead letters",
             Self::Replicas => "Replicas",
             Self::Events => "Events",
+            Self::Desk => "Desk",
+            Self::Backends => "Backends",
         }
     }
 

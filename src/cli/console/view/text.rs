@@ -7,6 +7,7 @@ use ratatui::text::Line;
 use ratatui::widgets::Paragraph;
 
 use super::super::editor::wrapped;
+use crate::cli::short::screen_time;
 use crate::cli::table::{escaped, shortened};
 use crate::cli::theme::Theme;
 
@@ -64,9 +65,9 @@ pub fn ago(ms: u64) -> String {
     }
 }
 
-/// The time of day, UTC.
+/// The time of day.
 pub fn clock(ms: u64) -> String {
-    rfc3339_text(ms)[11..19].to_owned()
+    screen_time(&rfc3339_text(ms))[11..19].to_owned()
 }
 
 /// A longer foreign text on one line.
@@ -91,7 +92,7 @@ pub fn draw_scrolled(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'_>>, sc
 
 /// The day and the time of an event.
 pub fn day_and_clock(ms: u64) -> String {
-    let text = rfc3339_text(ms);
+    let text = screen_time(&rfc3339_text(ms));
     format!("{} {}", &text[5..10], &text[11..16])
 }
 

@@ -14,6 +14,7 @@ use crate::cli::error::CliError;
 use crate::cli::flags::{given, text};
 use crate::cli::operate::job::{Context, Job};
 use crate::cli::operate::lists;
+use crate::cli::operate::lookup::whole_path;
 use crate::cli::table::escaped;
 
 /// The names of the commands.
@@ -135,7 +136,8 @@ impl Job for Change {
                 .map_err(|error| CliError::Usage(format!("--answers is not a JSON object: {error}")))?;
             body.insert("answers".to_owned(), answers.into());
         }
-        let mut ask = ApiRequest::new(Method::POST, self.path.clone()).with_body(Value::Object(body));
+        let mut ask =
+            ApiRequest::new(Method::POST, whole_path(&context.client, &self.path)?).with_body(Value::Object(body));
         if let Some(revision) = &self.if_revision {
             ask = ask.with_header("if-match", format!("\"{revision}\""));
         }

@@ -9,7 +9,9 @@ use crate::cli::error::CliError;
 use crate::cli::flags::{choice, given, given_number, limit, text};
 use crate::cli::operate::job::{Context, Job};
 use crate::cli::operate::lists::{self, LIMIT_MAX, Pages};
-use crate::cli::operate::texts::seconds_of;
+use crate::cli::operate::lookup::whole_path;
+use crate::cli::output::Output;
+use crate::cli::short::prefix;
 use crate::cli::table::Table;
 
 const STATES: &[&str] = &["pending", "answered", "declined", "expired", "cancelled", "all"];
@@ -61,7 +63,7 @@ impl Job for List {
         let headers = [("x-human", human), ("x-human-roles", self.human.roles())];
         let mut pages = Pages::new(
             &context.client,
-            self.path.clone(),
+            whole_path(&context.client, &self.path)?,
             "questions",
             PAGE_LEN_MAX,
             self.limit,
@@ -71,25 +73,29 @@ impl Job for List {
                 pages = pages.with_header(name, value);
             }
         }
-        if lists::show(context, pages, "questions", table)? == 0 {
+        if lists::show(context, pages, "questions", |questions| {
+            table(&context.output, questions)
+        })? == 0
+        {
             return Err(CliError::Nothing(None));
         }
         Ok(())
     }
 }
 
-fn table(questions: &[Question]) -> Table {
+fn table(output: &Output, questions: &[Question]) -> Table {
+    let len = output.id_len(questions.iter().map(|question| question.question_id.as_str()));
     let mut table = Table::new(&["URGENCY", "ASKED", "FROM", "TO", "STATE", "QUESTION", "ID"]);
     let plain = anstyle::Style::new();
     for question in questions {
         table.styled_row([
             (question.urgency.as_str(), urgency_style(&question.urgency)),
-            (seconds_of(&question.asked_at).as_str(), plain),
+            (output.age(&question.asked_at).as_str(), plain),
             (question.asker.shown(), plain),
             (question.to.as_str(), plain),
             (question.stage().as_str(), plain),
             (question.summary.as_str(), plain),
-            (question.question_id.as_str(), plain),
+            (prefix(&question.question_id, len), plain),
         ]);
     }
     table

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use anstyle::{AnsiColor, Style};
 use serde::Deserialize;
 
+use crate::cli::output::Output;
 use crate::cli::table::{Table, escaped};
 
 /// Lines of a context that are shown.
@@ -125,21 +126,24 @@ impl Question {
     }
 
     /// The question with its content, for people. Every text of an agent is escaped; its line breaks stay.
-    pub fn text(&self, table: &dyn Fn(&Table) -> String) -> String {
+    pub fn text(&self, output: &Output) -> String {
         let mut head = Table::without_headings();
-        let expires = self.expires_at.as_deref().unwrap_or("never");
+        let expires = self
+            .expires_at
+            .as_ref()
+            .map_or_else(|| "never".to_owned(), |at| output.time(at));
         for (name, value) in [
             ("question", self.question_id.as_str()),
             ("from", self.asker.shown()),
             ("to", self.to.as_str()),
             ("urgency", self.urgency.as_str()),
             ("state", self.stage().as_str()),
-            ("asked", self.asked_at.as_str()),
-            ("expires", expires),
+            ("asked", output.time(&self.asked_at).as_str()),
+            ("expires", expires.as_str()),
         ] {
             head.row([name, value]);
         }
-        let mut text = table(&head);
+        let mut text = output.table(&head);
         let question = self.question.as_deref().unwrap_or(&self.summary);
         if self.questions.is_none() {
             let _ = write!(text, "\n{}\n", lines(question));
@@ -224,6 +228,10 @@ mod tests {
 
     use super::*;
 
+    fn utc() -> Output {
+        Output::default().with_utc(true)
+    }
+
     #[test]
     fn a_question_is_shown_with_its_texts_escaped() {
         let question: Question = from_value(json!({
@@ -235,7 +243,7 @@ mod tests {
         }))
         .unwrap();
         assert_eq!(question.stage(), "claimed by mara");
-        let text = question.text(&|table| table.to_string());
+        let text = question.text(&utc());
         assert!(text.contains("from      al\\u{1b}ice\n"), "{text}");
         assert!(text.contains("\nDrop\nit?\\u{1b}[2J\n"), "{text}");
         assert!(text.contains("  ( ) yes\\u{202e}: Drop\\nit\n"), "{text}");
@@ -252,11 +260,7 @@ mod tests {
         }))
         .unwrap();
         assert_eq!(question.stage(), "answered by lena");
-        assert!(
-            question
-                .text(&|table| table.to_string())
-                .ends_with("\nanswer: a, soon\n")
-        );
+        assert!(question.text(&utc()).ends_with("\nanswer: a, soon\n"));
         let cancelled: Question = from_value(json!({"state": "cancelled", "by": "alice", "reason": "done"})).unwrap();
         assert_eq!(cancelled.stage(), "cancelled by alice");
         assert!(lines(&"x\n".repeat(500)).ends_with("(300 more lines: --json shows them)"));

@@ -9,6 +9,7 @@ use crate::cli::client::ApiRequest;
 use crate::cli::error::CliError;
 use crate::cli::operate::job::{Context, Job};
 use crate::cli::operate::lists;
+use crate::cli::operate::lookup::whole_path;
 
 /// The name of the command.
 pub const NAME: &str = "show";
@@ -37,10 +38,10 @@ pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
 impl Job for Show {
     fn run(&self, context: &Context) -> Result<(), CliError> {
         let client = &context.client;
-        let ask = self.human.sign(client, ApiRequest::get(self.path.clone()))?;
+        let ask = self
+            .human
+            .sign(client, ApiRequest::get(whole_path(client, &self.path)?))?;
         let answer = client.send(&ask)?;
-        lists::show_one(context, &answer, |question: &Question| {
-            question.text(&|table| context.output.table(table))
-        })
+        lists::show_one(context, &answer, |question: &Question| question.text(&context.output))
     }
 }

@@ -4,7 +4,7 @@ use anstyle::{AnsiColor, Style};
 use clap::Arg;
 use serde::Deserialize;
 
-use crate::cli::{flags::id, operate::texts::seconds_of, table::Table};
+use crate::cli::{flags::id, output::Output, short::counted, table::Table};
 
 /// The path of the backends.
 pub const PATH: &str = "/api/v1/backends";
@@ -45,7 +45,7 @@ pub fn path_of(backend: &str) -> String {
 }
 
 /// A table of backends.
-pub fn table(backends: &[Backend]) -> Table {
+pub fn table(output: &Output, backends: &[Backend]) -> Table {
     let mut table = Table::new(&[
         "NAME", "STATE", "ORIGIN", "ERA", "TOOLS", "CALLS", "OPEN", "SINCE", "REASON",
     ]);
@@ -59,7 +59,7 @@ pub fn table(backends: &[Backend]) -> Table {
             (backend.tools.to_string().as_str(), plain),
             (backend.calls.to_string().as_str(), plain),
             (backend.open_calls.to_string().as_str(), plain),
-            (seconds_of(&backend.since).as_str(), plain),
+            (output.age(&backend.since).as_str(), plain),
             (backend.shown_reason().as_str(), plain),
         ]);
     }
@@ -67,13 +67,13 @@ pub fn table(backends: &[Backend]) -> Table {
 }
 
 /// All that is known of one backend.
-pub fn details(backend: &Backend) -> Table {
+pub fn details(output: &Output, backend: &Backend) -> Table {
     let mut table = Table::without_headings();
     let mut row = |name: &str, value: String| table.row([name, value.as_str()]);
     row("name", backend.name.clone());
     row(
         "state",
-        format!("{} since {}", backend.state, seconds_of(&backend.since)),
+        format!("{} since {}", backend.state, output.time(&backend.since)),
     );
     if let Some(reason) = &backend.reason {
         row("reason", reason.clone());
@@ -97,11 +97,12 @@ pub fn details(backend: &Backend) -> Table {
     if backend.processes > 1 {
         row("processes", backend.processes.to_string());
     }
-    let offers = format!(
-        "{} tools, {} prompts, {} resources",
-        backend.tools, backend.prompts, backend.resources
-    );
-    row("offers", offers);
+    let offers = [
+        (backend.tools, "tool"),
+        (backend.prompts, "prompt"),
+        (backend.resources, "resource"),
+    ];
+    row("offers", offers.map(|(count, noun)| counted(count, noun)).join(", "));
     for problem in &backend.list_problems {
         row("not offered", problem.clone());
     }

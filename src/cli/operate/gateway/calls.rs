@@ -14,9 +14,10 @@ use crate::cli::{
     operate::{
         job::{Context, Job},
         lists::parsed,
-        texts::seconds_of,
+        lookup::whole_path,
     },
-    output::{json_line, print},
+    output::{Output, json_line, print},
+    short::prefix,
     table::{Table, escaped},
 };
 
@@ -114,7 +115,7 @@ impl Job for Calls {
             return print("no open calls\n");
         }
         let shown: Vec<OpenCall> = calls.iter().map(|call| parsed(call.get())).collect::<Result<_, _>>()?;
-        let mut text = context.output.table(&table(&shown));
+        let mut text = context.output.table(&table(&context.output, &shown));
         let more = total.saturating_sub(shown.len());
         if more > 0 {
             let _ = writeln!(text, "\nThere are {more} more open calls, which are younger.");
@@ -123,7 +124,8 @@ impl Job for Calls {
     }
 }
 
-fn table(calls: &[OpenCall]) -> Table {
+fn table(output: &Output, calls: &[OpenCall]) -> Table {
+    let len = output.id_len(calls.iter().map(|call| call.call_id.as_str()));
     let mut table = Table::new(&["BACKEND", "CALL", "STATE", "SECONDS", "SINCE", "CALLER", "ID"]);
     for call in calls {
         let what = call.tool.as_ref().or(call.name.as_ref()).unwrap_or(&call.method);
@@ -134,9 +136,9 @@ fn table(calls: &[OpenCall]) -> Table {
             what,
             &call.state,
             &age,
-            &seconds_of(&call.since),
+            &output.age(&call.since),
             session.unwrap_or(&call.caller),
-            &call.call_id,
+            prefix(&call.call_id, len),
         ]);
     }
     table
@@ -145,6 +147,7 @@ fn table(calls: &[OpenCall]) -> Table {
 impl Job for Cancel {
     fn run(&self, context: &Context) -> Result<(), CliError> {
         let path = format!("{PATH}/{}", percent_encoded(&self.call));
+        let path = whole_path(&context.client, &path)?;
         context.client.send(&ApiRequest::new(Method::DELETE, path))?;
         if context.output.json {
             return Ok(());

@@ -76,8 +76,7 @@ pub fn edit<T>(file: &Path, decide: impl Fn(&str) -> Result<Edit<T>, String>) ->
 /// What a user has to know of a broker that runs, once a file has other backends.
 pub fn note_on_brokers(is_new: bool) -> &'static str {
     if is_new {
-        "a broker of this user that runs already was started without this file: mcp-broker local stop ends it, and the next \
-         agent starts it again"
+        "a broker of this user that runs already was started without this file: mcp-broker restart starts it with the file"
     } else {
         "a broker that was started with this file has it now"
     }

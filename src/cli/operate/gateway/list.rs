@@ -65,7 +65,7 @@ impl Job for List {
         };
         let body = context.client.send(&ApiRequest::get(path.clone()))?;
         lists::show_one(context, &body, |backend: &Backend| {
-            context.output.table(&backend::details(backend))
+            context.output.table(&backend::details(&context.output, backend))
         })
     }
 }
@@ -94,5 +94,5 @@ fn list(context: &Context) -> Result<(), CliError> {
         .iter()
         .map(|backend| parsed(backend.get()))
         .collect::<Result<_, _>>()?;
-    print(&context.output.table(&backend::table(&backends)))
+    print(&context.output.table(&backend::table(&context.output, &backends)))
 }

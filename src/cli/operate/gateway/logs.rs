@@ -13,7 +13,6 @@ use crate::cli::{
     operate::{
         job::{Context, Job},
         lists::parsed,
-        texts::seconds_of,
     },
     output::{Written, json_value_line, write},
     table::escaped,
@@ -74,7 +73,7 @@ impl Job for Logs {
                     let line = serde_json::json!({"number": number, "at": at, "text": line});
                     text.push_str(&json_value_line(&line));
                 } else {
-                    let _ = writeln!(text, "{} {}", seconds_of(at), escaped(line));
+                    let _ = writeln!(text, "{} {}", context.output.time(at), escaped(line));
                 }
             }
             if write(&text)? == Written::Closed || !self.follows {

@@ -4,7 +4,6 @@
 //! no broker.
 
 mod backend;
-mod call;
 mod calls;
 mod command;
 mod configuration_file;
@@ -23,7 +22,7 @@ use std::{ffi::OsString, process::ExitCode};
 use clap::{ArgMatches, Command};
 
 use super::job::Job;
-use crate::cli::{error::CliError, output::EXIT_CODES};
+use crate::cli::{error::CliError, output::EXIT_CODES, tool_calls};
 use entry::{Add, Remove};
 use import::Import;
 use run::Run;
@@ -44,7 +43,8 @@ pub fn command() -> Command {
         list::command(),
         list::show(),
         tools::command(),
-        call::command(),
+        // The former name of `mcp-broker call`.
+        tool_calls::call_command().hide(true),
         calls::calls(),
         calls::cancel(),
         ready::command(),
@@ -122,7 +122,6 @@ pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
     match matches.subcommand() {
         Some((list::SHOW, below)) => list::read_show(below),
         Some((tools::NAME, below)) => tools::read(below),
-        Some((call::NAME, below)) => call::read(below),
         Some((calls::CALLS, below)) => calls::read_calls(below),
         Some((calls::CANCEL, below)) => calls::read_cancel(below),
         Some((ready::NAME, below)) => ready::read(below),

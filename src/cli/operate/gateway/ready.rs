@@ -5,15 +5,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command};
 use serde::Deserialize;
+use serde_json::json;
 use ureq::http::StatusCode;
 
+use super::backend;
 use crate::{
     cli::{
         client::{ApiRequest, parameter, with_query},
         error::CliError,
-        flags::duration,
+        flags::{duration, switch},
         operate::{
             job::{Context, Job},
             lists::parsed,
@@ -34,8 +36,9 @@ const WAIT_SECONDS_MAX: u64 = 3600;
 
 const ABOUT: &str = "\
 Say whether tools of backends can be called now: all of them are offered, and their backends take calls or are started by
-the first one.
+the first one. With --all, whether all backends take calls, but those that are switched off.
 
+  mcp-broker gateway ready --all --wait 30s && run-the-agent
   mcp-broker gateway ready github__search_code docs__read --wait 30s && run-the-agent";
 
 const EXIT_CODES: &str = "\
@@ -50,11 +53,12 @@ pub fn command() -> Command {
         .arg(
             Arg::new("tool")
                 .value_name("TOOL")
-                .required(true)
                 .action(ArgAction::Append)
                 .num_args(1..)
                 .help("Names of tools, as gateway tools shows them"),
         )
+        .arg(switch("all", "All backends, but those that are switched off"))
+        .group(ArgGroup::new("which").args(["tool", "all"]).required(true))
         .arg(duration(
             "wait",
             0..=WAIT_SECONDS_MAX,
@@ -65,6 +69,7 @@ pub fn command() -> Command {
 
 #[derive(Debug)]
 struct Ready {
+    /// None: all backends.
     tools: Vec<String>,
     wait: Duration,
 }
@@ -83,6 +88,7 @@ struct Answer {
     tools: Vec<Tool>,
 }
 
+/// A tool, or with `--all` a backend.
 #[derive(Deserialize)]
 struct Tool {
     #[serde(rename = "tool")]
@@ -91,6 +97,51 @@ struct Tool {
     backend: Option<String>,
     state: Option<String>,
     reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Backends {
+    backends: Vec<BackendState>,
+}
+
+#[derive(Deserialize)]
+struct BackendState {
+    name: String,
+    state: String,
+    reason: Option<String>,
+}
+
+/// The levels, the best first.
+const LEVELS: [&str; 3] = ["ready", "transient", "needs_person"];
+
+impl Answer {
+    /// How ready all backends are that are not switched off.
+    fn of_backends(backends: Vec<BackendState>) -> Self {
+        let is_on = |backend: &BackendState| backend.state != "disabled";
+        let tool = |BackendState { name, state, reason }: BackendState| {
+            let level = match state.as_str() {
+                "ready" | "handover" | "idle" => LEVELS[0],
+                "failed" => LEVELS[2],
+                _ => LEVELS[1],
+            };
+            Tool {
+                name,
+                readiness: level.to_owned(),
+                backend: None,
+                state: Some(state),
+                reason,
+            }
+        };
+        let tools: Vec<Tool> = backends.into_iter().filter(is_on).map(tool).collect();
+        let worst = LEVELS
+            .iter()
+            .rev()
+            .find(|level| tools.iter().any(|tool| tool.readiness == **level));
+        Self {
+            readiness: worst.unwrap_or(&LEVELS[0]).to_string(),
+            tools,
+        }
+    }
 }
 
 impl Job for Ready {
@@ -112,7 +163,7 @@ impl Job for Ready {
             if context.output.json {
                 print(&format!("{body}\n"))?;
             } else {
-                print(&context.output.table(&table(&answer)))?;
+                print(&context.output.table(&table(&answer, self.tools.is_empty())))?;
             }
             if code == 0 {
                 return Ok(());
@@ -126,6 +177,24 @@ impl Job for Ready {
 
 impl Ready {
     fn look(&self, context: &Context) -> Result<(String, Answer), CliError> {
+        if self.tools.is_empty() {
+            let body = context.client.send(&ApiRequest::get(backend::PATH))?;
+            let Backends { backends } = parsed(&body)?;
+            let answer = Answer::of_backends(backends);
+            let backends = answer.tools.iter().map(|backend| {
+                let Tool {
+                    name,
+                    readiness,
+                    state,
+                    reason,
+                    ..
+                } = backend;
+                json!({"backend": name, "readiness": readiness, "state": state, "reason": reason})
+            });
+            let backends: Vec<_> = backends.collect();
+            let body = json!({"readiness": answer.readiness, "backends": backends});
+            return Ok((body.to_string(), answer));
+        }
         let path = with_query(
             "/api/v1/gateway/ready",
             [parameter("tools", Some(self.tools.join(",")))],
@@ -144,10 +213,18 @@ impl Ready {
     }
 }
 
-fn table(answer: &Answer) -> Table {
+fn table(answer: &Answer, is_of_backends: bool) -> Table {
+    let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    if is_of_backends {
+        let mut table = Table::new(&["BACKEND", "READINESS", "STATE", "REASON"]);
+        for tool in &answer.tools {
+            let (readiness, state) = (tool.readiness.replace('_', " "), text(&tool.state));
+            table.row([tool.name.as_str(), &readiness, &state, &text(&tool.reason)]);
+        }
+        return table;
+    }
     let mut table = Table::new(&["TOOL", "READINESS", "BACKEND", "STATE", "REASON"]);
     for tool in &answer.tools {
-        let text = |value: &Option<String>| value.clone().unwrap_or_default();
         table.row([
             tool.name.as_str(),
             &tool.readiness.replace('_', " "),

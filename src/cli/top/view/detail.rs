@@ -8,6 +8,7 @@ use ratatui::widgets::{Paragraph, Wrap};
 
 use super::list::draw_grid;
 use crate::cli::operate::{LifePage, Session};
+use crate::cli::short::{SCREENS_ARE_UTC, exact_time, screen_time};
 use crate::cli::theme::{Theme, shown_text};
 use crate::cli::top::data::Detail;
 use crate::cli::top::grid::Sort;
@@ -26,6 +27,9 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, model: &Model, detail: Option<&De
     }
 }
 
+/// The length of a time to the millisecond, without its zone.
+const TIME_LEN: usize = 23;
+
 fn field(name: &str, value: &str, theme: &Theme) -> Line<'static> {
     Line::from(vec![
         Span::styled(format!(" {name:<15}"), theme.label()),
@@ -34,7 +38,7 @@ fn field(name: &str, value: &str, theme: &Theme) -> Line<'static> {
 }
 
 fn draw_session(frame: &mut Frame<'_>, area: Rect, model: &Model, session: &Session, theme: &Theme) {
-    let fields = session.fields();
+    let fields = session.fields(screen_time);
     let lines: Vec<_> = fields.iter().map(|(name, value)| field(name, value, theme)).collect();
     let [record, list] = Layout::vertical([Constraint::Length(lines.len() as u16 + 1), Constraint::Min(2)]).areas(area);
     frame.render_widget(Paragraph::new(lines), record);
@@ -66,7 +70,7 @@ fn draw_life(frame: &mut Frame<'_>, area: Rect, model: &Model, life: &LifePage, 
         }
     }
     if let Some(at) = &life.accepted_at {
-        lines.push(field("accepted", at, theme));
+        lines.push(field("accepted", &screen_time(at), theme));
     }
     lines.push(Line::default());
     let bold = Style::new().add_modifier(Modifier::BOLD);
@@ -81,8 +85,10 @@ fn draw_life(frame: &mut Frame<'_>, area: Rect, model: &Model, life: &LifePage, 
         .collect();
     changes.sort_by_key(|(_, change)| change.at.clone());
     for (recipient, change) in &changes {
+        // The offset of the zone has no room beside the other columns.
+        let at = exact_time(&change.at, SCREENS_ARE_UTC).replace('T', " ");
         lines.push(Line::from(vec![
-            Span::raw(format!(" {:<26}", shown_text(&change.at))),
+            Span::raw(format!(" {:<26}", shown_text(at.get(..TIME_LEN).unwrap_or(&at)))),
             Span::styled(
                 format!("{:<16}", shown_text(&change.event)),
                 theme.status(&change.event),

@@ -7,16 +7,20 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Sparkline};
 
 use crate::cli::theme::{Theme, shown_text};
-use crate::cli::top::data::{BrokerStats, Latency, Stats};
+use crate::cli::top::data::{Backend, BrokerStats, Latency, Snapshot, Stats};
 use crate::cli::top::model::Model;
 
 /// The number of lines of the figures. Latencies are for operators, and warnings have a line while there are any.
 pub fn lines(model: &Model) -> u16 {
-    let snapshot = model.snapshot.as_ref();
-    let Some(stats) = snapshot.map(|snapshot| &snapshot.stats) else {
-        return 4;
-    };
-    4 + u16::from(stats.broker.is_some()) + u16::from(!stats.warnings.is_empty())
+    let Some(snapshot) = &model.snapshot else { return 4 };
+    let stats = &snapshot.stats;
+    let optional = [stats.broker.is_some(), has_services(snapshot), !stats.warnings.is_empty()];
+    4 + optional.into_iter().map(u16::from).sum::<u16>()
+}
+
+/// Whether there is a question that waits, or a backend.
+fn has_services(snapshot: &Snapshot) -> bool {
+    !snapshot.questions.is_empty() || !snapshot.backends.is_empty()
 }
 
 /// The charts: their titles and the names of their series.
@@ -72,6 +76,9 @@ pub fn draw_figures(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: &Th
         inboxes(stats, theme),
         parts(stats, theme),
     ];
+    if has_services(snapshot) {
+        lines.push(services(snapshot, theme));
+    }
     lines.extend(stats.broker.as_ref().map(|broker| latencies(broker, theme)));
     lines.extend(warnings(stats, theme));
     frame.render_widget(Paragraph::new(lines), area);
@@ -88,11 +95,32 @@ fn sessions(stats: &Stats, theme: &Theme) -> Line<'static> {
     );
     line.push(sessions.disconnected.to_string(), "disconnected", Style::new());
     let connections = &stats.connections;
-    line.push(
-        (connections.websocket + connections.http + connections.local).to_string(),
-        "connections",
+    let connections = connections.websocket + connections.http + connections.local;
+    line.push_count(connections, ["connection", "connections"], Style::new());
+    line.line
+}
+
+fn services(snapshot: &Snapshot, theme: &Theme) -> Line<'static> {
+    let (questions, backends) = (&snapshot.questions, &snapshot.backends);
+    let count = |is: &dyn Fn(&Backend) -> bool| backends.iter().filter(|backend| is(backend)).count() as u64;
+    let mut line = Figures::new("services", theme);
+    let open = questions.len() as u64;
+    line.push_count(
+        open,
+        ["question waits", "questions wait"],
+        colour_of(open, theme, Color::Yellow),
+    );
+    let urgent = questions.iter().filter(|question| question.urgency == "high").count() as u64;
+    if urgent > 0 {
+        line.push(urgent.to_string(), "urgent", colour_of(urgent, theme, Color::Red));
+    }
+    line.push_count(
+        count(&Backend::is_ready),
+        ["backend ready", "backends ready"],
         Style::new(),
     );
+    let failed = count(&Backend::has_failed);
+    line.push(failed.to_string(), "failed", colour_of(failed, theme, Color::Red));
     line.line
 }
 
@@ -119,9 +147,9 @@ fn inboxes(stats: &Stats, theme: &Theme) -> Line<'static> {
     let warning = colour_of(inboxes.over_warning, theme, Color::Yellow);
     line.push(inboxes.over_warning.to_string(), "nearly full", warning);
     let letters = stats.storage.dead_letters;
-    line.push(
-        letters.to_string(),
-        "dead letters",
+    line.push_count(
+        letters,
+        ["dead letter", "dead letters"],
         colour_of(letters, theme, Color::Red),
     );
     line.line
@@ -129,17 +157,17 @@ fn inboxes(stats: &Stats, theme: &Theme) -> Line<'static> {
 
 fn parts(stats: &Stats, theme: &Theme) -> Line<'static> {
     let mut line = Figures::new("broker", theme);
-    line.push(stats.replicas.to_string(), "replicas", Style::new());
+    line.push_count(stats.replicas, ["replica", "replicas"], Style::new());
     if !stats.partial.is_empty() {
         line.push(stats.partial.len().to_string(), "silent", theme.alarm());
     }
-    line.push(stats.protocols.to_string(), "protocols", Style::new());
+    line.push_count(stats.protocols, ["protocol", "protocols"], Style::new());
     line.push(bytes(stats.storage.message_bytes), "kept", Style::new());
     if let Some(broker) = &stats.broker {
         let restarts = broker.actor_restarts;
-        line.push(
-            restarts.to_string(),
-            "actor restarts",
+        line.push_count(
+            restarts,
+            ["actor restart", "actor restarts"],
             colour_of(restarts, theme, Color::Red),
         );
     }
@@ -177,6 +205,11 @@ impl<'a> Figures<'a> {
             line: Line::from(Span::styled(format!(" {title:<12}"), theme.label())),
             theme,
         }
+    }
+
+    /// A number of things, whose name is singular for one.
+    fn push_count(&mut self, count: u64, [one, several]: [&str; 2], style: Style) {
+        self.push(count.to_string(), if count == 1 { one } else { several }, style);
     }
 
     fn push(&mut self, number: String, name: &str, style: Style) {

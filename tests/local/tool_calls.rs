@@ -1,4 +1,5 @@
-//! `mcp-broker dev call` and `dev repl`: tools of a broker for development from a script, a pipe and a terminal.
+//! `mcp-broker call` and `repl`: tools of a broker from a script, a pipe and a terminal. `dev call` and `dev repl` are their
+//! former names for brokers for development.
 
 use std::{
     fs,
@@ -17,7 +18,11 @@ use crate::{
 
 /// Calls a tool of the broker `default` for development.
 fn calls(home: &Home, words: &[&str]) -> Done {
-    Done::of(home.command("dev call").args(words).output().unwrap())
+    calls_by(home, "dev call", words)
+}
+
+fn calls_by(home: &Home, command: &str, words: &[&str]) -> Done {
+    Done::of(home.command(command).args(words).output().unwrap())
 }
 
 fn answer(done: &Done, code: i32) -> Value {
@@ -25,9 +30,12 @@ fn answer(done: &Done, code: i32) -> Value {
     serde_json::from_str(&done.stdout).unwrap()
 }
 
-/// The prompt with these lines from a pipe.
+/// The prompt of the broker `default` for development with these lines from a pipe.
 fn pipes(home: &Home, lines: &str) -> Done {
-    let mut command: Command = home.command("dev repl");
+    pipes_into(home.command("dev repl"), lines)
+}
+
+fn pipes_into(mut command: Command, lines: &str) -> Done {
     let mut process = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -91,6 +99,86 @@ fn a_call_prints_the_answer_and_its_exit_code_says_whether_the_tool_refused() {
         calls(&home, &["--name", "other", "list_sessions"])
             .refusal(3)
             .contains("dev start --name other")
+    );
+}
+
+#[test]
+fn a_call_reaches_the_broker_of_the_user_one_for_development_and_one_at_a_url() {
+    let home = Home::new();
+    let done = calls_by(&home, "call --instance team", &["list_sessions"]);
+    assert!(done.refusal(3).contains("mcp-broker start --instance team"), "{done:?}");
+    home.does("start");
+    let session = answer(&calls_by(&home, "call", &["register_session", r#"{"name": "ada"}"#]), 0);
+    assert_eq!(session["name"], "ada");
+    let http = home.json("status --json")["http"].as_str().unwrap().to_owned();
+    let address = http.strip_prefix("http://").unwrap();
+    for url in [
+        http.as_str(),
+        address,
+        &format!("ws://{address}/ws"),
+        &format!("{http}/mcp"),
+    ] {
+        let listed = answer(
+            &calls_by(
+                &home,
+                &format!("call --url {url}"),
+                &["list_sessions", r#"{"status": "all"}"#],
+            ),
+            0,
+        );
+        assert_eq!(listed["sessions"][0]["name"], "ada", "{url}: {listed}");
+    }
+    home.does("dev start --name try");
+    let listed = answer(&calls_by(&home, "call --dev=try", &["list_sessions", "status=all"]), 0);
+    assert_eq!(listed["sessions"].as_array().map(Vec::len), Some(0), "{listed}");
+    // A refusal is the answer on stdout, and one line on stderr.
+    let refused = calls_by(&home, "call", &["heartbeat", r#"{"session_id": "nemo"}"#]);
+    let object = answer(&refused, 1);
+    let line = format!("error: {}: ", object["code"].as_str().unwrap());
+    assert!(
+        refused.stderr.starts_with(&line) && refused.stderr.lines().count() == 1,
+        "{refused:?}"
+    );
+    let done = calls_by(&home, "call --url http://127.0.0.1:1", &["list_sessions"]);
+    assert!(done.refusal(1).starts_with("error: http://127.0.0.1:1: "), "{done:?}");
+}
+
+#[test]
+fn the_prompt_takes_json_and_rows_of_a_guide_at_any_broker() {
+    let home = Home::new();
+    home.does("start");
+    let http = home.json("status --json")["http"].as_str().unwrap().to_owned();
+    let rows = r#"| who | tool | arguments |
+|---|---|---|
+| alice | `register_session` | `{"name": "alice"}` |
+| alice | `register_protocol` | `{"name": "chat", "version": "1.0.0", "schema": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}}` |
+register_session {"name": "bob"}
+send_message {"recipient_id": "alice", "protocol_name": "chat", "protocol_version": "1.0.0", "payload": {"text": "who = me?"}}
+"#;
+    for (command, names) in [
+        ("repl".to_owned(), ["alice", "bob"]),
+        (format!("repl --url {http}"), ["carol", "dora"]),
+    ] {
+        let rows = rows.replace("alice", names[0]).replace("bob", names[1]);
+        let done = pipes_into(home.command(&command), &rows);
+        assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{command}: {done:?}");
+        let answers: Vec<Value> = done
+            .stdout
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        assert_eq!(answers.len(), 4, "{done:?}");
+        assert_eq!(
+            (&answers[0]["name"], &answers[2]["name"]),
+            (&names[0].into(), &names[1].into())
+        );
+        assert_eq!(answers[3]["status"], "queued", "{done:?}");
+    }
+    let done = pipes_into(home.command("repl"), "register_session {\"name\": alice}\n");
+    assert!(
+        done.refusal(1)
+            .contains("the JSON object is not valid at its character 10"),
+        "{done:?}"
     );
 }
 

@@ -1,4 +1,4 @@
-//! `dev repl`: a prompt that calls tools of a broker, or the same for lines from a pipe.
+//! `repl`: a prompt that calls tools of a broker, or the same for lines from a pipe.
 
 use std::fmt::Write;
 use std::fs;
@@ -15,16 +15,17 @@ use rustyline::history::FileHistory;
 use rustyline::validate::Validator;
 use rustyline::{CompletionType, Config, Context, Editor, Helper};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::arguments;
-use super::caller::{Caller, Tool, failed};
+use super::caller::{Caller, Target, Tool};
 use super::complete::{COMMANDS, candidates};
 use crate::cli::error::CliError;
 use crate::cli::flags::CALL_TIMEOUT;
-use crate::cli::output::{Written, json_value_line, write};
+use crate::cli::output::{Written, json_line, write};
 use crate::cli::table::{Table, escaped, escaped_json};
 use crate::exit;
-use crate::local::{Instance, LocalPaths, RequestError};
+use crate::local::{LocalPaths, RequestError};
 
 /// The file of the earlier lines, in the state folder of the broker.
 const HISTORY_FILE: &str = "repl-history";
@@ -34,16 +35,18 @@ const HISTORY_LEN_MAX: usize = 1000;
 const LINE_LEN_MAX: usize = 4 << 20;
 /// The form of the lines, for the help.
 const FORM: &str = "\
-TOOL key=value ...        call a tool; a value is text, a number, true, false, null or JSON, and
+TOOL {\"key\": \"value\"}     call a tool with its arguments as one JSON object
+TOOL key=value ...        the same; a value is text, a number, true, false, null or JSON, and
                           quotes hold text together: subject=\"two words\" payload={\"a\": 1}
                           dots make objects: payload.text=hi
+| who | `TOOL` | `{...}` | a row of a table in Markdown calls its tool
 # ...                     a comment
 ";
 
 /// The broker whose tools are called.
 #[derive(Debug)]
 pub struct Repl {
-    pub instance: Instance,
+    pub target: Target,
 }
 
 impl Repl {
@@ -55,12 +58,12 @@ impl Repl {
         let stdin = std::io::stdin();
         let is_terminal = stdin.is_terminal();
         let prompt = Prompt {
-            caller: Some(Caller::connect(&self.instance)?),
+            caller: Some(Caller::connect(&self.target)?),
             is_terminal,
             session: None,
             calls: 0,
             since: Instant::now(),
-            instance: self.instance,
+            target: self.target,
         };
         if is_terminal {
             prompt.run_on_terminal()?;
@@ -80,7 +83,7 @@ enum Outcome {
 }
 
 struct Prompt {
-    instance: Instance,
+    target: Target,
     /// `None` after the broker has closed the connection.
     caller: Option<Caller>,
     is_terminal: bool,
@@ -113,7 +116,7 @@ impl Prompt {
             }
             match self.run_line(line.trim(), &history)? {
                 Outcome::Done => {}
-                Outcome::Failed if self.caller.is_none() => return Err(super::caller::not_running(&self.instance)),
+                Outcome::Failed if self.caller.is_none() => return Err(self.target.not_running()),
                 Outcome::Failed => all_done = false,
                 Outcome::Exit => return Ok(all_done),
             }
@@ -126,7 +129,7 @@ impl Prompt {
         if let Some(file) = &file {
             let _ = editor.load_history(file);
         }
-        let prompt = format!("{}> ", self.instance);
+        let prompt = format!("{}> ", self.target);
         loop {
             let tools = self.caller.as_ref().map(|caller| caller.tools().to_vec());
             if let Some(helper) = editor.helper_mut() {
@@ -167,7 +170,7 @@ impl Prompt {
 
     /// The file of the earlier lines. Without its folder there is no history.
     fn history_file(&self) -> Option<PathBuf> {
-        let paths = LocalPaths::look_up(&self.instance).ok()?;
+        let paths = LocalPaths::look_up(&self.target.instance()).ok()?;
         let folder = paths.state_folder();
         fs::create_dir_all(folder).ok()?;
         Some(folder.join(HISTORY_FILE))
@@ -175,6 +178,8 @@ impl Prompt {
 
     /// Runs a line and prints its answer.
     fn run_line(&mut self, line: &str, earlier: &[String]) -> Result<Outcome, CliError> {
+        let unquoted = from_table(line);
+        let line = unquoted.as_deref().unwrap_or(line);
         let words = match arguments::words(line) {
             Ok(words) if line.starts_with('#') || words.is_empty() => return Ok(Outcome::Done),
             Ok(words) => words,
@@ -206,36 +211,41 @@ impl Prompt {
             Ok(caller) => caller,
             Err(error) => return self.lost(error),
         };
-        let tool = caller
-            .tool(name)
-            .map_err(|reason| format!("{reason}; help lists what can be written"));
-        let arguments = tool.and_then(|tool| arguments::object(words, &tool.input_schema));
-        let arguments = match arguments {
+        let arguments = match arguments::object(words, caller.schema_of(name)) {
             Ok(arguments) => arguments,
             Err(reason) => return Ok(complain(&reason)),
         };
         let called = caller.call(name, arguments, CALL_TIMEOUT);
+        let called = called.map_err(|error| {
+            let is_lost = matches!(&error, RequestError::Io(error) if error.kind() != std::io::ErrorKind::TimedOut);
+            (caller.failure(name, &error), is_lost)
+        });
         self.calls += 1;
         let answer = match called {
             Ok(answer) => answer,
-            Err(error) => {
-                if matches!(&error, RequestError::Io(error) if error.kind() != std::io::ErrorKind::TimedOut) {
+            Err((failure, is_lost)) => {
+                if is_lost {
                     self.caller = None;
                     self.session = None;
                 }
-                let CliError::Failed(line) = failed(name, &error) else {
-                    return Ok(Outcome::Failed);
-                };
-                return Ok(complain(&line));
+                return Ok(match failure {
+                    CliError::Usage(line) => complain(&format!("{line}; help lists what can be written")),
+                    CliError::Failed(line) => complain(&line),
+                    _ => Outcome::Failed,
+                });
             }
         };
         if name == "register_session" && !answer.is_error {
-            self.session = Some(answer.value.clone());
+            self.session = serde_json::from_str(answer.value.get()).ok();
         }
+        let indented = |value: &RawValue| {
+            let value: Value = serde_json::from_str(value.get()).unwrap_or_default();
+            format!("{}\n", escaped_json(&format!("{value:#}")))
+        };
         let text = if self.is_terminal {
-            format!("{}\n", escaped_json(&format!("{:#}", answer.value)))
+            indented(&answer.value)
         } else {
-            json_value_line(&answer.value)
+            json_line(&answer.value)
         };
         let shown = show(&text)?;
         Ok(if answer.is_error && shown == Outcome::Done {
@@ -248,12 +258,10 @@ impl Prompt {
     /// The connection; a new one where the broker has closed the last one.
     fn connected(&mut self) -> Result<&mut Caller, CliError> {
         if self.caller.is_none() && self.is_terminal {
-            self.caller = Some(Caller::connect(&self.instance)?);
+            self.caller = Some(Caller::connect(&self.target)?);
             eprintln!("connected again, without a session: register_session makes one");
         }
-        self.caller
-            .as_mut()
-            .ok_or_else(|| super::caller::not_running(&self.instance))
+        self.caller.as_mut().ok_or_else(|| self.target.not_running())
     }
 
     fn lost(&self, error: CliError) -> Result<Outcome, CliError> {
@@ -265,19 +273,13 @@ impl Prompt {
 
     fn session_text(&self) -> String {
         let mut table = Table::without_headings();
-        table.row(["broker", self.instance.as_str()]);
-        if let Some(caller) = &self.caller {
-            let broker = &caller.broker;
-            table.row([
-                "version",
-                &format!(
-                    "{}, process {}, since {}",
-                    broker.version, broker.pid, broker.started_at
-                ),
-            ]);
-            table.row(["http", broker.http.as_deref().unwrap_or("none")]);
-        } else {
-            table.row(["connection", "closed"]);
+        table.row(["broker", &self.target.to_string()]);
+        match &self.caller {
+            Some(caller) => caller
+                .about
+                .iter()
+                .for_each(|(name, value)| table.row([*name, value.as_str()])),
+            None => table.row(["connection", "closed"]),
         }
         let of_session = |member: &str| self.session.as_ref()?[member].as_str().map(str::to_owned);
         let session = match (of_session("name"), of_session("session_id")) {
@@ -290,6 +292,14 @@ impl Prompt {
         table.row(["calls", &format!("{} in {seconds} s", self.calls)]);
         table.render(None, false).0
     }
+}
+
+/// A row of a table in Markdown, as guides have them: what its backquotes hold is the line. A row without any is none.
+fn from_table(line: &str) -> Option<String> {
+    line.starts_with('|').then(|| {
+        let quoted = line.split('`').skip(1).step_by(2);
+        quoted.collect::<Vec<_>>().join(" ")
+    })
 }
 
 /// Says on stderr why a line was not carried out.
@@ -368,3 +378,19 @@ impl Highlighter for Tools {}
 impl Validator for Tools {}
 
 impl Helper for Tools {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_of_a_table_is_the_line_that_its_backquotes_hold() {
+        assert_eq!(
+            from_table(r#"| alice | `register_session` | `{"name": "alice"}` |"#).unwrap(),
+            r#"register_session {"name": "alice"}"#
+        );
+        assert_eq!(from_table("| who | tool | arguments |").unwrap(), "");
+        assert_eq!(from_table("|---|---|---|").unwrap(), "");
+        assert_eq!(from_table(r#"send_message {"text": "a | `b`"}"#), None);
+    }
+}

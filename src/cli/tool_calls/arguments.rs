@@ -4,8 +4,10 @@ use serde_json::{Map, Value};
 
 /// Keys with more dots are refused.
 const DEPTH_MAX: usize = 32;
+/// Characters of a word that a refusal shows.
+const SHOWN_CHARS_MAX: usize = 60;
 /// How an argument is written.
-const FORM: &str = "an argument is key=value; --json takes all of them as one JSON object";
+const FORM: &str = "an argument is key=value, or all of them are one JSON object";
 
 /// Cuts a line into words. White space separates them, but not in quotes, brackets and braces. A value in single quotes is a
 /// string as it stands.
@@ -64,18 +66,24 @@ fn json_string(chars: &mut std::str::Chars) -> Option<String> {
     }
 }
 
-/// The object that words of the form `key=value` describe. `schema` is that of the tool: where it wants a string, a value is
-/// one; elsewhere a value that is JSON is taken as JSON.
+/// The object that words describe: one JSON object, or `key=value`. `schema` is that of the tool: where it wants a string, a
+/// value is one; elsewhere a value that is JSON is taken as JSON.
 ///
 /// # Errors
 /// Which word cannot be used, and why.
 pub fn object(words: &[String], schema: &Value) -> Result<Map<String, Value>, String> {
+    if let [word] = words
+        && word.trim_start().starts_with('{')
+    {
+        let object = serde_json::from_str(word);
+        return object.map_err(|error| format!("the JSON object is not valid at its character {}", error.column()));
+    }
     let mut object = Map::new();
     for word in words {
         let (key, text) = word
             .split_once('=')
-            .filter(|(key, _)| !key.is_empty())
-            .ok_or_else(|| format!("{word:?} has no key: {FORM}"))?;
+            .filter(|(key, _)| !key.is_empty() && !key.starts_with(['{', '[', '"']))
+            .ok_or_else(|| format!("{} has no key: {FORM}", shown(word)))?;
         let keys: Vec<&str> = key.split('.').collect();
         if keys.len() > DEPTH_MAX || keys.iter().any(|key| key.is_empty()) {
             return Err(format!(
@@ -87,6 +95,14 @@ pub fn object(words: &[String], schema: &Value) -> Result<Map<String, Value>, St
             .map_err(|()| format!("{key} is given twice, or is both a value and an object"))?;
     }
     Ok(object)
+}
+
+/// A word as a refusal shows it.
+fn shown(word: &str) -> String {
+    match word.char_indices().nth(SHOWN_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &word[..end]),
+        None => word.to_owned(),
+    }
 }
 
 fn schema_of<'a>(schema: &'a Value, keys: &[&str]) -> Option<&'a Value> {
@@ -169,6 +185,25 @@ mod tests {
             read("payload.text=hi payload.from.name=a", &json!({})).unwrap(),
             json!({"payload": {"text": "hi", "from": {"name": "a"}}})
         );
+    }
+
+    #[test]
+    fn all_arguments_may_be_one_json_object() {
+        let line = r#"{"name": "alice", "schema": {"type": "object"}, "text": "a = {b"}"#;
+        let object = json!({"name": "alice", "schema": {"type": "object"}, "text": "a = {b"});
+        assert_eq!(read(line, &json!({})).unwrap(), object);
+        assert_eq!(read("{}", &json!({})).unwrap(), json!({}));
+        for (line, reason) in [
+            (r#"{"name": alice}"#, "not valid at its character 10"),
+            (
+                r#"{"a": 1} b=2"#,
+                r#"{"a": 1} has no key: an argument is key=value, or all of them are one JSON object"#,
+            ),
+            ("[1]", "one JSON object"),
+        ] {
+            let error = read(line, &json!({})).unwrap_err();
+            assert!(error.contains(reason), "{line}: {error}");
+        }
     }
 
     #[test]
