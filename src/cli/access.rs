@@ -10,7 +10,8 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches};
 use ureq::http::Uri;
 
-use crate::config::{self, API_KEY_ENV, URL_ENV};
+use super::contexts::{Context, Contexts, OWN};
+use crate::config::{self, API_KEY_ENV, CONTEXT_ENV, URL_ENV};
 use crate::local::{Instance, Living, LocalPaths};
 
 /// The broker's own admin key, which an operator on the same machine has in the environment.
@@ -28,27 +29,27 @@ Better set the variable or use --key-file:
 other users of this machine see the flags of a process";
 
 /// The flags of every command that calls a broker. They may stand before or after the command.
-pub fn flags() -> [Arg; 5] {
-    let [url, key, key_file, insecure] = broker_flags();
+pub fn flags() -> [Arg; 6] {
+    let [url, context, key, key_file, insecure] = broker_flags();
     let json = Arg::new("json")
         .long("json")
         .action(ArgAction::SetTrue)
         .global(true)
         .help_heading("Output")
         .help("Print what the broker answers as JSON: of a list, one object a line");
-    [url, key, key_file, insecure, json]
+    [url, context, key, key_file, insecure, json]
 }
 
 /// The first of these flags that the command line gives at this level.
 pub fn first_broker_flag(matches: &ArgMatches) -> Option<&'static str> {
     let is_given = |name: &&str| matches.value_source(name) == Some(ValueSource::CommandLine);
-    ["url", "key", "key-file", "insecure", "json"]
+    ["url", "context", "key", "key-file", "insecure", "json"]
         .into_iter()
         .find(is_given)
 }
 
 /// The flags that say which broker and which key.
-pub fn broker_flags() -> [Arg; 4] {
+pub fn broker_flags() -> [Arg; 5] {
     let arg = |name: &'static str, value: &'static str, help: String| {
         Arg::new(name)
             .long(name)
@@ -62,6 +63,7 @@ pub fn broker_flags() -> [Arg; 4] {
     let key = format!("API key. {KEY_ADVICE}\n[env: {API_KEY_ENV}, else {ADMIN_KEY_ENV}]");
     [
         arg("url", "URL", url),
+        context_flag().global(true).help_heading(HEADING),
         arg("key", "KEY", key),
         arg(
             "key-file",
@@ -76,6 +78,18 @@ pub fn broker_flags() -> [Arg; 4] {
             .help_heading(HEADING)
             .help("Send the key over http:// to another machine: the network can read it"),
     ]
+}
+
+/// The flag that names a context.
+pub fn context_flag() -> Arg {
+    Arg::new("context")
+        .long("context")
+        .value_name("NAME")
+        .conflicts_with("url")
+        .help(format!(
+            "The broker of this context, with its key file and project; local is the broker of this user\n\
+             [default: the one of mcp-broker context use] [env: {CONTEXT_ENV}]"
+        ))
 }
 
 /// These flags for a command that uses [`BrokerAccess::or_broker_of_user`].
@@ -98,9 +112,56 @@ pub fn with_url_help(flags: impl IntoIterator<Item = Arg>, help: String) -> impl
     })
 }
 
-/// Whether a flag or the environment names a broker.
-pub fn names_broker(levels: [&ArgMatches; 2], env: &EnvVars) -> bool {
-    levels.iter().any(|level| level.contains_id("url")) || variable(env, URL_ENV).is_some()
+/// Whether a flag, the environment or, where commands use it, the current context names a broker.
+///
+/// # Errors
+/// One line for the user: the contexts cannot be read, or there is no such context.
+pub fn names_broker(levels: [&ArgMatches; 2], env: &EnvVars, uses_current: bool) -> Result<bool, String> {
+    place(levels, env, uses_current).map(|place| !matches!(place, Place::Default))
+}
+
+/// Where the address of a broker comes from.
+pub enum Place {
+    Url(String, &'static str),
+    Context(Context),
+    /// Nothing names a broker.
+    Default,
+}
+
+/// Finds the broker that a command is for: by a flag, by the environment, or else by the current context.
+///
+/// # Errors
+/// Those of [`names_broker`].
+pub fn place(levels: [&ArgMatches; 2], env: &EnvVars, uses_current: bool) -> Result<Place, String> {
+    let of_name = |contexts: &Contexts, name: &str| {
+        if name == OWN {
+            return Ok(Place::Default);
+        }
+        contexts.find(name).cloned().map(Place::Context)
+    };
+    // The flag nearer to the end of the command line holds.
+    for level in levels {
+        if let Some(url) = level.get_one::<OsString>("url") {
+            return Ok(Place::Url(url.to_string_lossy().into_owned(), "--url"));
+        }
+        if let Some(name) = level.get_one::<String>("context") {
+            return of_name(&Contexts::read()?, name);
+        }
+    }
+    if let Some(url) = variable(env, URL_ENV) {
+        return Ok(Place::Url(url.to_string_lossy().into_owned(), URL_ENV));
+    }
+    if let Some(name) = variable(env, CONTEXT_ENV) {
+        return of_name(&Contexts::read()?, &name.to_string_lossy());
+    }
+    if !uses_current {
+        return Ok(Place::Default);
+    }
+    let contexts = Contexts::read()?;
+    match &contexts.current {
+        Some(name) => of_name(&contexts, name),
+        None => Ok(Place::Default),
+    }
 }
 
 /// The address of a broker, and the key for it.
@@ -108,6 +169,8 @@ pub fn names_broker(levels: [&ArgMatches; 2], env: &EnvVars) -> bool {
 pub struct BrokerAccess {
     pub url: BrokerUrl,
     pub key: Option<ClientKey>,
+    /// The project that requests name.
+    pub project: Option<String>,
 }
 
 /// The environment; an empty value counts as unset.
@@ -119,18 +182,19 @@ impl BrokerAccess {
     /// # Errors
     /// One line for the user: the URL or key is unusable, or the key would be sent in clear text to another machine.
     pub fn read(levels: [&ArgMatches; 2], env: &EnvVars) -> Result<Self, String> {
-        let url = match levels.iter().find_map(|level| level.get_one::<OsString>("url")) {
-            Some(url) => BrokerUrl::parse(&url.to_string_lossy(), "--url")?,
-            None => match variable(env, URL_ENV) {
-                Some(url) => BrokerUrl::parse(&url.to_string_lossy(), URL_ENV)?,
-                None => BrokerUrl::parse(URL_DEFAULT, DEFAULT)?,
-            },
+        let (url, context) = match place(levels, env, true)? {
+            Place::Url(url, source) => (BrokerUrl::parse(&url, source)?, Context::default()),
+            Place::Context(context) => (BrokerUrl::parse(&context.url, "the context")?, context),
+            Place::Default => (BrokerUrl::parse(URL_DEFAULT, DEFAULT)?, Context::default()),
         };
         let given = levels
             .iter()
             .find(|level| level.contains_id("key") || level.contains_id("key-file"));
-        let key = read_key(given.unwrap_or(&levels[0]), env)?;
-        let insecure = levels.iter().any(|level| level.get_flag("insecure"));
+        let key = match (&given, &context.key_file) {
+            (None, Some(file)) => Some(read_key_file(file.as_os_str(), "the context")?),
+            _ => read_key(given.unwrap_or(&levels[0]), env)?,
+        };
+        let insecure = context.insecure || levels.iter().any(|level| level.get_flag("insecure"));
         if key.is_some() && url.is_cleartext_remote && !insecure {
             return Err(format!(
                 "url = {} ({}) is not allowed with a key: the network could read it; \
@@ -139,7 +203,20 @@ impl BrokerAccess {
                 url.source
             ));
         }
-        Ok(Self { url, key })
+        Ok(Self {
+            url,
+            key,
+            project: context.project,
+        })
+    }
+
+    /// The access to a broker without a key.
+    pub fn without_key(url: BrokerUrl) -> Self {
+        Self {
+            url,
+            key: None,
+            project: None,
+        }
     }
 
     /// This access, or where neither a flag nor the environment names a broker, that to the broker of this user if one
@@ -190,16 +267,20 @@ fn read_key(matches: &ArgMatches, env: &EnvVars) -> Result<Option<ClientKey>, St
         return ClientKey::parse(text, "--key").map(Some);
     }
     if let Some(path) = matches.get_one::<OsString>("key-file") {
-        let text = read_file(path).map_err(|error| {
-            let path = config::quoted_value("", &path.to_string_lossy());
-            format!("key_file = {path} (--key-file) cannot be used: {error}; allowed: a file that holds one key")
-        })?;
-        return ClientKey::parse(OsStr::new(&text), "--key-file").map(Some);
+        return read_key_file(path, "--key-file").map(Some);
     }
     let named = [API_KEY_ENV, ADMIN_KEY_ENV]
         .into_iter()
         .find_map(|name| Some((name, variable(env, name)?)));
     named.map(|(name, text)| ClientKey::parse(text, name)).transpose()
+}
+
+fn read_key_file(path: &OsStr, source: &'static str) -> Result<ClientKey, String> {
+    let text = read_file(path).map_err(|error| {
+        let path = config::quoted_value("", &path.to_string_lossy());
+        format!("key_file = {path} ({source}) cannot be used: {error}; allowed: a file that holds one key")
+    })?;
+    ClientKey::parse(OsStr::new(&text), source)
 }
 
 const KEY_FILE_BYTES_MAX: u64 = 4096;
@@ -224,7 +305,11 @@ impl ClientKey {
     fn parse(text: &OsStr, source: &'static str) -> Result<Self, String> {
         let text = text.to_str().unwrap_or("\u{0}").trim();
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            let key = if source == "--key-file" { "key_file" } else { "key" };
+            let key = if ["--key-file", "the context"].contains(&source) {
+                "key_file"
+            } else {
+                "key"
+            };
             return Err(format!(
                 "{key} = (hidden) ({source}) is not allowed; allowed: one key, as it was shown"
             ));

@@ -97,6 +97,9 @@ const STREAM_SILENCE_MAX: Duration = Duration::from_secs(60);
 
 const RESPONSE_BYTES_MAX: u64 = 64 << 20;
 
+/// The header that names the project, for a key that may act in several.
+pub const PROJECT_HEADER: &str = "x-project-id";
+
 /// Takes the key out of an error: a broker may quote what it received.
 fn redacted(mut error: ClientError, access: &BrokerAccess) -> ClientError {
     if let Some(key) = &access.key {
@@ -233,6 +236,15 @@ impl Client {
         }
         for (name, value) in self.headers.iter().chain(&ask.headers) {
             request = request.header(*name, value);
+        }
+        if let Some(project) = &self.access.project
+            && !self
+                .headers
+                .iter()
+                .chain(&ask.headers)
+                .any(|(name, _)| *name == PROJECT_HEADER)
+        {
+            request = request.header(PROJECT_HEADER, project);
         }
         if let Some(key) = &self.access.key {
             let mut value = HeaderValue::from_str(key.expose()).map_err(http::Error::from)?;

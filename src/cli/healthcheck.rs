@@ -1,12 +1,12 @@
 //! `healthcheck`: asks a broker for one of its probes. Container runtimes run it in images that have no shell and no curl.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgMatches, Command};
 
-use super::access::{BrokerUrl, EnvVars};
+use super::access::{self, BrokerUrl, EnvVars, Place};
 use super::client;
 use super::error::CliError;
 use super::output::EXIT_CODES;
@@ -36,6 +36,7 @@ pub fn command() -> Command {
                 .value_parser(ValueParser::os_string())
                 .help(url),
         )
+        .arg(access::context_flag())
         .arg(
             Arg::new("probe")
                 .long("probe")
@@ -65,13 +66,12 @@ pub struct HealthCheck {
 /// # Errors
 /// [`CliError::Usage`] when the URL or the port cannot be used.
 pub fn read(matches: &ArgMatches, before: &ArgMatches, env: &EnvVars) -> Result<HealthCheck, CliError> {
-    let flag = [matches, before]
-        .into_iter()
-        .find_map(|level| level.get_one::<OsString>("url"));
+    let place = access::place([matches, before], env, false).map_err(CliError::Usage)?;
     let probe = matches.get_one::<String>("probe");
-    let url = match flag {
-        Some(url) => BrokerUrl::parse(&url.to_string_lossy(), "--url"),
-        None => url_of_environment(env),
+    let url = match place {
+        Place::Url(url, source) => BrokerUrl::parse(&url, source),
+        Place::Context(context) => BrokerUrl::parse(&context.url, "the context"),
+        Place::Default => url_of_port(env),
     };
     Ok(HealthCheck {
         url: url.map_err(CliError::Usage)?,
@@ -79,17 +79,10 @@ pub fn read(matches: &ArgMatches, before: &ArgMatches, env: &EnvVars) -> Result<
     })
 }
 
-fn url_of_environment(env: &EnvVars) -> Result<BrokerUrl, String> {
-    let variable = |name: &str| {
-        let found = env.iter().find(|(key, _)| key == name);
-        found
-            .map(|(_, value)| value.as_os_str())
-            .filter(|value| !value.is_empty())
-    };
-    if let Some(url) = variable(URL_ENV) {
-        return BrokerUrl::parse(&url.to_string_lossy(), URL_ENV);
-    }
-    let port = variable(PORT_ENV).unwrap_or(OsStr::new("8000")).to_string_lossy();
+fn url_of_port(env: &EnvVars) -> Result<BrokerUrl, String> {
+    let port = access::variable(env, PORT_ENV)
+        .unwrap_or(OsStr::new("8000"))
+        .to_string_lossy();
     match port.trim().parse::<u16>() {
         Ok(port) if port > 0 => BrokerUrl::parse(&format!("http://127.0.0.1:{port}"), PORT_ENV),
         _ => Err(format!(

@@ -8,6 +8,8 @@ mod completions;
 mod config_entry;
 mod connect;
 mod console;
+mod context;
+mod contexts;
 mod demo;
 mod doctor;
 mod edited_file;
@@ -68,6 +70,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, env: impl IntoIterator<Item
         Ok(Action::Console(console)) => console::run(*console),
         Ok(Action::Completions(shell)) => completions::run(shell, command()),
         Ok(Action::Man(folder)) => man::run(&folder, command()),
+        Ok(Action::Context(command)) => context::run(*command),
         Ok(Action::Keygen) => keygen::run(),
         Ok(Action::HealthCheck(check)) => healthcheck::run(&check),
         Ok(Action::ConfigEntry(entry)) => config_entry::run(&entry),
@@ -104,6 +107,7 @@ pub enum Action {
     Console(Box<console::Console>),
     Completions(clap_complete::Shell),
     Man(PathBuf),
+    Context(Box<context::ContextCommand>),
     Keygen,
     HealthCheck(healthcheck::HealthCheck),
     Doctor(Box<doctor::Doctor>),
@@ -181,6 +185,7 @@ pub fn parse(
             local::read(&name, &below, env).map(Box::new).map(Action::Local)
         }
         Some((name, below)) if name == hook::NAME => hook::read(&below).map(Action::Hook),
+        Some((name, below)) if name == context::NAME => context::read(&below).map(Box::new).map(Action::Context),
         Some((name, below)) if name == "demo" => Ok(Action::Demo(demo::read(&below))),
         Some((name, below)) if name == "serve" => serve::read(below, env).map(Box::new).map(Action::Serve),
         Some((name, _)) if name == "keygen" => Ok(Action::Keygen),
@@ -209,6 +214,7 @@ pub fn command() -> Command {
         .subcommands(operate::commands())
         .subcommands(tool_calls::commands())
         .subcommand(project::command())
+        .subcommand(context::command())
         .subcommand(keygen::command())
         .subcommand(healthcheck::command())
         .subcommand(doctor::command())

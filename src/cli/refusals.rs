@@ -267,7 +267,7 @@ mod tests {
 
     fn access() -> BrokerAccess {
         let url = BrokerUrl::parse("http://127.0.0.1:1", "a test").unwrap();
-        BrokerAccess { url, key: None }
+        BrokerAccess::without_key(url)
     }
 
     /// What a command says of an error over REST and of the same from a tool.

@@ -34,8 +34,8 @@ pub(crate) use guess::{few, nearest_name, suggestion};
 pub use kinds::{ClarifyBy, GatewayCommands, GatewayPrefix, LogFormat, RedisFallback, StorageKind};
 pub use layers::{DefaultValue, Flag};
 pub use names::{
-    API_KEY_ENV, CLIENT_ENVS, CODEX_ENV, CONFIG_ENV, ENV_PREFIX, NAME_ENV, NOTIFY_COMMAND_ENV, NOTIFY_TEXT_ENV,
-    URL_ENV, WAKE_ENV, unused_variables,
+    API_KEY_ENV, CLIENT_ENVS, CODEX_ENV, CONFIG_ENV, CONTEXT_ENV, ENV_PREFIX, NAME_ENV, NOTIFY_COMMAND_ENV,
+    NOTIFY_TEXT_ENV, URL_ENV, WAKE_ENV, unused_variables,
 };
 pub(crate) use one_line::one_line;
 pub use origins::SettingValue;

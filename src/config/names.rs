@@ -12,6 +12,8 @@ pub const CONFIG_ENV: &str = "MCP_BROKER_CONFIG";
 pub const URL_ENV: &str = "MCP_BROKER_URL";
 /// The variable with the key of `mcp-broker project`.
 pub const API_KEY_ENV: &str = "MCP_BROKER_API_KEY";
+/// The variable with the context that commands use. `serve` ignores it.
+pub const CONTEXT_ENV: &str = "MCP_BROKER_CONTEXT";
 /// The variable with the name of the agent behind `mcp-broker connect`. `serve` ignores it.
 pub const NAME_ENV: &str = "MCP_BROKER_NAME";
 /// The variable with the way in which `mcp-broker connect` wakes its agent. `serve` ignores it.
@@ -41,9 +43,10 @@ pub fn unused_variables(env: &[(OsString, OsString)]) -> Vec<String> {
 }
 
 /// The variables of clients that look like settings of the broker.
-pub const CLIENT_ENVS: [&str; 7] = [
+pub const CLIENT_ENVS: [&str; 8] = [
     API_KEY_ENV,
     CODEX_ENV,
+    CONTEXT_ENV,
     NAME_ENV,
     NOTIFY_COMMAND_ENV,
     NOTIFY_TEXT_ENV,

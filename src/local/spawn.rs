@@ -151,6 +151,7 @@ mod tests {
             "MCP_BROKER_NAME",
             "MCP_BROKER_WAKE",
             "MCP_BROKER_CODEX",
+            "MCP_BROKER_CONTEXT",
             "AWS_SECRET_ACCESS_KEY",
             "LD_PRELOAD",
             "HOMEBREW_GITHUB_API_TOKEN",

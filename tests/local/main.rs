@@ -8,6 +8,7 @@ mod backends;
 mod commands;
 mod connect;
 mod console;
+mod contexts;
 mod dev;
 mod environments;
 mod fake_broker;

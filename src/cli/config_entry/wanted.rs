@@ -3,11 +3,11 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use clap::builder::{PossibleValue, PossibleValuesParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgMatches};
 
 use crate::cli::{
-    access::{BrokerUrl, EnvVars},
+    access::{BrokerUrl, EnvVars, Place, context_flag, place},
     agent_clients::{AgentClient, CLIENTS},
     error::CliError,
 };
@@ -76,7 +76,7 @@ impl Wanted {
 }
 
 /// The arguments: client, name, and which broker.
-pub fn args() -> [Arg; 5] {
+pub fn args() -> [Arg; 6] {
     let url =
         format!("Address of a shared broker; without it the entry is for the broker of this user\n[env: {URL_ENV}]");
     let key_env = format!(
@@ -93,7 +93,12 @@ pub fn args() -> [Arg; 5] {
                     .map(|client| PossibleValue::new(client.word).aliases(client.other_names())),
             ))
             .help("The client whose file gets the entry"),
-        Arg::new("url").long("url").value_name("URL").help(url),
+        Arg::new("url")
+            .long("url")
+            .value_name("URL")
+            .value_parser(ValueParser::os_string())
+            .help(url),
+        context_flag(),
         Arg::new("name")
             .long("name")
             .value_name("NAME")
@@ -160,14 +165,15 @@ pub fn read(
     let text = |name: &str| matches.get_one::<String>(name).cloned();
     let client = text("client").and_then(|word| AgentClient::of_word(&word));
     let client = client.ok_or_else(|| CliError::Usage("the client is missing".to_owned()))?;
-    let url_before = before
-        .get_one::<OsString>("url")
-        .map(|url| url.to_string_lossy().into_owned());
-    let (url, key_env, instance) = (text("url").or(url_before), text("key-env"), text("instance"));
-    let url = match (url, variable(env, URL_ENV)) {
-        (Some(url), _) => Some(BrokerUrl::parse(&url, "--url")),
-        (None, Some(url)) if instance.is_none() => Some(BrokerUrl::parse(&url.to_string_lossy(), URL_ENV)),
-        _ => key_env.as_ref().map(|_| BrokerUrl::parse(URL_DEFAULT, "default")),
+    let (key_env, instance) = (text("key-env"), text("instance"));
+    let no_variables: &EnvVars = &[];
+    let env_of_place = if instance.is_some() { no_variables } else { env };
+    // An entry is for the broker that its own words name, not for the one that a person uses at the moment.
+    let place = place([matches, before], env_of_place, false).map_err(CliError::Usage)?;
+    let url = match place {
+        Place::Url(url, source) => Some(BrokerUrl::parse(&url, source)),
+        Place::Context(context) => Some(BrokerUrl::parse(&context.url, "the context")),
+        Place::Default => key_env.as_ref().map(|_| BrokerUrl::parse(URL_DEFAULT, "default")),
     };
     let connection = match url.transpose().map_err(CliError::Usage)? {
         Some(url) => Connection::Http {

@@ -148,14 +148,15 @@ pub fn read(matches: &ArgMatches, before: &ArgMatches, env: &EnvVars) -> Result<
     let usage = |line: String| CliError::Usage(redact_keys(&line));
     let variable = |name: &str| access::variable(env, name)?.to_str().map(str::to_owned);
     let levels = [matches, before];
-    let is_remote = access::names_broker(levels, env);
+    // An agent changes its broker by its own entry alone, not by what a person uses at the moment.
+    let is_remote = access::names_broker(levels, env, false).map_err(usage)?;
     let broker = if is_remote {
         if let Some(flag) = ["instance", "no-start", "wake", "wake-tmux"]
             .into_iter()
             .find(|flag| is_given(matches, flag))
         {
             return Err(usage(format!(
-                "--{flag} is for the broker of this user, and --url or {URL_ENV} names another"
+                "--{flag} is for the broker of this user, and --url, --context or a variable names another"
             )));
         }
         Broker::Remote(BrokerAccess::read(levels, env).map_err(usage)?)

@@ -116,7 +116,7 @@ pub fn read(matches: &ArgMatches, before: &ArgMatches, env: &EnvVars) -> Result<
     }
     let levels = [matches, before];
     let access = BrokerAccess::read(levels, env).map_err(usage)?;
-    let place = if access::names_broker(levels, env) {
+    let place = if access::names_broker(levels, env, true).map_err(usage)? {
         Place::Given(access)
     } else {
         let paths = LocalPaths::of(&Instance::default()).map_err(|error| usage(error.to_string()))?;

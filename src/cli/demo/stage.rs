@@ -62,7 +62,7 @@ impl<'a> Stage<'a> {
         let url = BrokerUrl::parse(&format!("http://{}", broker.address), "default")?;
         Ok(Self {
             broker,
-            access: BrokerAccess { url, key: None },
+            access: BrokerAccess::without_key(url),
             agents: Vec::new(),
             started: Instant::now(),
             duration,

@@ -94,11 +94,7 @@ pub struct Doctor {
 /// [`CliError::Usage`] when the URL or the key cannot be used.
 pub fn read(mut matches: ArgMatches, before: &ArgMatches, env: Vec<(OsString, OsString)>) -> Result<Doctor, CliError> {
     let access = BrokerAccess::read([&matches, before], &env).map_err(CliError::Usage)?;
-    let is_flag = |name: &str| matches.contains_id(name) || before.contains_id(name);
-    let is_url_given = is_flag("url")
-        || env
-            .iter()
-            .any(|(name, url)| name == crate::config::URL_ENV && !url.is_empty());
+    let is_url_given = access::names_broker([&matches, before], &env, true).map_err(CliError::Usage)?;
     let is_json = matches.get_flag("json") || before.get_flag("json");
     let (file, flags) = serve::given_settings(&mut matches);
     let setup = Setup::read(file, flags, env, access, is_url_given).map_err(CliError::Usage)?;

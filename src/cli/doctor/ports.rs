@@ -73,13 +73,13 @@ fn broker_version(address: SocketAddr) -> Option<String> {
 /// # Errors
 /// One line: nothing answers there, or not a broker.
 pub fn health(url: &BrokerUrl) -> Result<Value, String> {
-    let (url, key) = (url.clone(), None);
+    let url = url.clone();
     let ask = ApiRequest {
         timeout: ANSWER_TIMEOUT,
         bytes_max: ANSWER_BYTES_MAX,
         ..ApiRequest::get("/health")
     };
-    let response = Client::new(BrokerAccess { url, key }).exchange(&ask);
+    let response = Client::new(BrokerAccess::without_key(url)).exchange(&ask);
     let response = response.map_err(|error| error.to_string())?;
     let health: Value = serde_json::from_str(response.body()).unwrap_or_default();
     // `storage_backend` is null while a broker starts.

@@ -79,7 +79,7 @@ fn own_trips(url: &str) -> Vec<Finding> {
     let broker = EmbeddedBroker::start(&[("port", "0")]);
     let access = broker.as_ref().map_err(Clone::clone).and_then(|broker| {
         let url = BrokerUrl::parse(&format!("http://{}", broker.address), "default")?;
-        Ok(BrokerAccess { url, key: None })
+        Ok(BrokerAccess::without_key(url))
     });
     match access {
         Ok(access) => findings.extend(trips(&access)),

@@ -81,6 +81,9 @@ pub fn open_socket(
     let mut request = url.into_client_request().map_err(failed)?;
     let headers = request.headers_mut();
     headers.insert("sec-websocket-protocol", HeaderValue::from_static("mcp"));
+    if let Some(project) = &access.project {
+        headers.insert("x-project-id", HeaderValue::from_str(project).map_err(failed)?);
+    }
     if let Some(key) = &access.key {
         let mut value = HeaderValue::from_str(key.expose()).map_err(failed)?;
         value.set_sensitive(true);

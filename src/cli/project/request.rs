@@ -44,7 +44,11 @@ fn read_command(mut matches: ArgMatches, before: &ArgMatches, env: &EnvVars) -> 
     let Some((name, matches)) = matches.remove_subcommand() else {
         return Err("no command after project".to_owned());
     };
-    let access = BrokerAccess::read([&matches, before], env)?;
+    // These commands name their project themselves.
+    let access = BrokerAccess {
+        project: None,
+        ..BrokerAccess::read([&matches, before], env)?
+    };
     let (ask, view) = request(&name, &matches)?;
     let question = (name == "delete" && !matches.get_flag("yes")).then(|| {
         let id = escaped(&text(&matches, "id"));
