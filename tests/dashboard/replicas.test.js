@@ -33,3 +33,15 @@ test('the page at one replica shows sessions of another, and tells that a replic
   await Promise.all([agent.close(), another.close()]);
   await window.close([/status of 503/]);
 });
+
+test('a message to a person comes to the desk at another replica', async () => {
+  const [one, two] = cluster.replicas;
+  const agent = await Agent.connect({ port: one.port }, 'shop');
+  const window = await browser.openDesk(two.url, 'mara');
+  await agent.call('send_message', { recipient_id: 'mara', protocol_name: 'text', protocol_version: '1.0.0', payload: { text: 'The build is done.' } });
+  await window.sees('1', '.bar .mine');
+  await window.go('messages');
+  await window.sees('The build is done.', 'main');
+  await agent.close();
+  await window.close();
+});
