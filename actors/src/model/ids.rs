@@ -9,10 +9,9 @@ use std::{
 use icu_normalizer::ComposingNormalizerBorrowed;
 use icu_properties::{CodePointSetData, props::DefaultIgnorableCodePoint};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use sha2::{Digest as _, Sha256};
 use uuid::{ContextV7, Timestamp, Uuid};
 
-use super::{BrokerError, Owner};
+use super::BrokerError;
 use crate::clock::Now;
 
 /// The placeholder for an id that is written later: as long as any UUID in text form.
@@ -305,19 +304,6 @@ impl SessionId {
         Self(Uuid::now_v7()).durable()
     }
 
-    /// The id of the session in which commands of this owner send under this name. It is the same each time, so that a repeat
-    /// under an idempotency key is recognized after the session has ended. No session of another project has it.
-    #[must_use]
-    pub fn of_sender(project: &ProjectId, owner: &Owner, name: &SessionName) -> Self {
-        let text = [project.as_str(), owner.as_str(), name.as_str()].join("\n");
-        let mut bytes: [u8; 16] = Sha256::digest(text).first_chunk().copied().unwrap_or_default();
-        // A `UUIDv7` of the first moment that there is.
-        bytes[..6].fill(0);
-        bytes[6] = bytes[6] & 0x0f | 0x70;
-        bytes[8] = bytes[8] & 0x3f | 0x80;
-        Self(Uuid::from_bytes(bytes)).durable()
-    }
-
     /// The id under which the session is stored and known to others: the id of incarnation 0.
     #[must_use]
     pub const fn durable(self) -> Self {
@@ -391,25 +377,6 @@ mod tests {
     fn a_later_connection_has_a_higher_id_and_none_has_0() {
         let (first, second) = (ConnectionId::next(), ConnectionId::next());
         assert!(0 < first.get() && first.get() < second.get());
-    }
-
-    #[test]
-    fn the_sender_of_commands_has_one_id_for_each_project_owner_and_name() {
-        let id = |project: &str, owner: &Owner, name: &str| {
-            let name = SessionName::parse(name).unwrap();
-            SessionId::of_sender(&ProjectId::parse(project).unwrap(), owner, &name)
-        };
-        let (anonymous, operator) = (Owner::anonymous(), Owner::operator());
-        let own = id("default", &anonymous, "ops");
-        assert_eq!((own, own.durable()), (id("default", &anonymous, "ops"), own));
-        for other in [
-            id("other", &anonymous, "ops"),
-            id("default", &operator, "ops"),
-            id("default", &anonymous, "op"),
-        ] {
-            assert_ne!(own, other);
-        }
-        assert!(own < SessionId::generate());
     }
 
     #[test]

@@ -59,7 +59,7 @@ pub use question::{
 };
 pub use receipt::CallReceipt;
 pub use session::{
-    ALIASES_LEN_MAX, AUTOMATIC_NAME, HUMAN_KIND, Holder, PresenceTimeouts, SessionRecord, SessionStatus,
+    ALIASES_LEN_MAX, AUTOMATIC_NAME, HUMAN_KIND, Holder, PresenceTimeouts, SessionRecord, SessionStatus, id_of_sender,
     is_conversation, is_name_automatic,
 };
 pub use tool_set::ToolSet;

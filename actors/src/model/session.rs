@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
 
-use super::{Capabilities, Owner, SessionId, SessionName, WakePreference};
+use super::{Capabilities, Owner, ProjectId, SessionId, SessionName, WakePreference};
 
 /// Bytes of the id of a conversation.
 const CONVERSATION_BYTES_MAX: usize = 128;
@@ -77,6 +78,19 @@ impl Holder {
     fn is_default(&self) -> bool {
         *self == Self::default()
     }
+}
+
+/// The id of the session in which commands of this owner send under this name. It is the same each time, so that a repeat
+/// under an idempotency key is recognized after the session has ended. No session of another project has it.
+#[must_use]
+pub fn id_of_sender(project: &ProjectId, owner: &Owner, name: &SessionName) -> SessionId {
+    let text = [project.as_str(), owner.as_str(), name.as_str()].join("\n");
+    let mut bytes: [u8; 16] = Sha256::digest(text).first_chunk().copied().unwrap_or_default();
+    // A `UUIDv7` of the first moment that there is.
+    bytes[..6].fill(0);
+    bytes[6] = bytes[6] & 0x0f | 0x70;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    SessionId::from_uuid(uuid::Uuid::from_bytes(bytes)).durable()
 }
 
 impl SessionRecord {
@@ -270,6 +284,25 @@ mod tests {
         assert!(record.acts_by(record.holder_id()));
         assert!(!record.acts_by(record.id), "the id in lists");
         assert!(!record.acts_by(record.id.of_incarnation(record.holder.incarnation ^ 1)));
+    }
+
+    #[test]
+    fn the_sender_of_commands_has_one_id_for_each_project_owner_and_name() {
+        let id = |project: &str, owner: &Owner, name: &str| {
+            let name = SessionName::parse(name).unwrap();
+            id_of_sender(&ProjectId::parse(project).unwrap(), owner, &name)
+        };
+        let (anonymous, operator) = (Owner::anonymous(), Owner::operator());
+        let own = id("default", &anonymous, "ops");
+        assert_eq!((own, own.durable()), (id("default", &anonymous, "ops"), own));
+        for other in [
+            id("other", &anonymous, "ops"),
+            id("default", &operator, "ops"),
+            id("default", &anonymous, "op"),
+        ] {
+            assert_ne!(own, other);
+        }
+        assert!(own < SessionId::generate());
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::{
     directory::Directory,
     model::{
         BrokerError, DeadLetterReason, ProjectEvent, ProjectRecord, SessionChange, SessionId, SessionName,
-        SessionRecord, SessionStatus,
+        SessionRecord, SessionStatus, id_of_sender,
     },
     ops::then,
     session::{AgentInfo, Attach, Connection, Detach, EndSession, Member, Session, SessionSettings, SessionShared},
@@ -111,7 +111,7 @@ impl Project {
             now_ms,
         })?;
         if let (true, Some(name)) = (plan.record.holder.only_sends && !plan.resumes, &plan.record.name) {
-            let id = SessionId::of_sender(&self.id, &plan.record.owner, name);
+            let id = id_of_sender(&self.id, &plan.record.owner, name);
             if self.directory.by_id(id).is_none() {
                 plan.record.id = id;
             }

@@ -457,6 +457,7 @@ pub struct ListedMessage {
 
 /// A page of messages, newest first.
 #[derive(ToSchema)]
+#[allow(clippy::struct_field_names, reason = "the names are those of the API")]
 pub struct Messages {
     messages: Vec<ListedMessage>,
     /// The payloads of messages are kept after the acknowledgement (`message_history_payloads`).
