@@ -11,6 +11,7 @@ const ASKERS_EVERY_MS = 20_000;
 const MAIL_LIMIT = 50;
 const MAIL_EVERY_MS = 1_000;
 const MAIL_READ_MAX = 500;
+const LATE_READS_MAX = 5;
 // What comes within this time of the first connection was there before, and is no news.
 const FIRST_LIST_MS = 1_000;
 // The broker says that a person types for ten seconds after a keystroke, and does not say when the person stops.
@@ -109,6 +110,7 @@ function hearDesk({ console: id, inbox, ...summary }) {
 let inboxSeen = '';
 let readingMail = null;
 let isMailStale = false;
+let lateReads = 0;
 
 // Reads the newest messages. A call while one is under way reads once more afterwards.
 export async function loadMail() {
@@ -132,6 +134,10 @@ async function readMail() {
     const known = new Set((before.messages ?? []).map((one) => one.message_id));
     mail.set({ messages: withMessages(before.messages ?? [], page.messages), sessionId: page.session_id, waiting: page.waiting,
       next: before.messages?.length > MAIL_LIMIT ? before.next : page.next_cursor ?? null, problem: null });
+    // Some storages write their history behind: what waits may not be in it yet.
+    const unread = page.messages.filter((one) => one.unread).length;
+    lateReads = unread < Math.min(page.waiting, MAIL_LIMIT) && lateReads < LATE_READS_MAX ? lateReads + 1 : 0;
+    if (lateReads) setTimeout(loadMail, MAIL_EVERY_MS);
     const fresh = page.messages.filter((one) => one.unread && !known.has(one.message_id));
     if (before.messages && fresh.length) for (const listener of mailListeners) listener(fresh);
   } catch (problem) {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use ureq::http::Method;
 
 use super::data::{Desk, Message, Question};
-use super::model::{Command, Update};
+use super::model::{Command, MESSAGES_LEN, Update};
 use crate::cli::access::{BrokerAccess, BrokerUrl};
 use crate::cli::client::{ApiRequest, Client, ClientError, parameter, percent_encoded, with_query};
 use crate::cli::operate::{EventStream, Frame, Pages, parsed};
@@ -29,8 +29,6 @@ const PAGE_LEN: usize = 200;
 const HISTORY_PAGE_LEN: usize = 50;
 /// What the person and agents write to each other.
 const MESSAGES: &str = "/api/v1/desk/messages";
-/// Messages that are shown.
-const MESSAGES_LEN: usize = 100;
 /// How long one attempt to find or start the broker of the user takes at most.
 const ATTACH_MAX: Duration = Duration::from_secs(10);
 /// The pause before the first attempt to connect again; it doubles with each attempt.

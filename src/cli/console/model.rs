@@ -16,7 +16,7 @@ use super::data::{Desk, Message, Question, Yap};
 use super::editor::Editor;
 pub use history::History;
 pub use keys::Key;
-pub use messages::Mail;
+pub use messages::{MESSAGES_LEN, Mail};
 pub use work::{Entry, Work};
 
 /// Ages are shown in minutes.
@@ -296,6 +296,7 @@ impl Model {
         if self.connection != Connection::Open {
             return;
         }
+        self.read_late_messages();
         let due = |work: &Work| work.draft_due_ms().is_some_and(|due| due <= now_ms);
         let due: Vec<String> = self.works_where(due);
         for id in due {
@@ -303,10 +304,11 @@ impl Model {
         }
     }
 
-    /// When a draft is to be sent.
+    /// When a draft is to be sent, or the messages are to be read again.
     pub fn next_draft_ms(&self) -> Option<u64> {
         let drafts = self.works.iter().filter(|(id, _)| self.is_open(id));
-        let first = drafts.filter_map(|(_, work)| work.draft_due_ms()).min();
+        let drafts = drafts.filter_map(|(_, work)| work.draft_due_ms());
+        let first = drafts.chain(self.mail.read_again_ms()).min();
         first.filter(|_| self.connection == Connection::Open)
     }
 

@@ -447,6 +447,29 @@ fn messages_are_read_when_the_inbox_has_changed_and_shown_with_m() {
 }
 
 #[test]
+fn a_message_that_waits_and_is_not_in_the_history_yet_is_read_again_a_few_times() {
+    let mut model = connected();
+    let late = |model: &mut Model, at_ms: u64| {
+        let (session_id, messages) = ("s-mara".to_owned(), Vec::new());
+        let update = Update::Messages {
+            session_id,
+            messages,
+            waiting: 1,
+        };
+        model.apply(update, at_ms);
+        model.next_draft_ms()
+    };
+    let mut now_ms = NOW_MS;
+    for _ in 0..5 {
+        assert_eq!(late(&mut model, now_ms), Some(now_ms + 1_000));
+        now_ms += 1_000;
+        model.tick(now_ms);
+        assert_eq!(commands(model.take_effects()), [Command::Messages]);
+    }
+    assert_eq!(late(&mut model, now_ms), None, "not for ever");
+}
+
+#[test]
 fn a_first_message_to_an_agent_has_no_thread_and_is_not_lost_when_it_is_refused() {
     let mut model = connected();
     let keys = [

@@ -6,6 +6,12 @@ use super::{Command, Effect, Model, Notice, PromptKind, Screen};
 
 /// Rows that the keys for a page move.
 const PAGE_ROWS: usize = 10;
+/// Messages that are read.
+pub const MESSAGES_LEN: u64 = 100;
+/// The pause before the messages are read again, because one that waits is not in the history yet.
+const LATE_READ_MS: u64 = 1_000;
+/// How often they are read again for that.
+const LATE_READS_MAX: u8 = 5;
 
 /// The last messages from and to the person.
 #[derive(Debug, Default)]
@@ -21,9 +27,17 @@ pub struct Mail {
     /// What the broker said of the inbox when it was read last.
     seen: Option<Inbox>,
     is_known: bool,
+    /// When the messages are read again, and how often they were.
+    read_again_ms: Option<u64>,
+    late_reads: u8,
 }
 
 impl Mail {
+    /// When the messages are to be read again.
+    pub const fn read_again_ms(&self) -> Option<u64> {
+        self.read_again_ms
+    }
+
     /// Whether the person has written a message.
     pub fn is_own(&self, message: &Message) -> bool {
         message.sender_id == self.own
@@ -57,6 +71,14 @@ impl Model {
         }
     }
 
+    /// Reads the messages again if that is due.
+    pub(super) fn read_late_messages(&mut self) {
+        if self.mail.read_again_ms.is_some_and(|due| due <= self.now_ms) {
+            self.mail.read_again_ms = None;
+            self.ask(Command::Messages);
+        }
+    }
+
     /// A new connection counts from the beginning.
     pub(super) fn forget_inbox(&mut self) {
         self.mail.seen = None;
@@ -85,6 +107,11 @@ impl Model {
             .position(|message| Some(&message.message_id) == selected.as_ref());
         mail.at = at.filter(|_| !was_last).unwrap_or(messages.len().saturating_sub(1));
         (mail.own, mail.messages, mail.waiting, mail.is_known) = (own, messages, waiting, true);
+        // Some storages write their history behind.
+        let unread = mail.messages.iter().filter(|message| message.unread).count() as u64;
+        let is_late = unread < waiting.min(MESSAGES_LEN) && mail.late_reads < LATE_READS_MAX;
+        mail.late_reads = if is_late { mail.late_reads + 1 } else { 0 };
+        mail.read_again_ms = is_late.then_some(self.now_ms + LATE_READ_MS);
         if let Some(message) = newest {
             let (_, sender) = self.mail.peer(&message);
             let notice = Notice {
