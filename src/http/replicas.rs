@@ -41,7 +41,11 @@ impl LastSilent {
     pub async fn ask(&self, request: &HttpRequest, bytes_max: usize) {
         let (now, last) = (mono_ms().max(1), self.asked_ms.load(Ordering::Relaxed));
         let is_due = last == 0 || now.saturating_sub(last) >= Self::INTERVAL_MS;
-        let is_mine = || self.asked_ms.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        let is_mine = || {
+            self.asked_ms
+                .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        };
         if is_due && !is_sent_on(request) && is_mine() {
             let silent = ask_others(request, bytes_max).await.partial.len();
             self.count.store(silent, Ordering::Relaxed);

@@ -23,8 +23,8 @@ pub use requests::count_request;
 pub use series::{STEP_SECONDS, Series, WINDOW_SECONDS};
 pub use service::{Metrics, TransportFigures};
 pub use stats::{
-    BackendStats, BrokerStats, ConnectionStats, DeadLetterStats, DeskStats, InboxStats, LATENCY_BOUNDS, Latency, MessageStats, ProcessStats,
-    ReplicaStats, SessionStats, Stats, StorageStats,
+    BackendStats, BrokerStats, ConnectionStats, DeadLetterStats, DeskStats, InboxStats, LATENCY_BOUNDS, Latency,
+    MessageStats, ProcessStats, ReplicaStats, SessionStats, Stats, StorageStats,
 };
 pub use token::TokenFile;
 pub use warnings::{Problems, Warning, warnings};

@@ -27,7 +27,10 @@ use super::{
     process::ProcessFigures,
     requests,
     series::Series,
-    stats::{BackendStats, BrokerStats, ConnectionStats, DeskStats, InboxStats, Latency, ReplicaStats, SessionStats, Stats, StorageStats},
+    stats::{
+        BackendStats, BrokerStats, ConnectionStats, DeskStats, InboxStats, Latency, ReplicaStats, SessionStats, Stats,
+        StorageStats,
+    },
 };
 
 /// The label value of all projects that are not shown by name.

@@ -43,7 +43,12 @@ pub fn warnings(stats: &Stats, problems: Problems) -> Vec<Warning> {
         }
     };
     if let Some(why) = problems.storage {
-        add("storage", 1, format!("the storage has a problem: {why}"), "see the log of the broker");
+        add(
+            "storage",
+            1,
+            format!("the storage has a problem: {why}"),
+            "see the log of the broker",
+        );
     }
     if let Some(why) = problems.configuration {
         let text = format!("the configuration file cannot be used, and the one before is in force: {why}");
@@ -117,6 +122,10 @@ mod tests {
             ]
         );
         assert_eq!(list[3].text, "1 backend has failed");
-        assert!(list[4].text.starts_with("10 questions wait for an answer"), "{}", list[4].text);
+        assert!(
+            list[4].text.starts_with("10 questions wait for an answer"),
+            "{}",
+            list[4].text
+        );
     }
 }

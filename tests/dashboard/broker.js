@@ -8,10 +8,20 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 
 export const ROOT = fileURLToPath(new URL('../../', import.meta.url));
-const BINARY = process.env.BROKER_BIN ?? join(ROOT, 'target/debug/mcp-broker');
+export const BINARY = process.env.BROKER_BIN ?? join(ROOT, 'target/debug/mcp-broker');
 // The scripted MCP server of the tests of the gateway.
 export const FAKE_BACKEND = join(dirname(BINARY), 'fake-backend');
 const ADMIN_KEY = 'admin_tests_0123456789abcdef0123456789abcdef0123456789abcdef';
+
+/** Waits until a condition holds. */
+export async function until(holds, what = 'the condition') {
+  const end = Date.now() + 20_000;
+  for (;;) {
+    if (await Promise.resolve().then(holds).catch(() => false)) return;
+    if (Date.now() > end) throw new Error(`${what} does not hold after 20 seconds`);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}
 
 export class Broker {
   #process;
@@ -64,14 +74,8 @@ export class Broker {
     return text ? JSON.parse(text) : null;
   }
 
-  /** Waits until a condition holds. */
-  async until(holds, what = 'the condition') {
-    const end = Date.now() + 20_000;
-    for (;;) {
-      if (await Promise.resolve().then(holds).catch(() => false)) return;
-      if (Date.now() > end) throw new Error(`${what} does not hold after 20 seconds`);
-      await new Promise((resolve) => setTimeout(resolve, 20));
-    }
+  until(holds, what) {
+    return until(holds, what);
   }
 
   async kill(signal = 'SIGKILL') {

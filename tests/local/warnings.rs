@@ -4,7 +4,11 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::{home::Home, screen::Screen, support::{Request, eventually}};
+use crate::{
+    home::Home,
+    screen::Screen,
+    support::{Request, eventually},
+};
 
 /// A backend that can never start.
 const BROKEN_BACKEND: &str = "[backends.broken]\ncommand = \"/does/not/exist\"\nstart = \"eager\"\n";
@@ -18,7 +22,10 @@ fn get(user: &Home, path: &str) -> Value {
 
 fn codes(answer: &Value) -> Vec<&str> {
     let warnings = answer["warnings"].as_array().unwrap_or_else(|| panic!("{answer}"));
-    warnings.iter().map(|warning| warning["code"].as_str().unwrap()).collect()
+    warnings
+        .iter()
+        .map(|warning| warning["code"].as_str().unwrap())
+        .collect()
 }
 
 #[test]
@@ -35,7 +42,10 @@ fn all_views_show_the_same_warnings() {
     });
     assert_eq!(codes(&get(&user, "/api/v1/stats")), expected);
 
-    let texts = ["1 backend has failed", "1 question waits for an answer, and no person is at the desk"];
+    let texts = [
+        "1 backend has failed",
+        "1 question waits for an answer, and no person is at the desk",
+    ];
     let status = user.json("status --json");
     for (shown, text) in status["warnings"].as_array().unwrap().iter().zip(texts) {
         assert!(shown.as_str().unwrap().starts_with(text), "{status}");
@@ -51,13 +61,19 @@ fn all_views_show_the_same_warnings() {
     for text in texts {
         assert!(findings.contains(text), "{findings}");
     }
-    assert!(findings.contains("your own broker") && findings.contains("storage"), "{findings}");
+    assert!(
+        findings.contains("your own broker") && findings.contains("storage"),
+        "{findings}"
+    );
     assert!(!findings.contains("storage = memory"), "{findings}");
 
     let home = user.path.display();
-    let environment =
-        format!("HOME={home} XDG_RUNTIME_DIR={home}/run XDG_STATE_HOME={home}/state MCP_BROKER_PORT=0 PATH=/usr/bin:/bin");
-    let Some(screen) = Screen::start((100, 24), &environment, "top") else { return };
+    let environment = format!(
+        "HOME={home} XDG_RUNTIME_DIR={home}/run XDG_STATE_HOME={home}/state MCP_BROKER_PORT=0 PATH=/usr/bin:/bin"
+    );
+    let Some(screen) = Screen::start((100, 24), &environment, "top") else {
+        return;
+    };
     screen.shows("1 backend has failed");
     screen.presses(&["q"]);
     assert_eq!(screen.ends(), 0);
@@ -78,9 +94,13 @@ fn a_file_that_does_not_parse_is_a_warning_of_the_broker_that_runs() {
     let doctor = user.runs("doctor --json");
     assert_eq!(doctor.code, 1, "{doctor:?}");
     assert!(
-        doctor.stdout.contains("these are the settings of your own broker, which agents start: a start is refused"),
+        doctor
+            .stdout
+            .contains("these are the settings of your own broker, which agents start: a start is refused"),
         "{doctor:?}"
     );
     user.has_configuration("log_level = \"info\"\n");
-    eventually("the warning is gone", || codes(&get(&user, "/health")).is_empty().then_some(()));
+    eventually("the warning is gone", || {
+        codes(&get(&user, "/health")).is_empty().then_some(())
+    });
 }

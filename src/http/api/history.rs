@@ -8,7 +8,8 @@ use actix_web::{http::StatusCode, web};
 use actors::{
     clock::rfc3339_text,
     model::{
-        AcceptedMessage, BrokerError, DeadLetterReason, DeliveryStatus, MessageId, OutcomeKind, Priority, ProtocolName, Scope, SessionId,
+        AcceptedMessage, BrokerError, DeadLetterReason, DeliveryStatus, MessageId, OutcomeKind, Priority, ProtocolName,
+        Scope, SessionId,
     },
     project::{LifeChange, ListedMessage, MessageFilter, MessageLife, ProjectHandle, RecipientLife, StatusFilter},
     storage::EventPosition,
@@ -140,8 +141,8 @@ pub async fn list(Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
             Include::Nothing => {}
         }
         let is_shown = !excerpts.is_full() || shown.is_none();
-        let is_shown =
-            is_shown && text.push_with(|out| write_listed(out, &by.project, message, kept.as_deref(), excerpt.as_ref()));
+        let is_shown = is_shown
+            && text.push_with(|out| write_listed(out, &by.project, message, kept.as_deref(), excerpt.as_ref()));
         if !is_shown {
             return ok_text(&by, text.finish(shown.map(|position| position.to_string())));
         }
@@ -309,7 +310,10 @@ pub async fn life(Caller(by): Caller, query: web::Query<LifeQuery>, path: web::P
         .with("message_id", &id)
         .with("message", &envelope)
         .with("payloads_kept", &by.project.settings().keeps_payloads)
-        .with("thread_id", &life.accepted.as_ref().map(|(_, accepted)| thread_id(accepted)))
+        .with(
+            "thread_id",
+            &life.accepted.as_ref().map(|(_, accepted)| thread_id(accepted)),
+        )
         .with("accepted_at", &accepted_at)
         .with("incomplete", &life.is_partial);
     ok_text(&by, page.finish(next_cursor))

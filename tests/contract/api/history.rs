@@ -387,13 +387,27 @@ fn a_list_shows_first_words_and_the_thread_of_its_first_message_too() {
     let words = |of: &str| listed.iter().map(|message| message[of].clone()).collect::<Vec<_>>();
     assert_eq!(
         words("excerpt"),
-        ["none yet", "And invoices?", "GET /orders", "Which endpoint lists orders?"]
+        [
+            "none yet",
+            "And invoices?",
+            "GET /orders",
+            "Which endpoint lists orders?"
+        ]
     );
-    assert_eq!(words("thread_id"), [&correlated, &asked, &first, &first].map(Value::clone));
+    assert_eq!(
+        words("thread_id"),
+        [&correlated, &asked, &first, &first].map(Value::clone)
+    );
     let found = |query: &str| ids(&team.awaits_messages(&team.key, query, 2));
     let id = |message: &Value| message.as_str().unwrap().to_owned();
-    assert_eq!(found(&format!("thread_id={}", id(&first))), [answer.clone(), first.clone()]);
-    assert_eq!(found(&format!("correlation_id={}", id(&asked))), [correlated, asked.clone()]);
+    assert_eq!(
+        found(&format!("thread_id={}", id(&first))),
+        [answer.clone(), first.clone()]
+    );
+    assert_eq!(
+        found(&format!("correlation_id={}", id(&asked))),
+        [correlated, asked.clone()]
+    );
     let threads = team.gets("threads?include=excerpt");
     let shown: Vec<_> = threads["threads"].as_array().unwrap().iter().collect();
     let of = |thread: &Value| (thread["messages"].clone(), thread["excerpt"].clone());
@@ -415,5 +429,9 @@ fn a_list_shows_first_words_and_the_thread_of_its_first_message_too() {
     team.posts(&member, &own);
     let of_member = team.awaits_messages(&member, "include=excerpt", 1);
     assert_eq!(of_member[0]["excerpt"], "from carol");
-    assert_refused(&team.api("GET", "threads?include=payload", &Value::Null), 400, "invalid_argument");
+    assert_refused(
+        &team.api("GET", "threads?include=payload", &Value::Null),
+        400,
+        "invalid_argument",
+    );
 }

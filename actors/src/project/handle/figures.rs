@@ -75,7 +75,10 @@ impl ProjectHandle {
         }
         if let Some(gateway) = &parts.gateway {
             let offered = gateway.shared().offered();
-            let failed = offered.backends.iter().filter(|one| one.view().state == BackendState::Failed);
+            let failed = offered
+                .backends
+                .iter()
+                .filter(|one| one.view().state == BackendState::Failed);
             (figures.backends, figures.backends_failed) = (offered.backends.len(), failed.count());
         }
         for (kind, len) in [

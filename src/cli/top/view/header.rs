@@ -14,7 +14,11 @@ use crate::cli::top::model::Model;
 pub fn lines(model: &Model) -> u16 {
     let Some(snapshot) = &model.snapshot else { return 4 };
     let stats = &snapshot.stats;
-    let optional = [stats.broker.is_some(), has_services(snapshot), !stats.warnings.is_empty()];
+    let optional = [
+        stats.broker.is_some(),
+        has_services(snapshot),
+        !stats.warnings.is_empty(),
+    ];
     4 + optional.into_iter().map(u16::from).sum::<u16>()
 }
 
