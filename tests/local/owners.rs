@@ -87,7 +87,7 @@ fn an_agent_over_http_resumes_the_session_of_one_at_the_socket() {
         (&json!(true), &json!(1))
     );
     assert_eq!(alice.is_refused("heartbeat", &json!({}))["code"], "session_taken_over");
-    // Its id in lists acts for nobody.
+    // Its id in lists does not act.
     let listed = over_http.calls("list_sessions", json!({}));
     let arguments = json!({"session_id": listed["sessions"][0]["session_id"]});
     over_http.is_refused_as("invalid_argument", "receive_messages", arguments);
@@ -105,7 +105,7 @@ fn a_command_that_sends_leaves_no_session_behind() {
     let sent = home.does(&once);
     assert_eq!(names(&home), ["bob"]);
 
-    // An answer makes the name the address of somebody, who has the usual time to read it.
+    // A name that an answer waits for is kept as every session.
     let answer = json!({"recipient_id": "ops", "protocol_name": "note", "protocol_version": "1.0.0", "payload": {}});
     bob.calls("send_message", &answer);
     assert_eq!(names(&home).len(), 2);

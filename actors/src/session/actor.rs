@@ -360,6 +360,10 @@ impl Actor for Session {
     fn started(&mut self, ctx: &mut Context<Self>) {
         let is_store_shared = self.store.is_shared();
         self.apply_ownership(ownership::Event::Started { is_store_shared }, ctx);
+        if is_store_shared && self.shared.status(self.settings.presence, now()) == SessionStatus::Disconnected {
+            // A replica that has died may have left messages leased.
+            self.release_all(ctx);
+        }
         self.tick(ctx);
     }
 }

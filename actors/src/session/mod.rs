@@ -64,8 +64,8 @@ impl Member {
         self.shared.status(presence, now)
     }
 
-    /// Whether lists and figures show the session. A name in which commands have sent is nobody's until an answer waits
-    /// for it.
+    /// Whether lists and figures show the session. The session of a name that only commands have sent in is hidden until an
+    /// answer waits for it.
     pub(crate) fn is_shown(&self) -> bool {
         !self.record.holder.only_sends || self.shared.waiting() > 0
     }
