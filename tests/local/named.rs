@@ -84,3 +84,25 @@ fn a_second_conversation_in_the_folder_does_not_get_the_mail_of_the_first() {
     let (_other, instructions) = agent_in(&home, &folder);
     assert!(instructions.starts_with("You are \"fresh-2\""), "{instructions}");
 }
+
+#[test]
+fn an_agent_that_was_expected_has_one_address_too() {
+    let home = Home::new();
+    let (mut bob, _) = agent_in(&home, &home.project("api"));
+    let note = json!({"name": "note", "version": "1.0.0", "schema": {"type": "object"}});
+    bob.calls("register_protocol", &note);
+    let message = |to: &str| json!({"recipient_id": to, "if_unknown": "keep", "protocol_name": "note", "protocol_version": "1.0.0", "payload": {}});
+    bob.calls("send_message", &message("alice"));
+    let (mut alice, instructions) = agent_in(&home, &home.project("fresh"));
+    assert!(instructions.starts_with("You are \"fresh\""), "{instructions}");
+    let registered = alice.calls("register_session", &json!({"name": "alice"}));
+    assert_eq!(
+        (&registered["resumed"], &registered["queue_size"]),
+        (&json!(true), &json!(1))
+    );
+    bob.calls("send_message", &message("fresh"));
+    let received = alice.calls("receive_messages", &json!({}));
+    assert_eq!(received["messages"].as_array().unwrap().len(), 2, "{received}");
+    let listed = bob.calls("list_sessions", &json!({"status": "all"}));
+    assert_eq!(listed["sessions"].as_array().unwrap().len(), 2, "{listed}");
+}

@@ -182,7 +182,7 @@ impl DeskShared {
     }
 
     /// The open questions of one session, as this replica knows them.
-    pub(super) fn questions_of(&self, asker: SessionId) -> Vec<QuestionId> {
+    pub fn questions_of(&self, asker: SessionId) -> Vec<QuestionId> {
         let state = self.state();
         let own = state.questions().filter(|question| question.asker.session == asker);
         own.map(|question| question.id).collect()

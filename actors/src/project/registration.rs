@@ -62,6 +62,8 @@ pub(super) struct Attempt {
     pub registration: Registration,
     /// How often it may still be repeated when the store knows more than the directory.
     pub tries: usize,
+    /// Whether nothing is in the inbox that the caller would leave; None before the store was asked.
+    pub leaves_empty: Option<bool>,
     reply: oneshot::Sender<Result<Registered, BrokerError>>,
 }
 
@@ -71,7 +73,16 @@ impl Attempt {
         Self {
             registration,
             tries: TRIES_MAX,
+            leaves_empty: None,
             reply,
+        }
+    }
+
+    /// The same registration, now that it is known whether the caller leaves an empty inbox.
+    pub fn leaving(self, is_empty: bool) -> Self {
+        Self {
+            leaves_empty: Some(is_empty),
+            ..self
         }
     }
 
@@ -105,6 +116,8 @@ pub(super) struct Facts<'a> {
     pub current: Option<Candidate<'a>>,
     /// The session that has the wanted name; for a name that a front has chosen, also as an alias.
     pub holder: Option<Candidate<'a>>,
+    /// Nothing is in the inbox of `current`, and it asks nothing.
+    pub leaves_empty: bool,
     /// Sessions of the project.
     pub sessions_len: usize,
     /// Sessions of the project, at most.
@@ -126,7 +139,9 @@ pub(super) struct Plan {
     pub evicts: Option<SessionId>,
     /// The session that the caller leaves for this one.
     pub leaves: Option<SessionId>,
-    /// The name that the session had before.
+    /// It ends, because its front has named it and nothing is in it: its name becomes an alias of this one.
+    pub merges: bool,
+    /// The name that the caller had before, and that now is an alias.
     pub renames: Option<SessionName>,
 }
 
@@ -177,16 +192,29 @@ impl Registration {
             ));
         }
         let id_of = |candidate: &Candidate<'_>| candidate.record.id;
+        let merged =
+            current.filter(|own| facts.leaves_empty && self.may_merge(own.record, subject.map(|to| to.record)));
+        let mut record = record;
+        if let Some(merged) = merged {
+            add_aliases(&mut record, merged.record.names());
+        }
+        let before = merged.or(subject).and_then(|session| session.record.name.clone());
         Ok(Plan {
             resumes: subject.is_some(),
             renews,
             evicts: evicted.map(id_of),
             leaves: current.map(id_of).filter(|id| *id != record.id),
-            renames: subject
-                .and_then(|subject| subject.record.name.clone())
-                .filter(|before| record.name.as_ref() != Some(before)),
+            merges: merged.is_some(),
+            renames: before.filter(|before| record.name.as_ref() != Some(before)),
             record,
         })
+    }
+
+    /// Whether the session that the caller has may end in favour of the one that it registers: its front has named it, and
+    /// the other one exists.
+    pub(super) fn may_merge(&self, current: &SessionRecord, holder: Option<&SessionRecord>) -> bool {
+        let is_other = holder.is_some_and(|holder| holder.id != current.id && self.may_own(holder));
+        is_other && self.may_own(current) && is_name_automatic(&current.metadata)
     }
 
     /// Whether a person registers, and not an agent.
@@ -217,14 +245,8 @@ impl Registration {
             self.is_name_automatic() && self.name.as_ref().is_some_and(|name| before.aliases.contains(name));
         let wanted = self.name.clone().filter(|_| !is_found_by_alias);
         let name = wanted.or_else(|| before.name.clone());
-        let mut aliases = other_names(self.aliases.as_ref().unwrap_or(&before.aliases), name.as_ref());
-        if let Some(former) = before.name.as_ref().filter(|former| name.as_ref() != Some(former))
-            && !aliases.contains(former)
-        {
-            aliases.truncate(ALIASES_LEN_MAX - 1);
-            aliases.push(former.clone());
-        }
-        SessionRecord {
+        let aliases = other_names(self.aliases.as_ref().unwrap_or(&before.aliases), name.as_ref());
+        let mut record = SessionRecord {
             id: before.id,
             aliases,
             name,
@@ -234,7 +256,9 @@ impl Registration {
             owner: self.owner.clone(),
             holder: self.next_holder(before, renews),
             wake: self.wake.unwrap_or(before.wake),
-        }
+        };
+        add_aliases(&mut record, before.name.iter());
+        record
     }
 
     /// A name that an agent has chosen stays its choice when a front registers it, and one of a front stays so until the
@@ -298,6 +322,16 @@ fn other_names(aliases: &[SessionName], name: Option<&SessionName>) -> Vec<Sessi
         }
     }
     others
+}
+
+/// Adds names that lead to the session. Those that it chose first give way beyond the bound.
+fn add_aliases<'a>(record: &mut SessionRecord, names: impl Iterator<Item = &'a SessionName>) {
+    for name in names {
+        if record.name.as_ref() != Some(name) && !record.aliases.contains(name) {
+            record.aliases.truncate(ALIASES_LEN_MAX - 1);
+            record.aliases.push(name.clone());
+        }
+    }
 }
 
 /// The refusal of a name or an alias that another session has.

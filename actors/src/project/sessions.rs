@@ -26,7 +26,7 @@ use crate::{
     },
     ops::then,
     session::{AgentInfo, Attach, Connection, Detach, EndSession, Member, Session, SessionSettings, SessionShared},
-    storage::{LastSign, Op, PutOutcome, PutSession, SessionKey, StoreError},
+    storage::{Depth, LastSign, Op, PutOutcome, PutSession, SessionKey, StoreError},
     supervise::{self, ActorMetrics, Envelope},
 };
 
@@ -73,7 +73,16 @@ impl Project {
             attempt.answer(Ok(registered));
             return None;
         }
-        match self.plan(registration, current.as_deref(), holder.as_deref()) {
+        let idle_holder = holder.as_ref().filter(|holder| !holder.shared.is_connected());
+        let merged = current
+            .as_ref()
+            .filter(|own| registration.may_merge(&own.record, idle_holder.map(|holder| &holder.record)));
+        if let Some(own) = merged.filter(|_| attempt.leaves_empty.is_none()) {
+            self.register_with_depth(own.record.id, attempt, ctx);
+            return None;
+        }
+        let leaves_empty = attempt.leaves_empty == Some(true);
+        match self.plan(registration, current.as_deref(), holder.as_deref(), leaves_empty) {
             Ok(plan) => {
                 let session = plan.record.id;
                 self.store_plan(plan, attempt, ctx);
@@ -84,6 +93,17 @@ impl Project {
                 None
             }
         }
+    }
+
+    /// Repeats a registration once it is known whether something is in the inbox that the caller would leave, or asked in
+    /// its name.
+    fn register_with_depth(&mut self, current: SessionId, attempt: Attempt, ctx: &mut Context<Self>) {
+        let op = self.store.depth(current);
+        then(op, self, ctx, move |project, depth, ctx| {
+            let is_empty = depth.is_ok_and(|depth| depth == Depth::default());
+            let asks = !project.desk.questions_of(current).is_empty();
+            project.register(attempt.leaving(is_empty && !asks), ctx);
+        });
     }
 
     /// Repeats registrations that waited, in the order of their arrival. When one of them has to wait for the store, the
@@ -101,11 +121,13 @@ impl Project {
         registration: &Registration,
         current: Option<&Member>,
         holder: Option<&Member>,
+        leaves_empty: bool,
     ) -> Result<Plan, BrokerError> {
         let (limits, now_ms) = (self.policy.limits(), now().unix_ms);
         let mut plan = registration.plan(&Facts {
             current: current.map(|member| candidate(member, &limits.record, now_ms)),
             holder: holder.map(|member| candidate(member, &limits.record, now_ms)),
+            leaves_empty,
             sessions_len: self.directory.len() + self.pending_puts.new_len(),
             sessions_max: limits.sessions_max,
             now_ms,
@@ -126,7 +148,8 @@ impl Project {
     fn holder_of_names<'a>(&self, plan: &'a Plan) -> Option<(&'a SessionName, Arc<Member>)> {
         let is_other = |member: &Arc<Member>| {
             let id = member.record.id;
-            id != plan.record.id && Some(id) != plan.evicts && !member.has_ended()
+            let ends = Some(id) == plan.evicts || Some(id) == plan.leaves.filter(|_| plan.merges);
+            id != plan.record.id && !ends && !member.has_ended()
         };
         let mut names = plan.record.names();
         names.find_map(|name| Some((name, self.directory.by_name_or_alias(name.as_str()).filter(is_other)?)))
@@ -146,7 +169,7 @@ impl Project {
                 is_connected: attempt.registration.connection.is_some(),
             }),
         };
-        let op = self.put_session(plan.record.clone(), put, plan.evicts);
+        let op = self.put_session(&plan, put);
         self.begin_put(&plan.record, plan.resumes);
         then(op, self, ctx, move |project, stored, ctx| {
             let (member, mut waiting) = project.finish_put(plan.record.id, &stored, ctx);
@@ -201,7 +224,7 @@ impl Project {
     ) -> Result<Registered, BrokerError> {
         let connection = registration.connection.clone();
         let left = plan.leaves.and_then(|id| self.directory.by_id(id));
-        leave_session(left, connection.as_deref());
+        leave_session(left, connection.as_deref(), plan.merges);
         if registration.is_absent {
             known.shared.leave(now());
         } else {
@@ -331,17 +354,29 @@ impl Project {
         (member.status(self.settings.presence, now), silence)
     }
 
-    /// Stores a session, after ending the orphaned session that holds its name.
-    fn put_session(&self, record: SessionRecord, put: PutSession, evicts: Option<SessionId>) -> Op<PutOutcome> {
-        let Some(orphan) = evicts.and_then(|id| self.directory.by_id(id)) else {
+    /// Stores a session, after ending the orphaned session that holds its name, and the one that is merged into it.
+    fn put_session(&mut self, plan: &Plan, put: PutSession) -> Op<PutOutcome> {
+        let (record, reason) = (plan.record.clone(), DeadLetterReason::RecipientGone);
+        let orphan = plan.evicts.and_then(|id| self.directory.by_id(id));
+        let merged = plan.leaves.filter(|_| plan.merges);
+        if orphan.is_none() && merged.is_none() {
             return self.store.put_session(record, put);
-        };
-        let reason = DeadLetterReason::RecipientGone;
-        let evicted = self.store.remove_session(orphan.record.id, reason, None, now());
-        orphan.address.report(EndSession { reason });
+        }
+        let ended = orphan.iter().map(|orphan| orphan.record.id).chain(merged);
+        let ended: Vec<_> = ended
+            .map(|id| self.store.remove_session(id, reason, None, now()))
+            .collect();
+        if let Some(orphan) = orphan {
+            orphan.address.report(EndSession { reason });
+        }
+        if let Some(merged) = merged {
+            self.note_local_change(merged);
+        }
         let store = Arc::clone(&self.store);
         Box::pin(async move {
-            evicted.await?;
+            for ended in ended {
+                ended.await?;
+            }
             store.put_session(record, put).await
         })
     }
@@ -422,8 +457,8 @@ fn candidate<'a>(member: &'a Member, project: &ProjectRecord, now_ms: u64) -> Ca
 }
 
 /// Leaves the session that a caller had before it registered another one. A session without a name ends with
-/// that, because nothing could find it again.
-fn leave_session(left: Option<Arc<Member>>, connection: Option<&dyn Connection>) {
+/// that, because nothing could find it again, and so does one that is merged into the other.
+fn leave_session(left: Option<Arc<Member>>, connection: Option<&dyn Connection>, merges: bool) {
     let Some(left) = left else { return };
     // The connection itself goes on, with the other session.
     let detached = connection.map_or(Ok(()), |connection| {
@@ -431,13 +466,14 @@ fn leave_session(left: Option<Arc<Member>>, connection: Option<&dyn Connection>)
             connection: connection.id(),
         })
     });
-    let left_told = match left.record.name {
-        None => detached.and_then(|()| {
+    let left_told = if merges || left.record.name.is_none() {
+        detached.and_then(|()| {
             left.address.tell(EndSession {
                 reason: DeadLetterReason::RecipientGone,
             })
-        }),
-        Some(_) => detached,
+        })
+    } else {
+        detached
     };
     if left_told.is_err() {
         tracing::warn!(session = %left.record.id, "the session that a caller left could not be notified");

@@ -37,6 +37,7 @@ fn facts<'a>(current: Option<&'a SessionRecord>, holder: Option<&'a SessionRecor
     Facts {
         current: current.map(candidate),
         holder: holder.map(candidate),
+        leaves_empty: false,
         sessions_len: 2,
         sessions_max: 3,
         now_ms: 1000,
@@ -199,9 +200,16 @@ fn an_agent_renames_the_session_that_its_front_has_named() {
 fn a_session_that_exists_under_the_name_is_resumed_and_not_replaced() {
     let ((own, wanted), alice) = (automatic(), session(Some("alice"), "k1"));
     let plan = wanted.plan(&facts(Some(&own), Some(&alice))).unwrap();
+    assert_eq!((plan.record.id, plan.leaves), (alice.id, Some(own.id)));
+    assert_eq!((plan.merges, plan.renames), (false, None), "mail waits for it");
+    // Nothing is lost with it: one address is left.
+    let mut facts = facts(Some(&own), Some(&alice));
+    facts.leaves_empty = true;
+    let plan = wanted.plan(&facts).unwrap();
+    assert_eq!((plan.record.id, plan.merges), (alice.id, true));
     assert_eq!(
-        (plan.record.id, plan.leaves, plan.renames),
-        (alice.id, Some(own.id), None)
+        (plan.record.aliases, plan.renames),
+        (vec![name("shop")], Some(name("shop")))
     );
 }
 
