@@ -54,8 +54,8 @@ pub struct Options {
     pub frame_len_max: usize,
     /// How the agent is woken.
     pub wake: WakeOptions,
-    /// The broker is expected to have backends, which its lists have.
-    pub expects_backends: bool,
+    /// The broker is expected to have other lists than the front: with backends, or with another set of tools.
+    pub expects_other_lists: bool,
     /// How long the first lists wait for a broker that is not of this user.
     pub list_wait: Option<Duration>,
     /// Handshakes wait for what the broker says of itself.
@@ -82,7 +82,7 @@ pub fn run(options: Options, stdout: Stdout, dial: Arc<dyn Dial>) -> std::io::Re
         identity: options.identity,
         naming: options.naming,
         wake: options.wake,
-        lists: if options.expects_backends || options.list_wait.is_some() {
+        lists: if options.expects_other_lists || options.list_wait.is_some() {
             Lists::Awaited
         } else {
             Lists::Own

@@ -30,6 +30,8 @@ const PAYLOAD_MB_DEFAULT: usize = 10;
 const PAYLOAD_MB_MAX: usize = 64;
 /// The variable of the setting `gateway_list_wait`, its default and its bounds.
 const LIST_WAIT_ENV: &str = "MCP_BROKER_GATEWAY_LIST_WAIT";
+/// The setting of the broker that chooses which of its tools are listed.
+const TOOLS_ENV: &str = "MCP_BROKER_TOOLS";
 const LIST_WAIT_DEFAULT: Duration = Duration::from_secs(3);
 const LIST_WAIT: Span = Span(Duration::ZERO..=Duration::from_secs(60));
 /// Bytes of the envelope around the largest payload.
@@ -278,7 +280,8 @@ pub fn run(connect: Connect) -> Result<(), CliError> {
     let failed = |error: std::io::Error| CliError::Failed(format!("the front cannot start: {error}"));
     // First, so that no other part of the program can write to stdout.
     let stdout = Stdout::take().map_err(failed)?;
-    let expects_backends = matches!(&connect.broker, Broker::Local { instance, .. } if expects_backends(instance));
+    let expects_other_lists =
+        matches!(&connect.broker, Broker::Local { instance, .. } if expects_other_lists(instance));
     let is_remote = matches!(&connect.broker, Broker::Remote(_));
     let is_named = connect.naming == Naming::Automatic;
     let (dial, log): (Arc<dyn Dial>, Option<PathBuf>) = match connect.broker {
@@ -299,9 +302,9 @@ pub fn run(connect: Connect) -> Result<(), CliError> {
         era: connect.era,
         wake: connect.wake,
         frame_len_max: connect.frame_len_max,
-        expects_backends,
+        expects_other_lists,
         list_wait: is_remote.then_some(connect.list_wait),
-        awaits_introduction: expects_backends || is_remote || is_named,
+        awaits_introduction: expects_other_lists || is_remote || is_named,
         log: Log::at(log.as_deref()),
     };
     match front::run(options, stdout, dial) {
@@ -310,13 +313,16 @@ pub fn run(connect: Connect) -> Result<(), CliError> {
     }
 }
 
-/// Whether the configuration file of a broker of this user seems to have backends. A wrong guess costs a client that the
-/// first lists wait for the broker, or that it is told of changed lists.
-fn expects_backends(instance: &Instance) -> bool {
+/// Whether a broker of this user seems to have backends, or another list of tools than usual. A wrong guess costs a client
+/// that the first lists wait for the broker, or that it is told of changed lists.
+fn expects_other_lists(instance: &Instance) -> bool {
+    if std::env::var_os(TOOLS_ENV).is_some() {
+        return true;
+    }
     let named = std::env::var_os(config::CONFIG_ENV).map(PathBuf::from);
     let file = named.or_else(|| config_file_of_user().filter(|_| instance.dev_name().is_none()));
     let text = file.and_then(|file| std::fs::read_to_string(file).ok());
-    text.is_some_and(|text| text.contains("backends"))
+    text.is_some_and(|text| ["backends", "tools"].iter().any(|word| text.contains(word)))
 }
 
 /// The log of all fronts, beside that of the broker.
