@@ -5,13 +5,14 @@ use actix_web::{
     http::{Method, StatusCode},
     web,
 };
-use actors::storage::StorageHealth;
+use actors::{clock::mono_ms, storage::StorageHealth};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
     extract::{Caller, NoQuery},
     problem_body::ProblemBody,
+    replicas,
     resource::Resource,
     state::{HttpState, StateData},
 };
@@ -145,7 +146,10 @@ impl StorageCondition {
     (status = 503, description = "The broker is starting, stopping or unhealthy", body = Health),
 ))]
 pub async fn health(state: StateData, request: HttpRequest) -> HttpResponse {
-    state.silent.ask(&request, ANSWER_BYTES_MAX).await;
+    if !replicas::is_sent_on(&request) && state.silent.is_due(mono_ms()) {
+        let others = replicas::ask_others(&request, ANSWER_BYTES_MAX).await;
+        state.silent.set(others.partial.len());
+    }
     let storage = StorageCondition::of(&state);
     let code = match storage.status {
         HealthStatus::Unhealthy => StatusCode::SERVICE_UNAVAILABLE,

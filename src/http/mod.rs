@@ -11,6 +11,7 @@ mod docs;
 mod events;
 mod extract;
 mod health;
+mod last_silent;
 mod metrics;
 mod middleware;
 mod oauth;
@@ -28,9 +29,9 @@ use actix_web::{
     web,
 };
 
+pub use last_silent::LastSilent;
 pub use metrics::OwnPort;
 pub use middleware::{admit, authenticate};
-pub use replicas::LastSilent;
 pub use state::{HttpState, Lifecycle, Scraping, SettingView};
 
 use crate::problem::Problem;

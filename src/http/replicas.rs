@@ -5,16 +5,10 @@ use actix_web::{
     http::{StatusCode, Uri},
     web::Bytes,
 };
-use actors::{
-    clock::mono_ms,
-    model::{BrokerError, ReplicaId},
-};
+use actors::model::{BrokerError, ReplicaId};
 use futures_util::future::join_all;
 use serde::de::DeserializeOwned;
-use std::{
-    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
-    time::Duration,
-};
+use std::time::Duration;
 use tokio::time::timeout;
 
 use super::backpressure::transport_context;
@@ -24,39 +18,6 @@ use crate::transport::{TransportContext, replica_client};
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 /// What `partial` has when the storage could not say which replicas there are.
 const UNKNOWN: &str = "unknown";
-
-/// How many replicas were silent when they were asked last. Anyone may ask for `/health`, so the others are asked at most
-/// once in [`LastSilent::INTERVAL_MS`].
-#[derive(Debug, Default)]
-pub struct LastSilent {
-    /// On the monotonic clock; 0 before the first time.
-    asked_ms: AtomicU64,
-    count: AtomicUsize,
-}
-
-impl LastSilent {
-    const INTERVAL_MS: u64 = 5_000;
-
-    /// Asks the other replicas, if it is time.
-    pub async fn ask(&self, request: &HttpRequest, bytes_max: usize) {
-        let (now, last) = (mono_ms().max(1), self.asked_ms.load(Ordering::Relaxed));
-        let is_due = last == 0 || now.saturating_sub(last) >= Self::INTERVAL_MS;
-        let is_mine = || {
-            self.asked_ms
-                .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
-        };
-        if is_due && !is_sent_on(request) && is_mine() {
-            let silent = ask_others(request, bytes_max).await.partial.len();
-            self.count.store(silent, Ordering::Relaxed);
-        }
-    }
-
-    /// The number as it was found last.
-    pub fn count(&self) -> usize {
-        self.count.load(Ordering::Relaxed)
-    }
-}
 
 /// The answers of the other replicas.
 #[derive(Debug, Default)]

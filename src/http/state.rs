@@ -10,7 +10,7 @@ use actors::{broker::BrokerHandle, storage::StorageHealth};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{events::Followers, replicas::LastSilent};
+use super::{events::Followers, last_silent::LastSilent};
 use crate::{
     admin::Administration,
     auth::Authenticator,

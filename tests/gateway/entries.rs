@@ -270,7 +270,7 @@ fn what_no_broker_would_take_is_refused() {
 
     for (text, reason) in [
         ("port = ", "not valid TOML at line 1"),
-        ("[backends.b]\ncomand = 'x'\n", "backends.b: "),
+        ("[backends.b]\ncomand = 'x'\n", "backends.b.comand: no such key"),
         (
             "backends = { b = { command = 'x' } }\n",
             "only an editor can change safely",
