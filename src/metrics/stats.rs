@@ -140,7 +140,7 @@ pub struct StorageStats {
 pub struct DeskStats {
     /// Questions without an answer.
     pub open: u64,
-    /// Those of them that no person at a desk sees: nobody has been active at one in the last 5 minutes.
+    /// Those of them that no person sees: at the desk, no person was active in the last 5 minutes.
     pub unseen: u64,
 }
 

@@ -47,7 +47,6 @@ impl Capabilities {
     #[must_use]
     pub fn accepts(&self, name: &ProtocolName, version: &Version) -> bool {
         self.supported_protocols.is_empty()
-            || name.as_str() == "text"
             || self
                 .supported_protocols
                 .get(name)

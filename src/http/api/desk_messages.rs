@@ -7,7 +7,7 @@ use std::sync::Arc;
 use actix_web::{HttpResponse, http::Method, web};
 use actors::{
     desk::Human,
-    model::{ANSWER_BYTES_MAX, BrokerError, DeliveryStatus, Headers, SessionId, Via},
+    model::{ANSWER_BYTES_MAX, BrokerError, DeliveryStatus, Headers, SessionId, TEXT_PROTOCOL, TEXT_VERSION, Via},
     project::{ListedMessage, MessageFilter, PreparedSend, SendRequest},
     registry::{WorkBudget, builtin::HUMAN_ANSWER},
     session::Member,
@@ -41,7 +41,7 @@ const READ_MAX: usize = 500;
 const TEXT_JSON_MAX: usize = 6 * ANSWER_BYTES_MAX + 2;
 
 /// The protocol of what people write.
-const PROTOCOL: (&str, &str) = ("text", "1.0.0");
+const PROTOCOL: (&str, &str) = (TEXT_PROTOCOL, TEXT_VERSION);
 
 /// The resources of this file.
 pub fn resources() -> Vec<Resource> {
