@@ -111,7 +111,7 @@ test('the overview of the dashboard says what waits at the desk', async () => {
   const window = await browser.open(broker.url);
   const desk = window.page.locator('.panel').filter({ has: window.page.getByRole('heading', { name: 'Desk' }) });
   await desk.getByText('Waiting questions').waitFor();
-  await window.get('link', 'Answer').click();
+  await window.get('link', 'Answer', { exact: true }).click();
   await window.page.waitForURL(/\/desk$/);
   await window.sees('Your name');
   await window.close();

@@ -262,17 +262,18 @@ test('keys do nothing in the second after an answer was sent', async () => {
   await window.go(`q/${id}`);
   await window.page.getByLabel('Your answer').fill('80');
   const pressed = window.page.evaluate(() => new Promise((resolve) => {
-    // By the clock of the event: the first key comes at once, the second one a second later.
-    const press = (afterMs) => {
+    // By the clock of the event: the first key comes before the answer is accepted, the second one a second after it was.
+    const beforeMs = performance.now();
+    const press = (timeMs) => {
       const event = new KeyboardEvent('keydown', { key: 'p', bubbles: true, cancelable: true });
-      Object.defineProperty(event, 'timeStamp', { value: performance.now() + afterMs });
+      Object.defineProperty(event, 'timeStamp', { value: timeMs });
       document.body.dispatchEvent(event);
       return event.defaultPrevented;
     };
     const observer = new MutationObserver(() => {
       if (!document.querySelector('.closed')) return;
       observer.disconnect();
-      resolve([press(0), press(1_000)]);
+      resolve([press(beforeMs), press(performance.now() + 1_000)]);
     });
     observer.observe(document.body, { subtree: true, childList: true });
   }));

@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import { Agent } from './agent.js';
 import { Broker, ROOT } from './broker.js';
 import { Browser } from './browser.js';
 import { BACKENDS, NAMES, closeAll, converse, populate } from './world.js';
@@ -24,7 +25,7 @@ async function places() {
   const { messages } = await broker.rest('GET', 'messages?session=planner&limit=1');
   const { began, asked } = talks;
   return [
-    ['overview', 'overview', 'Healthy'],
+    ['overview', 'overview', '1 backend has failed'],
     ['actors', 'actors', 'registry'],
     ['sessions', 'sessions', 'release-manager'],
     ['session', `sessions/${agents.planner.id}`, 'green'],
@@ -205,7 +206,7 @@ test('a conversation is read from its beginning, and leads from each of its mess
 
 test('sessions begin with all of them', async () => {
   const window = await browser.open(broker.url);
-  await broker.rest('POST', 'messages', { from: 'passer-by', recipient_id: 'planner', protocol_name: 'note', protocol_version: '1.0.0', payload: { text: 'hi' } });
+  await (await Agent.connect(broker, 'passer-by')).close();
   await broker.rest('DELETE', 'sessions/passer-by');
   await window.go('sessions');
   await window.sees('passer-by', 'main table');

@@ -136,6 +136,8 @@ function Answering({ question, human, draft, form }) {
     setFaults(lacking);
     if (lacking.length) return;
     setState({ isSending: true, problem: null });
+    // The stream may show the end of the question before the answer to the request is here.
+    holdShortcuts();
     try {
       await session.answer(question.question_id, answerOf(question, form.parts, form.images));
       draft.forget();
