@@ -7,6 +7,8 @@ mod backend_tools;
 mod backends;
 #[path = "../../src/config/file_pattern.rs"]
 mod file_pattern;
+#[path = "../../src/config/guess.rs"]
+mod guess;
 #[path = "../../src/config/kinds.rs"]
 mod kinds;
 #[path = "../../src/config/one_line.rs"]
