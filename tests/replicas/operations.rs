@@ -92,6 +92,11 @@ fn figures_are_those_of_all_replicas_and_a_killed_one_is_named() {
         (&json!(2), &tree["partial"]),
         "{stats}"
     );
+    assert_eq!(stats["warnings"][0]["code"], "replica_silent", "{stats}");
+    eventually("/health has asked the other replicas again", || {
+        let health = gets(&cluster.replicas[1], "/health");
+        (health["warnings"] == stats["warnings"]).then_some(())
+    });
 }
 
 #[test]
