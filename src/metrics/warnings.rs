@@ -54,40 +54,44 @@ pub fn warnings(stats: &Stats, problems: Problems) -> Vec<Warning> {
         let text = format!("the configuration file cannot be used, and the one before is in force: {why}");
         add("configuration", 1, text, "correct the file: the broker reads it again");
     }
-    let silent = problems.silent_replicas as u64;
-    add(
-        "replica_silent",
-        silent,
-        counted(silent, "replica does not answer", "replicas do not answer"),
-        "see its log; mcp-broker top shows the replicas that answer",
-    );
-    let failed = stats.backends.failed;
-    add(
-        "backend_failed",
-        failed,
-        counted(failed, "backend has failed", "backends have failed"),
-        "mcp-broker gateway list shows why",
-    );
-    let unseen = stats.desk.unseen;
-    let waiting = counted(unseen, "question waits", "questions wait");
-    add(
-        "questions_unseen",
-        unseen,
-        format!("{waiting} for an answer, and no person is at the desk"),
-        "answer with mcp-broker console or on the page /desk",
-    );
-    let full = stats.inboxes.over_warning;
-    add(
-        "inbox_nearly_full",
-        full,
-        counted(full, "inbox is nearly full", "inboxes are nearly full"),
-        "mcp-broker sessions --status all shows which",
-    );
+    let counts: [(&str, u64, [&str; 2], &str); 4] = [
+        (
+            "replica_silent",
+            problems.silent_replicas as u64,
+            ["replica does not answer", "replicas do not answer"],
+            "see its log; mcp-broker top shows the replicas that answer",
+        ),
+        (
+            "backend_failed",
+            stats.backends.failed,
+            ["backend has failed", "backends have failed"],
+            "mcp-broker gateway list shows why",
+        ),
+        (
+            "questions_unseen",
+            stats.desk.unseen,
+            [
+                "question waits for an answer, and no person is at the desk",
+                "questions wait for an answer, and no person is at the desk",
+            ],
+            "answer with mcp-broker console or on the page /desk",
+        ),
+        (
+            "inbox_nearly_full",
+            stats.inboxes.over_warning,
+            ["inbox is nearly full", "inboxes are nearly full"],
+            "mcp-broker sessions --status all shows which",
+        ),
+    ];
+    for (code, count, [one, many], cure) in counts {
+        add(
+            code,
+            count,
+            format!("{count} {}", if count == 1 { one } else { many }),
+            cure,
+        );
+    }
     list
-}
-
-fn counted(count: u64, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 #[cfg(test)]

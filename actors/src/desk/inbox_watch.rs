@@ -58,7 +58,7 @@ impl InboxWatch {
         }
     }
 
-    /// How many changes were told of.
+    /// How many changes [`Self::changed`] has reported.
     #[must_use]
     pub const fn changes(&self) -> u64 {
         self.changes

@@ -129,7 +129,7 @@ function New({ to: given }) {
     <${Compose} to=${to.trim()} label="Message" after=${after} /></article>`;
 }
 
-// Tells of messages that come.
+// Notifies the person of a new message.
 export function useMailNews() {
   useEffect(() => session.onMail((fresh) => {
     const name = visible(fresh[0].sender_name ?? 'An agent', 60);

@@ -134,7 +134,7 @@ async function readMail() {
     const known = new Set((before.messages ?? []).map((one) => one.message_id));
     mail.set({ messages: withMessages(before.messages ?? [], page.messages), sessionId: page.session_id, waiting: page.waiting,
       next: before.messages?.length > MAIL_LIMIT ? before.next : page.next_cursor ?? null, problem: null });
-    // Some storages write their history behind: what waits may not be in it yet.
+    // Redis writes the history after the message: a waiting message may not be in it yet.
     const unread = page.messages.filter((one) => one.unread).length;
     lateReads = unread < Math.min(page.waiting, MAIL_LIMIT) && lateReads < LATE_READS_MAX ? lateReads + 1 : 0;
     if (lateReads) setTimeout(loadMail, MAIL_EVERY_MS);

@@ -17,7 +17,7 @@ export function Protocols({ route, title }) {
   return html`<${List} params=${route.params} title=${title} />`;
 }
 
-// A protocol of the broker was registered by nobody.
+// No agent has registered a protocol of the broker.
 const registered = ({ registered_at: at }) => (Date.parse(at) > 0 ? html`<${Time} at=${at} />` : html`<span class="faint">built in</span>`);
 
 function List({ params, title }) {

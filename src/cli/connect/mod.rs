@@ -314,7 +314,7 @@ pub fn run(connect: Connect) -> Result<(), CliError> {
 }
 
 /// Whether a broker of this user seems to have backends, or another list of tools than usual. A wrong guess costs a client
-/// that the first lists wait for the broker, or that it is told of changed lists.
+/// that the first lists wait for the broker, or that the front notifies it of changed lists.
 fn expects_other_lists(instance: &Instance) -> bool {
     if std::env::var_os(TOOLS_ENV).is_some() {
         return true;

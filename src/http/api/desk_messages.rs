@@ -246,7 +246,7 @@ pub async fn send(
     Ok(HttpResponse::Created().content_type("application/json").body(text))
 }
 
-/// The person has read these messages: their senders are told that they are acknowledged.
+/// Acknowledges messages that the person has read.
 #[utoipa::path(post, path = "/api/v1/desk/messages/read", operation_id = "read_messages", tag = "desk",
     params(HumanHeaders), request_body = ReadMessages, responses(
     (status = 200, description = "How many of them waited", body = MessagesRead),

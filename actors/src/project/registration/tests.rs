@@ -183,7 +183,7 @@ fn an_agent_renames_the_session_that_its_front_has_named() {
     );
     assert!(!is_name_automatic(&plan.record.metadata));
 
-    // The name is the choice of the agent now: another one is another session, and the former one leads back.
+    // The name is the choice of the agent now: another one is another session, and registering the former one resumes its session.
     let renamed = plan.record;
     let other = registration(Some("bob"), "k1")
         .plan(&facts(Some(&renamed), None))

@@ -124,13 +124,7 @@ fn history_row<'a>(question: &Question, is_selected: bool, width: usize, theme: 
         "pending" => theme.coloured(Color::Yellow),
         _ => theme.label(),
     };
-    let base = if is_selected {
-        Style::new().add_modifier(Modifier::REVERSED)
-    } else {
-        Style::new()
-    };
-    Line::from(vec![
-        Span::raw(if is_selected { "▌" } else { " " }),
+    let spans = [
         Span::raw(format!("{asked:<13}")),
         Span::styled(
             padded(&cut(&name(&question.state), STATE_COLUMNS), STATE_COLUMNS),
@@ -145,8 +139,18 @@ fn history_row<'a>(question: &Question, is_selected: bool, width: usize, theme: 
         Span::raw(padded(&cut(&one_line(summary), room), room)),
         Span::raw("  "),
         Span::styled(cut(&by, WHOSE_COLUMNS), theme.label()),
-    ])
-    .style(base)
+    ];
+    selectable_row(is_selected, spans)
+}
+
+/// A row of a list, with the mark of the selected one.
+pub fn selectable_row<'a>(is_selected: bool, spans: impl IntoIterator<Item = Span<'a>>) -> Line<'a> {
+    let (mark, style) = if is_selected {
+        ("▌", Style::new().add_modifier(Modifier::REVERSED))
+    } else {
+        (" ", Style::new())
+    };
+    Line::from_iter(std::iter::once(Span::raw(mark)).chain(spans)).style(style)
 }
 
 /// Who said it, and what.

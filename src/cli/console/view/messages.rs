@@ -2,12 +2,13 @@
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
-use ratatui::style::{Color, Modifier, Style};
+use ratatui::style::{Color, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use super::super::data::Message;
 use super::super::model::Model;
+use super::list::selectable_row;
 use super::text::{day_and_clock, name, prose};
 use crate::cli::theme::Theme;
 
@@ -80,16 +81,10 @@ fn head<'a>(model: &Model, message: &Message, is_selected: bool, theme: &Theme) 
     } else {
         ""
     };
-    let base = if is_selected {
-        Style::new().add_modifier(Modifier::REVERSED)
-    } else {
-        Style::new()
-    };
-    Line::from(vec![
-        Span::raw(if is_selected { "▌" } else { " " }),
+    let spans = [
         Span::styled(format!("{at}  "), theme.label()),
         Span::styled(who, theme.coloured(Color::Cyan)),
         Span::styled(format!("  {state} "), theme.coloured(Color::Yellow)),
-    ])
-    .style(base)
+    ];
+    selectable_row(is_selected, spans)
 }
