@@ -150,7 +150,8 @@ pub fn selectable_row<'a>(is_selected: bool, spans: impl IntoIterator<Item = Spa
     } else {
         (" ", Style::new())
     };
-    Line::from_iter(std::iter::once(Span::raw(mark)).chain(spans)).style(style)
+    let line: Line<'_> = std::iter::once(Span::raw(mark)).chain(spans).collect();
+    line.style(style)
 }
 
 /// Who said it, and what.
