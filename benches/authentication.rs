@@ -23,11 +23,11 @@ use std::{
 use actix_http::header::HeaderMap;
 use actix_rt::System;
 use actors::{clock::now, model::KeyDigest};
-use futures_util::FutureExt;
-use mcp_broker::auth::{
+use api::auth::{
     AuthPolicy, Authenticator, Identity,
     jwt::{JwtSettings, JwtVerifier, KeySource},
 };
+use futures_util::FutureExt;
 use serde_json::{Value, json};
 
 use issuer::Issuer;

@@ -21,7 +21,7 @@ use actors::{
     },
 };
 use futures_util::{StreamExt, stream};
-use mcp_broker::storage::disk;
+use storage::disk;
 
 const SENDERS: usize = 50;
 const WINDOW: usize = 64;

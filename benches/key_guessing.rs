@@ -21,8 +21,8 @@ use actors::{
     clock::now,
     model::{KeyDigest, ProjectId},
 };
+use api::auth::{AuthPolicy, Authenticator};
 use futures_util::FutureExt;
-use mcp_broker::auth::{AuthPolicy, Authenticator};
 use serde_json::json;
 use socket2::{Domain, Socket, Type};
 

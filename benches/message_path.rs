@@ -18,7 +18,8 @@ use actors::{
     registry::Schema,
     storage::{Acknowledge, Append, Audience, PutSession, Retention, Storage, Store, memory::MemoryStorage},
 };
-use mcp_broker::{mcp::rpc, transport::websocket::frame::Decoder};
+use api::mcp::rpc;
+use mcp_broker::transport::websocket::frame::Decoder;
 use serde_json::{Value, json};
 
 const ROUND: usize = 6400;

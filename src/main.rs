@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use mcp_broker::startup::ThisBroker;
+
 /// Many small messages are allocated on one thread and freed on another; docs/performance.md has the figures.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -15,5 +17,5 @@ fn main() -> ExitCode {
     // without huge pages refuse the call, which is harmless.
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::disable_transparent_huge_pages(true);
-    mcp_broker::cli::run(std::env::args_os(), std::env::vars_os())
+    cli::run(std::env::args_os(), std::env::vars_os(), &ThisBroker)
 }

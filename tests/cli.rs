@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
-use mcp_broker::config::SETTINGS;
+use common::config::SETTINGS;
 
 /// The binary with an empty environment.
 fn broker(args: &[&str]) -> Command {

@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use mcp_broker::{config::settings_markdown, metrics::metrics_markdown};
+use common::config::settings_markdown;
+use mcp_broker::metrics::metrics_markdown;
 
 /// Compares the part of a page between its marks, or writes it with `UPDATE_DOCS=1`.
 fn check(page: &str, name: &str, expected: &str) {
@@ -61,7 +62,7 @@ fn shown(words: &str, command: &clap::Command) -> Vec<(String, clap::Command)> {
 #[test]
 fn the_page_of_the_command_line_names_every_command() {
     let text = page("cli.md");
-    let all = mcp_broker::cli::command();
+    let all = cli::command();
     let missing: Vec<_> = all
         .get_subcommands()
         .filter(|command| !command.is_hide_set() && command.get_name() != "serve")
@@ -73,7 +74,7 @@ fn the_page_of_the_command_line_names_every_command() {
 
 #[test]
 fn the_pages_name_every_option_of_the_commands_for_one_machine() {
-    let all = mcp_broker::cli::command();
+    let all = cli::command();
     let mut missing = Vec::new();
     for (name, of) in PAGES {
         let text = page(of);

@@ -11,12 +11,17 @@ use std::{
 const FOLDERS: &[&str] = &[
     "actors/src",
     "actors/tests",
+    "api/src",
     "benches",
+    "cli/src",
+    "common/src",
     "fake-backend",
+    "front/src",
     "fuzz/src",
     "load",
     "oracle",
     "src",
+    "storage/src",
     "tests",
 ];
 
@@ -165,7 +170,8 @@ impl Source {
     }
 
     fn is_product(&self) -> bool {
-        self.path.starts_with("src/") || self.path.starts_with("actors/src/")
+        let folder = self.path.split('/').next().unwrap_or_default();
+        ["actors", "api", "cli", "common", "front", "src", "storage"].contains(&folder) && !self.path.contains("/tests/")
     }
 
     /// The comment that fills a line.

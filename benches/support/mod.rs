@@ -25,7 +25,7 @@ use actors::{
     storage::{Retention, memory::MemoryStorage},
     supervise::RestartPolicy as Restarts,
 };
-use mcp_broker::auth::{Audit, AuthPolicy, Authenticator, Credentials};
+use api::auth::{Audit, AuthPolicy, Authenticator, Credentials};
 use serde_json::Value;
 
 /// The admin key of every broker here.

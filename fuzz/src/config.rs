@@ -1,21 +1,21 @@
 //! Includes the parser of the tables of backends.
 #![allow(dead_code)]
 
-#[path = "../../src/config/backend_tools.rs"]
+#[path = "../../common/src/config/backend_tools.rs"]
 mod backend_tools;
-#[path = "../../src/config/backends.rs"]
+#[path = "../../common/src/config/backends.rs"]
 mod backends;
-#[path = "../../src/config/file_pattern.rs"]
+#[path = "../../common/src/config/file_pattern.rs"]
 mod file_pattern;
-#[path = "../../src/config/guess.rs"]
+#[path = "../../common/src/config/guess.rs"]
 mod guess;
-#[path = "../../src/config/kinds.rs"]
+#[path = "../../common/src/config/kinds.rs"]
 mod kinds;
-#[path = "../../src/config/one_line.rs"]
+#[path = "../../common/src/config/one_line.rs"]
 mod one_line;
-#[path = "../../src/config/server_url.rs"]
+#[path = "../../common/src/config/server_url.rs"]
 mod server_url;
-#[path = "../../src/config/span.rs"]
+#[path = "../../common/src/config/span.rs"]
 mod span;
 
 pub use backends::check_backends;

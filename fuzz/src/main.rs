@@ -3,6 +3,10 @@
 //! `fuzz TARGET [SECONDS [SEED]]` mutates the corpus of a target for that long; `fuzz TARGET --replay FILE` runs one
 //! input. An input that makes the target panic or run too long is written to `artifacts/`.
 
+// The included files name each other by their crates.
+extern crate self as api;
+extern crate self as common;
+
 mod config;
 #[allow(dead_code)]
 #[path = "../../src/gateway/remote/event_stream.rs"]
@@ -12,18 +16,18 @@ mod forwarding;
 mod frame_decoder;
 mod heap;
 #[allow(dead_code)]
-#[path = "../../src/json/mod.rs"]
+#[path = "../../common/src/json/mod.rs"]
 mod json;
 mod line_decoder;
 mod mcp;
 mod mutate;
 #[allow(dead_code)]
-#[path = "../../src/refusal.rs"]
+#[path = "../../common/src/refusal.rs"]
 mod refusal;
 mod rpc_frame;
 mod schema_intake;
 #[allow(dead_code)]
-#[path = "../../src/gateway/import.rs"]
+#[path = "../../cli/src/operate/gateway/imported.rs"]
 mod server_files;
 mod server_import;
 mod transport;

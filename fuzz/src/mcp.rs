@@ -3,19 +3,19 @@
 
 #[path = "../../src/transport/websocket/frame.rs"]
 pub mod frame;
-#[path = "../../src/mcp/framing.rs"]
+#[path = "../../api/src/mcp/framing.rs"]
 pub mod framing;
-#[path = "../../src/mcp/lines.rs"]
+#[path = "../../api/src/mcp/lines.rs"]
 pub mod lines;
-#[path = "../../src/mcp/logging.rs"]
+#[path = "../../api/src/mcp/logging.rs"]
 pub mod logging;
-#[path = "../../src/mcp/forwarding/request.rs"]
+#[path = "../../api/src/mcp/forwarding/request.rs"]
 pub mod request;
-#[path = "../../src/mcp/forwarding/response.rs"]
+#[path = "../../api/src/mcp/forwarding/response.rs"]
 pub mod response;
-#[path = "../../src/mcp/rpc.rs"]
+#[path = "../../api/src/mcp/rpc.rs"]
 pub mod rpc;
-#[path = "../../src/mcp/skipped_frame.rs"]
+#[path = "../../api/src/mcp/skipped_frame.rs"]
 pub mod skipped_frame;
-#[path = "../../src/mcp/version.rs"]
+#[path = "../../api/src/mcp/version.rs"]
 pub mod version;

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use crate::auth::Network;
+use api::auth::Network;
 
 /// Limits the open sockets of one network, idle ones included, so that one client cannot use up `connections_max`.
 pub struct AddressLimiter {

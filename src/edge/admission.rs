@@ -7,7 +7,8 @@ use actix_http::{
     header::{HOST, HeaderMap, HeaderName, ORIGIN},
 };
 
-use crate::{auth::cookie::is_from_another_site, hops, problem::Problem};
+use crate::hops;
+use api::{auth::cookie::is_from_another_site, problem::Problem};
 
 /// The allowed `Host` and `Origin` headers. They protect against DNS rebinding and against web pages of other sites
 /// that call a broker on the user's own machine.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use actors::model::BrokerError;
 
-use crate::{
+use api::{
     auth::{Authenticator, Credentials, Identity},
     problem::Problem,
 };

@@ -13,7 +13,7 @@ use std::{
 
 use rustix::process::geteuid;
 
-use crate::auth::Stranger;
+use api::auth::Stranger;
 
 /// Who is at the other end of a connection within this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

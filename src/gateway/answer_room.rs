@@ -14,7 +14,7 @@ use actors::{
 use bytes::Bytes;
 use tokio::time::{Instant, timeout};
 
-use crate::budget::{Budget, Reservation};
+use api::budget::{Budget, Reservation};
 
 /// How long an answer waits for room. Clients that read make room in far less.
 const ROOM_TIME_MAX: Duration = Duration::from_secs(2);

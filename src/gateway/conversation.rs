@@ -24,7 +24,7 @@ use super::{
     message::{self, AnswerTo, Message, call_number},
     probe::{Opening, Probe, ProbeStep, error_code, error_text},
 };
-use crate::mcp::{lines::LineEvent, rpc, skipped_frame::SkippedFrame};
+use api::mcp::{lines::LineEvent, rpc, skipped_frame::SkippedFrame};
 
 /// Bytes per second that are read of a backend whose messages reach no caller. Faster ones wait in its connection.
 const FLOOD_BYTES_MAX: u64 = 64 * 1024 * 1024;

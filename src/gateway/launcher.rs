@@ -9,7 +9,7 @@ use actors::{
 };
 
 use super::{answer_room::AnswerRoom, ending::Ending, instance, process::watched_files, watch::Watch};
-use crate::budget::Budget;
+use api::budget::Budget;
 
 /// Starts programs on this machine, and connects to servers elsewhere.
 pub struct InstanceLauncher {

@@ -15,7 +15,7 @@ use tokio::{
 };
 
 use super::{lists::end_of, probe::modern_meta};
-use crate::mcp::tasks;
+use api::mcp::tasks;
 
 /// How long a backend may take to answer one subscription.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);

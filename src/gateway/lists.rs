@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use super::probe::modern_meta;
-use crate::mcp::rpc::METHOD_NOT_FOUND;
+use api::mcp::rpc::METHOD_NOT_FOUND;
 
 /// How long one page may take.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(30);

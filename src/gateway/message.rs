@@ -8,12 +8,10 @@ use actors::gateway::CallNumber;
 use memchr::{memchr, memmem};
 use serde::de::IgnoredAny;
 
-use crate::{
-    json::{
-        scan::{self, ScanError},
-        whole_number,
-    },
-    mcp::skipped_frame::SkippedFrame,
+use api::mcp::skipped_frame::SkippedFrame;
+use common::json::{
+    scan::{self, ScanError},
+    whole_number,
 };
 
 /// A message of a backend.

@@ -13,8 +13,7 @@
 mod answer_room;
 mod conversation;
 mod ending;
-mod environment;
-pub mod import;
+
 mod instance;
 pub mod keeper;
 mod launcher;
@@ -29,8 +28,6 @@ mod remote;
 mod tables;
 mod watch;
 
-pub use environment::{expand, find_program, literal};
 pub use launcher::InstanceLauncher;
-pub use process::STDERR_TARGET;
 pub use tables::AddedTables;
 pub use watch::{FilePatterns, Watch};

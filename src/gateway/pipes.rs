@@ -23,7 +23,7 @@ use super::{
     openings::{Attempt, try_openings},
     process::{Input, Process, RunningProcess},
 };
-use crate::mcp::lines::LineDecoder;
+use api::mcp::lines::LineDecoder;
 
 /// Bytes of one read.
 const READ_LEN: usize = 64 * 1024;

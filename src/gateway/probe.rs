@@ -12,10 +12,8 @@ use actors::{
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
-use crate::{
-    json::whole_number,
-    mcp::version::{LEGACY, MODERN},
-};
+use api::mcp::version::{LEGACY, MODERN};
+use common::json::whole_number;
 
 /// The ids of the two openings. Calls have far higher numbers.
 const DISCOVER: CallNumber = CallNumber(1);

@@ -27,15 +27,13 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{
+use super::{keeper, watch::FilePatterns};
+use common::{
+    config::FilePattern,
     environment::{environment, expand, find_program},
-    keeper,
-    watch::FilePatterns,
+    telemetry::STDERR_TARGET,
 };
-use crate::config::FilePattern;
 
-/// The target under which the log has what programs write to stderr.
-pub const STDERR_TARGET: &str = "backend_stderr";
 /// Bytes that a pipe holds: a large result takes fewer wake-ups.
 const PIPE_BYTES: usize = 1024 * 1024;
 /// Bytes of one line of stderr that are kept.

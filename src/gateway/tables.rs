@@ -9,7 +9,7 @@ use actors::{
 use serde_json::Value;
 
 use super::remote::{LINK_LOCAL, names_link_local};
-use crate::{
+use common::{
     config::{BackendDefaults, GatewayCommands, parse_table},
     refusal::serde_error_reason,
 };

@@ -366,7 +366,7 @@ mod tests {
     use std::{cell::RefCell, rc::Rc};
 
     use super::*;
-    use crate::config::FilePattern;
+    use common::config::FilePattern;
 
     /// A folder that is removed at the end.
     struct Folder(PathBuf);

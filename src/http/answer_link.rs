@@ -31,7 +31,8 @@ use super::{
     resource::Resource,
     state::StateData,
 };
-use crate::{problem::Problem, targets::AnswerLink};
+use crate::targets::AnswerLink;
+use api::problem::Problem;
 
 /// The route. `/openapi.json` describes it.
 pub const ROUTE: &str = "/a/{link}";

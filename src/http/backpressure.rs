@@ -21,15 +21,11 @@ use actors::model::{BrokerError, PAGE_BYTES_MAX, ProjectId};
 use tokio::time::timeout;
 
 use super::{paths::has_short_answer, state::StateData};
-use crate::{
-    auth::Identity,
-    budget::Reservation,
-    problem::Problem,
-    transport::{
-        LONG_ANSWER_LEN_MIN, SocketState, TransportContext,
-        body::{self, BodyError},
-    },
+use crate::transport::{
+    LONG_ANSWER_LEN_MIN, SocketState, TransportContext,
+    body::{self, BodyError},
 };
+use api::{auth::Identity, budget::Reservation, problem::Problem};
 
 /// Bytes of a request body, unless it has a payload or a schema.
 pub const BODY_LEN_MAX: usize = 64 * 1024;

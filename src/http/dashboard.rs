@@ -18,7 +18,7 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use rust_embed::{EmbeddedFile, RustEmbed};
 
 use super::{paths, resource::Resource};
-use crate::problem::Problem;
+use api::problem::Problem;
 
 #[derive(RustEmbed)]
 #[folder = "assets/dashboard"]

@@ -15,18 +15,20 @@ use super::{
     backpressure::{self, BODY_LEN_MAX},
     state::StateData,
 };
-use crate::{
+use crate::metrics::{STEP_SECONDS, WINDOW_SECONDS};
+use api::{
     admin::Administration,
     auth::Identity,
     budget::Reservation,
+    problem::Problem,
+    verbs::arguments::{ARGUMENTS_LEN_MAX, Arguments, parse_search},
+};
+use common::{
     json::{
         JsonObject, from_text,
         scan::{self, DEPTH_MAX, ScanError},
     },
-    metrics::{STEP_SECONDS, WINDOW_SECONDS},
-    problem::Problem,
     refusal::{json_error_reason, serde_error_reason},
-    verbs::arguments::{ARGUMENTS_LEN_MAX, Arguments, parse_search},
 };
 
 /// The subtype or suffix of JSON media types.

@@ -16,7 +16,8 @@ use super::{
     resource::Resource,
     state::{HttpState, StateData},
 };
-use crate::{admin::schemas, auth::METADATA_PATH, metrics::Warning, problem::Problem};
+use crate::metrics::Warning;
+use api::{admin::schemas, auth::METADATA_PATH, problem::Problem};
 
 /// Bytes of the answer of another replica.
 const ANSWER_BYTES_MAX: usize = 64 << 10;

@@ -13,7 +13,8 @@ use actix_web::{
 use actors::model::{BrokerError, Scope};
 
 use super::{extract::ApiResult, paths::METRICS, problem_body::ProblemBody, resource::Resource, state::StateData};
-use crate::{auth::Identity, metrics::Format, problem::Problem};
+use crate::metrics::Format;
+use api::{auth::Identity, problem::Problem};
 
 /// Marks the server that serves nothing but metrics.
 #[derive(Clone, Copy)]

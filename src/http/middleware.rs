@@ -18,13 +18,11 @@ use super::{
     paths::{METRICS, PROBES, is_public},
     state::StateData,
 };
-use crate::{
+use crate::{edge, metrics::count_request, transport::SocketState};
+use api::{
     auth::{Credential, Credentials, cookie},
     budget::WorkerTime,
-    edge,
-    metrics::count_request,
     problem::Problem,
-    transport::SocketState,
 };
 
 /// Middleware: refuses hosts and origins that are not allowed, before anything else, and counts the answers. Probes and
@@ -134,7 +132,7 @@ fn is_scraper(request: &ServiceRequest) -> bool {
 
 /// Middleware: authenticates the caller and takes one request from its rate limit. Its project is charged for the time of
 /// the worker, and waits for its slice of it. Handlers find the
-/// [`Identity`](crate::auth::Identity) among the extensions of the request. A preflight request has no key (Fetch,
+/// [`Identity`](api::auth::Identity) among the extensions of the request. A preflight request has no key (Fetch,
 /// section 4.8). A key in the URL is refused on public paths too: it is in logs by now, and its owner must learn of it.
 ///
 /// # Errors

@@ -34,7 +34,7 @@ pub use metrics::OwnPort;
 pub use middleware::{admit, authenticate};
 pub use state::{HttpState, Lifecycle, Scraping, SettingView};
 
-use crate::problem::Problem;
+use ::api::problem::Problem;
 use resource::Resource;
 
 /// Registers the routes.

@@ -23,7 +23,7 @@ use super::{
     dashboard, docs, health, metrics,
     problem_body::ProblemBody,
 };
-use crate::problem;
+use api::problem;
 
 #[derive(OpenApi)]
 #[openapi(
@@ -270,7 +270,8 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::{auth::METADATA_PATH, http::resources};
+    use crate::http::resources;
+    use api::auth::METADATA_PATH;
 
     fn described() -> Value {
         serde_json::to_value(Document::openapi()).unwrap()

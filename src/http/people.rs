@@ -9,7 +9,7 @@ use actors::{
 };
 
 use super::extract::ApiError;
-use crate::auth::Identity;
+use api::auth::Identity;
 
 const HUMAN: HeaderName = HeaderName::from_static("x-human");
 const HUMAN_ROLES: HeaderName = HeaderName::from_static("x-human-roles");

@@ -14,7 +14,7 @@ use actix_web::{
 
 use super::backpressure;
 
-use crate::problem::Problem;
+use api::problem::Problem;
 
 /// The methods at one path. HEAD is GET without a body, OPTIONS lists the methods, and any other method is refused (RFC
 /// 9110, sections 9.3 and 15.5.6).

@@ -12,13 +12,13 @@ use utoipa::ToSchema;
 
 use super::{events::Followers, last_silent::LastSilent};
 use crate::{
-    admin::Administration,
-    auth::Authenticator,
     edge::Admission,
-    metrics::{Metrics, Problems, Stats, TokenFile, Warning, warnings},
+    metrics::{Metrics, Problems, Stats, Warning, warnings},
     targets::LinkSigner,
     transport::TransportContext,
 };
+use api::{admin::Administration, auth::Authenticator};
+use common::token_file::TokenFile;
 
 /// The state as handlers receive it.
 pub type StateData = web::Data<Arc<HttpState>>;

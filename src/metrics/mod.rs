@@ -14,7 +14,6 @@ mod requests;
 mod series;
 mod service;
 mod stats;
-mod token;
 mod warnings;
 
 pub use catalog::{CATALOG, Kind, Metric, metrics_markdown};
@@ -26,5 +25,4 @@ pub use stats::{
     BackendStats, BrokerStats, ConnectionStats, DeadLetterStats, DeskStats, InboxStats, LATENCY_BOUNDS, Latency,
     MessageStats, ProcessStats, ReplicaStats, SessionStats, Stats, StorageStats,
 };
-pub use token::TokenFile;
 pub use warnings::{Problems, Warning, warnings};

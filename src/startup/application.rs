@@ -16,10 +16,7 @@ use actors::{
     storage::{ReplicaDirectory, Storage},
     trace,
 };
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    sync::{Notify, watch},
-};
+use tokio::sync::{Notify, watch};
 
 use super::{
     configuration, credential_watcher,
@@ -34,23 +31,22 @@ use super::{
     tasks::BackgroundTasks,
 };
 use crate::{
-    auth::AuthPolicy,
-    config::{Config, Origin, SettingValue, Sources},
     edge::Admission,
-    exit,
     gateway::Watch,
     hops,
     http::{HttpState, LastSilent, Lifecycle, SettingView},
-    mcp::Service,
     metrics::{Metrics, TransportFigures, Warning},
-    storage,
     targets::LinkSigner,
-    telemetry,
     transport::{
         Connections, TransportContext,
         local::WarningTexts,
         streamable_http::{Endpoint, HttpSessions},
     },
+};
+use api::{auth::AuthPolicy, mcp::Service};
+use common::{
+    config::{Config, Origin, SettingValue, Sources},
+    exit, listen, telemetry,
 };
 
 /// The longest time that the last events take at the end of the process.
@@ -96,7 +92,7 @@ impl Application {
         let policy = settings::auth_policy(config)?;
         let secret = settings::desk_secret(config)?;
         let wanted = SocketAddr::new(config.host, config.port);
-        let bound = || server::bind(wanted, "--port");
+        let bound = || listen::bind(wanted, "--port");
         let listener = (!config.has_no_http).then(bound).transpose()?;
         let address = listener.as_ref().map_or(Ok(wanted), TcpListener::local_addr)?;
         let connections = Connections::new(config.connections_max);
@@ -163,25 +159,18 @@ impl Application {
         })
     }
 
-    /// As [`Self::build`]; the backends follow the configuration file from then on.
-    ///
-    /// # Errors
-    /// As [`Self::build`].
-    pub async fn build_following(config: &Config, sources: Sources) -> io::Result<Self> {
-        let file = sources.file();
-        let mut application = Self::build(config).await?;
-        if let Some(file) = file {
-            let (state, backends) = (Arc::clone(&application.state), Arc::clone(&application.backends));
-            let read = move || {
-                let (config, _) = sources.load().map_err(|error| error.to_string())?;
-                Ok(config.backends)
-            };
-            let following = configuration::follow(&file, read, backends, move |problem| {
-                state.set_configuration_problem(problem);
-            });
-            application.following = Some(following);
-        }
-        Ok(application)
+    /// From now on the backends follow the configuration file, if there is one.
+    pub fn follow(&mut self, sources: Sources) {
+        let Some(file) = sources.file() else { return };
+        let (state, backends) = (Arc::clone(&self.state), Arc::clone(&self.backends));
+        let read = move || {
+            let (config, _) = sources.load().map_err(|error| error.to_string())?;
+            Ok(config.backends)
+        };
+        let following = configuration::follow(&file, read, backends, move |problem| {
+            state.set_configuration_problem(problem);
+        });
+        self.following = Some(following);
     }
 
     /// The address that the server listens on, if it has a port.
@@ -233,14 +222,6 @@ impl Application {
             let _ = write!(line, ", the desk, where you answer agents, at http://{address}/desk");
         }
         telemetry::print_status(config, "INFO", &line);
-    }
-
-    /// Serves like [`Self::run_until`] until SIGTERM or SIGINT, and returns the exit code of the process.
-    ///
-    /// # Errors
-    /// The signals cannot be received.
-    pub async fn run_until_stopped(self) -> io::Result<ExitCode> {
-        self.run_until(stop_signal()).await
     }
 
     /// Serves until `stop` returns, a local client asks for the end, no client has used the broker for `idle_shutdown`,
@@ -410,17 +391,4 @@ async fn flush_events(storage: &dyn Storage) {
         Ok(Err(error)) => tracing::warn!(%error, "the last events could not be written to the event log"),
         Err(_) => tracing::warn!("the last events were not written to the event log in time"),
     }
-}
-
-/// Returns when the process is told to stop: SIGTERM or SIGINT.
-///
-/// # Errors
-/// The signals cannot be received.
-pub async fn stop_signal() -> io::Result<()> {
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    Ok(())
 }

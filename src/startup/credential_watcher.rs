@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use actors::{broker::BrokerHandle, clock};
 
-use crate::{
-    mcp::tasks::Tasks,
-    transport::{Connections, streamable_http::HttpSessions},
-};
+use crate::transport::{Connections, streamable_http::HttpSessions};
+use api::mcp::tasks::Tasks;
 
 /// How long a credential must have been invalid before its connections are closed: a caller that ends its own key still
 /// gets the answer.

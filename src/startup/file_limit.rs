@@ -1,25 +1,13 @@
 //! Raises the limit of open files of the process.
 
-use crate::config::{Config, StorageKind};
-
-/// The open files that `connections_max` needs.
-pub fn files_wanted(config: &Config) -> u64 {
-    /// Files that are open beside the connections.
-    const OTHERS: u64 = 256;
-    // A forwarded request holds a connection to another replica, too.
-    let files_each = match config.storage {
-        StorageKind::Redis => 2,
-        StorageKind::Memory | StorageKind::Disk => 1,
-    };
-    files_each * config.connections_max as u64 + OTHERS
-}
+use common::config::Config;
 
 /// Raises the soft limit of open files to what `connections_max` needs: every connection is an open file, and shells
 /// often set a limit of 1024. Logs a warning when the hard limit is lower.
 pub fn raise_file_limit(config: &Config) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let connections_max = config.connections_max as u64;
-    let wanted = files_wanted(config);
+    let wanted = config.files_wanted();
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current.is_none_or(|current| current >= wanted) {
         return;

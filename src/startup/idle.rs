@@ -5,7 +5,8 @@ use std::time::Duration;
 use actors::rest;
 
 use super::local::LocalTransports;
-use crate::{local, transport::Connections};
+use crate::transport::Connections;
+use common::local;
 
 /// How long a broker without clients waits before it makes room for a newer version: a client that reconnects at once
 /// finds it.

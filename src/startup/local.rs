@@ -6,13 +6,13 @@ use actix_rt::ArbiterHandle;
 use actors::rest;
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use crate::{
+use crate::transport::{
+    Connections, TransportContext,
+    local::{Fifo, LocalFacts, LocalListener, LocalService, WarningTexts, open_fifo},
+};
+use common::{
     config::Config,
     local::{PublishedSocket, publish_socket, vet},
-    transport::{
-        Connections, TransportContext,
-        local::{Fifo, LocalFacts, LocalListener, LocalService, WarningTexts, open_fifo},
-    },
 };
 
 /// Time in which the listener accepts the clients that connected before the name was withdrawn.

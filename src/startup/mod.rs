@@ -19,30 +19,52 @@ mod settings;
 mod stdio;
 mod tasks;
 
-use std::process::ExitCode;
+use std::{io, net::SocketAddr, process::ExitCode};
 
 use actix_rt::System;
+use cli::broker::{Broker, GatewayOfClient, Serving};
+use common::{config::Config, listen, stop_signal::stop_signal};
 
-pub use application::{Application, stop_signal};
-pub use file_limit::files_wanted;
-pub use server::bind;
-pub use stdio::{FollowedBackends, GatewayOfClient, Observer, StandardStreams, serve_gateway};
+use application::Application;
 
-use crate::{
-    config::{Config, SettingValue, Sources},
-    exit, telemetry,
-};
+/// The broker of this executable.
+#[derive(Debug)]
+pub struct ThisBroker;
 
-/// Runs a broker until it is told to stop, and returns the exit code of the process. Operators see `values`.
-pub fn serve(config: &Config, sources: Sources, values: Vec<SettingValue>) -> ExitCode {
-    let run = async {
-        let application = Application::build_following(config, sources).await?;
-        application.show_settings(values);
-        application.announce(config);
-        application.run_until_stopped().await
+impl Broker for ThisBroker {
+    fn serve(&self, serving: Serving) -> io::Result<ExitCode> {
+        System::new().block_on(serve(serving))
+    }
+
+    fn serve_gateway(&self, config: &Config, gateway: GatewayOfClient) -> io::Result<ExitCode> {
+        System::new().block_on(stdio::serve(config, gateway))
+    }
+}
+
+async fn serve(serving: Serving) -> io::Result<ExitCode> {
+    let mut config = serving.config;
+    let address = SocketAddr::new(config.host, config.port);
+    let mut application = match Application::build(&config).await {
+        Err(error)
+            if serving.may_take_free_port
+                && error.kind() == io::ErrorKind::AddrInUse
+                && listen::bind(address, "port").is_err() =>
+        {
+            config.port = 0;
+            Application::build(&config).await?
+        }
+        built => built?,
     };
-    System::new().block_on(run).unwrap_or_else(|error| {
-        telemetry::print_status(config, "ERROR", &error.to_string());
-        ExitCode::from(exit::FAILED)
-    })
+    if let Some(sources) = serving.sources {
+        application.follow(sources);
+    }
+    application.show_settings(serving.values);
+    if serving.is_announced {
+        application.announce(&config);
+    }
+    (serving.ready)(application.address())?;
+    match serving.stop {
+        Some(stop) => application.run_until(stop).await,
+        None => application.run_until(stop_signal()).await,
+    }
 }

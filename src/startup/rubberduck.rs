@@ -13,14 +13,12 @@ use actors::model::{ProjectId, SessionName};
 use rustix::process::geteuid;
 use tokio::{sync::Notify, time::sleep};
 
-use super::server;
-use crate::{
-    config::Config,
-    transport::{
-        TransportContext,
-        rubberduck::{RubberduckFacts, serve_rubberduck},
-    },
+use crate::transport::{
+    TransportContext,
+    rubberduck::{RubberduckFacts, serve_rubberduck},
 };
+use common::config::Config;
+use common::listen;
 
 /// Interval of looking whether a taken port is free.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
@@ -99,7 +97,7 @@ fn served_at(address: SocketAddr) -> String {
 
 /// Binds the port on the loopback interface.
 fn bind_all(port: u16) -> io::Result<(SocketAddr, Vec<TcpListener>)> {
-    let bind = |address| server::bind(address, "--rubberduck-port");
+    let bind = |address| listen::bind(address, "--rubberduck-port");
     let listener = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
     let address = listener.local_addr()?;
     let mut listeners = vec![listener];

@@ -6,12 +6,12 @@ use actix_rt::task::JoinHandle;
 use actix_web::{App, HttpServer, dev::ServerHandle, middleware::from_fn, web};
 use actors::{clock::now, rest};
 
-use super::server;
 use crate::{
-    config::Config,
     http::{self, HttpState, OwnPort},
     metrics::STEP_SECONDS,
 };
+use common::config::Config;
+use common::listen;
 
 /// Connections of scrapers at once.
 const CONNECTIONS_MAX: usize = 64;
@@ -44,7 +44,7 @@ pub fn start(config: &Config, state: &Arc<HttpState>) -> io::Result<Option<Scrap
     let Some(port) = config.metrics_port else {
         return Ok(None);
     };
-    let listener = server::bind(SocketAddr::new(config.host, port), "--metrics-port")?;
+    let listener = listen::bind(SocketAddr::new(config.host, port), "--metrics-port")?;
     let address = listener.local_addr()?;
     let state = Arc::clone(state);
     let server = HttpServer::new(move || {

@@ -32,23 +32,22 @@ use tracing_actix_web::TracingLogger;
 
 use super::{lazy_service::LazyService, settings};
 use crate::{
-    budget::Budget,
-    config::Config,
     edge::{self, AddressLimiter, PeerUser},
     http::{self, HttpState},
-    local::{Instance, Living, living_brokers},
-    telemetry::{self, RequestSpan},
     transport::{
         DISCARD_TIMEOUT, Socket,
         streamable_http::{self, Endpoint},
         websocket,
     },
 };
+use api::budget::Budget;
+use common::{
+    config::Config,
+    telemetry::{self, RequestSpan},
+};
 
 /// Longest time that a client may take for the head of a request.
 const REQUEST_HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Connections that wait to be accepted.
-const BACKLOG_LEN: i32 = 4096;
 
 /// State that all workers share.
 #[derive(Clone)]
@@ -78,42 +77,6 @@ impl RunningServer {
         self.handle.stop(true).await;
         let _ = self.task.await;
     }
-}
-
-/// Binds a listener. `flag` sets its port.
-///
-/// # Errors
-/// The address cannot be used; the text names it and says what to do.
-pub fn bind(wanted: SocketAddr, flag: &str) -> io::Result<TcpListener> {
-    let socket = socket2::Socket::new(socket2::Domain::for_address(wanted), socket2::Type::STREAM, None)?;
-    socket.set_reuse_address(true)?;
-    socket
-        .bind(&wanted.into())
-        .and_then(|()| socket.listen(BACKLOG_LEN))
-        .map_err(|error| {
-            let reason = match (error.kind(), own_broker_at(wanted.port())) {
-                (io::ErrorKind::AddrInUse, Some(instance)) => {
-                    let stop = instance.command_line("stop");
-                    format!("your own broker listens there; {stop} ends it, or")
-                }
-                (io::ErrorKind::AddrInUse, None) => "another program listens there;".to_owned(),
-                _ => format!("{error};"),
-            };
-            let line = format!("cannot listen on {wanted}: {reason} choose another {flag}");
-            io::Error::new(error.kind(), line)
-        })?;
-    socket.set_nonblocking(true)?;
-    Ok(socket.into())
-}
-
-/// The broker of this user that has a port.
-fn own_broker_at(port: u16) -> Option<Instance> {
-    let ending = format!(":{port}");
-    let mut living = living_brokers().into_iter();
-    let found = living.find(|(_, living)| {
-        matches!(living, Living::Yes(info) if info.http.as_ref().is_some_and(|http| http.ends_with(&ending)))
-    });
-    found.map(|(paths, _)| paths.instance)
 }
 
 /// Starts the server and returns once all its workers run. Without a listener nothing can connect, and the workers run the

@@ -5,13 +5,13 @@ use std::{io, sync::Arc};
 use actors::{broker::BrokerHandle, storage::ReplicaDirectory};
 
 use super::settings;
-use crate::{
+use api::{
     admin::Administration,
     auth::{Audit, AuthPolicy, Authenticator},
     budget::Budget,
-    config::Config,
     mcp::Service,
 };
+use common::config::Config;
 
 /// The parts around a broker.
 pub struct Services {

@@ -14,22 +14,26 @@ use actors::{
 use tokio::sync::watch;
 
 use crate::{
+    edge::AddressLimiter,
+    gateway::{AddedTables, InstanceLauncher},
+    http::Scraping,
+    targets,
+    transport::Timeouts,
+};
+use api::{
     auth::{
         AuthPolicy,
         jwt::{JwtSettings, JwtVerifier, KeySource},
     },
     budget::Budget,
-    config::{self, Config, DeskSecret, RedisFallback, StorageKind},
-    edge::AddressLimiter,
-    gateway::{AddedTables, InstanceLauncher},
-    http::Scraping,
     mcp::{self, ClarifyBy},
-    metrics::TokenFile,
-    seal::DeskSeal,
-    storage::{StorageSettings, redis::RedisSettings},
-    targets,
-    transport::Timeouts,
 };
+use common::token_file::TokenFile;
+use common::{
+    config::{self, Config, DeskSecret, RedisFallback, StorageKind},
+    seal::DeskSeal,
+};
+use storage::{StorageSettings, redis::RedisSettings};
 
 /// A project has at most this part of the inbound and of the outbound budget. It may exceed the part by one message,
 /// and another project must find bytes for one at the same time.

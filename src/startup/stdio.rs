@@ -1,17 +1,16 @@
 //! A gateway without a server: the backends of one file for one client, which is at the other end of the standard streams.
 //! It has no port and keeps nothing.
 
-use std::{io, os::fd::OwnedFd, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+use std::{io, process::ExitCode, sync::Arc, time::Duration};
 
-use actix_rt::{Arbiter, System};
+use actix_rt::Arbiter;
 use actors::{
     broker::{Broker, BrokerHandle},
-    gateway::{GatewaySettings, GatewayShared},
-    model::{BackendsConfig, ProjectId},
+    gateway::GatewaySettings,
+    model::ProjectId,
     session::CloseReason,
     silence,
 };
-use futures_util::future::LocalBoxFuture;
 use tokio::{
     sync::{Notify, watch},
     time::{sleep, timeout},
@@ -22,20 +21,17 @@ use super::{
     configuration,
     services::Services,
     settings::{self, OwnNames},
-    stop_signal,
 };
 use crate::{
-    auth::AuthPolicy,
-    config::Config,
     edge::Admission,
-    exit,
-    mcp::reply,
-    storage, telemetry,
     transport::{
         Connections, TransportContext,
         stdio::{self, InputEnd},
     },
 };
+use api::{auth::AuthPolicy, mcp::reply};
+use cli::broker::{GatewayOfClient, Observer};
+use common::{config::Config, exit, stop_signal::stop_signal, telemetry};
 
 /// Longest time at the end of the process for the spans that are queued.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(200);
@@ -43,42 +39,12 @@ const FLUSH_TIMEOUT: Duration = Duration::from_millis(200);
 /// How long the last lines of a client that has ended its input may wait to be served.
 const LAST_LINES_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// A file with backends, and how it is read again when it has changed.
-pub struct FollowedBackends {
-    pub file: PathBuf,
-    pub read: Box<dyn Fn() -> Result<Arc<BackendsConfig>, String>>,
-}
-
-/// Copies of stdin and stdout.
-pub struct StandardStreams {
-    pub input: OwnedFd,
-    pub output: OwnedFd,
-}
-
-/// Follows what happens to the backends, as long as they are served.
-pub type Observer = Box<dyn FnOnce(Arc<GatewayShared>) -> LocalBoxFuture<'static, ()>>;
-
-/// A gateway for one client.
-pub struct GatewayOfClient {
-    pub client: StandardStreams,
-    pub followed: Option<FollowedBackends>,
-    /// What the client is told as the name of the server.
-    pub name: Option<String>,
-    /// The client is told of changed lists.
-    pub announces_lists: bool,
-    pub observer: Option<Observer>,
-}
-
 /// Serves the backends of a configuration to the client until it ends or the process is told to stop. Open calls then have
 /// `shutdown_grace`. Settings of servers and storages have no effect.
 ///
 /// # Errors
 /// The parts cannot be started, or signals cannot be received.
-pub fn serve_gateway(config: &Config, gateway: GatewayOfClient) -> io::Result<ExitCode> {
-    System::new().block_on(serve(config, gateway))
-}
-
-async fn serve(config: &Config, of_client: GatewayOfClient) -> io::Result<ExitCode> {
+pub async fn serve(config: &Config, of_client: GatewayOfClient) -> io::Result<ExitCode> {
     let GatewayOfClient {
         client,
         followed,

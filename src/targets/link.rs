@@ -7,7 +7,7 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-use crate::config::DeskSecret;
+use common::config::DeskSecret;
 
 /// Bytes of the part that cannot be guessed.
 const TOKEN_BYTES: usize = 16;

@@ -14,7 +14,7 @@ use actors::targets::Target;
 
 pub use link::{AnswerLink, LinkSigner};
 
-use crate::config::{Config, DeskSecret};
+use common::config::{Config, DeskSecret};
 use ntfy::Ntfy;
 use sender::Sender;
 use webhook::Webhook;

@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::{AnswerLink, LinkSigner, sender::Sender};
-use crate::{
+use common::{
     config::{NtfyTopic, WebUrl},
     json::write_json,
 };

@@ -6,7 +6,7 @@ use actors::targets::Sending;
 use tokio::{sync::Semaphore, task::spawn_blocking};
 use ureq::Agent;
 
-use crate::config::WebUrl;
+use common::config::WebUrl;
 
 /// Time for one request.
 const DEADLINE: Duration = Duration::from_secs(5);

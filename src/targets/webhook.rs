@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use sha2::Sha256;
 
 use super::sender::Sender;
-use crate::{
+use api::verbs::questions::record_view;
+use common::{
     config::{DeskSecret, WebUrl},
     json::write_json,
-    verbs::questions::record_view,
 };
 
 /// A URL that gets every change of a question.

@@ -18,7 +18,7 @@ use super::{
     SocketState,
     inbound::{INBOUND_IDLE_TIMEOUT, INBOUND_TOTAL_TIMEOUT, UNRESERVED_LEN_MAX},
 };
-use crate::budget::Reservation;
+use api::budget::Reservation;
 
 /// The chunks of a body.
 pub trait BodyStream: Stream<Item = Result<Bytes, PayloadError>> + Unpin {}

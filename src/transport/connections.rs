@@ -18,7 +18,7 @@ use actors::{
 };
 use tokio::sync::{Notify, futures::Notified};
 
-use crate::{auth::Identity, mcp::Outbox};
+use api::{auth::Identity, mcp::Outbox};
 
 /// The live connections of the process: limits their number, and closes them at shutdown or when their credential ends.
 #[derive(Default)]

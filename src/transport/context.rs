@@ -5,7 +5,8 @@ use std::{sync::Arc, time::Duration};
 use actors::{model::ReplicaId, storage::ReplicaDirectory};
 
 use super::Connections;
-use crate::{auth::Authenticator, budget::Budget, edge::Admission, mcp::Service};
+use crate::edge::Admission;
+use api::{auth::Authenticator, budget::Budget, mcp::Service};
 
 /// Bytes for the JSON-RPC envelope around the largest payload.
 const ENVELOPE_LEN_MAX: usize = 64 * 1024;

@@ -26,7 +26,7 @@ use tokio::io::{
     unix::{AsyncFd, AsyncFdRegisterError},
 };
 
-use crate::hang_up::is_hung_up;
+use common::hang_up::is_hung_up;
 
 /// Bytes are read from one descriptor and written to another, or to the same.
 pub struct DescriptorStream {

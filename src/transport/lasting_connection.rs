@@ -28,7 +28,7 @@ use super::{
     inbound::{INBOUND_IDLE_TIMEOUT, INBOUND_TOTAL_TIMEOUT, UNRESERVED_LEN_MAX},
     wire::{Decode, Served, Wire, WireEvent},
 };
-use crate::{
+use api::{
     budget::Reservation,
     mcp::{FrameOutcome, Outbox, Peer, WriteMarks, outbox::ROOM_CHECK_INTERVAL},
 };

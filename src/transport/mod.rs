@@ -1,4 +1,4 @@
-//! The transports. Each passes frames to a [`Peer`](crate::mcp::Peer) and writes what its outbox holds. They know no
+//! The transports. Each passes frames to a [`Peer`](api::mcp::Peer) and writes what its outbox holds. They know no
 //! tools.
 
 pub mod body;

@@ -10,7 +10,7 @@ use std::{
 use actors::{metrics::TransportKind, session::CloseReason};
 
 use super::{ConnectionPermit, TransportContext};
-use crate::{
+use api::{
     auth::Identity,
     mcp::{Framing, Outbox, ResponseForm},
 };

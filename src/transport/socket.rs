@@ -17,7 +17,8 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::inbound::UNRESERVED_LEN_MAX;
-use crate::{auth::Stranger, budget::Budget, edge::AddressPermit, mcp::HandedOver};
+use crate::edge::AddressPermit;
+use api::{auth::Stranger, budget::Budget, mcp::HandedOver};
 
 /// A socket that records its state in a [`SocketState`].
 pub struct Socket {

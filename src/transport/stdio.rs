@@ -30,7 +30,7 @@ use super::{
     descriptor_stream::DescriptorStream,
     wire::{Served, Wire},
 };
-use crate::{
+use api::{
     auth::Identity,
     budget::Reservation,
     mcp::{

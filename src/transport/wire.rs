@@ -4,7 +4,7 @@
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::closing::Closing;
-use crate::mcp::{FrameOutcome, Peer, rpc::RpcError};
+use api::mcp::{FrameOutcome, Peer, rpc::RpcError};
 
 /// What a decoder found in the bytes of a peer.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use std::{fs, net::TcpListener};
 
 use actors::storage::disk::{Engine, Record};
-use mcp_broker::storage::disk::DataFolder;
+use storage::disk::DataFolder;
 
 use crate::{Report, User, free_port, process::BrokerProcess};
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, process::Command};
 
-use mcp_broker::config::settings_markdown;
+use common::config::settings_markdown;
 use serde_json::{Map, Value, json};
 
 use super::{

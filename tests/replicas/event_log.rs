@@ -6,7 +6,7 @@ use actors::{
     model::{EventKind, EventKinds, ProjectEvent, ProjectId},
     storage::{Direction, EventQuery, EventStart, Storage},
 };
-use mcp_broker::storage::redis::{RedisSettings, RedisStorage};
+use storage::redis::{RedisSettings, RedisStorage};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::{

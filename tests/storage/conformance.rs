@@ -6,7 +6,7 @@ use actors::storage::{
     Storage,
     conformance::{BUDGET_CASES, CASES, EVENT_CASES, SHARED_CASES, run, small_budgets},
 };
-use mcp_broker::storage::redis::{RedisSettings, RedisStorage};
+use storage::redis::{RedisSettings, RedisStorage};
 
 use crate::support::{Redis, RedisCluster, block_on, storage};
 

@@ -15,7 +15,7 @@ use actors::{
     },
 };
 use futures_util::future::join_all;
-use mcp_broker::storage::redis::{RedisSettings, RedisStorage};
+use storage::redis::{RedisSettings, RedisStorage};
 use uuid::Uuid;
 
 use crate::support::{DELIVERY_LIMIT, Redis, ReplicaView, append, block_on, connect, eventually};

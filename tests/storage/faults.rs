@@ -15,7 +15,7 @@ use futures_util::{
     StreamExt,
     future::{join, join_all},
 };
-use mcp_broker::storage::redis::{ConnectError, RedisSettings, RedisStorage};
+use storage::redis::{ConnectError, RedisSettings, RedisStorage};
 
 use crate::support::{Proxy, Redis, RedisCluster, ReplicaView, append, block_on, connect, eventually, record, storage};
 

@@ -8,7 +8,7 @@ use actors::{
     storage::{Append, Appended, Audience, Claim, PushedDelivery, RecipientRefusal},
 };
 
-use mcp_broker::storage::redis::RedisSettings;
+use storage::redis::RedisSettings;
 
 use crate::{
     push::PushReplica,

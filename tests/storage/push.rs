@@ -11,7 +11,7 @@ use actors::{
     },
 };
 use futures_util::StreamExt;
-use mcp_broker::storage::redis::{RedisSettings, RedisStorage};
+use storage::redis::{RedisSettings, RedisStorage};
 
 use crate::support::{
     DELIVERY_LIMIT, Proxy, Redis, RedisCluster, ReplicaView, WAIT_TIMEOUT, append, block_on, connect, eventually,

@@ -18,8 +18,8 @@ use actors::{
     },
 };
 use futures_util::future::join_all;
-use mcp_broker::storage::redis::{RedisSettings, RedisStorage};
 use proptest::{prelude::*, strategy::ValueTree, test_runner::TestRunner};
+use storage::redis::{RedisSettings, RedisStorage};
 
 use crate::support::{DELIVERY_LIMIT, Redis, ReplicaView, append, block_on, record};
 

@@ -8,7 +8,7 @@ use actors::{
     storage::{Append, Appended, Audience, Claim, PutOutcome, Release, SessionKey, Storage},
 };
 
-use mcp_broker::storage::redis::{RedisSettings, RedisStorage};
+use storage::redis::{RedisSettings, RedisStorage};
 
 use crate::support::{DELIVERY_LIMIT, Redis, ReplicaView, append, block_on, connect, eventually, record};
 

@@ -7,7 +7,7 @@ use actors::{
     model::{Addressing, DeadLetterReason, Draft, Headers, MessageIds, ProjectId, SessionId},
     storage::{Append, Appended, Audience, DeadLetterQuery, Retention},
 };
-use mcp_broker::storage::redis::{RedisSettings, RedisStorage};
+use storage::redis::{RedisSettings, RedisStorage};
 
 use crate::support::{Redis, ReplicaView, append, block_on, eventually, record};
 

@@ -19,7 +19,7 @@ use actors::{
         Acknowledge, Acknowledged, Append, Appended, Audience, Claim, Lease, Op, PutOutcome, PutSession, Storage, Store,
     },
 };
-use mcp_broker::storage::redis::{ConnectError, RedisSettings, RedisStorage};
+use storage::redis::{ConnectError, RedisSettings, RedisStorage};
 
 pub use proxy::Proxy;
 pub use redis::{Redis, RedisCluster};

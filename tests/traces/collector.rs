@@ -252,8 +252,8 @@ async fn serve_grpc(stream: TcpStream, received: &Mutex<Received>) -> Result<(),
     Ok(())
 }
 
-fn http_response() -> opentelemetry_http::Response<()> {
-    let response = opentelemetry_http::Response::builder().header("content-type", "application/grpc");
+fn http_response() -> http::Response<()> {
+    let response = http::Response::builder().header("content-type", "application/grpc");
     response.body(()).unwrap()
 }
 

@@ -19,10 +19,10 @@ use rustls::ClientConfig;
 use url::Url;
 
 use super::resolver::{LINK_LOCAL, Resolver, is_link_local};
-use crate::{
+use crate::hops;
+use common::environment::expand;
+use common::{
     config::parse_url,
-    gateway::environment::expand,
-    hops,
     tls::{self, Roots},
 };
 

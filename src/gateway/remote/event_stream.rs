@@ -2,7 +2,7 @@
 
 use memchr::memchr2;
 
-use crate::mcp::skipped_frame::SkippedFrame;
+use api::mcp::skipped_frame::SkippedFrame;
 
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 /// The name of events that name none.

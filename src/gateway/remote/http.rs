@@ -32,16 +32,14 @@ use super::{
     refusal::{LONG_TURNS, Refusal, media_type},
     transport::{Failed, Held, Transport},
 };
-use crate::{
-    gateway::{
-        answer_room::AnswerRoom,
-        conversation::{Conversation, Stop},
-        ending::Ending,
-        lists::ReadTools,
-        probe::Opening,
-    },
-    mcp::rpc::HEADER_MISMATCH,
+use crate::gateway::{
+    answer_room::AnswerRoom,
+    conversation::{Conversation, Stop},
+    ending::Ending,
+    lists::ReadTools,
+    probe::Opening,
 };
+use api::mcp::rpc::HEADER_MISMATCH;
 
 use awaited::Awaited;
 

@@ -11,14 +11,12 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 
-use crate::{
-    gateway::{lists::ReadTools, probe::Probe},
-    mcp::{
-        call_trace::trace_in_meta,
-        mirrored::{self, MirroredParameter, mirrored_parameters},
-        rpc::{self, Incoming, Params},
-        version::MODERN,
-    },
+use crate::gateway::{lists::ReadTools, probe::Probe};
+use api::mcp::{
+    call_trace::trace_in_meta,
+    mirrored::{self, MirroredParameter, mirrored_parameters},
+    rpc::{self, Incoming, Params},
+    version::MODERN,
 };
 
 pub const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");

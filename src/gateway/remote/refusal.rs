@@ -16,8 +16,8 @@ use crate::{
         probe::{error_code, error_text},
     },
     hops,
-    mcp::rpc,
 };
+use api::mcp::rpc;
 
 /// Bytes of a response that refuses a request.
 pub const REFUSAL_BYTES_MAX: usize = 64 * 1024;

@@ -12,13 +12,13 @@ use actix_web::{
 use actors::model::BrokerError;
 use utoipa::ToSchema;
 
-use crate::{
+use crate::http::{
+    extract::{Admin, ApiError, ApiResult, Caller, NoQuery, ShortJsonArguments, ok},
+    problem_body::ProblemBody,
+    resource::Resource,
+};
+use api::{
     auth::Identity,
-    http::{
-        extract::{Admin, ApiError, ApiResult, Caller, NoQuery, ShortJsonArguments, ok},
-        problem_body::ProblemBody,
-        resource::Resource,
-    },
     verbs::{
         added_backends as verbs,
         backends::{self, Backend},

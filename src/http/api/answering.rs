@@ -26,14 +26,14 @@ use super::{
     question_schemas as documented,
     shown_question::{audited, parse_id, question_response},
 };
-use crate::{
+use crate::http::{
+    extract::{Admin, ApiError, ApiResult, Caller, JsonArguments, NoQuery, ok},
+    people::{NamedHuman, QuestionReader},
+    problem_body::ProblemBody,
+    resource::Resource,
+};
+use api::{
     auth::Identity,
-    http::{
-        extract::{Admin, ApiError, ApiResult, Caller, JsonArguments, NoQuery, ok},
-        people::{NamedHuman, QuestionReader},
-        problem_body::ProblemBody,
-        resource::Resource,
-    },
     verbs::{
         arguments::Arguments,
         questions::{read_answer, read_reason},

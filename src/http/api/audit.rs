@@ -8,13 +8,11 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use crate::{
-    admin::{AUDIT_PAGE_LEN_MAX, AuditFilter, schemas, views},
-    http::{
-        extract::{Admin, ApiResult, Caller, ok, parse_text},
-        resource::Resource,
-    },
+use crate::http::{
+    extract::{Admin, ApiResult, Caller, ok, parse_text},
+    resource::Resource,
 };
+use api::admin::{AUDIT_PAGE_LEN_MAX, AuditFilter, schemas, views};
 
 /// The resources of this file.
 pub fn resources() -> Vec<Resource> {

@@ -18,13 +18,13 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::added_backends;
-use crate::{
+use crate::http::{
+    extract::{Admin, ApiResult, Caller, NoQuery, listed, ok},
+    problem_body::ProblemBody,
+    resource::Resource,
+};
+use api::{
     auth::Identity,
-    http::{
-        extract::{Admin, ApiResult, Caller, NoQuery, listed, ok},
-        problem_body::ProblemBody,
-        resource::Resource,
-    },
     verbs::{
         backends::{self as verbs, Backend, BackendLines, BackendTools, Backends},
         readiness::{self, ReadinessLevel, ToolsReadiness},

@@ -8,13 +8,11 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::schemas as documented;
-use crate::{
-    http::{
-        extract::{ApiResult, Caller, listed, ok_text},
-        resource::Resource,
-    },
-    verbs::compatibility,
+use crate::http::{
+    extract::{ApiResult, Caller, listed, ok_text},
+    resource::Resource,
 };
+use api::verbs::compatibility;
 
 /// The resources of this file.
 pub fn resources() -> Vec<Resource> {

@@ -12,22 +12,22 @@ use tokio::time::timeout;
 use utoipa::{IntoParams, ToSchema};
 
 use super::{parties::parse_session, schemas as documented};
-use crate::{
+use crate::http::{
+    backpressure::{ANSWER_RESERVATION_TIMEOUT, transport_context},
+    extract::{ApiError, ApiResult, Caller, JsonArguments, NoQuery, ok, ok_text, parse_limit},
+    resource::Resource,
+};
+use api::{
     admin::schemas,
     auth::Identity,
     budget::{AnswerBudget, Reservation},
-    http::{
-        backpressure::{ANSWER_RESERVATION_TIMEOUT, transport_context},
-        extract::{ApiError, ApiResult, Caller, JsonArguments, NoQuery, ok, ok_text, parse_limit},
-        resource::Resource,
-    },
-    json::write_json,
     problem::Problem,
     verbs::{
         dead_letters::{self, PAGE_LEN, PAGE_LEN_MAX, Redrive},
         messages::{is_of_protocol, read_ids, write_envelope},
     },
 };
+use common::json::write_json;
 
 /// The resources of this file.
 pub fn resources() -> Vec<Resource> {

@@ -15,16 +15,13 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::question_schemas as documented;
-use crate::{
-    http::{
-        extract::{ApiResult, Caller, JsonBody, NoQuery, ok},
-        people::NamedHuman,
-        replicas,
-        resource::Resource,
-    },
-    problem,
-    verbs::desk::desk_view,
+use crate::http::{
+    extract::{ApiResult, Caller, JsonBody, NoQuery, ok},
+    people::NamedHuman,
+    replicas,
+    resource::Resource,
 };
+use api::{problem, verbs::desk::desk_view};
 
 /// Bytes of the answer of another replica.
 const ANSWER_BYTES_MAX: usize = 4096;

@@ -18,20 +18,20 @@ use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{history::write_listed, messages::accept, question_schemas::HumanHeaders, schemas as documented};
-use crate::{
+use crate::http::{
+    extract::{Admin, ApiResult, Caller, JsonArguments, NoQuery, ShortJsonArguments, ok, ok_text, parse_limit},
+    people::NamedHuman,
+    resource::Resource,
+};
+use api::{
     auth::Identity,
-    http::{
-        extract::{Admin, ApiResult, Caller, JsonArguments, NoQuery, ShortJsonArguments, ok, ok_text, parse_limit},
-        people::NamedHuman,
-        resource::Resource,
-    },
-    json::page::JsonPage,
     verbs::{
         history::{PAYLOAD_LEN_MAX, parse_cursor, payload_of},
         messages::parse_ids,
         sending::{self, HEADER_LEN_MAX, Recipient, check_thread_id},
     },
 };
+use common::json::page::JsonPage;
 
 const PAGE_LEN: usize = 50;
 const PAGE_LEN_MAX: usize = 200;

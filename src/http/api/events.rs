@@ -23,8 +23,6 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::{
-    admin::schemas,
-    auth::Identity,
     http::{
         backpressure::{socket_state, transport_context},
         events::{DeskSource, DeskTopics, DeskView, Follower, TooManyFollowers, Topics, View, parse_yap_id},
@@ -34,9 +32,9 @@ use crate::{
         resource::Resource,
         state::StateData,
     },
-    problem::Problem,
     transport::{OpenResponse, SocketState},
 };
+use api::{admin::schemas, auth::Identity, problem::Problem};
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Proxies that buffer would hold events back.

@@ -12,13 +12,11 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::parties::PartyView;
-use crate::{
-    http::{
-        extract::{ApiResult, Caller, ok_text, parse_limit, parse_seconds},
-        resource::Resource,
-    },
-    json::page::JsonPage,
+use crate::http::{
+    extract::{ApiResult, Caller, ok_text, parse_limit, parse_seconds},
+    resource::Resource,
 };
+use common::json::page::JsonPage;
 
 const WINDOW_SECONDS: u64 = 300;
 const EDGES_LEN: usize = 500;

@@ -19,14 +19,13 @@ use serde_json::Value;
 use utoipa::IntoParams;
 
 use super::{dead_letters::includes_payload, parties::parse_session, schemas as documented};
-use crate::{
+use crate::http::{
+    extract::{ApiError, ApiResult, Caller, ok_text, parse_limit, parse_text},
+    problem_body::ProblemBody,
+};
+use api::{
     admin::schemas,
     auth::Identity,
-    http::{
-        extract::{ApiError, ApiResult, Caller, ok_text, parse_limit, parse_text},
-        problem_body::ProblemBody,
-    },
-    json::{page::JsonPage, write_json},
     problem::Problem,
     verbs::{
         arguments::parse_time,
@@ -35,6 +34,7 @@ use crate::{
         sessions,
     },
 };
+use common::json::{page::JsonPage, write_json};
 
 const PAGE_LEN: usize = 50;
 const PAGE_LEN_MAX: usize = 500;

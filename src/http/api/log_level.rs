@@ -12,13 +12,11 @@ use actors::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{
-    http::{
-        extract::{Admin, ApiResult, Caller, JsonBody, NoQuery, ok},
-        resource::Resource,
-    },
-    telemetry::{self, FOR_SECONDS_MAX, LogFilterState},
+use crate::http::{
+    extract::{Admin, ApiResult, Caller, JsonBody, NoQuery, ok},
+    resource::Resource,
 };
+use common::telemetry::{self, FOR_SECONDS_MAX, LogFilterState};
 
 /// The resources of this file.
 pub fn resources() -> Vec<Resource> {

@@ -15,8 +15,6 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
-    admin::schemas,
-    auth::{API_KEY, Credential, Credentials, Identity, cookie},
     edge,
     http::{
         extract::{ApiResult, Caller, NoQuery, PublicJsonBody},
@@ -27,6 +25,10 @@ use crate::{
         resource::Resource,
         state::StateData,
     },
+};
+use api::{
+    admin::schemas,
+    auth::{API_KEY, Credential, Credentials, Identity, cookie},
 };
 
 /// The resources of this file.

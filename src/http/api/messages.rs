@@ -28,22 +28,23 @@ use utoipa::{
 
 use super::{history, schemas as documented};
 use crate::{
-    admin::schemas,
-    auth::Identity,
     http::{
         backpressure::transport_context,
         extract::{Admin, ApiError, ApiResult, Caller, JsonArguments, NoQuery},
         problem_body::ProblemBody,
         resource::Resource,
     },
-    json::write_json,
-    telemetry,
     transport::OpenResponse,
+};
+use api::{
+    admin::schemas,
+    auth::Identity,
     verbs::{
         arguments::Arguments,
         sending::{self, MessageArguments, Recipient, WaitGoal},
     },
 };
+use common::{json::write_json, telemetry};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 

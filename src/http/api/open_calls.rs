@@ -7,15 +7,13 @@ use actors::model::{BrokerError, Scope};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::{
-    http::{
-        extract::{Admin, ApiResult, Caller, ok_text},
-        replicas,
-        resource::Resource,
-    },
-    json::write_json,
-    verbs::open_calls::{self as verbs, BackendCalls},
+use crate::http::{
+    extract::{Admin, ApiResult, Caller, ok_text},
+    replicas,
+    resource::Resource,
 };
+use api::verbs::open_calls::{self as verbs, BackendCalls};
+use common::json::write_json;
 
 /// Bytes of the answer of another replica: 1,000 calls, most of them below 1 KiB.
 const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;

@@ -19,16 +19,16 @@ use actors::{
 use serde::{Deserialize, Deserializer, de::Error};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::{
+use crate::http::{
+    extract::{Admin, ApiError, ApiResult, Caller, JsonBody, NoQuery, ok, parse_text},
+    problem_body::ProblemBody,
+    resource::Resource,
+};
+use api::{
     admin::{GRACE_MAX, KEY_LIFE_MAX, ProjectFilter, schemas, views},
-    http::{
-        extract::{Admin, ApiError, ApiResult, Caller, JsonBody, NoQuery, ok, parse_text},
-        problem_body::ProblemBody,
-        resource::Resource,
-    },
-    json::JsonObject,
     problem::Problem,
 };
+use common::json::JsonObject;
 
 /// The resources of this file.
 pub fn resources() -> Vec<Resource> {

@@ -15,16 +15,16 @@ use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
 use super::schemas as documented;
-use crate::{
+use crate::http::{
+    extract::{ApiResult, Caller, JsonArguments, NoQuery, listed, ok_text, parse_limit, parse_text},
+    problem_body::ProblemBody,
+    resource::Resource,
+};
+use api::{
     admin::schemas,
-    http::{
-        extract::{ApiResult, Caller, JsonArguments, NoQuery, listed, ok_text, parse_limit, parse_text},
-        problem_body::ProblemBody,
-        resource::Resource,
-    },
-    json::write_json,
     verbs::protocols::{self, PAGE_LEN, PAGE_LEN_MAX},
 };
+use common::json::write_json;
 
 /// The resources of this file.
 pub fn resources() -> Vec<Resource> {

@@ -6,7 +6,7 @@
 use utoipa::{IntoParams, ToSchema};
 
 use super::schemas::SessionStatus;
-use crate::admin::schemas;
+use api::admin::schemas;
 
 /// The id of a question.
 #[derive(IntoParams)]

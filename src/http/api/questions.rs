@@ -18,16 +18,14 @@ use super::{
     messages, question_schemas as documented,
     shown_question::{audited, parse_id, question_response},
 };
-use crate::{
-    http::{
-        extract::{Admin, ApiResult, Caller, JsonArguments, NoQuery, ok_text, parse_limit, parse_text},
-        people::{NamedHuman, QuestionReader},
-        problem_body::ProblemBody,
-        resource::Resource,
-    },
-    json::page::JsonPage,
-    verbs::questions::{question_view, read_question},
+use crate::http::{
+    extract::{Admin, ApiResult, Caller, JsonArguments, NoQuery, ok_text, parse_limit, parse_text},
+    people::{NamedHuman, QuestionReader},
+    problem_body::ProblemBody,
+    resource::Resource,
 };
+use api::verbs::questions::{question_view, read_question};
+use common::json::page::JsonPage;
 
 const PAGE_LEN: usize = 100;
 const PAGE_LEN_MAX: usize = 1000;

@@ -4,7 +4,7 @@
 
 use utoipa::ToSchema;
 
-use crate::admin::schemas;
+use api::admin::schemas;
 
 /// A semantic version.
 #[derive(ToSchema)]

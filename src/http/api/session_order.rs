@@ -6,7 +6,7 @@ use actors::{
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 
-use crate::verbs::sessions;
+use api::verbs::sessions;
 
 /// The words of the parameter `sort`.
 const SORTS: [(&str, SessionSort); 5] = [

@@ -13,16 +13,16 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::{schemas as documented, session_order};
-use crate::{
+use crate::http::{
+    extract::{Admin, ApiResult, Caller, NoQuery, ok, ok_text, parse_limit, parse_text},
+    replicas,
+    resource::Resource,
+};
+use api::{
     admin::{schemas, views},
-    http::{
-        extract::{Admin, ApiResult, Caller, NoQuery, ok, ok_text, parse_limit, parse_text},
-        replicas,
-        resource::Resource,
-    },
-    json::write_json,
     verbs::sessions::{self, PAGE_LEN, PAGE_LEN_MAX, SessionView},
 };
+use common::json::write_json;
 
 /// Bytes of the answer of another replica to a disconnection.
 const ANSWER_BYTES_MAX: usize = 4096;

@@ -6,13 +6,13 @@ use actix_web::{
 };
 use actors::model::{Question, QuestionContent, QuestionId};
 
-use crate::{
+use crate::http::extract::ApiError;
+use api::{
     auth::{AuditedAction, Identity},
-    http::extract::ApiError,
-    json::write_json,
     problem::Problem,
     verbs::questions::question_view,
 };
+use common::json::write_json;
 
 /// The id of a question in a path. A text that cannot be an id names no question.
 pub fn parse_id(text: &str) -> Result<QuestionId, ApiError> {

@@ -14,14 +14,12 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 use super::{history::reads_texts, parties::PartyView};
-use crate::{
-    http::{
-        extract::{ApiResult, Caller, ok_text, parse_limit},
-        resource::Resource,
-    },
-    json::page::JsonPage,
-    verbs::{arguments::parse_time, history::Excerpts},
+use crate::http::{
+    extract::{ApiResult, Caller, ok_text, parse_limit},
+    resource::Resource,
 };
+use api::verbs::{arguments::parse_time, history::Excerpts};
+use common::json::page::JsonPage;
 
 const PAGE_LEN: usize = 50;
 const PAGE_LEN_MAX: usize = 200;

@@ -12,15 +12,13 @@ use serde_json::json;
 use utoipa::IntoParams;
 
 use super::{messages, question_schemas as documented};
-use crate::{
-    http::{
-        extract::{ApiResult, Caller, NoQuery, ShortJsonArguments, ok_text, parse_limit},
-        problem_body::ProblemBody,
-        resource::Resource,
-    },
-    json::page::JsonPage,
-    verbs::{arguments::parse_time, desk::yap_view},
+use crate::http::{
+    extract::{ApiResult, Caller, NoQuery, ShortJsonArguments, ok_text, parse_limit},
+    problem_body::ProblemBody,
+    resource::Resource,
 };
+use api::verbs::{arguments::parse_time, desk::yap_view};
+use common::json::page::JsonPage;
 
 const PAGE_LEN: usize = 50;
 const PAGE_LEN_MAX: usize = 1000;

@@ -14,15 +14,12 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::{Place, frame};
-use crate::{
-    http::people::QuestionReader,
-    json::write_json,
-    transport::OpenResponse,
-    verbs::{
-        desk::{desk_view, yap_view},
-        questions::question_view,
-    },
+use crate::{http::people::QuestionReader, transport::OpenResponse};
+use api::verbs::{
+    desk::{desk_view, yap_view},
+    questions::question_view,
 };
+use common::json::write_json;
 
 /// Bytes after which no further event is added to what is written at once.
 const CHUNK_BYTES_MAX: usize = 64 * 1024;

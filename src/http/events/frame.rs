@@ -9,7 +9,7 @@ use actors::{
 use serde_json::{Value, json};
 
 use super::topics::Topic;
-use crate::json::write_json;
+use common::json::write_json;
 
 /// Milliseconds after which a client that lost the stream connects again.
 const RETRY_MS: u64 = 1000;

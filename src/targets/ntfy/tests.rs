@@ -7,10 +7,8 @@ use actors::model::{
 };
 
 use super::*;
-use crate::{
-    config::{DeskSecret, NtfyTopic},
-    targets::sender::Sender,
-};
+use crate::targets::sender::Sender;
+use common::config::{DeskSecret, NtfyTopic};
 
 const ASKED_MS: u64 = 1_000_000;
 
@@ -89,7 +87,7 @@ fn a_question_is_told_when_no_person_is_present_and_an_urgent_one_after_a_while(
 }
 
 fn ntfy(shows_text: bool, desk: Option<&str>) -> Ntfy {
-    use crate::config::{OptionalTopic, OptionalWebUrl, Rule};
+    use common::config::{OptionalTopic, OptionalWebUrl, Rule};
     let topic: NtfyTopic = OptionalTopic.parse("https://ntfy.sh/my-topic?auth=x").unwrap().unwrap();
     assert_eq!(topic.server.as_str(), "https://ntfy.sh/?auth=x");
     let secret = DeskSecret::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();

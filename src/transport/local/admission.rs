@@ -15,18 +15,18 @@ use super::{
     service::{ClientEntry, LocalService},
     wire::{LocalStream, LocalWire},
 };
-use crate::{
+use crate::transport::{LastingConnection, Timeouts};
+use api::{
     auth::Identity,
     budget::Reservation,
-    local::hello::{self, AUTHENTICATION_FAILED},
     mcp::{
         Exposure, Framing, Peer,
         lines::LineDecoder,
         rpc::{self, INVALID_REQUEST, Incoming, REFUSED, RpcError},
     },
     problem::Problem,
-    transport::{LastingConnection, Timeouts},
 };
+use common::local::hello::{self, AUTHENTICATION_FAILED};
 
 /// Longest time until the first byte of a client.
 const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(30);

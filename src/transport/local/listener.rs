@@ -19,11 +19,9 @@ use super::{
     admission::{self, FirstLines},
     service::{ClientEntry, LocalService},
 };
-use crate::{
-    local::PublishedSocket,
-    mcp::rpc::{self, REFUSED, RpcError},
-    transport::descriptor_stream::DescriptorStream,
-};
+use crate::transport::descriptor_stream::DescriptorStream;
+use api::mcp::rpc::{self, REFUSED, RpcError};
+use common::local::PublishedSocket;
 
 /// Pause after a failure to accept, which is usually a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -15,11 +15,11 @@ use tokio::{
 };
 
 use super::service::LocalService;
-use crate::{
+use api::{
     auth::Identity,
-    local::mail::{ActivityReport, MAIL_WAIT_MAX, Mail, MailQuery, ReportedActivity},
     mcp::rpc::{Params, RpcError},
 };
+use common::local::mail::{ActivityReport, MAIL_WAIT_MAX, Mail, MailQuery, ReportedActivity};
 
 /// Reads the params of a method about mail.
 ///

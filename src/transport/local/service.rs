@@ -19,19 +19,19 @@ use serde_json::{Map, Value, json};
 use tokio::sync::{Notify, futures::Notified};
 
 use super::names;
-use crate::{
+use crate::transport::TransportContext;
+use api::{
     auth::Identity,
-    local::{
-        build_id,
-        hello::{Agent, ConnectionStatus, Hello, HelloResult, Status},
-        meet, own_protocol, running_version, started_at,
-    },
     mcp::{
         Exposure, Service, backend_instructions,
         lists::Audience,
         rpc::{INVALID_REQUEST, RpcError},
     },
-    transport::TransportContext,
+};
+use common::local::{
+    build_id,
+    hello::{Agent, ConnectionStatus, Hello, HelloResult, Status},
+    meet, own_protocol, running_version, started_at,
 };
 
 /// Names that are tried for one agent: many more than the clients of a usual broker.

@@ -19,12 +19,14 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{mail, service::ClientEntry, write_end::WriteEnd};
-use crate::{
+use crate::transport::{
+    closing::Closing,
+    descriptor_stream::DescriptorStream,
+    inbound::UNRESERVED_LEN_MAX,
+    wire::{Decode, Served, Wire, WireEvent},
+};
+use api::{
     auth::Identity,
-    local::{
-        hello::{self, Hello},
-        mail::{ACTIVITY, MAIL},
-    },
     mcp::{
         Outbox, Peer, ReplyRoute,
         lines::{LineDecoder, LineEvent},
@@ -32,12 +34,10 @@ use crate::{
         rpc::{self, INVALID_REQUEST, Incoming, PARSE_ERROR, Params, RpcError},
         waking::{WOKEN, Woken},
     },
-    transport::{
-        closing::Closing,
-        descriptor_stream::DescriptorStream,
-        inbound::UNRESERVED_LEN_MAX,
-        wire::{Decode, Served, Wire, WireEvent},
-    },
+};
+use common::local::{
+    hello::{self, Hello},
+    mail::{ACTIVITY, MAIL},
 };
 
 /// What the names of the local methods begin with.
@@ -254,7 +254,7 @@ impl<S: LocalStream> Wire for LocalWire<S> {
         let parsed = rpc::parse(text);
         if let Ok(Incoming::Request { id, method, params }) = &parsed {
             if method.starts_with(LOCAL_METHODS) && self.serve_local(id, method, params) {
-                return Served::Frame(crate::mcp::FrameOutcome::Handled);
+                return Served::Frame(api::mcp::FrameOutcome::Handled);
             }
             if S::HAS_MANY_CLIENTS && method == "initialize" && peer.version().is_some() {
                 self.next_client = Some(format!("{text}\n").into_bytes());
@@ -265,7 +265,7 @@ impl<S: LocalStream> Wire for LocalWire<S> {
             && method == WOKEN
         {
             self.note_woken(peer, params);
-            return Served::Frame(crate::mcp::FrameOutcome::Handled);
+            return Served::Frame(api::mcp::FrameOutcome::Handled);
         }
         Served::Frame(peer.handle_parsed(text, parsed, ReplyRoute::Connection))
     }

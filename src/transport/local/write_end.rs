@@ -7,7 +7,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use crate::hang_up::is_hung_up;
+use common::hang_up::is_hung_up;
 
 /// The end of the FIFO for requests that this process has open for writing, so that its reader finds no end of the input
 /// between two clients.

@@ -16,7 +16,7 @@ use super::{
     output::{Line, Output},
     wire::{Clarification, ClientKey, ClientType, IncomingYap, Response, Stamp},
 };
-use crate::auth::Identity;
+use api::auth::Identity;
 
 /// Requests of one program that may wait to be carried out, before no further line of it is read.
 const COMMANDS_LEN_MAX: usize = 32;

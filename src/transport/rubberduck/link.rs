@@ -29,7 +29,7 @@ use super::{
     programs::Programs,
     wire::{self, Body, ClientKey, ClientType, Incoming, LINE_LEN_MAX},
 };
-use crate::{
+use api::{
     auth::Identity,
     mcp::{
         Outbox,

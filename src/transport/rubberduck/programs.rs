@@ -9,7 +9,7 @@ use super::{
     client::{Client, Command},
     wire::ClientKey,
 };
-use crate::auth::Identity;
+use api::auth::Identity;
 
 /// The programs by their ids. It stays on one thread.
 pub struct Programs {

@@ -21,11 +21,8 @@ use tokio::{
 };
 
 use super::{client::stamp, link::Link, programs::Programs, wire};
-use crate::{
-    edge::PeerUser,
-    mcp::{Framing, Outbox},
-    transport::TransportContext,
-};
+use crate::{edge::PeerUser, transport::TransportContext};
+use api::mcp::{Framing, Outbox};
 
 /// Connections at once. Each may hold a line of 1 MiB.
 const CONNECTIONS_MAX: usize = 64;

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::mcp::lines::{LineDecoder, LineEvent};
+use api::mcp::lines::{LineDecoder, LineEvent};
 
 const REGISTER: &str = r#"{"id":"6a0b5f0e-6ae6-4d6f-8a8f-0a5c1a4f2b11","type":"register","clientId":"0b1f6a52-8c47-4f3a-9d51-1f0a3a9f7c02","clientType":"mcp-server","timestamp":1763990000000,"data":{}}"#;
 const HEARTBEAT: &str =

@@ -9,10 +9,8 @@ use tokio::{
 };
 
 use super::refusal::Refusal;
-use crate::{
-    mcp::{Outbox, outbox::ANSWER_BYTES_MAX, owned_frame::OwnedFrame},
-    transport::inbound::INBOUND_TOTAL_TIMEOUT,
-};
+use crate::transport::inbound::INBOUND_TOTAL_TIMEOUT;
+use api::mcp::{Outbox, outbox::ANSWER_BYTES_MAX, owned_frame::OwnedFrame};
 
 /// Bytes of requests that a session has not handled yet. Further requests wait; a longer one waits until the queue is
 /// empty.
@@ -123,7 +121,7 @@ mod tests {
     use tokio::task::unconstrained;
 
     use super::*;
-    use crate::mcp::rpc::Incoming;
+    use api::mcp::rpc::Incoming;
 
     fn frame(text_len: usize, permit: CommandPermit) -> SessionCommand {
         SessionCommand::Frame {

@@ -15,13 +15,13 @@ use super::{
     refusal::Refusal,
     sessions::{HttpSession, HttpSessions},
 };
-use crate::{
+use crate::transport::{SocketState, TransportContext};
+use api::{
     auth::Identity,
     mcp::{
         Exposure,
         rpc::{INVALID_REQUEST, RpcError},
     },
-    transport::{SocketState, TransportContext},
 };
 
 /// A `GET` here without a session opens an HTTP+SSE stream of 2024-11-05, for any version that the client names.

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::refusal::Refusal;
-use crate::mcp::{
+use api::mcp::{
     mirrored::{self, MirroredParameter},
     rpc::{self, HEADER_MISMATCH, INVALID_REQUEST, METHOD_NOT_FOUND, Params, RpcError},
     tools,

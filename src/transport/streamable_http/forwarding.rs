@@ -1,7 +1,7 @@
 //! Forwards a request to the replica that owns its session or task, and passes the response back.
 //!
 //! The id of a session or task names the replica that made it, and the storage knows each replica's HTTP address. So a
-//! load balancer may send each request to any replica. A session has one [`Peer`](crate::mcp::Peer), at one replica,
+//! load balancer may send each request to any replica. A session has one [`Peer`](api::mcp::Peer), at one replica,
 //! wherever its requests arrive: its streams, answers, cancellations and subscriptions end with that replica.
 
 use std::{
@@ -35,13 +35,13 @@ use super::{
     refusal::Refusal,
     sessions::{self, not_found},
 };
-use crate::{
+use crate::transport::{
+    OpenResponse, SocketState, body,
+    replica_client::{FORWARDED, connect, end_to_end_headers, forwarded_head, send_request},
+};
+use api::{
     budget::Reservation,
     mcp::{located_id, rpc},
-    transport::{
-        OpenResponse, SocketState, body,
-        replica_client::{FORWARDED, connect, end_to_end_headers, forwarded_head, send_request},
-    },
 };
 
 /// After this replica started to stop: how long its callers still wait for another replica. Then the request is

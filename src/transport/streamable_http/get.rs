@@ -15,10 +15,8 @@ use super::{
     sessions::{self, ResumeError},
     streams,
 };
-use crate::{
-    mcp::{Framing, Peer},
-    transport::TransportContext,
-};
+use crate::transport::TransportContext;
+use api::mcp::{Framing, Peer};
 
 /// Serves one GET: the stream of a session, or the rest of a resumed stream.
 ///

@@ -1,7 +1,7 @@
 //! MCP over Streamable HTTP at `/mcp`, both eras on one endpoint. `/sse` is the same endpoint, under the path that
 //! clients of 2024-11-05 expect.
 //!
-//! A modern request (2026-07-28, with `_meta`) is stateless: its [`Peer`](crate::mcp::Peer) lives as long as the
+//! A modern request (2026-07-28, with `_meta`) is stateless: its [`Peer`](api::mcp::Peer) lives as long as the
 //! response. An `initialize` (2025-11-25 and before) opens an `HttpSession`, whose peer runs in a task until the
 //! session is deleted or times out; answers go to the HTTP requests that asked, everything else to the stream of its
 //! `GET`. A `GET` without a session is a client of 2024-11-05 (HTTP+SSE transport), which gets all answers there.

@@ -6,7 +6,7 @@ use actix_web::http::{
 };
 
 use super::refusal::Refusal;
-use crate::mcp::{
+use api::mcp::{
     ResponseForm,
     rpc::{INVALID_REQUEST, RpcError},
 };

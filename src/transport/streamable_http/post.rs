@@ -23,7 +23,8 @@ use super::{
     response::{Driver, ResponseWriter},
     sessions::{self, HttpSession, HttpSessions},
 };
-use crate::{
+use crate::transport::{TransportContext, body};
+use api::{
     auth::Identity,
     budget::Reservation,
     mcp::{
@@ -34,9 +35,8 @@ use crate::{
         version::RequestMeta,
     },
     problem::Problem,
-    telemetry,
-    transport::{TransportContext, body},
 };
+use common::telemetry;
 
 /// Serves one POST: a message or a batch.
 ///

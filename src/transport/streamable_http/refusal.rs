@@ -10,10 +10,8 @@ use actix_web::{
     },
 };
 
-use crate::{
-    mcp::rpc::{self, INVALID_REQUEST, RpcError},
-    transport::body::BodyError,
-};
+use crate::transport::body::BodyError;
+use api::mcp::rpc::{self, INVALID_REQUEST, RpcError};
 
 /// Why a request is not served: an HTTP status with a JSON-RPC error as the body.
 pub struct Refusal {

@@ -10,7 +10,7 @@ use std::{
 
 use actors::model::ProjectId;
 
-use crate::budget::{Budget, Reservation};
+use api::budget::{Budget, Reservation};
 
 /// Bytes of all logs of the process.
 const LOGS_BYTES_MAX: usize = 32 * 1024 * 1024;

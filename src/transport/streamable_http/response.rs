@@ -36,13 +36,13 @@ use super::{
     sessions::{HttpSession, HttpSessions, Resumption},
     streams::{EventStream, priming_event},
 };
-use crate::{
+use crate::transport::{ConnectionPermit, Connections, LONG_ANSWER_LEN_MIN, SocketState, TransportContext};
+use api::{
     auth::Identity,
     mcp::{
         Outbox, Peer, ResponseForm, WriteMarks,
         outbox::{ROOM_CHECK_INTERVAL, ResponseStart},
     },
-    transport::{ConnectionPermit, Connections, LONG_ANSWER_LEN_MIN, SocketState, TransportContext},
 };
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");

@@ -31,7 +31,7 @@ use super::{
     replay_logs::{LogOwner, ReplayLogs},
     streams::{EventId, EventStream, StreamContext},
 };
-use crate::{
+use api::{
     auth::Identity,
     mcp::{
         Exposure, Framing, Outbox, Peer, ReplyRoute, ResponseForm, located_id,

@@ -11,7 +11,7 @@ use actix_web::web::{Bytes, BytesMut};
 use actors::{model::ProjectId, session::CloseReason};
 
 use super::replay_logs::{LogEntry, LogLocation, LogOwner, ReplayLogs, STREAM_OVERHEAD_BYTES};
-use crate::mcp::{Outbox, RetentionCounter, WriteMarks};
+use api::mcp::{Outbox, RetentionCounter, WriteMarks};
 
 /// Bytes of one stream that can be replayed.
 const LOG_BYTES_MAX: usize = 256 * 1024;
@@ -261,7 +261,8 @@ pub fn priming_event(stream: u64) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{mcp::Framing, transport::streamable_http::sessions::HttpSession};
+    use crate::transport::streamable_http::sessions::HttpSession;
+    use api::mcp::Framing;
 
     fn stream_of(number: u64, frames: &[&str]) -> Arc<EventStream> {
         let framing = Framing::Events { stream: Some(number) };

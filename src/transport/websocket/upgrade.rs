@@ -16,12 +16,14 @@ use futures_util::SinkExt;
 
 use super::{frame::Decoder, wire::WebSocketWire};
 use crate::{
+    edge,
+    transport::{LastingConnection, Socket, TransportContext},
+};
+use api::{
     auth::{Credentials, Identity},
     budget::Reservation,
-    edge,
     mcp::{Exposure, Framing, Peer},
     problem::{self, Problem},
-    transport::{LastingConnection, Socket, TransportContext},
 };
 
 /// Serves one upgrade request: answers with a refusal, or starts the connection's task.

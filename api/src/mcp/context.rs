@@ -1,0 +1,369 @@
+//! What the calls of one peer share: the caller, its session, its limits, its running calls, and the way to answer.
+
+use std::{
+    cell::{Cell, RefCell},
+    future::Future,
+    panic::AssertUnwindSafe,
+    rc::Rc,
+    sync::Arc,
+};
+
+use actors::{
+    model::{BrokerError, SessionId, TraceContext},
+    project::{ProjectHandle, Registration},
+    session::{AgentInfo, Connection, Member, ReadAt},
+};
+use futures_util::FutureExt;
+
+use super::{
+    binding::{Binding, PeerKind},
+    calls::Calls,
+    client_requests::ClientRequests,
+    exposure::Exposure,
+    legacy::LegacyState,
+    limits::Limits,
+    logging::Level,
+    outbox::Outbox,
+    pending_receive::{HandedOver, PendingReceive},
+    reply::{ReplyTo, ResultForm, ToolResult, UnreadCount, write_call_result, write_tool_result},
+    rpc::{INTERNAL_ERROR, RpcError},
+    service::Service,
+    subscriptions::{Notifier, Subscriptions},
+    tasks::Task,
+    version::ClientInfo,
+};
+use crate::{auth::Identity, budget::WorkerTime};
+use common::refusal::error_object;
+
+/// What the calls of one peer share.
+pub struct PeerContext {
+    /// The caller.
+    pub identity: Arc<Identity>,
+    /// The caller's project.
+    pub project: ProjectHandle,
+    /// The output of the peer.
+    pub outbox: Arc<Outbox>,
+    /// What all peers share.
+    pub service: Arc<Service>,
+    /// How long the peer lasts.
+    pub kind: PeerKind,
+    /// What the client is shown.
+    pub exposure: Exposure,
+    /// What the project uses of the worker.
+    pub worker_time: WorkerTime,
+    /// Bytes of the requests to backends that are open.
+    pub forwarded_bytes: Cell<usize>,
+    /// Tells a legacy client of changed lists.
+    pub list_notifier: RefCell<Option<Notifier>>,
+    /// The calls that run beside the reading of frames.
+    pub calls: Rc<Calls>,
+    /// The session that the peer acts as.
+    pub binding: Binding,
+    /// The limits on what the peer may send.
+    pub limits: Limits,
+    /// What a legacy client agreed.
+    pub legacy: LegacyState,
+    /// The requests to the client that wait for its response.
+    pub client_requests: ClientRequests,
+    /// The subscriptions; after a change, [`Self::apply_subscriptions`] is due.
+    pub subscriptions: RefCell<Subscriptions>,
+    client: RefCell<Option<Rc<ClientInfo>>>,
+    read_at: Cell<ReadAt>,
+    http_trace: RefCell<Option<Arc<TraceContext>>>,
+    /// The log says at level info that an agent joined by this connection.
+    has_logged_agent: Cell<bool>,
+}
+
+impl PeerContext {
+    /// The context of a new peer.
+    pub fn new(
+        identity: Arc<Identity>,
+        outbox: Arc<Outbox>,
+        service: Arc<Service>,
+        kind: PeerKind,
+        exposure: Exposure,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            worker_time: WorkerTime::of(identity.project.id()),
+            project: identity.project.clone(),
+            calls: Calls::new(Arc::clone(&outbox), service.progress_interval),
+            binding: Binding::new(kind),
+            limits: Limits::new(Arc::clone(&identity), kind == PeerKind::Connection),
+            legacy: LegacyState::default(),
+            client_requests: ClientRequests::default(),
+            subscriptions: RefCell::default(),
+            client: RefCell::default(),
+            read_at: Cell::default(),
+            http_trace: RefCell::default(),
+            has_logged_agent: Cell::default(),
+            identity,
+            outbox,
+            service,
+            kind,
+            exposure,
+            forwarded_bytes: Cell::default(),
+            list_notifier: RefCell::default(),
+        })
+    }
+
+    /// When the frame that is handled now was read.
+    pub fn read_at(&self) -> ReadAt {
+        self.read_at.get()
+    }
+
+    /// Sets when the frame that is handled next was read.
+    pub fn set_read_at(&self, read_at: ReadAt) {
+        self.read_at.set(read_at);
+    }
+
+    /// The trace of the HTTP request that brought the frame that is handled now.
+    pub fn http_trace(&self) -> Option<Arc<TraceContext>> {
+        self.http_trace.borrow().clone()
+    }
+
+    /// Sets the trace of the HTTP request that brought the frame that is handled next.
+    pub fn set_http_trace(&self, trace: Option<Arc<TraceContext>>) {
+        self.http_trace.replace(trace);
+    }
+
+    /// The client's name and version, if it has told them.
+    pub fn client(&self) -> Option<Rc<ClientInfo>> {
+        self.client.borrow().clone()
+    }
+
+    /// Sets the client's name and version.
+    pub fn set_client(&self, client: Option<ClientInfo>) {
+        self.client.replace(client.map(Rc::new));
+    }
+
+    // Answers
+
+    /// Answers a `tools/call`.
+    pub fn answer(&self, to: &ReplyTo, result: Result<ToolResult, BrokerError>) {
+        self.answer_receive(to, result, None);
+    }
+
+    /// As [`Self::answer`]; the response completes a receive if one is given.
+    pub fn answer_receive(
+        &self,
+        to: &ReplyTo,
+        result: Result<ToolResult, BrokerError>,
+        receive: Option<PendingReceive>,
+    ) {
+        match result {
+            Ok(result) => self.send_result(to, result, receive),
+            Err(error) => self.refuse(to, &error),
+        }
+    }
+
+    fn send_result(&self, to: &ReplyTo, result: ToolResult, receive: Option<PendingReceive>) {
+        let ToolResult { text, form, notices } = result;
+        let notices = notices.map(|notices| HandedOver::Notices(Arc::new(notices)));
+        if let Some(notices) = &notices {
+            // A transport looks closely at the fate of answers that are recorded.
+            self.calls.record_receive(to, notices.clone());
+        }
+        let handed_over = receive.map(HandedOver::Received).or(notices);
+        match form {
+            ResultForm::Whole => to.raw_result_with_receive(&self.outbox, &text, handed_over),
+            form => self.send_tool_result(to, &text, form, false, handed_over),
+        }
+    }
+
+    /// Answers a `tools/call` that failed inside the tool.
+    pub fn refuse(&self, to: &ReplyTo, error: &BrokerError) {
+        to.trace_failure(error.code());
+        let object = error_object(error);
+        to.log(&self.outbox, Level::Warning, "tools", &object);
+        let ToolResult { text, form, .. } = object.into();
+        self.send_tool_result(to, &text, form, true, None);
+    }
+
+    fn send_tool_result(
+        &self,
+        to: &ReplyTo,
+        object: &[u8],
+        form: ResultForm,
+        is_error: bool,
+        receive: Option<HandedOver>,
+    ) {
+        self.identity.charge_answer(object.len());
+        let waiting = |member: &Arc<Member>| UnreadCount::Of(member.shared.waiting());
+        let unread = match &to.acts_as {
+            Some(member) => Some(waiting(member)),
+            None => self.binding.with_member(waiting),
+        };
+        let unread = match unread.unwrap_or(UnreadCount::NoSession) {
+            UnreadCount::Of(unread) if form == ResultForm::ExactText => UnreadCount::BesideText(unread),
+            unread => unread,
+        };
+        let mut out = Vec::with_capacity(object.len() * 2 + 256);
+        write_tool_result(&mut out, to, object, is_error, unread);
+        to.send_with_receive(&self.outbox, &out, receive);
+    }
+
+    // The end of calls
+
+    /// Ends the waiting calls of this exchange, or of all, because the broker stops: each gets the response it has so
+    /// far, or a refusal. True once no call is left.
+    pub fn end_waiting_calls(&self, exchange: Option<&Outbox>) -> bool {
+        let ended = self.calls.end_waiting(exchange);
+        if ended.is_empty() {
+            return !self.calls.is_running(exchange);
+        }
+        for (to, response) in ended {
+            match response {
+                Some(response) => to.send(&self.outbox, &response),
+                None => self.refuse(&to, &BrokerError::unavailable()),
+            }
+        }
+        // The answer of a JSON-RPC batch is sent when its last call is dropped, which the next poll observes.
+        self.calls.wake();
+        false
+    }
+
+    /// The reader of this exchange has left: its receives end, and a client that reconnects for their answers gets a
+    /// refusal.
+    pub fn drop_exchange(&self, exchange: &Outbox) {
+        for to in self.calls.end_receives_of(exchange) {
+            self.refuse(&to, &BrokerError::unavailable());
+        }
+    }
+
+    // The session
+
+    /// The connection that a session registered by this peer gets.
+    pub fn connection(&self) -> Option<Arc<dyn Connection>> {
+        (self.kind != PeerKind::Stateless).then(|| Arc::clone(&self.outbox) as _)
+    }
+
+    /// Registers a session without a name for this connection.
+    ///
+    /// # Errors
+    /// As [`ProjectHandle::register`].
+    pub async fn register_unnamed_session(&self) -> Result<(), BrokerError> {
+        let registration = Registration {
+            owner: self.identity.owner().clone(),
+            connection: self.connection(),
+            ..Registration::default()
+        };
+        let registered = self.project.register(registration).await?;
+        self.log_joined(&registered.member, registered.resumed);
+        self.bind_session(registered.member);
+        Ok(())
+    }
+
+    /// Registers a session without a name for this stateless request, whose connection it has until the response has ended.
+    ///
+    /// # Errors
+    /// As [`ProjectHandle::register`].
+    pub async fn register_for_request(&self) -> Result<Arc<Member>, BrokerError> {
+        let registration = Registration {
+            owner: self.identity.owner().clone(),
+            ..Registration::default()
+        };
+        let member = self.project.register(registration).await?.member;
+        self.log_joined(&member, false);
+        self.binding.set_member(Arc::clone(&member));
+        self.binding.bind_stateless(&self.project, &self.outbox, true);
+        Ok(member)
+    }
+
+    /// Acts as this session, which has been registered for this connection.
+    pub fn bind_session(&self, member: Arc<Member>) {
+        self.binding.bind_registered(member);
+        self.apply_subscriptions();
+    }
+
+    /// Logs which agent acts as a session from now on. The session's actor logs the same agent when it leaves.
+    pub fn log_joined(&self, member: &Member, resumed: bool) {
+        let name = member.record.name.as_ref().map_or("", |name| name.as_str());
+        let client = self.client.borrow();
+        let (client, version) = client
+            .as_ref()
+            .map_or(("", ""), |client| (&client.name, &client.version));
+        *member.shared.agent() = AgentInfo {
+            project: Some(self.project.id().clone()),
+            name: member.record.name.clone(),
+            client: (*client).into(),
+            client_version: (*version).into(),
+        };
+        if self.has_logged_agent.replace(true) {
+            // One connection may register any number of sessions.
+            tracing::debug!(session = %member.record.id, resumed, "the agent registered another session");
+            return;
+        }
+        // Callers choose these texts; escaping keeps control characters away from terminals.
+        tracing::info!(
+            project = %self.project.id(),
+            session = %member.record.id,
+            name = %name.escape_debug(),
+            client = %client.escape_debug(),
+            client_version = %version.escape_debug(),
+            resumed,
+            "an agent joined"
+        );
+    }
+
+    /// Restores the binding of a client that has returned after the broker closed its outbox.
+    pub fn resume(&self) {
+        if self.binding.resume(&self.project, &self.outbox) {
+            self.apply_subscriptions();
+        } else {
+            // Its session may have ended meanwhile.
+            self.subscriptions.borrow().acts_as(self.session_id());
+        }
+    }
+
+    /// The session that the peer acts as.
+    pub fn session_id(&self) -> Option<SessionId> {
+        self.binding.with_member(|member| member.record.id)
+    }
+
+    /// Applies the current subscriptions to the outbox and the session.
+    pub fn apply_subscriptions(&self) {
+        self.subscriptions.borrow().acts_as(self.session_id());
+        let legacy_push = self.legacy.push().filter(|_| self.binding.has_push_stream());
+        let effective = self.subscriptions.borrow().effective(legacy_push);
+        let message = effective.to_subscribe(self.outbox.id());
+        self.outbox.configure(effective.push_frame, effective.inbox_frames);
+        self.binding.subscribe(&self.project, message);
+    }
+
+    // Tasks
+
+    /// Makes a task of a request and answers the request with it. `None` if the caller accepts no tasks or there is no
+    /// room.
+    pub fn become_task(&self, to: &ReplyTo) -> Option<Arc<Task>> {
+        if !to.takes_tasks {
+            return None;
+        }
+        let task = self.service.tasks.create(&self.identity)?;
+        to.raw_result(&self.outbox, &task.created_result());
+        Some(task)
+    }
+
+    /// Runs a call as a task. The messages of `receive` return to the inbox unless the result is fetched.
+    pub fn run_as_task(
+        &self,
+        task: &Arc<Task>,
+        receive: Option<PendingReceive>,
+        call: impl Future<Output = Result<ToolResult, BrokerError>> + 'static,
+    ) {
+        if let Some(receive) = receive {
+            self.service.tasks.add_receive(task, receive);
+        }
+        let running = Arc::clone(task);
+        let runner = actix_rt::spawn(async move {
+            let (object, is_error) = match AssertUnwindSafe(call).catch_unwind().await {
+                Ok(Ok(answer)) => (answer.text, false),
+                Ok(Err(error)) => (ToolResult::from(error_object(&error)).text, true),
+                Err(_) => return running.fail(RpcError::new(INTERNAL_ERROR, "Internal error")),
+            };
+            let mut result = Vec::with_capacity(object.len() * 2 + 256);
+            write_call_result(&mut result, true, &object, is_error, UnreadCount::Unknown);
+            running.complete(result);
+        });
+        task.set_runner(runner.abort_handle());
+    }
+}

@@ -1,0 +1,242 @@
+//! The methods of MCP: which exist, in which era, and what each does.
+
+mod backend_updates;
+mod handshake;
+mod implicit_session;
+mod introduction;
+mod methods;
+mod read_resource;
+mod shared_lists;
+mod subscribe;
+mod task_methods;
+mod tool_calls;
+
+use std::rc::Rc;
+
+use actors::{
+    gateway::ListKind,
+    model::{Scope, SessionName},
+    project::Lookup,
+};
+use serde_json::{Value, json};
+
+#[cfg(feature = "conformance-fixtures")]
+use super::fixtures;
+use super::{
+    binding::PeerKind,
+    call_trace::{CallTrace, RequestNames},
+    completions,
+    context::PeerContext,
+    forwarding,
+    handshake::{check_is_object, check_params},
+    prompts,
+    read_batch::ReadBatch,
+    reply::{ReplyTo, with_era_members},
+    rpc::{self, INVALID_PARAMS, Incoming, Params, RpcError},
+    tools,
+    version::Era,
+};
+use common::json::scan::{self, ScanError};
+use methods::Method;
+
+/// Serves one request with a frame of `len` bytes. Returns false if it was not JSON.
+pub(super) fn handle_request(
+    batch: &mut ReadBatch,
+    mut to: ReplyTo,
+    method: &str,
+    params: Params<'_>,
+    len: usize,
+) -> bool {
+    to.trace = begin_trace(&batch.context, method, &params);
+    let trace = to.trace.clone();
+    let _entered = trace.as_ref().map(|trace| trace.enter());
+    let Err(error) = serve(batch, &mut to, method, params, len) else {
+        return true;
+    };
+    to.trace_failure("json_rpc_error");
+    let is_json = error.code != rpc::PARSE_ERROR;
+    to.route
+        .refuse(&batch.context.outbox, is_json.then_some(&*to.id), &error);
+    is_json
+}
+
+/// Begins the trace of a request, if it has one.
+fn begin_trace(context: &PeerContext, method: &str, params: &Params<'_>) -> Option<Rc<CallTrace>> {
+    let http = context.http_trace();
+    CallTrace::begin(http.as_deref(), context.project.id(), params, || {
+        let method = Method::parse(method);
+        let tool = params.named().filter(|_| method == Some(Method::CallTool));
+        RequestNames {
+            method: method.map(Method::name),
+            tool: tool.and_then(|name| Some(tools::find(&name)?.name)),
+        }
+    })
+}
+
+fn serve(
+    batch: &mut ReadBatch,
+    to: &mut ReplyTo,
+    method: &str,
+    mut params: Params<'_>,
+    len: usize,
+) -> Result<(), RpcError> {
+    // Counted before all checks, because a refused request costs the broker as much.
+    let taken = batch.context.limits.take_request(to.route.is_batch(), len);
+    to.route.check_room()?;
+    check_is_object(&params)?;
+    let Some(era) = handshake::resolve_era(batch, to, method, &params)? else {
+        return Err(RpcError::new(
+            INVALID_PARAMS,
+            "neither initialized (2025-11-25 and before) nor a request with the _meta of 2026-07-28",
+        ));
+    };
+    let known = Method::parse(method);
+    if let Err(error) = taken {
+        if known == Some(Method::CallTool) {
+            batch.context.refuse(to, &error);
+            return Ok(());
+        }
+        return Err(RpcError::refused(&error));
+    }
+    if let Some(route) = forwarding::find_route(&batch.context, method, &params)? {
+        return forwarding::forward(&batch.context, to, &params, &era, route);
+    }
+    if known == Some(Method::CallTool) {
+        return tool_calls::call_tool(batch, to, &mut params, &era);
+    }
+    check_params(method, &params)?;
+    #[cfg(feature = "conformance-fixtures")]
+    if method == "prompts/get"
+        && let Some(prompt) = fixtures::prompts::find(&params)
+    {
+        return tool_calls::start_interactive(batch, to, method, &params, &era, prompt);
+    }
+    match known {
+        Some(known) => serve_method(batch, to, known, method, &params, &era),
+        None => Err(RpcError::method_not_found(method)),
+    }
+}
+
+fn serve_method(
+    batch: &mut ReadBatch,
+    to: &mut ReplyTo,
+    known: Method,
+    method: &str,
+    params: &Params<'_>,
+    era: &Era,
+) -> Result<(), RpcError> {
+    if !batch.context.exposure.has_own() && !known.is_served_for_backends() {
+        return Err(RpcError::method_not_found(method));
+    }
+    let context = &batch.context;
+    let result = match (known, era) {
+        (Method::Ping, Era::Legacy) => json!({}),
+        (Method::Initialize, Era::Legacy) => handshake::initialize(context, params)?,
+        (Method::SetLogLevel, Era::Legacy) => handshake::set_log_level(context, params)?,
+        (Method::Discover, Era::Modern { .. }) => introduction::discover(context),
+        (Method::ListTools | Method::ListResources | Method::ListResourceTemplates | Method::ListPrompts, _) => {
+            return list(context, to, method, params);
+        }
+        (Method::GetPrompt, _) => {
+            let name = context
+                .binding
+                .with_member(|member| member.record.name.clone())
+                .flatten();
+            prompts::get(&context.project, name.as_ref().map(SessionName::as_str), params)?
+        }
+        (Method::Complete, _) => completions::complete(&context.project, context.session_id(), params.parse()?)?,
+        (Method::ReadResource, _) => return read_resource::read_resource(batch, to, params),
+        (Method::Subscribe, Era::Legacy) => return subscribe::subscribe(batch, to, params),
+        (Method::Unsubscribe, Era::Legacy) => return subscribe::unsubscribe(batch, to, params),
+        (Method::GetTask | Method::UpdateTask | Method::CancelTask, Era::Modern { .. }) => {
+            return task_methods::handle_task(&batch.context, to, known.name(), params, era);
+        }
+        (Method::Listen, Era::Modern { capabilities }) => return subscribe::listen(batch, to, params, capabilities),
+        _ => return Err(RpcError::method_not_found(method)),
+    };
+    respond(context, to, result);
+    Ok(())
+}
+
+/// Serves a method that lists something.
+fn list(context: &Rc<PeerContext>, to: &ReplyTo, method: &str, params: &Params<'_>) -> Result<(), RpcError> {
+    if let (Some(backends), Some(kind)) = (forwarding::lists_of(context), ListKind::of_method(method)) {
+        return shared_lists::serve(context, to, kind, params, backends);
+    }
+    let audience = shared_lists::audience_of(context);
+    let list = audience.list(method, params, to.modern);
+    let list = list.unwrap_or_else(|| Err(RpcError::method_not_found(method)))?;
+    to.raw_result(&context.outbox, &list);
+    Ok(())
+}
+
+fn respond(context: &PeerContext, to: &ReplyTo, result: Value) {
+    to.result(&context.outbox, &with_era_members(result, to.modern));
+}
+
+/// Serves one notification. Notifications have no answer.
+pub(super) fn handle_notification(batch: &mut ReadBatch, method: &str, params: &Params<'_>) {
+    batch.context.limits.take_notification();
+    match Method::parse(method) {
+        Some(Method::Cancelled) => cancelled(batch, params.text),
+        Some(Method::Acknowledged) => acknowledged(&batch.context, params.text),
+        _ => {}
+    }
+}
+
+fn cancelled(batch: &mut ReadBatch, params: Option<&str>) {
+    let mut id = None;
+    let Some(params) = params else { return };
+    let scanned = scan::members::<ScanError>(params, |key, value| {
+        if key == "requestId" {
+            id = Some(value);
+        }
+        Ok(())
+    });
+    let (Ok(()), Some(id)) = (scanned, id) else { return };
+    let context = &batch.context;
+    // First, so that a receive of a later frame finds the messages in the inbox.
+    context.calls.release_receive(id);
+    context.calls.cancel(id);
+    let ended = context.subscriptions.borrow_mut().end_listen(id);
+    if ended {
+        context.apply_subscriptions();
+    }
+    batch.withdraw(id);
+}
+
+fn acknowledged(context: &PeerContext, params: Option<&str>) {
+    let Some(params) = params else { return };
+    if context.identity.check_scope(Scope::Member).is_err() {
+        return;
+    }
+    let Some((which, session)) = tools::read_acknowledgement(params) else {
+        return;
+    };
+    let project = context.project.clone();
+    // A caller without a connection names its session.
+    let Some(id) = session.filter(|_| context.kind == PeerKind::Stateless) else {
+        context
+            .binding
+            .with_member(|member| project.acknowledge_without_reply(member, which));
+        return;
+    };
+    match project.own_session(id, context.identity.owner()) {
+        Lookup::Ready(Ok(member)) => project.acknowledge_without_reply(&member, which),
+        Lookup::Ready(Err(_)) => {}
+        Lookup::Pending(found) => drop(actix_rt::spawn(async move {
+            if let Ok(member) = found.answer().await {
+                project.acknowledge_without_reply(&member, which);
+            }
+        })),
+    }
+}
+
+/// Whether a frame, or an element of a batch, receives messages.
+pub(super) fn receives_messages(frame: &str) -> bool {
+    match rpc::parse(frame) {
+        Ok(Incoming::Request { params, .. }) => params.named().is_some_and(|name| tools::receives_messages(&name)),
+        Ok(Incoming::Batch(frames)) => frames.into_iter().any(receives_messages),
+        _ => false,
+    }
+}

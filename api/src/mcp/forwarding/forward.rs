@@ -1,0 +1,167 @@
+//! Begins a call of a backend: what it needs of its caller, and what its caller has brought.
+
+use std::rc::Rc;
+
+use actors::{
+    gateway::{CallOutcome, ParkedCall},
+    model::BackendFailure,
+};
+use serde_json::{Map, Value, json};
+use tokio::sync::Notify;
+
+use super::{
+    asking::{Brought, States, carried_capabilities, parked_key},
+    call::{OpenCall, RunningCall},
+    held_bytes::HeldBytes,
+    owner::learner_of,
+    question::{check_opened, may_ask, profile_of},
+    record::CallRecord,
+    request::{ForwardedRequest, Input},
+    route::Route,
+};
+use crate::mcp::{
+    calls::ShutdownBehaviour,
+    context::PeerContext,
+    reply::ReplyTo,
+    request_state::invalid_state,
+    rpc::{Params, RpcError},
+    tasks,
+    version::Era,
+};
+use common::json::scan;
+
+/// Forwards a request to its backend, and answers it beside the reading of further frames.
+///
+/// # Errors
+/// The params are not JSON.
+pub fn forward(
+    context: &Rc<PeerContext>,
+    to: &ReplyTo,
+    params: &Params<'_>,
+    era: &Era,
+    route: Route,
+) -> Result<(), RpcError> {
+    if !context.calls.has_free_slot() {
+        let backend = route.backend.name.to_string();
+        context.refuse(to, &BackendFailure::TooManyCalls { backend }.into());
+        return Ok(());
+    }
+    params.text.map_or(Ok(()), scan::check)?;
+    let capabilities = capabilities_for(context, to, era, &route);
+    let mut record = CallRecord::begin(context, &route, to.trace.as_deref());
+    let trace = record.trace(to.trace.as_deref());
+    let request = ForwardedRequest::new(
+        route.method,
+        route.replaced.clone(),
+        params,
+        context.client(),
+        trace.as_ref(),
+    )?
+    .for_caller(&capabilities, to.log_level);
+    let Some(held) = HeldBytes::take(context, request.len()) else {
+        let failure = BackendFailure::Busy {
+            backend: route.backend.name.to_string(),
+            reason: "the open calls of this connection hold too many bytes",
+        };
+        context.refuse(to, &failure.into());
+        return Ok(());
+    };
+    let resumed = brought_by(context, to, &route, &request)?;
+    if let Some(parked) = &resumed {
+        record.resumes(&parked.entry);
+    }
+    let hurry = Rc::<Notify>::default();
+    record.ends_as(CallOutcome::Cancelled);
+    // In a box, because the task that it becomes a part of is moved several times.
+    let call = Box::new(RunningCall {
+        context: Rc::clone(context),
+        to: to.clone(),
+        record,
+        route,
+        request,
+        profile: profile_of(&capabilities),
+        learner: learner_of(context),
+        capabilities,
+        _held: held,
+        hurry: Rc::clone(&hurry),
+    });
+    let opened = match resumed {
+        Some(parked) if parked.questions.is_empty() => Some(OpenCall {
+            era: parked.call.link().era(),
+            call: parked.call,
+        }),
+        Some(parked) => {
+            call.park(parked);
+            return Ok(());
+        }
+        // Sent now if that is possible, so that the requests of one read keep their order.
+        None => call.open_now(),
+    };
+    // The backend's own progress is passed on instead of the broker's.
+    let quiet = ReplyTo {
+        progress: None,
+        ..to.clone()
+    };
+    context
+        .calls
+        .spawn(&quiet, ShutdownBehaviour::Hurry(hurry), async move {
+            call.run(opened).await
+        });
+    Ok(())
+}
+
+/// What the backend is told that the caller can do.
+fn capabilities_for(context: &PeerContext, to: &ReplyTo, era: &Era, route: &Route) -> Map<String, Value> {
+    let mut capabilities = if may_ask(&route.backend) {
+        carried_capabilities(context, era)
+    } else {
+        Map::new()
+    };
+    if to.takes_tasks && (route.method == "tools/call" || route.task.is_some()) {
+        capabilities.insert("extensions".to_owned(), json!({tasks::EXTENSION: {}}));
+    }
+    capabilities
+}
+
+/// The parked call that a modern caller resumes. The backend gets the answers that the caller has brought; the questions
+/// without one stay. What a backend gets back is put into the request.
+fn brought_by(
+    context: &PeerContext,
+    to: &ReplyTo,
+    route: &Route,
+    request: &ForwardedRequest,
+) -> Result<Option<ParkedCall>, RpcError> {
+    let input = request.input();
+    if !to.modern {
+        request.set_input(Input::default());
+        return Ok(None);
+    }
+    if input.state.is_none() {
+        check_opened(&route.backend, &input)?;
+        return Ok(None);
+    }
+    match States::new(context, &route.backend, route.method, request).read(&input)? {
+        Brought::Nothing => Ok(None),
+        Brought::State(state) => {
+            request.set_input(Input {
+                state: Some(state),
+                ..input
+            });
+            Ok(None)
+        }
+        Brought::Parked(id, mut answers) => {
+            let mut parked = route.backend.parked.take(id).ok_or_else(invalid_state)?;
+            let asked = std::mem::take(&mut parked.questions).into_iter().enumerate();
+            for (at, question) in asked {
+                match answers.remove(&parked_key(at)).filter(Value::is_object) {
+                    Some(answer) => {
+                        parked.call.link().note_learnt();
+                        parked.call.link().answer(&question, Ok(&answer.to_string()));
+                    }
+                    None => parked.questions.push(question),
+                }
+            }
+            Ok(Some(parked))
+        }
+    }
+}

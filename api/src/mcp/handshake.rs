@@ -1,0 +1,162 @@
+//! What a client and the broker tell each other first, in both eras. Pure: no connection is changed here.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json, value::RawValue};
+
+use super::{
+    list_changes::LISTS_CHANGE,
+    lists::cacheable_by_all,
+    prompts::quoted,
+    reply::server_info,
+    rpc::{Params, RpcError, shortened},
+    tasks,
+    version::{ClientInfo, MODERN, PUSH_EXTENSION, PushSettings, negotiate_legacy},
+};
+use common::json::scan;
+
+/// What the broker tells a model that has just connected.
+pub const INSTRUCTIONS: &str = include_str!("instructions.txt");
+
+/// Bytes of the params of every method but `tools/call`: they are deserialized as a whole.
+const PARAMS_LEN_MAX: usize = 512 * 1024;
+
+/// The text of the error for a second `initialize`.
+pub const ALREADY_INITIALIZED: &str = "Invalid Request: already initialized";
+
+/// Checks that params are an object.
+///
+/// # Errors
+/// Invalid params.
+pub fn check_is_object(params: &Params<'_>) -> Result<(), RpcError> {
+    match params.text {
+        Some(text) if !text.starts_with('{') => Err(RpcError::invalid_params("params must be an object")),
+        _ => Ok(()),
+    }
+}
+
+/// Checks the params of every method but `tools/call`, which leaves parts of its params to its own parsers.
+///
+/// # Errors
+/// Invalid params if they are too long, a parse error if they are not JSON.
+pub fn check_params(method: &str, params: &Params<'_>) -> Result<(), RpcError> {
+    let Some(text) = params.text else { return Ok(()) };
+    if text.len() > PARAMS_LEN_MAX {
+        return Err(RpcError::invalid_params(format!(
+            "Invalid params: {} takes at most {PARAMS_LEN_MAX} bytes",
+            shortened(method)
+        )));
+    }
+    Ok(scan::check(text)?)
+}
+
+/// What a client says in `initialize`.
+pub struct Introduction {
+    /// The revision that client and broker speak.
+    pub version: &'static str,
+    /// How messages are pushed, if the client takes them.
+    pub push: Option<PushSettings>,
+    /// The capabilities of the client.
+    pub capabilities: Map<String, Value>,
+    /// The client. Only the log shows it, so malformed information is ignored.
+    pub client: Option<ClientInfo>,
+}
+
+impl Introduction {
+    /// Reads the params of `initialize`. A client that `may_be_silent` need not say which revision it speaks.
+    ///
+    /// # Errors
+    /// Invalid params.
+    pub fn parse(params: &Params<'_>, may_be_silent: bool) -> Result<Self, RpcError> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Initialize<'a> {
+            #[serde(borrow)]
+            protocol_version: Option<Cow<'a, str>>,
+            #[serde(default)]
+            capabilities: Map<String, Value>,
+            client_info: Option<&'a RawValue>,
+        }
+        let Initialize {
+            protocol_version,
+            capabilities,
+            client_info,
+        } = params.parse()?;
+        let protocol_version = match protocol_version {
+            Some(version) => version,
+            None if may_be_silent => Cow::default(),
+            None => {
+                return Err(RpcError::invalid_params(
+                    "Invalid params: missing field `protocolVersion`",
+                ));
+            }
+        };
+        Ok(Self {
+            version: negotiate_legacy(&protocol_version),
+            push: PushSettings::parse(capabilities.get("experimental"))?,
+            capabilities,
+            client: client_info.and_then(|client| serde_json::from_str(client.get()).ok()),
+        })
+    }
+}
+
+/// The result of a handshake for an agent that has this name already, which others do not get.
+pub fn with_name(mut result: Value, name: &str) -> Value {
+    let name = quoted(name);
+    let instructions = result["instructions"].as_str().unwrap_or_default();
+    result["instructions"] = json!(format!(
+        "You are {name}: others reach you by this name. To have another one, register it: {name} then still reaches you.\n\n\
+         {instructions}"
+    ));
+    if let Some(scope) = result.get_mut("cacheScope") {
+        *scope = json!("private");
+    }
+    result
+}
+
+/// The result of `initialize` for a revision. `tools_change` says that `notifications/tools/list_changed` may be sent.
+pub fn initialize_result(version: &str) -> Value {
+    json!({
+        "protocolVersion": version,
+        "capabilities": {
+            "tools": {"listChanged": false},
+            "resources": {"subscribe": true, "listChanged": false},
+            "prompts": {"listChanged": false},
+            "completions": {},
+            "logging": {},
+            "experimental": {PUSH_EXTENSION: {}},
+        },
+        "serverInfo": server_info(),
+        "instructions": INSTRUCTIONS,
+    })
+}
+
+/// The result of a handshake that says that the lists change while the broker runs.
+pub fn with_changing_lists(mut result: Value) -> Value {
+    for list in ["tools", "prompts", "resources"] {
+        result["capabilities"][list]["listChanged"] = json!(true);
+    }
+    result
+}
+
+/// The result of `server/discover`.
+pub fn discover_result() -> Value {
+    let lists = if LISTS_CHANGE {
+        json!({"listChanged": true})
+    } else {
+        json!({})
+    };
+    cacheable_by_all(json!({
+        "supportedVersions": [MODERN],
+        "capabilities": {
+            "tools": lists,
+            "resources": {"subscribe": true},
+            "prompts": lists,
+            "completions": {},
+            "logging": {},
+            "extensions": {PUSH_EXTENSION: {}, tasks::EXTENSION: {}},
+        },
+        "instructions": INSTRUCTIONS,
+    }))
+}

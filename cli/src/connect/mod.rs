@@ -1,0 +1,343 @@
+//! `connect`: the stdio front of an agent. It holds a connection to the broker of this user, or to the one that `--url`
+//! names.
+
+mod remote;
+
+use std::{ffi::OsString, path::PathBuf, sync::Arc, time::Duration};
+
+use actors::model::SessionName;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+use super::access::{self, BrokerAccess, EnvVars};
+use super::error::CliError;
+use super::flags::{choice, given, text};
+use super::usage_errors::redact_keys;
+use common::config::{self, CODEX_ENV, NAME_ENV, Rule, Span, URL_ENV, WAKE_ENV};
+use common::local::{Instance, LocalPaths, StartPolicy, config_file_of_user};
+use front::{
+    self, Identity, Inbox, Log, Naming, OfferedEra, Options, Pane, Stdout, WakeMode, WakeOptions,
+    dial::{Dial, LocalDial},
+};
+pub use remote::RemoteDial;
+
+/// The name of the command.
+pub const NAME: &str = "connect";
+
+/// The variable of the setting `max_payload_mb`, which a broker that this command starts inherits.
+const PAYLOAD_ENV: &str = "MCP_BROKER_MAX_PAYLOAD_MB";
+/// The default of that setting, and its maximum.
+const PAYLOAD_MB_DEFAULT: usize = 10;
+const PAYLOAD_MB_MAX: usize = 64;
+/// The variable of the setting `gateway_list_wait`, its default and its bounds.
+const LIST_WAIT_ENV: &str = "MCP_BROKER_GATEWAY_LIST_WAIT";
+/// The setting of the broker that chooses which of its tools are listed.
+const TOOLS_ENV: &str = "MCP_BROKER_TOOLS";
+const LIST_WAIT_DEFAULT: Duration = Duration::from_secs(3);
+const LIST_WAIT: Span = Span(Duration::ZERO..=Duration::from_secs(60));
+/// Bytes of the envelope around the largest payload.
+const ENVELOPE_LEN_MAX: usize = 64 * 1024;
+
+const ERAS: [&str; 3] = ["auto", "legacy", "modern"];
+
+const ABOUT: &str = "\
+Connect an agent to the broker: speak MCP on stdin and stdout.
+
+The configuration of an agent needs nothing else:
+
+  {\"mcpServers\": {\"broker\": {\"command\": \"mcp-broker\", \"args\": [\"connect\"]}}}
+
+mcp-broker setup CLIENT writes it. The first agent starts the broker of this user, the others find it, and it ends
+30 minutes after its last use (idle_shutdown). Messages are kept on the disk. When the broker ends or restarts, this command
+goes on, connects again, and brings back the session with its name and inbox. With --url it connects to a shared broker.";
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 the client has ended, 1 failed, 2 wrong command line, or the files of the broker cannot be used.";
+
+/// The command with its help.
+pub fn command() -> Command {
+    let name = format!("Register the agent under this name\n[env: {NAME_ENV}] [default: the agent registers itself]");
+    Command::new(NAME)
+        .about("Connect an agent to the broker: speak MCP on stdin and stdout")
+        .long_about(ABOUT)
+        .arg(text("name", "NAME", "").help(name))
+        .arg(Arg::new("auto-name").long("auto-name").action(ArgAction::SetTrue).help(
+            "Without --name, register the agent under the name of its folder, with a number if another\n\
+                     conversation has that name. A resumed conversation gets its name back",
+        ))
+        .arg(text(
+            "instance",
+            "NAME",
+            "Which broker of this user; dev/NAME is one that mcp-broker dev start has started\n[default: default]",
+        ))
+        .arg(
+            Arg::new("no-start")
+                .long("no-start")
+                .action(ArgAction::SetTrue)
+                .help("Start no broker; calls wait 10 s for one that runs"),
+        )
+        .arg(choice(
+            "era",
+            "ERA",
+            &ERAS,
+            "The revisions of MCP to offer. legacy: up to 2025-11-25; modern: 2026-07-28;\n\
+             auto: all, but legacy to Claude Code\n[default: auto]",
+        ))
+        .arg(choice(
+            "wake",
+            "HOW",
+            &WakeMode::NAMES,
+            "How to wake the idle agent when messages wait. auto: by the inbox of Claude Code or the queue of\n\
+             Codex; channel: by a channel of Claude Code; tmux: by keys for its terminal; off: not\n\
+             [env: MCP_BROKER_WAKE] [default: auto]",
+        ))
+        .arg(text(
+            "wake-tmux",
+            "PANE",
+            "The pane of tmux for --wake tmux, such as %3\n[default: that of TMUX_PANE]",
+        ))
+        .args(broker_flags())
+        .after_help(EXIT_CODES)
+}
+
+/// The flags for a shared broker. Without a URL this command uses the broker of the user.
+fn broker_flags() -> impl Iterator<Item = Arg> {
+    let url = format!(
+        "Address of a shared broker, to use over WebSocket\n[default: the broker of this user] [env: {URL_ENV}]"
+    );
+    access::with_url_help(access::broker_flags(), url)
+}
+
+/// Reads a command line that begins with this command, without the arguments of all others: an agent waits for it. `None`
+/// if it is wrong or asks for help, which the whole command line explains better.
+pub fn matches_alone(args: &[OsString]) -> Option<ArgMatches> {
+    let (first, rest) = args.get(1..)?.split_first()?;
+    if first != NAME {
+        return None;
+    }
+    command().no_binary_name(true).try_get_matches_from(rest).ok()
+}
+
+/// What to connect, and to which broker.
+pub struct Connect {
+    identity: Identity,
+    naming: Naming,
+    era: OfferedEra,
+    wake: WakeOptions,
+    frame_len_max: usize,
+    /// How long the first lists wait for a broker at a URL.
+    list_wait: Duration,
+    broker: Broker,
+}
+
+impl std::fmt::Debug for Connect {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connect")
+            .field("naming", &self.naming)
+            .finish_non_exhaustive()
+    }
+}
+
+enum Broker {
+    Local { instance: Instance, policy: StartPolicy },
+    Remote(BrokerAccess),
+}
+
+/// Reads the arguments. `before` holds the flags that stand before the command.
+///
+/// # Errors
+/// [`CliError::Usage`] with one line for the user.
+pub fn read(matches: &ArgMatches, before: &ArgMatches, env: &EnvVars) -> Result<Connect, CliError> {
+    let usage = |line: String| CliError::Usage(redact_keys(&line));
+    let variable = |name: &str| access::variable(env, name)?.to_str().map(str::to_owned);
+    let levels = [matches, before];
+    // An agent changes its broker by its own entry alone, not by what a person uses at the moment.
+    let is_remote = access::names_broker(levels, env, false).map_err(usage)?;
+    let broker = if is_remote {
+        if let Some(flag) = ["instance", "no-start", "wake", "wake-tmux"]
+            .into_iter()
+            .find(|flag| is_given(matches, flag))
+        {
+            return Err(usage(format!(
+                "--{flag} is for the broker of this user, and --url, --context or a variable names another"
+            )));
+        }
+        Broker::Remote(BrokerAccess::read(levels, env).map_err(usage)?)
+    } else {
+        let instance = given(matches, "instance").map_or(Ok(Instance::default()), |name| {
+            let refused = |allowed| {
+                format!(
+                    "instance = {} (--instance) is not allowed; allowed: {allowed}",
+                    quoted(&name)
+                )
+            };
+            Instance::parse(&name).map_err(refused)
+        });
+        let policy = if matches.get_flag("no-start") {
+            StartPolicy::NoStart
+        } else {
+            StartPolicy::Start
+        };
+        Broker::Local {
+            instance: instance.map_err(usage)?,
+            policy,
+        }
+    };
+    let payload_mb = variable(PAYLOAD_ENV).and_then(|text| text.trim().parse().ok());
+    let payload_mb = if is_remote {
+        PAYLOAD_MB_MAX
+    } else {
+        payload_mb.unwrap_or(PAYLOAD_MB_DEFAULT)
+    };
+    Ok(Connect {
+        naming: read_naming(matches, variable(NAME_ENV)).map_err(usage)?,
+        wake: read_wake(matches, variable).map_err(usage)?,
+        identity: Identity::from_environment(variable, std::env::current_dir().ok()),
+        era: match given(matches, "era").as_deref() {
+            Some("legacy") => OfferedEra::Legacy,
+            Some("modern") => OfferedEra::Modern,
+            _ => OfferedEra::Auto,
+        },
+        list_wait: read_list_wait(variable(LIST_WAIT_ENV)).map_err(usage)?,
+        frame_len_max: payload_mb.clamp(1, PAYLOAD_MB_MAX) * 1024 * 1024 + ENVELOPE_LEN_MAX,
+        broker,
+    })
+}
+
+fn is_given(matches: &ArgMatches, flag: &str) -> bool {
+    matches.value_source(flag) == Some(clap::parser::ValueSource::CommandLine)
+}
+
+fn quoted(text: &str) -> String {
+    config::quoted_value("", text)
+}
+
+fn read_naming(matches: &ArgMatches, variable: Option<String>) -> Result<Naming, String> {
+    let flag = given(matches, "name").map(|name| (name, "--name"));
+    let Some((name, source)) = flag.or(variable.map(|name| (name, NAME_ENV))) else {
+        let is_automatic = matches.get_flag("auto-name");
+        return Ok(if is_automatic {
+            Naming::Automatic
+        } else {
+            Naming::ByAgent
+        });
+    };
+    let refused = |error| format!("name = {} ({source}) is not allowed: {error}", quoted(&name));
+    SessionName::parse(&name).map(Naming::Given).map_err(refused)
+}
+
+fn read_list_wait(text: Option<String>) -> Result<Duration, String> {
+    let Some(text) = text.filter(|text| !text.is_empty()) else {
+        return Ok(LIST_WAIT_DEFAULT);
+    };
+    let refused = |_| {
+        let allowed = LIST_WAIT.allowed();
+        format!(
+            "gateway_list_wait = {} ({LIST_WAIT_ENV}) is not allowed; allowed: {allowed}",
+            quoted(&text)
+        )
+    };
+    LIST_WAIT.parse(&text).map_err(refused)
+}
+
+fn read_wake(matches: &ArgMatches, variable: impl Fn(&str) -> Option<String>) -> Result<WakeOptions, String> {
+    let name = given(matches, "wake").or_else(|| variable(WAKE_ENV).filter(|name| !name.is_empty()));
+    let mode = match name {
+        None => WakeMode::default(),
+        Some(name) => WakeMode::parse(&name).ok_or_else(|| {
+            let names = WakeMode::NAMES.join(", ");
+            format!("wake = {} ({WAKE_ENV}) is not allowed; allowed: {names}", quoted(&name))
+        })?,
+    };
+    let pane = match given(matches, "wake-tmux") {
+        Some(name) => Some(Pane::parse(&name).ok_or_else(|| {
+            format!(
+                "--wake-tmux = {} is not allowed; name a pane as tmux does, such as %3",
+                quoted(&name)
+            )
+        })?),
+        None => variable("TMUX_PANE").and_then(|name| Pane::parse(&name)),
+    };
+    if mode == WakeMode::Tmux && pane.is_none() {
+        return Err("wake = tmux needs a pane: set --wake-tmux, or run in tmux".to_owned());
+    }
+    Ok(WakeOptions {
+        mode,
+        inbox: Inbox::from_environment(&variable),
+        codex: variable(CODEX_ENV)
+            .filter(|program| !program.is_empty())
+            .unwrap_or_else(|| "codex".to_owned())
+            .into(),
+        pane,
+    })
+}
+
+/// Serves the client until it ends.
+///
+/// # Errors
+/// [`CliError::Usage`] when the files of the broker cannot be used, [`CliError::Failed`] when the system refuses a thread or
+/// a descriptor.
+pub fn run(connect: Connect) -> Result<(), CliError> {
+    let failed = |error: std::io::Error| CliError::Failed(format!("the front cannot start: {error}"));
+    // First, so that no other part of the program can write to stdout.
+    let stdout = Stdout::take().map_err(failed)?;
+    let expects_other_lists =
+        matches!(&connect.broker, Broker::Local { instance, .. } if expects_other_lists(instance));
+    let is_remote = matches!(&connect.broker, Broker::Remote(_));
+    let is_named = connect.naming == Naming::Automatic;
+    let (dial, log): (Arc<dyn Dial>, Option<PathBuf>) = match connect.broker {
+        Broker::Local { instance, policy } => {
+            let paths = LocalPaths::of(&instance).map_err(|error| CliError::Usage(error.to_string()))?;
+            check_writable(&paths)?;
+            let log = log_beside(&paths);
+            (Arc::new(LocalDial { paths, policy }), Some(log))
+        }
+        Broker::Remote(access) => {
+            let paths = LocalPaths::of(&Instance::default());
+            (Arc::new(RemoteDial { access }), paths.ok().as_ref().map(log_beside))
+        }
+    };
+    let options = Options {
+        identity: connect.identity,
+        naming: connect.naming,
+        era: connect.era,
+        wake: connect.wake,
+        frame_len_max: connect.frame_len_max,
+        expects_other_lists,
+        list_wait: is_remote.then_some(connect.list_wait),
+        awaits_introduction: expects_other_lists || is_remote || is_named,
+        log: Log::at(log.as_deref()),
+    };
+    match front::run(options, stdout, dial) {
+        Ok(never) => match never {},
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// Whether a broker of this user seems to have backends, or another list of tools than usual. A wrong guess costs a client
+/// that the first lists wait for the broker, or that the front notifies it of changed lists.
+fn expects_other_lists(instance: &Instance) -> bool {
+    if std::env::var_os(TOOLS_ENV).is_some() {
+        return true;
+    }
+    let named = std::env::var_os(config::CONFIG_ENV).map(PathBuf::from);
+    let file = named.or_else(|| config_file_of_user().filter(|_| instance.dev_name().is_none()));
+    let text = file.and_then(|file| std::fs::read_to_string(file).ok());
+    text.is_some_and(|text| ["backends", "tools"].iter().any(|word| text.contains(word)))
+}
+
+/// The log of all fronts, beside that of the broker.
+fn log_beside(paths: &LocalPaths) -> PathBuf {
+    paths.log.with_file_name("connect.log")
+}
+
+/// Checks that a broker can be started or found, before the client is answered.
+fn check_writable(paths: &LocalPaths) -> Result<(), CliError> {
+    let writable = rustix::fs::access(&paths.folder, rustix::fs::Access::WRITE_OK);
+    if paths.socket.exists() {
+        return Ok(());
+    }
+    writable.map_err(|error| {
+        let error = std::io::Error::from(error);
+        CliError::Usage(format!("{} cannot be used: {error}", paths.folder.display()))
+    })
+}

@@ -1,0 +1,217 @@
+//! `console`: the desk of a person in a terminal, where the questions of agents are answered.
+//!
+//! `model` holds what is shown and what keys and the broker change, with `editor` for the texts; `view` draws. They are
+//! pure, and so is `plain`, the same as lines. `feed` asks the broker in threads of its own, over REST and its stream of
+//! events. `terminal` owns the terminal, and runs the loop that joins all of them; [`run`] waits without a timer while
+//! nothing changes.
+
+mod data;
+mod editor;
+mod feed;
+mod lines;
+mod model;
+mod notify;
+mod plain;
+mod settings;
+mod terminal;
+mod view;
+
+use std::io::IsTerminal;
+
+use actors::model::{BrokerError, SessionName};
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+use super::access::{self, BrokerAccess, EnvVars, variable};
+use super::error::CliError;
+use super::flags::{given, many, switch, text};
+use super::output::{EXIT_CODES, Output};
+use super::usage_errors::redact_keys;
+use common::config::{self, NOTIFY_COMMAND_ENV, NOTIFY_TEXT_ENV};
+use common::local::{Instance, LocalPaths};
+use feed::{Caller, Place};
+use model::Options;
+use notify::Notifier;
+pub use settings::Console;
+
+/// The name of the command.
+pub const NAME: &str = "console";
+
+/// The name of a person whom neither a flag nor the system names.
+const HUMAN_DEFAULT: &str = "human";
+
+const ABOUT: &str = "\
+Answer the questions of agents in a terminal.
+
+Agents ask with the tool clarify. The console lists the open questions, the most urgent first, shows one with its options
+and takes the answer, which may have several lines: Enter begins a line, Ctrl-D sends. What is written is kept as a draft at
+the broker, so that neither its restart nor the end of the console loses text. ? shows all keys.
+
+Without --url it uses the broker of this user, and starts it where none runs. With an API key of scope answer the key says
+who answers. --plain writes and reads lines, for pipes and screen readers.";
+
+/// The command with its help.
+pub fn command() -> Command {
+    let name = text("name", "NAME", "")
+        .help("Person who answers\n[default: the person of the key, else the name of the user]");
+    Command::new(NAME)
+        .about("Answer the questions of agents in a terminal")
+        .long_about(ABOUT)
+        .arg(name)
+        .arg(many(
+            "role",
+            "ROLE",
+            "Role of that person, to which questions may be addressed; may be repeated.\nA key has roles of its own",
+        ))
+        .arg(text(
+            "project",
+            "PROJECT",
+            "The project, for a key that may act in several\n[default: that of the key, else default]",
+        ))
+        .arg(switch(
+            "plain",
+            "Lines instead of a screen, for pipes and screen readers",
+        ))
+        .arg(switch("bell", "Ring the bell of the terminal when a question comes"))
+        .arg(
+            Arg::new("mute")
+                .long("mute")
+                .value_name("WHAT")
+                .value_parser(["yaps"])
+                .hide_possible_values(true)
+                .action(ArgAction::Append)
+                .help("Show no yaps: the lines of agents that want no answer\n[allowed: yaps]"),
+        )
+        .arg(text("notify-command", "COMMAND", "").help(format!(
+            "Run this when a question comes, with a title and a text as its last arguments, such as\n\
+             notify-send\n[env: {NOTIFY_COMMAND_ENV}]"
+        )))
+        .arg(
+            Arg::new("notify-text")
+                .long("notify-text")
+                .action(ArgAction::SetTrue)
+                .help(format!(
+                    "Notifications show the question too, not only who asks\n[env: {NOTIFY_TEXT_ENV}=true]"
+                )),
+        )
+        .args(access::with_url_help(
+            access::broker_flags(),
+            format!(
+                "Address of the broker\n[default: the broker of this user, which is started] [env: {}]",
+                config::URL_ENV
+            ),
+        ))
+        .after_help(EXIT_CODES)
+}
+
+/// Reads the arguments. `before` holds the flags that stand before the command.
+///
+/// # Errors
+/// [`CliError::Usage`] with one line for the user.
+pub fn read(matches: &ArgMatches, before: &ArgMatches, env: &EnvVars) -> Result<Console, CliError> {
+    let usage = |line: String| CliError::Usage(redact_keys(&line));
+    if before.get_flag("json") {
+        return Err(usage(
+            "--json is not known before console; see mcp-broker desk list --json".to_owned(),
+        ));
+    }
+    let levels = [matches, before];
+    let access = BrokerAccess::read(levels, env).map_err(usage)?;
+    let place = if access::names_broker(levels, env, true).map_err(usage)? {
+        Place::Given(access)
+    } else {
+        let paths = LocalPaths::of(&Instance::default()).map_err(|error| usage(error.to_string()))?;
+        Place::User {
+            paths: Box::new(paths),
+            access,
+        }
+    };
+    let text = |name: &str| variable(env, name).map(|value| value.to_string_lossy().into_owned());
+    let name = given(matches, "name");
+    if let Some(name) = &name {
+        check_name(name).map_err(usage)?;
+    }
+    let user = user_name(env);
+    let roles = matches.get_many::<String>("role").into_iter().flatten();
+    let project = given(matches, "project");
+    if let Some(project) = project
+        .as_ref()
+        .filter(|project| !project.bytes().all(|byte| byte.is_ascii_graphic()))
+    {
+        let shown = config::quoted_value("", project);
+        return Err(usage(format!(
+            "project = {shown} (--project) is not allowed; allowed: the id of a project"
+        )));
+    }
+    let command = given(matches, "notify-command").or_else(|| text(NOTIFY_COMMAND_ENV));
+    let has_text = matches.get_flag("notify-text") || text(NOTIFY_TEXT_ENV).is_some_and(|text| text == "true");
+    Ok(Console {
+        place,
+        options: Options {
+            human: name.clone().unwrap_or_else(|| user.clone()),
+            project: project.clone(),
+            has_colours: !Output::new(false, false, env).plain,
+            mutes_yaps: matches.contains_id("mute"),
+        },
+        caller: Caller {
+            name,
+            user,
+            roles: roles.cloned().collect(),
+            project,
+        },
+        notifier: Notifier::new(matches.get_flag("bell"), command.as_deref(), has_text, env),
+        is_plain: matches.get_flag("plain"),
+        editor: text("VISUAL")
+            .or_else(|| text("EDITOR"))
+            .unwrap_or_else(|| "vi".to_owned()),
+        term: text("TERM"),
+    })
+}
+
+fn check_name(name: &str) -> Result<(), String> {
+    let refused = |why: BrokerError| {
+        let shown = config::quoted_value("", name);
+        format!("name = {shown} (--name) is not allowed: {why}")
+    };
+    SessionName::parse(name).map(drop).map_err(refused)
+}
+
+fn user_name(env: &EnvVars) -> String {
+    let named = ["USER", "LOGNAME", "USERNAME"].into_iter();
+    let mut named = named.filter_map(|name| variable(env, name)?.to_str());
+    let usable = named.find(|name| check_name(name).is_ok());
+    usable.unwrap_or(HUMAN_DEFAULT).to_owned()
+}
+
+/// Shows the desk until the person quits.
+///
+/// # Errors
+/// [`CliError::Usage`] without a terminal that can show it, [`CliError::Failed`] when the terminal fails,
+/// [`CliError::Signalled`] when a signal ends it.
+pub fn run(console: Console) -> Result<(), CliError> {
+    if console.is_plain {
+        return lines::run(console);
+    }
+    check_terminal(console.term.as_deref())?;
+    terminal::run(console)
+}
+
+/// Refuses what cannot show a screen.
+fn check_terminal(term: Option<&str>) -> Result<(), CliError> {
+    let refuse = |why: &str| {
+        Err(CliError::Usage(format!(
+            "{why}; use mcp-broker console --plain instead"
+        )))
+    };
+    if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+        return refuse("console needs a terminal for its input and its output, and one of them is a pipe or a file");
+    }
+    match term {
+        None | Some("") => refuse("console needs a terminal that can move its cursor, and TERM is not set"),
+        Some("dumb") => refuse("console needs a terminal that can move its cursor, and TERM says dumb"),
+        Some(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -1,0 +1,49 @@
+//! The configuration: whether a start accepts it, and where each value comes from.
+
+use super::{findings::Finding, setup::Setup};
+use common::config::Origin;
+
+/// The name of the check.
+pub const NAME: &str = "configuration";
+
+/// Lists the settings that are not the defaults, and what is probably a mistake.
+pub fn check(setup: &Setup) -> Vec<Finding> {
+    let (config, values) = match &setup.settings {
+        Ok(settings) => settings,
+        Err(error) => {
+            let cure = "correct it; docs/configuration.md lists all settings, as does mcp-broker serve --help";
+            let found = format!("{}: a start is refused: {error}", checked(setup));
+            return vec![Finding::error(NAME, found).cure(cure)];
+        }
+    };
+    let given: Vec<_> = values.iter().filter(|value| value.origin != Origin::Default).collect();
+    let mut findings = vec![Finding::ok(NAME, checked(setup))];
+    findings.push(match given.len() {
+        0 => Finding::ok(NAME, "all settings have their defaults"),
+        len => Finding::ok(
+            NAME,
+            format!(
+                "{len} of {} settings are given, the others have their defaults",
+                values.len()
+            ),
+        ),
+    });
+    findings.extend(given.into_iter().map(|value| {
+        let text = value.value.as_deref().unwrap_or("(empty)");
+        Finding::ok(NAME, format!("{} = {text} (from {})", value.name, value.location()))
+    }));
+    let warned = config
+        .warnings()
+        .into_iter()
+        .map(|warning| Finding::warning(NAME, warning).cure("see docs/configuration.md for the setting that it names"));
+    findings.extend(warned);
+    findings
+}
+
+fn checked(setup: &Setup) -> &'static str {
+    if setup.is_of_user {
+        "these are the settings of your own broker, which agents start"
+    } else {
+        "these are the settings of mcp-broker serve"
+    }
+}

@@ -1,0 +1,480 @@
+//! `local` and `dev`: the brokers of a user on this machine. `start`, `stop`, `restart`, `status` and `logs` are those of `local`.
+//!
+//! `control` starts and ends, `report` looks, `logs` shows the log, `serve` is the broker itself, `options` what a broker
+//! for development was started with.
+
+mod control;
+mod logs;
+mod options;
+mod report;
+mod serve;
+
+use crate::broker::Broker;
+use std::{ffi::OsString, process::ExitCode, time::Duration};
+
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, ArgMatches, Command};
+use serde_json::{Value, json};
+
+use super::{
+    error::CliError,
+    flags::{choice, duration, number, switch, text},
+    output::{Output, print},
+    tool_calls::{self, Call, Repl, Target},
+};
+use common::{
+    exit,
+    local::{Instance, LocalPaths},
+};
+use control::{clean_up, dev_instances, end, ended_text, paths_of, reports, start, start_dev};
+use logs::{Form, Logs};
+use options::{DevOptions, STORAGES, TRANSPORTS, parse_http};
+use report::{OtherBroker, Report};
+use serve::LocalServe;
+pub use serve::sources as user_sources;
+
+/// Lines of a log, unless the user asks for others.
+const LINES: u32 = 100;
+/// Longest time between a request to end and SIGKILL, unless the user sets it.
+const GRACE: Duration = Duration::from_secs(10);
+/// Exit codes of the commands that look.
+const STATUS_CODES: &str = "\
+Exit codes: 0 it runs, 3 it does not run, 4 it does not run and has left files, 1 its state is unknown, 2 wrong
+command line, or a folder or a key that cannot be used.";
+/// Exit codes of the commands that change something.
+const CODES: &str = "\
+Exit codes: 0 done, 1 failed, 2 wrong command line, or a setting, a folder or a key with which it fails each time.";
+
+const LOCAL_ABOUT: &str = "\
+Start, stop and show the broker of this user on this machine.
+
+mcp-broker connect starts it by itself, and it ends when no agent has used it for idle_shutdown (30 min).
+Its settings come from MCP_BROKER_* variables and from the file that MCP_BROKER_CONFIG names.";
+
+const DEV_ABOUT: &str = "\
+Start, stop and show brokers for development on this machine, any number side by side.
+
+Such a broker keeps its messages in memory, listens on a free port, and does not end by itself. Agents do
+not find it, except with mcp-broker connect --instance dev/NAME.
+
+  mcp-broker dev start --name try
+  mcp-broker call --dev=try register_session name=alice
+  mcp-broker repl --dev=try
+  mcp-broker dev stop --name try";
+
+/// The command whose subcommands are aliases of those of `dev`.
+const ALIASES: &str = "mcp";
+/// What an alias has before the word of `dev`.
+const ALIAS_PREFIX: &str = "dev-";
+/// Another name of the transport `fifo`.
+const PIPE: &str = "pipe";
+
+/// The commands of `local` that are also commands of the program.
+const OF_USER: [&str; 5] = ["start", "stop", "restart", "status", "logs"];
+
+/// `local`, `dev`, and those of `local` that need no group.
+pub fn commands() -> impl Iterator<Item = Command> {
+    [local_command(), dev_command()].into_iter().chain(of_user())
+}
+
+/// The words of an earlier tool for the commands of `dev`, hidden from the help: `mcp dev-start` and so on.
+pub fn aliases() -> Command {
+    let of_dev = dev_command();
+    let aliases = of_dev.get_subcommands().map(|command| {
+        let transports = TRANSPORTS.iter().copied().chain([PIPE]);
+        let command = if command.get_name() == "start" {
+            command.clone().mut_arg("transport", |arg| {
+                arg.value_parser(PossibleValuesParser::new(transports))
+            })
+        } else {
+            command.clone()
+        };
+        let name = format!("{ALIAS_PREFIX}{}", command.get_name());
+        // The flag of the earlier tool is accepted and has no effect.
+        command.name(name).arg(switch("experimental", "").hide(true))
+    });
+    Command::new(ALIASES)
+        .hide(true)
+        .about("The commands of dev under other names")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommands(aliases)
+}
+
+fn local_command() -> Command {
+    let serve = Command::new("serve")
+        .hide(true)
+        .about("Run the broker of this user; mcp-broker connect and mcp-broker start do so")
+        .arg(instance());
+    Command::new("local")
+        .about("Start, stop and show the broker of this user on this machine")
+        .long_about(LOCAL_ABOUT)
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommands(of_user())
+        .subcommand(serve)
+        .after_help(CODES)
+}
+
+/// The commands for the broker of the user.
+fn of_user() -> [Command; 5] {
+    [
+        command(
+            "start",
+            "Start the broker of this user unless it runs, and wait until it serves, 30 s at most",
+        )
+        .args([instance(), json_flag()]),
+        command(
+            "stop",
+            "End the broker of this user after what is under way is finished",
+        )
+        .args([instance(), grace()]),
+        command(
+            "restart",
+            "End the broker of this user and start it again; agents connect again by themselves",
+        )
+        .args([instance(), grace(), json_flag()]),
+        status_command("status", "Show whether the broker of this user runs, and its agents").arg(instance()),
+        logs_command().arg(instance()),
+    ]
+}
+
+fn dev_command() -> Command {
+    Command::new("dev")
+        .about("Start, stop and show brokers for development on this machine, any number side by side")
+        .long_about(DEV_ABOUT)
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(
+            command("start", "Start a broker for development and wait until it serves").args([
+                name(),
+                choice(
+                    "transport",
+                    "WORD",
+                    TRANSPORTS,
+                    "fifo: a pair of FIFOs beside the socket, for one client at a time",
+                )
+                .default_value(TRANSPORTS[0]),
+                text(
+                    "http",
+                    "PORT",
+                    "Port of the HTTP server on 127.0.0.1; 0 takes a free one, with off there is no port",
+                )
+                .default_value("0")
+                .value_parser(parse_http),
+                choice(
+                    "storage",
+                    "WORD",
+                    STORAGES,
+                    "Where messages are kept; memory loses them when the broker ends",
+                )
+                .default_value(STORAGES[0]),
+                switch(
+                    "foreground",
+                    "Run in this process until Ctrl-C, log to stderr, and print one line of JSON when it serves",
+                ),
+                json_flag(),
+            ]),
+        )
+        .subcommand(command("stop", "End a broker for development").args([name(), all("End all of them"), grace()]))
+        .subcommand(
+            command(
+                "restart",
+                "End a broker for development and start it with the options of its start",
+            )
+            .args([name(), grace(), json_flag()]),
+        )
+        .subcommand(
+            status_command("status", "Show whether a broker for development runs, and its agents")
+                .args([name(), all("Show all of them")]),
+        )
+        .subcommand(logs_command().arg(name()))
+        .subcommand(
+            command(
+                "cleanup",
+                "Remove the runtime folders of brokers for development that do not run; ends none",
+            )
+            .args([switch("dry-run", "Only print what would be removed"), json_flag()]),
+        )
+        // The former names of `mcp-broker call --dev` and `mcp-broker repl --dev`.
+        .subcommand(
+            tool_calls::call_command()
+                .args([name(), switch("json", "").hide(true)])
+                .hide(true),
+        )
+        .subcommand(tool_calls::repl_command().arg(name()).hide(true))
+        .after_help(CODES)
+}
+
+fn command(name: &'static str, about: &'static str) -> Command {
+    Command::new(name).about(about).after_help(CODES)
+}
+
+fn status_command(name: &'static str, about: &'static str) -> Command {
+    Command::new(name)
+        .about(about)
+        .args([
+            json_flag(),
+            switch("wide", "Do not cut tables to the width of the terminal"),
+        ])
+        .after_help(STATUS_CODES)
+}
+
+fn logs_command() -> Command {
+    command("logs", "Show the last lines of the log of the broker").args([
+        switch("follow", "Go on with each new line until Ctrl-C").short('f'),
+        number("lines", 0, "How many of the last lines are shown")
+            .short('n')
+            .default_value("100"),
+        switch("json", "Print each line as a JSON object"),
+        switch("utc", "Show times in UTC, and not in the zone of this machine"),
+    ])
+}
+
+fn instance() -> Arg {
+    text(
+        "instance",
+        "NAME",
+        "Which broker of this user: each name is a broker of its own",
+    )
+    .default_value("default")
+    .value_parser(Instance::parse)
+}
+
+fn name() -> Arg {
+    text("name", "NAME", "Name of the broker for development")
+        .default_value("default")
+        .value_parser(Instance::dev)
+}
+
+fn all(help: &'static str) -> Arg {
+    switch("all", help).conflicts_with("name")
+}
+
+fn grace() -> Arg {
+    duration(
+        "grace",
+        0..=3600,
+        "Time that the broker has to end before it is killed, from 0s to 1h",
+    )
+    .default_value("10s")
+}
+
+fn json_flag() -> Arg {
+    switch("json", "Print the result as one line of JSON")
+}
+
+/// What to do with which brokers.
+#[derive(Debug)]
+pub struct LocalCommand {
+    verb: Verb,
+    output: Output,
+}
+
+#[derive(Debug)]
+enum Verb {
+    Serve(LocalServe),
+    Start(Instance),
+    StartDev(Instance, DevOptions),
+    Stop(Vec<Instance>, Duration),
+    Restart {
+        instance: Instance,
+        grace: Duration,
+        env: Vec<(OsString, OsString)>,
+    },
+    /// The second part: several may be shown.
+    Status(Vec<Instance>, bool),
+    Logs(Instance, Logs),
+    CleanUp {
+        is_dry: bool,
+    },
+    Call(Call),
+    Repl(Repl),
+}
+
+/// Whether this is one of these commands.
+pub fn is_known(name: &str) -> bool {
+    ["local", "dev", ALIASES].contains(&name) || OF_USER.contains(&name)
+}
+
+/// Reads the arguments of one of these commands.
+///
+/// # Errors
+/// The folder of the brokers for development cannot be read.
+pub fn read(name: &str, matches: &ArgMatches, env: Vec<(OsString, OsString)>) -> Result<LocalCommand, CliError> {
+    let (word, below) = match matches.subcommand() {
+        Some((word, below)) => (word, below),
+        None => (name, matches),
+    };
+    let (name, word) = match word.strip_prefix(ALIAS_PREFIX) {
+        Some(word) if name == ALIASES => ("dev", word),
+        _ => (name, word),
+    };
+    let has = |flag: &str| below.try_get_one::<bool>(flag).ok().flatten().copied().unwrap_or(false);
+    let output = Output::new(has("json"), has("wide"), &env);
+    let key = if name == "dev" { "name" } else { "instance" };
+    let one = || {
+        below
+            .try_get_one::<Instance>(key)
+            .ok()
+            .flatten()
+            .cloned()
+            .unwrap_or_default()
+    };
+    let many = || if has("all") { dev_instances() } else { Ok(vec![one()]) };
+    let grace = || {
+        below
+            .get_one::<u64>("grace")
+            .map_or(GRACE, |&seconds| Duration::from_secs(seconds))
+    };
+    let verb = match (name, word) {
+        (_, "serve") => Verb::Serve(LocalServe {
+            instance: one(),
+            is_foreground: false,
+            env,
+        }),
+        ("dev", "start") => {
+            let option = |flag: &str| below.get_one::<String>(flag).cloned().unwrap_or_default();
+            let transport = match option("transport") {
+                word if word == PIPE => "fifo".to_owned(),
+                word => word,
+            };
+            let options = DevOptions {
+                transport,
+                http: option("http"),
+                storage: option("storage"),
+            };
+            if has("foreground") {
+                options.write(&paths_of(&one())?)?;
+                Verb::Serve(LocalServe {
+                    instance: one(),
+                    is_foreground: true,
+                    env,
+                })
+            } else {
+                Verb::StartDev(one(), options)
+            }
+        }
+        (_, "start") => Verb::Start(one()),
+        (_, "stop") => Verb::Stop(many()?, grace()),
+        (_, "restart") => Verb::Restart {
+            instance: one(),
+            grace: grace(),
+            env,
+        },
+        (_, "logs") => Verb::Logs(
+            one(),
+            Logs {
+                lines_max: below.get_one::<u32>("lines").copied().unwrap_or(LINES) as usize,
+                follows: has("follow"),
+                form: Form::wanted(&output, has("utc")),
+            },
+        ),
+        (_, "call") => Verb::Call(tool_calls::read_call(below, Target::Instance(one()))),
+        (_, "repl") => Verb::Repl(Repl {
+            target: Target::Instance(one()),
+        }),
+        (_, "cleanup") => Verb::CleanUp { is_dry: has("dry-run") },
+        _ => Verb::Status(many()?, has("all")),
+    };
+    Ok(LocalCommand { verb, output })
+}
+
+impl LocalCommand {
+    /// Runs the command and returns the exit code of the process.
+    ///
+    /// # Errors
+    /// What went wrong, for the user.
+    pub fn run(self, broker: &dyn Broker) -> Result<ExitCode, CliError> {
+        let Self { verb, output } = self;
+        match verb {
+            Verb::Call(call) => return call.run(),
+            Verb::Repl(repl) => return repl.run(),
+            Verb::Serve(serve) => return Ok(serve::run(serve, broker)),
+            Verb::Start(instance) => started(&instance, start, &output)?,
+            Verb::StartDev(instance, options) => started(&instance, |paths| start_dev(paths, &options), &output)?,
+            Verb::Stop(instances, grace) => {
+                for instance in instances {
+                    let stopped = end(&instance, grace)?;
+                    print(&ended_text(&instance, stopped))?;
+                }
+            }
+            Verb::Restart { instance, grace, env } => {
+                // What cannot start again is not stopped.
+                serve::check_settings(&instance, env).map_err(|line| {
+                    CliError::Usage(format!("{line}; nothing was restarted, and a broker that runs goes on"))
+                })?;
+                end(&instance, grace)?;
+                started(&instance, start, &output)?;
+            }
+            Verb::Status(instances, has_many) => return status(&instances, has_many, &output),
+            Verb::Logs(instance, logs) => logs.show(&LocalPaths::look_up(&instance)?)?,
+            Verb::CleanUp { is_dry } => {
+                let removed = clean_up(is_dry)?;
+                if output.json {
+                    print(&format!("{}\n", json!({ "removed": removed })))?;
+                } else {
+                    let verb = if is_dry { "would remove" } else { "removed" };
+                    for file in &removed {
+                        print(&format!("{verb} {file}\n"))?;
+                    }
+                    if removed.is_empty() {
+                        print("nothing to remove\n")?;
+                    }
+                }
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Starts a broker and prints its report.
+fn started(
+    instance: &Instance,
+    start: impl FnOnce(&LocalPaths) -> Result<bool, CliError>,
+    output: &Output,
+) -> Result<(), CliError> {
+    let paths = paths_of(instance)?;
+    let ran = start(&paths)?;
+    let report = Report::of(&paths);
+    if output.json {
+        return print(&format!("{}\n", json_of(&report)));
+    }
+    let first = if ran {
+        format!("{instance} runs already\n")
+    } else {
+        format!("{instance} has started\n")
+    };
+    print(&format!("{first}{}", report.text(output)))
+}
+
+fn status(instances: &[Instance], has_many: bool, output: &Output) -> Result<ExitCode, CliError> {
+    let mut reports = reports(instances)?;
+    if let ([report], false) = (&mut *reports, has_many) {
+        report.others = OtherBroker::than(&report.socket);
+    }
+    let refusal = reports.first().and_then(|report| report.key_refusal.clone());
+    if let (false, Some(line)) = (has_many, refusal) {
+        return Err(CliError::Usage(line));
+    }
+    let code = reports.iter().map(Report::exit_code).max().unwrap_or(exit::NOT_RUNNING);
+    if output.json {
+        let values: Vec<Value> = reports.iter().map(json_of).collect();
+        let value = if has_many {
+            Value::Array(values)
+        } else {
+            values.into_iter().next().unwrap_or_default()
+        };
+        print(&format!("{value}\n"))?;
+    } else if reports.is_empty() {
+        print("no broker for development runs or has left files\n")?;
+    } else {
+        let texts: Vec<String> = reports.iter().map(|report| report.text(output)).collect();
+        print(&texts.join("\n"))?;
+    }
+    Ok(ExitCode::from(code))
+}
+
+fn json_of(report: &Report) -> Value {
+    serde_json::to_value(report).unwrap_or_default()
+}

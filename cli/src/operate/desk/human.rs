@@ -1,0 +1,95 @@
+//! The person in whose name a command answers.
+
+use clap::{Arg, ArgMatches};
+use serde::Deserialize;
+
+use crate::client::{ApiRequest, Client, ClientError};
+use crate::flags::{given, many, text};
+use crate::operate::lists::parsed;
+
+/// The name where the environment names no user.
+const NAME_DEFAULT: &str = "human";
+
+/// The flags of all subcommands.
+pub fn flags() -> [Arg; 2] {
+    [
+        text(
+            "human",
+            "NAME",
+            "Person who answers\n[default: the person of the key, else the name of the user]",
+        )
+        .global(true),
+        many(
+            "role",
+            "ROLE",
+            "Role of that person, to which questions may be addressed; may be repeated.\nA key has roles of its own",
+        )
+        .global(true),
+    ]
+}
+
+/// The person whom flags and environment name.
+#[derive(Debug)]
+pub struct HumanFlags {
+    name: Option<String>,
+    roles: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Me {
+    human: Option<String>,
+}
+
+impl HumanFlags {
+    /// Reads the flags.
+    pub fn read(matches: &ArgMatches) -> Self {
+        let roles = matches.get_many::<String>("role").into_iter().flatten();
+        Self {
+            name: given(matches, "human"),
+            roles: roles.cloned().collect(),
+        }
+    }
+
+    /// The name to send. None where the key names the person.
+    ///
+    /// # Errors
+    /// The broker cannot be asked whose key it is.
+    pub fn name(&self, client: &Client) -> Result<Option<String>, ClientError> {
+        if self.name.is_some() {
+            return Ok(self.name.clone());
+        }
+        if client.access.key.is_some() {
+            let me: Me = parsed(&client.send(&ApiRequest::get("/api/v1/me"))?)?;
+            if me.human.is_some() {
+                return Ok(None);
+            }
+        }
+        Ok(Some(user_name()))
+    }
+
+    /// The request in the name of the person.
+    ///
+    /// # Errors
+    /// As [`Self::name`].
+    pub fn sign(&self, client: &Client, mut ask: ApiRequest) -> Result<ApiRequest, ClientError> {
+        if let Some(name) = self.name(client)? {
+            ask = ask.with_header("x-human", name);
+        }
+        if !self.roles.is_empty() {
+            ask = ask.with_header("x-human-roles", self.roles.join(","));
+        }
+        Ok(ask)
+    }
+
+    /// The roles that flags name, separated by commas; None without one.
+    pub fn roles(&self) -> Option<String> {
+        (!self.roles.is_empty()).then(|| self.roles.join(","))
+    }
+}
+
+/// The name of the user of this process, as its environment says.
+pub fn user_name() -> String {
+    let named = ["USER", "LOGNAME", "USERNAME"].map(std::env::var);
+    let mut named = named.into_iter().flatten().filter(|name| !name.is_empty());
+    named.next().unwrap_or_else(|| NAME_DEFAULT.to_owned())
+}

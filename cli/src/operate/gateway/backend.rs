@@ -1,0 +1,146 @@
+//! A backend: how a command names it, how the broker shows it, and how it is printed.
+
+use anstyle::{AnsiColor, Style};
+use clap::Arg;
+use serde::Deserialize;
+
+use crate::{flags::id, output::Output, short::counted, table::Table};
+
+/// The path of the backends.
+pub const PATH: &str = "/api/v1/backends";
+
+/// A backend.
+#[derive(Debug, Deserialize)]
+pub struct Backend {
+    name: String,
+    /// Absent in answers of an earlier broker, whose backends are all in the file.
+    #[serde(default)]
+    origin: Option<String>,
+    state: String,
+    since: String,
+    reason: Option<String>,
+    retry_after_ms: Option<u64>,
+    address: String,
+    era: Option<String>,
+    protocol_version: Option<String>,
+    server: Option<String>,
+    pid: Option<u32>,
+    tools: u64,
+    prompts: u64,
+    resources: u64,
+    #[serde(default)]
+    list_problems: Vec<String>,
+    calls: u64,
+    failures: u64,
+    open_calls: u64,
+    waiting_calls: u64,
+    #[serde(default)]
+    processes: u64,
+    starts: u64,
+}
+
+/// The path of a backend.
+pub fn path_of(backend: &str) -> String {
+    format!("{PATH}/{}", crate::client::percent_encoded(backend))
+}
+
+/// A table of backends.
+pub fn table(output: &Output, backends: &[Backend]) -> Table {
+    let mut table = Table::new(&[
+        "NAME", "STATE", "ORIGIN", "ERA", "TOOLS", "CALLS", "OPEN", "SINCE", "REASON",
+    ]);
+    for backend in backends {
+        let plain = Style::new();
+        table.styled_row([
+            (backend.name.as_str(), plain),
+            (backend.state.as_str(), style_of(&backend.state)),
+            (backend.origin.as_deref().unwrap_or_default(), plain),
+            (backend.era.as_deref().unwrap_or_default(), plain),
+            (backend.tools.to_string().as_str(), plain),
+            (backend.calls.to_string().as_str(), plain),
+            (backend.open_calls.to_string().as_str(), plain),
+            (output.age(&backend.since).as_str(), plain),
+            (backend.shown_reason().as_str(), plain),
+        ]);
+    }
+    table
+}
+
+/// All that is known of one backend.
+pub fn details(output: &Output, backend: &Backend) -> Table {
+    let mut table = Table::without_headings();
+    let mut row = |name: &str, value: String| table.row([name, value.as_str()]);
+    row("name", backend.name.clone());
+    row(
+        "state",
+        format!("{} since {}", backend.state, output.time(&backend.since)),
+    );
+    if let Some(reason) = &backend.reason {
+        row("reason", reason.clone());
+    }
+    if let Some(wait) = backend.retry_after_ms {
+        row("next attempt", format!("in {} s", wait.div_ceil(1000)));
+    }
+    if let Some(origin) = &backend.origin {
+        row("origin", origin.clone());
+    }
+    row("address", backend.address.clone());
+    if let Some(server) = &backend.server {
+        row("server", server.clone());
+    }
+    if let (Some(era), Some(version)) = (&backend.era, &backend.protocol_version) {
+        row("protocol", format!("{era}, {version}"));
+    }
+    if let Some(pid) = backend.pid {
+        row("process group", pid.to_string());
+    }
+    if backend.processes > 1 {
+        row("processes", backend.processes.to_string());
+    }
+    let offers = [
+        (backend.tools, "tool"),
+        (backend.prompts, "prompt"),
+        (backend.resources, "resource"),
+    ];
+    row("offers", offers.map(|(count, noun)| counted(count, noun)).join(", "));
+    for problem in &backend.list_problems {
+        row("not offered", problem.clone());
+    }
+    let calls = format!(
+        "{} answered, {} failed, {} open, {} of them waiting",
+        backend.calls, backend.failures, backend.open_calls, backend.waiting_calls
+    );
+    row("calls", calls);
+    row("starts", backend.starts.to_string());
+    table
+}
+
+impl Backend {
+    /// Why it is in its state, and whether a part of what it lists is not offered.
+    fn shown_reason(&self) -> String {
+        let not_offered = match self.list_problems.as_slice() {
+            [] => None,
+            [problem] => Some(format!("not offered: {problem}")),
+            [problem, others @ ..] => Some(format!("not offered: {problem}, and {} more", others.len())),
+        };
+        let parts = self.reason.iter().cloned().chain(not_offered);
+        parts.collect::<Vec<_>>().join("; ")
+    }
+}
+
+fn style_of(state: &str) -> Style {
+    match state {
+        "ready" => AnsiColor::Green.on_default(),
+        "failed" | "backoff" => AnsiColor::Red.on_default(),
+        _ => Style::new(),
+    }
+}
+
+/// The argument that names a backend.
+pub fn backend_name() -> Arg {
+    Arg::new("backend")
+        .value_name("NAME")
+        .required(true)
+        .value_parser(id)
+        .help("Name of the backend")
+}

@@ -1,0 +1,134 @@
+//! `gateway import`: writes the servers of an MCP client into the configuration file of the broker.
+
+use std::{fmt::Write as _, path::PathBuf};
+
+use clap::{Arg, ArgAction, ArgMatches, Command, builder::ValueParser};
+
+use super::{
+    configuration_file::{self, names_in, unusable},
+    servers_file,
+};
+use crate::{edited_file::Edit, error::CliError, flags::switch, operate::gateway::imported::Imported, output::print};
+
+/// The name of the command.
+pub const NAME: &str = "import";
+
+const ABOUT: &str = "\
+Write the servers of an MCP client into the configuration file of the broker.
+
+Known are files with mcpServers (Claude Code, Claude Desktop, Cursor, Windsurf), the mcp.json of VS Code, and .mcpmon.yaml.
+The files are not changed: take the servers out of them, or the client starts its own as well.";
+
+/// The command with its help.
+pub fn command() -> Command {
+    Command::new(NAME)
+        .about("Write the servers of an MCP client into the configuration file of the broker")
+        .long_about(ABOUT)
+        .arg(
+            Arg::new("file")
+                .value_name("FILE")
+                .required(true)
+                .action(ArgAction::Append)
+                .num_args(1..)
+                .value_parser(ValueParser::path_buf())
+                .help("Files with servers"),
+        )
+        .arg(configuration_file::to())
+        .arg(servers_file::input())
+        .arg(switch("dry-run", "Print the tables, and write nothing"))
+}
+
+/// Which files are imported, and where to.
+#[derive(Debug)]
+pub struct Import {
+    files: Vec<PathBuf>,
+    to: Option<PathBuf>,
+    inputs: Vec<String>,
+    is_dry_run: bool,
+}
+
+/// Reads the arguments.
+pub fn read(matches: &ArgMatches) -> Import {
+    Import {
+        files: matches.get_many("file").into_iter().flatten().cloned().collect(),
+        to: matches.get_one("to").cloned(),
+        inputs: servers_file::given_inputs(matches),
+        is_dry_run: matches.get_flag("dry-run"),
+    }
+}
+
+impl Import {
+    /// Writes the tables.
+    ///
+    /// # Errors
+    /// A file cannot be used, or there is nothing to import.
+    pub fn run(&self) -> Result<(), CliError> {
+        let inputs = servers_file::inputs(&self.inputs).map_err(CliError::Usage)?;
+        let to = configuration_file::path(self.to.as_ref())?;
+        let edit = |before: &str| {
+            let mut taken = names_in(before).map_err(|reason| unusable(&to, &reason))?;
+            let mut done = Done {
+                is_new: before.is_empty(),
+                ..Done::default()
+            };
+            for file in &self.files {
+                let Imported {
+                    backends,
+                    notes,
+                    has_unusable,
+                } = servers_file::read(file, &inputs, &taken).map_err(|reason| unusable(file, &reason))?;
+                let notes = notes.into_iter().map(|note| format!("{}: {note}", file.display()));
+                done.notes.extend(notes);
+                done.has_unusable |= has_unusable;
+                for backend in backends {
+                    let _ = write!(done.tables, "\n{}", backend.table);
+                    taken.insert(backend.name.to_string());
+                    done.names.push(backend.name.to_string());
+                }
+            }
+            let is_changed = !self.is_dry_run && !done.names.is_empty();
+            Ok(Edit {
+                text: is_changed.then(|| format!("{before}{}", done.tables)),
+                result: done,
+            })
+        };
+        let Done {
+            tables,
+            names,
+            notes,
+            is_new,
+            has_unusable,
+        } = configuration_file::edit(&to, edit)?;
+        for note in notes {
+            eprintln!("{note}");
+        }
+        if self.is_dry_run {
+            return print(tables.trim_start());
+        }
+        if names.is_empty() && has_unusable {
+            return Err(CliError::Failed("no server of the file can be used".to_owned()));
+        }
+        if names.is_empty() {
+            return Err(CliError::Nothing(Some("there is nothing to import".to_owned())));
+        }
+        print(&format!(
+            "{} in {}: {}\n{}\ntake them out of the client's own file, or the client starts its own as well\n",
+            if names.len() == 1 { "one backend" } else { "backends" },
+            to.display(),
+            names.join(", "),
+            configuration_file::note_on_brokers(is_new)
+        ))
+    }
+}
+
+/// What is imported.
+#[derive(Default)]
+struct Done {
+    tables: String,
+    names: Vec<String>,
+    notes: Vec<String>,
+    /// There was no such file.
+    is_new: bool,
+    /// A server cannot be used.
+    has_unusable: bool,
+}

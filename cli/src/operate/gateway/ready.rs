@@ -1,0 +1,235 @@
+//! `gateway ready`: whether tools can be called, for scripts.
+
+use std::{
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command};
+use serde::Deserialize;
+use serde_json::json;
+use ureq::http::StatusCode;
+
+use super::backend;
+use crate::{
+    client::{ApiRequest, parameter, with_query},
+    error::CliError,
+    flags::{duration, switch},
+    operate::{
+        job::{Context, Job},
+        lists::parsed,
+    },
+    output::print,
+    table::{Table, escaped},
+};
+use common::exit;
+
+/// The name of the command.
+pub const NAME: &str = "ready";
+
+/// The pause between two looks.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// The longest wait, in seconds.
+const WAIT_SECONDS_MAX: u64 = 3600;
+
+const ABOUT: &str = "\
+Say whether tools of backends can be called now: all of them are offered, and their backends take calls or are started by
+the first one. With --all, whether all backends take calls, but those that are switched off.
+
+  mcp-broker gateway ready --all --wait 30s && run-the-agent
+  mcp-broker gateway ready github__search_code docs__read --wait 30s && run-the-agent";
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 all are ready, 1 the broker refused or did not answer, 2 wrong command line, 10 not yet: a backend is starting
+or waits for its next start, 11 a person has to act: a backend has failed or is switched off, 12 no backend offers a tool.";
+
+/// The command with its help.
+pub fn command() -> Command {
+    Command::new(NAME)
+        .about("Say whether tools of backends can be called now")
+        .long_about(ABOUT)
+        .arg(
+            Arg::new("tool")
+                .value_name("TOOL")
+                .action(ArgAction::Append)
+                .num_args(1..)
+                .help("Names of tools, as gateway tools shows them"),
+        )
+        .arg(switch("all", "All backends, but those that are switched off"))
+        .group(ArgGroup::new("which").args(["tool", "all"]).required(true))
+        .arg(duration(
+            "wait",
+            0..=WAIT_SECONDS_MAX,
+            "Wait so long at most until all are ready, unless a person has to act\n[default: do not wait]",
+        ))
+        .after_help(EXIT_CODES)
+}
+
+#[derive(Debug)]
+struct Ready {
+    /// None: all backends.
+    tools: Vec<String>,
+    wait: Duration,
+}
+
+/// Reads the arguments.
+pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
+    Box::new(Ready {
+        tools: matches.get_many("tool").into_iter().flatten().cloned().collect(),
+        wait: Duration::from_secs(matches.get_one::<u64>("wait").copied().unwrap_or_default()),
+    })
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    readiness: String,
+    tools: Vec<Tool>,
+}
+
+/// A tool, or with `--all` a backend.
+#[derive(Deserialize)]
+struct Tool {
+    #[serde(rename = "tool")]
+    name: String,
+    readiness: String,
+    backend: Option<String>,
+    state: Option<String>,
+    reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Backends {
+    backends: Vec<BackendState>,
+}
+
+#[derive(Deserialize)]
+struct BackendState {
+    name: String,
+    state: String,
+    reason: Option<String>,
+}
+
+/// The levels, the best first.
+const LEVELS: [&str; 3] = ["ready", "transient", "needs_person"];
+
+impl Answer {
+    /// How ready all backends are that are not switched off.
+    fn of_backends(backends: Vec<BackendState>) -> Self {
+        let is_on = |backend: &BackendState| backend.state != "disabled";
+        let tool = |BackendState { name, state, reason }: BackendState| {
+            let level = match state.as_str() {
+                "ready" | "handover" | "idle" => LEVELS[0],
+                "failed" => LEVELS[2],
+                _ => LEVELS[1],
+            };
+            Tool {
+                name,
+                readiness: level.to_owned(),
+                backend: None,
+                state: Some(state),
+                reason,
+            }
+        };
+        let tools: Vec<Tool> = backends.into_iter().filter(is_on).map(tool).collect();
+        let worst = LEVELS
+            .iter()
+            .rev()
+            .find(|level| tools.iter().any(|tool| tool.readiness == **level));
+        Self {
+            readiness: worst.unwrap_or(&LEVELS[0]).to_string(),
+            tools,
+        }
+    }
+}
+
+impl Job for Ready {
+    fn run(&self, context: &Context) -> Result<(), CliError> {
+        let deadline = Instant::now() + self.wait;
+        loop {
+            let (body, answer) = self.look(context)?;
+            let (code, what) = match answer.readiness.as_str() {
+                "ready" => (0, "ready"),
+                "transient" => (exit::NOT_YET, "not ready yet"),
+                "needs_person" => (exit::NEEDS_PERSON, "not ready until a person acts"),
+                _ => (exit::UNKNOWN, "not offered by a backend"),
+            };
+            let may_change = [exit::NOT_YET, exit::UNKNOWN].contains(&code);
+            if may_change && Instant::now() < deadline {
+                sleep(LOOK_INTERVAL.min(deadline.saturating_duration_since(Instant::now())));
+                continue;
+            }
+            if context.output.json {
+                print(&format!("{body}\n"))?;
+            } else {
+                print(&context.output.table(&table(&answer, self.tools.is_empty())))?;
+            }
+            if code == 0 {
+                return Ok(());
+            }
+            let least = answer.tools.iter().filter(|tool| tool.readiness == answer.readiness);
+            let names: Vec<_> = least.map(|tool| escaped(&tool.name)).collect();
+            return Err(CliError::NotReady(format!("{}: {what}", names.join(", ")), code));
+        }
+    }
+}
+
+impl Ready {
+    fn look(&self, context: &Context) -> Result<(String, Answer), CliError> {
+        if self.tools.is_empty() {
+            let body = context.client.send(&ApiRequest::get(backend::PATH))?;
+            let Backends { backends } = parsed(&body)?;
+            let answer = Answer::of_backends(backends);
+            let backends = answer.tools.iter().map(|backend| {
+                let Tool {
+                    name,
+                    readiness,
+                    state,
+                    reason,
+                    ..
+                } = backend;
+                json!({"backend": name, "readiness": readiness, "state": state, "reason": reason})
+            });
+            let backends: Vec<_> = backends.collect();
+            let body = json!({"readiness": answer.readiness, "backends": backends});
+            return Ok((body.to_string(), answer));
+        }
+        let path = with_query(
+            "/api/v1/gateway/ready",
+            [parameter("tools", Some(self.tools.join(",")))],
+        );
+        let ask = ApiRequest::get(path);
+        let body = context.client.send_for(
+            &ask,
+            &[
+                StatusCode::SERVICE_UNAVAILABLE,
+                StatusCode::CONFLICT,
+                StatusCode::NOT_FOUND,
+            ],
+        )?;
+        let answer = parsed(&body)?;
+        Ok((body, answer))
+    }
+}
+
+fn table(answer: &Answer, is_of_backends: bool) -> Table {
+    let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    if is_of_backends {
+        let mut table = Table::new(&["BACKEND", "READINESS", "STATE", "REASON"]);
+        for tool in &answer.tools {
+            let (readiness, state) = (tool.readiness.replace('_', " "), text(&tool.state));
+            table.row([tool.name.as_str(), &readiness, &state, &text(&tool.reason)]);
+        }
+        return table;
+    }
+    let mut table = Table::new(&["TOOL", "READINESS", "BACKEND", "STATE", "REASON"]);
+    for tool in &answer.tools {
+        table.row([
+            tool.name.as_str(),
+            &tool.readiness.replace('_', " "),
+            &text(&tool.backend),
+            &text(&tool.state),
+            &text(&tool.reason),
+        ]);
+    }
+    table
+}

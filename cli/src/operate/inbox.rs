@@ -1,0 +1,285 @@
+//! `inbox`: shows what waits for a session, or takes it.
+
+use actors::model::NOTE_CHARACTERS_MAX;
+use clap::{ArgMatches, Command};
+use serde::Deserialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+use std::fmt::Write as _;
+
+use super::job::{Context, Job};
+use super::lists::{Pages, parsed};
+use super::lookup::whole_path;
+use super::message::{Message, PAGE_LEN_MAX, table};
+use super::names::Names;
+use super::sessions::{Session, path_of};
+use super::tools;
+use crate::client::{ApiRequest, parameter, with_query};
+use crate::error::CliError;
+use crate::flags::{choice, given, given_number, limit, session, switch, text};
+use crate::output::{Written, json_line, write};
+use crate::short::counted;
+
+/// The name of the command.
+pub const NAME: &str = "inbox";
+
+/// The most messages that are taken or shown at once.
+const MESSAGES_MAX: u32 = 1000;
+
+/// The most messages that one call of the broker acknowledges with an outcome.
+const CONCLUDED_MAX: usize = 100;
+
+const OUTCOMES: &[&str] = &["done", "blocked", "rejected"];
+
+const ABOUT: &str = "\
+Show what waits for a session, oldest first, without taking it: no message is delivered by looking at it.
+
+With --take the command acts as the session: it registers its name, receives the messages, prints them with
+their payloads, and acknowledges them once they are printed. The session has to belong to the key. An agent
+that is connected under this name would lose its connection, so an active session is refused without --force.
+
+The senders can read --outcome and --note, for instance with mcp-broker messages MESSAGE_ID. A message with the
+outcome rejected becomes a dead letter.";
+
+/// The command with its help.
+pub fn command() -> Command {
+    Command::new(NAME)
+        .about("Show what waits for a session, or take it")
+        .long_about(ABOUT)
+        .arg(session())
+        .arg(switch("take", "Receive and acknowledge the messages as the session").visible_alias("ack"))
+        .arg(switch("force", "Take them although the session is active").requires("take"))
+        .arg(
+            choice(
+                "outcome",
+                "OUTCOME",
+                OUTCOMES,
+                "How the work on the messages that are taken ended",
+            )
+            .requires("take"),
+        )
+        .arg(
+            text(
+                "note",
+                "TEXT",
+                "What the sender should know about the outcome, at most 1000 characters",
+            )
+            .requires("outcome")
+            .value_parser(note),
+        )
+        .arg(switch("payload", "Also show the payloads, which requires the scope admin").conflicts_with("take"))
+        .arg(limit(MESSAGES_MAX, "100", "The most messages"))
+}
+
+/// Refuses a note that the broker would refuse only when the messages are received.
+fn note(text: &str) -> Result<String, String> {
+    if text.chars().count() > NOTE_CHARACTERS_MAX {
+        return Err(format!("at most {NOTE_CHARACTERS_MAX} characters"));
+    }
+    Ok(text.to_owned())
+}
+
+#[derive(Debug)]
+struct Inbox {
+    session: String,
+    takes: bool,
+    force: bool,
+    with_payload: bool,
+    /// The outcome with which messages are acknowledged, and the note with it.
+    outcome: Option<String>,
+    note: Option<String>,
+    limit: usize,
+}
+
+/// Reads the arguments.
+pub fn read(matches: &ArgMatches) -> Box<dyn Job> {
+    Box::new(Inbox {
+        session: given(matches, "session").unwrap_or_default(),
+        takes: matches.get_flag("take"),
+        force: matches.get_flag("force"),
+        with_payload: matches.get_flag("payload"),
+        outcome: given(matches, "outcome"),
+        note: given(matches, "note"),
+        limit: given_number(matches, "limit").unwrap_or(MESSAGES_MAX) as usize,
+    })
+}
+
+/// The result of `receive_messages`.
+#[derive(Deserialize)]
+struct Received {
+    messages: Vec<Box<RawValue>>,
+    remaining: u64,
+}
+
+#[derive(Deserialize)]
+struct Registered {
+    session_id: String,
+}
+
+impl Job for Inbox {
+    fn run(&self, context: &Context) -> Result<(), CliError> {
+        let path = whole_path(&context.client, &path_of(&self.session))?;
+        let body = context.client.send(&ApiRequest::get(path))?;
+        let session: Session = parsed(&body)?;
+        if self.takes {
+            self.take(context, &session)
+        } else {
+            self.peek(context, &session)
+        }
+    }
+}
+
+impl Inbox {
+    /// Shows the messages of the history that are queued for the session.
+    fn peek(&self, context: &Context, session: &Session) -> Result<(), CliError> {
+        let filters = [
+            parameter("session", Some(&session.session_id)),
+            parameter("status", Some("queued")),
+            Some(format!(
+                "include={}",
+                if self.with_payload { "payload" } else { "excerpt" }
+            )),
+        ];
+        let path = with_query("/api/v1/messages", filters);
+        let mut pages = Pages::new(&context.client, path, "messages", PAGE_LEN_MAX, usize::MAX);
+        let mut waiting: Vec<(Message, Box<RawValue>)> = Vec::new();
+        // The history is read from its end, so that all that wait are looked for, and the oldest of them are shown.
+        let wanted = usize::try_from(session.queue_size).unwrap_or(usize::MAX);
+        while waiting.len() < wanted
+            && let Some(page) = pages.next_page()?
+        {
+            for item in page {
+                let message: Message = parsed(item.get())?;
+                if is_for(&message, &session.session_id) {
+                    waiting.push((message, item));
+                }
+            }
+        }
+        waiting.reverse();
+        let found = waiting.len() as u64;
+        waiting.truncate(self.limit);
+        if context.output.json {
+            let lines: String = waiting.iter().map(|(_, item)| json_line(item)).collect();
+            write(&lines)?;
+            return Ok(());
+        }
+        let shown: Vec<Message> = waiting.into_iter().map(|(message, _)| message).collect();
+        let mut text = match session.queue_size {
+            0 => "no messages wait\n".to_owned(),
+            _ if shown.is_empty() => String::new(),
+            _ => context.output.table(&table(
+                &context.output,
+                &shown,
+                &Names::ask(&context.client),
+                self.with_payload,
+            )),
+        };
+        let older = session.queue_size.saturating_sub(found);
+        if older > 0 {
+            let count = counted(older, "message");
+            let _ = writeln!(
+                text,
+                "{count} more, older than the history of the broker or not yours to see"
+            );
+        }
+        if found > self.limit as u64 {
+            let _ = writeln!(text, "\nThere are more messages: --limit shows up to {MESSAGES_MAX}.");
+        }
+        write(&text).map(|_| ())
+    }
+
+    /// Receives the messages as the session. They are acknowledged once they are printed.
+    fn take(&self, context: &Context, session: &Session) -> Result<(), CliError> {
+        let Some(name) = &session.name else {
+            let line = "a session without a name belongs to the connection that made it: its messages cannot be taken";
+            return Err(CliError::Failed(line.to_owned()));
+        };
+        if session.status != "disconnected" && !self.force {
+            return Err(CliError::Failed(format!(
+                "{} is {}: taking its messages would end the connection of its agent, and nothing was taken; --force \
+                 takes them",
+                crate::table::escaped(name),
+                session.status
+            )));
+        }
+        let client = &context.client;
+        let registered = tools::call(client, "register_session", &json!({"name": name}))?;
+        let Registered { session_id } = parsed(registered.get())?;
+        let taken = self.receive(context, &session_id);
+        let left = tools::call(client, "disconnect_session", &json!({"session_id": session_id}));
+        taken.and(left.map(|_| ()).map_err(CliError::from))
+    }
+
+    fn receive(&self, context: &Context, session_id: &str) -> Result<(), CliError> {
+        let client = &context.client;
+        let mut left = self.limit;
+        let mut count = 0;
+        let remaining = loop {
+            let most = self.outcome.as_ref().map_or(left, |_| left.min(CONCLUDED_MAX));
+            let arguments = json!({"session_id": session_id, "limit": most, "acknowledge": "manual"});
+            let received: Received = parsed(tools::call(client, "receive_messages", &arguments)?.get())?;
+            if received.messages.is_empty() {
+                break received.remaining;
+            }
+            if print_taken(context, &received.messages)? == Written::Closed {
+                return Ok(());
+            }
+            let mut ids = Vec::new();
+            for message in &received.messages {
+                let message: Message = parsed(message.get())?;
+                ids.push(message.message_id);
+            }
+            let mut arguments = json!({"session_id": session_id, "message_ids": ids});
+            for (member, value) in [("outcome", &self.outcome), ("note", &self.note)] {
+                if let Some(value) = value {
+                    arguments[member] = value.as_str().into();
+                }
+            }
+            tools::call(client, "acknowledge_messages", &arguments)?;
+            count += ids.len();
+            left -= ids.len().min(left);
+            if left == 0 {
+                break received.remaining;
+            }
+        };
+        if context.output.json {
+            return Ok(());
+        }
+        let text = match (count, remaining) {
+            (0, _) => "no messages wait\n".to_owned(),
+            (_, 0) => String::new(),
+            (_, more) => format!(
+                "\n{} more: --limit takes up to {MESSAGES_MAX}\n",
+                counted(more, "message")
+            ),
+        };
+        write(&text).map(|_| ())
+    }
+}
+
+fn print_taken(context: &Context, messages: &[Box<RawValue>]) -> Result<Written, CliError> {
+    if context.output.json {
+        let lines: String = messages.iter().map(|message| json_line(message)).collect();
+        return write(&lines);
+    }
+    let mut read: Vec<Message> = Vec::new();
+    for message in messages {
+        let mut message: Message = parsed(message.get())?;
+        // Received messages have no receipts beside them; they are delivered by being here.
+        message.status = Some("delivered".to_owned());
+        read.push(message);
+    }
+    write(
+        &context
+            .output
+            .table(&table(&context.output, &read, &Names::ask(&context.client), true)),
+    )
+}
+
+/// Whether the session is a recipient: a message that it sent is listed with its own messages too.
+fn is_for(message: &Message, session: &str) -> bool {
+    match &message.recipient_id {
+        Some(recipient) => recipient == session,
+        None => message.sender_id != session,
+    }
+}

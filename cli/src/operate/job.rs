@@ -1,0 +1,22 @@
+//! What every command of this folder is, and what it works with.
+
+use std::fmt::Debug;
+
+use crate::client::Client;
+use crate::error::CliError;
+use crate::output::Output;
+
+/// What a command works with.
+pub struct Context {
+    pub client: Client,
+    pub output: Output,
+}
+
+/// A command that is ready to run.
+pub trait Job: Debug {
+    /// Asks the broker and prints what it says.
+    ///
+    /// # Errors
+    /// What went wrong, for the user.
+    fn run(&self, context: &Context) -> Result<(), CliError>;
+}

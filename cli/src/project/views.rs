@@ -1,0 +1,315 @@
+//! Turns responses into text for a person.
+
+use std::fmt::Write;
+
+use serde_json::from_str;
+
+use super::responses::{
+    Audit, Changed, Counts, Created, Ended, Entry, GrantTaken, Granted, Key, KeyCreated, Keys, KeysRevoked, NewKey,
+    Permission, Project, Projects, Rotated, Shown,
+};
+use crate::table::{Table, escaped};
+
+/// The expected response, with arguments of the command that its text repeats.
+#[derive(Debug, PartialEq)]
+pub enum View {
+    Created,
+    Projects,
+    Project,
+    Changed,
+    Deleted(String),
+    Keys,
+    KeyCreated,
+    KeyRevoked,
+    Rotated,
+    Granted(String, String),
+    GrantTaken(String, String),
+    Audit,
+}
+
+impl View {
+    /// Returns the response as text that ends with a line break.
+    ///
+    /// # Errors
+    /// The error of the parser when the response has another form.
+    pub fn text(&self, body: &str) -> serde_json::Result<String> {
+        Ok(match self {
+            Self::Created => created(&from_str(body)?),
+            Self::Projects => projects(&from_str(body)?),
+            Self::Project => shown(&from_str(body)?),
+            Self::Changed => project(&from_str::<Changed>(body)?.project).to_string(),
+            Self::Deleted(id) => format!("deleted the project {}\n", escaped(id)),
+            Self::Keys => keys(&from_str(body)?),
+            Self::KeyCreated => key_created(&from_str(body)?),
+            Self::KeyRevoked => revoked(&from_str::<KeysRevoked>(body)?.revoked),
+            Self::Rotated => rotated(&from_str(body)?),
+            Self::Granted(id, target) => granted(id, target, &from_str(body)?),
+            Self::GrantTaken(id, target) => grant_taken(id, target, &from_str(body)?),
+            Self::Audit => audit(&from_str(body)?),
+        })
+    }
+
+    /// What `--json` prints for an empty response, so that a script always reads an object.
+    pub fn empty_json(&self) -> &'static str {
+        match self {
+            Self::Deleted(_) => r#"{"deleted":true}"#,
+            _ => "{}",
+        }
+    }
+}
+
+/// The keys with the advice to keep them.
+fn new_keys(keys: &[NewKey]) -> String {
+    let mut table = Table::new(&["KEY ID", "API KEY"]);
+    for key in keys {
+        table.row([key.key_id.as_str(), key.api_key.as_str()]);
+    }
+    let keep = match keys.len() {
+        1 => "Keep this key now: it is not shown again.",
+        _ => "Keep these keys now: they are not shown again.",
+    };
+    format!("{table}\n{keep}\n")
+}
+
+fn created(answer: &Created) -> String {
+    format!("{}\n{}", project(&answer.project), new_keys(&answer.api_keys))
+}
+
+fn projects(answer: &Projects) -> String {
+    if answer.projects.is_empty() {
+        return "no projects\n".to_owned();
+    }
+    let mut table = Table::new(&[
+        "ID",
+        "NAME",
+        "ACTIVE",
+        "CROSS-PROJECT",
+        "DISCOVERABLE",
+        "TAGS",
+        "CREATED",
+    ]);
+    for project in &answer.projects {
+        table.row([
+            project.id.as_str(),
+            project.name.as_str(),
+            yes_or_no(project.active),
+            yes_or_no(project.config.allow_cross_project),
+            yes_or_no(project.config.discoverable),
+            project.tags.join(", ").as_str(),
+            project.created_at.as_str(),
+        ]);
+    }
+    let more = answer.next_cursor.as_ref().map_or_else(String::new, |last| {
+        format!("\nThere are more projects: --after {last} shows them.\n")
+    });
+    format!("{table}{more}")
+}
+
+fn project(project: &Project) -> Table {
+    let config = &project.config;
+    let mut table = Table::without_headings();
+    for (name, value) in [
+        ("id", project.id.clone()),
+        ("name", project.name.clone()),
+        ("description", project.description.clone().unwrap_or_default()),
+        ("tags", project.tags.join(", ")),
+        ("active", yes_or_no(project.active).to_owned()),
+        ("created", project.created_at.clone()),
+        ("cross-project", yes_or_no(config.allow_cross_project).to_owned()),
+        ("discoverable", yes_or_no(config.discoverable).to_owned()),
+        ("max sessions", or_default(config.max_sessions)),
+        ("max protocols", or_default(config.max_protocols)),
+        ("queue capacity", or_default(config.queue_capacity)),
+        ("rate limit", per_minute(config.rate_limit)),
+    ] {
+        table.row([name, value.as_str()]);
+    }
+    table
+}
+
+fn shown(answer: &Shown) -> String {
+    let mut text = project(&answer.project).to_string();
+    if let Some(counts) = &answer.counts {
+        let _ = write!(text, "\n{}", counted(counts));
+    }
+    match answer.permissions.as_deref() {
+        None => {}
+        Some([]) => text.push_str("\nmay send to no other project\n"),
+        Some(permissions) => {
+            let _ = write!(text, "\n{}", allowed(permissions));
+        }
+    }
+    text
+}
+
+fn counted(counts: &Counts) -> Table {
+    let mut table = Table::without_headings();
+    let sessions = format!("{} ({} active)", counts.sessions, counts.active_sessions);
+    table.row(["sessions", sessions.as_str()]);
+    table.row(["protocols", counts.protocols.to_string().as_str()]);
+    table.row(["dead letters", counts.dead_letters.to_string().as_str()]);
+    table.row(["keys", counts.keys.to_string().as_str()]);
+    table
+}
+
+fn allowed(permissions: &[Permission]) -> Table {
+    let mut table = Table::new(&["MAY SEND TO", "PROTOCOLS", "RATE", "GRANTED"]);
+    for permission in permissions {
+        let protocols = match permission.allowed_protocols.as_slice() {
+            [] => "all".to_owned(),
+            protocols => protocols.join(", "),
+        };
+        table.row([
+            permission.target_project_id.as_str(),
+            protocols.as_str(),
+            per_minute(permission.message_rate_limit).as_str(),
+            or_empty(permission.granted_at.as_ref()),
+        ]);
+    }
+    table
+}
+
+fn keys(answer: &Keys) -> String {
+    if answer.keys.is_empty() {
+        return "no keys\n".to_owned();
+    }
+    let mut table = Table::new(&[
+        "KEY ID",
+        "LABEL",
+        "SCOPE",
+        "PERSON",
+        "STATUS",
+        "CREATED",
+        "EXPIRES",
+        "LAST USED",
+    ]);
+    for key in &answer.keys {
+        table.row([
+            key.id.as_str(),
+            or_empty(key.label.as_ref()),
+            key.scope.as_str(),
+            person(key).as_str(),
+            key.status.as_str(),
+            or_empty(key.created_at.as_ref()),
+            key.expires_at.as_deref().unwrap_or("never"),
+            key.last_used_at.as_deref().unwrap_or("never"),
+        ]);
+    }
+    table.to_string()
+}
+
+/// The person who holds a key, with their roles: `mara (dba, oncall)`.
+fn person(key: &Key) -> String {
+    let name = key.human.clone().unwrap_or_default();
+    match key.roles.as_slice() {
+        [] => name,
+        roles => format!("{name} ({})", roles.join(", ")),
+    }
+}
+
+fn key_created(answer: &KeyCreated) -> String {
+    let key = &answer.key;
+    let mut table = Table::without_headings();
+    table.row(["key id", key.id.as_str()]);
+    table.row(["label", or_empty(key.label.as_ref())]);
+    table.row(["scope", key.scope.as_str()]);
+    if key.human.is_some() {
+        table.row(["person", person(key).as_str()]);
+    }
+    if let Some(tools) = &key.tools {
+        table.row(["tools", tools.as_str()]);
+    }
+    table.row(["expires", key.expires_at.as_deref().unwrap_or("never")]);
+    table.row(["api key", answer.api_key.as_str()]);
+    format!("{table}\nKeep this key now: it is not shown again.\n")
+}
+
+fn revoked(ended: &[Ended]) -> String {
+    if ended.is_empty() {
+        return "no key was revoked\n".to_owned();
+    }
+    let mut table = Table::new(&["REVOKED", "AT"]);
+    for key in ended {
+        table.row([key.key_id.as_str(), key.at.as_str()]);
+    }
+    table.to_string()
+}
+
+fn rotated(answer: &Rotated) -> String {
+    let mut text = new_keys(&answer.api_keys);
+    if !answer.revoked.is_empty() {
+        let mut table = Table::new(&["OLD KEY", "GOOD UNTIL"]);
+        for key in &answer.revoked {
+            table.row([key.key_id.as_str(), key.at.as_str()]);
+        }
+        let _ = write!(text, "\n{table}");
+    }
+    text
+}
+
+fn granted(id: &str, target: &str, answer: &Granted) -> String {
+    let terms = allowed(std::slice::from_ref(&answer.permission));
+    let mut text = format!("{} may send to {}\n\n{terms}", escaped(id), escaped(target));
+    for warning in &answer.warnings {
+        let _ = write!(text, "\nwarning: {}\n", escaped(warning));
+    }
+    text
+}
+
+fn grant_taken(id: &str, target: &str, answer: &GrantTaken) -> String {
+    let (id, target) = (escaped(id), escaped(target));
+    if answer.revoked {
+        format!("{id} may no longer send to {target}\n")
+    } else {
+        format!("{id} had no grant to send to {target}\n")
+    }
+}
+
+fn audit(answer: &Audit) -> String {
+    if answer.entries.is_empty() {
+        return "no entries\n".to_owned();
+    }
+    let mut table = Table::new(&["AT", "ACTOR", "FROM", "ACTION", "PROJECT", "TARGET", "OUTCOME"]);
+    for entry in &answer.entries {
+        table.row([
+            entry.at.as_str(),
+            entry.actor.as_str(),
+            or_empty(entry.address.as_ref()),
+            entry.action.as_str(),
+            or_empty(entry.project.as_ref()),
+            or_empty(entry.target.as_ref()),
+            outcome(entry).as_str(),
+        ]);
+    }
+    let more = match answer.next_cursor {
+        Some(_) => "\nThere are older entries: --limit shows more.\n",
+        None => "",
+    };
+    format!("{table}{more}")
+}
+
+fn outcome(entry: &Entry) -> String {
+    match &entry.code {
+        Some(code) => format!("{} ({code})", entry.outcome),
+        None => entry.outcome.clone(),
+    }
+}
+
+fn yes_or_no(yes: bool) -> &'static str {
+    if yes { "yes" } else { "no" }
+}
+
+fn or_default(limit: Option<u64>) -> String {
+    limit.map_or_else(|| "default".to_owned(), |limit| limit.to_string())
+}
+
+fn or_empty(text: Option<&String>) -> &str {
+    text.map_or("", String::as_str)
+}
+
+fn per_minute(rate: u64) -> String {
+    match rate {
+        0 => "no limit".to_owned(),
+        rate => format!("{rate} per minute"),
+    }
+}

@@ -1,0 +1,228 @@
+//! The threads that ask the broker. They end with the process.
+
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use actors::clock::now;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::data::{Backend, Detail, Health, Snapshot, Stats};
+use super::model::Update;
+use super::watched::{SESSIONS_MAX, Tab, Target, Watched};
+use crate::client::{ApiRequest, Client, ClientError, parameter, percent_encoded, with_query};
+use crate::operate::{EventStream, Frame, LifePage, Message, Names, Pages, Session, event_line, parsed};
+use crate::short::SCREENS_ARE_UTC;
+
+/// Messages and dead letters that are shown.
+const MESSAGES_MAX: usize = 200;
+/// The time of the charts.
+const WINDOW: &str = "30m";
+/// Updates that wait for the screen. More events are dropped: the view shows the last ones.
+const UPDATES_MAX: usize = 256;
+/// The wait before the stream of events is opened again.
+const RETRY_WAIT: Duration = Duration::from_secs(2);
+
+/// The answers of the broker as they come.
+pub struct Feed {
+    updates: Receiver<Update>,
+    watched: Sender<Watched>,
+    poller: JoinHandle<()>,
+}
+
+impl Feed {
+    /// Starts to look at the broker, at once and then in this interval.
+    pub fn start(client: &Client, interval: Duration) -> Self {
+        let (updates, received) = mpsc::sync_channel(UPDATES_MAX);
+        let (watched, wishes) = mpsc::channel();
+        let poller = Poller {
+            client: client.clone(),
+            watched: Watched::default(),
+        };
+        let stream = EventStream::new(client, None, None);
+        let names = client.clone();
+        let events = updates.clone();
+        let poller = std::thread::spawn(move || poller.run(interval, &updates, &wishes));
+        std::thread::spawn(move || follow(stream, &names, &events));
+        Self {
+            updates: received,
+            watched,
+            poller,
+        }
+    }
+
+    /// Changes what is asked for.
+    pub fn watch(&self, watched: Watched) {
+        // The poller ends with the process.
+        let _ = self.watched.send(watched);
+    }
+
+    /// Whether the thread that asks the broker has panicked: nothing new will come.
+    pub fn has_failed(&self) -> bool {
+        self.poller.is_finished()
+    }
+
+    /// Hands on what has come since the last call.
+    pub fn updates(&self, mut apply: impl FnMut(Update)) {
+        // Bounded: the threads may add while this reads.
+        for _ in 0..UPDATES_MAX {
+            let Ok(update) = self.updates.try_recv() else { return };
+            apply(update);
+        }
+    }
+}
+
+struct Poller {
+    client: Client,
+    watched: Watched,
+}
+
+impl Poller {
+    fn run(mut self, interval: Duration, updates: &SyncSender<Update>, wishes: &Receiver<Watched>) {
+        loop {
+            let begun = Instant::now();
+            let update = match self.look() {
+                Ok(snapshot) => Update::Polled(Box::new(snapshot)),
+                Err(error) => Update::Failed(error.line),
+            };
+            if updates.send(update).is_err() {
+                return;
+            }
+            match wishes.recv_timeout(interval.saturating_sub(begun.elapsed())) {
+                Ok(watched) => self.watched = watched,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            // Of several wishes the last one holds.
+            while let Ok(watched) = wishes.try_recv() {
+                self.watched = watched;
+            }
+        }
+    }
+
+    fn look(&self) -> Result<Snapshot, ClientError> {
+        let stats: Stats = self.get(&format!("/api/v1/stats?window={WINDOW}"))?;
+        let mut snapshot = Snapshot {
+            at_ms: now().unix_ms,
+            stats,
+            health: self.health(),
+            ..Snapshot::default()
+        };
+        match self.watched.tab {
+            Tab::Sessions => {
+                let (sessions, more) = self.list(&self.sessions_path(), "sessions", SESSIONS_MAX)?;
+                (snapshot.sessions, snapshot.more_sessions) = (sessions, more);
+            }
+            Tab::Messages => (snapshot.messages, _) = self.list("/api/v1/messages", "messages", MESSAGES_MAX)?,
+            Tab::DeadLetters => {
+                (snapshot.dead_letters, _) = self.list("/api/v1/dead-letters", "dead_letters", MESSAGES_MAX)?;
+            }
+            Tab::Replicas | Tab::Events | Tab::Desk | Tab::Backends => {}
+        }
+        // A key may not be allowed to see them; the rest is shown all the same.
+        (snapshot.questions, _) = self
+            .list("/api/v1/questions", "questions", MESSAGES_MAX)
+            .unwrap_or_default();
+        snapshot.backends = self.backends().unwrap_or_default();
+        snapshot.detail = self
+            .watched
+            .target
+            .as_ref()
+            .map(|target| self.detail(target).unwrap_or_else(|error| Detail::Refused(error.line)));
+        Ok(snapshot)
+    }
+
+    fn backends(&self) -> Result<Vec<Backend>, ClientError> {
+        #[derive(Deserialize)]
+        struct Answer {
+            backends: Vec<Backend>,
+        }
+        self.get::<Answer>("/api/v1/backends").map(|answer| answer.backends)
+    }
+
+    fn sessions_path(&self) -> String {
+        let Watched {
+            session_sort,
+            session_filter,
+            ..
+        } = &self.watched;
+        let order = match session_sort {
+            Some((_, true)) => Some("order=desc".to_owned()),
+            _ => None,
+        };
+        let sort = parameter("sort", session_sort.map(|(sort, _)| sort));
+        let filter = parameter("q", session_filter.as_ref());
+        with_query("/api/v1/sessions?status=all", [sort, order, filter])
+    }
+
+    /// A broker that is not healthy answers with an error.
+    fn health(&self) -> Health {
+        self.get("/health").unwrap_or_else(|_| Health {
+            status: "unhealthy".to_owned(),
+            ..Health::default()
+        })
+    }
+
+    fn detail(&self, target: &Target) -> Result<Detail, ClientError> {
+        match target {
+            Target::Session(id) => {
+                let session: Session = self.get(&format!("/api/v1/sessions/{}", percent_encoded(id)))?;
+                let path = with_query("/api/v1/messages", [parameter("session", Some(id))]);
+                let (messages, _) = self.list::<Message>(&path, "messages", MESSAGES_MAX)?;
+                Ok(Detail::Session(Box::new(session), messages))
+            }
+            Target::Message(id) => {
+                let life: LifePage = self.get(&format!("/api/v1/messages/{}", percent_encoded(id)))?;
+                Ok(Detail::Message(Box::new(life)))
+            }
+        }
+    }
+
+    fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        parsed(&self.client.send(&ApiRequest::get(path))?)
+    }
+
+    /// The first items of a list, and whether there are more.
+    fn list<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        member: &'static str,
+        most: usize,
+    ) -> Result<(Vec<T>, bool), ClientError> {
+        let mut pages = Pages::new(&self.client, path.to_owned(), member, most, most);
+        let mut items = Vec::new();
+        // A page may be empty and still be followed by another; a screen does not need all of them.
+        if let Some(page) = pages.next_page()? {
+            for item in page {
+                items.push(parsed(item.get())?);
+            }
+        }
+        Ok((items, pages.has_more()))
+    }
+}
+
+/// Hands on the events as lines.
+fn follow(mut stream: EventStream, client: &Client, updates: &SyncSender<Update>) {
+    let mut names = Names::ask(client);
+    loop {
+        match stream.next() {
+            Ok(Frame::Event { topic, data, .. }) => {
+                let data: Value = serde_json::from_str(&data).unwrap_or_default();
+                // A full queue drops the event: the screen shows the last ones.
+                let _ = updates.try_send(Update::Event(event_line::line(
+                    &topic,
+                    &data,
+                    &mut names,
+                    SCREENS_ARE_UTC,
+                )));
+            }
+            Ok(Frame::Heartbeat) => {}
+            Err(_) => {
+                std::thread::sleep(RETRY_WAIT);
+                names = Names::ask(client);
+            }
+        }
+    }
+}
