@@ -171,7 +171,8 @@ impl Source {
 
     fn is_product(&self) -> bool {
         let folder = self.path.split('/').next().unwrap_or_default();
-        ["actors", "api", "cli", "common", "front", "src", "storage"].contains(&folder) && !self.path.contains("/tests/")
+        ["actors", "api", "cli", "common", "front", "src", "storage"].contains(&folder)
+            && !self.path.contains("/tests/")
     }
 
     /// The comment that fills a line.
