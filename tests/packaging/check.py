@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks what installs the broker: Dockerfile, compose.yaml, systemd unit, Debian package, formula, workflows, bill of materials.
+"""Checks what installs the broker: Dockerfile, compose.yaml, systemd unit, Debian package, formula, packages of npm and PyPI,
+plugin, entry of the MCP registry, workflows, bill of materials; and that the tests can be set up on the oldest system promised.
 
 Run by scripts/test from the root of the project, with the tools of requirements.txt on PATH.
 """
@@ -7,16 +8,28 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import tomllib
 import unittest
+from importlib.machinery import SourceFileLoader
+from importlib.metadata import Distribution
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 
 import yaml
+from pip._vendor.packaging.specifiers import SpecifierSet
 
 ROOT = Path.cwd()
 MANIFEST = tomllib.loads((ROOT / "Cargo.toml").read_text())
 VERSION = MANIFEST["workspace"]["package"]["version"]
+LOADER = SourceFileLoader("packages", str(ROOT / "packaging/packages"))
+PACKAGES = module_from_spec(spec_from_loader("packages", LOADER))
+# It has no cache beside it.
+sys.dont_write_bytecode = True
+LOADER.exec_module(PACKAGES)
+# The Python of Debian 12, the oldest system on which scripts/test runs.
+PYTHON_OLDEST = "3.11.2"
 
 
 def run(*command, **options):
@@ -112,10 +125,77 @@ class Packaging(unittest.TestCase):
             for system in ["linux", "macos"]:
                 for arch in ["amd64", "arm64"]:
                     (Path(folder) / f"mcp-broker-9.8.7-{system}-{arch}.tar.gz").write_text(f"{system} {arch}")
-            formula = self.assertPasses("packaging/formula", "9.8.7", "someone/mcp-broker", folder)
+            formula = self.assertPasses("packaging/formula", "9.8.7", folder)
         self.assertNotIn("@", formula)
+        self.assertEqual(formula.count(f"{PACKAGES.REPOSITORY}/releases/download/v9.8.7/mcp-broker-9.8.7-"), 4)
         self.assertEqual(len(set(re.findall(r'sha256 "([0-9a-f]{64})"', formula))), 4)
-        self.assertEqual(formula.count("/v9.8.7/mcp-broker-9.8.7-"), 4)
+
+    def test_every_package_has_one_name_and_one_description(self):
+        owner = PACKAGES.OWNER
+        for file in ["Dockerfile", "packaging/mcp-broker.rb.in", "packaging/mcp-broker.service"]:
+            self.assertIn(PACKAGES.DESCRIPTION, (ROOT / file).read_text(), file)
+        known = {f"github.com/{owner}/mcp-broker", f"ghcr.io/{owner}/mcp-broker", f"ghcr.io/{owner}/charts"}
+        tracked = self.assertPasses("git", "ls-files", "*.md", "*.y*ml", "*.json", "*.js", "packaging", "Dockerfile", "Cargo.toml")
+        for file in tracked.splitlines():
+            text = (ROOT / file).read_text()
+            names = re.findall(r"ghcr\.io/[\w${}.-]+/[\w-]+|github\.com/[\w-]+/mcp-broker\b", text)
+            self.assertLessEqual(set(names), known, file)
+
+    def test_the_same_inputs_give_the_same_packages(self):
+        with tempfile.TemporaryDirectory() as folder:
+            binary = Path(folder) / "binary"
+            binary.write_bytes(bytes(range(256)) * 1000)
+            outputs = []
+            for name in ["one", "two"]:
+                output = Path(folder) / name
+                for platform in PACKAGES.PLATFORMS:
+                    self.assertPasses("packaging/packages", "platform", binary, platform, output)
+                self.assertPasses("packaging/packages", "common", output)
+                files = [path for path in output.rglob("*") if path.is_file()]
+                outputs.append({path.relative_to(output): path.read_bytes() for path in files})
+            self.assertEqual(outputs[0], outputs[1])
+            # Five of npm, four wheels, the plugin, the entry of the registry.
+            self.assertEqual(len(outputs[0]), 11)
+
+    def test_the_files_of_the_plugin_are_current(self):
+        for name, content in PACKAGES.plugin_files().items():
+            self.assertEqual((ROOT / name).read_bytes(), content, f"{name}: run packaging/packages plugin")
+
+    def test_the_plugin_and_the_entry_of_the_registry_follow_their_schemas(self):
+        """skillsaw has the schemas of the registry, and knows what Claude Code documents of plugins and marketplaces."""
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertPasses("packaging/packages", "common", folder)
+            [archive] = Path(folder).glob("*-claude-plugin.tar.gz")
+            shutil.unpack_archive(archive, folder)
+
+            def lint(name):
+                return run("skillsaw", "lint", "--strict", "--no-progress", "--no-custom-rules", Path(folder) / name)
+
+            plugin = "packaging/claude-plugin"
+            for name in [".", plugin]:
+                done = lint(name)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertIn("marketplace, mcp-registry", lint(".").stdout)
+            # It finds what is wrong.
+            for name, old, new in [
+                ("server.json", '"stdio"', '"pigeon"'),
+                (".claude-plugin/marketplace.json", '"source"', '"sauce"'),
+                (f"{plugin}/.claude-plugin/plugin.json", '"name"', '"nom"'),
+                (f"{plugin}/hooks/hooks.json", "SessionStart", "SessionStarts"),
+            ]:
+                text = (Path(folder) / name).read_text()
+                self.assertIn(old, text, name)
+                (Path(folder) / name).write_text(text.replace(old, new, 1))
+                self.assertNotEqual(lint(".").returncode, 0, name)
+                (Path(folder) / name).write_text(text)
+
+    def test_pinned_python_packages_run_on_the_oldest_python(self):
+        environments = sorted((ROOT / "target/clients").glob("*/lib/python*/site-packages"))
+        self.assertGreater(len(environments), 5)
+        for environment in environments:
+            for folder in environment.glob("*.dist-info"):
+                wanted = Distribution.at(folder).metadata.get("Requires-Python", "")
+                self.assertTrue(SpecifierSet(wanted).contains(PYTHON_OLDEST), f"{folder}: Python {wanted}")
 
     def test_actionlint_finds_nothing_in_the_workflows(self):
         workflows = sorted((ROOT / ".github/workflows").glob("*.yml"))
