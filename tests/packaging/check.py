@@ -207,6 +207,20 @@ class Packaging(unittest.TestCase):
         commands = [step["run"] for step in workflow["jobs"]["test"]["steps"] if "run" in step]
         self.assertEqual(commands, [".ci/run"])
 
+    def test_nothing_is_published_before_the_tests_have_passed(self):
+        jobs = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]
+        self.assertEqual([step["run"] for step in jobs["test"]["steps"] if "run" in step], [".ci/run"])
+
+        def needed(name):
+            needs = jobs[name].get("needs", [])
+            needs = [needs] if isinstance(needs, str) else needs
+            return {*needs, *(job for need in needs for job in needed(need))}
+
+        publishing = [name for name, job in jobs.items() if "write" in job.get("permissions", {}).values()]
+        self.assertEqual(publishing, ["image", "chart", "npm", "pypi", "registry", "publish"])
+        for name in publishing:
+            self.assertLessEqual({"version", "test"}, needed(name), name)
+
     def test_the_bill_of_materials_lists_what_is_linked(self):
         bill = json.loads(self.assertPasses("scripts/sbom"))
         self.assertEqual(self.assertPasses("scripts/sbom"), json.dumps(bill, indent=2) + "\n")
