@@ -72,6 +72,22 @@ impl Demo {
         kill_process(Pid::from_child(&self.process), signal).unwrap();
     }
 
+    /// The JSON that a request over REST is answered with.
+    fn request(&self, method: &str, path: &str, body: &str) -> Value {
+        let mut socket = TcpStream::connect(self.address).unwrap();
+        socket.set_read_timeout(Some(READ_TIMEOUT)).unwrap();
+        let request = format!(
+            "{method} {path} HTTP/1.0\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            self.address,
+            body.len()
+        );
+        socket.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"))
+    }
+
     /// Follows the events until the broker ends.
     fn events(&self) -> Vec<(String, Value)> {
         let mut socket = TcpStream::connect(self.address).unwrap();
@@ -112,6 +128,19 @@ fn the_story_is_told_to_its_end_and_seen_through_rest() {
         "{printed}"
     );
     assert!(printed.contains("tester                is back"), "{printed}");
+    assert!(printed.contains("calls run_check through the gateway"), "{printed}");
+    assert!(
+        printed.contains("The sixth answer is 429, Retry-After 42."),
+        "{printed}"
+    );
+    assert!(
+        printed.contains(&format!("Answer at http://{address}/desk")),
+        "{printed}"
+    );
+    assert!(
+        printed.contains("withdraws the question: Only slow it down"),
+        "{printed}"
+    );
     assert!(TcpStream::connect(address).is_err(), "the broker has ended");
 
     let has =
@@ -139,6 +168,24 @@ fn the_story_is_told_to_its_end_and_seen_through_rest() {
         has("message", &|data| data["message"]["recipient_id"].is_null()
             && data["event"] == "accepted"),
         "a broadcast"
+    );
+}
+
+#[test]
+fn the_person_who_watches_answers_the_question() {
+    let mut demo = Demo::start(&["--duration", "5s"]);
+    demo.reads_until("planner -> you");
+    let questions = demo.request("GET", "/api/v1/questions", "");
+    let question = &questions["questions"][0];
+    assert_eq!(question["asker"]["name"], "planner", "{questions}");
+    let path = format!("/api/v1/questions/{}/answer", question["question_id"].as_str().unwrap());
+    let answered = demo.request("POST", &path, r#"{"selected": ["Lock it for an hour"]}"#);
+    assert_eq!(answered["state"], "answered", "{answered}");
+    let (code, printed, stderr) = demo.ends();
+    assert_eq!((code, stderr.as_str()), (Some(0), ""), "{printed}");
+    assert!(
+        printed.contains("you -> planner        Lock it for an hour"),
+        "{printed}"
     );
 }
 

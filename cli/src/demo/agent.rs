@@ -30,6 +30,7 @@ enum Client {
 pub struct Agent {
     pub name: &'static str,
     client: Client,
+    /// The id that each call passes. Empty on a connection, which acts as its session.
     session: String,
     /// Whether it gives no sign of life, as a program that hangs.
     pub is_silent: bool,
@@ -59,10 +60,12 @@ impl Agent {
         };
         let arguments = json!({"name": name, "capabilities": capabilities, "metadata": {"role": role}});
         let session = agent.call("register_session", arguments)?;
-        session["session_id"]
-            .as_str()
-            .unwrap_or_default()
-            .clone_into(&mut agent.session);
+        if way == Way::Http {
+            session["session_id"]
+                .as_str()
+                .unwrap_or_default()
+                .clone_into(&mut agent.session);
+        }
         Ok(agent)
     }
 

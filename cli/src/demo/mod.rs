@@ -1,17 +1,18 @@
 //! `demo`: starts a broker that keeps nothing, and plays a team of agents that work on a feature.
 //!
-//! `stage` is the broker with the agents and the narration, `agent` one agent on the wire, `story` what the agents do, and
-//! `script` what they say.
+//! `stage` is the broker with the agents and the narration, `agent` one agent on the wire, `story` what the agents do,
+//! `script` what they say, and `staging` the MCP server that they share.
 
 mod agent;
 mod script;
 mod stage;
+mod staging;
 mod story;
 
 use crate::broker::Broker;
 use std::time::Duration;
 
-use clap::{Arg, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use super::{
     embedded::EmbeddedBroker,
@@ -25,12 +26,14 @@ const DURATION_DEFAULT: &str = "3m";
 /// Shortest and longest time of a demo, in seconds.
 const DURATION_SECONDS: [u64; 2] = [1, 24 * 3600];
 
-/// Settings of the broker. Presence changes within seconds, and two failed deliveries are enough for a dead letter.
-const SETTINGS: [(&str, &str); 4] = [
+/// Settings of the broker. Presence changes within seconds, two failed deliveries are enough for a dead letter, and an agent
+/// may add a program as a backend.
+const SETTINGS: [(&str, &str); 5] = [
     ("heartbeat_interval", "500ms"),
     ("stale_threshold", "3s"),
     ("disconnect_threshold", "60s"),
     ("delivery_limit", "2"),
+    ("gateway_commands", "admin"),
 ];
 
 /// The command with its help.
@@ -63,6 +66,12 @@ pub fn command() -> Command {
                 .value_parser(port)
                 .help("Port of the broker; 0 takes a free one"),
         )
+        .arg(
+            Arg::new(staging::FLAG)
+                .long(staging::FLAG)
+                .hide(true)
+                .action(ArgAction::SetTrue),
+        )
         .after_help(EXIT_CODES)
 }
 
@@ -71,14 +80,17 @@ Start a broker that keeps nothing, and play a team of agents for a few minutes.
 
 The broker listens on 127.0.0.1, asks for no key, and ends with the demo or with Ctrl-C. The agents talk
 to it over WebSocket and HTTP like any other client: they register, negotiate, work in threads,
-broadcast, fall silent and come back, and leave dead letters that are redriven. Watch them on the
-dashboard, whose address is printed first.";
+broadcast, fall silent and come back, and leave dead letters that are redriven. They share an MCP server
+behind the gateway, and ask you a question. Watch them on the dashboard and answer at the desk, whose
+addresses are printed first.";
 
 /// What to play.
 #[derive(Debug)]
 pub struct Demo {
     duration: Duration,
     port: u16,
+    /// Be the MCP server of another demo instead.
+    is_staging_server: bool,
 }
 
 /// Reads the arguments.
@@ -86,6 +98,7 @@ pub fn read(matches: &ArgMatches) -> Demo {
     Demo {
         duration: matches.get_one("duration").copied().unwrap_or(Duration::from_secs(180)),
         port: matches.get_one("port").copied().unwrap_or(0),
+        is_staging_server: matches.get_flag(staging::FLAG),
     }
 }
 
@@ -94,6 +107,9 @@ pub fn read(matches: &ArgMatches) -> Demo {
 /// # Errors
 /// [`CliError::Failed`] when the broker cannot start, or a step of the story fails.
 pub fn run(demo: &Demo, broker: &'static dyn Broker) -> Result<(), CliError> {
+    if demo.is_staging_server {
+        return staging::serve();
+    }
     let port = demo.port.to_string();
     let settings: Vec<_> = SETTINGS.iter().copied().chain([("port", port.as_str())]).collect();
     let broker = EmbeddedBroker::start_until_signal(broker, &settings).map_err(CliError::Failed)?;
@@ -101,6 +117,7 @@ pub fn run(demo: &Demo, broker: &'static dyn Broker) -> Result<(), CliError> {
     print(&format!(
         "A broker of its own plays until the end of the demo; Ctrl-C ends it earlier.\n\n\
          dashboard  http://{address}/dashboard\n\
+         desk       http://{address}/desk\n\
          REST       http://{address}/api/v1/sessions (described at http://{address}/docs)\n\
          agents     http://{address}/mcp or ws://{address}/ws\n\n"
     ))?;

@@ -17,6 +17,9 @@ pub struct Sprint {
     pub check_result: &'static str,
     pub commit: &'static str,
     pub page: &'static str,
+    /// What a person is asked, and the options; the first is taken without an answer.
+    pub decision: &'static str,
+    pub options: [&'static str; 2],
 }
 
 /// The rounds, played one after the other and then from the beginning.
@@ -36,6 +39,8 @@ pub const SPRINTS: [Sprint; 3] = [
         check_result: "The sixth answer is 429, Retry-After 42. Green.",
         commit: "3f9c2ab",
         page: "Signing in: what happens after five failed attempts",
+        decision: "May an account be locked after 20 failed logins?",
+        options: ["Only slow it down", "Lock it for an hour"],
     },
     Sprint {
         thread: "export-as-csv",
@@ -52,6 +57,8 @@ pub const SPRINTS: [Sprint; 3] = [
         check_result: "2,013,344 rows in 71 s, 40 MiB of memory. Green.",
         commit: "b81d07e",
         page: "Orders: exporting what you filtered",
+        decision: "Who may export all orders?",
+        options: ["Only administrators", "Everyone who sees them"],
     },
     Sprint {
         thread: "dark-mode",
@@ -68,5 +75,7 @@ pub const SPRINTS: [Sprint; 3] = [
         check_result: "212 of 212 texts have a contrast of 4.5 or more. Green.",
         commit: "e02c5d4",
         page: "Appearance: light, dark, and as your system says",
+        decision: "Which scheme do new users get?",
+        options: ["As the system says", "Light"],
     },
 ];

@@ -95,6 +95,11 @@ impl<'a> Stage<'a> {
         self.agent(name)?.call(tool, arguments).map_err(failed)
     }
 
+    /// The address at which people answer.
+    pub fn desk(&self) -> String {
+        format!("http://{}/desk", self.broker.address)
+    }
+
     /// Lets an agent fall silent, or speak again.
     ///
     /// # Errors

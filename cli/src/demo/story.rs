@@ -7,14 +7,15 @@ use serde_json::{Value, json};
 use super::{
     agent::Way,
     script::{SPRINTS, Sprint},
-    stage::{Stage, Step},
+    stage::{Stage, Step, Stop},
+    staging,
 };
 use crate::mcp_client::Era;
 
 /// Time of one round of the story when time is plenty.
 const ROUND: Duration = Duration::from_secs(90);
 /// Pauses of a round, for its pace.
-const BEATS: u32 = 30;
+const BEATS: u32 = 34;
 /// After the last line, so that a page that follows the demo shows its end.
 const LAST_PAUSE: Duration = Duration::from_secs(1);
 /// The time for which the check waits for the tester, in seconds.
@@ -88,13 +89,16 @@ pub fn play(stage: &mut Stage<'_>) -> Step {
     let round = stage.duration / u32::try_from(rounds).unwrap_or(u32::MAX);
     stage.pace = round / BEATS;
     meet(stage)?;
+    share_a_server(stage)?;
     for (at, sprint) in (0..rounds).zip(SPRINTS.iter().cycle()) {
         work(stage, sprint)?;
+        let question = ask_a_person(stage, sprint)?;
         ask_and_answer(stage, sprint)?;
         review(stage, sprint)?;
         announce_build(stage, sprint)?;
         fall_silent_and_return(stage, sprint)?;
         crash_and_resume(stage, sprint)?;
+        decide(stage, sprint, &question)?;
         // The pauses are shorter than the round by what the steps take.
         let left_rounds = u32::try_from(rounds - at - 1).unwrap_or(0);
         stage.pause(stage.time_left().saturating_sub(round * left_rounds))?;
@@ -160,6 +164,44 @@ fn meet(stage: &mut Stage<'_>) -> Step {
         stage.beat()?;
     }
     Ok(())
+}
+
+/// The planner puts an MCP server behind the gateway, for all of the team.
+fn share_a_server(stage: &mut Stage<'_>) -> Step {
+    let program = std::env::current_exe().map_err(|error| Stop::Failed(error.to_string()))?;
+    let flag = format!("--{}", staging::FLAG);
+    let backend = json!({"name": staging::NAME, "command": program, "args": ["demo", flag]});
+    stage.call(PLANNER, "add_backend", backend)?;
+    stage.say(PLANNER, "shares the MCP server staging with the team")?;
+    stage.beat()
+}
+
+/// The planner asks the person who watches the demo. Returns the id of the question.
+fn ask_a_person(stage: &mut Stage<'_>, sprint: &Sprint) -> Step<String> {
+    let question = json!({
+        "question": sprint.decision, "context": sprint.feature, "options": sprint.options, "wait_seconds": 0,
+    });
+    let asked = stage.call(PLANNER, "clarify", question)?;
+    let text = format!("asks: {} Answer at {}", sprint.decision, stage.desk());
+    stage.say(&format!("{PLANNER} -> you"), text)?;
+    stage.beat()?;
+    Ok(asked["question_id"].as_str().unwrap_or_default().to_owned())
+}
+
+/// The planner takes the answer, or withdraws a question that has none.
+fn decide(stage: &mut Stage<'_>, sprint: &Sprint, question: &str) -> Step {
+    let asked = stage.call(PLANNER, "get_answer", json!({"question_id": question}))?;
+    if asked["state"] == "pending" {
+        stage.call(PLANNER, "get_answer", json!({"question_id": question, "cancel": true}))?;
+        stage.say(PLANNER, format!("withdraws the question: {}", sprint.options[0]))?;
+    } else {
+        let selected = asked["answer"]["selected"].as_array().into_iter().flatten();
+        let words = selected.chain([&asked["answer"]["text"]]).filter_map(Value::as_str);
+        let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
+        stage.say(&format!("you -> {PLANNER}"), words.join(": "))?;
+    }
+    stage.beat()?;
+    receive(stage, PLANNER)
 }
 
 /// A message of the story.
@@ -331,7 +373,15 @@ fn fall_silent_and_return(stage: &mut Stage<'_>, sprint: &Sprint) -> Step {
     stage.beat()?;
     redrive(stage, &check, TESTER)?;
     receive(stage, TESTER)?;
-    send(stage, chat(TESTER, PLANNER, sprint, sprint.check_result))?;
+    let tool = format!("{}__run_check", staging::NAME);
+    let checked = stage.call(TESTER, &tool, json!({"check": sprint.check}))?;
+    stage.say(
+        &format!("{TESTER} -> {}", staging::NAME),
+        "calls run_check through the gateway",
+    )?;
+    stage.beat()?;
+    let result = checked["result"].as_str().unwrap_or_default();
+    send(stage, chat(TESTER, PLANNER, sprint, result))?;
     stage.beat()?;
     receive(stage, PLANNER)
 }
