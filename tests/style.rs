@@ -1,4 +1,5 @@
-//! The sources are readable: each file says what it is for, is of a bounded size, documents what it exports and uses plain words.
+//! The sources are readable: each file says what it is for, is of a bounded size, documents what it exports and uses plain words. So do the
+//! documents.
 //!
 //! These tests read the sources and start nothing.
 
@@ -118,6 +119,75 @@ fn comments_name_their_subject() {
     );
 }
 
+/// Words of documents that a reader has to read twice: a verb with a subject says the same.
+const BANNED_IN_DOCUMENTS: &[&str] = &[
+    "any of them may go",
+    "begin of",
+    "by turns",
+    "goes on",
+    "in earnest",
+    "leads back",
+    "mend",
+    "mended",
+    "mends",
+    "says so",
+    "stand",
+    "standing",
+    "stands",
+    "tell of",
+    "tells of",
+    "told",
+    "what waits",
+];
+
+/// The folders of documents. Decisions are records of their time, and the glossary explains the words of the sources.
+const DOCUMENTS: &[&str] = &["", "docs", "docs/benchmarks"];
+
+#[test]
+fn documents_use_plain_words() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (mut found, mut read) = (Vec::new(), 0);
+    for folder in DOCUMENTS {
+        for entry in fs::read_dir(root.join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_none_or(|extension| extension != "md") || path.ends_with("glossary.md") {
+                continue;
+            }
+            read += 1;
+            let text = fs::read_to_string(&path).unwrap();
+            for (number, line) in hand_written(&text) {
+                // Names of the program are in backquotes.
+                let line: String = line.to_lowercase().split('`').step_by(2).collect();
+                for word in BANNED
+                    .iter()
+                    .chain(BANNED_IN_DOCUMENTS)
+                    .filter(|word| has_word(&line, word))
+                {
+                    let path = path.strip_prefix(root).unwrap();
+                    found.push(format!("{}:{number}: {word}", path.display()));
+                }
+            }
+        }
+    }
+    assert!(read > 25, "only {read} documents are found");
+    assert!(found.is_empty(), "these words are not plain: {found:#?}");
+}
+
+/// The lines of a document that are neither in a fenced block nor made from the code, with their numbers.
+fn hand_written(text: &str) -> Vec<(usize, &str)> {
+    let (mut is_fenced, mut is_made) = (false, false);
+    let mut lines = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        is_fenced ^= line.starts_with("```");
+        let is_comment = line.starts_with("<!-- ");
+        is_made = (is_made || is_comment && line.ends_with(": begin -->")) && !line.ends_with(": end -->");
+        if !is_fenced && !is_made && !is_comment {
+            lines.push((at + 1, line));
+        }
+    }
+    lines
+}
+
 #[test]
 fn exported_items_are_documented() {
     let (mut items, mut undocumented) = (0, Vec::new());
@@ -149,6 +219,12 @@ fn exported_items_are_documented() {
 fn the_checks_find_what_they_look_for() {
     assert!(has_word("nobody knows", "nobody") && !has_word("whateverable", "whatever"));
     assert!(exports("    pub(crate) async fn f() {") && !exports("    publish();") && !exports("pub mod x;"));
+    let page = "a\n```\nb\n```\n<!-- x: begin -->\nc\n<!-- x: end -->\nd";
+    let lines: Vec<_> = hand_written(page)
+        .into_iter()
+        .filter(|(_, line)| *line != "```")
+        .collect();
+    assert_eq!(lines, [(1, "a"), (8, "d")]);
     let script = "local function one()\n  if x then\n  end\nend\n\nops.two = function(a)\n  return a\nend\n";
     assert_eq!(
         lua_functions(script),

@@ -15,7 +15,7 @@ mod last_silent;
 mod metrics;
 mod middleware;
 mod oauth;
-mod openapi;
+pub mod openapi;
 mod paths;
 mod people;
 mod problem_body;

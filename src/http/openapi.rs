@@ -254,13 +254,18 @@ fn project_header() -> Parameter {
         .build()
 }
 
+/// The document as JSON.
+pub fn text() -> &'static str {
+    static TEXT: LazyLock<String> = LazyLock::new(|| Document::openapi().to_json().unwrap_or_default());
+    &TEXT
+}
+
 /// This document.
 #[utoipa::path(get, path = "/openapi.json", operation_id = "get_openapi", tag = "broker", security(()), responses(
     (status = 200, description = "This document", body = Object),
 ))]
 pub async fn document() -> HttpResponse {
-    static TEXT: LazyLock<String> = LazyLock::new(|| Document::openapi().to_json().unwrap_or_default());
-    HttpResponse::Ok().content_type("application/json").body(TEXT.as_str())
+    HttpResponse::Ok().content_type("application/json").body(text())
 }
 
 #[cfg(test)]

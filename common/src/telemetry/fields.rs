@@ -94,7 +94,7 @@ pub const FIELDS: &[(&str, &str)] = &[
     ("uid", "the user id of a local process"),
     ("variable", "an environment variable"),
     ("version", "the version of a protocol"),
-    ("webhook", "what is told of questions: the host of a webhook, or ntfy"),
+    ("webhook", "the host of a webhook, or ntfy"),
 ];
 
 #[cfg(test)]

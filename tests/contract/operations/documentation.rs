@@ -25,10 +25,11 @@ const NOT_PLAYED: &str = "<!-- not played: ";
 const PLAYED_WITH: &str = "<!-- played with: ";
 /// The number of blocks of all pages that may be left out.
 const NOT_PLAYED_LEN_MAX: usize = 12;
-const PAGES: [&str; 8] = [
+const PAGES: [&str; 9] = [
     "README.md",
     "docs/local.md",
-    "docs/guide.md",
+    "docs/first-agent.md",
+    "docs/reference.md",
     "docs/projects.md",
     "docs/cli.md",
     "docs/clients.md",
@@ -150,8 +151,13 @@ fn the_commands_of_readme_work_as_they_are_written() {
 }
 
 #[test]
-fn the_commands_of_the_guide_work_as_they_are_written() {
-    let printed = Reader::run_page("docs/guide.md");
+fn the_commands_of_the_first_five_minutes_work_as_they_are_written() {
+    Reader::run_page("docs/first-agent.md");
+}
+
+#[test]
+fn the_commands_of_the_reference_work_as_they_are_written() {
+    let printed = Reader::run_page("docs/reference.md");
     // Over HTTP, a refused call is not a failure of the command.
     assert!(
         printed.contains("session_id") && !printed.contains("isError\":true"),
